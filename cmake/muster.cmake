@@ -1,0 +1,96 @@
+# What every target of Muster shares: language level, warnings, numerics flags, sanitizers, ccache and mold.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(MUSTER_CCACHE ccache)
+if(MUSTER_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MUSTER_CCACHE})
+endif()
+find_program(MUSTER_MOLD mold)
+if(MUSTER_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+find_package(Threads REQUIRED)
+
+# The numerics contract (ARCHITECTURE.md): a product and a sum are fused only where the code says so.
+# This holds for every object of the project, not just the kernels.
+add_compile_options(-ffp-contract=off -fno-fast-math)
+
+if(MUSTER_SANITIZE)
+  add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${MUSTER_SANITIZE})
+endif()
+if(MUSTER_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -g1 -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+set(MUSTER_WARNINGS
+    -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wcast-align
+    -Woverloaded-virtual -Wnull-dereference -Wformat=2 -Wimplicit-fallthrough -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports these inside its own headers once it has inlined them, at -O2 and above.
+  list(APPEND MUSTER_WARNINGS -Wno-null-dereference -Wno-restrict -Wno-maybe-uninitialized
+       -Wno-stringop-overflow -Wno-array-bounds -Wno-dangling-pointer -Wno-stringop-overread)
+  if(MUSTER_SANITIZE MATCHES thread)
+    list(APPEND MUSTER_WARNINGS -Wno-tsan)
+  endif()
+endif()
+
+function(muster_options target)
+  target_compile_options(${target} PRIVATE ${MUSTER_WARNINGS})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# muster_library(name SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...])
+function(muster_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(muster_${name} STATIC ${ARG_SOURCES})
+  add_library(muster::${name} ALIAS muster_${name})
+  muster_options(muster_${name})
+  target_link_libraries(muster_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+endfunction()
+
+# muster_executable(name SOURCES a.cpp ... [PRIVATE lib ...]): the file is called `name`.
+function(muster_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PRIVATE" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  muster_options(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_PRIVATE})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endfunction()
+
+# muster_test(name SOURCES a_test.cpp ... [PRIVATE lib ...]): a doctest program, one ctest entry.
+function(muster_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;PRIVATE;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  muster_options(${name})
+  target_link_libraries(${name} PRIVATE muster_test_main ${ARG_PRIVATE})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# muster_fuzzer(name SOURCES a_fuzz.cpp [PRIVATE lib ...]): corpus in tests/fuzz/corpus/<name>.
+function(muster_fuzzer name)
+  if(NOT MUSTER_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;PRIVATE" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  muster_options(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+  set_property(GLOBAL APPEND PROPERTY MUSTER_FUZZERS ${name})
+endfunction()

@@ -1,0 +1,215 @@
+#include "common/json.h"
+
+#include <algorithm>
+#include <set>
+
+namespace muster {
+namespace {
+
+/// Builds the document while counting depth and refusing a key twice in one object.
+class StrictHandler : public nlohmann::json_sax<Json> {
+ public:
+  StrictHandler() : builder_(root_, false) {}
+
+  bool null() override { return builder_.null(); }
+  bool boolean(bool value) override { return builder_.boolean(value); }
+  bool number_integer(number_integer_t value) override { return builder_.number_integer(value); }
+  bool number_unsigned(number_unsigned_t value) override { return builder_.number_unsigned(value); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    return builder_.number_float(value, text);
+  }
+  bool string(string_t& value) override { return builder_.string(value); }
+  bool binary(binary_t& value) override { return builder_.binary(value); }
+  bool start_object(std::size_t size) override {
+    keys_.emplace_back();
+    return deeper() && builder_.start_object(size);
+  }
+  bool key(string_t& value) override {
+    if (!keys_.back().insert(value).second) {
+      error_ = "the key \"" + value.substr(0, 64) + "\" stands twice in one object";
+      return false;
+    }
+    return builder_.key(value);
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    --depth_;
+    return builder_.end_object();
+  }
+  bool start_array(std::size_t size) override { return deeper() && builder_.start_array(size); }
+  bool end_array() override {
+    --depth_;
+    return builder_.end_array();
+  }
+  bool parse_error(std::size_t position, const std::string& token,
+                   const nlohmann::detail::exception&) override {
+    error_ =
+        "not JSON at byte " + std::to_string(position) + ", near \"" + token.substr(0, 32) + "\"";
+    return false;
+  }
+
+  Json& root() { return root_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  bool deeper() {
+    if (++depth_ <= kMaxJsonDepth) return true;
+    error_ = "nested more than " + std::to_string(kMaxJsonDepth) + " deep";
+    return false;
+  }
+
+  Json root_;
+  nlohmann::detail::json_sax_dom_parser<Json> builder_;
+  std::vector<std::set<std::string>> keys_;
+  int depth_ = 0;
+  std::string error_;
+};
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text) {
+  StrictHandler handler;
+  if (!Json::sax_parse(text.begin(), text.end(), &handler)) {
+    return Error(ErrorCode::kInvalid, handler.error().empty() ? "not JSON" : handler.error());
+  }
+  return std::move(handler.root());
+}
+
+std::string dump_json(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+JsonReader::JsonReader(const Json& object, std::string path)
+    : object_(object), path_(std::move(path)) {
+  if (!object_.is_object()) fail("", "must be an object");
+}
+
+std::string JsonReader::path_of(std::string_view field) const {
+  if (field.empty()) return path_;
+  return path_.empty() ? std::string(field) : path_ + "." + std::string(field);
+}
+
+bool JsonReader::has(std::string_view field) const {
+  if (!object_.is_object()) return false;
+  const auto found = object_.find(field);
+  return found != object_.end() && !found->is_null();
+}
+
+void JsonReader::fail(std::string_view field, std::string_view message) {
+  if (error_) return;
+  const std::string where = path_of(field);
+  error_ = Error(ErrorCode::kInvalid,
+                 where.empty() ? std::string(message) : where + ": " + std::string(message));
+}
+
+void JsonReader::take(const Status& nested) {
+  if (!error_ && !nested) error_ = nested.error();
+}
+
+Status JsonReader::status() const {
+  if (error_) return *error_;
+  return {};
+}
+
+const Json* JsonReader::find(std::string_view field) {
+  known_.emplace_back(field);
+  if (error_ || !has(field)) return nullptr;
+  return &*object_.find(field);
+}
+
+template <typename T, typename Read>
+void JsonReader::read(std::string_view field, bool is_required, T& out, Read reader) {
+  const Json* value = find(field);
+  if (value != nullptr) {
+    reader(*value, out);
+  } else if (is_required && !error_) {
+    fail(field, "is required");
+  }
+}
+
+namespace {
+
+/// Empty when `value` is an integer within `range` (then in `out`), else what is wrong.
+std::string read_integer(const Json& value, JsonReader::Range range, std::int64_t& out) {
+  const bool over =
+      value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t(INT64_MAX);
+  if (!value.is_number_integer() || over) {
+    if (!over) return "must be an integer";
+  }
+  if (over || value.get<std::int64_t>() < range.least || value.get<std::int64_t>() > range.most) {
+    return "must be from " + std::to_string(range.least) + " to " + std::to_string(range.most) +
+           ", not " + value.dump().substr(0, 32);
+  }
+  out = value.get<std::int64_t>();
+  return {};
+}
+
+}  // namespace
+
+#define MUSTER_READ_FIELDS(METHOD, IS_REQUIRED)                                                    \
+  void JsonReader::METHOD(std::string_view field, std::int64_t& out, Range range) {                \
+    read(field, IS_REQUIRED, out, [&](const Json& value, std::int64_t& target) {                   \
+      if (auto wrong = read_integer(value, range, target); !wrong.empty()) fail(field, wrong);     \
+    });                                                                                            \
+  }                                                                                                \
+  void JsonReader::METHOD(std::string_view field, int& out, Range range) {                         \
+    std::int64_t wide = out;                                                                       \
+    METHOD(field, wide,                                                                            \
+           Range{std::max<std::int64_t>(range.least, INT32_MIN),                                   \
+                 std::min<std::int64_t>(range.most, INT32_MAX)});                                  \
+    out = static_cast<int>(wide);                                                                  \
+  }                                                                                                \
+  void JsonReader::METHOD(std::string_view field, bool& out) {                                     \
+    read(field, IS_REQUIRED, out, [&](const Json& value, bool& target) {                           \
+      if (!value.is_boolean()) return fail(field, "must be true or false");                        \
+      target = value.get<bool>();                                                                  \
+    });                                                                                            \
+  }                                                                                                \
+  void JsonReader::METHOD(std::string_view field, std::string& out, std::size_t max_bytes) {       \
+    read(field, IS_REQUIRED, out, [&](const Json& value, std::string& target) {                    \
+      if (!value.is_string()) return fail(field, "must be a string");                              \
+      const auto& text = value.get_ref<const std::string&>();                                      \
+      if (text.size() > max_bytes) {                                                               \
+        return fail(field, "is longer than " + std::to_string(max_bytes) + " bytes");              \
+      }                                                                                            \
+      if (text.find('\0') != std::string::npos) return fail(field, "must not contain a NUL byte"); \
+      target = text;                                                                               \
+    });                                                                                            \
+  }
+MUSTER_READ_FIELDS(optional, false)
+MUSTER_READ_FIELDS(required, true)
+#undef MUSTER_READ_FIELDS
+
+const Json* JsonReader::object(std::string_view field) {
+  const Json* value = find(field);
+  if (value == nullptr || value->is_object()) return value;
+  fail(field, "must be an object");
+  return nullptr;
+}
+
+const Json* JsonReader::array(std::string_view field, std::size_t max_items) {
+  const Json* value = find(field);
+  if (value == nullptr) return nullptr;
+  if (!value->is_array()) {
+    fail(field, "must be a list");
+    return nullptr;
+  }
+  if (value->size() > max_items) {
+    fail(field, "has more than " + std::to_string(max_items) + " items");
+    return nullptr;
+  }
+  return value;
+}
+
+void JsonReader::no_other_fields() {
+  if (error_) return;
+  for (const auto& [key, value] : object_.items()) {
+    if (std::find(known_.begin(), known_.end(), key) == known_.end()) {
+      std::string names;
+      for (const auto& name : known_) names += (names.empty() ? "" : ", ") + name;
+      return fail(key.substr(0, 64), "unknown field; known here: " + names);
+    }
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,80 @@
+// nlohmann/json with its traps closed: no exceptions, no silent wrap of numbers, bounded depth, and
+// an error that names the field ("spec.worker.count: must be an integer").
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+
+namespace muster {
+
+using Json = nlohmann::json;
+
+/// Most levels of arrays and objects that parse_json accepts (the library's dump recurses).
+inline constexpr int kMaxJsonDepth = 64;
+
+/// Parses UTF-8 text. Refuses duplicate keys, depth over kMaxJsonDepth and anything after the
+/// value. Errors: kInvalid with the byte offset.
+Result<Json> parse_json(std::string_view text);
+
+/// Compact text, keys sorted; bytes that are not UTF-8 become U+FFFD. Never throws.
+std::string dump_json(const Json& value);
+
+/// Reads one object field by field and remembers the first error, with the path in front.
+///
+///   JsonReader in(json, "spec.worker");
+///   in.optional("count", spec.count, {1, 4096});
+///   in.required("image", spec.image);
+///   in.no_other_fields();
+///   MUSTER_RETURN_IF_ERROR(in.status());
+///
+/// After an error further calls do nothing. null counts as absent.
+class JsonReader {
+ public:
+  struct Range {
+    std::int64_t least, most;
+  };
+
+  JsonReader(const Json& object, std::string path);
+
+  bool has(std::string_view field) const;
+  const std::string& path() const { return path_; }
+  std::string path_of(std::string_view field) const;
+
+  void optional(std::string_view field, std::int64_t& out, Range range);
+  void optional(std::string_view field, int& out, Range range);
+  void optional(std::string_view field, bool& out);
+  void optional(std::string_view field, std::string& out, std::size_t max_bytes = 1024);
+  void required(std::string_view field, std::int64_t& out, Range range);
+  void required(std::string_view field, int& out, Range range);
+  void required(std::string_view field, bool& out);
+  void required(std::string_view field, std::string& out, std::size_t max_bytes = 1024);
+
+  /// The member as an object or array (nullptr when absent); anything else is an error.
+  const Json* object(std::string_view field);
+  const Json* array(std::string_view field, std::size_t max_items);
+
+  /// Every field not asked for until now is an error that names it.
+  void no_other_fields();
+  /// Records an error about `field` ("" = the object itself).
+  void fail(std::string_view field, std::string_view message);
+  /// Takes over the error of a nested reader or decoder.
+  void take(const Status& nested);
+
+  Status status() const;
+
+ private:
+  const Json* find(std::string_view field);
+  template <typename T, typename Read>
+  void read(std::string_view field, bool is_required, T& out, Read reader);
+
+  const Json& object_;
+  std::string path_;
+  std::vector<std::string> known_;
+  std::optional<Error> error_;
+};
+
+}  // namespace muster

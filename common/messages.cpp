@@ -1,0 +1,150 @@
+#include "common/messages.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kMaxStep = std::int64_t{1} << 53;
+constexpr std::size_t kMaxNameBytes = 512;
+
+Json ports_json(const std::vector<int>& ports) { return Json(ports); }
+
+void read_ports(JsonReader& in, std::vector<int>& ports) {
+  const Json* list = in.array("ports", kMaxProcesses);
+  if (list == nullptr) return;
+  for (const Json& port : *list) {
+    if (!port.is_number_integer() || port < 1 || port > 65535) {
+      return in.fail("ports", "must be port numbers from 1 to 65535");
+    }
+    ports.push_back(port.get<int>());
+  }
+  if (ports.empty()) in.fail("ports", "must not be empty");
+}
+
+void read_number(JsonReader& in, const Json& object, const char* field, double& out) {
+  (void)in.has(field);
+  const auto found = object.find(field);
+  if (found == object.end()) return;
+  if (!found->is_number()) return in.fail(field, "must be a number");
+  out = found->get<double>();
+}
+
+void read_count(JsonReader& in, const char* field, std::uint64_t& out) {
+  std::int64_t value = 0;
+  in.optional(field, value, {0, INT64_MAX});
+  out = static_cast<std::uint64_t>(value);
+}
+
+}  // namespace
+
+Json to_json(const JoinRequest& value) {
+  return Json{{"job", value.job},
+              {"slot", value.slot},
+              {"attempt", value.attempt},
+              {"host", value.host},
+              {"ports", ports_json(value.ports)},
+              {"contract", value.contract}};
+}
+
+Result<JoinRequest> parse_join_request(const Json& json) {
+  JoinRequest value;
+  JsonReader in(json, "join");
+  in.required("job", value.job, kMaxNameBytes);
+  in.required("slot", value.slot, {0, kMaxWorkers - 1});
+  in.required("attempt", value.attempt, {0, 1'000'000'000});
+  in.required("host", value.host, kMaxNameBytes);
+  in.required("contract", value.contract, kMaxNameBytes);
+  read_ports(in, value.ports);
+  if (value.ports.empty()) in.fail("ports", "is required");
+  MUSTER_RETURN_IF_ERROR(in.status());
+  return value;
+}
+
+Json to_json(const JoinResponse& value) {
+  Json peers = Json::array();
+  for (const auto& peer : value.peers) {
+    peers.push_back({{"slot", peer.slot}, {"host", peer.host}, {"ports", ports_json(peer.ports)}});
+  }
+  return Json{{"complete", value.complete}, {"retryAfterMs", value.retry_after_ms},
+              {"present", value.present},   {"expected", value.expected},
+              {"epoch", value.epoch},       {"peers", std::move(peers)},
+              {"jobUid", value.job_uid},    {"jobKey", value.job_key},
+              {"training", value.training}, {"threads", value.threads}};
+}
+
+Result<JoinResponse> parse_join_response(const Json& json) {
+  JoinResponse value;
+  JsonReader in(json, "join response");
+  in.required("complete", value.complete);
+  in.optional("retryAfterMs", value.retry_after_ms, {0, 60'000});
+  in.optional("present", value.present, {0, kMaxWorkers});
+  in.optional("expected", value.expected, {0, kMaxWorkers});
+  in.optional("epoch", value.epoch, {0, kMaxStep});
+  in.optional("jobUid", value.job_uid, kMaxNameBytes);
+  in.optional("jobKey", value.job_key, kMaxNameBytes);
+  in.optional("threads", value.threads, {1, 4096});
+  if (const Json* training = in.object("training")) value.training = *training;
+  if (const Json* peers = in.array("peers", kMaxWorkers)) {
+    for (const Json& item : *peers) {
+      JoinPeer peer;
+      JsonReader one(item, "join response.peers");
+      one.required("slot", peer.slot, {0, kMaxWorkers - 1});
+      one.required("host", peer.host, kMaxNameBytes);
+      read_ports(one, peer.ports);
+      MUSTER_RETURN_IF_ERROR(one.status());
+      value.peers.push_back(std::move(peer));
+    }
+  }
+  MUSTER_RETURN_IF_ERROR(in.status());
+  return value;
+}
+
+Json to_json(const ProgressReport& value) {
+  return Json{{"job", value.job},
+              {"slot", value.slot},
+              {"attempt", value.attempt},
+              {"step", value.step},
+              {"totalSteps", value.total_steps},
+              {"epoch", value.epoch},
+              {"loss", value.loss},
+              {"accuracy", value.accuracy},
+              {"samplesPerSecond", value.samples_per_second},
+              {"etaSeconds", value.eta_seconds},
+              {"checkpointStep", value.checkpoint_step},
+              {"checkpointPath", value.checkpoint_path},
+              {"checkpointDurable", value.checkpoint_durable},
+              {"restoredStep", value.restored_step},
+              {"modelParameters", value.model_parameters},
+              {"modelSHA256", value.model_sha256},
+              {"dataSHA256", value.data_sha256},
+              {"sentBytes", value.sent_bytes},
+              {"logicalRankComputations", value.logical_rank_computations}};
+}
+
+Result<ProgressReport> parse_progress_report(const Json& json) {
+  ProgressReport value;
+  JsonReader in(json, "progress");
+  in.required("job", value.job, kMaxNameBytes);
+  in.required("slot", value.slot, {0, kMaxWorkers - 1});
+  in.required("attempt", value.attempt, {0, 1'000'000'000});
+  in.optional("step", value.step, {0, kMaxStep});
+  in.optional("totalSteps", value.total_steps, {0, kMaxStep});
+  in.optional("epoch", value.epoch, {0, kMaxStep});
+  in.optional("loss", value.loss, 64);
+  in.optional("accuracy", value.accuracy, 64);
+  in.optional("checkpointStep", value.checkpoint_step, {-1, kMaxStep});
+  in.optional("checkpointPath", value.checkpoint_path, 4096);
+  in.optional("checkpointDurable", value.checkpoint_durable);
+  in.optional("restoredStep", value.restored_step, {-1, kMaxStep});
+  in.optional("modelParameters", value.model_parameters, {0, kMaxStep});
+  in.optional("modelSHA256", value.model_sha256, 64);
+  in.optional("dataSHA256", value.data_sha256, 64);
+  read_count(in, "sentBytes", value.sent_bytes);
+  read_count(in, "logicalRankComputations", value.logical_rank_computations);
+  MUSTER_RETURN_IF_ERROR(in.status());
+  read_number(in, json, "samplesPerSecond", value.samples_per_second);
+  read_number(in, json, "etaSeconds", value.eta_seconds);
+  MUSTER_RETURN_IF_ERROR(in.status());
+  return value;
+}
+
+}  // namespace muster

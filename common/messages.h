@@ -1,0 +1,78 @@
+// What a worker and the workers' endpoint say to each other: JSON bodies of POST join and POST
+// progress.
+//
+// Join is a rendezvous of one gang attempt: each worker posts its address and the ports its trainer
+// processes listen on, and repeats the same post (idempotent) until the answer is complete.
+// Everything received is hostile: every list and string is bounded here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/result.h"
+
+namespace muster {
+
+inline constexpr int kMaxWorkers = 4096;
+inline constexpr int kMaxProcesses = 64;
+
+struct JoinRequest {
+  std::string job;  ///< "<namespace>/<name>"
+  int slot = 0;
+  int attempt = 0;
+  std::string host;        ///< address the other workers reach this one at
+  std::vector<int> ports;  ///< one listening port per trainer process, in LOCAL_RANK order
+  std::string contract;    ///< numerics contract of this build; another one is refused
+};
+
+struct JoinPeer {
+  int slot = 0;
+  std::string host;
+  std::vector<int> ports;
+};
+
+struct JoinResponse {
+  bool complete = false;  ///< false: the gang is not all here; post again after retry_after_ms
+  int retry_after_ms = 0;
+  int present = 0, expected = 0;  ///< workers that have joined, and that will
+  std::int64_t epoch = 0;         ///< membership epoch
+  std::vector<JoinPeer> peers;    ///< by slot, this worker included
+  std::string job_uid;
+  std::string job_key;  ///< 64 hexadecimal digits: workers prove it to each other
+  Json training;        ///< spec.training of the job, defaulted
+  int threads = 1;      ///< per process
+};
+
+/// Sent by the sentinel of every slot, at most one a second, and once at the end.
+struct ProgressReport {
+  std::string job;
+  int slot = 0;
+  int attempt = 0;
+  std::int64_t step = 0, total_steps = 0, epoch = 0;
+  std::string loss;      ///< decimal text; empty = not known yet
+  std::string accuracy;  ///< of the last evaluation; empty = none yet
+  double samples_per_second = 0;
+  double eta_seconds = -1;  ///< negative = not known
+  std::int64_t checkpoint_step = -1;
+  std::string checkpoint_path;
+  bool checkpoint_durable = false;
+  std::int64_t restored_step = -1;  ///< the step this attempt started from, -1 = from the start
+  std::int64_t model_parameters = 0;
+  std::string model_sha256;  ///< of the final parameters; empty until the end
+  std::string data_sha256;
+  std::uint64_t sent_bytes =
+      0;  ///< payload and headers, all processes of this worker, this attempt
+  std::uint64_t logical_rank_computations = 0;
+};
+
+Json to_json(const JoinRequest& value);
+Json to_json(const JoinResponse& value);
+Json to_json(const ProgressReport& value);
+Result<JoinRequest> parse_join_request(const Json& json);
+Result<JoinResponse> parse_join_response(const Json& json);
+Result<ProgressReport> parse_progress_report(const Json& json);
+
+}  // namespace muster

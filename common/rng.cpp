@@ -1,0 +1,53 @@
+#include "common/rng.h"
+
+#include "common/check.h"
+
+namespace muster {
+
+std::array<std::uint32_t, 4> philox4x32(std::uint64_t key, std::array<std::uint32_t, 4> counter) {
+  std::uint32_t key0 = static_cast<std::uint32_t>(key);
+  std::uint32_t key1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
+               static_cast<std::uint32_t>(product1),
+               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
+               static_cast<std::uint32_t>(product0)};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+std::uint32_t random_bits(std::uint64_t key, RngStream stream, std::uint32_t sub,
+                          std::uint64_t index) {
+  const std::uint64_t block = index / 4;
+  return philox4x32(
+      key, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), sub,
+            static_cast<std::uint32_t>(stream)})[index % 4];
+}
+
+float random_unit(std::uint64_t key, RngStream stream, std::uint32_t sub, std::uint64_t index) {
+  return static_cast<float>(random_bits(key, stream, sub, index) >> 8) * 0x1.0p-24f;
+}
+
+Rng::result_type Rng::operator()() {
+  const std::uint64_t index = index_++;
+  const auto block = philox4x32(
+      key_, {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0});
+  return std::uint64_t{block[0]} | std::uint64_t{block[1]} << 32;
+}
+
+std::uint64_t Rng::below(std::uint64_t bound) {
+  MUSTER_CHECK(bound > 0);
+  const std::uint64_t limit = max() - max() % bound;
+  for (;;) {
+    const std::uint64_t bits = (*this)();
+    if (bits < limit) return bits % bound;
+  }
+}
+
+double Rng::unit() { return static_cast<double>((*this)() >> 11) * 0x1.0p-53; }
+
+}  // namespace muster

@@ -1,0 +1,116 @@
+// The operations of the engine, one per file below cpu/ (always built, and the truth in tests) and
+// cuda/.
+//
+// Numerics contract `fp32-chain/1` (ARCHITECTURE.md). All matrices are row-major fp32 and do not
+// overlap. GEMM outputs are one fused-multiply-add chain from +0 in ascending k; the result never
+// depends on the instruction set, the number of threads, how many rows are computed together, or
+// where a buffer starts. Reductions inside a row: 16 virtual lanes (element i goes to lane i mod
+// 16, each lane a chain in ascending i), blocks of 4,096 elements, lane tree 8-4-2-1, then the
+// fixed binary tree over blocks (left subtree = largest power of two < n). NaNs are not
+// canonicalised here, only before hashing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace muster::kernels {
+
+/// Elements per block of every reduction, hash, checksum and shard.
+inline constexpr std::size_t kBlockElements = 4096;
+/// Version string recorded with a job; a joiner with another is refused.
+inline constexpr const char* kNumericsContract = "fp32-chain/1";
+
+/// What an activation function is fused into a GEMM's store.
+enum class Activation { kNone, kRelu };
+
+namespace cpu {
+
+/// Instruction sets with one implementation each. All give the same bits.
+enum class Target { kScalar, kAvx2, kAvx512, kNeon };
+
+/// The best target this machine has, or the one forced by force_target().
+Target best_target();
+/// Whether `target` is compiled in and this machine can run it.
+bool has_target(Target target);
+const char* name_of(Target target);
+/// For tests and the record: every operation uses `target` from now on. Requires
+/// has_target(target).
+void force_target(Target target);
+
+/// The threads that compute. Bits never depend on their number.
+/// Threads: one caller at a time. Blocks: every operation returns when its result is complete.
+class Context {
+ public:
+  explicit Context(int threads = 1);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  int threads() const;
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// y = activation(x w + bias).  Shape: x (M,K), w (K,N), bias (N) or nullptr, y (M,N).
+/// The bias is added after the chain; ReLU is v > 0 ? v : 0, so NaN becomes 0 there and -0 becomes
+/// +0.
+void linear_forward(Context& context, std::size_t M, std::size_t N, std::size_t K, const float* x,
+                    const float* w, const float* bias, Activation activation, float* y);
+
+/// dx = dy w^T, chain over n in ascending order.  Shape: dy (M,N), w (K,N), dx (M,K).
+/// With `relu_output` (M,K), the output of the ReLU that made x: dx is +0 where relu_output is not
+/// > 0.
+void linear_backward_input(Context& context, std::size_t M, std::size_t N, std::size_t K,
+                           const float* dy, const float* w, const float* relu_output, float* dx);
+
+/// Gradient of weights and bias summed over `ranks` logical ranks of `rows` rows each (M = ranks *
+/// rows): per logical rank one chain over its rows in ascending order (dw: fma(x, dy, acc); db: acc
+/// + dy), from +0; then the complete binary tree over the ranks. `ranks` is a power of two. Shape:
+/// x (M,K), dy (M,N), dw (K,N), db (N).
+void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
+                             std::size_t K, const float* x, const float* dy, float* dw, float* db);
+
+/// Softmax cross-entropy of each row and its gradient, in place.
+/// loss[m] = log(sum_n exp(logits[m,n] - max_m)) + max_m - logits[m, labels[m]];
+/// logits[m,n] becomes (exp(logits[m,n] - max_m) / sum - [n == labels[m]]) * scale.
+/// correct[m] is 1 when the label's logit is the greatest and the first such, else 0.
+/// Shape: logits (M,N), labels, loss, correct (M); every label < N. With `gradient` false logits
+/// stay.
+void softmax_cross_entropy(Context& context, std::size_t M, std::size_t N,
+                           const std::int32_t* labels, float scale, bool gradient, float* logits,
+                           float* loss, float* correct);
+
+/// Sum of n values by the reduction rule at the top of this file. n = 0 gives +0.
+float sum(const float* values, std::size_t n);
+
+/// out[i] = tree sum of nodes[0..count)[i]: the binary tree over `count` inputs described by
+/// `order`: a post-order program: entry >= 0 pushes that input, -1 adds the two on top (left +
+/// right). Shape: each node and out (n); out may be nodes[k] for any k. Bound: depth 64.
+void sum_nodes(Context& context, const float* const* nodes, const std::int8_t* order,
+               std::size_t order_size, std::size_t n, float* out);
+
+/// v = fma(momentum, v, g); w = fma(-learning_rate, v, w).  Shape: all (n).
+void sgd_momentum(Context& context, std::size_t n, float learning_rate, float momentum,
+                  const float* g, float* v, float* w);
+
+/// Bytes to values: out[i] = bytes[i] / 255 (one IEEE division).
+void bytes_to_unit(const std::uint8_t* bytes, std::size_t n, float* out);
+
+/// Own math functions: the same bits on every target. Error below 2 ulp over the finite range,
+/// special values as IEEE 754 (exp(-inf) = 0, log(0) = -inf, log(<0) = NaN).
+float exp_f32(float x);
+float log_f32(float x);
+void exp_f32(const float* x, std::size_t n, float* out);
+double exp_f64(double x);
+double log_f64(double x);
+double sin_f64(double x);
+double cos_f64(double x);
+double pow_f64(double x, double y);
+float tanh_f32(float x);
+float erf_f32(float x);
+
+}  // namespace cpu
+}  // namespace muster::kernels
