@@ -1,0 +1,128 @@
+// Bytes between the trainer processes of one membership epoch. A communicator moves bytes and never
+// adds: every sum of the training step is done by kernels/ in a fixed order (ARCHITECTURE.md,
+// numerics).
+//
+// The interface is shaped so that TCP, shared memory, NVLink and NCCL all fit: grouped sends and
+// receives on caller-owned buffers, completion by a handle, abort from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/result.h"
+
+namespace muster::comm {
+
+/// Where a buffer lives. A host communicator refuses kCuda buffers with kUnsupported.
+enum class Memory { kHost, kCuda };
+
+struct SendBuffer {
+  int peer = 0;
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+struct ReceiveBuffer {
+  int peer = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// A group of transfers under way. Destroying an unfinished Work aborts the communicator, because
+/// the buffers are about to go away.
+class Work {
+ public:
+  virtual ~Work() = default;
+  /// Until every transfer of the group is complete. After an error the receive buffers are
+  /// undefined. Blocks: until done, aborted, or `deadline`. Errors: kAborted (a peer was lost, or
+  /// abort()), kDeadlineExceeded (the communicator is then aborted, too), kCorrupt (a frame that
+  /// cannot be right).
+  virtual Status wait(MonoTime deadline) = 0;
+};
+
+/// P processes of one epoch. Collective calls (start) are made in the same order by every rank; two
+/// groups may be under way at once. Threads: one thread starts and waits; abort() and sent_bytes()
+/// from any.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Starts one group: all `sends` and `receives`, at most one of each per peer, none to itself.
+  /// The byte counts must match on both sides (checked on arrival: a difference is kCorrupt).
+  /// Buffers belong to the caller and stay untouched by it until the Work is finished. `step`
+  /// stamps the frames. Blocks: no.
+  virtual Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
+                                              std::span<const SendBuffer> sends,
+                                              std::span<const ReceiveBuffer> receives) = 0;
+
+  /// Ends every transfer under way and all later ones with kAborted. Idempotent. Blocks: no.
+  virtual void abort() = 0;
+
+  /// Bytes written to peers since creation, headers and handshakes included.
+  virtual std::uint64_t sent_bytes() const = 0;
+};
+
+struct PeerAddress {
+  std::string host;  ///< numeric address or DNS name
+  int port = 0;
+};
+
+struct TcpOptions {
+  int rank = 0;
+  int listen_fd = -1;              ///< bound and listening; the communicator takes ownership
+  std::vector<PeerAddress> peers;  ///< by rank, this rank included; size() = peers.size()
+  std::string job_key;             ///< 64 hexadecimal digits; every connection proves it both ways
+  std::string job_uid;
+  std::int64_t epoch = 0;  ///< frames and handshakes of another epoch are refused
+  MonoTime
+      connect_deadline;  ///< all connections stand by then, or kUnavailable names the missing rank
+  const Clock* clock = nullptr;  ///< outlives the communicator
+};
+
+/// Connects all ranks with each other (the higher rank dials the lower). Blocks: until connected or
+/// the deadline. Errors: kUnavailable, kDeadlineExceeded, kUnauthorized (a peer answered with
+/// another key).
+Result<std::unique_ptr<Communicator>> make_tcp_communicator(TcpOptions options);
+
+/// A listening socket for make_tcp_communicator. `address` numeric, `port` 0 = any free one.
+/// Returns the descriptor (close-on-exec) and the port. Errors: kIo naming address and port (taken,
+/// not permitted), with exit code kPort.
+struct ListenSocket {
+  int fd = -1;
+  int port = 0;
+};
+Result<ListenSocket> listen_tcp(const std::string& address, int port);
+
+/// `size` ranks in one process, connected by memory; for tests. The clock outlives them.
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const Clock& clock);
+
+// ---- Collectives: free functions over any communicator
+// ------------------------------------------------
+
+/// all_to_all: `sends[p]` goes to rank p and `receives[p]` comes from it; entries of this rank are
+/// copied. Bytes sent: sum of sends[p].size() over p != rank. Blocks: until `deadline`. Errors: as
+/// Work::wait.
+Status all_to_all(Communicator& communicator, std::uint64_t step,
+                  std::span<const std::span<const std::byte>> sends,
+                  std::span<const std::span<std::byte>> receives, MonoTime deadline);
+
+/// all_gather of uneven pieces: `buffer` is cut at `offsets` (size() + 1 ascending byte positions);
+/// on entry this rank's piece is filled, on return all are. Bytes sent: own piece x (P - 1).
+Status all_gather(Communicator& communicator, std::uint64_t step, std::span<std::byte> buffer,
+                  std::span<const std::size_t> offsets, MonoTime deadline);
+
+/// `buffer` of rank `root` is copied to all. Bytes sent by root: buffer.size() x (P - 1).
+Status broadcast(Communicator& communicator, std::uint64_t step, int root,
+                 std::span<std::byte> buffer, MonoTime deadline);
+
+/// Returns when every rank has entered. Bytes sent: 1 x (P - 1) and headers.
+Status barrier(Communicator& communicator, std::uint64_t step, MonoTime deadline);
+
+}  // namespace muster::comm
