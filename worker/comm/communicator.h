@@ -54,10 +54,10 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Starts one group: all `sends` and `receives`, at most one of each per peer, none to itself.
-  /// The byte counts must match on both sides (checked on arrival: a difference is kCorrupt).
-  /// Buffers belong to the caller and stay untouched by it until the Work is finished. `step`
-  /// stamps the frames. Blocks: no.
+  /// Starts one group: all `sends` and `receives`, none to itself. Several to or from one peer are
+  /// matched in the order given (one frame may carry them all); the byte counts must match on both
+  /// sides (checked on arrival: a difference is kCorrupt). Buffers belong to the caller and stay
+  /// untouched by it until the Work is finished. `step` stamps the frames. Blocks: no.
   virtual Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
                                               std::span<const SendBuffer> sends,
                                               std::span<const ReceiveBuffer> receives) = 0;
