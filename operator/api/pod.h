@@ -1,0 +1,111 @@
+// Pods as Muster makes and reads them, and the nodes they stand on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/result.h"
+#include "operator/api/object_meta.h"
+#include "operator/api/training_job.h"
+
+namespace muster::api {
+
+enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
+
+/// The end of the `worker` container, once it has ended.
+struct Termination {
+  int exit_code = 0;
+  int signal = 0;
+  std::string reason;   ///< "OOMKilled", "Error", "Completed"
+  std::string message;  ///< termination message, at most 4,096 bytes: hostile text
+  bool operator==(const Termination&) const = default;
+};
+
+struct Pod {
+  ObjectMeta meta;
+  // spec
+  std::string node_name;       ///< bound node; empty = not bound yet
+  std::string required_node;   ///< node of our required affinity; empty = unplaced
+  Resources requests;          ///< summed over containers
+  Json spec = Json::object();  ///< the whole spec of a pod to create; empty when read back
+  // status
+  PodPhase phase = PodPhase::kPending;
+  std::string reason, message;  ///< e.g. "Evicted"; of PodScheduled=False: "Unschedulable"
+  std::string pod_ip;
+  bool ready = false;
+  std::optional<Termination> termination;
+  std::string image_id;
+  bool operator==(const Pod&) const = default;
+
+  /// Slot and attempt from our labels; -1 when absent or not a number.
+  int slot() const;
+  int attempt() const;
+  bool ended() const { return phase == PodPhase::kSucceeded || phase == PodPhase::kFailed; }
+};
+
+struct Node {
+  ObjectMeta meta;
+  bool ready = false;
+  bool unschedulable = false;
+  struct Taint {
+    std::string key, value, effect;
+    bool operator==(const Taint&) const = default;
+  };
+  std::vector<Taint> taints;
+  std::map<std::string, std::int64_t>
+      allocatable;  ///< cpu in thousandths, memory in bytes, others counted
+  bool operator==(const Node&) const = default;
+};
+
+struct Service {
+  ObjectMeta meta;
+  std::map<std::string, std::string> selector;
+  bool operator==(const Service&) const = default;
+};
+
+/// events.k8s.io/v1.
+struct Event {
+  ObjectMeta meta;
+  ObjectKey regarding;
+  Kind regarding_kind = Kind::kTrainingJob;
+  std::string regarding_uid;
+  std::string type;    ///< Normal or Warning
+  std::string reason;  ///< contract::reason
+  std::string action;
+  std::string note;  ///< at most 1,024 bytes
+  WallTime event_time;
+  int series_count = 0;  ///< 0 = single
+  bool operator==(const Event&) const = default;
+};
+
+/// Lenient towards fields Muster does not use, strict about those it does. Errors: kInvalid.
+Result<Pod> parse_pod(const Json& json);
+Result<Node> parse_node(const Json& json);
+Json to_json(const Pod& pod);
+Json to_json(const Node& node);
+Json to_json(const Service& service);
+Json to_json(const Event& event);
+
+/// "<job>-<5 of the uid's hash>": the job's headless Service and the stem of its pods' names.
+std::string service_name(const TrainingJob& job);
+/// "<service_name>-<slot>-<attempt>".
+std::string pod_name(const TrainingJob& job, int slot, int attempt);
+/// "muster.dev/job-uid=...": selects the pods of a job.
+std::string pod_selector(const TrainingJob& job);
+
+struct PodOptions {
+  std::string endpoint_url;    ///< MUSTER_ENDPOINT
+  std::string ca_certificate;  ///< PEM; empty for plain http on loopback
+  std::string default_image;   ///< of the built-in worker
+};
+
+/// The pod of one slot, built from an allow-list: nothing of the job's reaches it unchecked, and it
+/// meets Pod Security `restricted`. Pure.
+Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options);
+Service make_service(const TrainingJob& job);
+
+}  // namespace muster::api

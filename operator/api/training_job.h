@@ -1,0 +1,186 @@
+// TrainingJob: what the user asks for (spec) and what is (status). Field by field the manifest
+// reference; crds/trainingjob.yaml is its schema, and a test keeps the two equal.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/result.h"
+#include "operator/api/object_meta.h"
+
+namespace muster::api {
+
+/// Amounts in base units, parsed from Kubernetes quantities.
+struct Resources {
+  std::int64_t cpu_millis = 1000;
+  std::int64_t memory_bytes = std::int64_t{512} << 20;
+  std::int64_t gpus = 0;
+  std::string gpu_resource = "nvidia.com/gpu";
+  bool operator==(const Resources&) const = default;
+};
+
+struct EnvVar {
+  std::string name;
+  std::string value;
+  Json value_from;  ///< null, or one of secretKeyRef, configMapKeyRef, fieldRef as written
+  bool operator==(const EnvVar&) const = default;
+};
+
+struct WorkerSpec {
+  int count = 1;
+  int min = 1;        ///< default count
+  int max = 1;        ///< default count
+  int processes = 1;  ///< per worker; default GPUs per worker, else 1
+  int threads = 1;    ///< per process; default max(1, floor(cpu / processes))
+  Resources resources;
+  std::string image;  ///< empty: the chart's built-in worker
+  std::vector<std::string> command, args;
+  std::vector<EnvVar> env;
+  /// The remaining pod fields of the allow-list (ports, volumes, volumeMounts, nodeSelector,
+  /// tolerations, imagePullSecrets, serviceAccountName, ...), validated, kept as written and copied
+  /// into the pod.
+  Json pod_fields = Json::object();
+  bool operator==(const WorkerSpec&) const = default;
+};
+
+struct CheckpointSpec {
+  std::string path = "/var/lib/muster";
+  std::string volume_claim_name;  ///< empty: memory of the workers only, and status says so
+  std::int64_t every_steps = 100;
+  int keep = 2;
+  bool operator==(const CheckpointSpec&) const = default;
+};
+
+struct TrainingSpec {
+  std::string algorithm = "Backpropagation";
+  std::string mode = "Strict";
+  std::int64_t seed = 0;
+  int logical_ranks = 16;
+  int batch_size = 64;
+  std::int64_t epochs = 0;  ///< 0 = not given; exactly one of epochs and steps is given
+  std::int64_t steps = 0;
+  Json model;      ///< one-of, validated: {"mlp": {"hidden": [128]}}
+  Json data;       ///< {"train": {"idx": {...}}, "test": {...}}
+  Json optimizer;  ///< one-of: {"sgd": {"learningRate": "0.1", "momentum": "0.9"}}
+  int evaluation_every_epochs = 1;
+  std::optional<CheckpointSpec> checkpoint;
+  std::string optimizer_state = "Replicated";
+  int tensor = 1, pipeline = 1;
+  bool operator==(const TrainingSpec&) const = default;
+};
+
+struct RestartSpec {
+  std::string policy = "OnFailure";  ///< OnFailure or Never
+  int max_restarts = 3;
+  int backoff_seconds = 10;
+  bool operator==(const RestartSpec&) const = default;
+};
+
+struct TrainingJobSpec {
+  WorkerSpec worker;
+  std::optional<TrainingSpec> training;
+  RestartSpec restart;
+  std::string topology_preferred, topology_required;
+  std::string scheduling = "Placed";  ///< Placed or Unplaced
+  std::string queue_name, priority_class_name;
+  bool suspend = false;
+  std::optional<std::int64_t> active_deadline_seconds;
+  std::optional<std::int64_t> ttl_seconds_after_finished;
+  std::string managed_by = "muster.dev/operator";
+  bool operator==(const TrainingJobSpec&) const = default;
+};
+
+struct SlotPlacement {
+  int slot = 0;
+  int attempt = 0;
+  std::string node;
+  std::string domain;
+  bool operator==(const SlotPlacement&) const = default;
+};
+
+struct Progress {
+  std::int64_t step = 0, total_steps = 0, epoch = 0;
+  std::string loss, accuracy;  ///< decimal text, no floats in the API
+  std::string samples_per_second;
+  std::int64_t eta_seconds = -1;
+  std::optional<WallTime> updated_at;
+  bool operator==(const Progress&) const = default;
+};
+
+struct CheckpointStatus {
+  std::int64_t step = -1;
+  std::optional<WallTime> time;
+  bool durable = false;
+  std::string path;
+  bool operator==(const CheckpointStatus&) const = default;
+};
+
+struct FailureStatus {
+  int slot = 0;
+  int exit_code = 0;
+  std::string reason;
+  std::string log_tail;  ///< at most 2,048 bytes
+  bool operator==(const FailureStatus&) const = default;
+};
+
+struct TrainingJobStatus {
+  std::int64_t observed_generation = 0;
+  std::vector<Condition> conditions;
+  std::string
+      phase;  ///< display only: Pending, Waiting, Running, Restarting, Suspended, Complete, Failed
+  std::string workers;  ///< "2/2": running / target
+  int target_workers = 0;
+  int replicas = 0;
+  std::string selector;
+  std::int64_t membership_epoch = 0;
+  int restarts = 0;
+  std::vector<SlotPlacement> placement;
+  std::optional<WallTime> start_time, completion_time;
+  std::optional<WallTime> restart_at;  ///< back-off: the next attempt is not before this
+  std::optional<Progress> progress;
+  std::optional<CheckpointStatus> checkpoint;
+  std::int64_t model_parameters = 0;
+  std::string model_sha256, image_digest, data_sha256, contract;
+  std::optional<FailureStatus> failure;
+  bool operator==(const TrainingJobStatus&) const = default;
+
+  /// nullptr when the condition has never been set.
+  const Condition* condition(const std::string& type) const;
+  bool is_true(const std::string& type) const;
+  bool finished() const { return is_true("Complete") || is_true("Failed"); }
+};
+
+struct TrainingJob {
+  ObjectMeta meta;
+  TrainingJobSpec spec;
+  TrainingJobStatus status;
+  bool operator==(const TrainingJob&) const = default;
+};
+
+inline constexpr int kMaxJobNameBytes = 40;
+inline constexpr std::size_t kMaxSpecBytes = 64 * 1024;
+
+/// Reads and validates a TrainingJob, filling in every default (also those that depend on other
+/// fields). Errors: kInvalid naming the field and what would be right ("spec.worker.count: must be
+/// from ..."); exit code kInvalidSpec.
+Result<TrainingJob> parse_training_job(const Json& json);
+/// As above for an object of the API server whose spec an older schema admitted: metadata and
+/// status are read even when the spec is refused, so that a condition can say so. The Status is the
+/// spec's verdict.
+std::pair<TrainingJob, Status> read_training_job(const Json& json);
+
+Json to_json(const TrainingJob& job);
+Json spec_to_json(const TrainingJobSpec& spec);
+Json training_to_json(const TrainingSpec& training);  ///< what JoinResponse::training carries
+Json status_to_json(const TrainingJobStatus& status);
+
+/// Kubernetes quantity ("1500m", "2Gi", "1e3"). cpu: in thousandths, rounded up. Errors: kInvalid.
+Result<std::int64_t> parse_cpu_millis(const std::string& text);
+Result<std::int64_t> parse_bytes(const std::string& text);
+Result<std::int64_t> parse_count(const std::string& text);
+
+}  // namespace muster::api

@@ -1,0 +1,68 @@
+// Typed calls to the API server. Every call is one HTTP exchange; nothing is retried here: the loop
+// decides.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/result.h"
+#include "operator/api/object_meta.h"
+#include "operator/kube/http_transport.h"
+
+namespace muster::kube {
+
+struct ListOptions {
+  std::string namespace_name;  ///< empty = all
+  std::string label_selector;
+  int limit = 100;  ///< page size
+  std::string continue_token;
+};
+
+struct ListPage {
+  std::vector<Json> items;  ///< each with apiVersion and kind filled in
+  std::string resource_version;
+  std::string continue_token;  ///< empty = last page
+};
+
+struct WatchOptions {
+  std::string namespace_name;
+  std::string label_selector;
+  std::string resource_version;
+  seconds timeout{300};  ///< server ends the watch after this
+};
+
+/// Preconditions of a delete; empty fields are not checked.
+struct DeleteOptions {
+  std::string uid;
+  int grace_period_seconds = -1;  ///< negative = the object's own
+};
+
+/// Threads: any. Blocks: one exchange. Errors by HTTP code: 400/422 kInvalid, 401 kUnauthorized,
+/// 403 kForbidden, 404 kNotFound, 409 kConflict or (reason AlreadyExists) kAlreadyExists, 410
+/// kGone, 413 kTooLarge, 429 kTooManyRequests, 5xx and no connection kUnavailable, no answer in
+/// time kDeadlineExceeded. The message is the server's, cut at 1 KiB.
+class ApiClient {
+ public:
+  virtual ~ApiClient() = default;
+  virtual Result<ListPage> list(api::Kind kind, const ListOptions& options) = 0;
+  /// Lines are for a Watcher. Blocks: until the stream stands.
+  virtual Result<std::unique_ptr<HttpStream>> watch(api::Kind kind,
+                                                    const WatchOptions& options) = 0;
+  virtual Result<Json> get(api::Kind kind, const api::ObjectKey& key) = 0;
+  virtual Result<Json> create(api::Kind kind, const std::string& namespace_name,
+                              const Json& object) = 0;
+  /// Merge patch (RFC 7386) of the main resource or, with `subresource` "status", of the status. A
+  /// `metadata.resourceVersion` or `metadata.uid` inside the patch is a precondition (409).
+  virtual Result<Json> merge_patch(api::Kind kind, const api::ObjectKey& key,
+                                   const std::string& subresource, const Json& patch) = 0;
+  virtual Status remove(api::Kind kind, const api::ObjectKey& key,
+                        const DeleteOptions& options) = 0;
+};
+
+/// The client over any transport; used unchanged against the embedded and the real API server.
+/// The transport outlives it.
+std::unique_ptr<ApiClient> make_rest_client(HttpTransport& transport);
+
+}  // namespace muster::kube

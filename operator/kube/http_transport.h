@@ -1,0 +1,55 @@
+// One HTTP exchange with the API server. Everything above this seam is the same for a real cluster
+// (cpprestsdk behind kube_rest), for local runs and tests (operator/embedded) and for scripted
+// faults.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/clock.h"
+#include "common/result.h"
+
+namespace muster::kube {
+
+struct HttpRequest {
+  std::string method = "GET";
+  std::string path;          ///< with query: "/api/v1/pods?limit=100"
+  std::string content_type;  ///< of the body; empty = none
+  std::string body;
+  milliseconds timeout{10'000};  ///< of the whole exchange; for a stream, until its headers
+};
+
+struct HttpResponse {
+  int code = 0;
+  std::string body;
+  std::optional<seconds> retry_after;
+};
+
+/// An open watch: newline-delimited JSON.
+class HttpStream {
+ public:
+  virtual ~HttpStream() = default;
+  /// The next line without its end. Blocks: until a line, the end of the stream (nullopt), or
+  /// `idle` without a byte (kDeadlineExceeded). Errors: kUnavailable (cut), kTooLarge (line over
+  /// the bound), kAborted (after close()).
+  virtual Result<std::optional<std::string>> next_line(milliseconds idle) = 0;
+  /// Ends next_line from another thread. Idempotent.
+  virtual void close() = 0;
+};
+
+/// Threads: any; calls are independent.
+class HttpTransport {
+ public:
+  virtual ~HttpTransport() = default;
+  /// Any status code is a value. Errors: kUnavailable (no connection; nothing was sent),
+  /// kDeadlineExceeded (whether it took effect is unknown), kTooLarge.
+  virtual Result<HttpResponse> send(const HttpRequest& request) = 0;
+  struct Stream {
+    HttpResponse head;                   ///< code 200, or an error with its body and no stream
+    std::unique_ptr<HttpStream> stream;  ///< nullptr unless code is 200
+  };
+  virtual Result<Stream> open_stream(const HttpRequest& request) = 0;
+};
+
+}  // namespace muster::kube
