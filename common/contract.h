@@ -50,6 +50,10 @@ inline constexpr std::string_view kEnvHashEvery =
     "MUSTER_HASH_EVERY";  ///< steps between parameter hashes in the record; 0 = the last only
 inline constexpr std::string_view kEnvBind =
     "MUSTER_BIND";  ///< address trainers listen on (default 0.0.0.0; local runs 127.0.0.1)
+/// File the worker leaves its last word in, at most 4,096 bytes: on success its final
+/// ProgressReport as JSON, else one sentence. Default /dev/termination-log, as Kubernetes mounts
+/// it.
+inline constexpr std::string_view kEnvTerminationLog = "MUSTER_TERMINATION_LOG";
 inline constexpr std::string_view kEnvLogLevel =
     "MUSTER_LOG_LEVEL";  ///< debug, info, warning or error
 

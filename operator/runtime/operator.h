@@ -1,0 +1,46 @@
+// The operator as one object: watch threads, the loop thread that decides, the applier. `muster
+// run` and muster-operator differ only in the transport, the authenticator and the pod options they
+// give it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+#include "common/messages.h"
+#include "common/result.h"
+#include "operator/api/pod.h"
+#include "operator/kube/api_client.h"
+#include "operator/runtime/workers_endpoint.h"
+
+namespace muster::runtime {
+
+struct OperatorOptions {
+  kube::ApiClient* client = nullptr;    ///< outlives the operator
+  WorkersEndpoint* endpoint = nullptr;  ///< outlives the operator
+  const Clock* clock = nullptr;         ///< outlives the operator
+  api::PodOptions pods;
+  std::string namespace_name;  ///< watched namespace; empty = all
+  std::string master_key;      ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
+  std::uint64_t seed = 1;      ///< of back-off jitter
+  seconds resync{300};
+  std::string reporting_instance = "muster-operator";
+};
+
+class Operator {
+ public:
+  /// Starts all threads. Blocks: no.
+  static Result<std::unique_ptr<Operator>> start(OperatorOptions options);
+  virtual ~Operator() = default;
+
+  /// Until every store is synced. Blocks: until then or `deadline`.
+  virtual Status wait_synced(MonoTime deadline) = 0;
+  /// A worker's report, given by the endpoint's callback; kept as the newest of its job and written
+  /// to status by the progress budget. Threads: any. Blocks: only while the mailbox is full.
+  virtual void post_progress(const ProgressReport& report) = 0;
+  /// Ends all threads; no write is begun after it was called. Blocks: until they have ended.
+  virtual void stop() = 0;
+};
+
+}  // namespace muster::runtime
