@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Every test of Muster, in steps; called by scripts/test after the packages are installed.
+
+    tests/all.py [--only STEP[,STEP...]] [--list]
+
+A step builds only what it runs. Output of a passing step is one line; of a failing one, all of it.
+The last line reads `N passed, N failed`: doctest cases, ctest programs of other kinds, and checks.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
+# Programs that are built and run again under each sanitizer or compiler.
+ASAN_TESTS = ["test_common", "test_api", "test_core", "test_kube", "test_embedded", "test_http", "test_endpoint",
+              "test_runtime", "test_kernels", "test_comm", "test_comm_tcp", "test_data", "test_engine",
+              "test_sentinel", "test_cli"]
+TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_embedded", "test_endpoint", "test_runtime"]
+CLANG_TESTS = ["test_kernels", "test_engine"]
+
+
+class Totals:
+    passed = 0
+    failed = 0
+    skipped = []
+
+
+class StepFailed(Exception):
+    pass
+
+
+def run(command, timeout=1800, cwd=ROOT, env=None):
+    """Output of a command; StepFailed with it when it fails."""
+    try:
+        done = subprocess.run(command, cwd=cwd, env=env, timeout=timeout, text=True, errors="replace",
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired as error:
+        out = error.stdout or b""
+        raise StepFailed(f"{' '.join(command)}: not done in {timeout} s\n"
+                         + (out.decode(errors="replace") if isinstance(out, bytes) else out)) from None
+    if done.returncode != 0:
+        raise StepFailed(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def build(preset, targets=()):
+    run(["cmake", "--preset", preset])
+    command = ["cmake", "--build", "--preset", preset]
+    if targets:
+        command += ["--target", *targets]
+    run(command, timeout=3600)
+
+
+def check(name, function, *arguments):
+    """Runs one check; counts it, or the doctest cases it printed."""
+    started = time.monotonic()
+    try:
+        output = function(*arguments) or ""
+    except StepFailed as error:
+        cases = re.search(r"test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed", str(error))
+        Totals.passed += int(cases.group(1)) if cases else 0
+        Totals.failed += max(1, int(cases.group(2))) if cases else 1
+        print(f"FAIL {name} ({time.monotonic() - started:.0f} s)\n{error}", flush=True)
+        return
+    cases = re.search(r"test cases:\s*\d+ \|\s*(\d+) passed", output)
+    Totals.passed += int(cases.group(1)) if cases else 1
+    for line in output.splitlines():
+        if line.startswith("skipped:"):
+            Totals.skipped.append(f"{name}: {line[8:].strip()}")
+    print(f"ok   {name} ({time.monotonic() - started:.0f} s)", flush=True)
+
+
+def sources(*suffixes):
+    out = run(["git", "ls-files", "-co", "--exclude-standard"])
+    return [p for p in out.splitlines() if p.endswith(suffixes) and os.path.exists(os.path.join(ROOT, p))]
+
+
+def ctest_entries(preset):
+    """(name, command) of every test that ctest knows in a preset."""
+    import json
+    found = json.loads(run(
+        ["ctest", "--test-dir", f"build/{preset}", "--show-only=json-v1"]))
+    return [t["name"] for t in found["tests"] if "command" in t]
+
+
+def step_style():
+    files = sources(".h", ".cpp")
+    check("clang-format", run, ["clang-format-19", "--dry-run", "-Werror", *files])
+    check("tidy", run, [sys.executable, "tests/tidy/tidy.py"])
+    check("tidy self-test", run, [sys.executable, "tests/tidy/tidy_test.py"])
+
+
+def step_unit():
+    check("build release", build, "release")
+    for name in ctest_entries("release"):
+        check(name, run, ["ctest", "--test-dir", "build/release", "-R", f"^{name}$", "--verbose",
+                          "--no-tests=error"], 900)
+    check("libm symbols", run, [sys.executable, "tests/tidy/tidy.py", "--objects", "build/release"])
+
+
+def available(preset, names):
+    """Those of `names` that are targets of the preset."""
+    run(["cmake", "--preset", preset])
+    targets = run(["ninja", "-C", f"build/{preset}", "-t", "targets", "all"])
+    missing = [n for n in names if not re.search(rf"^{n}:", targets, re.M)]
+    if missing:
+        raise StepFailed(f"{preset}: no target {', '.join(missing)}")
+    return names
+
+
+def program_tests(preset, names, env=None):
+    check(f"build {preset}", lambda: build(preset, available(preset, names)))
+    for name in names:
+        check(f"{name} ({preset})", run, [f"build/{preset}/tests/{name}"], 900, ROOT, {**os.environ, **(env or {})})
+
+
+def step_clang():
+    program_tests("clang", CLANG_TESTS)
+
+
+def step_asan():
+    program_tests("asan-ubsan", ASAN_TESTS, {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0",
+                                             "UBSAN_OPTIONS": "print_stacktrace=1"})
+
+
+def step_tsan():
+    # The runtime needs a fixed memory layout; newer kernels randomise more than g++ 12's bears.
+    prefix = ["setarch", "-R"] if shutil.which("setarch") else []
+    check("build tsan", lambda: build("tsan", available("tsan", TSAN_TESTS)))
+    for name in TSAN_TESTS:
+        check(f"{name} (tsan)", run, prefix + [f"build/tsan/tests/{name}"], 900, ROOT,
+              {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"})
+
+
+def step_fuzz():
+    check("build fuzz", build, "fuzz", ["fuzzers"])
+    directory = os.path.join(ROOT, "build/fuzz/fuzz")
+    names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+    running = []
+
+    def finish(name, process, log):
+        log.seek(0)
+        text = log.read()
+        if process.returncode != 0:
+            raise StepFailed(f"{name}: exit code {process.returncode}\n{text[-8000:]}")
+        return text
+
+    for pair in (names[i:i + 2] for i in range(0, len(names), 2)):
+        for name in pair:
+            log = tempfile.TemporaryFile("w+", errors="replace")
+            found = f"build/fuzz/found/{name}"
+            os.makedirs(os.path.join(ROOT, found), exist_ok=True)
+            process = subprocess.Popen(
+                [f"{directory}/{name}", f"-max_total_time={FUZZ_SECONDS}", "-timeout=10", "-rss_limit_mb=2048",
+                 "-print_final_stats=1", f"-artifact_prefix={found}/", found, f"tests/fuzz/corpus/{name}"],
+                cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            running.append((name, process, log))
+        for name, process, log in running:
+            process.wait(timeout=FUZZ_SECONDS + 120)
+            check(f"fuzz {name} {FUZZ_SECONDS} s", finish, name, process, log)
+        running = []
+
+
+def step_clang_tidy():
+    """clang-tidy over every product source; a file whose inputs have not changed is not looked at again."""
+    import concurrent.futures
+    import hashlib
+    run(["cmake", "--preset", "clang"])
+    cache = os.path.join(ROOT, "build/clang-tidy")
+    os.makedirs(cache, exist_ok=True)
+    headers = hashlib.sha256()
+    for path in sorted(sources(".h")) + [".clang-tidy"]:
+        with open(os.path.join(ROOT, path), "rb") as file:
+            headers.update(path.encode() + b"\0" + file.read())
+    import json
+    with open(os.path.join(ROOT, "build/clang/compile_commands.json"), encoding="utf-8") as file:
+        known = {os.path.relpath(entry["file"], ROOT) for entry in json.load(file)}
+    files = [p for p in sources(".cpp") if p in known and not p.startswith("tests/")]
+
+    def one(path):
+        with open(os.path.join(ROOT, path), "rb") as file:
+            key = hashlib.sha256(headers.digest() + path.encode() + b"\0" + file.read()).hexdigest()
+        stamp = os.path.join(cache, key)
+        if os.path.exists(stamp):
+            return ""
+        try:
+            run(["clang-tidy-19", "--quiet", "-p", "build/clang", path], 600)
+        except StepFailed as error:
+            return str(error)
+        with open(stamp, "w", encoding="utf-8"):
+            pass
+        return ""
+
+    def everything():
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            wrong = [text for text in pool.map(one, files) if text]
+        if wrong:
+            raise StepFailed("\n".join(wrong))
+        return f"{len(files)} files"
+
+    check("clang-tidy", everything)
+
+
+def step_cuda():
+    check("CUDA toolchain", run, ["scripts/cuda-toolchain.sh"], 1800)
+    check("build cuda", build, "cuda", ["cuda_seam"])
+
+
+def step_readme():
+    check("README commands from a clean clone", run, [sys.executable, "tests/readme.py"], 3600)
+
+
+STEPS = {"style": step_style, "unit": step_unit, "clang": step_clang, "asan": step_asan, "tsan": step_tsan,
+         "fuzz": step_fuzz, "cuda": step_cuda, "clang-tidy": step_clang_tidy, "readme": step_readme}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="steps, with commas between")
+    parser.add_argument("--list", action="store_true", help="names of the steps")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print(" ".join(STEPS))
+        return 0
+    chosen = arguments.only.split(",") if arguments.only else list(STEPS)
+    unknown = [s for s in chosen if s not in STEPS]
+    if unknown:
+        print(f"unknown step {', '.join(unknown)}; known: {' '.join(STEPS)}", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    for name in chosen:
+        print(f"-- {name} (at {time.monotonic() - started:.0f} s)", flush=True)
+        try:
+            STEPS[name]()
+        except StepFailed as error:
+            Totals.failed += 1
+            print(f"FAIL {name}\n{error}", flush=True)
+    for line in Totals.skipped:
+        print(f"skipped: {line}")
+    print(f"all steps took {time.monotonic() - started:.0f} s")
+    print(f"{Totals.passed} passed, {Totals.failed} failed")
+    return 1 if Totals.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

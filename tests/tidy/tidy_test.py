@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Each rule of tidy is seen refusing what it forbids and passing what it allows."""
+
+import unittest
+
+import tidy
+
+
+def found(check, path, text):
+    return list(check(path, text))
+
+
+class TidyTest(unittest.TestCase):
+    def test_core_does_not_see_kube(self):
+        text = '#include "operator/kube/store.h"\n'
+        self.assertTrue(found(tidy.check_includes, "operator/core/a.cpp", text))
+        self.assertFalse(found(tidy.check_includes, "operator/runtime/a.cpp", text))
+
+    def test_worker_sees_nothing_of_the_operator(self):
+        self.assertTrue(found(tidy.check_includes, "worker/engine/a.cpp", '#include "operator/api/pod.h"\n'))
+
+    def test_kernels_see_nothing(self):
+        self.assertTrue(found(tidy.check_includes, "kernels/cpu/a.cpp", '#include "common/result.h"\n'))
+
+    def test_products_do_not_include_tests(self):
+        self.assertTrue(found(tidy.check_includes, "cli/a.cpp", '#include "tests/fakes/x.h"\n'))
+
+    def test_forbidden_calls_are_found_in_code_but_not_in_comments(self):
+        for call in ("std::this_thread::sleep_for(x);", "std::chrono::steady_clock::now();", 'getenv("A");',
+                     "std::cout << 1;", "thread.detach();", "std::shuffle(a, b, c);", "#include <boost/beast.hpp>"):
+            with self.subTest(call):
+                self.assertTrue(found(tidy.check_forbidden, "operator/runtime/a.cpp", call + "\n"))
+                self.assertFalse(found(tidy.check_forbidden, "operator/runtime/a.cpp", "// " + call + "\n"))
+
+    def test_core_is_pure_and_engine_uses_own_math(self):
+        self.assertTrue(found(tidy.check_forbidden, "operator/core/a.cpp", "#include <thread>\n"))
+        self.assertTrue(found(tidy.check_forbidden, "worker/engine/a.cpp", "y = std::exp(x);\n"))
+        self.assertFalse(found(tidy.check_forbidden, "worker/sentinel/a.cpp", "#include <thread>\n"))
+
+    def test_long_functions_files_and_lines(self):
+        body = "int f(int a) {\n" + "  a += 1;\n" * 70 + "  return a;\n}\n"
+        self.assertTrue(found(tidy.check_lengths, "cli/a.cpp", "namespace a {\n" + body + "}\n"))
+        self.assertTrue(found(tidy.check_lengths, "cli/a.cpp", "struct A {\n" + body + "};\n"))
+        short = "int f(int a) {\n" + "  a += 1;\n" * 60 + "  return a;\n}\n"
+        self.assertFalse(found(tidy.check_lengths, "cli/a.cpp", "namespace a {\n" + short * 3 + "}\n"))
+        self.assertTrue(found(tidy.check_lengths, "cli/a.cpp", "\n" * 1001))
+        self.assertTrue(found(tidy.check_lengths, "cli/a.cpp", "x" * 101 + "\n"))
+
+    def test_a_source_in_no_cmake_file(self):
+        cmake = {"cli": "muster_library(cli SOURCES a.cpp)", "": "project(x)"}
+        self.assertFalse(list(tidy.check_cmake(["cli/a.cpp"], cmake.get)))
+        self.assertTrue(list(tidy.check_cmake(["cli/aa.cpp"], cmake.get)))
+
+    def test_todo_needs_an_issue(self):
+        self.assertTrue(found(tidy.check_forbidden, "cli/a.cpp", "// TODO fix\n"))
+        self.assertFalse(found(tidy.check_forbidden, "cli/a.cpp", "// TODO(#12): reason\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
