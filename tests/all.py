@@ -102,6 +102,7 @@ def step_unit():
     for name in ctest_entries("release"):
         check(name, run, ["ctest", "--test-dir", "build/release", "-R", f"^{name}$", "--verbose",
                           "--no-tests=error"], 900)
+    check("both binaries link the same operator", run, [sys.executable, "tests/tidy/links.py", "build/release"])
     check("libm symbols", run, [sys.executable, "tests/tidy/tidy.py", "--objects", "build/release"])
 
 
