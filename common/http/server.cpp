@@ -1,0 +1,357 @@
+#include "common/http/server.h"
+
+#include <array>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "common/contract.h"
+#include "common/log.h"
+
+namespace muster::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace bhttp = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+class Session;
+
+/// What server and sessions share. Sessions hold it by shared_ptr, so that the IO context outlives
+/// every socket, whoever still holds a session.
+struct Core {
+  explicit Core(ServerOptions given, Handler answer)
+      : options(std::move(given)), handler(std::move(answer)), io(options.threads) {}
+
+  ServerOptions options;
+  Handler handler;
+  asio::io_context io;
+  std::mutex mutex;
+  bool is_stopping = false;                              ///< guarded by mutex
+  std::list<std::shared_ptr<Session>> sessions;          ///< oldest first; guarded by mutex
+  std::set<std::shared_ptr<asio::steady_timer>> timers;  ///< guarded by mutex
+};
+
+Request to_request(bhttp::request<bhttp::string_body>&& message) {
+  Request request;
+  request.method = std::string(message.method_string());
+  const std::string target(message.target());
+  const std::size_t mark = target.find('?');
+  request.path = target.substr(0, mark);
+  if (mark != std::string::npos) request.query = target.substr(mark + 1);
+  for (const auto& field : message) {
+    std::string name(field.name_string());
+    for (char& c : name) c = (c >= 'A' && c <= 'Z') ? static_cast<char>(c - 'A' + 'a') : c;
+    request.headers.emplace_back(std::move(name), std::string(field.value()));
+  }
+  request.body = std::move(message.body());
+  return request;
+}
+
+/// One connection. Everything but respond() runs on its strand.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(std::shared_ptr<Core> core, tcp::socket socket)
+      : core_(std::move(core)),
+        stream_(std::move(socket)),
+        buffer_(core_->options.header_bytes_max + core_->options.body_bytes_max + 1024) {}
+
+  void start() {
+    asio::dispatch(stream_.get_executor(), [self = shared_from_this()] {
+      self->wait_for_request(self->core_->options.request_timeout);
+    });
+  }
+
+  /// Whether closing it loses no request. Threads: any.
+  bool is_idle() const { return is_idle_; }
+
+  /// Closes the socket; pending operations end with an error. Threads: any.
+  void close_soon() {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->close(); });
+  }
+
+ private:
+  void wait_for_request(milliseconds timeout) {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(core_->options.header_bytes_max));
+    parser_->body_limit(core_->options.body_bytes_max);
+    if (buffer_.size() > 0) return read_request();
+    is_idle_ = true;
+    stream_.expires_after(timeout);
+    stream_.async_read_some(buffer_.prepare(4096),
+                            [self = shared_from_this()](error_code code, std::size_t bytes) {
+                              self->is_idle_ = false;
+                              if (code) return self->close();
+                              self->buffer_.commit(bytes);
+                              self->read_request();
+                            });
+  }
+
+  void read_request() {
+    stream_.expires_after(core_->options.request_timeout);
+    bhttp::async_read(
+        stream_, buffer_, *parser_,
+        [self = shared_from_this()](error_code code, std::size_t) { self->on_request(code); });
+  }
+
+  void on_request(error_code code) {
+    if (code) return on_bad_request(code);
+    stream_.expires_never();
+    keep_alive_ = parser_->get().keep_alive();
+    const Request request = to_request(parser_->release());
+    auto is_answered = std::make_shared<std::atomic<bool>>(false);
+    Responder respond = [weak = weak_from_this(), is_answered](Response response) {
+      if (is_answered->exchange(true)) return;
+      const auto self = weak.lock();
+      if (!self) return;
+      // The task holds the session weakly: left over in a stopped context it must not keep it.
+      asio::post(self->stream_.get_executor(), [weak, response = std::move(response)]() mutable {
+        if (const auto session = weak.lock()) session->write(std::move(response));
+      });
+    };
+    try {
+      core_->handler(request, respond);
+    } catch (const std::exception& thrown) {
+      log_error("http handler failed", {{"path", request.path}, {"error", thrown.what()}});
+      respond(Response{500, "text/plain", "internal error\n", {}});
+    }
+  }
+
+  void on_bad_request(error_code code) {
+    Response response{400, "text/plain", "not an HTTP request: " + code.message() + "\n", {}};
+    if (code == bhttp::error::header_limit || code == bhttp::error::buffer_overflow) {
+      response = Response{431, "text/plain", "the header is too large\n", {}};
+    } else if (code == bhttp::error::body_limit) {
+      response.status = 413;
+      response.body =
+          "the body is larger than " + std::to_string(core_->options.body_bytes_max) + " bytes\n";
+    } else if (code == bhttp::error::end_of_stream || code == bhttp::error::partial_message ||
+               code.category() != bhttp::make_error_code(bhttp::error::bad_version).category()) {
+      return close();  // the client went away, or its time was over
+    }
+    keep_alive_ = false;
+    write(std::move(response));
+  }
+
+  void write(Response response) {
+    answer_ = {};
+    answer_.version(11);
+    answer_.result(static_cast<unsigned>(response.status));
+    answer_.set(bhttp::field::content_type, response.content_type);
+    for (const auto& [name, value] : response.headers) answer_.set(name, value);
+    answer_.keep_alive(keep_alive_);
+    answer_.body() = std::move(response.body);
+    answer_.prepare_payload();
+    stream_.expires_after(core_->options.request_timeout);
+    bhttp::async_write(stream_, answer_, [self = shared_from_this()](error_code code, std::size_t) {
+      if (code) return self->close();
+      if (!self->keep_alive_) return self->finish();
+      self->wait_for_request(self->core_->options.idle_timeout);
+    });
+  }
+
+  /// Reads on for a moment before closing: a close with unread bytes resets the connection, and the
+  /// client would lose the answer that says what was wrong.
+  void finish() {
+    error_code ignored;  // a client that is gone already needs no farewell
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(std::min(core_->options.request_timeout, milliseconds(1'000)));
+    drain(1024 * 1024);
+  }
+
+  void drain(std::size_t bytes_left) {
+    stream_.async_read_some(asio::buffer(drained_), [self = shared_from_this(), bytes_left](
+                                                        error_code code, std::size_t bytes) {
+      if (code || bytes >= bytes_left) return self->close();
+      self->drain(bytes_left - bytes);
+    });
+  }
+
+  void close() {
+    stream_.close();
+    const std::lock_guard lock(core_->mutex);
+    core_->sessions.remove(shared_from_this());
+  }
+
+  std::shared_ptr<Core> core_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  std::optional<bhttp::request_parser<bhttp::string_body>> parser_;
+  bhttp::response<bhttp::string_body> answer_;
+  std::array<char, 4096> drained_;
+  bool keep_alive_ = false;
+  std::atomic<bool> is_idle_ = false;
+};
+
+class BeastServer final : public Server {
+ public:
+  explicit BeastServer(std::shared_ptr<Core> core)
+      : core_(std::move(core)),
+        acceptor_(asio::make_strand(core_->io)),
+        retry_(acceptor_.get_executor()) {}
+  ~BeastServer() override { stop(); }
+
+  Status listen() {
+    const auto& options = core_->options;
+    const std::string where = options.address + ":" + std::to_string(options.port);
+    const auto fail = [&](const error_code& code) {
+      return Error(ErrorCode::kIo, "listen on " + where + ": " + code.message())
+          .with_exit_code(contract::exit_code::kPort);
+    };
+    error_code code;
+    const auto address = asio::ip::make_address(options.address, code);
+    if (code) return fail(code);
+    const tcp::endpoint endpoint(address, static_cast<std::uint16_t>(options.port));
+    if (acceptor_.open(endpoint.protocol(), code); code) return fail(code);
+    acceptor_.set_option(asio::socket_base::reuse_address(true), code);
+    if (acceptor_.bind(endpoint, code); code) return fail(code);
+    if (acceptor_.listen(asio::socket_base::max_listen_connections, code); code) return fail(code);
+    endpoint_ = acceptor_.local_endpoint(code);
+    if (code) return fail(code);
+    return {};
+  }
+
+  void run() {
+    work_.emplace(core_->io.get_executor());
+    asio::post(acceptor_.get_executor(), [this] { accept(); });
+    for (int i = 0; i < core_->options.threads; ++i) {
+      threads_.emplace_back([core = core_] { run_context(*core); });
+    }
+  }
+
+  int port() const override { return endpoint_.port(); }
+
+  std::string url() const override {
+    const std::string host = endpoint_.address().to_string();
+    return "http://" + (endpoint_.address().is_v6() ? "[" + host + "]" : host) + ":" +
+           std::to_string(port());
+  }
+
+  void run_after(milliseconds delay, std::function<void()> task) override {
+    auto timer = std::make_shared<asio::steady_timer>(core_->io);
+    const std::lock_guard lock(core_->mutex);
+    if (core_->is_stopping) return;
+    core_->timers.insert(timer);
+    timer->expires_after(delay);
+    timer->async_wait([core = core_.get(), timer, task = std::move(task)](error_code code) {
+      {
+        const std::lock_guard inner(core->mutex);
+        core->timers.erase(timer);
+        if (core->is_stopping) return;
+      }
+      if (!code) task();
+    });
+  }
+
+  void stop() override {
+    {
+      const std::lock_guard lock(core_->mutex);
+      if (core_->is_stopping) return;
+      core_->is_stopping = true;
+      for (const auto& timer : core_->timers) timer->cancel();
+    }
+    asio::post(acceptor_.get_executor(), [this] {
+      error_code ignored;  // closing an open listener cannot fail in a way that matters
+      acceptor_.close(ignored);
+      retry_.cancel();
+      const std::lock_guard lock(core_->mutex);
+      for (const auto& session : core_->sessions) session->close_soon();
+    });
+    // With every socket closed and timer cancelled the context runs out of work by itself, so that
+    // no handler is left behind holding a session.
+    work_.reset();
+    for (auto& thread : threads_) thread.join();
+    threads_.clear();
+    std::list<std::shared_ptr<Session>> left;
+    const std::lock_guard lock(core_->mutex);
+    left.swap(core_->sessions);
+  }
+
+ private:
+  static void run_context(Core& core) {
+    while (true) {
+      try {
+        core.io.run();
+        return;
+      } catch (const std::exception& thrown) {
+        // Only a task of run_after or a lack of memory can get here; the server goes on.
+        log_error("http server task failed", {{"error", thrown.what()}});
+      }
+    }
+  }
+
+  void accept() {
+    acceptor_.async_accept(asio::make_strand(core_->io),
+                           [this](error_code code, tcp::socket socket) {
+                             if (!acceptor_.is_open()) return;
+                             if (code) return accept_later();
+                             admit(std::move(socket));
+                             accept();
+                           });
+  }
+
+  /// Out of descriptors, most likely; some will be free again.
+  void accept_later() {
+    retry_.expires_after(milliseconds(100));
+    retry_.async_wait([this](error_code code) {
+      if (!code && acceptor_.is_open()) accept();
+    });
+  }
+
+  void admit(tcp::socket socket) {
+    error_code ignored;  // without it answers are merely slower
+    socket.set_option(tcp::no_delay(true), ignored);
+    auto session = std::make_shared<Session>(core_, std::move(socket));
+    {
+      const std::lock_guard lock(core_->mutex);
+      if (core_->is_stopping) return;
+      if (core_->sessions.size() >= core_->options.connections_max && !evict_idle()) return;
+      core_->sessions.push_back(session);
+    }
+    session->start();
+  }
+
+  /// Core's mutex is held.
+  bool evict_idle() {
+    for (auto it = core_->sessions.begin(); it != core_->sessions.end(); ++it) {
+      if (!(*it)->is_idle()) continue;
+      (*it)->close_soon();
+      core_->sessions.erase(it);
+      return true;
+    }
+    return false;
+  }
+
+  std::shared_ptr<Core> core_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  tcp::endpoint endpoint_;
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Handler handler) {
+  MUSTER_CHECK(options.threads >= 1 && handler);
+  auto server =
+      std::make_unique<BeastServer>(std::make_shared<Core>(std::move(options), std::move(handler)));
+  MUSTER_RETURN_IF_ERROR(server->listen());
+  server->run();
+  return std::unique_ptr<Server>(std::move(server));
+}
+
+}  // namespace muster::http
