@@ -33,6 +33,8 @@ inline constexpr std::string_view kEnvSlot = "MUSTER_SLOT";  ///< stable index o
 inline constexpr std::string_view kEnvAttempt =
     "MUSTER_ATTEMPT";  ///< how often this slot was replaced
 inline constexpr std::string_view kEnvWorkers = "MUSTER_WORKERS";  ///< pods in this gang
+inline constexpr std::string_view kEnvProcesses =
+    "MUSTER_PROCESSES";  ///< trainer processes of this worker (default 1)
 inline constexpr std::string_view kEnvEndpoint =
     "MUSTER_ENDPOINT";  ///< URL of the workers' endpoint
 inline constexpr std::string_view kEnvCaCert =
@@ -49,11 +51,14 @@ inline constexpr std::string_view kEnvForceTarget =
 inline constexpr std::string_view kEnvHashEvery =
     "MUSTER_HASH_EVERY";  ///< steps between parameter hashes in the record; 0 = the last only
 inline constexpr std::string_view kEnvBind =
-    "MUSTER_BIND";  ///< address trainers listen on (default 0.0.0.0; local runs 127.0.0.1)
+    "MUSTER_BIND";  ///< address[:port] trainers listen on (default 0.0.0.0; local runs 127.0.0.1);
+                    ///< process i takes port + i, without a port any free one
 /// File the worker leaves its last word in, at most 4,096 bytes: on success its final
 /// ProgressReport as JSON, else one sentence. Default /dev/termination-log, as Kubernetes mounts
 /// it.
 inline constexpr std::string_view kEnvTerminationLog = "MUSTER_TERMINATION_LOG";
+inline constexpr std::string_view kEnvMetricsPort =
+    "MUSTER_METRICS_PORT";  ///< /metrics and /healthz of the worker; 0 or absent = none
 inline constexpr std::string_view kEnvLogLevel =
     "MUSTER_LOG_LEVEL";  ///< debug, info, warning or error
 
