@@ -1,6 +1,6 @@
-// Every name that crosses the border between operator, worker, command line and the user's tools:
-// API group, labels, environment variables, exit codes, paths of the workers' endpoint, metrics.
-// docs/reference lists them; tests/tidy fails when the list and this file differ.
+// Every name that crosses the border between operator, worker, command line and the user's tools.
+// docs/reference/contract.md and exit-codes.md are made from this file; each constant has its line
+// there.
 #pragma once
 
 #include <string_view>
@@ -8,140 +8,198 @@
 namespace muster::contract {
 
 // ---- API
-// -------------------------------------------------------------------------------------------
+
+/// API group.
 inline constexpr std::string_view kGroup = "muster.dev";
+/// API version.
 inline constexpr std::string_view kVersion = "v1alpha1";
+/// Group and version as written in objects.
 inline constexpr std::string_view kApiVersion = "muster.dev/v1alpha1";
+/// The kind.
 inline constexpr std::string_view kKindTrainingJob = "TrainingJob";
+/// spec.managedBy of jobs this operator takes care of; others are left alone.
 inline constexpr std::string_view kManagedBy = "muster.dev/operator";
+/// Numerics contract of this build; a joiner with another one is refused.
 inline constexpr std::string_view kNumericsContract = "fp32-chain/1";
 
 // ---- Labels and annotations
-// ------------------------------------------------------------------------
+
+/// Label of pods and Services: name of the job.
 inline constexpr std::string_view kLabelJobName = "muster.dev/job-name";
+/// Label of pods and Services: uid of the job.
 inline constexpr std::string_view kLabelJobUid = "muster.dev/job-uid";
+/// Label of pods: the worker's stable index.
 inline constexpr std::string_view kLabelSlot = "muster.dev/slot";
+/// Label of pods: how often this slot was replaced.
 inline constexpr std::string_view kLabelAttempt = "muster.dev/attempt";
+/// Annotation of pods: what `kubectl logs` and `exec` use.
 inline constexpr std::string_view kAnnotationDefaultContainer =
     "kubectl.kubernetes.io/default-container";
+/// Name of that container.
 inline constexpr std::string_view kContainerName = "worker";
 
 // ---- Environment of every worker
-// -------------------------------------------------------------------
-inline constexpr std::string_view kEnvJob = "MUSTER_JOB";    ///< "<namespace>/<name>"
-inline constexpr std::string_view kEnvSlot = "MUSTER_SLOT";  ///< stable index of the pod
-inline constexpr std::string_view kEnvAttempt =
-    "MUSTER_ATTEMPT";  ///< how often this slot was replaced
-inline constexpr std::string_view kEnvWorkers = "MUSTER_WORKERS";  ///< pods in this gang
-inline constexpr std::string_view kEnvProcesses =
-    "MUSTER_PROCESSES";  ///< trainer processes of this worker (default 1)
-inline constexpr std::string_view kEnvEndpoint =
-    "MUSTER_ENDPOINT";  ///< URL of the workers' endpoint
-inline constexpr std::string_view kEnvCaCert =
-    "MUSTER_CA_CERT";  ///< PEM; absent for http://127.0.0.1
-inline constexpr std::string_view kEnvTokenFile =
-    "MUSTER_TOKEN_FILE";  ///< bearer token for the endpoint
-// Set by `muster run` in place of mounts of the worker image.
-inline constexpr std::string_view kEnvDataRoot =
-    "MUSTER_DATA_ROOT";  ///< relative data paths start here
-inline constexpr std::string_view kEnvCheckpointPath =
-    "MUSTER_CHECKPOINT_PATH";  ///< replaces checkpoint.path
-inline constexpr std::string_view kEnvForceTarget =
-    "MUSTER_FORCE_TARGET";  ///< scalar, avx2, avx512 or neon (tests)
-inline constexpr std::string_view kEnvHashEvery =
-    "MUSTER_HASH_EVERY";  ///< steps between parameter hashes in the record; 0 = the last only
-inline constexpr std::string_view kEnvBind =
-    "MUSTER_BIND";  ///< address[:port] trainers listen on (default 0.0.0.0; local runs 127.0.0.1);
-                    ///< process i takes port + i, without a port any free one
-/// File the worker leaves its last word in, at most 4,096 bytes: on success its final
-/// ProgressReport as JSON, else one sentence. Default /dev/termination-log, as Kubernetes mounts
-/// it.
+
+/// `<namespace>/<name>` of the job.
+inline constexpr std::string_view kEnvJob = "MUSTER_JOB";
+/// Stable index of the worker (pod).
+inline constexpr std::string_view kEnvSlot = "MUSTER_SLOT";
+/// How often this slot was replaced.
+inline constexpr std::string_view kEnvAttempt = "MUSTER_ATTEMPT";
+/// Workers (pods) of this gang.
+inline constexpr std::string_view kEnvWorkers = "MUSTER_WORKERS";
+/// URL of the workers' endpoint.
+inline constexpr std::string_view kEnvEndpoint = "MUSTER_ENDPOINT";
+/// PEM of the CA that signed the endpoint's certificate; absent for http on loopback.
+inline constexpr std::string_view kEnvCaCert = "MUSTER_CA_CERT";
+/// File with the bearer token for the endpoint.
+inline constexpr std::string_view kEnvTokenFile = "MUSTER_TOKEN_FILE";
+/// File for the worker's last word, at most 4,096 bytes: on success its final progress report as
+/// JSON, else one sentence. Default `/dev/termination-log`, as Kubernetes mounts it.
 inline constexpr std::string_view kEnvTerminationLog = "MUSTER_TERMINATION_LOG";
-inline constexpr std::string_view kEnvMetricsPort =
-    "MUSTER_METRICS_PORT";  ///< /metrics and /healthz of the worker; 0 or absent = none
-inline constexpr std::string_view kEnvLogLevel =
-    "MUSTER_LOG_LEVEL";  ///< debug, info, warning or error
+/// debug, info (default), warning or error.
+inline constexpr std::string_view kEnvLogLevel = "MUSTER_LOG_LEVEL";
+
+// ---- Environment set by muster run in place of what the worker image mounts
+
+/// Where relative data paths start (default `/usr/share/muster`).
+inline constexpr std::string_view kEnvDataRoot = "MUSTER_DATA_ROOT";
+/// Replaces spec.training.checkpoint.path.
+inline constexpr std::string_view kEnvCheckpointPath = "MUSTER_CHECKPOINT_PATH";
+/// Steps between parameter hashes in the record; 0 = the last step only.
+inline constexpr std::string_view kEnvHashEvery = "MUSTER_HASH_EVERY";
+/// Address the trainers listen on (default 0.0.0.0; local runs 127.0.0.1).
+inline constexpr std::string_view kEnvBind = "MUSTER_BIND";
+/// Instruction set of the kernels, for tests: scalar, avx2, avx512 or neon.
+inline constexpr std::string_view kEnvForceTarget = "MUSTER_FORCE_TARGET";
 
 // ---- Workers' endpoint
-// -----------------------------------------------------------------------------
+
+/// POST: rendezvous of a gang (common/messages.h, JoinRequest and JoinResponse).
 inline constexpr std::string_view kPathJoin = "/v1/join";
+/// POST: a worker's report (common/messages.h, ProgressReport).
 inline constexpr std::string_view kPathProgress = "/v1/progress";
-inline constexpr int kEndpointMaxBodyBytes = 16 * 1024;
+/// Largest body accepted, in bytes; more gets 413.
+inline constexpr int kEndpointMaxBodyBytes = 16384;
 
 // ---- Worker's files below the checkpoint path
-// ------------------------------------------------------
-inline constexpr std::string_view kRecordFile =
-    "record.jsonl";  ///< a line a step, kept across resumes
-inline constexpr std::string_view kModelFile =
-    "model.safetensors";  ///< final model, copied by `muster run`
+
+/// One line a step, kept across resumes; cut at the restored step.
+inline constexpr std::string_view kRecordFile = "record.jsonl";
+/// The final model, written when training is complete.
+inline constexpr std::string_view kModelFile = "model.safetensors";
 
 // ---- Exit codes of muster-worker and muster run
-// ---------------------------------------------------- Typed only where spec.training is set; of
-// own programs 0 is success and the rest goes by restart policy.
+
 namespace exit_code {
+/// Complete.
 inline constexpr int kComplete = 0;
+/// Internal error: a bug, or a signal without a code of its own.
 inline constexpr int kInternal = 1;
+/// Usage: flags, environment or file arguments.
 inline constexpr int kUsage = 2;
+/// The job failed and no worker gave a typed code.
 inline constexpr int kFailedJob = 3;
+/// The manifest cannot be right; the sentence names the field.
 inline constexpr int kInvalidSpec = 20;
+/// Data files missing, cut or wrong; the sentence names the file.
 inline constexpr int kData = 21;
+/// No checkpoint can be loaded: corrupt, or of another model, contract or data.
 inline constexpr int kCheckpoint = 22;
+/// The gang was lost and no checkpoint outlived it.
 inline constexpr int kNoCheckpoint = 23;
+/// Loss is NaN or infinite; nothing of that step was saved.
 inline constexpr int kNumerics = 24;
+/// Another worker was lost, or did not answer in time.
 inline constexpr int kPeerLost = 25;
+/// Out of memory.
 inline constexpr int kOutOfMemory = 26;
+/// A device failed.
 inline constexpr int kDevice = 27;
+/// A port to listen on is taken.
 inline constexpr int kPort = 28;
+/// The disk is full or refuses writes; the last complete checkpoint stays.
 inline constexpr int kDisk = 29;
+/// spec.activeDeadlineSeconds or the deadline of joining passed.
 inline constexpr int kDeadline = 30;
+/// Asked to leave (SIGTERM), with a checkpoint.
 inline constexpr int kPlannedLeave = 31;
+/// No progress within the deadline.
 inline constexpr int kHung = 32;
+/// The processor lacks x86-64-v3, or the numerics contract is another one.
 inline constexpr int kCpuOrContract = 33;
+/// Interrupted by Ctrl-C, after a checkpoint.
 inline constexpr int kInterrupted = 130;
 }  // namespace exit_code
 
 /// CamelCase reason of an exit code for conditions and events ("PeerLost"); "Error" where there is
-/// none.
+/// none. Codes are typed only where spec.training is set.
 std::string_view reason_of_exit_code(int code);
 /// Whether starting again can help: false for the codes that describe a wrong spec, data or
 /// machine.
 bool is_retryable_exit_code(int code);
 
 // ---- Event reasons
-// ---------------------------------------------------------------------------------
+
 namespace reason {
+/// The gang has its placement.
 inline constexpr std::string_view kGangScheduled = "GangScheduled";
+/// The gang does not fit now; the note says what is missing.
 inline constexpr std::string_view kGangWaiting = "GangWaiting";
+/// Stopped by spec.suspend, with a checkpoint.
 inline constexpr std::string_view kSuspended = "Suspended";
+/// spec.suspend was taken back.
 inline constexpr std::string_view kResumed = "Resumed";
+/// A worker joined the gang.
 inline constexpr std::string_view kWorkerJoined = "WorkerJoined";
+/// A worker ended before its work was done.
 inline constexpr std::string_view kWorkerLost = "WorkerLost";
+/// A trainer was started again in its pod.
 inline constexpr std::string_view kWorkerRespawned = "WorkerRespawned";
+/// The number of workers changed.
 inline constexpr std::string_view kResized = "Resized";
+/// A checkpoint is complete.
 inline constexpr std::string_view kCheckpointSaved = "CheckpointSaved";
+/// Training went on from a checkpoint.
 inline constexpr std::string_view kCheckpointRestored = "CheckpointRestored";
+/// The gang starts again; the note says after which failure and when.
 inline constexpr std::string_view kRestarting = "Restarting";
+/// The gang gave way to one of higher priority.
 inline constexpr std::string_view kPreempted = "Preempted";
+/// The gang gave workers away.
 inline constexpr std::string_view kShrunk = "Shrunk";
+/// The job is complete.
 inline constexpr std::string_view kCompleted = "Completed";
+/// The job failed for good; the note says why.
 inline constexpr std::string_view kFailed = "Failed";
+/// The spec cannot be right; the note names the field.
 inline constexpr std::string_view kInvalidSpec = "InvalidSpec";
 }  // namespace reason
 
 // ---- Worker's metrics (labels: namespace, training_job, slot, process)
-// -----------------------------
+
 namespace metric {
+/// Counter: training steps done by this process.
 inline constexpr std::string_view kWorkerSteps = "muster_worker_steps_total";
+/// Counter: samples of the global batches of those steps.
 inline constexpr std::string_view kWorkerSamples = "muster_worker_samples_total";
+/// Gauge: mean loss of the last step over the global batch.
 inline constexpr std::string_view kWorkerLoss = "muster_worker_loss";
-inline constexpr std::string_view kWorkerStepSeconds =
-    "muster_worker_step_seconds";  ///< label phase
+/// Histogram: seconds of a step by label `phase`: data, compute, communicate, update, checkpoint,
+/// total.
+inline constexpr std::string_view kWorkerStepSeconds = "muster_worker_step_seconds";
+/// Gauge: samples a second, all workers together.
 inline constexpr std::string_view kWorkerSamplesPerSecond = "muster_worker_samples_per_second";
+/// Counter: bytes sent to the other workers, headers included.
 inline constexpr std::string_view kWorkerSentBytes = "muster_worker_sent_bytes_total";
+/// Counter: logical-rank gradients computed.
 inline constexpr std::string_view kWorkerLogicalRankComputations =
     "muster_worker_logical_rank_computations_total";
+/// Counter: processor seconds of the process.
 inline constexpr std::string_view kWorkerCpuSeconds = "muster_worker_cpu_seconds_total";
+/// Gauge: resident memory of the process.
 inline constexpr std::string_view kWorkerMemoryBytes = "muster_worker_resident_memory_bytes";
+/// Gauge: step of the newest complete checkpoint; -1 without one.
 inline constexpr std::string_view kWorkerCheckpointStep = "muster_worker_checkpoint_step";
 }  // namespace metric
 

@@ -94,6 +94,7 @@ def step_style():
     files = sources(".h", ".cpp")
     check("clang-format", run, ["clang-format-19", "--dry-run", "-Werror", *files])
     check("tidy", run, [sys.executable, "tests/tidy/tidy.py"])
+    check("contract reference", run, [sys.executable, "scripts/make_contract_reference.py", "--check"])
     check("tidy self-test", run, [sys.executable, "tests/tidy/tidy_test.py"])
 
 
