@@ -48,6 +48,8 @@ inline constexpr std::string_view kEnvSlot = "MUSTER_SLOT";
 inline constexpr std::string_view kEnvAttempt = "MUSTER_ATTEMPT";
 /// Workers (pods) of this gang.
 inline constexpr std::string_view kEnvWorkers = "MUSTER_WORKERS";
+/// Trainer processes of this worker (default 1).
+inline constexpr std::string_view kEnvProcesses = "MUSTER_PROCESSES";
 /// URL of the workers' endpoint.
 inline constexpr std::string_view kEnvEndpoint = "MUSTER_ENDPOINT";
 /// PEM of the CA that signed the endpoint's certificate; absent for http on loopback.
@@ -57,6 +59,8 @@ inline constexpr std::string_view kEnvTokenFile = "MUSTER_TOKEN_FILE";
 /// File for the worker's last word, at most 4,096 bytes: on success its final progress report as
 /// JSON, else one sentence. Default `/dev/termination-log`, as Kubernetes mounts it.
 inline constexpr std::string_view kEnvTerminationLog = "MUSTER_TERMINATION_LOG";
+/// Port of the worker's /metrics and /healthz; 0 or absent = none.
+inline constexpr std::string_view kEnvMetricsPort = "MUSTER_METRICS_PORT";
 /// debug, info (default), warning or error.
 inline constexpr std::string_view kEnvLogLevel = "MUSTER_LOG_LEVEL";
 
@@ -68,7 +72,8 @@ inline constexpr std::string_view kEnvDataRoot = "MUSTER_DATA_ROOT";
 inline constexpr std::string_view kEnvCheckpointPath = "MUSTER_CHECKPOINT_PATH";
 /// Steps between parameter hashes in the record; 0 = the last step only.
 inline constexpr std::string_view kEnvHashEvery = "MUSTER_HASH_EVERY";
-/// Address the trainers listen on (default 0.0.0.0; local runs 127.0.0.1).
+/// `address[:port]` the trainers listen on (default 0.0.0.0; local runs 127.0.0.1); process i
+/// takes port + i, without a port any free one.
 inline constexpr std::string_view kEnvBind = "MUSTER_BIND";
 /// Instruction set of the kernels, for tests: scalar, avx2, avx512 or neon.
 inline constexpr std::string_view kEnvForceTarget = "MUSTER_FORCE_TARGET";
