@@ -57,17 +57,29 @@ class Watcher {
   /// Results of the request that next() asked for; the returned events go to the store in order.
   std::vector<WatchEvent> on_list(MonoTime now, Result<ListPage> page);
   std::vector<WatchEvent> on_watch_opened(MonoTime now, const Status& opened);
-  /// One line of the stream. A line that is no event ends the watch (counted, re-opened).
+  /// One line of the stream. A line that is no event ends the watch (counted, re-opened): look at
+  /// streaming() after every line.
   std::vector<WatchEvent> on_line(MonoTime now, const std::string& line);
   /// The stream ended (ok) or broke. 410 inside the stream arrives as a line.
   std::vector<WatchEvent> on_end(MonoTime now, const Status& end);
 
+  /// Whether the open stream is worth reading. When it turns false, close the stream (on_end is
+  /// then not needed) and ask next().
+  bool streaming() const { return streaming_; }
   bool synced() const { return synced_; }
+  /// Full lists begun after the first.
   std::int64_t relists() const { return relists_; }
+  /// Lines that were no usable event.
+  std::int64_t bad_lines() const { return bad_lines_; }
 
  private:
   enum class State { kEmpty, kInitPages, kWatching };
   void back_off(MonoTime now);
+  void relist(MonoTime now);
+  std::vector<WatchEvent> bad_line(MonoTime now);
+  std::vector<WatchEvent> on_error_event(MonoTime now, const Json& status);
+  /// Whether the stream may go on after an event with this resourceVersion.
+  bool advance(MonoTime now, const std::string& resource_version);
 
   State state_ = State::kEmpty;
   WatcherOptions options_;
@@ -75,9 +87,15 @@ class Watcher {
   std::string continue_token_;
   std::string resource_version_;
   std::optional<MonoTime> wait_until_;
+  MonoTime opened_at_{};
   int failures_ = 0;
+  int bad_lines_in_a_row_ = 0;
+  bool streaming_ = false;
+  bool progressed_ = false;  ///< a good line since the stream was opened
+  bool listed_ = false;
   bool synced_ = false;
   std::int64_t relists_ = 0;
+  std::int64_t bad_lines_ = 0;
 };
 
 }  // namespace muster::kube
