@@ -61,7 +61,8 @@ class WorkersEndpoint {
  public:
   virtual ~WorkersEndpoint() = default;
   virtual std::string url() const = 0;       ///< "http://127.0.0.1:40123"
-  virtual void set_gang(GangInfo gang) = 0;  ///< replaces the job's earlier one; joins start anew
+  /// Replaces the job's earlier gang, and joins start anew; the same gang again changes nothing.
+  virtual void set_gang(GangInfo gang) = 0;
   virtual void remove_gang(const std::string& job) = 0;
   virtual void stop() = 0;
 };
