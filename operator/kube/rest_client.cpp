@@ -1,0 +1,238 @@
+// ApiClient over any HttpTransport: paths, queries and bodies out, typed errors and objects in.
+#include <array>
+#include <utility>
+
+#include "operator/kube/api_client.h"
+
+namespace muster::kube {
+namespace {
+
+constexpr std::size_t kMaxMessageBytes = 1024;
+
+/// Percent-encoding of everything that is not unreserved (RFC 3986, section 2.3).
+std::string encode(const std::string& text) {
+  static constexpr std::array<char, 17> kDigits{"0123456789ABCDEF"};
+  std::string out;
+  for (const char c : text) {
+    const bool alphanumeric =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (alphanumeric || c == '-' || c == '.' || c == '_' || c == '~') {
+      out += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out += '%';
+      out += kDigits[byte >> 4];
+      out += kDigits[byte & 15];
+    }
+  }
+  return out;
+}
+
+/// A path with its query, in the order the parameters were added.
+class Target {
+ public:
+  explicit Target(std::string path) : text_(std::move(path)) {}
+  Target& add(const char* name, const std::string& value) {
+    if (value.empty()) return *this;
+    text_ += first_ ? '?' : '&';
+    first_ = false;
+    text_ += std::string(name) + "=" + encode(value);
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  bool first_ = true;
+};
+
+const std::string* text_member(const Json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
+}
+
+/// Cuts at the bound, and never inside a UTF-8 sequence.
+std::string cut(std::string text) {
+  if (text.size() <= kMaxMessageBytes) return text;
+  std::size_t end = kMaxMessageBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  text.resize(end);
+  return text;
+}
+
+ErrorCode code_of(int http_code, const std::string& reason) {
+  switch (http_code) {
+    case 401:
+      return ErrorCode::kUnauthorized;
+    case 403:
+      return ErrorCode::kForbidden;
+    case 404:
+      return ErrorCode::kNotFound;
+    case 409:
+      return reason == "AlreadyExists" ? ErrorCode::kAlreadyExists : ErrorCode::kConflict;
+    case 410:
+      return ErrorCode::kGone;
+    case 413:
+      return ErrorCode::kTooLarge;
+    case 429:
+      return ErrorCode::kTooManyRequests;
+    case 405:
+    case 406:
+    case 415:
+      return ErrorCode::kUnsupported;
+    default:
+      break;
+  }
+  if (http_code >= 400 && http_code < 500) return ErrorCode::kInvalid;
+  // Redirects are refused: credentials must not follow them to another host.
+  if (http_code >= 300 && http_code < 400) return ErrorCode::kUnsupported;
+  return ErrorCode::kUnavailable;
+}
+
+/// The error of an answer that is not 2xx. The body is a metav1.Status, or anything at all.
+Error error_of(const HttpResponse& response) {
+  std::string message, reason;
+  if (const auto body = parse_json(response.body)) {
+    if (const auto* text = text_member(*body, "message")) message = *text;
+    if (const auto* text = text_member(*body, "reason")) reason = *text;
+  }
+  if (message.empty()) message = "HTTP " + std::to_string(response.code) + " without a message";
+  return {code_of(response.code, reason), cut(std::move(message))};
+}
+
+bool is_success(int code) { return code >= 200 && code < 300; }
+
+class RestClient final : public ApiClient {
+ public:
+  explicit RestClient(HttpTransport& transport) : transport_(transport) {}
+
+  Result<ListPage> list(api::Kind kind, const ListOptions& options) override {
+    Target target(api::collection_path(kind, options.namespace_name));
+    if (options.limit > 0) target.add("limit", std::to_string(options.limit));
+    target.add("continue", options.continue_token).add("labelSelector", options.label_selector);
+    HttpRequest request;
+    request.path = target.text();
+    MUSTER_ASSIGN_OR_RETURN(Json body, exchange(request));
+    return page_of(kind, std::move(body));
+  }
+
+  Result<std::unique_ptr<HttpStream>> watch(api::Kind kind, const WatchOptions& options) override {
+    Target target(api::collection_path(kind, options.namespace_name));
+    target.add("watch", "true")
+        .add("allowWatchBookmarks", "true")
+        .add("resourceVersion", options.resource_version)
+        .add("timeoutSeconds", std::to_string(options.timeout.count()))
+        .add("labelSelector", options.label_selector);
+    HttpRequest request;
+    request.path = target.text();
+    MUSTER_ASSIGN_OR_RETURN(HttpTransport::Stream opened, transport_.open_stream(request));
+    if (!is_success(opened.head.code)) return error_of(opened.head);
+    if (opened.stream == nullptr) {
+      return Error(ErrorCode::kUnavailable, "HTTP " + std::to_string(opened.head.code) +
+                                                " without a stream in answer to a watch");
+    }
+    return std::move(opened.stream);
+  }
+
+  Result<Json> get(api::Kind kind, const api::ObjectKey& key) override {
+    HttpRequest request;
+    request.path = api::object_path(kind, key);
+    return object_of(kind, exchange(request));
+  }
+
+  Result<Json> create(api::Kind kind, const std::string& namespace_name,
+                      const Json& object) override {
+    HttpRequest request;
+    request.method = "POST";
+    request.path = api::collection_path(kind, namespace_name);
+    request.content_type = "application/json";
+    request.body = dump_json(object);
+    return object_of(kind, exchange(request));
+  }
+
+  Result<Json> merge_patch(api::Kind kind, const api::ObjectKey& key,
+                           const std::string& subresource, const Json& patch) override {
+    HttpRequest request;
+    request.method = "PATCH";
+    request.path = api::object_path(kind, key);
+    if (!subresource.empty()) request.path += "/" + subresource;
+    request.content_type = "application/merge-patch+json";
+    request.body = dump_json(patch);
+    return object_of(kind, exchange(request));
+  }
+
+  Status remove(api::Kind kind, const api::ObjectKey& key, const DeleteOptions& options) override {
+    Json body = {
+        {"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", "Background"}};
+    if (!options.uid.empty()) body["preconditions"] = {{"uid", options.uid}};
+    if (options.grace_period_seconds >= 0) {
+      body["gracePeriodSeconds"] = options.grace_period_seconds;
+    }
+    HttpRequest request;
+    request.method = "DELETE";
+    request.path = api::object_path(kind, key);
+    request.content_type = "application/json";
+    request.body = dump_json(body);
+    MUSTER_ASSIGN_OR_RETURN(const HttpResponse response, transport_.send(request));
+    if (!is_success(response.code)) return error_of(response);
+    return {};
+  }
+
+ private:
+  /// One exchange whose answer is a JSON object.
+  Result<Json> exchange(const HttpRequest& request) {
+    MUSTER_ASSIGN_OR_RETURN(const HttpResponse response, transport_.send(request));
+    if (!is_success(response.code)) return error_of(response);
+    auto body = parse_json(response.body);
+    if (!body || !body->is_object()) {
+      // A proxy's page, or an answer that was cut: the same request may do better later.
+      return Error(ErrorCode::kUnavailable,
+                   cut("HTTP " + std::to_string(response.code) + " with a body that is no object" +
+                       (body ? "" : ": " + body.error().message())));
+    }
+    return std::move(*body);
+  }
+
+  static void fill_type(api::Kind kind, Json& object) {
+    const api::KindInfo& info = api::info_of(kind);
+    object["apiVersion"] = info.api_version;
+    object["kind"] = info.kind;
+  }
+
+  static Result<Json> object_of(api::Kind kind, Result<Json> answer) {
+    if (answer) fill_type(kind, *answer);
+    return answer;
+  }
+
+  /// Built-in kinds come without apiVersion and kind inside a list.
+  static Result<ListPage> page_of(api::Kind kind, Json body) {
+    ListPage page;
+    const auto items = body.find("items");
+    const auto metadata = body.find("metadata");
+    if (items == body.end() || metadata == body.end() || !metadata->is_object() ||
+        !(items->is_array() || items->is_null())) {
+      return Error(ErrorCode::kUnavailable, std::string("the answer to a list of ") +
+                                                api::info_of(kind).plural + " is not a list");
+    }
+    if (const auto* text = text_member(*metadata, "resourceVersion")) page.resource_version = *text;
+    if (const auto* text = text_member(*metadata, "continue")) page.continue_token = *text;
+    if (items->is_null()) return page;
+    page.items.reserve(items->size());
+    for (Json& item : *items) {
+      if (item.is_object()) fill_type(kind, item);
+      page.items.push_back(std::move(item));
+    }
+    return page;
+  }
+
+  HttpTransport& transport_;
+};
+
+}  // namespace
+
+std::unique_ptr<ApiClient> make_rest_client(HttpTransport& transport) {
+  return std::make_unique<RestClient>(transport);
+}
+
+}  // namespace muster::kube

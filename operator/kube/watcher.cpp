@@ -1,0 +1,221 @@
+#include "operator/kube/watcher.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace muster::kube {
+namespace {
+
+/// Bad lines in a row after which the place in the history is given up: the server would send the
+/// same line again for ever.
+constexpr int kMaxBadLinesInARow = 3;
+
+const Json* member(const Json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::string text_of(const Json* value) {
+  const auto* text = value == nullptr ? nullptr : value->get_ptr<const std::string*>();
+  return text == nullptr ? std::string() : *text;
+}
+
+std::string resource_version_of(const Json& object) {
+  const Json* metadata = member(object, "metadata");
+  return metadata == nullptr ? std::string() : text_of(member(*metadata, "resourceVersion"));
+}
+
+/// Kubernetes 1.35 declares resource versions comparable as integers (KEP-5504); a version that is
+/// no integer is taken as it comes.
+std::optional<std::uint64_t> number_of(const std::string& resource_version) {
+  std::uint64_t number = 0;
+  const char* end = resource_version.data() + resource_version.size();
+  const auto [stop, error] = std::from_chars(resource_version.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+bool is_older(const std::string& left, const std::string& right) {
+  const auto a = number_of(left), b = number_of(right);
+  return a && b && *a < *b;
+}
+
+std::string_view strip(std::string_view line) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
+  return line;
+}
+
+}  // namespace
+
+Watcher::Watcher(std::uint64_t seed, WatcherOptions options) : options_(options), rng_(seed) {
+  MUSTER_CHECK(options_.backoff_least.count() > 0);
+  MUSTER_CHECK(options_.backoff_most >= options_.backoff_least);
+}
+
+WatcherRequest Watcher::next(MonoTime now) const {
+  if (wait_until_ && now < *wait_until_) return WaitRequest{*wait_until_};
+  if (state_ == State::kWatching) return WatchRequest{resource_version_};
+  return ListRequest{continue_token_};
+}
+
+/// Uniform between the least wait and one that doubles with every failure: many watchers that lost
+/// the same server must not come back together.
+void Watcher::back_off(MonoTime now) {
+  streaming_ = false;
+  failures_ = std::min(failures_ + 1, 16);
+  const auto least = options_.backoff_least.count();
+  const auto most = std::min(options_.backoff_most.count(), least << failures_);
+  const auto spread = static_cast<double>(most - least) * rng_.unit();
+  wait_until_ = now + milliseconds(least + static_cast<milliseconds::rep>(spread));
+}
+
+void Watcher::relist(MonoTime now) {
+  state_ = State::kEmpty;
+  continue_token_.clear();
+  resource_version_.clear();
+  back_off(now);
+}
+
+std::vector<WatchEvent> Watcher::on_list(MonoTime now, Result<ListPage> page) {
+  if (state_ == State::kWatching) return {};
+  wait_until_.reset();
+  if (!page) {
+    // An expired continue token loses the snapshot; after any other failure the same page is asked
+    // for again.
+    if (page.error().code() == ErrorCode::kGone || page.error().code() == ErrorCode::kInvalid) {
+      relist(now);
+    } else {
+      back_off(now);
+    }
+    return {};
+  }
+  const bool is_last = page->continue_token.empty();
+  const bool repeats = !is_last && page->continue_token == continue_token_;
+  if (repeats || (is_last && page->resource_version.empty())) {
+    relist(now);
+    return {};
+  }
+  std::vector<WatchEvent> events;
+  if (state_ == State::kEmpty) {
+    events.push_back({WatchEvent::Type::kInitStart, nullptr});
+    state_ = State::kInitPages;
+    if (listed_) ++relists_;
+    listed_ = true;
+  }
+  for (Json& item : page->items) {
+    events.push_back({WatchEvent::Type::kInitApply, std::move(item)});
+  }
+  continue_token_ = std::move(page->continue_token);
+  if (!is_last) return events;
+  events.push_back({WatchEvent::Type::kInitDone, nullptr});
+  resource_version_ = std::move(page->resource_version);
+  state_ = State::kWatching;
+  synced_ = true;
+  // failures_ stays: a server that lists well and refuses every watch with 410 must be asked ever
+  // more slowly.
+  return events;
+}
+
+std::vector<WatchEvent> Watcher::on_watch_opened(MonoTime now, const Status& opened) {
+  if (state_ != State::kWatching) return {};
+  wait_until_.reset();
+  if (opened) {
+    streaming_ = true;
+    progressed_ = false;
+    opened_at_ = now;
+  } else if (opened.error().code() == ErrorCode::kGone ||
+             opened.error().code() == ErrorCode::kInvalid) {
+    relist(now);
+  } else {
+    back_off(now);
+  }
+  return {};
+}
+
+std::vector<WatchEvent> Watcher::bad_line(MonoTime now) {
+  ++bad_lines_;
+  if (++bad_lines_in_a_row_ >= kMaxBadLinesInARow) {
+    bad_lines_in_a_row_ = 0;
+    relist(now);
+  } else {
+    back_off(now);
+  }
+  return {};
+}
+
+std::vector<WatchEvent> Watcher::on_error_event(MonoTime now, const Json& status) {
+  const Json* code = member(status, "code");
+  const std::string reason = text_of(member(status, "reason"));
+  const bool gone = (code != nullptr && code->is_number_integer() && *code == 410) ||
+                    reason == "Expired" || reason == "Gone";
+  if (gone) {
+    relist(now);
+  } else {
+    back_off(now);
+  }
+  return {};
+}
+
+bool Watcher::advance(MonoTime now, const std::string& resource_version) {
+  if (is_older(resource_version, resource_version_)) {
+    // A watch only goes forward. Either the line was repeated, or the server's history was set
+    // back; what is true now only a list can tell.
+    relist(now);
+    return false;
+  }
+  resource_version_ = resource_version;
+  progressed_ = true;
+  failures_ = 0;
+  bad_lines_in_a_row_ = 0;
+  return true;
+}
+
+std::vector<WatchEvent> Watcher::on_line(MonoTime now, const std::string& line) {
+  if (!streaming_) return {};
+  const std::string_view text = strip(line);
+  if (text.empty()) return {};
+  auto event = parse_json(text);
+  if (!event || !event->is_object()) return bad_line(now);
+  const std::string type = text_of(member(*event, "type"));
+  const auto found = event->find("object");
+  if (found == event->end() || !found->is_object()) return bad_line(now);
+  Json& object = *found;
+  if (type == "ERROR") return on_error_event(now, object);
+  const std::string resource_version = resource_version_of(object);
+  if (type == "BOOKMARK") {
+    // Bookmarks are a courtesy: one that says nothing, or something old, is passed over.
+    if (resource_version.empty()) {
+      ++bad_lines_;
+    } else if (!is_older(resource_version, resource_version_)) {
+      advance(now, resource_version);
+    }
+    return {};
+  }
+  const bool applies = type == "ADDED" || type == "MODIFIED";
+  if (!(applies || type == "DELETED") || resource_version.empty()) return bad_line(now);
+  if (!advance(now, resource_version)) return {};
+  std::vector<WatchEvent> events;
+  events.push_back({applies ? WatchEvent::Type::kApply : WatchEvent::Type::kDelete, Json()});
+  events.back().object = std::move(object);
+  return events;
+}
+
+std::vector<WatchEvent> Watcher::on_end(MonoTime now, const Status& end) {
+  if (!streaming_) return {};
+  streaming_ = false;
+  if (!end) {
+    if (end.error().code() == ErrorCode::kGone) {
+      relist(now);
+    } else {
+      back_off(now);
+    }
+    return {};
+  }
+  // A server that opens and ends streams at once without a line must not be asked in a tight loop.
+  if (!progressed_ && now - opened_at_ < options_.backoff_least) back_off(now);
+  return {};
+}
+
+}  // namespace muster::kube

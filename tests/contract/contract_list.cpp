@@ -1,0 +1,1 @@
+#include "tests/contract/api_contract.h"
