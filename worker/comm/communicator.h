@@ -74,6 +74,15 @@ struct PeerAddress {
   int port = 0;
 };
 
+/// Connections closed before they became a peer's, by reason. Filled by make_tcp_communicator.
+struct RefusedConnections {
+  std::uint64_t garbage = 0;       ///< another protocol or version, or cut off in the middle
+  std::uint64_t unauthorized = 0;  ///< did not prove the job key (stranger, replay, another job)
+  std::uint64_t epoch = 0;         ///< of another membership epoch or size of gang
+  std::uint64_t rank = 0;          ///< a rank that is not expected here, or is connected already
+  std::uint64_t silent = 0;        ///< said nothing in time, or stood in the way of newer ones
+};
+
 struct TcpOptions {
   int rank = 0;
   int listen_fd = -1;              ///< bound and listening; the communicator takes ownership
@@ -83,12 +92,14 @@ struct TcpOptions {
   std::int64_t epoch = 0;  ///< frames and handshakes of another epoch are refused
   MonoTime
       connect_deadline;  ///< all connections stand by then, or kUnavailable names the missing rank
-  const Clock* clock = nullptr;  ///< outlives the communicator
+  const Clock* clock = nullptr;           ///< outlives the communicator
+  RefusedConnections* refused = nullptr;  ///< optional; written until the call returns
 };
 
-/// Connects all ranks with each other (the higher rank dials the lower). Blocks: until connected or
-/// the deadline. Errors: kUnavailable, kDeadlineExceeded, kUnauthorized (a peer answered with
-/// another key).
+/// Connects all ranks with each other (the higher rank dials the lower) and then closes the
+/// listening socket, also on errors. Blocks: until connected or the deadline. Errors: kInvalid
+/// (options), kUnavailable (names the missing ranks), kUnauthorized (a missing rank answered with
+/// another key; tried until the deadline, because addresses are reused), kIo.
 Result<std::unique_ptr<Communicator>> make_tcp_communicator(TcpOptions options);
 
 /// A listening socket for make_tcp_communicator. `address` numeric, `port` 0 = any free one.

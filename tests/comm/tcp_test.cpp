@@ -1,0 +1,213 @@
+// The TCP transport with ranks as threads: what every transport must do, and how ranks meet.
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/contract.h"
+#include "tests/comm/tcp_ranks.h"
+
+using namespace muster;
+using namespace muster::comm;
+using namespace muster::test;
+
+namespace {
+// One header a message, and messages of up to 3 frames in the cases.
+constexpr std::uint64_t kOverhead = std::uint64_t{56} * 3 * 2 * 6;
+}  // namespace
+
+TEST_CASE("ranks connected by TCP exchange pieces of any size by the collectives") {
+  for (const int size : {1, 2, 3, 4}) {
+    Ranks ranks = connected_ranks(size);
+    run_collectives(ranks, kSystemClock);
+  }
+}
+
+TEST_CASE("TCP: several buffers for one peer arrive in order, however they are cut") {
+  Ranks ranks = connected_ranks(2);
+  run_uneven_pieces(ranks, kSystemClock);
+}
+
+TEST_CASE("TCP: two groups under way at once are kept apart") {
+  Ranks ranks = connected_ranks(2);
+  run_two_groups(ranks, kSystemClock);
+}
+
+TEST_CASE("TCP: a length that the other side does not expect is corrupt") {
+  Ranks ranks = connected_ranks(2);
+  run_length_mismatch(ranks, kSystemClock);
+}
+
+TEST_CASE("TCP: an aborted rank ends the transfers of the others at once") {
+  Ranks ranks = connected_ranks(3);
+  run_abort(ranks, kSystemClock);
+}
+
+TEST_CASE("TCP: bytes sent are those of the messages and their headers, and no more") {
+  Ranks ranks = connected_ranks(3);
+  run_bytes_sent(ranks, kSystemClock, kOverhead);
+}
+
+TEST_CASE("TCP: a message of 9 KB costs less than 2 % more on the wire") {
+  Ranks ranks = connected_ranks(2);
+  const std::uint64_t before = ranks[0]->sent_bytes();
+  const auto results = on_all(2, [&](int rank) -> Status {
+    std::vector<std::byte> buffer(19'000);
+    const std::vector<std::size_t> offsets{0, 9500, 19'000};
+    for (std::uint64_t step = 0; step < 100; ++step) {
+      MUSTER_RETURN_IF_ERROR(
+          all_gather(*ranks[static_cast<std::size_t>(rank)], step, buffer, offsets, in(kPatience)));
+    }
+    return {};
+  });
+  for (const Status& result : results) CHECK_MESSAGE(result, text_of(result));
+  const std::uint64_t sent = ranks[0]->sent_bytes() - before;
+  CHECK(sent >= 950'000);
+  CHECK(sent <= 950'000 * 102 / 100);
+}
+
+TEST_CASE("TCP: the handshake costs less than 200 bytes a connection") {
+  Ranks ranks = connected_ranks(2);
+  CHECK(ranks[0]->sent_bytes() > 0);
+  CHECK(ranks[0]->sent_bytes() < 200);
+  CHECK(ranks[1]->sent_bytes() < 200);
+}
+
+TEST_CASE("TCP: a rank that is done and gone does not take its last messages with it") {
+  for (int round = 0; round < 20; ++round) {
+    Ranks ranks = connected_ranks(3);
+    const auto results = on_all(3, [&](int rank) -> Status {
+      auto& self = ranks[static_cast<std::size_t>(rank)];
+      std::vector<std::byte> buffer(600'000);
+      const std::vector<std::size_t> offsets{0, 200'000, 400'000, 600'000};
+      const Status gathered = all_gather(*self, 1, buffer, offsets, in(kPatience));
+      self.reset();
+      return gathered;
+    });
+    for (const Status& result : results) CHECK_MESSAGE(result, text_of(result));
+  }
+}
+
+TEST_CASE("TCP: a transfer with a rank that has left is aborted") {
+  Ranks ranks = connected_ranks(2);
+  ranks[1].reset();
+  const Status left = barrier(*ranks[0], 1, in(kPatience));
+  REQUIRE_FALSE(left);
+  CHECK(left.error().code() == ErrorCode::kAborted);
+  CHECK(left.error().message().find("rank 1 was lost") != std::string::npos);
+}
+
+TEST_CASE("TCP: a wait whose deadline passes names the rank and ends the communicator") {
+  Ranks ranks = connected_ranks(2);
+  std::vector<std::byte> buffer(1000);
+  const ReceiveBuffer receive{1, buffer.data(), buffer.size()};
+  auto work = ranks[0]->start(4, Memory::kHost, {}, {&receive, 1});
+  REQUIRE(work);
+  const Status late = (*work)->wait(in(milliseconds(5)));
+  REQUIRE_FALSE(late);
+  CHECK(late.error().code() == ErrorCode::kDeadlineExceeded);
+  CHECK(late.error().message().find("from rank 1 0 of 1000 bytes (step 4)") != std::string::npos);
+  CHECK_FALSE(barrier(*ranks[0], 5, in(kPatience)));
+  const Status other = barrier(*ranks[1], 1, in(kPatience));
+  REQUIRE_FALSE(other);
+  CHECK(other.error().code() == ErrorCode::kAborted);
+}
+
+TEST_CASE("TCP: a large send to a rank that does not read ends by its deadline") {
+  Ranks ranks = connected_ranks(2);
+  const std::vector<std::byte> much(64 << 20);
+  const SendBuffer send{1, much.data(), much.size()};
+  auto work = ranks[0]->start(1, Memory::kHost, {&send, 1}, {});
+  REQUIRE(work);
+  const Status late = (*work)->wait(in(milliseconds(50)));
+  REQUIRE_FALSE(late);
+  CHECK(late.error().code() == ErrorCode::kDeadlineExceeded);
+}
+
+TEST_CASE("TCP: a group given up before its end aborts, and its buffers are let go") {
+  Ranks ranks = connected_ranks(2);
+  {
+    std::vector<std::byte> buffer(5'000'000);
+    const ReceiveBuffer receive{1, buffer.data(), buffer.size()};
+    auto work = ranks[0]->start(1, Memory::kHost, {}, {&receive, 1});
+    REQUIRE(work);
+  }
+  const std::vector<std::byte> much(5'000'000);
+  const SendBuffer send{0, much.data(), much.size()};
+  auto work = ranks[1]->start(1, Memory::kHost, {&send, 1}, {});
+  if (work) {
+    const Status gone = (*work)->wait(in(kPatience));
+    REQUIRE_FALSE(gone);
+    CHECK(gone.error().code() == ErrorCode::kAborted);
+  } else {
+    CHECK(work.error().code() == ErrorCode::kAborted);
+  }
+  CHECK_FALSE(barrier(*ranks[0], 2, in(kPatience)));
+}
+
+TEST_CASE("TCP: a group may outlive its communicator") {
+  Ranks ranks = connected_ranks(2);
+  std::vector<std::byte> buffer(1000);
+  const ReceiveBuffer receive{1, buffer.data(), buffer.size()};
+  auto work = ranks[0]->start(1, Memory::kHost, {}, {&receive, 1});
+  REQUIRE(work);
+  ranks[0].reset();
+  const Status gone = (*work)->wait(in(kPatience));
+  REQUIRE_FALSE(gone);
+  CHECK(gone.error().code() == ErrorCode::kAborted);
+}
+
+TEST_CASE("TCP: abort from another thread wakes a wait") {
+  Ranks ranks = connected_ranks(2);
+  const auto results = on_all(2, [&](int thread) -> Status {
+    if (thread == 0) return barrier(*ranks[0], 1, in(kPatience));
+    ranks[0]->abort();
+    return {};
+  });
+  REQUIRE_FALSE(results[0]);
+  CHECK(results[0].error().code() == ErrorCode::kAborted);
+}
+
+TEST_CASE("TCP: device memory is refused") {
+  Ranks ranks = connected_ranks(1);
+  const auto work = ranks[0]->start(1, Memory::kCuda, {}, {});
+  REQUIRE_FALSE(work);
+  CHECK(work.error().code() == ErrorCode::kUnsupported);
+}
+
+TEST_CASE("a port that is taken is named, with the exit code for ports") {
+  const auto first = listen_tcp("127.0.0.1", 0);
+  REQUIRE(first);
+  const auto second = listen_tcp("127.0.0.1", first->port);
+  REQUIRE_FALSE(second);
+  CHECK(second.error().code() == ErrorCode::kIo);
+  CHECK(second.error().exit_code() == contract::exit_code::kPort);
+  CHECK(second.error().message().find("127.0.0.1 port " + std::to_string(first->port)) !=
+        std::string::npos);
+  CHECK(second.error().message().find("Address already in use") != std::string::npos);
+  close(first->fd);
+}
+
+TEST_CASE("an address that is not numeric and a port out of range are refused") {
+  const auto name = listen_tcp("no such host", 0);
+  REQUIRE_FALSE(name);
+  CHECK(name.error().message().find("must be numeric") != std::string::npos);
+  CHECK_FALSE(listen_tcp("127.0.0.1", 65536));
+  CHECK_FALSE(listen_tcp("127.0.0.1", -1));
+}
+
+TEST_CASE("options that cannot be right are refused before anything is connected") {
+  const auto refused = [](auto change) {
+    std::vector<TcpOptions> options = tcp_options(2);
+    change(options[0]);
+    const auto made = make_tcp_communicator(options[0]);
+    close(options[1].listen_fd);
+    REQUIRE_FALSE(made);
+    return made.error().code() == ErrorCode::kInvalid;
+  };
+  CHECK(refused([](TcpOptions& o) { o.rank = 2; }));
+  CHECK(refused([](TcpOptions& o) { o.rank = -1; }));
+  CHECK(refused([](TcpOptions& o) { o.job_key = "short"; }));
+  CHECK(refused([](TcpOptions& o) { o.epoch = -1; }));
+  CHECK(refused([](TcpOptions& o) { o.peers[1].port = 0; }));
+  CHECK(refused([](TcpOptions& o) { o.peers[1].host.clear(); }));
+}

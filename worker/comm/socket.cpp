@@ -1,0 +1,108 @@
+#include "worker/comm/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
+#include "common/contract.h"
+
+namespace muster::comm {
+namespace {
+
+// Connections waiting to be accepted: more than the ranks that may dial one rank in a hurry.
+constexpr int kListenBacklog = 512;
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Result<AddressList> resolve(const std::string& host, int port, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (code != 0) {
+    return Error(ErrorCode::kUnavailable, "resolve " + host + ": " + gai_strerror(code));
+  }
+  return AddressList(found);
+}
+
+int bound_port(int fd) {
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return 0;
+  if (bound.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+}
+
+}  // namespace
+
+void UniqueFd::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+std::string errno_text(const char* call, int error) {
+  return std::string(call) + ": " + std::generic_category().message(error);
+}
+
+Status set_connection_options(int fd) {
+  const int on = 1;
+  if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
+      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) {
+    return Error(ErrorCode::kIo, errno_text("set socket options", errno));
+  }
+  return {};
+}
+
+Result<UniqueFd> start_connect(const PeerAddress& address) {
+  auto resolved = resolve(address.host, address.port, AI_NUMERICHOST);
+  if (!resolved) resolved = resolve(address.host, address.port, 0);
+  if (!resolved) return resolved.error();
+  const addrinfo& first = **resolved;
+  UniqueFd fd(socket(first.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return Error(ErrorCode::kUnavailable, errno_text("socket", errno));
+  MUSTER_RETURN_IF_ERROR(set_connection_options(fd.get()));
+  if (connect(fd.get(), first.ai_addr, first.ai_addrlen) != 0 && errno != EINPROGRESS) {
+    return Error(ErrorCode::kUnavailable, errno_text("connect", errno));
+  }
+  return fd;
+}
+
+Result<ListenSocket> listen_tcp(const std::string& address, int port) {
+  const std::string where = "listen on " + address + " port " + std::to_string(port);
+  const auto refused = [&](const std::string& why) {
+    return Error(ErrorCode::kIo, where + ": " + why).with_exit_code(contract::exit_code::kPort);
+  };
+  if (port < 0 || port > 65535) return refused("a port is 0 to 65535");
+  auto resolved = resolve(address, port, AI_NUMERICHOST | AI_PASSIVE);
+  if (!resolved) return refused("the address must be numeric, such as 127.0.0.1");
+  const addrinfo& first = **resolved;
+  UniqueFd fd(socket(first.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return refused(errno_text("socket", errno));
+  const int on = 1;
+  // A worker that starts again must get its port although old connections linger.
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(fd.get(), first.ai_addr, first.ai_addrlen) != 0) {
+    return refused(errno_text("bind", errno));
+  }
+  if (listen(fd.get(), kListenBacklog) != 0) return refused(errno_text("listen", errno));
+  ListenSocket made;
+  made.port = bound_port(fd.get());
+  made.fd = fd.release();
+  return made;
+}
+
+}  // namespace muster::comm
