@@ -1,0 +1,335 @@
+#define _TURN_OFF_PLATFORM_STRING
+#include "operator/kube/rest_transport.h"
+
+#include <cpprest/http_client.h>
+#include <openssl/ssl.h>
+#include <pplx/threadpool.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <optional>
+
+#include <utility>
+
+namespace muster::kube {
+namespace {
+
+namespace rest = web::http;
+using Cancellation = pplx::cancellation_token_source;
+
+constexpr std::size_t kSmallFileBytesMax = 1 << 20;
+constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr seconds kTokenLife{60};
+
+Result<std::string> read_small_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(ErrorCode::kInvalid, path + ": cannot be read");
+  std::string text(kSmallFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.empty() || text.size() > kSmallFileBytesMax) {
+    return Error(ErrorCode::kInvalid, path + ": must hold between 1 byte and 1 MiB");
+  }
+  return text;
+}
+
+/// Waits for `task` until `deadline`, then cancels it. The library has no timed wait, and an
+/// exception nobody looks at ends the process: the continuation looks at every one.
+template <typename T>
+Result<T> await(pplx::task<T> task, const Clock& clock, MonoTime deadline, Cancellation cancel) {
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<Result<T>> result;
+  };
+  auto shared = std::make_shared<Shared>();
+  task.then([shared](pplx::task<T> done) {
+    std::optional<Result<T>> result;
+    try {
+      result = Result<T>(done.get());
+    } catch (const std::exception& thrown) {
+      result = Result<T>(Error(ErrorCode::kUnavailable, thrown.what()));
+    } catch (...) {
+      result = Result<T>(Error(ErrorCode::kUnavailable, "cancelled"));
+    }
+    const std::lock_guard lock(shared->mutex);
+    shared->result = std::move(result);
+    shared->changed.notify_all();
+  });
+  std::unique_lock lock(shared->mutex);
+  const auto left = std::max(deadline - clock.mono_now(), nanoseconds(0));
+  if (!shared->changed.wait_for(lock, left, [&] { return shared->result.has_value(); })) {
+    lock.unlock();
+    cancel.cancel();
+    return Error(ErrorCode::kDeadlineExceeded, "no answer in time");
+  }
+  return std::move(*shared->result);
+}
+
+/// The bearer token of a file that is replaced while we run.
+class TokenFile {
+ public:
+  TokenFile(std::string path, const Clock& clock) : path_(std::move(path)), clock_(clock) {}
+
+  /// Empty without a file. Errors: none lasting; an unreadable file leaves the last token in use.
+  std::string token() {
+    const std::lock_guard lock(mutex_);
+    if (path_.empty()) return {};
+    if (token_.empty() || clock_.mono_now() - read_at_ > kTokenLife) {
+      if (auto text = read_small_file(path_)) {
+        token_ = text->substr(0, text->find_first_of("\r\n \t"));
+        read_at_ = clock_.mono_now();
+      }
+    }
+    return token_;
+  }
+  void expire() {
+    const std::lock_guard lock(mutex_);
+    token_.clear();
+  }
+
+ private:
+  const std::string path_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::string token_;
+  MonoTime read_at_{};
+};
+
+class RestStream final : public HttpStream {
+ public:
+  RestStream(rest::http_response response, std::shared_ptr<rest::client::http_client> client,
+             Cancellation cancel, const Clock& clock, std::size_t line_bytes_max)
+      : response_(std::move(response)),
+        body_(response_.body().streambuf()),
+        client_(std::move(client)),
+        cancel_(std::move(cancel)),
+        clock_(clock),
+        line_bytes_max_(line_bytes_max) {}
+  ~RestStream() override { close(); }
+
+  Result<std::optional<std::string>> next_line(milliseconds idle) override {
+    for (;;) {
+      if (const auto end = buffer_.find('\n', searched_); end != std::string::npos) {
+        std::string line = buffer_.substr(0, end);
+        buffer_.erase(0, end + 1);
+        searched_ = 0;
+        if (!line.empty() && line.back() == '\r') line.pop_back();
+        return std::optional(std::move(line));
+      }
+      searched_ = buffer_.size();
+      if (buffer_.size() > line_bytes_max_) {
+        close();
+        return Error(ErrorCode::kTooLarge,
+                     "a line is longer than " + std::to_string(line_bytes_max_) + " bytes");
+      }
+      MUSTER_ASSIGN_OR_RETURN(const bool more, read_some(idle));
+      if (!more) {
+        if (buffer_.empty()) return std::optional<std::string>();
+        return Error(ErrorCode::kUnavailable, "the stream ended in the middle of a line");
+      }
+    }
+  }
+
+  void close() override {
+    closed_ = true;
+    cancel_.cancel();
+  }
+
+ private:
+  /// Appends what is there, at least one byte; false at the end.
+  Result<bool> read_some(milliseconds idle) {
+    if (closed_) return Error(ErrorCode::kAborted, "the stream was closed");
+    auto first = await(body_.bumpc(), clock_, clock_.mono_now() + idle, cancel_);
+    if (closed_) return Error(ErrorCode::kAborted, "the stream was closed");
+    if (!first) {
+      closed_ = true;
+      return first.error().with("read the stream");
+    }
+    if (*first == concurrency::streams::char_traits<std::uint8_t>::eof()) return false;
+    buffer_ += static_cast<char>(*first);
+    const std::size_t ready = std::min(body_.in_avail(), kReadBytes);
+    if (ready == 0) return true;
+    auto bytes = std::make_shared<std::vector<std::uint8_t>>(ready);
+    // The task owns the buffer too: after a deadline it may still write into it.
+    auto task = body_.getn(bytes->data(), ready).then([bytes](std::size_t read) { return read; });
+    auto read = await(std::move(task), clock_, clock_.mono_now() + idle, cancel_);
+    if (!read) return read.error().with("read the stream");
+    buffer_.append(reinterpret_cast<const char*>(bytes->data()), *read);
+    return true;
+  }
+
+  rest::http_response response_;
+  concurrency::streams::streambuf<std::uint8_t> body_;
+  std::shared_ptr<rest::client::http_client> client_;
+  Cancellation cancel_;
+  const Clock& clock_;
+  const std::size_t line_bytes_max_;
+  std::string buffer_;
+  std::size_t searched_ = 0;
+  std::atomic<bool> closed_ = false;
+};
+
+class RestTransport final : public HttpTransport {
+ public:
+  explicit RestTransport(RestTransportOptions options)
+      : options_(std::move(options)),
+        token_(options_.token_file, *options_.clock),
+        calls_(make_client(std::chrono::seconds(120))),
+        watches_(make_client(std::chrono::hours(2))) {}
+
+  Result<HttpResponse> send(const HttpRequest& request) override {
+    const MonoTime deadline = options_.clock->mono_now() + request.timeout;
+    Cancellation cancel;
+    auto head = exchange(*calls_, request, deadline, cancel);
+    if (!head) return head.error();
+    return read_body(*head, deadline, cancel);
+  }
+
+  Result<Stream> open_stream(const HttpRequest& request) override {
+    const MonoTime deadline = options_.clock->mono_now() + request.timeout;
+    Cancellation cancel;
+    auto head = exchange(*watches_, request, deadline, cancel);
+    if (!head) return head.error();
+    if (head->status_code() != rest::status_codes::OK) {
+      MUSTER_ASSIGN_OR_RETURN(HttpResponse response, read_body(*head, deadline, cancel));
+      return Stream{std::move(response), nullptr};
+    }
+    Stream stream;
+    stream.head.code = rest::status_codes::OK;
+    stream.stream = std::make_unique<RestStream>(std::move(*head), watches_, std::move(cancel),
+                                                 *options_.clock, options_.line_bytes_max);
+    return stream;
+  }
+
+ private:
+  std::shared_ptr<rest::client::http_client> make_client(std::chrono::seconds idle_timeout) {
+    rest::client::http_client_config config;
+    config.set_max_redirects(0);
+    config.set_timeout(idle_timeout);
+    config.set_ssl_context_callback(
+        [this](boost::asio::ssl::context& context) { secure(context); });
+    return std::make_shared<rest::client::http_client>(options_.url, config);
+  }
+
+  /// Runs on every new connection, so that replaced files count. What cannot be loaded is left out,
+  /// and the handshake then fails closed.
+  void secure(boost::asio::ssl::context& context) const {
+    SSL_CTX* native = context.native_handle();
+    SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
+    // A store of its own: the library has loaded the system's CAs into the context's.
+    X509_STORE* store = X509_STORE_new();
+    if (store != nullptr) X509_STORE_load_file(store, options_.ca_file.c_str());
+    SSL_CTX_set_cert_store(native, store);
+    if (!options_.client_certificate_file.empty()) {
+      boost::system::error_code
+          ignored;  // without a certificate the server answers 401, which is told
+      context.use_certificate_chain_file(options_.client_certificate_file, ignored);
+      context.use_private_key_file(options_.client_key_file, boost::asio::ssl::context::pem,
+                                   ignored);
+    }
+  }
+
+  Result<rest::http_response> exchange(rest::client::http_client& client,
+                                       const HttpRequest& request, MonoTime deadline,
+                                       const Cancellation& cancel) {
+    rest::http_request message(request.method);
+    try {
+      message.set_request_uri(web::uri(request.path));
+    } catch (const std::exception& thrown) {
+      return Error(ErrorCode::kInvalid,
+                   "path " + request.path.substr(0, 256) + ": " + thrown.what());
+    }
+    if (!request.body.empty()) message.set_body(request.body, request.content_type);
+    message.headers().add("Accept", "application/json");
+    if (const std::string token = token_.token(); !token.empty()) {
+      message.headers().add("Authorization", "Bearer " + token);
+    }
+    pplx::task<rest::http_response> task;
+    try {
+      task = client.request(message, cancel.get_token());
+    } catch (const std::exception& thrown) {
+      return Error(ErrorCode::kUnavailable,
+                   request.method + " " + options_.url + ": " + thrown.what());
+    }
+    auto head = await(std::move(task), *options_.clock, deadline, cancel);
+    if (!head) return head.error().with(request.method + " " + options_.url);
+    if (head->status_code() == rest::status_codes::Unauthorized) token_.expire();
+    return head;
+  }
+
+  Result<HttpResponse> read_body(rest::http_response& head, MonoTime deadline,
+                                 const Cancellation& cancel) {
+    HttpResponse response;
+    response.code = head.status_code();
+    std::string retry_after;
+    if (head.headers().match("Retry-After", retry_after) && !retry_after.empty() &&
+        retry_after.find_first_not_of("0123456789") == std::string::npos &&
+        retry_after.size() < 6) {
+      response.retry_after = seconds(std::stol(retry_after));
+    }
+    auto body = head.body();
+    auto piece = std::make_shared<std::vector<std::uint8_t>>(kReadBytes);
+    for (;;) {
+      auto task =
+          body.streambuf().getn(piece->data(), piece->size()).then([piece](std::size_t read) {
+            return read;
+          });
+      auto read = await(std::move(task), *options_.clock, deadline, cancel);
+      if (!read) return read.error().with("read the answer of " + options_.url);
+      if (*read == 0) return response;
+      response.body.append(reinterpret_cast<const char*>(piece->data()), *read);
+      if (response.body.size() > options_.body_bytes_max) {
+        Cancellation(cancel).cancel();
+        return Error(ErrorCode::kTooLarge, "the answer of " + options_.url + " is larger than " +
+                                               std::to_string(options_.body_bytes_max) + " bytes");
+      }
+    }
+  }
+
+  RestTransportOptions options_;
+  TokenFile token_;
+  std::shared_ptr<rest::client::http_client> calls_, watches_;
+};
+
+bool is_loopback_http(const std::string& url) {
+  for (const char* prefix : {"http://127.0.0.1:", "http://127.0.0.1/", "http://localhost:"}) {
+    if (url.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpTransport>> make_rest_transport(RestTransportOptions options) {
+  MUSTER_CHECK(options.clock != nullptr && options.threads >= 1);
+  const bool tls = options.url.starts_with("https://");
+  if (!tls && !is_loopback_http(options.url)) {
+    return Error(ErrorCode::kInvalid,
+                 "API server URL " + options.url.substr(0, 256) + ": must be https://HOST:PORT");
+  }
+  if (!web::uri::validate(options.url)) {
+    return Error(ErrorCode::kInvalid,
+                 "API server URL " + options.url.substr(0, 256) + ": not a URL");
+  }
+  for (const std::string* path :
+       {&options.ca_file, &options.client_certificate_file, &options.client_key_file}) {
+    if (path == &options.ca_file && !tls) continue;
+    if (path != &options.ca_file && path->empty()) continue;
+    auto text = read_small_file(*path);
+    if (!text) return text.error();
+    if (text->find("-----BEGIN ") == std::string::npos) {
+      return Error(ErrorCode::kInvalid, *path + ": holds no PEM block");
+    }
+  }
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    crossplat::threadpool::initialize_with_threads(static_cast<std::size_t>(options.threads));
+  });
+  return std::unique_ptr<HttpTransport>(std::make_unique<RestTransport>(std::move(options)));
+}
+
+}  // namespace muster::kube

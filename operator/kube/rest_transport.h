@@ -1,0 +1,34 @@
+// The transport to a real API server, over cpprestsdk: the one file that names that library.
+//
+// Source of its traps: the library's own code and measurements (ARCHITECTURE.md, Libraries). Here:
+// no redirect is followed and no token leaves for another host; body and lines are capped;
+// deadlines are our own, because the library's timer is re-armed by every chunk; TLS 1.2 or later
+// with exactly the given CA.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "operator/kube/http_transport.h"
+
+namespace muster::kube {
+
+struct RestTransportOptions {
+  std::string url;         ///< "https://10.0.0.1:443"; http only for a loopback address
+  std::string ca_file;     ///< PEM; required with https, read on every new connection
+  std::string token_file;  ///< re-read at least once a minute and after a 401; empty = none
+  std::string client_certificate_file;  ///< PEM, with client_key_file; empty = none
+  std::string client_key_file;
+  std::size_t body_bytes_max = std::size_t{64} << 20;
+  std::size_t line_bytes_max = std::size_t{4} << 20;
+  int threads = 4;  ///< of the library's pool; the first transport of the process decides
+  const Clock* clock = nullptr;  ///< outlives the transport
+};
+
+/// Errors: kInvalid naming the option (URL, a CA or key that cannot be read).
+Result<std::unique_ptr<HttpTransport>> make_rest_transport(RestTransportOptions options);
+
+}  // namespace muster::kube

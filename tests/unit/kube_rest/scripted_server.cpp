@@ -1,0 +1,143 @@
+#include "tests/unit/kube_rest/scripted_server.h"
+
+#include <arpa/inet.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "common/check.h"
+
+namespace muster::test {
+
+struct ScriptedServer::Tls {
+  SSL_CTX* context = nullptr;
+  explicit Tls(const std::string& directory) {
+    EVP_PKEY* key = EVP_EC_gen("P-256");
+    X509* certificate = X509_new();
+    X509_set_version(certificate, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+    X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+    X509_set_pubkey(certificate, key);
+    X509_NAME* name = X509_get_subject_name(certificate);
+    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>("scripted"), -1, -1, 0);
+    X509_set_issuer_name(certificate, name);
+    X509_EXTENSION* names =
+        X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "IP:127.0.0.1");
+    X509_add_ext(certificate, names, -1);
+    X509_EXTENSION_free(names);
+    MUSTER_CHECK(X509_sign(certificate, key, EVP_sha256()) > 0);
+    context = SSL_CTX_new(TLS_server_method());
+    MUSTER_CHECK(SSL_CTX_use_certificate(context, certificate) == 1);
+    MUSTER_CHECK(SSL_CTX_use_PrivateKey(context, key) == 1);
+    std::FILE* file = std::fopen((directory + "/ca.pem").c_str(), "w");
+    MUSTER_CHECK(file != nullptr);
+    PEM_write_X509(file, certificate);
+    std::fclose(file);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+  }
+  ~Tls() { SSL_CTX_free(context); }
+};
+
+ScriptedServer::ScriptedServer(std::function<ScriptedAnswer(const std::string&)> answer,
+                               const std::string& certificate_directory)
+    : answer_(std::move(answer)) {
+  if (!certificate_directory.empty()) tls_ = std::make_unique<Tls>(certificate_directory);
+  listen_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  MUSTER_CHECK(bind(listen_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  MUSTER_CHECK(listen(listen_, 16) == 0);
+  socklen_t size = sizeof address;
+  getsockname(listen_, reinterpret_cast<sockaddr*>(&address), &size);
+  port_ = ntohs(address.sin_port);
+  thread_ = std::thread([this] { serve(); });
+}
+
+ScriptedServer::~ScriptedServer() {
+  stopping_ = true;
+  thread_.join();
+  for (auto& conversation : conversations_) conversation.join();
+  close(listen_);
+}
+
+std::string ScriptedServer::url() const {
+  return (tls_ ? "https://127.0.0.1:" : "http://127.0.0.1:") + std::to_string(port_);
+}
+
+std::vector<std::string> ScriptedServer::requests() const {
+  const std::lock_guard lock(mutex_);
+  return requests_;
+}
+
+void ScriptedServer::serve() {
+  while (!stopping_) {
+    pollfd ready{listen_, POLLIN, 0};
+    if (poll(&ready, 1, 20) <= 0) continue;
+    const int socket = accept4(listen_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (socket >= 0) conversations_.emplace_back([this, socket] { converse(socket); });
+  }
+}
+
+void ScriptedServer::converse(int socket) {
+  const timeval patience{0, 50'000};
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  SSL* tls = nullptr;
+  bool open = true;
+  if (tls_) {
+    tls = SSL_new(tls_->context);
+    SSL_set_fd(tls, socket);
+    const timeval handshake{2, 0};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &handshake, sizeof handshake);
+    open = SSL_accept(tls) == 1;
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  std::string received;
+  char bytes[4096];
+  while (open && !stopping_) {
+    const long count =
+        tls != nullptr ? SSL_read(tls, bytes, sizeof bytes) : recv(socket, bytes, sizeof bytes, 0);
+    if (count == 0) break;
+    if (count < 0) {
+      if (tls != nullptr ? SSL_get_error(tls, static_cast<int>(count)) == SSL_ERROR_WANT_READ
+                         : (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        continue;
+      }
+      break;
+    }
+    received.append(bytes, static_cast<std::size_t>(count));
+    const auto head = received.find("\r\n\r\n");
+    if (head == std::string::npos) continue;
+    std::size_t body = 0;
+    if (const auto at = received.find("Content-Length:"); at < head) {
+      body = std::stoul(received.substr(at + 15));
+    }
+    if (received.size() < head + 4 + body) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      requests_.push_back(received);
+    }
+    const ScriptedAnswer answer = answer_(received);
+    received.clear();
+    for (const auto& piece : answer.pieces) {
+      if (tls != nullptr) {
+        SSL_write(tls, piece.data(), static_cast<int>(piece.size()));
+      } else {
+        send(socket, piece.data(), piece.size(), MSG_NOSIGNAL);
+      }
+    }
+    open = answer.stay_open;
+  }
+  if (tls != nullptr) SSL_free(tls);
+  close(socket);
+}
+
+}  // namespace muster::test
