@@ -1,0 +1,62 @@
+// How the columns of a matrix product are cut into panels as wide as a register tile.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cpu/table.h"
+
+namespace muster::kernels::cpu {
+
+struct Panel {
+  std::size_t first;    // column
+  std::size_t columns;  // that exist
+  std::size_t vectors;  // that hold them
+};
+
+/// Widest tiles first. A rest of one vector would run at the pace of a tile that is too narrow to
+/// hide the latency of its own sums, so the last two panels share it where tiles have three.
+class Panels {
+ public:
+  Panels(std::size_t columns, const TileTable& tiles)
+      : columns_(columns), lanes_(tiles.lanes), full_(tiles.lanes * tiles.vectors_max) {
+    count_ = (columns + full_ - 1) / full_;
+    const std::size_t rest = columns - (count_ - 1) * full_;
+    shared_ = tiles.vectors_max == 3 && count_ >= 2 && rest <= lanes_;
+  }
+
+  std::size_t count() const { return count_; }
+
+  Panel operator[](std::size_t index) const {
+    std::size_t first = index * full_;
+    std::size_t end = first + full_;
+    if (shared_ && index + 2 == count_) end -= lanes_;
+    if (shared_ && index + 1 == count_) first -= lanes_;
+    if (end > columns_) end = columns_;
+    return {first, end - first, (end - first + lanes_ - 1) / lanes_};
+  }
+
+  /// Floats of the packed panels [0, index) for `steps` steps: none but the last has padding.
+  std::size_t packed_size(std::size_t index, std::size_t steps) const {
+    const std::size_t columns =
+        index < count_ ? (*this)[index].first : (columns_ + lanes_ - 1) / lanes_ * lanes_;
+    return columns * steps;
+  }
+
+ private:
+  std::size_t columns_;
+  std::size_t lanes_;
+  std::size_t full_;
+  std::size_t count_;
+  bool shared_;
+};
+
+/// Floats of packed panels that are kept at once: with the rows they meet, a share of the last
+/// cache.
+inline constexpr std::size_t kPackedFloats = std::size_t{1} << 20;
+
+inline std::size_t round_up(std::size_t value, std::size_t to) {
+  return (value + to - 1) / to * to;
+}
+inline std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
+
+}  // namespace muster::kernels::cpu

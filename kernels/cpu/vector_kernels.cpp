@@ -1,0 +1,220 @@
+// Loops over vectors for each instruction set (VectorTable in table.h). The scalar forms in
+// scalar_kernels.cpp say what each computes; the order of operations here is theirs.
+#include <limits>
+
+#include "kernels/cpu/exp_f32.h"
+#include "kernels/cpu/table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/vector_kernels.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/simd-inl.h"
+
+#if HWY_TARGET != HWY_SCALAR
+HWY_BEFORE_NAMESPACE();
+namespace muster::kernels::cpu::HWY_NAMESPACE {
+namespace {
+
+constexpr std::size_t kParts = kLanes / kVector;
+
+HWY_INLINE std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
+
+/// exp_one() of every lane.
+HWY_INLINE V exp_of(V x) {
+  const hn::RebindToSigned<Floats> integers;
+  V clamped = hn::IfThenElse(hn::Lt(x, all(kExpLow)), all(kExpLow), x);
+  clamped = hn::IfThenElse(hn::Gt(clamped, all(kExpHigh)), all(kExpHigh), clamped);
+  const V shifted = fma(clamped, all(kLog2E), all(kRoundMagic));
+  const V minus_n = hn::Sub(all(kRoundMagic), shifted);
+  V r = fma(minus_n, all(kLn2High), clamped);
+  r = fma(minus_n, all(kLn2Low), r);
+  V p = fma(all(kExpC7), r, all(kExpC6));
+  p = fma(p, r, all(kExpC5));
+  p = fma(p, r, all(kExpC4));
+  p = fma(p, r, all(kExpC3));
+  p = fma(p, r, all(kExpC2));
+  p = fma(p, r, all(1.0F));
+  p = fma(p, r, all(1.0F));
+  const auto exponent = hn::Sub(hn::BitCast(integers, shifted), hn::Set(integers, kRoundMagicBits));
+  const auto half = hn::ShiftRight<1>(exponent);
+  const auto bias = hn::Set(integers, 127);
+  const auto scale1 = hn::ShiftLeft<23>(hn::Add(half, bias));
+  const auto scale2 = hn::ShiftLeft<23>(hn::Add(hn::Sub(exponent, half), bias));
+  const V result =
+      hn::Mul(hn::Mul(p, hn::BitCast(Floats(), scale1)), hn::BitCast(Floats(), scale2));
+  return hn::IfThenElse(hn::Eq(x, x), result, add(x, x));
+}
+
+float row_max(const float* values, std::size_t n) {
+  const V lowest = all(-std::numeric_limits<float>::infinity());
+  V max = lowest;
+  std::size_t i = 0;
+  for (; i + kVector <= n; i += kVector) {
+    const V value = load(values + i);
+    max = hn::IfThenElse(hn::Gt(value, max), value, max);
+  }
+  if (i < n) {
+    const M mask = first(n - i);
+    const V value = hn::IfThenElse(mask, load_first(mask, values + i), lowest);
+    max = hn::IfThenElse(hn::Gt(value, max), value, max);
+  }
+  float lanes[kVector];
+  store(max, lanes);
+  float greatest = lanes[0];
+  for (const float lane : lanes) greatest = lane > greatest ? lane : greatest;
+  return greatest;
+}
+
+/// Lanes outside the range add +0, which changes no sum that began at +0.
+float exp_block(const float* values, std::size_t n, float max, float* out) {
+  V sums[kParts];
+  for (V& part : sums) part = zero();
+  const V shift = all(max);
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::size_t part = 0; part < kParts; ++part) {
+      const std::size_t at = i + part * kVector;
+      const V value = exp_of(hn::Sub(load(values + at), shift));
+      sums[part] = add(sums[part], value);
+      if (out != nullptr) store(value, out + at);
+    }
+  }
+  for (std::size_t part = 0; part < kParts && i < n; ++part, i += kVector) {
+    const M mask = first(least(n - i, kVector));
+    V value = exp_of(hn::Sub(load_first(mask, values + i), shift));
+    value = hn::IfThenElseZero(mask, value);
+    sums[part] = add(sums[part], value);
+    if (out != nullptr) store_first(mask, value, out + i);
+  }
+  float lanes[kLanes];
+  for (std::size_t part = 0; part < kParts; ++part) store(sums[part], lanes + part * kVector);
+  return lane_tree(lanes);
+}
+
+float exp_sum(const float* values, std::size_t n, float max, float* out) {
+  TreeSum blocks;
+  for (std::size_t i = 0; i < n; i += kBlockElements) {
+    blocks.push(exp_block(values + i, least(n - i, kBlockElements), max,
+                          out == nullptr ? nullptr : out + i));
+  }
+  return blocks.finish();
+}
+
+void divide_and_scale(float* values, std::size_t n, float sum, float scale) {
+  for (std::size_t i = 0; i < n; i += kVector) {
+    const M mask = first(least(n - i, kVector));
+    const V value = hn::Mul(hn::Div(load_first(mask, values + i), all(sum)), all(scale));
+    store_first(mask, value, values + i);
+  }
+}
+
+void exp_all(const float* x, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; i += kVector) {
+    const M mask = first(least(n - i, kVector));
+    store_first(mask, exp_of(load_first(mask, x + i)), out + i);
+  }
+}
+
+void block_lanes(const float* values, std::size_t n, float* lanes) {
+  V sums[kParts];
+  for (V& part : sums) part = zero();
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::size_t part = 0; part < kParts; ++part) {
+      sums[part] = add(sums[part], load(values + i + part * kVector));
+    }
+  }
+  for (std::size_t part = 0; part < kParts && i < n; ++part, i += kVector) {
+    sums[part] = add(sums[part], load_first(first(least(n - i, kVector)), values + i));
+  }
+  for (std::size_t part = 0; part < kParts; ++part) store(sums[part], lanes + part * kVector);
+}
+
+void add_all(const float* a, const float* b, std::size_t n, float* out) {
+  std::size_t i = 0;
+  for (; i + kVector <= n; i += kVector) store(add(load(a + i), load(b + i)), out + i);
+  if (i < n) {
+    const M mask = first(n - i);
+    store_first(mask, add(load_first(mask, a + i), load_first(mask, b + i)), out + i);
+  }
+}
+
+void sgd_momentum(std::size_t n, float learning_rate, float momentum, const float* g, float* v,
+                  float* w) {
+  const V minus_rate = all(-learning_rate);
+  const V factor = all(momentum);
+  std::size_t i = 0;
+  for (; i + kVector <= n; i += kVector) {
+    const V velocity = fma(factor, load(v + i), load(g + i));
+    store(velocity, v + i);
+    store(fma(minus_rate, velocity, load(w + i)), w + i);
+  }
+  if (i < n) {
+    const M mask = first(n - i);
+    const V velocity = fma(factor, load_first(mask, v + i), load_first(mask, g + i));
+    store_first(mask, velocity, v + i);
+    store_first(mask, fma(minus_rate, velocity, load_first(mask, w + i)), w + i);
+  }
+}
+
+/// One vector of columns: the chains of additions, and the tree as in gemm_tiles.cpp.
+V bias_columns(std::size_t ranks, std::size_t rows, std::size_t stride, M mask, const float* dy) {
+  V stack[kTreeDepthMax];
+  std::size_t depth = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    V sum = zero();
+    for (std::size_t row = 0; row < rows; ++row) {
+      sum = add(sum, load_first(mask, dy));
+      dy += stride;
+    }
+    for (std::size_t bits = rank; (bits & 1) != 0; bits >>= 1) sum = add(stack[--depth], sum);
+    stack[depth++] = sum;
+  }
+  return stack[0];
+}
+
+void bias_gradient(std::size_t ranks, std::size_t rows, std::size_t stride, std::size_t columns,
+                   const float* dy, float* db) {
+  for (std::size_t j = 0; j < columns; j += kVector) {
+    const M mask = first(least(columns - j, kVector));
+    store_first(mask, bias_columns(ranks, rows, stride, mask, dy + j), db + j);
+  }
+}
+
+}  // namespace
+
+extern const VectorTable kVectors;
+const VectorTable kVectors = {row_max,     exp_sum, divide_and_scale, exp_all,
+                              block_lanes, add_all, sgd_momentum,     bias_gradient};
+
+}  // namespace muster::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if HWY_ONCE
+namespace muster::kernels::cpu {
+
+const VectorTable* vectors_of(Target target) {
+  switch (target) {
+    case Target::kScalar:
+      return &kScalarVectors;
+#if HWY_TARGETS & HWY_AVX2
+    case Target::kAvx2:
+      return &N_AVX2::kVectors;
+#endif
+#if HWY_TARGETS & HWY_AVX3
+    case Target::kAvx512:
+      return &N_AVX3::kVectors;
+#endif
+#if HWY_TARGETS & HWY_NEON
+    case Target::kNeon:
+      return &N_NEON::kVectors;
+#endif
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace muster::kernels::cpu
+#endif

@@ -1,0 +1,45 @@
+#include "kernels/cpu/context_impl.h"
+
+#include <atomic>
+#include <string_view>
+
+#include "doctest/doctest.h"
+#include "tests/unit/kernels/reference.h"
+
+namespace muster::test {
+namespace {
+
+TEST_CASE("every task runs exactly once, whatever the number of threads") {
+  for (const int threads : {1, 2, 3, 5}) {
+    cpu::Context context(threads);
+    CHECK(context.threads() == threads);
+    for (int round = 0; round < 300; ++round) {
+      const auto tasks = static_cast<std::size_t>(round % 17);
+      std::vector<std::atomic<int>> runs(tasks);
+      std::atomic<bool> in_range{true};
+      cpu::parallel_for(context, tasks, [&](std::size_t index, std::size_t thread) {
+        runs[index].fetch_add(1);
+        if (thread >= static_cast<std::size_t>(threads)) in_range = false;
+      });
+      for (const auto& count : runs) CHECK(count.load() == 1);
+      CHECK(in_range.load());
+    }
+  }
+}
+
+TEST_CASE("a context that never worked ends at once") {
+  for (int i = 0; i < 50; ++i) const cpu::Context context(4);
+}
+
+TEST_CASE("the scalar path is always there and targets have names") {
+  CHECK(cpu::has_target(cpu::Target::kScalar));
+  CHECK(std::string_view(cpu::name_of(cpu::Target::kScalar)) == "scalar");
+  for (const cpu::Target target : targets()) {
+    MESSAGE("tested target: ", cpu::name_of(target));
+    const Forced forced(target);
+    CHECK(cpu::best_target() == target);
+  }
+}
+
+}  // namespace
+}  // namespace muster::test

@@ -1,0 +1,245 @@
+// Every element of the three matrix products against scalar chains of std::fma, bit by bit.
+#include <cstdio>
+#include <functional>
+
+#include "doctest/doctest.h"
+#include "tests/unit/kernels/reference.h"
+
+namespace muster::test {
+namespace {
+
+struct Shape {
+  std::size_t M, N, K;
+};
+
+void fill(Guarded<float>& buffer, Random& random, bool wild) {
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    buffer[i] = wild ? random.wild() : random.value();
+  }
+}
+
+void poison(Guarded<float>& buffer) {
+  for (std::size_t i = 0; i < buffer.size(); ++i) buffer[i] = -12345.0F;
+}
+
+Floats reference_forward(const Shape& s, const float* x, const float* w, const float* bias,
+                         bool relu) {
+  Floats y(s.M * s.N);
+  for (std::size_t m = 0; m < s.M; ++m) {
+    for (std::size_t n = 0; n < s.N; ++n) {
+      float acc = 0.0F;
+      for (std::size_t k = 0; k < s.K; ++k) acc = std::fma(x[m * s.K + k], w[k * s.N + n], acc);
+      if (bias != nullptr) acc = acc + bias[n];
+      if (relu) acc = acc > 0.0F ? acc : 0.0F;
+      y[m * s.N + n] = acc;
+    }
+  }
+  return y;
+}
+
+Floats reference_input(const Shape& s, const float* dy, const float* w, const float* relu_output) {
+  Floats dx(s.M * s.K);
+  for (std::size_t m = 0; m < s.M; ++m) {
+    for (std::size_t k = 0; k < s.K; ++k) {
+      float acc = 0.0F;
+      for (std::size_t n = 0; n < s.N; ++n) acc = std::fma(dy[m * s.N + n], w[k * s.N + n], acc);
+      if (relu_output != nullptr && !(relu_output[m * s.K + k] > 0.0F)) acc = 0.0F;
+      dx[m * s.K + k] = acc;
+    }
+  }
+  return dx;
+}
+
+/// term(row) of each rank in one chain, the ranks on the tree.
+float ranks_sum(std::size_t ranks, std::size_t rows,
+                const std::function<float(std::size_t, float)>& step) {
+  Floats sums;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    float acc = 0.0F;
+    for (std::size_t row = rank * rows; row < (rank + 1) * rows; ++row) acc = step(row, acc);
+    sums.push_back(acc);
+  }
+  return tree(sums.data(), sums.size());
+}
+
+Floats reference_weights(std::size_t ranks, const Shape& s, const float* x, const float* dy) {
+  Floats dw(s.K * s.N);
+  for (std::size_t k = 0; k < s.K; ++k) {
+    for (std::size_t n = 0; n < s.N; ++n) {
+      dw[k * s.N + n] = ranks_sum(ranks, s.M / ranks, [&](std::size_t row, float acc) {
+        return std::fma(x[row * s.K + k], dy[row * s.N + n], acc);
+      });
+    }
+  }
+  return dw;
+}
+
+Floats reference_bias(std::size_t ranks, const Shape& s, const float* dy) {
+  Floats db(s.N);
+  for (std::size_t n = 0; n < s.N; ++n) {
+    db[n] = ranks_sum(ranks, s.M / ranks,
+                      [&](std::size_t row, float acc) { return acc + dy[row * s.N + n]; });
+  }
+  return db;
+}
+
+/// Calls check(context) for every target with 1, 2 and 3 threads.
+void everywhere(const std::function<void(cpu::Context&)>& check) {
+  static cpu::Context contexts[] = {cpu::Context(1), cpu::Context(2), cpu::Context(3)};
+  for (const cpu::Target target : targets()) {
+    const Forced forced(target);
+    for (cpu::Context& context : contexts) {
+      CAPTURE(cpu::name_of(target));
+      CAPTURE(context.threads());
+      check(context);
+    }
+  }
+}
+
+std::vector<Shape> forward_shapes(Random& random) {
+  std::vector<Shape> shapes = {{0, 3, 4},     {3, 5, 0},     {1, 1, 1},    {64, 10, 128},
+                               {9, 49, 257},  {17, 97, 513}, {8, 48, 256}, {16, 144, 300},
+                               {33, 160, 70}, {300, 7, 20},  {520, 50, 9}, {2, 300, 300}};
+  for (std::size_t n = 1; n <= 16; ++n) shapes.push_back({1 + random.below(30), n, 37});
+  for (int i = 0; i < 150; ++i) {
+    shapes.push_back({1 + random.below(40), 1 + random.below(120), 1 + random.below(90)});
+  }
+  return shapes;
+}
+
+TEST_CASE("a forward product equals scalar chains in every bit") {
+  Random random(seed());
+  std::size_t compared = 0;
+  for (const Shape& s : forward_shapes(random)) {
+    Guarded<float> x(s.M * s.K), w(s.K * s.N), bias(s.N), y(s.M * s.N);
+    const bool wild = random.below(3) == 0;
+    const bool relu = random.below(2) == 0;
+    const bool with_bias = random.below(3) != 0;
+    fill(x, random, wild);
+    fill(w, random, wild);
+    fill(bias, random, wild);
+    const float* b = with_bias ? bias.data() : nullptr;
+    const Floats expected = reference_forward(s, x.data(), w.data(), b, relu);
+    everywhere([&](cpu::Context& context) {
+      CAPTURE(s.M);
+      CAPTURE(s.N);
+      CAPTURE(s.K);
+      CAPTURE(relu);
+      CAPTURE(with_bias);
+      poison(y);
+      cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), b,
+                          relu ? kernels::Activation::kRelu : kernels::Activation::kNone, y.data());
+      CHECK(mismatches(y, expected, expected.size()) == 0);
+      CHECK(y.untouched());
+      compared += expected.size();
+    });
+  }
+  std::printf("forward: %zu elements compared\n", compared);
+}
+
+TEST_CASE("an input gradient equals scalar chains in every bit") {
+  Random random(seed() + 1);
+  std::size_t compared = 0;
+  for (const Shape& s : forward_shapes(random)) {
+    Guarded<float> dy(s.M * s.N), w(s.K * s.N), out(s.M * s.K), dx(s.M * s.K);
+    const bool wild = random.below(3) == 0;
+    const bool masked = random.below(2) == 0;
+    fill(dy, random, wild);
+    fill(w, random, wild);
+    fill(out, random, true);
+    const float* mask = masked ? out.data() : nullptr;
+    const Floats expected = reference_input(s, dy.data(), w.data(), mask);
+    everywhere([&](cpu::Context& context) {
+      CAPTURE(s.M);
+      CAPTURE(s.N);
+      CAPTURE(s.K);
+      CAPTURE(masked);
+      poison(dx);
+      cpu::linear_backward_input(context, s.M, s.N, s.K, dy.data(), w.data(), mask, dx.data());
+      CHECK(mismatches(dx, expected, expected.size()) == 0);
+      CHECK(dx.untouched());
+      compared += expected.size();
+    });
+  }
+  std::printf("input gradient: %zu elements compared\n", compared);
+}
+
+TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chains in every bit") {
+  Random random(seed() + 2);
+  std::size_t compared = 0;
+  std::vector<std::pair<std::size_t, Shape>> cases = {
+      {1, {64, 10, 128}}, {8, {64, 50, 33}},  {16, {128, 49, 17}}, {64, {64, 20, 9}},
+      {4, {0, 3, 5}},     {8, {264, 60, 41}}, {2, {130, 100, 40}}, {16, {160, 13, 300}}};
+  for (std::size_t n = 1; n <= 16; ++n) cases.push_back({4, {12, n, 1 + random.below(30)}});
+  for (int i = 0; i < 120; ++i) {
+    const std::size_t ranks = std::size_t{1} << random.below(6);
+    const std::size_t rows = 1 + random.below(ranks > 8 ? 5 : 20);
+    cases.push_back({ranks, {ranks * rows, 1 + random.below(110), 1 + random.below(40)}});
+  }
+  for (const auto& [ranks, s] : cases) {
+    Guarded<float> x(s.M * s.K), dy(s.M * s.N), dw(s.K * s.N), db(s.N);
+    const bool wild = random.below(3) == 0;
+    fill(x, random, wild);
+    fill(dy, random, wild);
+    const Floats expected = reference_weights(ranks, s, x.data(), dy.data());
+    const Floats expected_bias = reference_bias(ranks, s, dy.data());
+    everywhere([&](cpu::Context& context) {
+      CAPTURE(ranks);
+      CAPTURE(s.M);
+      CAPTURE(s.N);
+      CAPTURE(s.K);
+      poison(dw);
+      poison(db);
+      cpu::linear_backward_weights(context, ranks, s.M / ranks, s.N, s.K, x.data(), dy.data(),
+                                   dw.data(), db.data());
+      CHECK(mismatches(dw, expected, expected.size()) == 0);
+      CHECK(mismatches(db, expected_bias, expected_bias.size()) == 0);
+      CHECK(dw.untouched());
+      CHECK(db.untouched());
+      compared += expected.size() + expected_bias.size();
+    });
+  }
+  std::printf("weight gradient: %zu elements compared\n", compared);
+}
+
+TEST_CASE("a row's result does not depend on how many rows are computed with it") {
+  Random random(seed() + 3);
+  const Shape s{61, 77, 300};
+  Guarded<float> x(s.M * s.K), w(s.K * s.N), bias(s.N), all(s.M * s.N), some(s.M * s.N);
+  fill(x, random, true);
+  fill(w, random, true);
+  fill(bias, random, false);
+  everywhere([&](cpu::Context& context) {
+    cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), bias.data(),
+                        kernels::Activation::kNone, all.data());
+    for (const std::size_t rows : {1, 2, 7, 8, 9, 30}) {
+      const std::size_t first = random.below(s.M - rows + 1);
+      cpu::linear_forward(context, rows, s.N, s.K, x.data() + first * s.K, w.data(), bias.data(),
+                          kernels::Activation::kNone, some.data());
+      CHECK(mismatches(some.data(), all.data() + first * s.N, rows * s.N) == 0);
+    }
+  });
+}
+
+TEST_CASE("the weight gradients of two halves add up to that of the whole") {
+  Random random(seed() + 4);
+  const Shape s{64, 37, 29};
+  Guarded<float> x(s.M * s.K), dy(s.M * s.N), whole(s.K * s.N), left(s.K * s.N), right(s.K * s.N);
+  Guarded<float> db(s.N);
+  fill(x, random, false);
+  fill(dy, random, false);
+  everywhere([&](cpu::Context& context) {
+    const std::size_t half = s.M / 2;
+    cpu::linear_backward_weights(context, 8, 8, s.N, s.K, x.data(), dy.data(), whole.data(),
+                                 db.data());
+    cpu::linear_backward_weights(context, 4, 8, s.N, s.K, x.data(), dy.data(), left.data(),
+                                 db.data());
+    cpu::linear_backward_weights(context, 4, 8, s.N, s.K, x.data() + half * s.K,
+                                 dy.data() + half * s.N, right.data(), db.data());
+    for (std::size_t i = 0; i < whole.size(); ++i) left[i] = left[i] + right[i];
+    CHECK(mismatches(left, whole, whole.size()) == 0);
+  });
+}
+
+}  // namespace
+}  // namespace muster::test

@@ -1,0 +1,186 @@
+// The own math functions beside the C library's, which is itself within one unit in the last place
+// for double and is used in long double or double for the narrower type.
+#include <cstdio>
+#include <functional>
+
+#include "doctest/doctest.h"
+#include "tests/unit/kernels/reference.h"
+
+namespace muster::test {
+namespace {
+
+constexpr float kInfinityF = std::numeric_limits<float>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// Distance from the true value in units of the last place of the type at that value.
+template <typename T, typename Wide>
+double ulps(T value, Wide truth) {
+  const auto nearest = static_cast<T>(truth);
+  if (std::isinf(nearest) || std::isinf(value)) {
+    // One step beyond the greatest finite value counts as that step.
+    return nearest == value ? 0.0 : (std::isinf(nearest) && std::isinf(value) ? 1e9 : 1.0);
+  }
+  int exponent = 0;
+  std::frexp(nearest, &exponent);
+  const int lowest = std::numeric_limits<T>::min_exponent;
+  const int digits = std::numeric_limits<T>::digits;
+  const Wide unit = std::ldexp(Wide{1}, (exponent < lowest ? lowest : exponent) - digits);
+  return static_cast<double>(std::fabs((static_cast<Wide>(value) - truth) / unit));
+}
+
+void check_f32(const char* name, float (*own)(float), double (*truth)(double), double low,
+               double high) {
+  Random random(seed());
+  double worst = 0.0;
+  for (int i = 0; i < 200000; ++i) {
+    const auto x = static_cast<float>(low + (high - low) * random.unit());
+    worst = std::max(worst, ulps(own(x), truth(static_cast<double>(x))));
+  }
+  std::printf("%s on [%g, %g]: %.3f ulp\n", name, low, high, worst);
+  CHECK(worst < 2.0);
+}
+
+void check_f64(const char* name, double (*own)(double), long double (*truth)(long double),
+               double low, double high) {
+  Random random(seed());
+  double worst = 0.0;
+  for (int i = 0; i < 100000; ++i) {
+    const double x = low + (high - low) * random.unit();
+    worst = std::max(worst, ulps(own(x), truth(static_cast<long double>(x))));
+  }
+  std::printf("%s on [%g, %g]: %.3f ulp\n", name, low, high, worst);
+  CHECK(worst < 2.0);
+}
+
+/// Bit patterns at random: all magnitudes, denormals among them.
+template <typename Function>
+void check_patterns(const char* name, Function worst_of) {
+  Random random(seed() + 7);
+  double worst = 0.0;
+  for (int i = 0; i < 100000; ++i) {
+    const auto x = std::bit_cast<double>(random.bits());
+    if (std::isfinite(x)) worst = std::max(worst, worst_of(x));
+  }
+  std::printf("%s on random bit patterns: %.3f ulp\n", name, worst);
+  CHECK(worst < 2.0);
+}
+
+TEST_CASE("single precision functions are within two units in the last place") {
+  check_f32("exp_f32", [](float x) { return cpu::exp_f32(x); }, std::exp, -104.0, 89.0);
+  check_f32("exp_f32", [](float x) { return cpu::exp_f32(x); }, std::exp, -1.0, 1.0);
+  check_f32("log_f32", cpu::log_f32, std::log, 1e-45, 4.0);
+  check_f32("log_f32", cpu::log_f32, std::log, 1e-40, 3e38);
+  check_f32("tanh_f32", cpu::tanh_f32, std::tanh, -11.0, 11.0);
+  check_f32("tanh_f32", cpu::tanh_f32, std::tanh, -0.002, 0.002);
+  check_f32("erf_f32", cpu::erf_f32, std::erf, -4.5, 4.5);
+  check_f32("erf_f32", cpu::erf_f32, std::erf, -1e-3, 1e-3);
+  check_f32("erf_f32", cpu::erf_f32, std::erf, -1e-40, 1e-40);
+}
+
+TEST_CASE("double precision functions are within two units in the last place") {
+  check_f64("exp_f64", cpu::exp_f64, std::exp, -745.0, 709.7);
+  check_f64("exp_f64", cpu::exp_f64, std::exp, -1.0, 1.0);
+  check_f64("log_f64", cpu::log_f64, std::log, 1e-300, 3.0);
+  check_f64("log_f64", cpu::log_f64, std::log, 0.99, 1.01);
+  check_f64("log_f64", cpu::log_f64, std::log, 1.0, 1e300);
+  check_f64("sin_f64", cpu::sin_f64, std::sin, -7.0, 7.0);
+  check_f64("cos_f64", cpu::cos_f64, std::cos, -7.0, 7.0);
+  check_f64("sin_f64", cpu::sin_f64, std::sin, 3.14159, 3.1416);
+  check_f64("cos_f64", cpu::cos_f64, std::cos, 1.57079, 1.5708);
+  check_f64("sin_f64", cpu::sin_f64, std::sin, -1e15, 1e15);
+  check_patterns("log_f64", [](double x) {
+    x = std::fabs(x);
+    return x == 0.0 ? 0.0 : ulps(cpu::log_f64(x), std::log(static_cast<long double>(x)));
+  });
+  check_patterns("sin_f64", [](double x) {
+    return ulps(cpu::sin_f64(x), std::sin(static_cast<long double>(x)));
+  });
+  check_patterns("cos_f64", [](double x) {
+    return ulps(cpu::cos_f64(x), std::cos(static_cast<long double>(x)));
+  });
+}
+
+TEST_CASE("powers are within two units in the last place") {
+  Random random(seed());
+  double worst = 0.0;
+  for (int i = 0; i < 100000; ++i) {
+    const double x =
+        i % 2 == 0 ? random.unit() * 2.0 : std::fabs(std::bit_cast<double>(random.bits()));
+    const double y = i % 3 == 0 ? random.unit() * 100000.0 : 40.0 * (random.unit() - 0.5);
+    if (!std::isfinite(x)) continue;
+    const long double truth = std::pow(static_cast<long double>(x), static_cast<long double>(y));
+    if (std::isinf(truth)) continue;
+    worst = std::max(worst, ulps(cpu::pow_f64(x, y), truth));
+  }
+  std::printf("pow_f64: %.3f ulp\n", worst);
+  CHECK(worst < 2.0);
+}
+
+TEST_CASE("special values are those of IEEE 754") {
+  CHECK(cpu::exp_f32(-kInfinityF) == 0.0F);
+  CHECK(cpu::exp_f32(kInfinityF) == kInfinityF);
+  CHECK(std::isnan(cpu::exp_f32(std::nanf(""))));
+  CHECK(cpu::exp_f32(-0.0F) == 1.0F);
+  CHECK(cpu::log_f32(0.0F) == -kInfinityF);
+  CHECK(std::isnan(cpu::log_f32(-1.0F)));
+  CHECK(cpu::exp_f64(-kInfinity) == 0.0);
+  CHECK(cpu::exp_f64(kInfinity) == kInfinity);
+  CHECK(std::isnan(cpu::exp_f64(kNaN)));
+  CHECK(cpu::log_f64(-0.0) == -kInfinity);
+  CHECK(cpu::log_f64(kInfinity) == kInfinity);
+  CHECK(cpu::log_f64(1.0) == 0.0);
+  CHECK(std::isnan(cpu::log_f64(-kInfinity)));
+  CHECK(std::isnan(cpu::sin_f64(kInfinity)));
+  CHECK(std::isnan(cpu::cos_f64(kNaN)));
+  CHECK(std::signbit(cpu::sin_f64(-0.0)));
+  CHECK(cpu::cos_f64(0.0) == 1.0);
+  CHECK(same_bits(cpu::tanh_f32(-0.0F), -0.0F));
+  CHECK(same_bits(cpu::erf_f32(-0.0F), -0.0F));
+  CHECK(cpu::tanh_f32(-kInfinityF) == -1.0F);
+  CHECK(cpu::erf_f32(kInfinityF) == 1.0F);
+  CHECK(std::isnan(cpu::tanh_f32(std::nanf(""))));
+}
+
+TEST_CASE("powers of special values are the C library's") {
+  const double cases[] = {0.0,  -0.0, 1.0,  -1.0,      2.0,        -2.0, 0.5,   -0.5,   3.0,
+                          -3.0, 2.5,  -2.5, kInfinity, -kInfinity, kNaN, 1e300, -1e300, 5e-324};
+  for (const double x : cases) {
+    for (const double y : cases) {
+      CAPTURE(x);
+      CAPTURE(y);
+      const double expected = std::pow(x, y);
+      const double own = cpu::pow_f64(x, y);
+      if (std::isnan(expected)) {
+        CHECK(std::isnan(own));
+      } else {
+        CHECK(std::signbit(own) == std::signbit(expected));
+        CHECK((own == expected || ulps(own, expected) < 2.0));
+      }
+    }
+  }
+}
+
+TEST_CASE("exp over an array has the bits of exp of each, on every target") {
+  Random random(seed());
+  for (const std::size_t n : {1, 5, 16, 17, 100, 100003}) {
+    Guarded<float> x(n), out(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      x[i] = i % 3 == 0 ? std::bit_cast<float>(static_cast<std::uint32_t>(random.bits()))
+                        : 200.0F * random.value();
+    }
+    for (const cpu::Target target : targets()) {
+      const Forced forced(target);
+      cpu::exp_f32(x.data(), n, out.data());
+      std::size_t different = 0;
+      for (std::size_t i = 0; i < n; ++i)
+        different += same_bits(out[i], cpu::exp_f32(x[i])) ? 0 : 1;
+      CAPTURE(cpu::name_of(target));
+      CHECK(different == 0);
+      CHECK(out.untouched());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace muster::test
