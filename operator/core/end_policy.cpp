@@ -1,0 +1,236 @@
+#include "operator/core/end_policy.h"
+
+#include <algorithm>
+
+#include "common/contract.h"
+#include "operator/core/progress.h"
+#include "operator/core/status_edit.h"
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+namespace {
+
+namespace codes = contract::exit_code;
+
+bool failed(const Member& member, const api::TrainingJobStatus& status) {
+  if (member.state == MemberState::kFailed || member.state == MemberState::kLost) return true;
+  // Once the whole gang ran, a pod that is not there was lost; before, it is only not made yet.
+  return member.state == MemberState::kMissing && status.is_true(std::string(words::kRunning));
+}
+
+struct Failure {
+  api::FailureStatus facts;
+  int attempt = 0;
+  bool retryable = true;
+  bool follower = false;  ///< ended because another one did
+};
+
+Failure read_failure(const Member& member, const api::TrainingJob& job) {
+  Failure failure;
+  failure.facts = failure_of(member, job);
+  failure.attempt = member.placement.attempt;
+  const bool typed = job.spec.training.has_value() && member.state == MemberState::kFailed &&
+                     member.pod->termination.has_value();
+  if (!typed) return failure;
+  failure.retryable = contract::is_retryable_exit_code(failure.facts.exit_code);
+  failure.follower = failure.facts.exit_code == codes::kPeerLost;
+  return failure;
+}
+
+/// The cause among those that failed: a verdict that nothing helps comes first, followers last.
+int rank_of(const Failure& failure) {
+  if (failure.follower) return 2;
+  return failure.retryable ? 1 : 0;
+}
+
+std::vector<Failure> failures_of(const JobSnapshot& snapshot, const GangView& gang) {
+  std::vector<Failure> failures;
+  for (const auto& member : gang.members) {
+    if (failed(member, snapshot.job.status)) failures.push_back(read_failure(member, snapshot.job));
+  }
+  std::stable_sort(failures.begin(), failures.end(),
+                   [](const Failure& a, const Failure& b) { return rank_of(a) < rank_of(b); });
+  return failures;
+}
+
+/// Followers alone are known: wait a little for the one they followed.
+bool must_settle(const JobSnapshot& snapshot, const GangView& gang, const Failure& first) {
+  if (!first.follower) return false;
+  const bool some_live = gang.count(MemberState::kRunning) + gang.count(MemberState::kPending) > 0;
+  if (!some_live) return false;
+  return !snapshot.failing_since || snapshot.now - *snapshot.failing_since < words::kSettle;
+}
+
+std::string sentence_of(const Failure& failure) {
+  const auto& facts = failure.facts;
+  std::string text = "worker " + std::to_string(facts.slot) + " (attempt " +
+                     std::to_string(failure.attempt) + ") ";
+  if (facts.reason == words::kWorkerLost) {
+    text += "was lost: its pod or its node is gone";
+  } else {
+    text += "ended with exit code " + std::to_string(facts.exit_code) + " (" + facts.reason + ")";
+  }
+  const std::string said = first_line(facts.log_tail, 256);
+  return said.empty() ? text : text + ": " + said;
+}
+
+void end_job(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
+  status.completion_time = whole_seconds(snapshot.now);
+  status.restart_at.reset();
+  status.replicas = 0;
+  status.workers = workers_text(0, status.target_workers);
+}
+
+Plan fail(const JobSnapshot& snapshot, const GangView& gang, api::TrainingJobStatus status,
+          std::string_view reason, const std::string& message) {
+  if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
+  end_job(status, snapshot);
+  status.phase = words::kPhaseFailed;
+  set_condition(status, snapshot, {words::kRunning, false, reason, message});
+  set_condition(status, snapshot, {words::kRestarting, false, reason, message});
+  set_condition(status, snapshot, {words::kFailed, true, reason, message});
+  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  add_event(plan, snapshot, "Warning", contract::reason::kFailed, message);
+  plan.reason = message;
+  return plan;
+}
+
+/// The pods whose absence was taken for a loss; the cache may only be late.
+std::vector<api::ObjectKey> missing_pods(const JobSnapshot& snapshot, const GangView& gang) {
+  std::vector<api::ObjectKey> keys;
+  for (const auto& member : gang.members) {
+    if (member.state != MemberState::kMissing) continue;
+    keys.push_back({snapshot.job.meta.namespace_name,
+                    api::pod_name(snapshot.job, member.placement.slot, member.placement.attempt)});
+  }
+  return keys;
+}
+
+void confirm(Plan& plan, const JobSnapshot& snapshot, const GangView& gang) {
+  if (plan.actions.empty()) return;
+  if (auto* patch = std::get_if<PatchStatus>(&plan.actions.front())) {
+    patch->confirm_absent = missing_pods(snapshot, gang);
+  }
+}
+
+Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& cause) {
+  const api::TrainingJob& job = snapshot.job;
+  api::TrainingJobStatus status = job.status;
+  const seconds backoff = restart_backoff(job.spec.restart, status.restarts);
+  const std::string message = sentence_of(cause) + "; the gang starts again in " +
+                              std::to_string(backoff.count()) + " s (restart " +
+                              std::to_string(status.restarts + 1) + " of " +
+                              std::to_string(job.spec.restart.max_restarts) + ")";
+  if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
+  status.failure = cause.facts;
+  status.restarts += 1;
+  status.restart_at = whole_seconds(snapshot.now + seconds(1)) + backoff;
+  const bool nodes_are_there = std::none_of(
+      status.placement.begin(), status.placement.end(),
+      [&](const auto& placement) { return snapshot.gone_nodes.contains(placement.node); });
+  // The epoch is the fence: whoever still runs of the old attempt belongs to no gang from here on.
+  status.membership_epoch += 1;
+  if (nodes_are_there) {
+    for (auto& placement : status.placement) {
+      placement.attempt = static_cast<int>(status.membership_epoch - 1);
+    }
+  } else {
+    status.placement.clear();
+  }
+  status.phase = words::kPhaseRestarting;
+  status.replicas = 0;
+  status.workers = workers_text(0, status.target_workers);
+  set_condition(status, snapshot, {words::kRunning, false, words::kRestarting, message});
+  set_condition(status, snapshot,
+                {words::kRestarting, true, contract::reason::kRestarting, message});
+  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  add_event(plan, snapshot, "Warning", contract::reason::kRestarting, message);
+  plan.reason = message;
+  return plan;
+}
+
+}  // namespace
+
+seconds restart_backoff(const api::RestartSpec& restart, int restarts_before) {
+  const std::int64_t least = std::clamp<std::int64_t>(restart.backoff_seconds, 0, 86'400);
+  const int doublings = std::clamp(restarts_before, 0, 20);
+  return std::min(seconds(least << doublings), words::kBackoffMost);
+}
+
+std::optional<Plan> decide_success(const JobSnapshot& snapshot, const GangView& gang) {
+  if (!gang.all(MemberState::kSucceeded)) return std::nullopt;
+  api::TrainingJobStatus status = snapshot.job.status;
+  const std::string message =
+      "every worker (" + std::to_string(gang.members.size()) + ") ended with 0";
+  if (const auto final_report = last_word(gang)) {
+    take_report(status, *final_report, snapshot);
+  } else if (const auto* report = newest_report(snapshot, gang)) {
+    take_report(status, *report, snapshot);
+  }
+  end_job(status, snapshot);
+  status.failure.reset();
+  status.phase = words::kPhaseComplete;
+  set_condition(status, snapshot, {words::kRunning, false, contract::reason::kCompleted, message});
+  set_condition(status, snapshot,
+                {words::kRestarting, false, contract::reason::kCompleted, message});
+  set_condition(status, snapshot, {words::kComplete, true, contract::reason::kCompleted, message});
+  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  add_event(plan, snapshot, "Normal", contract::reason::kCompleted, message);
+  plan.reason = message;
+  return plan;
+}
+
+std::optional<seconds> until_deadline(const JobSnapshot& snapshot) {
+  const auto& limit = snapshot.job.spec.active_deadline_seconds;
+  const auto& start = snapshot.job.status.start_time;
+  if (!limit || !start) return std::nullopt;
+  const std::int64_t bounded = std::clamp<std::int64_t>(*limit, 0, 1LL << 31);
+  const auto left = *start + seconds(bounded) - snapshot.now;
+  return std::max(seconds(0), std::chrono::ceil<seconds>(left));
+}
+
+std::optional<Plan> decide_deadline(const JobSnapshot& snapshot, const GangView& gang) {
+  const auto left = until_deadline(snapshot);
+  if (!left || left->count() > 0) return std::nullopt;
+  const std::string message = "spec.activeDeadlineSeconds (" +
+                              std::to_string(*snapshot.job.spec.active_deadline_seconds) +
+                              ") have passed since the start";
+  return fail(snapshot, gang, snapshot.job.status, words::kDeadlineExceeded, message);
+}
+
+std::optional<Plan> decide_failure(const JobSnapshot& snapshot, const GangView& gang) {
+  const std::vector<Failure> failures = failures_of(snapshot, gang);
+  if (failures.empty()) return std::nullopt;
+  const Failure& cause = failures.front();
+  if (must_settle(snapshot, gang, cause)) {
+    Plan plan;
+    plan.settling = true;
+    plan.requeue_after = words::kSettle;
+    plan.reason = "a worker lost its peer; waiting for the peer's own end";
+    return plan;
+  }
+  const api::TrainingJob& job = snapshot.job;
+  const api::RestartSpec& policy = job.spec.restart;
+  api::TrainingJobStatus status = job.status;
+  status.failure = cause.facts;
+  std::string why;
+  std::string_view reason = words::kWorkerFailed;
+  if (!cause.retryable) {
+    reason = contract::reason_of_exit_code(cause.facts.exit_code);
+    why = "not started again, because that exit code says that it would not help";
+  } else if (policy.policy == "Never") {
+    why = "not started again, because spec.restart.policy is Never";
+  } else if (status.restarts >= policy.max_restarts) {
+    reason = words::kRestartLimitReached;
+    why = "not started again after " + std::to_string(status.restarts) +
+          " restarts (spec.restart.maxRestarts)";
+  }
+  Plan plan = why.empty() ? restart(snapshot, gang, cause)
+                          : fail(snapshot, gang, std::move(status), reason,
+                                 sentence_of(cause) + "; " + why);
+  confirm(plan, snapshot, gang);
+  return plan;
+}
+
+}  // namespace muster::core

@@ -1,0 +1,119 @@
+#include "operator/core/gang_view.h"
+
+#include <algorithm>
+
+#include "common/contract.h"
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+namespace {
+
+MemberState state_of(const api::Pod& pod, const std::set<std::string>& gone_nodes) {
+  if (pod.phase == api::PodPhase::kSucceeded) {
+    return pod.termination && pod.termination->exit_code != 0 ? MemberState::kFailed
+                                                              : MemberState::kSucceeded;
+  }
+  if (pod.phase == api::PodPhase::kFailed) return MemberState::kFailed;
+  // A pod whose container has ended, while its phase lags behind, has ended.
+  if (pod.termination) {
+    return pod.termination->exit_code == 0 ? MemberState::kSucceeded : MemberState::kFailed;
+  }
+  if (pod.meta.deletion_time) return MemberState::kLost;
+  if (!pod.node_name.empty() && gone_nodes.contains(pod.node_name)) return MemberState::kLost;
+  return pod.phase == api::PodPhase::kRunning ? MemberState::kRunning : MemberState::kPending;
+}
+
+bool by_name(const api::Pod* a, const api::Pod* b) {
+  return std::tie(a->meta.name, a->meta.uid) < std::tie(b->meta.name, b->meta.uid);
+}
+
+/// Attempts before this one are leftovers; without a placement, all attempts given out so far.
+std::int64_t first_live_attempt(const api::TrainingJobStatus& status) {
+  if (status.placement.empty()) return status.membership_epoch;
+  std::int64_t least = status.placement.front().attempt;
+  for (const auto& placement : status.placement) {
+    least = std::min<std::int64_t>(least, placement.attempt);
+  }
+  return least;
+}
+
+}  // namespace
+
+int GangView::count(MemberState state) const {
+  return static_cast<int>(std::count_if(members.begin(), members.end(),
+                                        [&](const Member& m) { return m.state == state; }));
+}
+
+bool GangView::all(MemberState state) const {
+  return !members.empty() && count(state) == static_cast<int>(members.size());
+}
+
+bool is_owned(const api::Pod& pod, const api::TrainingJob& job) {
+  const api::OwnerReference* owner = pod.meta.controller();
+  return owner != nullptr && !job.meta.uid.empty() && owner->uid == job.meta.uid &&
+         pod.meta.namespace_name == job.meta.namespace_name;
+}
+
+GangView view_gang(const JobSnapshot& snapshot) {
+  const api::TrainingJobStatus& status = snapshot.job.status;
+  GangView view;
+  for (const auto& placement : status.placement) {
+    view.members.push_back({placement, MemberState::kMissing, nullptr});
+  }
+  std::stable_sort(view.members.begin(), view.members.end(), [](const Member& a, const Member& b) {
+    return a.placement.slot < b.placement.slot;
+  });
+  const std::int64_t live_attempt = first_live_attempt(status);
+  for (const auto& pod : snapshot.pods) {
+    if (!is_owned(pod, snapshot.job)) continue;
+    if (!pod.ended()) view.owned.push_back(&pod);
+    const int slot = pod.slot();
+    const int attempt = pod.attempt();
+    if (slot < 0 || attempt < 0) continue;
+    const auto member = std::find_if(view.members.begin(), view.members.end(),
+                                     [&](const Member& m) { return m.placement.slot == slot; });
+    if (member != view.members.end() && member->placement.attempt == attempt) {
+      const bool first = member->pod == nullptr || by_name(&pod, member->pod);
+      if (!first) continue;
+      member->pod = &pod;
+      member->state = state_of(pod, snapshot.gone_nodes);
+    } else if (attempt <
+               (member != view.members.end() ? member->placement.attempt : live_attempt)) {
+      view.stale.push_back(&pod);
+    } else if (attempt >= status.membership_epoch) {
+      view.job_is_old = true;
+    } else {
+      view.stale.push_back(&pod);
+    }
+  }
+  std::sort(view.stale.begin(), view.stale.end(), by_name);
+  std::sort(view.owned.begin(), view.owned.end(), by_name);
+  return view;
+}
+
+api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job) {
+  api::FailureStatus failure;
+  failure.slot = member.placement.slot;
+  failure.exit_code = contract::exit_code::kInternal;
+  failure.reason = std::string(words::kWorkerLost);
+  if (member.pod == nullptr || member.state == MemberState::kLost) return failure;
+  const api::Pod& pod = *member.pod;
+  failure.reason = std::string(words::kError);
+  if (!pod.termination) {
+    if (is_reason(pod.reason)) failure.reason = pod.reason;
+    failure.log_tail = tail_of(pod.message, words::kMaxLogTailBytes);
+    return failure;
+  }
+  const api::Termination& end = *pod.termination;
+  failure.exit_code = end.exit_code;
+  failure.log_tail = tail_of(end.message, words::kMaxLogTailBytes);
+  if (job.spec.training) failure.reason = std::string(contract::reason_of_exit_code(end.exit_code));
+  if (failure.reason == words::kError && (end.signal != 0 || end.exit_code > 128)) {
+    failure.reason = std::string(words::kSignaled);
+  }
+  if (end.reason == "OOMKilled") failure.reason = std::string(words::kOutOfMemory);
+  return failure;
+}
+
+}  // namespace muster::core

@@ -1,0 +1,47 @@
+// A job's pods sorted by what they are to it: members of the stored placement, leftovers of earlier
+// attempts, and strangers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operator/core/reconcile.h"
+
+namespace muster::core {
+
+enum class MemberState {
+  kMissing,  ///< no pod yet, or no more
+  kPending,  ///< there, not running
+  kRunning,
+  kSucceeded,  ///< ended with 0
+  kFailed,     ///< ended with another code, or without one
+  kLost,       ///< being deleted, though nobody here asked for it, or its node is gone
+};
+
+struct Member {
+  api::SlotPlacement placement;
+  MemberState state = MemberState::kMissing;
+  const api::Pod* pod = nullptr;  ///< into the snapshot
+};
+
+struct GangView {
+  std::vector<Member> members;         ///< by slot, one per placement
+  std::vector<const api::Pod*> stale;  ///< ours, of an attempt before the stored one; by name
+  std::vector<const api::Pod*> owned;  ///< every pod of ours that has not ended; by name
+  /// A pod of ours is of a later attempt than the job we see: our view of the job is old, and
+  /// nothing may follow from it.
+  bool job_is_old = false;
+
+  int count(MemberState state) const;
+  bool all(MemberState state) const;
+};
+
+GangView view_gang(const JobSnapshot& snapshot);
+
+/// Whether the job is the pod's controller, by uid: name and labels prove nothing.
+bool is_owned(const api::Pod& pod, const api::TrainingJob& job);
+
+/// Why a member failed: reason, code and text are bounded and clean.
+api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job);
+
+}  // namespace muster::core

@@ -1,0 +1,76 @@
+// What reconcile decides: actions in the order in which they are applied. Plain data.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "operator/api/pod.h"
+#include "operator/api/training_job.h"
+
+namespace muster::core {
+
+struct CreatePod {
+  api::Pod pod;
+  bool operator==(const CreatePod&) const = default;
+};
+
+/// Only the pod with this uid; the pod's own grace period.
+struct DeletePod {
+  api::ObjectKey key;
+  std::string uid;
+  bool operator==(const DeletePod&) const = default;
+};
+
+struct CreateService {
+  api::Service service;
+  bool operator==(const CreateService&) const = default;
+};
+
+/// Merge patch of the job's status under its uid and resourceVersion.
+struct PatchStatus {
+  api::ObjectKey key;
+  Json patch;                     ///< {"metadata": {uid, resourceVersion}, "status": {...}}
+  api::TrainingJobStatus status;  ///< the whole status after it
+  /// Pods whose absence this decision rests on: it holds only if a fresh read does not find them.
+  std::vector<api::ObjectKey> confirm_absent;
+  bool operator==(const PatchStatus&) const = default;
+};
+
+/// Lost when it fails: an event is news, never state.
+struct EmitEvent {
+  api::Event event;
+  bool operator==(const EmitEvent&) const = default;
+};
+
+/// The time to live after the end has passed. The pods go with their owner.
+struct DeleteJob {
+  api::ObjectKey key;
+  std::string uid;
+  bool operator==(const DeleteJob&) const = default;
+};
+
+using Action = std::variant<CreatePod, DeletePod, CreateService, PatchStatus, EmitEvent, DeleteJob>;
+
+/// What a plan's status write is: a decision is written alone, before anything that follows from
+/// it; observations come last; progress is an observation under a budget of its own.
+enum class Pass { kNone, kDecision, kObservation, kProgress };
+
+struct Plan {
+  std::vector<Action> actions;
+  Pass pass = Pass::kNone;
+  /// Look again then, though nothing changed.
+  std::optional<seconds> requeue_after;
+  /// Only followers of a lost peer have ended so far; the cause is awaited (JobSnapshot's
+  /// failing_since starts here).
+  bool settling = false;
+  std::string reason;  ///< for the log and for tests: what the plan is about
+  bool operator==(const Plan&) const = default;
+
+  bool empty() const { return actions.empty(); }
+};
+
+}  // namespace muster::core

@@ -1,0 +1,71 @@
+#include "operator/core/progress.h"
+
+#include "operator/core/status_edit.h"
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+namespace {
+
+constexpr std::int64_t kMaxEtaSeconds = 10LL * 365 * 24 * 3600;
+
+void take_checkpoint(api::TrainingJobStatus& status, const ProgressReport& report,
+                     const JobSnapshot& snapshot) {
+  if (report.checkpoint_step < 0) return;
+  const bool newer = !status.checkpoint || report.checkpoint_step > status.checkpoint->step;
+  if (!newer) return;
+  api::CheckpointStatus checkpoint;
+  checkpoint.step = report.checkpoint_step;
+  checkpoint.time = whole_seconds(snapshot.now);
+  checkpoint.durable = report.checkpoint_durable;
+  checkpoint.path = head_of(report.checkpoint_path, words::kMaxPathBytes);
+  status.checkpoint = std::move(checkpoint);
+}
+
+}  // namespace
+
+const ProgressReport* newest_report(const JobSnapshot& snapshot, const GangView& gang) {
+  for (const auto& member : gang.members) {
+    const auto found = snapshot.reports.find(member.placement.slot);
+    if (found == snapshot.reports.end()) continue;
+    if (found->second.attempt == member.placement.attempt) return &found->second;
+  }
+  return nullptr;
+}
+
+std::optional<ProgressReport> last_word(const GangView& gang) {
+  if (gang.members.empty()) return std::nullopt;
+  const Member& first = gang.members.front();
+  if (first.pod == nullptr || !first.pod->termination) return std::nullopt;
+  const std::string& message = first.pod->termination->message;
+  if (message.size() > words::kMaxTerminationBytes) return std::nullopt;
+  const auto json = parse_json(message);
+  if (!json || !json->is_object()) return std::nullopt;
+  auto report = parse_progress_report(*json);
+  if (!report || report->slot != first.placement.slot) return std::nullopt;
+  return std::move(*report);
+}
+
+void take_report(api::TrainingJobStatus& status, const ProgressReport& report,
+                 const JobSnapshot& snapshot) {
+  api::Progress progress;
+  progress.step = report.step;
+  progress.total_steps = report.total_steps;
+  progress.epoch = report.epoch;
+  if (is_decimal(report.loss)) progress.loss = report.loss;
+  if (is_decimal(report.accuracy)) progress.accuracy = report.accuracy;
+  progress.samples_per_second = decimal(report.samples_per_second, 1);
+  const bool known = report.eta_seconds >= 0 && report.eta_seconds < kMaxEtaSeconds;
+  progress.eta_seconds = known ? static_cast<std::int64_t>(report.eta_seconds) : -1;
+  if (status.progress) progress.updated_at = status.progress->updated_at;
+  if (!status.progress || !(progress == *status.progress)) {
+    progress.updated_at = whole_seconds(snapshot.now);
+    status.progress = std::move(progress);
+  }
+  take_checkpoint(status, report, snapshot);
+  if (report.model_parameters > 0) status.model_parameters = report.model_parameters;
+  if (is_sha256(report.model_sha256)) status.model_sha256 = report.model_sha256;
+  if (is_sha256(report.data_sha256)) status.data_sha256 = report.data_sha256;
+}
+
+}  // namespace muster::core

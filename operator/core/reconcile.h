@@ -1,0 +1,55 @@
+// The decision about one TrainingJob: from what is known to what is done next.
+//
+// Decisions first, observations last: whatever cannot be taken back (placement, attempt, epoch,
+// restart count, the end) is a status write of its own, and pods follow only from stored status. So
+// an operator that starts with nothing but the API server's objects arrives at the same plan.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/messages.h"
+#include "common/result.h"
+#include "operator/api/pod.h"
+#include "operator/api/training_job.h"
+#include "operator/core/plan.h"
+#include "operator/core/schedule.h"
+
+namespace muster::core {
+
+/// Why pods or the Service could not be created, other than for want of an API server.
+struct CreateFailure {
+  std::string reason;  ///< NameConflict or CreateFailed
+  std::string message;
+};
+
+struct JobSnapshot {
+  api::TrainingJob job;
+  Status spec_verdict;  ///< of read_training_job
+  /// Pods whose controller claims to be this job, or that carry its uid label; any order.
+  std::vector<api::Pod> pods;
+  /// What schedule says about this job's gang; absent: it was not asked yet.
+  std::optional<GangVerdict> gang;
+  /// Newest report by slot; hints only, bounded by the endpoint.
+  std::map<int, ProgressReport> reports;
+  /// Nodes of the stored placement that no longer exist.
+  std::set<std::string> gone_nodes;
+  /// Hint of the loop; a fresh operator tries again and learns it anew.
+  std::optional<CreateFailure> create_failure;
+  /// Since when every plan said `settling`.
+  std::optional<WallTime> failing_since;
+  WallTime now;
+  api::PodOptions pod_options;
+};
+
+/// Total: any snapshot has a plan. Deterministic: the same snapshot, in whatever order, gives the
+/// same bytes.
+Plan reconcile(const JobSnapshot& snapshot);
+
+/// Whether schedule should be asked for a place for this job now.
+bool wants_placement(const JobSnapshot& snapshot);
+
+}  // namespace muster::core

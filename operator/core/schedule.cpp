@@ -1,0 +1,246 @@
+#include "operator/core/schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace muster::core {
+namespace {
+
+using Amounts = std::map<std::string, std::int64_t>;
+
+constexpr std::int64_t kMany = 1'000'000;
+constexpr std::size_t kMaxNodesInText = 3;
+
+Amounts amounts_of(const api::Resources& resources) {
+  Amounts amounts{{"cpu", resources.cpu_millis}, {"memory", resources.memory_bytes}};
+  if (resources.gpus > 0) amounts[resources.gpu_resource] += resources.gpus;
+  amounts["pods"] = 1;
+  return amounts;
+}
+
+struct NodeRoom {
+  const api::Node* node = nullptr;
+  Amounts free;
+};
+
+void take(NodeRoom& room, const api::Resources& resources) {
+  for (const auto& [name, amount] : amounts_of(resources)) {
+    const auto found = room.free.find(name);
+    if (found != room.free.end()) found->second -= amount;
+  }
+}
+
+/// How many workers fit. A node that does not say how many pods it takes, takes any number.
+std::int64_t workers_that_fit(const NodeRoom& room, const api::Resources& per_worker) {
+  std::int64_t fit = kMany;
+  for (const auto& [name, amount] : amounts_of(per_worker)) {
+    if (amount <= 0) continue;
+    const auto found = room.free.find(name);
+    if (found == room.free.end()) {
+      if (name == "pods") continue;
+      return 0;
+    }
+    fit = std::min(fit, std::max<std::int64_t>(0, found->second / amount));
+  }
+  return fit;
+}
+
+bool tolerates(const std::vector<WaitingGang::Toleration>& tolerations,
+               const api::Node::Taint& taint) {
+  return std::any_of(tolerations.begin(), tolerations.end(), [&](const auto& toleration) {
+    if (!toleration.effect.empty() && toleration.effect != taint.effect) return false;
+    if (toleration.op == "Exists") return toleration.key.empty() || toleration.key == taint.key;
+    return toleration.key == taint.key && toleration.value == taint.value;
+  });
+}
+
+enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector };
+constexpr std::size_t kRefusals = 5;
+
+Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
+  if (!node.ready) return Refusal::kNotReady;
+  const api::Node::Taint cordon{"node.kubernetes.io/unschedulable", "", "NoSchedule"};
+  if (node.unschedulable && !tolerates(gang.tolerations, cordon)) return Refusal::kCordoned;
+  for (const auto& taint : node.taints) {
+    const bool keeps_out = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+    if (keeps_out && !tolerates(gang.tolerations, taint)) return Refusal::kTainted;
+  }
+  for (const auto& [key, value] : gang.node_selector) {
+    const auto found = node.meta.labels.find(key);
+    if (found == node.meta.labels.end() || found->second != value) return Refusal::kSelector;
+  }
+  return Refusal::kNone;
+}
+
+std::string cpu_text(std::int64_t millis) {
+  if (millis % 1000 == 0) return std::to_string(millis / 1000);
+  return std::to_string(millis) + "m";
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits{"Gi", "Mi", "Ki", ""};
+  std::int64_t unit = std::int64_t{1} << 30;
+  for (const char* name : kUnits) {
+    if (bytes % unit == 0 || unit == 1) return std::to_string(bytes / unit) + name;
+    unit >>= 10;
+  }
+  return std::to_string(bytes);
+}
+
+std::string free_text(const NodeRoom& room, const api::Resources& per_worker) {
+  std::string text;
+  for (const auto& [name, amount] : amounts_of(per_worker)) {
+    const auto found = room.free.find(name);
+    if (name == "pods" && found == room.free.end()) continue;
+    const std::int64_t free =
+        found == room.free.end() ? 0 : std::max<std::int64_t>(0, found->second);
+    if (name == "pods" && free > 0) continue;
+    if (!text.empty()) text += ", ";
+    text += name + " ";
+    text += name == "cpu"      ? cpu_text(free)
+            : name == "memory" ? bytes_text(free)
+                               : std::to_string(free);
+  }
+  return text;
+}
+
+struct Candidate {
+  NodeRoom* room = nullptr;
+  std::int64_t fit = 0;
+};
+
+std::string why_not(const WaitingGang& gang, const std::vector<Candidate>& candidates,
+                    const std::array<int, kRefusals>& refused, std::int64_t total) {
+  const bool only_min = gang.min < gang.count;
+  std::string text = "needs " + std::to_string(gang.min) + " x " + resources_text(gang.per_worker);
+  if (only_min) text += " at least (" + std::to_string(gang.count) + " wished for)";
+  text += "; room for " + std::to_string(total);
+  std::size_t shown = 0;
+  for (const auto& candidate : candidates) {
+    if (shown++ == kMaxNodesInText) break;
+    text += "; node " + candidate.room->node->meta.name + " has " +
+            free_text(*candidate.room, gang.per_worker) + " free";
+  }
+  if (candidates.size() > kMaxNodesInText) {
+    text += "; " + std::to_string(candidates.size() - kMaxNodesInText) + " more nodes have less";
+  }
+  constexpr std::array<const char*, kRefusals> kWhy{"", "not ready", "cordoned",
+                                                    "tainted (spec.worker.tolerations)",
+                                                    "not selected (spec.worker.nodeSelector)"};
+  for (std::size_t i = 1; i < kRefusals; ++i) {
+    if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + kWhy[i];
+  }
+  if (candidates.empty() && refused == std::array<int, kRefusals>{}) text += "; there is no node";
+  return text;
+}
+
+GangVerdict place(const WaitingGang& gang, std::vector<NodeRoom>& rooms) {
+  if (gang.unplaced) {
+    return {GangPlacement{std::vector<std::string>(static_cast<std::size_t>(gang.count))}, ""};
+  }
+  std::vector<Candidate> candidates;
+  std::array<int, kRefusals> refused{};
+  std::int64_t total = 0;
+  for (auto& room : rooms) {
+    const Refusal refusal = refusal_of(*room.node, gang);
+    if (refusal != Refusal::kNone) {
+      ++refused[static_cast<std::size_t>(refusal)];
+      continue;
+    }
+    const std::int64_t fit = workers_that_fit(room, gang.per_worker);
+    total = std::min<std::int64_t>(kMany, total + fit);
+    candidates.push_back({&room, fit});
+  }
+  // All workers of a gang are alike, so taking the roomiest nodes first uses the fewest.
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.fit > b.fit; });
+  if (total < gang.min) return {std::nullopt, why_not(gang, candidates, refused, total)};
+  const auto workers = std::min<std::int64_t>(gang.count, total);
+  GangPlacement placement;
+  for (const auto& candidate : candidates) {
+    for (std::int64_t i = 0; i < candidate.fit; ++i) {
+      if (static_cast<std::int64_t>(placement.node_of_slot.size()) == workers) break;
+      placement.node_of_slot.push_back(candidate.room->node->meta.name);
+      take(*candidate.room, gang.per_worker);
+    }
+  }
+  return {std::move(placement), ""};
+}
+
+std::vector<NodeRoom> rooms_of(const ClusterSnapshot& cluster) {
+  std::vector<NodeRoom> rooms;
+  for (const api::Node* node : cluster.nodes) rooms.push_back({node, node->allocatable});
+  std::sort(rooms.begin(), rooms.end(), [](const NodeRoom& a, const NodeRoom& b) {
+    return a.node->meta.name < b.node->meta.name;
+  });
+  const auto room_of = [&](const std::string& name) {
+    const auto found = std::lower_bound(rooms.begin(), rooms.end(), name,
+                                        [](const NodeRoom& room, const std::string& wanted) {
+                                          return room.node->meta.name < wanted;
+                                        });
+    return found == rooms.end() || found->node->meta.name != name ? nullptr : &*found;
+  };
+  for (const api::Pod* pod : cluster.pods) {
+    if (pod->ended()) continue;
+    const auto& node = pod->node_name.empty() ? pod->required_node : pod->node_name;
+    if (NodeRoom* room = room_of(node)) take(*room, pod->requests);
+  }
+  for (const auto& assumed : cluster.assumed) {
+    if (NodeRoom* room = room_of(assumed.node)) take(*room, assumed.requests);
+  }
+  return rooms;
+}
+
+}  // namespace
+
+std::string resources_text(const api::Resources& resources) {
+  std::string text =
+      "{cpu " + cpu_text(resources.cpu_millis) + ", memory " + bytes_text(resources.memory_bytes);
+  if (resources.gpus > 0) {
+    text += ", " + resources.gpu_resource + " " + std::to_string(resources.gpus);
+  }
+  return text + "}";
+}
+
+std::map<api::ObjectKey, GangVerdict> schedule(const ClusterSnapshot& cluster) {
+  std::vector<NodeRoom> rooms = rooms_of(cluster);
+  std::map<api::ObjectKey, GangVerdict> verdicts;
+  for (const auto& gang : cluster.gangs) verdicts.insert_or_assign(gang.job, place(gang, rooms));
+  return verdicts;
+}
+
+WaitingGang gang_of(const api::TrainingJob& job) {
+  WaitingGang gang;
+  gang.job = job.meta.key();
+  gang.uid = job.meta.uid;
+  // Clamped, because schedule must be total on whatever it is given.
+  gang.count = std::clamp(job.spec.worker.count, 1, 4096);
+  gang.min = std::clamp(job.spec.worker.min, 1, gang.count);
+  gang.per_worker = job.spec.worker.resources;
+  gang.unplaced = job.spec.scheduling == "Unplaced";
+  const Json& fields = job.spec.worker.pod_fields;
+  if (!fields.is_object()) return gang;
+  const auto text = [](const Json& object, const char* name) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  if (const auto selector = fields.find("nodeSelector");
+      selector != fields.end() && selector->is_object()) {
+    for (const auto& [key, value] : selector->items()) {
+      if (value.is_string()) gang.node_selector[key] = value.get<std::string>();
+    }
+  }
+  if (const auto list = fields.find("tolerations"); list != fields.end() && list->is_array()) {
+    for (const Json& item : *list) {
+      if (!item.is_object()) continue;
+      WaitingGang::Toleration toleration{text(item, "key"), text(item, "operator"),
+                                         text(item, "value"), text(item, "effect")};
+      if (toleration.op.empty()) toleration.op = "Equal";
+      gang.tolerations.push_back(std::move(toleration));
+    }
+  }
+  return gang;
+}
+
+}  // namespace muster::core

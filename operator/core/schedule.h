@@ -1,0 +1,68 @@
+// Where waiting gangs go: every gang at once, all of its workers or none. Fewest nodes first.
+// Topology, quota, fairness and preemption are not here yet.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "operator/api/pod.h"
+#include "operator/api/training_job.h"
+
+namespace muster::core {
+
+/// A gang that waits for its place.
+struct WaitingGang {
+  api::ObjectKey job;
+  std::string uid;
+  int count = 1;  ///< workers wished for
+  int min = 1;    ///< fewest workers that may start
+  api::Resources per_worker;
+  std::map<std::string, std::string> node_selector;
+  struct Toleration {
+    std::string key, op = "Equal", value, effect;
+    bool operator==(const Toleration&) const = default;
+  };
+  std::vector<Toleration> tolerations;
+  bool unplaced = false;  ///< spec.scheduling: Unplaced
+  bool operator==(const WaitingGang&) const = default;
+};
+
+/// Capacity promised to pods that are not there yet.
+struct Assumed {
+  std::string node;
+  api::Resources requests;
+};
+
+struct ClusterSnapshot {
+  std::vector<const api::Node*> nodes;  ///< any order
+  std::vector<const api::Pod*> pods;    ///< any order
+  std::vector<Assumed> assumed;
+  std::vector<WaitingGang> gangs;  ///< first come, first served
+};
+
+/// Slot i goes to node_of_slot[i] (empty = wherever the cluster's scheduler puts it).
+struct GangPlacement {
+  std::vector<std::string> node_of_slot;
+  bool operator==(const GangPlacement&) const = default;
+};
+
+/// A placement, or in words what is missing.
+struct GangVerdict {
+  std::optional<GangPlacement> placement;
+  std::string why_not;
+  bool operator==(const GangVerdict&) const = default;
+};
+
+/// One verdict per waiting gang. Never gives a node more than is free on it, never part of a gang.
+std::map<api::ObjectKey, GangVerdict> schedule(const ClusterSnapshot& cluster);
+
+/// The gang of a job as schedule needs it. `job` has a valid spec.
+WaitingGang gang_of(const api::TrainingJob& job);
+
+/// "{cpu 1, memory 512Mi, nvidia.com/gpu 2}".
+std::string resources_text(const api::Resources& resources);
+
+}  // namespace muster::core

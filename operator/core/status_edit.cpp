@@ -1,0 +1,93 @@
+#include "operator/core/status_edit.h"
+
+#include <algorithm>
+
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+
+WallTime whole_seconds(WallTime time) { return std::chrono::floor<seconds>(time); }
+
+std::string workers_text(int running, int target) {
+  return std::to_string(running) + "/" + std::to_string(target);
+}
+
+void set_condition(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
+                   const ConditionEdit& edit) {
+  const auto found = std::find_if(status.conditions.begin(), status.conditions.end(),
+                                  [&](const api::Condition& c) { return c.type == edit.type; });
+  const bool is_new = found == status.conditions.end();
+  if (is_new && !edit.value && !edit.even_if_new) return;
+  api::Condition next;
+  next.type = edit.type;
+  next.status = edit.value ? "True" : "False";
+  next.reason = edit.reason;
+  next.message = head_of(edit.message, words::kMaxMessageBytes);
+  next.observed_generation = snapshot.job.meta.generation;
+  next.last_transition_time = whole_seconds(snapshot.now);
+  if (is_new) {
+    status.conditions.push_back(std::move(next));
+    return;
+  }
+  if (found->status == next.status) {
+    next.last_transition_time = found->last_transition_time;
+    const bool same = found->reason == next.reason && found->message == next.message;
+    if (same) next.observed_generation = found->observed_generation;
+  }
+  *found = std::move(next);
+}
+
+Json merge_patch(const Json& from, const Json& to) {
+  if (!from.is_object() || !to.is_object()) return to;
+  Json patch = Json::object();
+  for (const auto& [key, value] : from.items()) {
+    if (!to.contains(key)) patch[key] = nullptr;
+  }
+  for (const auto& [key, value] : to.items()) {
+    const auto old = from.find(key);
+    if (old == from.end()) {
+      patch[key] = value;
+    } else if (*old != value) {
+      patch[key] = merge_patch(*old, value);
+    }
+  }
+  return patch;
+}
+
+Plan write_status(const JobSnapshot& snapshot, api::TrainingJobStatus status, Pass pass) {
+  Plan plan;
+  const api::TrainingJob& job = snapshot.job;
+  status.observed_generation = std::max(job.meta.generation, job.status.observed_generation);
+  if (status == job.status) return plan;
+  Json patch = merge_patch(api::status_to_json(job.status), api::status_to_json(status));
+  if (patch.empty()) return plan;
+  plan.pass = pass;
+  plan.actions.push_back(PatchStatus{
+      job.meta.key(),
+      Json{{"metadata", {{"uid", job.meta.uid}, {"resourceVersion", job.meta.resource_version}}},
+           {"status", std::move(patch)}},
+      std::move(status),
+      {}});
+  return plan;
+}
+
+void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
+               std::string_view reason, const std::string& note) {
+  const api::TrainingJob& job = snapshot.job;
+  api::Event event;
+  const auto micros = snapshot.now.time_since_epoch().count();
+  const std::string what = job.meta.uid + "/" + std::string(reason) + "/" + std::to_string(micros);
+  event.meta.name = job.meta.name + "." + hex_text(hash_text(what));
+  event.meta.namespace_name = job.meta.namespace_name;
+  event.regarding = job.meta.key();
+  event.regarding_uid = job.meta.uid;
+  event.type = type;
+  event.reason = reason;
+  event.action = "Reconcile";
+  event.note = head_of(note, words::kMaxMessageBytes);
+  event.event_time = snapshot.now;
+  plan.actions.push_back(EmitEvent{std::move(event)});
+}
+
+}  // namespace muster::core

@@ -1,0 +1,40 @@
+// Small edits of a job's status, and the merge patch between two statuses.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "operator/core/reconcile.h"
+
+namespace muster::core {
+
+struct ConditionEdit {
+  std::string_view type;
+  bool value = false;
+  std::string_view reason;
+  std::string message;
+  bool even_if_new = false;  ///< write False although the condition was never there
+};
+
+/// Sets a condition; its transition time moves only when the value flips. A condition that is not
+/// there and would be False is left out, so that status says only what happened.
+void set_condition(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
+                   const ConditionEdit& edit);
+
+/// Kubernetes stores whole seconds; anything finer would never compare equal again.
+WallTime whole_seconds(WallTime time);
+
+/// "running/target".
+std::string workers_text(int running, int target);
+
+/// RFC 7386: what turns `from` into `to`; null deletes.
+Json merge_patch(const Json& from, const Json& to);
+
+/// A plan that writes `status` and says `events` about it; empty when nothing differs.
+Plan write_status(const JobSnapshot& snapshot, api::TrainingJobStatus status, Pass pass);
+
+/// Adds an event about the job. The name is a function of job, reason and time.
+void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
+               std::string_view reason, const std::string& note);
+
+}  // namespace muster::core

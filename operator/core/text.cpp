@@ -1,0 +1,113 @@
+#include "operator/core/text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace muster::core {
+namespace {
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+bool is_alnum(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/// Length of the valid UTF-8 character at the start of `text`; 0 when there is none.
+std::size_t character_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(0);
+  std::size_t length = 0;
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) length = 2;
+  if (first >= 0xE0 && first <= 0xEF) length = 3;
+  if (first >= 0xF0 && first <= 0xF4) length = 4;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if (!is_continuation(text[i])) return 0;
+  }
+  // Overlong forms, surrogates and what lies over U+10FFFF.
+  const unsigned second = byte(1);
+  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
+  if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;
+  return length;
+}
+
+}  // namespace
+
+std::string clean_text(std::string_view text) {
+  std::string clean;
+  clean.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t length = character_length(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool control = first == 0x7F || (first < 0x20 && first != '\n' && first != '\t');
+    if (length == 0 || control) {
+      clean += '?';
+      text.remove_prefix(1);
+    } else {
+      clean.append(text.substr(0, length));
+      text.remove_prefix(length);
+    }
+  }
+  return clean;
+}
+
+std::string head_of(std::string_view text, std::size_t most) {
+  std::string clean = clean_text(text.substr(0, most));
+  // A character cut in two at the end has become '?', which says so well enough.
+  return clean;
+}
+
+std::string tail_of(std::string_view text, std::size_t most) {
+  if (text.size() > most) text.remove_prefix(text.size() - most);
+  return clean_text(text);
+}
+
+std::string first_line(std::string_view text, std::size_t most) {
+  while (!text.empty() && (text.front() == '\n' || text.front() == ' ')) text.remove_prefix(1);
+  return head_of(text.substr(0, text.find('\n')), most);
+}
+
+bool is_reason(std::string_view text) {
+  if (text.empty() || text.size() > 128) return false;
+  const bool letter_first = is_alnum(text[0]) && !(text[0] >= '0' && text[0] <= '9');
+  return letter_first && std::all_of(text.begin(), text.end(), is_alnum);
+}
+
+bool is_decimal(std::string_view text) {
+  if (text == "nan" || text == "inf" || text == "-inf") return true;
+  if (text.empty() || text.size() > 32) return false;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+}
+
+bool is_sha256(std::string_view text) {
+  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+std::string decimal(double value, int digits) {
+  if (!(std::fabs(value) < 1e15)) return "0";
+  std::array<char, 64> buffer{};
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                          std::chars_format::fixed, digits);
+  return error == std::errc() ? std::string(buffer.data(), end) : "0";
+}
+
+std::uint64_t hash_text(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return hash;
+}
+
+std::string hex_text(std::uint64_t value) {
+  std::string text(16, '0');
+  for (std::size_t i = 0; i < 16; ++i) text[15 - i] = "0123456789abcdef"[(value >> (4 * i)) & 15];
+  return text;
+}
+
+}  // namespace muster::core

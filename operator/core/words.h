@@ -1,0 +1,58 @@
+// Condition types, reasons, phases and fixed sentences that core writes into objects. What crosses
+// the border to users' tools as an event reason stands in common/contract.h.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string_view>
+
+namespace muster::core::words {
+
+// ---- Condition types
+inline constexpr std::string_view kAdmitted = "Admitted";
+inline constexpr std::string_view kRunning = "Running";
+inline constexpr std::string_view kRestarting = "Restarting";
+inline constexpr std::string_view kSuspended = "Suspended";
+inline constexpr std::string_view kComplete = "Complete";
+inline constexpr std::string_view kFailed = "Failed";
+
+// ---- Phases, for display only
+inline constexpr std::string_view kPhasePending = "Pending";
+inline constexpr std::string_view kPhaseWaiting = "Waiting";
+inline constexpr std::string_view kPhaseRunning = "Running";
+inline constexpr std::string_view kPhaseRestarting = "Restarting";
+inline constexpr std::string_view kPhaseSuspended = "Suspended";
+inline constexpr std::string_view kPhaseComplete = "Complete";
+inline constexpr std::string_view kPhaseFailed = "Failed";
+
+// ---- Reasons of conditions that are no event reasons
+inline constexpr std::string_view kGangRunning = "GangRunning";
+inline constexpr std::string_view kWaitingForPods = "WaitingForPods";
+inline constexpr std::string_view kSuspending = "Suspending";
+inline constexpr std::string_view kNameConflict = "NameConflict";
+inline constexpr std::string_view kCreateFailed = "CreateFailed";
+inline constexpr std::string_view kDeadlineExceeded = "DeadlineExceeded";
+inline constexpr std::string_view kRestartLimitReached = "RestartLimitReached";
+inline constexpr std::string_view kWorkerFailed = "WorkerFailed";
+inline constexpr std::string_view kRepaired = "Repaired";
+
+// ---- Reasons of a worker's end that are no exit codes
+inline constexpr std::string_view kWorkerLost = "WorkerLost";
+inline constexpr std::string_view kSignaled = "Signaled";
+inline constexpr std::string_view kError = "Error";
+inline constexpr std::string_view kOutOfMemory = "OutOfMemory";
+
+// ---- Bounds and times
+inline constexpr std::chrono::seconds kProgressInterval{15};
+inline constexpr std::chrono::seconds kBackoffMost{300};
+/// A worker that lost a peer ends before the peer's own end is known; so long the cause is awaited.
+inline constexpr std::chrono::seconds kSettle{2};
+/// A pod that is still there so long after its deletion time is on a dead node: it is superseded
+/// (the epoch fences it), not waited for.
+inline constexpr std::chrono::seconds kOverdue{30};
+inline constexpr std::size_t kMaxLogTailBytes = 2048;
+inline constexpr std::size_t kMaxMessageBytes = 1024;
+inline constexpr std::size_t kMaxTerminationBytes = 4096;
+inline constexpr std::size_t kMaxPathBytes = 512;
+
+}  // namespace muster::core::words

@@ -1,0 +1,72 @@
+#include "operator/core/work_queue.h"
+
+#include <algorithm>
+
+namespace muster::core {
+
+WorkQueue::WorkQueue(std::uint64_t seed, WorkQueueOptions options)
+    : options_(options), rng_(seed) {}
+
+void WorkQueue::add(const api::ObjectKey& key) {
+  if (!dirty_.insert(key).second) return;
+  due_.erase(key);
+  if (!processing_.contains(key)) order_.push_back(key);
+}
+
+void WorkQueue::add_at(const api::ObjectKey& key, MonoTime at) {
+  // A key that waits already is looked at sooner than any delay.
+  if (dirty_.contains(key)) return;
+  const auto [found, added] = due_.try_emplace(key, at);
+  if (!added) found->second = std::min(found->second, at);
+}
+
+void WorkQueue::add_backed_off(const api::ObjectKey& key, MonoTime now) {
+  const int failures = std::min(failures_[key]++, 30);
+  auto delay = std::min<nanoseconds>(options_.backoff_least * (std::int64_t{1} << failures),
+                                     options_.backoff_most);
+  // Between half and all of it, so that keys that failed together do not return together.
+  delay = delay / 2 + nanoseconds(static_cast<std::int64_t>(
+                          rng_.unit() * static_cast<double>((delay / 2).count())));
+  add_at(key, now + delay);
+}
+
+void WorkQueue::forget(const api::ObjectKey& key) { failures_.erase(key); }
+
+int WorkQueue::failures(const api::ObjectKey& key) const {
+  const auto found = failures_.find(key);
+  return found == failures_.end() ? 0 : found->second;
+}
+
+void WorkQueue::release(MonoTime now) {
+  std::vector<std::pair<MonoTime, api::ObjectKey>> due;
+  for (const auto& [key, at] : due_) {
+    if (at <= now) due.emplace_back(at, key);
+  }
+  std::sort(due.begin(), due.end());
+  for (const auto& [at, key] : due) add(key);
+}
+
+std::optional<api::ObjectKey> WorkQueue::pop(MonoTime now) {
+  release(now);
+  if (order_.empty()) return std::nullopt;
+  api::ObjectKey key = std::move(order_.front());
+  order_.pop_front();
+  dirty_.erase(key);
+  processing_.insert(key);
+  return key;
+}
+
+void WorkQueue::done(const api::ObjectKey& key) {
+  if (processing_.erase(key) == 0) return;
+  if (dirty_.contains(key)) order_.push_back(key);
+}
+
+std::optional<MonoTime> WorkQueue::next_due() const {
+  std::optional<MonoTime> next;
+  for (const auto& [key, at] : due_) {
+    if (!next || at < *next) next = at;
+  }
+  return next;
+}
+
+}  // namespace muster::core

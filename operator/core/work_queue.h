@@ -1,0 +1,57 @@
+// Keys that need a look, each at most once: dirty while waiting, processing while in hand, and
+// dirty again when something changed meanwhile. Delays and per-key back-off; time is a parameter.
+// Source: the semantics of client-go's workqueue.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/rng.h"
+#include "operator/api/object_meta.h"
+
+namespace muster::core {
+
+struct WorkQueueOptions {
+  milliseconds backoff_least{50};
+  milliseconds backoff_most{60'000};
+};
+
+/// Threads: one. Size is bounded by the number of distinct keys.
+class WorkQueue {
+ public:
+  explicit WorkQueue(std::uint64_t seed, WorkQueueOptions options = {});
+
+  void add(const api::ObjectKey& key);
+  /// At `at`; of several delayed adds of a key the earliest counts.
+  void add_at(const api::ObjectKey& key, MonoTime at);
+  /// After this key's back-off: doubled from failure to failure, with jitter, until forget().
+  void add_backed_off(const api::ObjectKey& key, MonoTime now);
+  void forget(const api::ObjectKey& key);
+  int failures(const api::ObjectKey& key) const;
+
+  /// The next key, now in processing: it is not given out again before done().
+  std::optional<api::ObjectKey> pop(MonoTime now);
+  /// Ends processing; a key that was added meanwhile waits again.
+  void done(const api::ObjectKey& key);
+
+  /// When the next delayed key is due; absent: none.
+  std::optional<MonoTime> next_due() const;
+  bool ready() const { return !order_.empty(); }
+  std::size_t size() const { return order_.size() + due_.size(); }
+
+ private:
+  void release(MonoTime now);
+
+  WorkQueueOptions options_;
+  Rng rng_;
+  std::deque<api::ObjectKey> order_;
+  std::set<api::ObjectKey> dirty_, processing_;
+  std::map<api::ObjectKey, MonoTime> due_;
+  std::map<api::ObjectKey, int> failures_;
+};
+
+}  // namespace muster::core
