@@ -1,0 +1,318 @@
+#include "operator/kube/watcher.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/test_main.h"
+
+namespace muster::kube {
+namespace {
+
+using Type = WatchEvent::Type;
+
+Json object(const std::string& name, const std::string& version) {
+  return {{"apiVersion", "v1"},
+          {"kind", "Pod"},
+          {"metadata", {{"name", name}, {"namespace", "ns"}, {"resourceVersion", version}}}};
+}
+
+std::string line(const std::string& type, const Json& body) {
+  return dump_json({{"type", type}, {"object", body}});
+}
+
+std::string gone_line() {
+  return line("ERROR", {{"kind", "Status"}, {"code", 410}, {"reason", "Expired"}});
+}
+
+ListPage page(std::vector<Json> items, const std::string& version, const std::string& token = "") {
+  return {std::move(items), version, token};
+}
+
+std::vector<Type> types(const std::vector<WatchEvent>& events) {
+  std::vector<Type> out;
+  for (const auto& event : events) out.push_back(event.type);
+  return out;
+}
+
+template <typename T>
+bool asks(const Watcher& watcher, MonoTime now) {
+  return std::holds_alternative<T>(watcher.next(now));
+}
+std::string watched_version(const Watcher& watcher, MonoTime now) {
+  return std::get<WatchRequest>(watcher.next(now)).resource_version;
+}
+milliseconds wait_of(const Watcher& watcher, MonoTime now) {
+  const auto request = watcher.next(now);
+  const auto* wait = std::get_if<WaitRequest>(&request);
+  return wait == nullptr ? milliseconds(0)
+                         : std::chrono::duration_cast<milliseconds>(wait->until - now);
+}
+
+const MonoTime kStart{seconds(100)};
+const Error kCut(ErrorCode::kUnavailable, "cut");
+const Error kGone(ErrorCode::kGone, "too old resource version");
+
+/// A watcher that has listed one object at version 10 and has an open stream.
+Watcher streaming_watcher() {
+  Watcher watcher(test::seed());
+  (void)watcher.on_list(kStart, page({object("a", "5")}, "10"));
+  (void)watcher.on_watch_opened(kStart, {});
+  REQUIRE(watcher.streaming());
+  return watcher;
+}
+
+}  // namespace
+
+TEST_CASE("a watcher lists all pages, then watches from the list's version") {
+  Watcher watcher(test::seed());
+  CHECK(std::get<ListRequest>(watcher.next(kStart)).continue_token.empty());
+  CHECK(types(watcher.on_list(kStart, page({object("a", "5")}, "10", "more"))) ==
+        std::vector{Type::kInitStart, Type::kInitApply});
+  CHECK_FALSE(watcher.synced());
+  CHECK(std::get<ListRequest>(watcher.next(kStart)).continue_token == "more");
+  CHECK(types(watcher.on_list(kStart, page({object("b", "6")}, "10"))) ==
+        std::vector{Type::kInitApply, Type::kInitDone});
+  CHECK(watcher.synced());
+  CHECK(watched_version(watcher, kStart) == "10");
+  CHECK(watcher.relists() == 0);
+}
+
+TEST_CASE("events reach the store and move the version") {
+  auto watcher = streaming_watcher();
+  const auto added = watcher.on_line(kStart, line("ADDED", object("b", "11")));
+  const auto modified = watcher.on_line(kStart, line("MODIFIED", object("b", "12")) + "\r");
+  const auto deleted = watcher.on_line(kStart, line("DELETED", object("b", "13")));
+  CHECK(types(added) == std::vector{Type::kApply});
+  CHECK(types(modified) == std::vector{Type::kApply});
+  CHECK(types(deleted) == std::vector{Type::kDelete});
+  CHECK(deleted[0].object == object("b", "13"));
+  CHECK(watcher.streaming());
+  CHECK(watched_version(watcher, kStart) == "13");
+}
+
+TEST_CASE("a bookmark moves the version and nothing else") {
+  auto watcher = streaming_watcher();
+  CHECK(watcher.on_line(kStart, line("BOOKMARK", object("", "20"))).empty());
+  CHECK(watched_version(watcher, kStart) == "20");
+  CHECK(watcher.on_line(kStart, line("BOOKMARK", object("", "15"))).empty());
+  CHECK(watcher.on_line(kStart, line("BOOKMARK", {{"metadata", Json::object()}})).empty());
+  CHECK(watcher.streaming());
+  CHECK(watched_version(watcher, kStart) == "20");
+}
+
+TEST_CASE("a watch that ends in its time resumes at once where it was") {
+  auto watcher = streaming_watcher();
+  (void)watcher.on_line(kStart, line("ADDED", object("b", "11")));
+  const MonoTime later = kStart + seconds(300);
+  (void)watcher.on_end(later, {});
+  CHECK_FALSE(watcher.streaming());
+  CHECK(watched_version(watcher, later) == "11");
+  CHECK(watcher.relists() == 0);
+
+  (void)watcher.on_watch_opened(later, {});
+  (void)watcher.on_end(later + seconds(300), {});  // a quiet one
+  CHECK(watched_version(watcher, later + seconds(300)) == "11");
+}
+
+TEST_CASE("a watch that ends at once without a line is not asked for in a tight loop") {
+  auto watcher = streaming_watcher();
+  (void)watcher.on_end(kStart, {});
+  CHECK(wait_of(watcher, kStart) >= milliseconds(800));
+}
+
+TEST_CASE("a watch that breaks or falls silent waits, then resumes where it was") {
+  for (const auto code :
+       {ErrorCode::kUnavailable, ErrorCode::kDeadlineExceeded, ErrorCode::kTooLarge}) {
+    auto watcher = streaming_watcher();
+    (void)watcher.on_line(kStart, line("ADDED", object("b", "11")));
+    (void)watcher.on_end(kStart, Error(code, "x"));
+    const auto wait = wait_of(watcher, kStart);
+    CHECK(wait >= milliseconds(800));
+    CHECK(wait <= milliseconds(1600));
+    CHECK(watched_version(watcher, kStart + wait + milliseconds(1)) == "11");
+  }
+}
+
+TEST_CASE("410 in every form leads to a new list, after a wait, and the old content stays") {
+  auto watcher = streaming_watcher();
+  SUBCASE("when the watch is opened") {
+    (void)watcher.on_end(kStart, {});
+    CHECK(watcher.on_watch_opened(kStart, kGone).empty());
+  }
+  SUBCASE("as an event") { CHECK(watcher.on_line(kStart, gone_line()).empty()); }
+  SUBCASE("as an event without a code") {
+    CHECK(watcher.on_line(kStart, line("ERROR", {{"reason", "Expired"}})).empty());
+  }
+  SUBCASE("at the end of the stream") { CHECK(watcher.on_end(kStart, kGone).empty()); }
+  CHECK_FALSE(watcher.streaming());
+  CHECK(watcher.synced());
+  const auto wait = wait_of(watcher, kStart);
+  CHECK(wait >= milliseconds(800));
+  const MonoTime later = kStart + wait + milliseconds(1);
+  CHECK(std::get<ListRequest>(watcher.next(later)).continue_token.empty());
+  CHECK(types(watcher.on_list(later, page({}, "50"))) ==
+        std::vector{Type::kInitStart, Type::kInitDone});
+  CHECK(watched_version(watcher, later) == "50");
+  CHECK(watcher.relists() == 1);
+}
+
+TEST_CASE("an expired continue token starts the list again") {
+  Watcher watcher(test::seed());
+  (void)watcher.on_list(kStart, page({object("a", "5")}, "10", "more"));
+  CHECK(watcher.on_list(kStart, kGone).empty());
+  const MonoTime later = kStart + seconds(2);
+  CHECK(std::get<ListRequest>(watcher.next(later)).continue_token.empty());
+  CHECK(types(watcher.on_list(later, page({object("b", "12")}, "20"))) ==
+        std::vector{Type::kInitStart, Type::kInitApply, Type::kInitDone});
+}
+
+TEST_CASE("a page that fails is asked for again, and the list goes on") {
+  Watcher watcher(test::seed());
+  (void)watcher.on_list(kStart, page({object("a", "5")}, "10", "more"));
+  (void)watcher.on_list(kStart, kCut);
+  CHECK(asks<WaitRequest>(watcher, kStart));
+  const MonoTime later = kStart + seconds(2);
+  CHECK(std::get<ListRequest>(watcher.next(later)).continue_token == "more");
+  CHECK(types(watcher.on_list(later, page({object("b", "6")}, "10"))) ==
+        std::vector{Type::kInitApply, Type::kInitDone});
+}
+
+TEST_CASE("a list without a version, or one that turns in a circle, is no list") {
+  Watcher watcher(test::seed());
+  CHECK(watcher.on_list(kStart, page({object("a", "5")}, "")).empty());
+  MonoTime now = kStart + seconds(60);
+  (void)watcher.on_list(now, page({object("a", "5")}, "10", "same"));
+  CHECK(watcher.on_list(now, page({object("a", "5")}, "10", "same")).empty());
+  CHECK_FALSE(watcher.synced());
+  CHECK(asks<WaitRequest>(watcher, now));
+}
+
+TEST_CASE("a line that is no event ends the watch, which resumes where it was") {
+  const std::string lines[] = {
+      "not json",
+      "7",
+      "[]",
+      "{}",
+      R"({"type":"ADDED"})",
+      R"({"type":"ADDED","object":7})",
+      R"({"type":"ADDED","object":{"metadata":{}}})",
+      R"({"type":"ADDED","object":{"metadata":{"resourceVersion":""}}})",
+      R"({"type":"ADDED","object":{"metadata":{"resourceVersion":11}}})",
+      line("RENAMED", object("b", "11")),
+      line("added", object("b", "11")),
+      R"({"type":7,"object":{"metadata":{"resourceVersion":"11"}}})",
+  };
+  for (const auto& text : lines) {
+    CAPTURE(text);
+    auto watcher = streaming_watcher();
+    CHECK(watcher.on_line(kStart, text).empty());
+    CHECK_FALSE(watcher.streaming());
+    CHECK(watcher.bad_lines() == 1);
+    CHECK(watcher.on_line(kStart, line("ADDED", object("b", "11"))).empty());
+    CHECK(asks<WaitRequest>(watcher, kStart));
+    CHECK(watched_version(watcher, kStart + seconds(2)) == "10");
+  }
+}
+
+TEST_CASE("an event cut at any byte is not acted on") {
+  const std::string whole = line("ADDED", object("b", "11"));
+  for (std::size_t bytes = 1; bytes < whole.size(); ++bytes) {
+    auto watcher = streaming_watcher();
+    CHECK(watcher.on_line(kStart, whole.substr(0, bytes)).empty());
+    CHECK(watched_version(watcher, kStart + seconds(2)) == "10");
+  }
+}
+
+TEST_CASE("blank lines are nothing") {
+  auto watcher = streaming_watcher();
+  for (const char* text : {"", "\r", "  "}) CHECK(watcher.on_line(kStart, text).empty());
+  CHECK(watcher.streaming());
+  CHECK(watcher.bad_lines() == 0);
+}
+
+TEST_CASE("a line that poisons every watch from here is passed by a new list") {
+  auto watcher = streaming_watcher();
+  MonoTime now = kStart;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(asks<WatchRequest>(watcher, now));
+    (void)watcher.on_watch_opened(now, {});
+    (void)watcher.on_line(now, "poison");
+    now += seconds(31);
+  }
+  CHECK(asks<ListRequest>(watcher, now));
+}
+
+TEST_CASE("an event from before leads to a new list, so that no object goes back") {
+  auto watcher = streaming_watcher();
+  (void)watcher.on_line(kStart, line("MODIFIED", object("a", "20")));
+  CHECK(watcher.on_line(kStart, line("MODIFIED", object("a", "15"))).empty());
+  CHECK_FALSE(watcher.streaming());
+  CHECK(asks<ListRequest>(watcher, kStart + seconds(2)));
+}
+
+TEST_CASE("versions are compared as numbers, not as text") {
+  Watcher watcher(test::seed());
+  (void)watcher.on_list(kStart, page({}, "9"));
+  (void)watcher.on_watch_opened(kStart, {});
+  CHECK(watcher.on_line(kStart, line("ADDED", object("b", "10"))).size() == 1);
+  CHECK(watcher.streaming());
+}
+
+TEST_CASE("an error event that is not 410 waits and resumes where it was") {
+  auto watcher = streaming_watcher();
+  (void)watcher.on_line(kStart, line("ERROR", {{"code", 500}, {"reason", "InternalError"}}));
+  CHECK_FALSE(watcher.streaming());
+  CHECK(asks<WaitRequest>(watcher, kStart));
+  CHECK(watched_version(watcher, kStart + seconds(2)) == "10");
+}
+
+TEST_CASE("a server that refuses for ever is asked ever more slowly, up to the most") {
+  struct Row {
+    const char* name;
+    bool lists;
+  };
+  for (const Row& row : {Row{"no list", false}, Row{"lists, then 410 for ever", true}}) {
+    CAPTURE(row.name);
+    Watcher watcher(test::seed());
+    MonoTime now = kStart;
+    milliseconds longest{0}, tenth{0};
+    for (int i = 0; i < 60; ++i) {
+      if (row.lists) {
+        REQUIRE(asks<ListRequest>(watcher, now));
+        (void)watcher.on_list(now, page({}, "10"));
+        (void)watcher.on_watch_opened(now, {});
+        (void)watcher.on_line(now, gone_line());
+      } else {
+        (void)watcher.on_list(now, kCut);
+      }
+      const auto wait = wait_of(watcher, now);
+      CHECK(wait >= milliseconds(800));
+      CHECK(wait <= milliseconds(30'000));
+      longest = std::max(longest, wait);
+      if (i < 2) tenth = std::max(tenth, wait);
+      now += wait + milliseconds(1);
+    }
+    CHECK(tenth <= milliseconds(3'200));
+    CHECK(longest > milliseconds(20'000));
+  }
+}
+
+TEST_CASE("after a good event a failure waits little again") {
+  Watcher watcher(test::seed());
+  MonoTime now = kStart;
+  for (int i = 0; i < 10; ++i) (void)watcher.on_list(now, kCut);
+  now += seconds(31);
+  (void)watcher.on_list(now, page({}, "10"));
+  (void)watcher.on_watch_opened(now, {});
+  (void)watcher.on_line(now, line("ADDED", object("b", "11")));
+  (void)watcher.on_end(now, kCut);
+  CHECK(wait_of(watcher, now) <= milliseconds(1'600));
+}
+
+TEST_CASE("watchers with other seeds do not come back together") {
+  Watcher first(1), second(2);
+  (void)first.on_list(kStart, kCut);
+  (void)second.on_list(kStart, kCut);
+  CHECK(wait_of(first, kStart) != wait_of(second, kStart));
+}
+
+}  // namespace muster::kube
