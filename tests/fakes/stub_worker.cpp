@@ -1,0 +1,173 @@
+// A worker whose trainers do as they are told: `stub_worker sentinel PLAN` is the real sentinel,
+// and its trainer of local rank i follows the i-th of PLAN's parts, separated by commas:
+//   exit:N  fail:N:sentence  signal:N  wait  deaf  orphan:FILE  train  look  lose:N
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "worker/sentinel/channel.h"
+#include "worker/sentinel/sentinel.h"
+
+using namespace muster;
+
+namespace {
+
+const char* lookup(const char* name) {
+  const std::size_t bytes = std::strlen(name);
+  for (char** one = environ; *one != nullptr; ++one) {
+    if (std::strncmp(*one, name, bytes) == 0 && (*one)[bytes] == '=') return *one + bytes + 1;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> split(const std::string& text, char mark) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, mark);) parts.push_back(part);
+  return parts;
+}
+
+int wait_for_stop(int code) {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTERM);
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  // Says that it is ready: the test may send its signal now.
+  sentinel::SummaryMessage started;
+  started.total_steps = 100;
+  started.checkpoint_path = "somewhere";
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  channel.send_summary(started);
+  int got = 0;
+  sigwait(&stop, &got);
+  return code;
+}
+
+/// Leaves a grandchild of another session behind, its process id in `path`.
+int leave_orphan(const std::string& path) {
+  int ready[2];
+  if (pipe(ready) != 0) return 1;
+  if (fork() == 0) {
+    setsid();
+    if (fork() == 0) {
+      std::ofstream(path) << getpid() << std::flush;
+      if (write(ready[1], "r", 1) != 1) _exit(1);
+      while (true) pause();
+    }
+    _exit(0);
+  }
+  char byte = 0;
+  return read(ready[0], &byte, 1) == 1 ? 0 : 1;
+}
+
+int train() {
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  sentinel::SummaryMessage summary;
+  summary.total_steps = 200;
+  summary.model_parameters = 10;
+  summary.data_sha256 = std::string(64, 'd');
+  channel.send_summary(summary);
+  sentinel::StepRecord step;
+  for (step.step = 1; step.step <= 200; ++step.step) {
+    step.total_steps = 200;
+    step.samples = 64;
+    step.loss = 1.0 / static_cast<double>(step.step);
+    step.step_seconds = 0.01;
+    step.sent_bytes += 100;
+    step.logical_rank_computations += 8;
+    channel.add_step(step);
+  }
+  summary.is_final = summary.complete = true;
+  summary.step = 200;
+  summary.loss = 0.005;
+  summary.accuracy = 0.975;
+  summary.model_sha256 = std::string(64, 'e');
+  summary.sent_bytes = 20'000;
+  summary.logical_rank_computations = 1'600;
+  channel.send_summary(summary);
+  return 0;
+}
+
+/// 0 when the process was handed exactly what launch.h promises, else which promise was broken.
+int look_around() {
+  for (const int fd : {sentinel::kChannelFd, sentinel::kListenFd}) {
+    if (fcntl(fd, F_GETFD) != 0) return 101;
+  }
+  for (int fd = 6; fd < 64; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) return 102;
+  }
+  sigset_t blocked;
+  sigprocmask(SIG_SETMASK, nullptr, &blocked);
+  for (const int one : {SIGTERM, SIGINT, SIGCHLD}) {
+    if (sigismember(&blocked, one) != 0) return 103;
+  }
+  return 0;
+}
+
+int run_trainer(const std::string& plan) {
+  const auto launch = sentinel::receive_launch();
+  if (!launch) return 99;
+  const auto parts = split(plan, ',');
+  const auto part = split(parts.at(static_cast<std::size_t>(launch->local_rank)), ':');
+  const std::string& what = part.at(0);
+  const auto number = [&part] { return std::atoi(part.at(1).c_str()); };
+  if (what == "exit") return number();
+  if (what == "train") return train();
+  if (what == "look") return look_around();
+  if (what == "wait") return wait_for_stop(31);
+  if (what == "orphan") return leave_orphan(part.at(1));
+  if (what == "signal") {
+    raise(number());
+    return 98;
+  }
+  if (what == "deaf") {
+    signal(SIGTERM, SIG_IGN);
+    std::ofstream(part.at(1)) << getpid() << std::flush;
+    while (true) pause();
+  }
+  if (what == "fail") {
+    sentinel::ChannelWriter channel(sentinel::kChannelFd);
+    channel.send_failure(number(), part.at(2));
+    return number();
+  }
+  return 97;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const std::string mode = argv[1];
+  if (mode == "trainer") return run_trainer(argv[2]);
+  auto config = sentinel::parse_environment(lookup);
+  if (!config) {
+    std::fprintf(stderr, "%s\n", config.error().message().c_str());
+    return config.error().exit_code();
+  }
+  const SystemClock clock;
+  sentinel::SentinelOptions options;
+  options.config = *config;
+  options.trainer = {"/proc/self/exe", {"stub_worker", "trainer", argv[2]}};
+  if (const char* program = lookup("STUB_PROGRAM")) options.trainer.program = program;
+  if (const char* join_ms = lookup("STUB_JOIN_MS")) {
+    options.join_deadline = milliseconds(std::atoi(join_ms));
+  }
+  if (const char* stop_ms = lookup("STUB_STOP_MS")) {
+    options.stop_grace = milliseconds(std::atoi(stop_ms));
+  }
+  options.peer_lost_grace = seconds(20);  // longer than a test: only siblings' ends shorten it
+  if (const char* grace_ms = lookup("STUB_PEER_MS")) {
+    options.peer_lost_grace = milliseconds(std::atoi(grace_ms));
+  }
+  options.clock = &clock;
+  return sentinel::run_sentinel(options);
+}

@@ -1,0 +1,55 @@
+// What the sentinel learns about the machine: processor features and memory kills.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "worker/sentinel/cpu.h"
+#include "worker/sentinel/memory.h"
+
+using namespace muster::sentinel;
+
+TEST_CASE("a processor with every feature lacks nothing") {
+  CHECK(missing_cpu_features({~0U, ~0U, ~0U, ~std::uint64_t{0}}).empty());
+  CHECK(describe_missing_cpu_features({}).empty());
+}
+
+TEST_CASE("each missing feature is named") {
+  struct Case {
+    CpuBits bits;
+    const char* name;
+  };
+  const auto all = ~std::uint64_t{0};
+  for (const Case& one : std::initializer_list<Case>{{{~(1U << 28), ~0U, ~0U, all}, "AVX"},
+                                                     {{~0U, ~(1U << 5), ~0U, all}, "AVX2"},
+                                                     {{~0U, ~(1U << 3), ~0U, all}, "BMI1"},
+                                                     {{~0U, ~(1U << 8), ~0U, all}, "BMI2"},
+                                                     {{~(1U << 29), ~0U, ~0U, all}, "F16C"},
+                                                     {{~(1U << 12), ~0U, ~0U, all}, "FMA"},
+                                                     {{~0U, ~0U, ~(1U << 5), all}, "LZCNT"},
+                                                     {{~(1U << 22), ~0U, ~0U, all}, "MOVBE"}}) {
+    CHECK(missing_cpu_features(one.bits) == std::vector<std::string>{one.name});
+  }
+  CHECK(missing_cpu_features({~0U, ~0U, ~0U, 2}).size() == 1);
+  CHECK(describe_missing_cpu_features({"AVX2", "FMA"})
+            .starts_with("this machine's processor lacks AVX2, FMA; muster-worker needs"));
+}
+
+TEST_CASE("memory kills are counted in either version of control groups") {
+  std::string root = "/tmp/muster-cgroup-XXXXXX";
+  REQUIRE(mkdtemp(root.data()) != nullptr);
+  std::filesystem::create_directories(root + "/proc/self");
+  std::filesystem::create_directories(root + "/sys/fs/cgroup/pod");
+  std::filesystem::create_directories(root + "/sys/fs/cgroup/memory");
+  CHECK(count_memory_kills(root) == -1);
+  std::ofstream(root + "/proc/self/cgroup") << "0::/pod\n";
+  CHECK(count_memory_kills(root) == -1);
+  std::ofstream(root + "/sys/fs/cgroup/pod/memory.events") << "low 0\noom 3\noom_kill 2\n";
+  CHECK(count_memory_kills(root) == 2);
+  std::ofstream(root + "/proc/self/cgroup") << "8:cpu:/x\n7:memory:/elsewhere\n";
+  std::ofstream(root + "/sys/fs/cgroup/memory/memory.oom_control")
+      << "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n";
+  CHECK(count_memory_kills(root) == 5);
+  std::filesystem::remove_all(root);
+}

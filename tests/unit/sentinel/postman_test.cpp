@@ -1,0 +1,162 @@
+#include "worker/sentinel/postman.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <future>
+
+#include "common/contract.h"
+#include "common/http/server.h"
+
+using namespace muster;
+using namespace muster::sentinel;
+
+namespace {
+
+/// An endpoint that answers as the test says, and a token file beside it.
+struct World {
+  SystemClock clock;
+  std::string token_file = "/tmp/muster-token-XXXXXX";
+  std::unique_ptr<http::Server> server;
+
+  explicit World(http::Handler handler) {
+    const int fd = mkstemp(token_file.data());
+    REQUIRE(fd >= 0);
+    close(fd);
+    std::ofstream(token_file) << "secret";
+    auto started = http::Server::start({}, std::move(handler));
+    REQUIRE(started);
+    server = std::move(*started);
+  }
+  ~World() {
+    server->stop();
+    unlink(token_file.c_str());
+  }
+
+  PostmanOptions options() const {
+    PostmanOptions options;
+    options.endpoint = server->url();
+    options.token_file = token_file;
+    options.request = {"ns/job", 0, 0, "", {1001}, "fp32-chain/1"};
+    options.clock = &clock;
+    options.backoff_first = milliseconds(1);
+    options.backoff_most = milliseconds(2);
+    return options;
+  }
+};
+
+Result<Postman::Joined> wait_for_join(Postman& postman) {
+  pollfd ended{postman.event_fd(), POLLIN, 0};
+  REQUIRE(poll(&ended, 1, 30'000) == 1);
+  auto joined = postman.take_joined();
+  REQUIRE(joined);
+  return *joined;
+}
+
+http::Response complete() {
+  JoinResponse response;
+  response.complete = true;
+  http::Response answer;
+  answer.body = dump_json(to_json(response));
+  return answer;
+}
+
+}  // namespace
+
+TEST_CASE("a worker that is not yet known, too fast or early tries on, with its own address") {
+  std::atomic<int> posts = 0;
+  std::string host;
+  World world([&](const http::Request& request, const http::Responder& respond) {
+    static constexpr int kStatus[] = {404, 429, 503, 500};
+    const int post = posts++;
+    if (post < 4) return respond({kStatus[post], "application/json", "{}", {}});
+    if (post == 4)
+      return respond({200, "application/json", dump_json(to_json(JoinResponse{})), {}});
+    host = parse_join_request(*parse_json(request.body))->host;
+    respond(complete());
+  });
+  Postman postman(world.options());
+  const auto joined = wait_for_join(postman);
+  REQUIRE(joined);
+  CHECK(joined->response.complete);
+  CHECK(posts == 6);
+  CHECK(host == "127.0.0.1");
+  CHECK(joined->request.host == "127.0.0.1");
+}
+
+TEST_CASE("a refusal is final, and another numerics contract has its own exit code") {
+  for (const auto& [reason, code] :
+       {std::pair("ContractRefused", contract::exit_code::kCpuOrContract),
+        std::pair("SlotRefused", contract::exit_code::kInternal)}) {
+    std::atomic<int> posts = 0;
+    World world([&posts, why = reason](const http::Request&, const http::Responder& respond) {
+      ++posts;
+      respond(
+          {409, "application/json", dump_json(Json{{"reason", why}, {"message", "because"}}), {}});
+    });
+    Postman postman(world.options());
+    const auto joined = wait_for_join(postman);
+    REQUIRE_FALSE(joined);
+    CHECK(joined.error().exit_code() == code);
+    CHECK(joined.error().message() == "the endpoint refused this worker: because");
+    CHECK(posts == 1);
+  }
+}
+
+TEST_CASE("an answer that is no answer ends the join, and hostile text does not break it") {
+  World world([](const http::Request&, const http::Responder& respond) {
+    respond({200, "application/json", R"({"complete":"yes"})", {}});
+  });
+  Postman postman(world.options());
+  const auto joined = wait_for_join(postman);
+  REQUIRE_FALSE(joined);
+  CHECK(joined.error().message() ==
+        "the endpoint's answer to join: join response.complete: must be true or false");
+}
+
+TEST_CASE("a refusal whose reason is not even text is still a refusal") {
+  World world([](const http::Request&, const http::Responder& respond) {
+    respond({409, "application/json", R"({"reason":7,"message":[]})", {}});
+  });
+  Postman postman(world.options());
+  const auto joined = wait_for_join(postman);
+  REQUIRE_FALSE(joined);
+  CHECK(joined.error().message() == "the endpoint refused this worker: status 409");
+}
+
+TEST_CASE("of many reports the last always arrives") {
+  std::atomic<int> reports = 0;
+  std::atomic<std::int64_t> last_step = -1;
+  World world([&](const http::Request& request, const http::Responder& respond) {
+    if (request.path == contract::kPathJoin) return respond(complete());
+    ++reports;
+    last_step = parse_progress_report(*parse_json(request.body))->step;
+    respond({200, "application/json", "{}", {}});
+  });
+  PostmanOptions options = world.options();
+  options.report_interval = seconds(3600);
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  ProgressReport report;
+  for (report.step = 1; report.step <= 100; ++report.step) postman.set_report(report);
+  postman.finish(seconds(30));
+  CHECK(last_step == 100);
+  CHECK(reports <= 2);
+}
+
+TEST_CASE("an endpoint that hangs does not hold the end up") {
+  std::promise<void> arrived;
+  World world([&](const http::Request& request, const http::Responder& respond) {
+    if (request.path == contract::kPathJoin) return respond(complete());
+    arrived.set_value();
+  });
+  Postman postman(world.options());
+  REQUIRE(wait_for_join(postman));
+  postman.set_report({});
+  arrived.get_future().wait();
+  postman.finish(milliseconds(1));
+}

@@ -1,0 +1,89 @@
+#include "worker/sentinel/progress.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "worker/sentinel/metrics.h"
+
+using namespace muster;
+using namespace muster::sentinel;
+
+namespace {
+
+StepsMessage steps(int count, double seconds_each) {
+  StepsMessage message;
+  for (int i = 1; i <= count; ++i) {
+    StepRecord step;
+    step.step = i;
+    step.total_steps = 100;
+    step.epoch = 3;
+    step.samples = 64;
+    step.loss = 1.0 / i;
+    step.step_seconds = seconds_each;
+    step.compute_seconds = seconds_each / 2;
+    step.sent_bytes = static_cast<std::uint64_t>(i) * 10;
+    step.logical_rank_computations = static_cast<std::uint64_t>(i) * 8;
+    step.checkpoint_step = 5;
+    message.steps.push_back(step);
+  }
+  message.usage = {2.5, 1'000'000};
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("the report is that of process 0, with bytes of all processes") {
+  ProgressBook book("ns/job", 1, 2, 2);
+  CHECK_FALSE(book.has_news());
+  book.add(0, steps(10, 0.5));
+  book.add(1, steps(20, 9));
+  const ProgressReport report = book.report();
+  CHECK(report.job == "ns/job");
+  CHECK(report.slot == 1);
+  CHECK(report.attempt == 2);
+  CHECK(report.step == 10);
+  CHECK(report.loss == "0.1000");
+  CHECK(report.accuracy.empty());
+  CHECK(report.sent_bytes == 300);
+  CHECK(report.logical_rank_computations == 240);
+  CHECK(report.samples_per_second == doctest::Approx(128));
+  CHECK(report.eta_seconds == doctest::Approx(45));
+  CHECK(report.checkpoint_step == 5);
+}
+
+TEST_CASE("a loss that is no number is not reported as one") {
+  ProgressBook book("ns/job", 0, 0, 1);
+  StepsMessage message = steps(1, 1);
+  message.steps[0].loss = std::nan("");
+  book.add(0, message);
+  CHECK(book.report().loss.empty());
+}
+
+TEST_CASE("the termination message fits, even with the longest path") {
+  ProgressReport report;
+  report.checkpoint_path = std::string(4000, 'p');
+  CHECK(termination_message(report).size() <= 4096);
+  report.checkpoint_path = "short";
+  CHECK(termination_message(report).find("short") != std::string::npos);
+}
+
+TEST_CASE("metrics carry the contract's names and labels, and no other value than was told") {
+  Metrics metrics({"ns", "digits", 3}, 2);
+  metrics.add(1, steps(4, 0.002));
+  const std::string text = metrics.render();
+  const std::string labels = R"({namespace="ns",process="1",slot="3",training_job="digits"})";
+  for (const std::string& line :
+       {"muster_worker_steps_total" + labels + " 4",
+        "muster_worker_samples_total" + labels + " 256", "muster_worker_loss" + labels + " 0.25",
+        "muster_worker_sent_bytes_total" + labels + " 40",
+        "muster_worker_logical_rank_computations_total" + labels + " 32",
+        "muster_worker_cpu_seconds_total" + labels + " 2.5",
+        "muster_worker_resident_memory_bytes" + labels + " 1000000",
+        "muster_worker_checkpoint_step" + labels + " 5"}) {
+    CAPTURE(line);
+    CHECK(text.find(line + "\n") != std::string::npos);
+  }
+  CHECK(text.find(R"(muster_worker_step_seconds_count{namespace="ns",phase="compute",process="1",)"
+                  R"(slot="3",training_job="digits"} 4)") != std::string::npos);
+}

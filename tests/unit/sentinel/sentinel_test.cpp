@@ -1,0 +1,291 @@
+// The real sentinel as a process, with trainers that do as they are told, against a real endpoint.
+#include "worker/sentinel/sentinel.h"
+
+#include <doctest/doctest.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+
+#include "common/contract.h"
+#include "common/http/client.h"
+#include "operator/runtime/workers_endpoint.h"
+#include "tests/process.h"
+#include "worker/sentinel/launch.h"
+
+using namespace muster;
+using test::Process;
+using test::read_file;
+
+namespace {
+
+std::string make_directory() {
+  std::string path = "/tmp/muster-sentinel-XXXXXX";
+  REQUIRE(mkdtemp(path.data()) != nullptr);
+  return path;
+}
+
+struct World {
+  SystemClock clock;
+  std::string directory = make_directory();
+  std::unique_ptr<runtime::Authenticator> authenticator =
+      runtime::make_local_authenticator("secret");
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<ProgressReport> reports;  ///< guarded by mutex
+  std::unique_ptr<runtime::WorkersEndpoint> endpoint;
+  std::vector<std::string> extra;
+  int processes = 1, workers = 1;
+  int runs = 0;
+
+  explicit World(int given_processes = 1, int given_workers = 1)
+      : processes(given_processes), workers(given_workers) {
+    auto made = runtime::make_workers_endpoint({.clock = &clock,
+                                                .authenticator = authenticator.get(),
+                                                .on_progress =
+                                                    [this](const ProgressReport& report) {
+                                                      const std::lock_guard lock(mutex);
+                                                      reports.push_back(report);
+                                                      changed.notify_all();
+                                                    },
+                                                .on_join = {}});
+    REQUIRE(made);
+    endpoint = std::move(*made);
+    std::ofstream(directory + "/token") << "secret\n";
+  }
+  ~World() {
+    endpoint->stop();
+    std::filesystem::remove_all(directory);
+  }
+
+  std::vector<std::string> environment() const {
+    std::vector<std::string> all{"MUSTER_JOB=ns/job",
+                                 "MUSTER_SLOT=0",
+                                 "MUSTER_ATTEMPT=0",
+                                 "MUSTER_WORKERS=1",
+                                 "MUSTER_PROCESSES=" + std::to_string(processes),
+                                 "MUSTER_ENDPOINT=" + endpoint->url(),
+                                 "MUSTER_TOKEN_FILE=" + directory + "/token",
+                                 "MUSTER_BIND=127.0.0.1",
+                                 "MUSTER_TERMINATION_LOG=" + directory + "/last-word"};
+    // Of two entries of one name the first is found.
+    all.insert(all.begin(), extra.begin(), extra.end());
+    return all;
+  }
+
+  /// Each start is a new epoch of the gang: who has joined one may not join it anew.
+  std::unique_ptr<Process> start(const std::string& plan) {
+    runtime::GangInfo gang;
+    gang.job = "ns/job";
+    gang.epoch = ++runs;
+    gang.job_uid = "uid";
+    gang.processes = processes;
+    gang.training = Json::object();
+    gang.job_key = std::string(64, '0');
+    for (int slot = 0; slot < workers; ++slot) gang.attempt_of_slot[slot] = 0;
+    endpoint->set_gang(gang);
+    return std::make_unique<Process>(STUB_WORKER, std::vector<std::string>{"sentinel", plan},
+                                     environment(), directory + "/log");
+  }
+  int run(const std::string& plan) {
+    const auto code = start(plan)->wait();
+    if (!code) MESSAGE(read_file(directory + "/log"));
+    return code.value_or(-1);
+  }
+  std::string last_word() const { return read_file(directory + "/last-word"); }
+
+  /// Until trainer 0 has told how long it will train, 30 s at most.
+  bool wait_for_report() {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, seconds(30),
+                            [this] { return !reports.empty() && reports.back().total_steps > 0; });
+  }
+};
+
+/// The process id that a trainer wrote to `path`; the write follows the file's making.
+pid_t read_pid(const std::string& path) {
+  for (int i = 0; i < 30'000; ++i) {
+    const std::string text = read_file(path);
+    if (!text.empty()) return std::stoi(text);
+    (void)poll(nullptr, 0, 1);
+  }
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("trainers that end well leave the final report in the termination log") {
+  World world(2);
+  CHECK(world.run("train,train") == 0);
+  const auto json = parse_json(world.last_word());
+  REQUIRE(json);
+  const auto report = parse_progress_report(*json);
+  REQUIRE(report);
+  CHECK(report->step == 200);
+  CHECK(report->loss == "0.0050");
+  CHECK(report->accuracy == "0.9750");
+  CHECK(report->model_sha256 == std::string(64, 'e'));
+  CHECK(report->sent_bytes == 40'000);
+  CHECK(report->logical_rank_computations == 3'200);
+  const std::lock_guard lock(world.mutex);
+  REQUIRE_FALSE(world.reports.empty());
+  CHECK(world.reports.back().model_sha256 == std::string(64, 'e'));
+}
+
+TEST_CASE("a trainer's failure is the worker's, with its sentence") {
+  World world;
+  CHECK(world.run("fail:21:images.idx is cut at byte 12") == 21);
+  CHECK(world.last_word() == "trainer process 0 (rank 0): images.idx is cut at byte 12");
+  CHECK(world.run("exit:29") == 29);
+  CHECK(world.last_word() ==
+        "trainer process 0 (rank 0): ended with exit code 29 (DiskFull) without a word");
+}
+
+TEST_CASE("the first failure ends the other trainers, even deaf ones") {
+  World world(2);
+  const std::string pid_file = world.directory + "/deaf";
+  CHECK(world.run("fail:24:loss is NaN,deaf:" + pid_file) == 24);
+  CHECK(world.last_word() == "trainer process 0 (rank 0): loss is NaN");
+}
+
+TEST_CASE("a trainer ended by a signal counts as an internal failure that names the signal") {
+  World world;
+  CHECK(world.run("signal:9") == contract::exit_code::kInternal);
+  CHECK(world.last_word() == "trainer process 0 (rank 0): ended by signal 9 (Killed)");
+  CHECK(world.run("signal:11") == contract::exit_code::kInternal);
+  CHECK(world.last_word() == "trainer process 0 (rank 0): ended by signal 11 (Segmentation fault)");
+}
+
+TEST_CASE("lost peers are the reason only when no trainer of the worker failed itself") {
+  World world(2);
+  CHECK(world.run("fail:25:rank 1 was lost,signal:9") == contract::exit_code::kInternal);
+  CHECK(world.last_word() == "trainer process 1 (rank 1): ended by signal 9 (Killed)");
+  world.extra = {"STUB_PEER_MS=10"};
+  CHECK(world.run("fail:25:rank 2 was lost,deaf:" + world.directory + "/deaf") ==
+        contract::exit_code::kPeerLost);
+  CHECK(world.last_word() == "trainer process 0 (rank 0): rank 2 was lost");
+}
+
+TEST_CASE("a stop request reaches the trainers and ends in a planned leave") {
+  for (const int signal_number : {SIGTERM, SIGINT}) {
+    World world(2);
+    const auto worker = world.start("wait,wait");
+    REQUIRE(world.wait_for_report());
+    worker->kill(signal_number);
+    CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
+    CHECK(world.last_word() == "stopped on request at step 0 of 100, with a checkpoint");
+  }
+}
+
+TEST_CASE("trainers that do not stop in time are killed, and that is a hang") {
+  World world;
+  world.extra = {"STUB_STOP_MS=50"};
+  const std::string pid_file = world.directory + "/deaf";
+  const auto worker = world.start("deaf:" + pid_file);
+  const pid_t trainer = read_pid(pid_file);
+  REQUIRE(trainer > 0);
+  worker->kill(SIGTERM);
+  CHECK(worker->wait() == contract::exit_code::kHung);
+  CHECK(test::wait_for_end(trainer));
+}
+
+TEST_CASE("a stop request while the gang gathers ends at once") {
+  World world(1, 2);
+  const auto worker = world.start("wait");
+  // It serves SIGTERM from its start on; the log tells that it has got to joining.
+  while (read_file(world.directory + "/log").find("waiting to join") == std::string::npos) {
+    REQUIRE(kill(worker->pid(), 0) == 0);
+    (void)poll(nullptr, 0, 1);
+  }
+  worker->kill(SIGTERM);
+  CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
+  CHECK(world.last_word() == "stopped on request before training began");
+}
+
+TEST_CASE("a refused join ends the worker with the endpoint's sentence") {
+  World world;
+  world.extra = {"MUSTER_ATTEMPT=3"};
+  CHECK(world.run("wait") == contract::exit_code::kInternal);
+  CHECK(world.last_word() ==
+        "the endpoint refused this worker: slot 0 is at attempt 0, this worker is attempt 3");
+}
+
+TEST_CASE("a gang that does not gather is given up") {
+  World world(1, 2);
+  world.extra = {"STUB_JOIN_MS=300"};
+  CHECK(world.run("wait") == contract::exit_code::kPeerLost);
+  CHECK(world.last_word().find("the gang did not gather within") == 0);
+  world.extra = {"STUB_JOIN_MS=50", "MUSTER_ENDPOINT=http://127.0.0.1:1"};
+  CHECK(world.run("wait") == contract::exit_code::kPeerLost);
+  CHECK(world.last_word().find("connect to 127.0.0.1:1: Connection refused") != std::string::npos);
+}
+
+TEST_CASE("a process left behind by a trainer does not outlive the worker") {
+  World world;
+  const std::string pid_file = world.directory + "/orphan";
+  CHECK(world.run("orphan:" + pid_file) == 0);
+  const pid_t orphan = read_pid(pid_file);
+  REQUIRE(orphan > 0);
+  CHECK(kill(orphan, 0) != 0);
+}
+
+TEST_CASE("a trainer dies with its sentinel") {
+  World world;
+  const std::string pid_file = world.directory + "/deaf";
+  const auto worker = world.start("deaf:" + pid_file);
+  const pid_t trainer = read_pid(pid_file);
+  REQUIRE(trainer > 0);
+  worker->kill(SIGKILL);
+  CHECK(worker->wait() == 1000 + SIGKILL);
+  CHECK(test::wait_for_end(trainer));
+}
+
+TEST_CASE("a trainer is handed its descriptors and an empty signal mask, nothing else") {
+  World world;
+  CHECK(world.run("look") == 0);
+}
+
+TEST_CASE("a program that cannot be executed is named") {
+  World world;
+  world.extra = {"STUB_PROGRAM=/nowhere/trainer"};
+  CHECK(world.run("wait") == contract::exit_code::kInternal);
+  CHECK(world.last_word() == "trainer process 0 (rank 0): cannot execute /nowhere/trainer");
+}
+
+TEST_CASE("a port in use and a missing token file have their exit codes") {
+  World world;
+  const auto taken = sentinel::listen_on("127.0.0.1", 0);
+  REQUIRE(taken);
+  world.extra = {"MUSTER_BIND=127.0.0.1:" + std::to_string(taken->port)};
+  CHECK(world.run("wait") == contract::exit_code::kPort);
+  CHECK(world.last_word() == "listen on 127.0.0.1:" + std::to_string(taken->port) +
+                                 " for the other workers: Address already in use");
+  world.extra = {"MUSTER_METRICS_PORT=" + std::to_string(taken->port)};
+  CHECK(world.run("wait") == contract::exit_code::kPort);
+  CHECK(world.last_word().find("MUSTER_METRICS_PORT: listen on 127.0.0.1:") == 0);
+  close(taken->fd);
+  world.extra = {"MUSTER_TOKEN_FILE=/nowhere/token"};
+  CHECK(world.run("wait") == contract::exit_code::kUsage);
+  CHECK(world.last_word() ==
+        "MUSTER_TOKEN_FILE: token file /nowhere/token: No such file or directory");
+}
+
+TEST_CASE("metrics and health are served while the trainers run") {
+  World world;
+  const auto free_port = sentinel::listen_on("127.0.0.1", 0);
+  REQUIRE(free_port);
+  close(free_port->fd);
+  world.extra = {"MUSTER_METRICS_PORT=" + std::to_string(free_port->port)};
+  const auto worker = world.start("wait");
+  REQUIRE(world.wait_for_report());
+  http::Client client;
+  const std::string url = "http://127.0.0.1:" + std::to_string(free_port->port);
+  const auto health = client.exchange({.url = url + "/healthz"});
+  REQUIRE(health);
+  CHECK(health->status == 200);
+  const auto metrics = client.exchange({.url = url + "/metrics"});
+  REQUIRE(metrics);
+  CHECK(metrics->body.find("muster_worker_checkpoint_step{") != std::string::npos);
+  worker->kill(SIGTERM);
+  CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
+}

@@ -1,0 +1,115 @@
+// Sockets of the sentinel: where its trainers listen, and what address it has.
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/contract.h"
+#include "common/http/message.h"
+#include "worker/sentinel/launch.h"
+
+namespace muster::sentinel {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+bool fill(const std::string& text, int port, Address& out) {
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
+  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(static_cast<std::uint16_t>(port));
+    out.size = sizeof *v4;
+    return true;
+  }
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
+  if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) != 1) return false;
+  v6->sin6_family = AF_INET6;
+  v6->sin6_port = htons(static_cast<std::uint16_t>(port));
+  out.size = sizeof *v6;
+  return true;
+}
+
+int port_of(const Address& address) {
+  if (address.storage.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+}
+
+std::string host_of(const Address& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  const void* bytes = &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr;
+  if (address.storage.ss_family == AF_INET6) {
+    bytes = &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+  }
+  (void)inet_ntop(address.storage.ss_family, bytes, text, sizeof text);
+  return text;
+}
+
+}  // namespace
+
+Result<Listener> listen_on(const std::string& address, int port) {
+  Address wanted;
+  if (!fill(address, port, wanted)) {
+    return Error(ErrorCode::kInvalid, "\"" + address + "\" is not a numeric address")
+        .with_exit_code(contract::exit_code::kUsage);
+  }
+  const int fd = socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  bool ok = fd >= 0;
+  ok = ok && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+  ok = ok && bind(fd, wanted.get(), wanted.size) == 0 && listen(fd, kBacklog) == 0;
+  Address bound;
+  bound.size = sizeof bound.storage;
+  ok = ok && getsockname(fd, bound.get(), &bound.size) == 0;
+  if (!ok) {
+    const Error error = Error(ErrorCode::kIo, "listen on " + address + ":" + std::to_string(port) +
+                                                  " for the other workers: " + std::strerror(errno))
+                            .with_exit_code(contract::exit_code::kPort);
+    if (fd >= 0) close(fd);
+    return error;
+  }
+  return Listener{fd, port_of(bound)};
+}
+
+Result<std::string> own_address(const std::string& endpoint) {
+  MUSTER_ASSIGN_OR_RETURN(const http::Url url, http::parse_url(endpoint));
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int wrong = getaddrinfo(url.host.c_str(), std::to_string(url.port).c_str(), &hints, &found);
+  if (wrong != 0) {
+    return Error(ErrorCode::kUnavailable, "look up " + url.host + ": " + gai_strerror(wrong));
+  }
+  // Connecting a datagram socket sends nothing; it asks the system for the route and so the
+  // address.
+  std::string host;
+  for (const addrinfo* one = found; one != nullptr && host.empty(); one = one->ai_next) {
+    const int fd = socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    Address local;
+    local.size = sizeof local.storage;
+    if (connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
+        getsockname(fd, local.get(), &local.size) == 0) {
+      host = host_of(local);
+    }
+    close(fd);
+  }
+  freeaddrinfo(found);
+  if (host.empty()) {
+    return Error(ErrorCode::kUnavailable, "this machine has no route to " + url.host);
+  }
+  return host;
+}
+
+}  // namespace muster::sentinel

@@ -1,0 +1,233 @@
+#include "worker/sentinel/channel.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace muster::sentinel {
+namespace {
+
+enum class Kind : std::uint32_t { kSteps = 1, kSummary = 2, kFailure = 3 };
+
+constexpr std::size_t kMaxMessageBytes = 16 * 1024;
+constexpr double kFlushSeconds = 0.1;
+constexpr int kLastWordMs = 1000;
+
+template <std::size_t N>
+void put_text(std::array<char, N>& out, const std::string& text) {
+  const std::size_t bytes = std::min(text.size(), N - 1);
+  std::memcpy(out.data(), text.data(), bytes);
+  out[bytes] = '\0';
+}
+
+template <std::size_t N>
+std::string get_text(const std::array<char, N>& in) {
+  return std::string(in.data(), strnlen(in.data(), N - 1));
+}
+
+struct StepsHead {
+  Kind kind = Kind::kSteps;
+  std::uint32_t count = 0;
+  Usage usage;
+};
+
+struct SummaryWire {
+  Kind kind = Kind::kSummary;
+  std::uint8_t is_final = 0, complete = 0, checkpoint_durable = 0, unused = 0;
+  std::int64_t step = 0, total_steps = 0, restored_step = 0, model_parameters = 0;
+  double loss = 0, accuracy = 0;
+  std::uint64_t sent_bytes = 0, logical_rank_computations = 0;
+  std::array<char, 72> model_sha256{}, data_sha256{};
+  std::array<char, kMaxPathBytes> checkpoint_path{};
+};
+
+struct FailureWire {
+  Kind kind = Kind::kFailure;
+  std::int32_t exit_code = 0;
+  std::array<char, kMaxSentenceBytes> sentence{};
+};
+
+template <typename Wire>
+std::vector<std::byte> bytes_of(const Wire& wire) {
+  static_assert(std::is_trivially_copyable_v<Wire>);
+  std::vector<std::byte> bytes(sizeof wire);
+  std::memcpy(bytes.data(), &wire, sizeof wire);
+  return bytes;
+}
+
+std::vector<std::byte> encode_one(const StepsMessage& message) {
+  StepsHead head;
+  head.count = static_cast<std::uint32_t>(std::min(message.steps.size(), StepsMessage::kMaxSteps));
+  head.usage = message.usage;
+  std::vector<std::byte> bytes = bytes_of(head);
+  const std::size_t body = head.count * sizeof(StepRecord);
+  bytes.resize(bytes.size() + body);
+  if (body > 0) std::memcpy(bytes.data() + sizeof head, message.steps.data(), body);
+  return bytes;
+}
+
+std::vector<std::byte> encode_one(const SummaryMessage& message) {
+  SummaryWire wire;
+  wire.is_final = message.is_final ? 1 : 0;
+  wire.complete = message.complete ? 1 : 0;
+  wire.checkpoint_durable = message.checkpoint_durable ? 1 : 0;
+  wire.step = message.step;
+  wire.total_steps = message.total_steps;
+  wire.restored_step = message.restored_step;
+  wire.model_parameters = message.model_parameters;
+  wire.loss = message.loss;
+  wire.accuracy = message.accuracy;
+  wire.sent_bytes = message.sent_bytes;
+  wire.logical_rank_computations = message.logical_rank_computations;
+  put_text(wire.model_sha256, message.model_sha256);
+  put_text(wire.data_sha256, message.data_sha256);
+  put_text(wire.checkpoint_path, message.checkpoint_path);
+  return bytes_of(wire);
+}
+
+std::vector<std::byte> encode_one(const FailureMessage& message) {
+  FailureWire wire;
+  wire.exit_code = message.exit_code;
+  put_text(wire.sentence, message.sentence);
+  return bytes_of(wire);
+}
+
+SummaryMessage to_message(const SummaryWire& wire) {
+  SummaryMessage message;
+  message.is_final = wire.is_final != 0;
+  message.complete = wire.complete != 0;
+  message.checkpoint_durable = wire.checkpoint_durable != 0;
+  message.step = wire.step;
+  message.total_steps = wire.total_steps;
+  message.restored_step = wire.restored_step;
+  message.model_parameters = wire.model_parameters;
+  message.loss = wire.loss;
+  message.accuracy = wire.accuracy;
+  message.sent_bytes = wire.sent_bytes;
+  message.logical_rank_computations = wire.logical_rank_computations;
+  message.model_sha256 = get_text(wire.model_sha256);
+  message.data_sha256 = get_text(wire.data_sha256);
+  message.checkpoint_path = get_text(wire.checkpoint_path);
+  return message;
+}
+
+template <typename Wire>
+Wire read_wire(const std::byte* bytes) {
+  Wire wire;
+  std::memcpy(&wire, bytes, sizeof wire);
+  return wire;
+}
+
+Usage read_usage() {
+  Usage usage;
+  rusage own{};
+  if (getrusage(RUSAGE_SELF, &own) == 0) {
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    usage.cpu_seconds = seconds(own.ru_utime) + seconds(own.ru_stime);
+  }
+  if (std::FILE* file = std::fopen("/proc/self/statm", "re"); file != nullptr) {
+    unsigned long long total = 0, resident = 0;
+    if (std::fscanf(file, "%llu %llu", &total, &resident) == 2) {
+      usage.resident_bytes = resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    }
+    std::fclose(file);
+  }
+  return usage;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const TrainerMessage& message) {
+  return std::visit([](const auto& one) { return encode_one(one); }, message);
+}
+
+Result<TrainerMessage> decode(const std::byte* bytes, std::size_t size) {
+  const Error corrupt(ErrorCode::kCorrupt, "a trainer's message of " + std::to_string(size) +
+                                               " bytes has no known form");
+  if (size < sizeof(Kind)) return corrupt;
+  const auto kind = read_wire<Kind>(bytes);
+  if (kind == Kind::kSteps && size >= sizeof(StepsHead)) {
+    const auto head = read_wire<StepsHead>(bytes);
+    if (head.count > StepsMessage::kMaxSteps ||
+        size != sizeof head + head.count * sizeof(StepRecord)) {
+      return corrupt;
+    }
+    StepsMessage message;
+    message.usage = head.usage;
+    message.steps.resize(head.count);
+    if (head.count > 0) {
+      std::memcpy(message.steps.data(), bytes + sizeof head, head.count * sizeof(StepRecord));
+    }
+    return TrainerMessage(std::move(message));
+  }
+  if (kind == Kind::kSummary && size == sizeof(SummaryWire)) {
+    return TrainerMessage(to_message(read_wire<SummaryWire>(bytes)));
+  }
+  if (kind == Kind::kFailure && size == sizeof(FailureWire)) {
+    const auto wire = read_wire<FailureWire>(bytes);
+    return TrainerMessage(FailureMessage{wire.exit_code, get_text(wire.sentence)});
+  }
+  return corrupt;
+}
+
+ChannelWriter::ChannelWriter(int fd) : fd_(fd) { steps_.reserve(StepsMessage::kMaxSteps); }
+ChannelWriter::~ChannelWriter() { close(fd_); }
+
+void ChannelWriter::add_step(const StepRecord& step) {
+  steps_.push_back(step);
+  unsent_seconds_ += step.step_seconds;
+  if (steps_.size() >= StepsMessage::kMaxSteps || unsent_seconds_ >= kFlushSeconds) flush();
+}
+
+void ChannelWriter::flush() {
+  if (steps_.empty()) return;
+  send(StepsMessage{read_usage(), steps_}, 0);
+  steps_.clear();
+  unsent_seconds_ = 0;
+}
+
+void ChannelWriter::send_summary(const SummaryMessage& message) {
+  flush();
+  send(message, kLastWordMs);
+}
+
+void ChannelWriter::send_failure(int exit_code, std::string_view sentence) {
+  flush();
+  send(FailureMessage{exit_code, std::string(sentence)}, kLastWordMs);
+}
+
+void ChannelWriter::send(const TrainerMessage& message, int timeout_ms) const {
+  const std::vector<std::byte> bytes = encode(message);
+  pollfd ready{fd_, POLLOUT, 0};
+  if (timeout_ms > 0) (void)poll(&ready, 1, timeout_ms);
+  // A failure means that the sentinel is gone or does not read: nobody is left to be told.
+  (void)::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+Result<ChannelPair> make_channel() {
+  int ends[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return Error(ErrorCode::kIo, std::string("socketpair: ") + std::strerror(errno));
+  }
+  return ChannelPair{ends[0], ends[1]};
+}
+
+Result<std::optional<TrainerMessage>> receive(int fd) {
+  std::array<std::byte, kMaxMessageBytes> buffer;
+  const ssize_t bytes = recv(fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (bytes <= 0) return std::optional<TrainerMessage>();
+  MUSTER_ASSIGN_OR_RETURN(TrainerMessage message,
+                          decode(buffer.data(), static_cast<std::size_t>(bytes)));
+  return std::optional<TrainerMessage>(std::move(message));
+}
+
+}  // namespace muster::sentinel

@@ -1,0 +1,194 @@
+#include "worker/sentinel/environment.h"
+
+#include <arpa/inet.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+
+#include "common/contract.h"
+#include "common/http/message.h"
+#include "common/messages.h"
+
+namespace muster::sentinel {
+namespace {
+
+constexpr std::size_t kMaxValueBytes = 4096;
+constexpr std::size_t kMaxTokenBytes = 16 * 1024;
+
+/// Reads variables one by one and keeps the first error.
+class Reader {
+ public:
+  explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
+
+  /// nullopt when it is not set; an empty value counts as not set.
+  std::optional<std::string> text(std::string_view name) {
+    const char* value = lookup_(name.data());
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    if (std::strlen(value) > kMaxValueBytes) {
+      fail(name, "is longer than 4,096 bytes");
+      return std::nullopt;
+    }
+    return value;
+  }
+
+  std::string required(std::string_view name, const char* example) {
+    auto value = text(name);
+    if (!value) fail(name, std::string("is not set; it is needed, for example ") + example);
+    return value.value_or("");
+  }
+
+  std::optional<std::int64_t> number(std::string_view name, std::int64_t least, std::int64_t most) {
+    const auto value = text(name);
+    if (!value) return std::nullopt;
+    std::int64_t number = 0;
+    const auto [end, wrong] = std::from_chars(value->data(), value->data() + value->size(), number);
+    if (wrong != std::errc() || end != value->data() + value->size() || number < least ||
+        number > most) {
+      fail(name, "must be a number from " + std::to_string(least) + " to " + std::to_string(most) +
+                     ", not \"" + value->substr(0, 64) + "\"");
+      return std::nullopt;
+    }
+    return number;
+  }
+
+  int required_number(std::string_view name, int least, int most) {
+    if (lookup_(name.data()) == nullptr) {
+      fail(name, "is not set; it is needed, a number from " + std::to_string(least) + " to " +
+                     std::to_string(most));
+    }
+    return static_cast<int>(number(name, least, most).value_or(least));
+  }
+
+  void fail(std::string_view name, const std::string& message) {
+    if (error_) return;
+    error_ = Error(ErrorCode::kInvalid, std::string(name) + " " + message)
+                 .with_exit_code(contract::exit_code::kUsage);
+  }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  const EnvironmentLookup& lookup_;
+  std::optional<Error> error_;
+};
+
+bool is_numeric_address(const std::string& text) {
+  unsigned char buffer[16];
+  return inet_pton(AF_INET, text.c_str(), buffer) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), buffer) == 1;
+}
+
+/// "1.2.3.4", "1.2.3.4:80", "::1", "[::1]" or "[::1]:80".
+bool split_bind(const std::string& text, int processes, WorkerConfig& config) {
+  std::string port;
+  if (is_numeric_address(text)) {
+    config.bind_address = text;
+    return true;
+  }
+  if (text.starts_with('[')) {
+    const std::size_t close = text.find(']');
+    if (close == std::string::npos) return false;
+    config.bind_address = text.substr(1, close - 1);
+    if (close + 1 == text.size()) return is_numeric_address(config.bind_address);
+    if (text[close + 1] != ':') return false;
+    port = text.substr(close + 2);
+  } else {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos) return false;
+    config.bind_address = text.substr(0, colon);
+    port = text.substr(colon + 1);
+  }
+  const auto [end, wrong] =
+      std::from_chars(port.data(), port.data() + port.size(), config.bind_port);
+  return is_numeric_address(config.bind_address) && wrong == std::errc() &&
+         end == port.data() + port.size() && config.bind_port >= 0 &&
+         config.bind_port + processes - 1 <= 65535;
+}
+
+void read_job(Reader& in, WorkerConfig& config) {
+  config.job = in.required(contract::kEnvJob, "default/digits");
+  const std::size_t slash = config.job.find('/');
+  config.namespace_name = config.job.substr(0, slash);
+  if (slash != std::string::npos) config.job_name = config.job.substr(slash + 1);
+  if (config.namespace_name.empty() || config.job_name.empty() ||
+      config.job_name.find('/') != std::string::npos) {
+    in.fail(contract::kEnvJob,
+            "must be <namespace>/<name>, not \"" + config.job.substr(0, 64) + "\"");
+  }
+  config.workers = in.required_number(contract::kEnvWorkers, 1, kMaxWorkers);
+  config.slot = in.required_number(contract::kEnvSlot, 0, kMaxWorkers - 1);
+  config.attempt = in.required_number(contract::kEnvAttempt, 0, 1'000'000'000);
+  config.processes =
+      static_cast<int>(in.number(contract::kEnvProcesses, 1, kMaxProcesses).value_or(1));
+}
+
+void read_log_level(Reader& in, WorkerConfig& config) {
+  const auto text = in.text(contract::kEnvLogLevel);
+  if (!text) return;
+  if (*text == "debug") {
+    config.log_level = LogLevel::kDebug;
+  } else if (*text == "info") {
+    config.log_level = LogLevel::kInfo;
+  } else if (*text == "warning") {
+    config.log_level = LogLevel::kWarning;
+  } else if (*text == "error") {
+    config.log_level = LogLevel::kError;
+  } else {
+    in.fail(contract::kEnvLogLevel,
+            "must be debug, info, warning or error, not \"" + text->substr(0, 64) + "\"");
+  }
+}
+
+}  // namespace
+
+Result<WorkerConfig> parse_environment(const EnvironmentLookup& lookup) {
+  Reader in(lookup);
+  WorkerConfig config;
+  if (const auto path = in.text(contract::kEnvTerminationLog)) {
+    config.termination_log = *path;
+    config.is_termination_log_given = true;
+  }
+  read_log_level(in, config);
+  read_job(in, config);
+  config.endpoint = in.required(contract::kEnvEndpoint, "http://127.0.0.1:8080");
+  if (const auto url = http::parse_url(config.endpoint); !url) {
+    in.fail(contract::kEnvEndpoint, "is wrong: " + url.error().message());
+  }
+  while (config.endpoint.ends_with('/')) config.endpoint.pop_back();
+  config.token_file = in.required(contract::kEnvTokenFile, "/var/run/secrets/muster/token");
+  if (const auto bind = in.text(contract::kEnvBind);
+      bind && !split_bind(*bind, config.processes, config)) {
+    in.fail(contract::kEnvBind,
+            "must be a numeric address, with a port if one is wanted, like "
+            "0.0.0.0 or 0.0.0.0:7000, not \"" +
+                bind->substr(0, 64) + "\"");
+  }
+  config.metrics_port =
+      static_cast<int>(in.number(contract::kEnvMetricsPort, 0, 65535).value_or(0));
+  config.data_root = in.text(contract::kEnvDataRoot).value_or("");
+  config.checkpoint_path = in.text(contract::kEnvCheckpointPath).value_or("");
+  config.force_target = in.text(contract::kEnvForceTarget).value_or("");
+  config.hash_every = in.number(contract::kEnvHashEvery, 0, std::int64_t{1} << 53);
+  if (in.error()) return *in.error();
+  return config;
+}
+
+Result<std::string> read_token(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return Error(ErrorCode::kIo, "token file " + path + ": " + std::strerror(errno));
+  }
+  std::string token(kMaxTokenBytes + 1, '\0');
+  file.read(token.data(), static_cast<std::streamsize>(token.size()));
+  token.resize(static_cast<std::size_t>(file.gcount()));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (token.empty() || token.size() > kMaxTokenBytes) {
+    return Error(ErrorCode::kInvalid, "token file " + path +
+                                          (token.empty() ? " is empty" : " is over 16 KiB") +
+                                          "; it must hold the bearer token of the endpoint");
+  }
+  return token;
+}
+
+}  // namespace muster::sentinel

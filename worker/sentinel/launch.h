@@ -1,0 +1,82 @@
+// From the endpoint's answer to running trainer processes: which rank is where, what each one is
+// given, and how it is started.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/messages.h"
+#include "common/result.h"
+#include "worker/sentinel/environment.h"
+
+namespace muster::sentinel {
+
+/// Descriptors a trainer process finds open; everything else but 0, 1 and 2 is closed.
+inline constexpr int kLaunchFd = 3;   ///< its TrainerLaunch as JSON
+inline constexpr int kChannelFd = 4;  ///< its end of the channel
+inline constexpr int kListenFd = 5;   ///< its listening socket
+
+struct TrainerPeer {
+  std::string host;
+  int port = 0;
+};
+
+struct TrainerLaunch {
+  std::string job;
+  int slot = 0;
+  int local_rank = 0;
+  int rank = 0;                    ///< processes counted over slots in slot order
+  std::vector<TrainerPeer> peers;  ///< by rank, this one included
+  std::int64_t epoch = 0;
+  std::string job_uid;
+  std::string job_key;
+  Json training;
+  int threads = 1;
+  std::string data_root, checkpoint_path, force_target;  ///< empty = as the job says
+  std::optional<std::int64_t> hash_every;
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+/// One launch per process of this worker. Errors: kInvalid when the answer contradicts itself or
+/// the request.
+Result<std::vector<TrainerLaunch>> plan_trainers(const WorkerConfig& config,
+                                                 const JoinRequest& request,
+                                                 const JoinResponse& response);
+
+Json to_json(const TrainerLaunch& launch);
+Result<TrainerLaunch> parse_trainer_launch(const Json& json);
+/// Reads kLaunchFd to its end and closes it. Errors: kIo, kInvalid (not started by a sentinel).
+Result<TrainerLaunch> receive_launch();
+
+struct TrainerCommand {
+  std::string program;                 ///< path, no search
+  std::vector<std::string> arguments;  ///< argv[0] included
+};
+
+struct Trainer {
+  pid_t pid = -1;       ///< also its process group
+  int channel_fd = -1;  ///< reader; owned by the caller
+};
+
+/// Forks and executes one trainer. It dies with the calling thread, which must live as long as the
+/// process does. `listen_fd` is closed here. Errors: kIo.
+Result<Trainer> start_trainer(const TrainerCommand& command, const TrainerLaunch& launch,
+                              int listen_fd);
+
+/// A listening socket on `address`:`port` (0 = any). Errors: kIo with exit code kPort.
+struct Listener {
+  int fd = -1;
+  int port = 0;
+};
+Result<Listener> listen_on(const std::string& address, int port);
+
+/// The address other machines reach this one at: the one it would talk to `endpoint` from.
+/// Blocks: the resolver's time for a host given by name. Errors: kUnavailable.
+Result<std::string> own_address(const std::string& endpoint);
+
+}  // namespace muster::sentinel

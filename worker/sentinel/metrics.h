@@ -1,0 +1,33 @@
+// The worker's metrics in Prometheus' text format. Names: contract.h, metric::.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "worker/sentinel/channel.h"
+
+namespace muster::sentinel {
+
+struct MetricLabels {
+  std::string namespace_name, training_job;
+  int slot = 0;
+};
+
+/// Threads: any.
+class Metrics {
+ public:
+  Metrics(const MetricLabels& labels, int processes);
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  void add(int process, const StepsMessage& message);
+  /// All families as text.
+  std::string render() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace muster::sentinel

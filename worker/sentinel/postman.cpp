@@ -1,0 +1,213 @@
+#include "worker/sentinel/postman.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/contract.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/rng.h"
+#include "worker/sentinel/environment.h"
+#include "worker/sentinel/launch.h"
+
+namespace muster::sentinel {
+namespace {
+
+constexpr std::size_t kMaxJoinAnswerBytes = 16 * 1024 * 1024;
+
+/// A text of the endpoint's answer; empty where there is none. The answer may be anything.
+std::string text_of(const http::Response& response, const char* field) {
+  const auto json = parse_json(response.body);
+  if (!json || !json->is_object()) return {};
+  const auto found = json->find(field);
+  if (found == json->end() || !found->is_string()) return {};
+  return found->get<std::string>().substr(0, 1024);
+}
+
+/// The endpoint's sentence about a refusal, or its status.
+std::string message_of(const http::Response& response) {
+  const std::string message = text_of(response, "message");
+  return message.empty() ? "status " + std::to_string(response.status) : message;
+}
+
+int exit_code_of_refusal(const http::Response& response) {
+  return text_of(response, "reason") == "ContractRefused" ? contract::exit_code::kCpuOrContract
+                                                          : contract::exit_code::kInternal;
+}
+
+}  // namespace
+
+Postman::Postman(PostmanOptions options)
+    : options_(std::move(options)), event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  MUSTER_CHECK(options_.clock != nullptr && event_fd_ >= 0);
+  thread_ = std::thread([this] { run(); });
+}
+
+Postman::~Postman() {
+  finish(milliseconds(0));
+  close(event_fd_);
+}
+
+void Postman::run() {
+  Result<Joined> joined = join();
+  const bool is_joined = joined.has_value();
+  {
+    const std::lock_guard lock(mutex_);
+    joined_ = std::move(joined);
+  }
+  (void)eventfd_write(event_fd_, 1);
+  if (is_joined) report_until_finished();
+  const std::lock_guard lock(mutex_);
+  is_finished_ = true;
+  changed_.notify_all();
+}
+
+bool Postman::wait(milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return !changed_.wait_for(lock, time, [this] { return is_stopping_; });
+}
+
+Result<Postman::Joined> Postman::join() {
+  const MonoTime deadline = options_.clock->mono_now() + options_.join_deadline;
+  Rng jitter(options_.seed);
+  milliseconds backoff = options_.backoff_first;
+  Joined joined{options_.request, {}};
+  std::string last_failure = "the gang is incomplete";
+  while (options_.clock->mono_now() < deadline) {
+    Result<std::optional<JoinResponse>> answer = std::optional<JoinResponse>();
+    if (joined.request.host.empty()) {
+      auto host = own_address(options_.endpoint);
+      if (host) joined.request.host = std::move(*host);
+      if (!host) answer = host.error();
+    }
+    if (answer) answer = post_join(joined.request);
+    if (answer && *answer && (*answer)->complete) {
+      joined.response = std::move(**answer);
+      return joined;
+    }
+    if (!answer && answer.error().code() != ErrorCode::kUnavailable) return answer.error();
+    milliseconds pause{0};
+    std::string state;
+    if (answer && *answer) {
+      const JoinResponse& waiting = **answer;
+      state = std::to_string(waiting.present) + " of " + std::to_string(waiting.expected) +
+              " workers are there";
+      pause = milliseconds(waiting.retry_after_ms);
+      backoff = options_.backoff_first;
+    } else {
+      state = answer ? "no answer" : answer.error().message();
+      pause = milliseconds(backoff.count() / 2 + static_cast<std::int64_t>(jitter.below(
+                                                     static_cast<std::uint64_t>(backoff.count()))));
+      backoff = std::min(backoff * 2, options_.backoff_most);
+    }
+    if (state != last_state_) log_info("waiting to join", {{"state", state}});
+    last_state_ = last_failure = state;
+    if (!wait(pause)) return Error(ErrorCode::kAborted, "stopped before the gang was complete");
+  }
+  return Error(ErrorCode::kDeadlineExceeded,
+               "the gang did not gather within " +
+                   std::to_string(
+                       std::chrono::duration_cast<seconds>(options_.join_deadline).count()) +
+                   " s: " + last_failure)
+      .with_exit_code(contract::exit_code::kPeerLost);
+}
+
+Result<std::optional<JoinResponse>> Postman::post_join(const JoinRequest& request) {
+  const auto answer = post(contract::kPathJoin, dump_json(to_json(request)));
+  if (!answer) {
+    switch (answer.error().code()) {
+      case ErrorCode::kAborted:
+        return Error(ErrorCode::kAborted, "stopped before the gang was complete");
+      case ErrorCode::kUnsupported:
+      case ErrorCode::kInvalid:
+        return answer.error().with_exit_code(contract::exit_code::kUsage);
+      default:
+        return Error(ErrorCode::kUnavailable, answer.error().message());
+    }
+  }
+  switch (answer->status) {
+    case 200: {
+      const auto json = parse_json(answer->body);
+      auto response = json ? parse_join_response(*json) : Result<JoinResponse>(json.error());
+      if (!response) return response.error().with("the endpoint's answer to join");
+      return std::optional(std::move(*response));
+    }
+    case 400:
+    case 401:
+    case 403:
+    case 409:
+    case 413:
+      return Error(ErrorCode::kForbidden,
+                   "the endpoint refused this worker: " + message_of(*answer))
+          .with_exit_code(exit_code_of_refusal(*answer));
+    default:  // not yet known (404), too fast (429), stopping or not ready (503)
+      return Error(ErrorCode::kUnavailable, message_of(*answer));
+  }
+}
+
+Result<http::Response> Postman::post(std::string_view path, const std::string& body) {
+  auto token = read_token(options_.token_file);
+  if (!token) return token.error();
+  http::Call call;
+  call.method = "POST";
+  call.url = options_.endpoint + std::string(path);
+  call.body = body;
+  call.bearer_token = std::move(*token);
+  call.timeout = options_.post_timeout;
+  call.body_bytes_max = kMaxJoinAnswerBytes;
+  return client_.exchange(call);
+}
+
+std::optional<Result<Postman::Joined>> Postman::take_joined() {
+  const std::lock_guard lock(mutex_);
+  return joined_;
+}
+
+void Postman::set_report(const ProgressReport& report) {
+  const std::lock_guard lock(mutex_);
+  unsent_ = report;
+  changed_.notify_all();
+}
+
+void Postman::report_until_finished() {
+  while (true) {
+    ProgressReport report;
+    {
+      std::unique_lock lock(mutex_);
+      // An hour is as good as for ever, and keeps the rule that every wait ends.
+      if (!changed_.wait_for(lock, std::chrono::hours(1),
+                             [this] { return is_stopping_ || unsent_.has_value(); })) {
+        continue;
+      }
+      if (!unsent_) return;
+      report = *std::exchange(unsent_, std::nullopt);
+    }
+    const auto answer = post(contract::kPathProgress, dump_json(to_json(report)));
+    const std::string state = !answer                 ? answer.error().message()
+                              : answer->status == 200 ? ""
+                                                      : message_of(*answer);
+    if (state != last_report_state_) {
+      // Training goes on without the endpoint; the next report carries everything again.
+      log_warning(state.empty() ? "progress is reported again" : "progress was not taken",
+                  {{"state", state}});
+      last_report_state_ = state;
+    }
+    (void)wait(options_.report_interval);
+  }
+}
+
+void Postman::finish(milliseconds timeout) {
+  {
+    std::unique_lock lock(mutex_);
+    is_stopping_ = true;
+    changed_.notify_all();
+    (void)changed_.wait_for(lock, timeout, [this] { return is_finished_; });
+  }
+  client_.abort();
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace muster::sentinel

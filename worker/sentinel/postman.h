@@ -1,0 +1,83 @@
+// The sentinel's talk with the workers' endpoint, on a thread of its own: first the join, then
+// progress at most once a second. The sentinel never waits for the network.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/http/client.h"
+#include "common/messages.h"
+#include "common/result.h"
+
+namespace muster::sentinel {
+
+struct PostmanOptions {
+  std::string endpoint;    ///< URL without a path
+  std::string token_file;  ///< read anew for each post
+  JoinRequest request;     ///< an empty host is replaced by own_address()
+  const Clock* clock = nullptr;
+  std::uint64_t seed = 1;               ///< of back-off jitter
+  milliseconds join_deadline{300'000};  ///< how long the gang may take to gather
+  milliseconds backoff_first{20};
+  milliseconds backoff_most{2'000};
+  milliseconds report_interval{1'000};
+  milliseconds post_timeout{5'000};
+};
+
+/// Threads: one owner.
+class Postman {
+ public:
+  /// What the join came to, with the request as it was sent.
+  struct Joined {
+    JoinRequest request;
+    JoinResponse response;
+  };
+
+  /// Starts joining at once.
+  explicit Postman(PostmanOptions options);
+  ~Postman();
+  Postman(const Postman&) = delete;
+  Postman& operator=(const Postman&) = delete;
+
+  /// Readable once the join has ended, one way or the other.
+  int event_fd() const { return event_fd_; }
+  /// The join's outcome once event_fd() is readable. Errors carry the exit code: a refusal, or the
+  /// gang did not gather in time (kPeerLost).
+  std::optional<Result<Joined>> take_joined();
+
+  /// The newest report; an older one that was not sent yet is dropped.
+  void set_report(const ProgressReport& report);
+  /// Sends the newest report once more if it is unsent, within `timeout`, and ends the thread.
+  /// Blocks: up to `timeout`.
+  void finish(milliseconds timeout);
+
+ private:
+  void run();
+  Result<Joined> join();
+  /// One join post: the answer, nothing (wait and post again), or why it is over.
+  Result<std::optional<JoinResponse>> post_join(const JoinRequest& request);
+  Result<http::Response> post(std::string_view path, const std::string& body);
+  /// Until `time` has passed or the postman stops; whether it goes on.
+  bool wait(milliseconds time);
+  void report_until_finished();
+
+  PostmanOptions options_;
+  http::Client client_;
+  int event_fd_ = -1;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_stopping_ = false;              ///< guarded by mutex_
+  bool is_finished_ = false;              ///< guarded by mutex_: the thread has nothing to do
+  std::optional<ProgressReport> unsent_;  ///< guarded by mutex_
+  std::optional<Result<Joined>> joined_;  ///< guarded by mutex_
+  std::string last_state_;                ///< of the thread: log a state when it changes
+  std::string last_report_state_;         ///< likewise
+  std::thread thread_;
+};
+
+}  // namespace muster::sentinel

@@ -1,0 +1,108 @@
+#include "worker/sentinel/progress.h"
+
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "common/check.h"
+#include "common/json.h"
+
+namespace muster::sentinel {
+namespace {
+
+constexpr std::size_t kMaxTerminationBytes = 4096;
+constexpr double kNewShare = 0.3;  ///< of a new group of steps in the smoothed rates
+
+/// Decimal text with four digits; empty for what is not a number.
+std::string decimal(double value) {
+  if (!std::isfinite(value)) return {};
+  char text[64];
+  const int bytes = std::snprintf(text, sizeof text, "%.4f", value);
+  return bytes > 0 && bytes < static_cast<int>(sizeof text) ? text : "";
+}
+
+void smooth(double& average, double sample) {
+  average = average == 0 ? sample : average + kNewShare * (sample - average);
+}
+
+}  // namespace
+
+ProgressBook::ProgressBook(std::string job, int slot, int attempt, int processes)
+    : sent_bytes_(static_cast<std::size_t>(processes)),
+      computations_(static_cast<std::size_t>(processes)) {
+  report_.job = std::move(job);
+  report_.slot = slot;
+  report_.attempt = attempt;
+}
+
+void ProgressBook::add(int process, const StepsMessage& message) {
+  if (message.steps.empty()) return;
+  has_news_ = true;
+  const auto index = static_cast<std::size_t>(process);
+  MUSTER_CHECK(index < sent_bytes_.size());
+  const StepRecord& last = message.steps.back();
+  sent_bytes_[index] = last.sent_bytes;
+  computations_[index] = last.logical_rank_computations;
+  if (process != 0) return;
+  double seconds = 0, samples = 0;
+  for (const StepRecord& step : message.steps) {
+    seconds += step.step_seconds;
+    samples += static_cast<double>(step.samples);
+  }
+  if (seconds > 0) {
+    smooth(seconds_per_step_, seconds / static_cast<double>(message.steps.size()));
+    smooth(samples_per_second_, samples / seconds);
+  }
+  report_.step = last.step;
+  report_.total_steps = last.total_steps;
+  report_.epoch = last.epoch;
+  report_.loss = decimal(last.loss);
+  if (last.accuracy >= 0) report_.accuracy = decimal(last.accuracy);
+  report_.checkpoint_step = last.checkpoint_step;
+}
+
+void ProgressBook::add(int process, const SummaryMessage& message) {
+  has_news_ = true;
+  const auto index = static_cast<std::size_t>(process);
+  MUSTER_CHECK(index < sent_bytes_.size());
+  if (message.is_final) {
+    sent_bytes_[index] = message.sent_bytes;
+    computations_[index] = message.logical_rank_computations;
+  }
+  if (process != 0) return;
+  report_.total_steps = message.total_steps;
+  report_.restored_step = message.restored_step;
+  report_.model_parameters = message.model_parameters;
+  report_.data_sha256 = message.data_sha256;
+  report_.checkpoint_path = message.checkpoint_path;
+  report_.checkpoint_durable = message.checkpoint_durable;
+  report_.step = message.step;
+  if (!message.is_final) return;
+  has_final_ = true;
+  report_.loss = decimal(message.loss);
+  if (message.accuracy >= 0) report_.accuracy = decimal(message.accuracy);
+  report_.model_sha256 = message.model_sha256;
+  if (!message.complete) report_.checkpoint_step = message.step;
+}
+
+ProgressReport ProgressBook::report() const {
+  ProgressReport report = report_;
+  report.sent_bytes = std::accumulate(sent_bytes_.begin(), sent_bytes_.end(), std::uint64_t{0});
+  report.logical_rank_computations =
+      std::accumulate(computations_.begin(), computations_.end(), std::uint64_t{0});
+  report.samples_per_second = samples_per_second_;
+  if (seconds_per_step_ > 0) {
+    report.eta_seconds = static_cast<double>(report.total_steps - report.step) * seconds_per_step_;
+  }
+  return report;
+}
+
+std::string termination_message(const ProgressReport& report) {
+  std::string text = dump_json(to_json(report));
+  if (text.size() <= kMaxTerminationBytes) return text;
+  ProgressReport shorter = report;
+  shorter.checkpoint_path.clear();
+  return dump_json(to_json(shorter));
+}
+
+}  // namespace muster::sentinel

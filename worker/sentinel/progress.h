@@ -1,0 +1,41 @@
+// From the messages of a worker's trainers to the one report it sends. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/messages.h"
+#include "worker/sentinel/channel.h"
+
+namespace muster::sentinel {
+
+class ProgressBook {
+ public:
+  ProgressBook(std::string job, int slot, int attempt, int processes);
+
+  void add(int process, const StepsMessage& message);
+  void add(int process, const SummaryMessage& message);
+
+  /// The job's progress as process 0 of this worker knows it, bytes and computations summed over
+  /// all processes.
+  ProgressReport report() const;
+  /// Whether anything has been heard.
+  bool has_news() const { return has_news_; }
+  /// Whether process 0 has ended its training, complete or stopped.
+  bool has_summary() const { return has_final_; }
+
+ private:
+  ProgressReport report_;
+  std::vector<std::uint64_t> sent_bytes_, computations_;  ///< by process
+  double seconds_per_step_ = 0;                           ///< smoothed; 0 = not known
+  double samples_per_second_ = 0;
+  bool has_news_ = false;
+  bool has_final_ = false;
+};
+
+/// At most 4,096 bytes for the termination log: the report as JSON, without its path where it would
+/// not fit.
+std::string termination_message(const ProgressReport& report);
+
+}  // namespace muster::sentinel
