@@ -85,6 +85,7 @@ struct Event {
 /// Lenient towards fields Muster does not use, strict about those it does. Errors: kInvalid.
 Result<Pod> parse_pod(const Json& json);
 Result<Node> parse_node(const Json& json);
+/// A pod with `spec` is written with it; one read back is written with the fields known here.
 Json to_json(const Pod& pod);
 Json to_json(const Node& node);
 Json to_json(const Service& service);
@@ -97,14 +98,22 @@ std::string pod_name(const TrainingJob& job, int slot, int attempt);
 /// "muster.dev/job-uid=...": selects the pods of a job.
 std::string pod_selector(const TrainingJob& job);
 
+/// spec.affinity that admits the node of this name alone.
+Json required_node_affinity(const std::string& node);
+
 struct PodOptions {
-  std::string endpoint_url;    ///< MUSTER_ENDPOINT
+  std::string endpoint_url;    ///< MUSTER_ENDPOINT; empty: no endpoint, and no token is mounted
   std::string ca_certificate;  ///< PEM; empty for plain http on loopback
   std::string default_image;   ///< of the built-in worker
 };
 
 /// The pod of one slot, built from an allow-list: nothing of the job's reaches it unchecked, and it
-/// meets Pod Security `restricted`. Pure.
+/// meets Pod Security `restricted`. Pure. The gang is status.targetWorkers strong
+/// (spec.worker.count before that is decided); an own program's gang restarts as one, so its
+/// MASTER_ADDR is slot 0's pod of `placement.attempt`. With more than kMaxTfConfigWorkers workers
+/// TF_CONFIG is left out: it lists every one of them in every pod.
+inline constexpr int kMaxTfConfigWorkers = 512;
+inline constexpr int kMasterPort = 29'500;
 Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options);
 Service make_service(const TrainingJob& job);
 

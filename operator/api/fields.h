@@ -1,0 +1,70 @@
+// Checks shared by the decoders of this module: names, enumerations, one-ofs, lists. Internal to
+// operator/api; every failure is a sentence that says what would be right.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/json.h"
+#include "common/result.h"
+
+namespace muster::api {
+
+/// The kinds of names Kubernetes knows, and ours.
+enum class NameRule {
+  kLabel,         ///< DNS-1123 label, 1 to 63 characters
+  kServiceLabel,  ///< the same, starting with a letter (DNS-1035)
+  kSubdomain,     ///< DNS-1123 subdomain, 1 to 253
+  kQualified,     ///< [subdomain/]name, name 1 to 63
+  kDomainPath,    ///< subdomain/name: the prefix is required
+  kLabelValue,    ///< empty or 1 to 63 characters
+  kEnvName,       ///< [A-Za-z_][A-Za-z0-9_.-]*, 1 to 256
+  kPortName,      ///< IANA service name, 1 to 15, lower case, at least one letter
+  kConfigKey,     ///< key of a ConfigMap or Secret, 1 to 253
+  kAbsolutePath,  ///< "/...", no "..", ':' or "//", 1 to 1,024
+  kRelativePath,  ///< no leading "/", no "..", 1 to 1,024
+  kImage,         ///< printable, no blank, 1 to 512
+};
+bool matches(NameRule rule, std::string_view text);
+
+/// Reads a string that follows `rule`; an empty one is refused (but by kLabelValue).
+void optional_name(JsonReader& in, std::string_view field, std::string& out, NameRule rule);
+void required_name(JsonReader& in, std::string_view field, std::string& out, NameRule rule);
+
+/// Reads one of `words`.
+void optional_enum(JsonReader& in, std::string_view field, std::string& out,
+                   std::initializer_list<std::string_view> words);
+
+/// The name of the only member of a one-of object; fails (and returns "") when there is none, more
+/// than one, or another than `names`.
+std::string one_of(JsonReader& in, std::initializer_list<std::string_view> names);
+
+/// Reads a list of at most `max_items`, item by item with its path ("spec.worker.env[2]").
+using ReadItem = std::function<Status(const Json& item, const std::string& path)>;
+void read_list(JsonReader& in, std::string_view field, std::size_t max_items, const ReadItem& read);
+
+/// Reads the nested object `field`, when there is one.
+using ReadObject = std::function<Status(const Json& object, const std::string& path)>;
+void read_object(JsonReader& in, std::string_view field, const ReadObject& read);
+
+/// Reads a list of strings of at most `max_bytes` each.
+void read_strings(JsonReader& in, std::string_view field, std::size_t max_items,
+                  std::size_t max_bytes, std::vector<std::string>& out);
+
+/// Records `text` as seen; an error at `path` when it was there before.
+Status add_unique(std::vector<std::string>& seen, const std::string& text, const std::string& path,
+                  std::string_view what);
+
+/// A copy in which members that are null are left out: null counts as absent everywhere.
+Json without_nulls(const Json& value);
+
+/// `text` cut to at most `max_bytes` without splitting a UTF-8 character.
+std::string cut(const std::string& text, std::size_t max_bytes);
+
+/// `text` between quotes, cut for an error message.
+std::string in_quotes(std::string_view text);
+
+}  // namespace muster::api

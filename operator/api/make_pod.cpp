@@ -1,0 +1,272 @@
+// The pod of one slot and the job's headless Service. Every field that reaches the pod is named
+// here: what a job could set to leave its box (host paths, host network, privileges, its own
+// security context, an API token) has no way in.
+#include <algorithm>
+#include <array>
+
+#include "common/contract.h"
+#include "common/sha256.h"
+#include "operator/api/object_meta_json.h"
+#include "operator/api/pod.h"
+#include "operator/api/spec_json.h"
+
+namespace muster::api {
+namespace {
+
+/// Any user but root: an image whose own user is root, or has a name only, is refused by the node
+/// under runAsNonRoot, so the number is given.
+constexpr int kUser = 65'532;
+constexpr int kDefaultGraceSeconds = 30;
+constexpr int kTokenSeconds = 3600;
+constexpr const char* kTokenVolume = "muster-token";
+constexpr const char* kSharedMemoryVolume = "muster-shm";
+constexpr const char* kCheckpointVolume = "muster-checkpoint";
+
+int workers_of(const TrainingJob& job) {
+  return job.status.target_workers > 0 ? job.status.target_workers : job.spec.worker.count;
+}
+
+std::map<std::string, std::string> labels_of(const TrainingJob& job) {
+  return {{std::string(contract::kLabelJobName), job.meta.name},
+          {std::string(contract::kLabelJobUid), job.meta.uid},
+          {"app.kubernetes.io/name", "muster"},
+          {"app.kubernetes.io/component", "worker"},
+          {"app.kubernetes.io/instance", job.meta.name},
+          {"app.kubernetes.io/managed-by", "muster-operator"}};
+}
+
+ObjectMeta owned_meta(const TrainingJob& job, std::string name) {
+  ObjectMeta meta;
+  meta.name = std::move(name);
+  meta.namespace_name = job.meta.namespace_name;
+  meta.labels = labels_of(job);
+  meta.owner_references.push_back({std::string(contract::kApiVersion),
+                                   std::string(contract::kKindTrainingJob), job.meta.name,
+                                   job.meta.uid, true});
+  return meta;
+}
+
+void set_env(Json& env, std::string_view name, std::string value) {
+  env.push_back(Json{{"name", name}, {"value", std::move(value)}});
+}
+
+/// Where the other workers of the gang reach a slot's pod.
+std::string host_of(const TrainingJob& job, int slot, int attempt) {
+  std::string host = pod_name(job, slot, attempt) + "." + service_name(job);
+  if (!job.meta.namespace_name.empty()) host += "." + job.meta.namespace_name + ".svc";
+  return host;
+}
+
+std::string tf_config(const TrainingJob& job, const SlotPlacement& placement) {
+  Json hosts = Json::array();
+  for (int slot = 0; slot < workers_of(job); ++slot) {
+    hosts.push_back(host_of(job, slot, placement.attempt) + ":" + std::to_string(kMasterPort));
+  }
+  return dump_json(Json{{"cluster", {{"worker", std::move(hosts)}}},
+                        {"task", {{"type", "worker"}, {"index", placement.slot}}}});
+}
+
+/// What programs that are not ours expect: PyTorch, torchrun, TensorFlow. A pod is one place of
+/// the gang; a launcher inside it starts the other processes and renumbers RANK and LOCAL_RANK.
+void add_program_env(Json& env, const TrainingJob& job, const SlotPlacement& placement) {
+  const int processes = job.spec.worker.processes;
+  const int workers = workers_of(job);
+  const std::string master = host_of(job, 0, placement.attempt);
+  const std::string port = std::to_string(kMasterPort);
+  const std::string rendezvous = service_name(job) + "-" + std::to_string(placement.attempt);
+  set_env(env, "RANK", std::to_string(placement.slot * processes));
+  set_env(env, "LOCAL_RANK", "0");
+  set_env(env, "WORLD_SIZE", std::to_string(workers * processes));
+  set_env(env, "MASTER_ADDR", master);
+  set_env(env, "MASTER_PORT", port);
+  set_env(env, "PET_NNODES", std::to_string(workers));
+  set_env(env, "PET_NPROC_PER_NODE", std::to_string(processes));
+  set_env(env, "PET_NODE_RANK", std::to_string(placement.slot));
+  set_env(env, "PET_MASTER_ADDR", master);
+  set_env(env, "PET_MASTER_PORT", port);
+  // Static: the ranks are ours, and a lost worker restarts the gang.
+  set_env(env, "PET_RDZV_BACKEND", "static");
+  set_env(env, "PET_RDZV_ENDPOINT", master + ":" + port);
+  set_env(env, "PET_RDZV_ID", rendezvous);
+  if (workers <= kMaxTfConfigWorkers) set_env(env, "TF_CONFIG", tf_config(job, placement));
+}
+
+Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
+  Json env = Json::array();
+  set_env(env, contract::kEnvJob, job.meta.key().text());
+  set_env(env, contract::kEnvSlot, std::to_string(placement.slot));
+  set_env(env, contract::kEnvAttempt, std::to_string(placement.attempt));
+  set_env(env, contract::kEnvWorkers, std::to_string(workers_of(job)));
+  if (!options.endpoint_url.empty()) {
+    set_env(env, contract::kEnvEndpoint, options.endpoint_url);
+    set_env(env, contract::kEnvTokenFile, std::string(kMusterMountPath) + "/token");
+  }
+  if (!options.ca_certificate.empty()) set_env(env, contract::kEnvCaCert, options.ca_certificate);
+  // Where the GPU runtime is the node's default, a container that asks for none would see all.
+  if (job.spec.worker.resources.gpus == 0) set_env(env, "NVIDIA_VISIBLE_DEVICES", "void");
+  if (!job.spec.training) add_program_env(env, job, placement);
+  for (const auto& variable : job.spec.worker.env) {
+    Json entry{{"name", variable.name}};
+    if (variable.value_from.is_null()) {
+      entry["value"] = variable.value;
+    } else {
+      entry["valueFrom"] = variable.value_from;
+    }
+    env.push_back(std::move(entry));
+  }
+  return env;
+}
+
+Json make_resources(const WorkerSpec& worker) {
+  const Resources& resources = worker.resources;
+  Json amounts{{"cpu", std::to_string(resources.cpu_millis) + "m"},
+               {"memory", std::to_string(resources.memory_bytes)}};
+  if (resources.gpus > 0) amounts[resources.gpu_resource] = std::to_string(resources.gpus);
+  Json json{{"requests", amounts}, {"limits", amounts}};
+  const auto claims = worker.pod_fields.find("resourceClaims");
+  if (claims != worker.pod_fields.end()) {
+    for (const auto& claim : *claims) json["claims"].push_back(Json{{"name", claim["name"]}});
+  }
+  return json;
+}
+
+struct Storage {
+  Json volumes = Json::array();
+  Json mounts = Json::array();
+
+  void add(const std::string& name, Json source, const std::string& path) {
+    source["name"] = name;
+    volumes.push_back(std::move(source));
+    mounts.push_back(Json{{"name", name}, {"mountPath", path}});
+  }
+};
+
+/// Slot 0 alone mounts the claim: it writes for all and hands state to the others.
+Json checkpoint_source(const CheckpointSpec& checkpoint, int slot) {
+  if (checkpoint.volume_claim_name.empty() || slot != 0) return Json{{"emptyDir", Json::object()}};
+  return Json{{"persistentVolumeClaim", {{"claimName", checkpoint.volume_claim_name}}}};
+}
+
+Storage make_storage(const TrainingJob& job, int slot, const PodOptions& options) {
+  Storage storage;
+  const Json& fields = job.spec.worker.pod_fields;
+  if (const auto found = fields.find("volumes"); found != fields.end()) storage.volumes = *found;
+  if (const auto found = fields.find("volumeMounts"); found != fields.end()) {
+    storage.mounts = *found;
+  }
+  if (const auto size = fields.find("shmSize"); size != fields.end()) {
+    storage.add(kSharedMemoryVolume,
+                Json{{"emptyDir", {{"medium", "Memory"}, {"sizeLimit", *size}}}}, "/dev/shm");
+  }
+  if (job.spec.training && job.spec.training->checkpoint) {
+    const CheckpointSpec& checkpoint = *job.spec.training->checkpoint;
+    storage.add(kCheckpointVolume, checkpoint_source(checkpoint, slot), checkpoint.path);
+  }
+  if (!options.endpoint_url.empty()) {
+    const Json token{
+        {"serviceAccountToken",
+         {{"audience", "muster"}, {"expirationSeconds", kTokenSeconds}, {"path", "token"}}}};
+    storage.add(kTokenVolume,
+                Json{{"projected", {{"sources", Json::array({token})}, {"defaultMode", 0440}}}},
+                kMusterMountPath);
+    storage.mounts.back()["readOnly"] = true;
+  }
+  return storage;
+}
+
+Json make_container(const TrainingJob& job, const SlotPlacement& placement,
+                    const PodOptions& options, Json mounts) {
+  const WorkerSpec& worker = job.spec.worker;
+  Json container{
+      {"name", contract::kContainerName},
+      {"image", worker.image.empty() ? options.default_image : worker.image},
+      {"env", make_env(job, placement, options)},
+      {"resources", make_resources(worker)},
+      {"terminationMessagePolicy", "FallbackToLogsOnError"},
+      {"securityContext",
+       {{"allowPrivilegeEscalation", false}, {"capabilities", {{"drop", Json::array({"ALL"})}}}}}};
+  if (!worker.command.empty()) container["command"] = worker.command;
+  if (!worker.args.empty()) container["args"] = worker.args;
+  if (!mounts.empty()) container["volumeMounts"] = std::move(mounts);
+  const auto ports = worker.pod_fields.find("ports");
+  if (ports != worker.pod_fields.end()) container["ports"] = *ports;
+  return container;
+}
+
+}  // namespace
+
+std::string service_name(const TrainingJob& job) {
+  // Five of 36 letters and digits: a job deleted and made again by the same name gets other names,
+  // so that a worker of the old one finds nobody.
+  constexpr std::string_view kAlphabet = "0123456789abcdefghijklmnopqrstuvwxyz";
+  const Sha256Digest digest = sha256(job.meta.uid);
+  std::string name = job.meta.name + "-";
+  for (std::size_t i = 0; i < 5; ++i) name += kAlphabet[digest[i] % kAlphabet.size()];
+  return name;
+}
+
+std::string pod_name(const TrainingJob& job, int slot, int attempt) {
+  return service_name(job) + "-" + std::to_string(slot) + "-" + std::to_string(attempt);
+}
+
+std::string pod_selector(const TrainingJob& job) {
+  return std::string(contract::kLabelJobUid) + "=" + job.meta.uid;
+}
+
+Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
+  Pod pod;
+  pod.meta = owned_meta(job, pod_name(job, placement.slot, placement.attempt));
+  pod.meta.labels[std::string(contract::kLabelSlot)] = std::to_string(placement.slot);
+  pod.meta.labels[std::string(contract::kLabelAttempt)] = std::to_string(placement.attempt);
+  pod.meta.annotations[std::string(contract::kAnnotationDefaultContainer)] =
+      contract::kContainerName;
+  pod.required_node = placement.node;
+  pod.requests = job.spec.worker.resources;
+
+  Storage storage = make_storage(job, placement.slot, options);
+  pod.spec =
+      Json{{"containers",
+            Json::array({make_container(job, placement, options, std::move(storage.mounts))})},
+           {"restartPolicy", "Never"},
+           {"hostname", pod.meta.name},
+           {"subdomain", service_name(job)},
+           {"automountServiceAccountToken", false},
+           {"enableServiceLinks", false},
+           {"terminationGracePeriodSeconds", kDefaultGraceSeconds},
+           {"securityContext",
+            {{"runAsNonRoot", true},
+             {"runAsUser", kUser},
+             {"runAsGroup", kUser},
+             {"fsGroup", kUser},
+             {"fsGroupChangePolicy", "OnRootMismatch"},
+             {"seccompProfile", {{"type", "RuntimeDefault"}}}}}};
+  if (!storage.volumes.empty()) pod.spec["volumes"] = std::move(storage.volumes);
+  if (!placement.node.empty()) pod.spec["affinity"] = required_node_affinity(placement.node);
+  if (!job.spec.priority_class_name.empty()) {
+    pod.spec["priorityClassName"] = job.spec.priority_class_name;
+  }
+  for (const char* field :
+       {"nodeSelector", "tolerations", "imagePullSecrets", "serviceAccountName", "runtimeClassName",
+        "schedulerName", "resourceClaims", "terminationGracePeriodSeconds"}) {
+    const auto found = job.spec.worker.pod_fields.find(field);
+    if (found != job.spec.worker.pod_fields.end()) pod.spec[field] = *found;
+  }
+  return pod;
+}
+
+Service make_service(const TrainingJob& job) {
+  Service service;
+  service.meta = owned_meta(job, service_name(job));
+  service.selector = {{std::string(contract::kLabelJobUid), job.meta.uid}};
+  return service;
+}
+
+Json to_json(const Service& service) {
+  Json json = object_json(Kind::kService, service.meta);
+  // Headless, and with addresses before readiness: workers look each other up while they start.
+  json["spec"] = Json{
+      {"clusterIP", "None"}, {"publishNotReadyAddresses", true}, {"selector", service.selector}};
+  return json;
+}
+
+}  // namespace muster::api

@@ -1,0 +1,203 @@
+#include "operator/api/object_meta.h"
+
+#include <string_view>
+
+#include "common/contract.h"
+#include "operator/api/fields.h"
+#include "operator/api/object_meta_json.h"
+
+namespace muster::api {
+namespace {
+
+constexpr std::size_t kMaxMapEntries = 4096;
+constexpr std::size_t kMaxValueBytes = 262'144;  // Kubernetes' bound of all annotations together
+constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 53;
+
+/// A path segment: names reach us from other clusters' objects, and none may add a slash or query.
+std::string escaped(const std::string& segment) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string text;
+  for (const char c : segment) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '.' || c == '_' || c == '~';
+    if (plain) {
+      text += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      text += '%';
+      text += kHex[byte >> 4];
+      text += kHex[byte & 15];
+    }
+  }
+  return text;
+}
+
+Status read_owner(const Json& json, const std::string& path, OwnerReference& out) {
+  JsonReader in(json, path);
+  in.required("apiVersion", out.api_version);
+  in.required("kind", out.kind);
+  in.required("name", out.name);
+  in.required("uid", out.uid);
+  in.optional("controller", out.controller);
+  return in.status();
+}
+
+}  // namespace
+
+const OwnerReference* ObjectMeta::controller() const {
+  for (const auto& owner : owner_references) {
+    if (owner.controller) return &owner;
+  }
+  return nullptr;
+}
+
+const KindInfo& info_of(Kind kind) {
+  static constexpr KindInfo kTrainingJob{"muster.dev/v1alpha1", "TrainingJob", "trainingjobs",
+                                         true};
+  static constexpr KindInfo kPod{"v1", "Pod", "pods", true};
+  static constexpr KindInfo kNode{"v1", "Node", "nodes", false};
+  static constexpr KindInfo kService{"v1", "Service", "services", true};
+  static constexpr KindInfo kEvent{"events.k8s.io/v1", "Event", "events", true};
+  static constexpr KindInfo kLease{"coordination.k8s.io/v1", "Lease", "leases", true};
+  switch (kind) {
+    case Kind::kTrainingJob:
+      return kTrainingJob;
+    case Kind::kPod:
+      return kPod;
+    case Kind::kNode:
+      return kNode;
+    case Kind::kService:
+      return kService;
+    case Kind::kEvent:
+      return kEvent;
+    case Kind::kLease:
+      return kLease;
+  }
+  check_failed("kind", "not an enumerator of Kind");
+}
+
+std::string collection_path(Kind kind, const std::string& namespace_name) {
+  const KindInfo& info = info_of(kind);
+  const std::string_view version = info.api_version;
+  std::string path = version.find('/') == std::string_view::npos ? "/api/" : "/apis/";
+  path += version;
+  if (info.namespaced && !namespace_name.empty()) path += "/namespaces/" + escaped(namespace_name);
+  return path + "/" + info.plural;
+}
+
+std::string object_path(Kind kind, const ObjectKey& key) {
+  return collection_path(kind, key.namespace_name) + "/" + escaped(key.name);
+}
+
+Status read_string_map(const Json& json, const std::string& path,
+                       std::map<std::string, std::string>& out) {
+  if (json.size() > kMaxMapEntries) {
+    return Error(ErrorCode::kInvalid,
+                 path + ": has more than " + std::to_string(kMaxMapEntries) + " entries");
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > kMaxValueBytes) {
+      return Error(ErrorCode::kInvalid,
+                   path + "." + cut(key, 64) + ": must be a string (write numbers in quotes)");
+    }
+    out[key] = value.get<std::string>();
+  }
+  return {};
+}
+
+void optional_time(JsonReader& in, std::string_view field, std::optional<WallTime>& out) {
+  std::string text;
+  in.optional(field, text, 64);
+  if (!in.has(field) || !in.status()) return;
+  auto time = parse_time(text);
+  if (!time) return in.fail(field, time.error().message());
+  out = *time;
+}
+
+Status read_meta(const Json& object, ObjectMeta& out) {
+  JsonReader outer(object, "");
+  const Json* json = outer.object("metadata");
+  if (json == nullptr) {
+    outer.fail("metadata", "is required");
+    return outer.status();
+  }
+  JsonReader in(*json, "metadata");
+  in.required("name", out.name, 253);
+  in.optional("namespace", out.namespace_name, 253);
+  in.optional("uid", out.uid, 128);
+  in.optional("resourceVersion", out.resource_version, 128);
+  in.optional("generation", out.generation, {0, kMaxGeneration});
+  read_object(in, "labels", [&](const Json& map, const std::string& path) {
+    return read_string_map(map, path, out.labels);
+  });
+  read_object(in, "annotations", [&](const Json& map, const std::string& path) {
+    return read_string_map(map, path, out.annotations);
+  });
+  read_list(in, "ownerReferences", 64, [&](const Json& item, const std::string& path) {
+    return read_owner(item, path, out.owner_references.emplace_back());
+  });
+  optional_time(in, "creationTimestamp", out.creation_time);
+  optional_time(in, "deletionTimestamp", out.deletion_time);
+  if (in.status() && out.name.empty()) in.fail("name", "must not be empty");
+  return in.status();
+}
+
+Json meta_to_json(const ObjectMeta& meta) {
+  Json json{{"name", meta.name}};
+  if (!meta.namespace_name.empty()) json["namespace"] = meta.namespace_name;
+  if (!meta.uid.empty()) json["uid"] = meta.uid;
+  if (!meta.resource_version.empty()) json["resourceVersion"] = meta.resource_version;
+  if (meta.generation != 0) json["generation"] = meta.generation;
+  if (!meta.labels.empty()) json["labels"] = meta.labels;
+  if (!meta.annotations.empty()) json["annotations"] = meta.annotations;
+  for (const auto& owner : meta.owner_references) {
+    Json reference{{"apiVersion", owner.api_version},
+                   {"kind", owner.kind},
+                   {"name", owner.name},
+                   {"uid", owner.uid}};
+    if (owner.controller) {
+      reference["controller"] = true;
+      reference["blockOwnerDeletion"] = true;
+    }
+    json["ownerReferences"].push_back(std::move(reference));
+  }
+  if (meta.creation_time) json["creationTimestamp"] = format_time(*meta.creation_time);
+  if (meta.deletion_time) json["deletionTimestamp"] = format_time(*meta.deletion_time);
+  return json;
+}
+
+Json object_json(Kind kind, const ObjectMeta& meta) {
+  const KindInfo& info = info_of(kind);
+  return Json{
+      {"apiVersion", info.api_version}, {"kind", info.kind}, {"metadata", meta_to_json(meta)}};
+}
+
+Status read_condition(const Json& json, const std::string& path, Condition& out) {
+  JsonReader in(json, path);
+  in.required("type", out.type, 316);
+  in.required("status", out.status, 16);
+  if (in.status() && out.status != "True" && out.status != "False" && out.status != "Unknown") {
+    in.fail("status", "must be True, False or Unknown, not " + in_quotes(out.status));
+  }
+  in.optional("reason", out.reason, 1024);
+  in.optional("message", out.message, 32'768);
+  in.optional("observedGeneration", out.observed_generation, {0, kMaxGeneration});
+  std::optional<WallTime> time;
+  optional_time(in, "lastTransitionTime", time);
+  if (time) out.last_transition_time = *time;
+  return in.status();
+}
+
+Json condition_to_json(const Condition& condition) {
+  Json json{{"type", condition.type},
+            {"status", condition.status},
+            {"reason", condition.reason},
+            {"message", cut(condition.message, kMaxConditionMessageBytes)},
+            {"lastTransitionTime", format_time(condition.last_transition_time)}};
+  if (condition.observed_generation != 0) {
+    json["observedGeneration"] = condition.observed_generation;
+  }
+  return json;
+}
+
+}  // namespace muster::api

@@ -1,0 +1,275 @@
+// Pods as they are read back, and as they are written for a cluster that is not real (tests, local
+// runs). What a job's pod is made of stands in make_pod.cpp.
+#include "operator/api/pod.h"
+
+#include <charconv>
+
+#include "common/contract.h"
+#include "operator/api/fields.h"
+#include "operator/api/object_meta_json.h"
+
+namespace muster::api {
+namespace {
+
+constexpr std::size_t kMaxTerminationBytes = 4096;
+constexpr std::size_t kMaxContainers = 256;
+constexpr std::size_t kMaxMessageBytes = 32'768;
+
+/// A number of a label, or -1.
+int label_number(const ObjectMeta& meta, std::string_view label) {
+  const auto found = meta.labels.find(std::string(label));
+  if (found == meta.labels.end()) return -1;
+  const std::string& text = found->second;
+  int value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && value >= 0 ? value : -1;
+}
+
+const char* text_of(PodPhase phase) {
+  switch (phase) {
+    case PodPhase::kPending:
+      return "Pending";
+    case PodPhase::kRunning:
+      return "Running";
+    case PodPhase::kSucceeded:
+      return "Succeeded";
+    case PodPhase::kFailed:
+      return "Failed";
+    case PodPhase::kUnknown:
+      return "Unknown";
+  }
+  return "Unknown";
+}
+
+PodPhase phase_of(const std::string& text) {
+  for (const PodPhase phase : {PodPhase::kPending, PodPhase::kRunning, PodPhase::kSucceeded,
+                               PodPhase::kFailed, PodPhase::kUnknown}) {
+    if (text == text_of(phase)) return phase;
+  }
+  return text.empty() ? PodPhase::kPending : PodPhase::kUnknown;
+}
+
+/// A quantity of a container's requests; 0 when absent.
+std::int64_t request_of(JsonReader& in, const Json& map, const std::string& field,
+                        Result<std::int64_t> (*parse)(const std::string&)) {
+  if (!in.has(field) || !in.status()) return 0;
+  const Json& value = map[field];
+  std::string text = value.is_number_integer() ? value.dump() : "";
+  if (!value.is_number_integer()) in.optional(field, text, 64);
+  if (!in.status()) return 0;
+  const auto amount = parse(text);
+  if (amount) return *amount;
+  in.fail(field, amount.error().message());
+  return 0;
+}
+
+/// Sums with a ceiling, so that no pod can wrap the total.
+void add(std::int64_t& total, std::int64_t more) {
+  if (__builtin_add_overflow(total, more, &total)) total = INT64_MAX;
+}
+
+Status read_container(const Json& json, const std::string& path, Resources& sum) {
+  JsonReader in(json, path);
+  read_object(in, "resources", [&](const Json& resources, const std::string& at) {
+    JsonReader reader(resources, at);
+    read_object(reader, "requests", [&](const Json& map, const std::string& where) {
+      JsonReader requests(map, where);
+      add(sum.cpu_millis, request_of(requests, map, "cpu", parse_cpu_millis));
+      add(sum.memory_bytes, request_of(requests, map, "memory", parse_bytes));
+      for (const auto& [name, value] : map.items()) {
+        // Device plugins' resources carry a domain; a GPU is told by its name.
+        if (name.find('/') == std::string::npos || name.find("gpu") == std::string::npos) continue;
+        const std::int64_t gpus = request_of(requests, map, name, parse_count);
+        if (gpus > 0) sum.gpu_resource = name;
+        add(sum.gpus, gpus);
+      }
+      return requests.status();
+    });
+    return reader.status();
+  });
+  return in.status();
+}
+
+const Json* member(const Json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
+
+/// The node of a required affinity of the shape that make_pod writes; anything else is "".
+std::string required_node_of(const Json& spec) {
+  const Json* at = &spec;
+  for (const char* step : {"affinity", "nodeAffinity",
+                           "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"}) {
+    at = member(*at, step);
+    if (at == nullptr) return "";
+  }
+  if (!at->is_array() || at->size() != 1) return "";
+  const Json* fields = member((*at)[0], "matchFields");
+  if (fields == nullptr || !fields->is_array() || fields->size() != 1) return "";
+  const Json* key = member((*fields)[0], "key");
+  const Json* values = member((*fields)[0], "values");
+  if (key == nullptr || *key != "metadata.name" || values == nullptr || !values->is_array() ||
+      values->size() != 1 || !(*values)[0].is_string()) {
+    return "";
+  }
+  return (*values)[0].get<std::string>();
+}
+
+Status read_spec(const Json& json, const std::string& path, Pod& out) {
+  JsonReader in(json, path);
+  in.optional("nodeName", out.node_name, 253);
+  out.required_node = required_node_of(json);
+  read_list(in, "containers", kMaxContainers, [&](const Json& item, const std::string& at) {
+    return read_container(item, at, out.requests);
+  });
+  return in.status();
+}
+
+Status read_terminated(const Json& json, const std::string& path, Termination& out) {
+  JsonReader in(json, path);
+  in.optional("exitCode", out.exit_code, {INT32_MIN, INT32_MAX});
+  in.optional("signal", out.signal, {0, INT32_MAX});
+  in.optional("reason", out.reason);
+  in.optional("message", out.message, kMaxMessageBytes);
+  out.message = cut(out.message, kMaxTerminationBytes);
+  return in.status();
+}
+
+Status read_state(const Json& json, const std::string& path, Pod& out) {
+  JsonReader in(json, path);
+  read_object(in, "terminated", [&](const Json& ended, const std::string& at) {
+    return read_terminated(ended, at, out.termination.emplace());
+  });
+  read_object(in, "waiting", [&](const Json& waiting, const std::string& at) {
+    JsonReader reader(waiting, at);
+    std::string reason, message;
+    reader.optional("reason", reason);
+    reader.optional("message", message, kMaxMessageBytes);
+    // These two are every pod's first minutes and say nothing.
+    if (out.reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") {
+      out.reason = reason;
+      out.message = message;
+    }
+    return reader.status();
+  });
+  return in.status();
+}
+
+Status read_container_status(const Json& json, const std::string& path, Pod& out) {
+  JsonReader in(json, path);
+  std::string name;
+  in.required("name", name);
+  if (name != contract::kContainerName) return in.status();
+  in.optional("imageID", out.image_id, 4096);
+  read_object(in, "state",
+              [&](const Json& state, const std::string& at) { return read_state(state, at, out); });
+  return in.status();
+}
+
+Status read_condition(const Json& json, const std::string& path, Pod& out) {
+  JsonReader in(json, path);
+  std::string type, status, reason, message;
+  in.required("type", type);
+  in.required("status", status);
+  in.optional("reason", reason);
+  in.optional("message", message, kMaxMessageBytes);
+  if (type == "Ready") out.ready = status == "True";
+  if (type == "PodScheduled" && status == "False" && out.reason.empty()) {
+    out.reason = reason;
+    out.message = message;
+  }
+  return in.status();
+}
+
+Status read_status(const Json& json, const std::string& path, Pod& out) {
+  JsonReader in(json, path);
+  std::string phase;
+  in.optional("phase", phase);
+  out.phase = phase_of(phase);
+  in.optional("reason", out.reason);
+  in.optional("message", out.message, kMaxMessageBytes);
+  in.optional("podIP", out.pod_ip, 64);
+  read_list(in, "conditions", 256,
+            [&](const Json& item, const std::string& at) { return read_condition(item, at, out); });
+  read_list(in, "containerStatuses", kMaxContainers, [&](const Json& item, const std::string& at) {
+    return read_container_status(item, at, out);
+  });
+  return in.status();
+}
+
+Json requests_to_json(const Resources& requests) {
+  Json json{{"cpu", std::to_string(requests.cpu_millis) + "m"},
+            {"memory", std::to_string(requests.memory_bytes)}};
+  if (requests.gpus > 0) json[requests.gpu_resource] = std::to_string(requests.gpus);
+  return json;
+}
+
+/// A spec that reads back as the pod's own fields, for a pod that has no whole one.
+Json least_spec(const Pod& pod) {
+  const Json container{{"name", contract::kContainerName},
+                       {"resources", {{"requests", requests_to_json(pod.requests)}}}};
+  Json spec{{"containers", Json::array({container})}};
+  if (!pod.required_node.empty()) spec["affinity"] = required_node_affinity(pod.required_node);
+  return spec;
+}
+
+Json container_status_to_json(const Pod& pod) {
+  Json json{{"name", contract::kContainerName}, {"ready", pod.ready}, {"imageID", pod.image_id}};
+  if (pod.termination) {
+    const Termination& ended = *pod.termination;
+    json["state"]["terminated"] = Json{{"exitCode", ended.exit_code},
+                                       {"reason", ended.reason},
+                                       {"message", cut(ended.message, kMaxTerminationBytes)}};
+    if (ended.signal != 0) json["state"]["terminated"]["signal"] = ended.signal;
+  }
+  return json;
+}
+
+}  // namespace
+
+int Pod::slot() const { return label_number(meta, contract::kLabelSlot); }
+int Pod::attempt() const { return label_number(meta, contract::kLabelAttempt); }
+
+Json required_node_affinity(const std::string& node) {
+  const Json field{{"key", "metadata.name"}, {"operator", "In"}, {"values", Json::array({node})}};
+  const Json term{{"matchFields", Json::array({field})}};
+  return Json{{"nodeAffinity",
+               {{"requiredDuringSchedulingIgnoredDuringExecution",
+                 {{"nodeSelectorTerms", Json::array({term})}}}}}};
+}
+
+Result<Pod> parse_pod(const Json& json) {
+  Pod pod;
+  pod.requests = Resources{0, 0, 0, "nvidia.com/gpu"};
+  MUSTER_RETURN_IF_ERROR(read_meta(json, pod.meta));
+  JsonReader in(json, "");
+  read_object(in, "spec", [&](const Json& object, const std::string& at) {
+    return read_spec(object, at, pod);
+  });
+  read_object(in, "status", [&](const Json& object, const std::string& at) {
+    return read_status(object, at, pod);
+  });
+  MUSTER_RETURN_IF_ERROR(in.status());
+  return pod;
+}
+
+Json to_json(const Pod& pod) {
+  Json json = object_json(Kind::kPod, pod.meta);
+  json["spec"] = pod.spec.empty() ? least_spec(pod) : pod.spec;
+  if (!pod.node_name.empty()) json["spec"]["nodeName"] = pod.node_name;
+  Json status{{"phase", text_of(pod.phase)}};
+  if (!pod.reason.empty()) status["reason"] = pod.reason;
+  if (!pod.message.empty()) status["message"] = pod.message;
+  if (!pod.pod_ip.empty()) status["podIP"] = pod.pod_ip;
+  status["conditions"] =
+      Json::array({Json{{"type", "Ready"}, {"status", pod.ready ? "True" : "False"}}});
+  if (pod.termination || !pod.image_id.empty()) {
+    status["containerStatuses"] = Json::array({container_status_to_json(pod)});
+  }
+  json["status"] = std::move(status);
+  return json;
+}
+
+}  // namespace muster::api

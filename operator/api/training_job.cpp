@@ -1,0 +1,239 @@
+#include "operator/api/training_job.h"
+
+#include "common/contract.h"
+#include "operator/api/fields.h"
+#include "operator/api/object_meta_json.h"
+#include "operator/api/spec_json.h"
+
+namespace muster::api {
+namespace {
+
+constexpr JsonReader::Range kSeconds = {1, INT32_MAX};
+
+void read_topology(JsonReader& in, TrainingJobSpec& out) {
+  read_object(in, "topology", [&](const Json& object, const std::string& at) {
+    JsonReader topology(object, at);
+    optional_name(topology, "preferred", out.topology_preferred, NameRule::kLabel);
+    optional_name(topology, "required", out.topology_required, NameRule::kLabel);
+    topology.no_other_fields();
+    one_of(topology, {"preferred", "required"});
+    return topology.status();
+  });
+}
+
+void read_restart(JsonReader& in, RestartSpec& out) {
+  read_object(in, "restart", [&](const Json& object, const std::string& at) {
+    JsonReader restart(object, at);
+    optional_enum(restart, "policy", out.policy, {"OnFailure", "Never"});
+    restart.optional("maxRestarts", out.max_restarts, {0, 1000});
+    restart.optional("backoffSeconds", out.backoff_seconds, {0, 3600});
+    restart.no_other_fields();
+    return restart.status();
+  });
+}
+
+void read_deadlines(JsonReader& in, TrainingJobSpec& out) {
+  std::int64_t active = 0, ttl = 0;
+  in.optional("activeDeadlineSeconds", active, kSeconds);
+  in.optional("ttlSecondsAfterFinished", ttl, {0, INT32_MAX});
+  if (in.has("activeDeadlineSeconds")) out.active_deadline_seconds = active;
+  if (in.has("ttlSecondsAfterFinished")) out.ttl_seconds_after_finished = ttl;
+}
+
+bool is_below(const std::string& path, const std::string& directory) {
+  return path == directory || path.starts_with(directory + "/");
+}
+
+/// The checkpoint's own volume must not hide, or be hidden by, one of the job's.
+Status check_checkpoint_mount(const TrainingJobSpec& spec) {
+  if (!spec.training || !spec.training->checkpoint) return {};
+  const std::string& path = spec.training->checkpoint->path;
+  const std::string field = "spec.training.checkpoint.path";
+  for (const char* closed : {"/proc", "/sys", "/dev", kMusterMountPath}) {
+    if (is_below(path, closed) || is_below(closed, path)) {
+      return Error(ErrorCode::kInvalid,
+                   field + ": must not be in " + closed + "; /var/lib/muster is usual");
+    }
+  }
+  const auto mounts = spec.worker.pod_fields.find("volumeMounts");
+  if (mounts == spec.worker.pod_fields.end()) return {};
+  for (const auto& mount : *mounts) {
+    const std::string at = mount["mountPath"].get<std::string>();
+    if (is_below(path, at) || is_below(at, path)) {
+      return Error(ErrorCode::kInvalid,
+                   field + ": is the mount of volume " +
+                       in_quotes(mount["name"].get<std::string>()) +
+                       ", or overlaps it; to keep checkpoints on a claim, name it in "
+                       "volumeClaimName");
+    }
+  }
+  return {};
+}
+
+/// What spec.worker and spec.training say about each other.
+Status check_together(const TrainingJobSpec& spec) {
+  const WorkerSpec& worker = spec.worker;
+  const auto invalid = [](std::string message) {
+    return Status(Error(ErrorCode::kInvalid, std::move(message)));
+  };
+  if (!spec.training) {
+    if (!worker.command.empty() || !worker.image.empty()) return {};
+    return invalid(
+        "spec: must have training (the built-in engine), or worker.command or worker.image (your "
+        "own program)");
+  }
+  for (const auto& [field, given] :
+       {std::pair("command", !worker.command.empty()), std::pair("args", !worker.args.empty())}) {
+    if (given) {
+      return invalid("spec.worker." + std::string(field) +
+                     ": must be left out when spec.training is set; the built-in engine has its "
+                     "own. Drop one of the two");
+    }
+  }
+  const TrainingSpec& training = *spec.training;
+  const std::int64_t processes = std::int64_t{worker.max} * worker.processes;
+  const std::int64_t places =
+      std::int64_t{training.logical_ranks} * training.tensor * training.pipeline;
+  if (processes > places) {
+    return invalid("spec.training.logicalRanks: is " + std::to_string(training.logical_ranks) +
+                   ", fewer than the " + std::to_string(processes) +
+                   " processes of worker.max x worker.processes; raise logicalRanks or lower them");
+  }
+  return check_checkpoint_mount(spec);
+}
+
+Status read_spec(const Json& json, const std::string& path, TrainingJobSpec& out) {
+  JsonReader in(json, path);
+  read_object(in, "worker", [&](const Json& object, const std::string& at) {
+    return read_worker(object, at, out.worker);
+  });
+  read_object(in, "training", [&](const Json& object, const std::string& at) {
+    return read_training(object, at, out.training.emplace());
+  });
+  read_restart(in, out.restart);
+  read_topology(in, out);
+  optional_enum(in, "scheduling", out.scheduling, {"Placed", "Unplaced"});
+  optional_name(in, "queueName", out.queue_name, NameRule::kLabel);
+  optional_name(in, "priorityClassName", out.priority_class_name, NameRule::kSubdomain);
+  in.optional("suspend", out.suspend);
+  read_deadlines(in, out);
+  optional_name(in, "managedBy", out.managed_by, NameRule::kDomainPath);
+  in.no_other_fields();
+  if (in.status()) in.take(check_together(out));
+  if (in.status()) {
+    const std::size_t bytes = dump_json(spec_to_json(out)).size();
+    if (bytes > kMaxSpecBytes) {
+      in.fail("", "is " + std::to_string(bytes) + " bytes of JSON, more than " +
+                      std::to_string(kMaxSpecBytes) + "; move large values into a ConfigMap");
+    }
+  }
+  return in.status();
+}
+
+Status check_name(const ObjectMeta& meta) {
+  if (meta.name.size() > std::size_t{kMaxJobNameBytes}) {
+    return Error(ErrorCode::kInvalid, "metadata.name: is longer than " +
+                                          std::to_string(kMaxJobNameBytes) +
+                                          " bytes; pods' names are made from it");
+  }
+  if (!matches(NameRule::kServiceLabel, meta.name)) {
+    return Error(ErrorCode::kInvalid,
+                 "metadata.name: must be lower-case letters, digits or '-', start with a letter "
+                 "and end with a letter or digit (it names a Service), not " +
+                     in_quotes(meta.name));
+  }
+  if (!meta.namespace_name.empty() && !matches(NameRule::kLabel, meta.namespace_name)) {
+    return Error(ErrorCode::kInvalid,
+                 "metadata.namespace: must be lower-case letters, digits or '-', not " +
+                     in_quotes(meta.namespace_name));
+  }
+  return {};
+}
+
+Status read_header(JsonReader& in) {
+  std::string version, kind;
+  in.required("apiVersion", version);
+  in.required("kind", kind);
+  if (in.status() && version != contract::kApiVersion) {
+    in.fail("apiVersion",
+            "must be " + std::string(contract::kApiVersion) + ", not " + in_quotes(version));
+  }
+  if (in.status() && kind != contract::kKindTrainingJob) {
+    in.fail("kind", "must be TrainingJob, not " + in_quotes(kind));
+  }
+  return in.status();
+}
+
+}  // namespace
+
+std::pair<TrainingJob, Status> read_training_job(const Json& json) {
+  TrainingJob job;
+  JsonReader in(json, "");
+  if (!json.is_object()) return {std::move(job), in.status()};
+  // Each part is read whatever the others are: a refused spec must not hide the status.
+  std::vector<Status> verdicts;
+  verdicts.push_back(read_header(in));
+  verdicts.push_back(read_meta(json, job.meta));
+  if (verdicts.back()) verdicts.push_back(check_name(job.meta));
+  JsonReader parts(json, "");
+  if (!parts.has("spec")) parts.fail("spec", "is required");
+  read_object(parts, "spec", [&](const Json& object, const std::string& at) {
+    return read_spec(object, at, job.spec);
+  });
+  verdicts.push_back(parts.status());
+  JsonReader rest(json, "");
+  read_object(rest, "status", [&](const Json& object, const std::string& at) {
+    return read_training_status(object, at, job.status);
+  });
+  verdicts.push_back(rest.status());
+  for (const auto& [key, value] : json.items()) {
+    if (key != "apiVersion" && key != "kind" && key != "metadata" && key != "spec" &&
+        key != "status") {
+      verdicts.emplace_back(
+          Error(ErrorCode::kInvalid, cut(key, 64) + ": unknown field; known here: apiVersion, "
+                                                    "kind, metadata, spec, status"));
+    }
+  }
+  for (const auto& verdict : verdicts) {
+    if (!verdict) {
+      return {std::move(job), verdict.error().with_exit_code(contract::exit_code::kInvalidSpec)};
+    }
+  }
+  return {std::move(job), Status()};
+}
+
+Result<TrainingJob> parse_training_job(const Json& json) {
+  auto [job, status] = read_training_job(json);
+  if (!status) return status.error();
+  return std::move(job);
+}
+
+Json spec_to_json(const TrainingJobSpec& spec) {
+  Json json{{"worker", worker_to_json(spec.worker)},
+            {"restart",
+             {{"policy", spec.restart.policy},
+              {"maxRestarts", spec.restart.max_restarts},
+              {"backoffSeconds", spec.restart.backoff_seconds}}},
+            {"scheduling", spec.scheduling},
+            {"suspend", spec.suspend},
+            {"managedBy", spec.managed_by}};
+  if (spec.training) json["training"] = training_to_json(*spec.training);
+  if (!spec.topology_preferred.empty()) json["topology"]["preferred"] = spec.topology_preferred;
+  if (!spec.topology_required.empty()) json["topology"]["required"] = spec.topology_required;
+  if (!spec.queue_name.empty()) json["queueName"] = spec.queue_name;
+  if (!spec.priority_class_name.empty()) json["priorityClassName"] = spec.priority_class_name;
+  if (spec.active_deadline_seconds) json["activeDeadlineSeconds"] = *spec.active_deadline_seconds;
+  if (spec.ttl_seconds_after_finished) {
+    json["ttlSecondsAfterFinished"] = *spec.ttl_seconds_after_finished;
+  }
+  return json;
+}
+
+Json to_json(const TrainingJob& job) {
+  Json json = object_json(Kind::kTrainingJob, job.meta);
+  json["spec"] = spec_to_json(job.spec);
+  if (!(job.status == TrainingJobStatus{})) json["status"] = status_to_json(job.status);
+  return json;
+}
+
+}  // namespace muster::api

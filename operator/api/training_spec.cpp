@@ -1,0 +1,284 @@
+// spec.training: what the built-in engine trains. The worker validates it again.
+#include <charconv>
+
+#include "operator/api/fields.h"
+#include "operator/api/spec_json.h"
+
+namespace muster::api {
+namespace {
+
+constexpr std::size_t kMaxLayers = 64;
+constexpr int kMaxLayerWidth = 65'536;
+constexpr std::size_t kMaxDecimalBytes = 32;
+constexpr std::size_t kMaxPathBytes = 4096;
+constexpr int kMaxBatchSize = 1 << 24;
+constexpr std::int64_t kMaxEpochs = 1'000'000;
+constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+bool take_digits(std::string_view& text) {
+  const std::size_t before = text.size();
+  while (!text.empty() && is_digit(text.front())) text.remove_prefix(1);
+  return text.size() < before;
+}
+
+/// digits[.digits][e[+-]digits], with an optional sign. Empty when `text` is none.
+std::optional<double> parse_decimal(std::string_view text) {
+  std::string_view rest = text;
+  if (!rest.empty() && rest.front() == '-') rest.remove_prefix(1);
+  if (!take_digits(rest)) return std::nullopt;
+  if (!rest.empty() && rest.front() == '.') {
+    rest.remove_prefix(1);
+    if (!take_digits(rest)) return std::nullopt;
+  }
+  if (!rest.empty() && (rest.front() == 'e' || rest.front() == 'E')) {
+    rest.remove_prefix(1);
+    if (!rest.empty() && (rest.front() == '+' || rest.front() == '-')) rest.remove_prefix(1);
+    if (!take_digits(rest)) return std::nullopt;
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (!rest.empty() || error != std::errc() || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+/// Reads a decimal string into `text` (kept as written) and its value as the engine's float.
+/// Empty after an error or when absent.
+std::optional<float> read_decimal(JsonReader& in, const Json& json, const char* field,
+                                  std::string& text, const char* example) {
+  if (!in.has(field) || !in.status()) return std::nullopt;
+  if (json[field].is_number()) {
+    in.fail(field, std::string("must be a decimal in quotes, such as \"") + example + "\"");
+    return std::nullopt;
+  }
+  in.optional(field, text, kMaxDecimalBytes);
+  if (!in.status()) return std::nullopt;
+  const auto value = parse_decimal(text);
+  if (!value) {
+    in.fail(field, in_quotes(text) + " is not a decimal; write it like \"" + example + "\"");
+    return std::nullopt;
+  }
+  return static_cast<float>(*value);
+}
+
+Status read_mlp(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  out = Json{{"hidden", Json::array()}};
+  if (!in.has("hidden")) in.fail("hidden", "is required: the widths of the hidden layers");
+  read_list(in, "hidden", kMaxLayers, [&](const Json& item, const std::string& at) -> Status {
+    const bool fits = item.is_number_integer() && item >= 1 && item <= kMaxLayerWidth;
+    if (!fits) {
+      return Error(ErrorCode::kInvalid,
+                   at + ": must be an integer from 1 to " + std::to_string(kMaxLayerWidth));
+    }
+    out["hidden"].push_back(item.get<int>());
+    return {};
+  });
+  if (in.status() && out["hidden"].empty()) in.fail("hidden", "must have at least one layer");
+  in.no_other_fields();
+  return in.status();
+}
+
+Status read_model(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  for (const char* later : {"cnn", "gpt"}) {
+    if (in.has(later)) in.fail(later, "is not supported yet; the model must be mlp");
+  }
+  read_object(in, "mlp", [&](const Json& object, const std::string& at) {
+    Json mlp;
+    const Status status = read_mlp(object, at, mlp);
+    out = Json{{"mlp", std::move(mlp)}};
+    return status;
+  });
+  in.no_other_fields();
+  one_of(in, {"mlp"});
+  return in.status();
+}
+
+Status read_source(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  read_object(in, "idx", [&](const Json& object, const std::string& at) {
+    JsonReader idx(object, at);
+    std::string images, labels;
+    idx.required("images", images, kMaxPathBytes);
+    idx.required("labels", labels, kMaxPathBytes);
+    idx.no_other_fields();
+    if (idx.status() && images.empty()) idx.fail("images", "must be the path of an IDX file");
+    if (idx.status() && labels.empty()) idx.fail("labels", "must be the path of an IDX file");
+    out = Json{{"idx", {{"images", images}, {"labels", labels}}}};
+    return idx.status();
+  });
+  in.no_other_fields();
+  one_of(in, {"idx"});
+  return in.status();
+}
+
+Status read_data(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  out = Json::object();
+  if (!in.has("train")) in.fail("train", "is required: what to train on");
+  for (const char* split : {"train", "test"}) {
+    read_object(in, split, [&](const Json& object, const std::string& at) {
+      return read_source(object, at, out[split]);
+    });
+  }
+  in.no_other_fields();
+  return in.status();
+}
+
+Status read_sgd(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  std::string learning_rate, momentum = "0";
+  if (!in.has("learningRate")) in.fail("learningRate", "is required, such as \"0.1\"");
+  const auto rate = read_decimal(in, json, "learningRate", learning_rate, "0.1");
+  if (rate && !(*rate > 0 && *rate <= 1000)) {
+    in.fail("learningRate", "must be above 0 and at most 1000, not " + in_quotes(learning_rate));
+  }
+  const auto factor = read_decimal(in, json, "momentum", momentum, "0.9");
+  if (factor && !(*factor >= 0 && *factor < 1)) {
+    in.fail("momentum", "must be from 0 to below 1, not " + in_quotes(momentum));
+  }
+  for (const char* known : {"learningRate", "momentum"}) {
+    std::string seen;  // makes the field known even where it was not read
+    if (in.status()) in.optional(known, seen, kMaxDecimalBytes);
+  }
+  in.no_other_fields();
+  out = Json{{"learningRate", learning_rate}, {"momentum", momentum}};
+  return in.status();
+}
+
+Status read_optimizer(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  read_object(in, "sgd", [&](const Json& object, const std::string& at) {
+    Json sgd;
+    const Status status = read_sgd(object, at, sgd);
+    out = Json{{"sgd", std::move(sgd)}};
+    return status;
+  });
+  in.no_other_fields();
+  one_of(in, {"sgd"});
+  return in.status();
+}
+
+Status read_checkpoint(const Json& json, const std::string& path, CheckpointSpec& out) {
+  JsonReader in(json, path);
+  optional_name(in, "path", out.path, NameRule::kAbsolutePath);
+  optional_name(in, "volumeClaimName", out.volume_claim_name, NameRule::kSubdomain);
+  in.optional("everySteps", out.every_steps, {1, kMaxSteps});
+  in.optional("keep", out.keep, {1, 100});
+  in.no_other_fields();
+  return in.status();
+}
+
+/// A word of an enumeration of which only `supported` works now.
+void read_supported(JsonReader& in, const char* field, std::string& out,
+                    std::string_view supported) {
+  in.optional(field, out, 64);
+  if (in.status() && out != supported) {
+    in.fail(field, "must be " + std::string(supported) + ", the only one supported now, not " +
+                       in_quotes(out));
+  }
+}
+
+void read_parallelism(JsonReader& in, TrainingSpec& out) {
+  read_object(in, "parallelism", [&](const Json& object, const std::string& at) {
+    JsonReader split(object, at);
+    split.optional("tensor", out.tensor, {1, INT32_MAX});
+    split.optional("pipeline", out.pipeline, {1, INT32_MAX});
+    split.no_other_fields();
+    if (split.status() && out.tensor > 1) {
+      split.fail("tensor", "must be 1; splitting a layer is not supported yet");
+    }
+    if (split.status() && out.pipeline > 1) {
+      split.fail("pipeline", "must be 1; splitting a model by layers is not supported yet");
+    }
+    return split.status();
+  });
+}
+
+void check_training(JsonReader& in, const TrainingSpec& training) {
+  if (!in.status()) return;
+  const int ranks = training.logical_ranks;
+  if ((ranks & (ranks - 1)) != 0) {
+    in.fail("logicalRanks",
+            "must be a power of two (1, 2, 4, 8, ...), not " + std::to_string(ranks));
+  }
+  if (training.batch_size % ranks != 0) {
+    in.fail("batchSize", "is " + std::to_string(training.batch_size) +
+                             ", not a multiple of logicalRanks (" + std::to_string(ranks) + ")");
+  }
+  if (in.has("epochs") == in.has("steps")) {
+    in.fail("", in.has("epochs") ? "has both epochs and steps; leave one out"
+                                 : "must have epochs or steps: how long to train");
+  }
+}
+
+}  // namespace
+
+Status read_training(const Json& json, const std::string& path, TrainingSpec& out) {
+  JsonReader in(json, path);
+  read_supported(in, "algorithm", out.algorithm, "Backpropagation");
+  read_supported(in, "mode", out.mode, "Strict");
+  in.optional("seed", out.seed, {0, kMaxExactInteger});
+  in.optional("logicalRanks", out.logical_ranks, {1, kMaxLogicalRanks});
+  in.optional("batchSize", out.batch_size, {1, kMaxBatchSize});
+  in.optional("epochs", out.epochs, {1, kMaxEpochs});
+  in.optional("steps", out.steps, {1, kMaxSteps});
+  for (const char* field : {"model", "data", "optimizer"}) {
+    if (!in.has(field)) in.fail(field, "is required");
+  }
+  read_object(in, "model", [&](const Json& object, const std::string& at) {
+    return read_model(object, at, out.model);
+  });
+  read_object(in, "data", [&](const Json& object, const std::string& at) {
+    return read_data(object, at, out.data);
+  });
+  read_object(in, "optimizer", [&](const Json& object, const std::string& at) {
+    return read_optimizer(object, at, out.optimizer);
+  });
+  read_object(in, "evaluation", [&](const Json& object, const std::string& at) {
+    JsonReader evaluation(object, at);
+    evaluation.optional("everyEpochs", out.evaluation_every_epochs, {1, 1'000'000});
+    evaluation.no_other_fields();
+    return evaluation.status();
+  });
+  read_object(in, "checkpoint", [&](const Json& object, const std::string& at) {
+    return read_checkpoint(object, at, out.checkpoint.emplace());
+  });
+  read_supported(in, "optimizerState", out.optimizer_state, "Replicated");
+  read_parallelism(in, out);
+  in.no_other_fields();
+  check_training(in, out);
+  return in.status();
+}
+
+Json training_to_json(const TrainingSpec& training) {
+  Json json{{"algorithm", training.algorithm},
+            {"mode", training.mode},
+            {"seed", training.seed},
+            {"logicalRanks", training.logical_ranks},
+            {"batchSize", training.batch_size},
+            {"model", training.model},
+            {"data", training.data},
+            {"optimizer", training.optimizer},
+            {"evaluation", {{"everyEpochs", training.evaluation_every_epochs}}},
+            {"optimizerState", training.optimizer_state},
+            {"parallelism", {{"tensor", training.tensor}, {"pipeline", training.pipeline}}}};
+  if (training.epochs > 0) json["epochs"] = training.epochs;
+  if (training.steps > 0) json["steps"] = training.steps;
+  if (training.checkpoint) {
+    const CheckpointSpec& checkpoint = *training.checkpoint;
+    json["checkpoint"] = Json{{"path", checkpoint.path},
+                              {"everySteps", checkpoint.every_steps},
+                              {"keep", checkpoint.keep}};
+    if (!checkpoint.volume_claim_name.empty()) {
+      json["checkpoint"]["volumeClaimName"] = checkpoint.volume_claim_name;
+    }
+  }
+  return json;
+}
+
+}  // namespace muster::api

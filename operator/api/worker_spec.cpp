@@ -1,0 +1,229 @@
+// spec.worker: how many, how large, and what they run.
+#include <algorithm>
+#include <array>
+
+#include "common/messages.h"
+#include "operator/api/fields.h"
+#include "operator/api/spec_json.h"
+
+namespace muster::api {
+namespace {
+
+constexpr std::size_t kMaxCommandItems = 64;
+constexpr std::size_t kMaxArgs = 256;
+constexpr std::size_t kMaxTextBytes = 8192;
+constexpr std::size_t kMaxEnv = 128;
+
+/// Names that Muster sets, or that would let a job reach past what it was given.
+bool is_reserved_env(const std::string& name) {
+  static constexpr std::array<std::string_view, 15> kNames = {
+      "LD_PRELOAD",     "NVIDIA_VISIBLE_DEVICES",
+      "NCCL_COMM_ID",   "NCCL_RAS_ADDR",
+      "RANK",           "LOCAL_RANK",
+      "WORLD_SIZE",     "MASTER_ADDR",
+      "MASTER_PORT",    "TF_CONFIG",
+      "PET_NNODES",     "PET_NPROC_PER_NODE",
+      "PET_NODE_RANK",  "PET_MASTER_ADDR",
+      "PET_MASTER_PORT"};
+  return name.starts_with("MUSTER_") || name.starts_with("PET_RDZV_") ||
+         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+bool is_pod_field_path(const std::string& path) {
+  for (const char* known : {"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
+                            "spec.serviceAccountName", "status.hostIP", "status.hostIPs",
+                            "status.podIP", "status.podIPs"}) {
+    if (path == known) return true;
+  }
+  for (const std::string prefix : {"metadata.labels['", "metadata.annotations['"}) {
+    if (path.starts_with(prefix) && path.ends_with("']") &&
+        matches(NameRule::kQualified,
+                path.substr(prefix.size(), path.size() - prefix.size() - 2))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Status read_key_ref(const Json& json, const std::string& path) {
+  JsonReader in(json, path);
+  std::string name, key;
+  bool is_optional = false;
+  required_name(in, "name", name, NameRule::kSubdomain);
+  required_name(in, "key", key, NameRule::kConfigKey);
+  in.optional("optional", is_optional);
+  in.no_other_fields();
+  return in.status();
+}
+
+Status read_field_ref(const Json& json, const std::string& path) {
+  JsonReader in(json, path);
+  std::string version, field;
+  optional_enum(in, "apiVersion", version, {"v1"});
+  in.required("fieldPath", field, 512);
+  in.no_other_fields();
+  if (in.status() && !is_pod_field_path(field)) {
+    in.fail("fieldPath",
+            "must be metadata.name, metadata.namespace, metadata.uid, metadata.labels['NAME'], "
+            "metadata.annotations['NAME'], spec.nodeName, spec.serviceAccountName, status.hostIP "
+            "or status.podIP, not " +
+                in_quotes(field));
+  }
+  return in.status();
+}
+
+Status read_env_source(const Json& json, const std::string& path) {
+  JsonReader in(json, path);
+  read_object(in, "secretKeyRef", read_key_ref);
+  read_object(in, "configMapKeyRef", read_key_ref);
+  read_object(in, "fieldRef", read_field_ref);
+  in.no_other_fields();
+  one_of(in, {"secretKeyRef", "configMapKeyRef", "fieldRef"});
+  return in.status();
+}
+
+Status read_env(const Json& json, const std::string& path, EnvVar& out) {
+  JsonReader in(json, path);
+  required_name(in, "name", out.name, NameRule::kEnvName);
+  in.optional("value", out.value, kMaxTextBytes);
+  read_object(in, "valueFrom", read_env_source);
+  in.no_other_fields();
+  if (!in.status()) return in.status();
+  if (is_reserved_env(out.name)) {
+    in.fail("name",
+            in_quotes(out.name) + " is set by Muster or closed to jobs; choose another name");
+  }
+  if (in.has("valueFrom")) {
+    if (!out.value.empty()) in.fail("value", "must be left out when valueFrom is set");
+    out.value_from = without_nulls(json["valueFrom"]);
+  }
+  return in.status();
+}
+
+/// cpu and memory may be written as a string or as an integer, as in Kubernetes.
+template <typename Parse>
+void read_quantity(JsonReader& in, const Json& json, const char* field, std::int64_t& out,
+                   Parse parse) {
+  std::string text;
+  const auto found = json.is_object() ? json.find(field) : json.end();
+  std::int64_t number = 0;
+  if (found != json.end() && found->is_number_integer()) {
+    in.optional(field, number, {0, kMaxExactInteger});
+    text = std::to_string(number);
+  } else {
+    if (found != json.end() && found->is_number()) {
+      in.fail(field, "must be an integer or a quantity in quotes, such as \"1500m\"");
+    }
+    in.optional(field, text, 64);
+  }
+  if (!in.has(field) || !in.status()) return;
+  const auto amount = parse(text);
+  if (!amount) return in.fail(field, amount.error().message());
+  out = *amount;
+}
+
+Status read_resources(const Json& json, const std::string& path, Resources& out) {
+  JsonReader in(json, path);
+  read_quantity(in, json, "cpu", out.cpu_millis, parse_cpu_millis);
+  if (in.status() && (out.cpu_millis < 1 || out.cpu_millis > kMaxCpuMillis)) {
+    in.fail("cpu", "must be from 1m to 1024, not " + std::to_string(out.cpu_millis) + "m");
+  }
+  read_quantity(in, json, "memory", out.memory_bytes, parse_bytes);
+  if (in.status() && (out.memory_bytes < kMinMemoryBytes || out.memory_bytes > kMaxMemoryBytes)) {
+    in.fail("memory",
+            "must be from 1Mi to 64Ti, not " + std::to_string(out.memory_bytes) + " bytes");
+  }
+  in.optional("gpus", out.gpus, {0, kMaxGpus});
+  optional_name(in, "gpuResource", out.gpu_resource, NameRule::kDomainPath);
+  in.no_other_fields();
+  return in.status();
+}
+
+void check_counts(JsonReader& in, const WorkerSpec& worker) {
+  if (!in.status()) return;
+  const std::string count = std::to_string(worker.count);
+  if (worker.count < worker.min) {
+    in.fail("count", "is " + count + ", fewer than min (" + std::to_string(worker.min) +
+                         "); raise count or lower min");
+  }
+  if (worker.count > worker.max) {
+    in.fail("count", "is " + count + ", more than max (" + std::to_string(worker.max) +
+                         "); lower count or raise max");
+  }
+}
+
+Json resources_to_json(const Resources& resources) {
+  const std::int64_t cpu = resources.cpu_millis;
+  std::string memory = std::to_string(resources.memory_bytes);
+  constexpr std::array<const char*, 4> kUnits = {"Ki", "Mi", "Gi", "Ti"};
+  std::int64_t amount = resources.memory_bytes;
+  for (std::size_t i = 0; i < kUnits.size() && amount > 0 && amount % 1024 == 0; ++i) {
+    amount /= 1024;
+    memory = std::to_string(amount) + kUnits[i];
+  }
+  return Json{{"cpu", cpu % 1000 == 0 ? std::to_string(cpu / 1000) : std::to_string(cpu) + "m"},
+              {"memory", memory},
+              {"gpus", resources.gpus},
+              {"gpuResource", resources.gpu_resource}};
+}
+
+}  // namespace
+
+Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
+  JsonReader in(json, path);
+  in.optional("count", out.count, {1, kMaxWorkers});
+  out.min = out.max = out.count;
+  in.optional("min", out.min, {1, kMaxWorkers});
+  in.optional("max", out.max, {1, kMaxWorkers});
+  check_counts(in, out);
+  read_object(in, "resources", [&](const Json& object, const std::string& at) {
+    return read_resources(object, at, out.resources);
+  });
+  out.processes = std::max(1, static_cast<int>(out.resources.gpus));
+  in.optional("processes", out.processes, {1, kMaxProcesses});
+  if (in.status()) {
+    out.threads = static_cast<int>(
+        std::max<std::int64_t>(1, out.resources.cpu_millis / 1000 / out.processes));
+  }
+  in.optional("threads", out.threads, {1, kMaxThreads});
+  optional_name(in, "image", out.image, NameRule::kImage);
+  read_strings(in, "command", kMaxCommandItems, kMaxTextBytes, out.command);
+  if (in.status() && !out.command.empty() && out.command.front().empty()) {
+    in.fail("command[0]", "must name a program");
+  }
+  read_strings(in, "args", kMaxArgs, kMaxTextBytes, out.args);
+  std::vector<std::string> names;
+  read_list(in, "env", kMaxEnv, [&](const Json& item, const std::string& at) -> Status {
+    EnvVar& variable = out.env.emplace_back();
+    MUSTER_RETURN_IF_ERROR(read_env(item, at, variable));
+    return add_unique(names, variable.name, at + ".name", "the variable");
+  });
+  read_pod_fields(in, json, out.pod_fields);
+  in.no_other_fields();
+  return in.status();
+}
+
+Json worker_to_json(const WorkerSpec& worker) {
+  Json json = worker.pod_fields;
+  json["count"] = worker.count;
+  json["min"] = worker.min;
+  json["max"] = worker.max;
+  json["processes"] = worker.processes;
+  json["threads"] = worker.threads;
+  json["resources"] = resources_to_json(worker.resources);
+  if (!worker.image.empty()) json["image"] = worker.image;
+  if (!worker.command.empty()) json["command"] = worker.command;
+  if (!worker.args.empty()) json["args"] = worker.args;
+  for (const auto& variable : worker.env) {
+    Json entry{{"name", variable.name}};
+    if (!variable.value_from.is_null()) {
+      entry["valueFrom"] = variable.value_from;
+    } else {
+      entry["value"] = variable.value;
+    }
+    json["env"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+}  // namespace muster::api

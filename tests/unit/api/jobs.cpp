@@ -1,0 +1,121 @@
+#include "tests/unit/api/jobs.h"
+
+#include "operator/api/training_job.h"
+
+namespace muster::test {
+namespace {
+
+Json parsed(const char* text) {
+  auto json = parse_json(text);
+  MUSTER_CHECK_MSG(json.has_value(), "a manifest of the tests is not JSON");
+  return std::move(json).value();
+}
+
+}  // namespace
+
+Json least_training_job() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "digits"},
+    "spec": {"training": {"epochs": 20, "model": {"mlp": {"hidden": [128]}},
+      "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+      "optimizer": {"sgd": {"learningRate": "0.1"}}}}})");
+}
+
+Json least_program_job() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "own"},
+    "spec": {"worker": {"command": ["true"]}}})");
+}
+
+Json full_training_job() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",
+    "metadata": {"name": "digits", "namespace": "research", "uid": "u-1", "resourceVersion": "17",
+      "generation": 3, "labels": {"team": "a"}, "annotations": {"note": "b"},
+      "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z",
+      "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "o", "uid": "u-0",
+                           "controller": true, "blockOwnerDeletion": true}]},
+    "spec": {
+      "worker": {"count": 2, "min": 1, "max": 4, "processes": 2, "threads": 3,
+        "resources": {"cpu": "1500m", "memory": "1Gi", "gpus": 2, "gpuResource": "amd.com/gpu"},
+        "image": "registry.example/worker:1"},
+      "training": {"algorithm": "Backpropagation", "mode": "Strict", "seed": 7, "logicalRanks": 32,
+        "batchSize": 128, "epochs": 20,
+        "model": {"mlp": {"hidden": [128, 64]}},
+        "data": {"train": {"idx": {"images": "a", "labels": "b"}},
+                 "test": {"idx": {"images": "c", "labels": "d"}}},
+        "optimizer": {"sgd": {"learningRate": "0.1", "momentum": "0.9"}},
+        "evaluation": {"everyEpochs": 2},
+        "checkpoint": {"path": "/ckpt", "volumeClaimName": "claim", "everySteps": 50, "keep": 3},
+        "optimizerState": "Replicated", "parallelism": {"tensor": 1, "pipeline": 1}},
+      "restart": {"policy": "Never", "maxRestarts": 5, "backoffSeconds": 20},
+      "topology": {"preferred": "rack"}, "scheduling": "Unplaced", "queueName": "research",
+      "priorityClassName": "high", "suspend": true, "activeDeadlineSeconds": 3600,
+      "ttlSecondsAfterFinished": 86400, "managedBy": "example.com/other"},
+    "status": {
+      "observedGeneration": 2,
+      "conditions": [{"type": "Running", "status": "True", "reason": "Started", "message": "m",
+        "observedGeneration": 2, "lastTransitionTime": "2026-01-02T03:04:05Z"}],
+      "phase": "Running", "workers": "2/2", "targetWorkers": 2, "replicas": 2,
+      "selector": "muster.dev/job-uid=u-1", "membershipEpoch": 4, "restarts": 1,
+      "placement": [{"slot": 0, "attempt": 1, "node": "n", "domain": "r1"}],
+      "startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:04:09Z",
+      "restartAt": "2026-01-02T03:04:07Z",
+      "progress": {"step": 5, "totalSteps": 10, "epoch": 1, "loss": "0.5", "accuracy": "0.97",
+        "samplesPerSecond": "1234.5", "etaSeconds": 9, "updatedAt": "2026-01-02T03:04:08Z"},
+      "checkpoint": {"step": 4, "time": "2026-01-02T03:04:08Z", "durable": true, "path": "/ckpt"},
+      "model": {"parameters": 9610, "sha256": "ab"}, "imageDigest": "sha256:cd",
+      "dataSHA256": "ef", "contract": "fp32-chain/1",
+      "failure": {"slot": 1, "exitCode": 25, "reason": "PeerLost", "logTail": "bye"}}})");
+}
+
+Json full_program_job() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",
+    "metadata": {"name": "own", "namespace": "research", "uid": "u-2"},
+    "spec": {"worker": {
+      "image": "pytorch:2", "command": ["torchrun"], "args": ["train.py", "--fast"],
+      "env": [{"name": "A", "value": "1"},
+        {"name": "B", "valueFrom":
+          {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
+        {"name": "C", "valueFrom":
+          {"configMapKeyRef": {"name": "c", "key": "k", "optional": true}}},
+        {"name": "D", "valueFrom":
+          {"fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}}}],
+      "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+      "volumes": [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
+        {"name": "conf", "configMap": {"name": "c", "defaultMode": 292, "optional": true,
+          "items": [{"key": "k", "path": "f", "mode": 292}]}},
+        {"name": "keys", "secret": {"secretName": "s", "defaultMode": 256, "optional": true,
+          "items": [{"key": "k", "path": "f", "mode": 256}]}},
+        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
+      "volumeMounts": [
+        {"name": "data", "mountPath": "/data", "subPath": "a/b", "readOnly": true}],
+      "shmSize": "1Gi", "nodeSelector": {"disk": "ssd"},
+      "tolerations": [{"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoExecute",
+        "tolerationSeconds": 60}],
+      "imagePullSecrets": [{"name": "pull"}], "serviceAccountName": "trainer",
+      "runtimeClassName": "nvidia", "schedulerName": "mine",
+      "resourceClaims": [{"name": "a", "resourceClaimName": "ca"},
+                         {"name": "b", "resourceClaimTemplateName": "cb"}],
+      "terminationGracePeriodSeconds": 60},
+      "topology": {"required": "rack"}}})");
+}
+
+std::string refusal(const Json& json) {
+  const auto job = api::parse_training_job(json);
+  return job ? "" : job.error().message();
+}
+
+Json with(Json json, const std::string& pointer, const Json& value) {
+  const Json::json_pointer at(pointer);
+  if (!value.is_null()) {
+    json[at] = value;
+  } else if (json.contains(at)) {
+    json[at.parent_pointer()].erase(at.back());
+  }
+  return json;
+}
+
+}  // namespace muster::test

@@ -1,0 +1,26 @@
+// Manifests the tests of this module start from.
+#pragma once
+
+#include <string>
+
+#include "common/json.h"
+
+namespace muster::test {
+
+/// The least job of the built-in engine.
+Json least_training_job();
+/// The least job of an own program.
+Json least_program_job();
+/// Every field of the built-in engine's job and of the status, set to something that is not its
+/// default.
+Json full_training_job();
+/// Every field that only an own program has.
+Json full_program_job();
+
+/// Parses `json` as a TrainingJob; the error's sentence, or "" when it is accepted.
+std::string refusal(const Json& json);
+
+/// `json` with the member at `pointer` ("/spec/worker/count") replaced; JSON null removes it.
+Json with(Json json, const std::string& pointer, const Json& value);
+
+}  // namespace muster::test

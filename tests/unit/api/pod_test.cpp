@@ -1,0 +1,295 @@
+#include "operator/api/pod.h"
+
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "tests/unit/api/jobs.h"
+
+using namespace muster;
+using namespace muster::api;
+using namespace muster::test;
+
+namespace {
+
+const PodOptions kOptions{"https://10.0.0.1:9443", "PEM", "muster-worker:1"};
+
+TrainingJob job_of(const Json& json) { return *parse_training_job(json); }
+
+std::map<std::string, std::string> env_of(const Pod& pod) {
+  std::map<std::string, std::string> env;
+  for (const auto& entry : pod.spec["containers"][0]["env"]) {
+    const bool is_new =
+        env.emplace(entry["name"].get<std::string>(), entry.value("value", "(from)")).second;
+    CHECK_MESSAGE(is_new, entry["name"]);
+  }
+  return env;
+}
+
+const Json* volume_of(const Pod& pod, const std::string& name) {
+  if (!pod.spec.contains("volumes")) return nullptr;
+  for (const auto& volume : pod.spec["volumes"]) {
+    if (volume["name"] == name) return &volume;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("names are short enough for a host name, and differ for jobs of the same name") {
+  TrainingJob job = job_of(full_training_job());
+  job.meta.name = std::string(kMaxJobNameBytes, 'a');
+  const std::string name = pod_name(job, 4095, INT32_MAX);
+  CHECK(name.size() <= 63);
+  CHECK(name == service_name(job) + "-4095-2147483647");
+  const std::string before = service_name(job);
+  CHECK(service_name(job) == before);
+  job.meta.uid = "another";
+  CHECK(service_name(job) != before);
+  CHECK(pod_selector(job) == "muster.dev/job-uid=another");
+}
+
+TEST_CASE("a pod meets Pod Security restricted, whatever the job asks") {
+  for (const Json& json : {full_training_job(), full_program_job()}) {
+    const Json spec = make_pod(job_of(json), {0, 1, "node-a", ""}, kOptions).spec;
+    CHECK(spec["securityContext"]["runAsNonRoot"] == true);
+    CHECK(spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault");
+    CHECK(spec["securityContext"]["runAsUser"] != 0);
+    REQUIRE(spec["containers"].size() == 1);
+    const Json& container = spec["containers"][0];
+    CHECK(container["securityContext"]["allowPrivilegeEscalation"] == false);
+    CHECK(container["securityContext"]["capabilities"] == Json{{"drop", {"ALL"}}});
+    for (const char* forbidden : {"hostNetwork", "hostPID", "hostIPC", "initContainers",
+                                  "ephemeralContainers", "hostUsers"}) {
+      CHECK_FALSE(spec.contains(forbidden));
+    }
+    for (const auto& volume : spec["volumes"]) {
+      CHECK(volume.size() == 2);
+      for (const auto& [key, value] : volume.items()) {
+        const bool allowed = key == "name" || key == "emptyDir" || key == "projected" ||
+                             key == "secret" || key == "configMap" ||
+                             key == "persistentVolumeClaim";
+        CHECK_MESSAGE(allowed, key);
+      }
+    }
+    if (container.contains("ports")) CHECK_FALSE(container["ports"][0].contains("hostPort"));
+    CHECK(spec["automountServiceAccountToken"] == false);
+    CHECK(spec["restartPolicy"] == "Never");
+    CHECK(container["resources"]["requests"] == container["resources"]["limits"]);
+    CHECK(container["terminationMessagePolicy"] == "FallbackToLogsOnError");
+  }
+}
+
+TEST_CASE("a pod of the built-in engine says who it is and is pinned to its node") {
+  const TrainingJob job = job_of(full_training_job());
+  const Pod pod = make_pod(job, {1, 3, "node-a", "r1"}, kOptions);
+  CHECK(pod.meta.name == pod_name(job, 1, 3));
+  CHECK(pod.meta.namespace_name == "research");
+  CHECK(pod.slot() == 1);
+  CHECK(pod.attempt() == 3);
+  CHECK(pod.required_node == "node-a");
+  REQUIRE(pod.meta.controller() != nullptr);
+  CHECK(pod.meta.controller()->uid == "u-1");
+  CHECK(pod.meta.labels.at("muster.dev/job-uid") == "u-1");
+  CHECK(pod.meta.labels.at("muster.dev/job-name") == "digits");
+  CHECK(pod.spec["hostname"] == pod.meta.name);
+  CHECK(pod.spec["subdomain"] == service_name(job));
+  CHECK(pod.spec["affinity"] == required_node_affinity("node-a"));
+  CHECK(pod.spec["priorityClassName"] == "high");
+  const Json& container = pod.spec["containers"][0];
+  CHECK(container["name"] == "worker");
+  CHECK(container["image"] == "registry.example/worker:1");
+  CHECK(container["resources"]["limits"] ==
+        Json{{"cpu", "1500m"}, {"memory", "1073741824"}, {"amd.com/gpu", "2"}});
+
+  const auto env = env_of(pod);
+  CHECK(env.at("MUSTER_JOB") == "research/digits");
+  CHECK(env.at("MUSTER_SLOT") == "1");
+  CHECK(env.at("MUSTER_ATTEMPT") == "3");
+  CHECK(env.at("MUSTER_WORKERS") == "2");
+  CHECK(env.at("MUSTER_ENDPOINT") == "https://10.0.0.1:9443");
+  CHECK(env.at("MUSTER_CA_CERT") == "PEM");
+  CHECK(env.at("MUSTER_TOKEN_FILE") == "/var/run/secrets/muster.dev/token");
+  CHECK(env.count("RANK") == 0);
+  CHECK(env.count("NVIDIA_VISIBLE_DEVICES") == 0);
+}
+
+TEST_CASE("a job without GPUs sees none, and the chart's image is the default") {
+  const Pod pod = make_pod(job_of(least_training_job()), {0, 0, "", ""}, {"", "", "muster:1"});
+  const auto env = env_of(pod);
+  CHECK(env.at("NVIDIA_VISIBLE_DEVICES") == "void");
+  CHECK(env.count("MUSTER_ENDPOINT") == 0);
+  CHECK(env.count("MUSTER_TOKEN_FILE") == 0);
+  CHECK(pod.spec["containers"][0]["image"] == "muster:1");
+  CHECK_FALSE(pod.spec.contains("affinity"));
+  CHECK_FALSE(pod.spec.contains("volumes"));
+}
+
+TEST_CASE("slot 0 alone holds the checkpoint's claim") {
+  const TrainingJob job = job_of(full_training_job());
+  const Pod first = make_pod(job, {0, 0, "n", ""}, kOptions);
+  const Pod second = make_pod(job, {1, 0, "n", ""}, kOptions);
+  REQUIRE(volume_of(first, "muster-checkpoint") != nullptr);
+  CHECK((*volume_of(first, "muster-checkpoint"))["persistentVolumeClaim"]["claimName"] == "claim");
+  REQUIRE(volume_of(second, "muster-checkpoint") != nullptr);
+  CHECK(volume_of(second, "muster-checkpoint")->contains("emptyDir"));
+  const Json* token = volume_of(first, "muster-token");
+  REQUIRE(token != nullptr);
+  CHECK((*token)["projected"]["sources"][0]["serviceAccountToken"]["audience"] == "muster");
+}
+
+TEST_CASE("an own program finds its gang by the names it knows") {
+  Json json = full_program_job();
+  json["spec"]["worker"]["count"] = 3;
+  json["spec"]["worker"]["processes"] = 4;
+  TrainingJob job = job_of(json);
+  const std::string service = service_name(job);
+  const std::string master = service + "-0-5." + service + ".research.svc";
+  auto env = env_of(make_pod(job, {2, 5, "n", ""}, kOptions));
+  CHECK(env.at("RANK") == "8");
+  CHECK(env.at("LOCAL_RANK") == "0");
+  CHECK(env.at("WORLD_SIZE") == "12");
+  CHECK(env.at("MASTER_ADDR") == master);
+  CHECK(env.at("MASTER_PORT") == "29500");
+  CHECK(env.at("PET_NNODES") == "3");
+  CHECK(env.at("PET_NPROC_PER_NODE") == "4");
+  CHECK(env.at("PET_NODE_RANK") == "2");
+  CHECK(env.at("PET_RDZV_BACKEND") == "static");
+  CHECK(env.at("PET_RDZV_ENDPOINT") == master + ":29500");
+  CHECK(env.at("PET_RDZV_ID") == service + "-5");
+  CHECK(env.at("A") == "1");
+  CHECK(env.at("B") == "(from)");
+  const Json tf = *parse_json(env.at("TF_CONFIG"));
+  CHECK(tf["cluster"]["worker"].size() == 3);
+  CHECK(tf["cluster"]["worker"][0] == master + ":29500");
+  CHECK(tf["task"] == Json{{"type", "worker"}, {"index", 2}});
+
+  job.status.target_workers = 2;
+  CHECK(env_of(make_pod(job, {1, 5, "n", ""}, kOptions)).at("WORLD_SIZE") == "8");
+  job.status.target_workers = kMaxTfConfigWorkers + 1;
+  CHECK(env_of(make_pod(job, {1, 5, "n", ""}, kOptions)).count("TF_CONFIG") == 0);
+}
+
+TEST_CASE("what an own program asked of its pod is there") {
+  const Pod pod = make_pod(job_of(full_program_job()), {0, 0, "n", ""}, kOptions);
+  const Json asked = full_program_job()["spec"]["worker"];
+  for (const char* field :
+       {"nodeSelector", "tolerations", "imagePullSecrets", "serviceAccountName", "runtimeClassName",
+        "schedulerName", "resourceClaims", "terminationGracePeriodSeconds"}) {
+    CHECK_MESSAGE(pod.spec.value(field, Json()) == asked[field], std::string(field));
+  }
+  const Json& container = pod.spec["containers"][0];
+  CHECK(container["command"] == asked["command"]);
+  CHECK(container["args"] == asked["args"]);
+  CHECK(container["ports"] == asked["ports"]);
+  CHECK(container["resources"]["claims"] == Json::array({{{"name", "a"}}, {{"name", "b"}}}));
+  CHECK(container["volumeMounts"][0] == asked["volumeMounts"][0]);
+  const Json* memory = volume_of(pod, "muster-shm");
+  REQUIRE(memory != nullptr);
+  CHECK((*memory)["emptyDir"] == Json{{"medium", "Memory"}, {"sizeLimit", "1Gi"}});
+}
+
+TEST_CASE("a pod that is written is read back") {
+  Pod pod = make_pod(job_of(full_training_job()), {1, 2, "node-a", ""}, kOptions);
+  pod.requests.gpu_resource = "amd.com/gpu";
+  pod.node_name = "node-a";
+  pod.phase = PodPhase::kFailed;
+  pod.reason = "Evicted";
+  pod.message = "low on memory";
+  pod.pod_ip = "10.1.2.3";
+  pod.ready = true;
+  pod.image_id = "sha256:1";
+  pod.termination = Termination{25, 9, "Error", "peer lost"};
+  const Pod again = *parse_pod(to_json(pod));
+  pod.spec = Json::object();
+  CHECK(again == pod);
+  CHECK(*parse_pod(to_json(again)) == again);
+  CHECK(again.ended());
+}
+
+TEST_CASE("why a pod does not start is read from where Kubernetes says it") {
+  Json json = *parse_json(R"({"metadata": {"name": "p"}, "status": {"phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "message": "0/3 nodes"}]}})");
+  CHECK(parse_pod(json)->reason == "Unschedulable");
+  CHECK(parse_pod(json)->message == "0/3 nodes");
+  CHECK(parse_pod(json)->slot() == -1);
+  json["status"] = *parse_json(R"({"phase": "Pending", "containerStatuses": [{"name": "worker",
+    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]})");
+  CHECK(parse_pod(json)->reason == "ImagePullBackOff");
+  json["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] = "ContainerCreating";
+  CHECK(parse_pod(json)->reason == "");
+  json["status"]["containerStatuses"][0]["name"] = "sidecar";
+  json["status"]["containerStatuses"][0]["state"] = Json{{"terminated", {{"exitCode", 1}}}};
+  CHECK_FALSE(parse_pod(json)->termination);
+}
+
+TEST_CASE("hostile pods are refused or bounded") {
+  Json json = *parse_json(R"({"metadata": {"name": "p",
+      "labels": {"muster.dev/slot": "99999999999999", "muster.dev/attempt": "-3"}},
+    "spec": {"containers": [
+      {"resources": {"requests": {"cpu": "9000000000000", "memory": "7Ei"}}},
+      {"resources": {"requests": {"cpu": "9000000000000", "memory": "7Ei"}}}]}})");
+  CHECK(parse_pod(json)->slot() == -1);
+  CHECK(parse_pod(json)->attempt() == -1);
+  CHECK(parse_pod(json)->requests.memory_bytes == INT64_MAX);
+  json["status"] = *parse_json(R"({"containerStatuses": [{"name": "worker",
+    "state": {"terminated": {"exitCode": 1}}}]})");
+  json["status"]["containerStatuses"][0]["state"]["terminated"]["message"] =
+      std::string(20'000, 'x');
+  CHECK(parse_pod(json)->termination->message.size() == 4096);
+  json["spec"] = 3;
+  CHECK(parse_pod(json).error().message().starts_with("spec: must be an object"));
+  CHECK_FALSE(parse_pod(Json("x")));
+}
+
+TEST_CASE("a node offers what it can be read to offer") {
+  const Json json = *parse_json(R"({"metadata": {"name": "n"},
+    "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+    "status": {"allocatable": {"cpu": "3920m", "memory": "8Gi", "pods": "110",
+      "nvidia.com/gpu": "8", "hugepages-2Mi": "0", "odd.example/x": "many"},
+      "conditions": [{"type": "MemoryPressure", "status": "False"},
+                     {"type": "Ready", "status": "True"}]}})");
+  const Node node = *parse_node(json);
+  CHECK(node.ready);
+  CHECK(node.unschedulable);
+  CHECK(node.taints == std::vector<Node::Taint>{{"k", "", "NoSchedule"}});
+  CHECK(node.allocatable == std::map<std::string, std::int64_t>{{"cpu", 3920},
+                                                                {"memory", std::int64_t{8} << 30},
+                                                                {"pods", 110},
+                                                                {"nvidia.com/gpu", 8},
+                                                                {"hugepages-2Mi", 0}});
+  CHECK(*parse_node(to_json(node)) == node);
+  Json bad = json;
+  bad["status"]["allocatable"]["cpu"] = "lots";
+  CHECK(parse_node(bad).error().message().starts_with("status.allocatable.cpu: "));
+}
+
+TEST_CASE("the Service is headless and finds pods before they are ready") {
+  const TrainingJob job = job_of(full_program_job());
+  const Json json = to_json(make_service(job));
+  CHECK(json["spec"] == Json{{"clusterIP", "None"},
+                             {"publishNotReadyAddresses", true},
+                             {"selector", {{"muster.dev/job-uid", "u-2"}}}});
+  CHECK(json["metadata"]["name"] == service_name(job));
+  CHECK(json["metadata"]["ownerReferences"][0]["controller"] == true);
+}
+
+TEST_CASE("an event stays within what the API server takes") {
+  Event event;
+  event.meta.name = "digits.1";
+  event.meta.namespace_name = "ns";
+  event.regarding = {"ns", "digits"};
+  event.regarding_uid = "u";
+  event.type = "Warning";
+  event.reason = "WorkerLost";
+  event.action = "Restart";
+  event.note = std::string(1023, 'x') + "\xC3\xA4";
+  event.series_count = 1;
+  const Json json = to_json(event);
+  CHECK(json["note"].get<std::string>().size() == 1023);
+  CHECK(json["eventTime"] == "1970-01-01T00:00:00.000000Z");
+  CHECK(json["series"]["count"] == 2);
+  CHECK(json["regarding"]["kind"] == "TrainingJob");
+  CHECK(json["regarding"]["uid"] == "u");
+  CHECK(json["reportingController"] == "muster.dev/operator");
+}

@@ -1,0 +1,397 @@
+#include "operator/api/training_job.h"
+
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "common/rng.h"
+#include "tests/test_main.h"
+#include "tests/unit/api/jobs.h"
+
+using namespace muster;
+using namespace muster::api;
+using namespace muster::test;
+
+namespace {
+
+bool names(const std::string& sentence, const std::string& field, const std::string& cure) {
+  return sentence.starts_with(field + ": ") && sentence.find(cure) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("the least manifest gets every default") {
+  const TrainingJob job = *parse_training_job(least_training_job());
+  CHECK(job.spec.worker == WorkerSpec{});
+  TrainingSpec training;
+  training.epochs = 20;
+  training.model = Json{{"mlp", {{"hidden", {128}}}}};
+  training.data = Json{{"train", {{"idx", {{"images", "a"}, {"labels", "b"}}}}}};
+  training.optimizer = Json{{"sgd", {{"learningRate", "0.1"}, {"momentum", "0"}}}};
+  CHECK(training_to_json(*job.spec.training) == training_to_json(training));
+  CHECK(*job.spec.training == training);
+  CHECK(job.spec.restart == RestartSpec{});
+  CHECK(job.spec.managed_by == "muster.dev/operator");
+  CHECK(job.status == TrainingJobStatus{});
+}
+
+TEST_CASE("defaults follow the fields they depend on") {
+  const auto worker = [](const char* text) {
+    Json json = least_program_job();
+    json["spec"]["worker"].update(*parse_json(text));
+    return parse_training_job(json)->spec.worker;
+  };
+  CHECK(worker(R"({"count": 3})").min == 3);
+  CHECK(worker(R"({"count": 3})").max == 3);
+  CHECK(worker(R"({"count": 3, "max": 5})").min == 3);
+  CHECK(worker(R"({"resources": {"gpus": 4}})").processes == 4);
+  CHECK(worker(R"({"resources": {"gpus": 4}, "processes": 2})").processes == 2);
+  CHECK(worker(R"({"resources": {"cpu": "7900m"}, "processes": 2})").threads == 3);
+  CHECK(worker(R"({"resources": {"cpu": 8}})").threads == 8);
+  CHECK(worker(R"({"resources": {"cpu": "500m"}, "processes": 2})").threads == 1);
+  CHECK(worker(R"({"resources": {"cpu": "8"}, "threads": 2})").threads == 2);
+}
+
+TEST_CASE("what is read is written, and read again as the same") {
+  for (const Json& json :
+       {least_training_job(), least_program_job(), full_training_job(), full_program_job()}) {
+    const auto job = parse_training_job(json);
+    REQUIRE_MESSAGE(job, job.error().message());
+    const Json written = to_json(*job);
+    const auto again = parse_training_job(written);
+    REQUIRE_MESSAGE(again, again.error().message());
+    CHECK(*again == *job);
+    CHECK(to_json(*again) == written);
+  }
+  // A document in which nothing is left to a default comes back as it is.
+  CHECK(to_json(*parse_training_job(full_training_job())) == full_training_job());
+}
+
+TEST_CASE("a wrong field is named, with what would be right") {
+  struct Case {
+    const char* pointer;
+    const char* value;
+    const char* field;
+    const char* cure;
+  };
+  const Json base = full_training_job();
+  const std::vector<Case> cases = {
+      {"/apiVersion", "\"v1\"", "apiVersion", "must be muster.dev/v1alpha1"},
+      {"/kind", "\"Pod\"", "kind", "must be TrainingJob"},
+      {"/sepc", "{}", "sepc", "unknown field"},
+      {"/metadata/name", "\"\"", "metadata.name", "must not be empty"},
+      {"/metadata/name", "\"Digits\"", "metadata.name", "lower-case"},
+      {"/metadata/name", "\"3d\"", "metadata.name", "start with a letter"},
+      {"/metadata/name", "\"a-23456789-123456789-123456789-123456789-\"", "metadata.name",
+       "longer than 40"},
+      {"/metadata/namespace", "\"a/b\"", "metadata.namespace", "lower-case"},
+      {"/metadata/labels", "{\"a\": 1}", "metadata.labels.a", "string"},
+      {"/spec", "[]", "spec", "object"},
+      {"/spec/worker", "3", "spec.worker", "object"},
+      {"/spec/workers", "3", "spec.workers", "unknown field"},
+      {"/spec/worker/count", "0", "spec.worker.count", "from 1 to 4096"},
+      {"/spec/worker/count", "\"2\"", "spec.worker.count", "integer"},
+      {"/spec/worker/count", "5", "spec.worker.count", "more than max (4)"},
+      {"/spec/worker/min", "3", "spec.worker.count", "fewer than min (3)"},
+      {"/spec/worker/processes", "65", "spec.worker.processes", "from 1 to 64"},
+      {"/spec/worker/threads", "0", "spec.worker.threads", "from 1 to 1024"},
+      {"/spec/worker/max", "17", "spec.training.logicalRanks", "fewer than the 34 processes"},
+      {"/spec/worker/resources/cpu", "0.5", "spec.worker.resources.cpu", "in quotes"},
+      {"/spec/worker/resources/cpu", "\"0\"", "spec.worker.resources.cpu", "from 1m"},
+      {"/spec/worker/resources/cpu", "\"-1\"", "spec.worker.resources.cpu", "negative"},
+      {"/spec/worker/resources/memory", "\"1 GB\"", "spec.worker.resources.memory", "512Mi"},
+      {"/spec/worker/resources/memory", "\"1Ki\"", "spec.worker.resources.memory", "from 1Mi"},
+      {"/spec/worker/resources/gpus", "-1", "spec.worker.resources.gpus", "from 0 to 64"},
+      {"/spec/worker/resources/gpuResource", "\"gpu\"", "spec.worker.resources.gpuResource",
+       "domain"},
+      {"/spec/worker/image", "\"a b\"", "spec.worker.image", "image reference"},
+      {"/spec/worker/command", "[\"sh\"]", "spec.worker.command", "left out"},
+      {"/spec/worker/args", "[\"-v\"]", "spec.worker.args", "left out"},
+      {"/spec/worker/hostNetwork", "true", "spec.worker.hostNetwork", "unknown field"},
+      {"/spec/training/algorithm", "\"ForwardForward\"", "spec.training.algorithm",
+       "must be Backpropagation"},
+      {"/spec/training/mode", "\"Fast\"", "spec.training.mode", "must be Strict"},
+      {"/spec/training/optimizerState", "\"Sharded\"", "spec.training.optimizerState",
+       "must be Replicated"},
+      {"/spec/training/parallelism/tensor", "2", "spec.training.parallelism.tensor", "must be 1"},
+      {"/spec/training/parallelism/pipeline", "2", "spec.training.parallelism.pipeline",
+       "must be 1"},
+      {"/spec/training/seed", "-1", "spec.training.seed", "from 0"},
+      {"/spec/training/logicalRanks", "24", "spec.training.logicalRanks", "power of two"},
+      {"/spec/training/batchSize", "100", "spec.training.batchSize", "multiple of logicalRanks"},
+      {"/spec/training/steps", "5", "spec.training", "both epochs and steps"},
+      {"/spec/training/epochs", "0", "spec.training.epochs", "from 1"},
+      {"/spec/training/epochs", "null", "spec.training", "must have epochs or steps"},
+      {"/spec/training/model", "null", "spec.training.model", "required"},
+      {"/spec/training/model", "{}", "spec.training.model", "mlp"},
+      {"/spec/training/model", "{\"cnn\": {}}", "spec.training.model.cnn", "must be mlp"},
+      {"/spec/training/model", "{\"gpt\": {}}", "spec.training.model.gpt", "must be mlp"},
+      {"/spec/training/model", "{\"rnn\": {}}", "spec.training.model.rnn", "known here: mlp"},
+      {"/spec/training/model/mlp/hidden", "[]", "spec.training.model.mlp.hidden", "at least one"},
+      {"/spec/training/model/mlp/hidden", "[8, 0]", "spec.training.model.mlp.hidden[1]", "from 1"},
+      {"/spec/training/model/mlp/hidden", "[1e3]", "spec.training.model.mlp.hidden[0]", "integer"},
+      {"/spec/training/data", "{}", "spec.training.data.train", "required"},
+      {"/spec/training/data/train", "{}", "spec.training.data.train", "idx"},
+      {"/spec/training/data/test", "{\"csv\": {}}", "spec.training.data.test.csv", "unknown"},
+      {"/spec/training/data/train/idx/labels", "null", "spec.training.data.train.idx.labels",
+       "required"},
+      {"/spec/training/optimizer", "{\"adam\": {}}", "spec.training.optimizer.adam",
+       "known here: sgd"},
+      {"/spec/training/optimizer/sgd/learningRate", "0.1",
+       "spec.training.optimizer.sgd.learningRate", "in quotes"},
+      {"/spec/training/optimizer/sgd/learningRate", "\"0,1\"",
+       "spec.training.optimizer.sgd.learningRate", "not a decimal"},
+      {"/spec/training/optimizer/sgd/learningRate", "\"-0.1\"",
+       "spec.training.optimizer.sgd.learningRate", "above 0"},
+      {"/spec/training/optimizer/sgd/learningRate", "\"1e-60\"",
+       "spec.training.optimizer.sgd.learningRate", "above 0"},
+      {"/spec/training/optimizer/sgd/learningRate", "\"inf\"",
+       "spec.training.optimizer.sgd.learningRate", "not a decimal"},
+      {"/spec/training/optimizer/sgd/momentum", "\"1\"", "spec.training.optimizer.sgd.momentum",
+       "below 1"},
+      {"/spec/training/optimizer/sgd/schedule", "{}", "spec.training.optimizer.sgd.schedule",
+       "unknown field"},
+      {"/spec/training/evaluation/everyEpochs", "0", "spec.training.evaluation.everyEpochs",
+       "from 1"},
+      {"/spec/training/checkpoint/path", "\"ckpt\"", "spec.training.checkpoint.path", "absolute"},
+      {"/spec/training/checkpoint/path", "\"/a/../b\"", "spec.training.checkpoint.path",
+       "absolute"},
+      {"/spec/training/checkpoint/path", "\"/proc\"", "spec.training.checkpoint.path",
+       "must not be in /proc"},
+      {"/spec/training/checkpoint/keep", "0", "spec.training.checkpoint.keep", "from 1"},
+      {"/spec/training/checkpoint/everySteps", "0", "spec.training.checkpoint.everySteps",
+       "from 1"},
+      {"/spec/training/checkpoint/volumeClaimName", "\"A\"",
+       "spec.training.checkpoint.volumeClaimName", "lower-case"},
+      {"/spec/restart/policy", "\"Always\"", "spec.restart.policy", "OnFailure or Never"},
+      {"/spec/restart/maxRestarts", "-1", "spec.restart.maxRestarts", "from 0"},
+      {"/spec/restart/backoffSeconds", "4000", "spec.restart.backoffSeconds", "to 3600"},
+      {"/spec/topology", "{}", "spec.topology", "exactly one of preferred or required"},
+      {"/spec/topology/required", "\"zone\"", "spec.topology", "exactly one"},
+      {"/spec/scheduling", "\"Now\"", "spec.scheduling", "Placed or Unplaced"},
+      {"/spec/queueName", "\"\"", "spec.queueName", "1 to 63"},
+      {"/spec/priorityClassName", "\"High\"", "spec.priorityClassName", "lower-case"},
+      {"/spec/suspend", "\"yes\"", "spec.suspend", "true or false"},
+      {"/spec/activeDeadlineSeconds", "0", "spec.activeDeadlineSeconds", "from 1"},
+      {"/spec/ttlSecondsAfterFinished", "-1", "spec.ttlSecondsAfterFinished", "from 0"},
+      {"/spec/managedBy", "\"me\"", "spec.managedBy", "domain"},
+      {"/status/replicas", "\"2\"", "status.replicas", "integer"},
+      {"/status/conditions/0/status", "\"Yes\"", "status.conditions[0].status", "True, False"},
+  };
+  for (const Case& wrong : cases) {
+    const Json value = *parse_json(wrong.value);
+    const std::string sentence = refusal(with(base, wrong.pointer, value));
+    CHECK_MESSAGE(names(sentence, wrong.field, wrong.cure),
+                  wrong.pointer << " = " << wrong.value << " said: " << sentence);
+  }
+  MESSAGE("wrong fields refused by name: ", cases.size());
+}
+
+TEST_CASE("a wrong field of an own program is named, with what would be right") {
+  struct Case {
+    const char* pointer;
+    const char* value;
+    const char* field;
+    const char* cure;
+  };
+  const Json base = full_program_job();
+  const std::vector<Case> cases = {
+      {"/command", "[]", "", ""},  // the image's own
+      {"/command/0", "\"\"", "command[0]", "name a program"},
+      {"/command/0", "1", "command[0]", "string"},
+      {"/args", "\"-v\"", "args", "list"},
+      {"/env/0/name", "\"1A\"", "env[0].name", "start with a letter"},
+      {"/env/0/name", "\"MUSTER_JOB\"", "env[0].name", "set by Muster"},
+      {"/env/0/name", "\"LD_PRELOAD\"", "env[0].name", "choose another"},
+      {"/env/0/name", "\"NVIDIA_VISIBLE_DEVICES\"", "env[0].name", "choose another"},
+      {"/env/0/name", "\"NCCL_COMM_ID\"", "env[0].name", "choose another"},
+      {"/env/0/name", "\"NCCL_RAS_ADDR\"", "env[0].name", "choose another"},
+      {"/env/0/name", "\"RANK\"", "env[0].name", "choose another"},
+      {"/env/0/name", "\"PET_RDZV_ID\"", "env[0].name", "choose another"},
+      {"/env/0/name", "\"TF_CONFIG\"", "env[0].name", "choose another"},
+      {"/env/0/name", "\"B\"", "env[1].name", "stands twice"},
+      {"/env/1/value", "\"x\"", "env[1].value", "left out"},
+      {"/env/1/valueFrom", "{}", "env[1].valueFrom", "exactly one of"},
+      {"/env/1/valueFrom/resourceFieldRef", "{}", "env[1].valueFrom.resourceFieldRef", "unknown"},
+      {"/env/1/valueFrom/secretKeyRef/key", "null", "env[1].valueFrom.secretKeyRef.key",
+       "required"},
+      {"/env/3/valueFrom/fieldRef/fieldPath", "\"spec.x\"", "env[3].valueFrom.fieldRef.fieldPath",
+       "status.podIP"},
+      {"/ports/0/containerPort", "0", "ports[0].containerPort", "from 1 to 65535"},
+      {"/ports/0/name", "\"Web\"", "ports[0].name", "lower-case"},
+      {"/ports/0/hostPort", "80", "ports[0].hostPort", "unknown field"},
+      {"/ports/1", "{\"name\": \"http\", \"containerPort\": 1}", "ports[1].name", "stands twice"},
+      {"/ports/1", "{\"name\": \"web\", \"containerPort\": 8080}", "ports[1].containerPort",
+       "stands twice"},
+      {"/volumes/0/hostPath", "{}", "volumes[0].hostPath", "unknown field"},
+      {"/volumes/0/emptyDir", "{}", "volumes[0]", "exactly one of"},
+      {"/volumes/0/name", "\"muster-token\"", "volumes[0].name", "Muster's own"},
+      {"/volumes/1/name", "\"data\"", "volumes[1].name", "stands twice"},
+      {"/volumes/1/configMap/items/0/path", "\"../x\"", "volumes[1].configMap.items[0].path",
+       "relative"},
+      {"/volumes/1/configMap/items/0/mode", "512", "volumes[1].configMap.items[0].mode", "511"},
+      {"/volumes/3/emptyDir/sizeLimit", "\"big\"", "volumes[3].emptyDir.sizeLimit", "quantity"},
+      {"/volumes/3/emptyDir/medium", "\"Disk\"", "volumes[3].emptyDir.medium", "Memory"},
+      {"/volumeMounts/0/name", "\"nope\"", "volumeMounts[0].name", "spec.worker.volumes"},
+      {"/volumeMounts/0/mountPath", "\"data\"", "volumeMounts[0].mountPath", "absolute"},
+      {"/volumeMounts/0/mountPath", "\"/\"", "volumeMounts[0].mountPath", "absolute"},
+      {"/volumeMounts/0/mountPath", "\"/proc/x\"", "volumeMounts[0].mountPath", "/proc"},
+      {"/volumeMounts/0/mountPath", "\"/var/run\"", "volumeMounts[0].mountPath", "elsewhere"},
+      {"/volumeMounts/0/mountPath", "\"/dev/shm\"", "volumeMounts[0].mountPath", "shmSize"},
+      {"/volumeMounts/0/mountPath", "\"/dev/x\"", "volumeMounts[0].mountPath", "/dev/shm"},
+      {"/volumeMounts/0/subPath", "\"/a\"", "volumeMounts[0].subPath", "relative"},
+      {"/volumeMounts/1", "{\"name\": \"tmp\", \"mountPath\": \"/data\"}",
+       "volumeMounts[1].mountPath", "stands twice"},
+      {"/shmSize", "\"0\"", "shmSize", "from 1Mi"},
+      {"/nodeSelector/disk", "true", "nodeSelector.disk", "in quotes"},
+      {"/nodeSelector/-x", "\"a\"", "nodeSelector.-x", "label name"},
+      {"/tolerations/0/operator", "\"Exists\"", "tolerations[0].value", "left out"},
+      {"/tolerations/0/key", "null", "tolerations[0].key", "required"},
+      {"/tolerations/0/effect", "\"Evict\"", "tolerations[0].effect", "NoExecute"},
+      {"/tolerations/0/effect", "\"NoSchedule\"", "tolerations[0].tolerationSeconds", "NoExecute"},
+      {"/imagePullSecrets/0/name", "\"A\"", "imagePullSecrets[0].name", "lower-case"},
+      {"/imagePullSecrets/1", "{\"name\": \"pull\"}", "imagePullSecrets[1].name", "twice"},
+      {"/serviceAccountName", "\"A\"", "serviceAccountName", "lower-case"},
+      {"/runtimeClassName", "7", "runtimeClassName", "string"},
+      {"/schedulerName", "\"\"", "schedulerName", "lower-case"},
+      {"/resourceClaims/0/resourceClaimTemplateName", "\"x\"", "resourceClaims[0]", "exactly one"},
+      {"/terminationGracePeriodSeconds", "0", "terminationGracePeriodSeconds", "from 1"},
+  };
+  for (const Case& wrong : cases) {
+    const Json value = *parse_json(wrong.value);
+    const std::string sentence =
+        refusal(with(base, std::string("/spec/worker") + wrong.pointer, value));
+    if (wrong.field[0] == '\0') {
+      CHECK(sentence == "");
+      continue;
+    }
+    CHECK_MESSAGE(names(sentence, std::string("spec.worker.") + wrong.field, wrong.cure),
+                  wrong.pointer << " = " << wrong.value << " said: " << sentence);
+  }
+  MESSAGE("wrong fields of own programs refused by name: ", cases.size() - 1);
+}
+
+TEST_CASE("a job must say what it runs, and only once") {
+  CHECK(refusal(with(least_program_job(), "/spec/worker/command", nullptr))
+            .starts_with("spec: must have training"));
+  CHECK(refusal(with(least_program_job(), "/spec/worker", Json{{"image", "a"}})) == "");
+  CHECK(refusal(with(least_training_job(), "/spec/worker", Json{{"image", "a"}})) == "");
+}
+
+TEST_CASE("a checkpoint's path is nobody else's mount") {
+  Json job = full_training_job();
+  job["spec"]["worker"]["volumes"] =
+      Json::array({Json{{"name", "v"}, {"emptyDir", Json::object()}}});
+  job["spec"]["worker"]["volumeMounts"] =
+      Json::array({Json{{"name", "v"}, {"mountPath", "/ckpt/deep"}}});
+  CHECK(refusal(job).starts_with("spec.training.checkpoint.path: is the mount of volume \"v\""));
+  job["spec"]["worker"]["volumeMounts"][0]["mountPath"] = "/other";
+  CHECK(refusal(job) == "");
+}
+
+TEST_CASE("a spec that is too large is refused with its size") {
+  Json job = least_program_job();
+  for (int i = 0; i < 9; ++i) job["spec"]["worker"]["args"].push_back(std::string(8192, 'x'));
+  CHECK(names(refusal(job), "spec", "more than 65536"));
+}
+
+TEST_CASE("the status survives a spec that an older schema admitted") {
+  const Json json = with(full_training_job(), "/spec/worker/count", 0);
+  const auto [job, verdict] = read_training_job(json);
+  REQUIRE_FALSE(verdict);
+  CHECK(verdict.error().exit_code() == contract::exit_code::kInvalidSpec);
+  CHECK(job.meta.name == "digits");
+  CHECK(job.status == parse_training_job(full_training_job())->status);
+  CHECK(job.status.is_true("Running"));
+  CHECK_FALSE(job.status.finished());
+}
+
+TEST_CASE("a status never grows past what the schema takes") {
+  TrainingJob job = *parse_training_job(full_training_job());
+  job.status.failure->log_tail = std::string(2047, 'x') + "\xC3\xA4" + "end";
+  job.status.conditions[0].message = std::string(100'000, 'y');
+  const auto again = parse_training_job(to_json(job));
+  REQUIRE_MESSAGE(again, again.error().message());
+  CHECK(again->status.failure->log_tail == std::string(2047, 'x'));
+  CHECK(again->status.conditions[0].message.size() == 4096);
+}
+
+namespace {
+
+/// Every place of a document, as pointers.
+void collect(const Json& json, const std::string& at, std::vector<std::string>& out) {
+  if (!at.empty()) out.push_back(at);
+  if (!json.is_structured()) return;
+  for (const auto& [key, value] : json.items()) collect(value, at + "/" + key, out);
+}
+
+Json odd_value(Rng& rng) {
+  static const std::vector<Json> kValues = {nullptr,
+                                            true,
+                                            -1,
+                                            0,
+                                            1,
+                                            3,
+                                            17,
+                                            4097,
+                                            1.5,
+                                            1e300,
+                                            INT64_MAX,
+                                            UINT64_MAX,
+                                            "",
+                                            "a",
+                                            "-1",
+                                            "0.1",
+                                            "/a",
+                                            "../..",
+                                            "muster-x",
+                                            std::string("a\0b", 3),
+                                            "\xff",
+                                            std::string(5000, 'z'),
+                                            "1e99",
+                                            Json::array(),
+                                            Json::object(),
+                                            Json::array({1, "a"}),
+                                            Json{{"idx", nullptr}},
+                                            Json{{"name", "x"}}};
+  return kValues[rng.below(kValues.size())];
+}
+
+}  // namespace
+
+TEST_CASE("ten thousand mutated documents are read or refused, and what is read is stable") {
+  Rng rng(seed());
+  const std::vector<Json> bases = {least_training_job(), least_program_job(), full_training_job(),
+                                   full_program_job()};
+  int accepted = 0, refused = 0;
+  for (int round = 0; round < 10'000; ++round) {
+    Json json = bases[rng.below(bases.size())];
+    const int changes = 1 + static_cast<int>(rng.below(3) / 2);
+    for (int change = 0; change < changes; ++change) {
+      std::vector<std::string> places;
+      collect(json, "", places);
+      const Json::json_pointer at(places[rng.below(places.size())]);
+      if (rng.below(4) == 0 && json[at].is_object()) {
+        json[at]["extra"] = odd_value(rng);
+      } else {
+        json[at] = odd_value(rng);
+      }
+    }
+    const auto job = parse_training_job(json);
+    if (!job) {
+      ++refused;
+      REQUIRE(job.error().code() == ErrorCode::kInvalid);
+      REQUIRE_FALSE(job.error().message().empty());
+      REQUIRE(job.error().message().size() < 1000);
+      continue;
+    }
+    ++accepted;
+    const Json written = to_json(*job);
+    const auto again = parse_training_job(written);
+    REQUIRE_MESSAGE(again, again.error().message() << " in " << dump_json(written));
+    REQUIRE(*again == *job);
+    REQUIRE(to_json(*again) == written);
+  }
+  MESSAGE("mutated documents: ", accepted, " accepted, ", refused, " refused");
+  CHECK(accepted > 500);
+  CHECK(refused > 5000);
+}
