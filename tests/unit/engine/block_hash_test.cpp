@@ -1,0 +1,33 @@
+#include "worker/engine/block_hash.h"
+
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <vector>
+
+using namespace muster;
+using namespace muster::engine;
+
+TEST_CASE("the hash is SHA-256 over the SHA-256s of blocks of 4,096, the last unpadded") {
+  std::vector<float> values(4096 + 3);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  std::string bytes(values.size() * 4, '\0');
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  std::string digests;
+  for (const auto& block : {bytes.substr(0, 4096 * 4), bytes.substr(4096 * 4)}) {
+    const auto digest = sha256(std::string_view(block));
+    digests.append(reinterpret_cast<const char*>(digest.data()), digest.size());
+  }
+  CHECK(block_hash(values) == to_hex(sha256(std::string_view(digests))));
+}
+
+TEST_CASE("every NaN hashes alike, and the two zeros do not") {
+  std::vector<float> a(10, std::bit_cast<float>(0x7fc00000u));
+  std::vector<float> b(10, std::bit_cast<float>(0xffc12345u));
+  CHECK(block_hash(a) == block_hash(b));
+  std::vector<float> zero{0.0f};
+  std::vector<float> minus_zero{-0.0f};
+  CHECK(block_hash(zero) != block_hash(minus_zero));
+}

@@ -1,0 +1,221 @@
+#include "worker/engine/checkpoint.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "common/contract.h"
+#include "common/rng.h"
+#include "tests/unit/data/idx_bytes.h"
+
+using namespace muster;
+using namespace muster::engine;
+namespace fs = std::filesystem;
+
+namespace {
+
+const MlpShape kShape{{30, 150, 10}};
+
+struct State {
+  std::vector<float> parameters, velocity;
+  explicit State(std::uint64_t seed) {
+    Rng rng(seed);
+    for (std::size_t i = 0; i < kShape.parameters(); ++i) {
+      parameters.push_back(static_cast<float>(rng.unit()));
+      velocity.push_back(static_cast<float>(rng.unit()));
+    }
+  }
+  bool operator==(const State&) const = default;
+};
+
+struct Fixture {
+  test::TempDirectory directory;
+  CheckpointStore store(int keep = 2, const Json& seed = 7, const std::string& uid = "u") const {
+    return CheckpointStore(
+        {directory.path(), keep, kShape, Json{{"spec.training.seed", seed}}, uid});
+  }
+  std::string step(std::int64_t step) const {
+    std::string digits = std::to_string(step);
+    return directory / ("step-" + std::string(12 - digits.size(), '0') + digits);
+  }
+  void save(std::int64_t step, int keep = 2) const {
+    const State state(static_cast<std::uint64_t>(step));
+    REQUIRE(store(keep).save({step, state.parameters, state.velocity}).has_value());
+  }
+  /// Step of the checkpoint found, after comparing its values.
+  std::int64_t loaded(const Json& seed = 7) const {
+    State state(0);
+    const auto step = store(2, seed).load(state.parameters, state.velocity);
+    REQUIRE(step.has_value());
+    if (!*step) return -1;
+    CHECK(state == State(static_cast<std::uint64_t>(**step)));
+    return **step;
+  }
+  Error refused(const Json& seed = 7) const {
+    State state(0);
+    const auto step = store(2, seed).load(state.parameters, state.velocity);
+    REQUIRE_FALSE(step.has_value());
+    CHECK(step.error().exit_code() == contract::exit_code::kCheckpoint);
+    return step.error();
+  }
+};
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void overwrite(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(path)) {
+    names.push_back(fs::relative(entry.path(), path).string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Files of this process cannot grow beyond `bytes` while it lives: what a full disk looks like.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("the newest checkpoint is found, and the newest few are kept") {
+  const Fixture fixture;
+  CHECK(fixture.loaded() == -1);
+  for (const std::int64_t step : {100, 200, 300}) fixture.save(step);
+  CHECK(fixture.loaded() == 300);
+  CHECK_FALSE(fs::exists(fixture.step(100)));
+  CHECK(names_in(fixture.directory.path()) ==
+        std::vector<std::string>{
+            "step-000000000200", "step-000000000200/manifest.json",
+            "step-000000000200/model.safetensors", "step-000000000200/optimizer.safetensors",
+            "step-000000000300", "step-000000000300/manifest.json",
+            "step-000000000300/model.safetensors", "step-000000000300/optimizer.safetensors"});
+}
+
+TEST_CASE("the same state has the same bytes, whoever saves it") {
+  const Fixture a;
+  const Fixture b;
+  const State state(1);
+  REQUIRE(a.store(2, 7, "one").save({5, state.parameters, state.velocity}).has_value());
+  REQUIRE(b.store(3, 7, "other").save({5, state.parameters, state.velocity}).has_value());
+  for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+    CHECK(content(a.step(5) + file) == content(b.step(5) + file));
+  }
+}
+
+TEST_CASE("a damaged checkpoint is passed over when an older one is whole") {
+  for (const char* file : {"/model.safetensors", "/optimizer.safetensors", "/manifest.json"}) {
+    for (const int damage : {0, 1, 2, 3}) {
+      CAPTURE(file);
+      CAPTURE(damage);
+      const Fixture fixture;
+      fixture.save(100);
+      fixture.save(200);
+      const std::string path = fixture.step(200) + file;
+      std::string text = content(path);
+      if (damage == 0) fs::remove(path);
+      if (damage == 1) overwrite(path, "");
+      if (damage == 2) overwrite(path, text.substr(0, text.size() / 2));
+      if (damage == 3) {
+        text[text.size() - 20] ^= 1;
+        overwrite(path, text);
+      }
+      CHECK(fixture.loaded() == 100);
+    }
+  }
+}
+
+TEST_CASE("when none is whole, the newest is named with what is wrong") {
+  const Fixture fixture;
+  fixture.save(200);
+  std::string text = content(fixture.step(200) + "/model.safetensors");
+  text[text.size() - 1] ^= 1;
+  overwrite(fixture.step(200) + "/model.safetensors", text);
+  const Error error = fixture.refused();
+  CHECK(has(error.message(), fixture.step(200) + "/model.safetensors"));
+  CHECK(has(error.message(), "block 1 does not match its checksum"));
+}
+
+TEST_CASE("a checkpoint of another job is refused by the field that differs") {
+  const Fixture fixture;
+  fixture.save(100);
+  CHECK(
+      has(fixture.refused(8).message(), "spec.training.seed was 7 when it was saved and is 8 now"));
+  CHECK(fixture.refused(8).code() == ErrorCode::kConflict);
+  // It is refused even though an older one might fit: a newer state would be lost silently.
+  const std::string manifest = fixture.step(100) + "/manifest.json";
+  std::string text = content(manifest);
+  const auto at = text.find("fp32-chain/1");
+  overwrite(manifest, text.replace(at, 12, "fp32-chain/0"));
+  CHECK(has(fixture.refused().message(), "contract is \"fp32-chain/0\""));
+}
+
+TEST_CASE("damaged newer checkpoints do not outlive the next whole one") {
+  const Fixture fixture;
+  fixture.save(100, 1);
+  fixture.save(200, 3);
+  overwrite(fixture.step(200) + "/model.safetensors", "");
+  CHECK(fixture.loaded() == 100);
+  fixture.save(150, 1);
+  CHECK(fixture.loaded() == 150);
+  CHECK_FALSE(fs::exists(fixture.step(200)));
+}
+
+TEST_CASE("a full disk ends with its own exit code, and the old checkpoint stays") {
+  const Fixture fixture;
+  fixture.save(100);
+  const auto before = names_in(fixture.directory.path());
+  const State state(3);
+  for (const rlim_t bytes : {0u, 1000u, 20'000u}) {
+    Status saved;
+    {
+      const FileSizeLimit limit(bytes);
+      saved = fixture.store().save({200, state.parameters, state.velocity});
+    }
+    REQUIRE_FALSE(saved.has_value());
+    CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
+    CHECK(has(saved.error().message(), fixture.step(200) + "/model.safetensors: cannot write: "));
+    CHECK(names_in(fixture.directory.path()) == before);
+    CHECK(fixture.loaded() == 100);
+  }
+}
+
+TEST_CASE("a checkpoint path that cannot be written is named") {
+  const Fixture fixture;
+  overwrite(fixture.directory / "file", "x");
+  const State state(1);
+  CheckpointStore store({fixture.directory / "file/below", 2, kShape, Json::object(), ""});
+  const Status saved = store.save({1, state.parameters, state.velocity});
+  REQUIRE_FALSE(saved.has_value());
+  CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
+  CHECK(has(saved.error().message(), "file/below"));
+}

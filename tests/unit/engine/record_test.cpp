@@ -1,0 +1,76 @@
+#include "worker/engine/record.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "common/json.h"
+#include "tests/unit/data/idx_bytes.h"
+
+using namespace muster;
+using namespace muster::engine;
+
+namespace {
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+void write_steps(const std::string& path, std::int64_t restored, std::int64_t last) {
+  Record record;
+  REQUIRE(record.open(path, restored).has_value());
+  for (std::int64_t step = restored + 1; step <= last; ++step) {
+    REQUIRE(record.add(RecordedStep{step, 0, 64, 2, 0.5f, step % 2 == 0 ? "ab" : "", 0.25})
+                .has_value());
+    if (step % 5 == 0) REQUIRE(record.add(RecordedEvaluation{step, 0.75, 1.5f}).has_value());
+  }
+  REQUIRE(record.flush().has_value());
+}
+
+}  // namespace
+
+TEST_CASE("a line holds what became of a step") {
+  const test::TempDirectory directory;
+  write_steps(directory / "r", 0, 5);
+  const auto lines = lines_of(directory / "r");
+  REQUIRE(lines.size() == 6);
+  const Json step = *parse_json(lines[1]);
+  CHECK(step["step"] == 2);
+  CHECK(step["loss"] == "0.5");
+  CHECK(step["samples"] == 64);
+  CHECK(step["workers"] == 2);
+  CHECK(step["sha256"] == "ab");
+  CHECK(step["seconds"] == 0.25);
+  CHECK_FALSE(parse_json(lines[0])->contains("sha256"));
+  const Json evaluation = (*parse_json(lines[5]))["evaluation"];
+  CHECK(evaluation["accuracy"] == 0.75);
+  CHECK(evaluation["loss"] == "1.5");
+}
+
+TEST_CASE("a record goes on after the restored step, with no step twice") {
+  const test::TempDirectory directory;
+  write_steps(directory / "whole", 0, 20);
+  write_steps(directory / "cut", 0, 17);
+  write_steps(directory / "cut", 10, 20);
+  CHECK(lines_of(directory / "cut") == lines_of(directory / "whole"));
+  write_steps(directory / "cut", 0, 1);
+  CHECK(lines_of(directory / "cut").size() == 1);
+}
+
+TEST_CASE("a line cut by a crash is dropped") {
+  const test::TempDirectory directory;
+  write_steps(directory / "r", 0, 3);
+  std::ofstream(directory / "r", std::ios::app) << R"({"step":4,"lo)";
+  write_steps(directory / "r", 10, 11);
+  CHECK(lines_of(directory / "r").size() == 4);
+}
+
+TEST_CASE("a decimal reads back as the same float") {
+  CHECK(decimal(0.1f) == "0.1");
+  CHECK(decimal(2.3025851f) == "2.3025851");
+  CHECK(std::stof(decimal(1e-38f)) == 1e-38f);
+}

@@ -1,0 +1,341 @@
+#include "worker/engine/training.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "common/contract.h"
+#include "kernels/ops.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/ranks.h"
+
+using namespace muster;
+using namespace muster::engine;
+namespace cpu = muster::kernels::cpu;
+
+namespace {
+
+/// SHA-256 of the parameters of examples/digits.yaml after its last step, by fp32-chain/1: on every
+/// machine, instruction set, compiler, number of processes and threads.
+constexpr const char* kGolden = "GOLDEN";
+constexpr std::int64_t kSteps = 20 * 22;
+
+TrainingConfig digits() {
+  TrainingConfig config;
+  config.seed = 7;
+  config.epochs = 20;
+  config.mlp.hidden = {128};
+  config.train = {"digits-train-images.idx.gz", "digits-train-labels.idx.gz"};
+  config.test = {"digits-test-images.idx.gz", "digits-test-labels.idx.gz"};
+  config.has_test = true;
+  config.sgd = {0.1f, 0.9f};
+  config.data_root = "examples/data";
+  return config;
+}
+
+using Outcome = std::optional<Result<TrainingSummary>>;
+
+/// Runs the training on `processes` ranks; `on_step` is called on every rank.
+struct Run {
+  TrainingConfig config = digits();
+  int processes = 1;
+  std::function<void(comm::Communicator&, const StepReport&, std::atomic<bool>&)> on_step;
+  std::function<void(int, TrainingConfig&)> differ;  ///< per rank
+
+  std::vector<Outcome> outcomes() const {
+    std::vector<Outcome> results(static_cast<std::size_t>(processes));
+    test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
+      TrainingConfig own = config;
+      if (differ) differ(communicator.rank(), own);
+      std::atomic<bool> stop = false;
+      TrainingHooks hooks;
+      hooks.stop = &stop;
+      hooks.on_step = [&](const StepReport& report) {
+        if (on_step) on_step(communicator, report, stop);
+      };
+      const SystemClock clock;
+      results[static_cast<std::size_t>(communicator.rank())] =
+          run_training(own, communicator, clock, hooks);
+      // As a process does when its trainer ends with an error: its connections close.
+      if (!results[static_cast<std::size_t>(communicator.rank())]->has_value()) {
+        communicator.abort();
+      }
+    });
+    return results;
+  }
+
+  /// The summaries of all ranks, which must have ended well.
+  std::vector<TrainingSummary> summaries() const {
+    std::vector<TrainingSummary> all;
+    for (const Outcome& outcome : outcomes()) {
+      REQUIRE_MESSAGE(outcome->has_value(),
+                      (outcome->has_value() ? "" : outcome->error().message()));
+      all.push_back(**outcome);
+    }
+    return all;
+  }
+
+  /// Exit codes and sentences of all ranks, which must have failed.
+  std::vector<Error> errors() const {
+    std::vector<Error> all;
+    for (const Outcome& outcome : outcomes()) {
+      REQUIRE_FALSE(outcome->has_value());
+      all.push_back(outcome->error());
+    }
+    return all;
+  }
+};
+
+void check_golden(const std::vector<TrainingSummary>& summaries) {
+  std::uint64_t computations = 0;
+  for (const TrainingSummary& summary : summaries) {
+    CHECK(summary.complete);
+    CHECK(summary.step == kSteps);
+    CHECK(summary.model_sha256 == kGolden);
+    CHECK(summary.accuracy == summaries[0].accuracy);
+    CHECK(summary.accuracy >= 0.97);
+    computations += summary.logical_rank_computations;
+  }
+  CHECK(computations == 16 * kSteps);
+}
+
+/// The record without what may differ between runs: times and the number of workers.
+std::vector<std::string> record_of(const std::string& directory) {
+  std::ifstream in(directory + "/record.jsonl");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) {
+    Json json = *parse_json(line);
+    json.erase("seconds");
+    json.erase("workers");
+    lines.push_back(dump_json(json));
+  }
+  return lines;
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("the golden hash: the same bits for 1, 2, 3 and 4 workers") {
+  for (int processes = 1; processes <= 4; ++processes) {
+    CAPTURE(processes);
+    Run run;
+    run.processes = processes;
+    const auto summaries = run.summaries();
+    check_golden(summaries);
+    MESSAGE(processes << " workers: accuracy " << summaries[0].accuracy << ", loss "
+                      << summaries[0].loss << ", " << summaries[0].model_sha256);
+  }
+}
+
+TEST_CASE("the golden hash: the same bits on one and two threads") {
+  Run run;
+  run.config.threads = 2;
+  check_golden(run.summaries());
+}
+
+TEST_CASE("the golden hash: the same bits on every instruction set") {
+  const cpu::Target best = cpu::best_target();
+  for (const cpu::Target target :
+       {cpu::Target::kScalar, cpu::Target::kAvx2, cpu::Target::kAvx512, cpu::Target::kNeon}) {
+    if (!cpu::has_target(target)) {
+      MESSAGE("skipped: this machine or build has no " << cpu::name_of(target));
+      continue;
+    }
+    CAPTURE(cpu::name_of(target));
+    cpu::force_target(target);
+    Run run;
+    run.processes = 2;
+    check_golden(run.summaries());
+  }
+  cpu::force_target(best);
+}
+
+TEST_CASE("interrupted and resumed by another number of workers: same bits, record and files") {
+  const test::TempDirectory whole;
+  const test::TempDirectory parts;
+  Run run;
+  run.config.checkpoint_path = whole.path();
+  check_golden(run.summaries());
+
+  run.config.checkpoint_path = parts.path();
+  run.processes = 3;
+  run.on_step = [](comm::Communicator& communicator, const StepReport& report,
+                   std::atomic<bool>& stop) {
+    if (communicator.rank() == 1 && report.step == 136) stop = true;
+  };
+  std::uint64_t computations = 0;
+  for (const TrainingSummary& summary : run.summaries()) {
+    CHECK_FALSE(summary.complete);
+    CHECK(summary.step == 137);
+    CHECK(summary.model_path.empty());
+    computations += summary.logical_rank_computations;
+  }
+  run.processes = 2;
+  run.on_step = nullptr;
+  for (const TrainingSummary& summary : run.summaries()) {
+    CHECK(summary.restored_step == 137);
+    CHECK(summary.complete);
+    CHECK(summary.model_sha256 == kGolden);
+    computations += summary.logical_rank_computations;
+  }
+  CHECK(computations == 16 * kSteps);
+  CHECK(record_of(parts.path()) == record_of(whole.path()));
+  CHECK(record_of(whole.path()).size() == kSteps + 20);
+  for (const char* file : {"/model.safetensors", "/step-000000000440/model.safetensors",
+                           "/step-000000000440/optimizer.safetensors"}) {
+    CHECK(bytes_of(parts.path() + file) == bytes_of(whole.path() + file));
+    CHECK_FALSE(bytes_of(parts.path() + file).empty());
+  }
+}
+
+TEST_CASE("killed and resumed from the last checkpoint: same bits") {
+  const test::TempDirectory directory;
+  Run run;
+  run.config.checkpoint_path = directory.path();
+  run.processes = 3;
+  run.on_step = [](comm::Communicator& communicator, const StepReport& report, std::atomic<bool>&) {
+    if (communicator.rank() == 2 && report.step == 250) communicator.abort();
+  };
+  for (const Error& error : run.errors()) {
+    CHECK(error.exit_code() == contract::exit_code::kPeerLost);
+  }
+  run.on_step = nullptr;
+  run.processes = 4;
+  for (const TrainingSummary& summary : run.summaries()) {
+    CHECK(summary.restored_step == 200);
+    CHECK(summary.model_sha256 == kGolden);
+  }
+  CHECK(record_of(directory.path()).size() == kSteps + 20);
+}
+
+TEST_CASE("a finished training that is started again trains nothing") {
+  const test::TempDirectory directory;
+  Run run;
+  run.config.checkpoint_path = directory.path();
+  check_golden(run.summaries());
+  for (const TrainingSummary& summary : run.summaries()) {
+    CHECK(summary.complete);
+    CHECK(summary.logical_rank_computations == 0);
+    CHECK(summary.model_sha256 == kGolden);
+    CHECK(summary.accuracy >= 0.97);
+  }
+}
+
+TEST_CASE("the seed, the learning rate and the logical ranks decide the bits") {
+  for (const int field : {0, 1, 2}) {
+    Run run;
+    run.config.epochs = 0;
+    run.config.steps = 10;
+    const std::string before = run.summaries()[0].model_sha256;
+    if (field == 0) run.config.seed = 8;
+    if (field == 1) run.config.sgd.learning_rate = 0.11f;
+    if (field == 2) run.config.logical_ranks = 8;
+    CHECK(run.summaries()[0].model_sha256 != before);
+  }
+}
+
+TEST_CASE("a checkpoint of another spec is refused by name on every worker") {
+  const test::TempDirectory directory;
+  Run run;
+  run.config.checkpoint_path = directory.path();
+  run.config.epochs = 1;
+  run.processes = 2;
+  run.summaries();
+  run.config.seed = 8;
+  for (const Error& error : run.errors()) {
+    CHECK(error.exit_code() == contract::exit_code::kCheckpoint);
+  }
+  CHECK(run.errors()[0].message().find("spec.training.seed was 7") != std::string::npos);
+  run.config.seed = 7;
+  run.config.epochs = 0;
+  run.config.steps = 3;
+  CHECK(run.errors()[0].message().find("this job ends at step 3") != std::string::npos);
+  run.config.steps = 30;
+  CHECK(run.summaries()[1].restored_step == 22);
+}
+
+TEST_CASE("a loss that is not finite ends the training and is never saved") {
+  const test::TempDirectory directory;
+  Run run;
+  run.config.checkpoint_path = directory.path();
+  run.config.checkpoint_every_steps = 1;
+  run.config.sgd.learning_rate = 1e30f;
+  run.processes = 2;
+  for (const Error& error : run.errors()) {
+    CHECK(error.exit_code() == contract::exit_code::kNumerics);
+  }
+  CHECK_FALSE(std::filesystem::exists(directory / "model.safetensors"));
+}
+
+TEST_CASE("one worker without its data stops all with the exit code of data") {
+  Run run;
+  run.processes = 3;
+  run.differ = [](int rank, TrainingConfig& config) {
+    if (rank == 1) config.train.labels = "none.idx";
+  };
+  const auto errors = run.errors();
+  for (const Error& error : errors) CHECK(error.exit_code() == contract::exit_code::kData);
+  CHECK(errors[1].message().find("examples/data/none.idx: cannot open") == 0);
+  CHECK(errors[0].message().find("process 1 could not start") == 0);
+}
+
+TEST_CASE("workers with different specs or data do not start") {
+  Run run;
+  run.processes = 2;
+  run.differ = [](int rank, TrainingConfig& config) {
+    if (rank == 1) config.sgd.momentum = 0.8f;
+  };
+  CHECK(run.errors()[0].exit_code() == contract::exit_code::kInvalidSpec);
+  const test::TempDirectory directory;
+  std::string labels = bytes_of("examples/data/digits-train-labels.idx.gz");
+  auto decoded = test::Bytes(1437, 0);
+  decoded[3] = 9;
+  test::write_bytes(directory / "labels", test::idx_bytes({1437}, decoded));
+  run.differ = [&](int rank, TrainingConfig& config) {
+    if (rank == 1) config.train.labels = directory / "labels";
+  };
+  const auto errors = run.errors();
+  CHECK(errors[0].exit_code() == contract::exit_code::kData);
+  CHECK(errors[0].message() ==
+        "process 1 and process 0 have different training data; they must be the same");
+}
+
+TEST_CASE("a batch larger than the data and more workers than logical ranks are refused") {
+  Run run;
+  run.config.batch_size = 2048;
+  CHECK(run.errors()[0].exit_code() == contract::exit_code::kInvalidSpec);
+  CHECK(run.errors()[0].message().find("spec.training.batchSize: is 2048, but") == 0);
+  run.config = digits();
+  run.config.logical_ranks = 2;
+  run.processes = 3;
+  CHECK(run.errors()[0].message().find("3 processes cannot share 2 logical ranks") == 0);
+}
+
+TEST_CASE("reports count steps, samples and computations") {
+  Run run;
+  run.processes = 2;
+  run.config.epochs = 2;
+  std::atomic<std::int64_t> samples = 0;
+  std::atomic<std::int64_t> last = 0;
+  run.on_step = [&](comm::Communicator& communicator, const StepReport& report,
+                    std::atomic<bool>&) {
+    if (communicator.rank() != 0) return;
+    CHECK(report.step == last + 1);
+    CHECK(report.total_steps == 44);
+    CHECK(report.epoch == (report.step - 1) / 22);
+    CHECK((report.accuracy >= 0) == (report.step >= 22));
+    CHECK(report.logical_rank_computations == static_cast<std::uint64_t>(8 * report.step));
+    last = report.step;
+    samples += report.samples;
+  };
+  run.summaries();
+  CHECK(samples == 44 * 64);
+}

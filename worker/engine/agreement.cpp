@@ -1,0 +1,84 @@
+#include "worker/engine/agreement.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/contract.h"
+
+namespace muster::engine {
+namespace {
+
+std::int32_t code_of(const Status& status) {
+  if (status) return 0;
+  const int code = status.error().exit_code();
+  return code != 0 ? code : contract::exit_code::kInternal;
+}
+
+/// Gathers one value from every process into values[rank].
+template <typename T>
+Status gather(comm::Communicator& communicator, std::vector<T>& values, MonoTime deadline) {
+  std::vector<std::size_t> offsets;
+  for (std::size_t rank = 0; rank <= values.size(); ++rank) offsets.push_back(rank * sizeof(T));
+  const Status status = comm::all_gather(communicator, 0, std::as_writable_bytes(std::span(values)),
+                                         offsets, deadline);
+  if (!status) return peer_error(status.error());
+  return {};
+}
+
+Error failed_elsewhere(std::size_t rank, const char* what, int code) {
+  return Error(ErrorCode::kAborted, "process " + std::to_string(rank) + " could not " + what +
+                                        " (exit code " + std::to_string(code) + "); see its log")
+      .with_exit_code(code);
+}
+
+}  // namespace
+
+Error peer_error(const Error& error) {
+  return error.exit_code() != 0 ? error : error.with_exit_code(contract::exit_code::kPeerLost);
+}
+
+Status agree_all_well(comm::Communicator& communicator, const Status& own, const char* what,
+                      MonoTime deadline) {
+  if (communicator.size() == 1) return own;
+  std::vector<std::int32_t> codes(static_cast<std::size_t>(communicator.size()));
+  codes[static_cast<std::size_t>(communicator.rank())] = code_of(own);
+  const Status gathered = gather(communicator, codes, deadline);
+  if (!own) return own;
+  MUSTER_RETURN_IF_ERROR(gathered);
+  for (std::size_t rank = 0; rank < codes.size(); ++rank) {
+    if (codes[rank] != 0) return failed_elsewhere(rank, what, codes[rank]);
+  }
+  return {};
+}
+
+Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest, const char* what,
+                   int exit_code, MonoTime deadline) {
+  if (communicator.size() == 1) return {};
+  std::vector<Sha256Digest> digests(static_cast<std::size_t>(communicator.size()));
+  digests[static_cast<std::size_t>(communicator.rank())] = digest;
+  MUSTER_RETURN_IF_ERROR(gather(communicator, digests, deadline));
+  for (std::size_t rank = 0; rank < digests.size(); ++rank) {
+    if (digests[rank] != digests[0]) {
+      return Error(ErrorCode::kConflict, "process " + std::to_string(rank) +
+                                             " and process 0 have " + "different " + what +
+                                             "; they must be the same")
+          .with_exit_code(exit_code);
+    }
+  }
+  return {};
+}
+
+Status follow_first(comm::Communicator& communicator, const Status& own, const char* what,
+                    std::uint64_t step, MonoTime deadline) {
+  if (communicator.size() == 1) return own;
+  std::int32_t code = communicator.rank() == 0 ? code_of(own) : 0;
+  const Status sent =
+      comm::broadcast(communicator, step, 0, std::as_writable_bytes(std::span(&code, 1)), deadline);
+  if (communicator.rank() == 0 && !own) return own;
+  if (!sent) return peer_error(sent.error());
+  if (code != 0) return failed_elsewhere(0, what, code);
+  return {};
+}
+
+}  // namespace muster::engine

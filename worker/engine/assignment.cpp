@@ -1,0 +1,158 @@
+#include "worker/engine/assignment.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <string>
+
+#include "common/check.h"
+
+namespace muster::engine {
+namespace {
+
+/// Entries of an order program are signed bytes.
+constexpr std::size_t kMaxInputs = 127;
+
+/// Length of the longest subtree that starts at `first` and ends within `last`.
+int subtree_at(int first, int last) {
+  const auto room = static_cast<unsigned>(last - first);
+  const auto fits = std::bit_floor(room);
+  if (first == 0) return static_cast<int>(fits);
+  const unsigned aligned = static_cast<unsigned>(first) & (~static_cast<unsigned>(first) + 1);
+  return static_cast<int>(std::min(fits, aligned));
+}
+
+int count_covers(RankRange range) {
+  int count = 0;
+  for (int first = range.first; first < range.last; ++count) first += subtree_at(first, range.last);
+  return count;
+}
+
+/// The part of the node list that lies in a subtree of the sum.
+struct Span {
+  RankRange ranks;
+  int begin = 0, end = 0;
+};
+
+class PassBuilder {
+ public:
+  explicit PassBuilder(const std::vector<HeldNode>& nodes) : nodes_(nodes) {}
+
+  /// Adds the passes that leave the sum of `span` in one node, and returns that node.
+  int reduce(Span span) {
+    if (span.end - span.begin == 1) return span.begin;
+    if (static_cast<std::size_t>(span.end - span.begin) > kMaxInputs) {
+      const auto [left, right] = halves(span);
+      const int first = reduce(left);
+      const int second = reduce(right);
+      passes_.push_back({{first, second}, {0, 1, -1}});
+      return first;
+    }
+    SumPass pass;
+    for (int node = span.begin; node < span.end; ++node) pass.inputs.push_back(node);
+    append(span, span.begin, pass.order);
+    passes_.push_back(std::move(pass));
+    return span.begin;
+  }
+
+  std::vector<SumPass> take() { return std::move(passes_); }
+
+ private:
+  std::pair<Span, Span> halves(Span span) const {
+    const int middle = span.ranks.first + span.ranks.size() / 2;
+    int cut = span.begin;
+    while (cut < span.end && nodes_[static_cast<std::size_t>(cut)].ranks.first < middle) ++cut;
+    return {{{span.ranks.first, middle}, span.begin, cut},
+            {{middle, span.ranks.last}, cut, span.end}};
+  }
+
+  void append(Span span, int base, std::vector<std::int8_t>& order) const {
+    if (span.end - span.begin == 1) {
+      order.push_back(static_cast<std::int8_t>(span.begin - base));
+      return;
+    }
+    const auto [left, right] = halves(span);
+    append(left, base, order);
+    append(right, base, order);
+    order.push_back(-1);
+  }
+
+  const std::vector<HeldNode>& nodes_;
+  std::vector<SumPass> passes_;
+};
+
+}  // namespace
+
+std::vector<RankRange> covers(RankRange range) {
+  MUSTER_CHECK(range.first >= 0 && range.first <= range.last);
+  std::vector<RankRange> nodes;
+  for (int first = range.first; first < range.last;) {
+    const int length = subtree_at(first, range.last);
+    nodes.push_back({first, first + length});
+    first += length;
+  }
+  return nodes;
+}
+
+Result<Assignment> assign(int logical_ranks, int processes) {
+  if (logical_ranks < 1 || logical_ranks > kMaxLogicalRanks ||
+      !std::has_single_bit(static_cast<unsigned>(logical_ranks))) {
+    return Error(ErrorCode::kInvalid, "spec.training.logicalRanks: must be a power of two up to " +
+                                          std::to_string(kMaxLogicalRanks));
+  }
+  if (processes < 1 || processes > logical_ranks) {
+    return Error(ErrorCode::kInvalid,
+                 std::to_string(processes) + " processes cannot share " +
+                     std::to_string(logical_ranks) +
+                     " logical ranks; spec.training.logicalRanks must be at least their number");
+  }
+  const int longest = (logical_ranks + processes - 1) / processes;
+  constexpr int kImpossible = std::numeric_limits<int>::max() / 2;
+  // fewest[p][first]: nodes of the last p processes when they share [first, L).
+  std::vector<std::vector<int>> fewest(
+      static_cast<std::size_t>(processes) + 1,
+      std::vector<int>(static_cast<std::size_t>(logical_ranks) + 1, kImpossible));
+  const auto at = [&](int p, int first) -> int& {
+    return fewest[static_cast<std::size_t>(p)][static_cast<std::size_t>(first)];
+  };
+  at(0, logical_ranks) = 0;
+  for (int p = 1; p <= processes; ++p) {
+    // Only starts that leave neither too much for the last p processes nor for those before them.
+    const int least = std::max(0, logical_ranks - p * longest);
+    const int most = std::min(logical_ranks - p, (processes - p) * longest);
+    for (int first = least; first <= most; ++first) {
+      for (int last = first + 1; last <= std::min(first + longest, logical_ranks); ++last) {
+        if (at(p - 1, last) >= kImpossible) continue;
+        at(p, first) = std::min(at(p, first), count_covers({first, last}) + at(p - 1, last));
+      }
+    }
+  }
+  Assignment assignment{logical_ranks, {}};
+  int first = 0;
+  for (int p = processes; p >= 1; --p) {
+    int last = first + 1;
+    while (count_covers({first, last}) + at(p - 1, last) != at(p, first)) ++last;
+    assignment.ranges.push_back({first, last});
+    first = last;
+  }
+  return assignment;
+}
+
+std::vector<HeldNode> held_nodes(const Assignment& assignment) {
+  std::vector<HeldNode> nodes;
+  for (int process = 0; process < assignment.processes(); ++process) {
+    for (const RankRange& ranks : covers(assignment.ranges[static_cast<std::size_t>(process)])) {
+      nodes.push_back({process, ranks});
+    }
+  }
+  return nodes;
+}
+
+std::vector<SumPass> sum_passes(const std::vector<HeldNode>& nodes) {
+  MUSTER_CHECK(!nodes.empty());
+  PassBuilder builder(nodes);
+  builder.reduce({{0, nodes.back().ranks.last}, 0, static_cast<int>(nodes.size())});
+  return builder.take();
+}
+
+}  // namespace muster::engine

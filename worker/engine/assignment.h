@@ -1,0 +1,54 @@
+// Who computes which logical ranks, and in which order their gradients are added. Pure functions of
+// the number of logical ranks and of processes: every process computes them for itself.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/result.h"
+#include "worker/data/loader.h"
+
+namespace muster::engine {
+
+using data::RankRange;
+
+/// Most logical ranks of a job (spec.training.logicalRanks).
+inline constexpr int kMaxLogicalRanks = 4096;
+
+/// The complete subtrees of the binary tree over the logical ranks that make up `range`: the
+/// fewest, in ascending order. Each is a power of two long and starts at a multiple of its length.
+std::vector<RankRange> covers(RankRange range);
+
+struct Assignment {
+  int logical_ranks = 1;
+  std::vector<RankRange> ranges;  ///< by process; contiguous, none empty, together [0, L)
+  int processes() const { return static_cast<int>(ranges.size()); }
+};
+
+/// Divides L logical ranks among P processes: the longest range as short as possible, then the
+/// fewest sum nodes over all processes (each node's gradient is sent), then the lexicographically
+/// smallest lengths.  Errors: kInvalid when L is no power of two, or P > L.
+Result<Assignment> assign(int logical_ranks, int processes);
+
+/// A node of the sum and the process that holds it.
+struct HeldNode {
+  int process = 0;
+  RankRange ranks;
+};
+
+/// All nodes of an assignment in ascending order of logical ranks.
+std::vector<HeldNode> held_nodes(const Assignment& assignment);
+
+/// One call of kernels' sum_nodes: the sum of `inputs` (indices into held_nodes) by `order` becomes
+/// the value of node `inputs[0]`.
+struct SumPass {
+  std::vector<int> inputs;
+  std::vector<std::int8_t> order;
+};
+
+/// The whole tree over `nodes`, which cover [0, L): usually one pass; more where the nodes
+/// outnumber what one program can name. After the last pass its inputs[0] holds the sum. No pass:
+/// one node.
+std::vector<SumPass> sum_passes(const std::vector<HeldNode>& nodes);
+
+}  // namespace muster::engine

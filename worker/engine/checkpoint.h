@@ -1,0 +1,65 @@
+// Checkpoints: DIR/step-<12 digits>/ with model.safetensors, optimizer.safetensors and, last,
+// manifest.json. A directory without manifest is not a checkpoint. No file but the manifest depends
+// on anything but the training itself, so the same step has the same bytes wherever it was saved.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/result.h"
+#include "worker/engine/mlp.h"
+
+namespace muster::engine {
+
+/// The fields that a checkpoint must share with the job that goes on from it, by their names in the
+/// manifest ("spec.training.seed": 7): another value is refused by name.
+using CheckpointIdentity = Json;
+
+struct CheckpointOptions {
+  std::string path;
+  int keep = 2;
+  MlpShape shape;
+  CheckpointIdentity identity;
+  std::string job_uid;  ///< noted, not compared
+};
+
+/// The state after a step.
+struct StateView {
+  std::int64_t step = 0;
+  std::span<const float> parameters, velocity;
+};
+
+/// Threads: one.  Blocks: every call, on the disk.
+class CheckpointStore {
+ public:
+  explicit CheckpointStore(CheckpointOptions options);
+
+  /// Saves `state`, then removes all but the newest `keep` checkpoints.
+  /// Errors: exit code kDisk; older checkpoints are untouched and nothing half written is left.
+  Status save(const StateView& state);
+
+  /// Fills `parameters` and `velocity` from the newest checkpoint that is whole and returns its
+  /// step; nothing when there is none at all. A damaged one is passed over with a warning when an
+  /// older one is whole.
+  /// Errors: exit code kCheckpoint: all are damaged, or the newest belongs to another job.
+  Result<std::optional<std::int64_t>> load(std::span<float> parameters, std::span<float> velocity);
+
+  /// Writes the parameters alone as `path`/model.safetensors and returns that path.
+  /// Errors: exit code kDisk.
+  Result<std::string> write_model(std::span<const float> parameters);
+
+ private:
+  std::vector<std::int64_t> complete_steps() const;
+  std::string directory_of(std::int64_t step) const;
+  Status write_step(const std::string& directory, const StateView& state);
+  Status load_step(std::int64_t step, std::span<float> parameters, std::span<float> velocity);
+  void remove_old(std::int64_t newest) const;
+
+  CheckpointOptions options_;
+};
+
+}  // namespace muster::engine

@@ -1,0 +1,189 @@
+// spec.training as the engine reads it: every bound again, because a worker trusts nobody.
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <string>
+
+#include "common/contract.h"
+#include "worker/engine/assignment.h"
+#include "worker/engine/training.h"
+
+namespace muster::engine {
+namespace {
+
+constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
+constexpr std::int64_t kMaxEpochs = 1'000'000'000;
+constexpr int kMaxBatchSize = 1 << 20;
+constexpr std::size_t kMaxHiddenLayers = 64;
+constexpr int kMaxWidth = 1 << 16;
+constexpr std::size_t kMaxPathBytes = 4096;
+constexpr std::size_t kMaxDecimalBytes = 32;
+
+/// A decimal string ("0.1", "1e-3"): no sign, infinity, NaN or hexadecimal.
+bool parse_decimal(const std::string& text, float& out) {
+  if (text.empty() || text.find_first_not_of("0123456789.eE+-") != std::string::npos ||
+      text[0] == '-' || text[0] == '+') {
+    return false;
+  }
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(out);
+}
+
+void read_decimal(JsonReader& in, std::string_view field, float& out, const char* range,
+                  bool (*fits)(float)) {
+  std::string text;
+  in.optional(field, text, kMaxDecimalBytes);
+  if (!in.status() || !in.has(field)) return;
+  if (!parse_decimal(text, out) || !fits(out)) {
+    in.fail(field, std::string("must be a decimal string ") + range);
+  }
+}
+
+void read_model(JsonReader& in, TrainingConfig& config) {
+  const Json* model = in.object("model");
+  if (model == nullptr) return in.fail("model", "is required: {mlp: {hidden: [128]}}");
+  JsonReader one(*model, in.path_of("model"));
+  const Json* mlp = one.object("mlp");
+  one.no_other_fields();
+  if (mlp == nullptr) one.fail("mlp", "is required; this engine has no other model");
+  in.take(one.status());
+  if (mlp == nullptr) return;
+  JsonReader fields(*mlp, one.path_of("mlp"));
+  const Json* hidden = fields.array("hidden", kMaxHiddenLayers);
+  fields.no_other_fields();
+  if (hidden == nullptr) fields.fail("hidden", "is required: a list of widths, [128]");
+  for (std::size_t i = 0; hidden != nullptr && i < hidden->size(); ++i) {
+    const Json& width = (*hidden)[i];
+    if (!width.is_number_integer() || width < 1 || width > kMaxWidth) {
+      fields.fail("hidden", "must be widths from 1 to " + std::to_string(kMaxWidth));
+      break;
+    }
+    config.mlp.hidden.push_back(width.get<int>());
+  }
+  in.take(fields.status());
+}
+
+void read_source(JsonReader& data, const char* name, IdxSource& source) {
+  const Json* set = data.object(name);
+  if (set == nullptr) return;
+  JsonReader one(*set, data.path_of(name));
+  const Json* idx = one.object("idx");
+  one.no_other_fields();
+  if (idx == nullptr) one.fail("idx", "is required; this engine reads no other format");
+  data.take(one.status());
+  if (idx == nullptr) return;
+  JsonReader fields(*idx, one.path_of("idx"));
+  fields.required("images", source.images, kMaxPathBytes);
+  fields.required("labels", source.labels, kMaxPathBytes);
+  fields.no_other_fields();
+  if (source.images.empty()) fields.fail("images", "must be a path");
+  if (source.labels.empty()) fields.fail("labels", "must be a path");
+  data.take(fields.status());
+}
+
+void read_data(JsonReader& in, TrainingConfig& config) {
+  const Json* data = in.object("data");
+  if (data == nullptr) return in.fail("data", "is required: {train: {idx: {images, labels}}}");
+  JsonReader fields(*data, in.path_of("data"));
+  if (!fields.has("train")) fields.fail("train", "is required: {idx: {images, labels}}");
+  read_source(fields, "train", config.train);
+  config.has_test = fields.has("test");
+  read_source(fields, "test", config.test);
+  fields.no_other_fields();
+  in.take(fields.status());
+}
+
+void read_optimizer(JsonReader& in, TrainingConfig& config) {
+  const Json* optimizer = in.object("optimizer");
+  if (optimizer == nullptr) {
+    return in.fail("optimizer", "is required: {sgd: {learningRate: \"0.1\"}}");
+  }
+  JsonReader one(*optimizer, in.path_of("optimizer"));
+  const Json* sgd = one.object("sgd");
+  one.no_other_fields();
+  if (sgd == nullptr) one.fail("sgd", "is required; this engine has no other optimiser");
+  in.take(one.status());
+  if (sgd == nullptr) return;
+  JsonReader fields(*sgd, one.path_of("sgd"));
+  if (!fields.has("learningRate")) fields.fail("learningRate", "is required: \"0.1\"");
+  read_decimal(fields, "learningRate", config.sgd.learning_rate, "above 0, like \"0.1\"",
+               [](float v) { return v > 0; });
+  read_decimal(fields, "momentum", config.sgd.momentum, "from 0 to below 1, like \"0.9\"",
+               [](float v) { return v >= 0 && v < 1; });
+  fields.no_other_fields();
+  in.take(fields.status());
+}
+
+void read_rest(JsonReader& in, TrainingConfig& config) {
+  if (const Json* evaluation = in.object("evaluation")) {
+    JsonReader fields(*evaluation, in.path_of("evaluation"));
+    fields.optional("everyEpochs", config.evaluate_every_epochs, {1, kMaxEpochs});
+    fields.no_other_fields();
+    in.take(fields.status());
+  }
+  if (const Json* checkpoint = in.object("checkpoint")) {
+    JsonReader fields(*checkpoint, in.path_of("checkpoint"));
+    config.checkpoint_path = "/var/lib/muster";
+    std::string claim;
+    fields.optional("path", config.checkpoint_path, kMaxPathBytes);
+    fields.optional("everySteps", config.checkpoint_every_steps, {1, kMaxSteps});
+    fields.optional("keep", config.checkpoint_keep, {1, 1000});
+    fields.optional("volumeClaimName", claim, 253);
+    fields.no_other_fields();
+    config.checkpoint_durable = !claim.empty();
+    in.take(fields.status());
+  }
+  std::string state = "Replicated";
+  in.optional("optimizerState", state);
+  if (state != "Replicated") in.fail("optimizerState", "must be Replicated in this version");
+  if (const Json* parallelism = in.object("parallelism")) {
+    JsonReader fields(*parallelism, in.path_of("parallelism"));
+    int one = 1;
+    fields.optional("tensor", one, {1, 1});
+    fields.optional("pipeline", one, {1, 1});
+    fields.no_other_fields();
+    in.take(fields.status());
+  }
+}
+
+}  // namespace
+
+Result<TrainingConfig> parse_training(const Json& training) {
+  TrainingConfig config;
+  JsonReader in(training, "spec.training");
+  std::string algorithm = "Backpropagation";
+  std::string mode = "Strict";
+  std::int64_t seed = 0;
+  in.optional("algorithm", algorithm);
+  if (algorithm != "Backpropagation") in.fail("algorithm", "must be Backpropagation");
+  in.optional("mode", mode);
+  if (mode != "Strict") in.fail("mode", "must be Strict");
+  in.optional("seed", seed, {0, INT64_MAX});
+  config.seed = static_cast<std::uint64_t>(seed);
+  in.optional("logicalRanks", config.logical_ranks, {1, kMaxLogicalRanks});
+  if (in.status() && !std::has_single_bit(static_cast<unsigned>(config.logical_ranks))) {
+    in.fail("logicalRanks", "must be a power of two");
+  }
+  in.optional("batchSize", config.batch_size, {1, kMaxBatchSize});
+  if (in.status() && config.batch_size % config.logical_ranks != 0) {
+    in.fail("batchSize", "must be a multiple of logicalRanks (" +
+                             std::to_string(config.logical_ranks) + "); it is " +
+                             std::to_string(config.batch_size));
+  }
+  in.optional("epochs", config.epochs, {0, kMaxEpochs});
+  in.optional("steps", config.steps, {0, kMaxSteps});
+  if (in.status() && (config.epochs > 0) == (config.steps > 0)) {
+    in.fail("epochs", "exactly one of epochs and steps must be given, at least 1");
+  }
+  read_model(in, config);
+  read_data(in, config);
+  read_optimizer(in, config);
+  read_rest(in, config);
+  in.no_other_fields();
+  if (const Status status = in.status(); !status) {
+    return status.error().with_exit_code(contract::exit_code::kInvalidSpec);
+  }
+  return config;
+}
+
+}  // namespace muster::engine

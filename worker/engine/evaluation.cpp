@@ -1,0 +1,82 @@
+#include "worker/engine/evaluation.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/check.h"
+
+namespace muster::engine {
+namespace {
+
+struct PartSum {
+  float loss = 0;
+  std::uint32_t correct = 0;
+};
+static_assert(sizeof(PartSum) == 8);
+
+PartSum evaluate_part(Mlp& model, std::span<const float> parameters, const data::Dataset& test,
+                      SampleRange part, std::vector<float>& losses) {
+  losses.resize(part.last - part.first);
+  PartSum sum;
+  for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
+    const std::size_t rows = std::min(model.rows_max(), part.last - first);
+    kernels::cpu::bytes_to_unit(test.image(first), rows * test.features, model.input().data());
+    for (std::size_t i = 0; i < rows; ++i) model.labels()[i] = test.labels[first + i];
+    model.forward(parameters, rows);
+    model.losses(rows);
+    for (std::size_t i = 0; i < rows; ++i) {
+      losses[first - part.first + i] = model.loss()[i];
+      sum.correct += model.correct()[i] > 0 ? 1 : 0;
+    }
+  }
+  sum.loss = kernels::cpu::sum(losses.data(), losses.size());
+  return sum;
+}
+
+}  // namespace
+
+SampleRange evaluated_samples(int rank, int logical_ranks, std::size_t samples) {
+  const auto start = [&](int r) {
+    return samples * static_cast<std::size_t>(r) / static_cast<std::size_t>(logical_ranks);
+  };
+  return {start(rank), start(rank + 1)};
+}
+
+float tree_sum(std::span<const float> values) {
+  MUSTER_CHECK(!values.empty());
+  if (values.size() == 1) return values[0];
+  const std::size_t half = values.size() / 2;
+  return tree_sum(values.first(half)) + tree_sum(values.subspan(half));
+}
+
+Result<Evaluation> evaluate(Mlp& model, std::span<const float> parameters,
+                            const data::Dataset& test, const Assignment& assignment,
+                            comm::Communicator& communicator, std::uint64_t step,
+                            MonoTime deadline) {
+  std::vector<PartSum> parts(static_cast<std::size_t>(assignment.logical_ranks));
+  std::vector<float> losses;
+  const RankRange own = assignment.ranges.at(static_cast<std::size_t>(communicator.rank()));
+  for (int rank = own.first; rank < own.last; ++rank) {
+    const SampleRange part = evaluated_samples(rank, assignment.logical_ranks, test.count);
+    parts[static_cast<std::size_t>(rank)] = evaluate_part(model, parameters, test, part, losses);
+  }
+  if (communicator.size() > 1) {
+    std::vector<std::size_t> offsets;
+    for (const RankRange& range : assignment.ranges) {
+      offsets.push_back(static_cast<std::size_t>(range.first) * sizeof(PartSum));
+    }
+    offsets.push_back(parts.size() * sizeof(PartSum));
+    MUSTER_RETURN_IF_ERROR(comm::all_gather(
+        communicator, step, std::as_writable_bytes(std::span(parts)), offsets, deadline));
+  }
+  std::vector<float> sums;
+  std::uint64_t correct = 0;
+  for (const PartSum& part : parts) {
+    sums.push_back(part.loss);
+    correct += part.correct;
+  }
+  return Evaluation{static_cast<double>(correct) / static_cast<double>(test.count),
+                    tree_sum(sums) / static_cast<float>(test.count)};
+}
+
+}  // namespace muster::engine

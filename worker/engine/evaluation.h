@@ -1,0 +1,34 @@
+// How good a model is on the test set. The set is cut in L contiguous parts, one for each logical
+// rank; sums go along the same tree as gradients, so the figure never depends on the processes.
+#pragma once
+
+#include "common/clock.h"
+#include "worker/comm/communicator.h"
+#include "worker/data/dataset.h"
+#include "worker/engine/assignment.h"
+#include "worker/engine/mlp.h"
+
+namespace muster::engine {
+
+struct Evaluation {
+  double accuracy = 0;  ///< correct / samples
+  float loss = 0;       ///< mean
+};
+
+/// Samples [first, last) that logical rank `rank` of `logical_ranks` evaluates; may be empty.
+struct SampleRange {
+  std::size_t first = 0, last = 0;
+};
+SampleRange evaluated_samples(int rank, int logical_ranks, std::size_t samples);
+
+/// Sum of L values along the complete binary tree: left half plus right half.
+float tree_sum(std::span<const float> values);
+
+/// All processes call it together. Sends 8 bytes a logical rank to each of the others.
+/// Blocks: until `deadline` on the other processes.  Errors: as comm::Work::wait.
+Result<Evaluation> evaluate(Mlp& model, std::span<const float> parameters,
+                            const data::Dataset& test, const Assignment& assignment,
+                            comm::Communicator& communicator, std::uint64_t step,
+                            MonoTime deadline);
+
+}  // namespace muster::engine

@@ -1,0 +1,86 @@
+#include "worker/engine/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "common/contract.h"
+
+namespace muster::engine {
+namespace {
+
+/// Bytes of one write call.
+constexpr std::size_t kMaxWrite = std::size_t{64} << 20;
+
+/// Writes everything, or returns errno.
+int write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::write(fd, bytes.data(), std::min(bytes.size(), kMaxWrite));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return errno;
+    bytes = bytes.subspan(static_cast<std::size_t>(wrote));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Error disk_error(const std::string& path, const char* what, int number) {
+  return Error(ErrorCode::kIo, path + ": cannot " + what + ": " + std::strerror(number))
+      .with_exit_code(contract::exit_code::kDisk);
+}
+
+Result<Sha256Digest> write_file(const std::string& path, Pieces pieces) {
+  const std::string temporary = path + ".tmp";
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return disk_error(temporary, "create", errno);
+  Sha256 hash;
+  int failed = 0;
+  const char* what = "write";
+  for (const auto& piece : pieces) {
+    hash.update(piece);
+    failed = write_all(fd, piece);
+    if (failed != 0) break;
+  }
+  if (failed == 0 && ::fsync(fd) != 0) {
+    failed = errno;
+    what = "flush";
+  }
+  // A full disk may show itself only here (network file systems).
+  if (::close(fd) != 0 && failed == 0) failed = errno;
+  if (failed == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) {
+    failed = errno;
+    what = "rename";
+  }
+  if (failed != 0) {
+    ::unlink(temporary.c_str());
+    return disk_error(path, what, failed);
+  }
+  return hash.finish();
+}
+
+Result<Sha256Digest> write_file(const std::string& path, std::string_view text) {
+  const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(text))};
+  return write_file(path, pieces);
+}
+
+Status sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return disk_error(path, "open", errno);
+  const int failed = ::fsync(fd) != 0 ? errno : 0;
+  ::close(fd);
+  if (failed != 0) return disk_error(path, "flush", failed);
+  return {};
+}
+
+Status make_directories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return disk_error(path, "create the directory", error.value());
+  return {};
+}
+
+}  // namespace muster::engine

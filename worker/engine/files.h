@@ -1,0 +1,32 @@
+// Files that are there whole or not at all: written under another name, flushed, then renamed.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "common/sha256.h"
+
+namespace muster::engine {
+
+using Pieces = std::span<const std::span<const std::byte>>;
+
+/// Writes `pieces` one after another to `path` (first to `path`.tmp, then fsync and rename) and
+/// returns their SHA-256. On an error neither file is left behind, an older `path` stays as it was.
+/// The name is durable only after sync_directory.  Errors: kIo with path and strerror, exit code
+/// kDisk.  Blocks: on the disk.
+Result<Sha256Digest> write_file(const std::string& path, Pieces pieces);
+Result<Sha256Digest> write_file(const std::string& path, std::string_view text);
+
+/// Makes names created, renamed or removed in `path` durable.  Errors, Blocks: as write_file.
+Status sync_directory(const std::string& path);
+
+/// Creates `path` and what is missing above it.  Errors: as write_file.
+Status make_directories(const std::string& path);
+
+/// An Error for a failed write: "path: cannot <what>: <strerror>", exit code kDisk.
+Error disk_error(const std::string& path, const char* what, int number);
+
+}  // namespace muster::engine

@@ -1,0 +1,109 @@
+#include "worker/engine/record.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+
+#include "common/json.h"
+#include "worker/engine/files.h"
+
+namespace muster::engine {
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
+constexpr std::size_t kMaxLineBytes = 4096;
+
+/// Step of a line, -1 when it is none of ours.
+std::int64_t step_of(const std::string& line) {
+  const auto json = parse_json(line);
+  if (!json || !json->is_object()) return -1;
+  const auto evaluation = json->find("evaluation");
+  const Json& object = evaluation != json->end() ? *evaluation : *json;
+  if (!object.is_object()) return -1;
+  const auto step = object.find("step");
+  return step != object.end() && step->is_number_integer() ? step->get<std::int64_t>() : -1;
+}
+
+/// Bytes of the lines of `fd` up to `restored_step`, or -errno.
+std::int64_t kept_bytes(int fd, std::int64_t restored_step) {
+  std::array<char, 1 << 16> chunk;
+  std::string line;
+  std::int64_t kept = 0;
+  for (;;) {
+    const ssize_t got = ::read(fd, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -errno;
+    if (got == 0) return kept;
+    for (ssize_t i = 0; i < got; ++i) {
+      if (chunk[static_cast<std::size_t>(i)] != '\n') {
+        line += chunk[static_cast<std::size_t>(i)];
+        if (line.size() > kMaxLineBytes) return kept;
+        continue;
+      }
+      const std::int64_t step = step_of(line);
+      if (step < 0 || step > restored_step) return kept;
+      kept += static_cast<std::int64_t>(line.size()) + 1;
+      line.clear();
+    }
+  }
+}
+
+}  // namespace
+
+std::string decimal(float value) {
+  std::array<char, 64> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return std::string(text.data(), end);
+}
+
+Record::~Record() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status Record::open(const std::string& path, std::int64_t restored_step) {
+  path_ = path;
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ < 0) return disk_error(path, "open", errno);
+  const std::int64_t kept = restored_step > 0 ? kept_bytes(fd_, restored_step) : 0;
+  if (kept < 0) return disk_error(path, "read", static_cast<int>(-kept));
+  if (::ftruncate(fd_, kept) != 0) return disk_error(path, "cut", errno);
+  if (::lseek(fd_, kept, SEEK_SET) < 0) return disk_error(path, "seek", errno);
+  return {};
+}
+
+Status Record::add(const RecordedStep& step) {
+  std::string line = "{\"step\":" + std::to_string(step.step) +
+                     ",\"epoch\":" + std::to_string(step.epoch) + ",\"loss\":\"" +
+                     decimal(step.loss) + "\",\"samples\":" + std::to_string(step.samples) +
+                     ",\"workers\":" + std::to_string(step.workers);
+  if (!step.sha256.empty()) line += ",\"sha256\":\"" + step.sha256 + "\"";
+  return append(line + ",\"seconds\":" + std::to_string(step.seconds) + "}\n");
+}
+
+Status Record::add(const RecordedEvaluation& evaluation) {
+  return append("{\"evaluation\":{\"step\":" + std::to_string(evaluation.step) +
+                ",\"accuracy\":" + std::to_string(evaluation.accuracy) + ",\"loss\":\"" +
+                decimal(evaluation.loss) + "\"}}\n");
+}
+
+Status Record::append(const std::string& line) {
+  buffer_ += line;
+  return buffer_.size() < kBufferBytes ? Status() : flush();
+}
+
+Status Record::flush() {
+  std::size_t written = 0;
+  while (written < buffer_.size()) {
+    const ssize_t wrote = ::write(fd_, buffer_.data() + written, buffer_.size() - written);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return disk_error(path_, "write", errno);
+    written += static_cast<std::size_t>(wrote);
+  }
+  buffer_.clear();
+  return {};
+}
+
+}  // namespace muster::engine
