@@ -233,6 +233,10 @@ Status CheckpointStore::load_step(std::int64_t step, std::span<float> parameters
   const Json& optimizer = member(files, kOptimizer);
   MUSTER_RETURN_IF_ERROR(load_tensors(directory + "/" + kModel, member(model, "sha256"),
                                       options_.shape, member(model, "blocks"), parameters));
+  if (const Json& whole = member(*manifest, "parametersSha256"); whole != block_hash(parameters)) {
+    return checkpoint_error(ErrorCode::kCorrupt, path,
+                            "parametersSha256 is not that of its parameters");
+  }
   return load_tensors(directory + "/" + kOptimizer, member(optimizer, "sha256"), options_.shape,
                       member(optimizer, "blocks"), velocity);
 }
