@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "common/contract.h"
+#include "common/json.h"
 
 namespace muster::cli {
 namespace {
@@ -57,6 +58,10 @@ Error io_error(const std::string& path, std::string_view doing, int error_number
   return Error(code, path + ": " + std::string(doing) + ": " +
                          std::generic_category().message(error_number))
       .with_exit_code(full ? contract::exit_code::kDisk : contract::exit_code::kInternal);
+}
+
+std::string dump_pretty(const nlohmann::json& value) {
+  return value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {

@@ -1,0 +1,213 @@
+#include "cli/output_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "cli/files.h"
+#include "common/contract.h"
+
+namespace muster::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxJobBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxReportBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaxDifferences = 8;
+
+/// What the model's bits do not depend on, and what a person changes between two runs of one job.
+const std::set<std::string>& free_fields() {
+  static const std::set<std::string> kFree = {"spec.worker.count",
+                                              "spec.worker.min",
+                                              "spec.worker.max",
+                                              "spec.worker.threads",
+                                              "spec.worker.resources",
+                                              "spec.restart",
+                                              "spec.suspend",
+                                              "spec.activeDeadlineSeconds",
+                                              "spec.ttlSecondsAfterFinished",
+                                              "spec.queueName",
+                                              "spec.priorityClassName"};
+  return kFree;
+}
+
+void compare(const std::string& path, const Json& before, const Json& now,
+             std::vector<std::string>& out) {
+  if (out.size() >= kMaxDifferences || before == now || free_fields().contains(path)) return;
+  if (!before.is_object() || !now.is_object()) {
+    out.push_back(path.empty() ? "(whole)" : path);
+    return;
+  }
+  std::set<std::string> names;
+  for (const auto& [name, value] : before.items()) names.insert(name);
+  for (const auto& [name, value] : now.items()) names.insert(name);
+  for (const std::string& name : names) {
+    const Json left = before.value(name, Json()), right = now.value(name, Json());
+    compare(path.empty() ? name : path + "." + name, left, right, out);
+  }
+}
+
+Error usage(const std::string& path, const std::string& sentence) {
+  return Error(ErrorCode::kInvalid, path + ": " + sentence)
+      .with_exit_code(contract::exit_code::kUsage);
+}
+
+Error from(const std::string& path, const char* doing, const std::error_code& error) {
+  return io_error(path, doing, error.value());
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// Whether there is anything but the lock file.
+bool is_empty(const std::string& path) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().filename() != "lock") return false;
+  }
+  return !error;
+}
+
+Result<Json> read_json(const std::string& path, std::size_t max_bytes) {
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, read_file(path, max_bytes));
+  auto json = parse_json(text);
+  if (!json) return json.error().with(path);
+  return json;
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const Json& before, const Json& now) {
+  std::vector<std::string> out;
+  compare("", before, now, out);
+  return out;
+}
+
+std::int64_t newest_checkpoint_step(const std::string& checkpoints) {
+  std::int64_t newest = -1;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
+    const std::string name = entry.path().filename();
+    constexpr std::string_view kStart = "step-";
+    if (!name.starts_with(kStart)) continue;
+    std::int64_t step = -1;
+    const char* end = name.data() + name.size();
+    const auto [stop, failed] = std::from_chars(name.data() + kStart.size(), end, step);
+    // The manifest is written last: without it the checkpoint is not whole.
+    if (failed != std::errc() || stop != end ||
+        !fs::exists(entry.path() / "manifest.json", error)) {
+      continue;
+    }
+    newest = std::max(newest, step);
+  }
+  return newest;
+}
+
+OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
+    : path_(std::move(other.path_)),
+      lock_fd_(other.lock_fd_),
+      resumed_from_step_(other.resumed_from_step_) {
+  other.lock_fd_ = -1;
+}
+
+OutputDirectory::~OutputDirectory() {
+  if (lock_fd_ >= 0) ::close(lock_fd_);
+}
+
+std::string OutputDirectory::model() const {
+  return path_ + "/" + std::string(contract::kModelFile);
+}
+
+Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Json& job) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return from(path, "create directory", error);
+  // A directory of something else must not be written into, not even with a lock.
+  if (!is_empty(path) && !fs::exists(path + "/job.json", error)) {
+    return usage(path, "holds files that are not of a `muster run`; give another --output");
+  }
+  const std::string lock = path + "/lock";
+  const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return io_error(lock, "open", errno);
+  OutputDirectory directory(fs::absolute(path, error), fd);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return io_error(lock, "lock", errno);
+    return usage(path,
+                 "another `muster run` is writing here; wait for it or give another --output");
+  }
+  MUSTER_RETURN_IF_ERROR(directory.prepare(job));
+  return directory;
+}
+
+Status OutputDirectory::check_spec(const Json& job) const {
+  auto before = read_json(path_ + "/job.json", kMaxJobBytes);
+  if (!before) {
+    if (before.error().code() == ErrorCode::kNotFound) return {};
+    return usage(path_, "its job.json cannot be read (" + before.error().message() +
+                            "); give another --output or remove the directory");
+  }
+  const std::vector<std::string> changed = differences(*before, job);
+  if (changed.empty()) return {};
+  return usage(path_, "belongs to another job: " + joined(changed) + " differ" +
+                          (changed.size() == 1 ? "s" : "") +
+                          "; give another --output or remove the directory");
+}
+
+bool OutputDirectory::is_finished() const {
+  const auto before = read_json(report(), kMaxReportBytes);
+  return before && before->is_object() && before->value("status", Json()) == Json("Complete");
+}
+
+/// A finished run is trained anew. The rename comes first and report.json goes last of what tells
+/// that the run was finished, so that an interrupt at any point leaves a run that is either still
+/// finished or has nothing to go on from.
+Status OutputDirectory::forget_finished() const {
+  std::error_code error;
+  const std::string old = path_ + "/checkpoints.old";
+  fs::remove_all(old, error);
+  if (error) return from(old, "remove", error);
+  if (fs::exists(checkpoints(), error)) fs::rename(checkpoints(), old, error);
+  if (error) return from(checkpoints(), "rename", error);
+  for (const std::string& file : {model(), report()}) {
+    fs::remove(file, error);
+    if (error) return from(file, "remove", error);
+  }
+  fs::remove_all(old, error);
+  fs::remove_all(logs(), error);
+  return {};
+}
+
+Status OutputDirectory::prepare(const Json& job) {
+  MUSTER_RETURN_IF_ERROR(check_spec(job));
+  if (is_finished()) MUSTER_RETURN_IF_ERROR(forget_finished());
+  std::error_code error;
+  fs::remove(report(), error);  // it tells of the run before; this one's comes at its end
+  if (error) return from(report(), "remove", error);
+  for (const std::string& directory : {checkpoints(), logs()}) {
+    fs::create_directories(directory, error);
+    if (error) return from(directory, "create directory", error);
+  }
+  resumed_from_step_ = newest_checkpoint_step(checkpoints());
+  return write_file_atomically(path_ + "/job.json", dump_pretty(job));
+}
+
+Result<bool> OutputDirectory::take_model() const {
+  std::error_code error;
+  const std::string made = checkpoints() + "/" + std::string(contract::kModelFile);
+  if (!fs::exists(made, error)) return false;
+  fs::rename(made, model(), error);
+  if (error) return from(made, "rename", error);
+  return true;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,103 @@
+#include "cli/report.h"
+
+#include "common/contract.h"
+
+namespace muster::cli {
+namespace {
+
+Json field(const Json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? Json() : *found;
+}
+
+/// One entry a step. Losses are decimal text, as in the API.
+Json by_step(const RunRecord& record) {
+  Json steps = Json::array();
+  for (const RecordedStep& step : record.steps) {
+    Json entry = {
+        {"step", step.step}, {"epoch", step.epoch}, {"loss", step.loss}, {"workers", step.workers}};
+    if (!step.sha256.empty()) entry["sha256"] = step.sha256;
+    steps.push_back(std::move(entry));
+  }
+  return steps;
+}
+
+/// One entry each time the number of workers differs from the step before.
+Json workers_over_time(const RunRecord& record) {
+  Json changes = Json::array();
+  std::int64_t last = -1;
+  for (const RecordedStep& step : record.steps) {
+    if (step.workers == last) continue;
+    last = step.workers;
+    changes.push_back({{"step", step.step}, {"workers", step.workers}});
+  }
+  return changes;
+}
+
+Json evaluations(const RunRecord& record) {
+  Json list = Json::array();
+  for (const RecordedEvaluation& evaluation : record.evaluations) {
+    list.push_back(
+        {{"step", evaluation.step}, {"accuracy", evaluation.accuracy}, {"loss", evaluation.loss}});
+  }
+  return list;
+}
+
+Json samples_per_second(const RunRecord& record) {
+  double samples = 0, seconds = 0;
+  for (const RecordedStep& step : record.steps) {
+    samples += static_cast<double>(step.samples);
+    seconds += step.seconds;
+  }
+  return seconds > 0 ? Json(samples / seconds) : Json();
+}
+
+void add_training(Json& report, const Json& status, const RunRecord& record) {
+  const RecordedStep last = record.steps.empty() ? RecordedStep{} : record.steps.back();
+  report["steps"] = last.step;
+  report["totalSteps"] = field(field(status, "progress"), "totalSteps");
+  report["epochs"] = record.steps.empty() ? 0 : last.epoch + 1;
+  report["loss"] = last.loss.empty() ? Json() : Json(last.loss);
+  report["accuracy"] =
+      record.evaluations.empty() ? Json() : Json(record.evaluations.back().accuracy);
+  report["samplesPerSecond"] = samples_per_second(record);
+  const Json model = field(status, "model");
+  report["parameters"] = field(model, "parameters");
+  report["sha256"] = field(model, "sha256");
+  if (!report["sha256"].is_string() && !last.sha256.empty()) report["sha256"] = last.sha256;
+  report["dataSHA256"] = field(status, "dataSHA256");
+  report["contract"] = field(status, "contract");
+  report["evaluations"] = evaluations(record);
+  report["workersOverTime"] = workers_over_time(record);
+  report["byStep"] = by_step(record);
+}
+
+}  // namespace
+
+Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record) {
+  const Json status = field(job, "status");
+  Json report = {
+      {"job", field(field(job, "metadata"), "name")},
+      {"status", facts.outcome},
+      {"message", facts.message},
+      {"exitCode", facts.exit_code},
+      {"exitReason", std::string(contract::reason_of_exit_code(facts.exit_code))},
+      {"seconds", facts.seconds},
+      {"conditions", field(status, "conditions")},
+      {"restarts", field(status, "restarts")},
+      {"failure", field(status, "failure")},
+      {"sentBytes", facts.sent_bytes},
+      {"logicalRankComputations", facts.logical_rank_computations},
+      {"model", facts.has_model ? Json(contract::kModelFile) : Json()},
+      {"checkpointStep", facts.checkpoint_step >= 0 ? Json(facts.checkpoint_step) : Json()},
+      {"resumedFromStep", facts.resumed_from_step >= 0 ? Json(facts.resumed_from_step) : Json()}};
+  report["startToFirstStepSeconds"] =
+      facts.start_to_first_step_seconds ? Json(*facts.start_to_first_step_seconds) : Json();
+  if (report["restarts"].is_null()) report["restarts"] = 0;
+  if (report["conditions"].is_null()) report["conditions"] = Json::array();
+  if (field(field(job, "spec"), "training").is_object()) add_training(report, status, record);
+  return report;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,31 @@
+// report.json: the whole story of a run, for people and scripts. Pure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "cli/run_record.h"
+#include "common/json.h"
+
+namespace muster::cli {
+
+/// What only the running command knows.
+struct RunFacts {
+  std::string outcome;  ///< Complete, Failed or Interrupted
+  std::string message;  ///< one sentence
+  int exit_code = 0;
+  double seconds = 0;                                 ///< of the whole command
+  std::optional<double> start_to_first_step_seconds;  ///< until a worker told of its first step
+  std::int64_t resumed_from_step = -1;                ///< -1: from the start
+  std::int64_t checkpoint_step = -1;                  ///< newest one on disk; -1: none
+  std::uint64_t sent_bytes = 0;  ///< all workers of this command, payload and headers
+  std::uint64_t logical_rank_computations = 0;  ///< all workers of this command
+  bool has_model = false;
+};
+
+/// `job` is the TrainingJob as the API server last had it.
+Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record);
+
+}  // namespace muster::cli

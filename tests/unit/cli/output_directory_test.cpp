@@ -1,0 +1,158 @@
+#include "cli/output_directory.h"
+
+#include <doctest/doctest.h>
+
+#include "cli/files.h"
+#include "common/contract.h"
+#include "tests/unit/kubelet/temporary_directory.h"
+
+namespace muster::cli {
+namespace {
+
+using test::content_of;
+namespace fs = std::filesystem;
+
+Json job() {
+  return Json{{"metadata", {{"name", "digits"}}},
+              {"spec",
+               {{"worker", {{"count", 2}, {"threads", 1}}},
+                {"training", {{"seed", 7}, {"batchSize", 64}}},
+                {"restart", {{"maxRestarts", 3}}}}}};
+}
+
+void put(const std::string& path, const std::string& text) {
+  fs::create_directories(fs::path(path).parent_path());
+  REQUIRE(write_file_atomically(path, text));
+}
+
+std::string refusal(const std::string& path, const Json& wanted) {
+  auto directory = OutputDirectory::open(path, wanted);
+  if (directory) return "opened";
+  CHECK(directory.error().exit_code() == contract::exit_code::kUsage);
+  return directory.error().message();
+}
+
+TEST_CASE("fields that change no bits may differ between two runs of a directory") {
+  Json other = job();
+  other["spec"]["worker"]["count"] = 4;
+  other["spec"]["worker"]["min"] = 1;
+  other["spec"]["worker"]["resources"] = {{"cpu", "2"}};
+  other["spec"]["restart"]["maxRestarts"] = 0;
+  other["spec"]["activeDeadlineSeconds"] = 60;
+  CHECK(differences(job(), other).empty());
+  other["spec"]["training"]["seed"] = 8;
+  other["spec"]["training"].erase("batchSize");
+  other["spec"]["worker"]["command"] = {"x"};
+  other["metadata"]["name"] = "letters";
+  CHECK(differences(job(), other) ==
+        std::vector<std::string>{"metadata.name", "spec.training.batchSize", "spec.training.seed",
+                                 "spec.worker.command"});
+  CHECK(differences(job(), Json(3)) == std::vector<std::string>{"(whole)"});
+}
+
+TEST_CASE("another spec is refused by the names of what differs, and nothing is touched") {
+  const test::TemporaryDirectory base;
+  const std::string path = base.path + "/a/out";
+  {
+    REQUIRE(OutputDirectory::open(path, job()));
+  }
+  put(path + "/checkpoints/step-000000000100/manifest.json", "{}");
+  put(path + "/report.json", R"({"status": "Complete"})");
+  Json other = job();
+  other["spec"]["training"]["seed"] = 8;
+  CHECK(refusal(path, other) == path +
+                                    ": belongs to another job: spec.training.seed differs; "
+                                    "give another --output or remove the directory");
+  CHECK(fs::exists(path + "/checkpoints/step-000000000100/manifest.json"));
+  CHECK(fs::exists(path + "/report.json"));
+  CHECK(parse_json(content_of(path + "/job.json")).value() == job());
+}
+
+TEST_CASE("an unfinished run goes on from its newest whole checkpoint") {
+  const test::TemporaryDirectory base;
+  {
+    REQUIRE(OutputDirectory::open(base.path, job()));
+  }
+  put(base.path + "/checkpoints/step-000000000100/manifest.json", "{}");
+  put(base.path + "/checkpoints/step-000000000200/manifest.json", "{}");
+  put(base.path + "/checkpoints/step-000000000300/model.safetensors", "no manifest yet");
+  put(base.path + "/checkpoints/step-x/manifest.json", "{}");
+  put(base.path + "/report.json", R"({"status": "Interrupted"})");
+  auto directory = OutputDirectory::open(base.path, job());
+  REQUIRE(directory);
+  CHECK(directory->resumed_from_step() == 200);
+  CHECK_FALSE(fs::exists(directory->report()));
+}
+
+TEST_CASE("a finished run is trained anew, also when the preparation was interrupted") {
+  const test::TemporaryDirectory base;
+  {
+    REQUIRE(OutputDirectory::open(base.path, job()));
+  }
+  put(base.path + "/checkpoints/step-000000000100/manifest.json", "{}");
+  put(base.path + "/checkpoints.old/step-000000000900/manifest.json", "{}");
+  put(base.path + "/model.safetensors", "model");
+  put(base.path + "/logs/a.log", "x");
+  put(base.path + "/report.json", R"({"status": "Complete"})");
+  auto directory = OutputDirectory::open(base.path, job());
+  REQUIRE(directory);
+  CHECK(directory->resumed_from_step() == -1);
+  CHECK_FALSE(fs::exists(directory->model()));
+  CHECK_FALSE(fs::exists(directory->report()));
+  CHECK_FALSE(fs::exists(base.path + "/checkpoints.old"));
+  CHECK(fs::is_empty(directory->checkpoints()));
+  CHECK(fs::is_empty(directory->logs()));
+}
+
+TEST_CASE("two runs in one directory are refused while the first lives") {
+  const test::TemporaryDirectory base;
+  {
+    auto first = OutputDirectory::open(base.path, job());
+    REQUIRE(first);
+    CHECK(refusal(base.path, job()) ==
+          base.path +
+              ": another `muster run` is writing here; wait for it or give another "
+              "--output");
+  }
+  CHECK(refusal(base.path, job()) == "opened");
+}
+
+TEST_CASE("a directory of something else, a file and a damaged job.json are refused") {
+  const test::TemporaryDirectory base;
+  put(base.path + "/photo.jpg", "x");
+  CHECK(refusal(base.path, job()) ==
+        base.path + ": holds files that are not of a `muster run`; give another --output");
+  CHECK_FALSE(fs::exists(base.path + "/lock"));
+  put(base.path + "/out/job.json", "{");
+  CHECK(refusal(base.path + "/out", job()).find("job.json cannot be read") != std::string::npos);
+  auto file = OutputDirectory::open(base.path + "/photo.jpg", job());
+  REQUIRE_FALSE(file);
+  CHECK(file.error().message().starts_with(base.path + "/photo.jpg: "));
+}
+
+TEST_CASE("the model is moved out of the checkpoints once it is there") {
+  const test::TemporaryDirectory base;
+  auto directory = OutputDirectory::open(base.path, job());
+  REQUIRE(directory);
+  CHECK_FALSE(directory->take_model().value());
+  put(directory->checkpoints() + "/model.safetensors", "model");
+  CHECK(directory->take_model().value());
+  CHECK(content_of(directory->model()) == "model");
+}
+
+TEST_CASE("a file is replaced whole or not at all") {
+  const test::TemporaryDirectory base;
+  const std::string path = base.path + "/f";
+  REQUIRE(write_file_atomically(path, "old", 0600));
+  CHECK((fs::status(path).permissions() & fs::perms::all) ==
+        (fs::perms::owner_read | fs::perms::owner_write));
+  CHECK_FALSE(write_file_atomically(base.path + "/no/f", "new"));
+  REQUIRE(write_file_atomically(path, "new"));
+  CHECK(content_of(path) == "new");
+  auto large = read_file(path, 2);
+  REQUIRE_FALSE(large);
+  CHECK(large.error().code() == ErrorCode::kTooLarge);
+}
+
+}  // namespace
+}  // namespace muster::cli
