@@ -16,23 +16,26 @@
 namespace muster::embedded {
 
 struct ProcessKubeletOptions {
-  kube::ApiClient* client = nullptr;  ///< outlives the kubelet
-  const Clock* clock = nullptr;       ///< outlives the kubelet
+  kube::ApiClient* client = nullptr;         ///< outlives the kubelet
+  kube::HttpTransport* transport = nullptr;  ///< of bindings, which a client does not make
+  const Clock* clock = nullptr;              ///< outlives the kubelet
   std::string node_name = "local";
   /// What the node offers; a laptop shares its processors, so cpu may be more than it has.
   std::map<std::string, std::string> allocatable;
   /// Program run for pods of the built-in image; others run their own command.
   std::string worker_program;
-  std::vector<std::pair<std::string, std::string>> extra_env;  ///< added to every process
+  std::map<std::string, std::string> base_environment;  ///< of every process, under the pod's own
+  std::vector<std::pair<std::string, std::string>> extra_env;  ///< over the pod's own
   std::string log_directory;                                   ///< one file per pod: <pod name>.log
   std::string working_directory;                               ///< of every process
+  std::size_t log_bytes_max = std::size_t{16} << 20;  ///< of a pod's log; one older file is kept
 };
 
 class ProcessKubelet {
  public:
   static Result<std::unique_ptr<ProcessKubelet>> start(ProcessKubeletOptions options);
   virtual ~ProcessKubelet() = default;
-  /// Process ids of the running pods by pod name.
+  /// Process ids of the running pods by pod name; each leads a process group of its own.
   virtual std::map<std::string, int> running() const = 0;
   /// Stops every process (SIGTERM, then SIGKILL after `grace`) and all threads. No process outlives
   /// this.

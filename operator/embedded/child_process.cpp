@@ -1,0 +1,212 @@
+#include "operator/embedded/child_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+
+#include "common/check.h"
+
+namespace muster::embedded {
+namespace {
+
+/// glibc 2.36 declares pidfd_open without C linkage.
+int open_pidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
+
+std::string system_words(int error_number) { return std::generic_category().message(error_number); }
+
+/// Where the program stands: as written when it has a slash, else along PATH. The child must not
+/// search: between fork and exec only async-signal-safe calls are allowed.
+Result<std::string> find_program(const ProcessSpec& spec) {
+  const std::string& program = spec.argv[0];
+  if (program.empty()) return Error(ErrorCode::kInvalid, "the command is empty");
+  if (program.find('/') != std::string::npos) return program;
+  std::string path = "/usr/local/bin:/usr/bin:/bin";
+  for (const std::string& variable : spec.environment) {
+    if (variable.starts_with("PATH=")) path = variable.substr(5);
+  }
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find(':', begin), path.size());
+    const std::string directory = path.substr(begin, end - begin);
+    const std::string candidate = (directory.empty() ? "." : directory) + "/" + program;
+    struct stat found{};
+    if (::stat(candidate.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
+        ::access(candidate.c_str(), X_OK) == 0) {
+      return candidate;
+    }
+    begin = end + 1;
+  }
+  return Error(ErrorCode::kInvalid,
+               "cannot start " + program + ": no such program along PATH (" + path + ")");
+}
+
+/// What the child tells its parent when it cannot become the program.
+struct ChildFailure {
+  int error_number;
+  int in_working_directory;  ///< 1 = chdir failed, 0 = exec failed
+};
+
+/// All the child needs, made before fork: afterwards nothing may allocate.
+struct ChildPlan {
+  const char* program;
+  const char* working_directory;  ///< nullptr = stay
+  char* const* argv;
+  char* const* environment;
+  int null_fd, output_fd, failure_fd;
+  pid_t parent;
+};
+
+/// Runs in the child between fork and exec; async-signal-safe calls only.
+[[noreturn]] void become_program(const ChildPlan& plan) {
+  ChildFailure failure{0, 0};
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != plan.parent) ::_exit(127);  // the parent died before prctl
+  for (int number = 1; number < NSIG; ++number) {
+    if (number != SIGKILL && number != SIGSTOP) ::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(plan.null_fd, 0);
+  ::dup2(plan.output_fd, 1);
+  ::dup2(plan.output_fd, 2);
+  // Sockets of libraries are not all close-on-exec; a worker must not hold muster's ports.
+  ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+  if (plan.working_directory != nullptr && ::chdir(plan.working_directory) != 0) {
+    failure = {errno, 1};
+  } else {
+    ::execve(plan.program, plan.argv, plan.environment);
+    failure = {errno, 0};
+  }
+  const ssize_t told = ::write(plan.failure_fd, &failure, sizeof failure);
+  ::_exit(told == sizeof failure ? 127 : 126);
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  // execve does not write through these pointers; its signature is older than const.
+  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+struct Pipe {
+  Descriptor read_end, write_end;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return Error(ErrorCode::kIo, "cannot make a pipe: " + system_words(errno));
+  }
+  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+/// Waits until the child is the program (end of file) or tells why not.
+Status await_exec(const Descriptor& failure_pipe, const ProcessSpec& spec) {
+  ChildFailure failure{};
+  ssize_t got = -1;
+  do {
+    got = ::read(failure_pipe.get(), &failure, sizeof failure);
+  } while (got < 0 && errno == EINTR);
+  if (got != sizeof failure) return {};
+  if (failure.in_working_directory == 1) {
+    return Error(ErrorCode::kIo, "cannot enter " + spec.working_directory + ": " +
+                                     system_words(failure.error_number));
+  }
+  return Error(ErrorCode::kInvalid,
+               "cannot start " + spec.argv[0] + ": " + system_words(failure.error_number));
+}
+
+}  // namespace
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+int Descriptor::release() {
+  const int fd = fd_;
+  fd_ = -1;
+  return fd;
+}
+
+void Descriptor::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+Result<ChildProcess> ChildProcess::start(const ProcessSpec& spec) {
+  MUSTER_CHECK(!spec.argv.empty());
+  MUSTER_ASSIGN_OR_RETURN(const std::string program, find_program(spec));
+  MUSTER_ASSIGN_OR_RETURN(Pipe output, make_pipe());
+  MUSTER_ASSIGN_OR_RETURN(Pipe failure, make_pipe());
+  const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null.is_open()) {
+    return Error(ErrorCode::kIo, "/dev/null: open: " + system_words(errno));
+  }
+  const std::vector<char*> argv = pointers_to(spec.argv);
+  const std::vector<char*> environment = pointers_to(spec.environment);
+  const ChildPlan plan{program.c_str(),
+                       spec.working_directory.empty() ? nullptr : spec.working_directory.c_str(),
+                       argv.data(),
+                       environment.data(),
+                       null.get(),
+                       output.write_end.get(),
+                       failure.write_end.get(),
+                       ::getpid()};
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    return Error(ErrorCode::kIo, "cannot start " + spec.argv[0] + ": " + system_words(errno));
+  }
+  if (pid == 0) become_program(plan);
+  ::setpgid(pid, pid);  // also here: the group must exist before a signal is sent to it
+  output.write_end.reset();
+  failure.write_end.reset();
+  ChildProcess child;
+  child.pid_ = pid;
+  child.pidfd_ = Descriptor(open_pidfd(pid));
+  const int pidfd_error = errno;
+  child.output_ = std::move(output.read_end);
+  Status started = await_exec(failure.read_end, spec);
+  if (started && !child.pidfd_.is_open()) {
+    child.signal_group(SIGKILL);
+    started =
+        Error(ErrorCode::kIo, "cannot watch " + spec.argv[0] + ": " + system_words(pidfd_error));
+  }
+  if (!started) {
+    ::waitpid(pid, nullptr, 0);
+    return started.error();
+  }
+  ::fcntl(child.output_.get(), F_SETFL, O_NONBLOCK);
+  return child;
+}
+
+void ChildProcess::signal_group(int signal) const { ::kill(-pid_, signal); }
+
+ProcessEnd ChildProcess::reap() {
+  // The dead leader still holds its process group's number, so the group cannot be another's.
+  signal_group(SIGKILL);
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  pidfd_.reset();
+  if (info.si_code == CLD_EXITED) return {info.si_status, 0};
+  return {128 + info.si_status, info.si_status};
+}
+
+}  // namespace muster::embedded

@@ -1,0 +1,64 @@
+// One process of this machine, started in its own process group with its output on a pipe. It is
+// killed by the kernel when the thread that started it ends, so nothing outlives a killed muster.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+
+namespace muster::embedded {
+
+/// A file descriptor with one owner.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { reset(); }
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  int release();
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+struct ProcessSpec {
+  std::vector<std::string> argv;  ///< at least one; the first is looked for along PATH of env
+  std::vector<std::string> environment;  ///< "NAME=value"
+  std::string working_directory;         ///< empty = that of muster
+};
+
+/// How a process ended.
+struct ProcessEnd {
+  int exit_code = 0;  ///< 128 + signal when a signal ended it, as a container runtime reports it
+  int signal = 0;
+};
+
+class ChildProcess {
+ public:
+  /// Starts the program. Threads: the process is killed when the calling thread ends. Blocks: until
+  /// the program is being run (milliseconds). Errors: kInvalid or kIo with a sentence that names
+  /// the program and the system's words.
+  static Result<ChildProcess> start(const ProcessSpec& spec);
+
+  int pid() const { return pid_; }
+  int pidfd() const { return pidfd_.get(); }    ///< readable once the process has ended
+  int output() const { return output_.get(); }  ///< its stdout and stderr, non-blocking
+  void close_output() { output_.reset(); }
+
+  /// Sends a signal to the whole process group. Only before reap().
+  void signal_group(int signal) const;
+  /// Kills what is left of the group, as the end of a container does, and collects the process.
+  /// Only once pidfd() is readable. Blocks: no.
+  ProcessEnd reap();
+
+ private:
+  int pid_ = -1;
+  Descriptor pidfd_, output_;
+};
+
+}  // namespace muster::embedded

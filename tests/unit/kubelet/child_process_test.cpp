@@ -1,0 +1,116 @@
+#include "operator/embedded/child_process.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <string>
+
+namespace muster::embedded {
+namespace {
+
+constexpr int kDeadlineMs = 30'000;
+
+ChildProcess start_shell(const std::string& script) {
+  auto child = ChildProcess::start({{"/bin/sh", "-c", script}, {"PATH=/usr/bin:/bin", "A=1"}, "/"});
+  if (!child) FAIL(child.error().message());
+  return std::move(*child);
+}
+
+/// Everything written until the end of file.
+std::string output_of(const ChildProcess& child) {
+  std::string output;
+  for (;;) {
+    pollfd polled{child.output(), POLLIN, 0};
+    REQUIRE(::poll(&polled, 1, kDeadlineMs) == 1);
+    char piece[4096];
+    const ssize_t got = ::read(child.output(), piece, sizeof piece);
+    if (got <= 0) return output;
+    output.append(piece, static_cast<std::size_t>(got));
+  }
+}
+
+ProcessEnd end_of(ChildProcess& child) {
+  pollfd polled{child.pidfd(), POLLIN, 0};
+  REQUIRE(::poll(&polled, 1, kDeadlineMs) == 1);
+  return child.reap();
+}
+
+/// One line of output, for children that go on living.
+std::string line_of(const ChildProcess& child) {
+  std::string line;
+  while (line.empty() || line.back() != '\n') {
+    pollfd polled{child.output(), POLLIN, 0};
+    REQUIRE(::poll(&polled, 1, kDeadlineMs) == 1);
+    char byte = 0;
+    REQUIRE(::read(child.output(), &byte, 1) == 1);
+    line += byte;
+  }
+  line.pop_back();
+  return line;
+}
+
+TEST_CASE("a process reports its output, exit code and signal") {
+  ChildProcess child = start_shell("echo out; echo err >&2; pwd; echo $A; exit 7");
+  CHECK(output_of(child) == "out\nerr\n/\n1\n");
+  const ProcessEnd end = end_of(child);
+  CHECK(end.exit_code == 7);
+  CHECK(end.signal == 0);
+
+  ChildProcess killed = start_shell("kill -KILL $$");
+  const ProcessEnd by_signal = end_of(killed);
+  CHECK(by_signal.exit_code == 128 + SIGKILL);
+  CHECK(by_signal.signal == SIGKILL);
+}
+
+TEST_CASE("a process has no descriptor of its parent, no blocked signal and reads nothing") {
+  const int leaked = ::open("/", O_RDONLY);  // deliberately not close-on-exec
+  REQUIRE(leaked >= 0);
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  REQUIRE(pthread_sigmask(SIG_BLOCK, &blocked, &before) == 0);
+  ChildProcess child = start_shell("cat; ls /proc/self/fd | wc -l; grep SigBlk /proc/self/status");
+  REQUIRE(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+  // 0, 1, 2 and the directory that ls itself reads.
+  CHECK(output_of(child) == "4\nSigBlk:\t0000000000000000\n");
+  CHECK(end_of(child).exit_code == 0);
+  ::close(leaked);
+}
+
+TEST_CASE("what a process left behind in its group ends with it") {
+  ChildProcess child = start_shell("sh -c 'trap \"\" TERM; echo ready; exec sleep 1000' & wait");
+  REQUIRE(line_of(child).find("ready") != std::string::npos);
+  child.signal_group(SIGTERM);  // the orphan ignores it, the shell does not
+  CHECK(end_of(child).signal == SIGTERM);
+  // The orphan holds the pipe: its end shows as the end of the file, and a living one would keep
+  // this waiting until the deadline.
+  output_of(child);
+}
+
+TEST_CASE("a program that cannot be started is named with the system's words") {
+  struct Row {
+    std::vector<std::string> argv;
+    std::string directory, message;
+  };
+  const Row rows[] = {
+      {{"no-such-program"},
+       "",
+       "cannot start no-such-program: no such program along PATH (/usr/bin:/bin)"},
+      {{"/no/such/program"}, "", "cannot start /no/such/program: No such file or directory"},
+      {{"/etc/passwd"}, "", "cannot start /etc/passwd: Permission denied"},
+      {{"/bin/sh"}, "/no/such", "cannot enter /no/such: No such file or directory"},
+      {{""}, "", "the command is empty"},
+  };
+  for (const Row& row : rows) {
+    auto child = ChildProcess::start({row.argv, {"PATH=/usr/bin:/bin"}, row.directory});
+    REQUIRE_FALSE(child);
+    CHECK(child.error().message() == row.message);
+  }
+}
+
+}  // namespace
+}  // namespace muster::embedded
