@@ -213,6 +213,7 @@ def step_clang_tidy():
 def step_cuda():
     check("CUDA toolchain", run, ["scripts/cuda-toolchain.sh"], 1800)
     check("build cuda", build, "cuda", ["cuda_seam"])
+    check("test_cuda", run, ["build/cuda/tests/test_cuda"])
 
 
 def step_readme():
