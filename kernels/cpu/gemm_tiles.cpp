@@ -38,6 +38,9 @@
 #define MUSTER_SPILL(i) MUSTER_ROW(i, store(sum, spill + kAt * kVector))
 #define MUSTER_FILL(i) MUSTER_ROW(i, sum = load(spill + kAt * kVector))
 #define MUSTER_MERGE(i) MUSTER_ROW(i, sum = add(load(spill + kAt * kVector), sum))
+#define MUSTER_RESUME(i) MUSTER_ROW(i, sum = load(tile.from + kAt * kVector))
+#define MUSTER_MERGE_LEFT(i) MUSTER_ROW(i, sum = add(load(left + kAt * kVector), sum))
+#define MUSTER_KEEP(i) MUSTER_ROW(i, store(sum, tile.to + kAt * kVector))
 #define MUSTER_LOAD(i) MUSTER_ROW(i, sum = load(tile.c + kRow * tile.c_stride + kColumn))
 #define MUSTER_BIAS(i) MUSTER_ROW(i, sum = add(sum, load(tile.bias + kColumn)))
 #define MUSTER_RELU(i) MUSTER_ROW(i, sum = where_positive(sum, sum))
@@ -99,6 +102,11 @@ void by_rows(const Tile& tile) {
   MUSTER_EACH_ROW(MUSTER_DECLARE)
   HWY_ALIGN float spill[kTileRows * kWidth * kVector];
   const bool whole = tile.rows == kTileRows && tile.columns == kWidth * kVector;
+  for (std::size_t i = 0; i < tile.rows; ++i) {
+    for (std::size_t j = 0; j < tile.columns; j += 16) {
+      __builtin_prefetch(tile.c + i * tile.c_stride + j);
+    }
+  }
   if (tile.reload) {
     if (whole) {
       MUSTER_EACH_ROW(MUSTER_LOAD)
@@ -149,6 +157,9 @@ void by_columns(const Tile& tile) {
   const std::size_t steps = tile.steps;
   const std::size_t a_stride = tile.a_stride;
   const std::size_t b_stride = tile.b_stride;
+  if (tile.from != nullptr) {
+    MUSTER_EACH_ROW(MUSTER_RESUME)
+  }
   for (std::size_t rank = 0; rank < tile.ranks; ++rank) {
     if (rank != 0) {
       MUSTER_EACH_ROW(MUSTER_SPILL)
@@ -170,7 +181,14 @@ void by_columns(const Tile& tile) {
       MUSTER_EACH_ROW(MUSTER_MERGE)
     }
   }
-  if (tile.rows == kTileRows && tile.columns == kWidth * kVector) {
+  const float* left = tile.left;
+  for (std::size_t i = 0; i < tile.lefts; ++i) {
+    MUSTER_EACH_ROW(MUSTER_MERGE_LEFT)
+    left -= tile.left_stride;
+  }
+  if (tile.to != nullptr) {
+    MUSTER_EACH_ROW(MUSTER_KEEP)
+  } else if (tile.rows == kTileRows && tile.columns == kWidth * kVector) {
     MUSTER_EACH_ROW(MUSTER_STORE)
   } else {
     MUSTER_EACH_ROW(MUSTER_SPILL)
@@ -184,6 +202,10 @@ void pack(const float* b, std::size_t stride, std::size_t steps, std::size_t col
   const M rest = first(columns - whole);
   for (std::size_t k = 0; k < steps; ++k) {
     std::size_t j = 0;
+    // Rows of a wide matrix lie further apart than the machine looks ahead by itself.
+    for (std::size_t ahead = 0; ahead < columns; ahead += 16) {
+      __builtin_prefetch(b + 12 * stride + ahead);
+    }
     for (; j < whole; j += kVector) store(load(b + j), out + j);
     if (whole != columns) {
       store(load_first(rest, b + j), out + j);

@@ -11,6 +11,8 @@ namespace {
 constexpr std::size_t kStepsBlock = 256;
 /// Rows that are computed against all panels of a group before the next rows.
 constexpr std::size_t kRowsBlock = 256;
+/// Up to here a panel's rows are all computed at once.
+constexpr std::size_t kFewRows = 512;
 
 struct Product {
   std::size_t rows, columns, steps;
@@ -40,49 +42,96 @@ bool in_place(const Product& product, const TileTable& tiles, const Panel& panel
          panel.columns == panel.vectors * tiles.lanes;
 }
 
+/// The cut of a chain into blocks of nearly equal length: a short last one would cost as much
+/// loading and storing as a long one.
+class StepBlocks {
+ public:
+  explicit StepBlocks(std::size_t steps) : steps_(steps) {
+    count_ = steps == 0 ? 1 : (steps + kStepsBlock - 1) / kStepsBlock;
+    length_ = round_up((steps + count_ - 1) / count_, 4);
+  }
+  std::size_t count() const { return count_; }
+  std::size_t begin(std::size_t block) const { return least(steps_, block * length_); }
+  std::size_t end(std::size_t block) const { return least(steps_, (block + 1) * length_); }
+
+ private:
+  std::size_t steps_;
+  std::size_t count_;
+  std::size_t length_;
+};
+
+struct Range {
+  std::size_t begin, end;
+};
+
+/// One panel of B over some rows and steps; b is the first of these steps.
+void compute_panel(const Product& product, const TileTable& tiles, const Panel& panel,
+                   const float* b, std::size_t b_stride, Range rows, Range steps) {
+  const bool final = steps.end == product.steps;
+  Tile tile{};
+  tile.a_stride = product.steps;
+  tile.b = b;
+  tile.b_stride = b_stride;
+  tile.steps = steps.end - steps.begin;
+  tile.c_stride = product.columns;
+  tile.columns = panel.columns;
+  tile.reload = steps.begin != 0;
+  tile.bias = final && product.bias != nullptr ? product.bias + panel.first : nullptr;
+  tile.relu = final && product.relu;
+  for (std::size_t row = rows.begin; row < rows.end; row += tiles.rows) {
+    const std::size_t at = row * product.columns + panel.first;
+    tile.a = product.a + row * product.steps + steps.begin;
+    tile.c = product.c + at;
+    tile.mask = final && product.mask != nullptr ? product.mask + at : nullptr;
+    tile.rows = least(tiles.rows, rows.end - row);
+    tiles.by_rows[panel.vectors - 1](tile);
+  }
+}
+
 void compute_block(const Product& product, const TileTable& tiles, const Panels& panels,
-                   const Group& group, std::size_t row_begin, std::size_t row_end,
-                   std::size_t step_begin, std::size_t step_end) {
-  const bool final = step_end == product.steps;
+                   const Group& group, Range rows, Range steps) {
   for (std::size_t index = group.first; index < group.end; ++index) {
     const Panel panel = panels[index];
-    const std::size_t width = panel.vectors * tiles.lanes;
-    Tile tile{};
-    tile.a_stride = product.steps;
     if (in_place(product, tiles, panel)) {
-      tile.b = product.b + step_begin * product.columns + panel.first;
-      tile.b_stride = product.columns;
+      compute_panel(product, tiles, panel, product.b + steps.begin * product.columns + panel.first,
+                    product.columns, rows, steps);
     } else {
-      tile.b = group.packed + (panels.packed_size(index, product.steps) - group.packed_first) +
-               step_begin * width;
-      tile.b_stride = width;
-    }
-    tile.steps = step_end - step_begin;
-    tile.c_stride = product.columns;
-    tile.columns = panel.columns;
-    tile.reload = step_begin != 0;
-    tile.bias = final && product.bias != nullptr ? product.bias + panel.first : nullptr;
-    tile.relu = final && product.relu;
-    tile.ranks = 1;
-    for (std::size_t row = row_begin; row < row_end; row += tiles.rows) {
-      const std::size_t at = row * product.columns + panel.first;
-      tile.a = product.a + row * product.steps + step_begin;
-      tile.c = product.c + at;
-      tile.mask = final && product.mask != nullptr ? product.mask + at : nullptr;
-      tile.rows = least(tiles.rows, row_end - row);
-      tiles.by_rows[panel.vectors - 1](tile);
+      const std::size_t width = panel.vectors * tiles.lanes;
+      const float* packed =
+          group.packed + (panels.packed_size(index, product.steps) - group.packed_first);
+      compute_panel(product, tiles, panel, packed + steps.begin * width, width, rows, steps);
     }
   }
 }
 
-void pack_panel(const Product& product, const TileTable& tiles, const Panel& panel, float* out) {
+void pack_panel(const Product& product, const TileTable& tiles, const Panel& panel, Range steps,
+                float* out) {
   const std::size_t width = panel.vectors * tiles.lanes;
-  const float* from = column_of(product, panel.first);
+  const std::size_t count = steps.end - steps.begin;
+  const float* from =
+      column_of(product, panel.first) + steps.begin * (product.transposed ? 1 : product.columns);
   if (product.transposed) {
-    tiles.pack_transposed(from, product.steps, product.steps, panel.columns, width, out);
+    tiles.pack_transposed(from, product.steps, count, panel.columns, width, out);
   } else {
-    tiles.pack(from, product.columns, product.steps, panel.columns, width, out);
+    tiles.pack(from, product.columns, count, panel.columns, width, out);
   }
+}
+
+/// Few rows: each thread packs a block of a panel and uses it at once, while it is in the first
+/// cache. Written out whole, the packed matrix would be read as often as the matrix itself.
+void multiply_few_rows(Context& context, const Product& product, const TileTable& tiles,
+                       const Panels& panels) {
+  const StepBlocks blocks(product.steps);
+  parallel_for(context, panels.count(), [&](std::size_t index, std::size_t thread) {
+    const Panel panel = panels[index];
+    const std::size_t width = panel.vectors * tiles.lanes;
+    float* packed = thread_scratch(context, thread).reserve((kStepsBlock + 4) * width);
+    for (std::size_t block = 0; block < blocks.count(); ++block) {
+      const Range steps{blocks.begin(block), blocks.end(block)};
+      pack_panel(product, tiles, panel, steps, packed);
+      compute_panel(product, tiles, panel, packed, width, {0, product.rows}, steps);
+    }
+  });
 }
 
 /// Panels of one group over all rows: rows and, when these are few, panels shared out to threads.
@@ -103,25 +152,21 @@ void compute_group(Context& context, const Product& product, const TileTable& ti
   }
   const std::size_t row_tasks = (product.rows + rows_task - 1) / rows_task;
   const std::size_t panel_tasks = (group.end - group.first + panels_task - 1) / panels_task;
+  const StepBlocks blocks(product.steps);
   parallel_for(context, row_tasks * panel_tasks, [&](std::size_t index, std::size_t) {
     Group part = group;
     part.first = group.first + index % panel_tasks * panels_task;
     part.end = least(group.end, part.first + panels_task);
     const std::size_t row = index / panel_tasks * rows_task;
-    const std::size_t row_end = least(product.rows, row + rows_task);
-    std::size_t step = 0;
-    do {
-      const std::size_t step_end = least(product.steps, step + kStepsBlock);
-      compute_block(product, tiles, panels, part, row, row_end, step, step_end);
-      step = step_end;
-    } while (step < product.steps);
+    const Range rows{row, least(product.rows, row + rows_task)};
+    for (std::size_t block = 0; block < blocks.count(); ++block) {
+      compute_block(product, tiles, panels, part, rows, {blocks.begin(block), blocks.end(block)});
+    }
   });
 }
 
-void multiply(Context& context, const Product& product) {
-  if (product.rows == 0 || product.columns == 0) return;
-  const TileTable& table = tiles();
-  const Panels panels(product.columns, table);
+void multiply_many_rows(Context& context, const Product& product, const TileTable& table,
+                        const Panels& panels) {
   const std::size_t width = table.lanes * table.vectors_max;
   std::size_t panels_group =
       product.steps == 0 ? panels.count() : kPackedFloats / (product.steps * width);
@@ -136,9 +181,22 @@ void multiply(Context& context, const Product& product) {
       const Panel panel = panels[group.first + index];
       if (in_place(product, table, panel)) return;
       const std::size_t offset = panels.packed_size(group.first + index, product.steps);
-      pack_panel(product, table, panel, packed + (offset - group.packed_first));
+      pack_panel(product, table, panel, {0, product.steps}, packed + (offset - group.packed_first));
     });
     compute_group(context, product, table, panels, group);
+  }
+}
+
+void multiply(Context& context, const Product& product) {
+  if (product.rows == 0 || product.columns == 0) return;
+  const TileTable& table = tiles();
+  const Panels panels(product.columns, table);
+  const auto threads = static_cast<std::size_t>(context.threads());
+  const bool few_rows = product.rows > 2 * table.rows && product.rows <= kFewRows;
+  if (few_rows && (threads == 1 || panels.count() >= 2 * threads)) {
+    multiply_few_rows(context, product, table, panels);
+  } else {
+    multiply_many_rows(context, product, table, panels);
   }
 }
 

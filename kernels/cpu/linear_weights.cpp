@@ -1,4 +1,12 @@
 // dw = x^T dy and db, summed over logical ranks inside the register tile (no gradient per rank).
+//
+// The chain over all rows is cut into blocks, so that a panel of dy stays in the first cache: a
+// block is either some logical ranks that make a complete subtree of the sum, or a part of one
+// rank's chain. What blocks leave for each other, unfinished chains and subtrees that wait for
+// their right neighbour, lies in slots as in a binary counter: block g finds popcount(g) of them.
+#include <bit>
+#include <cstring>
+
 #include "kernels/cpu/context_impl.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/table.h"
@@ -6,100 +14,195 @@
 namespace muster::kernels::cpu {
 namespace {
 
-/// Up to here a tile's columns of x are read in place; above, the strided lines of x would be
-/// fetched again for each panel, and too many pages be open at once.
+constexpr std::size_t kStepsBlock = 256;
+/// With one or two panels a column of x is used so little that copying it would cost more; then,
+/// and for blocks no longer than this, it is read in place, over few enough pages and lines.
 constexpr std::size_t kStepsInPlace = 128;
-/// Floats of packed columns of x that one task holds: with a panel, a share of the second cache.
-constexpr std::size_t kPackedRows = std::size_t{1} << 16;
+constexpr std::size_t kPanelsInPlace = 2;
+/// Rows of dw of one task: its packed block of x is a share of the second cache.
+constexpr std::size_t kRowsTask = 256;
+
+struct Blocks {
+  std::size_t ranks;   // of one block
+  std::size_t parts;   // of one rank's chain, when ranks is 1
+  std::size_t length;  // of a part; the last may be shorter
+  std::size_t count;   // not counting parts
+};
+
+Blocks cut(std::size_t ranks, std::size_t rows, std::size_t steps_max) {
+  if (rows > steps_max) {
+    const std::size_t parts = (rows + steps_max - 1) / steps_max;
+    return {1, parts, (rows + parts - 1) / parts, ranks};
+  }
+  const std::size_t fit = rows == 0 ? ranks : std::bit_floor(steps_max / rows);
+  const std::size_t in_block = least(ranks, fit);
+  return {in_block, 1, rows, ranks / in_block};
+}
 
 struct Gradient {
-  std::size_t ranks, steps, chain;  // chain: the steps of all ranks
-  std::size_t rows, columns;        // of dw
+  std::size_t chain;          // rows of all logical ranks
+  std::size_t rank_rows;      // of one
+  std::size_t rows, columns;  // of dw
   const float* x;
-  const float* packed;  // panels of dy
   float* dw;
+  Blocks blocks;
+  bool pack_rows;
 };
 
-struct Range {
-  std::size_t row_begin, row_end, panel_begin, panel_end;
+/// Panels whose packed form lies at `packed`.
+struct Group {
+  std::size_t first, end;
+  const float* packed;
 };
 
-/// The tiles of one range; columns of x that are packed lie in `packed_rows` one tile after
-/// another.
-void compute_range(const Gradient& gradient, const TileTable& tiles, const Panels& panels,
-                   const Range& range, bool pack_all, const float* packed_rows) {
-  for (std::size_t index = range.panel_begin; index < range.panel_end; ++index) {
-    const Panel panel = panels[index];
-    Tile tile{};
-    tile.b = gradient.packed + panels.packed_size(index, gradient.chain);
-    tile.b_stride = panel.vectors * tiles.lanes;
-    tile.steps = gradient.steps;
-    tile.ranks = gradient.ranks;
-    tile.c_stride = gradient.columns;
-    tile.columns = panel.columns;
-    for (std::size_t row = range.row_begin; row < range.row_end; row += tiles.rows) {
-      tile.rows = least(tiles.rows, range.row_end - row);
-      if (pack_all) {
-        tile.a = packed_rows + (row - range.row_begin) * gradient.chain;
-        tile.a_stride = tiles.rows;
-      } else if (tile.rows < tiles.rows) {
-        tile.a = packed_rows;
-        tile.a_stride = tiles.rows;
-      } else {
-        tile.a = gradient.x + row;
-        tile.a_stride = gradient.rows;
-      }
-      tile.c = gradient.dw + row * gradient.columns + panel.first;
-      tiles.by_columns[panel.vectors - 1](tile);
-    }
+/// One part of one block.
+struct Piece {
+  std::size_t block;
+  std::size_t part;
+  std::size_t step;   // its first
+  std::size_t steps;  // of one rank
+};
+
+/// What tasks hold for each tile between blocks.
+struct Slots {
+  float* base;
+  std::size_t stride;  // between slots
+  std::size_t cells;   // of a tile
+};
+
+struct Work {
+  const Gradient& gradient;
+  const TileTable& tiles;
+  const Panels& panels;
+  Group group;
+  std::size_t row_begin, row_end;
+};
+
+/// Copies kRows columns of x side by side.
+template <std::size_t kRows>
+void copy_rows(const float* from, std::size_t stride, std::size_t steps, float* out) {
+  for (std::size_t step = 0; step < steps; ++step) {
+    std::memcpy(out, from, kRows * sizeof(float));
+    from += stride;
+    out += kRows;
   }
 }
 
-/// Copies a tile's columns of x side by side; +0 where x has no more.
-void pack_rows(const Gradient& gradient, std::size_t tile_rows, std::size_t row, float* out) {
+/// The columns of x that a tile needs, side by side; +0 where x has no more.
+void pack_tile(const Gradient& gradient, std::size_t tile_rows, std::size_t row, std::size_t step,
+               std::size_t steps, float* out) {
   const std::size_t rows = least(tile_rows, gradient.rows - row);
-  const float* from = gradient.x + row;
-  for (std::size_t step = 0; step < gradient.chain; ++step) {
-    for (std::size_t i = 0; i < rows; ++i) out[i] = from[i];
-    for (std::size_t i = rows; i < tile_rows; ++i) out[i] = 0.0F;
+  const float* from = gradient.x + step * gradient.rows + row;
+  if (rows == 8 && tile_rows == 8) return copy_rows<8>(from, gradient.rows, steps, out);
+  if (rows == 6 && tile_rows == 6) return copy_rows<6>(from, gradient.rows, steps, out);
+  for (std::size_t k = 0; k < steps; ++k) {
+    for (std::size_t i = 0; i < tile_rows; ++i) out[i] = i < rows ? from[i] : 0.0F;
     from += gradient.rows;
     out += tile_rows;
   }
 }
 
-void compute_task(Context& context, std::size_t thread, const Gradient& gradient,
-                  const TileTable& tiles, const Panels& panels, const Range& range) {
-  const bool pack_all = gradient.chain > kStepsInPlace;
-  const std::size_t tile_size = tiles.rows * gradient.chain;
-  const std::size_t rows = range.row_end - range.row_begin;
-  const std::size_t count = pack_all ? (rows + tiles.rows - 1) / tiles.rows : 1;
-  float* packed = thread_scratch(context, thread).reserve(count * tile_size);
-  if (pack_all) {
-    for (std::size_t tile = 0; tile < count; ++tile) {
-      pack_rows(gradient, tiles.rows, range.row_begin + tile * tiles.rows,
-                packed + tile * tile_size);
-    }
-  } else if (rows % tiles.rows != 0) {
-    pack_rows(gradient, tiles.rows, range.row_end - rows % tiles.rows, packed);
+/// Where the tile's sum begins, which sums join it and where it goes.
+void link_slots(const Blocks& blocks, const Piece& piece, const Slots& slots, std::size_t index,
+                Tile& tile) {
+  const auto waiting = static_cast<std::size_t>(std::popcount(piece.block));
+  float* top = slots.base + index * slots.cells + waiting * slots.stride;
+  if (piece.part != 0) tile.from = top;
+  if (piece.part + 1 != blocks.parts) {
+    tile.to = top;
+    return;
   }
-  compute_range(gradient, tiles, panels, range, pack_all, packed);
+  tile.lefts = static_cast<std::size_t>(std::countr_one(piece.block));
+  tile.left_stride = slots.stride;
+  if (tile.lefts != 0) tile.left = top - slots.stride;
+  if (piece.block + 1 != blocks.count) tile.to = top - tile.lefts * slots.stride;
 }
 
-void compute_weights(Context& context, const Gradient& gradient, const TileTable& tiles,
-                     const Panels& panels) {
+void compute_piece(const Work& work, const Piece& piece, const float* packed, const Slots& slots) {
+  const Gradient& gradient = work.gradient;
+  const TileTable& tiles = work.tiles;
+  const std::size_t steps = piece.steps * gradient.blocks.ranks;
+  const std::size_t first = work.panels.packed_size(work.group.first, gradient.chain);
+  std::size_t slot_index = 0;
+  for (std::size_t index = work.group.first; index < work.group.end; ++index) {
+    const Panel panel = work.panels[index];
+    const std::size_t width = panel.vectors * tiles.lanes;
+    const float* b = work.group.packed + work.panels.packed_size(index, gradient.chain) - first +
+                     piece.step * width;
+    for (std::size_t row = work.row_begin; row < work.row_end; row += tiles.rows) {
+      Tile tile{};
+      tile.b = b;
+      tile.b_stride = width;
+      tile.steps = piece.steps;
+      tile.ranks = gradient.blocks.ranks;
+      tile.c_stride = gradient.columns;
+      tile.columns = panel.columns;
+      tile.rows = least(tiles.rows, work.row_end - row);
+      if (gradient.pack_rows) {
+        tile.a = packed + (row - work.row_begin) * steps;
+        tile.a_stride = tiles.rows;
+      } else if (tile.rows < tiles.rows) {
+        tile.a = packed;
+        tile.a_stride = tiles.rows;
+      } else {
+        tile.a = gradient.x + piece.step * gradient.rows + row;
+        tile.a_stride = gradient.rows;
+      }
+      tile.c = gradient.dw + row * gradient.columns + panel.first;
+      link_slots(gradient.blocks, piece, slots, slot_index++, tile);
+      tiles.by_columns[panel.vectors - 1](tile);
+    }
+  }
+}
+
+/// All blocks of some rows of dw and one group of panels.
+void compute_task(const Work& work, Scratch& scratch) {
+  const Gradient& gradient = work.gradient;
+  const Blocks& blocks = gradient.blocks;
+  const std::size_t tile_rows = work.tiles.rows;
+  const std::size_t rows = work.row_end - work.row_begin;
+  const std::size_t row_tiles = (rows + tile_rows - 1) / tile_rows;
+  const std::size_t packed_size =
+      round_up((gradient.pack_rows ? row_tiles : 1) * tile_rows * blocks.ranks * blocks.length, 16);
+  const bool alone = blocks.count * blocks.parts == 1;
+  const std::size_t slot_count = alone ? 0 : static_cast<std::size_t>(std::bit_width(blocks.count));
+  Slots slots{};
+  slots.cells = tile_rows * work.tiles.lanes * work.tiles.vectors_max;
+  slots.stride = slots.cells * row_tiles * (work.group.end - work.group.first);
+  float* packed = scratch.reserve(packed_size + slot_count * slots.stride);
+  slots.base = packed + packed_size;
+  for (std::size_t block = 0; block < blocks.count; ++block) {
+    for (std::size_t part = 0; part < blocks.parts; ++part) {
+      const std::size_t offset = part * blocks.length;
+      const Piece piece{block, part, block * blocks.ranks * gradient.rank_rows + offset,
+                        least(blocks.length, gradient.rank_rows - offset)};
+      const std::size_t steps = piece.steps * blocks.ranks;
+      if (gradient.pack_rows) {
+        for (std::size_t row = work.row_begin; row < work.row_end; row += tile_rows) {
+          pack_tile(gradient, tile_rows, row, piece.step, steps,
+                    packed + (row - work.row_begin) * steps);
+        }
+      } else if (rows % tile_rows != 0) {
+        pack_tile(gradient, tile_rows, work.row_end - rows % tile_rows, piece.step, steps, packed);
+      }
+      compute_piece(work, piece, packed, slots);
+    }
+  }
+}
+
+void compute_group(Context& context, const Gradient& gradient, const TileTable& tiles,
+                   const Panels& panels, const Group& group) {
   const auto threads = static_cast<std::size_t>(context.threads());
-  const std::size_t chain = gradient.chain == 0 ? 1 : gradient.chain;
-  std::size_t rows_task = kPackedRows / chain / tiles.rows * tiles.rows;
-  if (rows_task == 0) rows_task = tiles.rows;
+  std::size_t rows_task = kRowsTask / tiles.rows * tiles.rows;
   if (threads > 1) {
-    rows_task =
-        least(rows_task, round_up((gradient.rows + threads * 4 - 1) / (threads * 4), tiles.rows));
+    const std::size_t share = (gradient.rows + threads * 4 - 1) / (threads * 4);
+    rows_task = least(rows_task, round_up(share == 0 ? 1 : share, tiles.rows));
   }
   const std::size_t tasks = (gradient.rows + rows_task - 1) / rows_task;
   parallel_for(context, tasks, [&](std::size_t index, std::size_t thread) {
     const std::size_t row = index * rows_task;
-    compute_task(context, thread, gradient, tiles, panels,
-                 {row, least(gradient.rows, row + rows_task), 0, panels.count()});
+    compute_task({gradient, tiles, panels, group, row, least(gradient.rows, row + rows_task)},
+                 thread_scratch(context, thread));
   });
 }
 
@@ -107,21 +210,32 @@ void compute_weights(Context& context, const Gradient& gradient, const TileTable
 
 void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
                              std::size_t K, const float* x, const float* dy, float* dw, float* db) {
-  if (ranks == 0 || (ranks & (ranks - 1)) != 0) fail("logical ranks must be a power of two");
+  if (!std::has_single_bit(ranks)) fail("logical ranks must be a power of two");
   if (N == 0) return;
   const TileTable& table = tiles();
   const Panels panels(N, table);
   const std::size_t chain = ranks * rows;
-  float* packed = shared_scratch(context).reserve(panels.packed_size(panels.count(), chain));
-  parallel_for(context, panels.count(), [&](std::size_t index, std::size_t) {
-    const Panel panel = panels[index];
-    table.pack(dy + panel.first, N, chain, panel.columns, panel.vectors * table.lanes,
-               packed + panels.packed_size(index, chain));
-    if (db != nullptr) {
-      vectors().bias_gradient(ranks, rows, N, panel.columns, dy + panel.first, db + panel.first);
-    }
-  });
-  compute_weights(context, {ranks, rows, chain, K, N, x, packed, dw}, table, panels);
+  const bool few_panels = panels.count() <= kPanelsInPlace;
+  const Blocks blocks = cut(ranks, rows, few_panels ? kStepsInPlace : kStepsBlock);
+  const bool in_place = few_panels || chain <= kStepsInPlace;
+  const Gradient gradient{chain, rows, K, N, x, dw, blocks, !in_place};
+  const std::size_t width = table.lanes * table.vectors_max;
+  std::size_t panels_group = chain == 0 ? panels.count() : kPackedFloats / (chain * width);
+  if (panels_group == 0) panels_group = 1;
+  for (std::size_t first = 0; first < panels.count(); first += panels_group) {
+    const std::size_t end = least(panels.count(), first + panels_group);
+    const std::size_t offset = panels.packed_size(first, chain);
+    float* packed = shared_scratch(context).reserve(panels.packed_size(end, chain) - offset);
+    parallel_for(context, end - first, [&](std::size_t index, std::size_t) {
+      const Panel panel = panels[first + index];
+      table.pack(dy + panel.first, N, chain, panel.columns, panel.vectors * table.lanes,
+                 packed + (panels.packed_size(first + index, chain) - offset));
+      if (db != nullptr) {
+        vectors().bias_gradient(ranks, rows, N, panel.columns, dy + panel.first, db + panel.first);
+      }
+    });
+    compute_group(context, gradient, table, panels, {first, end, packed});
+  }
 }
 
 }  // namespace muster::kernels::cpu

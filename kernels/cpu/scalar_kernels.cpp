@@ -1,6 +1,7 @@
 // The plain path: what every other target must equal bit by bit. std::fma is exact on any machine,
 // with or without an instruction for it.
 #include <cmath>
+#include <cstring>
 
 #include "kernels/cpu/exp_f32.h"
 #include "kernels/cpu/table.h"
@@ -52,24 +53,38 @@ void by_rows(const Tile& tile) {
   store(tile, sums);
 }
 
+void load_cells(const float* from, Accumulators& sums) { std::memcpy(&sums, from, sizeof(sums)); }
+
+/// sums = left + sums.
+void merge(const Accumulators& left, Accumulators& sums) {
+  for (std::size_t i = 0; i < kRows; ++i) {
+    for (std::size_t j = 0; j < kColumns; ++j) {
+      sums.value[i][j] = left.value[i][j] + sums.value[i][j];
+    }
+  }
+}
+
 void by_columns(const Tile& tile) {
   Accumulators stack[kTreeDepthMax];
   std::size_t depth = 0;
   for (std::size_t rank = 0; rank < tile.ranks; ++rank) {
     Accumulators sums{};
+    if (tile.from != nullptr) load_cells(tile.from, sums);
     const std::size_t first = rank * tile.steps;
     chain<false>(tile, tile.a + first * tile.a_stride, tile.b + first * tile.b_stride, sums);
-    for (std::size_t bits = rank; (bits & 1) != 0; bits >>= 1) {
-      const Accumulators& left = stack[--depth];
-      for (std::size_t i = 0; i < kRows; ++i) {
-        for (std::size_t j = 0; j < kColumns; ++j) {
-          sums.value[i][j] = left.value[i][j] + sums.value[i][j];
-        }
-      }
-    }
+    for (std::size_t bits = rank; (bits & 1) != 0; bits >>= 1) merge(stack[--depth], sums);
     stack[depth++] = sums;
   }
-  store(tile, stack[0]);
+  for (std::size_t i = 0; i < tile.lefts; ++i) {
+    Accumulators left;
+    load_cells(tile.left - i * tile.left_stride, left);
+    merge(left, stack[0]);
+  }
+  if (tile.to != nullptr) {
+    std::memcpy(tile.to, &stack[0], sizeof(stack[0]));
+  } else {
+    store(tile, stack[0]);
+  }
 }
 
 void pack(const float* b, std::size_t stride, std::size_t steps, std::size_t columns,

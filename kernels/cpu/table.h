@@ -37,7 +37,14 @@ struct Tile {
   const float* bias;  // added after the chain; or nullptr
   const float* mask;  // C is +0 where this is not > 0, same stride as C; or nullptr
   bool relu;          // after the bias
-  std::size_t ranks;  // by columns only: `ranks` chains of `steps` steps, summed on the tree
+  // By columns only: `ranks` chains of `steps` steps, summed on the tree; then the sums of earlier
+  // blocks that are its left neighbours. from, left and to hold a tile as rows * width floats.
+  std::size_t ranks;
+  const float* from;        // where the only chain goes on from, or nullptr: +0
+  const float* left;        // the nearest left neighbour
+  std::size_t left_stride;  // back to the next
+  std::size_t lefts;        // how many
+  float* to;                // an unfinished sum goes here; or nullptr: finished, to C
 };
 
 using TileFunction = void (*)(const Tile&);

@@ -168,8 +168,10 @@ TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chain
   Random random(seed() + 2);
   std::size_t compared = 0;
   std::vector<std::pair<std::size_t, Shape>> cases = {
-      {1, {64, 10, 128}}, {8, {64, 50, 33}},  {16, {128, 49, 17}}, {64, {64, 20, 9}},
-      {4, {0, 3, 5}},     {8, {264, 60, 41}}, {2, {130, 100, 40}}, {16, {160, 13, 300}}};
+      {1, {64, 10, 128}},   {8, {64, 50, 33}},   {16, {128, 49, 17}},  {64, {64, 20, 9}},
+      {4, {0, 3, 5}},       {8, {264, 60, 41}},  {2, {130, 100, 40}},  {16, {160, 13, 300}},
+      {1, {1100, 60, 9}},   {2, {1040, 10, 17}}, {16, {1024, 100, 7}}, {8, {4800, 17, 5}},
+      {64, {320, 200, 11}}, {4, {1200, 150, 8}}};
   for (std::size_t n = 1; n <= 16; ++n) cases.push_back({4, {12, n, 1 + random.below(30)}});
   for (int i = 0; i < 120; ++i) {
     const std::size_t ranks = std::size_t{1} << random.below(6);
