@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 #include "common/rng.h"
 #include "tests/test_main.h"
 
@@ -44,6 +46,26 @@ TEST_CASE("a frame header survives the wire") {
   const auto back = decode_frame_header(bytes);
   REQUIRE(back);
   CHECK(*back == some_header());
+}
+
+TEST_CASE("a frame header has these bytes on the wire") {
+  // Made with another implementation; both sides of a connection may be of different builds.
+  const std::string wire(
+      "\x4d\x53\x46\x31\x07\x00\x00\x00\x03\x00\x00\x00\x00\x00"
+      "\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00"
+      "\x00\x00\x00\x00\x64\x00\x00\x00\x00\x00\x00\x00\x64\x00"
+      "\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\xe1\xdc\x83\xe6",
+      kFrameHeaderBytes);
+  const FrameHeader header{.session = 7,
+                           .epoch = 3,
+                           .step = 1,
+                           .sequence = 1,
+                           .message_bytes = 100,
+                           .payload_bytes = 100,
+                           .payload_crc = 5};
+  FrameHeaderBytes bytes;
+  encode(header, bytes);
+  CHECK(std::memcmp(bytes.data(), wire.data(), wire.size()) == 0);
 }
 
 TEST_CASE("a frame header with any bit turned is refused") {
