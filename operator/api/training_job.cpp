@@ -164,7 +164,58 @@ Status read_header(JsonReader& in) {
   return in.status();
 }
 
+/// The path of the first member in which two documents differ; "" when they are equal.
+std::string first_difference(const Json& before, const Json& after, const std::string& path) {
+  if (before == after) return "";
+  if (!before.is_object() || !after.is_object()) return path;
+  for (const auto& [key, value] : before.items()) {
+    const auto other = after.find(key);
+    const std::string where =
+        first_difference(value, other == after.end() ? Json() : *other, path + "." + key);
+    if (!where.empty()) return where;
+  }
+  for (const auto& [key, value] : after.items()) {
+    if (!before.contains(key)) return path + "." + key;
+  }
+  return "";
+}
+
+/// What may always change, taken out.
+Json without_free_fields(Json spec) {
+  for (const char* field : {"count", "min", "max"}) spec["worker"].erase(field);
+  for (const char* field : {"suspend", "queueName", "priorityClassName", "activeDeadlineSeconds",
+                            "ttlSecondsAfterFinished"}) {
+    spec.erase(field);
+  }
+  return spec;
+}
+
+/// What may never change, alone.
+Json fixed_fields(const Json& spec) {
+  Json fixed{{"managedBy", spec["managedBy"]}};
+  if (!spec.contains("training")) return fixed;
+  for (const char* field : {"logicalRanks", "seed", "model"}) {
+    fixed["training"][field] = spec["training"][field];
+  }
+  return fixed;
+}
+
 }  // namespace
+
+Status check_update(const TrainingJob& before, const TrainingJob& after) {
+  const Json old_spec = spec_to_json(before.spec);
+  const Json new_spec = spec_to_json(after.spec);
+  std::string field = first_difference(fixed_fields(old_spec), fixed_fields(new_spec), "spec");
+  if (!field.empty()) {
+    return Error(ErrorCode::kInvalid,
+                 field + ": cannot change; delete the job and make it anew with the other value");
+  }
+  if (before.status.membership_epoch == 0 || before.spec.suspend) return {};
+  field = first_difference(without_free_fields(old_spec), without_free_fields(new_spec), "spec");
+  if (field.empty()) return {};
+  return Error(ErrorCode::kInvalid,
+               field + ": cannot change while the job trains; set suspend to true first");
+}
 
 std::pair<TrainingJob, Status> read_training_job(const Json& json) {
   TrainingJob job;

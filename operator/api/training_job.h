@@ -173,6 +173,12 @@ Result<TrainingJob> parse_training_job(const Json& json);
 /// spec's verdict.
 std::pair<TrainingJob, Status> read_training_job(const Json& json);
 
+/// Whether a user may change `before` into `after`: logicalRanks, seed, model and managedBy never
+/// change; once the job has trained (membershipEpoch > 0) and is not suspended, only worker.count,
+/// min, max, suspend, queueName, priorityClassName and the two deadlines may. Errors: kInvalid
+/// naming the field. The schema's transition rules say the same.
+Status check_update(const TrainingJob& before, const TrainingJob& after);
+
 Json to_json(const TrainingJob& job);
 Json spec_to_json(const TrainingJobSpec& spec);
 Json training_to_json(const TrainingSpec& training);  ///< what JoinResponse::training carries

@@ -294,6 +294,57 @@ TEST_CASE("a spec that is too large is refused with its size") {
   CHECK(names(refusal(job), "spec", "more than 65536"));
 }
 
+TEST_CASE("what may change of a job depends on how far it is") {
+  TrainingJob before = *parse_training_job(full_training_job());
+  const auto verdict = [&](const std::string& pointer, const Json& value) {
+    const Json changed = with(to_json(before), "/spec" + pointer, value);
+    const auto after = parse_training_job(changed);
+    REQUIRE_MESSAGE(after, after.error().message());
+    const Status status = check_update(before, *after);
+    return status ? "" : status.error().message();
+  };
+  const std::vector<std::pair<const char*, Json>> free = {{"/worker/count", 3},
+                                                          {"/worker/min", 2},
+                                                          {"/worker/max", 3},
+                                                          {"/suspend", true},
+                                                          {"/queueName", "other"},
+                                                          {"/priorityClassName", nullptr},
+                                                          {"/activeDeadlineSeconds", nullptr},
+                                                          {"/ttlSecondsAfterFinished", 1}};
+  const std::vector<std::pair<const char*, Json>> held = {
+      {"/worker/image", "other"},   {"/worker/threads", 1},          {"/worker/resources/cpu", "1"},
+      {"/training/batchSize", 256}, {"/restart/maxRestarts", 9},     {"/scheduling", "Placed"},
+      {"/topology", nullptr},       {"/training/checkpoint/keep", 9}};
+  const std::vector<std::pair<const char*, Json>> fixed = {{"/training/logicalRanks", 64},
+                                                           {"/training/seed", 8},
+                                                           {"/managedBy", "a.b/c"},
+                                                           {"/training/model/mlp/hidden", {7}}};
+  for (const bool suspended : {false, true}) {
+    for (const int epoch : {0, 4}) {
+      before.spec.suspend = suspended;
+      before.status.membership_epoch = epoch;
+      CAPTURE(suspended);
+      CAPTURE(epoch);
+      for (const auto& [pointer, value] : free) CHECK(verdict(pointer, value) == "");
+      for (const auto& [pointer, value] : held) {
+        const bool is_free = suspended || epoch == 0;
+        CHECK_MESSAGE((verdict(pointer, value) == "") == is_free, pointer);
+      }
+      for (const auto& [pointer, value] : fixed) {
+        CHECK_MESSAGE(verdict(pointer, value).find("cannot change; delete") != std::string::npos,
+                      pointer);
+      }
+    }
+  }
+  before.spec.suspend = false;
+  CHECK(verdict("/worker/image", "other") ==
+        "spec.worker.image: cannot change while the job trains; set suspend to true first");
+  CHECK(verdict("/training/seed", 8).starts_with("spec.training.seed: cannot change"));
+  const TrainingJob own = *parse_training_job(least_program_job());
+  CHECK_FALSE(check_update(before, own));
+  CHECK_FALSE(check_update(own, before));
+}
+
 TEST_CASE("the status survives a spec that an older schema admitted") {
   const Json json = with(full_training_job(), "/spec/worker/count", 0);
   const auto [job, verdict] = read_training_job(json);
