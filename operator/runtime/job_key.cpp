@@ -1,0 +1,49 @@
+#include "operator/runtime/job_key.h"
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <array>
+#include <vector>
+
+namespace muster::runtime {
+namespace {
+
+constexpr std::size_t kKeyBytes = 32;
+
+int digit_of(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+Result<std::string> job_key(const std::string& master_key, const std::string& job_uid) {
+  const Error wrong(ErrorCode::kInvalid, "master key: must be 64 hexadecimal digits");
+  if (master_key.size() != 2 * kKeyBytes) return wrong;
+  std::array<unsigned char, kKeyBytes> key{};
+  for (std::size_t i = 0; i < kKeyBytes; ++i) {
+    const int high = digit_of(master_key[2 * i]);
+    const int low = digit_of(master_key[2 * i + 1]);
+    if (high < 0 || low < 0) return wrong;
+    key[i] = static_cast<unsigned char>(16 * high + low);
+  }
+  const std::vector<unsigned char> text(job_uid.begin(), job_uid.end());
+  std::array<unsigned char, kKeyBytes> digest{};
+  unsigned int size = 0;
+  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), text.data(), text.size(),
+           digest.data(), &size) == nullptr ||
+      size != digest.size()) {
+    return Error(ErrorCode::kInternal, "HMAC-SHA256 failed");
+  }
+  std::string hex;
+  for (const unsigned char byte : digest) {
+    hex += "0123456789abcdef"[byte >> 4];
+    hex += "0123456789abcdef"[byte & 15];
+  }
+  return hex;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,444 @@
+#include "operator/runtime/loop.h"
+
+#include <algorithm>
+
+#include "common/contract.h"
+#include "common/log.h"
+#include "operator/core/gang_view.h"
+#include "operator/core/words.h"
+#include "operator/runtime/job_key.h"
+#include "operator/runtime/retry.h"
+
+namespace muster::runtime {
+namespace {
+
+/// An own write is believed to have reached the store by then, or to be lost to it.
+constexpr seconds kUnseenMost{30};
+constexpr seconds kRepeatAfter{5};
+constexpr seconds kCreateBackoffLeast{10};
+constexpr seconds kCreateBackoffMost{300};
+constexpr int kProgressWritesPerSecond = 10;
+constexpr int kScheduleRounds = 3;
+
+std::string message_of(const Status& status) { return status ? "" : status.error().message(); }
+
+Result<JobRecord> parse_record(const Json& json) {
+  auto [job, verdict] = api::read_training_job(json);
+  if (job.meta.name.empty() || job.meta.uid.empty()) {
+    return Error(ErrorCode::kInvalid, "a TrainingJob without name or uid");
+  }
+  // Whose job it is must be known however wrong the rest of the spec is.
+  if (!verdict && json.contains("spec") && json["spec"].is_object()) {
+    const auto manager = json["spec"].find("managedBy");
+    if (manager != json["spec"].end() && manager->is_string()) {
+      job.spec.managed_by = manager->get<std::string>();
+    }
+  }
+  api::ObjectMeta meta = job.meta;
+  return JobRecord{std::move(meta), std::move(job), std::move(verdict)};
+}
+
+/// The job a pod says it belongs to.
+std::optional<api::ObjectKey> job_of(const api::Pod& pod) {
+  const api::OwnerReference* owner = pod.meta.controller();
+  if (owner == nullptr || owner->kind != contract::kKindTrainingJob) return std::nullopt;
+  if (!owner->api_version.starts_with(std::string(contract::kGroup) + "/")) return std::nullopt;
+  return api::ObjectKey{pod.meta.namespace_name, owner->name};
+}
+
+}  // namespace
+
+bool JobRecord::operator==(const JobRecord& other) const {
+  return job == other.job && message_of(verdict) == message_of(other.verdict);
+}
+
+OperatorLoop::OperatorLoop(LoopOptions options)
+    : options_(std::move(options)),
+      jobs_(parse_record),
+      pods_(api::parse_pod),
+      nodes_(api::parse_node),
+      queue_(options_.seed),
+      now_(options_.clock->mono_now()),
+      next_resync_(now_ + options_.resync),
+      progress_window_(now_) {}
+
+bool OperatorLoop::synced() const { return jobs_.synced() && pods_.synced() && nodes_.synced(); }
+
+MonoTime OperatorLoop::step() {
+  now_ = options_.clock->mono_now();
+  for (auto& message : options_.mailbox->drain()) {
+    std::visit([this](auto& one) { take(std::move(one)); }, message);
+  }
+  if (!synced()) return now_ + seconds(1);
+  if (!was_synced_ || now_ >= next_resync_) {
+    was_synced_ = true;
+    next_resync_ = now_ + options_.resync;
+    for (const auto& [key, record] : jobs_.all()) queue_.add(key);
+  }
+  // Looking at jobs tells who waits; the verdicts then are looked at in turn.
+  for (int round = 0; round < kScheduleRounds; ++round) {
+    if (schedule_is_old_) run_schedule();
+    while (const auto key = queue_.pop(now_)) look_at(*key);
+    if (!schedule_is_old_) break;
+  }
+  if (schedule_is_old_ || queue_.ready()) return now_;
+  const auto due = queue_.next_due();
+  return due ? std::min(*due, next_resync_) : next_resync_;
+}
+
+// ---- What arrives
+
+void OperatorLoop::take(WatchBatch batch) {
+  for (const auto& event : batch.events) {
+    switch (batch.kind) {
+      case api::Kind::kTrainingJob:
+        take_jobs(event);
+        break;
+      case api::Kind::kPod:
+        take_pods(event);
+        break;
+      case api::Kind::kNode:
+        take_nodes(event);
+        break;
+      case api::Kind::kService:
+      case api::Kind::kEvent:
+      case api::Kind::kLease:
+        break;  // Written, never watched.
+    }
+  }
+}
+
+void OperatorLoop::take_jobs(const kube::WatchEvent& event) {
+  for (const auto& key : jobs_.apply(event)) {
+    queue_.add(key);
+    schedule_is_old_ = true;
+  }
+}
+
+void OperatorLoop::take_pods(const kube::WatchEvent& event) {
+  for (const auto& key : pods_.apply(event)) {
+    reindex_pod(key);
+    schedule_is_old_ = true;
+  }
+}
+
+void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
+  for (const auto& key : nodes_.apply(event)) {
+    schedule_is_old_ = true;
+    if (nodes_.find(key) != nullptr) continue;
+    // A node is gone: whoever was placed there must hear of it.
+    for (const auto& [job, record] : jobs_.all()) queue_.add(job);
+  }
+}
+
+void OperatorLoop::reindex_pod(const api::ObjectKey& pod_key) {
+  if (const auto old = job_of_pod_.find(pod_key); old != job_of_pod_.end()) {
+    queue_.add(old->second);
+    const auto pods = pods_of_job_.find(old->second);
+    pods->second.erase(pod_key);
+    if (pods->second.empty()) pods_of_job_.erase(pods);
+    job_of_pod_.erase(old);
+  }
+  const api::Pod* pod = pods_.find(pod_key);
+  if (pod == nullptr) return;
+  const auto job = job_of(*pod);
+  if (!job) return;
+  job_of_pod_[pod_key] = *job;
+  pods_of_job_[*job].insert(pod_key);
+  queue_.add(*job);
+}
+
+void OperatorLoop::take(ProgressReport report) {
+  const auto slash = report.job.find('/');
+  if (slash == std::string::npos) return;
+  const api::ObjectKey key{report.job.substr(0, slash), report.job.substr(slash + 1)};
+  const JobRecord* record = jobs_.find(key);
+  if (record == nullptr || record->job.status.finished()) return;
+  // Bounded by what was placed; the last words of a gang that was asked to leave count too.
+  const int slots = std::max(record->job.status.target_workers, 1);
+  if (report.slot < 0 || report.slot >= slots) return;
+  const int slot = report.slot;
+  memory_of(*record).reports.insert_or_assign(slot, std::move(report));
+  queue_.add(key);
+}
+
+void OperatorLoop::take(ApplyDone done) {
+  queue_.done(done.key);
+  const auto found = memory_.find(done.key);
+  if (found == memory_.end() || found->second.uid != done.uid) return;
+  Memory& memory = found->second;
+  for (auto& name : done.acted) memory.acted.insert_or_assign(std::move(name), now_);
+  if (!done.version_after.empty() && done.version_after != done.version_before) {
+    memory.unseen = Unseen{done.version_before, now_};
+  }
+  if (done.status) {
+    queue_.forget(done.key);
+    if (memory.unseen) queue_.add_at(done.key, now_ + kUnseenMost);
+    return;
+  }
+  memory.decided.clear();
+  schedule_is_old_ = true;
+  const Error& error = done.status.error();
+  const Retry retry = retry_of(error.code());
+  log_warning("a plan was not carried out", {{"job", done.key.text()}, {"error", error.message()}});
+  if (done.create_failure) {
+    const int doublings = std::min(memory.create_failures++, 10);
+    memory.create_failure = std::move(done.create_failure);
+    memory.create_failure_until =
+        now_ + std::min(kCreateBackoffLeast * (1 << doublings), kCreateBackoffMost);
+    queue_.add(done.key);
+    queue_.add_at(done.key, memory.create_failure_until);
+    return;
+  }
+  if (retry == Retry::kRefused || retry == Retry::kLater || retry == Retry::kReread) {
+    queue_.add_backed_off(done.key, now_);
+  }
+}
+
+// ---- Looking at one job
+
+OperatorLoop::Memory& OperatorLoop::memory_of(const JobRecord& record) {
+  Memory& memory = memory_[record.meta.key()];
+  if (memory.uid != record.meta.uid) {
+    if (memory.gang && options_.endpoint != nullptr) {
+      options_.endpoint->remove_gang(memory.gang->job);
+    }
+    memory = Memory{};
+    memory.uid = record.meta.uid;
+  }
+  return memory;
+}
+
+void OperatorLoop::forget(const api::ObjectKey& key) {
+  const auto found = memory_.find(key);
+  if (found != memory_.end()) {
+    if (found->second.gang && options_.endpoint != nullptr) {
+      options_.endpoint->remove_gang(found->second.gang->job);
+    }
+    memory_.erase(found);
+  }
+  waiting_.erase(key);
+  verdicts_.erase(key);
+  queue_.forget(key);
+}
+
+bool OperatorLoop::is_unseen(const JobRecord& record, Memory& memory) {
+  if (!memory.unseen) return false;
+  const bool seen = record.meta.resource_version != memory.unseen->version_before;
+  if (seen || now_ - memory.unseen->since >= kUnseenMost) {
+    memory.unseen.reset();
+    memory.decided.clear();
+    return false;
+  }
+  return true;
+}
+
+core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memory& memory) const {
+  const api::ObjectKey key = record.meta.key();
+  core::JobSnapshot snapshot;
+  snapshot.job = record.job;
+  snapshot.spec_verdict = record.verdict;
+  if (const auto pods = pods_of_job_.find(key); pods != pods_of_job_.end()) {
+    for (const auto& pod : pods->second) snapshot.pods.push_back(*pods_.find(pod));
+  }
+  const auto verdict = verdicts_.find(key);
+  if (verdict != verdicts_.end()) snapshot.gang = verdict->second;
+  snapshot.reports = memory.reports;
+  for (const auto& placement : record.job.status.placement) {
+    if (placement.node.empty()) continue;
+    if (nodes_.find({"", placement.node}) == nullptr) snapshot.gone_nodes.insert(placement.node);
+  }
+  snapshot.create_failure = memory.create_failure;
+  snapshot.failing_since = memory.failing_since;
+  snapshot.now = options_.clock->wall_now();
+  snapshot.pod_options = options_.pods;
+  return snapshot;
+}
+
+void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot) {
+  if (!core::wants_placement(snapshot)) {
+    if (waiting_.erase(key) > 0) verdicts_.erase(key);
+    return;
+  }
+  if (waiting_.insert(key).second) schedule_is_old_ = true;
+}
+
+/// Drops what was done a moment ago and only is not seen yet. After a while it is done again: names
+/// and uids make the repetition harmless, and memory alone must never hold a job up.
+void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
+  std::erase_if(memory.acted,
+                [&](const auto& entry) { return now_ - entry.second >= kRepeatAfter; });
+  const auto removed = std::erase_if(plan.actions, [&](const core::Action& action) {
+    if (const auto* create = std::get_if<core::CreatePod>(&action)) {
+      return memory.acted.contains(create->pod.meta.name);
+    }
+    if (const auto* remove = std::get_if<core::DeletePod>(&action)) {
+      return memory.acted.contains(remove->uid);
+    }
+    return false;
+  });
+  if (removed == 0) return;
+  const seconds again = kRepeatAfter;
+  plan.requeue_after = plan.requeue_after ? std::min(*plan.requeue_after, again) : again;
+}
+
+bool OperatorLoop::over_progress_budget() {
+  if (now_ - progress_window_ >= seconds(1)) {
+    progress_window_ = now_;
+    progress_writes_ = 0;
+  }
+  return ++progress_writes_ > kProgressWritesPerSecond;
+}
+
+void OperatorLoop::look_at(const api::ObjectKey& key) {
+  const JobRecord* record = jobs_.find(key);
+  if (record == nullptr) {
+    forget(key);
+    queue_.done(key);
+    return;
+  }
+  Memory& memory = memory_of(*record);
+  if (is_unseen(*record, memory)) {
+    queue_.done(key);
+    queue_.add_at(key, memory.unseen->since + kUnseenMost);
+    return;
+  }
+  if (memory.create_failure && now_ >= memory.create_failure_until) memory.create_failure.reset();
+  const core::JobSnapshot snapshot = snapshot_of(*record, memory);
+  update_endpoint(*record, memory);
+  note_waiting(key, snapshot);
+  core::Plan plan = core::reconcile(snapshot);
+  if (plan.settling != memory.failing_since.has_value()) {
+    memory.failing_since.reset();
+    if (plan.settling) memory.failing_since = snapshot.now;
+  }
+  drop_repeats(plan, memory);
+  if (plan.pass == core::Pass::kProgress && over_progress_budget()) {
+    queue_.done(key);
+    queue_.add_at(key, now_ + seconds(1));
+    return;
+  }
+  if (memory.create_failure) queue_.add_at(key, memory.create_failure_until);
+  if (plan.requeue_after) queue_.add_at(key, now_ + *plan.requeue_after);
+  if (plan.empty()) {
+    queue_.done(key);
+    return;
+  }
+  hand_over(*record, std::move(plan), memory);
+}
+
+void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& memory) {
+  const api::ObjectKey key = record.meta.key();
+  memory.decided.clear();
+  for (const auto& action : plan.actions) {
+    const auto* patch = std::get_if<core::PatchStatus>(&action);
+    if (patch == nullptr || plan.pass != core::Pass::kDecision) continue;
+    for (const auto& placement : patch->status.placement) {
+      if (record.job.status.placement.empty()) {
+        memory.decided.push_back({placement.node, record.job.spec.worker.resources});
+      }
+    }
+  }
+  if (!memory.decided.empty()) {
+    waiting_.erase(key);
+    verdicts_.erase(key);
+  }
+  const bool creates = std::any_of(
+      plan.actions.begin(), plan.actions.end(),
+      [](const auto& action) { return std::holds_alternative<core::CreatePod>(action); });
+  if (!creates && record.job.status.is_true(std::string(core::words::kRunning))) {
+    memory.create_failures = 0;
+  }
+  if (plan.pass != core::Pass::kProgress) {
+    log_info("a plan", {{"job", key.text()},
+                        {"reason", plan.reason},
+                        {"actions", static_cast<std::int64_t>(plan.actions.size())}});
+  }
+  options_.executor->execute(Work{key, record.meta.uid, std::move(plan)});
+}
+
+// ---- The workers' endpoint
+
+void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
+  if (options_.endpoint == nullptr || !record.verdict) return;
+  const api::TrainingJob& job = record.job;
+  const api::ObjectKey key = record.meta.key();
+  const bool foreign = job.spec.managed_by != contract::kManagedBy;
+  if (job.status.placement.empty() || job.status.finished() || foreign) {
+    // A gang that was asked to leave may report until its last pod is gone.
+    const bool leaving = !job.status.finished() && pods_of_job_.contains(key);
+    if (memory.gang && !leaving) {
+      options_.endpoint->remove_gang(memory.gang->job);
+      memory.gang.reset();
+    }
+    return;
+  }
+  GangInfo gang;
+  gang.job = key.text();
+  gang.job_uid = job.meta.uid;
+  gang.epoch = job.status.membership_epoch;
+  for (const auto& placement : job.status.placement) {
+    gang.attempt_of_slot[placement.slot] = placement.attempt;
+  }
+  const bool same = memory.gang && memory.gang->epoch == gang.epoch &&
+                    memory.gang->attempt_of_slot == gang.attempt_of_slot;
+  if (same) return;
+  gang.processes = job.spec.worker.processes;
+  gang.threads = job.spec.worker.threads;
+  if (job.spec.training) gang.training = api::training_to_json(*job.spec.training);
+  const auto secret = job_key(options_.master_key, job.meta.uid);
+  // Operator::start has refused a wrong master key.
+  MUSTER_CHECK_MSG(secret.has_value(), "job key");
+  gang.job_key = *secret;
+  memory.gang = gang;
+  memory.gang->job_key.clear();
+  memory.gang->training = nullptr;
+  options_.endpoint->set_gang(std::move(gang));
+}
+
+// ---- Scheduling
+
+std::vector<core::Assumed> OperatorLoop::assumed() const {
+  std::vector<core::Assumed> list;
+  for (const auto& [key, record] : jobs_.all()) {
+    const auto memory = memory_.find(key);
+    if (memory != memory_.end()) {
+      list.insert(list.end(), memory->second.decided.begin(), memory->second.decided.end());
+    }
+    const api::TrainingJob& job = record.job;
+    if (job.status.placement.empty() || job.status.finished()) continue;
+    for (const auto& placement : job.status.placement) {
+      if (placement.node.empty()) continue;
+      const api::ObjectKey pod{key.namespace_name,
+                               api::pod_name(job, placement.slot, placement.attempt)};
+      if (pods_.find(pod) == nullptr) list.push_back({placement.node, job.spec.worker.resources});
+    }
+  }
+  return list;
+}
+
+void OperatorLoop::run_schedule() {
+  schedule_is_old_ = false;
+  if (waiting_.empty()) return;
+  core::ClusterSnapshot cluster;
+  for (const auto& [key, node] : nodes_.all()) cluster.nodes.push_back(&node);
+  for (const auto& [key, pod] : pods_.all()) cluster.pods.push_back(&pod);
+  cluster.assumed = assumed();
+  std::vector<std::pair<std::optional<WallTime>, api::ObjectKey>> order;
+  for (const auto& key : waiting_) {
+    const JobRecord* record = jobs_.find(key);
+    if (record != nullptr) order.emplace_back(record->meta.creation_time, key);
+  }
+  std::sort(order.begin(), order.end());
+  for (const auto& [created, key] : order) {
+    cluster.gangs.push_back(core::gang_of(jobs_.find(key)->job));
+  }
+  auto verdicts = core::schedule(cluster);
+  for (const auto& [key, verdict] : verdicts) {
+    const auto before = verdicts_.find(key);
+    if (before == verdicts_.end() || !(before->second == verdict)) queue_.add(key);
+  }
+  verdicts_ = std::move(verdicts);
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,115 @@
+// The one place that decides. Everything it knows came through the mailbox; everything it wants
+// done goes to the executor as plans. What it keeps in memory between steps are hints that a fresh
+// operator learns anew.
+//
+// The rules of jobs are in operator/core; this file is about whose turn it is and what is known.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/clock.h"
+#include "operator/core/reconcile.h"
+#include "operator/core/work_queue.h"
+#include "operator/kube/store.h"
+#include "operator/runtime/applier.h"
+#include "operator/runtime/mailbox.h"
+#include "operator/runtime/workers_endpoint.h"
+
+namespace muster::runtime {
+
+struct LoopOptions {
+  const Clock* clock = nullptr;
+  Mailbox* mailbox = nullptr;
+  Executor* executor = nullptr;
+  WorkersEndpoint* endpoint = nullptr;  ///< nullptr: no worker joins (tests)
+  api::PodOptions pods;
+  std::string master_key;
+  std::uint64_t seed = 1;
+  seconds resync{300};
+};
+
+/// A job as the store keeps it: with the verdict on its spec.
+struct JobRecord {
+  api::ObjectMeta meta;
+  api::TrainingJob job;
+  Status verdict;
+  bool operator==(const JobRecord& other) const;
+};
+
+/// Threads: one.
+class OperatorLoop {
+ public:
+  explicit OperatorLoop(LoopOptions options);
+
+  /// Takes what the mailbox holds and decides everything that can be decided now. Returns when to
+  /// come back at the latest, if nothing arrives. Blocks: no.
+  MonoTime step();
+  /// Whether jobs, pods and nodes are all known; nothing is written before.
+  bool synced() const;
+
+ private:
+  /// An own status write that the store does not show yet. Until it does, any other plan would rest
+  /// on the status before it.
+  struct Unseen {
+    std::string version_before;
+    MonoTime since;
+  };
+  /// Hints about one job; dropped when its uid changes.
+  struct Memory {
+    std::string uid;
+    std::map<int, ProgressReport> reports;
+    std::optional<core::CreateFailure> create_failure;
+    MonoTime create_failure_until;
+    int create_failures = 0;
+    std::optional<WallTime> failing_since;
+    std::optional<Unseen> unseen;
+    /// Pods created and deleted a moment ago, which the store may not show yet.
+    std::map<std::string, MonoTime> acted;
+    /// A placement on its way into status, with what each of its workers takes.
+    std::vector<core::Assumed> decided;
+    std::optional<GangInfo> gang;  ///< as given to the endpoint
+  };
+
+  void take(WatchBatch batch);
+  void take(ApplyDone done);
+  void take(ProgressReport report);
+  void take_jobs(const kube::WatchEvent& event);
+  void take_pods(const kube::WatchEvent& event);
+  void take_nodes(const kube::WatchEvent& event);
+  void reindex_pod(const api::ObjectKey& pod_key);
+
+  void look_at(const api::ObjectKey& key);
+  void forget(const api::ObjectKey& key);
+  Memory& memory_of(const JobRecord& record);
+  bool is_unseen(const JobRecord& record, Memory& memory);
+  core::JobSnapshot snapshot_of(const JobRecord& record, const Memory& memory) const;
+  void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot);
+  void drop_repeats(core::Plan& plan, Memory& memory) const;
+  bool over_progress_budget();
+  void hand_over(const JobRecord& record, core::Plan plan, Memory& memory);
+  void update_endpoint(const JobRecord& record, Memory& memory);
+  void run_schedule();
+  std::vector<core::Assumed> assumed() const;
+
+  LoopOptions options_;
+  kube::Store<JobRecord> jobs_;
+  kube::Store<api::Pod> pods_;
+  kube::Store<api::Node> nodes_;
+  std::map<api::ObjectKey, std::set<api::ObjectKey>> pods_of_job_;
+  std::map<api::ObjectKey, api::ObjectKey> job_of_pod_;
+  core::WorkQueue queue_;
+  std::map<api::ObjectKey, Memory> memory_;
+  std::set<api::ObjectKey> waiting_;
+  std::map<api::ObjectKey, core::GangVerdict> verdicts_;
+  bool schedule_is_old_ = false;
+  bool was_synced_ = false;
+  MonoTime now_;
+  MonoTime next_resync_;
+  MonoTime progress_window_;
+  int progress_writes_ = 0;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,63 @@
+// The one door into the loop: watch threads, the applier and the workers' endpoint post, the loop
+// drains. Bounded, so that whoever is faster than the loop waits.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/messages.h"
+#include "common/result.h"
+#include "operator/core/reconcile.h"
+#include "operator/kube/watcher.h"
+
+namespace muster::runtime {
+
+/// What a watch saw, in order.
+struct WatchBatch {
+  api::Kind kind = api::Kind::kTrainingJob;
+  std::vector<kube::WatchEvent> events;
+};
+
+/// What became of a plan.
+struct ApplyDone {
+  api::ObjectKey key;
+  std::string uid;
+  Status status;  ///< of the first action that failed; the ones after it were not tried
+  std::optional<core::CreateFailure> create_failure;
+  /// resourceVersions around the status write; equal or empty when nothing was written.
+  std::string version_before, version_after;
+  std::vector<std::string> acted;  ///< names of pods created and uids of pods deleted
+};
+
+using Message = std::variant<WatchBatch, ApplyDone, ProgressReport>;
+
+/// Threads: any.
+class Mailbox {
+ public:
+  explicit Mailbox(std::size_t capacity) : capacity_(capacity) {}
+
+  /// Blocks: while full, until close(). False: closed, the message is dropped.
+  bool post(Message message);
+  /// As post(), but gives up when full.
+  bool try_post(Message message);
+  /// Everything there is, in order.
+  std::deque<Message> drain();
+  /// Blocks: until there is something, close() or `most` has passed.
+  void wait(nanoseconds most);
+  void close();
+
+ private:
+  const std::size_t capacity_;
+  std::mutex mutex_;
+  std::condition_variable space_, news_;
+  std::deque<Message> messages_;  // guarded by mutex_
+  bool closed_ = false;           // guarded by mutex_
+};
+
+}  // namespace muster::runtime

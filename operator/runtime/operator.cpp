@@ -1,0 +1,143 @@
+#include "operator/runtime/operator.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "operator/runtime/applier.h"
+#include "operator/runtime/job_key.h"
+#include "operator/runtime/loop.h"
+#include "operator/runtime/mailbox.h"
+#include "operator/runtime/watch_pump.h"
+
+namespace muster::runtime {
+namespace {
+
+constexpr std::size_t kMailboxCapacity = 4096;
+constexpr int kApplierThreads = 4;
+constexpr milliseconds kIdle{90'000};
+constexpr nanoseconds kLoopWaitMost = seconds(1);
+constexpr nanoseconds kLoopWaitLeast = milliseconds(1);
+
+class RunningOperator final : public Operator {
+ public:
+  explicit RunningOperator(OperatorOptions options)
+      : options_(std::move(options)), mailbox_(kMailboxCapacity) {}
+  ~RunningOperator() override { stop(); }
+
+  void start() {
+    executor_ = make_thread_executor(*options_.client, mailbox_, kApplierThreads);
+    std::uint64_t seed = options_.seed;
+    for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
+      WatchPumpOptions pump;
+      pump.client = options_.client;
+      pump.clock = options_.clock;
+      pump.kind = kind;
+      pump.namespace_name = options_.namespace_name;
+      pump.seed = ++seed;
+      pump.sink = [this](WatchBatch batch) { (void)mailbox_.post(std::move(batch)); };
+      pumps_.push_back(std::make_unique<WatchPump>(std::move(pump)));
+    }
+    for (auto& pump : pumps_) {
+      threads_.emplace_back([this, one = pump.get()] { watch(*one); });
+    }
+    threads_.emplace_back([this] { decide(); });
+  }
+
+  Status wait_synced(MonoTime deadline) override {
+    std::unique_lock lock(mutex_);
+    while (!synced_) {
+      const auto left = deadline - options_.clock->mono_now();
+      if (left <= nanoseconds(0)) {
+        return Error(ErrorCode::kDeadlineExceeded,
+                     "the API server did not list jobs, pods and nodes in time");
+      }
+      if (stopping_) return Error(ErrorCode::kAborted, "the operator was stopped");
+      changed_.wait_for(lock, std::min<nanoseconds>(left, kLoopWaitMost));
+    }
+    return {};
+  }
+
+  void post_progress(const ProgressReport& report) override { (void)mailbox_.post(report); }
+
+  void stop() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    // In this order: nobody waits for the mailbox any more, then nothing new is written, then
+    // nothing is read.
+    mailbox_.close();
+    if (executor_) executor_->stop();
+    for (auto& pump : pumps_) pump->close();
+    for (auto& thread : threads_) {
+      if (thread.joinable()) thread.join();
+    }
+  }
+
+ private:
+  void decide() {
+    LoopOptions options;
+    options.clock = options_.clock;
+    options.mailbox = &mailbox_;
+    options.executor = executor_.get();
+    options.endpoint = options_.endpoint;
+    options.pods = options_.pods;
+    options.master_key = options_.master_key;
+    options.seed = options_.seed;
+    options.resync = options_.resync;
+    OperatorLoop loop(std::move(options));
+    while (!stopping_) {
+      const MonoTime next = loop.step();
+      if (loop.synced()) tell_synced();
+      const nanoseconds wait = next - options_.clock->mono_now();
+      mailbox_.wait(std::clamp<nanoseconds>(wait, kLoopWaitLeast, kLoopWaitMost));
+    }
+  }
+
+  void tell_synced() {
+    const std::lock_guard lock(mutex_);
+    if (synced_) return;
+    synced_ = true;
+    changed_.notify_all();
+  }
+
+  void watch(WatchPump& pump) {
+    while (!stopping_) {
+      if (pump.step(kIdle) == WatchPump::Did::kWork) continue;
+      const auto wake = pump.wake();
+      const nanoseconds wait = wake ? *wake - options_.clock->mono_now() : kLoopWaitLeast;
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, std::clamp<nanoseconds>(wait, kLoopWaitLeast, kLoopWaitMost),
+                        [this] { return stopping_.load(); });
+    }
+  }
+
+  OperatorOptions options_;
+  Mailbox mailbox_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::unique_ptr<WatchPump>> pumps_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> stopping_{false};
+  bool synced_ = false;  // guarded by mutex_
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Operator>> Operator::start(OperatorOptions options) {
+  MUSTER_CHECK(options.client != nullptr && options.clock != nullptr);
+  MUSTER_RETURN_IF_ERROR([&]() -> Status {
+    const auto key = job_key(options.master_key, "probe");
+    return key ? Status() : Status(key.error());
+  }());
+  auto running = std::make_unique<RunningOperator>(std::move(options));
+  running->start();
+  return std::unique_ptr<Operator>(std::move(running));
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,96 @@
+#include "operator/runtime/watch_pump.h"
+
+#include "common/log.h"
+
+namespace muster::runtime {
+namespace {
+constexpr int kPageSize = 500;
+}  // namespace
+
+WatchPump::WatchPump(WatchPumpOptions options)
+    : options_(std::move(options)), watcher_(options_.seed, options_.watcher) {
+  if (!api::info_of(options_.kind).namespaced) options_.namespace_name.clear();
+}
+
+WatchPump::~WatchPump() { close(); }
+
+void WatchPump::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  if (stream_) stream_->close();
+}
+
+void WatchPump::set_stream(std::unique_ptr<kube::HttpStream> stream) {
+  const std::lock_guard lock(mutex_);
+  if (stream_) stream_->close();
+  stream_ = std::move(stream);
+  if (closed_ && stream_) stream_->close();
+}
+
+void WatchPump::deliver(std::vector<kube::WatchEvent> events) {
+  if (!events.empty()) options_.sink(WatchBatch{options_.kind, std::move(events)});
+}
+
+std::optional<MonoTime> WatchPump::wake() const {
+  const auto request = watcher_.next(options_.clock->mono_now());
+  if (const auto* wait = std::get_if<kube::WaitRequest>(&request)) return wait->until;
+  return std::nullopt;
+}
+
+WatchPump::Did WatchPump::step(milliseconds idle) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return Did::kNothing;
+  }
+  return stream_ && watcher_.streaming() ? read_line(idle) : ask();
+}
+
+WatchPump::Did WatchPump::read_line(milliseconds idle) {
+  auto line = stream_->next_line(idle);
+  const MonoTime now = options_.clock->mono_now();
+  if (line && *line) {
+    last_line_ = now;
+    deliver(watcher_.on_line(now, **line));
+    if (!watcher_.streaming()) set_stream(nullptr);
+    return Did::kWork;
+  }
+  const bool quiet = !line && line.error().code() == ErrorCode::kDeadlineExceeded;
+  if (quiet && now - last_line_ < options_.watcher.silence) return Did::kNothing;
+  Status end;
+  if (!line) end = line.error();
+  set_stream(nullptr);
+  deliver(watcher_.on_end(now, end));
+  return Did::kWork;
+}
+
+WatchPump::Did WatchPump::ask() {
+  const MonoTime now = options_.clock->mono_now();
+  const auto request = watcher_.next(now);
+  if (std::holds_alternative<kube::WaitRequest>(request)) return Did::kNothing;
+  if (const auto* list = std::get_if<kube::ListRequest>(&request)) {
+    kube::ListOptions options;
+    options.namespace_name = options_.namespace_name;
+    options.limit = kPageSize;
+    options.continue_token = list->continue_token;
+    auto page = options_.client->list(options_.kind, options);
+    if (!page) {
+      log_warning("listing failed",
+                  {{"kind", api::info_of(options_.kind).kind}, {"error", page.error().message()}});
+    }
+    deliver(watcher_.on_list(options_.clock->mono_now(), std::move(page)));
+    return Did::kWork;
+  }
+  kube::WatchOptions options;
+  options.namespace_name = options_.namespace_name;
+  options.resource_version = std::get<kube::WatchRequest>(request).resource_version;
+  auto stream = options_.client->watch(options_.kind, options);
+  const MonoTime opened = options_.clock->mono_now();
+  last_line_ = opened;
+  Status status;
+  if (!stream) status = stream.error();
+  if (stream) set_stream(std::move(*stream));
+  deliver(watcher_.on_watch_opened(opened, status));
+  return Did::kWork;
+}
+
+}  // namespace muster::runtime

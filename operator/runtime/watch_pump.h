@@ -1,0 +1,55 @@
+// Drives the Watcher of one kind over a client: one request or one line at a time, so that a thread
+// and a simulation run the same code.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "common/clock.h"
+#include "operator/kube/api_client.h"
+#include "operator/kube/watcher.h"
+#include "operator/runtime/mailbox.h"
+
+namespace muster::runtime {
+
+struct WatchPumpOptions {
+  kube::ApiClient* client = nullptr;
+  const Clock* clock = nullptr;
+  api::Kind kind = api::Kind::kTrainingJob;
+  std::string namespace_name;  ///< ignored for kinds without namespaces
+  std::uint64_t seed = 1;
+  kube::WatcherOptions watcher;
+  std::function<void(WatchBatch)> sink;
+};
+
+/// Threads: one, and close() from any.
+class WatchPump {
+ public:
+  explicit WatchPump(WatchPumpOptions options);
+  ~WatchPump();
+
+  enum class Did { kWork, kNothing };
+  /// One list page, one watch opened, or one line, waiting for it at most `idle`. kNothing: no line
+  /// came, or the watcher waits (until wake()).
+  Did step(milliseconds idle);
+  /// When a watcher that waits goes on.
+  std::optional<MonoTime> wake() const;
+  /// Ends a step() under way, and every later one at once.
+  void close();
+
+ private:
+  Did read_line(milliseconds idle);
+  Did ask();
+  void deliver(std::vector<kube::WatchEvent> events);
+  void set_stream(std::unique_ptr<kube::HttpStream> stream);
+
+  WatchPumpOptions options_;
+  kube::Watcher watcher_;
+  MonoTime last_line_{};
+  std::mutex mutex_;
+  std::shared_ptr<kube::HttpStream> stream_;  // replaced under mutex_, read by the one thread
+  bool closed_ = false;                       // guarded by mutex_
+};
+
+}  // namespace muster::runtime
