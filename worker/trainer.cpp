@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -50,14 +51,15 @@ void offer_to_memory_killer() { std::ofstream("/proc/self/oom_score_adj") << "10
 Status force_target(const std::string& name) {
   if (name.empty()) return {};
   std::string available;
-  for (const kernels::Target target : {kernels::Target::kScalar, kernels::Target::kAvx2,
-                                       kernels::Target::kAvx512, kernels::Target::kNeon}) {
-    if (!kernels::has_target(target)) continue;
-    if (name == kernels::name_of(target)) {
-      kernels::force_target(target);
+  for (const kernels::cpu::Target target :
+       {kernels::cpu::Target::kScalar, kernels::cpu::Target::kAvx2, kernels::cpu::Target::kAvx512,
+        kernels::cpu::Target::kNeon}) {
+    if (!kernels::cpu::has_target(target)) continue;
+    if (name == kernels::cpu::name_of(target)) {
+      kernels::cpu::force_target(target);
       return {};
     }
-    available += (available.empty() ? "" : ", ") + std::string(kernels::name_of(target));
+    available += (available.empty() ? "" : ", ") + std::string(kernels::cpu::name_of(target));
   }
   return Error(ErrorCode::kInvalid, std::string(contract::kEnvForceTarget) + ": \"" +
                                         name.substr(0, 64) + "\" is none of " + available)
@@ -172,6 +174,7 @@ int fail(sentinel::ChannelWriter& channel, int code, std::string_view sentence) 
 }  // namespace
 
 int run_trainer(const Clock& clock) {
+  (void)prctl(PR_SET_NAME, "muster-trainer");  // it was executed as /proc/self/exe
   watch_stop_signals();
   auto launch = sentinel::receive_launch();
   if (!launch) {

@@ -1,5 +1,7 @@
 #include "common/http/server.h"
 
+#include <fcntl.h>
+
 #include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -44,6 +46,9 @@ struct Core {
   std::list<std::shared_ptr<Session>> sessions;          ///< oldest first; guarded by mutex
   std::set<std::shared_ptr<asio::steady_timer>> timers;  ///< guarded by mutex
 };
+
+/// Programs started by this one must not hold its connections open. Asio has no close-on-exec.
+void close_on_exec(int fd) { (void)fcntl(fd, F_SETFD, FD_CLOEXEC); }
 
 Request to_request(bhttp::request<bhttp::string_body>&& message) {
   Request request;
@@ -216,6 +221,7 @@ class BeastServer final : public Server {
     if (code) return fail(code);
     const tcp::endpoint endpoint(address, static_cast<std::uint16_t>(options.port));
     if (acceptor_.open(endpoint.protocol(), code); code) return fail(code);
+    close_on_exec(acceptor_.native_handle());
     acceptor_.set_option(asio::socket_base::reuse_address(true), code);
     if (acceptor_.bind(endpoint, code); code) return fail(code);
     if (acceptor_.listen(asio::socket_base::max_listen_connections, code); code) return fail(code);
@@ -312,6 +318,7 @@ class BeastServer final : public Server {
   }
 
   void admit(tcp::socket socket) {
+    close_on_exec(socket.native_handle());
     error_code ignored;  // without it answers are merely slower
     socket.set_option(tcp::no_delay(true), ignored);
     auto session = std::make_shared<Session>(core_, std::move(socket));

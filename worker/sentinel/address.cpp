@@ -64,7 +64,7 @@ Result<Listener> listen_on(const std::string& address, int port) {
     return Error(ErrorCode::kInvalid, "\"" + address + "\" is not a numeric address")
         .with_exit_code(contract::exit_code::kUsage);
   }
-  const int fd = socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd = socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;
   bool ok = fd >= 0;
   ok = ok && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;

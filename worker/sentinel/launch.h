@@ -68,7 +68,7 @@ struct Trainer {
 Result<Trainer> start_trainer(const TrainerCommand& command, const TrainerLaunch& launch,
                               int listen_fd);
 
-/// A listening socket on `address`:`port` (0 = any). Errors: kIo with exit code kPort.
+/// A non-blocking listening socket on `address`:`port` (0 = any). Errors: kIo with exit code kPort.
 struct Listener {
   int fd = -1;
   int port = 0;

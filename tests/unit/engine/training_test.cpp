@@ -10,6 +10,7 @@
 
 #include "common/contract.h"
 #include "kernels/ops.h"
+#include "tests/golden.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/engine/ranks.h"
 
@@ -21,8 +22,8 @@ namespace {
 
 /// SHA-256 of the parameters of examples/digits.yaml after its last step, by fp32-chain/1: on every
 /// machine, instruction set, compiler, number of processes and threads.
-const std::string kGolden = "f469d9fcde6bcaeb00a49ba16347187b445165455e7198747f7c87363f860f1d";
-constexpr std::int64_t kSteps = 20 * 22;
+const std::string kGolden = test::kDigitsGolden;
+constexpr std::int64_t kSteps = test::kDigitsSteps;
 
 TrainingConfig digits() {
   TrainingConfig config;
