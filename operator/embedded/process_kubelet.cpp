@@ -289,6 +289,7 @@ void Kubelet::start_process(LocalPod& pod) {
     pod.status = status_not_started(pod.view, program.error().message(), now);
     return;
   }
+  if (options_.adapt_environment) options_.adapt_environment(program->environment);
   ProcessSpec spec;
   spec.argv = std::move(program->argv);
   spec.working_directory = options_.working_directory;

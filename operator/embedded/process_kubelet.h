@@ -4,6 +4,7 @@
 // node would. It is also the scheduler of that node: a pod whose required node it is gets bound.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,8 +27,10 @@ struct ProcessKubeletOptions {
   std::string worker_program;
   std::map<std::string, std::string> base_environment;  ///< of every process, under the pod's own
   std::vector<std::pair<std::string, std::string>> extra_env;  ///< over the pod's own
-  std::string log_directory;                                   ///< one file per pod: <pod name>.log
-  std::string working_directory;                               ///< of every process
+  /// Last word on a program's environment; empty = none. Called on the kubelet's thread.
+  std::function<void(std::map<std::string, std::string>&)> adapt_environment;
+  std::string log_directory;                          ///< one file per pod: <pod name>.log
+  std::string working_directory;                      ///< of every process
   std::size_t log_bytes_max = std::size_t{16} << 20;  ///< of a pod's log; one older file is kept
 };
 

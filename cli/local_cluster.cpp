@@ -1,0 +1,152 @@
+#include "cli/local_cluster.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "cli/files.h"
+#include "cli/local_environment.h"
+#include "common/contract.h"
+#include "common/sha256.h"
+#include "operator/embedded/api_server.h"
+#include "operator/embedded/process_kubelet.h"
+#include "operator/runtime/operator.h"
+#include "operator/runtime/workers_endpoint.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr seconds kStartDeadline{10};
+constexpr int kProcessorsShared = 64;  ///< workers' processors per real one: a laptop shares them
+
+/// 32 random bytes as 64 hexadecimal digits. Errors: kIo.
+Result<std::string> random_key() {
+  std::array<unsigned char, 32> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return Error(ErrorCode::kIo, "the system gives no random bytes");
+  }
+  return to_hex(bytes);
+}
+
+/// What the machine offers: its memory, and processors without counting closely.
+std::map<std::string, std::string> allocatable_of_machine() {
+  const auto processors = static_cast<long>(std::max(1U, std::thread::hardware_concurrency()));
+  const std::int64_t memory = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  return {{"cpu", std::to_string(processors * kProcessorsShared)},
+          {"memory", std::to_string(memory)},
+          {"pods", "4096"}};
+}
+
+class Cluster final : public LocalCluster {
+ public:
+  explicit Cluster(LocalClusterOptions options)
+      : options_(std::move(options)), server_({options_.clock}) {}
+  ~Cluster() override { stop(milliseconds(0)); }
+
+  Status start();
+  kube::ApiClient& client() override { return *client_; }
+  std::map<std::string, int> running() const override { return kubelet_->running(); }
+  void stop(milliseconds grace) override;
+
+ private:
+  Status start_endpoint(const std::string& token);
+  Status start_operator();
+  Status start_kubelet();
+
+  LocalClusterOptions options_;
+  embedded::ApiServer server_;
+  std::unique_ptr<kube::ApiClient> client_ = kube::make_rest_client(server_);
+  std::unique_ptr<runtime::Authenticator> authenticator_;
+  std::atomic<runtime::Operator*> reported_to_{nullptr};
+  std::unique_ptr<runtime::WorkersEndpoint> endpoint_;
+  std::unique_ptr<runtime::Operator> operator_;
+  std::unique_ptr<embedded::ProcessKubelet> kubelet_;
+};
+
+Status Cluster::start() {
+  MUSTER_ASSIGN_OR_RETURN(const std::string token, random_key());
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(options_.token_file, token, 0600));
+  MUSTER_RETURN_IF_ERROR(start_endpoint(token));
+  // The node is registered before the operator looks: a job must not hear that there is none.
+  MUSTER_RETURN_IF_ERROR(start_kubelet());
+  return start_operator();
+}
+
+Status Cluster::start_endpoint(const std::string& token) {
+  authenticator_ = runtime::make_local_authenticator(token);
+  runtime::WorkersEndpointOptions endpoint;
+  endpoint.clock = options_.clock;
+  endpoint.authenticator = authenticator_.get();
+  endpoint.on_progress = [this](const ProgressReport& report) {
+    if (runtime::Operator* decider = reported_to_.load()) decider->post_progress(report);
+    if (options_.on_progress) options_.on_progress(report);
+  };
+  auto made = runtime::make_workers_endpoint(std::move(endpoint));
+  if (!made) return made.error().with("the workers' endpoint");
+  endpoint_ = std::move(*made);
+  return {};
+}
+
+Status Cluster::start_operator() {
+  MUSTER_ASSIGN_OR_RETURN(const std::string master_key, random_key());
+  runtime::OperatorOptions options;
+  options.client = client_.get();
+  options.endpoint = endpoint_.get();
+  options.clock = options_.clock;
+  options.pods.endpoint_url = endpoint_->url();
+  options.pods.default_image = "muster-worker";
+  options.namespace_name = options_.namespace_name;
+  options.master_key = master_key;
+  options.reporting_instance = "muster-run";
+  auto started = runtime::Operator::start(std::move(options));
+  if (!started) return started.error().with("the operator");
+  operator_ = std::move(*started);
+  reported_to_.store(operator_.get());
+  return operator_->wait_synced(options_.clock->mono_now() + kStartDeadline);
+}
+
+Status Cluster::start_kubelet() {
+  embedded::ProcessKubeletOptions options;
+  options.client = client_.get();
+  options.transport = &server_;
+  options.clock = options_.clock;
+  options.allocatable = allocatable_of_machine();
+  options.worker_program = options_.worker_program;
+  options.base_environment = options_.base_environment;
+  options.extra_env = options_.extra_env;
+  options.extra_env.emplace_back(contract::kEnvTokenFile, options_.token_file);
+  options.log_directory = options_.log_directory;
+  options.working_directory = options_.working_directory;
+  if (options_.ports > 0) {
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<int> ports, free_ports(options_.ports));
+    options.adapt_environment = [ports](std::map<std::string, std::string>& environment) {
+      adapt_to_loopback(environment, ports);
+    };
+  }
+  auto started = embedded::ProcessKubelet::start(std::move(options));
+  if (!started) return started.error();
+  kubelet_ = std::move(*started);
+  return {};
+}
+
+/// Workers first, while the endpoint still hears their last reports; then who decides.
+void Cluster::stop(milliseconds grace) {
+  if (kubelet_) kubelet_->stop(grace);
+  if (endpoint_) endpoint_->stop();
+  if (operator_) operator_->stop();
+  ::unlink(options_.token_file.c_str());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LocalCluster>> LocalCluster::start(LocalClusterOptions options) {
+  auto cluster = std::make_unique<Cluster>(std::move(options));
+  MUSTER_RETURN_IF_ERROR(cluster->start());
+  return std::unique_ptr<LocalCluster>(std::move(cluster));
+}
+
+}  // namespace muster::cli

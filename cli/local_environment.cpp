@@ -1,0 +1,87 @@
+#include "cli/local_environment.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "common/json.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+/// A socket bound to a free port, which stays taken until the socket is closed.
+int bound_socket(int& port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(fd, generic, length) != 0 || ::getsockname(fd, generic, &length) != 0) {
+    ::close(fd);
+    return -1;
+  }
+  port = ntohs(address.sin_port);
+  return fd;
+}
+
+void replace(std::map<std::string, std::string>& environment, const char* name,
+             const std::string& value) {
+  if (const auto found = environment.find(name); found != environment.end()) {
+    found->second = value;
+  }
+}
+
+std::string loopback_tf_config(const std::string& text, const std::vector<int>& ports) {
+  auto config = parse_json(text);
+  if (!config || !config->is_object()) return text;
+  Json workers = Json::array();
+  for (const int port : ports) {
+    workers.push_back(std::string(kLoopback) + ":" + std::to_string(port));
+  }
+  (*config)["cluster"] = {{"worker", std::move(workers)}};
+  return dump_json(*config);
+}
+
+}  // namespace
+
+Result<std::vector<int>> free_ports(int count) {
+  std::vector<int> ports, sockets;
+  int failure = 0;
+  for (int i = 0; i < count; ++i) {
+    int port = 0;
+    const int fd = bound_socket(port);
+    if (fd < 0) {
+      failure = errno;
+      break;
+    }
+    sockets.push_back(fd);
+    ports.push_back(port);
+  }
+  for (const int fd : sockets) ::close(fd);
+  if (failure != 0) {
+    return Error(ErrorCode::kIo, "cannot find " + std::to_string(count) +
+                                     " free ports: " + std::generic_category().message(failure));
+  }
+  return ports;
+}
+
+void adapt_to_loopback(std::map<std::string, std::string>& environment,
+                       const std::vector<int>& ports) {
+  if (ports.empty()) return;
+  const std::string port = std::to_string(ports.front());
+  for (const char* name : {"MASTER_ADDR", "PET_MASTER_ADDR"}) replace(environment, name, kLoopback);
+  for (const char* name : {"MASTER_PORT", "PET_MASTER_PORT"}) replace(environment, name, port);
+  replace(environment, "PET_RDZV_ENDPOINT", std::string(kLoopback) + ":" + port);
+  if (const auto found = environment.find("TF_CONFIG"); found != environment.end()) {
+    found->second = loopback_tf_config(found->second, ports);
+  }
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,26 @@
+// From a manifest's file and --set to the job of a local run.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/result.h"
+#include "operator/api/training_job.h"
+
+namespace muster::cli {
+
+struct LocalJob {
+  Json manifest;          ///< as written, with overrides and a namespace: what the API server gets
+  Json normalised;        ///< name and spec with every default: what identifies the run
+  api::TrainingJob job;   ///< as validated
+  std::string directory;  ///< absolute, of the manifest's file: relative data paths start here
+  std::vector<std::string> notes;  ///< what a local run does otherwise than a cluster, in sentences
+};
+
+/// Reads, overrides and validates. Errors: "FILE: field: what would be right" with exit code
+/// kInvalidSpec, or kUsage for a file or --set that cannot be read. Nothing is written.
+Result<LocalJob> load_job(const std::string& file, const std::vector<std::string>& overrides);
+
+}  // namespace muster::cli

@@ -1,0 +1,82 @@
+#include "cli/progress_view.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace muster::cli {
+namespace {
+constexpr milliseconds kLineInterval{2'000};
+constexpr double kLongestSeconds = 1e9;
+}  // namespace
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long>(std::ceil(std::clamp(seconds, 0.0, kLongestSeconds)));
+  char text[64];
+  if (whole < 60) {
+    std::snprintf(text, sizeof text, "%ld s", whole);
+  } else if (whole < 3600) {
+    std::snprintf(text, sizeof text, "%ld min %02ld s", whole / 60, whole % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%ld h %02ld min", whole / 3600, whole % 3600 / 60);
+  }
+  return text;
+}
+
+std::string progress_text(const ProgressReport& report, const std::string& workers) {
+  std::string text = "step " + std::to_string(report.step);
+  if (report.total_steps > 0) text += "/" + std::to_string(report.total_steps);
+  text += "  epoch " + std::to_string(report.epoch);
+  if (!report.loss.empty()) text += "  loss " + report.loss;
+  if (!report.accuracy.empty()) text += "  accuracy " + report.accuracy;
+  if (report.samples_per_second > 0) {
+    char rate[64];
+    std::snprintf(rate, sizeof rate, "  %.0f samples/s", report.samples_per_second);
+    text += rate;
+  }
+  if (report.eta_seconds >= 0) text += "  ETA " + duration_text(report.eta_seconds);
+  if (!workers.empty()) text += "  workers " + workers;
+  return printable(text);
+}
+
+std::string printable(const std::string& text) {
+  std::string out = text;
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = ' ';
+  }
+  return out;
+}
+
+void ProgressView::progress(const std::string& text) {
+  if (mode_ == ViewMode::kQuiet) return;
+  if (mode_ == ViewMode::kTerminal) {
+    // Spaces over what a longer line left.
+    const std::size_t padding = live_length_ > text.size() ? live_length_ - text.size() : 0;
+    std::fputs(("\r" + text + std::string(padding, ' ')).c_str(), file_);
+    std::fflush(file_);
+    live_length_ = text.size();
+    return;
+  }
+  const MonoTime now = clock_.mono_now();
+  if (text == last_text_ || (last_line_ && now - *last_line_ < kLineInterval)) return;
+  last_line_ = now;
+  last_text_ = text;
+  std::fputs((text + "\n").c_str(), file_);
+  std::fflush(file_);
+}
+
+void ProgressView::say(const std::string& text) {
+  if (mode_ == ViewMode::kQuiet) return;
+  end_line();
+  std::fputs((printable(text) + "\n").c_str(), file_);
+  std::fflush(file_);
+}
+
+void ProgressView::end_line() {
+  if (live_length_ == 0) return;
+  std::fputs("\n", file_);
+  std::fflush(file_);
+  live_length_ = 0;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,53 @@
+// What a person sees while a job runs: one live line, and a line for everything that happens.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "common/clock.h"
+#include "common/messages.h"
+
+namespace muster::cli {
+
+/// "step 220/440  epoch 10  loss 0.1234  accuracy 0.9611  51200 samples/s  ETA 3 s  workers 2/2";
+/// what is not known yet is left out.
+std::string progress_text(const ProgressReport& report, const std::string& workers);
+
+/// "3 s", "2 min 05 s", "1 h 02 min".
+std::string duration_text(double seconds);
+
+enum class ViewMode {
+  kTerminal,  ///< the live line is rewritten in place
+  kLines,     ///< a line every two seconds
+  kQuiet,     ///< nothing
+};
+
+/// Threads: one.
+class ProgressView {
+ public:
+  ProgressView(std::FILE* file, ViewMode mode, const Clock& clock)
+      : file_(file), mode_(mode), clock_(clock) {}
+  ~ProgressView() { end_line(); }
+  ProgressView(const ProgressView&) = delete;
+  ProgressView& operator=(const ProgressView&) = delete;
+
+  void progress(const std::string& text);
+  /// A line of its own; control characters (they may come from a worker's log) become spaces.
+  void say(const std::string& text);
+
+ private:
+  void end_line();
+
+  std::FILE* file_;
+  ViewMode mode_;
+  const Clock& clock_;
+  std::size_t live_length_ = 0;
+  std::optional<MonoTime> last_line_;
+  std::string last_text_;
+};
+
+/// `text` with control characters but newline and tab as spaces.
+std::string printable(const std::string& text);
+
+}  // namespace muster::cli

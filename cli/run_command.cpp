@@ -1,0 +1,282 @@
+#include "cli/run_command.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "cli/files.h"
+#include "cli/job_follower.h"
+#include "cli/job_state.h"
+#include "cli/local_cluster.h"
+#include "cli/manifest.h"
+#include "cli/output_directory.h"
+#include "cli/report.h"
+#include "common/contract.h"
+#include "operator/embedded/watch_thread.h"
+
+namespace muster::cli {
+namespace {
+
+namespace codes = contract::exit_code;
+
+/// Longest that workers may take to leave after the job has failed.
+constexpr milliseconds kFailedGrace{10'000};
+constexpr milliseconds kLongestWait{60'000};
+
+int refuse(const Error& error) {
+  std::fputs(("muster: " + printable(error.message()) + "\n").c_str(), stderr);
+  return error.exit_code() > 0 ? error.exit_code() : codes::kInternal;
+}
+
+/// One command, from the prepared directory to the report.
+class Run {
+ public:
+  Run(const RunOptions& options, LocalJob local, OutputDirectory directory)
+      : options_(options),
+        local_(std::move(local)),
+        directory_(std::move(directory)),
+        follower_(local_.job.meta.name),
+        view_(stderr, options.view, *options.clock) {}
+
+  int run();
+
+ private:
+  LocalClusterOptions cluster_options();
+  Status start();
+  Ending follow();
+  void take_signal();
+  void take_news();
+  std::optional<Ending> take_job(Json object, bool is_deleted);
+  Status suspend();
+  int finish(const Ending& ending);
+  Json report_of(const Ending& ending, bool has_model) const;
+  void tell(const Ending& ending, bool has_model, const RunRecord& record) const;
+  bool is_training() const { return local_.job.spec.training.has_value(); }
+
+  const RunOptions& options_;
+  LocalJob local_;
+  OutputDirectory directory_;
+  JobFollower follower_;
+  ProgressView view_;
+  std::unique_ptr<LocalCluster> cluster_;
+  std::unique_ptr<embedded::WatchThread> watch_;
+
+  Json job_;  ///< as the API server last had it
+  api::TrainingJobStatus status_;
+  int interrupts_ = 0;
+  std::optional<double> start_to_first_step_;
+  std::optional<Ending> ending_;
+};
+
+LocalClusterOptions Run::cluster_options() {
+  LocalClusterOptions options;
+  options.clock = options_.clock;
+  options.namespace_name = local_.job.meta.namespace_name;
+  options.worker_program = options_.worker_program;
+  for (const auto& [name, value] : options_.environment) {
+    // What belongs to another worker must not reach these; a forced instruction set is for them.
+    if (!name.starts_with("MUSTER_") || name == contract::kEnvForceTarget) {
+      options.base_environment.emplace(name, value);
+    }
+  }
+  options.extra_env = {{std::string(contract::kEnvDataRoot), local_.directory},
+                       {std::string(contract::kEnvCheckpointPath), directory_.checkpoints()},
+                       {std::string(contract::kEnvBind), "127.0.0.1"},
+                       {std::string(contract::kEnvLogLevel), options_.log_level}};
+  if (options_.hash_every) {
+    options.extra_env.emplace_back(contract::kEnvHashEvery, std::to_string(*options_.hash_every));
+  }
+  options.log_directory = directory_.logs();
+  options.working_directory = local_.directory;
+  options.token_file = directory_.path() + "/token";
+  if (!is_training()) options.ports = std::min(local_.job.spec.worker.max, 512);
+  options.on_progress = [this](const ProgressReport& report) { follower_.post_progress(report); };
+  return options;
+}
+
+Status Run::start() {
+  auto cluster = LocalCluster::start(cluster_options());
+  if (!cluster) return cluster.error().with("cannot start the local cluster");
+  cluster_ = std::move(*cluster);
+  embedded::WatchThreadOptions watch;
+  watch.client = &cluster_->client();
+  watch.clock = options_.clock;
+  watch.kind = api::Kind::kTrainingJob;
+  watch.namespace_name = local_.job.meta.namespace_name;
+  watch_ = std::make_unique<embedded::WatchThread>(
+      watch, [this](const kube::WatchEvent& event) { follower_.post_event(event); });
+  auto created = cluster_->client().create(api::Kind::kTrainingJob, local_.job.meta.namespace_name,
+                                           local_.manifest);
+  if (!created) {
+    const bool invalid = created.error().code() == ErrorCode::kInvalid;
+    return created.error()
+        .with(options_.file)
+        .with_exit_code(invalid ? codes::kInvalidSpec : codes::kInternal);
+  }
+  job_ = std::move(*created);
+  return {};
+}
+
+int Run::run() {
+  for (const std::string& note : local_.notes) view_.say("Note: " + note);
+  if (directory_.resumed_from_step() >= 0) {
+    view_.say("Resuming from step " + std::to_string(directory_.resumed_from_step()) + " in " +
+              directory_.path());
+  }
+  if (const Status started = start(); !started) {
+    const int code = started.error().exit_code();
+    return finish({"Failed", started.error().message(), code > 0 ? code : codes::kInternal});
+  }
+  return finish(follow());
+}
+
+Ending Run::follow() {
+  while (!ending_) {
+    std::array<pollfd, 2> polled{{{follower_.fd(), POLLIN, 0}, {options_.signal_fd, POLLIN, 0}}};
+    ::poll(polled.data(), polled.size(), static_cast<int>(kLongestWait.count()));
+    if (polled[1].revents != 0) take_signal();
+    take_news();
+  }
+  return *ending_;
+}
+
+void Run::take_signal() {
+  signalfd_siginfo info{};
+  if (::read(options_.signal_fd, &info, sizeof info) != sizeof info) return;
+  if (++interrupts_ > 1) {
+    ending_ = Ending{"Interrupted", "killed by a second interrupt", codes::kInterrupted};
+    return;
+  }
+  view_.say("Stopping with a checkpoint; interrupt again to kill the workers at once.");
+  if (const Status asked = suspend(); !asked) {
+    ending_ = Ending{"Interrupted", "cannot suspend the job: " + asked.error().message(),
+                     codes::kInterrupted};
+  }
+}
+
+Status Run::suspend() {
+  const Json patch = {{"spec", {{"suspend", true}}}};
+  auto patched =
+      cluster_->client().merge_patch(api::Kind::kTrainingJob, local_.job.meta.key(), "", patch);
+  if (patched || patched.error().code() == ErrorCode::kNotFound) return {};
+  return patched.error();
+}
+
+void Run::take_news() {
+  JobFollower::News news = follower_.take();
+  if (news.progress) {
+    if (news.progress->step > 0 && !start_to_first_step_) {
+      const auto since = options_.clock->mono_now() - options_.started;
+      start_to_first_step_ = std::chrono::duration<double>(since).count();
+    }
+    view_.progress(progress_text(*news.progress, status_.workers));
+  }
+  if (!news.job || ending_) return;
+  ending_ = take_job(std::move(*news.job), news.is_deleted);
+}
+
+std::optional<Ending> Run::take_job(Json object, bool is_deleted) {
+  auto [job, verdict] = api::read_training_job(object);
+  job_ = std::move(object);
+  for (const std::string& line : changes(status_, job.status)) view_.say(line);
+  status_ = job.status;
+  auto ending = ending_of(job);
+  if (!ending && is_deleted) ending = Ending{"Failed", "the job was deleted", codes::kFailedJob};
+  return ending;
+}
+
+Json Run::report_of(const Ending& ending, bool has_model) const {
+  RunFacts facts;
+  facts.outcome = ending.outcome;
+  facts.message = ending.message;
+  facts.exit_code = ending.exit_code;
+  const auto since = options_.clock->mono_now() - options_.started;
+  facts.seconds = std::chrono::duration<double>(since).count();
+  facts.start_to_first_step_seconds = start_to_first_step_;
+  facts.resumed_from_step = directory_.resumed_from_step();
+  facts.checkpoint_step = newest_checkpoint_step(directory_.checkpoints());
+  const JobFollower::Totals totals = follower_.totals();
+  facts.sent_bytes = totals.sent_bytes;
+  facts.logical_rank_computations = totals.logical_rank_computations;
+  facts.has_model = has_model;
+  const auto record =
+      read_run_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
+  return make_report(job_, facts, record ? *record : RunRecord{});
+}
+
+/// Ends everything that runs, then moves the model and writes the report, which is last.
+int Run::finish(const Ending& reached) {
+  Ending ending = reached;
+  const bool at_once = interrupts_ > 1;
+  if (cluster_) cluster_->stop(at_once ? milliseconds(0) : kFailedGrace);
+  if (watch_) watch_->stop();
+  bool has_model = false;
+  if (ending.exit_code == codes::kComplete && is_training()) {
+    auto taken = directory_.take_model();
+    if (!taken) ending = {"Failed", taken.error().message(), codes::kDisk};
+    has_model = taken && *taken;
+  }
+  Json job = job_;
+  if (!job_.is_object()) job_ = local_.normalised;
+  const Json report = report_of(ending, has_model);
+  const Status written = write_file_atomically(directory_.report(), dump_pretty(report));
+  if (!written) return refuse(written.error());
+  const auto record =
+      read_run_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
+  tell(ending, has_model, record ? *record : RunRecord{});
+  return ending.exit_code;
+}
+
+void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) const {
+  std::string text;
+  if (ending.outcome == "Complete") {
+    const std::int64_t steps = record.steps.empty() ? 0 : record.steps.back().step;
+    text = is_training() ? "Complete: " + std::to_string(steps) + " steps\n"
+                         : "Complete: every worker ended with 0\n";
+    if (!record.evaluations.empty()) {
+      char accuracy[64];
+      std::snprintf(accuracy, sizeof accuracy, "test accuracy %.4f\n",
+                    record.evaluations.back().accuracy);
+      text += accuracy;
+    }
+    if (has_model) text += "model " + directory_.model() + "\n";
+  } else if (ending.outcome == "Interrupted") {
+    const std::int64_t step = newest_checkpoint_step(directory_.checkpoints());
+    text = step >= 0 ? "Interrupted: checkpoint of step " + std::to_string(step) +
+                           "; the same command goes on from there\n"
+                     : "Interrupted: there is no checkpoint; the same command starts anew\n";
+  } else {
+    text = "Failed: " + ending.message + "\n";
+    if (status_.failure && !status_.failure->log_tail.empty()) {
+      text += "last words of worker " + std::to_string(status_.failure->slot) + ": " +
+              status_.failure->log_tail + "\n";
+    }
+    text += "logs " + directory_.logs() + "\n";
+  }
+  text += "report " + directory_.report() + "\n";
+  std::fputs(printable(text).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run_command(const RunOptions& options) {
+  auto local = load_job(options.file, options.overrides);
+  if (!local) return refuse(local.error());
+  if (local->job.spec.training && ::access(options.worker_program.c_str(), X_OK) != 0) {
+    return refuse(io_error(options.worker_program, "the built-in worker is not there", errno)
+                      .with_exit_code(codes::kUsage));
+  }
+  const std::string output =
+      options.output.empty() ? "muster-out/" + local->job.meta.name : options.output;
+  auto directory = OutputDirectory::open(output, local->normalised);
+  if (!directory) return refuse(directory.error());
+  Run run(options, std::move(*local), std::move(*directory));
+  return run.run();
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,97 @@
+#include "cli/manifest.h"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+#include "cli/files.h"
+#include "common/contract.h"
+#include "tests/unit/kubelet/temporary_directory.h"
+
+namespace muster::cli {
+namespace {
+
+using test::content_of;
+
+constexpr const char* kOwn =
+    "apiVersion: muster.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: own}\n"
+    "spec: {worker: {command: [\"true\"]}}\n";
+
+std::string refusal(const std::vector<std::string>& overrides, int exit_code) {
+  const test::TemporaryDirectory directory;
+  const std::string file = directory.path + "/job.yaml";
+  REQUIRE(write_file_atomically(file, kOwn));
+  auto job = load_job(file, overrides);
+  if (job) return "accepted";
+  CHECK(job.error().exit_code() == exit_code);
+  std::string message = job.error().message();
+  const std::size_t at = message.find(directory.path + "/");
+  return at == 0 ? message.substr(directory.path.size() + 1) : message;
+}
+
+TEST_CASE("the digits example is a local job with every default written out") {
+  auto job = load_job("examples/digits.yaml", {"spec.worker.count=3"});
+  if (!job) FAIL(job.error().message());
+  CHECK(job->job.meta.name == "digits");
+  CHECK(job->job.spec.worker.count == 3);
+  CHECK(job->directory.ends_with("/examples"));
+  CHECK(job->directory.starts_with("/"));
+  CHECK(job->manifest["metadata"]["namespace"] == "default");
+  CHECK(job->normalised["spec"]["restart"]["maxRestarts"] == 3);
+  CHECK(job->normalised["spec"]["training"]["seed"] == 7);
+  CHECK_FALSE(job->normalised["metadata"].contains("namespace"));
+  CHECK(job->notes.empty());
+}
+
+TEST_CASE("what a local run cannot do is refused with the field") {
+  namespace codes = contract::exit_code;
+  CHECK(refusal({}, 0) == "accepted");
+  CHECK(refusal({"spec.worker.command=", "spec.worker.image=mine"}, codes::kInvalidSpec) ==
+        "job.yaml: spec.worker.command: is required by `muster run`, which starts programs of this "
+        "machine and no images");
+  CHECK(refusal({"spec.suspend=true"}, codes::kInvalidSpec) ==
+        "job.yaml: spec.suspend: must be false for `muster run`; a suspended job never starts");
+  CHECK(refusal({"spec.managedBy=other.dev/controller"}, codes::kInvalidSpec)
+            .starts_with("job.yaml: spec.managedBy: must be muster.dev/operator"));
+  CHECK(refusal({"spec.worker.env=[{name: K, valueFrom: {secretKeyRef: {name: s, key: k}}}]"},
+                codes::kInvalidSpec)
+            .starts_with("job.yaml: spec.worker.env: K takes its value from the cluster"));
+  CHECK(refusal({"spec.worker.cuont=3"}, codes::kInvalidSpec).find("spec.worker.cuont") !=
+        std::string::npos);
+  CHECK(refusal({"spec.worker.count=three"}, codes::kInvalidSpec).find("spec.worker.count") !=
+        std::string::npos);
+  CHECK(refusal({"spec=3"}, codes::kInvalidSpec).starts_with("job.yaml: spec"));
+  CHECK(refusal({"metadata=3"}, codes::kInvalidSpec).starts_with("job.yaml: metadata"));
+  CHECK(refusal({"nonsense"}, codes::kUsage).starts_with("--set nonsense"));
+}
+
+TEST_CASE("an image is ignored, and said so") {
+  const test::TemporaryDirectory directory;
+  REQUIRE(write_file_atomically(directory.path + "/job.yaml", kOwn));
+  auto job = load_job(directory.path + "/job.yaml", {"spec.worker.image=mine"});
+  REQUIRE(job);
+  REQUIRE(job->notes.size() == 1);
+  CHECK(job->notes[0].starts_with("spec.worker.image is ignored"));
+}
+
+TEST_CASE("the page of exit codes lists what the contract names, and nothing else") {
+  std::map<int, std::string> listed;
+  std::istringstream page(content_of("docs/reference/exit-codes.md"));
+  for (std::string line; std::getline(page, line);) {
+    int code = 0;
+    char reason[64] = "";
+    if (std::sscanf(line.c_str(), "| %d | %63[A-Za-z] |", &code, reason) == 2) {
+      CHECK(listed.emplace(code, reason).second);
+    }
+  }
+  std::map<int, std::string> named;
+  for (int code = 0; code < 256; ++code) {
+    const std::string reason(contract::reason_of_exit_code(code));
+    if (reason != "Error") named.emplace(code, reason);
+  }
+  CHECK(listed == named);
+  CHECK(named.size() == 19);
+}
+
+}  // namespace
+}  // namespace muster::cli
