@@ -91,6 +91,16 @@ HWY_NOINLINE void store_edge(const Tile& tile, const float* buffer) {
   }
 }
 
+/// Asks for the lines of the next tile's outputs, which would else stall its first sums.
+template <std::size_t kWidth>
+HWY_INLINE void fetch_next(const Tile& tile) {
+  if (tile.next == nullptr) return;
+  for (std::size_t i = 0; i < kTileRows; ++i) {
+    const float* row = tile.next + i * tile.next_stride;
+    for (std::size_t j = 0; j < kWidth * kVector; j += 16) __builtin_prefetch(row + j, 1);
+  }
+}
+
 /// A by rows: rows past the edge repeat the last one, and their results are dropped.
 template <std::size_t kWidth>
 void by_rows(const Tile& tile) {
@@ -102,11 +112,7 @@ void by_rows(const Tile& tile) {
   MUSTER_EACH_ROW(MUSTER_DECLARE)
   HWY_ALIGN float spill[kTileRows * kWidth * kVector];
   const bool whole = tile.rows == kTileRows && tile.columns == kWidth * kVector;
-  for (std::size_t i = 0; i < tile.rows; ++i) {
-    for (std::size_t j = 0; j < tile.columns; j += 16) {
-      __builtin_prefetch(tile.c + i * tile.c_stride + j);
-    }
-  }
+  fetch_next<kWidth>(tile);
   if (tile.reload) {
     if (whole) {
       MUSTER_EACH_ROW(MUSTER_LOAD)
@@ -157,6 +163,7 @@ void by_columns(const Tile& tile) {
   const std::size_t steps = tile.steps;
   const std::size_t a_stride = tile.a_stride;
   const std::size_t b_stride = tile.b_stride;
+  fetch_next<kWidth>(tile);
   if (tile.from != nullptr) {
     MUSTER_EACH_ROW(MUSTER_RESUME)
   }

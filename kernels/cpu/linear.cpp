@@ -9,8 +9,9 @@ namespace {
 
 /// Steps of a chain before the next tile takes its turn, so that a panel stays in the first cache.
 constexpr std::size_t kStepsBlock = 256;
-/// Rows that are computed against all panels of a group before the next rows.
-constexpr std::size_t kRowsBlock = 256;
+/// Floats of A that are computed against all panels of a group before the next rows: a share of the
+/// second cache.
+constexpr std::size_t kRowsFloats = std::size_t{1} << 17;
 /// Up to here a panel's rows are all computed at once.
 constexpr std::size_t kFewRows = 512;
 
@@ -74,6 +75,7 @@ void compute_panel(const Product& product, const TileTable& tiles, const Panel& 
   tile.b_stride = b_stride;
   tile.steps = steps.end - steps.begin;
   tile.c_stride = product.columns;
+  tile.next_stride = product.columns;
   tile.columns = panel.columns;
   tile.reload = steps.begin != 0;
   tile.bias = final && product.bias != nullptr ? product.bias + panel.first : nullptr;
@@ -84,23 +86,23 @@ void compute_panel(const Product& product, const TileTable& tiles, const Panel& 
     tile.c = product.c + at;
     tile.mask = final && product.mask != nullptr ? product.mask + at : nullptr;
     tile.rows = least(tiles.rows, rows.end - row);
+    const bool more = row + 2 * tiles.rows <= rows.end;
+    tile.next = more ? tile.c + tiles.rows * product.columns : nullptr;
     tiles.by_rows[panel.vectors - 1](tile);
   }
 }
 
 void compute_block(const Product& product, const TileTable& tiles, const Panels& panels,
-                   const Group& group, Range rows, Range steps) {
-  for (std::size_t index = group.first; index < group.end; ++index) {
-    const Panel panel = panels[index];
-    if (in_place(product, tiles, panel)) {
-      compute_panel(product, tiles, panel, product.b + steps.begin * product.columns + panel.first,
-                    product.columns, rows, steps);
-    } else {
-      const std::size_t width = panel.vectors * tiles.lanes;
-      const float* packed =
-          group.packed + (panels.packed_size(index, product.steps) - group.packed_first);
-      compute_panel(product, tiles, panel, packed + steps.begin * width, width, rows, steps);
-    }
+                   const Group& group, std::size_t index, Range rows, Range steps) {
+  const Panel panel = panels[index];
+  if (in_place(product, tiles, panel)) {
+    compute_panel(product, tiles, panel, product.b + steps.begin * product.columns + panel.first,
+                  product.columns, rows, steps);
+  } else {
+    const std::size_t width = panel.vectors * tiles.lanes;
+    const float* packed =
+        group.packed + (panels.packed_size(index, product.steps) - group.packed_first);
+    compute_panel(product, tiles, panel, packed + steps.begin * width, width, rows, steps);
   }
 }
 
@@ -138,7 +140,7 @@ void multiply_few_rows(Context& context, const Product& product, const TileTable
 void compute_group(Context& context, const Product& product, const TileTable& tiles,
                    const Panels& panels, const Group& group) {
   const auto threads = static_cast<std::size_t>(context.threads());
-  std::size_t rows_task = kRowsBlock / tiles.rows * tiles.rows;
+  std::size_t rows_task = rows_of_task(kRowsFloats, product.steps, tiles);
   std::size_t panels_task = group.end - group.first;
   if (threads > 1) {
     const std::size_t share =
@@ -159,8 +161,11 @@ void compute_group(Context& context, const Product& product, const TileTable& ti
     part.end = least(group.end, part.first + panels_task);
     const std::size_t row = index / panel_tasks * rows_task;
     const Range rows{row, least(product.rows, row + rows_task)};
-    for (std::size_t block = 0; block < blocks.count(); ++block) {
-      compute_block(product, tiles, panels, part, rows, {blocks.begin(block), blocks.end(block)});
+    for (std::size_t i = part.first; i < part.end; ++i) {
+      for (std::size_t block = 0; block < blocks.count(); ++block) {
+        const Range steps{blocks.begin(block), blocks.end(block)};
+        compute_block(product, tiles, panels, group, i, rows, steps);
+      }
     }
   });
 }

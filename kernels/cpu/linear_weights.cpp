@@ -19,8 +19,8 @@ constexpr std::size_t kStepsBlock = 256;
 /// and for blocks no longer than this, it is read in place, over few enough pages and lines.
 constexpr std::size_t kStepsInPlace = 128;
 constexpr std::size_t kPanelsInPlace = 2;
-/// Rows of dw of one task: its packed block of x is a share of the second cache.
-constexpr std::size_t kRowsTask = 256;
+/// Floats of x of one task: a share of the second cache.
+constexpr std::size_t kRowsFloats = std::size_t{1} << 17;
 
 struct Blocks {
   std::size_t ranks;   // of one block
@@ -89,13 +89,12 @@ void copy_rows(const float* from, std::size_t stride, std::size_t steps, float* 
 }
 
 /// The columns of x that a tile needs, side by side; +0 where x has no more.
-void pack_tile(const Gradient& gradient, std::size_t tile_rows, std::size_t row, std::size_t step,
-               std::size_t steps, float* out) {
+void pack_tile(const Gradient& gradient, std::size_t tile_rows, std::size_t row, float* out) {
   const std::size_t rows = least(tile_rows, gradient.rows - row);
-  const float* from = gradient.x + step * gradient.rows + row;
-  if (rows == 8 && tile_rows == 8) return copy_rows<8>(from, gradient.rows, steps, out);
-  if (rows == 6 && tile_rows == 6) return copy_rows<6>(from, gradient.rows, steps, out);
-  for (std::size_t k = 0; k < steps; ++k) {
+  const float* from = gradient.x + row;
+  if (rows == 8 && tile_rows == 8) return copy_rows<8>(from, gradient.rows, gradient.chain, out);
+  if (rows == 6 && tile_rows == 6) return copy_rows<6>(from, gradient.rows, gradient.chain, out);
+  for (std::size_t k = 0; k < gradient.chain; ++k) {
     for (std::size_t i = 0; i < tile_rows; ++i) out[i] = i < rows ? from[i] : 0.0F;
     from += gradient.rows;
     out += tile_rows;
@@ -107,55 +106,65 @@ void link_slots(const Blocks& blocks, const Piece& piece, const Slots& slots, st
                 Tile& tile) {
   const auto waiting = static_cast<std::size_t>(std::popcount(piece.block));
   float* top = slots.base + index * slots.cells + waiting * slots.stride;
-  if (piece.part != 0) tile.from = top;
-  if (piece.part + 1 != blocks.parts) {
-    tile.to = top;
-    return;
-  }
+  tile.from = piece.part != 0 ? top : nullptr;
+  tile.to = top;
+  tile.lefts = 0;
+  if (piece.part + 1 != blocks.parts) return;
   tile.lefts = static_cast<std::size_t>(std::countr_one(piece.block));
   tile.left_stride = slots.stride;
   if (tile.lefts != 0) tile.left = top - slots.stride;
-  if (piece.block + 1 != blocks.count) tile.to = top - tile.lefts * slots.stride;
+  tile.to = piece.block + 1 != blocks.count ? top - tile.lefts * slots.stride : nullptr;
 }
 
-void compute_piece(const Work& work, const Piece& piece, const float* packed, const Slots& slots) {
+void compute_piece(const Work& work, std::size_t index, const Piece& piece, const float* packed,
+                   const Slots& slots) {
   const Gradient& gradient = work.gradient;
   const TileTable& tiles = work.tiles;
-  const std::size_t steps = piece.steps * gradient.blocks.ranks;
-  const std::size_t first = work.panels.packed_size(work.group.first, gradient.chain);
+  const Panel panel = work.panels[index];
+  const std::size_t width = panel.vectors * tiles.lanes;
+  const std::size_t offset = work.panels.packed_size(index, gradient.chain) -
+                             work.panels.packed_size(work.group.first, gradient.chain);
+  Tile tile{};
+  tile.b = work.group.packed + offset + piece.step * width;
+  tile.b_stride = width;
+  tile.steps = piece.steps;
+  tile.ranks = gradient.blocks.ranks;
+  tile.c_stride = gradient.columns;
+  tile.next_stride = gradient.columns;
+  tile.columns = panel.columns;
   std::size_t slot_index = 0;
-  for (std::size_t index = work.group.first; index < work.group.end; ++index) {
-    const Panel panel = work.panels[index];
-    const std::size_t width = panel.vectors * tiles.lanes;
-    const float* b = work.group.packed + work.panels.packed_size(index, gradient.chain) - first +
-                     piece.step * width;
-    for (std::size_t row = work.row_begin; row < work.row_end; row += tiles.rows) {
-      Tile tile{};
-      tile.b = b;
-      tile.b_stride = width;
-      tile.steps = piece.steps;
-      tile.ranks = gradient.blocks.ranks;
-      tile.c_stride = gradient.columns;
-      tile.columns = panel.columns;
-      tile.rows = least(tiles.rows, work.row_end - row);
-      if (gradient.pack_rows) {
-        tile.a = packed + (row - work.row_begin) * steps;
-        tile.a_stride = tiles.rows;
-      } else if (tile.rows < tiles.rows) {
-        tile.a = packed;
-        tile.a_stride = tiles.rows;
-      } else {
-        tile.a = gradient.x + piece.step * gradient.rows + row;
-        tile.a_stride = gradient.rows;
-      }
-      tile.c = gradient.dw + row * gradient.columns + panel.first;
-      link_slots(gradient.blocks, piece, slots, slot_index++, tile);
-      tiles.by_columns[panel.vectors - 1](tile);
+  for (std::size_t row = work.row_begin; row < work.row_end; row += tiles.rows) {
+    tile.rows = least(tiles.rows, work.row_end - row);
+    if (gradient.pack_rows || tile.rows < tiles.rows) {
+      const std::size_t first = gradient.pack_rows ? row - work.row_begin : 0;
+      tile.a = packed + first * gradient.chain + piece.step * tiles.rows;
+      tile.a_stride = tiles.rows;
+    } else {
+      tile.a = gradient.x + piece.step * gradient.rows + row;
+      tile.a_stride = gradient.rows;
+    }
+    tile.c = gradient.dw + row * gradient.columns + panel.first;
+    link_slots(gradient.blocks, piece, slots, slot_index++, tile);
+    const bool more = tile.to == nullptr && row + 2 * tiles.rows <= work.row_end;
+    tile.next = more ? tile.c + tiles.rows * gradient.columns : nullptr;
+    tiles.by_columns[panel.vectors - 1](tile);
+  }
+}
+
+void compute_panel(const Work& work, std::size_t index, const float* packed, const Slots& slots) {
+  const Blocks& blocks = work.gradient.blocks;
+  const std::size_t rank_rows = work.gradient.rank_rows;
+  for (std::size_t block = 0; block < blocks.count; ++block) {
+    for (std::size_t part = 0; part < blocks.parts; ++part) {
+      const std::size_t offset = part * blocks.length;
+      const Piece piece{block, part, block * blocks.ranks * rank_rows + offset,
+                        least(blocks.length, rank_rows - offset)};
+      compute_piece(work, index, piece, packed, slots);
     }
   }
 }
 
-/// All blocks of some rows of dw and one group of panels.
+/// Some rows of dw in one group of panels.
 void compute_task(const Work& work, Scratch& scratch) {
   const Gradient& gradient = work.gradient;
   const Blocks& blocks = gradient.blocks;
@@ -163,37 +172,30 @@ void compute_task(const Work& work, Scratch& scratch) {
   const std::size_t rows = work.row_end - work.row_begin;
   const std::size_t row_tiles = (rows + tile_rows - 1) / tile_rows;
   const std::size_t packed_size =
-      round_up((gradient.pack_rows ? row_tiles : 1) * tile_rows * blocks.ranks * blocks.length, 16);
+      round_up((gradient.pack_rows ? row_tiles : 1) * tile_rows * gradient.chain, 16);
   const bool alone = blocks.count * blocks.parts == 1;
   const std::size_t slot_count = alone ? 0 : static_cast<std::size_t>(std::bit_width(blocks.count));
   Slots slots{};
   slots.cells = tile_rows * work.tiles.lanes * work.tiles.vectors_max;
-  slots.stride = slots.cells * row_tiles * (work.group.end - work.group.first);
+  slots.stride = slots.cells * row_tiles;
   float* packed = scratch.reserve(packed_size + slot_count * slots.stride);
   slots.base = packed + packed_size;
-  for (std::size_t block = 0; block < blocks.count; ++block) {
-    for (std::size_t part = 0; part < blocks.parts; ++part) {
-      const std::size_t offset = part * blocks.length;
-      const Piece piece{block, part, block * blocks.ranks * gradient.rank_rows + offset,
-                        least(blocks.length, gradient.rank_rows - offset)};
-      const std::size_t steps = piece.steps * blocks.ranks;
-      if (gradient.pack_rows) {
-        for (std::size_t row = work.row_begin; row < work.row_end; row += tile_rows) {
-          pack_tile(gradient, tile_rows, row, piece.step, steps,
-                    packed + (row - work.row_begin) * steps);
-        }
-      } else if (rows % tile_rows != 0) {
-        pack_tile(gradient, tile_rows, work.row_end - rows % tile_rows, piece.step, steps, packed);
-      }
-      compute_piece(work, piece, packed, slots);
+  if (gradient.pack_rows) {
+    for (std::size_t row = work.row_begin; row < work.row_end; row += tile_rows) {
+      pack_tile(gradient, tile_rows, row, packed + (row - work.row_begin) * gradient.chain);
     }
+  } else if (rows % tile_rows != 0) {
+    pack_tile(gradient, tile_rows, work.row_end - rows % tile_rows, packed);
+  }
+  for (std::size_t index = work.group.first; index < work.group.end; ++index) {
+    compute_panel(work, index, packed, slots);
   }
 }
 
 void compute_group(Context& context, const Gradient& gradient, const TileTable& tiles,
                    const Panels& panels, const Group& group) {
   const auto threads = static_cast<std::size_t>(context.threads());
-  std::size_t rows_task = kRowsTask / tiles.rows * tiles.rows;
+  std::size_t rows_task = rows_of_task(kRowsFloats, gradient.chain, tiles);
   if (threads > 1) {
     const std::size_t share = (gradient.rows + threads * 4 - 1) / (threads * 4);
     rows_task = least(rows_task, round_up(share == 0 ? 1 : share, tiles.rows));

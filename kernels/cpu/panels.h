@@ -59,4 +59,11 @@ inline std::size_t round_up(std::size_t value, std::size_t to) {
 }
 inline std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
+/// Rows of C that one task computes against all panels: whole tiles, and of A about `floats`.
+inline std::size_t rows_of_task(std::size_t floats, std::size_t steps, const TileTable& tiles) {
+  const std::size_t rows = floats / (steps == 0 ? 1 : steps);
+  const std::size_t bounded = rows < 64 ? 64 : least(rows, 512);
+  return bounded / tiles.rows * tiles.rows;
+}
+
 }  // namespace muster::kernels::cpu

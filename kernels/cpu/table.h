@@ -37,6 +37,10 @@ struct Tile {
   const float* bias;  // added after the chain; or nullptr
   const float* mask;  // C is +0 where this is not > 0, same stride as C; or nullptr
   bool relu;          // after the bias
+  // What the next tile reads or writes first, fetched meanwhile: its rows, next_stride apart; or
+  // nullptr.
+  const float* next;
+  std::size_t next_stride;
   // By columns only: `ranks` chains of `steps` steps, summed on the tree; then the sums of earlier
   // blocks that are its left neighbours. from, left and to hold a tile as rows * width floats.
   std::size_t ranks;
