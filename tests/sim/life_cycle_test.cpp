@@ -1,0 +1,175 @@
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "tests/sim/world.h"
+#include "tests/test_main.h"
+
+using namespace muster;
+using sim::World;
+
+namespace {
+
+std::int64_t status_writes(const World& world) {
+  const auto counts = world.server.request_counts();
+  const auto found = counts.find("patch trainingjobs/status");
+  return found == counts.end() ? 0 : found->second;
+}
+
+std::vector<std::string> pod_names(const World& world) {
+  std::vector<std::string> names;
+  for (const auto& pod : world.pods()) names.push_back(pod.meta.name);
+  return names;
+}
+
+void set_suspend(World& world, const std::string& name, bool value) {
+  const Json patch{{"spec", {{"suspend", value}}}};
+  REQUIRE(
+      world.user->merge_patch(api::Kind::kTrainingJob, {"default", name}, "", patch).has_value());
+}
+
+}  // namespace
+
+TEST_CASE("an undisturbed job is placed, runs and completes with three status writes") {
+  World world(test::seed());
+  world.add_node("local", 4);
+  world.create_job("digits", 2);
+  world.settle();
+  CHECK(world.job("digits").status.is_true("Admitted"));
+  CHECK(world.job("digits").status.workers == "0/2");
+  REQUIRE(world.pods().size() == 2);
+  CHECK(world.op->endpoint.gangs.count("default/digits") == 1);
+
+  world.run_all_pods();
+  world.settle();
+  CHECK(world.job("digits").status.phase == "Running");
+  CHECK(world.job("digits").status.workers == "2/2");
+
+  for (const auto& name : pod_names(world)) {
+    world.end_pod(name, 0);
+    world.settle();
+  }
+  const auto job = world.job("digits");
+  CHECK(job.status.is_true("Complete"));
+  CHECK_FALSE(job.status.is_true("Running"));
+  CHECK(status_writes(world) == 3);
+  CHECK(world.op->endpoint.gangs.empty());
+  MESSAGE("status writes of an undisturbed life cycle: " << status_writes(world));
+
+  const auto before = world.server.request_counts();
+  world.pass(seconds(600));
+  const auto after = world.server.request_counts();
+  CHECK(before.at("create pods") == after.at("create pods"));
+  CHECK(status_writes(world) == 3);
+}
+
+TEST_CASE("a failed worker restarts the whole gang after the back-off, with a new epoch") {
+  World world(test::seed());
+  world.add_node("local", 4);
+  world.create_job("digits", 2);
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  const auto first = pod_names(world);
+  world.end_pod(first[1], 137);
+  world.settle();
+  CHECK(world.job("digits").status.membership_epoch == 2);
+  CHECK(world.job("digits").status.restarts == 1);
+  CHECK(world.job("digits").status.is_true("Restarting"));
+  REQUIRE(world.job("digits").status.failure.has_value());
+  CHECK(world.job("digits").status.failure->slot == 1);
+  world.reap(143);
+  world.settle();
+  CHECK(world.pods().empty());
+  world.pass(seconds(12));
+  const auto second = pod_names(world);
+  REQUIRE(second.size() == 2);
+  CHECK(second != first);
+  world.run_all_pods();
+  world.settle();
+  CHECK(world.job("digits").status.phase == "Running");
+  CHECK_FALSE(world.job("digits").status.is_true("Restarting"));
+  CHECK(status_writes(world) == 4);  // placed, running, restarting, running
+}
+
+TEST_CASE("a suspended job gives its pods back and resumes with others") {
+  World world(test::seed());
+  world.add_node("local", 4);
+  world.create_job("digits", 2);
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  const auto first = pod_names(world);
+  set_suspend(world, "digits", true);
+  world.settle();
+  CHECK(world.op->endpoint.gangs.count("default/digits") == 1);  // they may still report
+  for (const auto& pod : world.pods()) CHECK(pod.meta.deletion_time.has_value());
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  CHECK(world.job("digits").status.is_true("Suspended"));
+  CHECK(world.job("digits").status.restarts == 0);
+  CHECK(world.pods().empty());
+  CHECK(world.op->endpoint.gangs.empty());
+  set_suspend(world, "digits", false);
+  world.settle();
+  CHECK_FALSE(world.job("digits").status.is_true("Suspended"));
+  REQUIRE(world.pods().size() == 2);
+  CHECK(pod_names(world) != first);
+}
+
+TEST_CASE("a fresh operator takes over at any point and ends at the same state") {
+  for (int kill_at = 0; kill_at < 4; ++kill_at) {
+    CAPTURE(kill_at);
+    World world(test::seed());
+    const auto maybe = [&](int point) {
+      if (kill_at == point) world.restart_operator();
+      world.settle();
+    };
+    world.add_node("local", 4);
+    world.create_job("digits", 3);
+    maybe(0);
+    world.settle();
+    maybe(1);
+    world.run_all_pods();
+    maybe(2);
+    for (const auto& name : pod_names(world)) world.end_pod(name, 0);
+    maybe(3);
+    CHECK(world.job("digits").status.is_true("Complete"));
+    CHECK(status_writes(world) == 3);
+    CHECK(world.pods().size() == 3);
+  }
+}
+
+TEST_CASE("two gangs never share capacity that is there once") {
+  World world(test::seed());
+  world.add_node("local", 3);
+  world.create_job("a", 2);
+  world.create_job("b", 2);
+  world.settle();
+  CHECK(world.pods().size() == 2);
+  CHECK(world.job("b").status.phase == "Waiting");
+  REQUIRE(world.job("b").status.condition("Admitted") != nullptr);
+  CHECK(world.job("b").status.condition("Admitted")->reason == "GangWaiting");
+  MESSAGE(world.job("b").status.condition("Admitted")->message);
+  world.run_all_pods();
+  for (const auto& name : pod_names(world)) world.end_pod(name, 0);
+  world.settle();
+  CHECK(world.job("a").status.is_true("Complete"));
+  CHECK(world.job("b").status.is_true("Admitted"));
+}
+
+TEST_CASE("a pod deleted by hand comes back as a restart of the gang") {
+  World world(test::seed());
+  world.add_node("local", 4);
+  world.create_job("digits", 2);
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  const auto victim = world.pods()[0].meta;
+  REQUIRE(world.user->remove(api::Kind::kPod, victim.key(), {victim.uid, 0}).has_value());
+  world.settle();
+  CHECK(world.job("digits").status.restarts == 1);
+  world.reap(143);
+  world.pass(seconds(12));
+  CHECK(world.pods().size() == 2);
+  CHECK_FALSE(world.has_pod(victim.name));
+}

@@ -1,0 +1,199 @@
+#include "tests/sim/world.h"
+
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+
+namespace muster::sim {
+namespace {
+constexpr const char* kNamespace = "default";
+constexpr const char* kMasterKey =
+    "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+constexpr int kMaxRounds = 10'000;
+}  // namespace
+
+bool InlineExecutor::work() {
+  if (queue_.empty()) return false;
+  const runtime::Work work = std::move(queue_.front());
+  queue_.pop_front();
+  REQUIRE(mailbox_.try_post(runtime::apply(client_, work, stopping_)));
+  return true;
+}
+
+OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed)
+    : client(kube::make_rest_client(transport)), mailbox(100'000), executor(*client, mailbox) {
+  for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
+    runtime::WatchPumpOptions pump;
+    pump.client = client.get();
+    pump.clock = &clock;
+    pump.kind = kind;
+    pump.seed = ++seed;
+    pump.sink = [this](runtime::WatchBatch batch) { REQUIRE(mailbox.try_post(std::move(batch))); };
+    pumps.push_back(std::make_unique<runtime::WatchPump>(std::move(pump)));
+  }
+  runtime::LoopOptions options;
+  options.clock = &clock;
+  options.mailbox = &mailbox;
+  options.executor = &executor;
+  options.endpoint = &endpoint;
+  options.pods.endpoint_url = endpoint.url();
+  options.pods.default_image = "muster-worker";
+  options.master_key = kMasterKey;
+  options.seed = seed;
+  loop = std::make_unique<runtime::OperatorLoop>(std::move(options));
+}
+
+World::World(std::uint64_t seed, std::function<kube::HttpTransport*(kube::HttpTransport&)> wrap)
+    : server({&clock, seed}),
+      user(kube::make_rest_client(server)),
+      wrap_(std::move(wrap)),
+      seed_(seed) {
+  restart_operator();
+}
+
+void World::restart_operator() {
+  op.reset();
+  kube::HttpTransport* transport = wrap_ ? wrap_(server) : &server;
+  op = std::make_unique<OneOperator>(clock, *transport, ++seed_);
+}
+
+void World::add_node(const std::string& name, int cpus) {
+  const Json amounts{{"cpu", std::to_string(cpus)}, {"memory", "64Gi"}, {"pods", "100"}};
+  const Json ready{{"type", "Ready"}, {"status", "True"}};
+  const Json node{{"apiVersion", "v1"},
+                  {"kind", "Node"},
+                  {"metadata", {{"name", name}}},
+                  {"status", {{"allocatable", amounts}, {"conditions", Json::array({ready})}}}};
+  const auto made = user->create(api::Kind::kNode, "", node);
+  REQUIRE_MESSAGE(made.has_value(), made.error().message());
+  const Json status{{"status", node["status"]}};
+  REQUIRE(user->merge_patch(api::Kind::kNode, {"", name}, "status", status).has_value());
+}
+
+api::TrainingJob World::create_job(const std::string& name, int count,
+                                   const std::function<void(Json&)>& more) {
+  Json job{{"apiVersion", contract::kApiVersion},
+           {"kind", contract::kKindTrainingJob},
+           {"metadata", {{"name", name}, {"namespace", kNamespace}}},
+           {"spec",
+            {{"worker",
+              {{"count", count},
+               {"command", Json::array({"train"})},
+               {"resources", {{"cpu", "1"}, {"memory", "512Mi"}}}}}}}};
+  if (more) more(job);
+  const auto made = user->create(api::Kind::kTrainingJob, kNamespace, job);
+  REQUIRE_MESSAGE(made.has_value(), made.error().message());
+  return this->job(name);
+}
+
+Json World::job_json(const std::string& name) const {
+  auto json = user->get(api::Kind::kTrainingJob, {kNamespace, name});
+  REQUIRE_MESSAGE(json.has_value(), json.error().message());
+  return *json;
+}
+
+api::TrainingJob World::job(const std::string& name) const {
+  return api::read_training_job(job_json(name)).first;
+}
+
+std::vector<api::Pod> World::pods() const {
+  const auto page = user->list(api::Kind::kPod, {kNamespace, "", 500, ""});
+  REQUIRE(page.has_value());
+  std::vector<api::Pod> pods;
+  for (const auto& item : page->items) {
+    auto pod = api::parse_pod(item);
+    REQUIRE_MESSAGE(pod.has_value(), pod.error().message());
+    pods.push_back(*pod);
+  }
+  return pods;
+}
+
+bool World::has_pod(const std::string& name) const {
+  return user->get(api::Kind::kPod, {kNamespace, name}).has_value();
+}
+
+void World::settle() {
+  bool busy = true;
+  int rounds = 0;
+  while (busy) {
+    REQUIRE_MESSAGE(++rounds < kMaxRounds, "the operator never comes to rest");
+    busy = false;
+    for (auto& pump : op->pumps) {
+      while (pump->step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+        busy = true;
+        REQUIRE(++rounds < kMaxRounds);
+      }
+    }
+    op->next = op->loop->step();
+    if (op->executor.work()) busy = true;
+    if (op->next <= clock.mono_now()) busy = true;
+  }
+}
+
+void World::pass(seconds time) {
+  const MonoTime end = clock.mono_now() + time;
+  settle();
+  while (clock.mono_now() < end) {
+    MonoTime wake = std::min(end, clock.mono_now() + seconds(1));
+    wake = std::max(std::min(wake, op->next), clock.mono_now() + milliseconds(1));
+    clock.advance(wake - clock.mono_now());
+    settle();
+  }
+}
+
+void World::patch_pod(const std::string& name, const Json& status) {
+  const auto done =
+      user->merge_patch(api::Kind::kPod, {kNamespace, name}, "status", Json{{"status", status}});
+  REQUIRE_MESSAGE(done.has_value(), done.error().message());
+}
+
+void World::bind_pod(const std::string& name) {
+  const auto json = user->get(api::Kind::kPod, {kNamespace, name});
+  REQUIRE(json.has_value());
+  const auto pod = api::parse_pod(*json);
+  REQUIRE(pod.has_value());
+  if (!pod->node_name.empty() || pod->required_node.empty()) return;
+  const Json binding{{"apiVersion", "v1"},
+                     {"kind", "Binding"},
+                     {"metadata", {{"name", name}}},
+                     {"target", {{"kind", "Node"}, {"name", pod->required_node}}}};
+  kube::HttpRequest request;
+  request.method = "POST";
+  request.path = api::object_path(api::Kind::kPod, pod->meta.key()) + "/binding";
+  request.content_type = "application/json";
+  request.body = dump_json(binding);
+  const auto answer = server.send(request);
+  REQUIRE(answer.has_value());
+  REQUIRE_MESSAGE(answer->code < 300, answer->body);
+}
+
+void World::run_pod(const std::string& name) {
+  bind_pod(name);
+  const Json running{{"name", "worker"}, {"state", {{"running", Json::object()}}}};
+  patch_pod(name, {{"phase", "Running"}, {"containerStatuses", Json::array({running})}});
+}
+
+void World::run_all_pods() {
+  for (const auto& pod : pods()) {
+    if (pod.phase == api::PodPhase::kPending && !pod.meta.deletion_time) run_pod(pod.meta.name);
+  }
+}
+
+void World::end_pod(const std::string& name, int exit_code, const std::string& message) {
+  const Json ended{{"exitCode", exit_code},
+                   {"reason", exit_code == 0 ? "Completed" : "Error"},
+                   {"message", message}};
+  const Json container{{"name", "worker"}, {"state", {{"terminated", ended}}}};
+  patch_pod(name, {{"phase", exit_code == 0 ? "Succeeded" : "Failed"},
+                   {"containerStatuses", Json::array({container})}});
+}
+
+void World::reap(int exit_code) {
+  for (const auto& pod : pods()) {
+    if (!pod.meta.deletion_time) continue;
+    if (!pod.ended()) end_pod(pod.meta.name, exit_code);
+    REQUIRE(user->remove(api::Kind::kPod, pod.meta.key(), {pod.meta.uid, 0}).has_value());
+  }
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,102 @@
+// One operator, one API server, one node and its pods in a single thread under a clock that moves
+// only when told to: nothing here depends on real time or on the order of threads.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "operator/api/pod.h"
+#include "operator/api/training_job.h"
+#include "operator/embedded/api_server.h"
+#include "operator/kube/api_client.h"
+#include "operator/runtime/loop.h"
+#include "operator/runtime/watch_pump.h"
+
+namespace muster::sim {
+
+/// Does the work at once, in the caller's thread, unless told to keep it back.
+class InlineExecutor final : public runtime::Executor {
+ public:
+  InlineExecutor(kube::ApiClient& client, runtime::Mailbox& mailbox)
+      : client_(client), mailbox_(mailbox) {}
+  void execute(runtime::Work work) override { queue_.push_back(std::move(work)); }
+  void stop() override { queue_.clear(); }
+  /// Works off what was given; whether there was anything.
+  bool work();
+
+ private:
+  kube::ApiClient& client_;
+  runtime::Mailbox& mailbox_;
+  std::deque<runtime::Work> queue_;
+  std::atomic<bool> stopping_{false};
+};
+
+/// Remembers what the loop told the endpoint.
+class FakeEndpoint final : public runtime::WorkersEndpoint {
+ public:
+  std::string url() const override { return "http://127.0.0.1:1"; }
+  void set_gang(runtime::GangInfo gang) override { gangs.insert_or_assign(gang.job, gang); }
+  void remove_gang(const std::string& job) override { gangs.erase(job); }
+  void stop() override {}
+  std::map<std::string, runtime::GangInfo> gangs;
+};
+
+/// The parts of an operator that end with it; a new one starts from the API server alone.
+struct OneOperator {
+  explicit OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed);
+  std::unique_ptr<kube::ApiClient> client;
+  runtime::Mailbox mailbox;
+  FakeEndpoint endpoint;
+  InlineExecutor executor;
+  std::vector<std::unique_ptr<runtime::WatchPump>> pumps;
+  std::unique_ptr<runtime::OperatorLoop> loop;
+  MonoTime next{};
+};
+
+class World {
+ public:
+  /// `wrap` puts faults between operator and API server.
+  explicit World(std::uint64_t seed,
+                 std::function<kube::HttpTransport*(kube::HttpTransport&)> wrap = nullptr);
+
+  ManualClock clock;
+  embedded::ApiServer server;
+  std::unique_ptr<kube::ApiClient> user;  ///< the user's own client, without faults
+  std::unique_ptr<OneOperator> op;
+
+  /// Kills the operator and starts a fresh one.
+  void restart_operator();
+  void add_node(const std::string& name, int cpus);
+  /// Creates a job of `count` workers of one cpu each; `more` edits the manifest.
+  api::TrainingJob create_job(const std::string& name, int count,
+                              const std::function<void(Json&)>& more = nullptr);
+  api::TrainingJob job(const std::string& name) const;
+  std::vector<api::Pod> pods() const;
+  bool has_pod(const std::string& name) const;
+
+  /// Lets the operator see and do everything it can without time passing.
+  void settle();
+  /// Moves the clock in steps no longer than the operator's own waits.
+  void pass(seconds time);
+
+  // ---- the kubelet's part
+  void bind_pod(const std::string& name);  ///< as the scheduler of the required node
+  void run_pod(const std::string& name);
+  void run_all_pods();
+  void end_pod(const std::string& name, int exit_code, const std::string& message = "");
+  /// Ends pods that are asked to leave, as a node would.
+  void reap(int exit_code);
+
+ private:
+  Json job_json(const std::string& name) const;
+  void patch_pod(const std::string& name, const Json& status);
+  std::function<kube::HttpTransport*(kube::HttpTransport&)> wrap_;
+  std::uint64_t seed_;
+};
+
+}  // namespace muster::sim
