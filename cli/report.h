@@ -17,7 +17,7 @@ struct RunFacts {
   std::string message;  ///< one sentence
   int exit_code = 0;
   double seconds = 0;                                 ///< of the whole command
-  std::optional<double> start_to_first_step_seconds;  ///< until a worker told of its first step
+  std::optional<double> start_to_first_step_seconds;  ///< until the first step had ended
   std::int64_t resumed_from_step = -1;                ///< -1: from the start
   std::int64_t checkpoint_step = -1;                  ///< newest one on disk; -1: none
   std::uint64_t sent_bytes = 0;  ///< all workers of this command, payload and headers

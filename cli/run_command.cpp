@@ -53,7 +53,8 @@ class Run {
   std::optional<Ending> take_job(Json object, bool is_deleted);
   Status suspend();
   int finish(const Ending& ending);
-  Json report_of(const Ending& ending, bool has_model) const;
+  std::optional<double> start_to_first_step(const RunRecord& record) const;
+  Json report_of(const Ending& ending, bool has_model, const RunRecord& record) const;
   void tell(const Ending& ending, bool has_model, const RunRecord& record) const;
   bool is_training() const { return local_.job.spec.training.has_value(); }
 
@@ -68,7 +69,11 @@ class Run {
   Json job_;  ///< as the API server last had it
   api::TrainingJobStatus status_;
   int interrupts_ = 0;
-  std::optional<double> start_to_first_step_;
+  struct FirstReport {
+    std::int64_t step;
+    double seconds;  ///< since the command was started
+  };
+  std::optional<FirstReport> first_report_;  ///< of slot 0: it comes before the first step
   std::optional<Ending> ending_;
 };
 
@@ -169,9 +174,9 @@ Status Run::suspend() {
 void Run::take_news() {
   JobFollower::News news = follower_.take();
   if (news.progress) {
-    if (news.progress->step > 0 && !start_to_first_step_) {
+    if (!first_report_) {
       const auto since = options_.clock->mono_now() - options_.started;
-      start_to_first_step_ = std::chrono::duration<double>(since).count();
+      first_report_ = {news.progress->step, std::chrono::duration<double>(since).count()};
     }
     view_.progress(progress_text(*news.progress, status_.workers));
   }
@@ -189,23 +194,31 @@ std::optional<Ending> Run::take_job(Json object, bool is_deleted) {
   return ending;
 }
 
-Json Run::report_of(const Ending& ending, bool has_model) const {
+/// When the first step had ended: its worker reports right before it, and the record has its
+/// length.
+std::optional<double> Run::start_to_first_step(const RunRecord& record) const {
+  if (!first_report_) return std::nullopt;
+  for (const RecordedStep& step : record.steps) {
+    if (step.step == first_report_->step + 1) return first_report_->seconds + step.seconds;
+  }
+  return std::nullopt;
+}
+
+Json Run::report_of(const Ending& ending, bool has_model, const RunRecord& record) const {
   RunFacts facts;
   facts.outcome = ending.outcome;
   facts.message = ending.message;
   facts.exit_code = ending.exit_code;
   const auto since = options_.clock->mono_now() - options_.started;
   facts.seconds = std::chrono::duration<double>(since).count();
-  facts.start_to_first_step_seconds = start_to_first_step_;
+  facts.start_to_first_step_seconds = start_to_first_step(record);
   facts.resumed_from_step = directory_.resumed_from_step();
   facts.checkpoint_step = newest_checkpoint_step(directory_.checkpoints());
   const JobFollower::Totals totals = follower_.totals();
   facts.sent_bytes = totals.sent_bytes;
   facts.logical_rank_computations = totals.logical_rank_computations;
   facts.has_model = has_model;
-  const auto record =
-      read_run_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
-  return make_report(job_, facts, record ? *record : RunRecord{});
+  return make_report(job_, facts, record);
 }
 
 /// Ends everything that runs, then moves the model and writes the report, which is last.
@@ -220,14 +233,17 @@ int Run::finish(const Ending& reached) {
     if (!taken) ending = {"Failed", taken.error().message(), codes::kDisk};
     has_model = taken && *taken;
   }
-  Json job = job_;
   if (!job_.is_object()) job_ = local_.normalised;
-  const Json report = report_of(ending, has_model);
+  RunRecord record;
+  if (is_training()) {
+    auto read =
+        read_run_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
+    if (read) record = std::move(*read);  // without it the report lacks the steps, no more
+  }
+  const Json report = report_of(ending, has_model, record);
   const Status written = write_file_atomically(directory_.report(), dump_pretty(report));
   if (!written) return refuse(written.error());
-  const auto record =
-      read_run_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
-  tell(ending, has_model, record ? *record : RunRecord{});
+  tell(ending, has_model, record);
   return ending.exit_code;
 }
 
