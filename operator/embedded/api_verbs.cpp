@@ -179,12 +179,8 @@ Outcome<VersionPtr> replace(ApiState& state, const Target& target, const Version
   if (after == version->object) return version;
   if (auto refusal = check_metadata(*target.type, after)) return std::move(*refusal);
   if (auto refusal = check_kind(*target.type, after)) return std::move(*refusal);
-  if (target.type->kind == api::Kind::kPod && changes_fixed_pod_fields(version->object, after)) {
-    return invalid(*target.type, target.name,
-                   "spec: Forbidden: pod updates may not change fields other than "
-                   "`spec.containers[*].image`, `spec.initContainers[*].image`, "
-                   "`spec.activeDeadlineSeconds`, `spec.tolerations` and "
-                   "`spec.terminationGracePeriodSeconds`");
+  if (auto refusal = check_change(*target.type, version->object, after)) {
+    return std::move(*refusal);
   }
   if (auto refusal = check_size(state, after)) return std::move(*refusal);
   if (target.type->has_generation && spec_differs(version->object, after)) {

@@ -117,6 +117,13 @@ Json fixed_fields(const Json& spec) {
   return fixed;
 }
 
+bool changes_fixed_fields(const Json& before, const Json& after) {
+  const Json* old_spec = member(before, "spec");
+  const Json* new_spec = member(after, "spec");
+  if (old_spec == nullptr || new_spec == nullptr) return old_spec != new_spec;
+  return fixed_fields(*old_spec) != fixed_fields(*new_spec);
+}
+
 }  // namespace
 
 bool is_dns_label(const std::string& text) {
@@ -188,11 +195,25 @@ std::optional<Refusal> check_kind(const ResourceType& type, const Json& object) 
   return std::nullopt;
 }
 
-bool changes_fixed_pod_fields(const Json& before, const Json& after) {
-  const Json* old_spec = member(before, "spec");
-  const Json* new_spec = member(after, "spec");
-  if (old_spec == nullptr || new_spec == nullptr) return old_spec != new_spec;
-  return fixed_fields(*old_spec) != fixed_fields(*new_spec);
+std::optional<Refusal> check_change(const ResourceType& type, const Json& before,
+                                    const Json& after) {
+  const std::string name = metadata_text(before, "name");
+  if (type.kind == api::Kind::kPod && changes_fixed_fields(before, after)) {
+    return invalid(type, name,
+                   "spec: Forbidden: pod updates may not change fields other than "
+                   "`spec.containers[*].image`, `spec.initContainers[*].image`, "
+                   "`spec.activeDeadlineSeconds`, `spec.tolerations` and "
+                   "`spec.terminationGracePeriodSeconds`");
+  }
+  if (type.kind == api::Kind::kTrainingJob) {
+    const auto old_job = api::parse_training_job(before), new_job = api::parse_training_job(after);
+    // Both were parsed before they were stored.
+    if (!old_job || !new_job) return std::nullopt;
+    if (const Status change = api::check_update(*old_job, *new_job); !change) {
+      return invalid(type, name, change.error().message());
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace muster::embedded

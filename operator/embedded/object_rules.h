@@ -17,8 +17,10 @@ std::optional<Refusal> check_type(const ResourceType& type, Json& object);
 std::optional<Refusal> check_metadata(const ResourceType& type, const Json& object);
 /// What the kind itself demands: a TrainingJob must parse, a pod needs an object for a spec.
 std::optional<Refusal> check_kind(const ResourceType& type, const Json& object);
-/// Whether a pod's spec changed where a pod may not change.
-bool changes_fixed_pod_fields(const Json& before, const Json& after);
+/// Whether the kind lets `before` become `after`: most of a pod's spec is fixed, and so are some
+/// fields of a TrainingJob.
+std::optional<Refusal> check_change(const ResourceType& type, const Json& before,
+                                    const Json& after);
 bool is_dns_label(const std::string& text);
 
 }  // namespace muster::embedded

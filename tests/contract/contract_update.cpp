@@ -127,6 +127,28 @@ TEST_CASE("a job stays valid") {
   CHECK(call("GET", jobs_path(ns, "a")).body["spec"]["worker"]["count"] == 1);
 }
 
+TEST_CASE("a job's seed and logical ranks never change") {
+  const auto ns = new_namespace();
+  auto wish = job("a");
+  wish["spec"]["worker"] = {{"count", 1}};
+  wish["spec"]["training"] = {
+      {"seed", 7},
+      {"logicalRanks", 16},
+      {"batchSize", 64},
+      {"epochs", 1},
+      {"model", {{"mlp", {{"hidden", {8}}}}}},
+      {"data", {{"train", {{"idx", {{"images", "i"}, {"labels", "l"}}}}}}},
+      {"optimizer", {{"sgd", {{"learningRate", "0.1"}, {"momentum", "0.9"}}}}}};
+  const auto made = call("POST", jobs_path(ns), wish);
+  REQUIRE_MESSAGE(made.code == 201, made.message());
+  for (const char* field : {"seed", "logicalRanks"}) {
+    const auto refused = patch(jobs_path(ns, "a"), {{"spec", {{"training", {{field, 32}}}}}});
+    CHECK(refused.code == 422);
+    CHECK(refused.message().find(field) != std::string::npos);
+  }
+  CHECK(patch(jobs_path(ns, "a"), {{"spec", {{"training", {{"epochs", 2}}}}}}).code == 200);
+}
+
 TEST_CASE("a pod's image may change and its command may not") {
   const auto ns = new_namespace();
   auto body = call("POST", pods_path(ns), pod("a")).body;
