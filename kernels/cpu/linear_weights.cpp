@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::size_t kStepsBlock = 256;
 /// With one or two panels a column of x is used so little that copying it would cost more; then,
-/// and for blocks no longer than this, it is read in place, over few enough pages and lines.
+/// and for chains no longer than this, it is read in place, over few enough pages and lines.
 constexpr std::size_t kStepsInPlace = 128;
 constexpr std::size_t kPanelsInPlace = 2;
-/// Floats of x of one task: a share of the second cache.
-constexpr std::size_t kRowsFloats = std::size_t{1} << 17;
+/// Floats of x that are copied at once: with what they meet, a share of the last cache.
+constexpr std::size_t kRowsFloats = std::size_t{1} << 20;
 
 struct Blocks {
   std::size_t ranks;   // of one block
@@ -44,15 +44,10 @@ struct Gradient {
   std::size_t rank_rows;      // of one
   std::size_t rows, columns;  // of dw
   const float* x;
+  const float* dy;
   float* dw;
   Blocks blocks;
   bool pack_rows;
-};
-
-/// Panels whose packed form lies at `packed`.
-struct Group {
-  std::size_t first, end;
-  const float* packed;
 };
 
 /// One part of one block.
@@ -70,12 +65,12 @@ struct Slots {
   std::size_t cells;   // of a tile
 };
 
+/// Rows of dw that are computed together, and the columns of x that are copied for them.
 struct Work {
   const Gradient& gradient;
   const TileTable& tiles;
-  const Panels& panels;
-  Group group;
   std::size_t row_begin, row_end;
+  const float* packed;
 };
 
 /// Copies kRows columns of x side by side.
@@ -116,94 +111,99 @@ void link_slots(const Blocks& blocks, const Piece& piece, const Slots& slots, st
   tile.to = piece.block + 1 != blocks.count ? top - tile.lefts * slots.stride : nullptr;
 }
 
-void compute_piece(const Work& work, std::size_t index, const Piece& piece, const float* packed,
+/// Rows [row_begin, row_end) of dw, within those of work, in one panel.
+struct Part {
+  Panel panel;
+  std::size_t row_begin, row_end;
+};
+
+void compute_piece(const Work& work, const Part& part, const Piece& piece, const float* b,
                    const Slots& slots) {
   const Gradient& gradient = work.gradient;
   const TileTable& tiles = work.tiles;
-  const Panel panel = work.panels[index];
-  const std::size_t width = panel.vectors * tiles.lanes;
-  const std::size_t offset = work.panels.packed_size(index, gradient.chain) -
-                             work.panels.packed_size(work.group.first, gradient.chain);
   Tile tile{};
-  tile.b = work.group.packed + offset + piece.step * width;
-  tile.b_stride = width;
+  tile.b = b;
+  tile.b_stride = part.panel.vectors * tiles.lanes;
   tile.steps = piece.steps;
   tile.ranks = gradient.blocks.ranks;
   tile.c_stride = gradient.columns;
   tile.next_stride = gradient.columns;
-  tile.columns = panel.columns;
+  tile.columns = part.panel.columns;
   std::size_t slot_index = 0;
-  for (std::size_t row = work.row_begin; row < work.row_end; row += tiles.rows) {
-    tile.rows = least(tiles.rows, work.row_end - row);
+  for (std::size_t row = part.row_begin; row < part.row_end; row += tiles.rows) {
+    tile.rows = least(tiles.rows, part.row_end - row);
     if (gradient.pack_rows || tile.rows < tiles.rows) {
       const std::size_t first = gradient.pack_rows ? row - work.row_begin : 0;
-      tile.a = packed + first * gradient.chain + piece.step * tiles.rows;
+      tile.a = work.packed + first * gradient.chain + piece.step * tiles.rows;
       tile.a_stride = tiles.rows;
     } else {
       tile.a = gradient.x + piece.step * gradient.rows + row;
       tile.a_stride = gradient.rows;
     }
-    tile.c = gradient.dw + row * gradient.columns + panel.first;
+    tile.c = gradient.dw + row * gradient.columns + part.panel.first;
     link_slots(gradient.blocks, piece, slots, slot_index++, tile);
-    const bool more = tile.to == nullptr && row + 2 * tiles.rows <= work.row_end;
+    const bool more = tile.to == nullptr && row + 2 * tiles.rows <= part.row_end;
     tile.next = more ? tile.c + tiles.rows * gradient.columns : nullptr;
-    tiles.by_columns[panel.vectors - 1](tile);
+    tiles.by_columns[part.panel.vectors - 1](tile);
   }
 }
 
-void compute_panel(const Work& work, std::size_t index, const float* packed, const Slots& slots) {
-  const Blocks& blocks = work.gradient.blocks;
-  const std::size_t rank_rows = work.gradient.rank_rows;
-  for (std::size_t block = 0; block < blocks.count; ++block) {
-    for (std::size_t part = 0; part < blocks.parts; ++part) {
-      const std::size_t offset = part * blocks.length;
-      const Piece piece{block, part, block * blocks.ranks * rank_rows + offset,
-                        least(blocks.length, rank_rows - offset)};
-      compute_piece(work, index, piece, packed, slots);
-    }
-  }
-}
-
-/// Some rows of dw in one group of panels.
-void compute_task(const Work& work, Scratch& scratch) {
+/// Packs each block of the panel of dy and uses it at once, while it is in the first cache.
+void compute_part(const Work& work, const Part& part, Scratch& scratch) {
   const Gradient& gradient = work.gradient;
   const Blocks& blocks = gradient.blocks;
-  const std::size_t tile_rows = work.tiles.rows;
-  const std::size_t rows = work.row_end - work.row_begin;
-  const std::size_t row_tiles = (rows + tile_rows - 1) / tile_rows;
-  const std::size_t packed_size =
-      round_up((gradient.pack_rows ? row_tiles : 1) * tile_rows * gradient.chain, 16);
+  const TileTable& tiles = work.tiles;
+  const std::size_t width = part.panel.vectors * tiles.lanes;
+  const std::size_t row_tiles = (part.row_end - part.row_begin + tiles.rows - 1) / tiles.rows;
   const bool alone = blocks.count * blocks.parts == 1;
   const std::size_t slot_count = alone ? 0 : static_cast<std::size_t>(std::bit_width(blocks.count));
   Slots slots{};
-  slots.cells = tile_rows * work.tiles.lanes * work.tiles.vectors_max;
+  slots.cells = tiles.rows * width;
   slots.stride = slots.cells * row_tiles;
+  const std::size_t packed_size = round_up(blocks.ranks * blocks.length * width, 16);
   float* packed = scratch.reserve(packed_size + slot_count * slots.stride);
   slots.base = packed + packed_size;
-  if (gradient.pack_rows) {
-    for (std::size_t row = work.row_begin; row < work.row_end; row += tile_rows) {
-      pack_tile(gradient, tile_rows, row, packed + (row - work.row_begin) * gradient.chain);
+  for (std::size_t block = 0; block < blocks.count; ++block) {
+    for (std::size_t i = 0; i < blocks.parts; ++i) {
+      const std::size_t offset = i * blocks.length;
+      const Piece piece{block, i, block * blocks.ranks * gradient.rank_rows + offset,
+                        least(blocks.length, gradient.rank_rows - offset)};
+      tiles.pack(gradient.dy + piece.step * gradient.columns + part.panel.first, gradient.columns,
+                 piece.steps * blocks.ranks, part.panel.columns, width, packed);
+      compute_piece(work, part, piece, packed, slots);
     }
-  } else if (rows % tile_rows != 0) {
-    pack_tile(gradient, tile_rows, work.row_end - rows % tile_rows, packed);
-  }
-  for (std::size_t index = work.group.first; index < work.group.end; ++index) {
-    compute_panel(work, index, packed, slots);
   }
 }
 
-void compute_group(Context& context, const Gradient& gradient, const TileTable& tiles,
-                   const Panels& panels, const Group& group) {
-  const auto threads = static_cast<std::size_t>(context.threads());
-  std::size_t rows_task = rows_of_task(kRowsFloats, gradient.chain, tiles);
-  if (threads > 1) {
-    const std::size_t share = (gradient.rows + threads * 4 - 1) / (threads * 4);
-    rows_task = least(rows_task, round_up(share == 0 ? 1 : share, tiles.rows));
+/// Copies what tiles cannot read in place: all columns of x, or those of the last tile.
+const float* pack_x(Context& context, const Gradient& gradient, const TileTable& tiles,
+                    std::size_t row_begin, std::size_t row_end) {
+  const std::size_t rest = (row_end - row_begin) % tiles.rows;
+  if (!gradient.pack_rows) {
+    float* packed = shared_scratch(context).reserve(tiles.rows * gradient.chain);
+    if (rest != 0) pack_tile(gradient, tiles.rows, row_end - rest, packed);
+    return packed;
   }
-  const std::size_t tasks = (gradient.rows + rows_task - 1) / rows_task;
-  parallel_for(context, tasks, [&](std::size_t index, std::size_t thread) {
-    const std::size_t row = index * rows_task;
-    compute_task({gradient, tiles, panels, group, row, least(gradient.rows, row + rows_task)},
+  const std::size_t count = (row_end - row_begin + tiles.rows - 1) / tiles.rows;
+  const std::size_t size = tiles.rows * gradient.chain;
+  float* packed = shared_scratch(context).reserve(count * size);
+  parallel_for(context, count, [&](std::size_t index, std::size_t) {
+    pack_tile(gradient, tiles.rows, row_begin + index * tiles.rows, packed + index * size);
+  });
+  return packed;
+}
+
+/// Shares panels, and where these are few also rows, out to the threads.
+void compute_rows(Context& context, const Work& work, const Panels& panels) {
+  const auto threads = static_cast<std::size_t>(context.threads());
+  const std::size_t rows = work.row_end - work.row_begin;
+  std::size_t cuts = 1;
+  if (threads > 1) cuts = (3 * threads + panels.count() - 1) / panels.count();
+  const std::size_t rows_part = round_up((rows + cuts - 1) / cuts, work.tiles.rows);
+  const std::size_t parts = (rows + rows_part - 1) / rows_part;
+  parallel_for(context, panels.count() * parts, [&](std::size_t index, std::size_t thread) {
+    const std::size_t row = work.row_begin + index % parts * rows_part;
+    compute_part(work, {panels[index / parts], row, least(work.row_end, row + rows_part)},
                  thread_scratch(context, thread));
   });
 }
@@ -216,27 +216,23 @@ void linear_backward_weights(Context& context, std::size_t ranks, std::size_t ro
   if (N == 0) return;
   const TileTable& table = tiles();
   const Panels panels(N, table);
+  if (db != nullptr) {
+    parallel_for(context, panels.count(), [&](std::size_t index, std::size_t) {
+      const Panel panel = panels[index];
+      vectors().bias_gradient(ranks, rows, N, panel.columns, dy + panel.first, db + panel.first);
+    });
+  }
   const std::size_t chain = ranks * rows;
   const bool few_panels = panels.count() <= kPanelsInPlace;
   const Blocks blocks = cut(ranks, rows, few_panels ? kStepsInPlace : kStepsBlock);
   const bool in_place = few_panels || chain <= kStepsInPlace;
-  const Gradient gradient{chain, rows, K, N, x, dw, blocks, !in_place};
-  const std::size_t width = table.lanes * table.vectors_max;
-  std::size_t panels_group = chain == 0 ? panels.count() : kPackedFloats / (chain * width);
-  if (panels_group == 0) panels_group = 1;
-  for (std::size_t first = 0; first < panels.count(); first += panels_group) {
-    const std::size_t end = least(panels.count(), first + panels_group);
-    const std::size_t offset = panels.packed_size(first, chain);
-    float* packed = shared_scratch(context).reserve(panels.packed_size(end, chain) - offset);
-    parallel_for(context, end - first, [&](std::size_t index, std::size_t) {
-      const Panel panel = panels[first + index];
-      table.pack(dy + panel.first, N, chain, panel.columns, panel.vectors * table.lanes,
-                 packed + (panels.packed_size(first + index, chain) - offset));
-      if (db != nullptr) {
-        vectors().bias_gradient(ranks, rows, N, panel.columns, dy + panel.first, db + panel.first);
-      }
-    });
-    compute_group(context, gradient, table, panels, {first, end, packed});
+  const Gradient gradient{chain, rows, K, N, x, dy, dw, blocks, !in_place};
+  const std::size_t fit = kRowsFloats / (chain == 0 ? 1 : chain) / table.rows * table.rows;
+  const std::size_t rows_group = fit == 0 ? table.rows : fit;
+  for (std::size_t row = 0; row < K; row += rows_group) {
+    const std::size_t end = least(K, row + rows_group);
+    const float* packed = pack_x(context, gradient, table, row, end);
+    compute_rows(context, {gradient, table, row, end, packed}, panels);
   }
 }
 
