@@ -84,16 +84,24 @@ void copy_rows(const float* from, std::size_t stride, std::size_t steps, float* 
 }
 
 /// The columns of x that a tile needs, side by side; +0 where x has no more.
-void pack_tile(const Gradient& gradient, std::size_t tile_rows, std::size_t row, float* out) {
+void pack_tile(const Gradient& gradient, std::size_t tile_rows, std::size_t row, std::size_t step,
+               std::size_t steps, float* out) {
   const std::size_t rows = least(tile_rows, gradient.rows - row);
-  const float* from = gradient.x + row;
-  if (rows == 8 && tile_rows == 8) return copy_rows<8>(from, gradient.rows, gradient.chain, out);
-  if (rows == 6 && tile_rows == 6) return copy_rows<6>(from, gradient.rows, gradient.chain, out);
-  for (std::size_t k = 0; k < gradient.chain; ++k) {
+  const float* from = gradient.x + step * gradient.rows + row;
+  if (rows == 8 && tile_rows == 8) return copy_rows<8>(from, gradient.rows, steps, out);
+  if (rows == 6 && tile_rows == 6) return copy_rows<6>(from, gradient.rows, steps, out);
+  for (std::size_t k = 0; k < steps; ++k) {
     for (std::size_t i = 0; i < tile_rows; ++i) out[i] = i < rows ? from[i] : 0.0F;
     from += gradient.rows;
     out += tile_rows;
   }
+}
+
+Piece piece_of(const Gradient& gradient, std::size_t block, std::size_t part) {
+  const Blocks& blocks = gradient.blocks;
+  const std::size_t offset = part * blocks.length;
+  return {block, part, block * blocks.ranks * gradient.rank_rows + offset,
+          least(blocks.length, gradient.rank_rows - offset)};
 }
 
 /// Where the tile's sum begins, which sums join it and where it goes.
@@ -129,12 +137,15 @@ void compute_piece(const Work& work, const Part& part, const Piece& piece, const
   tile.c_stride = gradient.columns;
   tile.next_stride = gradient.columns;
   tile.columns = part.panel.columns;
+  const std::size_t packed_rows =
+      gradient.pack_rows ? round_up(work.row_end - work.row_begin, tiles.rows) : tiles.rows;
+  const float* packed_x = work.packed + piece.step * packed_rows;
   std::size_t slot_index = 0;
   for (std::size_t row = part.row_begin; row < part.row_end; row += tiles.rows) {
     tile.rows = least(tiles.rows, part.row_end - row);
     if (gradient.pack_rows || tile.rows < tiles.rows) {
       const std::size_t first = gradient.pack_rows ? row - work.row_begin : 0;
-      tile.a = work.packed + first * gradient.chain + piece.step * tiles.rows;
+      tile.a = packed_x + first * piece.steps * tile.ranks;
       tile.a_stride = tiles.rows;
     } else {
       tile.a = gradient.x + piece.step * gradient.rows + row;
@@ -165,9 +176,7 @@ void compute_part(const Work& work, const Part& part, Scratch& scratch) {
   slots.base = packed + packed_size;
   for (std::size_t block = 0; block < blocks.count; ++block) {
     for (std::size_t i = 0; i < blocks.parts; ++i) {
-      const std::size_t offset = i * blocks.length;
-      const Piece piece{block, i, block * blocks.ranks * gradient.rank_rows + offset,
-                        least(blocks.length, gradient.rank_rows - offset)};
+      const Piece piece = piece_of(gradient, block, i);
       tiles.pack(gradient.dy + piece.step * gradient.columns + part.panel.first, gradient.columns,
                  piece.steps * blocks.ranks, part.panel.columns, width, packed);
       compute_piece(work, part, piece, packed, slots);
@@ -175,20 +184,27 @@ void compute_part(const Work& work, const Part& part, Scratch& scratch) {
   }
 }
 
-/// Copies what tiles cannot read in place: all columns of x, or those of the last tile.
+/// Copies what tiles cannot read in place: all columns of x, or those of the last tile. Piece after
+/// piece, in each tile after tile: what is read in a row lies in a row, and tiles do not lie a
+/// power of two apart.
 const float* pack_x(Context& context, const Gradient& gradient, const TileTable& tiles,
                     std::size_t row_begin, std::size_t row_end) {
   const std::size_t rest = (row_end - row_begin) % tiles.rows;
   if (!gradient.pack_rows) {
     float* packed = shared_scratch(context).reserve(tiles.rows * gradient.chain);
-    if (rest != 0) pack_tile(gradient, tiles.rows, row_end - rest, packed);
+    if (rest != 0) pack_tile(gradient, tiles.rows, row_end - rest, 0, gradient.chain, packed);
     return packed;
   }
-  const std::size_t count = (row_end - row_begin + tiles.rows - 1) / tiles.rows;
-  const std::size_t size = tiles.rows * gradient.chain;
-  float* packed = shared_scratch(context).reserve(count * size);
-  parallel_for(context, count, [&](std::size_t index, std::size_t) {
-    pack_tile(gradient, tiles.rows, row_begin + index * tiles.rows, packed + index * size);
+  const std::size_t rows = round_up(row_end - row_begin, tiles.rows);
+  const Blocks& blocks = gradient.blocks;
+  float* packed = shared_scratch(context).reserve(rows * gradient.chain);
+  parallel_for(context, rows / tiles.rows, [&](std::size_t index, std::size_t) {
+    for (std::size_t i = 0; i < blocks.count * blocks.parts; ++i) {
+      const Piece piece = piece_of(gradient, i / blocks.parts, i % blocks.parts);
+      const std::size_t steps = piece.steps * blocks.ranks;
+      pack_tile(gradient, tiles.rows, row_begin + index * tiles.rows, piece.step, steps,
+                packed + piece.step * rows + index * tiles.rows * steps);
+    }
   });
   return packed;
 }
