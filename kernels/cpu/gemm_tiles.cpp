@@ -273,6 +273,9 @@ void pack_transposed(const float* b, std::size_t stride, std::size_t steps, std:
   }
 }
 
+static_assert(kTileRows == 4 || kTileRows == 6 || kTileRows == 8,
+              "linear_weights.cpp copies these");
+
 template <std::size_t kWidth>
 constexpr TileFunction rows_function() {
   if constexpr (kWidth <= kVectorsMax) return by_rows<kWidth>;

@@ -73,25 +73,39 @@ struct Work {
   const float* packed;
 };
 
-/// Copies kRows columns of x side by side.
+/// Tiles whose columns of x are copied in one pass: their lines and pages are the same.
+constexpr std::size_t kTilesAtOnce = 8;
+
+/// Copies the columns of `tiles` whole tiles, those of each side by side.
 template <std::size_t kRows>
-void copy_rows(const float* from, std::size_t stride, std::size_t steps, float* out) {
+void copy_rows(const float* from, std::size_t stride, std::size_t steps, std::size_t tiles,
+               float* out) {
   for (std::size_t step = 0; step < steps; ++step) {
-    std::memcpy(out, from, kRows * sizeof(float));
+    for (std::size_t i = 0; i < tiles; ++i) {
+      std::memcpy(out + (i * steps + step) * kRows, from + i * kRows, kRows * sizeof(float));
+    }
     from += stride;
-    out += kRows;
   }
 }
 
-/// The columns of x that a tile needs, side by side; +0 where x has no more.
-void pack_tile(const Gradient& gradient, std::size_t tile_rows, std::size_t row, std::size_t step,
-               std::size_t steps, float* out) {
-  const std::size_t rows = least(tile_rows, gradient.rows - row);
+/// The columns of x that tiles need for some steps; +0 where x has no more.
+void pack_tiles(const Gradient& gradient, std::size_t tile_rows, std::size_t row,
+                std::size_t row_end, std::size_t step, std::size_t steps, float* out) {
+  const std::size_t whole = (row_end - row) / tile_rows;
   const float* from = gradient.x + step * gradient.rows + row;
-  if (rows == 8 && tile_rows == 8) return copy_rows<8>(from, gradient.rows, steps, out);
-  if (rows == 6 && tile_rows == 6) return copy_rows<6>(from, gradient.rows, steps, out);
+  if (tile_rows == 8) {
+    copy_rows<8>(from, gradient.rows, steps, whole, out);
+  } else if (tile_rows == 6) {
+    copy_rows<6>(from, gradient.rows, steps, whole, out);
+  } else {
+    copy_rows<4>(from, gradient.rows, steps, whole, out);
+  }
+  const std::size_t rest = row_end - row - whole * tile_rows;
+  if (rest == 0) return;
+  from += whole * tile_rows;
+  out += whole * tile_rows * steps;
   for (std::size_t k = 0; k < steps; ++k) {
-    for (std::size_t i = 0; i < tile_rows; ++i) out[i] = i < rows ? from[i] : 0.0F;
+    for (std::size_t i = 0; i < tile_rows; ++i) out[i] = i < rest ? from[i] : 0.0F;
     from += gradient.rows;
     out += tile_rows;
   }
@@ -192,18 +206,20 @@ const float* pack_x(Context& context, const Gradient& gradient, const TileTable&
   const std::size_t rest = (row_end - row_begin) % tiles.rows;
   if (!gradient.pack_rows) {
     float* packed = shared_scratch(context).reserve(tiles.rows * gradient.chain);
-    if (rest != 0) pack_tile(gradient, tiles.rows, row_end - rest, 0, gradient.chain, packed);
+    pack_tiles(gradient, tiles.rows, row_end - rest, row_end, 0, gradient.chain, packed);
     return packed;
   }
   const std::size_t rows = round_up(row_end - row_begin, tiles.rows);
   const Blocks& blocks = gradient.blocks;
   float* packed = shared_scratch(context).reserve(rows * gradient.chain);
-  parallel_for(context, rows / tiles.rows, [&](std::size_t index, std::size_t) {
+  const std::size_t at_once = kTilesAtOnce * tiles.rows;
+  parallel_for(context, (rows + at_once - 1) / at_once, [&](std::size_t index, std::size_t) {
+    const std::size_t row = row_begin + index * at_once;
     for (std::size_t i = 0; i < blocks.count * blocks.parts; ++i) {
       const Piece piece = piece_of(gradient, i / blocks.parts, i % blocks.parts);
       const std::size_t steps = piece.steps * blocks.ranks;
-      pack_tile(gradient, tiles.rows, row_begin + index * tiles.rows, piece.step, steps,
-                packed + piece.step * rows + index * tiles.rows * steps);
+      pack_tiles(gradient, tiles.rows, row, least(row_end, row + at_once), piece.step, steps,
+                 packed + piece.step * rows + index * at_once * steps);
     }
   });
   return packed;
