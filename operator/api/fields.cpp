@@ -9,18 +9,21 @@ bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_alnum(char c) { return is_lower(c) || is_digit(c) || (c >= 'A' && c <= 'Z'); }
 
-bool is_label(std::string_view text) {
-  if (text.empty() || text.size() > 63 || text.front() == '-' || text.back() == '-') return false;
+/// Lower-case letters, digits and '-', the latter not at the ends; of any length.
+bool is_label_of_any_length(std::string_view text) {
+  if (text.empty() || text.front() == '-' || text.back() == '-') return false;
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return is_lower(c) || is_digit(c) || c == '-'; });
 }
 
-/// Every piece of `text` between dots is a label.
+bool is_label(std::string_view text) { return text.size() <= 63 && is_label_of_any_length(text); }
+
+/// Kubernetes bounds the whole of a subdomain, not its parts.
 bool is_subdomain(std::string_view text) {
   if (text.size() > 253) return false;
   for (;;) {
     const std::size_t dot = text.find('.');
-    if (!is_label(text.substr(0, dot))) return false;
+    if (!is_label_of_any_length(text.substr(0, dot))) return false;
     if (dot == std::string_view::npos) return true;
     text.remove_prefix(dot + 1);
   }

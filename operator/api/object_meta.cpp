@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxMapEntries = 4096;
 constexpr std::size_t kMaxValueBytes = 262'144;  // Kubernetes' bound of all annotations together
-constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 53;
+constexpr std::int64_t kMaxGeneration = (std::int64_t{1} << 53) - 1;
 
 /// A path segment: names reach us from other clusters' objects, and none may add a slash or query.
 std::string escaped(const std::string& segment) {

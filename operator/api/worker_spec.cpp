@@ -191,7 +191,11 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
   if (in.status() && !out.command.empty() && out.command.front().empty()) {
     in.fail("command[0]", "must name a program");
   }
+  if (in.has("command") && out.command.empty()) {
+    in.fail("command", "must not be empty; leave it out for the image's own");
+  }
   read_strings(in, "args", kMaxArgs, kMaxTextBytes, out.args);
+  if (in.has("args") && out.args.empty()) in.fail("args", "must not be empty; leave it out");
   std::vector<std::string> names;
   read_list(in, "env", kMaxEnv, [&](const Json& item, const std::string& at) -> Status {
     EnvVar& variable = out.env.emplace_back();

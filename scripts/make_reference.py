@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Makes docs/reference/manifest.md from crds/trainingjob.yaml; --check fails when it is not up to date."""
+
+import argparse
+import difflib
+import os
+import sys
+
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SOURCE = "crds/trainingjob.yaml"
+TARGET = "docs/reference/manifest.md"
+
+
+def cell(text):
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def type_of(schema):
+    if schema.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    kind = schema["type"]
+    if kind == "array":
+        return "list of " + {"object": "objects", "string": "strings", "integer": "integers"}[schema["items"]["type"]]
+    if "additionalProperties" in schema:
+        return "map of strings"
+    if schema.get("format") == "date-time":
+        return "time"
+    if "enum" in schema:
+        return " or ".join(schema["enum"])
+    return kind
+
+
+def shown(value):
+    if isinstance(value, bool):
+        return "`true`" if value else "`false`"
+    return f'`"{value}"`' if isinstance(value, str) and value.replace(".", "").isdigit() else f"`{value}`"
+
+
+def bounds_of(schema):
+    parts = []
+    if "minimum" in schema:
+        low, high = schema["minimum"], schema["maximum"]
+        parts.append(f"{low:,}" if low == high else f"{low:,} to {high:,}")
+    if "maxLength" in schema and not schema.get("x-kubernetes-int-or-string"):
+        parts.append(f"at most {schema['maxLength']:,} characters")
+    if "maxItems" in schema:
+        parts.append(f"{schema['minItems']} to {schema['maxItems']:,} items" if "minItems" in schema
+                     else f"at most {schema['maxItems']:,} items")
+    if schema.get("type") == "array" and "minimum" in schema["items"]:
+        parts.append("each " + bounds_of(schema["items"]))
+    if "maxProperties" in schema:
+        parts.append(f"at most {schema['maxProperties']} entries")
+    return ", ".join(parts)
+
+
+def rows(schema, path):
+    """(path, type, default, bounds, description) of every field below `schema`, parents first."""
+    required = schema.get("required", [])
+    for name, field in schema.get("properties", {}).items():
+        here = f"{path}.{name}" if path else name
+        default = field.get("default")
+        if name in required:
+            default = "required"
+        elif default is None or default == {}:
+            default = ""
+        else:
+            default = shown(default)
+        yield here, type_of(field), default, bounds_of(field), field.get("description", "")
+        if field.get("type") == "array":
+            yield from rows(field["items"], here + "[]")
+        else:
+            yield from rows(field, here)
+
+
+def rules(schema, path):
+    """(path, message) of every rule that a pattern or a bound does not say already."""
+    for rule in schema.get("x-kubernetes-validations", []):
+        yield path, rule["message"]
+    for name, field in schema.get("properties", {}).items():
+        yield from rules(field, f"{path}.{name}" if path else name)
+    if "items" in schema:
+        yield from rules(schema["items"], path + "[]")
+
+
+def table(schema, path):
+    lines = ["| field | type | default | bounds | meaning |", "|---|---|---|---|---|"]
+    for where, kind, default, bounds, text in rows(schema, path):
+        lines.append(f"| `{where}` | {cell(kind)} | {cell(default)} | {cell(bounds)} | {cell(text)} |")
+    return lines
+
+
+def page():
+    with open(os.path.join(ROOT, SOURCE), encoding="utf-8") as file:
+        crd = yaml.safe_load(file)
+    version = crd["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]
+    names = crd["spec"]["names"]
+    lines = [
+        "# The manifest of a TrainingJob", "",
+        f"Made from `{SOURCE}` by `scripts/make_reference.py`; do not edit.", "",
+        f"`apiVersion: {crd['spec']['group']}/{version['name']}`, `kind: {names['kind']}`, "
+        f"short name `{', '.join(names['shortNames'])}`, category `{', '.join(names['categories'])}`.", "",
+        cell(schema["description"]), "",
+        "## spec", "", cell(schema["properties"]["spec"]["description"]), ""]
+    lines += table(schema["properties"]["spec"], "")
+    lines += ["", "## Rules between fields", "", "| where | rule |", "|---|---|"]
+    seen = set()
+    found = [("metadata" if m.startswith("metadata") else "spec", m) for _, m in
+             ((p, r["message"]) for p, r in (("", r) for r in schema["x-kubernetes-validations"]))]
+    found += list(rules(schema["properties"]["spec"], ""))
+    for where, message in found:
+        line = f"| {'`' + where + '`' if where else '`spec`'} | {cell(message)} |"
+        if line not in seen:
+            lines.append(line)
+        seen.add(line)
+    lines += ["", "## status", "", cell(schema["properties"]["status"]["description"]), ""]
+    lines += table(schema["properties"]["status"], "")
+    lines += ["", "## What `kubectl get tjob` shows", "", "| column | with | meaning |", "|---|---|---|"]
+    for column in version["additionalPrinterColumns"]:
+        wide = "`-o wide`" if column.get("priority") else ""
+        lines.append(f"| {column['name'].upper()} | {wide} | {cell(column['description'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail when the page is not up to date")
+    options = parser.parse_args()
+    text = page()
+    target = os.path.join(ROOT, TARGET)
+    if not options.check:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "w", encoding="utf-8") as file:
+            file.write(text)
+        return 0
+    try:
+        with open(target, encoding="utf-8") as file:
+            old = file.read()
+    except OSError as error:
+        print(f"{TARGET}: {error.strerror}; run scripts/make_reference.py")
+        return 1
+    if old == text:
+        return 0
+    print("".join(difflib.unified_diff(old.splitlines(True), text.splitlines(True), TARGET, "made anew")))
+    print(f"{TARGET} is not what {SOURCE} says; run scripts/make_reference.py")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
