@@ -1,9 +1,7 @@
 #include "worker/engine/checkpoint.h"
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -11,6 +9,7 @@
 #include "common/contract.h"
 #include "common/rng.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/full_disk.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -87,23 +86,6 @@ std::vector<std::string> names_in(const std::string& path) {
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-/// Files of this process cannot grow beyond `bytes` while it lives: what a full disk looks like.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  }
-  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 }  // namespace
 
@@ -198,7 +180,7 @@ TEST_CASE("a full disk ends with its own exit code, and the old checkpoint stays
   for (const rlim_t bytes : {0u, 1000u, 20'000u}) {
     Status saved;
     {
-      const FileSizeLimit limit(bytes);
+      const test::FullDisk full(bytes);
       saved = fixture.store().save({200, state.parameters, state.velocity});
     }
     REQUIRE_FALSE(saved.has_value());
@@ -218,4 +200,18 @@ TEST_CASE("a checkpoint path that cannot be written is named") {
   REQUIRE_FALSE(saved.has_value());
   CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
   CHECK(has(saved.error().message(), "file/below"));
+}
+
+TEST_CASE("a model that does not fit on the disk leaves nothing of itself behind") {
+  const Fixture fixture;
+  fixture.save(100);
+  const auto before = names_in(fixture.directory.path());
+  {
+    const test::FullDisk full(1000);
+    const auto written = fixture.store().write_model(State(1).parameters);
+    REQUIRE_FALSE(written.has_value());
+    CHECK(written.error().exit_code() == contract::exit_code::kDisk);
+  }
+  CHECK(names_in(fixture.directory.path()) == before);
+  CHECK(fixture.store().write_model(State(1).parameters).has_value());
 }

@@ -12,6 +12,7 @@
 #include "kernels/ops.h"
 #include "tests/golden.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/full_disk.h"
 #include "tests/unit/engine/ranks.h"
 
 using namespace muster;
@@ -274,6 +275,32 @@ TEST_CASE("a loss that is not finite ends the training and is never saved") {
     CHECK(error.exit_code() == contract::exit_code::kNumerics);
   }
   CHECK_FALSE(std::filesystem::exists(directory / "model.safetensors"));
+  // Without a checkpoint in between it is the loss that tells.
+  run.config.checkpoint_path.clear();
+  CHECK(run.errors()[1].message().find("step 2: the loss is") == 0);
+}
+
+TEST_CASE(
+    "a disk that fills up stops all workers with its exit code and keeps the old checkpoint") {
+  const test::TempDirectory directory;
+  Run run;
+  run.config.checkpoint_path = directory.path();
+  run.processes = 2;
+  std::optional<test::FullDisk> full;
+  run.on_step = [&](comm::Communicator& communicator, const StepReport& report,
+                    std::atomic<bool>&) {
+    if (communicator.rank() == 0 && report.step == 150) full.emplace(20'000);
+  };
+  const auto errors = run.errors();
+  full.reset();
+  for (const Error& error : errors) CHECK(error.exit_code() == contract::exit_code::kDisk);
+  CHECK(errors[1].message().find("process 0 could not save the checkpoint") == 0);
+  CHECK_FALSE(std::filesystem::exists(directory / "step-000000000200"));
+  run.on_step = nullptr;
+  for (const TrainingSummary& summary : run.summaries()) {
+    CHECK(summary.restored_step == 100);
+    CHECK(summary.model_sha256 == kGolden);
+  }
 }
 
 TEST_CASE("one worker without its data stops all with the exit code of data") {

@@ -1,0 +1,96 @@
+#include "worker/engine/evaluation.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "common/rng.h"
+#include "tests/test_main.h"
+#include "tests/unit/engine/ranks.h"
+
+using namespace muster;
+using namespace muster::engine;
+
+namespace {
+
+const MlpShape kShape{{6, 9, 4}};
+
+data::Dataset made_up(std::size_t count) {
+  Rng rng(test::seed());
+  data::Dataset set{count, 6, 4, {}, {}};
+  for (std::size_t i = 0; i < count * 6; ++i) {
+    set.images.push_back(static_cast<std::uint8_t>(rng.below(256)));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    set.labels.push_back(static_cast<std::uint8_t>(rng.below(4)));
+  }
+  return set;
+}
+
+/// What every rank of `processes` finds, which must be the same on all.
+Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_max) {
+  std::vector<float> parameters(kShape.parameters());
+  initialise(kShape, 1, parameters);
+  std::vector<Evaluation> found(static_cast<std::size_t>(processes));
+  test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
+    kernels::cpu::Context context;
+    Mlp model(kShape, rows_max, context);
+    const auto result = evaluate(model, parameters, set, *assign(8, processes), communicator, 1,
+                                 SystemClock().mono_now() + seconds(60));
+    MUSTER_CHECK(result.has_value());
+    found[static_cast<std::size_t>(communicator.rank())] = *result;
+  });
+  for (const Evaluation& one : found) {
+    CHECK(one.accuracy == found[0].accuracy);
+    CHECK(one.loss == found[0].loss);
+  }
+  return found[0];
+}
+
+}  // namespace
+
+TEST_CASE("the parts of the logical ranks are the whole test set, none twice") {
+  for (const std::size_t samples : {1u, 7u, 8u, 100u}) {
+    std::size_t next = 0;
+    for (int rank = 0; rank < 8; ++rank) {
+      const SampleRange part = evaluated_samples(rank, 8, samples);
+      CHECK(part.first == next);
+      next = part.last;
+    }
+    CHECK(next == samples);
+  }
+}
+
+TEST_CASE("accuracy is that of one row at a time, whoever evaluates how many rows at once") {
+  for (const std::size_t samples : {1u, 5u, 100u}) {
+    const data::Dataset set = made_up(samples);
+    std::vector<float> parameters(kShape.parameters());
+    initialise(kShape, 1, parameters);
+    kernels::cpu::Context context;
+    Mlp model(kShape, 1, context);
+    std::size_t correct = 0;
+    for (std::size_t i = 0; i < samples; ++i) {
+      kernels::cpu::bytes_to_unit(set.image(i), 6, model.input().data());
+      model.labels()[0] = set.labels[i];
+      model.forward(parameters, 1);
+      model.losses(1);
+      correct += model.correct()[0] > 0 ? 1 : 0;
+    }
+    const Evaluation one = evaluated(set, 1, 1);
+    CHECK(one.accuracy == static_cast<double>(correct) / static_cast<double>(samples));
+    for (const int processes : {1, 2, 3, 8}) {
+      for (const std::size_t rows_max : {2u, 3u, 64u}) {
+        const Evaluation other = evaluated(set, processes, rows_max);
+        CHECK(other.accuracy == one.accuracy);
+        CHECK(other.loss == one.loss);
+      }
+    }
+  }
+}
+
+TEST_CASE("a tree sum adds halves to halves") {
+  // 2^24 + 1 rounds back to 2^24: only the tree's grouping gives 2^24 + 4.
+  const std::vector<float> values{0x1p24f, 1, 1, 1, 1, 1, 1, -2};
+  CHECK(tree_sum(values) == ((0x1p24f + 1.0f) + (1.0f + 1.0f)) + ((1.0f + 1.0f) + (1.0f + -2.0f)));
+  CHECK(tree_sum(std::vector<float>{3}) == 3);
+}
