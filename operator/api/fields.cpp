@@ -65,7 +65,10 @@ bool is_config_key(std::string_view text) {
 }
 
 bool is_printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c != 0x7f; });
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    // Bytes of a longer UTF-8 character are not blanks.
+    return static_cast<unsigned char>(c) > ' ' && c != 0x7f;
+  });
 }
 
 /// No piece between slashes is "..".
@@ -162,7 +165,7 @@ bool matches(NameRule rule, std::string_view text) {
     case NameRule::kAbsolutePath:
       return is_path(text) && text.front() == '/' && text.size() > 1 && text.back() != '/';
     case NameRule::kRelativePath:
-      return is_path(text) && text.front() != '/';
+      return is_path(text) && text.front() != '/' && text.back() != '/';
     case NameRule::kImage:
       return !text.empty() && text.size() <= 512 && is_printable(text);
   }
