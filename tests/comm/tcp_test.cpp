@@ -96,6 +96,24 @@ TEST_CASE("TCP: a transfer with a rank that has left is aborted") {
   CHECK(left.error().message().find("rank 1 was lost") != std::string::npos);
 }
 
+TEST_CASE("TCP: a large transfer goes on while its rank does something else than wait") {
+  Ranks ranks = connected_ranks(2);
+  // Far more than the sockets hold, so that rank 1 is done only when rank 0 has read.
+  const std::vector<std::byte> out(64 << 20, std::byte{9});
+  std::vector<std::byte> into(out.size());
+  const SendBuffer send{0, out.data(), out.size()};
+  const ReceiveBuffer receive{1, into.data(), into.size()};
+  auto reads = ranks[0]->start(1, Memory::kHost, {}, {&receive, 1});
+  auto writes = ranks[1]->start(1, Memory::kHost, {&send, 1}, {});
+  REQUIRE(reads);
+  REQUIRE(writes);
+  const Status written = (*writes)->wait(in(kPatience));
+  CHECK_MESSAGE(written, text_of(written));
+  const Status read = (*reads)->wait(in(kPatience));
+  CHECK_MESSAGE(read, text_of(read));
+  CHECK(into == out);
+}
+
 TEST_CASE("TCP: a wait whose deadline passes names the rank and ends the communicator") {
   Ranks ranks = connected_ranks(2);
   std::vector<std::byte> buffer(1000);
