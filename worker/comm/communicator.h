@@ -100,7 +100,7 @@ struct TcpOptions {
 /// listening socket, also on errors. Blocks: until connected or the deadline. Errors: kInvalid
 /// (options), kUnavailable (names the missing ranks), kUnauthorized (a missing rank answered with
 /// another key; tried until the deadline, because addresses are reused), kIo.
-Result<std::unique_ptr<Communicator>> make_tcp_communicator(TcpOptions options);
+Result<std::unique_ptr<Communicator>> make_tcp_communicator(const TcpOptions& options);
 
 /// A listening socket for make_tcp_communicator. `address` numeric, `port` 0 = any free one.
 /// Returns the descriptor (close-on-exec) and the port. Errors: kIo naming address and port (taken,

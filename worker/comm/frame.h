@@ -24,7 +24,7 @@ namespace muster::comm {
 
 /// The greatest payload of one frame; longer messages are several frames. Small enough that sum and
 /// copy of a frame meet the same cache, large enough that headers cost nothing.
-inline constexpr std::size_t kFramePayloadMax = 256 * 1024;
+inline constexpr std::size_t kFramePayloadMax = std::size_t{256} * 1024;
 inline constexpr std::size_t kFrameHeaderBytes = 56;
 using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 

@@ -215,6 +215,7 @@ std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, co
   MUSTER_CHECK(size > 0);
   const auto hub = std::make_shared<Hub>(size, clock);
   std::vector<std::unique_ptr<Communicator>> communicators;
+  communicators.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     communicators.push_back(std::make_unique<LocalCommunicator>(hub, rank));
   }

@@ -32,7 +32,7 @@ namespace {
 
 // What a socket surely buffers: a group whose transfers are this small needs nobody to move bytes
 // while the caller computes.
-constexpr std::size_t kKernelBufferedBytes = 64 * 1024;
+constexpr std::size_t kKernelBufferedBytes = std::size_t{64} * 1024;
 constexpr std::size_t kIovecMax = 64;
 constexpr std::size_t kGroupsMax = 64;
 // Events are edge-triggered and every waiter has its own deadline; this bound only keeps a lost
@@ -529,7 +529,7 @@ Status check_options(const TcpOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> make_tcp_communicator(TcpOptions options) {
+Result<std::unique_ptr<Communicator>> make_tcp_communicator(const TcpOptions& options) {
   const UniqueFd listen_fd(options.listen_fd);
   MUSTER_RETURN_IF_ERROR(check_options(options));
   MUSTER_ASSIGN_OR_RETURN(const JobKey key, parse_job_key(options.job_key));
