@@ -130,7 +130,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
       status.placement.begin(), status.placement.end(),
       [&](const auto& placement) { return snapshot.gone_nodes.contains(placement.node); });
   // The epoch is the fence: whoever still runs of the old attempt belongs to no gang from here on.
-  status.membership_epoch += 1;
+  status.membership_epoch = next_epoch(status);
   if (nodes_are_there) {
     for (auto& placement : status.placement) {
       placement.attempt = static_cast<int>(status.membership_epoch - 1);

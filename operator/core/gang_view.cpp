@@ -29,11 +29,10 @@ bool by_name(const api::Pod* a, const api::Pod* b) {
 }
 
 /// Attempts before this one are leftovers; without a placement, all attempts given out so far.
-std::int64_t first_live_attempt(const api::TrainingJobStatus& status) {
-  if (status.placement.empty()) return status.membership_epoch;
-  std::int64_t least = status.placement.front().attempt;
-  for (const auto& placement : status.placement) {
-    least = std::min<std::int64_t>(least, placement.attempt);
+std::int64_t first_live_attempt(const GangView& view, std::int64_t epoch) {
+  std::int64_t least = epoch;
+  for (const auto& member : view.members) {
+    least = std::min<std::int64_t>(least, member.placement.attempt);
   }
   return least;
 }
@@ -58,13 +57,18 @@ bool is_owned(const api::Pod& pod, const api::TrainingJob& job) {
 GangView view_gang(const JobSnapshot& snapshot) {
   const api::TrainingJobStatus& status = snapshot.job.status;
   GangView view;
+  std::set<int> slots;
   for (const auto& placement : status.placement) {
+    // Status may hold anything: a slot is a member once, and only if pods can carry its number.
+    if (placement.slot < 0 || placement.attempt < 0 || !slots.insert(placement.slot).second) {
+      continue;
+    }
     view.members.push_back({placement, MemberState::kMissing, nullptr});
   }
   std::stable_sort(view.members.begin(), view.members.end(), [](const Member& a, const Member& b) {
     return a.placement.slot < b.placement.slot;
   });
-  const std::int64_t live_attempt = first_live_attempt(status);
+  const std::int64_t live_attempt = first_live_attempt(view, status.membership_epoch);
   for (const auto& pod : snapshot.pods) {
     if (!is_owned(pod, snapshot.job)) continue;
     if (!pod.ended()) view.owned.push_back(&pod);
@@ -90,6 +94,11 @@ GangView view_gang(const JobSnapshot& snapshot) {
   std::sort(view.stale.begin(), view.stale.end(), by_name);
   std::sort(view.owned.begin(), view.owned.end(), by_name);
   return view;
+}
+
+std::int64_t next_epoch(const api::TrainingJobStatus& status) {
+  // Attempts are ints on the wire; a status that somebody else wrote must not overflow them.
+  return std::clamp<std::int64_t>(status.membership_epoch, 0, 1'000'000'000) + 1;
 }
 
 api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job) {

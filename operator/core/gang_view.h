@@ -41,6 +41,9 @@ GangView view_gang(const JobSnapshot& snapshot);
 /// Whether the job is the pod's controller, by uid: name and labels prove nothing.
 bool is_owned(const api::Pod& pod, const api::TrainingJob& job);
 
+/// The epoch after this one; attempts given out with it are one less.
+std::int64_t next_epoch(const api::TrainingJobStatus& status);
+
 /// Why a member failed: reason, code and text are bounded and clean.
 api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job);
 

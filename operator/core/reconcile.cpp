@@ -189,7 +189,8 @@ std::string placement_text(const std::vector<std::string>& nodes) {
 Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   const api::TrainingJob& job = snapshot.job;
   api::TrainingJobStatus status = job.status;
-  status.membership_epoch += 1;
+  status.membership_epoch = next_epoch(status);
+  status.placement.clear();
   // Attempts never repeat, for any slot, through restarts, suspension and lost nodes.
   const int attempt = static_cast<int>(status.membership_epoch - 1);
   int slot = 0;
@@ -281,7 +282,7 @@ Plan give_back(const JobSnapshot& snapshot) {
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);
   status.phase = words::kPhaseWaiting;
-  set_condition(status, snapshot, {words::kAdmitted, false, failure.reason, failure.message});
+  set_condition(status, snapshot, {words::kAdmitted, false, failure.reason, failure.message, true});
   Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
   add_event(plan, snapshot, "Warning", contract::reason::kGangWaiting, failure.message);
   plan.reason = failure.message;
@@ -389,9 +390,9 @@ bool wants_placement(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   if (job.meta.deletion_time || job.spec.managed_by != contract::kManagedBy) return false;
   if (!snapshot.spec_verdict || job.status.finished() || job.spec.suspend) return false;
-  if (!job.status.placement.empty() || snapshot.create_failure) return false;
-  if (until_restart(snapshot)) return false;
+  if (snapshot.create_failure || until_restart(snapshot)) return false;
   const GangView gang = view_gang(snapshot);
+  if (!gang.members.empty()) return false;
   return !gang.job_is_old &&
          std::none_of(gang.stale.begin(), gang.stale.end(),
                       [&](const auto* pod) { return must_wait_for(*pod, snapshot); });
@@ -409,7 +410,7 @@ Plan reconcile(const JobSnapshot& snapshot) {
   if (job.spec.suspend) return suspend(snapshot, gang);
   if (auto plan = decide_deadline(snapshot, gang)) return *plan;
   if (auto plan = decide_failure(snapshot, gang)) return *plan;
-  if (job.status.placement.empty()) return admit(snapshot, gang);
+  if (gang.members.empty()) return admit(snapshot, gang);
   return run(snapshot, gang);
 }
 

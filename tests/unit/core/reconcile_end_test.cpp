@@ -1,0 +1,281 @@
+// How a gang ends: success, failures and the restart policy, deadline, time to live.
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "operator/core/end_policy.h"
+#include "tests/unit/core/builders.h"
+
+using namespace muster;
+using namespace muster::test;
+using Words = std::vector<std::string>;
+using api::PodPhase;
+namespace codes = contract::exit_code;
+
+TEST_CASE("a job is complete when every member ended with 0") {
+  auto job = make_job("j").workers(2).placed().ended(0, 0).running(1).condition("Running", true);
+  CHECK_FALSE(status_of(job.plan()).finished());
+  job.edit().pods.pop_back();
+  const auto plan = job.ended(1, 0).plan();
+  CHECK(words_of(plan) == Words{"status", "event Completed"});
+  const auto& status = status_of(plan);
+  CHECK(status.is_true("Complete"));
+  CHECK(status.phase == "Complete");
+  CHECK_FALSE(status.is_true("Running"));
+  CHECK(status.completion_time == kNow);
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+}
+
+TEST_CASE("the last word of slot 0 gives the facts of the model") {
+  ProgressReport last;
+  last.job = "default/j";
+  last.step = last.total_steps = 440;
+  last.loss = "0.01";
+  last.accuracy = "0.98";
+  last.model_parameters = 9610;
+  last.model_sha256 = std::string(64, 'a');
+  last.data_sha256 = std::string(64, 'b');
+  last.checkpoint_step = 440;
+  auto job = make_job("j").engine().workers(1).placed().ended(0, 0, dump_json(to_json(last)));
+  const auto plan = job.plan();
+  const auto& status = status_of(plan);
+  CHECK(status.progress->step == 440);
+  CHECK(status.progress->accuracy == "0.98");
+  CHECK(status.model_parameters == 9610);
+  CHECK(status.model_sha256 == std::string(64, 'a'));
+  CHECK(status.data_sha256 == std::string(64, 'b'));
+  CHECK(status.checkpoint->step == 440);
+}
+
+TEST_CASE("a last word that is none falls back to the newest report") {
+  ProgressReport report;
+  report.step = 439;
+  const std::string deep(4000, '[');
+  for (const std::string& word :
+       {std::string("bye"), std::string("[]"), deep, std::string("{}"), std::string(5000, 'x')}) {
+    auto job = make_job("j").engine().workers(1).placed().ended(0, 0, word).report(report);
+    CHECK(status_of(job.plan()).progress->step == 439);
+  }
+}
+
+TEST_CASE("a failed worker restarts the whole gang: decision, pods, back-off, new pods") {
+  auto job = make_job("j").workers(2).all_running();
+  job.edit().pods.pop_back();
+  job.ended(1, 137, "killed");
+  auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event Restarting"});
+  CHECK(plan.pass == core::Pass::kDecision);
+  auto status = status_of(plan);
+  CHECK(status.restarts == 1);
+  CHECK(status.membership_epoch == 2);
+  CHECK(status.placement == std::vector<api::SlotPlacement>{{0, 1, "n", ""}, {1, 1, "n", ""}});
+  CHECK(status.failure->slot == 1);
+  CHECK(status.failure->exit_code == 137);
+  CHECK(status.failure->reason == "Signaled");
+  CHECK(status.failure->log_tail == "killed");
+  CHECK(status.is_true("Restarting"));
+  CHECK_FALSE(status.is_true("Running"));
+  apply(job.edit(), plan);
+  plan = job.plan();
+  CHECK(words_of(plan) == Words{"delete pod-0-0", "delete pod-1-0"});
+  job.deleting(0).deleting(1);
+  CHECK(job.at(kNow + seconds(11)).plan().empty());  // they are still there
+  job.edit().pods.clear();
+  plan = job.at(kNow + seconds(5)).plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(6));
+  const std::string stem = api::service_name(job.snapshot().job);
+  CHECK(words_of(job.at(kNow + seconds(11)).plan()) ==
+        Words{"service", "create " + stem + "-0-1", "create " + stem + "-1-1"});
+}
+
+TEST_CASE("a pod that cannot end is superseded after its time, not waited for") {
+  auto job = make_job("j").workers(1).placed(0).running(0).placed(1);
+  job.deleting(0, kNow);
+  CHECK(job.at(kNow + seconds(29)).plan().empty());
+  CHECK(words_of(job.at(kNow + seconds(30)).plan()).size() == 2);  // service and pod
+}
+
+TEST_CASE("back-off doubles per restart up to five minutes") {
+  api::RestartSpec restart;
+  restart.backoff_seconds = 10;
+  CHECK(core::restart_backoff(restart, 0) == seconds(10));
+  CHECK(core::restart_backoff(restart, 1) == seconds(20));
+  CHECK(core::restart_backoff(restart, 4) == seconds(160));
+  CHECK(core::restart_backoff(restart, 5) == seconds(300));
+  CHECK(core::restart_backoff(restart, 1'000'000) == seconds(300));
+  restart.backoff_seconds = -5;
+  CHECK(core::restart_backoff(restart, -3) == seconds(0));
+}
+
+TEST_CASE("the job has failed when its policy says so") {
+  struct Row {
+    std::string policy;
+    int most, done, code;
+    bool typed;
+    std::string reason;  ///< empty: restarted
+  };
+  const std::vector<Row> rows{
+      {"OnFailure", 3, 0, 1, false, ""},
+      {"OnFailure", 3, 2, 1, false, ""},
+      {"OnFailure", 3, 3, 1, false, "RestartLimitReached"},
+      {"OnFailure", 0, 0, 1, false, "RestartLimitReached"},
+      {"Never", 3, 0, 1, false, "WorkerFailed"},
+      {"OnFailure", 3, 0, codes::kData, true, "DataInvalid"},
+      {"OnFailure", 3, 0, codes::kNumerics, true, "Numerics"},
+      {"OnFailure", 3, 0, codes::kPeerLost, true, ""},
+      {"OnFailure", 3, 0, codes::kDisk, true, ""},
+      {"OnFailure", 3, 0, codes::kPlannedLeave, true, ""},
+      // Codes mean something only where the engine is ours.
+      {"OnFailure", 3, 0, codes::kData, false, ""},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.policy);
+    CAPTURE(row.code);
+    auto job = make_job("j").workers(1).restarts(row.policy, row.most, row.done);
+    if (row.typed) job.engine();
+    job.placed().ended(0, row.code, "what happened");
+    const auto plan = job.plan();
+    const auto& status = status_of(plan);
+    CHECK(status.is_true("Failed") == !row.reason.empty());
+    CHECK(status.failure->exit_code == row.code);
+    if (row.reason.empty()) {
+      CHECK(status.restarts == row.done + 1);
+      continue;
+    }
+    CHECK(status.condition("Failed")->reason == row.reason);
+    CHECK(status.condition("Failed")->message.find("what happened") != std::string::npos);
+    CHECK(status.restarts == row.done);
+    CHECK(words_of(plan) == Words{"status", "event Failed"});
+    apply(job.edit(), plan);
+    CHECK(job.plan().empty());
+  }
+}
+
+TEST_CASE("the failure told is the cause, not those who lost their peer") {
+  auto job = make_job("j").engine().workers(3).placed();
+  job.ended(0, codes::kPeerLost).ended(1, codes::kPeerLost).ended(2, codes::kOutOfMemory);
+  CHECK(status_of(job.plan()).failure->slot == 2);
+  auto final = make_job("j").engine().workers(3).placed();
+  final.ended(0, codes::kPeerLost).ended(1, 137).ended(2, codes::kNumerics);
+  CHECK(status_of(final.plan()).failure->slot == 2);
+  CHECK(status_of(final.plan()).is_true("Failed"));
+}
+
+TEST_CASE("a follower's end alone is not judged before the cause had time to show") {
+  auto job = make_job("j").engine().workers(2).placed().ended(0, codes::kPeerLost).running(1);
+  auto plan = job.plan();
+  CHECK(plan.empty());
+  CHECK(plan.settling);
+  CHECK(plan.requeue_after == seconds(2));
+  job.edit().failing_since = kNow - seconds(2);
+  CHECK(status_of(job.plan()).failure->slot == 0);
+  auto all_ended = make_job("j").engine().workers(2).placed();
+  all_ended.ended(0, codes::kPeerLost).ended(1, codes::kPeerLost);
+  CHECK(status_of(all_ended.plan()).restarts == 1);
+}
+
+TEST_CASE("a pod that is lost brings the gang back; its absence is confirmed first") {
+  auto job = make_job("j").workers(2).all_running();
+  job.edit().pods.pop_back();
+  const auto plan = job.plan();
+  const auto& patch = std::get<core::PatchStatus>(plan.actions.front());
+  REQUIRE(patch.confirm_absent.size() == 1);
+  CHECK(patch.confirm_absent[0].name == api::service_name(job.snapshot().job) + "-1-0");
+  CHECK(patch.status.failure->reason == "WorkerLost");
+  CHECK(patch.status.restarts == 1);
+
+  auto deleted = make_job("j").workers(2).all_running().deleting(0);
+  CHECK(status_of(deleted.plan()).failure->slot == 0);
+  CHECK(std::get<core::PatchStatus>(deleted.plan().actions.front()).confirm_absent.empty());
+}
+
+TEST_CASE("a gang whose node is gone is placed elsewhere") {
+  auto job = make_job("j").workers(2).all_running();
+  job.edit().gone_nodes = {"n"};
+  auto plan = job.plan();
+  CHECK(status_of(plan).placement.empty());
+  CHECK(status_of(plan).membership_epoch == 2);
+  apply(job.edit(), plan);
+  CHECK_FALSE(core::wants_placement(job.snapshot()));
+  apply(job.edit(), job.plan());
+  job.at(kNow + seconds(11)).fits_on("m");
+  CHECK(core::wants_placement(job.snapshot()));
+  plan = job.plan();
+  CHECK(status_of(plan).placement[0].node == "m");
+  CHECK(status_of(plan).placement[0].attempt == 2);
+  CHECK(status_of(plan).is_true("Restarting"));
+}
+
+TEST_CASE("an evicted pod is a failure with the node's reason") {
+  auto job = make_job("j").workers(1).placed().pod(0, PodPhase::kFailed);
+  job.edit().pods[0].reason = "Evicted";
+  job.edit().pods[0].message = "low on disk";
+  CHECK(status_of(job.plan()).failure->reason == "Evicted");
+  CHECK(status_of(job.plan()).failure->log_tail == "low on disk");
+}
+
+TEST_CASE("what a worker wrote at its end is cut to 2,048 bytes of clean text") {
+  const std::string message = std::string(3000, '\xFF') + std::string(100, 'x');
+  auto job = make_job("j").workers(1).placed().ended(0, 1, message);
+  const auto plan = job.plan();
+  CHECK(status_of(plan).failure->log_tail.size() == 2048);
+  apply(job.edit(), plan);
+}
+
+TEST_CASE("a finished job owns no live pod, and keeps those that ended") {
+  auto job = make_job("j").workers(3).placed().ended(0, 1).running(1).pod(2, PodPhase::kPending);
+  job.restarts("Never", 0);
+  apply(job.edit(), job.plan());
+  REQUIRE(job.snapshot().job.status.finished());
+  CHECK(words_of(job.plan()) == Words{"delete pod-1-0", "delete pod-2-0"});
+}
+
+TEST_CASE("the deadline ends the job, counted from its start") {
+  auto job = make_job("j").workers(1).all_running();
+  job.edit().job.spec.active_deadline_seconds = 60;
+  auto plan = job.at(kNow + seconds(59)).plan();
+  CHECK_FALSE(status_of(plan).finished());
+  CHECK(plan.requeue_after == seconds(1));
+  plan = job.at(kNow + seconds(60)).plan();
+  CHECK(words_of(plan) == Words{"status", "event Failed"});
+  CHECK(status_of(plan).condition("Failed")->reason == "DeadlineExceeded");
+  apply(job.edit(), plan);
+  CHECK(words_of(job.plan()) == Words{"delete pod-0-0"});
+}
+
+TEST_CASE("a job whose last worker ended in time is complete, deadline or not") {
+  auto job = make_job("j").workers(1).placed().ended(0, 0).at(kNow + seconds(100));
+  job.edit().job.spec.active_deadline_seconds = 60;
+  CHECK(status_of(job.plan()).is_true("Complete"));
+}
+
+TEST_CASE("an ended job is deleted when its time to live has passed") {
+  auto job = make_job("j").workers(1).placed().ended(0, 0);
+  job.edit().job.spec.ttl_seconds_after_finished = 100;
+  apply(job.edit(), job.plan());
+  auto plan = job.at(kNow + seconds(99)).plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(1));
+  plan = job.at(kNow + seconds(100)).plan();
+  CHECK(words_of(plan) == Words{"delete job"});
+  CHECK(std::get<core::DeleteJob>(plan.actions[0]).uid == "uid-j");
+}
+
+TEST_CASE("the transition time of a condition moves only when it flips") {
+  auto job = make_job("j").workers(1).placed().condition("Restarting", false).ended(0, 1);
+  const auto plan = job.plan();
+  CHECK(status_of(plan).condition("Restarting")->last_transition_time == kNow);
+  auto again = make_job("j").workers(1).placed().condition("Restarting", true).ended(0, 1);
+  CHECK(status_of(again.plan()).condition("Restarting")->last_transition_time ==
+        kNow - seconds(60));
+}
+
+TEST_CASE("a status write carries uid and version as preconditions and only what changed") {
+  auto job = make_job("j").workers(1).placed().running(0);
+  const auto plan = job.plan();
+  const auto& patch = std::get<core::PatchStatus>(plan.actions.front()).patch;
+  CHECK(patch["metadata"] == Json{{"uid", "uid-j"}, {"resourceVersion", "1"}});
+  CHECK(patch["status"].contains("conditions"));
+  CHECK_FALSE(patch["status"].contains("placement"));
+}

@@ -1,0 +1,270 @@
+// Admission, start, running, suspension: one TrainingJob on its way up.
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "tests/unit/core/builders.h"
+
+using namespace muster;
+using namespace muster::test;
+using Words = std::vector<std::string>;
+using api::PodPhase;
+
+TEST_CASE("a job that fits is placed by a decision that does nothing else") {
+  auto job = make_job("j").workers(2).fits_on("n");
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event GangScheduled"});
+  CHECK(plan.pass == core::Pass::kDecision);
+  const auto& status = status_of(plan);
+  CHECK(status.membership_epoch == 1);
+  CHECK(status.placement == std::vector<api::SlotPlacement>{{0, 0, "n", ""}, {1, 0, "n", ""}});
+  CHECK(status.target_workers == 2);
+  CHECK(status.workers == "0/2");
+  CHECK(status.start_time == kNow);
+  CHECK(status.is_true("Admitted"));
+  CHECK(status.observed_generation == 1);
+}
+
+TEST_CASE("pods follow only from a stored placement, all of them, after the Service") {
+  const auto job = make_job("j").workers(2).placed().snapshot();
+  const std::string stem = api::service_name(job.job);
+  CHECK(words_of(core::reconcile(job)) ==
+        Words{"service", "create " + stem + "-0-0", "create " + stem + "-1-0"});
+  auto engine = make_job("j").engine().workers(1).placed();
+  CHECK(words_of(engine.plan()) == Words{"create " + stem + "-0-0"});
+}
+
+TEST_CASE("only missing pods are created while the gang starts") {
+  auto job = make_job("j").workers(2).placed().pod(1, PodPhase::kPending);
+  const std::string stem = api::service_name(job.snapshot().job);
+  CHECK(words_of(job.plan()) == Words{"create " + stem + "-0-0"});
+}
+
+TEST_CASE("a gang that does not fit says why, once") {
+  auto job = make_job("j").workers(4).does_not_fit("needs more");
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  CHECK(plan.pass == core::Pass::kObservation);
+  CHECK(status_of(plan).phase == "Waiting");
+  CHECK(status_of(plan).condition("Admitted")->reason == "GangWaiting");
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+  job.does_not_fit("needs even more");
+  CHECK(words_of(job.plan()) == Words{"status"});
+}
+
+TEST_CASE("without a verdict of the scheduler nothing is done") {
+  auto job = make_job("j");
+  CHECK(job.plan().empty());
+  CHECK(core::wants_placement(job.snapshot()));
+}
+
+TEST_CASE("once every worker runs, status says so in one write") {
+  auto job = make_job("j").workers(2).placed().running(0);
+  job.pod(1, PodPhase::kPending);
+  CHECK(job.plan().empty());
+  job.edit().pods[1].phase = PodPhase::kRunning;
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK(status_of(plan).is_true("Running"));
+  CHECK(status_of(plan).workers == "2/2");
+  CHECK(status_of(plan).condition("Running")->last_transition_time == kNow);
+  apply(job.edit(), plan);
+  CHECK(job.at(kNow + seconds(100)).plan().empty());
+}
+
+TEST_CASE("a worker that ended with 0 before the others changes nothing yet") {
+  auto job = make_job("j").workers(2).placed().running(0).running(1);
+  apply(job.edit(), job.plan());
+  job.edit().pods[0].phase = PodPhase::kSucceeded;
+  CHECK(job.plan().empty());
+}
+
+TEST_CASE("why a pod waits is said where a user looks") {
+  auto job = make_job("j").workers(1).placed().pod(0, PodPhase::kPending);
+  job.edit().pods[0].reason = "ImagePullBackOff";
+  job.edit().pods[0].message = "no such image";
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK_FALSE(status_of(plan).is_true("Running"));
+  CHECK(status_of(plan).condition("Running")->message ==
+        "worker 0 waits: ImagePullBackOff no such image");
+}
+
+TEST_CASE("suspension releases the placement first, then the pods, then says so") {
+  auto job = make_job("j").workers(2).all_running().condition("Admitted", true).suspended_spec();
+  auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK(plan.pass == core::Pass::kDecision);
+  CHECK(status_of(plan).placement.empty());
+  CHECK_FALSE(status_of(plan).is_true("Running"));
+  apply(job.edit(), plan);
+  plan = job.plan();
+  CHECK(words_of(plan) == Words{"delete pod-0-0", "delete pod-1-0"});
+  job.deleting(0).deleting(1);
+  CHECK(job.plan().empty());
+  job.edit().pods.clear();
+  plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event Suspended"});
+  CHECK(status_of(plan).is_true("Suspended"));
+  CHECK(status_of(plan).restarts == 0);
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+}
+
+TEST_CASE("a planned leave of a suspended gang is no failure") {
+  auto job = make_job("j").engine().workers(1).all_running().suspended_spec();
+  apply(job.edit(), job.plan());
+  job.deleting(0);
+  job.edit().pods[0].phase = PodPhase::kFailed;
+  job.edit().pods[0].termination = api::Termination{31, 0, "Error", "left"};
+  CHECK(job.plan().empty());  // still terminating
+  job.edit().pods.clear();
+  const auto plan = job.plan();
+  CHECK(status_of(plan).is_true("Suspended"));
+  CHECK_FALSE(status_of(plan).is_true("Failed"));
+}
+
+TEST_CASE("a resumed job is placed anew, with attempts that were never used") {
+  auto job = make_job("j").workers(1).fits_on("n").condition("Suspended", true);
+  job.edit().job.status.membership_epoch = 3;
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event Resumed", "event GangScheduled"});
+  CHECK(status_of(plan).membership_epoch == 4);
+  CHECK(status_of(plan).placement[0].attempt == 3);
+  CHECK_FALSE(status_of(plan).is_true("Suspended"));
+}
+
+TEST_CASE("progress is written at most every 15 seconds, and only when it changed") {
+  ProgressReport report;
+  report.job = "default/j";
+  report.step = 5;
+  report.total_steps = 100;
+  report.loss = "0.5";
+  auto job = make_job("j").workers(1).placed().running(0).report(report);
+  auto plan = job.plan();
+  CHECK(status_of(plan).progress->step == 5);
+  apply(job.edit(), plan);
+  report.step = 6;
+  job.report(report).at(kNow + seconds(4));
+  plan = job.plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(11));
+  plan = job.at(kNow + seconds(15)).plan();
+  CHECK(plan.pass == core::Pass::kProgress);
+  CHECK(status_of(plan).progress->step == 6);
+  apply(job.edit(), plan);
+  CHECK(job.at(kNow + seconds(500)).plan().empty());
+}
+
+TEST_CASE("reports of an earlier attempt, or of nobody, are not believed") {
+  ProgressReport report;
+  report.step = 5;
+  report.attempt = 7;
+  auto job = make_job("j").workers(1).all_running().report(report);
+  apply(job.edit(), job.plan());
+  CHECK_FALSE(job.snapshot().job.status.progress.has_value());
+}
+
+TEST_CASE("hostile numbers and texts of a report stay out of status") {
+  ProgressReport report;
+  report.step = 1;
+  report.loss = "<script>";
+  report.accuracy = "0.9";
+  report.samples_per_second = 1e300;
+  report.eta_seconds = 1e300;
+  report.checkpoint_step = 3;
+  report.checkpoint_path = std::string(5000, '\xFF');
+  report.model_sha256 = "nonsense";
+  auto job = make_job("j").workers(1).all_running().report(report);
+  const auto plan = job.plan();
+  const auto& status = status_of(plan);
+  CHECK(status.progress->loss.empty());
+  CHECK(status.progress->accuracy == "0.9");
+  CHECK(status.progress->samples_per_second == "0");
+  CHECK(status.progress->eta_seconds == -1);
+  CHECK(status.checkpoint->path.size() == 512);
+  CHECK(status.model_sha256.empty());
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+}
+
+TEST_CASE("the checkpoint's step never goes back") {
+  ProgressReport report;
+  report.checkpoint_step = 10;
+  auto job = make_job("j").workers(1).all_running();
+  job.edit().job.status.checkpoint = api::CheckpointStatus{20, kNow, true, "/ckpt"};
+  apply(job.edit(), job.report(report).plan());
+  CHECK(job.snapshot().job.status.checkpoint->step == 20);
+}
+
+TEST_CASE("jobs of other controllers and jobs being deleted are left alone") {
+  auto foreign = make_job("j").workers(2).fits_on("n");
+  foreign.edit().job.spec.managed_by = "somebody.else/operator";
+  CHECK(foreign.plan().empty());
+  CHECK_FALSE(core::wants_placement(foreign.snapshot()));
+  auto gone = make_job("j").workers(2).fits_on("n");
+  gone.edit().job.meta.deletion_time = kNow;
+  CHECK(gone.plan().empty());
+}
+
+TEST_CASE("strangers' pods are neither counted nor deleted") {
+  auto job = make_job("j").workers(1).placed().running(0);
+  job.edit().pods[0].meta.owner_references[0].uid = "somebody";
+  const std::string stem = api::service_name(job.snapshot().job);
+  CHECK(words_of(job.plan()) == Words{"service", "create " + stem + "-0-0"});
+  job.edit().job.status.placement.clear();
+  CHECK(job.plan().empty());
+  auto nameless = make_job("j").workers(1).all_running();
+  nameless.pod(0, PodPhase::kRunning);
+  nameless.edit().pods[1].meta.labels["muster.dev/slot"] = "minus one";
+  for (const auto& word : words_of(nameless.plan())) CHECK(word == "status");
+}
+
+TEST_CASE("an invalid spec is refused with the field named, and repaired without a new job") {
+  auto job = make_job("j").workers(2).fits_on("n");
+  job.edit().spec_verdict = Error(ErrorCode::kInvalid, "spec.worker.count: must be an integer");
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event InvalidSpec"});
+  CHECK(status_of(plan).condition("Failed")->reason == "InvalidSpec");
+  CHECK(status_of(plan).condition("Failed")->message == "spec.worker.count: must be an integer");
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+  job.edit().spec_verdict = Status();
+  apply(job.edit(), job.plan());
+  CHECK_FALSE(job.snapshot().job.status.finished());
+  CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
+}
+
+TEST_CASE("an operator that no longer understands a running job leaves its gang alone") {
+  auto job = make_job("j").workers(1).all_running();
+  job.edit().spec_verdict = Error(ErrorCode::kInvalid, "spec.worker.count: must be less");
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event InvalidSpec"});
+  CHECK_FALSE(status_of(plan).finished());
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+}
+
+TEST_CASE("a name that is taken gives everything back and says whose it is") {
+  auto job = make_job("j").workers(2).placed().pod(0, PodPhase::kPending).fits_on("n");
+  job.edit().create_failure = core::CreateFailure{"NameConflict", "Pod j-1 belongs to another"};
+  auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  CHECK(status_of(plan).placement.empty());
+  CHECK(status_of(plan).condition("Admitted")->reason == "NameConflict");
+  apply(job.edit(), plan);
+  plan = job.plan();
+  CHECK(words_of(plan) == Words{"delete pod-0-0"});
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+  CHECK_FALSE(core::wants_placement(job.snapshot()));
+  job.edit().create_failure.reset();
+  CHECK(core::wants_placement(job.snapshot()));
+  CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
+}
+
+TEST_CASE("nothing follows from a job that is older than its pods") {
+  auto job = make_job("j").workers(1).placed(0).pod(0, PodPhase::kRunning, 1);
+  CHECK(job.plan().empty());
+  CHECK_FALSE(core::wants_placement(job.snapshot()));
+}

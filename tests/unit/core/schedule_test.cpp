@@ -1,0 +1,208 @@
+#include "operator/core/schedule.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "common/rng.h"
+#include "tests/test_main.h"
+
+using namespace muster;
+using namespace muster::core;
+
+namespace {
+
+constexpr std::int64_t kGi = std::int64_t{1} << 30;
+
+api::Node node(const std::string& name, int cpus, int gigabytes = 64) {
+  api::Node made;
+  made.meta.name = name;
+  made.ready = true;
+  made.allocatable = {{"cpu", cpus * 1000}, {"memory", gigabytes * kGi}};
+  return made;
+}
+
+WaitingGang gang(const std::string& name, int count, int min, int cpus = 1) {
+  WaitingGang made;
+  made.job = {"ns", name};
+  made.uid = name;
+  made.count = count;
+  made.min = min;
+  made.per_worker.cpu_millis = cpus * 1000;
+  return made;
+}
+
+struct Cluster {
+  std::vector<api::Node> nodes;
+  std::vector<api::Pod> pods;
+  std::vector<Assumed> assumed;
+  std::vector<WaitingGang> gangs;
+
+  std::map<api::ObjectKey, GangVerdict> schedule() const {
+    ClusterSnapshot snapshot{{}, {}, assumed, gangs};
+    for (const auto& one : nodes) snapshot.nodes.push_back(&one);
+    for (const auto& one : pods) snapshot.pods.push_back(&one);
+    return core::schedule(snapshot);
+  }
+  GangVerdict only() const { return schedule().begin()->second; }
+};
+
+using Nodes = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a gang takes as few nodes as it can") {
+  Cluster cluster{{node("a", 2), node("b", 8), node("c", 3)}, {}, {}, {gang("j", 4, 4)}};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b", "b", "b"});
+  cluster.gangs = {gang("j", 10, 10)};
+  CHECK(cluster.only().placement->node_of_slot ==
+        Nodes{"b", "b", "b", "b", "b", "b", "b", "b", "c", "c"});
+}
+
+TEST_CASE("a gang that does not fit hears what is missing and takes nothing") {
+  Cluster cluster{{node("local", 2)}, {}, {}, {gang("j", 4, 4), gang("k", 2, 2)}};
+  const auto verdicts = cluster.schedule();
+  const auto& refused = verdicts.at({"ns", "j"});
+  CHECK_FALSE(refused.placement.has_value());
+  CHECK(refused.why_not ==
+        "needs 4 x {cpu 1, memory 512Mi}; room for 2; node local has cpu 2, memory 64Gi free");
+  CHECK(verdicts.at({"ns", "k"}).placement.has_value());
+}
+
+TEST_CASE("a gang starts with what there is between min and count") {
+  Cluster cluster{{node("a", 3)}, {}, {}, {gang("j", 5, 2)}};
+  CHECK(cluster.only().placement->node_of_slot.size() == 3);
+  cluster.gangs = {gang("j", 5, 4)};
+  CHECK_FALSE(cluster.only().placement.has_value());
+}
+
+TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
+  Cluster cluster{
+      {node("a", 9), node("b", 9), node("c", 9), node("d", 9)}, {}, {}, {gang("j", 1, 1)}};
+  cluster.nodes[0].ready = false;
+  cluster.nodes[1].unschedulable = true;
+  cluster.nodes[2].taints = {{"gpu", "yes", "NoSchedule"}};
+  cluster.gangs[0].node_selector = {{"zone", "x"}};
+  CHECK(cluster.only().why_not ==
+        "needs 1 x {cpu 1, memory 512Mi}; room for 0; 1 x not ready; 1 x cordoned; 1 x tainted "
+        "(spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector)");
+  cluster.nodes[3].meta.labels = {{"zone", "x"}};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"d"});
+  cluster.nodes[3].ready = false;
+  cluster.nodes[2].meta.labels = {{"zone", "x"}};
+  cluster.gangs[0].tolerations = {{"gpu", "Equal", "no", ""}};
+  CHECK_FALSE(cluster.only().placement.has_value());
+  cluster.gangs[0].tolerations = {{"gpu", "Exists", "", "NoSchedule"}};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"c"});
+}
+
+TEST_CASE("a resource that a node does not have is none, and GPUs count") {
+  Cluster cluster{{node("a", 9)}, {}, {}, {gang("j", 2, 2)}};
+  cluster.gangs[0].per_worker.gpus = 2;
+  CHECK_FALSE(cluster.only().placement.has_value());
+  cluster.nodes[0].allocatable["nvidia.com/gpu"] = 3;
+  CHECK_FALSE(cluster.only().placement.has_value());
+  cluster.nodes[0].allocatable["nvidia.com/gpu"] = 4;
+  CHECK(cluster.only().placement.has_value());
+}
+
+TEST_CASE("running pods and promised capacity are not given away twice") {
+  Cluster cluster{{node("a", 4)}, {}, {}, {gang("j", 2, 2)}};
+  api::Pod pod;
+  pod.required_node = "a";
+  pod.requests.cpu_millis = 2000;
+  cluster.pods = {pod};
+  CHECK(cluster.only().placement.has_value());
+  cluster.assumed = {{"a", pod.requests}};
+  CHECK_FALSE(cluster.only().placement.has_value());
+  cluster.pods[0].phase = api::PodPhase::kSucceeded;
+  CHECK(cluster.only().placement.has_value());
+}
+
+TEST_CASE("an unplaced gang is let through without a node") {
+  Cluster cluster{{}, {}, {}, {gang("j", 2, 2)}};
+  CHECK(cluster.only().why_not == "needs 2 x {cpu 1, memory 512Mi}; room for 0; there is no node");
+  cluster.gangs[0].unplaced = true;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"", ""});
+}
+
+TEST_CASE("over random clusters: capacity holds, gangs are whole, order changes nothing") {
+  Rng rng(test::seed());
+  int placed = 0, refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    Cluster cluster;
+    const std::size_t nodes = rng.below(6);
+    for (std::size_t i = 0; i < nodes; ++i) {
+      cluster.nodes.push_back(node("n" + std::to_string(i), static_cast<int>(rng.below(9)),
+                                   static_cast<int>(rng.below(6))));
+      cluster.nodes.back().ready = rng.below(8) != 0;
+      cluster.nodes.back().unschedulable = rng.below(8) == 0;
+    }
+    for (std::size_t i = rng.below(6); nodes > 0 && i > 0; --i) {
+      api::Pod pod;
+      pod.meta.name = "p" + std::to_string(i);
+      pod.node_name = "n" + std::to_string(rng.below(nodes));
+      pod.requests.cpu_millis = static_cast<std::int64_t>(rng.below(4000));
+      cluster.pods.push_back(pod);
+    }
+    for (std::size_t i = rng.below(5); i > 0; --i) {
+      const int min = 1 + static_cast<int>(rng.below(5));
+      cluster.gangs.push_back(gang("j" + std::to_string(i), min + static_cast<int>(rng.below(3)),
+                                   min, 1 + static_cast<int>(rng.below(3))));
+    }
+    const auto verdicts = cluster.schedule();
+    CHECK(verdicts.size() == cluster.gangs.size());
+
+    std::map<std::string, std::int64_t> cpu, memory;
+    for (const auto& pod : cluster.pods) {
+      cpu[pod.node_name] += pod.requests.cpu_millis;
+      memory[pod.node_name] += pod.requests.memory_bytes;
+    }
+    std::set<std::string> used;
+    for (const auto& one : cluster.gangs) {
+      const auto& verdict = verdicts.at(one.job);
+      CHECK(verdict.placement.has_value() == verdict.why_not.empty());
+      if (!verdict.placement) {
+        ++refused;
+        continue;
+      }
+      ++placed;
+      const auto workers = static_cast<int>(verdict.placement->node_of_slot.size());
+      CHECK(workers >= one.min);
+      CHECK(workers <= one.count);
+      for (const auto& name : verdict.placement->node_of_slot) {
+        used.insert(name);
+        cpu[name] += one.per_worker.cpu_millis;
+        memory[name] += one.per_worker.memory_bytes;
+      }
+    }
+    for (const auto& one : cluster.nodes) {
+      if (!used.contains(one.meta.name)) continue;
+      CHECK(one.ready);
+      CHECK_FALSE(one.unschedulable);
+      CHECK(cpu[one.meta.name] <= one.allocatable.at("cpu"));
+      CHECK(memory[one.meta.name] <= one.allocatable.at("memory"));
+    }
+    // A gang is refused only if no choice of nodes could hold its fewest workers.
+    if (cluster.gangs.size() == 1 && !verdicts.begin()->second.placement) {
+      std::int64_t room = 0;
+      const auto& one = cluster.gangs[0];
+      for (const auto& host : cluster.nodes) {
+        if (!host.ready || host.unschedulable) continue;
+        const auto& name = host.meta.name;
+        room += std::max<std::int64_t>(
+            0,
+            std::min((host.allocatable.at("cpu") - cpu[name]) / one.per_worker.cpu_millis,
+                     (host.allocatable.at("memory") - memory[name]) / one.per_worker.memory_bytes));
+      }
+      CHECK(room < one.min);
+    }
+    Cluster turned = cluster;
+    std::reverse(turned.nodes.begin(), turned.nodes.end());
+    std::reverse(turned.pods.begin(), turned.pods.end());
+    CHECK(turned.schedule() == verdicts);
+  }
+  CHECK(placed > 1000);
+  CHECK(refused > 500);
+}
