@@ -97,6 +97,7 @@ Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodO
   set_env(env, contract::kEnvSlot, std::to_string(placement.slot));
   set_env(env, contract::kEnvAttempt, std::to_string(placement.attempt));
   set_env(env, contract::kEnvWorkers, std::to_string(workers_of(job)));
+  set_env(env, contract::kEnvProcesses, std::to_string(job.spec.worker.processes));
   if (!options.endpoint_url.empty()) {
     set_env(env, contract::kEnvEndpoint, options.endpoint_url);
     set_env(env, contract::kEnvTokenFile, std::string(kMusterMountPath) + "/token");

@@ -106,6 +106,7 @@ TEST_CASE("a pod of the built-in engine says who it is and is pinned to its node
   CHECK(env.at("MUSTER_SLOT") == "1");
   CHECK(env.at("MUSTER_ATTEMPT") == "3");
   CHECK(env.at("MUSTER_WORKERS") == "2");
+  CHECK(env.at("MUSTER_PROCESSES") == "2");
   CHECK(env.at("MUSTER_ENDPOINT") == "https://10.0.0.1:9443");
   CHECK(env.at("MUSTER_CA_CERT") == "PEM");
   CHECK(env.at("MUSTER_TOKEN_FILE") == "/var/run/secrets/muster.dev/token");

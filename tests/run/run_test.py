@@ -1,0 +1,492 @@
+#!/usr/bin/env python3
+"""`muster run` as a user runs it: real processes, real files, real signals.
+
+    tests/run/run_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster and muster-worker
+
+Nothing here sleeps: a test waits for a line, a signal's effect or the end of a process, with a deadline.
+"""
+
+import gzip
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DEADLINE = 120
+LONG = ["--set", "spec.training.epochs=400", "--hash-every", "100"]   # long enough to be interrupted
+
+with open(os.path.join(ROOT, "tests/golden.h"), encoding="utf-8") as header:
+    GOLDEN = re.search(r"[0-9a-f]{64}", header.read()).group(0)
+
+
+def processes_of(directory):
+    """Pids of processes whose environment names `directory`, but for this one."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if directory.encode() in file.read():
+                    found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+
+class RunTest(unittest.TestCase):
+    bin_dir = "build/release/bin"
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="muster-run-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        shutil.copytree(os.path.join(ROOT, "examples"), self.path("examples"))
+        self.digits = self.path("examples/digits.yaml")
+
+    def tearDown(self):
+        self.assertEqual(processes_of(self.directory), [], "processes outlived their run")
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def muster(self):
+        return os.path.join(self.bin_dir, "muster")
+
+    def run_muster(self, *arguments):
+        """Runs to the end; gives (exit code, stdout, stderr)."""
+        done = subprocess.run([self.muster(), *arguments], cwd=self.directory, text=True, timeout=DEADLINE,
+                              stdin=subprocess.DEVNULL, capture_output=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def train(self, output, *arguments):
+        """A training that must complete; gives its report."""
+        code, out, err = self.run_muster("run", self.digits, "--output", self.path(output), *arguments)
+        self.assertEqual(code, 0, out + err)
+        return self.report(output)
+
+    def report(self, output):
+        with open(self.path(output + "/report.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def start(self, *arguments):
+        process = subprocess.Popen([self.muster(), *arguments], cwd=self.directory, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def await_line(self, stream, pattern):
+        """Reads lines until one matches."""
+        seen = []
+        while True:
+            line = stream.readline()
+            if not line:
+                self.fail(f"no line {pattern!r} in {seen}")
+            seen.append(line)
+            if re.search(pattern, line):
+                return line
+
+    def end_of(self, process):
+        """(exit code, rest of stdout, rest of stderr)"""
+        out, err = process.communicate(timeout=DEADLINE)
+        return process.returncode, out, err
+
+    def interrupted(self, output, *arguments, number=signal.SIGINT):
+        """Starts a training, interrupts it at work, and gives the step of its checkpoint."""
+        process = self.start("run", self.digits, "--output", self.path(output), *arguments)
+        self.await_line(process.stderr, r"^step ")
+        process.send_signal(number)
+        code, out, err = self.end_of(process)
+        self.assertEqual(code, 130, out + err)
+        said = re.match(r"Interrupted: checkpoint of step (\d+); the same command goes on from there\n", out)
+        self.assertTrue(said, out)
+        return int(said.group(1))
+
+    def own_job(self, script, name="own", **worker):
+        """Writes a manifest of an own program and gives its path."""
+        manifest = {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+                    "spec": {"worker": {"command": ["/bin/sh", "-c", script], **worker},
+                             "restart": {"policy": "Never"}}}
+        path = self.path(name + ".yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(manifest, file)   # JSON is YAML
+        return path
+
+    def fifo(self, name="fifo"):
+        """A named pipe: (path, reader). Its end of file says that no process holds it any more."""
+        os.mkfifo(self.path(name))
+        reader = os.open(self.path(name), os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        return self.path(name), reader
+
+    def fifo_line(self, reader):
+        text = b""
+        while not text.endswith(b"\n"):
+            ready, _, _ = select.select([reader], [], [], DEADLINE)
+            self.assertTrue(ready, f"nothing came, only {text!r}")
+            byte = os.read(reader, 1)
+            if not byte:
+                return None
+            text += byte
+        return text.decode().rstrip("\n")
+
+
+class Golden(RunTest):
+    def test_the_digits_example_ends_with_a_model_and_the_whole_story(self):
+        code, out, err = self.run_muster("run", self.digits)
+        self.assertEqual(code, 0, out + err)
+        self.assertRegex(out, r"^Complete: 440 steps\ntest accuracy 0\.97\d\d\n"
+                              r"model \S+/muster-out/digits/model\.safetensors\nreport \S+/report\.json\n$")
+        self.assertIn("2 of 2 workers run", err)
+        self.assertIn("step ", err)
+        report = self.report("muster-out/digits")
+        self.assertEqual(report["sha256"], GOLDEN)
+        self.assertEqual(report["byStep"][-1]["sha256"], GOLDEN)
+        self.assertEqual(report["status"], "Complete")
+        self.assertEqual(report["steps"], 440)
+        self.assertEqual([s["step"] for s in report["byStep"]], list(range(1, 441)))
+        self.assertTrue(all(len(s["sha256"]) == 64 for s in report["byStep"]))
+        self.assertEqual(report["epochs"], 20)
+        self.assertEqual(len(report["evaluations"]), 20)
+        self.assertGreaterEqual(report["accuracy"], 0.97)
+        self.assertEqual(report["logicalRankComputations"], 16 * 440)
+        self.assertEqual(report["workersOverTime"], [{"step": 1, "workers": 2}])
+        self.assertEqual(report["restarts"], 0)
+        self.assertGreater(report["sentBytes"], 0)
+        self.assertGreater(report["samplesPerSecond"], 0)
+        self.assertGreater(report["startToFirstStepSeconds"], 0)
+        self.assertIn("Complete", [c["type"] for c in report["conditions"] if c["status"] == "True"])
+        files = sorted(os.listdir(self.path("muster-out/digits")))
+        self.assertEqual(files, ["checkpoints", "job.json", "lock", "logs", "model.safetensors", "report.json"])
+
+    def test_any_number_of_workers_gives_the_golden_bits(self):
+        models = set()
+        for count in (1, 2, 3, 4):
+            report = self.train(f"w{count}", "--quiet", "--set", f"spec.worker.count={count}")
+            self.assertEqual(report["sha256"], GOLDEN, f"{count} workers")
+            self.assertEqual(report["logicalRankComputations"], 16 * 440)
+            self.assertEqual(report["workersOverTime"], [{"step": 1, "workers": count}])
+            with open(self.path(f"w{count}/model.safetensors"), "rb") as file:
+                models.add(file.read())
+        self.assertEqual(len(models), 1, "the model's files differ")
+
+    def test_two_processes_per_worker_and_two_threads_give_the_golden_bits(self):
+        report = self.train("p2", "--quiet", "--set", "spec.worker.processes=2", "--set", "spec.worker.threads=2")
+        self.assertEqual(report["sha256"], GOLDEN)
+        self.assertEqual(report["workersOverTime"], [{"step": 1, "workers": 4}])
+
+    def test_hashes_come_as_often_as_asked(self):
+        report = self.train("rare", "--quiet", "--hash-every", "0")
+        self.assertEqual(report["sha256"], GOLDEN)
+        hashed = [s["step"] for s in report["byStep"] if "sha256" in s]
+        self.assertIn(hashed, ([], [440]))
+
+
+class Interrupt(RunTest):
+    def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_ends_with_the_same_bits(self):
+        whole = self.train("whole", "--quiet", *LONG)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            step = self.interrupted("cut", *LONG, number=number)
+            report = self.report("cut")
+            self.assertEqual(report["status"], "Interrupted")
+            self.assertEqual(report["checkpointStep"], step)
+            self.assertEqual(report["steps"], step)
+            self.assertFalse(os.path.exists(self.path("cut/model.safetensors")))
+        code, out, err = self.run_muster("run", self.digits, "--output", self.path("cut"),
+                                         "--set", "spec.worker.count=3", *LONG)
+        self.assertEqual(code, 0, out + err)
+        self.assertIn(f"Resuming from step {step} ", err)
+        report = self.report("cut")
+        self.assertEqual(report["resumedFromStep"], step)
+        self.assertEqual(report["sha256"], whole["sha256"])
+        self.assertEqual([(s["step"], s["loss"], s.get("sha256")) for s in report["byStep"]],
+                         [(s["step"], s["loss"], s.get("sha256")) for s in whole["byStep"]])
+        self.assertEqual(report["workersOverTime"][-1]["workers"], 3)
+
+    def test_a_second_ctrl_c_kills_at_once(self):
+        fifo, reader = self.fifo()
+        job = self.own_job(f"trap '' TERM; exec 3> {fifo}; echo up >&3; sleep 1000", terminationGracePeriodSeconds=600)
+        process = self.start("run", job, "--output", self.path("out"))
+        self.assertEqual(self.fifo_line(reader), "up")
+        self.await_line(process.stderr, "Running:")
+        process.send_signal(signal.SIGINT)
+        self.await_line(process.stderr, "Stopping with a checkpoint; interrupt again")
+        process.send_signal(signal.SIGINT)
+        code, out, err = self.end_of(process)
+        self.assertEqual(code, 130, out + err)
+        self.assertIsNone(self.fifo_line(reader))
+        self.assertEqual(self.report("out")["status"], "Interrupted")
+
+    def test_no_worker_outlives_a_killed_muster(self):
+        process = self.start("run", self.digits, "--output", self.path("out"), *LONG)
+        self.await_line(process.stderr, r"^step ")
+        pids = [p for p in processes_of(self.directory) if p != process.pid]
+        self.assertGreaterEqual(len(pids), 4, "two sentinels and two trainers")
+        ends = [os.pidfd_open(p) for p in pids]
+        process.kill()
+        for end in ends:
+            ready, _, _ = select.select([end], [], [], DEADLINE)
+            self.assertTrue(ready, "a worker outlived muster")
+            os.close(end)
+        self.end_of(process)
+        # What it left is an unfinished run: the same command completes it.
+        self.assertEqual(self.train("out", "--quiet", *LONG)["status"], "Complete")
+
+
+class Kill(RunTest):
+    def test_a_worker_killed_with_sigkill_is_restarted_and_the_bits_are_the_same(self):
+        arguments = [*LONG, "--set", "spec.restart.backoffSeconds=0"]
+        whole = self.train("whole", "--quiet", *arguments)
+        process = self.start("run", self.digits, "--output", self.path("cut"), *arguments)
+        self.await_line(process.stderr, r"^step ")
+        victims = []
+        for pid in processes_of(self.directory):
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if b"--trainer" in file.read():
+                    victims.append(pid)
+        self.assertEqual(len(victims), 2)
+        os.kill(victims[-1], signal.SIGKILL)
+        self.await_line(process.stderr, r"^Restarting: ")
+        code, out, err = self.end_of(process)
+        self.assertEqual(code, 0, out + err)
+        report = self.report("cut")
+        self.assertEqual(report["restarts"], 1)
+        self.assertEqual(report["sha256"], whole["sha256"])
+        self.assertEqual([s["loss"] for s in report["byStep"]], [s["loss"] for s in whole["byStep"]])
+
+
+class BadInput(RunTest):
+    def refused(self, code, sentence, *arguments):
+        """Refused before anything was written."""
+        got, out, err = self.run_muster("run", *arguments, "--output", self.path("never"))
+        self.assertEqual(got, code, f"{arguments}: {out}{err}")
+        self.assertRegex(err, sentence, arguments)
+        self.assertLessEqual(err.count("\n"), 3, err)
+        self.assertFalse(os.path.exists(self.path("never")), f"{arguments}: the output directory was made")
+
+    def test_what_cannot_be_right_is_one_sentence_and_nothing_is_written(self):
+        rows = [
+            ("spec.worker.count=9", r"digits\.yaml: spec\.worker\.count: "),
+            ("spec.worker.count=two", r"spec\.worker\.count: "),
+            ("spec.worker.count=0", r"spec\.worker\.count: "),
+            ("spec.worker.max=17", r"spec\."),
+            ("spec.worker.cuont=2", r"spec\.worker\.cuont"),
+            ("spec.training.batchSize=65", r"spec\.training\.batchSize: "),
+            ("spec.training.logicalRanks=12", r"spec\.training\.logicalRanks: "),
+            ("spec.training.optimizer.sgd.learningRate=0.1", r"learningRate: .*(string|quote)"),
+            ("spec.training.model={cnn: {}}", r"spec\.training\.model"),
+            ("spec.training=", r"command"),
+            ("spec.worker.command=[true]", r"spec\.worker\.command"),
+            ("spec.suspend=true", r"spec\.suspend: "),
+            ("metadata.name=Not_A_Name", r"metadata\.name: "),
+            ("kind=Job", r"kind: "),
+            ("apiVersion=v1", r"apiVersion: "),
+        ]
+        for override, sentence in rows:
+            self.refused(20, sentence, self.digits, "--set", override)
+
+    def test_files_that_are_no_manifest(self):
+        for name, text, code, sentence in [
+                ("empty.yaml", "", 20, r"empty\.yaml:1: is empty"),
+                ("list.yaml", "[1]", 20, r"list\.yaml: must be a map"),
+                ("cut.yaml", "spec: {", 20, r"cut\.yaml:1: is not YAML"),
+                ("twice.yaml", "kind: a\nkind: b\n", 20, r"twice\.yaml:2: the key \"kind\" stands here twice")]:
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                file.write(text)
+            self.refused(code, sentence, self.path(name))
+        self.refused(2, r"absent\.yaml: open: No such file or directory", self.path("absent.yaml"))
+
+    def test_usage(self):
+        self.refused(2, r"--no-such-flag", self.digits, "--no-such-flag")
+        self.refused(2, r"--hash-every", self.digits, "--hash-every", "-1")
+        self.refused(2, r"--log-level", self.digits, "--log-level", "loud")
+        self.refused(2, r"--set nonsense: write a path, = and a value", self.digits, "--set", "nonsense")
+        self.assertEqual(self.run_muster()[0], 2)
+        self.assertEqual(self.run_muster("run")[0], 2)
+        code, out, _ = self.run_muster("--version")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"^muster \d+\.\d+\.\d+\n$")
+        code, out, _ = self.run_muster("run", "--help")
+        self.assertEqual(code, 0)
+        self.assertIn("muster run examples/digits.yaml", out)
+
+    def failed(self, code, sentence, *arguments, job=None):
+        got, out, err = self.run_muster("run", job or self.digits, "--output", self.path("out"), *arguments)
+        self.assertEqual(got, code, out + err)
+        self.assertRegex(out, r"^Failed: ")
+        self.assertRegex(out, sentence)
+        report = self.report("out")
+        self.assertEqual((report["status"], report["exitCode"]), ("Failed", code))
+        self.assertFalse(os.path.exists(self.path("out/model.safetensors")))
+        shutil.rmtree(self.path("out"))
+        return report
+
+    def test_data_that_cannot_be_right_ends_with_21_and_the_files_name(self):
+        images = self.path("examples/data/digits-train-images.idx.gz")
+        with gzip.open(images) as file:
+            plain = file.read()
+        for name, content in [("cut", plain[:-1]), ("magic", b"\1" + plain[1:]), ("empty", b"")]:
+            with gzip.open(images, "wb") as file:
+                file.write(content)
+            report = self.failed(21, "digits-train-images", "--quiet")
+            self.assertEqual(report["restarts"], 0, f"{name}: starting again cannot help")
+        os.unlink(images)
+        self.failed(21, "digits-train-images", "--quiet")
+
+    def test_a_job_that_can_never_fit_says_so_and_ends(self):
+        self.failed(3, "cannot start on this machine: .*memory", "--set", "spec.worker.resources.memory=900Ti")
+        self.failed(3, "cannot start on this machine: .*gpu", "--set", "spec.worker.resources.gpus=1")
+
+    def test_the_deadline_ends_a_job_with_30(self):
+        self.failed(30, "", "--set", "spec.activeDeadlineSeconds=1",
+                    job=self.own_job("sleep 1000", terminationGracePeriodSeconds=1))
+
+    def test_numbers_that_explode_end_with_24(self):
+        report = self.failed(24, "learningRate", "--quiet", "--set",
+                             "spec.training.optimizer.sgd.learningRate=\"1e30\"")
+        self.assertEqual(report["restarts"], 0)
+
+
+class Directory(RunTest):
+    def test_a_finished_run_is_trained_anew_with_the_same_bits(self):
+        first = self.train("out", "--quiet")
+        again = self.train("out", "--quiet", "--set", "spec.worker.count=1")
+        self.assertEqual(first["sha256"], again["sha256"])
+        self.assertIsNone(again["resumedFromStep"])
+        self.assertEqual(again["logicalRankComputations"], 16 * 440)
+
+    def test_another_spec_is_refused_by_what_differs(self):
+        self.train("out", "--quiet")
+        code, _, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--set",
+                                       "spec.training.seed=8")
+        self.assertEqual(code, 2)
+        self.assertIn("belongs to another job: spec.training.seed differs", err)
+        self.assertTrue(os.path.exists(self.path("out/model.safetensors")))
+
+    def test_two_runs_in_one_directory_are_refused(self):
+        fifo, reader = self.fifo()
+        job = self.own_job(f"exec 3> {fifo}; echo up >&3; sleep 1000")
+        process = self.start("run", job, "--output", self.path("out"))
+        self.assertEqual(self.fifo_line(reader), "up")
+        code, _, err = self.run_muster("run", job, "--output", self.path("out"))
+        self.assertEqual(code, 2)
+        self.assertIn("another `muster run` is writing here", err)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.end_of(process)[0], 130)
+
+    def test_a_directory_of_something_else_is_left_alone(self):
+        code, _, err = self.run_muster("run", self.digits, "--output", self.path("examples"))
+        self.assertEqual(code, 2)
+        self.assertIn("holds files that are not of a `muster run`", err)
+        self.assertEqual(sorted(os.listdir(self.path("examples"))), ["data", "digits.yaml"])
+        code, _, err = self.run_muster("run", self.digits, "--output", self.digits)
+        self.assertEqual(code, 2)
+        self.assertIn("digits.yaml", err)
+
+    def test_checkpoints_that_are_damaged_or_of_other_data_end_with_22(self):
+        self.interrupted("out", *LONG)
+        shutil.copytree(self.path("out"), self.path("damaged"))
+        for folder, _, files in os.walk(self.path("damaged/checkpoints")):
+            for name in files:
+                if name == "model.safetensors":
+                    with open(os.path.join(folder, name), "r+b") as file:
+                        file.seek(-100, os.SEEK_END)
+                        byte = file.read(1)
+                        file.seek(-100, os.SEEK_END)
+                        file.write(bytes([byte[0] ^ 1]))
+        code, out, err = self.run_muster("run", self.digits, "--output", self.path("damaged"), "--quiet", *LONG)
+        self.assertEqual(code, 22, out + err)
+        self.assertIn("model.safetensors", out)
+        labels_file = self.path("examples/data/digits-train-labels.idx.gz")
+        with gzip.open(labels_file) as file:
+            labels = bytearray(file.read())
+        labels[-1] = (labels[-1] + 1) % 10
+        with gzip.open(labels_file, "wb") as file:
+            file.write(labels)
+        code, out, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--quiet", *LONG)
+        self.assertEqual(code, 22, out + err)
+
+
+class OwnProgram(RunTest):
+    def test_own_programs_get_the_environment_and_find_each_other(self):
+        with open(self.path("meet.py"), "w", encoding="utf-8") as file:
+            file.write("""
+import json, os, socket
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    with socket.create_server(address) as server:
+        server.settimeout(60)
+        met = sorted(int(server.accept()[0].recv(8)) for _ in range(world - 1))
+    assert met == list(range(1, world)), met
+else:
+    while True:
+        try:
+            with socket.create_connection(address, 60) as other:
+                other.sendall(str(rank).encode())
+            break
+        except ConnectionRefusedError:
+            pass
+with open(f"env-{rank}.json", "w") as out:
+    json.dump(dict(os.environ), out)
+""")
+        job = self.own_job("exec python3 meet.py", count=3, env=[{"name": "MINE", "value": "of $(MUSTER_SLOT)"}])
+        code, out, err = self.run_muster("run", job)
+        self.assertEqual(code, 0, out + err)
+        self.assertRegex(out, "^Complete: every worker ended with 0\n")
+        workers = set()
+        for rank in range(3):
+            with open(self.path(f"env-{rank}.json"), encoding="utf-8") as file:
+                env = json.load(file)
+            self.assertEqual((env["MUSTER_SLOT"], env["MUSTER_WORKERS"], env["WORLD_SIZE"], env["PET_NNODES"]),
+                             (str(rank), "3", "3", "3"))
+            self.assertEqual(env["MUSTER_JOB"], "default/own")
+            self.assertEqual(env["MINE"], f"of {rank}")
+            self.assertEqual(env["PATH"], os.environ["PATH"])
+            tf = json.loads(env["TF_CONFIG"])
+            self.assertEqual(tf["task"]["index"], rank)
+            workers.update(tf["cluster"]["worker"])
+        self.assertEqual(len(workers), 3, "every worker has an address of its own")
+        report = self.report("muster-out/own")
+        self.assertEqual(report["status"], "Complete")
+        self.assertNotIn("byStep", report)
+
+    def test_a_failure_is_restarted_by_policy_and_then_told_with_its_last_words(self):
+        job = self.own_job("echo try >> tries; echo the reason >&2; exit 5")
+        restart = "spec.restart={policy: OnFailure, maxRestarts: 2, backoffSeconds: 0}"
+        code, out, err = self.run_muster("run", job, "--output", self.path("out"), "--set", restart)
+        self.assertEqual(code, 3, out + err)
+        self.assertIn("the reason", out)
+        with open(self.path("tries"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "try\n" * 3)
+        report = self.report("out")
+        self.assertEqual(report["restarts"], 2)
+        self.assertEqual(report["failure"]["exitCode"], 5)
+
+    def test_a_program_that_is_not_there_is_named(self):
+        job = self.own_job("")
+        code, out, err = self.run_muster("run", job, "--output", self.path("out"),
+                                         "--set", "spec.worker.command=[/no/such/program]")
+        self.assertEqual(code, 3, out + err)
+        self.assertIn("cannot start /no/such/program: No such file or directory", out)
+
+    def test_an_image_is_ignored_and_said_so(self):
+        job = self.own_job("exit 0", image="mine:1")
+        code, _, err = self.run_muster("run", job)
+        self.assertEqual(code, 0)
+        self.assertIn("Note: spec.worker.image is ignored", err)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    RunTest.bin_dir = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
