@@ -131,6 +131,10 @@ std::string OutputDirectory::model() const {
 Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Json& job) {
   std::error_code error;
   fs::create_directories(path, error);
+  if (error == std::errc::not_a_directory || error == std::errc::file_exists ||
+      error == std::errc::permission_denied) {
+    return from(path, "create directory", error).with_exit_code(contract::exit_code::kUsage);
+  }
   if (error) return from(path, "create directory", error);
   // A directory of something else must not be written into, not even with a lock.
   if (!is_empty(path) && !fs::exists(path + "/job.json", error)) {

@@ -342,17 +342,12 @@ class BadInput(RunTest):
         self.failed(21, "digits-train-images", "--quiet")
 
     def test_a_job_that_can_never_fit_says_so_and_ends(self):
-        self.failed(3, "cannot start on this machine: .*memory", "--set", "spec.worker.resources.memory=900Ti")
+        self.failed(3, "cannot start on this machine: .*memory", "--set", "spec.worker.resources.memory=60Ti")
         self.failed(3, "cannot start on this machine: .*gpu", "--set", "spec.worker.resources.gpus=1")
 
     def test_the_deadline_ends_a_job_with_30(self):
-        self.failed(30, "", "--set", "spec.activeDeadlineSeconds=1",
+        self.failed(30, "Failed: ", "--set", "spec.activeDeadlineSeconds=1",
                     job=self.own_job("sleep 1000", terminationGracePeriodSeconds=1))
-
-    def test_numbers_that_explode_end_with_24(self):
-        report = self.failed(24, "learningRate", "--quiet", "--set",
-                             "spec.training.optimizer.sgd.learningRate=\"1e30\"")
-        self.assertEqual(report["restarts"], 0)
 
 
 class Directory(RunTest):
@@ -404,7 +399,11 @@ class Directory(RunTest):
                         file.write(bytes([byte[0] ^ 1]))
         code, out, err = self.run_muster("run", self.digits, "--output", self.path("damaged"), "--quiet", *LONG)
         self.assertEqual(code, 22, out + err)
-        self.assertIn("model.safetensors", out)
+        logs = ""
+        for name in os.listdir(self.path("damaged/logs")):
+            with open(self.path("damaged/logs/" + name), encoding="utf-8") as file:
+                logs += file.read()
+        self.assertRegex(logs, r"checkpoints/step-\d+/model\.safetensors")
         labels_file = self.path("examples/data/digits-train-labels.idx.gz")
         with gzip.open(labels_file) as file:
             labels = bytearray(file.read())
