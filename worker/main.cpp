@@ -33,7 +33,8 @@ void print_usage(std::FILE* out) {
 /// The configuration's part that is needed to tell why there is no configuration.
 sentinel::WorkerConfig termination_log_config() {
   sentinel::WorkerConfig config;
-  if (const char* path = std::getenv(contract::kEnvTerminationLog.data()); path != nullptr) {
+  if (const char* path = std::getenv(std::string(contract::kEnvTerminationLog).c_str());
+      path != nullptr) {
     config.termination_log = path;
     config.is_termination_log_given = true;
   }

@@ -14,10 +14,10 @@ namespace muster::http {
 struct Call {
   std::string method = "GET";
   std::string url{};
-  std::string body{};                        ///< sent as application/json
-  std::string bearer_token{};                ///< empty = none
-  milliseconds timeout{5'000};               ///< of the whole exchange, from connect to last byte
-  std::size_t body_bytes_max = 1024 * 1024;  ///< of the answer
+  std::string body{};           ///< sent as application/json
+  std::string bearer_token{};   ///< empty = none
+  milliseconds timeout{5'000};  ///< of the whole exchange, from connect to last byte
+  std::size_t body_bytes_max = std::size_t{1024} * 1024;  ///< of the answer
 };
 
 /// Threads: exchange() from one at a time, abort() from any.

@@ -32,6 +32,8 @@ using boost::system::error_code;
 
 class Session;
 
+constexpr std::size_t kMaxDrainBytes = std::size_t{1024} * 1024;
+
 /// What server and sessions share. Sessions hold it by shared_ptr, so that the IO context outlives
 /// every socket, whoever still holds a session.
 struct Core {
@@ -172,9 +174,9 @@ class Session : public std::enable_shared_from_this<Session> {
   /// client would lose the answer that says what was wrong.
   void finish() {
     error_code ignored;  // a client that is gone already needs no farewell
-    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    (void)stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
     stream_.expires_after(std::min(core_->options.request_timeout, milliseconds(1'000)));
-    drain(1024 * 1024);
+    drain(kMaxDrainBytes);
   }
 
   void drain(std::size_t bytes_left) {
@@ -222,7 +224,8 @@ class BeastServer final : public Server {
     const tcp::endpoint endpoint(address, static_cast<std::uint16_t>(options.port));
     if (acceptor_.open(endpoint.protocol(), code); code) return fail(code);
     close_on_exec(acceptor_.native_handle());
-    acceptor_.set_option(asio::socket_base::reuse_address(true), code);
+    (void)acceptor_.set_option(asio::socket_base::reuse_address(true), code);
+    if (code) return fail(code);
     if (acceptor_.bind(endpoint, code); code) return fail(code);
     if (acceptor_.listen(asio::socket_base::max_listen_connections, code); code) return fail(code);
     endpoint_ = acceptor_.local_endpoint(code);
@@ -271,7 +274,7 @@ class BeastServer final : public Server {
     }
     asio::post(acceptor_.get_executor(), [this] {
       error_code ignored;  // closing an open listener cannot fail in a way that matters
-      acceptor_.close(ignored);
+      (void)acceptor_.close(ignored);
       retry_.cancel();
       const std::lock_guard lock(core_->mutex);
       for (const auto& session : core_->sessions) session->close_soon();
@@ -320,7 +323,7 @@ class BeastServer final : public Server {
   void admit(tcp::socket socket) {
     close_on_exec(socket.native_handle());
     error_code ignored;  // without it answers are merely slower
-    socket.set_option(tcp::no_delay(true), ignored);
+    (void)socket.set_option(tcp::no_delay(true), ignored);
     auto session = std::make_shared<Session>(core_, std::move(socket));
     {
       const std::lock_guard lock(core_->mutex);

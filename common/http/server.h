@@ -24,8 +24,8 @@ struct ServerOptions {
   std::string address = "127.0.0.1";  ///< numeric
   int port = 0;                       ///< 0 = any free one
   int threads = 1;
-  std::size_t header_bytes_max = 8 * 1024;  ///< over it: 431
-  std::size_t body_bytes_max = 16 * 1024;   ///< over it: 413
+  std::size_t header_bytes_max = std::size_t{8} * 1024;  ///< over it: 431
+  std::size_t body_bytes_max = std::size_t{16} * 1024;   ///< over it: 413
   std::size_t connections_max = 256;  ///< over it: the longest idle one is closed, else the new one
   milliseconds request_timeout{5'000};  ///< from first to last byte; then the connection is closed
   milliseconds idle_timeout{30'000};    ///< between two requests of a connection

@@ -69,7 +69,8 @@ class EndpointHandler {
   void park(const std::string& job, Worker& worker, int slot, const http::Responder& respond,
             Replies& replies);
   void end_hold(const std::string& job, int slot, std::uint64_t id);
-  static void release(Gang& gang, const http::Response& response, Replies& replies);
+  /// Answers all parked joins of `gang` with `response`, a copy each: it may live in `replies`.
+  static void release(Gang& gang, http::Response response, Replies& replies);
   static http::Response waiting(const Gang& gang);
 
   WorkersEndpointOptions options_;

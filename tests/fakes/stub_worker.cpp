@@ -47,6 +47,10 @@ int wait_for_stop(int code) {
   started.checkpoint_path = "somewhere";
   sentinel::ChannelWriter channel(sentinel::kChannelFd);
   channel.send_summary(started);
+  sentinel::StepRecord step;
+  step.step = 3;
+  step.total_steps = 100;
+  channel.add_step(step);
   int got = 0;
   sigwait(&stop, &got);
   return code;

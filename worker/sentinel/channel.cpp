@@ -16,7 +16,7 @@ namespace {
 
 enum class Kind : std::uint32_t { kSteps = 1, kSummary = 2, kFailure = 3 };
 
-constexpr std::size_t kMaxMessageBytes = 16 * 1024;
+constexpr std::size_t kMaxMessageBytes = std::size_t{16} * 1024;
 constexpr double kFlushSeconds = 0.1;
 constexpr int kLastWordMs = 1000;
 

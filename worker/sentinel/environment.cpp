@@ -15,7 +15,7 @@ namespace muster::sentinel {
 namespace {
 
 constexpr std::size_t kMaxValueBytes = 4096;
-constexpr std::size_t kMaxTokenBytes = 16 * 1024;
+constexpr std::size_t kMaxTokenBytes = std::size_t{16} * 1024;
 
 /// Reads variables one by one and keeps the first error.
 class Reader {

@@ -17,7 +17,7 @@
 namespace muster::sentinel {
 namespace {
 
-constexpr std::size_t kMaxLaunchBytes = 64 * 1024 * 1024;
+constexpr std::size_t kMaxLaunchBytes = std::size_t{64} * 1024 * 1024;
 constexpr std::size_t kMaxTextBytes = 4096;
 constexpr int kExecFailed = 127;
 
@@ -161,7 +161,7 @@ Result<TrainerLaunch> parse_trainer_launch(const Json& json) {
   in.required("job", launch.job);
   in.required("slot", launch.slot, {0, kMaxWorkers - 1});
   in.required("localRank", launch.local_rank, {0, kMaxProcesses - 1});
-  in.required("rank", launch.rank, {0, kMaxWorkers * kMaxProcesses});
+  in.required("rank", launch.rank, {0, std::int64_t{kMaxWorkers} * kMaxProcesses});
   in.required("epoch", launch.epoch, {0, INT64_MAX});
   in.required("jobUid", launch.job_uid);
   in.required("jobKey", launch.job_key);
@@ -223,6 +223,7 @@ Result<Trainer> start_trainer(const TrainerCommand& command, const TrainerLaunch
     return file.error();
   }
   std::vector<char*> arguments;
+  arguments.reserve(command.arguments.size() + 1);
   for (const auto& argument : command.arguments) {
     arguments.push_back(const_cast<char*>(argument.c_str()));
   }

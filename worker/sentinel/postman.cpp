@@ -16,7 +16,7 @@
 namespace muster::sentinel {
 namespace {
 
-constexpr std::size_t kMaxJoinAnswerBytes = 16 * 1024 * 1024;
+constexpr std::size_t kMaxJoinAnswerBytes = std::size_t{16} * 1024 * 1024;
 
 /// A text of the endpoint's answer; empty where there is none. The answer may be anything.
 std::string text_of(const http::Response& response, const char* field) {

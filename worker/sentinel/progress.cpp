@@ -37,13 +37,13 @@ ProgressBook::ProgressBook(std::string job, int slot, int attempt, int processes
 
 void ProgressBook::add(int process, const StepsMessage& message) {
   if (message.steps.empty()) return;
-  has_news_ = true;
   const auto index = static_cast<std::size_t>(process);
   MUSTER_CHECK(index < sent_bytes_.size());
   const StepRecord& last = message.steps.back();
   sent_bytes_[index] = last.sent_bytes;
   computations_[index] = last.logical_rank_computations;
   if (process != 0) return;
+  has_news_ = true;
   double seconds = 0, samples = 0;
   for (const StepRecord& step : message.steps) {
     seconds += step.step_seconds;
@@ -62,7 +62,6 @@ void ProgressBook::add(int process, const StepsMessage& message) {
 }
 
 void ProgressBook::add(int process, const SummaryMessage& message) {
-  has_news_ = true;
   const auto index = static_cast<std::size_t>(process);
   MUSTER_CHECK(index < sent_bytes_.size());
   if (message.is_final) {
@@ -78,7 +77,7 @@ void ProgressBook::add(int process, const SummaryMessage& message) {
   report_.checkpoint_durable = message.checkpoint_durable;
   report_.step = message.step;
   if (!message.is_final) return;
-  has_final_ = true;
+  has_news_ = true;
   report_.loss = decimal(message.loss);
   if (message.accuracy >= 0) report_.accuracy = decimal(message.accuracy);
   report_.model_sha256 = message.model_sha256;

@@ -20,10 +20,8 @@ class ProgressBook {
   /// The job's progress as process 0 of this worker knows it, bytes and computations summed over
   /// all processes.
   ProgressReport report() const;
-  /// Whether anything has been heard.
+  /// Whether process 0 has made a step or ended: before, a report would only delay the next.
   bool has_news() const { return has_news_; }
-  /// Whether process 0 has ended its training, complete or stopped.
-  bool has_summary() const { return has_final_; }
 
  private:
   ProgressReport report_;
@@ -31,7 +29,6 @@ class ProgressBook {
   double seconds_per_step_ = 0;                           ///< smoothed; 0 = not known
   double samples_per_second_ = 0;
   bool has_news_ = false;
-  bool has_final_ = false;
 };
 
 /// At most 4,096 bytes for the termination log: the report as JSON, without its path where it would

@@ -115,8 +115,9 @@ class Sentinel {
     sigset_t watched;
     sigemptyset(&watched);
     for (const int one : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&watched, one);
-    if (sigprocmask(SIG_BLOCK, &watched, nullptr) != 0 ||
-        (signal_fd_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK)) < 0) {
+    const bool is_blocked = sigprocmask(SIG_BLOCK, &watched, nullptr) == 0;
+    if (is_blocked) signal_fd_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signal_fd_ < 0) {
       return Error(ErrorCode::kIo, std::string("signalfd: ") + std::strerror(errno));
     }
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {

@@ -173,7 +173,7 @@ TEST_CASE("a stop request reaches the trainers and ends in a planned leave") {
     REQUIRE(world.wait_for_report());
     worker->kill(signal_number);
     CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
-    CHECK(world.last_word() == "stopped on request at step 0 of 100, with a checkpoint");
+    CHECK(world.last_word() == "stopped on request at step 3 of 100, with a checkpoint");
   }
 }
 
