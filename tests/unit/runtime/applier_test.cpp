@@ -1,0 +1,118 @@
+#include "operator/runtime/applier.h"
+
+#include <doctest/doctest.h>
+
+#include "operator/core/words.h"
+#include "operator/embedded/api_server.h"
+
+using namespace muster;
+using namespace muster::runtime;
+
+namespace {
+
+struct Fixture {
+  ManualClock clock;
+  embedded::ApiServer server{{&clock}};
+  std::unique_ptr<kube::ApiClient> client = kube::make_rest_client(server);
+  std::atomic<bool> stopping{false};
+  api::TrainingJob job = create();
+
+  api::TrainingJob create() const {
+    const Json manifest{
+        {"apiVersion", "muster.dev/v1alpha1"},
+        {"kind", "TrainingJob"},
+        {"metadata", {{"name", "j"}, {"namespace", "default"}}},
+        {"spec", {{"worker", {{"count", 2}, {"command", Json::array({"train"})}}}}}};
+    const auto made = client->create(api::Kind::kTrainingJob, "default", manifest);
+    REQUIRE_MESSAGE(made.has_value(), made.error().message());
+    return api::read_training_job(*made).first;
+  }
+  core::CreatePod create_pod(int slot) const {
+    return {api::make_pod(job, {slot, 0, "n", ""}, {})};
+  }
+  ApplyDone run(std::vector<core::Action> actions) {
+    core::Plan plan;
+    plan.actions = std::move(actions);
+    return apply(*client, {job.meta.key(), job.meta.uid, plan}, stopping);
+  }
+  bool has_pod(int slot) const {
+    return client->get(api::Kind::kPod, {"default", api::pod_name(job, slot, 0)}).has_value();
+  }
+  core::PatchStatus phase(const std::string& text) const {
+    return {
+        job.meta.key(),
+        Json{{"metadata", {{"uid", job.meta.uid}, {"resourceVersion", job.meta.resource_version}}},
+             {"status", {{"phase", text}}}},
+        {},
+        {}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "actions are done in order up to the first that fails") {
+  core::PatchStatus stale = phase("Running");
+  stale.patch["metadata"]["resourceVersion"] = "999999";
+  const auto done = run({create_pod(0), stale, create_pod(1)});
+  REQUIRE_FALSE(done.status.has_value());
+  CHECK(done.status.error().code() == ErrorCode::kConflict);
+  CHECK(has_pod(0));
+  CHECK_FALSE(has_pod(1));
+  CHECK(done.acted == std::vector<std::string>{api::pod_name(job, 0, 0)});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a pod of ours that is there already counts as created") {
+  CHECK(run({create_pod(0)}).status.has_value());
+  CHECK(run({create_pod(0)}).status.has_value());
+}
+
+TEST_CASE_FIXTURE(Fixture, "a stranger's pod of our name is a conflict that names it") {
+  Json stranger = api::to_json(create_pod(0).pod);
+  stranger["metadata"].erase("ownerReferences");
+  REQUIRE(client->create(api::Kind::kPod, "default", stranger).has_value());
+  const auto done = run({create_pod(0)});
+  REQUIRE_FALSE(done.status.has_value());
+  REQUIRE(done.create_failure.has_value());
+  CHECK(done.create_failure->reason == "NameConflict");
+  CHECK(done.create_failure->message.find(api::pod_name(job, 0, 0)) != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a pod is deleted only under its uid") {
+  REQUIRE(run({create_pod(0)}).status.has_value());
+  const api::ObjectKey key{"default", api::pod_name(job, 0, 0)};
+  CHECK(run({core::DeletePod{key, "another"}}).status.has_value());
+  CHECK(has_pod(0));
+  const auto uid = (*client->get(api::Kind::kPod, key))["metadata"]["uid"].get<std::string>();
+  CHECK(run({core::DeletePod{key, uid}}).status.has_value());
+  CHECK_FALSE(has_pod(0));
+  CHECK(run({core::DeletePod{key, uid}}).status.has_value());
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a decision that rests on a pod's absence is not made when it is there") {
+  core::PatchStatus patch = phase("Restarting");
+  patch.confirm_absent = {{"default", api::pod_name(job, 0, 0)}};
+  REQUIRE(run({create_pod(0)}).status.has_value());
+  const auto refused = run({patch});
+  REQUIRE_FALSE(refused.status.has_value());
+  CHECK(refused.status.error().code() == ErrorCode::kConflict);
+  patch.confirm_absent = {{"default", api::pod_name(job, 1, 0)}};
+  const auto done = run({patch});
+  CHECK(done.status.has_value());
+  CHECK(done.version_before == job.meta.resource_version);
+  CHECK(done.version_after != done.version_before);
+}
+
+TEST_CASE_FIXTURE(Fixture, "nothing is begun once the operator stops") {
+  stopping = true;
+  CHECK_FALSE(run({create_pod(0)}).status.has_value());
+  CHECK_FALSE(has_pod(0));
+}
+
+TEST_CASE_FIXTURE(Fixture, "an event that cannot be written stops nothing") {
+  api::Event event;
+  event.meta.name = "Not A Name";
+  event.meta.namespace_name = "default";
+  CHECK(run({core::EmitEvent{event}, create_pod(0)}).status.has_value());
+  CHECK(has_pod(0));
+}

@@ -1,0 +1,79 @@
+// Mailbox, job keys, retries.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "operator/runtime/job_key.h"
+#include "operator/runtime/mailbox.h"
+#include "operator/runtime/retry.h"
+
+using namespace muster;
+using namespace muster::runtime;
+
+namespace {
+ProgressReport report(std::int64_t step) {
+  ProgressReport made;
+  made.step = step;
+  return made;
+}
+}  // namespace
+
+TEST_CASE("a job's key is the HMAC of its uid") {
+  const auto key = job_key(std::string(64, '0'), "");
+  REQUIRE(key.has_value());
+  // Python: hmac.new(bytes(32), b"", "sha256").hexdigest()
+  CHECK(*key == "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
+  CHECK(*job_key(std::string(64, '0'), "a") != *key);
+  CHECK(*job_key(std::string(64, 'A'), "a") == *job_key(std::string(64, 'a'), "a"));
+}
+
+TEST_CASE("a master key that is none is refused") {
+  for (const std::string& wrong :
+       {std::string(), std::string(63, '0'), std::string(65, '0'), std::string(64, 'g')}) {
+    const auto key = job_key(wrong, "uid");
+    REQUIRE_FALSE(key.has_value());
+    CHECK(key.error().message() == "master key: must be 64 hexadecimal digits");
+  }
+}
+
+TEST_CASE("the mailbox keeps order and holds posters back while it is full") {
+  Mailbox mailbox(2);
+  CHECK(mailbox.post(report(1)));
+  CHECK(mailbox.post(report(2)));
+  CHECK_FALSE(mailbox.try_post(report(3)));
+  std::atomic<bool> posted{false};
+  std::thread poster([&] {
+    CHECK(mailbox.post(report(3)));
+    posted = true;
+  });
+  std::vector<std::int64_t> steps;
+  while (steps.size() < 3) {
+    mailbox.wait(seconds(10));
+    for (const auto& message : mailbox.drain()) {
+      steps.push_back(std::get<ProgressReport>(message).step);
+    }
+  }
+  poster.join();
+  CHECK(posted);
+  CHECK(steps == std::vector<std::int64_t>{1, 2, 3});
+}
+
+TEST_CASE("closing the mailbox lets everybody go") {
+  Mailbox mailbox(1);
+  CHECK(mailbox.post(report(1)));
+  std::thread poster([&] { CHECK_FALSE(mailbox.post(report(2))); });
+  mailbox.close();
+  poster.join();
+  CHECK_FALSE(mailbox.post(report(3)));
+  mailbox.drain();
+  mailbox.wait(seconds(3600));  // returns at once
+}
+
+TEST_CASE("every failure has its answer") {
+  CHECK(retry_of(ErrorCode::kUnavailable) == Retry::kLater);
+  CHECK(retry_of(ErrorCode::kTooManyRequests) == Retry::kLater);
+  CHECK(retry_of(ErrorCode::kConflict) == Retry::kReread);
+  CHECK(retry_of(ErrorCode::kForbidden) == Retry::kRefused);
+  CHECK(retry_of(ErrorCode::kInvalid) == Retry::kRefused);
+}
