@@ -14,11 +14,18 @@
 namespace muster::kernels::cpu {
 namespace {
 
-constexpr std::size_t kStepsBlock = 256;
-/// With one or two panels a column of x is used so little that copying it would cost more; then,
-/// and for chains no longer than this, it is read in place, over few enough pages and lines.
-constexpr std::size_t kStepsInPlace = 128;
-constexpr std::size_t kPanelsInPlace = 2;
+/// Columns of x are read in place, or for long chains copied side by side first. In place, a tile's
+/// lines of x stay in the second cache until its neighbour wants their other half, so blocks may be
+/// long; with one or two panels to share the fetching, short, within the first cache.
+constexpr std::size_t kStepsCopied = 256;
+constexpr std::size_t kStepsInPlace = 512;
+constexpr std::size_t kStepsFewPanels = 128;
+constexpr std::size_t kFewPanels = 2;
+constexpr std::size_t kChainInPlaceMax = 1024;
+/// Rows of x that lie a multiple of this apart share so few sets of the caches that they would
+/// drive each other out.
+constexpr std::size_t kUnluckyStride = 512;
+constexpr std::size_t kChainUnluckyMax = 128;
 /// Floats of x that are copied at once: with what they meet, a share of the last cache.
 constexpr std::size_t kRowsFloats = std::size_t{1} << 20;
 
@@ -74,7 +81,7 @@ struct Work {
 };
 
 /// Tiles whose columns of x are copied in one pass: their lines and pages are the same.
-constexpr std::size_t kTilesAtOnce = 8;
+constexpr std::size_t kTilesAtOnce = 2;
 
 /// Copies the columns of `tiles` whole tiles, those of each side by side.
 template <std::size_t kRows>
@@ -255,9 +262,13 @@ void linear_backward_weights(Context& context, std::size_t ranks, std::size_t ro
     });
   }
   const std::size_t chain = ranks * rows;
-  const bool few_panels = panels.count() <= kPanelsInPlace;
-  const Blocks blocks = cut(ranks, rows, few_panels ? kStepsInPlace : kStepsBlock);
-  const bool in_place = few_panels || chain <= kStepsInPlace;
+  const bool few_panels = panels.count() <= kFewPanels;
+  const std::size_t in_place_max = K % kUnluckyStride == 0 ? kChainUnluckyMax : kChainInPlaceMax;
+  const bool in_place = few_panels || chain <= in_place_max;
+  const std::size_t steps_max = few_panels ? kStepsFewPanels
+                                : in_place ? kStepsInPlace
+                                           : kStepsCopied;
+  const Blocks blocks = cut(ranks, rows, steps_max);
   const Gradient gradient{chain, rows, K, N, x, dy, dw, blocks, !in_place};
   const std::size_t fit = kRowsFloats / (chain == 0 ? 1 : chain) / table.rows * table.rows;
   const std::size_t rows_group = fit == 0 ? table.rows : fit;

@@ -1,13 +1,14 @@
-// Our matrix products beside OpenBLAS on one core: both in turn on the same buffers, seven times;
-// the ratio is the median of the pairs' ratios, so that a busy moment hits both.
+// Our matrix products beside OpenBLAS on one core: both in turn on the same buffers, seven times or
+// N; the ratio is the median of the pairs' ratios, so that a busy moment hits both.
 //
-//   gemm_bench [--target scalar|avx2|avx512|neon] [--only SUBSTRING]
+//   gemm_bench [--target scalar|avx2|avx512|neon] [--only SUBSTRING] [--pairs N]
 #include <cblas.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <string_view>
@@ -136,7 +137,7 @@ double median(std::vector<double> samples) {
 }
 
 /// Prints one row and returns the ratio.
-double measure(cpu::Context& context, const Case& c) {
+double measure(cpu::Context& context, const Case& c, int pairs) {
   const std::size_t size = std::max({c.M * c.N, c.N * c.K, c.M * c.K});
   Buffers buffers{values(size), values(size), std::vector<float>(size), {}};
   const auto own = [&] { ours(context, c, buffers); };
@@ -146,7 +147,7 @@ double measure(cpu::Context& context, const Case& c) {
   const double once = std::max(1e-7, std::min(seconds(3, own), seconds(3, peer)));
   const int runs = std::max(1, static_cast<int>(0.02 / once));
   std::vector<double> own_times, peer_times, ratios;
-  for (int pair = 0; pair < 7; ++pair) {
+  for (int pair = 0; pair < pairs; ++pair) {
     own_times.push_back(seconds(runs, own));
     peer_times.push_back(seconds(runs, peer));
     ratios.push_back(peer_times.back() / own_times.back());
@@ -180,8 +181,10 @@ bool wants_better_core() {
 
 int main(int argc, char** argv) {
   const char* only = "";
+  int pairs = 7;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--only") == 0) only = argv[i + 1];
+    if (std::strcmp(argv[i], "--pairs") == 0) pairs = std::max(1, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--target") == 0 && !choose_target(argv[i + 1])) {
       std::fprintf(stderr, "gemm_bench: --target %s: this machine has no such target\n",
                    argv[i + 1]);
@@ -194,15 +197,15 @@ int main(int argc, char** argv) {
   }
   openblas_set_num_threads(1);
   cpu::Context context(1);
-  std::printf("target %s, OpenBLAS core %s, one thread, median of 7 interleaved pairs\n",
-              cpu::name_of(cpu::best_target()), openblas_get_corename());
+  std::printf("target %s, OpenBLAS core %s, one thread, median of %d interleaved pairs\n",
+              cpu::name_of(cpu::best_target()), openblas_get_corename(), pairs);
   std::printf(
       "| product | M x N x K | ours GF/s | OpenBLAS GF/s | ratio |\n|---|---|---|---|---|\n");
   double logs = 0.0, least = 1e9;
   int count = 0;
   for (const Case& c : kCases) {
     if (std::strstr(c.name, only) == nullptr) continue;
-    const double ratio = measure(context, c);
+    const double ratio = measure(context, c, pairs);
     if (c.ranks != 1) continue;
     logs += std::log(ratio);
     least = std::min(least, ratio);
