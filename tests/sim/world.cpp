@@ -112,6 +112,18 @@ bool World::has_pod(const std::string& name) const {
   return user->get(api::Kind::kPod, {kNamespace, name}).has_value();
 }
 
+void World::stagger(std::uint64_t choice) {
+  const std::size_t kinds = op->pumps.size();
+  const std::size_t which = choice % (kinds + 2);
+  if (which < kinds) {
+    (void)op->pumps[which]->step(milliseconds(0));
+  } else if (which == kinds) {
+    op->next = op->loop->step();
+  } else {
+    (void)op->executor.work();
+  }
+}
+
 void World::settle() {
   bool busy = true;
   int rounds = 0;

@@ -79,6 +79,9 @@ class World {
   std::vector<api::Pod> pods() const;
   bool has_pod(const std::string& name) const;
 
+  /// One thing of what could happen next, chosen by `choice`: a line of one watch, a decision, an
+  /// action. So what the operator sees is old, in part, and in any order across kinds.
+  void stagger(std::uint64_t choice);
   /// Lets the operator see and do everything it can without time passing.
   void settle();
   /// Moves the clock in steps no longer than the operator's own waits.
