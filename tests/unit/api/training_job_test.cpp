@@ -52,11 +52,16 @@ TEST_CASE("defaults follow the fields they depend on") {
 }
 
 TEST_CASE("what is read is written, and read again as the same") {
-  for (const Json& json :
-       {least_training_job(), least_program_job(), full_training_job(), full_program_job()}) {
+  const Json by_steps = with(with(full_training_job(), "/spec/training/epochs", nullptr),
+                             "/spec/training/steps", 1000);
+  for (const Json& json : {least_training_job(), least_program_job(), full_training_job(),
+                           full_program_job(), by_steps}) {
     const auto job = parse_training_job(json);
     REQUIRE_MESSAGE(job, job.error().message());
     const Json written = to_json(*job);
+    Json merged = written;
+    merged.merge_patch(json);
+    CHECK(merged == written);  // nothing that was given is lost
     const auto again = parse_training_job(written);
     REQUIRE_MESSAGE(again, again.error().message());
     CHECK(*again == *job);
