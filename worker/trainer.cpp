@@ -102,7 +102,7 @@ Result<std::unique_ptr<comm::Communicator>> connect(const sentinel::TrainerLaunc
   options.epoch = launch.epoch;
   options.connect_deadline = clock.mono_now() + kConnectTimeout;
   options.clock = &clock;
-  return comm::make_tcp_communicator(std::move(options));
+  return comm::make_tcp_communicator(options);
 }
 
 sentinel::StepRecord to_record(const engine::StepReport& report) {
