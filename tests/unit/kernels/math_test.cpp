@@ -182,5 +182,33 @@ TEST_CASE("exp over an array has the bits of exp of each, on every target") {
   }
 }
 
+/// FNV-1a over the bytes of a value.
+template <typename T>
+void mix(std::uint64_t& hash, T value) {
+  unsigned char bytes[sizeof(T)];
+  std::memcpy(bytes, &value, sizeof(T));
+  for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001B3ULL;
+}
+
+TEST_CASE("the bits of the math functions are the same for every compiler and machine") {
+  Random random(42);
+  std::uint64_t singles = 0xCBF29CE484222325ULL, doubles = singles;
+  for (int i = 0; i < 20000; ++i) {
+    const float x = 12.0F * random.value();
+    const double y = 1e4 * (random.unit() - 0.5);
+    mix(singles, cpu::exp_f32(8.0F * x));
+    mix(singles, cpu::log_f32(std::fabs(x)));
+    mix(singles, cpu::tanh_f32(x));
+    mix(singles, cpu::erf_f32(x));
+    mix(doubles, cpu::exp_f64(y * 0.14));
+    mix(doubles, cpu::log_f64(std::fabs(y)));
+    mix(doubles, cpu::sin_f64(y));
+    mix(doubles, cpu::cos_f64(y));
+    mix(doubles, cpu::pow_f64(std::fabs(y), random.unit() * 40.0));
+  }
+  CHECK(singles == 3118349839324739078ULL);
+  CHECK(doubles == 17861542499013999290ULL);
+}
+
 }  // namespace
 }  // namespace muster::test
