@@ -45,7 +45,7 @@ inline void on_all_ranks_by_tcp(int size, const std::function<void(comm::Communi
       options.epoch = 1;
       options.connect_deadline = clock.mono_now() + seconds(60);
       options.clock = &clock;
-      const auto communicator = comm::make_tcp_communicator(std::move(options));
+      const auto communicator = comm::make_tcp_communicator(options);
       MUSTER_CHECK(communicator.has_value());
       body(**communicator);
     });
