@@ -11,7 +11,9 @@ endif()
 
 find_program(MUSTER_CCACHE ccache)
 if(MUSTER_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MUSTER_CCACHE})
+  # Relative to the checkout, so that another clone finds what this one has compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true
+      ${MUSTER_CCACHE})
 endif()
 find_program(MUSTER_MOLD mold)
 if(MUSTER_MOLD)

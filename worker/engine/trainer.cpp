@@ -12,6 +12,7 @@
 #include "worker/engine/evaluation.h"
 #include "worker/engine/exchange.h"
 #include "worker/engine/files.h"
+#include "worker/engine/float_environment.h"
 #include "worker/engine/identity.h"
 #include "worker/engine/mlp.h"
 #include "worker/engine/record.h"
@@ -408,6 +409,7 @@ Result<TrainingSummary> Trainer::finish(bool stopped) {
 
 Result<TrainingSummary> run_training(const TrainingConfig& config, comm::Communicator& communicator,
                                      const Clock& clock, const TrainingHooks& hooks) {
+  MUSTER_RETURN_IF_ERROR(check_float_environment());
   Trainer trainer(config, communicator, clock, hooks);
   return trainer.run();
 }
