@@ -1,6 +1,7 @@
 #include "kernels/cpu/context_impl.h"
 
 #include <atomic>
+#include <cstdio>
 #include <string_view>
 
 #include "doctest/doctest.h"
@@ -35,7 +36,7 @@ TEST_CASE("the scalar path is always there and targets have names") {
   CHECK(cpu::has_target(cpu::Target::kScalar));
   CHECK(std::string_view(cpu::name_of(cpu::Target::kScalar)) == "scalar");
   for (const cpu::Target target : targets()) {
-    MESSAGE("tested target: ", cpu::name_of(target));
+    std::printf("tested target: %s\n", cpu::name_of(target));
     const Forced forced(target);
     CHECK(cpu::best_target() == target);
   }

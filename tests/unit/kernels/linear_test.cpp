@@ -89,7 +89,7 @@ void everywhere(const std::function<void(cpu::Context&)>& check) {
   for (const cpu::Target target : targets()) {
     const Forced forced(target);
     for (cpu::Context& context : contexts) {
-      CAPTURE(cpu::name_of(target));
+      CAPTURE(std::string(cpu::name_of(target)));
       CAPTURE(context.threads());
       check(context);
     }

@@ -55,7 +55,7 @@ TEST_CASE("softmax cross-entropy equals its formulas in every bit") {
         CAPTURE(M);
         CAPTURE(N);
         CAPTURE(round);
-        CAPTURE(cpu::name_of(target));
+        CAPTURE(std::string(cpu::name_of(target)));
         std::memcpy(logits.data(), before.data(), M * N * sizeof(float));
         cpu::softmax_cross_entropy(context, M, N, labels.data(), scale, false, logits.data(),
                                    loss.data(), correct.data());

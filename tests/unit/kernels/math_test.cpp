@@ -175,7 +175,7 @@ TEST_CASE("exp over an array has the bits of exp of each, on every target") {
       std::size_t different = 0;
       for (std::size_t i = 0; i < n; ++i)
         different += same_bits(out[i], cpu::exp_f32(x[i])) ? 0 : 1;
-      CAPTURE(cpu::name_of(target));
+      CAPTURE(std::string(cpu::name_of(target)));
       CHECK(different == 0);
       CHECK(out.untouched());
     }

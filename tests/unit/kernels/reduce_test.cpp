@@ -25,7 +25,7 @@ TEST_CASE("a sum follows the lanes, blocks and tree of the contract wherever it 
           const Forced forced(target);
           CAPTURE(n);
           CAPTURE(start);
-          CAPTURE(cpu::name_of(target));
+          CAPTURE(std::string(cpu::name_of(target)));
           CHECK(same_bits(cpu::sum(values.data() + start, n), expected));
         }
       }
@@ -66,7 +66,7 @@ TEST_CASE("a momentum step moves no bit when the chunk boundary moves by one ele
       cpu::sgd_momentum(context, n - cut, 0.1F, 0.9F, g.data() + cut, v.data() + cut,
                         w.data() + cut);
       CAPTURE(cut);
-      CAPTURE(cpu::name_of(target));
+      CAPTURE(std::string(cpu::name_of(target)));
       CHECK(mismatches(v, expected_v, n) == 0);
       CHECK(mismatches(w, expected_w, n) == 0);
     }
@@ -109,7 +109,7 @@ TEST_CASE("nodes are added in the order of the program, also into one of themsel
       for (cpu::Context& context : contexts) {
         CAPTURE(count);
         CAPTURE(n);
-        CAPTURE(cpu::name_of(target));
+        CAPTURE(std::string(cpu::name_of(target)));
         Guarded<float> out(n);
         cpu::sum_nodes(context, pointers.data(), order.data(), order.size(), n, out.data());
         CHECK(mismatches(out, expected, n) == 0);
