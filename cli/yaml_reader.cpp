@@ -99,6 +99,16 @@ Json plain_scalar(int line, const std::string& text) {
   return text;
 }
 
+bool is_utf8(std::string_view text) {
+  // The JSON library's own check: dump in strict mode throws on bytes that are not UTF-8.
+  try {
+    (void)Json(text).dump();
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
 /// Builds one JSON value out of the events of one document.
 class Builder final : public YAML::EventHandler {
  public:
@@ -118,6 +128,8 @@ class Builder final : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     const int line = mark.line + 1;
+    // An escape can write what no text holds ("\\uD800").
+    if (!is_utf8(value)) throw Refusal{line, "an escape makes bytes that are not UTF-8"};
     if (tag == "!" || tag == "tag:yaml.org,2002:str") return add(line, value, anchor);
     if (!tag.empty() && tag != "?") refuse_tag(line, tag);
     // A key is its text: `on: 1` and `1: x` name fields, whatever type the text would have.
@@ -245,16 +257,6 @@ int line_of_control_character(std::string_view text) {
     if ((byte < 0x20 && c != '\n' && c != '\r' && c != '\t') || byte == 0x7f) return line;
   }
   return 0;
-}
-
-bool is_utf8(std::string_view text) {
-  // The JSON library's own check: dump in strict mode throws on bytes that are not UTF-8.
-  try {
-    (void)Json(text).dump();
-    return true;
-  } catch (const Json::exception&) {
-    return false;
-  }
 }
 
 Error refusal(const std::string& name, int line, const std::string& sentence) {

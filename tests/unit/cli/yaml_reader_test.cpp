@@ -114,6 +114,7 @@ TEST_CASE("what is no manifest is refused with the line") {
         "job.yaml:1: 9223372036854775808 does not fit a 64-bit integer");
   CHECK(refusal_of("a: 1e999").starts_with("job.yaml:1: 1e999 does not fit"));
   CHECK(refusal_of("a: \"\xff\xfe\"") == "job.yaml:1: is not UTF-8 text");
+  CHECK(refusal_of("a: \"\\uD800\"").starts_with("job.yaml:1: "));
   // yaml-cpp would end at this byte and lose the rest.
   CHECK(refusal_of("a: 1\n\x04"
                    "b: 2\n") == "job.yaml:2: holds a control character; YAML is text");
