@@ -46,7 +46,7 @@ def run(command, timeout=1800, cwd=ROOT, env=None):
         raise StepFailed(f"{' '.join(command)}: not done in {timeout} s\n"
                          + (out.decode(errors="replace") if isinstance(out, bytes) else out)) from None
     if done.returncode != 0:
-        raise StepFailed(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}")
+        raise StepFailed(f"{' '.join(command)[:200]}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout
 
 

@@ -60,7 +60,7 @@ struct WorkersEndpointOptions {
 class WorkersEndpoint {
  public:
   virtual ~WorkersEndpoint() = default;
-  virtual std::string url() const = 0;       ///< "http://127.0.0.1:40123"
+  virtual std::string url() const = 0;  ///< "http://127.0.0.1:40123"
   /// Replaces the job's earlier gang, and joins start anew; the same gang again changes nothing.
   virtual void set_gang(GangInfo gang) = 0;
   virtual void remove_gang(const std::string& job) = 0;

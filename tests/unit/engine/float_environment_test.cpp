@@ -16,11 +16,14 @@ TEST_CASE("arithmetic as the contract needs it is accepted") {
 }
 
 TEST_CASE("a thread that rounds otherwise or flushes denormals is refused") {
-  std::fesetround(FE_UPWARD);
-  const Status rounded = engine::check_float_environment();
-  std::fesetround(FE_TONEAREST);
-  REQUIRE_FALSE(rounded);
-  CHECK(rounded.error().exit_code() == contract::exit_code::kCpuOrContract);
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    std::fesetround(mode);
+    const Status rounded = engine::check_float_environment();
+    std::fesetround(FE_TONEAREST);
+    CAPTURE(mode);
+    REQUIRE_FALSE(rounded);
+    CHECK(rounded.error().exit_code() == contract::exit_code::kCpuOrContract);
+  }
 #if defined(__x86_64__)
   for (const unsigned bit : {0x8000u, 0x0040u}) {  // flush to zero, denormals are zero
     const unsigned before = _mm_getcsr();
