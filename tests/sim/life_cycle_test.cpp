@@ -173,3 +173,61 @@ TEST_CASE("a pod deleted by hand comes back as a restart of the gang") {
   CHECK(world.pods().size() == 2);
   CHECK_FALSE(world.has_pod(victim.name));
 }
+
+TEST_CASE("a name taken by a stranger is told, and the job starts once it is free") {
+  World world(test::seed());
+  world.add_node("local", 4);
+  world.create_job("digits", 2, [](Json& job) { job["spec"]["suspend"] = true; });
+  world.settle();
+  const auto job = world.job("digits");
+  api::Pod stranger = api::make_pod(job, {1, 0, "local", ""}, {});
+  stranger.meta.owner_references.clear();
+  REQUIRE(world.user->create(api::Kind::kPod, "default", api::to_json(stranger)).has_value());
+  world.bind_pod(stranger.meta.name);
+  set_suspend(world, "digits", false);
+  world.settle();
+  const auto conflicted = world.job("digits");
+  REQUIRE(conflicted.status.condition("Admitted") != nullptr);
+  CHECK(conflicted.status.condition("Admitted")->reason == "NameConflict");
+  CHECK(conflicted.status.condition("Admitted")->message.find(stranger.meta.name) !=
+        std::string::npos);
+  world.reap(143);
+  world.settle();
+  CHECK(world.has_pod(stranger.meta.name));
+  CHECK(world.pods().size() == 1);  // no part of the gang holds capacity
+  world.pass(seconds(12));
+  // Attempts are never used twice, so the next one has names of its own.
+  CHECK(world.pods().size() == 3);
+  CHECK(world.job("digits").status.is_true("Admitted"));
+}
+
+TEST_CASE("a peer's loss does not hide the exit code that caused it") {
+  World world(test::seed());
+  world.add_node("local", 4);
+  world.create_job("digits", 2, [](Json& job) {
+    job["spec"]["worker"].erase("command");
+    job["spec"]["training"] = {{"seed", 7},
+                               {"batchSize", 64},
+                               {"epochs", 1},
+                               {"model", {{"mlp", {{"hidden", Json::array({8})}}}}},
+                               {"data",
+                                {{"train", {{"idx", {{"images", "i"}, {"labels", "l"}}}}},
+                                 {"test", {{"idx", {{"images", "i"}, {"labels", "l"}}}}}}},
+                               {"optimizer", {{"sgd", {{"learningRate", "0.1"}}}}}};
+  });
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  const auto names = pod_names(world);
+  world.end_pod(names[0], contract::exit_code::kPeerLost, "peer 1 closed the connection");
+  world.pass(seconds(1));
+  CHECK(world.job("digits").status.restarts == 0);
+  world.end_pod(names[1], contract::exit_code::kNumerics, "loss is NaN at step 7");
+  world.settle();
+  const auto job = world.job("digits");
+  REQUIRE(job.status.is_true("Failed"));
+  CHECK(job.status.condition("Failed")->reason == "Numerics");
+  CHECK(job.status.failure->slot == 1);
+  CHECK(job.status.failure->log_tail == "loss is NaN at step 7");
+  CHECK(job.status.restarts == 0);
+}
