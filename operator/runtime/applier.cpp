@@ -74,8 +74,11 @@ class Run {
   }
   Status operator()(const core::EmitEvent& action) {
     const auto& event = action.event;
-    const auto made =
-        client_.create(api::Kind::kEvent, event.meta.namespace_name, api::to_json(event));
+    Json object = api::to_json(event);
+    if (!work_.reporting_instance.empty()) {
+      object["reportingInstance"] = work_.reporting_instance;
+    }
+    const auto made = client_.create(api::Kind::kEvent, event.meta.namespace_name, object);
     // Harmless: an event is news about what status says anyway.
     if (!made) {
       log_warning(

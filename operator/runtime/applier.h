@@ -16,6 +16,7 @@ struct Work {
   api::ObjectKey key;
   std::string uid;
   core::Plan plan;
+  std::string reporting_instance;  ///< of events; empty = the codec's
 };
 
 /// Does the work; `stopping` is looked at before each action. Blocks: one exchange per action.

@@ -27,6 +27,7 @@ struct LoopOptions {
   WorkersEndpoint* endpoint = nullptr;  ///< nullptr: no worker joins (tests)
   api::PodOptions pods;
   std::string master_key;
+  std::string reporting_instance;
   std::uint64_t seed = 1;
   seconds resync{300};
 };

@@ -87,6 +87,7 @@ class RunningOperator final : public Operator {
     options.endpoint = options_.endpoint;
     options.pods = options_.pods;
     options.master_key = options_.master_key;
+    options.reporting_instance = options_.reporting_instance;
     options.seed = options_.seed;
     options.resync = options_.resync;
     OperatorLoop loop(std::move(options));

@@ -33,7 +33,7 @@ struct Fixture {
   ApplyDone run(std::vector<core::Action> actions) {
     core::Plan plan;
     plan.actions = std::move(actions);
-    return apply(*client, {job.meta.key(), job.meta.uid, plan}, stopping);
+    return apply(*client, {job.meta.key(), job.meta.uid, plan, "me"}, stopping);
   }
   bool has_pod(int slot) const {
     return client->get(api::Kind::kPod, {"default", api::pod_name(job, slot, 0)}).has_value();
@@ -107,6 +107,20 @@ TEST_CASE_FIXTURE(Fixture, "nothing is begun once the operator stops") {
   stopping = true;
   CHECK_FALSE(run({create_pod(0)}).status.has_value());
   CHECK_FALSE(has_pod(0));
+}
+
+TEST_CASE_FIXTURE(Fixture, "an event says who wrote it") {
+  api::Event event;
+  event.meta.name = "j.1";
+  event.meta.namespace_name = "default";
+  event.regarding = job.meta.key();
+  event.type = "Normal";
+  event.reason = "Completed";
+  event.action = "Reconcile";
+  CHECK(run({core::EmitEvent{event}}).status.has_value());
+  const auto made = client->get(api::Kind::kEvent, {"default", "j.1"});
+  REQUIRE_MESSAGE(made.has_value(), made.error().message());
+  CHECK((*made)["reportingInstance"] == "me");
 }
 
 TEST_CASE_FIXTURE(Fixture, "an event that cannot be written stops nothing") {
