@@ -35,9 +35,10 @@ class ProgressView {
   void progress(const std::string& text);
   /// A line of its own; control characters (they may come from a worker's log) become spaces.
   void say(const std::string& text);
+  /// Ends the live line, so that another stream may write on the same terminal.
+  void end_line();
 
  private:
-  void end_line();
 
   std::FILE* file_;
   ViewMode mode_;

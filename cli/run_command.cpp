@@ -243,6 +243,7 @@ int Run::finish(const Ending& reached) {
   const Json report = report_of(ending, has_model, record);
   const Status written = write_file_atomically(directory_.report(), dump_pretty(report));
   if (!written) return refuse(written.error());
+  view_.end_line();
   tell(ending, has_model, record);
   return ending.exit_code;
 }

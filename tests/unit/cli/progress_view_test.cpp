@@ -67,6 +67,16 @@ TEST_CASE("on a terminal the line is rewritten in place and never left half cove
   CHECK(memory.text() == "\rstep 100\rstep 9  \nRestarting: x [2J\n\rstep 10\n");
 }
 
+TEST_CASE("the live line is ended once before another stream writes") {
+  Memory memory;
+  const ManualClock clock;
+  ProgressView view(memory.file(), ViewMode::kTerminal, clock);
+  view.progress("step 1");
+  view.end_line();
+  view.end_line();
+  CHECK(memory.text() == "\rstep 1\n");
+}
+
 TEST_CASE("elsewhere a line comes every two seconds, and what happens at once") {
   Memory memory;
   ManualClock clock;
