@@ -47,6 +47,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   endif()
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # libstdc++ 12's own stable_sort calls what C++17 deprecated.
+  list(APPEND MUSTER_WARNINGS -Wno-deprecated-declarations)
+endif()
+
 function(muster_options target)
   target_compile_options(${target} PRIVATE ${MUSTER_WARNINGS})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})

@@ -19,10 +19,10 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
 # Programs that are built and run again under each sanitizer or compiler.
-ASAN_TESTS = ["test_common", "test_api", "test_core", "test_kube", "test_embedded", "test_http", "test_endpoint",
-              "test_runtime", "test_kernels", "test_comm", "test_comm_tcp", "test_data", "test_engine",
-              "test_sentinel", "test_cli"]
-TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_embedded", "test_endpoint", "test_runtime"]
+ASAN_TESTS = ["test_common", "test_api", "test_core", "test_kube", "test_kube_rest", "test_embedded", "test_kubelet",
+              "test_http", "test_endpoint", "test_runtime", "test_kernels", "test_comm", "test_comm_tcp", "test_data",
+              "test_engine", "test_sentinel", "test_cli"]
+TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet"]
 CLANG_TESTS = ["test_kernels", "test_engine"]
 
 

@@ -167,10 +167,11 @@ std::optional<Refusal> check_metadata(const ResourceType& type, const Json& obje
                        : "metadata.name: must be a DNS subdomain: at most 253 lowercase letters, "
                          "digits, '-' and '.', with a letter or digit at both ends");
   }
-  for (std::string wrong : {wrong_text_map(member(metadata, "labels"), "metadata.labels"),
-                            wrong_text_map(member(metadata, "annotations"), "metadata.annotations"),
-                            wrong_owner_references(member(metadata, "ownerReferences")),
-                            wrong_finalizers(member(metadata, "finalizers"))}) {
+  for (const std::string& wrong :
+       {wrong_text_map(member(metadata, "labels"), "metadata.labels"),
+        wrong_text_map(member(metadata, "annotations"), "metadata.annotations"),
+        wrong_owner_references(member(metadata, "ownerReferences")),
+        wrong_finalizers(member(metadata, "finalizers"))}) {
     if (!wrong.empty()) return invalid(type, name, wrong);
   }
   return std::nullopt;

@@ -39,13 +39,15 @@ Result<std::string> read_small_file(const std::string& path) {
 /// Waits for `task` until `deadline`, then cancels it. The library has no timed wait, and an
 /// exception nobody looks at ends the process: the continuation looks at every one.
 template <typename T>
-Result<T> await(pplx::task<T> task, const Clock& clock, MonoTime deadline, Cancellation cancel) {
+Result<T> await(const pplx::task<T>& task, const Clock& clock, MonoTime deadline,
+                const Cancellation& cancel) {
   struct Shared {
     std::mutex mutex;
     std::condition_variable changed;
     std::optional<Result<T>> result;
   };
   auto shared = std::make_shared<Shared>();
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): the library asks for this signature.
   task.then([shared](pplx::task<T> done) {
     std::optional<Result<T>> result;
     try {

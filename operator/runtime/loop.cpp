@@ -88,7 +88,7 @@ MonoTime OperatorLoop::step() {
 
 // ---- What arrives
 
-void OperatorLoop::take(WatchBatch batch) {
+void OperatorLoop::take(const WatchBatch& batch) {
   for (const auto& event : batch.events) {
     switch (batch.kind) {
       case api::Kind::kTrainingJob:

@@ -74,7 +74,7 @@ class OperatorLoop {
     std::optional<GangInfo> gang;  ///< as given to the endpoint
   };
 
-  void take(WatchBatch batch);
+  void take(const WatchBatch& batch);
   void take(ApplyDone done);
   void take(ProgressReport report);
   void take_jobs(const kube::WatchEvent& event);

@@ -25,7 +25,8 @@ std::uint64_t Loader::sample(std::int64_t step, int rank, int i) const {
 }
 
 void Loader::samples(std::int64_t step, RankRange ranks, std::span<std::uint64_t> indices) const {
-  const auto rows = static_cast<std::size_t>(ranks.size() * rows_per_rank());
+  const auto rows =
+      static_cast<std::size_t>(ranks.size()) * static_cast<std::size_t>(rows_per_rank());
   MUSTER_CHECK(indices.size() == rows && ranks.first >= 0 && ranks.last <= options_.logical_ranks);
   const Permutation order(options_.seed, static_cast<std::uint32_t>(step / steps_per_epoch()),
                           options_.samples);

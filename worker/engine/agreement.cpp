@@ -45,7 +45,7 @@ Status agree_all_well(comm::Communicator& communicator, const Status& own, const
   codes[static_cast<std::size_t>(communicator.rank())] = code_of(own);
   const Status gathered = gather(communicator, codes, deadline);
   if (!own) return own;
-  MUSTER_RETURN_IF_ERROR(gathered);
+  if (!gathered) return gathered.error();
   for (std::size_t rank = 0; rank < codes.size(); ++rank) {
     if (codes[rank] != 0) return failed_elsewhere(rank, what, codes[rank]);
   }
