@@ -245,7 +245,11 @@ class RestTransport final : public HttpTransport {
       return Error(ErrorCode::kInvalid,
                    "path " + request.path.substr(0, 256) + ": " + thrown.what());
     }
-    if (!request.body.empty()) message.set_body(request.body, request.content_type);
+    if (!request.body.empty()) {
+      // As bytes: for strings the library casts between unrelated stream types.
+      message.set_body(std::vector<std::uint8_t>(request.body.begin(), request.body.end()));
+      message.headers().set_content_type(request.content_type);
+    }
     message.headers().add("Accept", "application/json");
     if (const std::string token = token_.token(); !token.empty()) {
       message.headers().add("Authorization", "Bearer " + token);

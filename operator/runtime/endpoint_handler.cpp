@@ -279,7 +279,8 @@ void EndpointHandler::end_hold(const std::string& job, int slot, std::uint64_t i
   for (auto& [reply, response] : replies) reply(std::move(response));
 }
 
-void EndpointHandler::release(Gang& gang, const http::Response& response, Replies& replies) {
+// NOLINTNEXTLINE(performance-unnecessary-value-param): see the declaration.
+void EndpointHandler::release(Gang& gang, http::Response response, Replies& replies) {
   for (auto& [slot, worker] : gang.workers) {
     if (!worker.parked) continue;
     replies.emplace_back(std::move(worker.parked->respond), response);

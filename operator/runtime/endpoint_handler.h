@@ -70,7 +70,7 @@ class EndpointHandler {
             Replies& replies);
   void end_hold(const std::string& job, int slot, std::uint64_t id);
   /// Answers all parked joins of `gang` with `response`, a copy each: it may live in `replies`.
-  static void release(Gang& gang, const http::Response& response, Replies& replies);
+  static void release(Gang& gang, http::Response response, Replies& replies);
   static http::Response waiting(const Gang& gang);
 
   WorkersEndpointOptions options_;
