@@ -39,7 +39,6 @@ class ProgressView {
   void end_line();
 
  private:
-
   std::FILE* file_;
   ViewMode mode_;
   const Clock& clock_;

@@ -100,12 +100,12 @@ void set_system_fields(ApiState& state, const ResourceType& type, Json& object) 
 
 /// The update's outcome from what was proposed: the other half of the object (status, or all but
 /// status) and the fields only the server writes stay as they were.
-Json merge_update(const Target& target, const Json& before, const Json& proposed) {
+Json merge_update(const Target& target, const Json& before, Json proposed) {
   const bool status_only = target.subresource == "status";
-  Json after = status_only ? before : proposed;
-  const Json& status_source = status_only ? proposed : before;
+  // Points into what is not moved from.
+  const Json* status = member(status_only ? proposed : before, "status");
+  Json after = status_only ? before : std::move(proposed);
   if (target.type->has_status) {
-    const Json* status = member(status_source, "status");
     if (status != nullptr && !status->is_null()) {
       after["status"] = *status;
     } else {

@@ -158,7 +158,7 @@ class RestStream final : public HttpStream {
     auto bytes = std::make_shared<std::vector<std::uint8_t>>(ready);
     // The task owns the buffer too: after a deadline it may still write into it.
     auto task = body_.getn(bytes->data(), ready).then([bytes](std::size_t read) { return read; });
-    auto read = await(std::move(task), clock_, clock_.mono_now() + idle, cancel_);
+    auto read = await(task, clock_, clock_.mono_now() + idle, cancel_);
     if (!read) return read.error().with("read the stream");
     buffer_.append(reinterpret_cast<const char*>(bytes->data()), *read);
     return true;
@@ -261,7 +261,7 @@ class RestTransport final : public HttpTransport {
       return Error(ErrorCode::kUnavailable,
                    request.method + " " + options_.url + ": " + thrown.what());
     }
-    auto head = await(std::move(task), *options_.clock, deadline, cancel);
+    auto head = await(task, *options_.clock, deadline, cancel);
     if (!head) return head.error().with(request.method + " " + options_.url);
     if (head->status_code() == rest::status_codes::Unauthorized) token_.expire();
     return head;
@@ -284,7 +284,7 @@ class RestTransport final : public HttpTransport {
           body.streambuf().getn(piece->data(), piece->size()).then([piece](std::size_t read) {
             return read;
           });
-      auto read = await(std::move(task), *options_.clock, deadline, cancel);
+      auto read = await(task, *options_.clock, deadline, cancel);
       if (!read) return read.error().with("read the answer of " + options_.url);
       if (*read == 0) return response;
       response.body.append(reinterpret_cast<const char*>(piece->data()), *read);
