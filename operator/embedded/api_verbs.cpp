@@ -100,11 +100,10 @@ void set_system_fields(ApiState& state, const ResourceType& type, Json& object) 
 
 /// The update's outcome from what was proposed: the other half of the object (status, or all but
 /// status) and the fields only the server writes stay as they were.
-Json merge_update(const Target& target, const Json& before, Json proposed) {
+Json merge_update(const Target& target, const Json& before, const Json& proposed) {
   const bool status_only = target.subresource == "status";
-  // Points into what is not moved from.
   const Json* status = member(status_only ? proposed : before, "status");
-  Json after = status_only ? before : std::move(proposed);
+  Json after = status_only ? before : proposed;
   if (target.type->has_status) {
     if (status != nullptr && !status->is_null()) {
       after["status"] = *status;
@@ -168,14 +167,14 @@ bool finish_delete(ApiState& state, Table& table, const Json& object, const api:
 
 /// Common end of PUT and PATCH.
 Outcome<VersionPtr> replace(ApiState& state, const Target& target, const VersionPtr& version,
-                            Json proposed) {
+                            const Json& proposed) {
   if (auto refusal = check_type(*target.type, proposed)) return std::move(*refusal);
   if (auto refusal = check_identity(target, proposed)) return std::move(*refusal);
   if (auto refusal = check_preconditions(target, *version, metadata_text(proposed, "uid"),
                                          metadata_text(proposed, "resourceVersion"))) {
     return std::move(*refusal);
   }
-  Json after = merge_update(target, version->object, std::move(proposed));
+  Json after = merge_update(target, version->object, proposed);
   if (after == version->object) return version;
   if (auto refusal = check_metadata(*target.type, after)) return std::move(*refusal);
   if (auto refusal = check_kind(*target.type, after)) return std::move(*refusal);
@@ -366,7 +365,7 @@ Outcome<VersionPtr> update_object(ApiState& state, const Target& target, Json pr
     return invalid(*target.type, target.name,
                    "metadata.resourceVersion: Invalid value: 0: must be specified for an update");
   }
-  return replace(state, target, version, std::move(proposed));
+  return replace(state, target, version, proposed);
 }
 
 Outcome<VersionPtr> patch_object(ApiState& state, const Target& target, const Json& patch) {
@@ -375,7 +374,7 @@ Outcome<VersionPtr> patch_object(ApiState& state, const Target& target, const Js
   if (!patch.is_object()) return bad_request("a merge patch must be an object");
   Json proposed = version->object;
   proposed.merge_patch(patch);
-  return replace(state, target, version, std::move(proposed));
+  return replace(state, target, version, proposed);
 }
 
 Outcome<VersionPtr> delete_object(ApiState& state, const Target& target, const Json& options) {
