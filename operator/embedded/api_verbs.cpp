@@ -167,7 +167,7 @@ bool finish_delete(ApiState& state, Table& table, const Json& object, const api:
 
 /// Common end of PUT and PATCH.
 Outcome<VersionPtr> replace(ApiState& state, const Target& target, const VersionPtr& version,
-                            const Json& proposed) {
+                            Json proposed) {
   if (auto refusal = check_type(*target.type, proposed)) return std::move(*refusal);
   if (auto refusal = check_identity(target, proposed)) return std::move(*refusal);
   if (auto refusal = check_preconditions(target, *version, metadata_text(proposed, "uid"),
@@ -365,7 +365,7 @@ Outcome<VersionPtr> update_object(ApiState& state, const Target& target, Json pr
     return invalid(*target.type, target.name,
                    "metadata.resourceVersion: Invalid value: 0: must be specified for an update");
   }
-  return replace(state, target, version, proposed);
+  return replace(state, target, version, std::move(proposed));
 }
 
 Outcome<VersionPtr> patch_object(ApiState& state, const Target& target, const Json& patch) {
@@ -374,7 +374,7 @@ Outcome<VersionPtr> patch_object(ApiState& state, const Target& target, const Js
   if (!patch.is_object()) return bad_request("a merge patch must be an object");
   Json proposed = version->object;
   proposed.merge_patch(patch);
-  return replace(state, target, version, proposed);
+  return replace(state, target, version, std::move(proposed));
 }
 
 Outcome<VersionPtr> delete_object(ApiState& state, const Target& target, const Json& options) {
