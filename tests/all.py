@@ -180,10 +180,10 @@ def step_clang_tidy():
     import concurrent.futures
     import hashlib
     run(["cmake", "--preset", "clang"])
-    cache = os.path.join(ROOT, "build/clang-tidy")
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "muster/clang-tidy")
     os.makedirs(cache, exist_ok=True)
     headers = hashlib.sha256()
-    for path in sorted(sources(".h")) + [".clang-tidy"]:
+    for path in sorted(sources(".h")) + [".clang-tidy", "cmake/muster.cmake"]:
         with open(os.path.join(ROOT, path), "rb") as file:
             headers.update(path.encode() + b"\0" + file.read())
     import json
