@@ -26,10 +26,11 @@ Status gather(comm::Communicator& communicator, std::vector<T>& values, MonoTime
   return {};
 }
 
+/// Ends as a lost peer does, so that the process with the cause is the one a person is told about.
 Error failed_elsewhere(std::size_t rank, const char* what, int code) {
   return Error(ErrorCode::kAborted, "process " + std::to_string(rank) + " could not " + what +
                                         " (exit code " + std::to_string(code) + "); see its log")
-      .with_exit_code(code);
+      .with_exit_code(contract::exit_code::kPeerLost);
 }
 
 }  // namespace

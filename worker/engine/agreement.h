@@ -13,7 +13,7 @@ namespace muster::engine {
 Error peer_error(const Error& error);
 
 /// Every process tells whether `own` went well; all return an error when any of them failed: its
-/// own, or one that names the process and carries its exit code. Blocks: until `deadline`.  Errors:
+/// own, or one that names the process, with exit code kPeerLost. Blocks: until `deadline`.  Errors:
 /// also as comm::Work::wait, by peer_error.
 Status agree_all_well(comm::Communicator& communicator, const Status& own, const char* what,
                       MonoTime deadline);
@@ -23,7 +23,7 @@ Status agree_all_well(comm::Communicator& communicator, const Status& own, const
 Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest, const char* what,
                    int exit_code, MonoTime deadline);
 
-/// Process 0 tells the others how `own` went; they return an error with its exit code.
+/// Process 0 tells the others how `own` went; they return an error with exit code kPeerLost.
 Status follow_first(comm::Communicator& communicator, const Status& own, const char* what,
                     std::uint64_t step, MonoTime deadline);
 

@@ -244,7 +244,7 @@ TEST_CASE("the seed, the learning rate and the logical ranks decide the bits") {
   }
 }
 
-TEST_CASE("a checkpoint of another spec is refused by name on every worker") {
+TEST_CASE("a checkpoint of another spec is refused by name, and no worker goes on") {
   const test::TempDirectory directory;
   Run run;
   run.config.checkpoint_path = directory.path();
@@ -252,9 +252,8 @@ TEST_CASE("a checkpoint of another spec is refused by name on every worker") {
   run.processes = 2;
   run.summaries();
   run.config.seed = 8;
-  for (const Error& error : run.errors()) {
-    CHECK(error.exit_code() == contract::exit_code::kCheckpoint);
-  }
+  CHECK(run.errors()[0].exit_code() == contract::exit_code::kCheckpoint);
+  CHECK(run.errors()[1].exit_code() == contract::exit_code::kPeerLost);
   CHECK(run.errors()[0].message().find("spec.training.seed was 7") != std::string::npos);
   run.config.seed = 7;
   run.config.epochs = 0;
@@ -281,7 +280,7 @@ TEST_CASE("a loss that is not finite ends the training and is never saved") {
 }
 
 TEST_CASE(
-    "a disk that fills up stops all workers with its exit code and keeps the old checkpoint") {
+    "a disk that fills up stops all workers, names its worker alone and keeps the old checkpoint") {
   const test::TempDirectory directory;
   Run run;
   run.config.checkpoint_path = directory.path();
@@ -293,7 +292,8 @@ TEST_CASE(
   };
   const auto errors = run.errors();
   full.reset();
-  for (const Error& error : errors) CHECK(error.exit_code() == contract::exit_code::kDisk);
+  CHECK(errors[0].exit_code() == contract::exit_code::kDisk);
+  CHECK(errors[1].exit_code() == contract::exit_code::kPeerLost);
   CHECK(errors[1].message().find("process 0 could not save the checkpoint") == 0);
   CHECK_FALSE(std::filesystem::exists(directory / "step-000000000200"));
   run.on_step = nullptr;
@@ -303,14 +303,17 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("one worker without its data stops all with the exit code of data") {
+TEST_CASE("one worker without its data stops all, and it alone ends with the exit code of data") {
   Run run;
   run.processes = 3;
   run.differ = [](int rank, TrainingConfig& config) {
     if (rank == 1) config.train.labels = "none.idx";
   };
   const auto errors = run.errors();
-  for (const Error& error : errors) CHECK(error.exit_code() == contract::exit_code::kData);
+  CHECK(errors[1].exit_code() == contract::exit_code::kData);
+  for (const int other : {0, 2}) {
+    CHECK(errors[static_cast<std::size_t>(other)].exit_code() == contract::exit_code::kPeerLost);
+  }
   CHECK(errors[1].message().find("examples/data/none.idx: cannot open") == 0);
   CHECK(errors[0].message().find("process 1 could not start") == 0);
 }
