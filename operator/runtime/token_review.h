@@ -1,0 +1,61 @@
+// Asking the API server whose a bearer token is (TokenReview) and what that user may do
+// (SubjectAccessReview), on threads of its own, with a short memory. Nobody who asks waits.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "operator/kube/api_client.h"
+#include "operator/runtime/workers_endpoint.h"
+
+namespace muster::runtime {
+
+struct ReviewerOptions {
+  kube::ApiClient* client = nullptr;  ///< outlives the reviewer
+  const Clock* clock = nullptr;       ///< outlives the reviewer
+  int threads = 2;
+  std::size_t waiting_max = 256;   ///< questions not yet asked; over it: kUnavailable at once
+  std::size_t answers_max = 4096;  ///< remembered, of either kind; the oldest go first
+  seconds yes_for{60};             ///< how long an accepted token or right is believed
+  seconds no_for{10};              ///< how long a refused one is
+  milliseconds wait_most{4'000};   ///< a question that waited longer is not asked any more
+};
+
+/// The user a token belongs to, as the API server knows it.
+struct TokenOwner {
+  std::string user;
+  std::string uid;
+  std::vector<std::string> groups;
+  std::map<std::string, std::vector<std::string>> extra;
+};
+
+/// Answers come on the caller's thread when they are remembered, else on one of the reviewer's;
+/// each question is answered once. Threads: any for every method. Blocks: no, but stop().
+class Reviewer {
+ public:
+  using OwnerDone = std::function<void(const Result<TokenOwner>&)>;
+  using RightDone = std::function<void(const Status&)>;
+
+  static std::unique_ptr<Reviewer> start(ReviewerOptions options);
+  virtual ~Reviewer() = default;
+
+  /// Whose `token` is, for `audience` (empty = the API server's own). Errors: kUnauthorized (not
+  /// accepted), kUnavailable (the API server was not there, or refused to look).
+  virtual void who(const std::string& token, const std::string& audience, OwnerDone done) = 0;
+  /// Whether `owner` may `verb` the non-resource `path`. Errors: kForbidden, kUnavailable.
+  virtual void may(const TokenOwner& owner, const std::string& verb, const std::string& path,
+                   RightDone done) = 0;
+  /// Answers what is still waiting with kUnavailable. Blocks: until calls under way have ended.
+  virtual void stop() = 0;
+};
+
+/// Accepts pod-bound tokens for the audience contract::kTokenAudience. `reviewer` outlives it.
+std::unique_ptr<Authenticator> make_token_review_authenticator(Reviewer& reviewer);
+
+}  // namespace muster::runtime
