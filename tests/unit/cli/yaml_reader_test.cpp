@@ -109,7 +109,7 @@ TEST_CASE("what is no manifest is refused with the line") {
   CHECK(refusal_of("a: !!python/object x").starts_with("job.yaml:1: the tag "));
   CHECK(refusal_of("a: !!binary aGk=").starts_with("job.yaml:1: the tag "));
   CHECK(refusal_of("? [a, b]\n: 1") == "job.yaml:1: a key must be a word, not a list or a map");
-  CHECK(refusal_of("a: 1\nb: .inf") == "job.yaml:2: .inf is no value that a manifest can hold");
+  CHECK(refusal_of("a: 1\nb: .inf") == "job.yaml:2: .inf is no value that JSON can hold");
   CHECK(refusal_of("a: 9223372036854775808") ==
         "job.yaml:1: 9223372036854775808 does not fit a 64-bit integer");
   CHECK(refusal_of("a: 1e999").starts_with("job.yaml:1: 1e999 does not fit"));
