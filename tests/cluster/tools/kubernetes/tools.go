@@ -1,0 +1,15 @@
+// Package tools names the Kubernetes programs that Muster's cluster tests run, so that go.sum pins them.
+// It is never compiled: scripts/kube-tools builds the imported programs themselves.
+
+//go:build tools
+
+package tools
+
+import (
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
+	_ "k8s.io/kubernetes/cmd/kube-proxy"
+	_ "k8s.io/kubernetes/cmd/kube-scheduler"
+	_ "k8s.io/kubernetes/cmd/kubectl"
+	_ "k8s.io/kubernetes/cmd/kubelet"
+)
