@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""The control plane of the tests does what its users rely on: rights are enforced and nothing outlives it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from control_plane import ControlPlane  # noqa: E402
+from processes import ClusterError, Daemon, free_ports, start_time, wait_for  # noqa: E402
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def scratch(case):
+    directory = tempfile.mkdtemp(prefix="muster-test-", dir=MEMORY)
+    case.addCleanup(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+class ControlPlaneTest(unittest.TestCase):
+    def test_users_have_only_the_rights_they_were_given(self):
+        with ControlPlane(scratch(self)) as plane:
+            nobody = plane.user("nobody", ["some-group"])
+            with self.assertRaisesRegex(ClusterError, 'User "nobody" cannot list resource "pods"'):
+                plane.kubectl("get", "pods", kubeconfig=nobody)
+            plane.kubectl("create", "clusterrolebinding", "see", "--clusterrole=view", "--group=some-group")
+            wait_for("the binding counts", lambda: "yes" in plane.kubectl(
+                "auth", "can-i", "list", "pods", kubeconfig=nobody, check=False), 30)
+            account = plane.service_account("default", "robot")
+            who = json.loads(plane.kubectl("auth", "whoami", "-o", "json", kubeconfig=account))
+            self.assertEqual(who["status"]["userInfo"]["username"], "system:serviceaccount:default:robot")
+            self.assertIn("no", plane.kubectl("auth", "can-i", "list", "pods", kubeconfig=account, check=False))
+            pids = [daemon.pid for daemon in plane.daemons]
+            self.assertEqual(len(pids), 2)
+            for pid in pids:
+                self.assertIsNotNone(start_time(pid))
+        for pid in pids:
+            self.assertIsNone(start_time(pid))
+
+    def test_the_control_plane_of_a_killed_test_dies_with_it(self):
+        directory = scratch(self)
+        test = subprocess.Popen([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                                              "control_plane.py"),
+                                 "--directory", directory, "--", "cat"], stdin=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        self.assertIn("control plane at", test.stderr.readline())
+        daemons = [Daemon.load(directory, name) for name in ("etcd", "kube-apiserver")]
+        self.assertTrue(all(daemon.alive() for daemon in daemons))
+        test.send_signal(signal.SIGKILL)
+        test.wait(20)
+        for stream in (test.stdin, test.stderr):
+            stream.close()
+        for daemon in daemons:
+            wait_for(f"{daemon.name} is gone", lambda daemon=daemon: not daemon.alive(), 20)
+
+    def test_a_program_that_ends_at_once_is_named_with_its_last_words(self):
+        daemon = Daemon(scratch(self), "sick", ["sh", "-c", "echo out of luck; exit 3"], dies_with_us=True).start()
+        with self.assertRaisesRegex(ClusterError, "(?s)sick has ended.*out of luck"):
+            daemon.wait_ready(lambda: False, 20)
+
+    def test_free_ports_are_distinct_and_free(self):
+        ports = free_ports(20)
+        self.assertEqual(len(set(ports)), 20)
+
+
+if __name__ == "__main__":
+    unittest.main()
