@@ -94,6 +94,15 @@ inline constexpr std::string_view kRecordFile = "record.jsonl";
 /// The final model, written when training is complete.
 inline constexpr std::string_view kModelFile = "model.safetensors";
 
+// ---- Flags of the worker image's program, for `muster fetch`
+
+/// `muster-worker --archive DIR`: DIR's regular files to standard output as a ustar archive; a
+/// failure ends with DataInvalid's code and an archive without its end.
+inline constexpr std::string_view kWorkerFlagArchive = "--archive";
+/// `muster-worker --wait SECONDS` (1 to 86400): idles until then or until SIGTERM, then ends with
+/// 0.
+inline constexpr std::string_view kWorkerFlagWait = "--wait";
+
 // ---- Exit codes of muster-worker and muster run
 
 namespace exit_code {

@@ -1,7 +1,10 @@
 // muster-worker: the built-in worker's program. Without arguments it is the sentinel, the first
-// process of a worker; --trainer is for the sentinel alone.
+// process of a worker; --trainer is for the sentinel alone, --archive and --wait for `muster
+// fetch`.
 #include <unistd.h>
 
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -9,6 +12,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "worker/archive.h"
 #include "worker/sentinel/cpu.h"
 #include "worker/sentinel/sentinel.h"
 #include "worker/trainer.h"
@@ -23,6 +27,8 @@ constexpr std::string_view kTrainerFlag = "--trainer";
 void print_usage(std::FILE* out) {
   std::fputs(
       "usage: muster-worker\n"
+      "       muster-worker --archive DIR   DIR's files to standard output, as a tar archive\n"
+      "       muster-worker --wait SECONDS  wait that long, or until SIGTERM\n"
       "One worker of a TrainingJob. It is started by the operator or by `muster run`, and reads\n"
       "everything from its environment: MUSTER_JOB, MUSTER_SLOT, MUSTER_ATTEMPT, MUSTER_WORKERS,\n"
       "MUSTER_ENDPOINT, MUSTER_TOKEN_FILE and more (docs/reference). Exit codes stand there, "
@@ -64,9 +70,40 @@ int run_worker() {
   return sentinel::run_sentinel(options);
 }
 
+int run_archive(const std::string& directory) {
+  if (isatty(STDOUT_FILENO) == 1) {
+    std::fputs("muster-worker: --archive: standard output is a terminal; send it elsewhere\n",
+               stderr);
+    return exit_code::kUsage;
+  }
+  // A reader that went away is an error to tell, not a reason to die without a word.
+  std::signal(SIGPIPE, SIG_IGN);
+  const Status status = worker::write_archive(directory, STDOUT_FILENO);
+  if (status) return exit_code::kComplete;
+  std::fprintf(stderr, "muster-worker: --archive: %s\n", status.error().message().c_str());
+  return exit_code::kData;
+}
+
+int run_wait(std::string_view text) {
+  int duration = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, duration);
+  if (parsed.ec != std::errc() || parsed.ptr != end || duration < 1 ||
+      duration > worker::kWaitSecondsMax) {
+    std::fprintf(stderr, "muster-worker: --wait must be a number of seconds from 1 to %d\n",
+                 worker::kWaitSecondsMax);
+    return exit_code::kUsage;
+  }
+  worker::wait_for_signal(seconds(duration), SystemClock());
+  return exit_code::kComplete;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Neither trains: both work on any processor.
+  if (argc == 3 && argv[1] == contract::kWorkerFlagArchive) return run_archive(argv[2]);
+  if (argc == 3 && argv[1] == contract::kWorkerFlagWait) return run_wait(argv[2]);
   const std::string missing = sentinel::describe_missing_cpu_features(
       sentinel::missing_cpu_features(sentinel::read_cpu_bits()));
   if (!missing.empty()) return refuse(exit_code::kCpuOrContract, missing);

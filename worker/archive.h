@@ -1,0 +1,36 @@
+// What `muster fetch` needs of the worker image, which has neither shell nor tar: a directory as
+// one stream, and a process that waits while files are read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/clock.h"
+#include "common/result.h"
+
+namespace muster::worker {
+
+/// More than these is refused with a sentence rather than cut.
+struct ArchiveLimits {
+  int files_max = 10'000;
+  int depth_max = 16;  ///< directories below the root
+  /// Of one file; what a ustar header can say.
+  std::int64_t file_bytes_max = (std::int64_t{1} << 33) - 1;
+};
+
+/// Writes the regular files below `directory` to `out` (a descriptor that the caller keeps) as a
+/// POSIX ustar archive: names relative to `directory`, sorted, mode 0644, owner 0, times of the
+/// files. Symbolic links, sockets and devices are left out, none is followed. A file that goes away
+/// meanwhile is left out; one that grows is cut at the length its header has.
+/// Errors: kNotFound (no such directory), kTooLarge (over the limits, or a name longer than ustar
+/// can hold), kIo; `out` then lacks the end of an archive.  Blocks: on disk and reader.
+Status write_archive(const std::string& directory, int out, const ArchiveLimits& limits = {});
+
+/// The longest that wait_for_signal may be asked for.
+inline constexpr int kWaitSecondsMax = 86'400;
+
+/// Returns after `duration`, or at once on SIGTERM or SIGINT; children that others leave behind are
+/// reaped by the kernel meanwhile. Changes the process's signal mask: for a main alone.
+void wait_for_signal(seconds duration, const Clock& clock);
+
+}  // namespace muster::worker
