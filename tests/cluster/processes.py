@@ -201,6 +201,8 @@ class Daemon:
         """As a loss of power does; returns when it is gone."""
         self.signal(signal.SIGKILL)
         wait_for(f"{self.name} (pid {self.pid}) is gone", lambda: not self.alive(), 20)
+        if self._child is not None:
+            self._child.wait(20)
 
     def stop(self, seconds=15):
         """SIGTERM, and SIGKILL after `seconds`."""

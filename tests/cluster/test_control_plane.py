@@ -29,7 +29,9 @@ class ControlPlaneTest(unittest.TestCase):
             nobody = plane.user("nobody", ["some-group"])
             with self.assertRaisesRegex(ClusterError, 'User "nobody" cannot list resource "pods"'):
                 plane.kubectl("get", "pods", kubeconfig=nobody)
-            plane.kubectl("create", "clusterrolebinding", "see", "--clusterrole=view", "--group=some-group")
+            # Not "view": such roles are put together by the controller manager, which does not run here.
+            plane.kubectl("create", "clusterrole", "seer", "--verb=list", "--resource=pods")
+            plane.kubectl("create", "clusterrolebinding", "see", "--clusterrole=seer", "--group=some-group")
             wait_for("the binding counts", lambda: "yes" in plane.kubectl(
                 "auth", "can-i", "list", "pods", kubeconfig=nobody, check=False), 30)
             account = plane.service_account("default", "robot")
