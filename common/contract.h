@@ -54,6 +54,8 @@ inline constexpr std::string_view kEnvProcesses = "MUSTER_PROCESSES";
 inline constexpr std::string_view kEnvEndpoint = "MUSTER_ENDPOINT";
 /// PEM of the CA that signed the endpoint's certificate; absent for http on loopback.
 inline constexpr std::string_view kEnvCaCert = "MUSTER_CA_CERT";
+/// Address of the pod, which the other workers reach it at; absent outside a cluster.
+inline constexpr std::string_view kEnvPodIp = "MUSTER_POD_IP";
 /// File with the bearer token for the endpoint.
 inline constexpr std::string_view kEnvTokenFile = "MUSTER_TOKEN_FILE";
 /// File for the worker's last word, at most 4,096 bytes: on success its final progress report as
@@ -86,6 +88,27 @@ inline constexpr std::string_view kPathJoin = "/v1/join";
 inline constexpr std::string_view kPathProgress = "/v1/progress";
 /// Largest body accepted, in bytes; more gets 413.
 inline constexpr int kEndpointMaxBodyBytes = 16384;
+/// Header of posts that a replica hands on to the leading one; they are not handed on again.
+inline constexpr std::string_view kHeaderForwarded = "x-muster-forwarded";
+/// Audience of the tokens that workers are given, and that alone the endpoint accepts.
+inline constexpr std::string_view kTokenAudience = "muster";
+/// Service of the workers' endpoint, and a name in the serving certificate of every replica.
+inline constexpr std::string_view kServiceEndpoint = "muster-endpoint";
+/// Service of the operator's metrics, likewise.
+inline constexpr std::string_view kServiceMetrics = "muster-metrics";
+
+// ---- Files of the operator's master Secret
+
+/// The CA's certificate in PEM.
+inline constexpr std::string_view kMasterCaCertificate = "ca.crt";
+/// Its key in PEM.
+inline constexpr std::string_view kMasterCaKey = "ca.key";
+/// 64 hexadecimal digits: the key of a job is HMAC-SHA256 of its uid under it.
+inline constexpr std::string_view kMasterKey = "master-key";
+/// Optional: the certificate of the CA before, so that running workers go on trusting replicas.
+inline constexpr std::string_view kMasterPreviousCaCertificate = "previous-ca.crt";
+/// Its key.
+inline constexpr std::string_view kMasterPreviousCaKey = "previous-ca.key";
 
 // ---- Worker's files below the checkpoint path
 

@@ -12,13 +12,16 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
 #include <list>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
+#include <variant>
 
 #include "common/contract.h"
+#include "common/http/tls_context.h"
 #include "common/log.h"
 
 namespace muster::http {
@@ -45,6 +48,7 @@ struct Core {
   asio::io_context io;
   std::mutex mutex;
   bool is_stopping = false;                              ///< guarded by mutex
+  TlsContext tls;                                        ///< guarded by mutex; nullptr = plain
   std::list<std::shared_ptr<Session>> sessions;          ///< oldest first; guarded by mutex
   std::set<std::shared_ptr<asio::steady_timer>> timers;  ///< guarded by mutex
 };
@@ -71,13 +75,20 @@ Request to_request(bhttp::request<bhttp::string_body>&& message) {
 /// One connection. Everything but respond() runs on its strand.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(std::shared_ptr<Core> core, tcp::socket socket)
+  Session(std::shared_ptr<Core> core, tcp::socket socket, TlsContext tls)
       : core_(std::move(core)),
-        stream_(std::move(socket)),
-        buffer_(core_->options.header_bytes_max + core_->options.body_bytes_max + 1024) {}
+        tls_(std::move(tls)),
+        buffer_(core_->options.header_bytes_max + core_->options.body_bytes_max + 1024) {
+    if (tls_) {
+      stream_.emplace<TlsStream>(std::move(socket), *tls_);
+    } else {
+      stream_.emplace<beast::tcp_stream>(std::move(socket));
+    }
+  }
 
   void start() {
-    asio::dispatch(stream_.get_executor(), [self = shared_from_this()] {
+    asio::dispatch(tcp_stream().get_executor(), [self = shared_from_this()] {
+      if (self->tls_) return self->shake_hands();
       self->wait_for_request(self->core_->options.request_timeout);
     });
   }
@@ -87,36 +98,81 @@ class Session : public std::enable_shared_from_this<Session> {
 
   /// Closes the socket; pending operations end with an error. Threads: any.
   void close_soon() {
-    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->close(); });
+    asio::post(tcp_stream().get_executor(), [self = shared_from_this()] { self->close(); });
   }
 
  private:
+  using TlsStream = beast::ssl_stream<beast::tcp_stream>;
+
+  /// The connection itself, with its deadline.
+  beast::tcp_stream& tcp_stream() {
+    if (auto* const tls = std::get_if<TlsStream>(&stream_)) return tls->next_layer();
+    return std::get<beast::tcp_stream>(stream_);
+  }
+
+  /// Calls `use` with the stream that requests and answers go through.
+  template <typename Use>
+  void with_stream(Use use) {
+    if (auto* const tls = std::get_if<TlsStream>(&stream_)) return use(*tls);
+    use(std::get<beast::tcp_stream>(stream_));
+  }
+
+  void shake_hands() {
+    is_idle_ = true;  // nothing is lost by closing it: there is no request yet
+    tcp_stream().expires_after(core_->options.request_timeout);
+    std::get<TlsStream>(stream_).async_handshake(
+        asio::ssl::stream_base::server, [self = shared_from_this()](error_code code) {
+          if (!code) return self->wait_for_request(self->core_->options.request_timeout);
+          if (code.category() == asio::error::get_ssl_category() &&
+              ERR_GET_REASON(static_cast<unsigned long>(code.value())) == SSL_R_HTTP_REQUEST) {
+            return self->answer_plain();
+          }
+          self->close();
+        });
+  }
+
+  /// Somebody speaks plain HTTP to a TLS port, by mistake most likely: the answer says so.
+  void answer_plain() {
+    plain_answer_ =
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+        "this port speaks TLS: use https\n";
+    asio::async_write(tcp_stream(), asio::buffer(plain_answer_),
+                      [self = shared_from_this()](error_code code, std::size_t) {
+                        if (code) return self->close();
+                        self->linger();
+                      });
+  }
+
   void wait_for_request(milliseconds timeout) {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(core_->options.header_bytes_max));
     parser_->body_limit(core_->options.body_bytes_max);
     if (buffer_.size() > 0) return read_request();
     is_idle_ = true;
-    stream_.expires_after(timeout);
-    stream_.async_read_some(buffer_.prepare(4096),
-                            [self = shared_from_this()](error_code code, std::size_t bytes) {
-                              self->is_idle_ = false;
-                              if (code) return self->close();
-                              self->buffer_.commit(bytes);
-                              self->read_request();
-                            });
+    tcp_stream().expires_after(timeout);
+    with_stream([this](auto& stream) {
+      stream.async_read_some(buffer_.prepare(4096),
+                             [self = shared_from_this()](error_code code, std::size_t bytes) {
+                               self->is_idle_ = false;
+                               if (code) return self->close();
+                               self->buffer_.commit(bytes);
+                               self->read_request();
+                             });
+    });
   }
 
   void read_request() {
-    stream_.expires_after(core_->options.request_timeout);
-    bhttp::async_read(
-        stream_, buffer_, *parser_,
-        [self = shared_from_this()](error_code code, std::size_t) { self->on_request(code); });
+    tcp_stream().expires_after(core_->options.request_timeout);
+    with_stream([this](auto& stream) {
+      bhttp::async_read(
+          stream, buffer_, *parser_,
+          [self = shared_from_this()](error_code code, std::size_t) { self->on_request(code); });
+    });
   }
 
   void on_request(error_code code) {
     if (code) return on_bad_request(code);
-    stream_.expires_never();
+    tcp_stream().expires_never();
     keep_alive_ = parser_->get().keep_alive();
     const Request request = to_request(parser_->release());
     auto is_answered = std::make_shared<std::atomic<bool>>(false);
@@ -125,9 +181,10 @@ class Session : public std::enable_shared_from_this<Session> {
       const auto self = weak.lock();
       if (!self) return;
       // The task holds the session weakly: left over in a stopped context it must not keep it.
-      asio::post(self->stream_.get_executor(), [weak, response = std::move(response)]() mutable {
-        if (const auto session = weak.lock()) session->write(std::move(response));
-      });
+      asio::post(self->tcp_stream().get_executor(),
+                 [weak, response = std::move(response)]() mutable {
+                   if (const auto session = weak.lock()) session->write(std::move(response));
+                 });
     };
     try {
       core_->handler(request, respond);
@@ -162,42 +219,56 @@ class Session : public std::enable_shared_from_this<Session> {
     answer_.keep_alive(keep_alive_);
     answer_.body() = std::move(response.body);
     answer_.prepare_payload();
-    stream_.expires_after(core_->options.request_timeout);
-    bhttp::async_write(stream_, answer_, [self = shared_from_this()](error_code code, std::size_t) {
-      if (code) return self->close();
-      if (!self->keep_alive_) return self->finish();
-      self->wait_for_request(self->core_->options.idle_timeout);
+    tcp_stream().expires_after(core_->options.request_timeout);
+    with_stream([this](auto& stream) {
+      bhttp::async_write(stream, answer_,
+                         [self = shared_from_this()](error_code code, std::size_t) {
+                           if (code) return self->close();
+                           if (!self->keep_alive_) return self->finish();
+                           self->wait_for_request(self->core_->options.idle_timeout);
+                         });
     });
+  }
+
+  /// Over TLS the client is told that no more comes before the connection is closed.
+  void finish() {
+    tcp_stream().expires_after(std::min(core_->options.request_timeout, milliseconds(1'000)));
+    auto* const tls = std::get_if<TlsStream>(&stream_);
+    if (tls == nullptr) return linger();
+    // Its outcome does not matter: a client may send what it likes after the farewell.
+    tls->async_shutdown([self = shared_from_this()](error_code) { self->linger(); });
   }
 
   /// Reads on for a moment before closing: a close with unread bytes resets the connection, and the
   /// client would lose the answer that says what was wrong.
-  void finish() {
+  void linger() {
     error_code ignored;  // a client that is gone already needs no farewell
-    (void)stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
-    stream_.expires_after(std::min(core_->options.request_timeout, milliseconds(1'000)));
+    (void)tcp_stream().socket().shutdown(tcp::socket::shutdown_send, ignored);
+    tcp_stream().expires_after(std::min(core_->options.request_timeout, milliseconds(1'000)));
     drain(kMaxDrainBytes);
   }
 
   void drain(std::size_t bytes_left) {
-    stream_.async_read_some(asio::buffer(drained_), [self = shared_from_this(), bytes_left](
-                                                        error_code code, std::size_t bytes) {
+    tcp_stream().async_read_some(asio::buffer(drained_), [self = shared_from_this(), bytes_left](
+                                                             error_code code, std::size_t bytes) {
       if (code || bytes >= bytes_left) return self->close();
       self->drain(bytes_left - bytes);
     });
   }
 
   void close() {
-    stream_.close();
+    tcp_stream().close();
     const std::lock_guard lock(core_->mutex);
     core_->sessions.remove(shared_from_this());
   }
 
   std::shared_ptr<Core> core_;
-  beast::tcp_stream stream_;
+  TlsContext tls_;  ///< outlives the stream below; nullptr = plain
+  std::variant<std::monostate, beast::tcp_stream, TlsStream> stream_;
   beast::flat_buffer buffer_;
   std::optional<bhttp::request_parser<bhttp::string_body>> parser_;
   bhttp::response<bhttp::string_body> answer_;
+  std::string plain_answer_;
   std::array<char, 4096> drained_;
   bool keep_alive_ = false;
   std::atomic<bool> is_idle_ = false;
@@ -233,6 +304,14 @@ class BeastServer final : public Server {
     return {};
   }
 
+  Status replace_identity(const TlsIdentity& identity) override {
+    if (!core_->options.tls) return Error(ErrorCode::kUnsupported, "this server speaks plain HTTP");
+    MUSTER_ASSIGN_OR_RETURN(TlsContext made, make_server_context(identity));
+    const std::lock_guard lock(core_->mutex);
+    core_->tls = std::move(made);
+    return {};
+  }
+
   void run() {
     work_.emplace(core_->io.get_executor());
     asio::post(acceptor_.get_executor(), [this] { accept(); });
@@ -245,7 +324,8 @@ class BeastServer final : public Server {
 
   std::string url() const override {
     const std::string host = endpoint_.address().to_string();
-    return "http://" + (endpoint_.address().is_v6() ? "[" + host + "]" : host) + ":" +
+    const std::string scheme = core_->options.tls ? "https://" : "http://";
+    return scheme + (endpoint_.address().is_v6() ? "[" + host + "]" : host) + ":" +
            std::to_string(port());
   }
 
@@ -324,7 +404,12 @@ class BeastServer final : public Server {
     close_on_exec(socket.native_handle());
     error_code ignored;  // without it answers are merely slower
     (void)socket.set_option(tcp::no_delay(true), ignored);
-    auto session = std::make_shared<Session>(core_, std::move(socket));
+    TlsContext tls;
+    {
+      const std::lock_guard lock(core_->mutex);
+      tls = core_->tls;
+    }
+    auto session = std::make_shared<Session>(core_, std::move(socket), std::move(tls));
     {
       const std::lock_guard lock(core_->mutex);
       if (core_->is_stopping) return;
@@ -357,8 +442,10 @@ class BeastServer final : public Server {
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Handler handler) {
   MUSTER_CHECK(options.threads >= 1 && handler);
+  const auto tls = options.tls;
   auto server =
       std::make_unique<BeastServer>(std::make_shared<Core>(std::move(options), std::move(handler)));
+  if (tls) MUSTER_RETURN_IF_ERROR(server->replace_identity(*tls));
   MUSTER_RETURN_IF_ERROR(server->listen());
   server->run();
   return std::unique_ptr<Server>(std::move(server));

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/clock.h"
 #include "common/http/message.h"
+#include "common/http/tls.h"
 #include "common/result.h"
 
 namespace muster::http {
@@ -29,17 +31,23 @@ struct ServerOptions {
   std::size_t connections_max = 256;  ///< over it: the longest idle one is closed, else the new one
   milliseconds request_timeout{5'000};  ///< from first to last byte; then the connection is closed
   milliseconds idle_timeout{30'000};    ///< between two requests of a connection
+  /// Nothing: plain HTTP. Else TLS alone, whose handshake has the request's time to end; plain HTTP
+  /// is then answered with 400 and a sentence.
+  std::optional<TlsIdentity> tls;
 };
 
 class Server {
  public:
-  /// Binds and serves. Errors: kIo naming address and port, with exit code kPort.
+  /// Binds and serves. Errors: kIo naming address and port, with exit code kPort; kInvalid (tls).
   static Result<std::unique_ptr<Server>> start(ServerOptions options, Handler handler);
   virtual ~Server() = default;
 
   virtual int port() const = 0;
-  /// "http://127.0.0.1:40123"
+  /// "http://127.0.0.1:40123", with https where TLS is spoken.
   virtual std::string url() const = 0;
+  /// Shows `identity` to connections from now on. Errors: kInvalid (the earlier one stays),
+  /// kUnsupported without TLS.
+  virtual Status replace_identity(const TlsIdentity& identity) = 0;
   /// Runs `task` on an IO thread after `delay`, unless the server stops before.
   virtual void run_after(milliseconds delay, std::function<void()> task) = 0;
   /// Closes every connection and ends the threads; nothing of the handler runs after it returned.
