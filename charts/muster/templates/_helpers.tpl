@@ -1,0 +1,83 @@
+{{- define "muster.labels" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: muster
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "muster.selector" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{/* What every worker carries, whichever job it belongs to (operator/api/make_pod.cpp). */}}
+{{- define "muster.workerSelector" -}}
+app.kubernetes.io/component: worker
+app.kubernetes.io/managed-by: muster-operator
+{{- end }}
+
+{{/* An image as the container runtime wants it. Argument: (list image root) */}}
+{{- define "muster.image" -}}
+{{- $image := index . 0 -}}
+{{- $root := index . 1 -}}
+{{- $name := ternary (printf "%s/%s" $image.registry $image.repository) $image.repository (ne $image.registry "") -}}
+{{- if $image.digest -}}
+{{ $name }}@{{ $image.digest }}
+{{- else -}}
+{{ $name }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "muster.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default "muster-operator" }}
+{{- end }}
+
+{{- define "muster.masterSecret" -}}
+{{ .Values.master.existingSecret | default "muster-master" }}
+{{- end }}
+
+{{/* The one watched namespace, or nothing. */}}
+{{- define "muster.watchNamespace" -}}
+{{- if .Values.watchNamespace -}}
+{{ .Values.watchNamespace }}
+{{- else if .Values.rbac.namespaced -}}
+{{ .Release.Namespace }}
+{{- end -}}
+{{- end }}
+
+{{/* Begins the names of objects without a namespace: several releases that watch one namespace each live side by side. */}}
+{{- define "muster.clusterName" -}}
+{{- $watched := include "muster.watchNamespace" . -}}
+{{ ternary (printf "muster-%s" $watched) "muster" (ne $watched "") }}
+{{- end }}
+
+{{/* Rights in the namespaces whose jobs are taken care of. */}}
+{{- define "muster.watchedRules" -}}
+- apiGroups: [muster.dev]
+  resources: [trainingjobs]
+  verbs: [get, list, watch, delete]   # delete: ttlSecondsAfterFinished
+- apiGroups: [muster.dev]
+  resources: [trainingjobs/status]
+  verbs: [patch]
+- apiGroups: [muster.dev]
+  resources: [trainingjobs/finalizers]   # owner references that block deletion, where admission asks for the right
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
