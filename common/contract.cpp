@@ -12,6 +12,8 @@ std::string_view reason_of_exit_code(int code) {
       return "Usage";
     case exit_code::kFailedJob:
       return "JobFailed";
+    case exit_code::kCluster:
+      return "ClusterRefused";
     case exit_code::kInvalidSpec:
       return "InvalidSpec";
     case exit_code::kData:

@@ -126,7 +126,7 @@ inline constexpr std::string_view kWorkerFlagArchive = "--archive";
 /// 0.
 inline constexpr std::string_view kWorkerFlagWait = "--wait";
 
-// ---- Exit codes of muster-worker and muster run
+// ---- Exit codes of muster-worker and muster
 
 namespace exit_code {
 /// Complete.
@@ -137,6 +137,8 @@ inline constexpr int kInternal = 1;
 inline constexpr int kUsage = 2;
 /// The job failed and no worker gave a typed code.
 inline constexpr int kFailedJob = 3;
+/// The cluster refused, does not answer, or does not know the thing named; never a worker's.
+inline constexpr int kCluster = 4;
 /// The manifest cannot be right; the sentence names the field.
 inline constexpr int kInvalidSpec = 20;
 /// Data files missing, cut or wrong; the sentence names the file.
