@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""The chart without a cluster: what Helm renders from it, and what it refuses."""
+
+import base64
+import copy
+import glob
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import yaml
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import restricted  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CHART = os.path.join(ROOT, "charts/muster")
+CASES = sorted(glob.glob(os.path.join(CHART, "ci/*-values.yaml")))
+GOLDEN = os.path.join(ROOT, "tests/chart/rbac.golden")
+RELEASE_BYTES_MAX = 512 * 1024   # A release is one Secret, which may hold 1 MiB.
+# Which Kubernetes to render for; a Helm that was built from source says 1.20 of itself.
+KUBE_VERSION = ["--kube-version", "v1.36.0"]
+
+
+class Helm:
+    def __init__(self):
+        found = subprocess.run([os.path.join(ROOT, "scripts/kube-tools"), "helm"], stdout=subprocess.PIPE, text=True,
+                               timeout=4000, check=True)
+        self.program = os.path.join(found.stdout.strip(), "helm")
+
+    def run(self, *arguments):
+        return subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+
+    def template(self, values=None, namespace="muster", overrides=None):
+        """(exit code, text) of rendering the chart with a file of values or with `overrides`."""
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump(overrides or {}, file)
+            file.flush()
+            files = ["-f", values] if values else []
+            done = self.run("template", "muster", CHART, "--namespace", namespace, *KUBE_VERSION, *files, "-f", file.name)
+        return done.returncode, done.stdout
+
+    def objects(self, values=None, overrides=None):
+        code, text = self.template(values, overrides=overrides)
+        if code != 0:
+            raise AssertionError(text)
+        return [one for one in yaml.safe_load_all(text) if one]
+
+
+HELM = None
+
+
+def setUpModule():
+    global HELM
+    HELM = Helm()
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def only(objects, kind, name=None):
+    found = [one for one in objects if one["kind"] == kind and name in (None, one["metadata"]["name"])]
+    if len(found) != 1:
+        raise AssertionError(f"{len(found)} objects {kind} {name}")
+    return found[0]
+
+
+def rights(objects):
+    """Lines "where verbs what", sorted: everything that the operator's ServiceAccount gets."""
+    rules = {(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]): one.get("rules") or []
+             for one in objects if one["kind"] in ("Role", "ClusterRole")}
+    lines = set()
+    for binding in objects:
+        if binding["kind"] not in ("RoleBinding", "ClusterRoleBinding"):
+            continue
+        if all(subject["name"] != "muster-operator" for subject in binding["subjects"]):
+            continue
+        where = binding["metadata"].get("namespace")
+        role = binding["roleRef"]
+        for rule in rules[(role["kind"], where if role["kind"] == "Role" else None, role["name"])]:
+            for group in rule.get("apiGroups", [""]):
+                for resource in rule.get("resources", rule.get("nonResourceURLs")):
+                    names = "".join(f" {name}" for name in sorted(rule.get("resourceNames", [])))
+                    lines.add(f"{where or '*'}: {' '.join(sorted(rule['verbs']))}: "
+                              f"{resource}{'.' + group if group else ''}{names}")
+    return sorted(lines)
+
+
+class ChartTest(unittest.TestCase):
+    maxDiff = None
+
+    def test_helm_finds_nothing_to_complain_about(self):
+        for path in CASES:
+            with self.subTest(os.path.basename(path)):
+                done = HELM.run("lint", "--strict", CHART, "-f", path, *KUBE_VERSION)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertNotIn("[WARNING]", done.stdout)
+
+    def test_every_object_is_named_once_and_labelled(self):
+        for path in CASES:
+            objects = HELM.objects(path)
+            keys = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in objects]
+            self.assertEqual(len(keys), len(set(keys)))
+            for one in objects:
+                if one["kind"] == "CustomResourceDefinition" or one["metadata"]["name"] == "extra":
+                    continue
+                labels = one["metadata"]["labels"]
+                self.assertEqual(labels["app.kubernetes.io/instance"], "muster", one["metadata"])
+                self.assertEqual(labels["app.kubernetes.io/managed-by"], "Helm", one["metadata"])
+                self.assertEqual(labels["app.kubernetes.io/name"], "muster", one["metadata"])
+
+    def test_what_can_be_left_out_is(self):
+        kinds = {one["kind"] for one in HELM.objects(os.path.join(CHART, "ci/minimal-values.yaml"))}
+        self.assertEqual(kinds, {"Deployment", "Service", "ServiceMonitor"})
+
+    def test_every_pod_meets_restricted(self):
+        pods = 0
+        for path in CASES:
+            for one in HELM.objects(path):
+                spec = one["spec"] if one["kind"] == "Pod" else one.get("spec", {}).get("template", {}).get("spec")
+                if one["kind"] == "CustomResourceDefinition" or not spec:
+                    continue
+                pods += 1
+                self.assertEqual(restricted.findings(spec), [], f"{path}: {one['metadata']['name']}")
+                for container in spec["containers"]:
+                    self.assertIn("limits", container["resources"])
+        self.assertGreaterEqual(pods, len(CASES))
+
+    def test_the_check_of_pods_sees_what_is_not_restricted(self):
+        good = only(HELM.objects(), "Deployment")["spec"]["template"]["spec"]
+        self.assertEqual(restricted.findings(good), [])
+
+        def bad(change):
+            spec = copy.deepcopy(good)
+            change(spec, spec["containers"][0])
+            return restricted.findings(spec)
+
+        self.assertEqual(bad(lambda spec, _: spec.update(hostNetwork=True)), ["spec.hostNetwork is set"])
+        self.assertTrue(bad(lambda spec, _: spec["volumes"].append({"name": "x", "hostPath": {"path": "/"}})))
+        self.assertTrue(bad(lambda spec, _: spec["securityContext"].pop("seccompProfile")))
+        self.assertTrue(bad(lambda spec, _: spec["securityContext"].update(runAsUser=0)))
+        self.assertTrue(bad(lambda _, one: one["securityContext"].pop("capabilities")))
+        self.assertTrue(bad(lambda _, one: one["securityContext"].pop("allowPrivilegeEscalation")))
+        self.assertTrue(bad(lambda _, one: one["securityContext"].update(privileged=True)))
+        self.assertTrue(bad(lambda _, one: one["ports"][0].update(hostPort=80)))
+
+    def test_the_operator_has_the_rights_of_the_golden_file_and_no_others(self):
+        lines = []
+        for name in ("default", "watch", "namespaced"):
+            lines += [f"# {name}", *rights(HELM.objects(os.path.join(CHART, f"ci/{name}-values.yaml")))]
+        if os.environ.get("MUSTER_UPDATE_GOLDEN"):
+            with open(GOLDEN, "w", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
+        self.assertEqual(lines, read(GOLDEN).splitlines())
+        section = None
+        for line in lines:
+            if line.startswith("# "):
+                section = line[2:]
+                continue
+            where, verbs, what = line.split(": ")
+            self.assertNotIn("*", verbs + what, line)
+            self.assertNotRegex(what, r"secrets|exec|attach|proxy|impersonate|roles|webhook|customresource", line)
+            self.assertNotRegex(verbs, r"escalate|bind|impersonate", line)
+            if where == "*" and section != "default":
+                self.assertRegex(f"{verbs}: {what}", r"^create: (tokenreviews|subjectaccessreviews)\.[a-z.0-9]*$"
+                                 if section == "namespaced" else
+                                 r"^(get list watch: (nodes|pods|persistentvolumes)|create: [a-z]*reviews\.[a-z.0-9]*)$")
+
+    def test_tenants_never_write_status(self):
+        for one in HELM.objects():
+            if one["kind"] == "ClusterRole" and re.search("editor|viewer", one["metadata"]["name"]):
+                for rule in one["rules"]:
+                    self.assertEqual(rule["apiGroups"], ["muster.dev"])
+                    if "trainingjobs/status" in rule["resources"]:
+                        self.assertEqual(rule["verbs"], ["get"])
+
+    def test_the_definition_is_the_projects_and_stays(self):
+        self.assertEqual(read("charts/muster/files/trainingjob.yaml"), read("crds/trainingjob.yaml"),
+                         "run: cp crds/trainingjob.yaml charts/muster/files/")
+        rendered = only(HELM.objects(), "CustomResourceDefinition")
+        self.assertEqual(rendered["metadata"].pop("annotations"), {"helm.sh/resource-policy": "keep"})
+        self.assertEqual(rendered, yaml.safe_load(read("crds/trainingjob.yaml")))
+        unkept = only(HELM.objects(overrides={"crds": {"keep": False}}), "CustomResourceDefinition")
+        self.assertNotIn("annotations", unkept["metadata"])
+
+    def test_the_master_secret_holds_an_authority_and_a_key(self):
+        secret = only(HELM.objects(), "Secret", "muster-master")
+        data = {name: base64.b64decode(value) for name, value in secret["data"].items()}
+        self.assertEqual(set(data), {"ca.crt", "ca.key", "master-key"})
+        self.assertRegex(data["master-key"].decode(), r"^[0-9a-f]{64}$")
+        self.assertEqual(secret["metadata"]["annotations"], {"helm.sh/resource-policy": "keep"})
+        text = subprocess.run(["openssl", "x509", "-noout", "-text"], input=data["ca.crt"], capture_output=True,
+                              timeout=30, check=True).stdout.decode()
+        self.assertIn("CA:TRUE", text)
+        public = [subprocess.run(["openssl", *command], input=data[name], capture_output=True, timeout=30,
+                                 check=True).stdout
+                  for command, name in ((["pkey", "-pubout"], "ca.key"), (["x509", "-noout", "-pubkey"], "ca.crt"))]
+        self.assertEqual(*public)
+        again = only(HELM.objects(), "Secret", "muster-master")
+        self.assertNotEqual(again["data"]["master-key"], secret["data"]["master-key"])
+        mounted = only(HELM.objects(), "Deployment")["spec"]["template"]["spec"]["volumes"]
+        self.assertIn({"name": "master", "secret": {"secretName": "muster-master", "defaultMode": 0o440}}, mounted)
+
+    def test_a_release_fits_into_its_secret(self):
+        """What Helm stores: gzip and base64 of all files of the chart and of everything rendered."""
+        with tempfile.TemporaryDirectory() as directory:
+            everything = os.path.join(CHART, "ci/everything-values.yaml")
+            _, manifest = HELM.template(everything)
+            files = {}
+            for path in glob.glob(CHART + "/**", recursive=True):
+                if os.path.isfile(path) and "/ci/" not in path:
+                    with open(path, "rb") as file:
+                        files[os.path.relpath(path, CHART)] = base64.b64encode(file.read()).decode()
+            release = json.dumps({"chart": files, "manifest": manifest, "values": read(everything)}).encode()
+            size = len(base64.b64encode(gzip.compress(release)))
+        print(f"release: {size} of {RELEASE_BYTES_MAX} bytes")
+        self.assertLess(size, RELEASE_BYTES_MAX)
+
+    def test_the_schema_refuses_typing_errors_everywhere(self):
+        values = yaml.safe_load(read("charts/muster/values.yaml"))
+        schema = json.loads(read("charts/muster/values.schema.json"))
+
+        def levels(schema, path=()):
+            if schema.get("additionalProperties") is False:
+                yield path
+            for name, below in schema.get("properties", {}).items():
+                yield from levels(below, (*path, name))
+
+        def closed(schema, values, path=()):
+            """Every value stands in the schema, so that none is free by mistake."""
+            for name, value in values.items():
+                self.assertIn(name, schema["properties"], path)
+                if isinstance(value, dict) and "properties" in schema["properties"][name]:
+                    closed(schema["properties"][name], value, (*path, name))
+
+        closed(schema, values)
+        found = list(levels(schema))
+        self.assertGreater(len(found), 20)
+        for path in found:
+            overrides = {"tpyo": 1}
+            for name in reversed(path):
+                overrides = {name: overrides}
+            code, text = HELM.template(overrides=overrides)
+            self.assertNotEqual(code, 0, f"{'.'.join(path)}.tpyo was taken")
+            self.assertIn("tpyo", text)
+
+    def test_the_schema_refuses_wrong_values(self):
+        for overrides in ({"replicaCount": "two"}, {"replicaCount": 0}, {"logLevel": "loud"},
+                          {"image": {"pullPolicy": "Sometimes"}}, {"image": {"digest": "sha256:12"}},
+                          {"worker": {"metricsPort": 70000}}, {"resyncPeriod": "5 minutes"}, {"extraArgs": ["oops"]},
+                          {"watchNamespace": "Team_A"}, {"metrics": {"readers": [{"name": "x"}]}},
+                          {"admissionPolicies": {"allowedPriorityClasses": ["it's"]}},
+                          {"admissionPolicies": {"images": {"allowedPrefixes": ["'"]}}},
+                          {"leaderElection": {"leaseDuration": 15}}):
+            code, text = HELM.template(overrides=overrides)
+            self.assertNotEqual(code, 0, f"{overrides} was taken")
+            self.assertIn(list(overrides)[0], text)
+
+    def test_two_operators_without_a_leader_are_refused(self):
+        code, text = HELM.template(overrides={"leaderElection": {"enabled": False}})
+        self.assertNotEqual(code, 0)
+        self.assertIn("leaderElection.enabled: false needs replicaCount: 1", text)
+
+    def test_names_are_those_of_the_contract(self):
+        header = read("common/contract.h")
+        policies = [json.dumps(one) for one in HELM.objects() if one["kind"] == "ValidatingAdmissionPolicy"]
+        label = re.search(r'kLabelJobUid = "([^"]*)"', header).group(1)
+        self.assertIn(label, policies[1])
+        source = read("operator/api/make_pod.cpp")
+        everything = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
+        selector = only(everything, "PodMonitor")["spec"]["selector"]["matchLabels"]
+        for name, value in selector.items():
+            self.assertIn(f'{{"{name}", "{value}"}}', source)
+
+    def test_pods_keep_the_labels_that_their_selectors_look_for(self):
+        objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
+        deployment = only(objects, "Deployment")
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        self.assertEqual(labels["team"], "a")
+        selectors = [deployment["spec"]["selector"]["matchLabels"],
+                     only(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+                     only(objects, "NetworkPolicy", "muster-operator")["spec"]["podSelector"]["matchLabels"]]
+        selectors += [one["spec"]["selector"] for one in objects if one["kind"] == "Service"]
+        for selector in selectors:
+            self.assertLessEqual(selector.items(), labels.items())
+        ports = {port["name"]: port["containerPort"]
+                 for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]}
+        self.assertEqual(ports, {"endpoint": 9443, "metrics": 8443, "health": 8081})
+        monitored = only(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+        services = [one["metadata"]["name"] for one in objects
+                    if one["kind"] == "Service" and monitored.items() <= one["metadata"]["labels"].items()]
+        self.assertEqual(services, ["muster-metrics"])
+
+    def test_rules_and_dashboards_are_passed_on_unchanged(self):
+        objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
+        groups = []
+        for path in sorted(glob.glob(CHART + "/rules/*.yaml")):
+            groups += yaml.safe_load(read(path))["groups"]
+        self.assertEqual(only(objects, "PrometheusRule")["spec"]["groups"] or [], groups)
+        dashboards = sorted(glob.glob(CHART + "/dashboards/*.json"))
+        maps = [one for one in objects if one["kind"] == "ConfigMap" and "dashboard" in one["metadata"]["name"]]
+        self.assertEqual(len(maps), len(dashboards))
+        for one, path in zip(maps, dashboards):
+            self.assertEqual(one["metadata"]["labels"]["grafana_dashboard"], "1")
+            (text,) = one["data"].values()
+            self.assertEqual(json.loads(text), json.loads(read(path)))
+
+    def test_the_readme_names_every_value(self):
+        subprocess.run([sys.executable, os.path.join(ROOT, "scripts/make_chart_readme.py"), "--check"], timeout=60,
+                       check=True)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""The chart on a real API server: what it refuses and to whom, the operator's rights, upgrades, and what stays."""
+
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests/cluster"))
+from control_plane import ControlPlane, kube_tools  # noqa: E402
+from processes import wait_for  # noqa: E402
+
+CHART = os.path.join(ROOT, "charts/muster")
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+OPERATOR = "system:serviceaccount:muster:muster-operator"
+RELEASE_BYTES_MAX = 512 * 1024
+POLICY_SECONDS = 60   # A policy counts about a second after it was made.
+
+PLANE = None
+
+
+def setUpModule():
+    global PLANE
+    directory = tempfile.mkdtemp(prefix="muster-chart-", dir=MEMORY)
+    unittest.addModuleCleanup(shutil.rmtree, directory, ignore_errors=True)
+    PLANE = ControlPlane(directory, controller_manager=True)
+    unittest.addModuleCleanup(PLANE.stop)
+    PLANE.start()
+    PLANE.kubectl("create", "namespace", "muster")
+    PLANE.kubectl("label", "namespace", "muster", "pod-security.kubernetes.io/enforce=restricted")
+    for namespace in ("team", "other"):
+        PLANE.kubectl("create", "namespace", namespace)
+    PLANE.user("alice", ["team"])
+    # Through the cluster's own role, into which the chart's is put.
+    PLANE.kubectl("create", "rolebinding", "edit", "-n", "team", "--clusterrole=edit", "--user=alice")
+    PLANE.kubectl("create", "rolebinding", "edit", "-n", "other", "--clusterrole=edit", "--user=alice")
+
+
+def helm(*arguments, program="helm", check=True):
+    done = subprocess.run([os.path.join(kube_tools([program]), program), "--namespace", "muster", *arguments],
+                          env=PLANE.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+    if check and done.returncode != 0:
+        raise AssertionError(f"helm {' '.join(arguments)}: {done.stdout}")
+    return done.stdout
+
+
+def call(method, path, body=None, user="admin", content_type="application/json"):
+    """(status code, message or object) of one request as a person with a client certificate or a service account."""
+    is_account = user.startswith("system:serviceaccount:")
+    name = "admin" if user == "admin" or is_account else f"user-{user}"
+    context = ssl.create_default_context(cafile=PLANE.ca_file)
+    context.load_cert_chain(PLANE.authority.path(f"{name}.crt"), PLANE.authority.path(f"{name}.key"))
+    request = urllib.request.Request(PLANE.url + path, method=method, headers={"Content-Type": content_type},
+                                     data=None if body is None else json.dumps(body).encode())
+    if is_account:
+        request.add_header("Impersonate-User", user)
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({}),
+                                         urllib.request.HTTPSHandler(context=context)).open(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["message"]
+
+
+JOBS = "/apis/muster.dev/v1alpha1/namespaces/team/trainingjobs"
+PODS = "/api/v1/namespaces/team/pods"
+
+
+def job(name="a", spec=None, **worker):
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+            "spec": {"worker": {"command": ["true"], **worker}, **(spec or {})}}
+
+
+def pod(name="p", labels=None, owners=None):
+    return {"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": labels or {}, "ownerReferences": owners or []},
+            "spec": {"containers": [{"name": "worker", "image": "x"}]}}
+
+
+DRY = "?dryRun=All&fieldValidation=Strict"
+TOLERATE_ALL = [{"operator": "Exists"}]
+
+
+def wait_for_policies():
+    wait_for("the policy for jobs counts", lambda: call("POST", JOBS + DRY, job(tolerations=TOLERATE_ALL),
+                                                        "alice")[0] == 422, POLICY_SECONDS)
+    wait_for("the policy for pods counts", lambda: call("POST", PODS + DRY, pod(labels={"muster.dev/job-uid": "u"}),
+                                                        "alice")[0] == 422, POLICY_SECONDS)
+
+
+def install(*arguments, program="helm"):
+    helm("install", "muster", CHART, *arguments, program=program)
+    wait_for("the kind is served", lambda: call("GET", JOBS)[0] == 200, POLICY_SECONDS)
+    wait_for("alice may edit", lambda: call("GET", JOBS, user="alice")[0] == 200, POLICY_SECONDS)
+
+
+def uninstall(program="helm"):
+    helm("uninstall", "muster", program=program)
+    PLANE.kubectl("delete", "secret", "-n", "muster", "muster-master")
+
+
+class Installed(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        install()
+        wait_for_policies()
+
+    @classmethod
+    def tearDownClass(cls):
+        uninstall()
+
+    def refused(self, sentence, body, path=JOBS, method="POST"):
+        code, message = call(method, path + DRY, body, "alice")
+        self.assertEqual(code, 422, message)
+        self.assertIn(sentence, message)
+        self.assertIn("denied request", message)
+
+    def taken(self, body, path=JOBS):
+        code, message = call("POST", path + DRY, body, "alice")
+        self.assertEqual(code, 201, message)
+
+    def test_honest_jobs_are_taken(self):
+        self.taken(job())
+        self.taken(job(spec={"priorityClassName": "high"}, serviceAccountName="default",
+                       nodeSelector={"disk": "fast"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))
+        for example in ("digits", "hello"):
+            with open(f"{ROOT}/examples/{example}.yaml", encoding="utf-8") as file:
+                self.taken(yaml.safe_load(file))
+        self.taken(pod(labels={"app": "mine", "muster.dev/job-name": "digits"}), PODS)
+
+    def test_s3_a_service_account_needs_the_right_to_use_it(self):
+        sentence = 'spec.worker.serviceAccountName: you may not use the service account "strong"'
+        self.refused(sentence, job(serviceAccountName="strong"))
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "user"}, "rules": [
+            {"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["strong"], "verbs": ["use"]}]}
+        PLANE.kubectl("create", "-n", "team", "-f", "-", stdin=json.dumps(role))
+        self.refused(sentence, job(serviceAccountName="strong"))
+        PLANE.kubectl("create", "rolebinding", "user", "-n", "team", "--role=user", "--user=alice")
+        wait_for("the right counts", lambda: call("POST", JOBS + DRY, job(serviceAccountName="strong"),
+                                                  "alice")[0] == 201, 30)
+        self.refused('"stronger"', job(serviceAccountName="stronger"))
+        elsewhere = "/apis/muster.dev/v1alpha1/namespaces/other/trainingjobs"
+        self.refused('"strong"', job(serviceAccountName="strong"), elsewhere)
+
+    def test_s3_only_what_an_update_changes_is_judged(self):
+        self.assertEqual(call("POST", JOBS, job("made", serviceAccountName="strong"))[0], 201)   # by an administrator
+        patch = {"spec": {"suspend": True}}
+        code, message = call("PATCH", JOBS + "/made", patch, "alice", "application/merge-patch+json")
+        self.assertEqual(code, 200, message)
+        patch = {"spec": {"worker": {"serviceAccountName": "stronger"}}}
+        code, message = call("PATCH", JOBS + "/made", patch, "alice", "application/merge-patch+json")
+        self.assertEqual(code, 422, message)
+        self.assertEqual(call("DELETE", JOBS + "/made", user="alice")[0], 200)
+
+    def test_s10_what_is_the_control_planes_is_refused(self):
+        self.refused("spec.priorityClassName: ", job(spec={"priorityClassName": "system-node-critical"}))
+        self.refused("must name a key", job(tolerations=TOLERATE_ALL))
+        self.refused("must name a key", job(tolerations=[{"key": "a", "operator": "Exists"},
+                                                         {"operator": "Exists", "effect": "NoSchedule"}]))
+        taint = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+        self.refused("control plane", job(tolerations=[taint]))
+        self.refused("spec.worker.nodeSelector: ", job(nodeSelector={"node-role.kubernetes.io/control-plane": ""}))
+        code, message = call("POST", JOBS + DRY, job(nodeName="node-1"), "alice")
+        self.assertEqual(code, 400, message)
+        self.assertIn("nodeName", message)
+
+    def test_s11_only_the_operator_makes_pods_of_jobs(self):
+        labels = {"muster.dev/job-uid": "u"}
+        owners = [{"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": "u", "controller": True}]
+        self.refused("muster.dev/job-uid", pod(labels=labels), PODS)
+        self.refused("metadata.ownerReferences: ", pod(owners=owners), PODS)
+        self.assertEqual(call("POST", PODS + DRY, pod(labels=labels))[0], 422)   # administrators, too
+        code, message = call("POST", PODS, pod("member", labels, owners), OPERATOR)
+        self.assertEqual(code, 201, message)
+        merge = "application/merge-patch+json"
+        self.assertEqual(call("POST", PODS, pod("plain"), "alice")[0], 201)
+        code, message = call("PATCH", PODS + "/plain", {"metadata": {"labels": labels}}, "alice", merge)
+        self.assertEqual(code, 422, message)
+        code, message = call("PATCH", PODS + "/member", {"metadata": {"labels": {"muster.dev/job-uid": None}}}, "alice", merge)
+        self.assertEqual(code, 422, message)
+        code, message = call("PATCH", PODS + "/member", {"metadata": {"annotations": {"note": "kept"}}}, "alice", merge)
+        self.assertEqual(code, 200, message)
+        for name in ("plain", "member"):
+            PLANE.kubectl("delete", "pod", "-n", "team", name, "--force", "--grace-period=0")
+
+    def test_s13_tenants_do_not_write_status(self):
+        self.assertEqual(call("POST", JOBS, job("honest"), "alice")[0], 201)
+        forged = {"status": {"phase": "Complete"}}
+        code, message = call("PATCH", JOBS + "/honest/status", forged, "alice", "application/merge-patch+json")
+        self.assertEqual(code, 403, message)
+        self.assertIn('cannot patch resource "trainingjobs/status"', message)
+        scale = {"spec": {"replicas": 1}}
+        code, message = call("PATCH", JOBS + "/honest/scale", scale, "alice", "application/merge-patch+json")
+        self.assertEqual(code, 200, message)
+        code, message = call("PATCH", JOBS + "/honest/status", forged, OPERATOR, "application/merge-patch+json")
+        self.assertEqual(code, 200, message)
+        self.assertEqual(call("DELETE", JOBS + "/honest", user="alice")[0], 200)
+
+    def test_s5_the_operators_rights_are_the_golden_files(self):
+        def rights(namespace, user):
+            review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+                      "spec": {"namespace": namespace}}
+            code, answer = call("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review, user)
+            self.assertEqual(code, 201, answer)
+            found = answer["status"]
+            self.assertFalse(found["incomplete"])
+            lines = set()
+            for rule in found["resourceRules"]:
+                for group in rule.get("apiGroups", []):
+                    for resource in rule.get("resources", []):
+                        names = "".join(f" {name}" for name in sorted(rule.get("resourceNames", [])))
+                        lines.add(f"{' '.join(sorted(rule['verbs']))}: {resource}{'.' + group if group else ''}{names}")
+            return lines | {f"{rule['verbs']} {path}" for rule in found["nonResourceRules"]
+                            for path in rule.get("nonResourceURLs", [])}
+
+        with open(os.path.join(ROOT, "tests/chart/rbac.golden"), encoding="utf-8") as file:
+            golden = file.read().split("# watch")[0].splitlines()[1:]
+        for namespace in ("muster", "team", "kube-system"):
+            everyone = rights(namespace, f"system:serviceaccount:{namespace}:nobody")
+            expected = {line.split(": ", 1)[1] for line in golden if line.split(": ")[0] in ("*", namespace)}
+            self.assertEqual(rights(namespace, OPERATOR) - everyone, expected)
+        for words in (["get", "secrets"], ["create", "pods", "--subresource=exec"], ["get", "pods", "--subresource=log"],
+                      ["update", "trainingjobs"], ["create", "trainingjobs"], ["delete", "nodes"]):
+            answer = PLANE.kubectl(f"--as={OPERATOR}", "auth", "can-i", *words, "-n", "muster", check=False)
+            self.assertIn("no", answer.split(), words)
+
+    def test_the_operators_pods_are_taken_where_restricted_is_enforced(self):
+        wait_for("both pods are made", lambda: len(PLANE.kubectl_json("get", "pods", "-n", "muster")["items"]) == 2, 60)
+        events = PLANE.kubectl("get", "events", "-n", "muster", "-o", "jsonpath={.items[*].reason}")
+        self.assertNotIn("FailedCreate", events)
+
+    def test_the_policies_expressions_have_the_right_types(self):
+        def checked(name):
+            policy = PLANE.kubectl_json("get", "validatingadmissionpolicy", name)
+            return policy.get("status", {}).get("observedGeneration") == policy["metadata"]["generation"]
+
+        for name in ("muster-jobs", "muster-pods"):
+            wait_for(f"{name} is checked", lambda name=name: checked(name), 60)
+            status = PLANE.kubectl_json("get", "validatingadmissionpolicy", name)["status"]
+            self.assertEqual(status["typeChecking"].get("expressionWarnings", []), [])
+
+    def test_upgrades_keep_the_master_secret_and_everything_that_did_not_change(self):
+        before = PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")
+        deployment = PLANE.kubectl_json("get", "deployment", "-n", "muster", "muster-operator")
+        for _ in range(2):
+            helm("upgrade", "muster", CHART)
+        after = PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")
+        self.assertEqual(after["data"], before["data"])
+        again = PLANE.kubectl_json("get", "deployment", "-n", "muster", "muster-operator")
+        self.assertEqual(again["metadata"]["generation"], deployment["metadata"]["generation"])
+
+    def test_the_release_fits_into_its_secret(self):
+        release = PLANE.kubectl_json("get", "secret", "-n", "muster", "-l", "owner=helm")["items"][0]
+        size = len(release["data"]["release"])
+        print(f"release: {size} of {RELEASE_BYTES_MAX} bytes")
+        self.assertLess(size, RELEASE_BYTES_MAX)
+
+
+class Lifecycle(unittest.TestCase):
+    def tearDown(self):
+        PLANE.kubectl("delete", "crd", "trainingjobs.muster.dev", "--ignore-not-found")
+
+    def life(self, program):
+        install(program=program)
+        self.assertEqual(call("POST", JOBS, job("kept"), "alice")[0], 201)
+        before = PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")["data"]
+        helm("upgrade", "muster", CHART, "--set", "logLevel=debug", program=program)
+        helm("rollback", "muster", "1", program=program)
+        self.assertEqual(PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")["data"], before)
+        helm("uninstall", "muster", program=program)
+        left = PLANE.kubectl("get", "deployments,services,serviceaccounts,roles,networkpolicies,poddisruptionbudgets",
+                             "-n", "muster", "-o", "name").split()
+        self.assertEqual([name for name in left if "muster" in name], [])
+        left = PLANE.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,"
+                             "validatingadmissionpolicybindings", "-o", "name").split()
+        self.assertEqual([name for name in left if "muster-" in name and "kubelet" not in name], [])
+        self.assertEqual(call("GET", JOBS + "/kept")[0], 200)
+        self.assertEqual(PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")["data"], before)
+        install(program=program)   # takes over what stayed
+        self.assertEqual(PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")["data"], before)
+        uninstall(program)
+
+    def test_helm_3_installs_upgrades_and_leaves_what_jobs_need(self):
+        self.life("helm")
+
+    def test_helm_4_installs_upgrades_and_leaves_what_jobs_need(self):
+        self.life("helm4")
+
+    def test_stricter_values_refuse_more(self):
+        install("--set", "admissionPolicies.allowedPriorityClasses={high,low}",
+                "--set", "admissionPolicies.requireCreatePods=true",
+                "--set", "admissionPolicies.images.requireDigest=true",
+                "--set", "admissionPolicies.images.allowedPrefixes={registry.example.com/}")
+        self.addCleanup(uninstall)
+        wait_for_policies()
+        digest = "@sha256:" + "0" * 64
+        good = job(image="registry.example.com/a" + digest, spec={"priorityClassName": "low"})
+        self.assertEqual(call("POST", JOBS + DRY, good, "alice")[0], 201)
+        for body, sentence in (
+                (job(spec={"priorityClassName": "urgent"}), "must be one of high, low"),
+                (job(image="registry.example.com/a:latest"), "must end with a digest"),
+                (job(image="evil.example.com/a" + digest), "must begin with one of registry.example.com/")):
+            code, message = call("POST", JOBS + DRY, body, "alice")
+            self.assertEqual(code, 422, message)
+            self.assertIn(sentence, message)
+        PLANE.user("bob")
+        PLANE.kubectl("create", "rolebinding", "bob", "-n", "team", "--clusterrole=muster-editor", "--user=bob")
+        wait_for("bob may edit", lambda: call("GET", JOBS, user="bob")[0] == 200, 30)
+        code, message = call("POST", JOBS + DRY, job(), "bob")
+        self.assertEqual(code, 422, message)
+        self.assertIn("the right to create pods", message)
+
+    def test_a_namespaced_operator_keeps_to_its_namespace(self):
+        install("--set", "rbac.namespaced=true,watchNamespace=team")
+        self.addCleanup(uninstall)
+        wait_for_policies()
+        body = pod(labels={"muster.dev/job-uid": "u"})
+        self.assertEqual(call("POST", "/api/v1/namespaces/other/pods" + DRY, body, "alice")[0], 201)
+        for words, answer in ((["create", "pods", "-n", "team"], "yes"), (["create", "pods", "-n", "other"], "no"),
+                              (["list", "nodes"], "no"), (["list", "pods", "-n", "other"], "no"),
+                              (["create", "tokenreviews.authentication.k8s.io"], "yes")):
+            found = PLANE.kubectl(f"--as={OPERATOR}", "auth", "can-i", *words, check=False)
+            self.assertIn(answer, found.split(), words)
+
+
+if __name__ == "__main__":
+    unittest.main()
