@@ -46,15 +46,20 @@ class ControlPlane:
 
     `directory` is made, takes logs, keys and etcd's data, and is left for the caller. It should be on a tmpfs.
     Without the controller manager nobody makes service accounts, so pods may name none (as in Kubernetes' envtest);
-    nobody collects garbage either. `extra`: program -> further arguments.
+    nobody collects garbage either. `extra`: program -> further arguments. `programs`: others that `bin` shall hold.
     """
 
+    SAVED = ["controller_manager", "scheduler", "host", "service_subnet", "service_address", "url", "kubeconfig",
+             "ca_file", "bin"]
+
     def __init__(self, directory, controller_manager=False, scheduler=False, host="127.0.0.1", addresses=(),
-                 service_subnet=SERVICE_SUBNET, dies_with_us=True, extra=None):
+                 service_subnet=SERVICE_SUBNET, dies_with_us=True, extra=None,
+                 programs=()):
         self.directory = os.path.abspath(directory)
         self.controller_manager, self.scheduler = controller_manager, scheduler
         self.host, self.addresses, self.service_subnet = host, list(addresses), service_subnet
         self.dies_with_us, self.extra = dies_with_us, extra or {}
+        self.programs = list(programs)
         self.service_address = service_subnet.split("/", maxsplit=1)[0].rsplit(".", 1)[0] + ".1"
         self.daemons = []
         self.url = self.kubeconfig = self.ca_file = self.bin = None
@@ -74,7 +79,7 @@ class ControlPlane:
         names = ["etcd", "kube-apiserver", "kubectl"]
         names += ["kube-controller-manager"] if self.controller_manager else []
         names += ["kube-scheduler"] if self.scheduler else []
-        self.bin = kube_tools(names)
+        self.bin = kube_tools([*names, *self.programs])
         os.makedirs(self.directory, exist_ok=True)
         self._make_keys()
         for attempt in range(PORT_TRIES):
@@ -91,7 +96,31 @@ class ControlPlane:
             self._start_controller_manager()
         if self.scheduler:
             self._start_scheduler()
+        with open(f"{self.directory}/plane.json", "w", encoding="utf-8") as file:
+            json.dump({name: getattr(self, name) for name in self.SAVED}, file, indent=1)
         return self
+
+    @classmethod
+    def attach(cls, directory):
+        """The control plane that another process started there (with dies_with_us=False) and left running."""
+        try:
+            with open(f"{directory}/plane.json", encoding="utf-8") as file:
+                saved = json.load(file)
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"no control plane in {directory}: {error}") from None
+        plane = cls(directory)
+        for name in cls.SAVED:
+            setattr(plane, name, saved[name])
+        plane.authority = Authority(os.path.join(directory, "pki"))
+        plane.daemons = [Daemon.load(directory, name) for name in Daemon.names(directory)]
+        return plane
+
+    def api(self):
+        """The API server's daemon."""
+        for daemon in self.daemons:
+            if daemon.name == "kube-apiserver":
+                return daemon
+        raise ClusterError("no kube-apiserver was started")
 
     def _make_keys(self):
         authority = self.authority = Authority(os.path.join(self.directory, "pki"))
@@ -143,8 +172,7 @@ class ControlPlane:
         self.wait_api_ready()
 
     def wait_api_ready(self):
-        api = next(daemon for daemon in self.daemons if daemon.name == "kube-apiserver")
-        api.wait_ready(lambda: self.get("/readyz") == b"ok" and self.get("/api/v1/namespaces/default"), READY_SECONDS)
+        self.api().wait_ready(lambda: self.get("/readyz") == b"ok" and self.get("/api/v1/namespaces/default"), READY_SECONDS)
 
     def get(self, path, seconds=10):
         """The body of a GET as administrator; OSError (urllib.error.HTTPError) when it is refused."""

@@ -110,11 +110,12 @@ class Daemon:
 
     `dies_with_us`: the kernel kills it when the thread that started it ends, however that happens. So a test that is
     killed leaves nothing behind; start such a daemon from a thread that lives as long as it shall.
+    `wrapped`: the command (nsenter, unshare) waits for a child of its own, and that one is meant.
     """
 
-    def __init__(self, directory, name, command, env=None, dies_with_us=False):
+    def __init__(self, directory, name, command, env=None, dies_with_us=False, wrapped=False):
         self.directory, self.name, self.command = directory, name, command
-        self.env, self.dies_with_us = env or {}, dies_with_us
+        self.env, self.dies_with_us, self.wrapped = env or {}, dies_with_us, wrapped
         self.pid = self.started = None
         self._child = None
 
@@ -133,7 +134,7 @@ class Daemon:
                 record = json.load(file)
         except (OSError, ValueError) as error:
             raise ClusterError(f"no {name} was started in {directory}: {error}") from None
-        daemon = cls(directory, name, record["command"], record["env"], record["dies_with_us"])
+        daemon = cls(directory, name, record["command"], record["env"], record["dies_with_us"], record["wrapped"])
         daemon.pid, daemon.started = record["pid"], record["started"]
         return daemon
 
@@ -164,13 +165,22 @@ class Daemon:
             except OSError as error:
                 raise ClusterError(f"{self.name} cannot be started: {self.command[0]}: {error.strerror}") from None
         self.pid, self.started = self._child.pid, start_time(self._child.pid)
+        if self.wrapped:
+            self.pid = wait_for(f"{self.name} is started", self._grandchild, 30, self.check)
+            self.started = start_time(self.pid)
         record = {"pid": self.pid, "started": self.started, "command": self.command, "env": self.env,
-                  "dies_with_us": self.dies_with_us}
+                  "dies_with_us": self.dies_with_us, "wrapped": self.wrapped}
         partial = self._record() + ".partial"
         with open(partial, "w", encoding="utf-8") as file:
             json.dump(record, file, indent=1)
         os.rename(partial, self._record())
         return self
+
+    def _grandchild(self):
+        parent = self._child.pid
+        with open(f"/proc/{parent}/task/{parent}/children", encoding="utf-8") as file:
+            children = file.read().split()
+        return int(children[0]) if children else None
 
     def alive(self):
         if self._child is not None:
@@ -189,6 +199,11 @@ class Daemon:
             if "has ended" in str(error):
                 raise
             raise ClusterError(f"{error}; the end of {self.log}:\n{tail(self.log)}") from None
+
+    def __del__(self):
+        # A later object may have ended what this one started; nothing is lost but Python's warning.
+        if self._child is not None and self._child.returncode is None:
+            self._child.returncode = 0
 
     def signal(self, number):
         if self.alive():

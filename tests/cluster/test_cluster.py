@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""The cluster of the tests is a real one: pods, names, services, rights and faults work, and nothing stays behind.
+
+Needs root. One cluster of two nodes serves all cases; it takes about a minute.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import image  # noqa: E402
+import leftovers  # noqa: E402
+from cluster import Cluster  # noqa: E402
+from node import hierarchies  # noqa: E402
+from processes import ClusterError, Daemon, wait_for  # noqa: E402
+
+SHELL = "muster.dev/shell:test"
+SPACE = "restricted"
+WEB = ("echo started as $(hostname); while true; do "
+       "printf 'HTTP/1.0 200 OK\\r\\n\\r\\n%s\\n' $(hostname) | nc -l -p 8080 >/dev/null; done")
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True,
+              "readOnlyRootFilesystem": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def pod(name, node, command, claim=None):
+    """A pod that the `restricted` profile admits, in the headless service "pods"."""
+    container = {"name": "shell", "image": SHELL, "imagePullPolicy": "Never", "securityContext": RESTRICTED,
+                 "command": ["sh", "-c", command]}
+    spec = {"nodeSelector": {"kubernetes.io/hostname": node}, "hostname": name, "subdomain": "pods",
+            "terminationGracePeriodSeconds": 0, "restartPolicy": "Never", "containers": [container],
+            "securityContext": {"fsGroup": 65532}}
+    if claim:
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+        container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return {"apiVersion": "v1", "kind": "Pod", "spec": spec,
+            "metadata": {"name": name, "namespace": SPACE, "labels": {"app": "pods"}}}
+
+
+class ClusterTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.mkdtemp(prefix="muster-cluster-")
+        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        cls.cluster = Cluster(os.path.join(cls.directory, "state"), nodes=2, extra={
+            "kube-controller-manager": ["--node-monitor-grace-period=16s", "--node-monitor-period=2s"]})
+        cls.enterClassContext(cls.cluster)
+        archive = image.shell_image(os.path.join(cls.directory, "shell.tar"), SHELL)
+        loaded = cls.cluster.load(archive)
+        assert loaded == [SHELL], loaded
+        cls.cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE, "labels": {
+                "pod-security.kubernetes.io/enforce": "restricted"}}})
+        wait_for("the namespace has its account", lambda: cls.kubectl("get", "serviceaccount", "default", check=False)
+                 .startswith("NAME"), 60)
+        cls.cluster.apply(
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "pods", "namespace": SPACE},
+             "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": "pods"},
+                      "ports": [{"name": "web", "port": 8080}]}},
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "one", "namespace": SPACE},
+             "spec": {"selector": {"app": "pods"}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]}})
+        # A web server that says its pod's name.
+        for number in (1, 2):
+            cls.start(pod(f"pod{number}", f"node{number}", WEB))
+
+    @classmethod
+    def kubectl(cls, *arguments, check=True):
+        return cls.cluster.kubectl("-n", SPACE, *arguments, check=check, seconds=120)
+
+    @classmethod
+    def start(cls, manifest):
+        cls.cluster.apply(manifest)
+        name = manifest["metadata"]["name"]
+        try:
+            cls.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=90s")
+        except ClusterError as error:
+            raise ClusterError(f"{error}\n{cls.kubectl('describe', 'pod', name)}") from None
+
+    def fetch(self, source, url):
+        """What a pod gets from a web server; servers here take one connection at a time, so it tries again."""
+        answer = []
+
+        def got():
+            answer[:] = [self.kubectl("exec", source, "--", "timeout", "5", "wget", "-q", "-O", "-", url,
+                                      check=False).strip()]
+            return answer[0].startswith("pod")
+
+        try:
+            wait_for(f"{source} gets {url}", got, 60)
+        except ClusterError as error:
+            raise AssertionError(f"{error}; the last answer: {answer}") from None
+        return answer[0]
+
+    def test_pods_reach_each_other_by_their_names_in_both_directions(self):
+        self.assertEqual(self.fetch("pod1", "http://pod2.pods:8080/"), "pod2")
+        self.assertEqual(self.fetch("pod2", f"http://pod1.pods.{SPACE}.svc.cluster.local:8080/"), "pod1")
+
+    def test_a_service_is_reached_by_its_address_from_every_pod(self):
+        for source in ("pod1", "pod2"):
+            self.assertIn(self.fetch(source, "http://one/"), ("pod1", "pod2"))
+
+    def test_a_name_outside_of_the_cluster_is_refused_at_once(self):
+        out = self.kubectl("exec", "pod1", "--", "nslookup", "example.org.", check=False)
+        self.assertIn("NXDOMAIN", out)
+
+    def test_the_api_server_answers_pods_under_its_service_name(self):
+        # Debian's busybox speaks too old a TLS; who refuses a plain request in these words is the API server.
+        out = self.kubectl("exec", "pod1", "--", "sh", "-c", "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | "
+                           "timeout 20 nc kubernetes.default.svc 443", check=False)
+        self.assertIn("Client sent an HTTP request to an HTTPS server", out)
+
+    def test_logs_and_exec_go_through_the_kubelets(self):
+        self.assertEqual(self.kubectl("logs", "pod2").strip(), "started as pod2")
+        self.assertEqual(self.kubectl("exec", "pod1", "--", "id", "-u").strip(), "65532")
+
+    def test_a_pod_that_is_not_restricted_is_refused(self):
+        manifest = pod("root", "node1", "true")
+        manifest["spec"]["hostNetwork"] = True
+        with self.assertRaisesRegex(ClusterError, 'violates PodSecurity "restricted'):
+            self.cluster.apply(manifest)
+
+    def test_a_claim_is_bound_on_the_node_of_its_first_pod_and_keeps_what_is_written(self):
+        self.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                            "metadata": {"name": "claim", "namespace": SPACE},
+                            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
+        self.start(pod("writer", "node2", "echo kept > /data/file; exec sleep 1000", "claim"))
+        self.kubectl("delete", "pod", "writer", "--now")
+        self.start(pod("reader", "node2", "cat /data/file; exec sleep 1000", "claim"))
+        self.assertEqual(self.kubectl("logs", "reader").strip(), "kept")
+        self.kubectl("delete", "pod", "reader", "--now")
+
+    def test_pods_go_on_while_their_kubelet_restarts(self):
+        before = json.loads(self.kubectl("get", "pod", "pod1", "-o", "json"))["status"]["containerStatuses"][0]
+        self.cluster.node(1).kubelet_restart()
+        self.cluster.node(1).ready()
+        after = json.loads(self.kubectl("get", "pod", "pod1", "-o", "json"))["status"]["containerStatuses"][0]
+        self.assertEqual(before["containerID"], after["containerID"])
+        self.assertEqual(after["restartCount"], 0)
+        # A kubelet that has just started does not know all its pods yet.
+        wait_for("exec works again", lambda: self.kubectl("exec", "pod1", "--", "hostname", check=False) == "pod1\n", 60)
+
+    def test_pods_go_on_while_the_api_server_is_away(self):
+        self.cluster.api_stop()
+        with self.assertRaises(OSError):
+            self.cluster.plane.get("/readyz")
+        self.cluster.api_start()
+        self.assertEqual(self.fetch("pod1", "http://pod2.pods:8080/"), "pod2")
+
+    def test_a_node_without_power_is_noticed_and_comes_back(self):
+        node = self.cluster.node(2)
+        self.start(pod("victim", "node2", "exec sleep 100000"))
+        pids = node.pod_pids()
+        self.assertGreater(len(pids), 2)
+        started = time.monotonic()
+        node.power_off()
+        self.assertFalse(node.running())
+        for pid in pids:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), f"pid {pid} of the node lives on")
+
+        def unknown():
+            states = self.cluster.plane.kubectl_json("get", "node", "node2")["status"]["conditions"]
+            return any(state["type"] == "Ready" and state["status"] == "Unknown" for state in states)
+
+        wait_for("node2 is missed", unknown, 90)
+        self.assertGreater(time.monotonic() - started, 5)
+        node.start()
+        node.ready()
+        wait_for("pod2 has ended with its node", lambda: "pod2" not in self.kubectl(
+            "get", "pod", "--field-selector=status.phase=Running"), 120)
+        self.kubectl("delete", "pod", "pod2", "victim", "--now")
+        self.start(pod("pod2", "node2", WEB))
+        self.assertEqual(self.fetch("pod1", "http://pod2.pods:8080/"), "pod2")
+
+
+class TraceTest(unittest.TestCase):
+    def test_a_second_cluster_comes_and_goes_beside_the_first_and_leaves_no_trace(self):
+        with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
+            with Cluster(os.path.join(directory, "one")) as one:
+                two = Cluster(os.path.join(directory, "two"))
+                two.up()
+                self.assertNotEqual(one.network, two.network)
+                before, tag = two.before, two.tag
+                self.assertEqual(two.down()[0], [])
+                self.assertIn("Ready", one.kubectl("get", "node", "node1"))
+                ours, _ = leftovers.left_behind(before, leftovers.snapshot(two.directory, tag), two.directory, tag)
+                self.assertEqual(ours, [])
+            self.assertEqual(os.listdir(directory), [])
+
+    def test_what_is_left_behind_is_found(self):
+        with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
+            before = leftovers.snapshot(directory, "mu249")
+            daemon = Daemon(directory, "forgotten", ["sh", "-c", f"while true; do sleep 5; done # {directory}/x"],
+                            dies_with_us=True).start()
+            group = os.path.join(hierarchies()[0], "mu249-node1")
+            os.makedirs(group)
+            try:
+                ours, _ = leftovers.left_behind(before, leftovers.snapshot(directory, "mu249"), directory, "mu249")
+            finally:
+                os.rmdir(group)
+                daemon.kill()
+            self.assertEqual(sorted(line.split(":")[0] for line in ours), ["cgroup", "process"])
+
+    def test_a_cluster_that_cannot_come_up_whole_is_taken_down_again(self):
+        with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
+            state = os.path.join(directory, "state")
+            cluster = Cluster(state, extra={"kube-scheduler": ["--no-such-flag"]})
+            with self.assertRaisesRegex(ClusterError, "(?s)kube-scheduler has ended.*no-such-flag.*taken down again"):
+                cluster.up()
+            self.assertFalse(os.path.exists(state))
+            self.assertFalse(os.path.exists(f"/sys/class/net/{cluster.bridge}"))
+            with open(f"{state}.log/kube-scheduler.log", encoding="utf-8") as file:
+                self.assertIn("no-such-flag", file.read())
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("skipped: the cluster's tests need root")
+        sys.exit(0)
+    unittest.main()
