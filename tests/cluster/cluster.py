@@ -15,10 +15,10 @@ import time
 
 import image
 import leftovers
-from control_plane import ControlPlane, fetch
+from control_plane import ControlPlane
 from node import NODE, PAUSE, VOLUMES, Node
 from pki import write_kubeconfig
-from processes import ClusterError, Daemon, free_ports, run
+from processes import ClusterError, Daemon, fetch, free_ports, run
 
 NETWORKS = range(100, 250)  # A cluster's addresses are 10.N.0.0/16.
 NODES_MAX = 50
@@ -220,6 +220,19 @@ class Cluster:
                     "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
                     "metadata": {"name": "local", "annotations": {
                         "storageclass.kubernetes.io/is-default-class": "true"}}}, *volumes)
+
+    def clean_volumes(self):
+        """Empties the volumes whose claims are gone and offers them again; returns their names."""
+        cleaned = []
+        for volume in self.plane.kubectl_json("get", "persistentvolumes")["items"]:
+            name = volume["metadata"]["name"]
+            if volume["status"].get("phase") == "Released":
+                node, number = name[len("node"):].split("-v")
+                self.node(int(node)).clean_volume(int(number))
+                self.kubectl("patch", "persistentvolume", name, "--type=json",
+                             '--patch=[{"op": "remove", "path": "/spec/claimRef"}]')
+                cleaned.append(name)
+        return cleaned
 
     def _keep_logs(self):
         """Copies the logs out of the directory, which is about to go."""

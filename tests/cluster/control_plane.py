@@ -18,12 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from pki import Authority, write_kubeconfig  # noqa: E402
-from processes import ClusterError, Daemon, free_ports, run  # noqa: E402
+from processes import ClusterError, Daemon, fetch, free_ports, run  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 READY_SECONDS = 120  # An idle machine takes 5 s.
@@ -236,13 +234,6 @@ class ControlPlane:
 
     def kubectl_json(self, *arguments):
         return json.loads(self.kubectl(*arguments, "-o", "json"))
-
-
-def fetch(url, seconds=5, context=None):
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}),
-                                         urllib.request.HTTPSHandler(context=context))
-    with opener.open(url, timeout=seconds) as answer:
-        return answer.read(1 << 24)
 
 
 def unverified(url):

@@ -9,13 +9,14 @@ translated also between two pods of one node. NetworkPolicy is not enforced.
 import glob
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
 
 from pki import write_kubeconfig
-from processes import ClusterError, Daemon, run, wait_for
+from processes import ClusterError, Daemon, fetch, run, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PAUSE = "muster.dev/pause:1"
@@ -25,6 +26,7 @@ CGROUPS = "/sys/fs/cgroup"
 NODE = "/var/lib/muster"  # Where the node's own files are, as the node sees them.
 VOLUMES = 8
 KUBELET_PORT = 10250
+PROXY_PORT = 10256  # Of its health.
 
 CONTAINERD = """version = 2
 root = "/var/lib/containerd"
@@ -109,16 +111,16 @@ class Node:
         self._make_cgroups()
         self._start_containerd()
         self._start_kubelet()
-        self._start("kube-proxy", os.path.join(self.cluster.plane.bin, "kube-proxy"), f"--config={NODE}/kube-proxy.json")
+        proxy = self._start("kube-proxy", os.path.join(self.cluster.plane.bin, "kube-proxy"),
+                            f"--config={NODE}/kube-proxy.json")
+        proxy.wait_ready(lambda: fetch(f"http://{self.address}:{PROXY_PORT}/healthz"), 120)
 
     def _write_configuration(self):
         for folder in ("lib/containerd", "lib/kubelet", "lib/cni", "lib/muster/volumes", "log/pods", "log/containers"):
             os.makedirs(os.path.join(self.storage, folder), exist_ok=True)
         for number in range(1, VOLUMES + 1):
-            volume = os.path.join(self.storage, "lib", "muster", "volumes", f"v{number}")
-            if not os.path.isdir(volume):
-                os.makedirs(volume)
-                os.chmod(volume, 0o777)  # As a provisioner does: pods choose their users.
+            if not os.path.isdir(self._volume(number)):
+                self.clean_volume(number)
         programs = next((path for path in CNI_PROGRAMS if os.path.exists(f"{path}/ptp")), None)
         if programs is None:
             raise ClusterError("no CNI plugins in " + " or ".join(CNI_PROGRAMS)
@@ -143,7 +145,7 @@ class Node:
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
             "clientConnection": {"kubeconfig": f"{NODE}/kube-proxy.kubeconfig"}, "hostnameOverride": self.name,
             "clusterCIDR": self.cluster.pod_subnet, "detectLocalMode": "ClusterCIDR", "bindAddress": self.address,
-            "healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
+            "healthzBindAddress": f"{self.address}:{PROXY_PORT}", "metricsBindAddress": "127.0.0.1:10249",
             # Limits that belong to the whole machine are left alone.
             "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}})
 
@@ -315,6 +317,16 @@ class Node:
                 except OSError:
                     pass
         return pids
+
+    def _volume(self, number):
+        return os.path.join(self.storage, "lib", "muster", "volumes", f"v{number}")
+
+    def clean_volume(self, number):
+        """Empties a volume that no pod uses any more."""
+        volume = self._volume(number)
+        shutil.rmtree(volume, ignore_errors=True)
+        os.makedirs(volume)
+        os.chmod(volume, 0o777)  # As a provisioner does: pods choose their users.
 
     def remove(self):
         """Turns the node off and removes what it has outside its directory."""

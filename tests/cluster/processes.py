@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 
 POLL_SECONDS = 0.05
 PR_SET_PDEATHSIG = 1
@@ -83,6 +84,14 @@ def free_ports(count, host="127.0.0.1"):
         if len(ports) == count:
             return ports
     raise ClusterError(f"{host} has no {count} free ports between {low} and {high}")
+
+
+def fetch(url, seconds=5, context=None):
+    """The body of a GET, without any proxy; OSError (urllib.error.HTTPError) when it is refused."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}),
+                                         urllib.request.HTTPSHandler(context=context))
+    with opener.open(url, timeout=seconds) as answer:
+        return answer.read(1 << 24)
 
 
 def start_time(pid):

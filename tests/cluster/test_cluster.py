@@ -7,12 +7,15 @@ Needs root. One cluster of two nodes serves all cases; it takes about a minute.
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
 import image  # noqa: E402
 import leftovers  # noqa: E402
 from cluster import Cluster  # noqa: E402
@@ -132,6 +135,11 @@ class ClusterTest(unittest.TestCase):
         self.start(pod("reader", "node2", "cat /data/file; exec sleep 1000", "claim"))
         self.assertEqual(self.kubectl("logs", "reader").strip(), "kept")
         self.kubectl("delete", "pod", "reader", "--now")
+        self.kubectl("delete", "persistentvolumeclaim", "claim")
+        cleaned = wait_for("the volume is free again", self.cluster.clean_volumes, 60)
+        self.assertRegex(cleaned[0], "node2-v[1-8]")
+        number = cleaned[0].split("-v")[1]
+        self.assertEqual(os.listdir(f"{self.cluster.node(2).storage}/lib/muster/volumes/v{number}"), [])
 
     def test_pods_go_on_while_their_kubelet_restarts(self):
         before = json.loads(self.kubectl("get", "pod", "pod1", "-o", "json"))["status"]["containerStatuses"][0]
@@ -203,6 +211,25 @@ class TraceTest(unittest.TestCase):
                 os.rmdir(group)
                 daemon.kill()
             self.assertEqual(sorted(line.split(":")[0] for line in ours), ["cgroup", "process"])
+
+    def test_a_cluster_whose_making_is_interrupted_or_killed_leaves_nothing(self):
+        program = os.path.join(HERE, "..", "..", "scripts", "cluster")
+        for number, expected in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
+            with self.subTest(number), tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
+                state = os.path.join(directory, "state")
+                making = subprocess.Popen([program, "up", "--state", state], stdout=subprocess.DEVNULL,
+                                          stderr=subprocess.DEVNULL)
+                record = os.path.join(state, "run", "node1-containerd.json")
+                wait_for("the node is being made", lambda: os.path.exists(record), 120)
+                attached = Cluster.attach(state)
+                making.send_signal(number)
+                self.assertEqual(making.wait(60), expected)
+                down = subprocess.run([program, "down", "--state", state], capture_output=True, text=True, timeout=120)
+                self.assertEqual(down.returncode, 0, down.stderr)
+                self.assertFalse(os.path.exists(state))
+                ours, _ = leftovers.left_behind(attached.before, leftovers.snapshot(state, attached.tag), state,
+                                                attached.tag)
+                self.assertEqual(ours, [])
 
     def test_a_cluster_that_cannot_come_up_whole_is_taken_down_again(self):
         with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
