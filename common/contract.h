@@ -117,7 +117,7 @@ inline constexpr std::string_view kRecordFile = "record.jsonl";
 /// The final model, written when training is complete.
 inline constexpr std::string_view kModelFile = "model.safetensors";
 
-// ---- Flags of the worker image's program, for `muster fetch`
+// ---- Flags of the worker image's program, for `muster fetch` and `helm test`
 
 /// `muster-worker --archive DIR`: DIR's regular files to standard output as a ustar archive; a
 /// failure ends with DataInvalid's code and an archive without its end.
@@ -125,6 +125,9 @@ inline constexpr std::string_view kWorkerFlagArchive = "--archive";
 /// `muster-worker --wait SECONDS` (1 to 86400): idles until then or until SIGTERM, then ends with
 /// 0.
 inline constexpr std::string_view kWorkerFlagWait = "--wait";
+/// `muster-worker --probe URL`: ends with 0 when URL answers with a status below 500, over https
+/// under the authority in MUSTER_CA_CERT; else with PeerLost's code and a sentence.
+inline constexpr std::string_view kWorkerFlagProbe = "--probe";
 
 // ---- Exit codes of muster-worker and muster
 

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "common/contract.h"
+#include "common/http/client.h"
 #include "common/log.h"
 #include "worker/archive.h"
 #include "worker/sentinel/cpu.h"
@@ -29,6 +30,7 @@ void print_usage(std::FILE* out) {
       "usage: muster-worker\n"
       "       muster-worker --archive DIR   DIR's files to standard output, as a tar archive\n"
       "       muster-worker --wait SECONDS  wait that long, or until SIGTERM\n"
+      "       muster-worker --probe URL     ask for URL, trusting MUSTER_CA_CERT\n"
       "One worker of a TrainingJob. It is started by the operator or by `muster run`, and reads\n"
       "everything from its environment: MUSTER_JOB, MUSTER_SLOT, MUSTER_ATTEMPT, MUSTER_WORKERS,\n"
       "MUSTER_ENDPOINT, MUSTER_TOKEN_FILE and more (docs/reference). Exit codes stand there, "
@@ -98,12 +100,30 @@ int run_wait(std::string_view text) {
   return exit_code::kComplete;
 }
 
+/// Whether somebody whose certificate is right answers; what the answer says does not matter, since
+/// who asks has no rights.
+int run_probe(const std::string& url) {
+  http::Call call;
+  call.url = url;
+  const char* ca = std::getenv(std::string(contract::kEnvCaCert).c_str());
+  if (ca != nullptr) call.ca_certificate = ca;
+  const auto response = http::Client().exchange(call);
+  if (!response) {
+    std::fprintf(stderr, "muster-worker: --probe: %s\n", response.error().message().c_str());
+    return response.error().code() == ErrorCode::kInvalid ? exit_code::kUsage
+                                                          : exit_code::kPeerLost;
+  }
+  std::printf("%s: answers with %d\n", url.c_str(), response->status);
+  return response->status < 500 ? exit_code::kComplete : exit_code::kPeerLost;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Neither trains: both work on any processor.
+  // None of these trains: they work on any processor.
   if (argc == 3 && argv[1] == contract::kWorkerFlagArchive) return run_archive(argv[2]);
   if (argc == 3 && argv[1] == contract::kWorkerFlagWait) return run_wait(argv[2]);
+  if (argc == 3 && argv[1] == contract::kWorkerFlagProbe) return run_probe(argv[2]);
   const std::string missing = sentinel::describe_missing_cpu_features(
       sentinel::missing_cpu_features(sentinel::read_cpu_bits()));
   if (!missing.empty()) return refuse(exit_code::kCpuOrContract, missing);

@@ -65,8 +65,9 @@ def call(method, path, body=None, user="admin", content_type="application/json")
     if is_account:
         request.add_header("Impersonate-User", user)
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({}),
-                                         urllib.request.HTTPSHandler(context=context)).open(request, timeout=30) as answer:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}),
+                                             urllib.request.HTTPSHandler(context=context))
+        with opener.open(request, timeout=30) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)["message"]
@@ -178,7 +179,8 @@ class Installed(unittest.TestCase):
 
     def test_s11_only_the_operator_makes_pods_of_jobs(self):
         labels = {"muster.dev/job-uid": "u"}
-        owners = [{"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": "u", "controller": True}]
+        owners = [{"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": "u",
+                   "controller": True}]
         self.refused("muster.dev/job-uid", pod(labels=labels), PODS)
         self.refused("metadata.ownerReferences: ", pod(owners=owners), PODS)
         self.assertEqual(call("POST", PODS + DRY, pod(labels=labels))[0], 422)   # administrators, too
@@ -188,7 +190,8 @@ class Installed(unittest.TestCase):
         self.assertEqual(call("POST", PODS, pod("plain"), "alice")[0], 201)
         code, message = call("PATCH", PODS + "/plain", {"metadata": {"labels": labels}}, "alice", merge)
         self.assertEqual(code, 422, message)
-        code, message = call("PATCH", PODS + "/member", {"metadata": {"labels": {"muster.dev/job-uid": None}}}, "alice", merge)
+        unlabelled = {"metadata": {"labels": {"muster.dev/job-uid": None}}}
+        code, message = call("PATCH", PODS + "/member", unlabelled, "alice", merge)
         self.assertEqual(code, 422, message)
         code, message = call("PATCH", PODS + "/member", {"metadata": {"annotations": {"note": "kept"}}}, "alice", merge)
         self.assertEqual(code, 200, message)
@@ -231,8 +234,8 @@ class Installed(unittest.TestCase):
             everyone = rights(namespace, f"system:serviceaccount:{namespace}:nobody")
             expected = {line.split(": ", 1)[1] for line in golden if line.split(": ")[0] in ("*", namespace)}
             self.assertEqual(rights(namespace, OPERATOR) - everyone, expected)
-        for words in (["get", "secrets"], ["create", "pods", "--subresource=exec"], ["get", "pods", "--subresource=log"],
-                      ["update", "trainingjobs"], ["create", "trainingjobs"], ["delete", "nodes"]):
+        for words in (["get", "secrets"], ["create", "pods", "--subresource=exec"],
+                      ["get", "pods", "--subresource=log"], ["update", "trainingjobs"], ["create", "trainingjobs"], ["delete", "nodes"]):
             answer = PLANE.kubectl(f"--as={OPERATOR}", "auth", "can-i", *words, "-n", "muster", check=False)
             self.assertIn("no", answer.split(), words)
 
@@ -250,6 +253,17 @@ class Installed(unittest.TestCase):
             wait_for(f"{name} is checked", lambda name=name: checked(name), 60)
             status = PLANE.kubectl_json("get", "validatingadmissionpolicy", name)["status"]
             self.assertEqual(status["typeChecking"].get("expressionWarnings", []), [])
+
+    def test_what_helm_test_makes_is_taken(self):
+        rendered = helm("template", "muster", CHART, "--show-only", "templates/tests/test.yaml",
+                        "--kube-version", "v1.36.0")
+        paths = {"TrainingJob": "/apis/muster.dev/v1alpha1/namespaces/muster/trainingjobs",
+                 "Pod": "/api/v1/namespaces/muster/pods"}
+        objects = [one for one in yaml.safe_load_all(rendered) if one]
+        self.assertEqual([one["kind"] for one in objects], ["TrainingJob", "Pod"])
+        for one in objects:
+            code, message = call("POST", paths[one["kind"]] + DRY, one)
+            self.assertEqual(code, 201, message)
 
     def test_upgrades_keep_the_master_secret_and_everything_that_did_not_change(self):
         before = PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")

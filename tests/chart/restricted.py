@@ -1,4 +1,4 @@
-"""Pod Security `restricted` (pod-security.kubernetes.io/v1.30) as a check of a pod's spec, written from its documentation.
+"""Pod Security `restricted` of Kubernetes 1.30 as a check of a pod's spec, written from its documentation.
 
 Only what a chart can get wrong is looked at; fields that do not stand in a spec are as Kubernetes defaults them.
 """

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""The images as docker/build makes them from programs that are built already: size, settings, contents, digests.
+
+    tests/chart/image_test.py [--binaries DIR]     default build/release/bin
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BINARIES = os.path.join(ROOT, "build/release/bin")
+IMAGE_BYTES_MAX = 60 * 1000 * 1000
+DATA = "usr/share/muster/data"
+
+
+class Image:
+    """An image of an OCI archive."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            self.tar = tarfile.open(fileobj=io.BytesIO(file.read()))
+        (entry,) = self.json("index.json")["manifests"]
+        self.digest = entry["digest"]
+        self.name = entry["annotations"]["org.opencontainers.image.ref.name"]
+        manifest = self.blob_json(entry["digest"])
+        self.config = self.blob_json(manifest["config"]["digest"])
+        self.layers = [tarfile.open(fileobj=self.tar.extractfile(self.blob(layer["digest"])), mode="r:gz")
+                       for layer in manifest["layers"]]
+        self.compressed = sum(layer["size"] for layer in manifest["layers"])
+
+    def json(self, name):
+        return json.load(self.tar.extractfile(name))
+
+    def blob(self, digest):
+        return "blobs/sha256/" + digest.removeprefix("sha256:")
+
+    def blob_json(self, digest):
+        data = self.tar.extractfile(self.blob(digest)).read()
+        if "sha256:" + hashlib.sha256(data).hexdigest() != digest:
+            raise AssertionError(f"{digest} has other bytes")
+        return json.loads(data)
+
+    def members(self):
+        return {member.name.rstrip("/"): member for layer in self.layers for member in layer.getmembers()}
+
+    def unpack(self, directory):
+        for layer in self.layers:
+            layer.extractall(directory)
+        os.chmod(directory, 0o755)
+
+
+def run_inside(root, *command):
+    """Output of a program of an unpacked image, as the user that the image names."""
+    chroot = shutil.which("chroot", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    done = subprocess.run([chroot, "--userspec=65532:65532", "--groups=", root, *command], env={}, timeout=60,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{command}: {done.returncode}: {done.stdout}")
+    return done.stdout
+
+
+def build(directory, *arguments):
+    command = [os.path.join(ROOT, "docker/build"), "--binaries", BINARIES, "--output", directory, *arguments]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout)
+    return done.stdout
+
+
+def setUpModule():
+    if os.getuid() != 0 or shutil.which("buildah") is None:
+        raise unittest.SkipTest("needs root and buildah")
+
+
+class ImageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.mkdtemp(prefix="muster-images-")
+        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        print(build(cls.directory), end="")
+        cls.images = {name: Image(os.path.join(cls.directory, f"{name}.tar"))
+                      for name in ("muster-operator", "muster-worker")}
+
+    def test_nothing_is_left_of_the_building(self):
+        self.assertEqual(sorted(os.listdir(self.directory)), ["muster-operator.tar", "muster-worker.tar"])
+
+    def test_building_again_gives_the_same_digests(self):
+        with tempfile.TemporaryDirectory() as again:
+            build(again)
+            for name, image in self.images.items():
+                self.assertEqual(Image(os.path.join(again, f"{name}.tar")).digest, image.digest)
+
+    def test_settings_are_those_of_a_careful_pod(self):
+        for name, image in self.images.items():
+            self.assertEqual(image.name, f"docker.io/muster/{name}:0.1.0")
+            config = image.config["config"]
+            self.assertEqual(config["User"], "65532:65532")
+            self.assertEqual(config["Entrypoint"], [f"/usr/bin/{name}"])
+            self.assertNotIn("Cmd", config)
+            self.assertEqual(config["StopSignal"], "SIGTERM")
+            for label in ("title", "description", "version", "revision", "created", "vendor"):
+                self.assertTrue(config["Labels"][f"org.opencontainers.image.{label}"], label)
+            self.assertEqual(config["Labels"]["org.opencontainers.image.version"], "0.1.0")
+
+    def test_they_are_small_and_hold_nothing_to_break_out_with(self):
+        for name, image in self.images.items():
+            members = image.members()
+            size = sum(member.size for member in members.values())
+            print(f"{name}: {size} bytes unpacked, {image.compressed} packed, {len(members)} files")
+            self.assertLess(size, IMAGE_BYTES_MAX)
+            programs = [path for path in members if path.startswith("usr/bin/")]
+            self.assertEqual(programs, [f"usr/bin/{name}"])
+            for path, member in members.items():
+                self.assertEqual((member.uid, member.gid), (0, 0), path)
+                self.assertFalse(member.mode & 0o6000, path)
+                if member.isfile() or path != "tmp" and member.isdir():
+                    self.assertFalse(member.mode & 0o022, path)
+            for path in ("etc/passwd", "etc/nsswitch.conf", "etc/ssl/certs/ca-certificates.crt"):
+                self.assertIn(path, members)
+
+    def test_the_worker_has_the_digits_where_manifests_look_for_them(self):
+        members = self.images["muster-worker"].members()
+        for name in os.listdir(os.path.join(ROOT, "examples/data")):
+            self.assertIn(f"{DATA}/{name}", members)
+        self.assertNotIn(DATA, self.images["muster-operator"].members())
+
+    def test_programs_run_with_nothing_but_the_image(self):
+        for name, image in self.images.items():
+            with tempfile.TemporaryDirectory() as root:
+                image.unpack(root)
+                said = run_inside(root, f"/usr/bin/{name}", "--version").decode()
+                self.assertTrue(said.startswith(f"{name} 0.1.0"), said)
+                if name == "muster-worker":
+                    self.check_archive(root)
+
+    def check_archive(self, root):
+        """`muster fetch` reads files through the worker's own archive; there is no tar in the image."""
+        archived = run_inside(root, "/usr/bin/muster-worker", "--archive", "/" + DATA)
+        with tarfile.open(fileobj=io.BytesIO(archived)) as archive:
+            self.assertEqual(archive.getnames(), sorted(os.listdir(os.path.join(ROOT, "examples/data"))))
+            for name in archive.getnames():
+                with open(os.path.join(ROOT, "examples/data", name), "rb") as original:
+                    self.assertEqual(archive.extractfile(name).read(), original.read())
+
+    def test_a_missing_program_makes_no_image(self):
+        with tempfile.TemporaryDirectory() as directory:
+            done = subprocess.run([os.path.join(ROOT, "docker/rootfs"), "/nowhere/muster-worker", directory + "/root"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("/nowhere/muster-worker: no such program", done.stdout)
+
+
+if __name__ == "__main__":
+    if "--binaries" in sys.argv:
+        at = sys.argv.index("--binaries")
+        BINARIES = os.path.abspath(sys.argv[at + 1])
+        del sys.argv[at:at + 2]
+    unittest.main()
