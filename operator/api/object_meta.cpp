@@ -59,6 +59,10 @@ const KindInfo& info_of(Kind kind) {
   static constexpr KindInfo kService{"v1", "Service", "services", true};
   static constexpr KindInfo kEvent{"events.k8s.io/v1", "Event", "events", true};
   static constexpr KindInfo kLease{"coordination.k8s.io/v1", "Lease", "leases", true};
+  static constexpr KindInfo kTokenReview{"authentication.k8s.io/v1", "TokenReview", "tokenreviews",
+                                         false};
+  static constexpr KindInfo kSubjectAccessReview{"authorization.k8s.io/v1", "SubjectAccessReview",
+                                                 "subjectaccessreviews", false};
   switch (kind) {
     case Kind::kTrainingJob:
       return kTrainingJob;
@@ -72,6 +76,10 @@ const KindInfo& info_of(Kind kind) {
       return kEvent;
     case Kind::kLease:
       return kLease;
+    case Kind::kTokenReview:
+      return kTokenReview;
+    case Kind::kSubjectAccessReview:
+      return kSubjectAccessReview;
   }
   check_failed("kind", "not an enumerator of Kind");
 }

@@ -56,8 +56,18 @@ struct Condition {
   bool operator==(const Condition&) const = default;
 };
 
-/// The kinds Muster reads or writes, with their place in the REST API.
-enum class Kind { kTrainingJob, kPod, kNode, kService, kEvent, kLease };
+/// The kinds Muster reads or writes, with their place in the REST API. The two reviews are
+/// questions: they are created, answered at once and stored nowhere.
+enum class Kind {
+  kTrainingJob,
+  kPod,
+  kNode,
+  kService,
+  kEvent,
+  kLease,
+  kTokenReview,
+  kSubjectAccessReview
+};
 
 struct KindInfo {
   const char* api_version;  ///< "muster.dev/v1alpha1", "v1"

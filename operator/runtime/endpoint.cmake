@@ -1,6 +1,7 @@
 find_package(OpenSSL REQUIRED)
-# The workers' endpoint: a target of its own, so that its tests need nothing of the loop.
+# The operator's servers and what they trust: a target of its own, so that its tests need nothing of
+# the loop.
 muster_library(endpoint
-  SOURCES certificates.cpp endpoint_handler.cpp workers_endpoint.cpp
-  PUBLIC muster::common muster::http
+  SOURCES certificates.cpp endpoint_handler.cpp metrics_server.cpp token_review.cpp workers_endpoint.cpp
+  PUBLIC muster::common muster::http muster::kube
   PRIVATE OpenSSL::Crypto)

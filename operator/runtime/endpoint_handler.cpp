@@ -64,6 +64,8 @@ Status check_texts(const ProgressReport& report) {
   return {};
 }
 
+constexpr const char* kOtherWorker = "the token belongs to another worker";
+
 std::string describe(const JoinRequest& request) {
   std::string text = request.host;
   for (const int port : request.ports) text += ":" + std::to_string(port);
@@ -83,21 +85,22 @@ std::string build_complete_body(const GangInfo& info, std::vector<JoinPeer> peer
   return dump_json(to_json(response));
 }
 
+/// The job key is not compared: an epoch keeps the one it began with, so that a replaced master key
+/// does not part a gang that is gathering.
 bool is_same_gang(const GangInfo& a, const GangInfo& b) {
   return a.job_uid == b.job_uid && a.epoch == b.epoch && a.attempt_of_slot == b.attempt_of_slot &&
-         a.processes == b.processes && a.threads == b.threads && a.job_key == b.job_key &&
-         a.training == b.training;
+         a.processes == b.processes && a.threads == b.threads && a.training == b.training;
 }
 
 class LocalAuthenticator final : public Authenticator {
  public:
   explicit LocalAuthenticator(std::string token) : token_(std::move(token)) {}
-  Result<Caller> authenticate(const std::string& bearer_token) override {
+  void authenticate(const std::string& bearer_token, Done done) override {
     if (token_.empty() || !http::equal_in_constant_time(bearer_token, token_)) {
-      return Error(ErrorCode::kUnauthorized,
-                   "the bearer token is not the one this endpoint was started with");
+      return done(Error(ErrorCode::kUnauthorized,
+                        "the bearer token is not the one this endpoint was started with"));
     }
-    return Caller{};
+    done(Caller{});
   }
 
  private:
@@ -110,8 +113,9 @@ std::unique_ptr<Authenticator> make_local_authenticator(std::string token) {
   return std::make_unique<LocalAuthenticator>(std::move(token));
 }
 
-EndpointHandler::EndpointHandler(WorkersEndpointOptions options, RunAfter run_after)
-    : options_(std::move(options)), run_after_(std::move(run_after)) {
+EndpointHandler::EndpointHandler(WorkersEndpointOptions options, RunAfter run_after,
+                                 Forward forward)
+    : options_(std::move(options)), run_after_(std::move(run_after)), forward_(std::move(forward)) {
   MUSTER_CHECK(options_.clock != nullptr && options_.authenticator != nullptr && run_after_);
 }
 
@@ -123,9 +127,44 @@ void EndpointHandler::handle(const http::Request& request, const http::Responder
   if (request.method != "POST") {
     return respond(refusal(405, "MethodNotAllowed", "only POST is served here"));
   }
-  const auto caller = options_.authenticator->authenticate(std::string(request.bearer_token()));
+  const std::string token(request.bearer_token());
+  if (token.empty()) {
+    return respond(refusal(401, "Unauthorized", "a bearer token is needed"));
+  }
+  if (answer_elsewhere(request, respond)) return;
+  options_.authenticator->authenticate(token, [this, gate = gate_, is_join, body = request.body,
+                                               respond](const Result<Caller>& caller) {
+    const std::shared_lock lock(gate->mutex);
+    if (gate->is_closed) {
+      return respond(refusal(503, "Unavailable", "the endpoint is stopping"));
+    }
+    handle_post(is_join, body, caller, respond);
+  });
+}
+
+void EndpointHandler::close_gate() {
+  const std::unique_lock lock(gate_->mutex);
+  gate_->is_closed = true;
+}
+
+bool EndpointHandler::answer_elsewhere(const http::Request& request,
+                                       const http::Responder& respond) {
+  if (!options_.leader_address || !forward_) return false;
+  const std::string leader = options_.leader_address();
+  if (leader.empty()) return false;
+  if (!request.header(contract::kHeaderForwarded).empty()) {
+    // Two replicas disagree about who leads, for a moment: handing on could go round for ever.
+    respond(refusal(503, "Unavailable", "this replica does not lead; post again"));
+  } else {
+    forward_(request, leader, respond);
+  }
+  return true;
+}
+
+void EndpointHandler::handle_post(bool is_join, const std::string& text,
+                                  const Result<Caller>& caller, const http::Responder& respond) {
   if (!caller) return respond(refusal_of(caller.error()));
-  const auto body = parse_json(request.body);
+  const auto body = parse_json(text);
   if (!body) return respond(refusal_of(body.error().with("body")));
   if (is_join) {
     auto message = parse_join_request(*body);
@@ -140,17 +179,37 @@ void EndpointHandler::handle(const http::Request& request, const http::Responder
   progress(*message, *caller, respond);
 }
 
+std::optional<http::Response> EndpointHandler::refuse_pod(const GangInfo& info, int slot,
+                                                          int attempt, const Caller& caller) {
+  if (caller.pod_uid.empty()) return std::nullopt;
+  const auto forbidden = refusal(403, "Forbidden", kOtherWorker);
+  if (caller.pod_namespace != info.job.substr(0, info.job.find('/'))) return forbidden;
+  const auto expected = info.attempt_of_slot.find(slot);
+  const auto pod = info.pod_of_slot.find(slot);
+  const bool is_pod_known = pod != info.pod_of_slot.end();
+  if (is_pod_known && pod->second.uid == caller.pod_uid && pod->second.name == caller.pod_name) {
+    return std::nullopt;
+  }
+  // A pod that was just made may post before its operator has seen it.
+  if (expected != info.attempt_of_slot.end() && expected->second == attempt && !is_pod_known) {
+    return refusal(503, "Unavailable", "the worker's pod is not known here yet; post again");
+  }
+  return forbidden;
+}
+
 std::optional<http::Response> EndpointHandler::refuse(const std::string& job, int slot, int attempt,
                                                       const Caller& caller) {
   if (is_stopping_) return refusal(503, "Unavailable", "the endpoint is stopping");
   const auto found = gangs_.find(job);
   if (found == gangs_.end()) {
+    // A token bound to a pod learns only about its own namespace.
+    if (!caller.pod_uid.empty() && caller.pod_namespace != job.substr(0, job.find('/'))) {
+      return refusal(403, "Forbidden", kOtherWorker);
+    }
     return refusal(404, "NotFound", "no gang of job \"" + job + "\" is expected now");
   }
   Gang& gang = found->second;
-  if (!caller.job_uid.empty() && caller.job_uid != gang.info.job_uid) {
-    return refusal(403, "Forbidden", "the token belongs to a worker of another job");
-  }
+  if (auto other = refuse_pod(gang.info, slot, attempt, caller)) return other;
   const auto worker = gang.workers.find(slot);
   if (worker == gang.workers.end()) {
     return refusal(409, "SlotRefused",
@@ -315,7 +374,10 @@ void EndpointHandler::set_gang(GangInfo gang) {
   {
     const std::lock_guard lock(mutex_);
     Gang& entry = gangs_[gang.job];
-    if (!entry.workers.empty() && is_same_gang(entry.info, gang)) return;
+    if (!entry.workers.empty() && is_same_gang(entry.info, gang)) {
+      entry.info.pod_of_slot = std::move(gang.pod_of_slot);
+      return;
+    }
     Gang old = std::move(entry);
     entry = Gang{};
     entry.info = std::move(gang);
@@ -351,6 +413,7 @@ void EndpointHandler::stop() {
     }
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
+  close_gate();
 }
 
 }  // namespace muster::runtime

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,13 +29,22 @@ class EndpointHandler {
   /// Runs a task after a delay, or never; tests run it when they like.
   using RunAfter = std::function<void(milliseconds, std::function<void()>)>;
 
-  EndpointHandler(WorkersEndpointOptions options, RunAfter run_after);
+  /// Sends `request` to the replica at `address` and answers with what it said; nothing where
+  /// there are no other replicas.
+  using Forward = std::function<void(const http::Request& request, const std::string& address,
+                                     const http::Responder& respond)>;
+
+  EndpointHandler(WorkersEndpointOptions options, RunAfter run_after, Forward forward = nullptr);
+  ~EndpointHandler() { close_gate(); }
+  EndpointHandler(const EndpointHandler&) = delete;
+  EndpointHandler& operator=(const EndpointHandler&) = delete;
 
   /// Answers `request` through `respond`, now or within kJoinHold.
   void handle(const http::Request& request, const http::Responder& respond);
   void set_gang(GangInfo gang);
   void remove_gang(const std::string& job);
-  /// Answers all parked joins with 503; from now on everything is.
+  /// Answers all parked joins with 503; from now on everything is. Nothing that an authenticator
+  /// still answers reaches this object afterwards. Blocks: until callbacks under way have returned.
   void stop();
 
  private:
@@ -59,6 +69,14 @@ class EndpointHandler {
     std::string complete_body;      ///< the answer once all have joined; empty before
   };
 
+  void close_gate();
+  /// Hands the post on to the leader, or refuses it; whether it did.
+  bool answer_elsewhere(const http::Request& request, const http::Responder& respond);
+  void handle_post(bool is_join, const std::string& body, const Result<Caller>& caller,
+                   const http::Responder& respond);
+  /// Refuses a token of another pod than that of `slot`. The lock is held.
+  static std::optional<http::Response> refuse_pod(const GangInfo& info, int slot, int attempt,
+                                                  const Caller& caller);
   /// What a post is refused with; nothing when it may go on. The lock is held.
   std::optional<http::Response> refuse(const std::string& job, int slot, int attempt,
                                        const Caller& caller);
@@ -74,7 +92,15 @@ class EndpointHandler {
   static http::Response waiting(const Gang& gang);
 
   WorkersEndpointOptions options_;
+  /// Held shared while the answer of an authenticator is used: it comes from another thread.
+  struct Gate {
+    std::shared_mutex mutex;
+    bool is_closed = false;  ///< guarded by mutex
+  };
+
   RunAfter run_after_;
+  Forward forward_;
+  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   std::mutex mutex_;
   std::map<std::string, Gang> gangs_;  ///< by job; guarded by mutex_
   std::uint64_t next_id_ = 0;          ///< guarded by mutex_

@@ -103,6 +103,8 @@ void OperatorLoop::take(const WatchBatch& batch) {
       case api::Kind::kService:
       case api::Kind::kEvent:
       case api::Kind::kLease:
+      case api::Kind::kTokenReview:
+      case api::Kind::kSubjectAccessReview:
         break;  // Written, never watched.
     }
   }
@@ -380,9 +382,17 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
   gang.epoch = job.status.membership_epoch;
   for (const auto& placement : job.status.placement) {
     gang.attempt_of_slot[placement.slot] = placement.attempt;
+    const std::string pod_name = api::pod_name(job, placement.slot, placement.attempt);
+    const api::Pod* pod = pods_.find({key.namespace_name, pod_name});
+    const auto* owner = pod == nullptr ? nullptr : pod->meta.controller();
+    // Anybody may make a pod of this name; ours alone is this job's.
+    if (owner != nullptr && owner->uid == job.meta.uid) {
+      gang.pod_of_slot[placement.slot] = {pod_name, pod->meta.uid};
+    }
   }
   const bool same = memory.gang && memory.gang->epoch == gang.epoch &&
-                    memory.gang->attempt_of_slot == gang.attempt_of_slot;
+                    memory.gang->attempt_of_slot == gang.attempt_of_slot &&
+                    memory.gang->pod_of_slot == gang.pod_of_slot;
   if (same) return;
   gang.processes = job.spec.worker.processes;
   gang.threads = job.spec.worker.threads;

@@ -1,15 +1,19 @@
 // The workers' endpoint: rendezvous of a gang (join) and its reports (progress), over HTTP on
 // loopback in local runs and over TLS in a cluster. It decides nothing about jobs: the loop tells
 // it which gangs may join, and gets what workers say through the callbacks.
+//
+// Every replica serves; one that does not lead hands posts on to the leader, unread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/clock.h"
+#include "common/http/tls.h"
 #include "common/messages.h"
 #include "common/result.h"
 
@@ -25,19 +29,28 @@ struct GangInfo {
   int threads = 1;
   Json training;        ///< null for own programs: they do not join
   std::string job_key;  ///< 64 hexadecimal digits
+  /// The pods of the slots: a token bound to a pod must be that of the slot's pod. A slot without
+  /// an entry: its pod is not known yet, and the worker is asked to come again.
+  struct PodIdentity {
+    std::string name, uid;
+    bool operator==(const PodIdentity&) const = default;
+  };
+  std::map<int, PodIdentity> pod_of_slot{};
 };
 
 /// Who posted, proved by its bearer token.
 struct Caller {
-  std::string job_uid;  ///< empty = any job (the random token of a local run)
-  std::string pod_uid;
+  std::string pod_namespace, pod_name;
+  std::string pod_uid;  ///< empty = any worker of any job (the random token of a local run)
 };
 
 class Authenticator {
  public:
+  using Done = std::function<void(const Result<Caller>&)>;
   virtual ~Authenticator() = default;
-  /// Errors: kUnauthorized, kForbidden, kUnavailable. Threads: any.
-  virtual Result<Caller> authenticate(const std::string& bearer_token) = 0;
+  /// Calls `done` once, before it returns or later from another thread. Errors: kUnauthorized,
+  /// kForbidden, kUnavailable. Threads: any. Blocks: no.
+  virtual void authenticate(const std::string& bearer_token, Done done) = 0;
 };
 
 /// Accepts exactly one random token; compared in constant time.
@@ -52,16 +65,28 @@ struct WorkersEndpointOptions {
   /// once.
   std::function<void(const ProgressReport&)> on_progress;
   std::function<void(const std::string& job, int slot)> on_join;
+
+  std::optional<http::TlsIdentity> tls{};  ///< nothing: plain HTTP, on loopback only
+  /// "<ip>:<port>" of the replica that leads, when it is another one; empty when this one leads or
+  /// nobody does: posts are then answered here. Not set in local runs. Threads: any.
+  std::function<std::string()> leader_address{};
+  /// PEM of the CAs whose replicas posts are handed on to; they are reached as
+  /// contract::kServiceEndpoint. Needed with leader_address. Threads: any.
+  std::function<std::string()> ca_bundle{};
 };
 
-/// Threads: any for every method. Answers: 200; 400 bad body; 401, 403; 404 no such gang; 409 slot,
-/// attempt or contract does not belong to it (the sentence says why); 413; 429 more than 10 posts a
-/// second from one worker; 503 while stopping.
+/// Threads: any for every method. Answers: 200; 400 bad body; 401 token; 403 the token is of no
+/// pod, or of another one than the slot's; 404 no such gang; 409 slot, attempt or contract does not
+/// belong to it (the sentence says why); 413, 431; 429 more than 10 posts a second from one worker;
+/// 503 while stopping, the API server or the leader cannot be asked, or the pod is not known yet.
 class WorkersEndpoint {
  public:
   virtual ~WorkersEndpoint() = default;
   virtual std::string url() const = 0;  ///< "http://127.0.0.1:40123"
-  /// Replaces the job's earlier gang, and joins start anew; the same gang again changes nothing.
+  /// For connections from now on. Errors: kInvalid (the earlier identity stays), kUnsupported.
+  virtual Status replace_identity(const http::TlsIdentity&) { return {}; }
+  /// Replaces the job's earlier gang, and joins start anew; the same gang again changes nothing but
+  /// its pods, and keeps its key.
   virtual void set_gang(GangInfo gang) = 0;
   virtual void remove_gang(const std::string& job) = 0;
   virtual void stop() = 0;

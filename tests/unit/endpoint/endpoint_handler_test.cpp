@@ -12,8 +12,11 @@ namespace {
 
 /// An endpoint without sockets whose clock and timers the test moves.
 struct World {
+  explicit World(std::unique_ptr<Authenticator> given = make_local_authenticator("secret"))
+      : authenticator(std::move(given)) {}
+
   ManualClock clock;
-  std::unique_ptr<Authenticator> authenticator = make_local_authenticator("secret");
+  std::unique_ptr<Authenticator> authenticator;
   std::vector<std::function<void()>> timers;
   std::vector<std::pair<std::string, int>> joined;
   std::vector<ProgressReport> reports;
@@ -205,26 +208,119 @@ TEST_CASE("without the token nothing is learned, not even which jobs there are")
   CHECK((*world.post(contract::kPathJoin, "garbage", "wrong"))->status == 401);
 }
 
-TEST_CASE("a token of another job is forbidden") {
-  struct Fixed final : Authenticator {
-    Result<Caller> authenticate(const std::string&) override { return Caller{"uid-2", "pod"}; }
+namespace {
+
+/// Believes every token to be of the pod it names.
+struct PodTokens final : Authenticator {
+  void authenticate(const std::string& token, Done done) override {
+    done(Caller{"ns", token, "uid-of-" + token});
+  }
+};
+
+GangInfo gang_of_pods(int workers, int attempt = 0) {
+  GangInfo info = gang(workers, attempt);
+  for (int slot = 0; slot < workers; ++slot) {
+    const std::string pod = "pod-" + std::to_string(slot);
+    info.pod_of_slot[slot] = {pod, "uid-of-" + pod};
+  }
+  return info;
+}
+
+}  // namespace
+
+TEST_CASE("a pod's token is good for its own slot, attempt and job alone") {
+  World world{std::make_unique<PodTokens>()};
+  const auto join = [&](const std::string& job, int slot, int attempt, const std::string& pod) {
+    const JoinRequest request{job, slot, attempt, "127.0.0.1", {1001}, "fp32-chain/1"};
+    return world.post(contract::kPathJoin, dump_json(to_json(request)), pod);
   };
-  World world;
-  world.authenticator = std::make_unique<Fixed>();
-  EndpointHandler handler({.clock = &world.clock,
-                           .authenticator = world.authenticator.get(),
-                           .on_progress = {},
-                           .on_join = {}},
-                          [](milliseconds, const std::function<void()>&) {});
-  handler.set_gang(gang(1));
-  http::Request request;
-  request.method = "POST";
-  request.path = contract::kPathJoin;
-  request.body =
+  const auto report = [&](const std::string& job, int slot, const std::string& pod) {
+    ProgressReport message;
+    message.job = job;
+    message.slot = slot;
+    return world.post(contract::kPathProgress, dump_json(to_json(message)), pod);
+  };
+  const std::string other = "the token belongs to another worker";
+  world.handler.set_gang(gang_of_pods(2));
+  GangInfo second = gang_of_pods(1);
+  second.job = "ns/second";
+  second.pod_of_slot[0] = {"pod-9", "uid-of-pod-9"};
+  world.handler.set_gang(second);
+
+  CHECK(message_of(join("ns/job", 1, 0, "pod-0"), 403) == other);
+  CHECK(message_of(join("ns/job", 0, 0, "pod-7"), 403) == other);
+  CHECK(message_of(join("ns/second", 0, 0, "pod-0"), 403) == other);
+  CHECK(message_of(join("ns/job", 5, 0, "pod-0"), 403) == other);
+  CHECK(message_of(report("ns/job", 1, "pod-0"), 403) == other);
+  CHECK(message_of(report("ns/second", 0, "pod-1"), 403) == other);
+  CHECK(world.reports.empty());
+  // What exists in other namespaces is not learned either.
+  CHECK(message_of(report("tenant-b/job", 0, "pod-0"), 403) == other);
+  CHECK(message_of(report("ns/none", 0, "pod-0"), 404) ==
+        "no gang of job \"ns/none\" is expected now");
+  CHECK((*report("ns/job", 0, "pod-0"))->status == 200);
+  CHECK(message_of(join("ns/job", 0, 1, "pod-0"), 409) ==
+        "slot 0 is at attempt 0, this worker is attempt 1");
+  (void)join("ns/job", 0, 0, "pod-0");
+  CHECK(response_of(join("ns/job", 1, 0, "pod-1")).complete);
+}
+
+TEST_CASE("a pod of the right name with another uid is not the worker's") {
+  World world{std::make_unique<PodTokens>()};
+  GangInfo info = gang_of_pods(1);
+  info.pod_of_slot[0].uid = "uid-of-the-real-one";
+  world.handler.set_gang(info);
+  const JoinRequest request{"ns/job", 0, 0, "127.0.0.1", {1001}, "fp32-chain/1"};
+  CHECK((*world.post(contract::kPathJoin, dump_json(to_json(request)), "pod-0"))->status == 403);
+}
+
+TEST_CASE("a pod that the operator has not seen yet is asked to come again, and joins then") {
+  World world{std::make_unique<PodTokens>()};
+  world.handler.set_gang(gang(1));
+  const std::string body =
       dump_json(to_json(JoinRequest{"ns/job", 0, 0, "127.0.0.1", {1001}, "fp32-chain/1"}));
-  int status = 0;
-  handler.handle(request, [&](const http::Response& response) { status = response.status; });
-  CHECK(status == 403);
+  CHECK(message_of(world.post(contract::kPathJoin, body, "pod-0"), 503) ==
+        "the worker's pod is not known here yet; post again");
+  world.handler.set_gang(gang_of_pods(1));
+  CHECK(response_of(world.post(contract::kPathJoin, body, "pod-0")).complete);
+}
+
+TEST_CASE("pods that become known and a replaced master key do not part a gathering gang") {
+  World world{std::make_unique<PodTokens>()};
+  world.handler.set_gang(gang_of_pods(2));
+  const auto body = [](int slot) {
+    return dump_json(to_json(JoinRequest{"ns/job", slot, 0, "127.0.0.1", {1001}, "fp32-chain/1"}));
+  };
+  const auto first = world.post(contract::kPathJoin, body(0), "pod-0");
+  GangInfo later = gang_of_pods(2);
+  later.job_key = std::string(64, 'b');
+  world.handler.set_gang(later);
+  CHECK_FALSE(first->has_value());
+  const JoinResponse second = response_of(world.post(contract::kPathJoin, body(1), "pod-1"));
+  CHECK(second.complete);
+  CHECK(second.job_key == std::string(64, 'a'));
+  CHECK(response_of(first).job_key == second.job_key);
+}
+
+TEST_CASE("an answer about a token that comes after stop is a refusal") {
+  struct Late final : Authenticator {
+    std::vector<Done> waiting;
+    void authenticate(const std::string&, Done done) override {
+      waiting.push_back(std::move(done));
+    }
+  };
+  auto owned = std::make_unique<Late>();
+  Late& late = *owned;
+  World world{std::move(owned)};
+  world.handler.set_gang(gang(1));
+  const auto before = world.join(0);
+  const auto after = world.join(0);
+  CHECK_FALSE(before->has_value());
+  late.waiting[0](Caller{});
+  CHECK(response_of(before).complete);
+  world.handler.stop();
+  late.waiting[1](Caller{});
+  CHECK(message_of(after, 503) == "the endpoint is stopping");
 }
 
 TEST_CASE("wrong paths, methods and bodies are named") {

@@ -1,0 +1,60 @@
+// An API server that answers reviews as the test says, and counts them.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "common/json.h"
+#include "operator/kube/api_client.h"
+
+namespace muster::test {
+
+class FakeApi final : public kube::ApiClient {
+ public:
+  /// Called on the reviewer's threads.
+  std::function<Result<Json>(api::Kind, const Json&)> answer;
+  std::atomic<int> asked = 0;
+
+  Result<Json> create(api::Kind kind, const std::string&, const Json& object) override {
+    ++asked;
+    return answer(kind, object);
+  }
+  Result<kube::ListPage> list(api::Kind, const kube::ListOptions&) override { return none(); }
+  Result<std::unique_ptr<kube::HttpStream>> watch(api::Kind, const kube::WatchOptions&) override {
+    return none();
+  }
+  Result<Json> get(api::Kind, const api::ObjectKey&) override { return none(); }
+  Result<Json> merge_patch(api::Kind, const api::ObjectKey&, const std::string&,
+                           const Json&) override {
+    return none();
+  }
+  Status remove(api::Kind, const api::ObjectKey&, const kube::DeleteOptions&) override {
+    return none();
+  }
+
+ private:
+  static Error none() { return {ErrorCode::kUnsupported, "only reviews are answered here"}; }
+};
+
+/// The API server's answer to a token of pod `pod` in `namespace_name`: "uid-of-<pod>" is its uid.
+inline Json pod_token(const std::string& namespace_name, const std::string& pod) {
+  return Json{{"status",
+               {{"authenticated", true},
+                {"audiences", Json::array({"muster"})},
+                {"user",
+                 {{"username", "system:serviceaccount:" + namespace_name + ":default"},
+                  {"groups", Json::array({"system:serviceaccounts"})},
+                  {"extra",
+                   {{"authentication.kubernetes.io/pod-name", Json::array({pod})},
+                    {"authentication.kubernetes.io/pod-uid", Json::array({"uid-of-" + pod})}}}}}}}};
+}
+
+inline Json no_token() {
+  return Json{{"status", {{"authenticated", false}, {"error", "invalid bearer token"}}}};
+}
+
+inline std::string token_of(const Json& review) { return review["spec"]["token"]; }
+
+}  // namespace muster::test
