@@ -260,7 +260,7 @@ class Installed(unittest.TestCase):
         paths = {"TrainingJob": "/apis/muster.dev/v1alpha1/namespaces/muster/trainingjobs",
                  "Pod": "/api/v1/namespaces/muster/pods"}
         objects = [one for one in yaml.safe_load_all(rendered) if one]
-        self.assertEqual([one["kind"] for one in objects], ["TrainingJob", "Pod"])
+        self.assertEqual(sorted(one["kind"] for one in objects), ["Pod", "TrainingJob"])
         for one in objects:
             code, message = call("POST", paths[one["kind"]] + DRY, one)
             self.assertEqual(code, 201, message)
