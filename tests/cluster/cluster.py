@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import tempfile
 import time
 
 import image
@@ -33,7 +34,7 @@ COREFILE = """cluster.local:%(port)d in-addr.arpa:%(port)d {
   errors
   ready 127.0.0.1:%(ready)d
   kubernetes {
-    kubeconfig %(kubeconfig)s
+    kubeconfig "%(kubeconfig)s"
     pods insecure
     ttl 5
   }
@@ -116,6 +117,7 @@ class Cluster:
                 node.start()
             for node in self.nodes:
                 node.ready()
+            self._check_cables()
             self._publish_volumes()
         except BaseException as error:
             kept = self._keep_logs()
@@ -221,6 +223,15 @@ class Cluster:
                     "metadata": {"name": "local", "annotations": {
                         "storageclass.kubernetes.io/is-default-class": "true"}}}, *volumes)
 
+    def _check_cables(self):
+        """Whether the machine lets the nodes talk: bridged packets pass its firewall, which is not ours to change."""
+        for one, other in zip(self.nodes, self.nodes[1:]):
+            for source, target in ((one, other), (other, one)):
+                if not source.reaches(target):
+                    raise ClusterError(f"{source.name} does not reach {target.name}: the machine's firewall drops what "
+                                       f"it forwards (`iptables -S FORWARD`); accept it on {self.tag}br, or set "
+                                       "net.bridge.bridge-nf-call-iptables to 0")
+
     def clean_volumes(self):
         """Empties the volumes whose claims are gone and offers them again; returns their names."""
         cleaned = []
@@ -236,11 +247,11 @@ class Cluster:
 
     def _keep_logs(self):
         """Copies the logs out of the directory, which is about to go."""
-        source, target = os.path.join(self.directory, "log"), f"{self.directory}.log"
+        source = os.path.join(self.directory, "log")
         if not os.path.isdir(source):
             return "none were written"
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target)
+        target = tempfile.mkdtemp(prefix="muster-cluster-log-")
+        shutil.copytree(source, target, dirs_exist_ok=True)
         return target
 
     def down(self):

@@ -264,6 +264,12 @@ class Node:
 
         self.daemon("kubelet").wait_ready(is_ready, seconds)
 
+    def reaches(self, other):
+        """Whether a connection from this node to the other's kubelet comes about."""
+        out = self.run("/bin/sh", "-c", f"timeout 10 /bin/busybox nc {other.address} {KUBELET_PORT} </dev/null && "
+                       "echo reached", check=False)
+        return "reached" in out
+
     def images(self):
         return self.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").split()
 

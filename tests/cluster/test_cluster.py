@@ -235,12 +235,24 @@ class TraceTest(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
             state = os.path.join(directory, "state")
             cluster = Cluster(state, extra={"kube-scheduler": ["--no-such-flag"]})
-            with self.assertRaisesRegex(ClusterError, "(?s)kube-scheduler has ended.*no-such-flag.*taken down again"):
+            with self.assertRaisesRegex(ClusterError, "(?s)kube-scheduler has ended.*no-such-flag.*taken down again"
+                                        ) as failure:
                 cluster.up()
+            logs = str(failure.exception).rsplit("logs: ", 1)[1]
+            self.addCleanup(shutil.rmtree, logs)
             self.assertFalse(os.path.exists(state))
             self.assertFalse(os.path.exists(f"/sys/class/net/{cluster.bridge}"))
-            with open(f"{state}.log/kube-scheduler.log", encoding="utf-8") as file:
+            with open(f"{logs}/kube-scheduler.log", encoding="utf-8") as file:
                 self.assertIn("no-such-flag", file.read())
+
+    def test_nodes_that_the_firewall_keeps_apart_are_told_so(self):
+        with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
+            with Cluster(os.path.join(directory, "state"), nodes=2) as cluster:
+                cluster._check_cables()
+                # Stands for the machine's own firewall, which is everybody's.
+                cluster.node(2).run("iptables", "-I", "INPUT", "-s", cluster.node(1).address, "-j", "DROP")
+                with self.assertRaisesRegex(ClusterError, "node1 does not reach node2: the machine's firewall"):
+                    cluster._check_cables()
 
 
 if __name__ == "__main__":
