@@ -120,9 +120,10 @@ class Cluster:
             self._check_cables()
             self._publish_volumes()
         except BaseException as error:
-            kept = self._keep_logs()
+            # An interruption needs no explaining, so it leaves nothing at all.
+            kept = self._keep_logs() if isinstance(error, ClusterError) else None
             left, _ = self.down()
-            if isinstance(error, ClusterError):
+            if kept:
                 raise ClusterError(f"{error}\nEverything was taken down again; logs: {kept}"
                                    + "".join(f"\nleft behind: {line}" for line in left)) from None
             raise
