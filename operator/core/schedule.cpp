@@ -55,8 +55,12 @@ bool tolerates(const std::vector<WaitingGang::Toleration>& tolerations,
   });
 }
 
-enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector };
-constexpr std::size_t kRefusals = 5;
+bool allows(const NodeLimit& limit, const std::string& node) {
+  return !limit || limit->contains(node);
+}
+
+enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume };
+constexpr std::size_t kRefusals = 6;
 
 Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
   if (!node.ready) return Refusal::kNotReady;
@@ -70,6 +74,7 @@ Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
     const auto found = node.meta.labels.find(key);
     if (found == node.meta.labels.end() || found->second != value) return Refusal::kSelector;
   }
+  if (!allows(gang.volumes.every_slot, node.meta.name)) return Refusal::kVolume;
   return Refusal::kNone;
 }
 
@@ -125,9 +130,12 @@ std::string why_not(const WaitingGang& gang, const std::vector<Candidate>& candi
   if (candidates.size() > kMaxNodesInText) {
     text += "; " + std::to_string(candidates.size() - kMaxNodesInText) + " more nodes have less";
   }
-  constexpr std::array<const char*, kRefusals> kWhy{"", "not ready", "cordoned",
+  constexpr std::array<const char*, kRefusals> kWhy{"",
+                                                    "not ready",
+                                                    "cordoned",
                                                     "tainted (spec.worker.tolerations)",
-                                                    "not selected (spec.worker.nodeSelector)"};
+                                                    "not selected (spec.worker.nodeSelector)",
+                                                    "without its volumes (spec.worker.volumes)"};
   for (std::size_t i = 1; i < kRefusals; ++i) {
     if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + kWhy[i];
   }
@@ -135,7 +143,21 @@ std::string why_not(const WaitingGang& gang, const std::vector<Candidate>& candi
   return text;
 }
 
+/// Of a gang for which there is room, but none where its checkpoint's volume is.
+std::string why_no_first(const WaitingGang& gang) {
+  std::string nodes;
+  std::size_t shown = 0;
+  for (const std::string& node : *gang.volumes.first_slot) {
+    if (shown++ == kMaxNodesInText) break;
+    nodes += (nodes.empty() ? "" : ", ") + node;
+  }
+  return "needs " + resources_text(gang.per_worker) +
+         " for slot 0 on a node that reaches the volume of its checkpoint (" + nodes +
+         "), and there is no room now";
+}
+
 GangVerdict place(const WaitingGang& gang, std::vector<NodeRoom>& rooms) {
+  if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not};
   if (gang.unplaced) {
     return {GangPlacement{std::vector<std::string>(static_cast<std::size_t>(gang.count))}, ""};
   }
@@ -156,6 +178,12 @@ GangVerdict place(const WaitingGang& gang, std::vector<NodeRoom>& rooms) {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.fit > b.fit; });
   if (total < gang.min) return {std::nullopt, why_not(gang, candidates, refused, total)};
+  // Slot 0 mounts the checkpoint's volume, so the roomiest node that reaches it comes first.
+  const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& one) {
+    return one.fit > 0 && allows(gang.volumes.first_slot, one.room->node->meta.name);
+  });
+  if (first == candidates.end()) return {std::nullopt, why_no_first(gang)};
+  std::rotate(candidates.begin(), first, first + 1);
   const auto workers = std::min<std::int64_t>(gang.count, total);
   GangPlacement placement;
   for (const auto& candidate : candidates) {

@@ -10,6 +10,7 @@
 
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
+#include "operator/core/volumes.h"
 
 namespace muster::core {
 
@@ -27,6 +28,7 @@ struct WaitingGang {
   };
   std::vector<Toleration> tolerations;
   bool unplaced = false;  ///< spec.scheduling: Unplaced
+  VolumeLimits volumes;   ///< not set by gang_of
   bool operator==(const WaitingGang&) const = default;
 };
 

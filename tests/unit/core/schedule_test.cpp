@@ -120,6 +120,24 @@ TEST_CASE("running pods and promised capacity are not given away twice") {
   CHECK(cluster.only().placement.has_value());
 }
 
+TEST_CASE("slot 0 goes where its volume is, the others where there is room") {
+  Cluster cluster{{node("a", 8), node("b", 2), node("c", 1)}, {}, {}, {gang("j", 4, 4)}};
+  cluster.gangs[0].volumes.first_slot = std::set<std::string>{"b", "c"};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b", "a", "a"});
+  cluster.gangs[0].volumes.first_slot = std::set<std::string>{"d"};
+  CHECK_FALSE(cluster.only().placement);
+  CHECK(cluster.only().why_not.find("volume of its checkpoint (d)") != std::string::npos);
+}
+
+TEST_CASE("a volume of all workers keeps them on its nodes") {
+  Cluster cluster{{node("a", 8), node("b", 2)}, {}, {}, {gang("j", 2, 2)}};
+  cluster.gangs[0].volumes.every_slot = std::set<std::string>{"b"};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b"});
+  cluster.gangs[0].count = cluster.gangs[0].min = 3;
+  CHECK(cluster.only().why_not.find("1 x without its volumes (spec.worker.volumes)") !=
+        std::string::npos);
+}
+
 TEST_CASE("an unplaced gang is let through without a node") {
   Cluster cluster{{}, {}, {}, {gang("j", 2, 2)}};
   CHECK(cluster.only().why_not == "needs 2 x {cpu 1, memory 512Mi}; room for 0; there is no node");

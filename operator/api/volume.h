@@ -1,0 +1,53 @@
+// Persistent volumes and claims, as far as they tell which nodes a pod may stand on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/result.h"
+#include "operator/api/object_meta.h"
+
+namespace muster::api {
+
+/// One requirement of a node selector term.
+struct NodeRequirement {
+  std::string key;
+  std::string op;  ///< In, NotIn, Exists, DoesNotExist, Gt, Lt
+  std::vector<std::string> values;
+  bool operator==(const NodeRequirement&) const = default;
+};
+
+/// All requirements hold; `names` are those of matchFields metadata.name In, empty = any.
+struct NodeTerm {
+  std::vector<NodeRequirement> labels;
+  std::vector<std::string> names;
+  bool operator==(const NodeTerm&) const = default;
+};
+
+struct PersistentVolume {
+  ObjectMeta meta;
+  std::string storage_class;
+  std::int64_t capacity_bytes = 0;
+  std::string phase;                ///< Available, Bound, Released, Failed
+  ObjectKey claim;                  ///< claimRef; empty name = none
+  bool is_reachable_by_all = true;  ///< no nodeAffinity
+  std::vector<NodeTerm> nodes;      ///< nodeAffinity.required: any of the terms
+  bool operator==(const PersistentVolume&) const = default;
+};
+
+struct PersistentVolumeClaim {
+  ObjectMeta meta;
+  std::string phase;        ///< Pending, Bound, Lost
+  std::string volume_name;  ///< empty = not bound yet
+  std::string storage_class;
+  std::int64_t request_bytes = 0;
+  bool operator==(const PersistentVolumeClaim&) const = default;
+};
+
+/// Lenient towards fields Muster does not use. Errors: kInvalid.
+Result<PersistentVolume> parse_persistent_volume(const Json& json);
+Result<PersistentVolumeClaim> parse_persistent_volume_claim(const Json& json);
+
+}  // namespace muster::api

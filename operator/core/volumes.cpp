@@ -1,0 +1,157 @@
+#include "operator/core/volumes.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace muster::core {
+namespace {
+
+std::optional<std::int64_t> number_of(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Source: the operators of core/v1 NodeSelectorRequirement. An unknown one matches nothing.
+bool matches(const api::NodeRequirement& requirement,
+             const std::map<std::string, std::string>& labels) {
+  const auto found = labels.find(requirement.key);
+  const bool is_there = found != labels.end();
+  const auto is_listed = [&] {
+    return std::find(requirement.values.begin(), requirement.values.end(), found->second) !=
+           requirement.values.end();
+  };
+  if (requirement.op == "Exists") return is_there;
+  if (requirement.op == "DoesNotExist") return !is_there;
+  if (requirement.op == "In") return is_there && is_listed();
+  if (requirement.op == "NotIn") return !is_there || !is_listed();
+  if (!is_there || requirement.values.size() != 1) return false;
+  const auto have = number_of(found->second), bound = number_of(requirement.values.front());
+  if (!have || !bound) return false;
+  if (requirement.op == "Gt") return *have > *bound;
+  return requirement.op == "Lt" && *have < *bound;
+}
+
+bool matches(const api::NodeTerm& term, const api::Node& node) {
+  // A term without requirements matches no node.
+  if (term.labels.empty() && term.names.empty()) return false;
+  const auto& names = term.names;
+  if (!names.empty() && std::find(names.begin(), names.end(), node.meta.name) == names.end()) {
+    return false;
+  }
+  return std::all_of(term.labels.begin(), term.labels.end(), [&](const auto& requirement) {
+    return matches(requirement, node.meta.labels);
+  });
+}
+
+NodeLimit reach_of(const api::PersistentVolume& volume,
+                   const std::vector<const api::Node*>& nodes) {
+  if (volume.is_reachable_by_all) return std::nullopt;
+  std::set<std::string> names;
+  for (const api::Node* node : nodes) {
+    const bool reaches = std::any_of(volume.nodes.begin(), volume.nodes.end(),
+                                     [&](const auto& term) { return matches(term, *node); });
+    if (reaches) names.insert(node->meta.name);
+  }
+  return names;
+}
+
+bool may_bind(const api::PersistentVolume& volume, const api::PersistentVolumeClaim& claim) {
+  if (volume.claim.name.empty()) {
+    return volume.phase == "Available" && volume.storage_class == claim.storage_class &&
+           volume.capacity_bytes >= claim.request_bytes;
+  }
+  return volume.claim == claim.meta.key() && volume.phase != "Released";
+}
+
+/// Where `claim` may be mounted. Errors: why nowhere.
+Result<NodeLimit> reach_of(const api::PersistentVolumeClaim& claim,
+                           const StorageSnapshot& storage) {
+  const std::string name = "claim " + claim.meta.name;
+  if (claim.meta.deletion_time) return Error(ErrorCode::kInvalid, name + " is being deleted");
+  if (claim.phase == "Lost") {
+    return Error(ErrorCode::kInvalid, name + " has lost its volume " + claim.volume_name);
+  }
+  NodeLimit reach = std::set<std::string>();
+  int found = 0;
+  for (const api::PersistentVolume* volume : storage.volumes) {
+    const bool is_ours = claim.volume_name.empty() ? may_bind(*volume, claim)
+                                                   : volume->meta.name == claim.volume_name;
+    if (!is_ours) continue;
+    ++found;
+    const NodeLimit one = reach_of(*volume, storage.nodes);
+    if (!one) return NodeLimit();
+    reach->insert(one->begin(), one->end());
+  }
+  if (found > 0 && reach->empty()) {
+    return Error(ErrorCode::kInvalid,
+                 name + " lies on a volume that no node of the cluster reaches");
+  }
+  if (found > 0) return reach;
+  if (claim.volume_name.empty()) return NodeLimit();
+  return Error(ErrorCode::kInvalid,
+               name + " is bound to volume " + claim.volume_name + ", which is not there");
+}
+
+void intersect(NodeLimit& limit, const NodeLimit& other) {
+  if (!other) return;
+  if (!limit) {
+    limit = other;
+    return;
+  }
+  std::erase_if(*limit, [&](const std::string& node) { return !other->contains(node); });
+}
+
+}  // namespace
+
+std::string checkpoint_claim(const api::TrainingJob& job) {
+  if (!job.spec.training || !job.spec.training->checkpoint) return "";
+  return job.spec.training->checkpoint->volume_claim_name;
+}
+
+std::vector<std::string> worker_claims(const api::TrainingJob& job) {
+  std::vector<std::string> names;
+  const Json& fields = job.spec.worker.pod_fields;
+  if (!fields.is_object() || !fields.contains("volumes") || !fields["volumes"].is_array())
+    return names;
+  for (const Json& volume : fields["volumes"]) {
+    const auto claim = volume.find("persistentVolumeClaim");
+    if (claim == volume.end() || !claim->is_object()) continue;
+    const auto name = claim->find("claimName");
+    if (name != claim->end() && name->is_string()) names.push_back(name->get<std::string>());
+  }
+  return names;
+}
+
+VolumeLimits volume_limits(const api::TrainingJob& job, const StorageSnapshot& storage) {
+  VolumeLimits limits;
+  const auto add = [&](const std::string& name, const char* field, NodeLimit& limit) {
+    const auto found = storage.claims.find({job.meta.namespace_name, name});
+    if (found == storage.claims.end()) {
+      limits.why_not = "there is no PersistentVolumeClaim " + name + " in namespace " +
+                       job.meta.namespace_name + " (" + field + "); create it";
+      return;
+    }
+    auto reach = reach_of(*found->second, storage);
+    if (!reach) {
+      limits.why_not = reach.error().message() + " (" + field + ")";
+      return;
+    }
+    intersect(limit, *reach);
+    if (limit && limit->empty()) {
+      limits.why_not = "no node reaches all of its volumes (" + std::string(field) + ")";
+    }
+  };
+  for (const std::string& name : worker_claims(job)) {
+    if (limits.why_not.empty()) add(name, "spec.worker.volumes", limits.every_slot);
+  }
+  limits.first_slot = limits.every_slot;
+  const std::string checkpoint = checkpoint_claim(job);
+  if (!checkpoint.empty() && limits.why_not.empty()) {
+    add(checkpoint, "spec.training.checkpoint.volumeClaimName", limits.first_slot);
+  }
+  return limits;
+}
+
+}  // namespace muster::core

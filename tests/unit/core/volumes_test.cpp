@@ -1,0 +1,171 @@
+#include "operator/core/volumes.h"
+
+#include <doctest/doctest.h>
+
+using namespace muster;
+using namespace muster::core;
+
+namespace {
+
+api::Node node(const std::string& name, const std::string& rack) {
+  api::Node made;
+  made.meta.name = name;
+  made.meta.labels = {{"kubernetes.io/hostname", name}, {"rack", rack}, {"size", "8"}};
+  return made;
+}
+
+struct Storage {
+  std::vector<api::Node> nodes{node("n1", "r1"), node("n2", "r2"), node("n3", "r2")};
+  std::vector<api::PersistentVolume> volumes;
+  std::vector<api::PersistentVolumeClaim> claims;
+
+  VolumeLimits limits(const api::TrainingJob& job) const {
+    StorageSnapshot snapshot;
+    for (const auto& one : nodes) snapshot.nodes.push_back(&one);
+    for (const auto& one : volumes) snapshot.volumes.push_back(&one);
+    for (const auto& one : claims) snapshot.claims[one.meta.key()] = &one;
+    return volume_limits(job, snapshot);
+  }
+};
+
+api::TrainingJob job_with(const std::string& checkpoint, const std::string& worker = "") {
+  api::TrainingJob job;
+  job.meta.namespace_name = "ns";
+  job.spec.training.emplace();
+  job.spec.training->checkpoint.emplace();
+  job.spec.training->checkpoint->volume_claim_name = checkpoint;
+  if (!worker.empty()) {
+    job.spec.worker.pod_fields["volumes"] =
+        Json::array({{{"name", "data"}, {"persistentVolumeClaim", {{"claimName", worker}}}},
+                     {{"name", "tmp"}, {"emptyDir", Json::object()}}});
+  }
+  return job;
+}
+
+api::PersistentVolume volume(const std::string& name, const std::string& rack) {
+  api::PersistentVolume made;
+  made.meta.name = name;
+  made.storage_class = "local";
+  made.capacity_bytes = 100;
+  made.phase = "Available";
+  made.is_reachable_by_all = false;
+  made.nodes = {{{{"rack", "In", {rack}}}, {}}};
+  return made;
+}
+
+api::PersistentVolumeClaim claim(const std::string& name, const std::string& bound_to = "") {
+  api::PersistentVolumeClaim made;
+  made.meta.name = name;
+  made.meta.namespace_name = "ns";
+  made.storage_class = "local";
+  made.request_bytes = 100;
+  made.volume_name = bound_to;
+  made.phase = bound_to.empty() ? "Pending" : "Bound";
+  return made;
+}
+
+using Names = std::set<std::string>;
+
+}  // namespace
+
+TEST_CASE("a job without claims may stand anywhere") {
+  CHECK(Storage{}.limits(job_with("")) == VolumeLimits{});
+}
+
+TEST_CASE("a claim that is not there is told by name, with the field") {
+  CHECK(Storage{}.limits(job_with("digits")).why_not ==
+        "there is no PersistentVolumeClaim digits in namespace ns "
+        "(spec.training.checkpoint.volumeClaimName); create it");
+}
+
+TEST_CASE("slot 0 follows the bound volume of its checkpoint, the others need not") {
+  Storage storage;
+  storage.volumes = {volume("v1", "r1"), volume("v2", "r2")};
+  storage.claims = {claim("digits", "v2")};
+  const VolumeLimits limits = storage.limits(job_with("digits"));
+  CHECK(limits.first_slot == Names{"n2", "n3"});
+  CHECK_FALSE(limits.every_slot);
+  CHECK(limits.why_not.empty());
+}
+
+TEST_CASE("a waiting claim may take any free volume of its class that is large enough") {
+  Storage storage;
+  storage.volumes = {volume("v1", "r1"), volume("small", "r2"), volume("other", "r2"),
+                     volume("taken", "r2"), volume("bound", "r2")};
+  storage.volumes[1].capacity_bytes = 99;
+  storage.volumes[2].storage_class = "fast";
+  storage.volumes[3].claim = {"ns", "another"};
+  storage.volumes[4].phase = "Bound";
+  storage.claims = {claim("digits")};
+  CHECK(storage.limits(job_with("digits")).first_slot == Names{"n1"});
+}
+
+TEST_CASE("without a volume to take, a provisioner is expected to make one anywhere") {
+  Storage storage;
+  storage.claims = {claim("digits")};
+  CHECK(storage.limits(job_with("digits")) == VolumeLimits{});
+}
+
+TEST_CASE("a volume that every node reaches limits nothing") {
+  Storage storage;
+  storage.volumes = {volume("v1", "r1")};
+  storage.volumes[0].is_reachable_by_all = true;
+  storage.claims = {claim("digits", "v1")};
+  CHECK(storage.limits(job_with("digits")) == VolumeLimits{});
+}
+
+TEST_CASE("claims of all workers limit all slots, slot 0 by both") {
+  Storage storage;
+  storage.volumes = {volume("v1", "r1"), volume("v2", "r2")};
+  storage.volumes[0].nodes.push_back({{}, {"n3"}});  // rack r1, or node n3
+  storage.claims = {claim("digits", "v1"), claim("data", "v2")};
+  const VolumeLimits limits = storage.limits(job_with("digits", "data"));
+  CHECK(limits.every_slot == Names{"n2", "n3"});
+  CHECK(limits.first_slot == Names{"n3"});
+  storage.volumes[0].nodes.pop_back();
+  CHECK(storage.limits(job_with("digits", "data")).why_not ==
+        "no node reaches all of its volumes (spec.training.checkpoint.volumeClaimName)");
+}
+
+TEST_CASE("a claim that can never be mounted is told") {
+  Storage storage;
+  storage.claims = {claim("digits", "gone")};
+  CHECK(
+      storage.limits(job_with("digits")).why_not.find("bound to volume gone, which is not there") !=
+      std::string::npos);
+  storage.claims[0].phase = "Lost";
+  CHECK(storage.limits(job_with("digits")).why_not.find("has lost its volume gone") !=
+        std::string::npos);
+  storage.claims[0].meta.deletion_time = WallTime{};
+  CHECK(storage.limits(job_with("digits")).why_not.find("is being deleted") != std::string::npos);
+  storage.claims = {claim("digits", "v9")};
+  storage.volumes = {volume("v9", "r9")};
+  CHECK(storage.limits(job_with("digits")).why_not.find("no node of the cluster reaches") !=
+        std::string::npos);
+}
+
+TEST_CASE("node requirements mean what the API server means by them") {
+  const auto reach = [](api::NodeRequirement requirement) {
+    Storage storage;
+    storage.nodes[0].meta.labels.erase("size");
+    storage.nodes[1].meta.labels["size"] = "big";
+    storage.volumes = {volume("v", "")};
+    storage.volumes[0].nodes = {{{std::move(requirement)}, {}}};
+    storage.claims = {claim("digits", "v")};
+    return storage.limits(job_with("digits")).first_slot.value_or(Names{});
+  };
+  CHECK(reach({"size", "Exists", {}}) == Names{"n2", "n3"});
+  CHECK(reach({"size", "DoesNotExist", {}}) == Names{"n1"});
+  CHECK(reach({"size", "In", {"8", "9"}}) == Names{"n3"});
+  CHECK(reach({"size", "NotIn", {"8"}}) == Names{"n1", "n2"});
+  CHECK(reach({"size", "Gt", {"7"}}) == Names{"n3"});
+  CHECK(reach({"size", "Gt", {"8"}}) == Names{});
+  CHECK(reach({"size", "Lt", {"9"}}) == Names{"n3"});
+  CHECK(reach({"size", "Lt", {"9", "10"}}) == Names{});
+  CHECK(reach({"size", "Near", {"8"}}) == Names{});
+  Storage none;
+  none.volumes = {volume("v", "")};
+  none.volumes[0].nodes = {{}};
+  none.claims = {claim("digits", "v")};
+  CHECK_FALSE(none.limits(job_with("digits")).why_not.empty());
+}
