@@ -12,6 +12,7 @@
 
 #include "cli/files.h"
 #include "common/contract.h"
+#include "common/file.h"
 
 namespace muster::cli {
 namespace {
@@ -60,7 +61,7 @@ Error usage(const std::string& path, const std::string& sentence) {
 }
 
 Error from(const std::string& path, const char* doing, const std::error_code& error) {
-  return io_error(path, doing, error.value());
+  return os_error(path, doing, error.value());
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -142,10 +143,10 @@ Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Jso
   }
   const std::string lock = path + "/lock";
   const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return io_error(lock, "open", errno);
+  if (fd < 0) return os_error(lock, "open", errno);
   OutputDirectory directory(fs::absolute(path, error), fd);
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return io_error(lock, "lock", errno);
+    if (errno != EWOULDBLOCK) return os_error(lock, "lock", errno);
     return usage(path,
                  "another `muster run` is writing here; wait for it or give another --output");
   }

@@ -16,6 +16,7 @@
 #include "cli/output_directory.h"
 #include "cli/report.h"
 #include "common/contract.h"
+#include "common/file.h"
 #include "operator/embedded/watch_thread.h"
 
 namespace muster::cli {
@@ -285,7 +286,7 @@ int run_command(const RunOptions& options) {
   auto local = load_job(options.file, options.overrides);
   if (!local) return refuse(local.error());
   if (local->job.spec.training && ::access(options.worker_program.c_str(), X_OK) != 0) {
-    return refuse(io_error(options.worker_program, "the built-in worker is not there", errno)
+    return refuse(os_error(options.worker_program, "run the built-in worker", errno)
                       .with_exit_code(codes::kUsage));
   }
   const std::string output =

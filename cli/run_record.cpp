@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cli/files.h"
+#include "common/file.h"
 #include "common/json.h"
 
 namespace muster::cli {

@@ -2,6 +2,7 @@
 
 #include "cli/files.h"
 #include "common/contract.h"
+#include "common/file.h"
 
 namespace muster::cli {
 

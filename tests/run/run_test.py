@@ -302,7 +302,7 @@ class BadInput(RunTest):
             with open(self.path(name), "w", encoding="utf-8") as file:
                 file.write(text)
             self.refused(code, sentence, self.path(name))
-        self.refused(2, r"absent\.yaml: open: No such file or directory", self.path("absent.yaml"))
+        self.refused(2, r"absent\.yaml: cannot open: No such file or directory", self.path("absent.yaml"))
 
     def test_usage(self):
         self.refused(2, r"--no-such-flag", self.digits, "--no-such-flag")

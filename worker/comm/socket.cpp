@@ -49,11 +49,6 @@ int bound_port(int fd) {
 
 }  // namespace
 
-void UniqueFd::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
 std::string errno_text(const char* call, int error) {
   return std::string(call) + ": " + std::generic_category().message(error);
 }

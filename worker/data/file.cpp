@@ -5,37 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "common/file.h"
 
 namespace muster::data {
-namespace {
-
-/// Closes the descriptor when it goes out of scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-Error os_error(const std::string& path, const char* what, int number) {
-  return Error(number == ENOENT || number == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo,
-               path + ": cannot " + what + ": " + std::strerror(number));
-}
-
-}  // namespace
-
 Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes) {
   // Without O_NONBLOCK the open of a named pipe would wait for its writer for ever.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return os_error(path, "open", errno);
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return os_error(path, "open", errno);
   struct stat info = {};
   if (::fstat(file.get(), &info) != 0) return os_error(path, "stat", errno);
   if (!S_ISREG(info.st_mode)) {

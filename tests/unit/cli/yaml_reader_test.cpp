@@ -180,11 +180,11 @@ TEST_CASE("ten thousand mutated manifests are read or refused, never more") {
 TEST_CASE("a file that is not there is named with the system's words") {
   auto missing = read_yaml_file("/nowhere/job.yaml");
   REQUIRE_FALSE(missing);
-  CHECK(missing.error().message() == "/nowhere/job.yaml: open: No such file or directory");
+  CHECK(missing.error().message() == "/nowhere/job.yaml: cannot open: No such file or directory");
   CHECK(missing.error().exit_code() == contract::exit_code::kUsage);
   auto directory = read_yaml_file("/");
   REQUIRE_FALSE(directory);
-  CHECK(directory.error().message() == "/: read: Is a directory");
+  CHECK(directory.error().message() == "/: cannot read: Is a directory");
 }
 
 }  // namespace
