@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""The main job on a real cluster of two nodes, with the chart installed: what a user does, and what goes wrong.
+
+Needs root and build/release/bin. One cluster and one installation serve all cases.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, HERE)
+import image  # noqa: E402
+from cluster import Cluster  # noqa: E402
+from control_plane import kube_tools  # noqa: E402
+from processes import run, wait_for  # noqa: E402
+
+MUSTER = os.path.join(ROOT, "build", "release", "bin", "muster")
+SHELL = "muster.dev/shell:test"
+API_AWAY_SECONDS = 120
+# Long enough for something to happen to it; every test of a fault uses it, so the laptop trains it once.
+LONG_STEPS = 60_000
+
+
+def long_job(name):
+    """The digits job with many steps, as JSON."""
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": {
+        "worker": {"count": 2, "resources": {"cpu": "250m", "memory": "128Mi"}},
+        "training": {
+            "seed": 7, "logicalRanks": 16, "batchSize": 64, "steps": LONG_STEPS, "model": {"mlp": {"hidden": [128]}},
+            "data": {"train": {"idx": {"images": "data/digits-train-images.idx.gz",
+                                       "labels": "data/digits-train-labels.idx.gz"}}},
+            "optimizer": {"sgd": {"learningRate": "0.01", "momentum": "0.9"}},
+            "checkpoint": {"volumeClaimName": name, "everySteps": 1000}},
+        "restart": {"policy": "OnFailure", "maxRestarts": 3, "backoffSeconds": 1}}}
+
+
+def claim(name):
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Mi"}}}}
+
+
+def sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+class JobTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.mkdtemp(prefix="muster-job-")
+        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        images = os.path.join(cls.directory, "images")
+        run([os.path.join(ROOT, "docker", "build"), "--output", images], seconds=600)
+        cls.cluster = Cluster(os.path.join(cls.directory, "state"), nodes=2, extra={
+            "kube-controller-manager": ["--node-monitor-grace-period=16s", "--node-monitor-period=2s"]})
+        cls.enterClassContext(cls.cluster)
+        shell = image.shell_image(os.path.join(cls.directory, "shell.tar"), SHELL)
+        for archive in [*glob.glob(images + "/*.tar"), shell]:
+            cls.cluster.load(archive)
+        helm = os.path.join(kube_tools(["helm"]), "helm")
+        run([helm, "install", "muster", os.path.join(ROOT, "charts", "muster"), "--namespace", "muster",
+             "--create-namespace", "--wait", "--timeout", "3m"], seconds=240, env=cls.cluster.plane.environment())
+        cls.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {
+            "pod-security.kubernetes.io/enforce": "restricted"}}})
+        wait_for("the namespace has its account", lambda: cls.kubectl("get", "serviceaccount", "default", check=False)
+                 .startswith("NAME"), 60)
+        cls.long_model = None
+
+    # ---- Words of the tests
+
+    @classmethod
+    def kubectl(cls, *arguments, check=True, seconds=120, stdin=None):
+        return cls.cluster.plane.kubectl("-n", "team", *arguments, check=check, seconds=seconds, stdin=stdin)
+
+    @classmethod
+    def muster(cls, *arguments, seconds=120):
+        return run([MUSTER, *arguments, "-n", "team"], seconds=seconds, env=cls.cluster.plane.environment())
+
+    @classmethod
+    def job(cls, name):
+        return json.loads(cls.kubectl("get", "tjob", name, "-o", "json"))
+
+    @classmethod
+    def pods(cls, name):
+        return json.loads(cls.kubectl("get", "pods", "-l", f"muster.dev/job-name={name}", "-o", "json"))["items"]
+
+    @classmethod
+    def apply(cls, *objects):
+        cls.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+    def complete(self, name, seconds=300):
+        try:
+            self.kubectl("wait", f"tjob/{name}", "--for=condition=Complete", f"--timeout={seconds}s",
+                         seconds=seconds + 30)
+        except Exception as error:
+            raise AssertionError(f"{error}\n{self.kubectl('describe', 'tjob', name, check=False)}\n"
+                                 f"{self.kubectl('get', 'pods', '-o', 'wide', check=False)}\n"
+                                 f"{self.operator_logs()}") from None
+
+    def operator_logs(self):
+        return self.cluster.plane.kubectl("-n", "muster", "logs", "-l", "app.kubernetes.io/component=operator",
+                                          "--tail=40", "--prefix", check=False)
+
+    def step(self, name):
+        return self.job(name).get("status", {}).get("progress", {}).get("step", 0)
+
+    def start_long(self, name):
+        """Starts the long job and waits until it has made steps and a checkpoint."""
+        self.apply(claim(name), long_job(name))
+        self.addCleanup(self.kubectl, "delete", "tjob", name, "--ignore-not-found", check=False)
+        wait_for(f"{name} trains", lambda: self.step(name) > 2000, 120)
+
+    def laptop_model(self):
+        """SHA-256 of the long job's model as `muster run` makes it."""
+        cls = type(self)
+        if cls.long_model is None:
+            manifest = os.path.join(self.directory, "long.json")
+            with open(manifest, "w", encoding="utf-8") as file:
+                json.dump(long_job("long"), file)
+            for data in glob.glob(os.path.join(ROOT, "examples", "data", "*.gz")):
+                os.makedirs(os.path.join(self.directory, "data"), exist_ok=True)
+                shutil.copy(data, os.path.join(self.directory, "data"))
+            out = os.path.join(self.directory, "long")
+            run([MUSTER, "run", manifest, "--quiet", "--hash-every", "0", "--output", out], seconds=600)
+            cls.long_model = sha256(os.path.join(out, "model.safetensors"))
+        return cls.long_model
+
+    def fetched_model(self, name):
+        out = os.path.join(self.directory, "fetched-" + name)
+        self.muster("fetch", name, "--output", out, seconds=180)
+        return sha256(os.path.join(out, "model.safetensors"))
+
+    def pids_of(self, pod):
+        """Pids of a pod's worker container, on this machine."""
+        uid = pod["metadata"]["uid"]
+        found = []
+        for path in glob.glob("/proc/[0-9]*/cgroup"):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    in_pod = uid in file.read() or uid.replace("-", "_") in file.read()
+                with open(path.replace("cgroup", "comm"), encoding="utf-8") as file:
+                    name = file.read().strip()
+            except OSError:
+                continue
+            if in_pod and name != "pause":
+                found.append(int(path.split("/")[2]))
+        return found
+
+    # ---- What a user does
+
+    def test_the_digits_job_completes_and_its_model_is_the_laptops(self):
+        laptop = os.path.join(self.directory, "laptop")
+        run([MUSTER, "run", os.path.join(ROOT, "examples", "digits.yaml"), "--quiet", "--output", laptop])
+        self.kubectl("apply", "-f", os.path.join(ROOT, "examples", "digits-claim.yaml"),
+                     "-f", os.path.join(ROOT, "examples", "digits.yaml"))
+        self.addCleanup(self.kubectl, "delete", "tjob", "digits", "--ignore-not-found", check=False)
+        self.complete("digits")
+        self.assertEqual(self.fetched_model("digits"), sha256(os.path.join(laptop, "model.safetensors")))
+        line = self.kubectl("get", "tjob", "digits").splitlines()
+        self.assertEqual(line[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "LOSS", "RESTARTS", "AGE"])
+        self.assertRegex(line[1], r"^digits +Complete +\d/2 +440 +0\.0\d+ +0 +\d+s")
+        text = self.kubectl("describe", "tjob", "digits")
+        for reason in ("GangScheduled", "Completed"):
+            self.assertIn(reason, text)
+        status = self.job("digits")["status"]
+        self.assertTrue(status["checkpoint"]["durable"])
+        self.assertEqual({pod["spec"]["nodeName"] for pod in self.pods("digits")} - {"node1", "node2"}, set())
+
+    def test_an_own_program_knows_its_place_and_finds_the_others_by_name(self):
+        script = ("set -e; echo rank $RANK of $WORLD_SIZE, slot $MUSTER_SLOT; "
+                  "for i in $(seq 60); do nslookup $MASTER_ADDR >/dev/null 2>&1 && break; sleep 1; done; "
+                  "nslookup $MASTER_ADDR | tail -n 2; test -n \"$TF_CONFIG\"; test $PET_NNODES = 3; "
+                  "test $PET_NODE_RANK = $RANK; test $LOCAL_RANK = 0; test $MASTER_PORT = 29500")
+        self.apply({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "shell"},
+                    "spec": {"worker": {"count": 3, "image": SHELL, "command": ["sh", "-c", script],
+                                        "resources": {"cpu": "50m", "memory": "32Mi"}}}})
+        self.addCleanup(self.kubectl, "delete", "tjob", "shell", "--ignore-not-found", check=False)
+        self.complete("shell", 120)
+        logs = self.muster("logs", "shell")
+        for rank in range(3):
+            self.assertIn(f"rank {rank} of 3, slot {rank}", logs)
+        master = next(pod for pod in self.pods("shell") if pod["metadata"]["labels"]["muster.dev/slot"] == "0")
+        self.assertEqual(logs.count(master["status"]["podIP"]), 3, logs)
+
+    def test_delete_leaves_nothing_and_an_orphaned_gang_goes_on(self):
+        self.start_long("gone")
+        self.kubectl("delete", "tjob", "gone")
+        wait_for("its pods are gone", lambda: not self.pods("gone"), 90)
+        self.assertNotIn("gone-", self.kubectl("get", "services"))
+
+    def test_suspend_and_resume_end_with_the_same_bits(self):
+        self.start_long("pause")
+        self.muster("suspend", "pause", "--wait")
+        wait_for("its pods are gone", lambda: not self.pods("pause"), 60)
+        stopped = self.job("pause")["status"]
+        self.assertEqual(stopped["phase"], "Suspended")
+        self.assertGreater(stopped["checkpoint"]["step"], 2000)
+        self.muster("resume", "pause")
+        self.complete("pause")
+        self.assertEqual(self.fetched_model("pause"), self.laptop_model())
+
+    # ---- What goes wrong
+
+    def test_a_killed_operator_is_followed_by_the_other_and_training_goes_on(self):
+        self.start_long("headless")
+        before = {pod["metadata"]["uid"] for pod in self.pods("headless")}
+        leader = self.leader()
+        pod = json.loads(self.cluster.plane.kubectl("-n", "muster", "get", "pod", leader, "-o", "json"))
+        for pid in self.pids_of(pod):
+            os.kill(pid, signal.SIGKILL)
+        wait_for("the other operator leads", lambda: self.leader() not in ("", leader), 60)
+        self.complete("headless")
+        self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("headless")}, before)
+        self.assertEqual(self.job("headless")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("headless"), self.laptop_model())
+
+    def leader(self):
+        lease = json.loads(self.cluster.plane.kubectl("-n", "muster", "get", "lease", "muster-operator", "-o", "json"))
+        return (lease["spec"].get("holderIdentity") or "").split("@")[0]
+
+    def test_training_does_not_need_the_api_server(self):
+        self.start_long("alone")
+        before = {pod["metadata"]["uid"] for pod in self.pods("alone")}
+        self.cluster.api_stop()
+        gone = threading.Event()
+        gone.wait(API_AWAY_SECONDS)
+        self.cluster.api_start()
+        self.complete("alone")
+        self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("alone")}, before)
+        self.assertEqual(self.job("alone")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("alone"), self.laptop_model())
+
+    def test_a_restarted_kubelet_is_not_noticed(self):
+        self.start_long("kubelet")
+        before = {pod["metadata"]["uid"] for pod in self.pods("kubelet")}
+        for number in (1, 2):
+            self.cluster.node(number).kubelet_restart()
+            self.cluster.node(number).ready()
+        self.complete("kubelet")
+        self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("kubelet")}, before)
+
+    def test_a_killed_worker_restarts_the_gang_from_the_checkpoint(self):
+        self.start_long("killed")
+        victim = next(pod for pod in self.pods("killed") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
+        for pid in self.pids_of(victim):
+            os.kill(pid, signal.SIGKILL)
+        self.complete("killed")
+        status = self.job("killed")["status"]
+        self.assertEqual(status["restarts"], 1)
+        self.assertEqual(self.fetched_model("killed"), self.laptop_model())
+        text = self.kubectl("describe", "tjob", "killed")
+        self.assertRegex(text, r"Restarting .*worker 1|WorkerLost .*worker 1|slot 1", text)
+
+    def test_a_force_deleted_pod_is_replaced_once(self):
+        self.start_long("forced")
+        victim = next(pod for pod in self.pods("forced") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
+        self.kubectl("delete", "pod", victim["metadata"]["name"], "--force", "--grace-period=0")
+        self.complete("forced")
+        names = [pod["metadata"]["name"] for pod in self.pods("forced")]
+        self.assertEqual(len(names), len(set(names)))
+        slots = [pod["metadata"]["labels"]["muster.dev/slot"] for pod in self.pods("forced")
+                 if pod["status"]["phase"] == "Succeeded"]
+        self.assertEqual(sorted(slots), ["0", "1"])
+        self.assertEqual(self.fetched_model("forced"), self.laptop_model())
+
+    # ---- kubectl's own words
+
+    def test_explain_wait_scale_and_dry_run_behave(self):
+        text = self.kubectl("explain", "tjob.spec.worker.count")
+        self.assertRegex(text, r"(?s)FIELD: count <integer>.*DESCRIPTION:\s+\S+")
+        bad = long_job("bad")
+        bad["spec"]["worker"]["count"] = 0
+        out = self.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(bad), check=False)
+        self.assertIn("spec.worker.count", out)
+        waiting = long_job("waiting")
+        waiting["spec"]["suspend"] = True
+        self.apply(waiting)
+        self.addCleanup(self.kubectl, "delete", "tjob", "waiting", "--ignore-not-found", check=False)
+        self.kubectl("wait", "tjob/waiting", "--for=condition=Suspended", "--timeout=30s")
+        self.kubectl("scale", "tjob/waiting", "--replicas=1")
+        self.assertEqual(self.job("waiting")["spec"]["worker"]["count"], 1)
+        self.kubectl("delete", "tjob", "waiting")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
