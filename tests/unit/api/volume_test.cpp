@@ -11,7 +11,8 @@ TEST_CASE("a local volume tells its nodes, its class and its claim") {
     "spec": {"storageClassName": "local", "capacity": {"storage": "1Gi"}, "local": {"path": "/mnt"},
       "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "ns", "name": "digits"},
       "nodeAffinity": {"required": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]},
+        {"matchExpressions": [
+          {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]},
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}}},
     "status": {"phase": "Bound"}})"));
   REQUIRE(volume);
