@@ -302,6 +302,28 @@ class ChartTest(unittest.TestCase):
                     if one["kind"] == "Service" and monitored.items() <= one["metadata"]["labels"].items()]
         self.assertEqual(services, ["muster-metrics"])
 
+    def test_network_policies_let_in_workers_scrapers_and_probes_alone(self):
+        objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
+        worker = {"app.kubernetes.io/component": "worker", "app.kubernetes.io/managed-by": "muster-operator"}
+        own = {"app.kubernetes.io/name": "muster", "app.kubernetes.io/instance": "muster"}
+        scrapers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+        operator = only(objects, "NetworkPolicy", "muster-operator")["spec"]
+        self.assertEqual(operator["policyTypes"], ["Ingress"])
+        self.assertEqual(operator["ingress"], [
+            {"ports": [{"port": "endpoint"}], "from": [
+                {"namespaceSelector": {}, "podSelector": {"matchLabels": worker}},
+                {"podSelector": {"matchLabels": own}}]},
+            {"ports": [{"port": "metrics"}], "from": [scrapers, {"podSelector": {"matchLabels": own}}]},
+            {"ports": [{"port": "health"}]}])
+        closed = [one for one in objects
+                  if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == "muster-workers"]
+        self.assertEqual([one["metadata"]["namespace"] for one in closed], ["team-a", "team-b"])
+        for one in closed:
+            self.assertEqual(one["spec"]["podSelector"]["matchLabels"], worker)
+            self.assertEqual(one["spec"]["ingress"], [{"from": [{"podSelector": {"matchLabels": worker}}]},
+                                                      {"ports": [{"port": 9095}], "from": [scrapers]}])
+        print("skipped: NetworkPolicies were read, not tried: a plain bridge network does not enforce them")
+
     def test_rules_and_dashboards_are_passed_on_unchanged(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
         groups = []
