@@ -102,7 +102,11 @@ Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodO
     set_env(env, contract::kEnvEndpoint, options.endpoint_url);
     set_env(env, contract::kEnvTokenFile, std::string(kMusterMountPath) + "/token");
   }
-  if (!options.ca_certificate.empty()) set_env(env, contract::kEnvCaCert, options.ca_certificate);
+  if (!options.ca_certificate.empty()) {
+    set_env(env, contract::kEnvCaCert, options.ca_certificate);
+    env.push_back(Json{{"name", contract::kEnvPodIp},
+                       {"valueFrom", {{"fieldRef", {{"fieldPath", "status.podIP"}}}}}});
+  }
   // Where the GPU runtime is the node's default, a container that asks for none would see all.
   if (job.spec.worker.resources.gpus == 0) set_env(env, "NVIDIA_VISIBLE_DEVICES", "void");
   if (!job.spec.training) add_program_env(env, job, placement);
@@ -164,9 +168,10 @@ Storage make_storage(const TrainingJob& job, int slot, const PodOptions& options
     storage.add(kCheckpointVolume, checkpoint_source(checkpoint, slot), checkpoint.path);
   }
   if (!options.endpoint_url.empty()) {
-    const Json token{
-        {"serviceAccountToken",
-         {{"audience", "muster"}, {"expirationSeconds", kTokenSeconds}, {"path", "token"}}}};
+    const Json token{{"serviceAccountToken",
+                      {{"audience", contract::kTokenAudience},
+                       {"expirationSeconds", kTokenSeconds},
+                       {"path", "token"}}}};
     storage.add(kTokenVolume,
                 Json{{"projected", {{"sources", Json::array({token})}, {"defaultMode", 0440}}}},
                 kMusterMountPath);

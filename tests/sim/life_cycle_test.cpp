@@ -37,7 +37,14 @@ TEST_CASE("an undisturbed job is placed, runs and completes with three status wr
   CHECK(world.job("digits").status.is_true("Admitted"));
   CHECK(world.job("digits").status.workers == "0/2");
   REQUIRE(world.pods().size() == 2);
-  CHECK(world.op->endpoint.gangs.count("default/digits") == 1);
+  REQUIRE(world.op->endpoint.gangs.count("default/digits") == 1);
+  // The endpoint knows whose token is good for which slot.
+  const runtime::GangInfo gang = world.op->endpoint.gangs.at("default/digits");
+  REQUIRE(gang.pod_of_slot.size() == 2);
+  for (const auto& pod : world.pods()) {
+    CHECK(gang.pod_of_slot.at(pod.slot()).name == pod.meta.name);
+    CHECK(gang.pod_of_slot.at(pod.slot()).uid == pod.meta.uid);
+  }
 
   world.run_all_pods();
   world.settle();

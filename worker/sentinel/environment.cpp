@@ -15,6 +15,7 @@ namespace muster::sentinel {
 namespace {
 
 constexpr std::size_t kMaxValueBytes = 4096;
+constexpr std::size_t kMaxCaBytes = std::size_t{64} * 1024;
 constexpr std::size_t kMaxTokenBytes = std::size_t{16} * 1024;
 
 /// Reads variables one by one and keeps the first error.
@@ -23,11 +24,11 @@ class Reader {
   explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
 
   /// nullopt when it is not set; an empty value counts as not set.
-  std::optional<std::string> text(std::string_view name) {
+  std::optional<std::string> text(std::string_view name, std::size_t bytes_max = kMaxValueBytes) {
     const char* value = lookup_(name.data());
     if (value == nullptr || *value == '\0') return std::nullopt;
-    if (std::strlen(value) > kMaxValueBytes) {
-      fail(name, "is longer than 4,096 bytes");
+    if (std::strlen(value) > bytes_max) {
+      fail(name, "is longer than " + std::to_string(bytes_max) + " bytes");
       return std::nullopt;
     }
     return value;
@@ -123,6 +124,33 @@ void read_job(Reader& in, WorkerConfig& config) {
       static_cast<int>(in.number(contract::kEnvProcesses, 1, kMaxProcesses).value_or(1));
 }
 
+void read_endpoint(Reader& in, WorkerConfig& config) {
+  config.endpoint = in.required(contract::kEnvEndpoint, "http://127.0.0.1:8080");
+  const auto url = http::parse_url(config.endpoint);
+  if (!url) in.fail(contract::kEnvEndpoint, "is wrong: " + url.error().message());
+  while (config.endpoint.ends_with('/')) config.endpoint.pop_back();
+  config.ca_certificate = in.text(contract::kEnvCaCert, kMaxCaBytes).value_or("");
+  const bool is_https = url && url->tls;
+  if (is_https && config.ca_certificate.empty()) {
+    in.fail(contract::kEnvCaCert, "is not set; an https endpoint is trusted by its CA alone");
+  }
+  if (!is_https && !config.ca_certificate.empty()) {
+    // Whoever gave a CA wants the token to go nowhere else.
+    in.fail(contract::kEnvEndpoint, std::string("must begin with https:// where ") +
+                                        contract::kEnvCaCert.data() + " is set");
+  }
+  if (!config.ca_certificate.empty() &&
+      config.ca_certificate.find("-----BEGIN CERTIFICATE-----") == std::string::npos) {
+    in.fail(contract::kEnvCaCert, "must be a certificate in PEM");
+  }
+  config.token_file = in.required(contract::kEnvTokenFile, "/var/run/secrets/muster/token");
+  config.pod_ip = in.text(contract::kEnvPodIp).value_or("");
+  if (!config.pod_ip.empty() && !is_numeric_address(config.pod_ip)) {
+    in.fail(contract::kEnvPodIp,
+            "must be a numeric address, not \"" + config.pod_ip.substr(0, 64) + "\"");
+  }
+}
+
 void read_log_level(Reader& in, WorkerConfig& config) {
   const auto text = in.text(contract::kEnvLogLevel);
   if (!text) return;
@@ -151,12 +179,7 @@ Result<WorkerConfig> parse_environment(const EnvironmentLookup& lookup) {
   }
   read_log_level(in, config);
   read_job(in, config);
-  config.endpoint = in.required(contract::kEnvEndpoint, "http://127.0.0.1:8080");
-  if (const auto url = http::parse_url(config.endpoint); !url) {
-    in.fail(contract::kEnvEndpoint, "is wrong: " + url.error().message());
-  }
-  while (config.endpoint.ends_with('/')) config.endpoint.pop_back();
-  config.token_file = in.required(contract::kEnvTokenFile, "/var/run/secrets/muster/token");
+  read_endpoint(in, config);
   if (const auto bind = in.text(contract::kEnvBind);
       bind && !split_bind(*bind, config.processes, config)) {
     in.fail(contract::kEnvBind,

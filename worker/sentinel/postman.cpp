@@ -136,14 +136,15 @@ Result<std::optional<JoinResponse>> Postman::post_join(const JoinRequest& reques
       return std::optional(std::move(*response));
     }
     case 400:
-    case 401:
     case 403:
     case 409:
     case 413:
       return Error(ErrorCode::kForbidden,
                    "the endpoint refused this worker: " + message_of(*answer))
           .with_exit_code(exit_code_of_refusal(*answer));
-    default:  // not yet known (404), too fast (429), stopping or not ready (503)
+    // A token not accepted now (401) is renewed and read again; not yet known (404); too fast
+    // (429); stopping or not ready (503).
+    default:
       return Error(ErrorCode::kUnavailable, message_of(*answer));
   }
 }
@@ -156,6 +157,7 @@ Result<http::Response> Postman::post(std::string_view path, const std::string& b
   call.url = options_.endpoint + std::string(path);
   call.body = body;
   call.bearer_token = std::move(*token);
+  call.ca_certificate = options_.ca_certificate;
   call.timeout = options_.post_timeout;
   call.body_bytes_max = kMaxJoinAnswerBytes;
   return client_.exchange(call);

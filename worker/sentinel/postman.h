@@ -17,9 +17,10 @@
 namespace muster::sentinel {
 
 struct PostmanOptions {
-  std::string endpoint;    ///< URL without a path
-  std::string token_file;  ///< read anew for each post
-  JoinRequest request;     ///< an empty host is replaced by own_address()
+  std::string endpoint;          ///< URL without a path
+  std::string ca_certificate{};  ///< PEM, for an https endpoint
+  std::string token_file;        ///< read anew for each post
+  JoinRequest request;           ///< an empty host is replaced by own_address()
   const Clock* clock = nullptr;
   std::uint64_t seed = 1;               ///< of back-off jitter
   milliseconds join_deadline{300'000};  ///< how long the gang may take to gather

@@ -138,7 +138,7 @@ class Sentinel {
     request_.attempt = config_.attempt;
     request_.contract = contract::kNumericsContract;
     const bool is_any = config_.bind_address == "0.0.0.0" || config_.bind_address == "::";
-    if (!is_any) request_.host = config_.bind_address;
+    request_.host = is_any ? config_.pod_ip : config_.bind_address;
     for (int i = 0; i < config_.processes; ++i) {
       const int port = config_.bind_port == 0 ? 0 : config_.bind_port + i;
       MUSTER_ASSIGN_OR_RETURN(const Listener listener, listen_on(config_.bind_address, port));
@@ -171,6 +171,7 @@ class Sentinel {
   std::optional<Outcome> join_and_start() {
     PostmanOptions postman;
     postman.endpoint = config_.endpoint;
+    postman.ca_certificate = config_.ca_certificate;
     postman.token_file = config_.token_file;
     postman.request = request_;
     postman.clock = options_.clock;

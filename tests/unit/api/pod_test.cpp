@@ -135,7 +135,23 @@ TEST_CASE("slot 0 alone holds the checkpoint's claim") {
   CHECK(volume_of(second, "muster-checkpoint")->contains("emptyDir"));
   const Json* token = volume_of(first, "muster-token");
   REQUIRE(token != nullptr);
-  CHECK((*token)["projected"]["sources"][0]["serviceAccountToken"]["audience"] == "muster");
+  CHECK((*token)["projected"]["sources"][0]["serviceAccountToken"] ==
+        Json{{"audience", "muster"}, {"expirationSeconds", 3600}, {"path", "token"}});
+  // Whoever the container runs as, the kubelet gives the token to the pod's group.
+  CHECK((*token)["projected"]["defaultMode"] == 0440);
+  CHECK(first.spec["securityContext"]["fsGroup"] == first.spec["securityContext"]["runAsGroup"]);
+}
+
+TEST_CASE("a worker in a cluster is told its pod's address, and one on a laptop is not") {
+  const auto pod_ip = [](const PodOptions& options) {
+    const Pod pod = make_pod(job_of(full_training_job()), {0, 0, "n", ""}, options);
+    for (const Json& variable : pod.spec["containers"][0]["env"]) {
+      if (variable["name"] == "MUSTER_POD_IP") return variable;
+    }
+    return Json();
+  };
+  CHECK(pod_ip(kOptions)["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP");
+  CHECK(pod_ip({"http://127.0.0.1:9443", "", "muster:1"}).is_null());
 }
 
 TEST_CASE("an own program finds its gang by the names it knows") {

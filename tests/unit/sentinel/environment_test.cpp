@@ -90,6 +90,11 @@ TEST_CASE("a missing or wrong variable is named, with what would be right") {
            {"MUSTER_ENDPOINT", "127.0.0.1",
             "MUSTER_ENDPOINT is wrong: \"127.0.0.1\" begins with neither http:// nor https://; a "
             "URL like http://127.0.0.1:8080 is needed"},
+           {"MUSTER_ENDPOINT", "https://muster-endpoint.muster.svc:9443",
+            "MUSTER_CA_CERT is not set; an https endpoint is trusted by its CA alone"},
+           {"MUSTER_CA_CERT", "-----BEGIN CERTIFICATE-----",
+            "MUSTER_ENDPOINT must begin with https:// where MUSTER_CA_CERT is set"},
+           {"MUSTER_POD_IP", "pod-0", "MUSTER_POD_IP must be a numeric address, not \"pod-0\""},
            {"MUSTER_TOKEN_FILE", nullptr,
             "MUSTER_TOKEN_FILE is not set; it is needed, for example "
             "/var/run/secrets/muster/token"},
@@ -108,6 +113,25 @@ TEST_CASE("a missing or wrong variable is named, with what would be right") {
     CHECK(config.error().message() == one.message);
     CHECK(config.error().exit_code() == contract::exit_code::kUsage);
   }
+}
+
+TEST_CASE("in a cluster the CA of the endpoint and the pod's own address are given") {
+  Variables variables = good();
+  variables["MUSTER_ENDPOINT"] = "https://muster-endpoint.muster.svc:9443";
+  // Larger than any other variable may be: several certificates while a CA is replaced.
+  const std::string bundle = "-----BEGIN CERTIFICATE-----\n" + std::string(20'000, 'x');
+  variables["MUSTER_CA_CERT"] = bundle;
+  variables["MUSTER_POD_IP"] = "fd00::7";
+  const auto config = parse(variables);
+  REQUIRE(config);
+  CHECK(config->ca_certificate == bundle);
+  CHECK(config->pod_ip == "fd00::7");
+  variables["MUSTER_CA_CERT"] = "garbage";
+  const auto garbage = parse(variables);
+  REQUIRE_FALSE(garbage);
+  CHECK(garbage.error().message() == "MUSTER_CA_CERT must be a certificate in PEM");
+  variables["MUSTER_CA_CERT"] = std::string(70'000, 'x');
+  CHECK_FALSE(parse(variables));
 }
 
 TEST_CASE("a token file is read without its newline, and an empty one is refused by name") {

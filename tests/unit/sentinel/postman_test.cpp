@@ -11,6 +11,7 @@
 
 #include "common/contract.h"
 #include "common/http/server.h"
+#include "tests/tls_material.h"
 
 using namespace muster;
 using namespace muster::sentinel;
@@ -23,12 +24,14 @@ struct World {
   std::string token_file = "/tmp/muster-token-XXXXXX";
   std::unique_ptr<http::Server> server;
 
-  explicit World(http::Handler handler) {
+  explicit World(http::Handler handler, std::optional<http::TlsIdentity> tls = std::nullopt) {
     const int fd = mkstemp(token_file.data());
     REQUIRE(fd >= 0);
     close(fd);
     std::ofstream(token_file) << "secret";
-    auto started = http::Server::start({}, std::move(handler));
+    http::ServerOptions options;
+    options.tls = std::move(tls);
+    auto started = http::Server::start(options, std::move(handler));
     REQUIRE(started);
     server = std::move(*started);
   }
@@ -56,6 +59,16 @@ Result<Postman::Joined> wait_for_join(Postman& postman) {
   REQUIRE(joined);
   return *joined;
 }
+
+/// Time passes by being looked at, so that a deadline comes without waiting.
+class HastyClock final : public Clock {
+ public:
+  MonoTime mono_now() const override { return MonoTime(milliseconds(100 * ++looks_)); }
+  WallTime wall_now() const override { return WallTime(); }
+
+ private:
+  mutable std::atomic<int> looks_ = 0;
+};
 
 http::Response complete() {
   JoinResponse response;
@@ -86,6 +99,46 @@ TEST_CASE("a worker that is not yet known, too fast or early tries on, with its 
   CHECK(posts == 6);
   CHECK(host == "127.0.0.1");
   CHECK(joined->request.host == "127.0.0.1");
+}
+
+TEST_CASE("a worker joins over TLS, with the token as it is in its file at each post") {
+  const http::TlsIdentity ca = test::authority();
+  std::vector<std::string> tokens;
+  std::string token_file;
+  World world(
+      [&](const http::Request& request, const http::Responder& respond) {
+        tokens.emplace_back(request.bearer_token());
+        if (tokens.size() > 1) return respond(complete());
+        // The kubelet renews it; until then it is not accepted.
+        std::ofstream(token_file) << "renewed\n";
+        respond({401, "application/json", R"({"reason":"Unauthorized"})", {}});
+      },
+      test::server_of(ca));
+  token_file = world.token_file;
+  PostmanOptions options = world.options();
+  options.ca_certificate = ca.certificate;
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  CHECK(tokens == std::vector<std::string>{"secret", "renewed"});
+}
+
+TEST_CASE("an endpoint that is not of the CA never sees the token, and the worker says why") {
+  std::atomic<int> posts = 0;
+  World world([&](const http::Request&, const http::Responder&) { ++posts; },
+              test::server_of(test::authority()));
+  PostmanOptions options = world.options();
+  options.ca_certificate = test::authority("other-ca").certificate;
+  const HastyClock clock;
+  options.clock = &clock;
+  options.join_deadline = seconds(1);
+  Postman postman(options);
+  const auto joined = wait_for_join(postman);
+  REQUIRE_FALSE(joined);
+  CHECK(joined.error().message().starts_with(
+      "the gang did not gather within 1 s: TLS with 127.0.0.1:"));
+  CHECK(joined.error().message().ends_with(
+      "its certificate is not trusted: unable to get local issuer certificate"));
+  CHECK(posts == 0);
 }
 
 TEST_CASE("a refusal is final, and another numerics contract has its own exit code") {
