@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""The chart on a real API server: what it refuses and to whom, the operator's rights, upgrades, and what stays."""
+"""The chart on a real API server: what it refuses and to whom, the operator's rights, upgrades, and what stays.
 
+MUSTER_OPERATOR names the program of the test that runs it; default build/release/bin/muster-operator.
+"""
+
+import base64
 import json
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -16,11 +21,12 @@ import yaml
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests/cluster"))
-from control_plane import ControlPlane, kube_tools  # noqa: E402
-from processes import wait_for  # noqa: E402
+from control_plane import ControlPlane, fetch, kube_tools  # noqa: E402
+from processes import free_ports, wait_for  # noqa: E402
 
 CHART = os.path.join(ROOT, "charts/muster")
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+OPERATOR_PROGRAM = os.environ.get("MUSTER_OPERATOR", os.path.join(ROOT, "build/release/bin/muster-operator"))
 OPERATOR = "system:serviceaccount:muster:muster-operator"
 RELEASE_BYTES_MAX = 512 * 1024
 POLICY_SECONDS = 60   # A policy counts about a second after it was made.
@@ -235,7 +241,8 @@ class Installed(unittest.TestCase):
             expected = {line.split(": ", 1)[1] for line in golden if line.split(": ")[0] in ("*", namespace)}
             self.assertEqual(rights(namespace, OPERATOR) - everyone, expected)
         for words in (["get", "secrets"], ["create", "pods", "--subresource=exec"],
-                      ["get", "pods", "--subresource=log"], ["update", "trainingjobs"], ["create", "trainingjobs"], ["delete", "nodes"]):
+                      ["get", "pods", "--subresource=log"], ["update", "trainingjobs"],
+                      ["create", "trainingjobs"], ["delete", "nodes"]):
             answer = PLANE.kubectl(f"--as={OPERATOR}", "auth", "can-i", *words, "-n", "muster", check=False)
             self.assertIn("no", answer.split(), words)
 
@@ -280,6 +287,86 @@ class Installed(unittest.TestCase):
         size = len(release["data"]["release"])
         print(f"release: {size} of {RELEASE_BYTES_MAX} bytes")
         self.assertLess(size, RELEASE_BYTES_MAX)
+
+
+class OperatorRuns(unittest.TestCase):
+    """The operator as a process of this machine, with the chart's flags, rights and master Secret."""
+
+    def setUp(self):
+        install()
+        self.addCleanup(PLANE.kubectl, "delete", "crd", "trainingjobs.muster.dev", "--ignore-not-found")
+        self.addCleanup(uninstall)
+        self.directory = tempfile.mkdtemp(prefix="muster-operator-")
+        self.addCleanup(shutil.rmtree, self.directory)
+        wait_for_policies()
+
+    def start(self):
+        for name, value in PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")["data"].items():
+            with open(os.path.join(self.directory, name), "wb") as file:
+                file.write(base64.b64decode(value))
+        deployment = PLANE.kubectl_json("get", "deployment", "-n", "muster", "muster-operator")
+        flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+        health, metrics, endpoint = free_ports(3)
+        replaced = {"--health-probe-bind-address": f"127.0.0.1:{health}", "--master-dir": self.directory,
+                    "--metrics-bind-address": f"127.0.0.1:{metrics}",
+                    "--endpoint-bind-address": f"127.0.0.1:{endpoint}"}
+        names = [flag.split("=")[0] for flag in flags]
+        self.assertLessEqual(set(replaced), set(names))
+        flags = [f"{name}={replaced[name]}" if name in replaced else flag for name, flag in zip(names, flags)]
+        kubeconfig = PLANE.service_account("muster", "muster-operator")
+        self.log = os.path.join(self.directory, "log")
+        env = {"POD_NAME": "muster-operator-0", "POD_IP": "127.0.0.1", "POD_NAMESPACE": "muster"}
+        with open(self.log, "wb") as log:
+            process = subprocess.Popen([OPERATOR_PROGRAM, f"--kubeconfig={kubeconfig}", *flags], env=env,
+                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.addCleanup(lambda: process.poll() is None and (process.kill(), process.wait(30)))
+
+        def is_ready():
+            self.assertIsNone(process.poll(), self.said())
+            return b"" != fetch(f"http://127.0.0.1:{health}/readyz")
+
+        wait_for("the operator is ready", is_ready, 60)
+        return process, endpoint
+
+    def said(self):
+        with open(self.log, encoding="utf-8") as file:
+            return file.read()
+
+    def test_a_job_lives_and_ends_with_the_charts_rights_alone(self):
+        process, endpoint = self.start()
+        tls = ssl.create_default_context(cafile=os.path.join(self.directory, "ca.crt"))
+        with socket.create_connection(("127.0.0.1", endpoint), timeout=10) as plain:
+            with tls.wrap_socket(plain, server_hostname="muster-endpoint.muster.svc") as connection:
+                self.assertGreaterEqual(connection.version(), "TLSv1.2")
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+        self.assertEqual(call("POST", "/api/v1/nodes", node)[0], 201)
+        self.addCleanup(call, "DELETE", "/api/v1/nodes/node-1")
+        amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+        status = {"status": {"capacity": amounts, "allocatable": amounts,
+                             "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]}}
+        merge = "application/merge-patch+json"
+        self.assertEqual(call("PATCH", "/api/v1/nodes/node-1/status", status, content_type=merge)[0], 200)
+        # What the node controller put there while the node was not ready, it may take away late.
+        call("PATCH", "/api/v1/nodes/node-1", {"spec": {"taints": None}}, content_type=merge)
+        body = job("lives", {"ttlSecondsAfterFinished": 1}, image="example.com/none:1", resources={"cpu": "100m"})
+        self.assertEqual(call("POST", JOBS, body, "alice")[0], 201)
+
+        def pods():
+            return call("GET", PODS + "?labelSelector=muster.dev/job-name=lives")[1]["items"]
+
+        wait_for(f"the pod is made\n{self.said()[-3000:]}", pods, 60)
+        name = pods()[0]["metadata"]["name"]
+        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-01-01T00:00:00Z"}}
+        status = {"status": {"phase": "Succeeded", "containerStatuses": [
+            {"name": "worker", "image": "x", "imageID": "x", "ready": False, "restartCount": 0, "state": ended}]}}
+        code, message = call("PATCH", f"{PODS}/{name}/status", status, content_type=merge)
+        self.assertEqual(code, 200, message)
+        wait_for("the job is complete and deleted", lambda: call("GET", JOBS + "/lives")[0] == 404, 60)
+        events = PLANE.kubectl("get", "events.events.k8s.io", "-n", "team", "-o", "jsonpath={.items[*].reason}").split()
+        self.assertIn("Completed", events)
+        process.terminate()
+        self.assertEqual(process.wait(30), 0, self.said()[-3000:])
+        self.assertNotRegex(self.said(), "(?i)forbidden|cannot (get|list|watch|create|patch|update|delete) resource")
 
 
 class Lifecycle(unittest.TestCase):
