@@ -1,4 +1,5 @@
 // `muster`: the command line.
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <csignal>
 #include <string>
 
+#include "cli/kube_commands.h"
 #include "cli/run_command.h"
 #include "common/contract.h"
 #include "common/log.h"
@@ -21,12 +23,12 @@ using muster::cli::ViewMode;
 constexpr const char* kVersion = MUSTER_VERSION;
 
 constexpr const char* kRunDescription =
-    "Runs a TrainingJob on this machine: worker processes in place of pods, under the same "
-    "operator "
-    "as in a cluster.\n\n"
+    "Run a job on this machine, with processes in place of pods";
+constexpr const char* kRunFooter =
+    "The operator is the same as in a cluster.\n\n"
     "  muster run examples/digits.yaml\n"
     "  muster run examples/digits.yaml --set spec.worker.count=3 --output /tmp/digits\n\n"
-    "Ctrl-C stops with a checkpoint; the same command goes on from it, with the same bits. The "
+    "Ctrl-C stops with a checkpoint; the same command goes on from it, with the same bits. The\n"
     "output directory gets model.safetensors, report.json, logs/ and checkpoints/.";
 
 /// Blocks SIGINT, SIGTERM and SIGHUP in this thread and all that it will start, and gives the
@@ -61,8 +63,27 @@ std::map<std::string, std::string> own_environment() {
   return environment;
 }
 
+/// As `kubectl muster` when it was started so; nothing else depends on its name.
+std::string usage_name(const char* path) {
+  const std::string own = path == nullptr ? "" : path;
+  return own.ends_with("kubectl-muster") ? "kubectl muster" : "muster";
+}
+
+muster::cli::KubeEnvironment kube_environment(const muster::Clock& clock) {
+  muster::cli::KubeEnvironment environment;
+  environment.variables = own_environment();
+  environment.clock = &clock;
+  environment.signal_fd = block_signals();
+  environment.stdout_is_terminal = isatty(STDOUT_FILENO) == 1;
+  winsize size{};
+  environment.width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+  if (environment.width == 0 && environment.stdout_is_terminal) environment.width = 80;
+  return environment;
+}
+
 void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
   CLI::App* run = app.add_subcommand("run", kRunDescription);
+  run->footer(kRunFooter);
   run->add_option("FILE", options.file, "manifest of a TrainingJob (YAML or JSON)")->required();
   run->add_option(
          "--set", options.overrides,
@@ -92,17 +113,21 @@ int main(int argc, char** argv) {
   options.clock = &clock;
   options.started = clock.mono_now();
 
-  CLI::App app{"Muster: gathers workers and keeps them in step.", "muster"};
+  CLI::App app{"Muster: gathers workers and keeps them in step.",
+               usage_name(argc > 0 ? argv[0] : nullptr)};
   app.set_version_flag("--version", std::string("muster ") + kVersion);
   app.require_subcommand(1);
   bool is_quiet = false;
   add_run(app, options, is_quiet);
+  muster::cli::KubeCommands kube(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // Help and version are 0; whatever cannot be parsed is usage.
     return app.exit(error) == 0 ? 0 : muster::contract::exit_code::kUsage;
   }
+
+  if (kube.is_chosen()) return kube.run(kube_environment(clock));
 
   const bool is_debug = options.log_level == "debug";
   muster::configure_log(is_debug ? muster::LogLevel::kDebug : muster::LogLevel::kError,

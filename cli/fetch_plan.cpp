@@ -1,0 +1,138 @@
+#include "cli/fetch_plan.h"
+
+#include <cstdio>
+
+#include "cli/kube_table.h"
+#include "common/contract.h"
+#include "common/json.h"
+#include "operator/api/pod.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr const char* kVolume = "checkpoint";
+/// As workers have it, so that their files can be read.
+constexpr int kUser = 65'532;
+
+Error nothing_kept(const std::string& sentence) {
+  return Error(ErrorCode::kNotFound, sentence).with_exit_code(contract::exit_code::kNoCheckpoint);
+}
+
+std::string step_directory(std::int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%012lld", static_cast<long long>(step));
+  return name;
+}
+
+std::string how_far(const api::TrainingJob& job) {
+  std::string text = job.status.phase.empty() ? "not started" : job.status.phase;
+  if (!job.status.progress) return text;
+  text += ", step " + grouped(job.status.progress->step);
+  if (job.status.progress->total_steps > 0) {
+    text += " of " + grouped(job.status.progress->total_steps);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
+  const std::string name = "the job " + job.meta.name;
+  if (!job.spec.training) {
+    return nothing_kept(name +
+                        " runs a program of its own: where that keeps its results, only it "
+                        "knows (spec.worker.volumes)");
+  }
+  const auto& checkpoint = job.spec.training->checkpoint;
+  if (!checkpoint || checkpoint->volume_claim_name.empty()) {
+    return nothing_kept("no model was kept: " + name +
+                        " has no spec.training.checkpoint.volumeClaimName, so its checkpoints and "
+                        "its model lay in the workers' memory only");
+  }
+  const std::string model(contract::kModelFile);
+  FetchPlan plan;
+  if (job.status.is_true("Complete")) {
+    const std::string record(contract::kRecordFile);
+    plan.directory = checkpoint->path;
+    plan.wants = [=](const std::string& file) {
+      return file == model || (!model_only && file == record) ? file : std::string();
+    };
+    plan.last = model_only ? model : record;
+    plan.model_sha256 = job.status.model_sha256;
+    return plan;
+  }
+  if (!job.status.checkpoint || job.status.checkpoint->step < 0) {
+    return nothing_kept(name + " is not complete (" + how_far(job) + ") and has no checkpoint yet");
+  }
+  const std::string step = step_directory(job.status.checkpoint->step);
+  plan.directory = checkpoint->path + "/" + step;
+  plan.notice = "Note: " + name + " is not complete (" + how_far(job) +
+                "); this is its checkpoint of step " + grouped(job.status.checkpoint->step) + ".";
+  plan.wants = [=](const std::string& file) {
+    if (model_only) return file == model ? file : std::string();
+    return step + "/" + file;
+  };
+  return plan;
+}
+
+std::string node_of_claim(const std::vector<PodView>& pods) {
+  for (const PodView& pod : pods) {
+    if (pod.slot == 0 && !pod.is_over() && !pod.node.empty()) return pod.node;
+  }
+  return "";
+}
+
+Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
+  const api::CheckpointSpec& checkpoint = *job.spec.training->checkpoint;
+  const Json amounts{{"cpu", "200m"}, {"memory", "128Mi"}};
+  Json container{
+      {"name", kFetchContainer},
+      {"image", facts.image},
+      {"args", Json::array({contract::kWorkerFlagWait, std::to_string(kFetchPodSeconds)})},
+      {"resources", {{"requests", amounts}, {"limits", amounts}}},
+      {"volumeMounts",
+       Json::array({Json{{"name", kVolume}, {"mountPath", checkpoint.path}, {"readOnly", true}}})},
+      {"securityContext",
+       {{"allowPrivilegeEscalation", false},
+        {"readOnlyRootFilesystem", true},
+        {"capabilities", {{"drop", Json::array({"ALL"})}}}}}};
+  if (!facts.pull_policy.empty()) container["imagePullPolicy"] = facts.pull_policy;
+  Json spec{{"restartPolicy", "Never"},
+            {"activeDeadlineSeconds", kFetchPodSeconds},
+            {"terminationGracePeriodSeconds", 1},
+            {"automountServiceAccountToken", false},
+            {"enableServiceLinks", false},
+            {"securityContext",
+             {{"runAsNonRoot", true},
+              {"runAsUser", kUser},
+              {"runAsGroup", kUser},
+              {"fsGroup", kUser},
+              {"fsGroupChangePolicy", "OnRootMismatch"},
+              {"seccompProfile", {{"type", "RuntimeDefault"}}}}},
+            {"containers", Json::array({std::move(container)})},
+            {"volumes", Json::array({Json{{"name", kVolume},
+                                          {"persistentVolumeClaim",
+                                           {{"claimName", checkpoint.volume_claim_name}}}}})}};
+  // Where the workers may stand and what they are pulled with, so may this pod.
+  for (const char* field : {"tolerations", "imagePullSecrets"}) {
+    const auto found = job.spec.worker.pod_fields.find(field);
+    if (found != job.spec.worker.pod_fields.end()) spec[field] = *found;
+  }
+  if (!facts.node.empty()) spec["affinity"] = api::required_node_affinity(facts.node);
+  // Without Muster's own labels: the operator must not take it for a worker.
+  return {{"apiVersion", "v1"},
+          {"kind", "Pod"},
+          {"metadata",
+           {{"name", facts.name},
+            {"labels",
+             {{"app.kubernetes.io/name", "muster"},
+              {"app.kubernetes.io/component", "fetch"},
+              {"app.kubernetes.io/instance", job.meta.name}}},
+            {"ownerReferences", Json::array({Json{{"apiVersion", contract::kApiVersion},
+                                                  {"kind", contract::kKindTrainingJob},
+                                                  {"name", job.meta.name},
+                                                  {"uid", job.meta.uid}}})}}},
+          {"spec", std::move(spec)}};
+}
+
+}  // namespace muster::cli

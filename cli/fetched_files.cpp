@@ -1,0 +1,121 @@
+#include "cli/fetched_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+
+#include "cli/files.h"
+#include "common/sha256.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr std::size_t kHashBlockBytes = 4096 * 4;
+constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
+
+std::string part_of(const std::string& path) { return path + ".part"; }
+
+/// Every directory in front of the last '/' of `path`.
+Status make_parents(const std::string& path) {
+  for (std::size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    const std::string directory = path.substr(0, slash);
+    if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
+      return io_error(directory, "mkdir", errno);
+    }
+  }
+  return {};
+}
+
+/// Reads until `size` bytes have come or the file ends.
+Result<std::size_t> read_full(int fd, char* out, std::size_t size, const std::string& path) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::read(fd, out + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return io_error(path, "read", errno);
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+}  // namespace
+
+Status FetchedFiles::begin_file(const std::string& name, std::int64_t bytes) {
+  if (!last_.empty() && name > last_) {
+    has_enough_ = true;
+    return Error(ErrorCode::kAborted, "no wanted file comes any more");
+  }
+  const std::string wanted = wants_(name);
+  current_ = {wanted, bytes};
+  if (wanted.empty()) return {};
+  const std::string path = directory_ + "/" + wanted;
+  MUSTER_RETURN_IF_ERROR(make_parents(path));
+  file_ = embedded::Descriptor(
+      ::open(part_of(path).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  return file_.is_open() ? Status() : io_error(part_of(path), "open", errno);
+}
+
+Status FetchedFiles::data(std::string_view piece) {
+  if (current_.name.empty()) return {};
+  while (!piece.empty()) {
+    const ssize_t wrote = ::write(file_.get(), piece.data(), piece.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return io_error(part_of(directory_ + "/" + current_.name), "write", errno);
+    piece.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+  return {};
+}
+
+Status FetchedFiles::end_file() {
+  if (current_.name.empty()) return {};
+  const std::string path = directory_ + "/" + current_.name;
+  if (::fsync(file_.get()) != 0) return io_error(part_of(path), "fsync", errno);
+  file_.reset();
+  if (::rename(part_of(path).c_str(), path.c_str()) != 0) return io_error(path, "rename", errno);
+  files_.push_back(std::move(current_));
+  current_ = {};
+  return {};
+}
+
+void FetchedFiles::drop() {
+  if (!file_.is_open()) return;
+  file_.reset();
+  ::unlink(part_of(directory_ + "/" + current_.name).c_str());
+}
+
+Result<std::string> hash_of_parameters(const std::string& path) {
+  const embedded::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return io_error(path, "open", errno);
+  std::array<char, 8> length_bytes{};
+  MUSTER_ASSIGN_OR_RETURN(std::size_t got,
+                          read_full(file.get(), length_bytes.data(), length_bytes.size(), path));
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < length_bytes.size(); ++i) {
+    length |= std::uint64_t{static_cast<unsigned char>(length_bytes[i])} << (8 * i);
+  }
+  struct stat info{};
+  if (::fstat(file.get(), &info) != 0) return io_error(path, "stat", errno);
+  const auto size = static_cast<std::uint64_t>(info.st_size);
+  if (got != length_bytes.size() || length > kMostHeaderBytes || length > size - 8) {
+    return Error(ErrorCode::kCorrupt, path + ": is no safetensors file");
+  }
+  ::lseek(file.get(), static_cast<off_t>(8 + length), SEEK_SET);
+  Sha256 all;
+  std::string block(kHashBlockBytes, '\0');
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(got, read_full(file.get(), block.data(), block.size(), path));
+    if (got == 0) break;
+    const Sha256Digest digest = sha256(std::string_view(block).substr(0, got));
+    all.update(std::as_bytes(std::span(digest)));
+    if (got < block.size()) break;
+  }
+  return to_hex(all.finish());
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,51 @@
+// Where `muster fetch` puts what it gets: each file whole or not at all, below one directory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/tar_reader.h"
+#include "operator/embedded/child_process.h"
+
+namespace muster::cli {
+
+class FetchedFiles final : public TarSink {
+ public:
+  /// `wants` says under which name below `directory` a file of the archive is kept; "" = it is
+  /// passed over. Archives are sorted: after `last` no wanted file comes, and begin_file() ends
+  /// the reading with kAborted; "" = never.
+  FetchedFiles(std::string directory, std::function<std::string(const std::string&)> wants,
+               std::string last)
+      : directory_(std::move(directory)), wants_(std::move(wants)), last_(std::move(last)) {}
+  /// Removes a file that was not finished.
+  ~FetchedFiles() override { drop(); }
+
+  Status begin_file(const std::string& name, std::int64_t bytes) override;
+  Status data(std::string_view piece) override;
+  Status end_file() override;
+
+  struct File {
+    std::string name;
+    std::int64_t bytes = 0;
+  };
+  const std::vector<File>& files() const { return files_; }
+  bool has_enough() const { return has_enough_; }
+
+ private:
+  void drop();
+  std::string directory_;
+  std::function<std::string(const std::string&)> wants_;
+  std::string last_;
+  std::vector<File> files_;
+  bool has_enough_ = false;
+  embedded::Descriptor file_;
+  File current_;
+};
+
+/// SHA-256 over the SHA-256s of the blocks of 4,096 floats of a safetensors file, which is what
+/// status.model.sha256 says (docs/numerics.md). Errors: kCorrupt, kIo.  Blocks: on the disk.
+Result<std::string> hash_of_parameters(const std::string& path);
+
+}  // namespace muster::cli

@@ -1,0 +1,155 @@
+#include "cli/get_command.h"
+
+#include <map>
+#include <optional>
+
+#include "cli/job_table.h"
+#include "cli/json_stream.h"
+#include "cli/kube_query.h"
+#include "common/contract.h"
+
+namespace muster::cli {
+namespace {
+
+namespace codes = contract::exit_code;
+
+/// A watch is given up by the API server now and then; when that comes sooner than this, the next
+/// one waits.
+constexpr milliseconds kBetweenWatches{2'000};
+
+/// A narrower terminal would break the lines.
+constexpr std::size_t kWidthForBar = 110;
+
+class Get {
+ public:
+  Get(Kubectl& kubectl, const GetOptions& options, const Display& display)
+      : kubectl_(kubectl), options_(options), display_(display), table_(columns()) {}
+
+  int run();
+
+ private:
+  JobTableOptions table_options() const {
+    return {options_.all_namespaces, options_.output == "wide", display_.width >= kWidthForBar};
+  }
+  std::vector<std::string> columns() const { return job_columns(table_options()); }
+  std::vector<std::string> arguments() const;
+  Status list();
+  Status watch();
+  Status take_event(std::string_view document);
+  void add(const api::TrainingJob& job);
+
+  Kubectl& kubectl_;
+  const GetOptions& options_;
+  const Display& display_;
+  Table table_;
+  bool has_rows_ = false;
+  /// The row last shown of each job, but for its age.
+  std::map<std::string, std::vector<std::string>> shown_;
+};
+
+std::vector<std::string> Get::arguments() const {
+  std::vector<std::string> arguments{"get", kJobResource};
+  arguments.insert(arguments.end(), options_.names.begin(), options_.names.end());
+  if (options_.all_namespaces) arguments.emplace_back("--all-namespaces");
+  if (!options_.selector.empty()) arguments.push_back("--selector=" + options_.selector);
+  return arguments;
+}
+
+void Get::add(const api::TrainingJob& job) {
+  const WallTime now = kubectl_.clock().wall_now();
+  std::vector<Cell> row = job_row(job, table_options(), now);
+  JobTableOptions timeless = table_options();
+  timeless.is_wide = false;
+  std::vector<std::string> texts;
+  for (const Cell& cell : job_row(job, timeless, now)) texts.push_back(cell.text);
+  texts.pop_back();  // the age
+  auto& last = shown_[job.meta.key().text()];
+  if (last == texts) return;
+  last = std::move(texts);
+  table_.add(std::move(row));
+  has_rows_ = true;
+}
+
+Status Get::list() {
+  std::vector<std::string> call = arguments();
+  call.insert(call.end(), {"-o", "json"});
+  MUSTER_ASSIGN_OR_RETURN(Json answer, ask(kubectl_, call));
+  for (Json& object : items_of(std::move(answer))) {
+    MUSTER_ASSIGN_OR_RETURN(const JobView view, read_job(std::move(object)));
+    add(view.job);
+  }
+  return {};
+}
+
+Status Get::take_event(std::string_view document) {
+  MUSTER_ASSIGN_OR_RETURN(Json event, parse_json(document));
+  const std::string type = text_at(event, {"type"});
+  auto view = read_job(member(event, {"object"}));
+  if (!view) return {};  // a bookmark, or an error that ends the watch
+  if (type != "DELETED") {
+    add(view->job);
+  } else if (shown_.erase(view->job.meta.key().text()) > 0) {
+    std::vector<Cell> row = job_row(view->job, table_options(), kubectl_.clock().wall_now());
+    row[options_.all_namespaces ? 2 : 1] = {"Deleted", Colour::kDim};
+    table_.add(std::move(row));
+    has_rows_ = true;
+  }
+  if (has_rows_ && !(print(table_.take(display_)) && flush())) return interrupted();
+  has_rows_ = false;
+  return {};
+}
+
+Status Get::watch() {
+  for (;;) {
+    const MonoTime started = kubectl_.clock().mono_now();
+    KubectlCall call;
+    call.arguments = arguments();
+    call.arguments.insert(call.arguments.end(), {"--watch", "--output-watch-events", "-o", "json"});
+    call.deadline = milliseconds(0);
+    call.max_output = std::size_t{1} << 40;
+    JsonStream documents;
+    const Status status = kubectl_.stream(call, [&](std::string_view piece) {
+      return documents.feed(piece,
+                            [this](std::string_view document) { return take_event(document); });
+    });
+    if (!status) return status;
+    if (kubectl_.clock().mono_now() - started < kBetweenWatches) {
+      MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenWatches));
+    }
+  }
+}
+
+int Get::run() {
+  for (const std::string& name : options_.names) {
+    if (const Status good = check_job_name(name); !good) return tell_error(good.error());
+  }
+  if (!options_.output.empty() && options_.output != "wide") {
+    std::vector<std::string> call = arguments();
+    call.insert(call.end(), {"-o", options_.output});
+    if (options_.watches) call.emplace_back("--watch");
+    const auto code = kubectl_.hand_over(call);
+    return code ? *code : tell_error(code.error());
+  }
+  if (const Status listed = list(); !listed) return tell_error(listed.error());
+  if (has_rows_) {
+    print(table_.take(display_));
+  } else {
+    tell(options_.all_namespaces ? std::string("No jobs in any namespace.")
+                                 : "No jobs in the namespace " + kubectl_.namespace_in_use() + ".");
+  }
+  if (!options_.watches) return 0;
+  flush();
+  has_rows_ = false;
+  const Status watched = watch();
+  // A signal is how a watch ends.
+  if (watched || watched.error().code() == ErrorCode::kAborted) return 0;
+  return tell_error(watched.error());
+}
+
+}  // namespace
+
+int get_command(Kubectl& kubectl, const GetOptions& options, const Display& display) {
+  return Get(kubectl, options, display).run();
+}
+
+}  // namespace muster::cli

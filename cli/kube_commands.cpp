@@ -1,0 +1,184 @@
+#include "cli/kube_commands.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "cli/describe_command.h"
+#include "cli/fetch_command.h"
+#include "cli/get_command.h"
+#include "cli/kube_query.h"
+#include "cli/logs_command.h"
+#include "cli/suspend_command.h"
+
+namespace muster::cli {
+
+struct KubeCommands::Options {
+  KubectlFlags flags;
+  GetOptions get;
+  DescribeOptions describe;
+  LogsOptions logs;
+  SuspendOptions suspend;
+  std::int64_t suspend_timeout = 300;
+  FetchOptions fetch;
+  std::int64_t fetch_timeout = 120;
+  /// Set by the subcommand that was given.
+  std::function<int(Kubectl&, const Display&)> chosen;
+};
+
+namespace {
+
+/// The flags of every kubectl, passed on as they are.
+void add_cluster_flags(CLI::App& command, KubectlFlags& flags) {
+  command.add_option("-n,--namespace", flags.namespace_name, "default: that of the context")
+      ->type_name("NAME");
+  command.add_option("--context", flags.context, "of the kubeconfig")->type_name("NAME");
+  command.add_option("--kubeconfig", flags.kubeconfig, "another than kubectl's own")
+      ->type_name("FILE");
+}
+
+CLI::Option* add_job(CLI::App& command, std::string& job) {
+  return command.add_option("JOB", job, "name of a TrainingJob")->required();
+}
+
+/// One line for the list of commands, and what `--help` says below the flags.
+struct Help {
+  const char* line;
+  const char* more;
+};
+
+constexpr Help kGetHelp{"List the jobs of a namespace",
+                        "  muster get\n  muster get -A -o wide\n  muster get digits -w"};
+constexpr Help kDescribeHelp{"Tell what happened to a job, what it waits for, what would help", ""};
+constexpr Help kLogsHelp{
+    "Print what the workers of a job said, in the order of time",
+    "Each line has its worker in front. Of a failed job the worker that failed first comes first.\n"
+    "\n  muster logs digits -f\n  muster logs digits --slot 1 --tail 100"};
+constexpr Help kSuspendHelp{"Stop a job with a checkpoint and give its resources back", ""};
+constexpr Help kResumeHelp{"Let a suspended job go on from its checkpoint", ""};
+constexpr Help kFetchHelp{
+    "Copy the model of a complete job here, of another its newest checkpoint",
+    "It comes out of the claim that spec.training.checkpoint.volumeClaimName names. A pod of the\n"
+    "worker image mounts the claim read-only, with your rights, and is deleted in the end.\n"
+    "\n  muster fetch digits --output models/digits"};
+
+using Run = std::function<int(Kubectl&, const Display&)>;
+
+void add_get(CLI::App& command, GetOptions& get) {
+  command.add_option("JOB", get.names, "names of TrainingJobs (default: all)");
+  command.add_flag("-A,--all-namespaces", get.all_namespaces, "of all namespaces");
+  command.add_option("-o,--output", get.output, "wide, json, yaml or name")
+      ->check(CLI::IsMember({"wide", "json", "yaml", "name"}))
+      ->type_name("FORM");
+  command.add_option("-l,--selector", get.selector, "of labels")->type_name("LABELS");
+  command.add_flag("-w,--watch", get.watches, "a row for every change, until Ctrl-C");
+}
+
+void add_logs(CLI::App& command, LogsOptions& logs) {
+  add_job(command, logs.job);
+  command.add_flag("-f,--follow", logs.follows,
+                   "also workers that come later, until the job is over");
+  command.add_option("--tail", logs.tail, "lines of each worker (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{-1}, std::int64_t{1'000'000'000}));
+  command.add_option("--since", logs.since, "no older lines than this: 30s, 5m, 2h")
+      ->type_name("TIME");
+  command.add_option("--slot", logs.slots, "of this worker alone; may be repeated")
+      ->type_name("N")
+      ->check(CLI::Range(0, 4095))
+      ->allow_extra_args(false);
+  command.add_flag("--timestamps", logs.has_stamps, "lines begin with their time");
+}
+
+void add_suspend(CLI::App& command, SuspendOptions& suspend, std::int64_t& timeout,
+                 const char* until) {
+  add_job(command, suspend.job);
+  command.add_flag("--wait", suspend.waits, until);
+  command.add_option("--timeout", timeout, "of --wait, in seconds (default 300)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{86'400}));
+}
+
+void add_fetch(CLI::App& command, FetchOptions& fetch, std::int64_t& timeout) {
+  add_job(command, fetch.job);
+  command.add_option("--output", fetch.output, "directory (default muster-fetch/<job>)")
+      ->type_name("DIR");
+  command.add_flag("--model", fetch.model_only, "nothing but model.safetensors");
+  command.add_option("--image", fetch.image, "of the pod (default: that of the workers)")
+      ->type_name("IMAGE");
+  command.add_option("--timeout", timeout, "until the pod runs, in seconds (default 120)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{3'000}));
+}
+
+}  // namespace
+
+KubeCommands::KubeCommands(CLI::App& app) : options_(std::make_unique<Options>()) {
+  Options& all = *options_;
+  const auto add = [&](const char* name, const Help& help, Run run) -> CLI::App& {
+    CLI::App* command = app.add_subcommand(name, help.line);
+    command->footer(help.more);
+    add_cluster_flags(*command, all.flags);
+    command->callback([&all, run = std::move(run)] { all.chosen = run; });
+    return *command;
+  };
+  add_get(add("get", kGetHelp,
+              [&all](Kubectl& kubectl, const Display& display) {
+                return get_command(kubectl, all.get, display);
+              }),
+          all.get);
+  add_job(add("describe", kDescribeHelp,
+              [&all](Kubectl& kubectl, const Display& display) {
+                return describe_command(kubectl, all.describe, display);
+              }),
+          all.describe.job);
+  add_logs(add("logs", kLogsHelp,
+               [&all](Kubectl& kubectl, const Display& display) {
+                 return logs_command(kubectl, all.logs, display);
+               }),
+           all.logs);
+  const auto run_suspend = [&all](bool suspends) {
+    return [&all, suspends](Kubectl& kubectl, const Display&) {
+      all.suspend.suspend = suspends;
+      all.suspend.timeout = seconds(all.suspend_timeout);
+      return suspend_command(kubectl, all.suspend);
+    };
+  };
+  add_suspend(add("suspend", kSuspendHelp, run_suspend(true)), all.suspend, all.suspend_timeout,
+              "until the job is suspended");
+  add_suspend(add("resume", kResumeHelp, run_suspend(false)), all.suspend, all.suspend_timeout,
+              "until the job runs");
+  add_fetch(add("fetch", kFetchHelp,
+                [&all](Kubectl& kubectl, const Display&) {
+                  all.fetch.timeout = seconds(all.fetch_timeout);
+                  return fetch_command(kubectl, all.fetch);
+                }),
+            all.fetch, all.fetch_timeout);
+}
+
+KubeCommands::~KubeCommands() = default;
+
+bool KubeCommands::is_chosen() const { return static_cast<bool>(options_->chosen); }
+
+int KubeCommands::run(const KubeEnvironment& environment) {
+  Kubectl::Setting setting;
+  setting.environment = environment.variables;
+  setting.flags = options_->flags;
+  setting.clock = environment.clock;
+  setting.signal_fd = environment.signal_fd;
+  auto kubectl = Kubectl::find(setting);
+  if (!kubectl) return tell_error(kubectl.error());
+  Display display;
+  if (environment.stdout_is_terminal) {
+    display.width = environment.width;
+    const auto no_colour = environment.variables.find("NO_COLOR");
+    const auto terminal = environment.variables.find("TERM");
+    const bool is_dumb = terminal != environment.variables.end() && terminal->second == "dumb";
+    display.has_colour =
+        !is_dumb && (no_colour == environment.variables.end() || no_colour->second.empty());
+  }
+  const int code = options_->chosen(*kubectl, display);
+  (void)flush();
+  return code;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,179 @@
+#include "cli/kube_objects.h"
+
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+
+#include "common/contract.h"
+#include "common/json.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr std::size_t kMaxText = 32'768;
+
+int number_at(const Json& object, std::initializer_list<std::string_view> path, int fallback) {
+  const Json& found = member(object, path);
+  if (!found.is_number_integer()) return fallback;
+  const auto value = found.get<std::int64_t>();
+  return value >= -2'000'000'000 && value <= 2'000'000'000 ? static_cast<int>(value) : fallback;
+}
+
+int label_number(const Json& pod, std::string_view label, int fallback) {
+  const std::string text = text_at(pod, {"metadata", "labels", label});
+  int value = fallback;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+const Json& worker_of(const Json& containers) {
+  static const Json kNone;
+  if (!containers.is_array()) return kNone;
+  for (const Json& container : containers) {
+    if (text_at(container, {"name"}) == contract::kContainerName) return container;
+  }
+  return containers.empty() ? kNone : containers.front();
+}
+
+void read_state(const Json& status, PodView& view) {
+  const Json& container = worker_of(member(status, {"containerStatuses"}));
+  const Json& ended = member(container, {"state", "terminated"});
+  view.has_started = member(container, {"state", "running"}).is_object() || ended.is_object();
+  if (ended.is_object()) {
+    view.end = PodEnd{number_at(ended, {"exitCode"}, 0), text_at(ended, {"reason"}),
+                      text_at(ended, {"message"}), time_at(ended, {"finishedAt"})};
+  }
+  const Json& waiting = member(container, {"state", "waiting"});
+  const std::string reason = text_at(waiting, {"reason"});
+  if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") {
+    view.trouble = reason;
+    view.trouble_text = text_at(waiting, {"message"});
+  }
+}
+
+void read_conditions(const Json& conditions, PodView& view) {
+  if (!conditions.is_array()) return;
+  for (const Json& condition : conditions) {
+    const std::string type = text_at(condition, {"type"});
+    const bool is_true = text_at(condition, {"status"}) == "True";
+    if (type == "Ready") view.is_ready = is_true;
+    if (type == "PodScheduled" && !is_true && view.trouble.empty()) {
+      view.trouble = text_at(condition, {"reason"});
+      view.trouble_text = text_at(condition, {"message"});
+    }
+  }
+}
+
+}  // namespace
+
+const Json& member(const Json& object, std::initializer_list<std::string_view> path) {
+  static const Json kNone;
+  const Json* at = &object;
+  for (const std::string_view name : path) {
+    if (!at->is_object()) return kNone;
+    const auto found = at->find(name);
+    if (found == at->end()) return kNone;
+    at = &*found;
+  }
+  return *at;
+}
+
+std::string text_at(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json& found = member(object, path);
+  return found.is_string() ? found.get_ref<const std::string&>().substr(0, kMaxText)
+                           : std::string();
+}
+
+std::optional<WallTime> time_at(const Json& object, std::initializer_list<std::string_view> path) {
+  const std::string text = text_at(object, path);
+  if (text.empty()) return std::nullopt;
+  const auto time = parse_time(text);
+  return time ? std::optional(*time) : std::nullopt;
+}
+
+PodView read_pod(const Json& pod) {
+  PodView view;
+  view.name = text_at(pod, {"metadata", "name"});
+  view.namespace_name = text_at(pod, {"metadata", "namespace"});
+  view.uid = text_at(pod, {"metadata", "uid"});
+  view.created = time_at(pod, {"metadata", "creationTimestamp"});
+  view.is_deleting = member(pod, {"metadata", "deletionTimestamp"}).is_string();
+  view.slot = label_number(pod, contract::kLabelSlot, -1);
+  view.attempt = label_number(pod, contract::kLabelAttempt, 0);
+  view.node = text_at(pod, {"spec", "nodeName"});
+  view.phase = text_at(pod, {"status", "phase"});
+  const Json& container = worker_of(member(pod, {"spec", "containers"}));
+  view.image = text_at(container, {"image"});
+  view.pull_policy = text_at(container, {"imagePullPolicy"});
+  read_state(member(pod, {"status"}), view);
+  if (!view.is_over()) read_conditions(member(pod, {"status", "conditions"}), view);
+  if (view.trouble.empty() && !view.end) {
+    // Of the pod as a whole: "Evicted", "NodeLost", "UnexpectedAdmissionError".
+    view.trouble = text_at(pod, {"status", "reason"});
+    view.trouble_text = text_at(pod, {"status", "message"});
+  }
+  return view;
+}
+
+EventView read_event(const Json& event) {
+  EventView view;
+  for (const auto& path :
+       {std::initializer_list<std::string_view>{"series", "lastObservedTime"},
+        std::initializer_list<std::string_view>{"deprecatedLastTimestamp"},
+        std::initializer_list<std::string_view>{"eventTime"},
+        std::initializer_list<std::string_view>{"metadata", "creationTimestamp"}}) {
+    view.time = time_at(event, path);
+    if (view.time) break;
+  }
+  view.is_warning = text_at(event, {"type"}) == "Warning";
+  view.reason = text_at(event, {"reason"});
+  view.note = text_at(event, {"note"});
+  view.about = text_at(event, {"regarding", "kind"}) + " " + text_at(event, {"regarding", "name"});
+  view.count = std::max(
+      {1, number_at(event, {"series", "count"}, 1), number_at(event, {"deprecatedCount"}, 1)});
+  return view;
+}
+
+std::vector<Json> items_of(Json answer) {
+  if (const auto found = answer.is_object() ? answer.find("items") : answer.end();
+      found != answer.end() && found->is_array()) {
+    return std::move(found->get_ref<Json::array_t&>());
+  }
+  std::vector<Json> one;
+  if (answer.is_object()) one.push_back(std::move(answer));
+  return one;
+}
+
+void sort_pods(std::vector<PodView>& pods) {
+  std::sort(pods.begin(), pods.end(), [](const PodView& a, const PodView& b) {
+    return std::tie(a.slot, a.attempt, a.name) < std::tie(b.slot, b.attempt, b.name);
+  });
+}
+
+std::string age_text(std::optional<WallTime> since, WallTime now) {
+  if (!since) return "-";
+  const std::int64_t s =
+      std::max<std::int64_t>(0, std::chrono::duration_cast<seconds>(now - *since).count());
+  const std::int64_t minutes = s / 60, hours = s / 3600, days = s / 86'400;
+  const auto two = [](std::int64_t large, const char* unit, std::int64_t small,
+                      const char* small_unit) {
+    std::string text = std::to_string(large) + unit;
+    return small == 0 ? text : text + std::to_string(small) + small_unit;
+  };
+  if (s < 120) return std::to_string(s) + "s";
+  if (minutes < 10) return two(minutes, "m", s % 60, "s");
+  if (hours < 3) return std::to_string(minutes) + "m";
+  if (hours < 8) return two(hours, "h", minutes % 60, "m");
+  if (hours < 48) return std::to_string(hours) + "h";
+  if (days < 8) return two(days, "d", hours % 24, "h");
+  return std::to_string(days) + "d";
+}
+
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  const std::size_t sign = number < 0 ? 1 : 0;
+  for (std::size_t at = text.size(); at > 3 + sign; at -= 3) text.insert(at - 3, ",");
+  return text;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,71 @@
+// Objects of the cluster as the commands look at them: lenient, bounded, without exceptions. What
+// is not there is empty. Pure.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "operator/api/training_job.h"
+
+namespace muster::cli {
+
+/// The member at a path of object fields; a null value when there is none.
+const nlohmann::json& member(const nlohmann::json& object,
+                             std::initializer_list<std::string_view> path);
+/// The same as text; "" when it is none.
+std::string text_at(const nlohmann::json& object, std::initializer_list<std::string_view> path);
+/// The same as a time.
+std::optional<WallTime> time_at(const nlohmann::json& object,
+                                std::initializer_list<std::string_view> path);
+
+/// How the container `worker` ended.
+struct PodEnd {
+  int exit_code = 0;
+  std::string reason;  ///< the kubelet's: "Error", "OOMKilled"
+  std::string message;
+  std::optional<WallTime> time;
+};
+
+struct PodView {
+  std::string name, namespace_name, uid, node, phase;
+  int slot = -1, attempt = 0;
+  std::string image, pull_policy;
+  bool is_deleting = false;
+  bool is_ready = false;
+  bool has_started = false;  ///< its container runs or has run: it has a log
+  std::string trouble;       ///< "ImagePullBackOff", "Unschedulable"; empty: none
+  std::string trouble_text;
+  std::optional<PodEnd> end;
+  std::optional<WallTime> created;
+
+  bool is_over() const { return phase == "Succeeded" || phase == "Failed"; }
+};
+
+struct EventView {
+  std::optional<WallTime> time;  ///< the last one of a series
+  bool is_warning = false;
+  std::string reason, note, about;  ///< about: "Pod digits-abcde-0-0"
+  int count = 1;
+};
+
+PodView read_pod(const nlohmann::json& pod);
+EventView read_event(const nlohmann::json& event);
+/// The objects of a list, or the one object that is not a list.
+std::vector<nlohmann::json> items_of(nlohmann::json answer);
+
+/// By slot, then attempt, then name.
+void sort_pods(std::vector<PodView>& pods);
+
+/// "45s", "3m12s", "5h", "2d": as kubectl has it.
+std::string age_text(std::optional<WallTime> since, WallTime now);
+/// "1,234,567".
+std::string grouped(std::int64_t number);
+
+}  // namespace muster::cli

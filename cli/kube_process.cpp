@@ -1,0 +1,173 @@
+#include "cli/kube_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+#include <utility>
+
+namespace muster::cli {
+namespace {
+
+using embedded::Descriptor;
+
+std::string system_words(int number) { return std::generic_category().message(number); }
+
+struct Pipe {
+  Descriptor read_end, write_end;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return Error(ErrorCode::kIo, "cannot make a pipe: " + system_words(errno));
+  }
+  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+/// A file in memory with `text`, to be read from its start.
+Result<Descriptor> make_input(const std::string& text) {
+  Descriptor file(::memfd_create("muster-input", MFD_CLOEXEC));
+  if (!file.is_open()) {
+    return Error(ErrorCode::kIo, "cannot make a file in memory: " + system_words(errno));
+  }
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t wrote = ::write(file.get(), text.data() + done, text.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return Error(ErrorCode::kIo, "cannot write in memory: " + system_words(errno));
+    done += static_cast<std::size_t>(wrote);
+  }
+  ::lseek(file.get(), 0, SEEK_SET);
+  return file;
+}
+
+/// All the child needs, made before fork: afterwards nothing may allocate.
+struct ChildPlan {
+  const char* program;
+  char* const* argv;
+  char* const* environment;
+  int input_fd, output_fd, errors_fd;  ///< -1: muster's own
+  int failure_fd;
+  pid_t parent;
+};
+
+/// Runs in the child between fork and exec; async-signal-safe calls only.
+[[noreturn]] void become_program(const ChildPlan& plan) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != plan.parent) ::_exit(127);  // the parent died before prctl
+  for (int number = 1; number < NSIG; ++number) {
+    if (number != SIGKILL && number != SIGSTOP) ::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (plan.input_fd >= 0) ::dup2(plan.input_fd, 0);
+  if (plan.output_fd >= 0) ::dup2(plan.output_fd, 1);
+  if (plan.errors_fd >= 0) ::dup2(plan.errors_fd, 2);
+  ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+  ::execve(plan.program, plan.argv, plan.environment);
+  const int failure = errno;
+  const ssize_t told = ::write(plan.failure_fd, &failure, sizeof failure);
+  ::_exit(told == sizeof failure ? 127 : 126);
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  // execve does not write through these pointers; its signature is older than const.
+  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+KubeProcess::KubeProcess(KubeProcess&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      pidfd_(std::move(other.pidfd_)),
+      output_(std::move(other.output_)),
+      errors_(std::move(other.errors_)) {}
+
+KubeProcess& KubeProcess::operator=(KubeProcess&& other) noexcept {
+  if (this != &other) {
+    kill_and_reap();
+    pid_ = std::exchange(other.pid_, -1);
+    pidfd_ = std::move(other.pidfd_);
+    output_ = std::move(other.output_);
+    errors_ = std::move(other.errors_);
+  }
+  return *this;
+}
+
+Result<KubeProcess> KubeProcess::start(const KubeProcessSpec& spec) {
+  MUSTER_ASSIGN_OR_RETURN(Pipe output, make_pipe());
+  MUSTER_ASSIGN_OR_RETURN(Pipe errors, make_pipe());
+  MUSTER_ASSIGN_OR_RETURN(Pipe failure, make_pipe());
+  Descriptor input;
+  if (spec.has_input) {
+    MUSTER_ASSIGN_OR_RETURN(input, make_input(spec.input));
+  }
+  std::vector<std::string> words{spec.program};
+  words.insert(words.end(), spec.arguments.begin(), spec.arguments.end());
+  const std::vector<char*> argv = pointers_to(words);
+  const std::vector<char*> environment = pointers_to(spec.environment);
+  const ChildPlan plan{spec.program.c_str(),
+                       argv.data(),
+                       environment.data(),
+                       input.get(),
+                       spec.inherits_output ? -1 : output.write_end.get(),
+                       errors.write_end.get(),
+                       failure.write_end.get(),
+                       ::getpid()};
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    return Error(ErrorCode::kIo, "cannot start " + spec.program + ": " + system_words(errno));
+  }
+  if (pid == 0) become_program(plan);
+  output.write_end.reset();
+  errors.write_end.reset();
+  failure.write_end.reset();
+  KubeProcess child;
+  child.pid_ = pid;
+  child.pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  int refused = child.pidfd_.is_open() ? 0 : errno;
+  ssize_t got = -1;
+  int told = 0;
+  do {
+    got = ::read(failure.read_end.get(), &told, sizeof told);
+  } while (got < 0 && errno == EINTR);
+  if (got == sizeof told) refused = told;
+  if (refused != 0) {  // the destructor ends the child
+    return Error(ErrorCode::kIo, "cannot start " + spec.program + ": " + system_words(refused));
+  }
+  child.output_ = std::move(output.read_end);
+  child.errors_ = std::move(errors.read_end);
+  ::fcntl(child.output_.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(child.errors_.get(), F_SETFL, O_NONBLOCK);
+  return child;
+}
+
+int KubeProcess::reap() {
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  pidfd_.reset();
+  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+}
+
+void KubeProcess::kill_and_reap() {
+  if (pid_ < 0) return;
+  ::kill(pid_, SIGKILL);
+  (void)reap();
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,51 @@
+// What the commands ask the cluster for: a job, its pods, its events.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/kube_objects.h"
+#include "cli/kubectl.h"
+#include "common/json.h"
+#include "operator/api/training_job.h"
+
+namespace muster::cli {
+
+/// The resource's full name: no other API's short name can stand in its way.
+inline constexpr const char* kJobResource = "trainingjobs.muster.dev";
+
+struct JobView {
+  api::TrainingJob job;
+  Json object;  ///< as the API server has it
+};
+
+/// A job of an API server's object. Errors: kCorrupt when it is none.
+Result<JobView> read_job(Json object);
+
+/// One job of the namespace in use. Errors: kInvalid when `name` can be no job's; kNotFound with a
+/// sentence that names the namespace. Blocks: on kubectl.
+Result<JobView> get_job(Kubectl& kubectl, const std::string& name);
+/// Its pods, sorted; also those that have ended.
+Result<std::vector<PodView>> get_pods(Kubectl& kubectl, const api::TrainingJob& job);
+/// Events about the object of this uid, by time.
+Result<std::vector<EventView>> get_events(Kubectl& kubectl, const std::string& uid);
+/// One JSON answer of kubectl.
+Result<Json> ask(Kubectl& kubectl, const std::vector<std::string>& arguments);
+
+/// Whether `name` can be a job's: it goes into kubectl's command line.
+Status check_job_name(const std::string& name);
+
+/// "muster: SENTENCE" on stderr; the exit code that it ends with.
+int tell_error(const Error& error);
+/// A line on stderr for the user, without control characters.
+void tell(const std::string& text);
+/// Text on stdout. False once nobody reads it any more.
+bool print(const std::string& text);
+/// What was printed is out. False as above.
+bool flush();
+
+/// Until `pause` has passed or a signal has come, which is an error.
+Status pause_for(Kubectl& kubectl, milliseconds pause);
+
+}  // namespace muster::cli

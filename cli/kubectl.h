@@ -1,0 +1,83 @@
+// The way to the cluster for everything but local runs: the user's own kubectl, so that every login
+// works that works there. Nothing here reads a kubeconfig.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/kube_process.h"
+#include "common/clock.h"
+#include "common/result.h"
+
+namespace muster::cli {
+
+/// What the user says about the cluster; passed on as it is.
+struct KubectlFlags {
+  std::string namespace_name;
+  std::string context;
+  std::string kubeconfig;
+};
+
+struct KubectlCall {
+  std::vector<std::string> arguments;  ///< with the verb first
+  std::string input;                   ///< its standard input
+  bool has_input = false;
+  milliseconds deadline{60'000};                    ///< of the whole call; 0 = none
+  milliseconds idle{0};                             ///< longest without output; 0 = any
+  std::size_t max_output = std::size_t{256} << 20;  ///< bytes; more is an error
+  bool ignores_interrupt = false;                   ///< for clearing up after one
+  bool is_namespaced = true;                        ///< false: without the user's --namespace
+};
+
+/// kubectl's last words as an error of ours: code, exit code kCluster, one sentence.
+Error explain_kubectl(const std::vector<std::string>& arguments, int exit_code,
+                      std::string_view errors);
+
+/// Threads: one. Blocks: every call, until its deadline.
+class Kubectl {
+ public:
+  struct Setting {
+    std::map<std::string, std::string> environment;  ///< muster's own; KUBECTL and PATH are used
+    KubectlFlags flags;
+    const Clock* clock = nullptr;
+    /// A signalfd of SIGINT and SIGTERM, which are blocked; -1: none.
+    int signal_fd = -1;
+  };
+  /// Errors: kNotFound: there is no kubectl where $KUBECTL or PATH say.
+  static Result<Kubectl> find(const Setting& setting);
+
+  /// Its whole output. Errors: as explain_kubectl; kAborted (exit code kInterrupted) on a signal;
+  /// kDeadlineExceeded; kTooLarge.
+  Result<std::string> run(const KubectlCall& call);
+  /// As run(), but hands the output on piece by piece. An error of `take` ends kubectl and is
+  /// returned.
+  Status stream(const KubectlCall& call, const std::function<Status(std::string_view)>& take);
+  /// Its output goes where muster's goes, its errors to the user. Returns its exit code.
+  Result<int> hand_over(const std::vector<std::string>& arguments);
+  /// A kubectl that the caller reads from.
+  Result<KubeProcess> start(const KubectlCall& call, bool inherits_output = false) const;
+
+  const Clock& clock() const { return *setting_.clock; }
+  int signal_fd() const { return setting_.signal_fd; }
+  /// Takes a signal that has come; whether there was one since the start.
+  bool take_signal();
+  /// The namespace that kubectl would use, for sentences: the flag, else the context's own.
+  std::string namespace_in_use();
+
+ private:
+  explicit Kubectl(const Setting& setting) : setting_(setting) {}
+  Setting setting_;
+  std::string program_;
+  std::vector<std::string> environment_;
+  bool was_interrupted_ = false;
+  std::string namespace_;
+};
+
+/// "INTERRUPTED" as everything that a signal stops ends: exit code kInterrupted.
+Error interrupted();
+
+}  // namespace muster::cli

@@ -1,0 +1,72 @@
+// The logs of a set of pods, each through a kubectl of its own, as lines in the order of time.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/kube_objects.h"
+#include "cli/kubectl.h"
+#include "cli/log_merge.h"
+
+namespace muster::cli {
+
+struct LogReaderOptions {
+  bool follows = false;
+  std::int64_t tail = -1;
+  std::string since;
+};
+
+/// Threads: one. A slow reader of the lines slows the kubectls down; nothing piles up.
+class LogReader {
+ public:
+  /// A line with the pod it is of. False: nobody reads any more.
+  using Emit = std::function<bool(const PodView&, const LogLine&)>;
+
+  LogReader(Kubectl& kubectl, const LogReaderOptions& options, Emit emit);
+
+  /// Starts to read a pod's log; once more when a reader that followed has lost it: then from its
+  /// last line on. Errors: kIo.
+  Status add(const PodView& pod);
+  /// Whether this pod's log is being read now.
+  bool is_reading(const std::string& pod) const;
+  bool is_reading() const { return !sources_.empty(); }
+
+  /// Waits for lines until `until`, or less when something happened, and hands them on.
+  /// Errors: kAborted on a signal or when nobody reads any more.
+  Status turn(MonoTime until);
+  /// Hands on what is left.
+  Status finish();
+
+  /// What went wrong with single logs, in sentences, since the last call.
+  std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
+
+ private:
+  struct Source {
+    PodView pod;
+    KubeProcess process;
+    std::string errors;
+  };
+  void read_output(int id, Source& source);
+  void read_errors(Source& source);
+  void end(int id);
+  Status hand_on();
+
+  Kubectl& kubectl_;
+  LogReaderOptions options_;
+  Emit emit_;
+  LogMerger merger_;
+  int next_id_ = 0;
+  std::map<int, Source> sources_;
+  std::map<int, PodView> pods_;  ///< of every stream that may still have lines
+  /// The time of the last line of each pod that was followed, for going on after it.
+  std::map<std::string, LogLine> last_lines_;
+  std::map<std::string, std::int64_t> skip_until_;
+  std::vector<std::string> complaints_;
+  std::array<char, 65536> buffer_;
+};
+
+}  // namespace muster::cli

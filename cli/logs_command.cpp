@@ -1,0 +1,247 @@
+#include "cli/logs_command.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "cli/kube_query.h"
+#include "cli/log_reader.h"
+#include "cli/progress_view.h"
+#include "common/contract.h"
+
+namespace muster::cli {
+namespace {
+
+namespace codes = contract::exit_code;
+
+constexpr milliseconds kRefresh{2'000};
+constexpr milliseconds kTurn{60'000};
+constexpr std::array kSlotColours{"\033[36m", "\033[33m", "\033[32m",
+                                  "\033[35m", "\033[34m", "\033[31m"};
+
+std::string label_of(const PodView& pod) {
+  std::string label = "worker-" + (pod.slot < 0 ? pod.name : std::to_string(pod.slot));
+  return pod.attempt > 0 ? label + "." + std::to_string(pod.attempt) : label;
+}
+
+class Logs {
+ public:
+  Logs(Kubectl& kubectl, const LogsOptions& options, const Display& display)
+      : kubectl_(kubectl), options_(options), display_(display) {}
+
+  Status run();
+  bool had_complaints() const { return had_complaints_; }
+
+ private:
+  bool is_wanted(const PodView& pod) const;
+  bool show(const PodView& pod, const LogLine& line);
+  Status look();
+  Status look_again();
+  Status show_failed_first();
+  Status show_ended();
+  Status follow();
+  Status start_new(LogReader& reader);
+  void complain(LogReader& reader);
+  void tell_waiting();
+  void tell_once(const std::string& text);
+  LogReaderOptions reader_options(bool follows) const {
+    return {follows, options_.tail, options_.since};
+  }
+
+  Kubectl& kubectl_;
+  const LogsOptions& options_;
+  const Display& display_;
+  JobView view_;
+  bool is_gone_ = false;        ///< the job was deleted while its logs were followed
+  std::vector<PodView> pods_;   ///< those that are wanted
+  std::set<std::string> done_;  ///< pods that are over and whose log was read to its end
+  std::size_t label_width_ = 0;
+  std::string told_;
+  bool had_complaints_ = false;
+};
+
+bool Logs::is_wanted(const PodView& pod) const {
+  return options_.slots.empty() ||
+         std::find(options_.slots.begin(), options_.slots.end(), pod.slot) != options_.slots.end();
+}
+
+bool Logs::show(const PodView& pod, const LogLine& line) {
+  std::string label = label_of(pod);
+  label_width_ = std::max(label_width_, label.size());
+  label.resize(label_width_, ' ');
+  std::string text = label + " | ";
+  if (display_.has_colour) {
+    const auto slot = static_cast<std::size_t>(std::max(0, pod.slot));
+    text = kSlotColours[slot % kSlotColours.size()] + text + "\033[0m";
+  }
+  if (options_.has_stamps) text += line.stamp + " ";
+  // What a worker writes must not move the cursor of a terminal.
+  text += display_.width > 0 ? printable(line.text) : line.text;
+  return print(text + "\n");
+}
+
+Status Logs::look() {
+  MUSTER_ASSIGN_OR_RETURN(view_, get_job(kubectl_, options_.job));
+  MUSTER_ASSIGN_OR_RETURN(pods_, get_pods(kubectl_, view_.job));
+  std::erase_if(pods_, [this](const PodView& pod) { return !is_wanted(pod); });
+  for (const PodView& pod : pods_) label_width_ = std::max(label_width_, label_of(pod).size());
+  return {};
+}
+
+/// As look(), while following: a deleted job and a moment without an answer end nothing.
+Status Logs::look_again() {
+  const Status seen = look();
+  if (seen || seen.error().code() == ErrorCode::kAborted) return seen;
+  if (seen.error().code() == ErrorCode::kNotFound) {
+    is_gone_ = true;
+    pods_.clear();
+    return {};
+  }
+  const bool passes = seen.error().code() == ErrorCode::kUnavailable ||
+                      seen.error().code() == ErrorCode::kDeadlineExceeded;
+  if (!passes) return seen;
+  tell_once(seen.error().message());
+  return {};
+}
+
+void Logs::tell_once(const std::string& text) {
+  if (text == told_) return;
+  told_ = text;
+  tell("muster: " + text);
+}
+
+void Logs::complain(LogReader& reader) {
+  for (const std::string& complaint : reader.take_complaints()) {
+    tell("muster: " + complaint);
+    had_complaints_ = true;
+  }
+}
+
+Status Logs::show_failed_first() {
+  const auto& failure = view_.job.status.failure;
+  if (!view_.job.status.is_true("Failed") || !failure) return {};
+  if (!options_.slots.empty()) return {};
+  std::string heading = "==> worker " + std::to_string(failure->slot) + " failed first";
+  if (failure->exit_code != 0) heading += " with exit code " + std::to_string(failure->exit_code);
+  print(
+      coloured(printable(heading + " (" + failure->reason + ")") + " <==", Colour::kBad, display_) +
+      "\n");
+  // The last attempt of that slot; pods are sorted by attempt.
+  const PodView* pod = nullptr;
+  for (const PodView& candidate : pods_) {
+    if (candidate.slot == failure->slot && candidate.has_started) pod = &candidate;
+  }
+  if (pod != nullptr) {
+    LogReader reader(kubectl_, reader_options(false),
+                     [this](const PodView& of, const LogLine& line) { return show(of, line); });
+    MUSTER_RETURN_IF_ERROR(reader.add(*pod));
+    while (reader.is_reading()) {
+      MUSTER_RETURN_IF_ERROR(reader.turn(kubectl_.clock().mono_now() + kTurn));
+    }
+    MUSTER_RETURN_IF_ERROR(reader.finish());
+    complain(reader);
+  } else {
+    print(printable(failure->log_tail) + "\n");
+    tell("muster: its pod is gone; these are its last words as the job's status has them");
+  }
+  print("\n" + coloured("==> all workers, in the order of time <==", Colour::kHead, display_) +
+        "\n");
+  return {};
+}
+
+Status Logs::show_ended() {
+  LogReader reader(kubectl_, reader_options(false),
+                   [this](const PodView& pod, const LogLine& line) { return show(pod, line); });
+  for (const PodView& pod : pods_) {
+    if (pod.has_started || pod.is_over()) {
+      MUSTER_RETURN_IF_ERROR(reader.add(pod));
+    } else {
+      tell("muster: worker " + std::to_string(pod.slot) + " has not started" +
+           (pod.trouble.empty() ? "" : ": " + pod.trouble + ": " + pod.trouble_text));
+    }
+  }
+  while (reader.is_reading()) {
+    MUSTER_RETURN_IF_ERROR(reader.turn(kubectl_.clock().mono_now() + kTurn));
+  }
+  MUSTER_RETURN_IF_ERROR(reader.finish());
+  complain(reader);
+  return {};
+}
+
+Status Logs::start_new(LogReader& reader) {
+  for (const PodView& pod : pods_) {
+    const bool is_readable = pod.has_started || (pod.is_over() && pod.end);
+    if (!is_readable || done_.contains(pod.name) || reader.is_reading(pod.name)) continue;
+    MUSTER_RETURN_IF_ERROR(reader.add(pod));
+    // Once over, a log that was opened is read to its end; before, its reader may lose it.
+    if (pod.end || pod.is_over()) done_.insert(pod.name);
+  }
+  return {};
+}
+
+void Logs::tell_waiting() {
+  const api::TrainingJobStatus& status = view_.job.status;
+  if (is_gone_ || status.finished()) return;
+  if (status.is_true("Suspended")) return tell_once("the job is suspended; waiting");
+  if (pods_.empty()) return tell_once("no worker is there yet; waiting");
+}
+
+Status Logs::follow() {
+  LogReader reader(kubectl_, reader_options(true),
+                   [this](const PodView& pod, const LogLine& line) { return show(pod, line); });
+  for (;;) {
+    MUSTER_RETURN_IF_ERROR(start_new(reader));
+    if (!reader.is_reading()) {
+      if (is_gone_ || view_.job.status.finished()) break;
+      tell_waiting();
+    }
+    const MonoTime again = kubectl_.clock().mono_now() + kRefresh;
+    while (kubectl_.clock().mono_now() < again) {
+      MUSTER_RETURN_IF_ERROR(reader.turn(again));
+      if (!flush()) return interrupted();
+    }
+    complain(reader);
+    MUSTER_RETURN_IF_ERROR(look_again());
+  }
+  return reader.finish();
+}
+
+Status Logs::run() {
+  MUSTER_RETURN_IF_ERROR(look());
+  const auto readable = static_cast<std::size_t>(std::count_if(
+      pods_.begin(), pods_.end(), [](const PodView& pod) { return pod.has_started; }));
+  if (readable > kMostLogs) {
+    return Error(ErrorCode::kTooLarge, "the job has " + std::to_string(readable) +
+                                           " logs; at most " + std::to_string(kMostLogs) +
+                                           " are read at once: choose with --slot")
+        .with_exit_code(codes::kUsage);
+  }
+  if (pods_.empty() && !options_.follows) {
+    return Error(ErrorCode::kNotFound,
+                 options_.slots.empty()
+                     ? "no worker of the job " + options_.job + " is there; muster describe " +
+                           options_.job + " tells why"
+                     : "no worker with such a --slot is there; muster describe " + options_.job +
+                           " lists those that are")
+        .with_exit_code(codes::kCluster);
+  }
+  if (options_.follows && !view_.job.status.finished()) return follow();
+  MUSTER_RETURN_IF_ERROR(show_failed_first());
+  return show_ended();
+}
+
+}  // namespace
+
+int logs_command(Kubectl& kubectl, const LogsOptions& options, const Display& display) {
+  Logs logs(kubectl, options, display);
+  const Status status = logs.run();
+  if (!status) {
+    // A signal, or a reader that has seen enough, is how following ends.
+    const bool is_asked = status.error().code() == ErrorCode::kAborted;
+    const bool was_signal = is_asked && kubectl.take_signal();
+    return is_asked && (options.follows || !was_signal) ? 0 : tell_error(status.error());
+  }
+  return logs.had_complaints() ? codes::kCluster : 0;
+}
+
+}  // namespace muster::cli

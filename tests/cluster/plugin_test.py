@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""`kubectl muster` against a real API server: objects are made by hand and their status is patched as an operator would.
+
+    tests/cluster/plugin_test.py BIN_DIR [unittest arguments]       BIN_DIR holds muster
+
+PluginTest brings its own control plane, without nodes. FullClusterTest needs a cluster that runs Muster with nodes, in
+which examples/digits.yaml has been applied and is complete; it takes KUBECONFIG from its environment and is skipped
+unless MUSTER_TEST_FULL_CLUSTER=1:
+
+    MUSTER_TEST_FULL_CLUSTER=1 scripts/cluster run -- python3 tests/cluster/plugin_test.py build/release/bin FullClusterTest
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, HERE)
+from control_plane import ControlPlane  # noqa: E402
+from processes import wait_for  # noqa: E402
+
+DEADLINE = 120
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+BIN_DIR = "build/dev/bin"
+NOW = "2026-11-21T12:00:00Z"
+
+
+def condition(kind, status, reason, message, generation=1):
+    return {"type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": generation,
+            "lastTransitionTime": NOW}
+
+
+class PluginTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.mkdtemp(prefix="muster-plugin-", dir=MEMORY)
+        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        cls.plane = ControlPlane(os.path.join(cls.directory, "plane"))
+        cls.enterClassContext(cls.plane)
+        cls.plane.kubectl("apply", "-f", os.path.join(ROOT, "crds/trainingjob.yaml"))
+        cls.plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.muster.dev", "--timeout=60s")
+        os.symlink(os.path.join(os.path.abspath(BIN_DIR), "muster"), os.path.join(cls.directory, "kubectl-muster"))
+
+    def setUp(self):
+        self.namespace = re.sub(r"[^a-z]+", "-", self._testMethodName)[5:40].strip("-")
+        self.plane.kubectl("create", "namespace", self.namespace)
+        self.kubectl("label", "namespace", self.namespace, "pod-security.kubernetes.io/enforce=restricted")
+        self.kubectl("apply", "-f", os.path.join(ROOT, "examples/digits.yaml"))
+
+    def kubectl(self, *arguments, stdin=None):
+        return self.plane.kubectl("-n", self.namespace, *arguments, stdin=stdin)
+
+    def command(self, *arguments, kubeconfig=None):
+        env = self.plane.environment()
+        env["PATH"] = f"{self.directory}{os.pathsep}{env['PATH']}"
+        if kubeconfig:
+            env["KUBECONFIG"] = kubeconfig
+        # As users type it: kubectl finds kubectl-muster along PATH.
+        return {"args": [os.path.join(self.plane.bin, "kubectl"), "muster", arguments[0], "-n", self.namespace,
+                         *arguments[1:]], "env": env, "text": True, "stdin": subprocess.DEVNULL, "cwd": self.directory}
+
+    def muster(self, *arguments, kubeconfig=None):
+        return subprocess.run(**self.command(*arguments, kubeconfig=kubeconfig), timeout=DEADLINE, check=False,
+                              capture_output=True)
+
+    def start(self, *arguments):
+        process = subprocess.Popen(**self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        return process
+
+    def set_status(self, **status):
+        self.kubectl("patch", "tjob", "digits", "--subresource=status", "--type=merge", "-p",
+                     json.dumps({"status": status}))
+
+    def job(self):
+        return json.loads(self.kubectl("get", "tjob", "digits", "-o", "json"))
+
+    def make_pod(self, slot, **status):
+        uid = self.job()["metadata"]["uid"]
+        security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True,
+                    "seccompProfile": {"type": "RuntimeDefault"}}
+        pod = {"apiVersion": "v1", "kind": "Pod",
+               "metadata": {"name": f"digits-abcde-{slot}-0", "labels": {
+                   "muster.dev/job-uid": uid, "muster.dev/slot": str(slot), "muster.dev/attempt": "0"}},
+               "spec": {"containers": [{"name": "worker", "image": "registry/muster-worker:0.1.0",
+                                        "securityContext": security}]}}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+        self.kubectl("patch", "pod", f"digits-abcde-{slot}-0", "--subresource=status", "--type=merge", "-p",
+                     json.dumps({"status": status}))
+
+    def make_event(self, reason, note):
+        job = self.job()["metadata"]
+        event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": f"digits.{reason.lower()}"},
+                 "regarding": {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "digits",
+                               "namespace": self.namespace, "uid": job["uid"]},
+                 "type": "Warning", "reason": reason, "action": "Reconcile", "note": note,
+                 "eventTime": "2026-11-21T12:00:00.000000Z", "reportingController": "muster.dev/operator",
+                 "reportingInstance": "muster-operator"}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(event))
+
+    def test_get_shows_what_the_status_says(self):
+        self.set_status(phase="Running", workers="2/2", conditions=[condition("Running", "True", "GangRunning", "run")],
+                        progress={"step": 110, "totalSteps": 440, "loss": "0.5", "samplesPerSecond": "1234.5"})
+        done = self.muster("get")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"\ndigits  Running  2/2 +110/440 +25% +0\.5 +1,23[45] ")
+        self.assertEqual(json.loads(self.muster("get", "digits", "-o", "json").stdout)["metadata"]["name"], "digits")
+        self.assertIn("ACCURACY", self.muster("get", "-o", "wide").stdout)
+        self.assertIn(self.namespace, self.muster("get", "-A").stdout)
+
+    def test_watching_sees_a_change_and_the_end(self):
+        process = self.start("get", "-w")
+        self.assertIn("NAME", process.stdout.readline())
+        self.assertIn("digits", process.stdout.readline())
+        self.set_status(phase="Complete")
+        self.assertIn("Complete", process.stdout.readline())
+        self.kubectl("delete", "tjob", "digits", "--wait=false")
+        self.assertIn("Deleted", process.stdout.readline())
+        process.terminate()
+        process.communicate(timeout=DEADLINE)
+
+    def test_describe_tells_of_pods_and_events(self):
+        self.set_status(phase="Pending", conditions=[
+            condition("Admitted", "True", "GangScheduled", "2 workers on 1 node"),
+            condition("Running", "False", "WaitingForPods", "0 of 2 workers run")])
+        waiting = {"name": "worker", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": {
+            "waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}
+        self.make_pod(0, phase="Pending", containerStatuses=[waiting])
+        self.make_event("GangWaiting", "the second worker does not fit")
+        done = self.muster("describe", "digits")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for expected in ("Worker 0: ImagePullBackOff: Back-off pulling image.", "What would help",
+                         "the second worker does not fit", "digits-abcde-0-0", "0 of 2 workers run"):
+            self.assertIn(expected, done.stdout)
+
+    def test_suspend_and_resume_wait_for_the_operator(self):
+        self.set_status(phase="Running", observedGeneration=1,
+                        conditions=[condition("Running", "True", "GangRunning", "all run")])
+        process = self.start("suspend", "digits", "--wait")
+        wait_for("the job is to be suspended", lambda: self.job()["spec"].get("suspend") is True, 60)
+        self.assertIsNone(process.poll())
+        self.set_status(phase="Suspended", observedGeneration=2, conditions=[
+            condition("Running", "False", "Suspended", "asleep", 2),
+            condition("Suspended", "True", "Suspended", "stopped after step 220", 2)])
+        out, _ = process.communicate(timeout=DEADLINE)
+        self.assertEqual((process.returncode, out),
+                         (0, f"The job {self.namespace}/digits is suspended: stopped after step 220.\n"))
+        done = self.muster("resume", "digits")
+        self.assertEqual((done.returncode, done.stdout), (0, f"The job {self.namespace}/digits starts again.\n"))
+        self.assertIs(self.job()["spec"]["suspend"], False)
+
+    def test_what_may_not_be_done_is_a_sentence(self):
+        nobody = self.plane.user("eve")
+        for arguments in (["get"], ["describe", "digits"], ["suspend", "digits"], ["logs", "digits"],
+                          ["fetch", "digits"]):
+            done = self.muster(*arguments, kubeconfig=nobody)
+            self.assertEqual((done.returncode, done.stdout), (4, ""), arguments)
+            self.assertRegex(done.stderr, r'^muster: you lack the right: .*User "eve" cannot')
+        done = self.muster("describe", "nothing")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn(f'there is no job "nothing" in the namespace "{self.namespace}"', done.stderr)
+        done = self.muster("logs", "digits")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("no worker of the job digits is there", done.stderr)
+
+    def test_fetch_makes_a_restricted_pod_and_takes_it_away(self):
+        self.set_status(phase="Complete", conditions=[condition("Complete", "True", "Completed", "all ended with 0")])
+        # The namespace enforces `restricted`; without a scheduler the pod stays pending.
+        done = self.muster("fetch", "digits", "--image", "registry/muster-worker:0.1.0", "--timeout", "1")
+        self.assertEqual(done.returncode, 30, done.stderr)
+        self.assertRegex(done.stderr, "digits-fetch-[0-9a-f]{5} that reads the claim does not run after 1 s")
+        pods = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
+        self.assertEqual([pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")], [])
+
+
+@unittest.skipUnless(os.environ.get("MUSTER_TEST_FULL_CLUSTER") == "1", "needs a cluster with nodes that runs Muster")
+class FullClusterTest(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="muster-plugin-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+
+    def run_in(self, *arguments):
+        return subprocess.run(arguments, cwd=self.directory, text=True, capture_output=True, timeout=600, check=False,
+                              stdin=subprocess.DEVNULL)
+
+    def muster(self, *arguments):
+        return self.run_in(os.path.join(os.path.abspath(BIN_DIR), "muster"), *arguments)
+
+    def test_the_fetched_model_is_that_of_a_local_run(self):
+        done = self.muster("fetch", "digits", "--output", "fetched")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        local = self.muster("run", os.path.join(ROOT, "examples/digits.yaml"), "--quiet", "--output", "local")
+        self.assertEqual(local.returncode, 0, local.stderr)
+        models = []
+        for where in ("fetched", "local"):
+            with open(os.path.join(self.directory, where, "model.safetensors"), "rb") as file:
+                models.append(file.read())
+        self.assertEqual(*models)
+        left = self.run_in("kubectl", "get", "pods", "-l", "app.kubernetes.io/component=fetch", "-o", "json")
+        names = [pod["metadata"]["name"] for pod in json.loads(left.stdout)["items"]
+                 if not pod["metadata"].get("deletionTimestamp")]
+        self.assertEqual(names, [])
+
+    def test_logs_of_ended_workers_come_in_the_order_of_time(self):
+        done = self.muster("logs", "digits", "--timestamps")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        stamps = [line.split(" ")[2] for line in done.stdout.splitlines() if " | 20" in line]
+        self.assertGreater(len(stamps), 0)
+        self.assertEqual({line.split(" ")[0].split(".")[0] for line in done.stdout.splitlines()},
+                         {"worker-0", "worker-1"})
+        self.assertEqual(stamps, sorted(stamps))
+
+
+if __name__ == "__main__":
+    BIN_DIR = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,147 @@
+// What the commands for clusters make of objects and of kubectl's words.
+#include <doctest/doctest.h>
+
+#include "cli/job_story.h"
+#include "cli/json_stream.h"
+#include "cli/kube_objects.h"
+#include "cli/kube_table.h"
+#include "cli/kubectl.h"
+#include "common/contract.h"
+#include "common/json.h"
+#include "common/rng.h"
+#include "tests/test_main.h"
+
+namespace muster::cli {
+namespace {
+
+const WallTime kNow = *parse_time("2026-11-21T12:00:00Z");
+
+TEST_CASE("ages read as kubectl writes them") {
+  const struct {
+    std::int64_t seconds;
+    const char* text;
+  } rows[] = {{-5, "0s"},
+              {0, "0s"},
+              {119, "119s"},
+              {120, "2m"},
+              {192, "3m12s"},
+              {600, "10m"},
+              {3 * 3600 - 1, "179m"},
+              {3 * 3600, "3h"},
+              {5 * 3600 + 60, "5h1m"},
+              {9 * 3600, "9h"},
+              {48 * 3600, "2d"},
+              {51 * 3600, "2d3h"},
+              {30 * 86'400, "30d"}};
+  for (const auto& row : rows) CHECK(age_text(kNow - seconds(row.seconds), kNow) == row.text);
+  CHECK(age_text(std::nullopt, kNow) == "-");
+}
+
+TEST_CASE("numbers are grouped by thousands") {
+  CHECK(grouped(0) == "0");
+  CHECK(grouped(999) == "999");
+  CHECK(grouped(1'000) == "1,000");
+  CHECK(grouped(-1'234'567) == "-1,234,567");
+}
+
+TEST_CASE("a table aligns its columns and keeps foreign text on its line") {
+  Table table({"NAME", ">STEP"});
+  table.add({{"a"}, {"220/440"}});
+  table.add({{"läng\ner\033[2J"}, {""}});
+  CHECK(table.take({}) == "NAME            STEP\na            220/440\nläng er [2J        -\n");
+  table.add({{"b"}, {"1"}});
+  CHECK(table.take({}) == "b                  1\n");
+}
+
+TEST_CASE("sentences are wrapped at the width and keep their own lines") {
+  const std::string text = "one two three four five six seven eight nine ten eleven twelve";
+  CHECK(wrapped(text, 0, "  ") == text);
+  CHECK(wrapped(text, 42, "  ") ==
+        "one two three four five six seven eight\n  nine ten eleven twelve");
+  CHECK(wrapped("a\nb", 42, "  ") == "a\n  b");
+}
+
+TEST_CASE("every failure that a worker can name has a word of help") {
+  for (int code = 1; code < 64; ++code) {
+    const std::string reason(contract::reason_of_exit_code(code));
+    // A port is of `muster run` alone, a planned leave is no failure, and bugs have no cure here.
+    const bool needs_none = reason == "PortTaken" || reason == "PlannedLeave" ||
+                            reason == "InternalError" || reason == "JobFailed" ||
+                            reason == "ClusterRefused";
+    if (!needs_none) CHECK_MESSAGE(!help_for_failure(reason).empty(), reason);
+  }
+}
+
+TEST_CASE("a job that nobody takes up says where to look, once it has waited long enough") {
+  api::TrainingJob job;
+  job.meta.name = "digits";
+  job.meta.creation_time = kNow - seconds(5);
+  CHECK(tell_story(job, {}, kNow).help.empty());
+  job.meta.creation_time = kNow - seconds(60);
+  CHECK(tell_story(job, {}, kNow).help.size() == 1);
+  job.spec.managed_by = "kueue.x-k8s.io/multikueue";
+  CHECK(tell_story(job, {}, kNow).headline == "Left to another controller");
+}
+
+TEST_CASE("pods in the same trouble are told once, by slot") {
+  std::vector<PodView> pods(10);
+  for (int slot = 0; slot < 10; ++slot) {
+    pods[static_cast<std::size_t>(slot)].slot = slot;
+    pods[static_cast<std::size_t>(slot)].trouble = slot == 3 ? "Evicted" : "Unschedulable";
+  }
+  const auto told = pod_troubles(pods);
+  REQUIRE(told.size() == 2);
+  CHECK(told[0] == "Worker 3: Evicted.");
+  CHECK(told[1] == "Workers 0, 1, 2, 4, 5, 6, 7, 8 and 1 more: Unschedulable.");
+}
+
+TEST_CASE("objects of any form are read without a failure") {
+  for (const char* text :
+       {"null", "[]", "{}", R"({"metadata":3})",
+        R"({"metadata":{"labels":{"muster.dev/slot":"x"}}})",
+        R"({"status":{"containerStatuses":{}}})", R"({"status":{"containerStatuses":[3]}})",
+        R"({"spec":{"containers":[{"name":7}]}})", R"({"series":{"count":1e300}})"}) {
+    const Json json = *parse_json(text);
+    CHECK(read_pod(json).attempt == 0);
+    CHECK(read_event(json).count == 1);
+    (void)items_of(json);
+  }
+}
+
+TEST_CASE("objects in a stream are found wherever the pieces are cut") {
+  const std::vector<std::string> documents{R"({"a":"}\"{["})", "{\n    \"b\": [1, {}]\n}", "{}"};
+  std::string text;
+  for (const std::string& document : documents) text += document + "\n";
+  Rng rng(test::seed());
+  for (int round = 0; round < 200; ++round) {
+    JsonStream stream;
+    std::vector<std::string> found;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t length = 1 + static_cast<std::size_t>(rng() % 7);
+      const auto piece = std::string_view(text).substr(at, length);
+      REQUIRE(stream.feed(piece, [&](std::string_view document) -> Status {
+        found.emplace_back(document);
+        return {};
+      }));
+      at += piece.size();
+    }
+    CHECK(found == documents);
+  }
+  JsonStream stream;
+  CHECK_FALSE(stream.feed("{} oops", [](std::string_view) { return Status(); }));
+}
+
+TEST_CASE("kubectl's last words become a code and one line") {
+  const auto explain = [](const char* words) { return explain_kubectl({"get"}, 1, words); };
+  CHECK(explain("Error from server (NotFound): pods \"x\" not found\n").code() ==
+        ErrorCode::kNotFound);
+  CHECK(explain("Warning: old\nError from server (Forbidden): no\n").message() ==
+        "you lack the right: Error from server (Forbidden): no");
+  CHECK(explain("error: one\n\033[31mtwo\n").message() == "kubectl get: error: one;  [31mtwo");
+  CHECK(explain("").message() == "kubectl get: ended with exit code 1 and said nothing");
+  CHECK(explain(std::string(100'000, 'x').c_str()).message().size() < 2'000);
+  CHECK(explain("").exit_code() == contract::exit_code::kCluster);
+}
+
+}  // namespace
+}  // namespace muster::cli

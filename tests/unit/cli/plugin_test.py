@@ -1,0 +1,499 @@
+#!/usr/bin/env python3
+"""The commands that reach a cluster, as a user runs them, over a kubectl that answers from a list.
+
+    tests/unit/cli/plugin_test.py BIN_DIR [unittest arguments]
+"""
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+FAKE = os.path.join(ROOT, "tests/fakes/kubectl.py")
+DEADLINE = 60
+NOT_FOUND = 'Error from server (NotFound): trainingjobs.muster.dev "digits" not found\n'
+
+
+def condition(kind, status, reason, message):
+    return {"type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": 2,
+            "lastTransitionTime": "2026-11-21T12:00:00Z"}
+
+
+def job(conditions=(), claim="digits", suspend=False, **status):
+    checkpoint = {"path": "/var/lib/muster", "everySteps": 100, "keep": 2}
+    if claim:
+        checkpoint["volumeClaimName"] = claim
+    return {
+        "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",
+        "metadata": {"name": "digits", "namespace": "lab", "uid": "u-1", "generation": 2, "resourceVersion": "5",
+                     "creationTimestamp": "2026-11-21T11:00:00Z"},
+        "spec": {"worker": {"count": 2, "min": 1, "max": 4, "resources": {"cpu": "1", "memory": "512Mi"}},
+                 "suspend": suspend,
+                 "training": {"seed": 7, "batchSize": 64, "epochs": 20, "model": {"mlp": {"hidden": [128]}},
+                              "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+                              "optimizer": {"sgd": {"learningRate": "0.1"}}, "checkpoint": checkpoint}},
+        "status": {"observedGeneration": 2, "conditions": list(conditions), **status}}
+
+
+def pod(slot, state=None, attempt=0, phase="Running", node="node-1", **status):
+    state = state or {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
+    return {"metadata": {"name": f"digits-abcde-{slot}-{attempt}", "namespace": "lab", "uid": f"p-{slot}-{attempt}",
+                         "labels": {"muster.dev/slot": str(slot), "muster.dev/attempt": str(attempt)},
+                         "creationTimestamp": "2026-11-21T12:00:00Z"},
+            "spec": {"nodeName": node, "containers": [{"name": "worker", "image": "registry/muster-worker:0.1.0",
+                                                       "imagePullPolicy": "IfNotPresent"}]},
+            "status": {"phase": phase, "containerStatuses": [{"name": "worker", "state": state}], **status}}
+
+
+def ended(code):
+    return {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed",
+                           "finishedAt": "2026-11-21T12:05:00Z"}}
+
+
+def items(*objects):
+    return json.dumps({"kind": "List", "items": list(objects)})
+
+
+COMPLETE = [condition("Complete", "True", "Completed", "every worker (2) ended with 0")]
+FAILED = [condition("Failed", "True", "Numerics", "worker 1 (attempt 0) ended with exit code 24 (Numerics)")]
+RUNNING = [condition("Admitted", "True", "GangScheduled", "2 workers on 1 node"),
+           condition("Running", "True", "GangRunning", "all 2 workers run")]
+
+
+class PluginTest(unittest.TestCase):
+    bin_dir = "build/dev/bin"
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="muster-plugin-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.rules = []
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def answer(self, args, stdout="", **more):
+        self.rules.append({"args": args, "stdout": stdout if isinstance(stdout, str) else json.dumps(stdout), **more})
+
+    def environment(self):
+        with open(self.path("rules.json"), "w", encoding="utf-8") as file:
+            json.dump(self.rules, file)
+        return {"PATH": os.environ["PATH"], "KUBECTL": FAKE, "FAKE_KUBECTL": self.directory}
+
+    def muster(self, *arguments, env=None):
+        return subprocess.run([os.path.join(os.path.abspath(self.bin_dir), "muster"), *arguments], text=True,
+                              env=env or self.environment(), cwd=self.directory, timeout=DEADLINE,
+                              stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+    def start(self, *arguments):
+        process = subprocess.Popen([os.path.join(os.path.abspath(self.bin_dir), "muster"), *arguments], text=True,
+                                   env=self.environment(), cwd=self.directory, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        return process
+
+    def calls(self):
+        with open(self.path("calls.jsonl"), encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def calls_of(self, verb):
+        return [call for call in self.calls() if verb in call["args"]]
+
+
+class GetTest(PluginTest):
+    def test_jobs_are_rows(self):
+        self.answer("get trainingjobs", items(job(RUNNING, phase="Running", workers="2/2", restarts=1, progress={
+            "step": 220, "totalSteps": 440, "epoch": 10, "loss": "0.1234", "samplesPerSecond": "51200.4",
+            "etaSeconds": 75}), job(phase="Waiting")))
+        done = self.muster("get", "-n", "lab", "--context", "home", "--kubeconfig", "/k")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        head, first, second = done.stdout.splitlines()
+        self.assertEqual(head.split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SAMPLES/S", "ETA",
+                                        "RESTARTS", "AGE"])
+        self.assertRegex(first, r"^digits  Running  2/2 +220/440 +50%  0\.1234 +51,200  1 min 15 s +1 ")
+        self.assertRegex(second, r"^digits  Waiting  - ")
+        self.assertEqual(self.calls()[0]["args"][:3], ["--kubeconfig=/k", "--context=home", "--namespace=lab"])
+
+    def test_other_forms_are_kubectls_own(self):
+        self.answer("-o yaml", "kind: List\n")
+        done = self.muster("get", "-A", "-o", "yaml")
+        self.assertEqual((done.returncode, done.stdout), (0, "kind: List\n"))
+        self.assertIn("--all-namespaces", self.calls()[0]["args"])
+
+    def test_a_watch_prints_a_row_for_each_change(self):
+        os.mkfifo(self.path("events"))
+        self.answer("--watch", fifo="events", times=1)
+        self.answer("get trainingjobs", items(job(phase="Waiting")))
+        process = self.start("get", "-w")
+        self.assertIn("NAME", process.stdout.readline())
+        self.assertIn("Waiting", process.stdout.readline())
+        with open(self.path("events"), "w", encoding="utf-8") as events:
+            for kind, phase in [("ADDED", "Waiting"), ("MODIFIED", "Running"), ("MODIFIED", "Running"),
+                                ("DELETED", "Running")]:
+                json.dump({"type": kind, "object": job(phase=phase)}, events, indent=4)
+                events.write("\n")
+            events.flush()
+            self.assertIn("Running", process.stdout.readline())
+            self.assertIn("Deleted", process.stdout.readline())
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(DEADLINE), 0)
+        process.communicate()
+
+    def test_what_is_wrong_is_said_in_one_sentence(self):
+        refusals = [
+            ('error: the server doesn\'t have a resource type "trainingjobs"\n', "Muster is not installed there"),
+            ('Error from server (Forbidden): trainingjobs.muster.dev is forbidden: User "eve" cannot list\n',
+             "you lack the right.*eve"),
+            ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout\n", "no cluster answers.*10.0.0.1"),
+            ('E1121 15:00:00.000000 1 x.go:1] noise\nerror: context "x" does not exist\n',
+             r'^muster: kubectl get: error: context "x" does not exist$')]
+        for stderr, expected in refusals:
+            self.rules = []
+            self.answer("get trainingjobs", stderr=stderr, code=1)
+            done = self.muster("get")
+            self.assertEqual((done.returncode, done.stdout), (4, ""))
+            self.assertRegex(done.stderr.strip(), expected)
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+
+    def test_a_missing_kubectl_is_named(self):
+        for env, expected in [({"PATH": "/nowhere"}, "no kubectl along PATH"),
+                              ({"PATH": "", "KUBECTL": "/nowhere/k"}, "KUBECTL=/nowhere/k: no such program")]:
+            done = self.muster("get", env=env)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(expected, done.stderr)
+
+    def test_an_empty_namespace_is_told_by_name(self):
+        self.answer("get trainingjobs", items())
+        self.answer("config view", "lab")
+        done = self.muster("get")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", "No jobs in the namespace lab.\n"))
+
+    def test_the_program_is_a_plugin_under_its_name(self):
+        os.symlink(os.path.join(os.path.abspath(self.bin_dir), "muster"), self.path("kubectl-muster"))
+        done = subprocess.run([self.path("kubectl-muster"), "get", "--help"], text=True, capture_output=True,
+                              timeout=DEADLINE, check=False)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("kubectl muster get [OPTIONS]", done.stdout)
+
+
+class DescribeTest(PluginTest):
+    def test_a_failed_job_says_what_happened_and_what_would_help(self):
+        self.answer("get trainingjobs", job(FAILED, phase="Failed", restarts=0, failure={
+            "slot": 1, "exitCode": 24, "reason": "Numerics", "logTail": "step 33\nloss is NaN\x1b[2J"}))
+        self.answer("get pods", items(pod(0, ended(25), phase="Failed"), pod(1, ended(24), phase="Failed")))
+        self.answer("regarding.uid=u-1", items({"metadata": {}, "type": "Warning", "reason": "Failed", "note": "it is over",
+                                                "eventTime": "2026-11-21T12:05:00.000000Z",
+                                                "regarding": {"kind": "TrainingJob", "name": "digits"}}))
+        self.answer("regarding.uid=p-", items())
+        done = self.muster("describe", "digits")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        text = done.stdout
+        self.assertRegex(text, r"^digits in namespace lab: Failed .* ago\n  Worker 1 .* exit code 24 \(Numerics\)\.\n")
+        self.assertIn("What would help\n  Try a smaller learning rate", text)
+        self.assertIn("| step 33\n  | loss is NaN [2J\n", text)
+        self.assertRegex(text, r"1 +0 +Ended with 24 +node-1 +- +digits-abcde-1-0")
+        self.assertRegex(text, r"Warning +Failed: it is over")
+
+    def test_a_pod_that_cannot_start_is_the_story(self):
+        self.answer("get trainingjobs", job([condition("Admitted", "True", "GangScheduled", "placed"), condition(
+            "Running", "False", "WaitingForPods", "0 of 2 workers run")], phase="Pending"))
+        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+        self.answer("get pods", items(pod(0, waiting, phase="Pending"), pod(1, waiting, phase="Pending")))
+        self.answer("events", stderr="Error from server (Forbidden): events is forbidden\n", code=1)
+        done = self.muster("describe", "digits")
+        self.assertIn("Workers 0, 1: ImagePullBackOff: Back-off pulling image.", done.stdout)
+        self.assertIn("imagePullSecrets", done.stdout)
+        self.assertEqual(done.stdout.count("events cannot be read"), 1)
+
+    def test_a_job_that_is_not_there_is_named_with_its_namespace(self):
+        self.answer("get trainingjobs", stderr=NOT_FOUND, code=1)
+        done = self.muster("describe", "digits", "-n", "lab")
+        self.assertEqual(done.returncode, 4)
+        self.assertEqual(done.stderr, 'muster: there is no job "digits" in the namespace "lab" (muster get -A lists '
+                                      "all)\n")
+
+    def test_a_name_that_is_a_flag_is_refused(self):
+        done = self.muster("describe", "--", "-o")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cannot be a job's name", done.stderr)
+
+
+class LogsTest(PluginTest):
+    def logs(self, slot, *lines, attempt=0, **more):
+        self.answer(f"logs digits-abcde-{slot}-{attempt} ", "".join(
+            f"2026-11-21T12:00:{second:09.6f}Z {text}\n" for second, text in lines), **more)
+
+    def test_lines_of_all_workers_come_in_the_order_of_time(self):
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded"), pod(1, ended(0), 2, "Succeeded")))
+        self.logs(0, (1, "a"), (3, "c"), (5, "e"))
+        self.logs(1, (2, "b"), (4, "d"), attempt=2)
+        done = self.muster("logs", "digits", "--tail", "7")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout.splitlines(), ["worker-0   | a", "worker-1.2 | b", "worker-0   | c",
+                                                    "worker-1.2 | d", "worker-0   | e"])
+        self.assertTrue(all("--tail=7" in call["args"] for call in self.calls_of("logs")))
+
+    def test_of_a_failed_job_the_first_to_fail_comes_first(self):
+        self.answer("get trainingjobs", job(FAILED, failure={"slot": 1, "exitCode": 24, "reason": "Numerics"}))
+        self.answer("get pods", items(pod(0, ended(25), phase="Failed"), pod(1, ended(24), phase="Failed")))
+        self.logs(0, (1, "lost its peer"))
+        self.logs(1, (2, "loss is NaN"))
+        done = self.muster("logs", "digits")
+        self.assertEqual(done.stdout.splitlines(), [
+            "==> worker 1 failed first with exit code 24 (Numerics) <==", "worker-1 | loss is NaN", "",
+            "==> all workers, in the order of time <==", "worker-0 | lost its peer", "worker-1 | loss is NaN"])
+
+    def test_a_log_that_is_gone_is_a_complaint_and_the_others_are_shown(self):
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded"), pod(1, ended(0), phase="Succeeded")))
+        self.logs(0, (1, "a"))
+        self.logs(1, stderr='Error from server (NotFound): pods "digits-abcde-1-0" not found\n', code=1)
+        done = self.muster("logs", "digits")
+        self.assertEqual((done.returncode, done.stdout), (4, "worker-0 | a\n"))
+        self.assertIn("worker 1: Error from server (NotFound)", done.stderr)
+
+    def test_following_goes_on_over_pods_that_come_later_until_the_job_is_over(self):
+        os.mkfifo(self.path("log"))
+        self.answer("get trainingjobs", job(RUNNING), times=2)
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(), times=1)
+        self.answer("get pods", items(pod(0)), times=1)
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded")))
+        self.answer("logs digits-abcde-0-0 .*--follow$", fifo="log", times=1)
+        self.answer("logs digits-abcde-0-0 .*--since-time=2026-11-21T12:00:02Z", "2026-11-21T12:00:02Z second\n"
+                    "2026-11-21T12:00:03Z third\n")
+        process = self.start("logs", "digits", "-f")
+        with open(self.path("log"), "w", encoding="utf-8") as log:
+            log.write("2026-11-21T12:00:01Z first\n")
+            log.flush()
+            self.assertEqual(process.stdout.readline(), "worker-0 | first\n")
+            log.write("2026-11-21T12:00:02Z second\n")
+        out, err = process.communicate(timeout=DEADLINE)
+        self.assertEqual((process.returncode, out), (0, "worker-0 | second\nworker-0 | third\n"))
+        self.assertIn("no worker is there yet; waiting", err)
+
+    def test_a_reader_that_goes_away_ends_it_quietly(self):
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded")))
+        self.logs(0, *[(i % 60, "x" * 900) for i in range(1000)])
+        process = self.start("logs", "digits")
+        process.stdout.readline()
+        process.stdout.close()
+        self.assertEqual(process.wait(DEADLINE), 0)
+        self.assertEqual(process.stderr.read(), "")
+        process.stderr.close()
+
+
+class SuspendTest(PluginTest):
+    def test_suspend_patches_one_field(self):
+        self.answer("get trainingjobs", job(RUNNING))
+        self.answer("patch", job(RUNNING, suspend=True))
+        done = self.muster("suspend", "digits")
+        self.assertEqual((done.returncode, done.stdout), (0, "The job lab/digits stops with a checkpoint.\n"))
+        arguments = self.calls_of("patch")[0]["args"]
+        self.assertEqual(json.loads(arguments[arguments.index("--patch") + 1]), {"spec": {"suspend": True}})
+        self.assertEqual(arguments[arguments.index("--type") + 1], "merge")
+
+    def test_waiting_ends_with_the_condition(self):
+        self.answer("get trainingjobs", job(RUNNING), times=1)
+        self.answer("patch", job(RUNNING, suspend=True))
+        self.answer("get trainingjobs", job([condition("Suspended", "True", "Suspended", "stopped after step 220")],
+                                            suspend=True))
+        done = self.muster("suspend", "digits", "--wait")
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "The job lab/digits is suspended: stopped after step 220.\n"))
+
+    def test_waiting_has_a_deadline_that_says_what_it_waits_for(self):
+        self.answer("get trainingjobs", job([condition("Suspended", "True", "Suspended", "asleep")], suspend=True),
+                    times=1)
+        waiting = job([condition("Admitted", "False", "GangWaiting", "2 workers do not fit")])
+        self.answer("patch", waiting)
+        self.answer("get trainingjobs", waiting)
+        done = self.muster("resume", "digits", "--wait", "--timeout", "1")
+        self.assertEqual(done.returncode, 30)
+        self.assertIn("is not running after 1 s: 2 workers do not fit", done.stderr.lower())
+
+    def test_a_job_that_is_over_is_left_alone(self):
+        self.answer("get trainingjobs", job(COMPLETE))
+        done = self.muster("suspend", "digits")
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(done.stderr, "muster: the job digits is complete: every worker (2) ended with 0\n")
+        self.assertEqual(self.calls_of("patch"), [])
+
+
+def model():
+    """A model of 5,000 floats as safetensors, and the hash of its parameters."""
+    values = b"".join(struct.pack("<f", i / 7) for i in range(5000))
+    head = json.dumps({"w": {"dtype": "F32", "shape": [5000], "data_offsets": [0, len(values)]}}).encode()
+    blocks = b"".join(hashlib.sha256(values[i:i + 16384]).digest() for i in range(0, len(values), 16384))
+    return struct.pack("<Q", len(head)) + head + values, hashlib.sha256(blocks).hexdigest()
+
+
+def archive(files, kind=tarfile.REGTYPE, **fields):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, content in files:
+            info = tarfile.TarInfo(name)
+            info.size, info.type = len(content), kind
+            for field, value in fields.items():
+                setattr(info, field, value)
+            tar.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+class FetchTest(PluginTest):
+    def setUp(self):
+        super().setUp()
+        self.model, self.sha256 = model()
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content)
+
+    def cluster(self, the_job, pods=()):
+        self.answer("get trainingjobs", the_job)
+        self.answer("get pods", items(*pods))
+        self.answer("^create ", "pod/x\n")
+        self.answer("get pod digits-fetch", pod(9))
+        self.answer("delete pod digits-fetch-[0-9a-f]{5} --ignore-not-found", "deleted\n")
+
+    def complete(self):
+        self.cluster(job(COMPLETE, model={"parameters": 5000, "sha256": self.sha256}),
+                     [pod(0, ended(0), phase="Succeeded")])
+
+    def fetched(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def test_the_model_of_a_complete_job_comes_byte_for_byte(self):
+        self.complete()
+        self.write("tar", archive([("model.safetensors", self.model), ("record.jsonl", b"{}\n"),
+                                   ("step-000000000100/model.safetensors", b"old")]))
+        self.answer("^exec ", stdout_file="tar")
+        done = self.muster("fetch", "digits", "--output", "here/it")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.fetched("here/it/model.safetensors"), self.model)
+        self.assertEqual(sorted(os.listdir(self.path("here/it"))), ["model.safetensors", "record.jsonl"])
+        self.assertIn(self.sha256, done.stderr)
+        self.assertEqual(self.calls_of("exec")[0]["args"][-3:], ["muster-worker", "--archive", "/var/lib/muster"])
+        self.assertEqual(len(self.calls_of("delete")), 1)
+
+    def test_its_pod_reads_only_and_meets_restricted(self):
+        self.complete()
+        self.write("tar", archive([("model.safetensors", self.model)]))
+        self.answer("^exec ", stdout_file="tar")
+        self.assertEqual(self.muster("fetch", "digits").returncode, 0)
+        made = json.loads(self.calls_of("create")[0]["stdin"])
+        spec, container = made["spec"], made["spec"]["containers"][0]
+        self.assertEqual(spec["volumes"][0]["persistentVolumeClaim"], {"claimName": "digits"})
+        self.assertTrue(container["volumeMounts"][0]["readOnly"])
+        self.assertEqual(container["image"], "registry/muster-worker:0.1.0")
+        self.assertTrue(spec["securityContext"]["runAsNonRoot"])
+        self.assertEqual(spec["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
+        self.assertEqual(container["securityContext"]["capabilities"], {"drop": ["ALL"]})
+        self.assertFalse(container["securityContext"]["allowPrivilegeEscalation"])
+        self.assertEqual(spec["activeDeadlineSeconds"], 3600)
+        self.assertNotIn("affinity", spec)
+        self.assertFalse(any(label.startswith("muster.dev/") for label in made["metadata"]["labels"]))
+        self.assertEqual(made["metadata"]["ownerReferences"][0]["uid"], "u-1")
+
+    def test_of_a_running_job_the_newest_checkpoint_comes_from_the_node_that_has_the_claim(self):
+        self.cluster(job(RUNNING, phase="Running", checkpoint={"step": 200, "durable": True},
+                         progress={"step": 220, "totalSteps": 440}), [pod(0, node="node-7"), pod(1)])
+        self.write("tar", archive([("manifest.json", b"{}"), ("model.safetensors", self.model)]))
+        self.answer("^exec .* /var/lib/muster/step-000000000200$", stdout_file="tar")
+        done = self.muster("fetch", "digits")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("not complete (Running, step 220 of 440); this is its checkpoint of step 200", done.stderr)
+        self.assertEqual(self.fetched("muster-fetch/digits/step-000000000200/model.safetensors"), self.model)
+        self.assertIn("node-7", json.dumps(json.loads(self.calls_of("create")[0]["stdin"])["spec"]["affinity"]))
+
+    def test_without_a_claim_it_says_that_no_model_was_kept(self):
+        self.cluster(job(COMPLETE, claim=None))
+        done = self.muster("fetch", "digits")
+        self.assertEqual(done.returncode, 23)
+        self.assertIn("no model was kept", done.stderr)
+        self.assertEqual(self.calls_of("create") + self.calls_of("delete"), [])
+
+    def test_a_model_with_other_parameters_is_refused(self):
+        self.complete()
+        self.write("tar", archive([("model.safetensors", self.model[:-1] + b"\x01")]))
+        self.answer("^exec ", stdout_file="tar")
+        done = self.muster("fetch", "digits")
+        self.assertEqual(done.returncode, 22)
+        self.assertIn(self.sha256, done.stderr)
+        self.assertEqual(os.listdir(self.path("muster-fetch/digits")), ["model.safetensors.refused"])
+        self.assertEqual(len(self.calls_of("delete")), 1)
+
+    def test_a_cut_stream_is_asked_for_again(self):
+        self.complete()
+        whole = archive([("model.safetensors", self.model)])
+        self.write("cut", whole[:9000])
+        self.write("tar", whole)
+        self.answer("^exec ", stdout_file="cut", times=1)
+        self.answer("^exec ", stdout_file="tar")
+        done = self.muster("fetch", "digits")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("its end did not come; trying again", done.stderr)
+        self.assertEqual(os.listdir(self.path("muster-fetch/digits")), ["model.safetensors"])
+
+    def test_an_archive_that_reaches_out_of_its_directory_writes_nothing(self):
+        evil = [archive([("../evil", b"x")]), archive([("/tmp/evil", b"x")]), archive([("a/../../evil", b"x")]),
+                archive([("link", b"")], tarfile.SYMTYPE, linkname="/etc"), archive([("dev", b"")], tarfile.CHRTYPE)]
+        for number, content in enumerate(evil):
+            self.rules = []
+            self.cluster(job(RUNNING, checkpoint={"step": 200, "durable": True}))
+            self.rules[0]["stdout"] = json.dumps(job(RUNNING, checkpoint={"step": 200, "durable": True}))
+            self.write("tar", content)
+            self.answer("^exec ", stdout_file="tar")
+            done = self.muster("fetch", "digits", "--output", f"out{number}", "--image", "x")
+            self.assertEqual(done.returncode, 4, done.stderr)
+            self.assertRegex(done.stderr, "not allowed|no regular file")
+            self.assertFalse(os.path.exists(self.path("evil")))
+            self.assertFalse(os.path.exists(self.path(f"out{number}")))
+
+    def test_an_interrupt_deletes_the_pod(self):
+        self.complete()
+        os.mkfifo(self.path("stream"))
+        self.answer("^exec ", fifo="stream")
+        process = self.start("fetch", "digits")
+        with open(self.path("stream"), "wb") as stream:
+            stream.write(archive([("model.safetensors", self.model)])[:9000])
+            stream.flush()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=DEADLINE)
+        self.assertEqual((process.returncode, err), (130, "muster: interrupted\n"))
+        self.assertEqual(len(self.calls_of("delete")), 1)
+        left = [file for _, _, files in os.walk(self.path("muster-fetch")) for file in files]
+        self.assertEqual(left, [])
+
+    def test_a_pod_that_cannot_run_is_told_and_deleted(self):
+        self.answer("get pod digits-fetch", pod(9, {"waiting": {"reason": "ErrImageNeverPull", "message": "no image"}},
+                                                phase="Pending"))
+        self.complete()
+        done = self.muster("fetch", "digits")
+        self.assertEqual(done.returncode, 4)
+        self.assertRegex(done.stderr, "cannot run: ErrImageNeverPull: no image")
+        self.assertEqual(len(self.calls_of("delete")), 1)
+
+    def test_bad_flags_are_usage(self):
+        for arguments in (["fetch"], ["fetch", "digits", "--timeout", "x"], ["logs", "digits", "--slot", "-1"],
+                          ["get", "-o", "xml"], ["describe"]):
+            done = self.muster(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertTrue(re.search(r"\S", done.stderr), arguments)
+
+
+if __name__ == "__main__":
+    PluginTest.bin_dir = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
