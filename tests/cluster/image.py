@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import tarfile
+import tempfile
 
 from processes import ClusterError, run
 
@@ -40,8 +41,7 @@ def write_image(path, name, files, entrypoint, links=None, user="65532:65532"):
     `files`: path in the image -> path here; `links`: path in the image -> what the link says. Readable and runnable
     by everybody, owned by root.
     """
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w") as layer:
+    def fill(layer):
         folders = {"tmp": 0o1777}
         for target in [*files, *(links or {})]:
             parts = target.strip("/").split("/")[:-1]
@@ -59,11 +59,26 @@ def write_image(path, name, files, entrypoint, links=None, user="65532:65532"):
             entry = tarfile.TarInfo(target.strip("/"))
             entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, value, 0o777
             layer.addfile(entry)
-    packed = gzip.compress(plain.getvalue(), 1, mtime=0)
-    architecture = MACHINES.get(platform.machine(), platform.machine())
-    config = {"architecture": architecture, "os": "linux",
-              "config": {"Entrypoint": entrypoint, "User": user, "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]},
-              "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(plain.getvalue()).hexdigest()]}}
+
+    return write_archive(path, name, fill, {"Entrypoint": entrypoint, "User": user})
+
+
+class _Digest:
+    """A file to write to that passes all on and knows its SHA-256."""
+
+    def __init__(self, target):
+        self.target, self.sha256 = target, hashlib.sha256()
+
+    def write(self, data):
+        self.sha256.update(data)
+        return self.target.write(data)
+
+
+def write_archive(path, name, fill, config):
+    """Writes an OCI archive whose one layer is what `fill(tarfile)` adds; it may be larger than memory.
+
+    `config`: Entrypoint, Cmd, User and Env of the image's containers. `path` is there whole or not at all.
+    """
     blobs = {}
 
     def blob(kind, data):
@@ -71,22 +86,37 @@ def write_image(path, name, files, entrypoint, links=None, user="65532:65532"):
         blobs[digest] = data
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(data)}
 
-    layer_blob = blob("layer.v1.tar+gzip", packed)
-    config_blob = blob("config.v1+json", json.dumps(config).encode())
-    manifest = blob("manifest.v1+json", json.dumps({
-        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config_blob,
-        "layers": [layer_blob]}).encode())
-    manifest["annotations"] = {"org.opencontainers.image.ref.name": name}
-    with tarfile.open(path, "w") as archive:
-        def add(file_name, data):
-            entry = tarfile.TarInfo(file_name)
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
+    with tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))) as packed:
+        outer = _Digest(packed)
+        with gzip.GzipFile(fileobj=outer, mode="wb", compresslevel=1, mtime=0, filename="") as zipped:
+            inner = _Digest(zipped)
+            with tarfile.open(fileobj=inner, mode="w|", format=tarfile.PAX_FORMAT) as layer:
+                fill(layer)
+        layer_digest, layer_size = outer.sha256.hexdigest(), packed.tell()
+        packed.seek(0)
+        architecture = MACHINES.get(platform.machine(), platform.machine())
+        config_blob = blob("config.v1+json", json.dumps({
+            "architecture": architecture, "os": "linux",
+            "config": {"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], **config},
+            "rootfs": {"type": "layers", "diff_ids": ["sha256:" + inner.sha256.hexdigest()]}}).encode())
+        manifest = blob("manifest.v1+json", json.dumps({
+            "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config_blob,
+            "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "size": layer_size,
+                        "digest": "sha256:" + layer_digest}]}).encode())
+        manifest["annotations"] = {"org.opencontainers.image.ref.name": name}
+        with tarfile.open(path + ".partial", "w") as archive:
+            def add(file_name, file, size):
+                entry = tarfile.TarInfo(file_name)
+                entry.size = size
+                archive.addfile(entry, file)
 
-        add("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
-        add("index.json", json.dumps({"schemaVersion": 2, "manifests": [manifest]}).encode())
-        for digest, data in blobs.items():
-            add(f"blobs/sha256/{digest}", data)
+            index = json.dumps({"schemaVersion": 2, "manifests": [manifest]}).encode()
+            small = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": index,
+                     **{f"blobs/sha256/{digest}": data for digest, data in blobs.items()}}
+            for file_name, data in small.items():
+                add(file_name, io.BytesIO(data), len(data))
+            add(f"blobs/sha256/{layer_digest}", packed, layer_size)
+    os.rename(path + ".partial", path)
     return path
 
 

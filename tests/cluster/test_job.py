@@ -11,20 +11,13 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, HERE)
-import image  # noqa: E402
-from cluster import Cluster  # noqa: E402
-from control_plane import kube_tools  # noqa: E402
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from installed import MUSTER, ROOT, SHELL, InstalledTest  # noqa: E402
 from processes import run, wait_for  # noqa: E402
 
-MUSTER = os.path.join(ROOT, "build", "release", "bin", "muster")
-SHELL = "muster.dev/shell:test"
 API_AWAY_SECONDS = 120
 # Long enough for something to happen to it; every test of a fault uses it, so the laptop trains it once.
 LONG_STEPS = 60_000
@@ -53,64 +46,8 @@ def sha256(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
-class JobTest(unittest.TestCase):
-    maxDiff = None
-
-    @classmethod
-    def setUpClass(cls):
-        cls.directory = tempfile.mkdtemp(prefix="muster-job-")
-        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
-        images = os.path.join(cls.directory, "images")
-        run([os.path.join(ROOT, "docker", "build"), "--output", images], seconds=600)
-        cls.cluster = Cluster(os.path.join(cls.directory, "state"), nodes=2, extra={
-            "kube-controller-manager": ["--node-monitor-grace-period=16s", "--node-monitor-period=2s"]})
-        cls.enterClassContext(cls.cluster)
-        shell = image.shell_image(os.path.join(cls.directory, "shell.tar"), SHELL)
-        for archive in [*glob.glob(images + "/*.tar"), shell]:
-            cls.cluster.load(archive)
-        helm = os.path.join(kube_tools(["helm"]), "helm")
-        run([helm, "install", "muster", os.path.join(ROOT, "charts", "muster"), "--namespace", "muster",
-             "--create-namespace", "--wait", "--timeout", "3m"], seconds=240, env=cls.cluster.plane.environment())
-        cls.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {
-            "pod-security.kubernetes.io/enforce": "restricted"}}})
-        wait_for("the namespace has its account", lambda: cls.kubectl("get", "serviceaccount", "default", check=False)
-                 .startswith("NAME"), 60)
-        cls.long_model = None
-
-    # ---- Words of the tests
-
-    @classmethod
-    def kubectl(cls, *arguments, check=True, seconds=120, stdin=None):
-        return cls.cluster.plane.kubectl("-n", "team", *arguments, check=check, seconds=seconds, stdin=stdin)
-
-    @classmethod
-    def muster(cls, *arguments, seconds=120):
-        return run([MUSTER, *arguments, "-n", "team"], seconds=seconds, env=cls.cluster.plane.environment())
-
-    @classmethod
-    def job(cls, name):
-        return json.loads(cls.kubectl("get", "tjob", name, "-o", "json"))
-
-    @classmethod
-    def pods(cls, name):
-        return json.loads(cls.kubectl("get", "pods", "-l", f"muster.dev/job-name={name}", "-o", "json"))["items"]
-
-    @classmethod
-    def apply(cls, *objects):
-        cls.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-
-    def complete(self, name, seconds=300):
-        try:
-            self.kubectl("wait", f"tjob/{name}", "--for=condition=Complete", f"--timeout={seconds}s",
-                         seconds=seconds + 30)
-        except Exception as error:
-            raise AssertionError(f"{error}\n{self.kubectl('describe', 'tjob', name, check=False)}\n"
-                                 f"{self.kubectl('get', 'pods', '-o', 'wide', check=False)}\n"
-                                 f"{self.operator_logs()}") from None
-
-    def operator_logs(self):
-        return self.cluster.plane.kubectl("-n", "muster", "logs", "-l", "app.kubernetes.io/component=operator",
-                                          "--tail=40", "--prefix", check=False)
+class JobTest(InstalledTest):
+    long_model = None
 
     def step(self, name):
         return self.job(name).get("status", {}).get("progress", {}).get("step", 0)
@@ -141,22 +78,6 @@ class JobTest(unittest.TestCase):
         self.muster("fetch", name, "--output", out, seconds=180)
         return sha256(os.path.join(out, "model.safetensors"))
 
-    def pids_of(self, pod):
-        """Pids of a pod's worker container, on this machine."""
-        uid = pod["metadata"]["uid"]
-        found = []
-        for path in glob.glob("/proc/[0-9]*/cgroup"):
-            try:
-                with open(path, encoding="utf-8") as file:
-                    in_pod = uid in file.read() or uid.replace("-", "_") in file.read()
-                with open(path.replace("cgroup", "comm"), encoding="utf-8") as file:
-                    name = file.read().strip()
-            except OSError:
-                continue
-            if in_pod and name != "pause":
-                found.append(int(path.split("/")[2]))
-        return found
-
     # ---- What a user does
 
     def test_the_digits_job_completes_and_its_model_is_the_laptops(self):
@@ -165,7 +86,7 @@ class JobTest(unittest.TestCase):
         self.kubectl("apply", "-f", os.path.join(ROOT, "examples", "digits-claim.yaml"),
                      "-f", os.path.join(ROOT, "examples", "digits.yaml"))
         self.addCleanup(self.kubectl, "delete", "tjob", "digits", "--ignore-not-found", check=False)
-        self.complete("digits")
+        self.ended("digits")
         self.assertEqual(self.fetched_model("digits"), sha256(os.path.join(laptop, "model.safetensors")))
         line = self.kubectl("get", "tjob", "digits").splitlines()
         self.assertEqual(line[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "LOSS", "RESTARTS", "AGE"])
@@ -186,7 +107,7 @@ class JobTest(unittest.TestCase):
                     "spec": {"worker": {"count": 3, "image": SHELL, "command": ["sh", "-c", script],
                                         "resources": {"cpu": "50m", "memory": "32Mi"}}}})
         self.addCleanup(self.kubectl, "delete", "tjob", "shell", "--ignore-not-found", check=False)
-        self.complete("shell", 120)
+        self.ended("shell", seconds=120)
         logs = self.muster("logs", "shell")
         for rank in range(3):
             self.assertIn(f"rank {rank} of 3, slot {rank}", logs)
@@ -207,7 +128,7 @@ class JobTest(unittest.TestCase):
         self.assertEqual(stopped["phase"], "Suspended")
         self.assertGreater(stopped["checkpoint"]["step"], 2000)
         self.muster("resume", "pause")
-        self.complete("pause")
+        self.ended("pause")
         self.assertEqual(self.fetched_model("pause"), self.laptop_model())
 
     # ---- What goes wrong
@@ -220,7 +141,7 @@ class JobTest(unittest.TestCase):
         for pid in self.pids_of(pod):
             os.kill(pid, signal.SIGKILL)
         wait_for("the other operator leads", lambda: self.leader() not in ("", leader), 60)
-        self.complete("headless")
+        self.ended("headless")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("headless")}, before)
         self.assertEqual(self.job("headless")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("headless"), self.laptop_model())
@@ -236,7 +157,7 @@ class JobTest(unittest.TestCase):
         gone = threading.Event()
         gone.wait(API_AWAY_SECONDS)
         self.cluster.api_start()
-        self.complete("alone")
+        self.ended("alone")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("alone")}, before)
         self.assertEqual(self.job("alone")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("alone"), self.laptop_model())
@@ -247,7 +168,7 @@ class JobTest(unittest.TestCase):
         for number in (1, 2):
             self.cluster.node(number).kubelet_restart()
             self.cluster.node(number).ready()
-        self.complete("kubelet")
+        self.ended("kubelet")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("kubelet")}, before)
 
     def test_a_killed_worker_restarts_the_gang_from_the_checkpoint(self):
@@ -255,7 +176,7 @@ class JobTest(unittest.TestCase):
         victim = next(pod for pod in self.pods("killed") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
         for pid in self.pids_of(victim):
             os.kill(pid, signal.SIGKILL)
-        self.complete("killed")
+        self.ended("killed")
         status = self.job("killed")["status"]
         self.assertEqual(status["restarts"], 1)
         self.assertEqual(self.fetched_model("killed"), self.laptop_model())
@@ -266,7 +187,7 @@ class JobTest(unittest.TestCase):
         self.start_long("forced")
         victim = next(pod for pod in self.pods("forced") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
         self.kubectl("delete", "pod", victim["metadata"]["name"], "--force", "--grace-period=0")
-        self.complete("forced")
+        self.ended("forced")
         names = [pod["metadata"]["name"] for pod in self.pods("forced")]
         self.assertEqual(len(names), len(set(names)))
         slots = [pod["metadata"]["labels"]["muster.dev/slot"] for pod in self.pods("forced")
