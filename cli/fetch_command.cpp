@@ -160,8 +160,9 @@ Status Fetch::copy() {
     const Status copied = copy_once(files);
     if (copied) return check(files);
     if (attempt == kMostTries || !may_help_again(copied.error().code())) {
-      const int code = copied.error().exit_code();
-      return copied.error().with_exit_code(code > 0 ? code : codes::kCluster);
+      const bool is_archive = copied.error().code() == ErrorCode::kCorrupt ||
+                              copied.error().code() == ErrorCode::kTooLarge;
+      return is_archive ? copied.error().with_exit_code(codes::kCluster) : copied.error();
     }
     tell("muster: " + copied.error().message() + "; trying again");
     MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenLooks));

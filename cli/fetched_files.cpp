@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "cli/files.h"
+#include "common/file.h"
 #include "common/sha256.h"
 
 namespace muster::cli {
@@ -25,7 +25,7 @@ Status make_parents(const std::string& path) {
        slash = path.find('/', slash + 1)) {
     const std::string directory = path.substr(0, slash);
     if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
-      return io_error(directory, "mkdir", errno);
+      return os_error(directory, "make", errno);
     }
   }
   return {};
@@ -37,7 +37,7 @@ Result<std::size_t> read_full(int fd, char* out, std::size_t size, const std::st
   while (done < size) {
     const ssize_t got = ::read(fd, out + done, size - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return io_error(path, "read", errno);
+    if (got < 0) return os_error(path, "read", errno);
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
@@ -56,9 +56,9 @@ Status FetchedFiles::begin_file(const std::string& name, std::int64_t bytes) {
   if (wanted.empty()) return {};
   const std::string path = directory_ + "/" + wanted;
   MUSTER_RETURN_IF_ERROR(make_parents(path));
-  file_ = embedded::Descriptor(
+  file_ = UniqueFd(
       ::open(part_of(path).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
-  return file_.is_open() ? Status() : io_error(part_of(path), "open", errno);
+  return file_ ? Status() : os_error(part_of(path), "open", errno);
 }
 
 Status FetchedFiles::data(std::string_view piece) {
@@ -66,7 +66,7 @@ Status FetchedFiles::data(std::string_view piece) {
   while (!piece.empty()) {
     const ssize_t wrote = ::write(file_.get(), piece.data(), piece.size());
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return io_error(part_of(directory_ + "/" + current_.name), "write", errno);
+    if (wrote < 0) return os_error(part_of(directory_ + "/" + current_.name), "write", errno);
     piece.remove_prefix(static_cast<std::size_t>(wrote));
   }
   return {};
@@ -75,23 +75,23 @@ Status FetchedFiles::data(std::string_view piece) {
 Status FetchedFiles::end_file() {
   if (current_.name.empty()) return {};
   const std::string path = directory_ + "/" + current_.name;
-  if (::fsync(file_.get()) != 0) return io_error(part_of(path), "fsync", errno);
+  if (::fsync(file_.get()) != 0) return os_error(part_of(path), "sync", errno);
   file_.reset();
-  if (::rename(part_of(path).c_str(), path.c_str()) != 0) return io_error(path, "rename", errno);
+  if (::rename(part_of(path).c_str(), path.c_str()) != 0) return os_error(path, "rename", errno);
   files_.push_back(std::move(current_));
   current_ = {};
   return {};
 }
 
 void FetchedFiles::drop() {
-  if (!file_.is_open()) return;
+  if (!file_) return;
   file_.reset();
   ::unlink(part_of(directory_ + "/" + current_.name).c_str());
 }
 
 Result<std::string> hash_of_parameters(const std::string& path) {
-  const embedded::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return io_error(path, "open", errno);
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return os_error(path, "open", errno);
   std::array<char, 8> length_bytes{};
   MUSTER_ASSIGN_OR_RETURN(std::size_t got,
                           read_full(file.get(), length_bytes.data(), length_bytes.size(), path));
@@ -100,7 +100,7 @@ Result<std::string> hash_of_parameters(const std::string& path) {
     length |= std::uint64_t{static_cast<unsigned char>(length_bytes[i])} << (8 * i);
   }
   struct stat info{};
-  if (::fstat(file.get(), &info) != 0) return io_error(path, "stat", errno);
+  if (::fstat(file.get(), &info) != 0) return os_error(path, "look at", errno);
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (got != length_bytes.size() || length > kMostHeaderBytes || length > size - 8) {
     return Error(ErrorCode::kCorrupt, path + ": is no safetensors file");

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/tar_reader.h"
-#include "operator/embedded/child_process.h"
+#include "common/file.h"
 
 namespace muster::cli {
 
@@ -40,7 +40,7 @@ class FetchedFiles final : public TarSink {
   std::string last_;
   std::vector<File> files_;
   bool has_enough_ = false;
-  embedded::Descriptor file_;
+  UniqueFd file_;
   File current_;
 };
 

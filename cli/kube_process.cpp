@@ -17,12 +17,10 @@
 namespace muster::cli {
 namespace {
 
-using embedded::Descriptor;
-
 std::string system_words(int number) { return std::generic_category().message(number); }
 
 struct Pipe {
-  Descriptor read_end, write_end;
+  UniqueFd read_end, write_end;
 };
 
 Result<Pipe> make_pipe() {
@@ -30,13 +28,13 @@ Result<Pipe> make_pipe() {
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     return Error(ErrorCode::kIo, "cannot make a pipe: " + system_words(errno));
   }
-  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 /// A file in memory with `text`, to be read from its start.
-Result<Descriptor> make_input(const std::string& text) {
-  Descriptor file(::memfd_create("muster-input", MFD_CLOEXEC));
-  if (!file.is_open()) {
+Result<UniqueFd> make_input(const std::string& text) {
+  UniqueFd file(::memfd_create("muster-input", MFD_CLOEXEC));
+  if (!file) {
     return Error(ErrorCode::kIo, "cannot make a file in memory: " + system_words(errno));
   }
   for (std::size_t done = 0; done < text.size();) {
@@ -111,7 +109,7 @@ Result<KubeProcess> KubeProcess::start(const KubeProcessSpec& spec) {
   MUSTER_ASSIGN_OR_RETURN(Pipe output, make_pipe());
   MUSTER_ASSIGN_OR_RETURN(Pipe errors, make_pipe());
   MUSTER_ASSIGN_OR_RETURN(Pipe failure, make_pipe());
-  Descriptor input;
+  UniqueFd input;
   if (spec.has_input) {
     MUSTER_ASSIGN_OR_RETURN(input, make_input(spec.input));
   }
@@ -137,8 +135,8 @@ Result<KubeProcess> KubeProcess::start(const KubeProcessSpec& spec) {
   failure.write_end.reset();
   KubeProcess child;
   child.pid_ = pid;
-  child.pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  int refused = child.pidfd_.is_open() ? 0 : errno;
+  child.pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  int refused = child.pidfd_ ? 0 : errno;
   ssize_t got = -1;
   int told = 0;
   do {

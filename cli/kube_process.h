@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "common/file.h"
 #include "common/result.h"
-#include "operator/embedded/child_process.h"
 
 namespace muster::cli {
 
@@ -44,7 +44,7 @@ class KubeProcess {
  private:
   KubeProcess() = default;
   int pid_ = -1;
-  embedded::Descriptor pidfd_, output_, errors_;
+  UniqueFd pidfd_, output_, errors_;
 };
 
 }  // namespace muster::cli
