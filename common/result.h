@@ -45,7 +45,9 @@ class [[nodiscard]] Error {
 
   /// The same error with what the caller was doing put in front: "`what`: message".
   Error with(std::string_view what) const {
-    return Error(code_, std::string(what) + ": " + message_).with_exit_code(exit_code_);
+    Error copy = *this;
+    copy.message_ = std::string(what) + ": " + message_;
+    return copy;
   }
 
   /// Process exit code (contract.h) that this error ends with, where a deeper layer knows it; else
@@ -57,9 +59,18 @@ class [[nodiscard]] Error {
     return copy;
   }
 
+  /// Seconds the other side asked to be left alone (Retry-After); 0 = it did not say.
+  int retry_after_seconds() const { return retry_after_seconds_; }
+  Error with_retry_after(int seconds) const {
+    Error copy = *this;
+    copy.retry_after_seconds_ = seconds;
+    return copy;
+  }
+
  private:
   ErrorCode code_;
   int exit_code_ = 0;
+  int retry_after_seconds_ = 0;
   std::string message_;
 };
 

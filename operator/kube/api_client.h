@@ -54,7 +54,8 @@ class ApiClient {
   virtual Result<Json> create(api::Kind kind, const std::string& namespace_name,
                               const Json& object) = 0;
   /// Merge patch (RFC 7386) of the main resource or, with `subresource` "status", of the status. A
-  /// `metadata.resourceVersion` or `metadata.uid` inside the patch is a precondition (409).
+  /// `metadata.resourceVersion` inside the patch is a precondition (409). A `metadata.uid` is none:
+  /// another than the object's is invalid (422), and passed over in a patch of the status.
   virtual Result<Json> merge_patch(api::Kind kind, const api::ObjectKey& key,
                                    const std::string& subresource, const Json& patch) = 0;
   virtual Status remove(api::Kind kind, const api::ObjectKey& key,

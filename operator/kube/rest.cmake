@@ -1,8 +1,12 @@
-# The transport over cpprestsdk is a target of its own: only the operator's main links it.
+# What reaches a real API server stands in targets of its own: only the operator's main links them.
 find_package(OpenSSL REQUIRED)
 find_package(cpprestsdk REQUIRED)
 
 muster_library(kube_rest
-  SOURCES rest_transport.cpp
+  SOURCES rest_transport.cpp small_file.cpp
   PUBLIC muster::common
   PRIVATE cpprestsdk::cpprest OpenSSL::SSL)
+muster_library(kube_config
+  SOURCES in_cluster.cpp kubeconfig.cpp
+  PUBLIC muster::common muster::kube_rest
+  PRIVATE muster::yaml OpenSSL::Crypto)

@@ -1,4 +1,5 @@
 // ApiClient over any HttpTransport: paths, queries and bodies out, typed errors and objects in.
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -8,6 +9,7 @@ namespace muster::kube {
 namespace {
 
 constexpr std::size_t kMaxMessageBytes = 1024;
+constexpr seconds::rep kMaxRetryAfter = 300;  // a server cannot silence its clients for longer
 
 /// Percent-encoding of everything that is not unreserved (RFC 3986, section 2.3).
 std::string encode(const std::string& text) {
@@ -98,7 +100,10 @@ Error error_of(const HttpResponse& response) {
     if (const auto* text = text_member(*body, "reason")) reason = *text;
   }
   if (message.empty()) message = "HTTP " + std::to_string(response.code) + " without a message";
-  return {code_of(response.code, reason), cut(std::move(message))};
+  const Error error(code_of(response.code, reason), cut(std::move(message)));
+  if (!response.retry_after) return error;
+  const auto asked = std::clamp<seconds::rep>(response.retry_after->count(), 0, kMaxRetryAfter);
+  return error.with_retry_after(static_cast<int>(asked));
 }
 
 bool is_success(int code) { return code >= 200 && code < 300; }

@@ -2,17 +2,18 @@
 #include "operator/kube/rest_transport.h"
 
 #include <cpprest/http_client.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <pplx/threadpool.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <fstream>
 #include <mutex>
 #include <optional>
-
 #include <utility>
+
+#include "operator/kube/small_file.h"
 
 namespace muster::kube {
 namespace {
@@ -20,21 +21,8 @@ namespace {
 namespace rest = web::http;
 using Cancellation = pplx::cancellation_token_source;
 
-constexpr std::size_t kSmallFileBytesMax = 1 << 20;
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr seconds kTokenLife{60};
-
-Result<std::string> read_small_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error(ErrorCode::kInvalid, path + ": cannot be read");
-  std::string text(kSmallFileBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.empty() || text.size() > kSmallFileBytesMax) {
-    return Error(ErrorCode::kInvalid, path + ": must hold between 1 byte and 1 MiB");
-  }
-  return text;
-}
 
 /// Waits for `task` until `deadline`, then cancels it. The library has no timed wait, and an
 /// exception nobody looks at ends the process: the continuation looks at every one.
@@ -71,16 +59,17 @@ Result<T> await(const pplx::task<T>& task, const Clock& clock, MonoTime deadline
   return std::move(*shared->result);
 }
 
-/// The bearer token of a file that is replaced while we run.
-class TokenFile {
+/// The bearer token: a fixed one, or that of a file that is replaced while we run.
+class Token {
  public:
-  TokenFile(std::string path, const Clock& clock) : path_(std::move(path)), clock_(clock) {}
+  Token(std::string fixed, std::string path, const Clock& clock)
+      : fixed_(std::move(fixed)), path_(std::move(path)), clock_(clock) {}
 
-  /// Empty without a file. Errors: none lasting; an unreadable file leaves the last token in use.
+  /// Empty without either. Errors: none lasting; an unreadable file leaves the last token in use.
   std::string token() {
     const std::lock_guard lock(mutex_);
-    if (path_.empty()) return {};
-    if (token_.empty() || clock_.mono_now() - read_at_ > kTokenLife) {
+    if (path_.empty() || !fixed_.empty()) return fixed_;
+    if (read_at_ == MonoTime::min() || clock_.mono_now() - read_at_ > kTokenLife) {
       if (auto text = read_small_file(path_)) {
         token_ = text->substr(0, text->find_first_of("\r\n \t"));
         read_at_ = clock_.mono_now();
@@ -90,15 +79,16 @@ class TokenFile {
   }
   void expire() {
     const std::lock_guard lock(mutex_);
-    token_.clear();
+    read_at_ = MonoTime::min();
   }
 
  private:
+  const std::string fixed_;
   const std::string path_;
   const Clock& clock_;
   std::mutex mutex_;
   std::string token_;
-  MonoTime read_at_{};
+  MonoTime read_at_ = MonoTime::min();
 };
 
 class RestStream final : public HttpStream {
@@ -175,11 +165,46 @@ class RestStream final : public HttpStream {
   std::atomic<bool> closed_ = false;
 };
 
+using CertificatePtr = std::unique_ptr<X509, decltype(&X509_free)>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+using BioPtr = std::unique_ptr<BIO, decltype(&BIO_free)>;
+
+BioPtr bio_of(const std::string& text) {
+  return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free};
+}
+
+/// Never asks a terminal for a pass phrase.
+int no_pass_phrase(char*, int, int, void*) { return -1; }
+
+CertificatePtr first_certificate(const std::string& pem) {
+  return {PEM_read_bio_X509(bio_of(pem).get(), nullptr, &no_pass_phrase, nullptr), &X509_free};
+}
+
+/// Trusts exactly the certificates of `pem`; the caller owns it.
+X509_STORE* store_of(const std::string& pem) {
+  X509_STORE* store = X509_STORE_new();
+  const BioPtr bio = bio_of(pem);
+  while (store != nullptr) {
+    const CertificatePtr one(PEM_read_bio_X509(bio.get(), nullptr, &no_pass_phrase, nullptr),
+                             &X509_free);
+    if (one == nullptr) break;
+    X509_STORE_add_cert(store, one.get());
+  }
+  return store;
+}
+
+/// Empty when the file cannot be read: the handshake then fails closed.
+std::string pem_of(const PemSource& source) {
+  if (!source.text.empty() || source.file.empty()) return source.text;
+  auto text = read_small_file(source.file);
+  return text ? std::move(*text) : std::string();
+}
+
 class RestTransport final : public HttpTransport {
  public:
   explicit RestTransport(RestTransportOptions options)
       : options_(std::move(options)),
-        token_(options_.token_file, *options_.clock),
+        token_(options_.token, options_.token_file, *options_.clock),
         calls_(make_client(std::chrono::seconds(120))),
         watches_(make_client(std::chrono::hours(2))) {}
 
@@ -223,16 +248,14 @@ class RestTransport final : public HttpTransport {
     SSL_CTX* native = context.native_handle();
     SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
     // A store of its own: the library has loaded the system's CAs into the context's.
-    X509_STORE* store = X509_STORE_new();
-    if (store != nullptr) X509_STORE_load_file(store, options_.ca_file.c_str());
-    SSL_CTX_set_cert_store(native, store);
-    if (!options_.client_certificate_file.empty()) {
-      boost::system::error_code
-          ignored;  // without a certificate the server answers 401, which is told
-      context.use_certificate_chain_file(options_.client_certificate_file, ignored);
-      context.use_private_key_file(options_.client_key_file, boost::asio::ssl::context::pem,
-                                   ignored);
-    }
+    SSL_CTX_set_cert_store(native, store_of(pem_of(options_.ca)));
+    if (options_.client_certificate.empty()) return;
+    // Without a certificate the server answers 401, which is told.
+    boost::system::error_code ignored;
+    const std::string chain = pem_of(options_.client_certificate);
+    const std::string key = pem_of(options_.client_key);
+    context.use_certificate_chain(boost::asio::buffer(chain), ignored);
+    context.use_private_key(boost::asio::buffer(key), boost::asio::ssl::context::pem, ignored);
   }
 
   Result<rest::http_response> exchange(rest::client::http_client& client,
@@ -251,6 +274,7 @@ class RestTransport final : public HttpTransport {
       message.headers().set_content_type(request.content_type);
     }
     message.headers().add("Accept", "application/json");
+    if (!options_.user_agent.empty()) message.headers().add("User-Agent", options_.user_agent);
     if (const std::string token = token_.token(); !token.empty()) {
       message.headers().add("Authorization", "Bearer " + token);
     }
@@ -297,7 +321,7 @@ class RestTransport final : public HttpTransport {
   }
 
   RestTransportOptions options_;
-  TokenFile token_;
+  Token token_;
   std::shared_ptr<rest::client::http_client> calls_, watches_;
 };
 
@@ -306,6 +330,52 @@ bool is_loopback_http(const std::string& url) {
     if (url.starts_with(prefix)) return true;
   }
   return false;
+}
+
+/// What the source is called in a sentence.
+std::string name_of(const PemSource& source, const char* what) {
+  return source.file.empty() ? what : source.file;
+}
+
+Result<std::string> readable_pem(const PemSource& source, const char* what) {
+  if (source.empty()) return Error(ErrorCode::kInvalid, std::string(what) + ": is missing");
+  std::string pem = source.text;
+  if (pem.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(pem, read_small_file(source.file));
+  }
+  if (pem.find("-----BEGIN ") == std::string::npos) {
+    return Error(ErrorCode::kInvalid, name_of(source, what) + ": holds no PEM block");
+  }
+  return pem;
+}
+
+Status check_client(const RestTransportOptions& options) {
+  if (options.client_certificate.empty() && options.client_key.empty()) return {};
+  constexpr const char* kCertificate = "the client certificate";
+  constexpr const char* kKey = "the client key";
+  MUSTER_ASSIGN_OR_RETURN(const std::string chain,
+                          readable_pem(options.client_certificate, kCertificate));
+  MUSTER_ASSIGN_OR_RETURN(const std::string key_pem, readable_pem(options.client_key, kKey));
+  const std::string certificate_name = name_of(options.client_certificate, kCertificate);
+  const CertificatePtr certificate = first_certificate(chain);
+  if (certificate == nullptr) {
+    return Error(ErrorCode::kInvalid, certificate_name + ": is no X.509 certificate");
+  }
+  if (X509_cmp_current_time(X509_get0_notAfter(certificate.get())) < 0) {
+    return Error(ErrorCode::kInvalid, certificate_name + ": has expired; get a new kubeconfig");
+  }
+  const KeyPtr key(
+      PEM_read_bio_PrivateKey(bio_of(key_pem).get(), nullptr, &no_pass_phrase, nullptr),
+      &EVP_PKEY_free);
+  if (key == nullptr) {
+    return Error(ErrorCode::kInvalid, name_of(options.client_key, kKey) +
+                                          ": is no private key in PEM without a pass phrase");
+  }
+  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+    return Error(ErrorCode::kInvalid,
+                 name_of(options.client_key, kKey) + ": does not belong to the client certificate");
+  }
+  return {};
 }
 
 }  // namespace
@@ -321,16 +391,14 @@ Result<std::unique_ptr<HttpTransport>> make_rest_transport(RestTransportOptions 
     return Error(ErrorCode::kInvalid,
                  "API server URL " + options.url.substr(0, 256) + ": not a URL");
   }
-  for (const std::string* path :
-       {&options.ca_file, &options.client_certificate_file, &options.client_key_file}) {
-    if (path == &options.ca_file && !tls) continue;
-    if (path != &options.ca_file && path->empty()) continue;
-    auto text = read_small_file(*path);
-    if (!text) return text.error();
-    if (text->find("-----BEGIN ") == std::string::npos) {
-      return Error(ErrorCode::kInvalid, *path + ": holds no PEM block");
+  if (tls) {
+    constexpr const char* kCa = "the API server's CA";
+    MUSTER_ASSIGN_OR_RETURN(const std::string ca, readable_pem(options.ca, kCa));
+    if (first_certificate(ca) == nullptr) {
+      return Error(ErrorCode::kInvalid, name_of(options.ca, kCa) + ": is no X.509 certificate");
     }
   }
+  MUSTER_RETURN_IF_ERROR(check_client(options));
   static std::once_flag once;
   std::call_once(once, [&] {
     crossplat::threadpool::initialize_with_threads(static_cast<std::size_t>(options.threads));

@@ -16,19 +16,29 @@
 
 namespace muster::kube {
 
+/// PEM text as it is, or a file that is read anew on every new connection; at most one of the two.
+struct PemSource {
+  std::string text;
+  std::string file;
+  bool empty() const { return text.empty() && file.empty(); }
+};
+
 struct RestTransportOptions {
-  std::string url;         ///< "https://10.0.0.1:443"; http only for a loopback address
-  std::string ca_file;     ///< PEM; required with https, read on every new connection
-  std::string token_file;  ///< re-read at least once a minute and after a 401; empty = none
-  std::string client_certificate_file;  ///< PEM, with client_key_file; empty = none
-  std::string client_key_file;
+  std::string url;               ///< "https://10.0.0.1:443"; http only for a loopback address
+  PemSource ca;                  ///< required with https
+  std::string token;             ///< bearer token; empty = that of the file, or none
+  std::string token_file;        ///< re-read at least once a minute and after a 401; empty = none
+  PemSource client_certificate;  ///< with client_key; empty = none
+  PemSource client_key;
+  std::string user_agent;  ///< empty = the library's
   std::size_t body_bytes_max = std::size_t{64} << 20;
   std::size_t line_bytes_max = std::size_t{4} << 20;
   int threads = 4;  ///< of the library's pool; the first transport of the process decides
   const Clock* clock = nullptr;  ///< outlives the transport
 };
 
-/// Errors: kInvalid naming the option (URL, a CA or key that cannot be read).
+/// Errors: kInvalid naming the option (URL; a CA, certificate or key that cannot be read
+/// or used; a client certificate that has expired). They never quote a secret.
 Result<std::unique_ptr<HttpTransport>> make_rest_transport(RestTransportOptions options);
 
 }  // namespace muster::kube

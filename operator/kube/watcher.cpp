@@ -62,13 +62,14 @@ WatcherRequest Watcher::next(MonoTime now) const {
 
 /// Uniform between the least wait and one that doubles with every failure: many watchers that lost
 /// the same server must not come back together.
-void Watcher::back_off(MonoTime now) {
+void Watcher::back_off(MonoTime now, seconds asked) {
   streaming_ = false;
   failures_ = std::min(failures_ + 1, 16);
   const auto least = options_.backoff_least.count();
   const auto most = std::min(options_.backoff_most.count(), least << failures_);
   const auto spread = static_cast<double>(most - least) * rng_.unit();
-  wait_until_ = now + milliseconds(least + static_cast<milliseconds::rep>(spread));
+  const milliseconds wait(least + static_cast<milliseconds::rep>(spread));
+  wait_until_ = now + std::max<milliseconds>(wait, asked);
 }
 
 void Watcher::relist(MonoTime now) {
@@ -87,7 +88,7 @@ std::vector<WatchEvent> Watcher::on_list(MonoTime now, Result<ListPage> page) {
     if (page.error().code() == ErrorCode::kGone || page.error().code() == ErrorCode::kInvalid) {
       relist(now);
     } else {
-      back_off(now);
+      back_off(now, seconds(page.error().retry_after_seconds()));
     }
     return {};
   }
@@ -129,7 +130,7 @@ std::vector<WatchEvent> Watcher::on_watch_opened(MonoTime now, const Status& ope
              opened.error().code() == ErrorCode::kInvalid) {
     relist(now);
   } else {
-    back_off(now);
+    back_off(now, seconds(opened.error().retry_after_seconds()));
   }
   return {};
 }

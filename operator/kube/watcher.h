@@ -74,7 +74,8 @@ class Watcher {
 
  private:
   enum class State { kEmpty, kInitPages, kWatching };
-  void back_off(MonoTime now);
+  /// At least `asked`, which the server wants.
+  void back_off(MonoTime now, seconds asked = seconds(0));
   void relist(MonoTime now);
   std::vector<WatchEvent> bad_line(MonoTime now);
   std::vector<WatchEvent> on_error_event(MonoTime now, const Json& status);

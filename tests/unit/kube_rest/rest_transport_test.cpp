@@ -176,7 +176,7 @@ TEST_CASE("TLS is taken from the given CA alone") {
   const auto code = [&](const std::string& ca) {
     kube::RestTransportOptions options;
     options.url = server.url();
-    options.ca_file = ca;
+    options.ca.file = ca;
     options.clock = &kClock;
     auto transport = kube::make_rest_transport(options);
     REQUIRE_MESSAGE(transport, transport.error().message());
@@ -191,13 +191,14 @@ TEST_CASE("options that cannot be right are refused with their name") {
   const auto refusal = [](const std::string& url, const std::string& ca) {
     kube::RestTransportOptions options;
     options.url = url;
-    options.ca_file = ca;
+    options.ca.file = ca;
     options.clock = &kClock;
     const auto made = kube::make_rest_transport(options);
     return made ? std::string("accepted") : made.error().message();
   };
   CHECK(refusal("http://10.0.0.1:6443", "") ==
         "API server URL http://10.0.0.1:6443: must be https://HOST:PORT");
-  CHECK(refusal("https://10.0.0.1:6443", "/nonexistent") == "/nonexistent: cannot be read");
+  CHECK(refusal("https://10.0.0.1:6443", "/nonexistent") ==
+        "/nonexistent: No such file or directory");
   CHECK(refusal("https://10.0.0.1:6443", "/etc/hostname") == "/etc/hostname: holds no PEM block");
 }
