@@ -20,14 +20,14 @@ void WorkQueue::add_at(const api::ObjectKey& key, MonoTime at) {
   if (!added) found->second = std::min(found->second, at);
 }
 
-void WorkQueue::add_backed_off(const api::ObjectKey& key, MonoTime now) {
+void WorkQueue::add_backed_off(const api::ObjectKey& key, MonoTime now, seconds asked) {
   const int failures = std::min(failures_[key]++, 30);
   auto delay = std::min<nanoseconds>(options_.backoff_least * (std::int64_t{1} << failures),
                                      options_.backoff_most);
   // Between half and all of it, so that keys that failed together do not return together.
   delay = delay / 2 + nanoseconds(static_cast<std::int64_t>(
                           rng_.unit() * static_cast<double>((delay / 2).count())));
-  add_at(key, now + delay);
+  add_at(key, now + std::max<nanoseconds>(delay, asked));
 }
 
 void WorkQueue::forget(const api::ObjectKey& key) { failures_.erase(key); }

@@ -29,7 +29,8 @@ class WorkQueue {
   /// At `at`; of several delayed adds of a key the earliest counts.
   void add_at(const api::ObjectKey& key, MonoTime at);
   /// After this key's back-off: doubled from failure to failure, with jitter, until forget().
-  void add_backed_off(const api::ObjectKey& key, MonoTime now);
+  /// At least `asked` from now.
+  void add_backed_off(const api::ObjectKey& key, MonoTime now, seconds asked = seconds(0));
   void forget(const api::ObjectKey& key);
   int failures(const api::ObjectKey& key) const;
 

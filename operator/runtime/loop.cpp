@@ -58,18 +58,21 @@ OperatorLoop::OperatorLoop(LoopOptions options)
       pods_(api::parse_pod),
       nodes_(api::parse_node),
       queue_(options_.seed),
+      is_leader_(options_.is_leader),
       now_(options_.clock->mono_now()),
       next_resync_(now_ + options_.resync),
       progress_window_(now_) {}
 
-bool OperatorLoop::synced() const { return jobs_.synced() && pods_.synced() && nodes_.synced(); }
+bool OperatorLoop::synced() const {
+  return jobs_.synced() && pods_.synced() && (nodes_.synced() || !options_.sees_nodes);
+}
 
 MonoTime OperatorLoop::step() {
   now_ = options_.clock->mono_now();
   for (auto& message : options_.mailbox->drain()) {
     std::visit([this](auto& one) { take(std::move(one)); }, message);
   }
-  if (!synced()) return now_ + seconds(1);
+  if (!synced() || !is_leader_) return now_ + seconds(1);
   if (!was_synced_ || now_ >= next_resync_) {
     was_synced_ = true;
     next_resync_ = now_ + options_.resync;
@@ -164,6 +167,8 @@ void OperatorLoop::take(ProgressReport report) {
   queue_.add(key);
 }
 
+void OperatorLoop::take(Lead) { is_leader_ = true; }
+
 void OperatorLoop::take(ApplyDone done) {
   queue_.done(done.key);
   const auto found = memory_.find(done.key);
@@ -193,7 +198,7 @@ void OperatorLoop::take(ApplyDone done) {
     return;
   }
   if (retry == Retry::kRefused || retry == Retry::kLater || retry == Retry::kReread) {
-    queue_.add_backed_off(done.key, now_);
+    queue_.add_backed_off(done.key, now_, seconds(error.retry_after_seconds()));
   }
 }
 
@@ -247,7 +252,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   if (verdict != verdicts_.end()) snapshot.gang = verdict->second;
   snapshot.reports = memory.reports;
   for (const auto& placement : record.job.status.placement) {
-    if (placement.node.empty()) continue;
+    if (placement.node.empty() || !options_.sees_nodes) continue;
     if (nodes_.find({"", placement.node}) == nullptr) snapshot.gone_nodes.insert(placement.node);
   }
   snapshot.create_failure = memory.create_failure;
@@ -443,6 +448,7 @@ void OperatorLoop::run_schedule() {
   std::sort(order.begin(), order.end());
   for (const auto& [created, key] : order) {
     cluster.gangs.push_back(core::gang_of(jobs_.find(key)->job));
+    if (!options_.sees_nodes) cluster.gangs.back().unplaced = true;
   }
   auto verdicts = core::schedule(cluster);
   for (const auto& [key, verdict] : verdicts) {

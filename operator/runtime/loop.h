@@ -30,6 +30,11 @@ struct LoopOptions {
   std::string reporting_instance;
   std::uint64_t seed = 1;
   seconds resync{300};
+  /// False: stores are kept warm and nothing is decided until a Lead arrives.
+  bool is_leader = true;
+  /// False: nodes are not watched and nothing is known of capacity; every gang is placed by the
+  /// cluster's scheduler.
+  bool sees_nodes = true;
 };
 
 /// A job as the store keeps it: with the verdict on its spec.
@@ -77,6 +82,7 @@ class OperatorLoop {
   void take(const WatchBatch& batch);
   void take(ApplyDone done);
   void take(ProgressReport report);
+  void take(Lead lead);
   void take_jobs(const kube::WatchEvent& event);
   void take_pods(const kube::WatchEvent& event);
   void take_nodes(const kube::WatchEvent& event);
@@ -105,6 +111,7 @@ class OperatorLoop {
   std::map<api::ObjectKey, Memory> memory_;
   std::set<api::ObjectKey> waiting_;
   std::map<api::ObjectKey, core::GangVerdict> verdicts_;
+  bool is_leader_ = true;
   bool schedule_is_old_ = false;
   bool was_synced_ = false;
   MonoTime now_;

@@ -35,7 +35,10 @@ struct ApplyDone {
   std::vector<std::string> acted;  ///< names of pods created and uids of pods deleted
 };
 
-using Message = std::variant<WatchBatch, ApplyDone, ProgressReport>;
+/// This process leads from now on, until it ends.
+struct Lead {};
+
+using Message = std::variant<WatchBatch, ApplyDone, ProgressReport, Lead>;
 
 /// Threads: any.
 class Mailbox {

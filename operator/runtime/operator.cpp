@@ -24,13 +24,16 @@ constexpr nanoseconds kLoopWaitLeast = milliseconds(1);
 class RunningOperator final : public Operator {
  public:
   explicit RunningOperator(OperatorOptions options)
-      : options_(std::move(options)), mailbox_(kMailboxCapacity) {}
+      : options_(std::move(options)),
+        mailbox_(kMailboxCapacity),
+        last_step_(options_.clock->mono_now()) {}
   ~RunningOperator() override { stop(); }
 
   void start() {
     executor_ = make_thread_executor(*options_.client, mailbox_, kApplierThreads);
     std::uint64_t seed = options_.seed;
     for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
+      if (kind == api::Kind::kNode && !options_.sees_nodes) continue;
       WatchPumpOptions pump;
       pump.client = options_.client;
       pump.clock = options_.clock;
@@ -61,6 +64,12 @@ class RunningOperator final : public Operator {
   }
 
   void post_progress(const ProgressReport& report) override { (void)mailbox_.post(report); }
+  void lead() override { (void)mailbox_.post(Lead{}); }
+  bool synced() const override {
+    const std::lock_guard lock(mutex_);
+    return synced_;
+  }
+  MonoTime last_step() const override { return last_step_.load(); }
 
   void stop() override {
     {
@@ -90,9 +99,12 @@ class RunningOperator final : public Operator {
     options.reporting_instance = options_.reporting_instance;
     options.seed = options_.seed;
     options.resync = options_.resync;
+    options.is_leader = options_.is_leader;
+    options.sees_nodes = options_.sees_nodes;
     OperatorLoop loop(std::move(options));
     while (!stopping_) {
       const MonoTime next = loop.step();
+      last_step_ = options_.clock->mono_now();
       if (loop.synced()) tell_synced();
       const nanoseconds wait = next - options_.clock->mono_now();
       mailbox_.wait(std::clamp<nanoseconds>(wait, kLoopWaitLeast, kLoopWaitMost));
@@ -122,9 +134,10 @@ class RunningOperator final : public Operator {
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<WatchPump>> pumps_;
   std::vector<std::thread> threads_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> stopping_{false};
+  std::atomic<MonoTime> last_step_;
   bool synced_ = false;  // guarded by mutex_
 };
 

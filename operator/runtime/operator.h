@@ -22,8 +22,11 @@ struct OperatorOptions {
   const Clock* clock = nullptr;         ///< outlives the operator
   api::PodOptions pods;
   std::string namespace_name;  ///< watched namespace; empty = all
-  std::string master_key;      ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
-  std::uint64_t seed = 1;      ///< of back-off jitter
+  /// False: without the right to see nodes; gangs are placed by the cluster's scheduler.
+  bool sees_nodes = true;
+  bool is_leader = true;   ///< false: stores are kept warm, nothing is decided until lead()
+  std::string master_key;  ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
+  std::uint64_t seed = 1;  ///< of back-off jitter
   seconds resync{300};
   std::string reporting_instance = "muster-operator";
 };
@@ -39,6 +42,12 @@ class Operator {
   /// A worker's report, given by the endpoint's callback; kept as the newest of its job and written
   /// to status by the progress budget. Threads: any. Blocks: only while the mailbox is full.
   virtual void post_progress(const ProgressReport& report) = 0;
+  /// Lets the operator decide from now on. Threads: any. Blocks: only while the mailbox is full.
+  virtual void lead() = 0;
+  /// Whether every store is synced; once true, always true. Threads: any.
+  virtual bool synced() const = 0;
+  /// When the deciding thread last came round. Threads: any.
+  virtual MonoTime last_step() const = 0;
   /// Ends all threads; no write is begun after it was called. Blocks: until they have ended.
   virtual void stop() = 0;
 };

@@ -4,7 +4,8 @@
 
 namespace muster::runtime {
 namespace {
-constexpr int kPageSize = 500;
+// A parsed page of 500 pods takes tens of MiB.
+constexpr int kPageSize = 100;
 }  // namespace
 
 WatchPump::WatchPump(WatchPumpOptions options)

@@ -1,0 +1,44 @@
+// The thread that takes part in leader election, and the fence that holds everybody else's writes
+// back while this process does not lead.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+#include "operator/core/leader_election.h"
+#include "operator/kube/transport_guards.h"
+
+namespace muster::runtime {
+
+struct ElectorOptions {
+  /// Its own: renewals must not wait behind other requests. Outlives the elector.
+  kube::HttpTransport* transport = nullptr;
+  const Clock* clock = nullptr;  ///< outlives the elector
+  core::ElectionOptions election;
+  std::uint64_t seed = 1;
+  /// Called once each at most, on the elector's thread; must return at once. The fence is open
+  /// before on_leading and closed before on_lost.
+  std::function<void()> on_leading;
+  std::function<void()> on_lost;
+};
+
+/// Threads: any for every method.
+class Elector : public kube::WriteFence {
+ public:
+  /// Blocks: no.
+  static std::unique_ptr<Elector> start(ElectorOptions options);
+
+  virtual bool leading() const = 0;
+  /// The holder's identity as last seen; empty = nobody known.
+  virtual std::string holder() const = 0;
+  /// Ends the thread and gives the Lease up, so that another takes over at once. Nothing may be
+  /// written any more. Idempotent. Blocks: one or two exchanges, half the renew deadline each.
+  virtual void stop() = 0;
+};
+
+/// "<address>" of an identity "<pod name>@<address>"; empty when there is none.
+std::string address_of_identity(const std::string& identity);
+
+}  // namespace muster::runtime
