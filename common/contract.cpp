@@ -42,6 +42,8 @@ std::string_view reason_of_exit_code(int code) {
       return "Hung";
     case exit_code::kCpuOrContract:
       return "CpuOrContractRefused";
+    case exit_code::kLeaseLost:
+      return "LeaseLost";
     case exit_code::kInterrupted:
       return "Interrupted";
     default:

@@ -129,7 +129,7 @@ inline constexpr std::string_view kWorkerFlagWait = "--wait";
 /// under the authority in MUSTER_CA_CERT; else with PeerLost's code and a sentence.
 inline constexpr std::string_view kWorkerFlagProbe = "--probe";
 
-// ---- Exit codes of muster-worker and muster
+// ---- Exit codes of muster-worker, muster and muster-operator
 
 namespace exit_code {
 /// Complete.
@@ -170,6 +170,8 @@ inline constexpr int kPlannedLeave = 31;
 inline constexpr int kHung = 32;
 /// The processor lacks x86-64-v3, or the numerics contract is another one.
 inline constexpr int kCpuOrContract = 33;
+/// muster-operator lost its leader's Lease; nothing was written afterwards.
+inline constexpr int kLeaseLost = 34;
 /// Interrupted by Ctrl-C, after a checkpoint.
 inline constexpr int kInterrupted = 130;
 }  // namespace exit_code

@@ -1,0 +1,249 @@
+#include "operator/main_flags.h"
+
+#include <arpa/inet.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "common/contract.h"
+
+namespace muster::operator_main {
+namespace {
+
+constexpr milliseconds kMostDuration = std::chrono::hours(24);
+constexpr milliseconds kMostLease = std::chrono::hours(1);
+
+Error invalid(const std::string& what) { return {ErrorCode::kInvalid, what}; }
+
+/// The flags as texts, before they are understood one by one.
+struct Texts {
+  std::map<std::string, std::string> by_flag;
+  std::string log_level = "info";
+};
+
+struct Unit {
+  const char* name;
+  std::int64_t milliseconds;
+};
+constexpr Unit kUnits[] = {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}};
+
+Status take_duration(const Texts& texts, const std::string& flag, milliseconds& out) {
+  const auto found = texts.by_flag.find(flag);
+  if (found == texts.by_flag.end()) return {};
+  auto duration = parse_duration(found->second);
+  if (!duration) return duration.error().with("--" + flag);
+  out = *duration;
+  return {};
+}
+
+Status take_address(const Texts& texts, const std::string& flag, BindAddress& out) {
+  const auto found = texts.by_flag.find(flag);
+  if (found == texts.by_flag.end()) return {};
+  auto address = parse_bind_address(found->second);
+  if (!address) return address.error().with("--" + flag);
+  out = std::move(*address);
+  return {};
+}
+
+bool is_dns_label(const std::string& text) {
+  const auto is_end = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  return !text.empty() && text.size() <= 63 && is_end(text.front()) && is_end(text.back()) &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return is_end(c) || c == '-'; });
+}
+
+Status check_namespace(const CLI::App& app, const std::string& flag, const std::string& value) {
+  if (app.count("--" + flag) == 0 || is_dns_label(value)) return {};
+  return invalid("--" + flag + ": must be the name of a namespace; leave the flag out for " +
+                 (flag == "namespace" ? "all" : "the operator's own"));
+}
+
+Status check_lease(const Flags& flags) {
+  if (flags.lease_duration < seconds(1) || flags.lease_duration > kMostLease ||
+      flags.lease_duration % seconds(1) != milliseconds(0)) {
+    return invalid("--leader-elect-lease-duration: must be whole seconds from 1s to 1h");
+  }
+  if (flags.renew_deadline >= flags.lease_duration) {
+    return invalid(
+        "--leader-elect-renew-deadline: must be shorter than --leader-elect-lease-duration");
+  }
+  // The factor is the jitter of the period.
+  if (flags.retry_period < milliseconds(1) || flags.retry_period * 6 / 5 >= flags.renew_deadline) {
+    return invalid(
+        "--leader-elect-retry-period: must be over 0 and 1.2 times shorter than "
+        "--leader-elect-renew-deadline");
+  }
+  return {};
+}
+
+Status understand(const CLI::App& app, const Texts& texts, Flags& flags) {
+  MUSTER_RETURN_IF_ERROR(take_duration(texts, "leader-elect-lease-duration", flags.lease_duration));
+  MUSTER_RETURN_IF_ERROR(take_duration(texts, "leader-elect-renew-deadline", flags.renew_deadline));
+  MUSTER_RETURN_IF_ERROR(take_duration(texts, "leader-elect-retry-period", flags.retry_period));
+  MUSTER_RETURN_IF_ERROR(take_duration(texts, "resync-period", flags.resync_period));
+  MUSTER_RETURN_IF_ERROR(take_address(texts, "metrics-bind-address", flags.metrics));
+  MUSTER_RETURN_IF_ERROR(take_address(texts, "health-probe-bind-address", flags.health));
+  MUSTER_RETURN_IF_ERROR(take_address(texts, "endpoint-bind-address", flags.endpoint));
+  MUSTER_RETURN_IF_ERROR(check_namespace(app, "namespace", flags.namespace_name));
+  MUSTER_RETURN_IF_ERROR(
+      check_namespace(app, "leader-elect-resource-namespace", flags.lease_namespace));
+  if (flags.leader_elect) MUSTER_RETURN_IF_ERROR(check_lease(flags));
+  if (flags.resync_period < seconds(1)) return invalid("--resync-period: must be at least 1s");
+  if (flags.endpoint.is_off) return invalid("--endpoint-bind-address: workers cannot do without");
+  if (flags.master_dir.empty() && !flags.endpoint.is_loopback()) {
+    return invalid(
+        "--endpoint-bind-address: must be a loopback address (127.0.0.1:0) without --master-dir, "
+        "because the endpoint then has no TLS");
+  }
+  static const std::map<std::string, LogLevel> kLevels{{"debug", LogLevel::kDebug},
+                                                       {"info", LogLevel::kInfo},
+                                                       {"warning", LogLevel::kWarning},
+                                                       {"error", LogLevel::kError}};
+  flags.log_level = kLevels.at(texts.log_level);
+  return {};
+}
+
+/// Flags that are understood after parsing: what they look like, and their default.
+struct LateFlag {
+  const char* name;
+  const char* type;
+  const char* help;
+};
+constexpr LateFlag kLateFlags[] = {
+    {"leader-elect-lease-duration", "DURATION", "a standby waits for so long (default 15s)"},
+    {"leader-elect-renew-deadline", "DURATION", "a leader gives up after so long (default 10s)"},
+    {"leader-elect-retry-period", "DURATION", "between two tries (default 2s)"},
+    {"metrics-bind-address", "[HOST]:PORT", "metrics; 0 = not served (default :8443)"},
+    {"health-probe-bind-address", "[HOST]:PORT",
+     "/healthz and /readyz; 0 = not served (default :8081)"},
+    {"endpoint-bind-address", "[HOST]:PORT", "workers' endpoint (default :9443)"},
+    {"resync-period", "DURATION", "every job is looked at so often (default 300s)"},
+};
+
+void add_cluster_flags(CLI::App& app, Flags& flags) {
+  app.add_option("--kubeconfig", flags.kubeconfig, "file (default: the pod's own surroundings)")
+      ->type_name("FILE");
+  app.add_option("--namespace", flags.namespace_name, "watch this namespace only (default: all)")
+      ->type_name("NAME");
+  app.add_flag("--leader-elect,!--no-leader-elect", flags.leader_elect,
+               "only the holder of a Lease writes (default true)");
+  app.add_option("--leader-elect-resource-namespace", flags.lease_namespace,
+                 "namespace of the Lease (default: the operator's own)")
+      ->type_name("NAME");
+  app.add_option("--leader-elect-resource-name", flags.lease_name,
+                 "name of the Lease (default muster-operator)")
+      ->type_name("NAME")
+      ->check([](const std::string& name) {
+        return is_dns_label(name) ? std::string() : "must be the name of a Lease";
+      });
+  app.add_option("--kube-api-qps", flags.kube_api_qps,
+                 "most requests a second to the API server; 0 = no limit (default)")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
+void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
+  app.add_flag("--metrics-secure,!--no-metrics-secure", flags.metrics_secure,
+               "metrics behind TLS and the API server's word (default true)");
+  app.add_option("--endpoint-url", flags.endpoint_url,
+                 "what workers are told (default https://muster-endpoint.<namespace>.svc:9443)")
+      ->type_name("URL");
+  app.add_option("--endpoint-server-name", flags.endpoint_server_name,
+                 "one more name in the endpoint's certificate")
+      ->type_name("NAME");
+  app.add_option("--master-dir", flags.master_dir,
+                 "directory with ca.crt, ca.key and master-key; without it the endpoint is plain "
+                 "HTTP on loopback, for development")
+      ->type_name("DIR");
+  app.add_option("--worker-image", flags.worker_image,
+                 "image of built-in workers (default muster-worker:0.1.0)")
+      ->type_name("IMAGE");
+  app.add_option("--worker-metrics-port", flags.worker_metrics_port,
+                 "port of the workers' metrics; 0 = none (default)")
+      ->check(CLI::Range(0, 65'535));
+  app.add_option("--log-level", texts.log_level, "default info")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+}
+
+std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+Result<milliseconds> parse_duration(const std::string& text) {
+  const Error wrong = invalid("must be a duration like 15s, 1m30s or 200ms, at most 24h");
+  milliseconds sum{0};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  if (at == end) return wrong;
+  while (at != end) {
+    std::int64_t number = 0;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0 || number > kMostDuration.count()) return wrong;
+    const char* letters = stop;
+    while (letters != end && *letters >= 'a' && *letters <= 'z') ++letters;
+    const std::string unit(stop, letters);
+    const auto found = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                    [&](const Unit& one) { return unit == one.name; });
+    if (found == std::end(kUnits)) return wrong;
+    sum += milliseconds(number * found->milliseconds);
+    if (sum > kMostDuration) return wrong;
+    at = letters;
+  }
+  return sum;
+}
+
+Result<BindAddress> parse_bind_address(const std::string& text) {
+  if (text == "0") return BindAddress{"", 0, true};
+  const Error wrong = invalid("must be [HOST]:PORT with a numeric host, like :8443, or 0 for off");
+  const auto colon = text.rfind(':');
+  if (colon == std::string::npos) return wrong;
+  BindAddress address;
+  const std::string port = text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc() || end != port.data() + port.size()) return wrong;
+  if (address.port < 0 || address.port > 65'535) return wrong;
+  std::string host = text.substr(0, colon);
+  if (host.empty()) return address;
+  unsigned char bytes[16];
+  if (host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+    if (inet_pton(AF_INET6, host.c_str(), bytes) != 1) return wrong;
+  } else if (inet_pton(AF_INET, host.c_str(), bytes) != 1) {
+    return wrong;
+  }
+  address.host = host;
+  return address;
+}
+
+Result<CommandLine> parse_command_line(std::vector<std::string> arguments) {
+  CommandLine line;
+  Texts texts;
+  CLI::App app{"The operator of Muster: gathers workers and keeps them in step.",
+               "muster-operator"};
+  add_cluster_flags(app, line.flags);
+  add_serving_flags(app, line.flags, texts);
+  for (const auto& flag : kLateFlags) {
+    app.add_option("--" + std::string(flag.name), texts.by_flag[flag.name], flag.help)
+        ->type_name(flag.type);
+  }
+  app.set_version_flag("--version",
+                       "muster-operator " MUSTER_VERSION " " + std::string(contract::kApiVersion));
+  std::reverse(arguments.begin(), arguments.end());
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    line.text = app.help();
+    return line;
+  } catch (const CLI::CallForVersion& version) {
+    line.text = std::string(version.what()) + "\n";
+    return line;
+  } catch (const CLI::ParseError& error) {
+    return invalid(first_line(error.what()));
+  }
+  std::erase_if(texts.by_flag, [&](const auto& flag) { return app.count("--" + flag.first) == 0; });
+  MUSTER_RETURN_IF_ERROR(understand(app, texts, line.flags));
+  return line;
+}
+
+}  // namespace muster::operator_main

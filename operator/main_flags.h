@@ -1,0 +1,61 @@
+// The flags of muster-operator: names and defaults as users of controller-runtime programs know
+// them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/result.h"
+
+namespace muster::operator_main {
+
+/// "host:port" with a numeric host; no host means every IPv4 address.
+struct BindAddress {
+  std::string host = "0.0.0.0";
+  int port = 0;
+  bool is_off = false;  ///< "0": not served
+  bool is_loopback() const { return host.starts_with("127.") || host == "::1"; }
+};
+
+struct Flags {
+  std::string kubeconfig;  ///< empty = the pod's own surroundings
+  std::string namespace_name;
+  bool leader_elect = true;
+  milliseconds lease_duration{15'000};  ///< whole seconds
+  milliseconds renew_deadline{10'000};
+  milliseconds retry_period{2'000};
+  std::string lease_namespace;  ///< empty = the operator's own
+  std::string lease_name = "muster-operator";
+  BindAddress metrics{"0.0.0.0", 8443, false};
+  bool metrics_secure = true;
+  BindAddress health{"0.0.0.0", 8081, false};
+  BindAddress endpoint{"0.0.0.0", 9443, false};
+  std::string endpoint_url;  ///< empty = by namespace, or the bound loopback address
+  std::string endpoint_server_name;
+  std::string master_dir;
+  std::string worker_image = "muster-worker:0.1.0";
+  int worker_metrics_port = 0;
+  double kube_api_qps = 0;  ///< 0 = no limit
+  milliseconds resync_period{300'000};
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+/// What the command line asks for: flags to run with, or a text for stdout and then success.
+struct CommandLine {
+  Flags flags;
+  std::optional<std::string> text;
+};
+
+/// `arguments` without the program's name. Errors: kInvalid, one line that names the flag.
+Result<CommandLine> parse_command_line(std::vector<std::string> arguments);
+
+/// "15s", "1m30s", "200ms", "1h" as Go writes them, at most 24 hours. Errors: kInvalid.
+Result<milliseconds> parse_duration(const std::string& text);
+
+/// ":8443", "127.0.0.1:0", "[::1]:80", or "0" for off. Errors: kInvalid.
+Result<BindAddress> parse_bind_address(const std::string& text);
+
+}  // namespace muster::operator_main

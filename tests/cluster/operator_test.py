@@ -1,0 +1,445 @@
+#!/usr/bin/env python3
+"""muster-operator against a real kube-apiserver; the tests play the kubelet.
+
+    tests/cluster/operator_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster-operator
+
+Which replica wrote what is read from the API server's audit log: every replica has a user of its own.
+"""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from control_plane import ROOT, ControlPlane  # noqa: E402
+from pki import Authority  # noqa: E402
+from processes import ClusterError, tail, wait_for  # noqa: E402
+
+SECONDS = 120
+LEASE = ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"]
+AUDIT_POLICY = """apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete]
+- level: Metadata
+  verbs: [list]
+- level: None
+"""
+BIN_DIR = "build/release/bin"
+PLANE = None
+
+
+def setUpModule():
+    global PLANE
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    directory = tempfile.mkdtemp(prefix="muster-operator-test-", dir=memory)
+    unittest.addModuleCleanup(shutil.rmtree, directory, ignore_errors=True)
+    with open(f"{directory}/audit.yaml", "w", encoding="utf-8") as file:
+        file.write(AUDIT_POLICY)
+    # Of the controllers only those that pods and jobs need: the one for nodes would miss their kubelets.
+    controllers = ["serviceaccount-controller", "garbage-collector-controller", "namespace-controller"]
+    PLANE = ControlPlane(f"{directory}/plane", controller_manager=True, extra={
+        "kube-apiserver": [f"--audit-policy-file={directory}/audit.yaml", f"--audit-log-path={directory}/audit.log"],
+        "kube-controller-manager": [f"--controllers={','.join(controllers)}"]})
+    PLANE.audit_log = f"{directory}/audit.log"
+    PLANE.start()
+    unittest.addModuleCleanup(PLANE.stop)
+    PLANE.kubectl("apply", "-f", f"{ROOT}/crds/trainingjob.yaml")
+    wait_for("the kind is served", lambda: PLANE.get("/apis/muster.dev/v1alpha1/trainingjobs"), SECONDS)
+    add_node("node-1")
+
+
+def add_node(name):
+    PLANE.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}))
+    amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    condition = {"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+                 "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    patch("node", name, {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [condition]}}, "status")
+    # Admission marks every new node; the node controller, which does not run here, would take the mark away.
+    patch("node", name, {"spec": {"taints": None}})
+
+
+def patch(kind, name, body, subresource=None, namespace="default"):
+    arguments = [f"--subresource={subresource}"] if subresource else []
+    PLANE.kubectl("patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(body), *arguments)
+
+
+def get(kind, name, namespace="default"):
+    return PLANE.kubectl_json("get", kind, name, "-n", namespace)
+
+
+def gang(job, count, namespace="default"):
+    """The pods of a job, once there are `count` of them."""
+    def whole():
+        pods = pods_of(job, namespace)
+        return pods if len(pods) == count else None
+    try:
+        return wait_for(f"{job} has {count} pods", whole, SECONDS)
+    except ClusterError as error:
+        status = json.dumps(get("trainingjob", job, namespace).get("status"), indent=1)
+        raise AssertionError(f"{error}\n{status}") from None
+
+
+def bind(pod):
+    name = pod["metadata"]["name"]
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+               "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}}
+    PLANE.kubectl("create", "--raw", f"/api/v1/namespaces/default/pods/{name}/binding", "-f", "-",
+                  stdin=json.dumps(binding))
+
+
+def token_of(pod):
+    """A token as the kubelet would mount it."""
+    return PLANE.kubectl("create", "token", pod["spec"]["serviceAccountName"], "--audience=muster", "--bound-object-kind=Pod",
+                         f"--bound-object-name={pod['metadata']['name']}", f"--bound-object-uid={pod['metadata']['uid']}").strip()
+
+
+def pods_of(job, namespace="default"):
+    return PLANE.kubectl_json("get", "pods", "-n", namespace, "-l", f"muster.dev/job-name={job}")["items"]
+
+
+def conditions_of(job):
+    return {one["type"]: one for one in job.get("status", {}).get("conditions", [])}
+
+
+def wait_condition(job, condition, namespace="default"):
+    def holds():
+        found = get("trainingjob", job, namespace)
+        return found if conditions_of(found).get(condition, {}).get("status") == "True" else None
+    return wait_for(f"{job} is {condition}", holds, SECONDS)
+
+
+def audit(**wanted):
+    """Audit records whose user, verb, resource, name ... are as wanted."""
+    found = []
+    with open(PLANE.audit_log, encoding="utf-8") as file:
+        for line in file:
+            record = json.loads(line)
+            reference = record.get("objectRef", {})
+            facts = {"user": record["user"]["username"], "verb": record["verb"], "code": record["responseStatus"]["code"],
+                     **{key: reference.get(key, "") for key in ("resource", "subresource", "name", "namespace")}}
+            if all(facts[key] == value for key, value in wanted.items()):
+                found.append(record)
+    return found
+
+
+def hello(name, count=2, **spec):
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+            "spec": {"worker": {"count": count, "image": "example.invalid/hello:1", "command": ["sh", "-c", "true"],
+                                "resources": {"cpu": "100m", "memory": "64Mi"}}, **spec}}
+
+
+def create(job, namespace="default"):
+    PLANE.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(job))
+
+
+class Replica:
+    """One muster-operator with a user of its own in the API server."""
+
+    def __init__(self, case, name, *flags, kubeconfig=None, leads=True, namespace="default"):
+        self.name, self.case = name, case
+        self.user = f"{name}-{case.id().rsplit('.', 1)[1]}"[:60]
+        directory = tempfile.mkdtemp(prefix="muster-operator-")
+        case.addCleanup(shutil.rmtree, directory, ignore_errors=True)
+        self.log = f"{directory}/log"
+        command = [f"{BIN_DIR}/muster-operator", "--kubeconfig", kubeconfig or PLANE.user(self.user, ["system:masters"]),
+                   "--endpoint-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
+                   "--metrics-bind-address=0", f"--leader-elect-resource-namespace={namespace}",
+                   f"--leader-elect-resource-name={case.lease}", *LEASE, *flags]
+        environment = {"PATH": "/nonexistent", "POD_NAME": name, "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"}
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        case.addCleanup(self.kill)
+        if leads:
+            self.wait_leading()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(SECONDS)
+
+    def _check(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"{self.name} ended with {self.process.returncode}:\n{tail(self.log)}")
+
+    def lines(self):
+        with open(self.log, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.startswith("{") and line.endswith("}\n")]
+
+    def line(self, message):
+        return wait_for(f"{self.name} says {message}",
+                        lambda: next((line for line in self.lines() if line["message"] == message), None), SECONDS, self._check)
+
+    def wait_leading(self):
+        self.line("leading")
+        return self
+
+    def health(self, path):
+        """(status, body) of a probe."""
+        port = self.line("health probes are served")["port"]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def post(self, path, body, token, ca):
+        """(status, answer) of a post to the workers' endpoint, with the server's name checked."""
+        port = int(self.line("started")["endpoint"].rsplit(":", 1)[1])
+        context = ssl.create_default_context(cadata=ca)
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+            with context.wrap_socket(plain, server_hostname="muster-endpoint.default.svc") as secure:
+                content = json.dumps(body)
+                secure.sendall((f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+                                f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n{content}").encode())
+                answer = http.client.HTTPResponse(secure)
+                answer.begin()
+                text = answer.read()
+        return answer.status, json.loads(text) if text.startswith(b"{") else {}
+
+    def wait_ready(self):
+        wait_for(f"{self.name} is ready", lambda: self.health("/readyz")[0] == 200, SECONDS, self._check)
+        return self
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def exit_code(self):
+        return self.process.wait(SECONDS)
+
+
+class OperatorTest(unittest.TestCase):
+    def setUp(self):
+        self.lease = re.sub("[^a-z]+", "-", self.id().rsplit(".", 1)[1])[-50:].strip("-")
+
+    def tearDown(self):
+        PLANE.kubectl("delete", "trainingjobs,pods", "--all", "-n", "default", "--force", "--grace-period=0")
+
+    def holder(self):
+        return get("lease", self.lease)["spec"].get("holderIdentity", "")
+
+    def run_gang(self, name, count):
+        """Plays scheduler and kubelet for a whole life."""
+        pods = gang(name, count)
+        for pod in pods:
+            bind(pod)
+        for index, pod in enumerate(pods):
+            self.set_pod(pod, "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, f"10.0.0.{index + 1}")
+        running = wait_condition(name, "Running")
+        for pod in pods:
+            self.set_pod(pod, "Succeeded", {"terminated": {"exitCode": 0, "reason": "Completed"}}, "10.0.0.1")
+        return pods, running, wait_condition(name, "Complete")
+
+    @staticmethod
+    def set_pod(pod, phase, state, ip):
+        ready = "True" if phase == "Running" else "False"
+        patch("pod", pod["metadata"]["name"], {"status": {
+            "phase": phase, "podIP": ip, "podIPs": [{"ip": ip}], "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [{"name": "worker", "image": "example.invalid/hello:1", "imageID": "", "restartCount": 0,
+                                   "ready": phase == "Running", "state": state}]}}, "status")
+
+    def test_a_gang_lives_from_apply_to_complete(self):
+        replica = Replica(self, "a", "--resync-period=1s").wait_ready()
+        create(hello("whole", 3))
+        pods, running, done = self.run_gang("whole", 3)
+
+        for slot, pod in enumerate(sorted(pods, key=lambda one: one["metadata"]["labels"]["muster.dev/slot"])):
+            meta, spec = pod["metadata"], pod["spec"]
+            self.assertTrue(meta["name"].endswith(f"-{slot}-0"), meta["name"])
+            self.assertEqual(meta["ownerReferences"][0]["kind"], "TrainingJob")
+            self.assertEqual(meta["ownerReferences"][0]["uid"], done["metadata"]["uid"])
+            self.assertEqual(spec["restartPolicy"], "Never")
+            self.assertEqual(spec["hostname"], meta["name"])
+            terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            self.assertIn("node-1", json.dumps(terms))
+            environment = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+            self.assertEqual(environment["RANK"], str(slot))
+            self.assertEqual(environment["WORLD_SIZE"], "3")
+            self.assertFalse(spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"])
+        self.assertEqual(running["status"]["workers"], "3/3")
+        self.assertEqual(done["status"]["phase"], "Complete")
+        service = get("service", pods[0]["spec"]["subdomain"])
+        self.assertEqual(service["spec"]["clusterIP"], "None")
+        self.assertTrue(service["spec"]["publishNotReadyAddresses"])
+
+        # The cost of a life, and what it is made of.
+        mine = {"user": replica.user}
+        self.assertEqual(len(audit(**mine, verb="create", resource="pods")), 3)
+        self.assertLessEqual(len(audit(**mine, verb="patch", subresource="status", name="whole")), 6)
+        events = audit(**mine, verb="create", resource="events")
+        self.assertTrue(events)
+        self.assertEqual([record for record in events if record["responseStatus"]["code"] != 201], [])
+        reasons = {event["reason"] for event in PLANE.kubectl_json("get", "events.v1.events.k8s.io")["items"]
+                   if event["regarding"].get("name") == "whole"}
+        self.assertGreaterEqual(reasons, {"GangScheduled", "Completed"})
+        refused = [record for record in audit(**mine) if record["responseStatus"]["code"] >= 400 and
+                   record["objectRef"]["resource"] != "leases"]
+        self.assertEqual(refused, [])
+
+        # At rest: another job lives its whole life, over several resyncs, and nobody writes this one.
+        version, lists = get("trainingjob", "whole")["metadata"]["resourceVersion"], len(audit(**mine, verb="list"))
+        create(hello("other", 1))
+        self.run_gang("other", 1)
+        self.assertEqual(get("trainingjob", "whole")["metadata"]["resourceVersion"], version)
+        self.assertEqual(len(audit(**mine, verb="list")), lists, "lists after the start")
+
+    def test_a_built_in_job_has_pods_that_a_real_server_takes(self):
+        Replica(self, "a").wait_ready()
+        PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits.yaml")
+        pods = gang("digits", 2)
+        self.assertEqual(pods[0]["spec"]["containers"][0]["image"], "muster-worker:0.1.0")
+        sources = json.dumps(pods[0]["spec"]["volumes"])
+        self.assertIn('"audience": "muster"', sources)
+
+    def test_workers_join_over_tls_with_tokens_of_their_pods_at_any_replica(self):
+        master = tempfile.mkdtemp(prefix="muster-master-")
+        self.addCleanup(shutil.rmtree, master, ignore_errors=True)
+        Authority(master)
+        with open(f"{master}/master-key", "w", encoding="utf-8") as file:
+            file.write("5a" * 32)
+        leader = Replica(self, "a", f"--master-dir={master}").wait_ready()
+        standby = Replica(self, "b", f"--master-dir={master}", leads=False).wait_ready()
+        PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits.yaml")
+        pods = sorted(gang("digits", 2), key=lambda pod: pod["metadata"]["labels"]["muster.dev/slot"])
+        for pod in pods:
+            bind(pod)
+        environment = {one["name"]: one.get("value") for one in pods[0]["spec"]["containers"][0]["env"]}
+        self.assertEqual(environment["MUSTER_ENDPOINT"], "https://muster-endpoint.default.svc:9443")
+        self.assertIn("BEGIN CERTIFICATE", environment["MUSTER_CA_CERT"])
+        tokens = [token_of(pod) for pod in pods]
+
+        def join(replica, slot, token):
+            body = {"job": "default/digits", "slot": slot, "attempt": 0, "host": f"10.0.0.{slot}", "ports": [7000],
+                    "contract": environment.get("MUSTER_CONTRACT", "fp32-chain/1")}
+            return replica.post("/v1/join", body, token, environment["MUSTER_CA_CERT"])
+
+        self.assertEqual(join(leader, 0, "")[0], 401)
+        self.assertEqual(join(leader, 0, "nonsense")[0], 401)
+        self.assertEqual(join(leader, 1, tokens[0])[0], 403)
+        wait_for("the first is waited for", lambda: join(leader, 0, tokens[0])[0] == 200, SECONDS)
+        # The second comes by the standby, which hands it on.
+        code, answer = wait_for("both have joined", lambda: (lambda got: got if got[1].get("complete") else None)(
+            join(standby, 1, tokens[1])), SECONDS)
+        self.assertEqual(code, 200)
+        self.assertEqual([peer["host"] for peer in answer["peers"]], ["10.0.0.0", "10.0.0.1"])
+        self.assertRegex(answer["jobKey"], "^[0-9a-f]{64}$")
+
+    def test_sigterm_ends_in_order_and_gives_the_lease_up(self):
+        first = Replica(self, "a").wait_ready()
+        self.assertRegex(self.holder(), r"^a@127\.0\.0\.1:\d+$")
+        self.assertEqual(first.health("/healthz"), (200, "ok\n"))
+        second = Replica(self, "b", leads=False).wait_ready()
+        first.signal(signal.SIGTERM)
+        self.assertEqual(first.exit_code(), 0)
+        second.wait_leading()
+        second.signal(signal.SIGTERM)
+        self.assertEqual(second.exit_code(), 0)
+        self.assertEqual(self.holder(), "")
+        self.assertTrue(all("time" in line and "level" in line for line in first.lines()))
+
+    def test_a_standby_takes_over_from_a_leader_that_was_killed(self):
+        first = Replica(self, "a").wait_ready()
+        second = Replica(self, "b", leads=False).wait_ready()
+        create(hello("before"))
+        gang("before", 2)
+        first.signal(signal.SIGKILL)
+        create(hello("after"))
+        second.wait_leading()
+        gang("after", 2)
+        self.assertEqual(len(audit(user=second.user, resource="pods", verb="create", code=201)), 2)
+        self.assertEqual(len(pods_of("before")), 2)
+        wrote = [record for record in audit(user=first.user, resource="trainingjobs") if record["verb"] != "list"]
+        self.assertTrue(wrote)
+        self.assertEqual(get("lease", self.lease)["spec"]["leaseTransitions"], 1)
+
+    def test_a_leader_that_was_stopped_writes_nothing_when_it_wakes(self):
+        first = Replica(self, "a").wait_ready()
+        second = Replica(self, "b", leads=False).wait_ready()
+        first.signal(signal.SIGSTOP)
+        create(hello("meanwhile"))
+        second.wait_leading()
+        gang("meanwhile", 2)
+        create(hello("later"))
+        gang("later", 2)
+        before = len([one for one in audit(user=first.user) if one["verb"] != "list"])
+        first.signal(signal.SIGCONT)
+        self.assertEqual(first.exit_code(), 34)
+        after = [one for one in audit(user=first.user) if one["verb"] != "list"]
+        self.assertEqual([one["requestURI"] for one in after[before:] if one["responseStatus"]["code"] < 400], [])
+        self.assertEqual([one for one in after[before:] if one["objectRef"]["resource"] != "leases"], [])
+
+    def test_an_api_server_that_was_away_is_followed_again(self):
+        replica = Replica(self, "a", "--leader-elect=false", leads=False).wait_ready()
+        api = next(daemon for daemon in PLANE.daemons if daemon.name == "kube-apiserver")
+        api.kill()
+        api.start()
+        PLANE.wait_api_ready()
+        create(hello("back"))
+        gang("back", 2)
+        self.assertEqual(replica.health("/readyz")[0], 200)
+        self.assertEqual(len(audit(user=replica.user, resource="pods", verb="create", code=201)), 2)
+
+    def test_an_operator_of_one_namespace_needs_no_right_beyond_it(self):
+        PLANE.kubectl("create", "namespace", "small")
+        wait_for("the account of pods", lambda: PLANE.kubectl("get", "serviceaccount", "default", "-n", "small",
+                                                              "--ignore-not-found").strip(), SECONDS)
+        self.addCleanup(PLANE.kubectl, "delete", "namespace", "small", "--wait=false")
+        rules = [{"apiGroups": ["muster.dev"], "resources": ["trainingjobs"], "verbs": ["get", "list", "watch", "delete"]},
+                 {"apiGroups": ["muster.dev"], "resources": ["trainingjobs/status"], "verbs": ["patch"]},
+                 {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+                 {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "create"]},
+                 {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+                 {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]}]
+        PLANE.kubectl("create", "-f", "-", stdin=json.dumps({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "operator", "namespace": "small"}, "rules": rules}))
+        PLANE.kubectl("create", "rolebinding", "operator", "-n", "small", "--role=operator", "--user=small-operator")
+        Replica(self, "a", "--namespace=small", namespace="small", kubeconfig=PLANE.user("small-operator")).wait_ready()
+        create(hello("tiny"), "small")
+        pods = gang("tiny", 2, "small")
+        self.assertNotIn("nodeAffinity", json.dumps(pods[0]["spec"]))
+        denied = [one for one in audit(user="small-operator") if one["responseStatus"]["code"] == 403]
+        self.assertEqual([one["requestURI"] for one in denied], [])
+
+    def test_bad_flags_and_kubeconfigs_end_with_2_and_one_line(self):
+        directory = tempfile.mkdtemp(prefix="muster-operator-")
+        self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
+        with open(f"{directory}/exec", "w", encoding="utf-8") as file:
+            file.write("current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"
+                       "clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', certificate-authority-data: eA==}}]\n"
+                       "users: [{name: a, user: {exec: {command: /bin/false}}}]\n")
+        with open(f"{directory}/cut", "w", encoding="utf-8") as file:
+            file.write("current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n"
+                       "clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', certificate-authority-data: eA==}}]\n")
+        for flags, words in [
+                (["--nonsense"], "--nonsense"), (["--log-level=loud"], "--log-level"),
+                (["--leader-elect-lease-duration=1"], "--leader-elect-lease-duration"),
+                (["--kubeconfig", f"{directory}/exec"], "users.a.exec"), (["--kubeconfig", directory], "is a directory"),
+                (["--kubeconfig", f"{directory}/none"], "No such file"), (["--kubeconfig", f"{directory}/cut"], "PEM"),
+                ([], "--kubeconfig"), (["--endpoint-bind-address=:9443"], "--endpoint-bind-address")]:
+            arguments = flags if "--endpoint-bind-address=:9443" in flags else ["--endpoint-bind-address=127.0.0.1:0", *flags]
+            done = subprocess.run([f"{BIN_DIR}/muster-operator", *arguments], env={}, text=True, capture_output=True,
+                                  timeout=SECONDS, check=False)
+            self.assertEqual(done.returncode, 2, (flags, done.stderr))
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn(words, done.stderr)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or not os.path.isdir(sys.argv[1]):
+        sys.exit(__doc__)
+    BIN_DIR = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

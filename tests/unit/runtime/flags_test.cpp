@@ -1,0 +1,114 @@
+#include "operator/main_flags.h"
+
+#include <doctest/doctest.h>
+
+using namespace muster;
+using namespace muster::operator_main;
+
+namespace {
+
+/// What a development run needs beside the flags under test.
+Result<CommandLine> parse(std::vector<std::string> more) {
+  more.insert(more.begin(), {"--endpoint-bind-address", "127.0.0.1:0"});
+  return parse_command_line(std::move(more));
+}
+
+std::string refusal(std::vector<std::string> more) {
+  const auto line = parse(std::move(more));
+  REQUIRE_FALSE(line);
+  CHECK(line.error().message().find('\n') == std::string::npos);
+  return line.error().message();
+}
+
+}  // namespace
+
+TEST_CASE("the flags of the chart are understood") {
+  const auto line = parse_command_line(
+      {"--leader-elect=false", "--leader-elect-lease-duration=30s",
+       "--leader-elect-renew-deadline=20s", "--leader-elect-retry-period=500ms",
+       "--leader-elect-resource-namespace=muster", "--leader-elect-resource-name=x",
+       "--namespace=ml", "--metrics-bind-address=:8443", "--metrics-secure=false",
+       "--health-probe-bind-address=:8081", "--endpoint-bind-address=:9443",
+       "--endpoint-url=https://muster-endpoint.muster.svc:9443", "--master-dir=/etc/muster/master",
+       "--worker-image=w:1", "--worker-metrics-port=9095", "--kube-api-qps=0.5",
+       "--resync-period=5m", "--log-level=debug"});
+  REQUIRE_MESSAGE(line, line.error().message());
+  const Flags& flags = line->flags;
+  CHECK_FALSE(flags.leader_elect);
+  CHECK(flags.lease_duration == seconds(30));
+  CHECK(flags.retry_period == milliseconds(500));
+  CHECK(flags.namespace_name == "ml");
+  CHECK(flags.metrics.port == 8443);
+  CHECK(flags.metrics.host == "0.0.0.0");
+  CHECK_FALSE(flags.metrics_secure);
+  CHECK(flags.kube_api_qps == 0.5);
+  CHECK(flags.worker_metrics_port == 9095);
+  CHECK(flags.resync_period == seconds(300));
+  CHECK(flags.log_level == LogLevel::kDebug);
+}
+
+TEST_CASE("defaults are those of other operators") {
+  const auto line = parse({});
+  REQUIRE(line);
+  CHECK(line->flags.leader_elect);
+  CHECK(line->flags.lease_duration == seconds(15));
+  CHECK(line->flags.health.port == 8081);
+  CHECK(line->flags.metrics_secure);
+}
+
+TEST_CASE("help and version are answers") {
+  CHECK(parse_command_line({"--version"})->text->find("muster-operator 0.") == 0);
+  CHECK(parse_command_line({"--help"})->text->find("--leader-elect") != std::string::npos);
+}
+
+TEST_CASE("a bad flag is refused in one line that names it") {
+  CHECK(refusal({"--nonsense"}).find("--nonsense") != std::string::npos);
+  CHECK(refusal({"stray"}).find("stray") != std::string::npos);
+  CHECK(refusal({"--kube-api-qps", "-1"}).find("--kube-api-qps") != std::string::npos);
+  CHECK(refusal({"--kube-api-qps", "nan"}).find("--kube-api-qps") != std::string::npos);
+  CHECK(refusal({"--log-level", "loud"}).find("--log-level") != std::string::npos);
+  CHECK(refusal({"--namespace", ""}).find("--namespace") == 0);
+  CHECK(refusal({"--namespace", "Upper"}).find("--namespace") == 0);
+  CHECK(refusal({"--namespace", "a", "--namespace", "b"}).find("--namespace") != std::string::npos);
+  CHECK(refusal({"--worker-metrics-port", "70000"}).find("--worker-metrics-port") !=
+        std::string::npos);
+  CHECK(refusal({"--health-probe-bind-address", ":70000"}).find("--health-probe-bind-address") ==
+        0);
+  CHECK(refusal({"--metrics-bind-address", "localhost:1"}).find("--metrics-bind-address") == 0);
+  CHECK(refusal({"--leader-elect-lease-duration", "10s"}).find("--leader-elect-renew-deadline") ==
+        0);
+  CHECK(
+      refusal({"--leader-elect-lease-duration", "1500ms"}).find("--leader-elect-lease-duration") ==
+      0);
+  CHECK(refusal({"--leader-elect-retry-period", "9s"}).find("--leader-elect-retry-period") == 0);
+  CHECK(refusal({"--resync-period", "0s"}).find("--resync-period") == 0);
+}
+
+TEST_CASE("an endpoint without TLS stays on loopback") {
+  const auto line = parse_command_line({});
+  REQUIRE_FALSE(line);
+  CHECK(line.error().message().find("--endpoint-bind-address: must be a loopback") == 0);
+  CHECK(parse_command_line({"--master-dir", "/etc/muster/master"}));
+}
+
+TEST_CASE("durations are read as Go writes them") {
+  CHECK(*parse_duration("15s") == seconds(15));
+  CHECK(*parse_duration("1m30s") == seconds(90));
+  CHECK(*parse_duration("200ms") == milliseconds(200));
+  CHECK(*parse_duration("24h") == std::chrono::hours(24));
+  for (const char* bad : {"", "15", "s", "-1s", "1.5s", "1d", "25h", "99999999999999999999s",
+                          "1s 2s", "15S", "23h61m"}) {
+    CHECK_MESSAGE(!parse_duration(bad), bad);
+  }
+}
+
+TEST_CASE("addresses are numeric") {
+  CHECK(parse_bind_address(":80")->host == "0.0.0.0");
+  CHECK(parse_bind_address("[::1]:80")->host == "::1");
+  CHECK(parse_bind_address("[::1]:80")->is_loopback());
+  CHECK(parse_bind_address("127.0.0.1:0")->is_loopback());
+  CHECK(parse_bind_address("0")->is_off);
+  for (const char* bad : {"", "80", ":", ":x", ":-1", "a:1", "::1:80", "[1.2.3.4]:1", ":1 "}) {
+    CHECK_MESSAGE(!parse_bind_address(bad), bad);
+  }
+}
