@@ -102,6 +102,16 @@ Result<std::array<char, kBlock>> make_header(std::string_view path, const struct
   return block;
 }
 
+/// Keeps errno when it is none.
+bool is_directory(int parent, const std::string& name) {
+  const int number = errno;
+  struct stat info{};
+  const bool is =
+      fstatat(parent, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
+  errno = number;
+  return is;
+}
+
 class Archive {
  public:
   Archive(std::string root, int out, const ArchiveLimits& limits)
@@ -163,6 +173,8 @@ class Archive {
         openat(parent, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
     // ELOOP: a symbolic link. ENXIO: a socket. ENOENT: gone since it was listed.
     if (!file.is_open() && (errno == ELOOP || errno == ENXIO || errno == ENOENT)) return {};
+    // A file system's own directory (lost+found) is root's alone, and nothing of ours is in it.
+    if (!file.is_open() && errno == EACCES && is_directory(parent, name)) return {};
     if (!file.is_open()) return io_error(root_ + "/" + path, "open", errno);
     struct stat info{};
     if (fstat(file.get(), &info) != 0) return io_error(root_ + "/" + path, "look at", errno);
