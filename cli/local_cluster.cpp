@@ -6,14 +6,19 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
+#include <functional>
 #include <thread>
 
 #include "cli/files.h"
 #include "cli/local_environment.h"
 #include "common/contract.h"
+#include "common/http/server.h"
 #include "common/sha256.h"
 #include "operator/embedded/api_server.h"
 #include "operator/embedded/process_kubelet.h"
+#include "operator/runtime/metrics.h"
+#include "operator/runtime/metrics_transport.h"
 #include "operator/runtime/operator.h"
 #include "operator/runtime/workers_endpoint.h"
 
@@ -41,10 +46,29 @@ std::map<std::string, std::string> allocatable_of_machine() {
           {"pods", "4096"}};
 }
 
+using AdaptEnvironment = std::function<void(std::map<std::string, std::string>&)>;
+
+/// Pods have addresses of their own; processes of one machine share its ports.
+AdaptEnvironment worker_ports(AdaptEnvironment before, int first_port) {
+  return [before = std::move(before), first_port](std::map<std::string, std::string>& environment) {
+    if (before) before(environment);
+    const auto slot = environment.find(std::string(contract::kEnvSlot));
+    if (slot == environment.end()) return;
+    const int port = first_port + std::atoi(slot->second.c_str());
+    if (port > 65'535) return;
+    environment[std::string(contract::kEnvMetricsPort)] = std::to_string(port);
+  };
+}
+
 class Cluster final : public LocalCluster {
  public:
   explicit Cluster(LocalClusterOptions options)
-      : options_(std::move(options)), server_({options_.clock}) {}
+      : options_(std::move(options)),
+        server_({options_.clock}),
+        metrics_({options_.clock, MUSTER_VERSION}),
+        measured_(
+            runtime::make_measured_transport({&server_, &metrics_, options_.clock, "embedded"})),
+        measured_client_(kube::make_rest_client(*measured_)) {}
   ~Cluster() override { stop(milliseconds(0)); }
 
   Status start();
@@ -56,15 +80,21 @@ class Cluster final : public LocalCluster {
   Status start_endpoint(const std::string& token);
   Status start_operator();
   Status start_kubelet();
+  Status start_metrics();
 
   LocalClusterOptions options_;
   embedded::ApiServer server_;
+  runtime::Metrics metrics_;
+  /// The operator's own way to the server; the kubelet and the user have one each.
+  std::unique_ptr<kube::HttpTransport> measured_;
+  std::unique_ptr<kube::ApiClient> measured_client_;
   std::unique_ptr<kube::ApiClient> client_ = kube::make_rest_client(server_);
   std::unique_ptr<runtime::Authenticator> authenticator_;
   std::atomic<runtime::Operator*> reported_to_{nullptr};
   std::unique_ptr<runtime::WorkersEndpoint> endpoint_;
   std::unique_ptr<runtime::Operator> operator_;
   std::unique_ptr<embedded::ProcessKubelet> kubelet_;
+  std::unique_ptr<http::Server> metrics_server_;
 };
 
 Status Cluster::start() {
@@ -73,7 +103,25 @@ Status Cluster::start() {
   MUSTER_RETURN_IF_ERROR(start_endpoint(token));
   // The node is registered before the operator looks: a job must not hear that there is none.
   MUSTER_RETURN_IF_ERROR(start_kubelet());
+  MUSTER_RETURN_IF_ERROR(start_metrics());
   return start_operator();
+}
+
+Status Cluster::start_metrics() {
+  metrics_.set_leader(true);
+  if (options_.metrics_port == 0) return {};
+  http::ServerOptions server;
+  server.port = options_.metrics_port;
+  auto started = http::Server::start(
+      server, [this](const http::Request& request, const http::Responder& respond) {
+        if (request.path == "/metrics") {
+          return respond({200, "text/plain; version=0.0.4", metrics_.render(), {}});
+        }
+        respond({404, "text/plain", "here is /metrics\n", {}});
+      });
+  if (!started) return started.error().with("--metrics-port");
+  metrics_server_ = std::move(*started);
+  return {};
 }
 
 Status Cluster::start_endpoint(const std::string& token) {
@@ -81,6 +129,9 @@ Status Cluster::start_endpoint(const std::string& token) {
   runtime::WorkersEndpointOptions endpoint;
   endpoint.clock = options_.clock;
   endpoint.authenticator = authenticator_.get();
+  endpoint.on_answer = [this](std::string_view path, int code) {
+    metrics_.on_endpoint(path, code);
+  };
   endpoint.on_progress = [this](const ProgressReport& report) {
     if (runtime::Operator* decider = reported_to_.load()) decider->post_progress(report);
     if (options_.on_progress) options_.on_progress(report);
@@ -94,7 +145,8 @@ Status Cluster::start_endpoint(const std::string& token) {
 Status Cluster::start_operator() {
   MUSTER_ASSIGN_OR_RETURN(const std::string master_key, random_key());
   runtime::OperatorOptions options;
-  options.client = client_.get();
+  options.client = measured_client_.get();
+  options.metrics = &metrics_;
   options.endpoint = endpoint_.get();
   options.clock = options_.clock;
   options.pods.endpoint_url = endpoint_->url();
@@ -127,6 +179,10 @@ Status Cluster::start_kubelet() {
       adapt_to_loopback(environment, ports);
     };
   }
+  if (options_.metrics_port > 0) {
+    options.adapt_environment =
+        worker_ports(std::move(options.adapt_environment), options_.metrics_port + 1);
+  }
   auto started = embedded::ProcessKubelet::start(std::move(options));
   if (!started) return started.error();
   kubelet_ = std::move(*started);
@@ -138,6 +194,7 @@ void Cluster::stop(milliseconds grace) {
   if (kubelet_) kubelet_->stop(grace);
   if (endpoint_) endpoint_->stop();
   if (operator_) operator_->stop();
+  if (metrics_server_) metrics_server_->stop();
   ::unlink(options_.token_file.c_str());
 }
 

@@ -25,6 +25,9 @@ struct LocalClusterOptions {
   std::string log_directory, working_directory;
   std::string token_file;  ///< written with mode 0600, removed at the end
   int ports = 0;           ///< of own programs, one per slot; 0 for the built-in engine
+  /// Port of the operator's /metrics on loopback, with the worker of slot i at the (i+1)th behind
+  /// it; 0: none.
+  int metrics_port = 0;
   /// Called on the endpoint's thread; must return at once.
   std::function<void(const ProgressReport&)> on_progress;
 };

@@ -102,6 +102,11 @@ void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
   run->add_option("--log-level", options.log_level, "of the workers' logs (default info)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  run->add_option("--metrics-port", options.metrics_port,
+                  "serve Prometheus metrics on 127.0.0.1: the operator's on N, those of the worker "
+                  "of slot i on N + 1 + i")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65'535));
   run->add_flag("--quiet", is_quiet, "say nothing while the job runs; the end is still told");
 }
 

@@ -98,6 +98,7 @@ LocalClusterOptions Run::cluster_options() {
   }
   options.log_directory = directory_.logs();
   options.working_directory = local_.directory;
+  options.metrics_port = options_.metrics_port;
   options.token_file = directory_.path() + "/token";
   if (!is_training()) options.ports = std::min(local_.job.spec.worker.max, 512);
   options.on_progress = [this](const ProgressReport& report) { follower_.post_progress(report); };

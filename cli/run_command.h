@@ -17,6 +17,7 @@ struct RunOptions {
   std::string output;                      ///< empty = muster-out/<job>
   std::optional<std::int64_t> hash_every;  ///< steps; nullopt = the worker's default
   std::string log_level = "info";          ///< of the workers' logs
+  int metrics_port = 0;                    ///< --metrics-port; 0 = none
   ViewMode view = ViewMode::kLines;
   std::string worker_program;
   std::map<std::string, std::string> environment;  ///< muster's own; workers inherit it

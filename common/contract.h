@@ -37,6 +37,8 @@ inline constexpr std::string_view kAnnotationDefaultContainer =
     "kubectl.kubernetes.io/default-container";
 /// Name of that container.
 inline constexpr std::string_view kContainerName = "worker";
+/// Name of the container port that serves the worker's metrics.
+inline constexpr std::string_view kMetricsPortName = "metrics";
 
 // ---- Environment of every worker
 
@@ -220,18 +222,129 @@ inline constexpr std::string_view kFailed = "Failed";
 inline constexpr std::string_view kInvalidSpec = "InvalidSpec";
 }  // namespace reason
 
+namespace metric {
+
+// ---- Operator's metrics, names of every controller
+
+/// Counter by controller, result: jobs looked at; result success, error, requeue or requeue_after.
+inline constexpr std::string_view kReconcileTotal = "controller_runtime_reconcile_total";
+/// Counter by controller: plans that were not carried out.
+inline constexpr std::string_view kReconcileErrors = "controller_runtime_reconcile_errors_total";
+/// Histogram by controller: from taking a job in hand until its plan is carried out.
+inline constexpr std::string_view kReconcileSeconds = "controller_runtime_reconcile_time_seconds";
+/// Gauge by controller: plans that may be carried out at a time.
+inline constexpr std::string_view kReconcileMaxConcurrent =
+    "controller_runtime_max_concurrent_reconciles";
+/// Gauge by controller: jobs in hand now.
+inline constexpr std::string_view kReconcileActive = "controller_runtime_active_workers";
+/// Gauge by name: jobs that wait for a look.
+inline constexpr std::string_view kQueueDepth = "workqueue_depth";
+/// Counter by name: jobs that were put on the queue.
+inline constexpr std::string_view kQueueAdds = "workqueue_adds_total";
+/// Counter by name: jobs that were put back after a failure.
+inline constexpr std::string_view kQueueRetries = "workqueue_retries_total";
+/// Histogram by name: how long a job waits for its look.
+inline constexpr std::string_view kQueueWaitSeconds = "workqueue_queue_duration_seconds";
+/// Histogram by name: how long a job is in hand.
+inline constexpr std::string_view kQueueWorkSeconds = "workqueue_work_duration_seconds";
+/// Gauge by name: time that the jobs now in hand have been so, summed.
+inline constexpr std::string_view kQueueUnfinishedSeconds = "workqueue_unfinished_work_seconds";
+/// Gauge by name: how long the oldest job now in hand has been so.
+inline constexpr std::string_view kQueueLongestSeconds =
+    "workqueue_longest_running_processor_seconds";
+/// Counter by code, method, host: exchanges with the API server; code `<error>` where none came.
+inline constexpr std::string_view kRestRequests = "rest_client_requests_total";
+/// Histogram by verb, host: until the answer, of a watch until its headers.
+inline constexpr std::string_view kRestSeconds = "rest_client_request_duration_seconds";
+/// Gauge by name: 1 while this replica leads, else 0.
+inline constexpr std::string_view kLeader = "leader_election_master_status";
+/// Counter: processor time of the process.
+inline constexpr std::string_view kProcessCpuSeconds = "process_cpu_seconds_total";
+/// Gauge: resident memory of the process.
+inline constexpr std::string_view kProcessResidentBytes = "process_resident_memory_bytes";
+/// Gauge: virtual memory of the process.
+inline constexpr std::string_view kProcessVirtualBytes = "process_virtual_memory_bytes";
+/// Gauge: descriptors that are open.
+inline constexpr std::string_view kProcessOpenFds = "process_open_fds";
+/// Gauge: descriptors that may be open.
+inline constexpr std::string_view kProcessMaxFds = "process_max_fds";
+/// Gauge: when the process began, since the epoch.
+inline constexpr std::string_view kProcessStartSeconds = "process_start_time_seconds";
+
+// ---- Operator's own metrics
+
+/// Gauge by version, contract: 1.
+inline constexpr std::string_view kBuildInfo = "muster_build_info";
+/// Gauge by phase: jobs that are there.
+inline constexpr std::string_view kJobs = "muster_jobs";
+/// Gauge by namespace, training_job, type, status: 1 for the status (true, false or unknown) that
+/// the condition has, else 0.
+inline constexpr std::string_view kJobCondition = "muster_job_condition";
+/// Gauge by namespace, training_job: workers that run.
+inline constexpr std::string_view kJobWorkers = "muster_job_workers";
+/// Gauge by namespace, training_job: workers of the gang as decided; 0 before.
+inline constexpr std::string_view kJobTargetWorkers = "muster_job_target_workers";
+/// Counter by namespace, training_job: gang restarts that count against maxRestarts.
+inline constexpr std::string_view kJobRestarts = "muster_job_restarts_total";
+/// Gauge by namespace, training_job: newest step; absent before the first and of own programs.
+inline constexpr std::string_view kJobStep = "muster_job_step";
+/// Gauge by namespace, training_job: steps of the whole training.
+inline constexpr std::string_view kJobTotalSteps = "muster_job_total_steps";
+/// Gauge by namespace, training_job: step of the newest complete checkpoint; absent without one.
+inline constexpr std::string_view kJobCheckpointStep = "muster_job_checkpoint_step";
+/// Gauge by namespace, training_job: when that checkpoint was seen, since the epoch.
+inline constexpr std::string_view kJobCheckpointTime = "muster_job_checkpoint_timestamp_seconds";
+/// Gauge by namespace, training_job: when a step was last seen (or the gang began), of running
+/// trainings, since the epoch.
+inline constexpr std::string_view kJobProgressTime = "muster_job_progress_timestamp_seconds";
+/// Gauge by namespace, training_job: how long it has been waiting for its workers; 0 when it is
+/// not.
+inline constexpr std::string_view kJobPendingSeconds = "muster_job_pending_seconds";
+/// Counter by namespace, training_job, phase: time spent in each phase since this operator sees the
+/// job.
+inline constexpr std::string_view kJobPhaseSeconds = "muster_job_phase_seconds_total";
+/// Counter by namespace, training_job: time spent in steps that were made for the first time; over
+/// the time that has passed it is the goodput.
+inline constexpr std::string_view kJobProductiveSeconds = "muster_job_productive_seconds_total";
+/// Counter by namespace, training_job: steps lost to restarts, that were made again since the last
+/// checkpoint.
+inline constexpr std::string_view kJobRepeatedSteps = "muster_job_repeated_steps_total";
+/// Gauge by namespace, training_job, reason: 1 for the reason of the last failure; absent without
+/// one.
+inline constexpr std::string_view kJobFailure = "muster_job_failure";
+/// Histogram: from a job's creation (or resumption) until all its workers run.
+inline constexpr std::string_view kGangStartSeconds = "muster_gang_start_seconds";
+/// Histogram: one look at all waiting gangs and the nodes.
+inline constexpr std::string_view kScheduleSeconds = "muster_schedule_seconds";
+/// Counter by kind: lists after the first, because a watch had lost its place.
+inline constexpr std::string_view kWatchRelists = "muster_watch_relists_total";
+/// Counter by kind: lines of watches that were no event.
+inline constexpr std::string_view kWatchBadLines = "muster_watch_bad_lines_total";
+/// Counter by path, code: posts of workers; path join, progress or other.
+inline constexpr std::string_view kEndpointRequests = "muster_endpoint_requests_total";
+/// Counter by pass: writes of job status; pass decision, observation or progress.
+inline constexpr std::string_view kStatusWrites = "muster_status_writes_total";
+
 // ---- Worker's metrics (labels: namespace, training_job, slot, process)
 
-namespace metric {
 /// Counter: training steps done by this process.
 inline constexpr std::string_view kWorkerSteps = "muster_worker_steps_total";
 /// Counter: samples of the global batches of those steps.
 inline constexpr std::string_view kWorkerSamples = "muster_worker_samples_total";
+/// Gauge: the newest step.
+inline constexpr std::string_view kWorkerStep = "muster_worker_step";
 /// Gauge: mean loss of the last step over the global batch.
 inline constexpr std::string_view kWorkerLoss = "muster_worker_loss";
-/// Histogram: seconds of a step by label `phase`: data, compute, communicate, update, checkpoint,
-/// total.
+/// Gauge: accuracy of the last evaluation; absent before the first.
+inline constexpr std::string_view kWorkerAccuracy = "muster_worker_accuracy_ratio";
+/// Histogram: one optimiser step: data, compute, communicate and update.
 inline constexpr std::string_view kWorkerStepSeconds = "muster_worker_step_seconds";
+/// Histogram by phase: parts of a step (data, compute, communicate, update) and what stands between
+/// steps (record, evaluate, checkpoint) whenever there was any.
+inline constexpr std::string_view kWorkerPhaseSeconds = "muster_worker_phase_seconds";
+/// Gauge by stage: what came before the first step: join (until the gang was whole) and load (data,
+/// checkpoint, connections); absent before its end.
+inline constexpr std::string_view kWorkerStartSeconds = "muster_worker_start_seconds";
 /// Gauge: samples a second, all workers together.
 inline constexpr std::string_view kWorkerSamplesPerSecond = "muster_worker_samples_per_second";
 /// Counter: bytes sent to the other workers, headers included.

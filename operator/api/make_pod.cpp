@@ -91,6 +91,11 @@ void add_program_env(Json& env, const TrainingJob& job, const SlotPlacement& pla
   if (workers <= kMaxTfConfigWorkers) set_env(env, "TF_CONFIG", tf_config(job, placement));
 }
 
+/// Own programs serve what they like under their own ports.
+bool has_metrics(const TrainingJob& job, const PodOptions& options) {
+  return job.spec.training && options.worker_metrics_port > 0;
+}
+
 Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
   Json env = Json::array();
   set_env(env, contract::kEnvJob, job.meta.key().text());
@@ -106,6 +111,9 @@ Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodO
     set_env(env, contract::kEnvCaCert, options.ca_certificate);
     env.push_back(Json{{"name", contract::kEnvPodIp},
                        {"valueFrom", {{"fieldRef", {{"fieldPath", "status.podIP"}}}}}});
+  }
+  if (has_metrics(job, options)) {
+    set_env(env, contract::kEnvMetricsPort, std::to_string(options.worker_metrics_port));
   }
   // Where the GPU runtime is the node's default, a container that asks for none would see all.
   if (job.spec.worker.resources.gpus == 0) set_env(env, "NVIDIA_VISIBLE_DEVICES", "void");
@@ -196,6 +204,16 @@ Json make_container(const TrainingJob& job, const SlotPlacement& placement,
   if (!mounts.empty()) container["volumeMounts"] = std::move(mounts);
   const auto ports = worker.pod_fields.find("ports");
   if (ports != worker.pod_fields.end()) container["ports"] = *ports;
+  const bool is_taken = ports != worker.pod_fields.end() &&
+                        std::any_of(ports->begin(), ports->end(), [](const Json& port) {
+                          return port.value("name", "") == contract::kMetricsPortName;
+                        });
+  // A name may stand once in a pod; the job's own port of that name comes first.
+  if (has_metrics(job, options) && !is_taken) {
+    container["ports"].push_back(Json{{"name", contract::kMetricsPortName},
+                                      {"containerPort", options.worker_metrics_port},
+                                      {"protocol", "TCP"}});
+  }
   return container;
 }
 

@@ -102,9 +102,10 @@ std::string pod_selector(const TrainingJob& job);
 Json required_node_affinity(const std::string& node);
 
 struct PodOptions {
-  std::string endpoint_url;    ///< MUSTER_ENDPOINT; empty: no endpoint, and no token is mounted
-  std::string ca_certificate;  ///< PEM; empty for plain http on loopback
-  std::string default_image;   ///< of the built-in worker
+  std::string endpoint_url;     ///< MUSTER_ENDPOINT; empty: no endpoint, and no token is mounted
+  std::string ca_certificate;   ///< PEM; empty for plain http on loopback
+  std::string default_image;    ///< of the built-in worker
+  int worker_metrics_port = 0;  ///< of the built-in worker's /metrics; 0 = none
 };
 
 /// The pod of one slot, built from an allow-list: nothing of the job's reaches it unchecked, and it

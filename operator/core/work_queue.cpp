@@ -9,6 +9,7 @@ WorkQueue::WorkQueue(std::uint64_t seed, WorkQueueOptions options)
 
 void WorkQueue::add(const api::ObjectKey& key) {
   if (!dirty_.insert(key).second) return;
+  if (options_.observer != nullptr) options_.observer->on_add(key);
   due_.erase(key);
   if (!processing_.contains(key)) order_.push_back(key);
 }
@@ -21,6 +22,7 @@ void WorkQueue::add_at(const api::ObjectKey& key, MonoTime at) {
 }
 
 void WorkQueue::add_backed_off(const api::ObjectKey& key, MonoTime now, seconds asked) {
+  if (options_.observer != nullptr) options_.observer->on_retry(key);
   const int failures = std::min(failures_[key]++, 30);
   auto delay = std::min<nanoseconds>(options_.backoff_least * (std::int64_t{1} << failures),
                                      options_.backoff_most);
@@ -53,11 +55,13 @@ std::optional<api::ObjectKey> WorkQueue::pop(MonoTime now) {
   order_.pop_front();
   dirty_.erase(key);
   processing_.insert(key);
+  if (options_.observer != nullptr) options_.observer->on_pop(key);
   return key;
 }
 
 void WorkQueue::done(const api::ObjectKey& key) {
   if (processing_.erase(key) == 0) return;
+  if (options_.observer != nullptr) options_.observer->on_done(key);
   if (dirty_.contains(key)) order_.push_back(key);
 }
 

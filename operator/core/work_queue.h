@@ -15,9 +15,20 @@
 
 namespace muster::core {
 
+/// Told what becomes of keys, for metrics. Called on the queue's thread; must return at once.
+class WorkQueueObserver {
+ public:
+  virtual ~WorkQueueObserver() = default;
+  virtual void on_add(const api::ObjectKey& key) = 0;    ///< waits now, and did not before
+  virtual void on_retry(const api::ObjectKey& key) = 0;  ///< comes back after a failure
+  virtual void on_pop(const api::ObjectKey& key) = 0;
+  virtual void on_done(const api::ObjectKey& key) = 0;
+};
+
 struct WorkQueueOptions {
   milliseconds backoff_least{50};
   milliseconds backoff_most{60'000};
+  WorkQueueObserver* observer = nullptr;  ///< outlives the queue
 };
 
 /// Threads: one. Size is bounded by the number of distinct keys.

@@ -39,6 +39,7 @@ class Run {
   Run(kube::ApiClient& client, const Work& work) : client_(client), work_(work) {
     done_.key = work.key;
     done_.uid = work.uid;
+    done_.pass = work.plan.pass;
   }
 
   Status operator()(const core::CreatePod& action) {

@@ -119,7 +119,14 @@ EndpointHandler::EndpointHandler(WorkersEndpointOptions options, RunAfter run_af
   MUSTER_CHECK(options_.clock != nullptr && options_.authenticator != nullptr && run_after_);
 }
 
-void EndpointHandler::handle(const http::Request& request, const http::Responder& respond) {
+void EndpointHandler::handle(const http::Request& request, const http::Responder& plain) {
+  http::Responder respond = plain;
+  if (options_.on_answer) {
+    respond = [plain, told = options_.on_answer, path = request.path](http::Response response) {
+      told(path, response.status);
+      plain(std::move(response));
+    };
+  }
   const bool is_join = request.path == contract::kPathJoin;
   if (!is_join && request.path != contract::kPathProgress) {
     return respond(refusal(404, "NotFound", "there is no such path here"));

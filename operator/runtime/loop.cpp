@@ -57,7 +57,7 @@ OperatorLoop::OperatorLoop(LoopOptions options)
       jobs_(parse_record),
       pods_(api::parse_pod),
       nodes_(api::parse_node),
-      queue_(options_.seed),
+      queue_(options_.seed, core::WorkQueueOptions{.observer = options_.metrics}),
       is_leader_(options_.is_leader),
       now_(options_.clock->mono_now()),
       next_resync_(now_ + options_.resync),
@@ -162,6 +162,7 @@ void OperatorLoop::take(ProgressReport report) {
   // Bounded by what was placed; the last words of a gang that was asked to leave count too.
   const int slots = std::max(record->job.status.target_workers, 1);
   if (report.slot < 0 || report.slot >= slots) return;
+  if (options_.metrics != nullptr) options_.metrics->on_progress(key, report);
   const int slot = report.slot;
   memory_of(*record).reports.insert_or_assign(slot, std::move(report));
   queue_.add(key);
@@ -171,6 +172,11 @@ void OperatorLoop::take(Lead) { is_leader_ = true; }
 
 void OperatorLoop::take(ApplyDone done) {
   queue_.done(done.key);
+  if (options_.metrics != nullptr) {
+    if (!done.version_after.empty()) options_.metrics->on_status_written(done.pass);
+    options_.metrics->on_reconciled(done.status ? ReconcileResult::kSuccess
+                                                : ReconcileResult::kError);
+  }
   const auto found = memory_.find(done.key);
   if (found == memory_.end() || found->second.uid != done.uid) return;
   Memory& memory = found->second;
@@ -224,6 +230,7 @@ void OperatorLoop::forget(const api::ObjectKey& key) {
     }
     memory_.erase(found);
   }
+  if (options_.metrics != nullptr) options_.metrics->on_job_gone(key);
   waiting_.erase(key);
   verdicts_.erase(key);
   queue_.forget(key);
@@ -311,6 +318,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
     return;
   }
   if (memory.create_failure && now_ >= memory.create_failure_until) memory.create_failure.reset();
+  tell_metrics(*record);
   const core::JobSnapshot snapshot = snapshot_of(*record, memory);
   update_endpoint(*record, memory);
   note_waiting(key, snapshot);
@@ -329,9 +337,22 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   if (plan.requeue_after) queue_.add_at(key, now_ + *plan.requeue_after);
   if (plan.empty()) {
     queue_.done(key);
+    if (options_.metrics != nullptr) {
+      options_.metrics->on_reconciled(plan.requeue_after ? ReconcileResult::kRequeueAfter
+                                                         : ReconcileResult::kSuccess);
+    }
     return;
   }
   hand_over(*record, std::move(plan), memory);
+}
+
+void OperatorLoop::tell_metrics(const JobRecord& record) {
+  if (options_.metrics == nullptr) return;
+  if (record.job.spec.managed_by == contract::kManagedBy) {
+    options_.metrics->on_job(record.job);
+  } else {
+    options_.metrics->on_job_gone(record.meta.key());
+  }
 }
 
 void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& memory) {
@@ -450,7 +471,12 @@ void OperatorLoop::run_schedule() {
     cluster.gangs.push_back(core::gang_of(jobs_.find(key)->job));
     if (!options_.sees_nodes) cluster.gangs.back().unplaced = true;
   }
+  const MonoTime began = options_.clock->mono_now();
   auto verdicts = core::schedule(cluster);
+  if (options_.metrics != nullptr) {
+    const std::chrono::duration<double> took = options_.clock->mono_now() - began;
+    options_.metrics->on_scheduled(took.count());
+  }
   for (const auto& [key, verdict] : verdicts) {
     const auto before = verdicts_.find(key);
     if (before == verdicts_.end() || !(before->second == verdict)) queue_.add(key);

@@ -16,6 +16,7 @@
 #include "operator/kube/store.h"
 #include "operator/runtime/applier.h"
 #include "operator/runtime/mailbox.h"
+#include "operator/runtime/metrics.h"
 #include "operator/runtime/workers_endpoint.h"
 
 namespace muster::runtime {
@@ -35,6 +36,7 @@ struct LoopOptions {
   /// False: nodes are not watched and nothing is known of capacity; every gang is placed by the
   /// cluster's scheduler.
   bool sees_nodes = true;
+  Metrics* metrics = nullptr;  ///< nullptr: nobody is told
 };
 
 /// A job as the store keeps it: with the verdict on its spec.
@@ -96,6 +98,7 @@ class OperatorLoop {
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
   bool over_progress_budget();
+  void tell_metrics(const JobRecord& record);
   void hand_over(const JobRecord& record, core::Plan plan, Memory& memory);
   void update_endpoint(const JobRecord& record, Memory& memory);
   void run_schedule();

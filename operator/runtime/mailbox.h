@@ -32,7 +32,8 @@ struct ApplyDone {
   std::optional<core::CreateFailure> create_failure;
   /// resourceVersions around the status write; equal or empty when nothing was written.
   std::string version_before, version_after;
-  std::vector<std::string> acted;  ///< names of pods created and uids of pods deleted
+  core::Pass pass = core::Pass::kNone;  ///< of the plan
+  std::vector<std::string> acted;       ///< names of pods created and uids of pods deleted
 };
 
 /// This process leads from now on, until it ends.

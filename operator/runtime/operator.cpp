@@ -31,6 +31,7 @@ class RunningOperator final : public Operator {
 
   void start() {
     executor_ = make_thread_executor(*options_.client, mailbox_, kApplierThreads);
+    if (options_.metrics != nullptr) options_.metrics->set_concurrency(kApplierThreads);
     std::uint64_t seed = options_.seed;
     for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
       if (kind == api::Kind::kNode && !options_.sees_nodes) continue;
@@ -40,6 +41,7 @@ class RunningOperator final : public Operator {
       pump.kind = kind;
       pump.namespace_name = options_.namespace_name;
       pump.seed = ++seed;
+      pump.metrics = options_.metrics;
       pump.sink = [this](WatchBatch batch) { (void)mailbox_.post(std::move(batch)); };
       pumps_.push_back(std::make_unique<WatchPump>(std::move(pump)));
     }
@@ -101,6 +103,7 @@ class RunningOperator final : public Operator {
     options.resync = options_.resync;
     options.is_leader = options_.is_leader;
     options.sees_nodes = options_.sees_nodes;
+    options.metrics = options_.metrics;
     OperatorLoop loop(std::move(options));
     while (!stopping_) {
       const MonoTime next = loop.step();

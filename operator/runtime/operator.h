@@ -12,6 +12,7 @@
 #include "common/result.h"
 #include "operator/api/pod.h"
 #include "operator/kube/api_client.h"
+#include "operator/runtime/metrics.h"
 #include "operator/runtime/workers_endpoint.h"
 
 namespace muster::runtime {
@@ -29,6 +30,7 @@ struct OperatorOptions {
   std::uint64_t seed = 1;  ///< of back-off jitter
   seconds resync{300};
   std::string reporting_instance = "muster-operator";
+  Metrics* metrics = nullptr;  ///< outlives the operator; nullptr: nobody is told
 };
 
 class Operator {

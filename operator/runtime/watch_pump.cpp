@@ -43,7 +43,17 @@ WatchPump::Did WatchPump::step(milliseconds idle) {
     const std::lock_guard lock(mutex_);
     if (closed_) return Did::kNothing;
   }
-  return stream_ && watcher_.streaming() ? read_line(idle) : ask();
+  const Did did = stream_ && watcher_.streaming() ? read_line(idle) : ask();
+  tell_metrics();
+  return did;
+}
+
+void WatchPump::tell_metrics() {
+  if (options_.metrics == nullptr) return;
+  if (watcher_.relists() == told_relists_ && watcher_.bad_lines() == told_bad_lines_) return;
+  told_relists_ = watcher_.relists();
+  told_bad_lines_ = watcher_.bad_lines();
+  options_.metrics->on_watch(options_.kind, told_relists_, told_bad_lines_);
 }
 
 WatchPump::Did WatchPump::read_line(milliseconds idle) {

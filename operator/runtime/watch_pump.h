@@ -10,6 +10,7 @@
 #include "operator/kube/api_client.h"
 #include "operator/kube/watcher.h"
 #include "operator/runtime/mailbox.h"
+#include "operator/runtime/metrics.h"
 
 namespace muster::runtime {
 
@@ -20,6 +21,7 @@ struct WatchPumpOptions {
   std::string namespace_name;  ///< ignored for kinds without namespaces
   std::uint64_t seed = 1;
   kube::WatcherOptions watcher;
+  Metrics* metrics = nullptr;  ///< nullptr: nobody is told
   std::function<void(WatchBatch)> sink;
 };
 
@@ -42,11 +44,13 @@ class WatchPump {
   Did read_line(milliseconds idle);
   Did ask();
   void deliver(std::vector<kube::WatchEvent> events);
+  void tell_metrics();
   void set_stream(std::unique_ptr<kube::HttpStream> stream);
 
   WatchPumpOptions options_;
   kube::Watcher watcher_;
   MonoTime last_line_{};
+  std::int64_t told_relists_ = 0, told_bad_lines_ = 0;
   std::mutex mutex_;
   std::shared_ptr<kube::HttpStream> stream_;  // replaced under mutex_, read by the one thread
   bool closed_ = false;                       // guarded by mutex_

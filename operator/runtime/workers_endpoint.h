@@ -73,6 +73,8 @@ struct WorkersEndpointOptions {
   /// PEM of the CAs whose replicas posts are handed on to; they are reached as
   /// contract::kServiceEndpoint. Needed with leader_address. Threads: any.
   std::function<std::string()> ca_bundle{};
+  /// Called with every answer, for metrics: the path asked for and the code.
+  std::function<void(std::string_view path, int code)> on_answer{};
 };
 
 /// Threads: any for every method. Answers: 200; 400 bad body; 401 token; 403 the token is of no

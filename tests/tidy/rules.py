@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "operator/embedded": ["common", "operator/api", "operator/kube"],
     "operator/runtime": ["common", "common/http", "operator/api", "operator/core", "operator/kube"],
     "operator": ["common", "operator/api", "operator/kube", "operator/runtime"],
-    "cli": ["common", "operator/api", "operator/kube", "operator/embedded", "operator/runtime"],
+    "cli": ["common", "common/http", "operator/api", "operator/kube", "operator/embedded", "operator/runtime"],
 }
 
 # pattern, where it is allowed (path prefixes), what to use instead

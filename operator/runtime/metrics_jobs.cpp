@@ -1,0 +1,303 @@
+#include "operator/runtime/metrics_jobs.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "common/contract.h"
+#include "operator/core/words.h"
+
+namespace muster::runtime {
+namespace {
+
+namespace name = contract::metric;
+namespace words = core::words;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+constexpr std::array kPhases = {
+    words::kPhasePending,   words::kPhaseWaiting,  words::kPhaseRunning, words::kPhaseRestarting,
+    words::kPhaseSuspended, words::kPhaseComplete, words::kPhaseFailed};
+constexpr std::array kConditions = {words::kAdmitted,  words::kRunning,  words::kRestarting,
+                                    words::kSuspended, words::kComplete, words::kFailed};
+constexpr std::array<std::string_view, 3> kStatuses = {"true", "false", "unknown"};
+constexpr std::size_t kMaxReasonBytes = 64;
+/// A clock that is behind, or a job from long ago: no more than this is believed.
+constexpr seconds kMaxAge{366 * 24 * 3600};
+
+double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+double epoch_seconds(WallTime time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+/// A phase of ours, whatever stands in the object.
+std::string phase_of(const std::string& text) {
+  const auto* const found = std::find(kPhases.begin(), kPhases.end(), text);
+  return std::string(found == kPhases.end() ? words::kPhasePending : *found);
+}
+
+/// Reasons are words of ours; an object that says otherwise must not make up labels.
+std::string reason_of(const std::string& text) {
+  const auto is_letter = [](char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); };
+  const bool is_word = !text.empty() && text.size() <= kMaxReasonBytes &&
+                       std::all_of(text.begin(), text.end(), is_letter);
+  return is_word ? text : std::string(words::kError);
+}
+
+std::string status_of(const std::string& text) {
+  if (text == "True") return "true";
+  return text == "False" ? "false" : "unknown";
+}
+
+/// What the job's age says about when it was created, by the local clock.
+MonoTime created_at(const api::TrainingJob& job, JobBook::Now now) {
+  if (!job.meta.creation_time) return now.mono;
+  const nanoseconds age = now.wall - *job.meta.creation_time;
+  return now.mono - std::clamp<nanoseconds>(age, nanoseconds(0), kMaxAge);
+}
+
+constexpr bool kGauge = false;
+constexpr bool kCounter = true;
+
+}  // namespace
+
+/// Families in the making, and where they go when they are whole.
+class JobBook::Page {
+ public:
+  using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+  void begin(const Family& family) {
+    end();
+    family_.name = std::string(family.name);
+    family_.help = family.help;
+    family_.type = family.is_counter ? MetricType::Counter : MetricType::Gauge;
+  }
+  void add(Labels labels, double value) {
+    prometheus::ClientMetric metric;
+    metric.label = std::move(labels);
+    if (family_.type == MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+    family_.metric.push_back(std::move(metric));
+  }
+  std::string take() {
+    end();
+    return std::move(text_);
+  }
+
+ private:
+  void end() {
+    if (!family_.metric.empty()) text_ += prometheus::TextSerializer().Serialize({family_});
+    family_ = MetricFamily{};
+  }
+
+  MetricFamily family_;
+  std::string text_;
+};
+
+bool JobBook::Job::is_true(std::string_view type) const {
+  return std::any_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+    return condition.first == type && condition.second == "true";
+  });
+}
+
+bool JobBook::Job::is_pending() const {
+  return phase == words::kPhasePending || phase == words::kPhaseWaiting;
+}
+
+std::optional<double> JobBook::add(const api::TrainingJob& seen, Now now) {
+  Job& job = jobs_[seen.meta.key()];
+  const bool is_new = job.uid != seen.meta.uid;
+  if (is_new) {
+    job = Job{};
+    job.uid = seen.meta.uid;
+    job.phase = phase_of(seen.status.phase);
+    job.phase_since = now.mono;
+    job.pending_since = seen.status.membership_epoch == 0 ? created_at(seen, now) : now.mono;
+    job.reported_at = now.mono;
+    job.progress_at = now.wall;
+    if (seen.status.progress) job.most_steps = seen.status.progress->step;
+  }
+  const bool was_running = job.is_true(words::kRunning);
+  const bool was_suspended = job.is_true(words::kSuspended);
+  take_status(job, seen, now);
+  const bool is_running = job.is_true(words::kRunning);
+  if (is_running && !was_running) job.progress_at = now.wall;
+  if (job.is_true(words::kSuspended) || seen.status.finished()) {
+    job.wanted_since.reset();
+  } else if (was_suspended && !is_new) {
+    job.wanted_since = now.mono;
+  } else if (is_new && seen.status.membership_epoch == 0) {
+    job.wanted_since = created_at(seen, now);
+  }
+  if (!is_running || !job.wanted_since) return std::nullopt;
+  const double took = seconds_of(now.mono - *job.wanted_since);
+  job.wanted_since.reset();
+  return took;
+}
+
+void JobBook::take_status(Job& job, const api::TrainingJob& seen, Now now) {
+  const api::TrainingJobStatus& status = seen.status;
+  const bool was_pending = job.is_pending();
+  if (std::string phase = phase_of(status.phase); phase != job.phase) {
+    job.phase_seconds[job.phase] += seconds_of(now.mono - job.phase_since);
+    job.phase = std::move(phase);
+    job.phase_since = now.mono;
+    if (job.is_pending() && !was_pending) job.pending_since = now.mono;
+  }
+  job.conditions.clear();
+  for (const auto& condition : status.conditions) {
+    if (std::find(kConditions.begin(), kConditions.end(), condition.type) == kConditions.end()) {
+      continue;
+    }
+    job.conditions.emplace_back(condition.type, status_of(condition.status));
+  }
+  job.is_training = seen.spec.training.has_value();
+  job.batch_size = seen.spec.training ? seen.spec.training->batch_size : 0;
+  job.workers = std::atoi(status.workers.c_str());  // "2/3": those that run
+  job.target_workers = status.target_workers;
+  job.restarts = std::max(job.restarts, status.restarts);
+  job.failure = status.failure ? reason_of(status.failure->reason) : "";
+  if (status.progress && !job.step) {
+    job.step = status.progress->step;
+    job.total_steps = status.progress->total_steps;
+  }
+  if (status.checkpoint && status.checkpoint->step > job.checkpoint_step) {
+    job.checkpoint_step = status.checkpoint->step;
+    job.checkpoint_at = status.checkpoint->time.value_or(now.wall);
+  }
+}
+
+void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now now) {
+  const auto found = jobs_.find(key);
+  if (found == jobs_.end() || report.slot != 0) return;
+  Job& job = found->second;
+  if (report.attempt < job.attempt) return;
+  if (report.attempt > job.attempt) {
+    const std::int64_t from = std::max<std::int64_t>(report.restored_step, 0);
+    job.repeated_steps += std::max<std::int64_t>(job.most_steps - from, 0);
+    job.attempt = report.attempt;
+    job.reported_at = std::max(job.reported_at, job.phase_since);
+  }
+  const bool has_moved = !job.step || report.step != *job.step;
+  job.step = report.step;
+  job.total_steps = report.total_steps;
+  if (has_moved) job.progress_at = now.wall;
+  if (report.step > job.most_steps) {
+    if (report.samples_per_second > 0) {
+      const double each = job.batch_size / report.samples_per_second;
+      // No more than the time that has passed: the rate is a smoothed one.
+      job.productive_seconds += std::min(each * static_cast<double>(report.step - job.most_steps),
+                                         seconds_of(now.mono - job.reported_at));
+    }
+    job.most_steps = report.step;
+  }
+  if (report.checkpoint_step > job.checkpoint_step) {
+    job.checkpoint_step = report.checkpoint_step;
+    job.checkpoint_at = now.wall;
+  }
+  job.reported_at = now.mono;
+}
+
+template <typename Add>
+void JobBook::each(Page& page, const Family& family, Add&& add) const {
+  page.begin(family);
+  for (const auto& [key, job] : jobs_) {
+    const auto put = [&page, &key = key](double value, const Page::Labels& more = {}) {
+      Page::Labels labels{{"namespace", key.namespace_name}, {"training_job", key.name}};
+      labels.insert(labels.end(), more.begin(), more.end());
+      page.add(std::move(labels), value);
+    };
+    add(job, put);
+  }
+}
+
+void JobBook::render_state(Page& page) const {
+  std::map<std::string_view, int> by_phase;
+  for (const auto& [key, job] : jobs_) ++by_phase[job.phase];
+  page.begin({name::kJobs, "Jobs that are there, by phase.", kGauge});
+  for (const auto phase : kPhases) page.add({{"phase", std::string(phase)}}, by_phase[phase]);
+
+  each(page, {name::kJobCondition, "1 for the status that the condition has.", kGauge},
+       [&](const Job& job, const auto& put) {
+         for (const auto& [type, status] : job.conditions) {
+           for (const auto one : kStatuses) {
+             put(status == one ? 1 : 0, {{"type", type}, {"status", std::string(one)}});
+           }
+         }
+       });
+  each(page, {name::kJobWorkers, "Workers that run.", kGauge},
+       [](const Job& job, const auto& put) { put(job.workers); });
+  each(page, {name::kJobTargetWorkers, "Workers of the gang as decided.", kGauge},
+       [](const Job& job, const auto& put) { put(job.target_workers); });
+  each(page, {name::kJobRestarts, "Gang restarts that count against maxRestarts.", kCounter},
+       [](const Job& job, const auto& put) { put(job.restarts); });
+  each(page, {name::kJobStep, "Newest step.", kGauge}, [](const Job& job, const auto& put) {
+    if (job.step) put(static_cast<double>(*job.step));
+  });
+  each(page, {name::kJobTotalSteps, "Steps of the whole training.", kGauge},
+       [](const Job& job, const auto& put) {
+         if (job.step) put(static_cast<double>(job.total_steps));
+       });
+}
+
+void JobBook::render_checkpoint(Page& page) const {
+  each(page, {name::kJobCheckpointStep, "Step of the newest complete checkpoint.", kGauge},
+       [](const Job& job, const auto& put) {
+         if (job.checkpoint_step >= 0) put(static_cast<double>(job.checkpoint_step));
+       });
+  each(page, {name::kJobCheckpointTime, "When the newest complete checkpoint was seen.", kGauge},
+       [](const Job& job, const auto& put) {
+         if (job.checkpoint_step >= 0) put(epoch_seconds(job.checkpoint_at));
+       });
+  each(page,
+       {name::kJobProgressTime, "When a running training was last seen to make a step.", kGauge},
+       [](const Job& job, const auto& put) {
+         if (job.is_training && job.is_true(words::kRunning)) put(epoch_seconds(job.progress_at));
+       });
+}
+
+void JobBook::render_times(Page& page, Now now) const {
+  each(page,
+       {name::kJobPendingSeconds, "How long the job has been waiting for its workers.", kGauge},
+       [&](const Job& job, const auto& put) {
+         put(job.is_pending() ? seconds_of(now.mono - job.pending_since) : 0);
+       });
+  each(page, {name::kJobPhaseSeconds, "Time spent in each phase.", kCounter},
+       [&](const Job& job, const auto& put) {
+         for (const auto phase : kPhases) {
+           const auto past = job.phase_seconds.find(std::string(phase));
+           double time = past == job.phase_seconds.end() ? 0 : past->second;
+           if (job.phase == phase) time += seconds_of(now.mono - job.phase_since);
+           put(time, {{"phase", std::string(phase)}});
+         }
+       });
+  each(page,
+       {name::kJobProductiveSeconds, "Time spent in steps made for the first time.", kCounter},
+       [](const Job& job, const auto& put) {
+         if (job.is_training) put(job.productive_seconds);
+       });
+  each(page, {name::kJobRepeatedSteps, "Steps that were made again after restarts.", kCounter},
+       [](const Job& job, const auto& put) {
+         if (job.is_training) put(static_cast<double>(job.repeated_steps));
+       });
+  each(page, {name::kJobFailure, "1 for the reason of the last failure.", kGauge},
+       [](const Job& job, const auto& put) {
+         if (!job.failure.empty()) put(1, {{"reason", job.failure}});
+       });
+}
+
+std::string JobBook::render(Now now) const {
+  Page page;
+  render_state(page);
+  render_checkpoint(page);
+  render_times(page, now);
+  return page.take();
+}
+
+}  // namespace muster::runtime

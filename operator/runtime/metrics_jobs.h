@@ -1,0 +1,79 @@
+// What the metrics say about jobs, as plain data: series are made of it only when somebody scrapes,
+// so that a thousand jobs cost little in between.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/messages.h"
+#include "operator/api/training_job.h"
+
+namespace muster::runtime {
+
+/// Threads: one at a time.
+class JobBook {
+ public:
+  struct Now {
+    MonoTime mono;
+    WallTime wall;
+  };
+
+  /// Gives the seconds from creation (or resumption) until all workers run, once, when that is
+  /// seen to happen.
+  std::optional<double> add(const api::TrainingJob& job, Now now);
+  void add(const api::ObjectKey& key, const ProgressReport& report, Now now);
+  void remove(const api::ObjectKey& key) { jobs_.erase(key); }
+
+  /// The families of all jobs in the text format.
+  std::string render(Now now) const;
+
+ private:
+  struct Job {
+    std::string uid;
+    bool is_training = false;
+    int batch_size = 0;
+    std::vector<std::pair<std::string, std::string>> conditions;  ///< type, status
+    std::string phase, failure;
+    int workers = 0, target_workers = 0, restarts = 0;
+    std::int64_t total_steps = 0;
+    std::optional<std::int64_t> step;
+    std::int64_t most_steps = 0;  ///< the furthest that any attempt came
+    std::int64_t checkpoint_step = -1;
+    WallTime checkpoint_at{}, progress_at{};
+    MonoTime phase_since{}, pending_since{}, reported_at{};
+    std::map<std::string, double> phase_seconds;
+    double productive_seconds = 0;
+    std::int64_t repeated_steps = 0;
+    int attempt = -1;  ///< of the newest report
+    /// Since when its workers are awaited; absent once they ran, or when that was not seen.
+    std::optional<MonoTime> wanted_since;
+
+    bool is_true(std::string_view type) const;
+    bool is_pending() const;
+  };
+
+  class Page;
+  struct Family {
+    std::string_view name;
+    const char* help;
+    bool is_counter;
+  };
+
+  static void take_status(Job& job, const api::TrainingJob& seen, Now now);
+
+  template <typename Add>
+  void each(Page& page, const Family& family, Add&& add) const;
+  void render_state(Page& page) const;
+  void render_checkpoint(Page& page) const;
+  void render_times(Page& page, Now now) const;
+
+  std::map<api::ObjectKey, Job> jobs_;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,331 @@
+#include "operator/runtime/metrics.h"
+
+#include <doctest/doctest.h>
+
+#include <regex>
+#include <set>
+
+#include "common/contract.h"
+#include "operator/runtime/metrics_transport.h"
+
+using namespace muster;
+using namespace muster::runtime;
+
+namespace {
+
+struct World {
+  ManualClock clock;
+  Metrics metrics{{&clock, "1.2.3"}};
+  api::TrainingJob job;
+
+  World() {
+    job.meta.namespace_name = "team";
+    job.meta.name = "digits";
+    job.meta.uid = "uid-1";
+    job.meta.creation_time = clock.wall_now();
+    job.spec.training.emplace();
+    job.spec.training->batch_size = 64;
+    job.status.phase = "Pending";
+  }
+
+  void condition(const std::string& type, const std::string& status) {
+    std::erase_if(job.status.conditions, [&](const auto& one) { return one.type == type; });
+    job.status.conditions.push_back({type, status, "Reason", "", 1, clock.wall_now()});
+  }
+  void run() {
+    job.status.phase = "Running";
+    job.status.workers = "2/3";
+    job.status.target_workers = 3;
+    job.status.membership_epoch = 1;
+    condition("Running", "True");
+    metrics.on_job(job);
+  }
+  void report(int attempt, std::int64_t step, std::int64_t restored = -1) {
+    ProgressReport report;
+    report.job = "team/digits";
+    report.attempt = attempt;
+    report.step = step;
+    report.total_steps = 100;
+    report.restored_step = restored;
+    report.samples_per_second = 640;  // ten steps a second
+    metrics.on_progress(job.meta.key(), report);
+  }
+  /// The value of a series as text; "absent" when no line has it.
+  std::string value(const std::string& series) const {
+    const std::string text = "\n" + metrics.render();
+    const std::size_t at = text.find("\n" + series + " ");
+    if (at == std::string::npos) return "absent";
+    const std::size_t from = at + series.size() + 2;
+    return text.substr(from, text.find('\n', from) - from);
+  }
+};
+
+const std::string kOfJob = R"({namespace="team",training_job="digits"})";
+
+std::string of_job(const std::string& more) {
+  return R"({namespace="team",training_job="digits",)" + more + "}";
+}
+
+}  // namespace
+
+TEST_CASE("the queue's metrics follow a key from its adding to its end, by the clock") {
+  World world;
+  const std::string queue = R"({name="trainingjob"})";
+  core::WorkQueue keys(1, core::WorkQueueOptions{.observer = &world.metrics});
+  const api::ObjectKey key{"team", "digits"};
+  keys.add(key);
+  keys.add(key);  // it waits already
+  CHECK(world.value("workqueue_depth" + queue) == "1");
+  CHECK(world.value("workqueue_adds_total" + queue) == "1");
+  world.clock.advance(milliseconds(300));
+  REQUIRE(keys.pop(world.clock.mono_now()));
+  CHECK(world.value("workqueue_depth" + queue) == "0");
+  CHECK(world.value("workqueue_queue_duration_seconds_sum" + queue) == "0.3");
+  CHECK(world.value(R"(controller_runtime_active_workers{controller="trainingjob"})") == "1");
+  world.clock.advance(seconds(2));
+  keys.add(key);  // while it is in hand
+  CHECK(world.value("workqueue_unfinished_work_seconds" + queue) == "2");
+  CHECK(world.value("workqueue_longest_running_processor_seconds" + queue) == "2");
+  keys.done(key);
+  CHECK(world.value("workqueue_work_duration_seconds_sum" + queue) == "2");
+  CHECK(world.value(R"(controller_runtime_active_workers{controller="trainingjob"})") == "0");
+  CHECK(world.value("workqueue_unfinished_work_seconds" + queue) == "0");
+  REQUIRE(keys.pop(world.clock.mono_now()));
+  keys.add_backed_off(key, world.clock.mono_now());
+  keys.done(key);
+  CHECK(world.value("workqueue_retries_total" + queue) == "1");
+}
+
+TEST_CASE("a job's series show its conditions, workers, steps and checkpoint, and go with it") {
+  World world;
+  world.metrics.on_job(world.job);
+  world.clock.advance(seconds(5));
+  CHECK(world.value("muster_job_pending_seconds" + kOfJob) == "5");
+  CHECK(world.value("muster_job_step" + kOfJob) == "absent");
+  CHECK(world.value(R"(muster_jobs{phase="Pending"})") == "1");
+  world.run();
+  world.report(0, 10);
+  CHECK(world.value("muster_job_pending_seconds" + kOfJob) == "0");
+  CHECK(world.value("muster_gang_start_seconds_sum") == "5");
+  CHECK(world.value("muster_gang_start_seconds_count") == "1");
+  CHECK(world.value(R"(muster_jobs{phase="Pending"})") == "0");
+  CHECK(world.value(R"(muster_jobs{phase="Running"})") == "1");
+  CHECK(world.value("muster_job_workers" + kOfJob) == "2");
+  CHECK(world.value("muster_job_target_workers" + kOfJob) == "3");
+  CHECK(world.value("muster_job_step" + kOfJob) == "10");
+  CHECK(world.value("muster_job_total_steps" + kOfJob) == "100");
+  const std::string running = "muster_job_condition";
+  CHECK(world.value(running + of_job(R"(type="Running",status="true")")) == "1");
+  CHECK(world.value(running + of_job(R"(type="Running",status="false")")) == "0");
+  CHECK(world.value(running + of_job(R"(type="Running",status="unknown")")) == "0");
+  world.job.status.checkpoint = api::CheckpointStatus{8, world.clock.wall_now(), true, "/c"};
+  world.job.status.failure = api::FailureStatus{0, 25, "PeerLost", ""};
+  world.metrics.on_job(world.job);
+  CHECK(world.value("muster_job_checkpoint_step" + kOfJob) == "8");
+  CHECK(world.value("muster_job_checkpoint_timestamp_seconds" + kOfJob) == "1700000005");
+  CHECK(world.value("muster_job_failure" + of_job(R"(reason="PeerLost")")) == "1");
+
+  world.metrics.on_job_gone(world.job.meta.key());
+  CHECK(world.metrics.render().find("training_job") == std::string::npos);
+}
+
+TEST_CASE("words in a job's status that are not ours make no labels") {
+  World world;
+  world.job.status.phase = "Surprise\n";
+  world.condition("Evil", "True");
+  world.job.status.failure = api::FailureStatus{0, 1, "a \"quoted\" sentence", ""};
+  world.metrics.on_job(world.job);
+  const std::string text = world.metrics.render();
+  CHECK(text.find("Surprise") == std::string::npos);
+  CHECK(text.find("Evil") == std::string::npos);
+  CHECK(text.find("quoted") == std::string::npos);
+  CHECK(world.value("muster_job_failure" + of_job(R"(reason="Error")")) == "1");
+}
+
+TEST_CASE("time is booked on the phase it was spent in, and on steps made for the first time") {
+  World world;
+  world.metrics.on_job(world.job);
+  world.clock.advance(seconds(3));
+  world.run();
+  world.clock.advance(seconds(10));
+  world.report(0, 50);  // five seconds of steps in ten
+  CHECK(world.value("muster_job_productive_seconds_total" + kOfJob) == "5");
+  world.clock.advance(seconds(1));
+  world.report(0, 90);  // the rate says four seconds, one has passed
+  CHECK(world.value("muster_job_productive_seconds_total" + kOfJob) == "6");
+  world.job.status.phase = "Restarting";
+  world.job.status.restarts = 1;
+  world.condition("Running", "False");
+  world.metrics.on_job(world.job);
+  world.clock.advance(seconds(7));
+  world.run();
+  CHECK(world.value("muster_job_phase_seconds_total" + of_job(R"(phase="Pending")")) == "3");
+  CHECK(world.value("muster_job_phase_seconds_total" + of_job(R"(phase="Running")")) == "11");
+  CHECK(world.value("muster_job_phase_seconds_total" + of_job(R"(phase="Restarting")")) == "7");
+  CHECK(world.value("muster_job_restarts_total" + kOfJob) == "1");
+  // The second attempt starts from step 60 and makes thirty steps again.
+  world.clock.advance(seconds(2));
+  world.report(1, 80, 60);
+  CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "30");
+  CHECK(world.value("muster_job_productive_seconds_total" + kOfJob) == "6");
+  world.clock.advance(seconds(2));
+  world.report(1, 95, 60);
+  CHECK(world.value("muster_job_productive_seconds_total" + kOfJob) == "6.5");
+  // A straggling report of the first attempt changes nothing.
+  world.report(0, 99);
+  CHECK(world.value("muster_job_step" + kOfJob) == "95");
+  // The start of the gang is measured once.
+  CHECK(world.value("muster_gang_start_seconds_count") == "1");
+}
+
+TEST_CASE("a stalled job is told from one that makes steps") {
+  World world;
+  world.metrics.on_job(world.job);
+  CHECK(world.value("muster_job_progress_timestamp_seconds" + kOfJob) == "absent");
+  world.run();
+  world.clock.advance(seconds(4));
+  world.report(0, 3);
+  world.clock.advance(seconds(60));
+  world.report(0, 3);
+  CHECK(world.value("muster_job_progress_timestamp_seconds" + kOfJob) == "1700000004");
+}
+
+TEST_CASE("a job of the same name under another uid starts from nothing") {
+  World world;
+  world.run();
+  world.report(0, 70);
+  world.job.meta.uid = "uid-2";
+  world.job.status = {};
+  world.metrics.on_job(world.job);
+  CHECK(world.value("muster_job_step" + kOfJob) == "absent");
+  CHECK(world.value("muster_job_productive_seconds_total" + kOfJob) == "0");
+}
+
+namespace {
+
+class OneAnswer final : public kube::HttpTransport {
+ public:
+  explicit OneAnswer(ManualClock& clock) : clock_(clock) {}
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    clock_.advance(milliseconds(250));
+    if (request.method == "DELETE") return Error(ErrorCode::kUnavailable, "no connection");
+    return kube::HttpResponse{409, "", std::nullopt};
+  }
+  Result<Stream> open_stream(const kube::HttpRequest&) override {
+    Stream stream;
+    stream.head.code = 410;
+    return stream;
+  }
+
+ private:
+  ManualClock& clock_;
+};
+
+}  // namespace
+
+TEST_CASE("exchanges with the API server are counted by answer and timed, also those without one") {
+  World world;
+  OneAnswer inner(world.clock);
+  const auto transport =
+      make_measured_transport({&inner, &world.metrics, &world.clock, "10.0.0.1:443"});
+  kube::HttpRequest request;
+  request.method = "PATCH";
+  CHECK(transport->send(request)->code == 409);
+  request.method = "DELETE";
+  CHECK_FALSE(transport->send(request));
+  request.method = "GET";
+  CHECK(transport->open_stream(request)->head.code == 410);
+  const auto total = [](const char* code, const char* method) {
+    return std::string(R"(rest_client_requests_total{code=")") + code +
+           R"(",host="10.0.0.1:443",method=")" + method + R"("})";
+  };
+  CHECK(world.value(total("409", "PATCH")) == "1");
+  CHECK(world.value(total("<error>", "DELETE")) == "1");
+  CHECK(world.value(total("410", "GET")) == "1");
+  CHECK(world.value(
+            R"(rest_client_request_duration_seconds_sum{host="10.0.0.1:443",verb="PATCH"})") ==
+        "0.25");
+}
+
+TEST_CASE("every metric of the contract is served, under its name, with help and type") {
+  World world;
+  world.run();
+  world.job.status.failure = api::FailureStatus{0, 25, "PeerLost", ""};
+  world.job.status.checkpoint = api::CheckpointStatus{8, world.clock.wall_now(), true, "/c"};
+  world.metrics.on_job(world.job);
+  world.report(0, 3);
+  world.metrics.set_leader(true);
+  world.metrics.set_concurrency(4);
+  world.metrics.on_endpoint(contract::kPathJoin, 200);
+  world.metrics.on_watch(api::Kind::kPod, 2, 1);
+  world.metrics.on_rest({"GET", "h", 200, 0.1});
+  world.metrics.on_status_written(core::Pass::kDecision);
+  world.metrics.on_reconciled(ReconcileResult::kError);
+  world.metrics.on_scheduled(0.01);
+  const std::string text = world.metrics.render();
+  namespace name = contract::metric;
+  for (const auto wanted : {name::kReconcileTotal,
+                            name::kReconcileErrors,
+                            name::kReconcileSeconds,
+                            name::kReconcileMaxConcurrent,
+                            name::kReconcileActive,
+                            name::kQueueDepth,
+                            name::kQueueAdds,
+                            name::kQueueRetries,
+                            name::kQueueWaitSeconds,
+                            name::kQueueWorkSeconds,
+                            name::kQueueUnfinishedSeconds,
+                            name::kQueueLongestSeconds,
+                            name::kRestRequests,
+                            name::kRestSeconds,
+                            name::kLeader,
+                            name::kProcessCpuSeconds,
+                            name::kProcessResidentBytes,
+                            name::kProcessVirtualBytes,
+                            name::kProcessOpenFds,
+                            name::kProcessMaxFds,
+                            name::kProcessStartSeconds,
+                            name::kBuildInfo,
+                            name::kJobs,
+                            name::kJobCondition,
+                            name::kJobWorkers,
+                            name::kJobTargetWorkers,
+                            name::kJobRestarts,
+                            name::kJobStep,
+                            name::kJobTotalSteps,
+                            name::kJobCheckpointStep,
+                            name::kJobCheckpointTime,
+                            name::kJobProgressTime,
+                            name::kJobPendingSeconds,
+                            name::kJobPhaseSeconds,
+                            name::kJobProductiveSeconds,
+                            name::kJobRepeatedSteps,
+                            name::kJobFailure,
+                            name::kGangStartSeconds,
+                            name::kScheduleSeconds,
+                            name::kWatchRelists,
+                            name::kWatchBadLines,
+                            name::kEndpointRequests,
+                            name::kStatusWrites}) {
+    CAPTURE(wanted);
+    CHECK(text.find("# HELP " + std::string(wanted) + " ") != std::string::npos);
+    CHECK(text.find("# TYPE " + std::string(wanted) + " ") != std::string::npos);
+    // At least one series.
+    const std::regex series("(^|\n)" + std::string(wanted) + "(_count)?(\\{[^\n]*\\})? [^\n]+\n");
+    CHECK(std::regex_search(text, series));
+  }
+  // A family stands once, or a scraper refuses the page.
+  std::set<std::string> families;
+  const std::regex type("# TYPE (\\S+)");
+  for (std::sregex_iterator at(text.begin(), text.end(), type), end; at != end; ++at) {
+    CHECK(families.insert((*at)[1]).second);
+  }
+}
+
+TEST_CASE("what Linux knows of the process is there") {
+  World world;
+  CHECK(std::stod(world.value("process_resident_memory_bytes")) > 1e6);
+  CHECK(std::stod(world.value("process_open_fds")) >= 3);
+  CHECK(std::stod(world.value("process_max_fds")) >= 64);
+  CHECK(std::stod(world.value("process_start_time_seconds")) > 1.6e9);
+}
