@@ -121,6 +121,8 @@ sentinel::StepRecord to_record(const engine::StepReport& report) {
   record.compute_seconds = report.compute_seconds;
   record.communicate_seconds = report.communicate_seconds;
   record.update_seconds = report.update_seconds;
+  record.record_seconds = report.record_seconds;
+  record.evaluate_seconds = report.evaluate_seconds;
   record.checkpoint_seconds = report.checkpoint_seconds;
   return record;
 }

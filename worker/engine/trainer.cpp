@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "common/contract.h"
 #include "worker/data/dataset.h"
@@ -293,14 +294,24 @@ Status Trainer::train_step(bool& stopped) {
 
 Status Trainer::between_steps(StepReport& report, bool stopped) {
   report.step = step_;
-  record_step(report);
+  MonoTime mark = clock_.mono_now();
+  const auto lap = [&] {
+    const MonoTime now = clock_.mono_now();
+    return std::chrono::duration<double>(now - std::exchange(mark, now)).count();
+  };
+  if (record_.is_open()) {
+    record_step(report);
+    report.record_seconds = lap();
+  }
   const bool last = step_ == total_steps_;
   const std::int64_t every = config_.evaluate_every_epochs * loader_->steps_per_epoch();
-  if (config_.has_test && (last || step_ % every == 0)) MUSTER_RETURN_IF_ERROR(evaluate_now());
+  if (config_.has_test && (last || step_ % every == 0)) {
+    MUSTER_RETURN_IF_ERROR(evaluate_now());
+    report.evaluate_seconds = lap();
+  }
   if (last || stopped || step_ % config_.checkpoint_every_steps == 0) {
-    const MonoTime before = clock_.mono_now();
     MUSTER_RETURN_IF_ERROR(save());
-    report.checkpoint_seconds = std::chrono::duration<double>(clock_.mono_now() - before).count();
+    if (!config_.checkpoint_path.empty()) report.checkpoint_seconds = lap();
   }
   report.total_steps = total_steps_;
   report.loss = loss_;

@@ -66,7 +66,9 @@ struct StepReport {
   double accuracy = -1;      ///< of the last evaluation, -1 = none yet
   std::int64_t samples = 0;  ///< of this step, all workers
   double step_seconds = 0, data_seconds = 0, compute_seconds = 0, communicate_seconds = 0,
-         update_seconds = 0, checkpoint_seconds = 0;
+         update_seconds = 0;
+  /// Between this step and the next; 0 where there was none.
+  double record_seconds = 0, evaluate_seconds = 0, checkpoint_seconds = 0;
   std::uint64_t sent_bytes = 0;                 ///< of this process since its start
   std::uint64_t logical_rank_computations = 0;  ///< of this process since its start
   std::int64_t checkpoint_step = -1;            ///< newest complete one

@@ -23,7 +23,8 @@ struct StepRecord {
   double loss = 0;
   double accuracy = -1;
   double step_seconds = 0, data_seconds = 0, compute_seconds = 0, communicate_seconds = 0,
-         update_seconds = 0, checkpoint_seconds = 0;
+         update_seconds = 0;
+  double record_seconds = 0, evaluate_seconds = 0, checkpoint_seconds = 0;
 };
 
 /// CPU and memory of the process when it sent a group of steps.

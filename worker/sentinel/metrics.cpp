@@ -7,6 +7,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "common/check.h"
@@ -23,21 +24,26 @@ prometheus::Histogram::BucketBoundaries step_buckets() {
   return {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 90};
 }
 
-constexpr std::size_t kPhases = 6;
-constexpr const char* kPhaseNames[kPhases] = {"all",         "data",   "compute",
-                                              "communicate", "update", "checkpoint"};
+/// Parts of every step, then what stands between steps now and then.
+constexpr std::array kPhaseNames = {"data",   "compute",  "communicate", "update",
+                                    "record", "evaluate", "checkpoint"};
+constexpr std::size_t kPhases = kPhaseNames.size();
+constexpr std::size_t kPhasesOfEveryStep = 4;
 
 struct Process {
+  Labels labels;
   prometheus::Counter* steps;
   prometheus::Counter* samples;
   prometheus::Counter* sent_bytes;
   prometheus::Counter* computations;
   prometheus::Counter* cpu_seconds;
+  prometheus::Gauge* step;
   prometheus::Gauge* loss;
   prometheus::Gauge* samples_per_second;
   prometheus::Gauge* memory_bytes;
   prometheus::Gauge* checkpoint_step;
-  prometheus::Histogram* phases[kPhases];
+  prometheus::Histogram* step_seconds;
+  std::array<prometheus::Histogram*, kPhases> phases;
 };
 
 /// A counter that follows a total counted elsewhere.
@@ -50,12 +56,17 @@ void follow(prometheus::Counter& counter, double total) {
 struct Metrics::Impl {
   prometheus::Registry registry;
   std::vector<Process> processes;
+  prometheus::Family<prometheus::Gauge>* accuracy = nullptr;
+  prometheus::Family<prometheus::Gauge>* start_seconds = nullptr;
 
   prometheus::Family<prometheus::Counter>& counter(std::string_view called, const char* help) {
     return prometheus::BuildCounter().Name(std::string(called)).Help(help).Register(registry);
   }
   prometheus::Family<prometheus::Gauge>& gauge(std::string_view called, const char* help) {
     return prometheus::BuildGauge().Name(std::string(called)).Help(help).Register(registry);
+  }
+  prometheus::Family<prometheus::Histogram>& histogram(std::string_view called, const char* help) {
+    return prometheus::BuildHistogram().Name(std::string(called)).Help(help).Register(registry);
   }
 };
 
@@ -67,23 +78,36 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
   auto& computed = impl.counter(name::kWorkerLogicalRankComputations,
                                 "Logical ranks computed by this process, one a step each.");
   auto& cpu = impl.counter(name::kWorkerCpuSeconds, "Processor time of the trainer process.");
+  auto& step = impl.gauge(name::kWorkerStep, "The newest step.");
   auto& loss = impl.gauge(name::kWorkerLoss, "Loss of the newest step, mean over the batch.");
   auto& rate = impl.gauge(name::kWorkerSamplesPerSecond, "Samples a second, of all workers.");
   auto& memory = impl.gauge(name::kWorkerMemoryBytes, "Resident memory of the trainer process.");
   auto& checkpoint = impl.gauge(name::kWorkerCheckpointStep,
                                 "Step of the newest complete checkpoint, -1 before the first.");
-  auto& phases = prometheus::BuildHistogram()
-                     .Name(std::string(name::kWorkerStepSeconds))
-                     .Help("Time of a step by phase; phase \"all\" is the whole step.")
-                     .Register(impl.registry);
+  impl.accuracy = &impl.gauge(name::kWorkerAccuracy, "Accuracy of the last evaluation.");
+  impl.start_seconds =
+      &impl.gauge(name::kWorkerStartSeconds, "Time of what came before the first step.");
+  auto& step_seconds = impl.histogram(name::kWorkerStepSeconds, "Time of one optimiser step.");
+  auto& phases = impl.histogram(name::kWorkerPhaseSeconds,
+                                "Time of the parts of a step and of what stands between steps.");
   for (int i = 0; i < processes; ++i) {
     const Labels own{{"namespace", labels.namespace_name},
                      {"training_job", labels.training_job},
                      {"slot", std::to_string(labels.slot)},
                      {"process", std::to_string(i)}};
-    Process process{
-        &steps.Add(own), &samples.Add(own), &sent.Add(own),   &computed.Add(own),   &cpu.Add(own),
-        &loss.Add(own),  &rate.Add(own),    &memory.Add(own), &checkpoint.Add(own), {}};
+    Process process{own,
+                    &steps.Add(own),
+                    &samples.Add(own),
+                    &sent.Add(own),
+                    &computed.Add(own),
+                    &cpu.Add(own),
+                    &step.Add(own),
+                    &loss.Add(own),
+                    &rate.Add(own),
+                    &memory.Add(own),
+                    &checkpoint.Add(own),
+                    &step_seconds.Add(own, step_buckets()),
+                    {}};
     process.checkpoint_step->Set(-1);
     for (std::size_t phase = 0; phase < kPhases; ++phase) {
       Labels with_phase = own;
@@ -101,10 +125,13 @@ void Metrics::add(int process, const StepsMessage& message) {
   Process& target = impl_->processes[static_cast<std::size_t>(process)];
   double seconds = 0, samples = 0;
   for (const StepRecord& step : message.steps) {
-    const double phases[kPhases] = {step.step_seconds,    step.data_seconds,
-                                    step.compute_seconds, step.communicate_seconds,
-                                    step.update_seconds,  step.checkpoint_seconds};
-    for (std::size_t i = 0; i < kPhases; ++i) target.phases[i]->Observe(phases[i]);
+    const std::array<double, kPhases> phases = {
+        step.data_seconds,   step.compute_seconds,  step.communicate_seconds, step.update_seconds,
+        step.record_seconds, step.evaluate_seconds, step.checkpoint_seconds};
+    target.step_seconds->Observe(step.step_seconds);
+    for (std::size_t i = 0; i < kPhases; ++i) {
+      if (i < kPhasesOfEveryStep || phases[i] > 0) target.phases[i]->Observe(phases[i]);
+    }
     seconds += step.step_seconds;
     samples += static_cast<double>(step.samples);
   }
@@ -115,10 +142,19 @@ void Metrics::add(int process, const StepsMessage& message) {
   follow(*target.sent_bytes, static_cast<double>(last.sent_bytes));
   follow(*target.computations, static_cast<double>(last.logical_rank_computations));
   follow(*target.cpu_seconds, message.usage.cpu_seconds);
+  target.step->Set(static_cast<double>(last.step));
   target.loss->Set(last.loss);
+  if (last.accuracy >= 0) impl_->accuracy->Add(target.labels).Set(last.accuracy);
   if (seconds > 0) target.samples_per_second->Set(samples / seconds);
   target.memory_bytes->Set(static_cast<double>(message.usage.resident_bytes));
   target.checkpoint_step->Set(static_cast<double>(last.checkpoint_step));
+}
+
+void Metrics::set_start(int process, std::string_view stage, double seconds) {
+  MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
+  Labels labels = impl_->processes[static_cast<std::size_t>(process)].labels;
+  labels["stage"] = std::string(stage);
+  impl_->start_seconds->Add(labels).Set(seconds);
 }
 
 std::string Metrics::render() const {

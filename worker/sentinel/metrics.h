@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "worker/sentinel/channel.h"
 
@@ -22,6 +23,8 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
 
   void add(int process, const StepsMessage& message);
+  /// How long a stage before the first step took; `stage` is join or load.
+  void set_start(int process, std::string_view stage, double seconds);
   /// All families as text.
   std::string render() const;
 

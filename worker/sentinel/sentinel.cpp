@@ -47,6 +47,10 @@ Outcome outcome_of(const Error& error) {
   return {error.exit_code() != 0 ? error.exit_code() : exit_code::kInternal, error.message()};
 }
 
+double seconds_between(MonoTime from, MonoTime to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
 struct Process {
   Trainer trainer;
   int rank = 0;
@@ -112,6 +116,7 @@ class Sentinel {
  private:
   Status prepare() {
     memory_kills_ = count_memory_kills();
+    began_at_ = options_.clock->mono_now();
     sigset_t watched;
     sigemptyset(&watched);
     for (const int one : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&watched, one);
@@ -188,6 +193,10 @@ class Sentinel {
       }
     }
     if (!*joined) return outcome_of(joined->error());
+    joined_at_ = options_.clock->mono_now();
+    for (int i = 0; i < config_.processes; ++i) {
+      metrics_.set_start(i, "join", seconds_between(began_at_, joined_at_));
+    }
     auto launches = plan_trainers(config_, (*joined)->request, (*joined)->response);
     if (!launches) return outcome_of(launches.error());
     log_info("gang complete", {{"epoch", (*joined)->response.epoch},
@@ -267,6 +276,10 @@ class Sentinel {
         metrics_.add(local_rank, *steps);
       } else if (auto* summary = std::get_if<SummaryMessage>(&**message)) {
         book_.add(local_rank, *summary);
+        if (!summary->is_final) {
+          metrics_.set_start(local_rank, "load",
+                             seconds_between(joined_at_, options_.clock->mono_now()));
+        }
       } else if (auto* failure = std::get_if<FailureMessage>(&**message)) {
         process.last_word = std::move(*failure);
       }
@@ -390,6 +403,7 @@ class Sentinel {
   std::vector<int> listeners_;
   std::vector<Process> processes_;  ///< by local rank
   std::vector<Outcome> ends_;       ///< of trainers that did not end with 0, in order
+  MonoTime began_at_{}, joined_at_{};
   std::optional<MonoTime> kill_at_;
   bool is_stopping_ = false;
   bool is_killed_ = false;  ///< what ends from now on was killed here

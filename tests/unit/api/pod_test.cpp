@@ -125,6 +125,25 @@ TEST_CASE("a job without GPUs sees none, and the chart's image is the default") 
   CHECK_FALSE(pod.spec.contains("volumes"));
 }
 
+TEST_CASE("a worker of the built-in engine serves its metrics on a named port, once") {
+  PodOptions options = kOptions;
+  options.worker_metrics_port = 9095;
+  TrainingJob job = job_of(least_training_job());
+  const Pod pod = make_pod(job, {0, 0, "n", ""}, options);
+  CHECK(env_of(pod).at("MUSTER_METRICS_PORT") == "9095");
+  const Json expected =
+      Json::parse(R"([{"name": "metrics", "containerPort": 9095, "protocol": "TCP"}])");
+  CHECK(pod.spec["containers"][0]["ports"] == expected);
+  // The job's own port of that name stays, and the pod stays valid.
+  job.spec.worker.pod_fields["ports"] = Json::parse(R"([{"name": "metrics", "containerPort": 1}])");
+  CHECK(make_pod(job, {0, 0, "n", ""}, options).spec["containers"][0]["ports"].size() == 1);
+  // Without the option, and for own programs, there is none.
+  CHECK(env_of(make_pod(job_of(least_training_job()), {0, 0, "n", ""}, kOptions))
+            .count("MUSTER_METRICS_PORT") == 0);
+  CHECK(env_of(make_pod(job_of(full_program_job()), {0, 0, "n", ""}, options))
+            .count("MUSTER_METRICS_PORT") == 0);
+}
+
 TEST_CASE("slot 0 alone holds the checkpoint's claim") {
   const TrainingJob job = job_of(full_training_job());
   const Pod first = make_pod(job, {0, 0, "n", ""}, kOptions);

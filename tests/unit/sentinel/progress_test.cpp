@@ -68,6 +68,30 @@ TEST_CASE("the termination message fits, even with the longest path") {
   CHECK(termination_message(report).find("short") != std::string::npos);
 }
 
+TEST_CASE("a phase that a step did not have is not measured as one that took no time") {
+  Metrics metrics({"ns", "digits", 0}, 1);
+  StepsMessage message = steps(3, 0.002);
+  for (StepRecord& step : message.steps) step.compute_seconds = 0.001;
+  message.steps[1].checkpoint_seconds = 0.5;
+  message.steps[1].accuracy = 0.75;
+  message.steps[2].accuracy = 0.75;
+  metrics.add(0, message);
+  const std::string text = metrics.render();
+  const auto has = [&](const char* phase, const char* suffix, const char* value) {
+    return text.find(std::string("muster_worker_phase_seconds_") + suffix +
+                     R"({namespace="ns",phase=")" + phase +
+                     R"(",process="0",slot="0",training_job="digits"} )" + value + "\n") !=
+           std::string::npos;
+  };
+  CHECK(has("compute", "count", "3"));
+  CHECK(has("compute", "sum", "0.003"));
+  CHECK(has("checkpoint", "count", "1"));
+  CHECK(has("checkpoint", "sum", "0.5"));
+  CHECK(has("evaluate", "count", "0"));
+  CHECK(has("record", "count", "0"));
+  CHECK(text.find("muster_worker_accuracy_ratio{") != std::string::npos);
+}
+
 TEST_CASE("metrics carry the contract's names and labels, and no other value than was told") {
   Metrics metrics({"ns", "digits", 3}, 2);
   metrics.add(1, steps(4, 0.002));
@@ -84,6 +108,12 @@ TEST_CASE("metrics carry the contract's names and labels, and no other value tha
     CAPTURE(line);
     CHECK(text.find(line + "\n") != std::string::npos);
   }
-  CHECK(text.find(R"(muster_worker_step_seconds_count{namespace="ns",phase="compute",process="1",)"
-                  R"(slot="3",training_job="digits"} 4)") != std::string::npos);
+  CHECK(text.find("muster_worker_step_seconds_count" + labels + " 4\n") != std::string::npos);
+  // Accuracy is not known before it was measured, nor a stage before it has ended.
+  CHECK(text.find("muster_worker_accuracy_ratio{") == std::string::npos);
+  CHECK(text.find("muster_worker_start_seconds{") == std::string::npos);
+  metrics.set_start(0, "join", 1.5);
+  CHECK(metrics.render().find(
+            R"(muster_worker_start_seconds{namespace="ns",process="0",slot="3",stage="join",)"
+            R"(training_job="digits"} 1.5)") != std::string::npos);
 }
