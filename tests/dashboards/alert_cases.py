@@ -1,0 +1,118 @@
+"""For each alert: series under which it fires, holds its tongue, and comes to rest; promtool plays them.
+
+A case is (series, checks): series map a selector to promtool's notation (one value a minute), checks are (time, how
+many fire then). "_x10" repeats a value so often more.
+"""
+
+import os
+import subprocess
+import tempfile
+
+INFO = {'muster_build_info{job="m",instance="a",version="1"}': "1x400"}
+JOB = 'namespace="n",training_job="j"'
+CASES = {
+    "MusterOperatorDown": (
+        {'muster_build_info{job="m",instance="a",version="1"}': "1x10 _x20 1x20"},
+        [("10m", 0), ("14m", 0), ("25m", 1), ("35m", 0)]),
+    "MusterNoLeader": (
+        # Another controller's leader must not hide that ours is gone.
+        {'muster_build_info{job="m",instance="a",version="1"}': "1x60",
+         'muster_build_info{job="m",instance="b",version="1"}': "1x60",
+         'leader_election_master_status{job="m",instance="a",name="muster-operator"}': "1x10 0x49",
+         'leader_election_master_status{job="m",instance="b",name="muster-operator"}': "0x30 1x29",
+         'leader_election_master_status{job="other",instance="c",name="other"}': "1x60"},
+        [("10m", 0), ("11m", 0), ("20m", 1), ("35m", 0)]),
+    "MusterReconcileErrors": (
+        {**INFO,
+         'controller_runtime_reconcile_errors_total{job="m",instance="a",controller="t"}': "0x30 0+6x60 360x60",
+         'controller_runtime_reconcile_total{job="m",instance="a",controller="t",result="success"}': "0+30x160",
+         'controller_runtime_reconcile_total{job="m",instance="a",controller="t",result="error"}': "0x30 0+6x60 360x60",
+         'controller_runtime_reconcile_errors_total{job="other",instance="c",controller="t"}': "0+90x160"},
+        [("29m", 0), ("40m", 0), ("80m", 1), ("120m", 0)]),
+    "MusterWorkqueueBacklog": (
+        {**INFO, 'workqueue_depth{job="m",instance="a",name="trainingjob"}': "3x20 150x40 2x20",
+         'workqueue_depth{job="other",instance="c",name="trainingjob"}': "900x80"},
+        [("20m", 0), ("30m", 0), ("50m", 1), ("70m", 0)]),
+    "MusterApiErrors": (
+        {**INFO, 'rest_client_requests_total{job="m",instance="a",code="200",method="GET",host="h"}': "0+60x160",
+         'rest_client_requests_total{job="m",instance="a",code="503",method="GET",host="h"}': "0x30 0+10x50 500x60",
+         'rest_client_requests_total{job="m",instance="a",code="<error>",method="GET",host="h"}': "0x30 0+10x50 500x60",
+         'rest_client_requests_total{job="m",instance="a",code="404",method="GET",host="h"}': "0+60x160",
+         'rest_client_requests_total{job="other",instance="c",code="500",method="GET",host="h"}': "0+90x160"},
+        [("29m", 0), ("35m", 0), ("70m", 1), ("110m", 0)]),
+    "MusterJobPendingTooLong": (
+        {f"muster_job_pending_seconds{{{JOB}}}": "0+60x60 0x20",
+         'muster_job_pending_seconds{namespace="n",training_job="patient"}': "900x80"},
+        [("30m", 0), ("40m", 1), ("62m", 0)]),
+    "MusterJobStalled": (
+        # Steps until minute 10, none until 40, then again; another job makes one all the time.
+        {f"muster_job_progress_timestamp_seconds{{{JOB}}}": "0+60x10 600x30 2460+60x20",
+         'muster_job_progress_timestamp_seconds{namespace="n",training_job="busy"}': "0+60x60"},
+        [("19m", 0), ("22m", 0), ("30m", 1), ("45m", 0)]),
+    "MusterRestartLoop": (
+        {f"muster_job_restarts_total{{{JOB}}}": "0x10 1x5 2x5 3x100",
+         'muster_job_restarts_total{namespace="n",training_job="once"}': "0x10 1x110"},
+        [("12m", 0), ("30m", 1), ("100m", 0)]),
+    "MusterStragglerRank": (
+        {**{f'muster_worker_phase_seconds_sum{{{JOB},slot="{slot}",process="0",phase="compute"}}':
+            "0+6x20 120+24x50 1320+6x60" if slot == 2 else "0+6x130" for slot in range(3)},
+         **{f'muster_worker_phase_seconds_sum{{{JOB},slot="{slot}",process="0",phase="communicate"}}': "0+90x130"
+            for slot in range(3)},
+         **{f'muster_worker_step_seconds_count{{{JOB},slot="{slot}",process="0"}}': "0+60x130" for slot in range(3)}},
+        [("20m", 0), ("30m", 0), ("60m", 1), ("100m", 0)]),
+    "MusterCheckpointTooOld": (
+        {f"muster_job_checkpoint_timestamp_seconds{{{JOB}}}": "0x90 5400x30",
+         f'muster_job_condition{{{JOB},type="Running",status="true"}}': "1x120",
+         'muster_job_checkpoint_timestamp_seconds{namespace="n",training_job="over"}': "0x120",
+         'muster_job_condition{namespace="n",training_job="over",type="Running",status="true"}': "0x120"},
+        [("60m", 0), ("65m", 0), ("80m", 1), ("95m", 0)]),
+    "MusterGoodputLow": (
+        {f"muster_job_productive_seconds_total{{{JOB}}}": "0+54x90 4860+12x120 6300+54x120",
+         f'muster_job_phase_seconds_total{{{JOB},phase="Running"}}': "0+60x330",
+         f"muster_job_progress_timestamp_seconds{{{JOB}}}": "0+60x330",
+         # A suspended job spends nothing.
+         'muster_job_productive_seconds_total{namespace="n",training_job="asleep"}': "0x330",
+         'muster_job_phase_seconds_total{namespace="n",training_job="asleep",phase="Suspended"}': "0+60x330",
+         'muster_job_progress_timestamp_seconds{namespace="n",training_job="asleep"}': "0x330"},
+        [("90m", 0), ("120m", 0), ("190m", 1), ("300m", 0)]),
+    "MusterLossNotFinite": (
+        {f'muster_job_failure{{{JOB},reason="Numerics"}}': "_x5 1x10 _x20",
+         'muster_job_failure{namespace="n",training_job="k",reason="PeerLost"}': "1x40"},
+        [("4m", 0), ("10m", 1), ("30m", 0)]),
+    "MusterGpuXid": (
+        {'DCGM_FI_DEV_XID_ERRORS{Hostname="n1",gpu="0"}': "0x10 79x40",
+         'DCGM_FI_DEV_XID_ERRORS{Hostname="n1",gpu="1"}': "13x50"},   # an old one, from before the last start
+        [("9m", 0), ("15m", 1), ("40m", 0)]),
+}
+
+
+def quoted(text):
+    return "'" + text.replace("'", "''") + "'"
+
+
+def document(rules, cases):
+    lines = ["rule_files:", *[f"- {quoted(path)}" for path in rules], "evaluation_interval: 1m", "tests:"]
+    for name, (series, checks) in cases.items():
+        lines += ["- interval: 1m", f"  name: {name}", "  input_series:"]
+        for selector, values in series.items():
+            lines += [f"  - series: {quoted(selector)}", f"    values: {quoted(values)}"]
+        lines.append("  promql_expr_test:")
+        for at, count in checks:
+            firing = f'ALERTS{{alertname="{name}",alertstate="firing"}}'
+            lines += [f"  - expr: {quoted(f'count({firing})')}", f"    eval_time: {at}"]
+            lines.append(f"    exp_samples: [{{labels: '{{}}', value: {count}}}]" if count else "    exp_samples: []")
+    return "\n".join(lines) + "\n"
+
+
+def run(promtool, rules, cases=None):
+    """What promtool has to object; empty when all is well."""
+    wrong = []
+    for name, case in (cases or CASES).items():
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+            file.write(document(rules, {name: case}))
+            file.flush()
+            done = subprocess.run([promtool, "test", "rules", file.name], text=True, capture_output=True,
+                                  env={**os.environ, "TZ": "UTC"})
+        if done.returncode != 0:
+            wrong.append(f"{name}:\n{done.stdout}{done.stderr}")
+    return "\n".join(wrong)

@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""Dashboards and alerts: linted, every query against a real Prometheus that scrapes real runs, every alert by promtool.
+
+    tests/dashboards/dashboard_test.py [--lint] [BIN_DIR] [unittest arguments]
+
+BIN_DIR holds muster and muster-worker (default build/release/bin). --lint: only what needs no process. Prometheus and
+promtool come from PATH or from where scripts/install-deps --cluster has put them. All ports are on loopback.
+"""
+
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import alert_cases   # noqa: E402
+from live import ROOT, World, tool   # noqa: E402
+
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import make_metrics_reference   # noqa: E402
+
+DASHBOARDS = sorted(glob.glob(os.path.join(ROOT, "charts/muster/dashboards/*.json")))
+RULES = sorted(glob.glob(os.path.join(ROOT, "charts/muster/rules/*.yaml")))
+PANELS = {"timeseries", "stat", "table", "bargauge", "heatmap", "state-timeline", "row"}
+# Metrics of others that may be used, and whose they are.
+EXPORTERS = {
+    "kube_node_status_allocatable": "kube-state-metrics",
+    "kube_pod_container_resource_requests": "kube-state-metrics",
+    "DCGM_FI_DEV_GPU_UTIL": "NVIDIA DCGM exporter",
+    "DCGM_FI_DEV_FB_USED": "NVIDIA DCGM exporter",
+    "DCGM_FI_DEV_POWER_USAGE": "NVIDIA DCGM exporter",
+    "DCGM_FI_DEV_XID_ERRORS": "NVIDIA DCGM exporter",
+}
+# Counters shown as they are: how often a job was restarted in its life is what its owner asks for; a mean since the
+# start is what a rare event allows.
+PLAIN_COUNTERS = {"muster_job_restarts_total", "muster_job_repeated_steps_total", "muster_gang_start_seconds",
+                  "muster_schedule_seconds"}
+# Matchers that every selector of ours must have, by dashboard: a dashboard of many must not mix them up. The cluster
+# dashboard shows everything on purpose.
+MATCHERS = {"muster-operator": ["job", "instance"], "muster-job": ["namespace", "training_job"], "muster-cluster": []}
+FUNCTIONS = {"sum", "rate", "max", "min", "by", "on", "ignoring", "group_left", "histogram_quantile", "quantile", "time",
+             "topk", "count", "and", "or", "unless", "without", "increase", "changes", "absent", "label_values", "bool"}
+
+METRICS = {name: (kind, labels) for _, name, kind, labels, _ in make_metrics_reference.metrics()}
+
+
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def panels(dashboard):
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def base(name):
+    """The metric of a series' name."""
+    short = re.sub(r"_(bucket|sum|count)$", "", name)
+    return short if short in METRICS and METRICS[short][0] == "histogram" else name
+
+
+def selectors(expr):
+    """(metric, matchers) of every selector of a query."""
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: '"' + m.group(0)[1:-1].replace("{", "(").replace("}", ")") + '"', expr)
+    bare = re.sub(r"\b(?:by|on|ignoring|without|group_left)\s*\([^)]*\)", " ", bare)
+    for found in re.finditer(r"\b([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\})?", re.sub(r"\[[^\]]*\]", "", bare)):
+        name, matchers = found.groups()
+        inside = bare[:found.start()].count("{") > bare[:found.start()].count("}")
+        if inside or name in FUNCTIONS or re.fullmatch(r"[0-9].*", name):
+            continue
+        if bare[:found.start()].count('"') % 2:
+            continue
+        yield name, matchers or ""
+
+
+class Lint(unittest.TestCase):
+    def each(self):
+        self.assertEqual(len(DASHBOARDS), 3)
+        for path in DASHBOARDS:
+            dashboard = load(path)
+            with self.subTest(dashboard=dashboard["title"]):
+                yield dashboard
+
+    def test_dashboards_and_reference_are_what_the_scripts_make(self):
+        for script in ("make_dashboards.py", "make_metrics_reference.py"):
+            done = subprocess.run([sys.executable, os.path.join(ROOT, "scripts", script), "--check"], text=True,
+                                  capture_output=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_a_dashboard_can_be_provisioned_anywhere(self):
+        uids, titles = set(), set()
+        for d in self.each():
+            self.assertIsNone(d["id"])
+            self.assertNotIn("__inputs", d)
+            self.assertNotIn(d["uid"], uids)
+            self.assertNotIn(d["title"], titles)
+            uids.add(d["uid"])
+            titles.add(d["title"])
+            self.assertEqual(d["schemaVersion"], 39)
+            self.assertIs(d["editable"], False)
+            self.assertEqual(d["graphTooltip"], 1)
+            self.assertTrue(d["refresh"] and d["time"]["from"] and d["tags"] and d["links"] and d["description"])
+        self.assertEqual(uids, set(MATCHERS))
+
+    def test_variables_are_chained_refreshed_and_used(self):
+        for d in self.each():
+            variables = d["templating"]["list"]
+            self.assertEqual((variables[0]["type"], variables[0]["query"]), ("datasource", "prometheus"))
+            text = json.dumps(d["panels"]) + json.dumps([v["query"] for v in variables])
+            for number, variable in enumerate(variables):
+                self.assertRegex(text, rf"\$\{{?{variable['name']}\b", f"variable {variable['name']} is used nowhere")
+                if variable["type"] != "query":
+                    continue
+                self.assertEqual(variable["refresh"], 2, variable["name"])
+                self.assertEqual(variable["datasource"]["uid"], "${datasource}")
+                if variable["includeAll"]:
+                    self.assertEqual(variable["allValue"], ".+", variable["name"])
+                for used in re.findall(r"\$(\w+)", variable["query"]["query"]):
+                    self.assertIn(used, [v["name"] for v in variables[:number]], f"{variable['name']} uses ${used} too early")
+
+    def test_a_panel_says_what_it_shows_in_which_unit_and_overlaps_no_other(self):
+        for d in self.each():
+            ids, titles, cells = set(), set(), set()
+            for panel in d["panels"]:
+                self.assertIn(panel["type"], PANELS)
+                self.assertNotIn(panel["id"], ids)
+                ids.add(panel["id"])
+                place = panel["gridPos"]
+                self.assertLessEqual(place["x"] + place["w"], 24)
+                for x in range(place["x"], place["x"] + place["w"]):
+                    for y in range(place["y"], place["y"] + place["h"]):
+                        self.assertNotIn((x, y), cells, panel["title"])
+                        cells.add((x, y))
+            for panel in panels(d):
+                with self.subTest(panel=panel["title"]):
+                    self.assertTrue(panel["title"] and panel["description"])
+                    self.assertTrue(panel["description"].endswith("."))
+                    self.assertNotIn(panel["title"] + panel["type"], titles)
+                    titles.add(panel["title"] + panel["type"])
+                    self.assertEqual(panel["datasource"]["uid"], "${datasource}")
+                    self.assertTrue(panel["fieldConfig"]["defaults"].get("unit"), "no unit")
+                    self.assertTrue(panel["targets"])
+                    self.assertEqual(len({t["refId"] for t in panel["targets"]}), len(panel["targets"]))
+
+    def test_queries_use_known_metrics_rates_for_counters_and_the_dashboards_matchers(self):
+        for d in self.each():
+            for panel in panels(d):
+                for target in panel["targets"]:
+                    expr = target["expr"]
+                    with self.subTest(panel=panel["title"], expr=expr):
+                        self.assertEqual(target["datasource"]["uid"], "${datasource}")
+                        self.assertNotRegex(expr, r"or\s+vector")
+                        for window in re.findall(r"\[([^\]]*)\]", expr):
+                            self.assertEqual(window, "$__rate_interval")
+                        self.check_selectors(d["uid"], expr)
+
+    def check_selectors(self, uid, expr):
+        found = list(selectors(expr))
+        self.assertTrue(found, "no selector was found")
+        for name, matchers in found:
+            metric = base(name)
+            self.assertTrue(metric in METRICS or metric in EXPORTERS, f"{name} is served by nobody")
+            if metric in EXPORTERS:
+                continue
+            kind, labels = METRICS[metric]
+            for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers):
+                self.assertIn(label, [*labels, "job", "instance"], f"{metric} has no label {label}")
+            for label in MATCHERS[uid]:
+                self.assertRegex(matchers, rf'\b{label}=~"\${label}"')
+            if kind == "gauge" or metric in PLAIN_COUNTERS:
+                continue
+            self.assertRegex(expr, rf"(rate|increase)\({re.escape(name)}\b", f"{name} is a {kind}")
+
+    def test_the_linter_sees_what_it_is_for(self):
+        self.assertEqual([n for n, _ in selectors('sum by (phase) (rate(a_total{x=~"b|c{2}"}[5m])) / on () max(d)')],
+                         ["a_total", "d"])
+        with self.assertRaises(AssertionError):
+            self.check_selectors("muster-operator", "muster_jobs")   # no matchers
+        with self.assertRaises(AssertionError):
+            self.check_selectors("muster-cluster", "muster_nothing")
+        with self.assertRaises(AssertionError):
+            self.check_selectors("muster-cluster", "sum(workqueue_adds_total)")   # no rate
+        with self.assertRaises(AssertionError):
+            self.check_selectors("muster-cluster", 'muster_jobs{slot="0"}')   # no such label
+
+
+class Alerts(unittest.TestCase):
+    def alerts(self):
+        import yaml
+        for path in RULES:
+            with open(path, encoding="utf-8") as file:
+                for group in yaml.safe_load(file)["groups"]:
+                    for rule in group["rules"]:
+                        yield rule
+
+    def test_each_alert_says_how_bad_it_is_and_what_to_do(self):
+        uids = {load(path)["uid"] for path in DASHBOARDS}
+        for rule in self.alerts():
+            if "record" in rule:
+                self.assertRegex(rule["record"], r"^[a-z_]+:[a-z_]+:[a-z0-9]+$")
+                continue
+            with self.subTest(alert=rule["alert"]):
+                self.assertIn(rule["labels"]["severity"], {"critical", "warning", "info"})
+                notes = rule["annotations"]
+                self.assertEqual(set(notes), {"summary", "description", "runbook_url", "dashboard"})
+                self.assertEqual(notes["runbook_url"], f"docs/runbooks/{rule['alert']}.md")
+                with open(os.path.join(ROOT, notes["runbook_url"]), encoding="utf-8") as file:
+                    self.assertTrue(file.read().startswith(f"# {rule['alert']}\n"))
+                self.assertIn(re.match(r"/d/([a-z-]+)", notes["dashboard"]).group(1), uids)
+
+    def test_rules_use_metrics_that_somebody_serves(self):
+        recorded = {rule["record"] for rule in self.alerts() if "record" in rule}
+        for rule in self.alerts():
+            for name, _ in selectors(rule["expr"]):
+                self.assertTrue(base(name) in METRICS or name in EXPORTERS or name in recorded, name)
+
+    def test_every_alert_fires_does_not_fire_and_resolves(self):
+        names = [rule["alert"] for rule in self.alerts() if "alert" in rule]
+        self.assertEqual(sorted(alert_cases.CASES), sorted(names), "each alert has its case")
+        failed = alert_cases.run(tool("promtool"), RULES)
+        self.assertEqual(failed, "", "promtool")
+
+    def test_every_query_of_a_dashboard_can_be_parsed(self):
+        queries = [World.expand(target["expr"]) for path in DASHBOARDS for panel in panels(load(path))
+                   for target in panel["targets"]]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+            json.dump({"groups": [{"name": "queries", "rules": [
+                {"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]}]}, file)
+            file.flush()
+            done = subprocess.run([tool("promtool"), "check", "rules", file.name], text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{len(queries)} rules found", done.stdout)
+
+    def test_a_case_that_is_wrong_is_seen(self):
+        name = "MusterJobPendingTooLong"
+        series, _ = alert_cases.CASES[name]
+        failed = alert_cases.run(tool("promtool"), RULES, {name: (series, [("10m", 1)])})
+        self.assertIn(name, failed)
+
+
+class Live(unittest.TestCase):
+    """Two real runs: a training of which a worker is killed, and a program that fails; then every query."""
+    bin_dir = os.path.join(ROOT, "build/release/bin")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World(cls.bin_dir)
+        cls.addClassCleanup(cls.world.stop)
+        cls.world.start()
+        cls.asked = [(load(path)["title"], panel, target)
+                     for path in DASHBOARDS for panel in panels(load(path)) for target in panel["targets"]]
+        # Until every query has an answer, or for good: what is then missing is told by the tests.
+        cls.world.wait_until(lambda: all(cls.world.range(t["expr"]) for _, _, t in cls.asked), 150)
+
+    def test_variables_have_values(self):
+        for path in DASHBOARDS:
+            for variable in load(path)["templating"]["list"]:
+                if variable["type"] != "query":
+                    continue
+                selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+                self.assertTrue(self.world.label_values(selector, label), variable["query"]["query"])
+
+    def test_every_query_has_an_answer_and_every_panel_moves(self):
+        moving, counted = {}, 0
+        for title, panel, target in self.asked:
+            with self.subTest(dashboard=title, panel=panel["title"], expr=target["expr"]):
+                series = self.world.range(target["expr"])
+                counted += 1
+                self.assertTrue(series, "no series")
+                for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                    self.assertTrue(any(label in one["metric"] for one in series), f"no label {label} for the legend")
+            moving.setdefault((title, panel["title"]), []).extend(series)
+        still = [key for key, series in moving.items() if not self.world.moves(series)]
+        self.assertEqual(still, [], "panels of which no value changed")
+        print(f"{counted} queries of {len(moving)} panels answered by {self.world.scrapes()} scrapes")
+
+    def test_every_metric_of_the_contract_was_served(self):
+        served = self.world.names()
+        missing = [name for name, (kind, _) in METRICS.items()
+                   if name + ("_count" if kind == "histogram" else "") not in served]
+        self.assertEqual(missing, [])
+
+    def test_the_figures_say_what_happened(self):
+        def last(expr):
+            series = self.world.range(expr)
+            self.assertTrue(series, expr)
+            return float(series[-1]["values"][-1][1])
+        self.assertEqual(last('max(muster_job_restarts_total{training_job="digits"})'), 1)
+        self.assertEqual(last('max(max_over_time(muster_job_workers{training_job="digits"}[10m]))'), 2)
+        self.assertGreater(last('max(muster_job_repeated_steps_total{training_job="digits"})'), 0)
+        self.assertEqual(last('max(max_over_time(muster_job_condition{training_job="digits",type="Restarting",'
+                              'status="true"}[10m]))'), 1)
+        # The parts of a step make up the step.
+        share = last('sum(muster_worker_phase_seconds_sum{phase=~"data|compute|communicate|update"}) / '
+                     "sum(muster_worker_step_seconds_sum)")
+        self.assertAlmostEqual(share, 1, delta=0.01)
+        goodput = last('max(muster_job_productive_seconds_total{training_job="digits"}) / '
+                       'sum(max by (phase) (muster_job_phase_seconds_total{training_job="digits"}))')
+        self.assertGreater(goodput, 0)
+        self.assertLessEqual(goodput, 1)
+
+    def test_rules_are_evaluated_without_an_error(self):
+        for group in self.world.get("/api/v1/rules")["groups"]:
+            for rule in group["rules"]:
+                self.assertNotEqual(rule["health"], "err", f"{rule['name']}: {rule.get('lastError')}")
+
+    def test_what_is_served_keeps_to_the_format(self):
+        for text in self.world.pages:
+            done = subprocess.run([tool("promtool"), "check", "metrics"], input=text, text=True, capture_output=True)
+            # Names that every controller uses, and cannot be others here.
+            wrong = [line for line in done.stderr.splitlines()
+                     if not line.startswith(("workqueue_", "controller_runtime_", "rest_client_"))]
+            self.assertEqual(wrong, [])
+
+
+def main():
+    arguments = sys.argv[1:]
+    names = None
+    if "--lint" in arguments:
+        arguments.remove("--lint")
+        names = ["Lint", "Alerts"]
+    if arguments and not arguments[0].startswith("-"):
+        Live.bin_dir = os.path.abspath(arguments.pop(0))
+    unittest.main(argv=[sys.argv[0], *arguments], defaultTest=names, verbosity=2)
+
+
+if __name__ == "__main__":
+    main()

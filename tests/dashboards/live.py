@@ -1,0 +1,246 @@
+"""A Prometheus of its own, scraping two `muster run`s and an exporter's stand-in, all on loopback."""
+
+import glob
+import http.server
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# What a scrape a second makes of Grafana's variables.
+VARIABLES = {"$__rate_interval": "10s", "$__range": "60s", "$__interval": "1s", "$namespace": ".+", "$slot": ".+",
+             "$job": ".+", "$instance": ".+", "$node": ".+", "$training_job": "digits"}
+
+
+def tool(name):
+    """The path of prometheus or promtool."""
+    cached = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")),
+                          "muster/prometheus/usr/bin", name)
+    found = shutil.which(name) or (cached if os.path.exists(cached) else None)
+    if not found:
+        raise SystemExit(f"{name}: not found; scripts/install-deps --cluster brings it")
+    return found
+
+
+def free_ports(count):
+    """The first of `count` ports in a row that nobody listens on now."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = probe.getsockname()[1]
+        held = []
+        try:
+            for port in range(first, first + count):
+                one = socket.socket()
+                held.append(one)
+                one.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+        finally:
+            for one in held:
+                one.close()
+    raise SystemExit(f"no {count} free ports in a row")
+
+
+class Exporters(http.server.BaseHTTPRequestHandler):
+    """What kube-state-metrics and the DCGM exporter would say of one node with a GPU, a little more each time."""
+    scrapes = 0
+
+    def do_GET(self):
+        Exporters.scrapes += 1
+        n = Exporters.scrapes % 8
+        text = "".join(f"{line}\n" for line in (
+            'kube_node_status_allocatable{node="n1",resource="cpu",unit="core"} 8',
+            'kube_node_status_allocatable{node="n1",resource="memory",unit="byte"} 1e10',
+            'kube_node_status_allocatable{node="n1",resource="nvidia_com_gpu",unit="integer"} 8',
+            f'kube_pod_container_resource_requests{{node="n1",pod="p",container="c",resource="cpu",unit="core"}} {n}',
+            f'kube_pod_container_resource_requests{{node="n1",pod="p",container="c",resource="memory",unit="byte"}} {n}e9',
+            f'kube_pod_container_resource_requests{{node="n1",pod="p",container="c",resource="nvidia_com_gpu",'
+            f'unit="integer"}} {n}',
+            f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",Hostname="n1"}} {n}0',
+            f'DCGM_FI_DEV_FB_USED{{gpu="0",Hostname="n1"}} {n}000',
+            f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="n1"}} {n}1',
+            'DCGM_FI_DEV_XID_ERRORS{gpu="0",Hostname="n1"} 0'))
+        body = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+FAILING = """
+apiVersion: muster.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: fails}
+spec:
+  worker: {count: 1, command: [sh, -c, "exit 3"]}
+  restart: {policy: OnFailure, maxRestarts: 100, backoffSeconds: 2}
+"""
+
+
+class World:
+    def __init__(self, bin_dir):
+        self.bin_dir = bin_dir
+        self.directory = tempfile.mkdtemp(prefix="muster-dashboards-")
+        self.processes = []
+        self.pages = []
+        self.answers = {}
+        self.server = None
+        self.began = time.time()
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def launch(self, name, *command):
+        log = open(self.path(name + ".log"), "w", encoding="utf-8")
+        process = subprocess.Popen(command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def start(self):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exporters)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        first = free_ports(8)
+        training, workers, failing, self.port = first, [first + 1, first + 2], first + 4, first + 7
+        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+                  "rule_files": sorted(glob.glob(os.path.join(ROOT, "charts/muster/rules/*.yaml"))),
+                  "scrape_configs": [self.scrape("muster-metrics", [training, failing]),
+                                     self.scrape("muster-workers", workers),
+                                     self.scrape("exporters", [self.server.server_address[1]])]}
+        with open(self.path("prometheus.yml"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        self.launch("prometheus", tool("prometheus"), "--config.file=" + self.path("prometheus.yml"),
+                    "--storage.tsdb.path=" + self.path("tsdb"), f"--web.listen-address=127.0.0.1:{self.port}",
+                    "--log.level=warn")
+        self.wait_until(self.ready, 60)
+        shutil.copytree(os.path.join(ROOT, "examples"), self.path("examples"))
+        with open(self.path("fails.yaml"), "w", encoding="utf-8") as file:
+            file.write(FAILING)
+        muster = os.path.join(self.bin_dir, "muster")
+        self.launch("fails", muster, "run", "fails.yaml", "--metrics-port", str(failing))
+        # One after the other, so that figures of all operators together change.
+        self.wait_until(lambda: self.range('muster_jobs{phase="Restarting"} == 1'), 60)
+        self.launch("digits", muster, "run", "examples/digits.yaml", "--output", self.path("out"), "--hash-every", "50",
+                    "--metrics-port", str(training), "--set", "spec.training.epochs=1000000",
+                    "--set", "spec.restart.backoffSeconds=2",
+                    # Slow to learn, so that figures move, and slow in steps, so that a restart repeats some.
+                    "--set", 'spec.training.optimizer.sgd.learningRate="0.0005"',
+                    "--set", "spec.training.model.mlp.hidden=[2048]", "--set", "spec.training.checkpoint.everySteps=5000")
+        # Between two checkpoints, and more than a report's age away from either.
+        self.wait_until(lambda: self.get("/api/v1/query", query='muster_worker_step{slot="1"} > 5000 and '
+                                         'muster_worker_step{slot="1"} % 5000 > 1500 < 3000')["result"], 180)
+        self.pages = [self.fetch(f"http://127.0.0.1:{port}/metrics") for port in (training, failing, *workers)]
+        os.kill(self.worker_pid(slot=1), signal.SIGKILL)
+        self.wait_until(lambda: self.range('muster_job_repeated_steps_total{training_job="digits"} > 0'), 90)
+
+    @staticmethod
+    def scrape(name, ports):
+        return {"job_name": name, "honor_labels": True,
+                "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
+
+    def worker_pid(self, slot):
+        """The sentinel of the training's worker: the first process with its environment."""
+        wanted = [self.directory.encode(), f"MUSTER_SLOT={slot}\0".encode(), b"MUSTER_JOB=default/digits\0"]
+        for name in sorted((n for n in os.listdir("/proc") if n.isdigit()), key=int):
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    environment = file.read()
+            except OSError:
+                continue
+            if all(text in environment for text in wanted):
+                return int(name)
+        raise AssertionError(f"no worker of slot {slot} runs:\n" + open(self.path("digits.log"), encoding="utf-8").read())
+
+    def stop(self):
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self.server:
+            self.server.shutdown()
+            self.server.server_close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # ---- Asking
+
+    def wait_until(self, wanted, most):
+        """Asks again about once a second, as that is how often there is something new."""
+        deadline = time.monotonic() + most
+        pause = threading.Event()
+        while not wanted():
+            if time.monotonic() > deadline:
+                return False
+            for process in self.processes:
+                if process.poll() is not None:
+                    with open(self.path("digits.log"), encoding="utf-8") if os.path.exists(self.path("digits.log")) else \
+                            open(self.path("prometheus.log"), encoding="utf-8") as log:
+                        raise AssertionError(f"{process.args[:3]} has ended with {process.returncode}:\n{log.read()}")
+            pause.wait(1)
+        return True
+
+    @staticmethod
+    def fetch(url):
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.read().decode()
+
+    def ready(self):
+        try:
+            self.fetch(f"http://127.0.0.1:{self.port}/-/ready")
+            return True
+        except OSError:
+            return False
+
+    def get(self, path, **parameters):
+        url = f"http://127.0.0.1:{self.port}{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            return json.loads(self.fetch(url))["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{parameters}: {error.read().decode()}") from None
+
+    @staticmethod
+    def expand(text):
+        for name in sorted(VARIABLES, key=len, reverse=True):
+            text = text.replace(name, VARIABLES[name])
+        return text
+
+    def range(self, expr):
+        """Series of a query over the whole time so far."""
+        return self.get("/api/v1/query_range", query=self.expand(expr), start=self.began, end=time.time(), step="1s")["result"]
+
+    def label_values(self, selector, label):
+        return self.get(f"/api/v1/label/{label}/values", **{"match[]": self.expand(selector), "start": self.began,
+                                                             "end": time.time()})
+
+    def names(self):
+        return set(self.get("/api/v1/label/__name__/values"))
+
+    def scrapes(self):
+        return int(float(self.range("sum(count_over_time(up[1h]))")[0]["values"][-1][1]))
+
+    @staticmethod
+    def moves(series):
+        """Whether any series changes, or begins or ends while another does not."""
+        for one in series:
+            if len({value for _, value in one["values"] if not math.isnan(float(value))}) > 1:
+                return True
+        spans = {(one["values"][0][0], one["values"][-1][0]) for one in series}
+        return len(spans) > 1
