@@ -19,7 +19,9 @@
 #include "operator/runtime/certificates.h"
 #include "operator/runtime/elector.h"
 #include "operator/runtime/health.h"
+#include "operator/runtime/metrics.h"
 #include "operator/runtime/metrics_server.h"
+#include "operator/runtime/metrics_transport.h"
 #include "operator/runtime/operator.h"
 #include "operator/runtime/token_review.h"
 
@@ -81,6 +83,7 @@ class Process {
   Status start_trust();
   Status start_endpoint();
   Status start_health();
+  Status start_metrics();
   void start_elector();
   Status start_operator();
   std::string endpoint_url() const;
@@ -97,7 +100,9 @@ class Process {
   std::uint64_t seed_ = 1;
 
   // In this order each uses those above it.
+  std::unique_ptr<runtime::Metrics> metrics_;
   std::unique_ptr<kube::HttpTransport> calls_, lease_calls_;
+  std::unique_ptr<kube::HttpTransport> measured_calls_, measured_lease_calls_;
   std::unique_ptr<kube::HttpTransport> limited_, fenced_;
   std::unique_ptr<kube::ApiClient> client_;
   std::unique_ptr<kube::ApiClient> reviews_;  ///< not fenced: standbys look at tokens too
@@ -111,6 +116,7 @@ class Process {
   std::unique_ptr<runtime::Elector> elector_;
   std::unique_ptr<runtime::Operator> operator_;
   std::unique_ptr<runtime::Health> health_;
+  std::unique_ptr<runtime::MetricsServer> metrics_server_;
 };
 
 Status Process::connect() {
@@ -130,12 +136,22 @@ Status Process::connect() {
     if (!made) return made.error().with_exit_code(codes::kUsage);
     *transport = std::move(*made);
   }
+  runtime::MetricsOptions metrics;
+  metrics.clock = &clock_;
+  metrics.version = MUSTER_VERSION;
+  metrics.leader_name = flags_.lease_name;
+  metrics_ = std::make_unique<runtime::Metrics>(metrics);
+  const std::string& url = access->transport.url;
+  const std::string host = url.substr(url.find("//") + 2);
+  measured_calls_ = runtime::make_measured_transport({calls_.get(), metrics_.get(), &clock_, host});
+  measured_lease_calls_ =
+      runtime::make_measured_transport({lease_calls_.get(), metrics_.get(), &clock_, host});
   ::getrandom(&seed_, sizeof seed_, 0);
   return {};
 }
 
 Status Process::start_endpoint() {
-  reviews_ = kube::make_rest_client(*calls_);
+  reviews_ = kube::make_rest_client(*measured_calls_);
   runtime::ReviewerOptions reviewer;
   reviewer.client = reviews_.get();
   reviewer.clock = &clock_;
@@ -153,6 +169,9 @@ Status Process::start_endpoint() {
   options.authenticator = authenticator_.get();
   options.on_progress = [this](const ProgressReport& report) {
     if (runtime::Operator* decider = reported_to_.load()) decider->post_progress(report);
+  };
+  options.on_answer = [this](std::string_view path, int code) {
+    metrics_->on_endpoint(path, code);
   };
   auto made = runtime::make_workers_endpoint(std::move(options));
   if (!made) return made.error().with("--endpoint-bind-address");
@@ -209,7 +228,7 @@ std::string Process::identity() const {
 
 void Process::start_elector() {
   runtime::ElectorOptions options;
-  options.transport = lease_calls_.get();
+  options.transport = measured_lease_calls_.get();
   options.clock = &clock_;
   options.seed = seed_;
   options.election.lease = {flags_.lease_namespace.empty() ? namespace_ : flags_.lease_namespace,
@@ -219,15 +238,19 @@ void Process::start_elector() {
   options.election.renew_deadline = flags_.renew_deadline;
   options.election.retry_period = flags_.retry_period;
   options.on_leading = [this] {
+    metrics_->set_leader(true);
     if (runtime::Operator* decider = reported_to_.load()) decider->lead();
   };
-  options.on_lost = [this] { lost_.ring(); };
+  options.on_lost = [this] {
+    metrics_->set_leader(false);
+    lost_.ring();
+  };
   elector_ = runtime::Elector::start(std::move(options));
   known_elector_.store(elector_.get());
 }
 
 Status Process::start_operator() {
-  kube::HttpTransport* transport = calls_.get();
+  kube::HttpTransport* transport = measured_calls_.get();
   if (flags_.kube_api_qps > 0) {
     limited_ = kube::make_limited_transport(*transport, flags_.kube_api_qps, clock_);
     transport = limited_.get();
@@ -245,6 +268,8 @@ Status Process::start_operator() {
   options.pods.endpoint_url = endpoint_url();
   if (trust_) options.pods.ca_certificate = trust_->ca_bundle();
   options.pods.default_image = flags_.worker_image;
+  options.pods.worker_metrics_port = flags_.worker_metrics_port;
+  options.metrics = metrics_.get();
   options.namespace_name = flags_.namespace_name;
   options.sees_nodes = flags_.namespace_name.empty();
   options.is_leader = !flags_.leader_elect;
@@ -294,11 +319,41 @@ Status Process::start_health() {
   return {};
 }
 
+Status Process::start_metrics() {
+  if (flags_.metrics.is_off) return {};
+  if (flags_.metrics_secure && !trust_) {
+    log_warning(
+        "metrics are not served: without --master-dir there is no certificate, and "
+        "--metrics-secure=false was not given");
+    return {};
+  }
+  runtime::MetricsServerOptions options;
+  options.address = flags_.metrics.host;
+  options.port = flags_.metrics.port;
+  options.render = [this] { return metrics_->render(); };
+  if (flags_.metrics_secure) {
+    options.tls = trust_->identity();
+    options.reviewer = reviewer_.get();
+  }
+  auto started = runtime::MetricsServer::start(std::move(options));
+  if (!started) return started.error().with("--metrics-bind-address");
+  metrics_server_ = std::move(*started);
+  log_info("metrics are served", {{"port", metrics_server_->port()}});
+  if (!flags_.metrics_secure) return {};
+  trust_->on_identity([this](const http::TlsIdentity& identity) {
+    if (const Status replaced = metrics_server_->replace_identity(identity); !replaced) {
+      log_error("metrics keep their old certificate", {{"error", replaced.error().message()}});
+    }
+  });
+  return {};
+}
+
 Status Process::start() {
   MUSTER_RETURN_IF_ERROR(connect());
   MUSTER_RETURN_IF_ERROR(start_trust());
   MUSTER_RETURN_IF_ERROR(start_endpoint());
   MUSTER_RETURN_IF_ERROR(start_health());
+  MUSTER_RETURN_IF_ERROR(start_metrics());
   MUSTER_RETURN_IF_ERROR(start_operator());
   log_info("started", {{"version", MUSTER_VERSION},
                        {"namespace", namespace_},
@@ -330,6 +385,7 @@ void Process::stop() {
   if (endpoint_) endpoint_->stop();
   if (reviewer_) reviewer_->stop();
   if (trust_) trust_->stop();
+  if (metrics_server_) metrics_server_->stop();
   if (health_) health_->stop();
 }
 

@@ -149,7 +149,7 @@ def create(job, namespace="default"):
 class Replica:
     """One muster-operator with a user of its own in the API server."""
 
-    def __init__(self, case, name, *flags, kubeconfig=None, leads=True, namespace="default"):
+    def __init__(self, case, name, *flags, kubeconfig=None, leads=True, namespace="default", metrics="0"):
         self.name, self.case = name, case
         self.user = f"{name}-{case.id().rsplit('.', 1)[1]}"[:60]
         directory = tempfile.mkdtemp(prefix="muster-operator-")
@@ -157,7 +157,7 @@ class Replica:
         self.log = f"{directory}/log"
         command = [f"{BIN_DIR}/muster-operator", "--kubeconfig", kubeconfig or PLANE.user(self.user, ["system:masters"]),
                    "--endpoint-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
-                   "--metrics-bind-address=0", f"--leader-elect-resource-namespace={namespace}",
+                   f"--metrics-bind-address={metrics}", f"--leader-elect-resource-namespace={namespace}",
                    f"--leader-elect-resource-name={case.lease}", *LEASE, *flags]
         environment = {"PATH": "/nonexistent", "POD_NAME": name, "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"}
         with open(self.log, "wb") as log:
@@ -336,6 +336,27 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual(code, 200)
         self.assertEqual([peer["host"] for peer in answer["peers"]], ["10.0.0.0", "10.0.0.1"])
         self.assertRegex(answer["jobKey"], "^[0-9a-f]{64}$")
+
+    def test_metrics_are_served_plainly_where_that_is_asked_for_and_else_to_who_may_read_them(self):
+        plain = Replica(self, "a", "--metrics-secure=false", metrics="127.0.0.1:0").wait_ready()
+        port = plain.line("metrics are served")["port"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        self.assertIn('leader_election_master_status{name="%s"} 1' % self.lease, text)
+        self.assertRegex(text, r'rest_client_requests_total\{[^}]*code="200"[^}]*method="GET"')
+        self.assertRegex(text, r'muster_build_info\{[^}]*version="0\.1\.0"')
+        master = tempfile.mkdtemp(prefix="muster-master-")
+        self.addCleanup(shutil.rmtree, master, ignore_errors=True)
+        Authority(master)
+        with open(f"{master}/master-key", "w", encoding="utf-8") as file:
+            file.write("5a" * 32)
+        secure = Replica(self, "b", f"--master-dir={master}", metrics="127.0.0.1:0", leads=False).wait_ready()
+        port = secure.line("metrics are served")["port"]
+        context = ssl.create_default_context(cafile=f"{master}/ca.crt")
+        context.check_hostname = False
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=10, context=context)
+        self.assertEqual(refused.exception.code, 401)
 
     def test_sigterm_ends_in_order_and_gives_the_lease_up(self):
         first = Replica(self, "a").wait_ready()
