@@ -14,6 +14,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/json.h"
 #include "operator/kube/http_transport.h"
 
 namespace muster::embedded {
@@ -24,6 +25,9 @@ struct ApiServerOptions {
   std::size_t history = 10'000;  ///< events kept per kind; a watch from before them gets 410
   milliseconds bookmark_interval{10'000};
   std::size_t max_object_bytes = 1'500'000;
+  /// openAPIV3Schema of TrainingJob: unknown fields are dropped and defaults written, as by a real
+  /// server. null: unknown fields are refused and defaults stay unwritten.
+  Json job_schema = nullptr;
 };
 
 /// Threads: any. send() never blocks on anything but its lock.

@@ -239,20 +239,24 @@ VersionPtr ApiState::begin_delete(Table& table, const VersionPtr& version,
   const std::int64_t grace = grace_of(*table.type, version->object, grace_seconds);
   const Json* metadata = member(version->object, "metadata");
   const bool is_deleting = member(*metadata, "deletionTimestamp") != nullptr;
-  if (grace == 0 && !has_finalizers(version->object)) {
+  const bool ends_now = grace == 0 && !has_finalizers(version->object);
+  const bool is_hurried =
+      !is_deleting || grace < integer_or(member(*metadata, "deletionGracePeriodSeconds"), 0);
+  // A pod is always seen terminating before it is seen gone, however short its grace.
+  if (ends_now && !(table.type->kind == api::Kind::kPod && is_hurried)) {
     erase(table, version->key);
     return version;
   }
-  if (is_deleting && integer_or(member(*metadata, "deletionGracePeriodSeconds"), 0) <= grace) {
-    return version;  // A delete may be hurried, never put off.
-  }
+  if (!is_hurried) return version;  // A delete may be hurried, never put off.
   Json object = version->object;
   Json& changed_metadata = object["metadata"];
   changed_metadata["deletionTimestamp"] = format_time(clock().wall_now() + seconds(grace));
   changed_metadata["deletionGracePeriodSeconds"] = grace;
   const std::int64_t generation = integer_or(member(*metadata, "generation"), 0);
   if (!is_deleting && generation > 0) changed_metadata["generation"] = generation + 1;
-  return put(table, version->key, std::move(object));
+  VersionPtr terminating = put(table, version->key, std::move(object));
+  if (ends_now) erase(table, version->key);
+  return terminating;
 }
 
 void ApiState::compact() {

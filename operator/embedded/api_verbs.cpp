@@ -7,6 +7,7 @@
 
 #include "operator/embedded/object_rules.h"
 #include "operator/embedded/selector.h"
+#include "operator/embedded/structural_schema.h"
 
 namespace muster::embedded {
 namespace {
@@ -82,6 +83,19 @@ std::optional<Refusal> choose_name(ApiState& state, const Target& target, Json& 
   return std::nullopt;
 }
 
+void shape(const ApiState& state, const ResourceType& type, Json& object) {
+  const Json& schema = state.options().job_schema;
+  if (type.kind == api::Kind::kTrainingJob && !schema.is_null()) apply_schema(schema, object);
+}
+
+/// An empty list or map of metadata is the same as none.
+void drop_empty(Json& metadata) {
+  for (const char* field : {"labels", "annotations", "ownerReferences", "finalizers"}) {
+    const auto found = metadata.find(field);
+    if (found != metadata.end() && found->empty()) metadata.erase(found);
+  }
+}
+
 /// What a client may not say about a new object.
 void set_system_fields(ApiState& state, const ResourceType& type, Json& object) {
   Json& metadata = object["metadata"];
@@ -89,6 +103,7 @@ void set_system_fields(ApiState& state, const ResourceType& type, Json& object) 
                             "managedFields", "resourceVersion", "selfLink"}) {
     metadata.erase(field);
   }
+  drop_empty(metadata);
   metadata["uid"] = state.new_uid();
   metadata["creationTimestamp"] = format_time(state.clock().wall_now());
   if (type.has_generation) metadata["generation"] = 1;
@@ -113,7 +128,16 @@ Json merge_update(const Target& target, const Json& before, const Json& proposed
   }
   const Json& old_metadata = *member(before, "metadata");
   Json& metadata = after["metadata"];
+  if (status_only && target.type->is_built_in) {
+    // Labels and annotations of built-in kinds are written through the status too, owners are not.
+    metadata = *member(proposed, "metadata");
+    metadata.erase("ownerReferences");
+    if (const Json* owners = member(old_metadata, "ownerReferences")) {
+      metadata["ownerReferences"] = *owners;
+    }
+  }
   metadata.erase("managedFields");
+  drop_empty(metadata);
   for (const char* field :
        {"name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
         "deletionGracePeriodSeconds", "generation", "generateName", "resourceVersion"}) {
@@ -170,11 +194,19 @@ Outcome<VersionPtr> replace(ApiState& state, const Target& target, const Version
                             Json proposed) {
   if (auto refusal = check_type(*target.type, proposed)) return std::move(*refusal);
   if (auto refusal = check_identity(target, proposed)) return std::move(*refusal);
-  if (auto refusal = check_preconditions(target, *version, metadata_text(proposed, "uid"),
-                                         metadata_text(proposed, "resourceVersion"))) {
+  // A uid is no precondition of an update: it is immutable, and a status update passes over it.
+  if (auto refusal =
+          check_preconditions(target, *version, "", metadata_text(proposed, "resourceVersion"))) {
     return std::move(*refusal);
   }
+  const std::string uid = metadata_text(proposed, "uid");
+  if (target.subresource.empty() && !uid.empty() && uid != metadata_text(version->object, "uid")) {
+    return invalid(
+        *target.type, target.name,
+        "metadata.uid: Invalid value: \"" + uid.substr(0, 64) + "\": field is immutable");
+  }
   Json after = merge_update(target, version->object, proposed);
+  shape(state, *target.type, after);
   if (after == version->object) return version;
   if (auto refusal = check_metadata(*target.type, after)) return std::move(*refusal);
   if (auto refusal = check_kind(*target.type, after)) return std::move(*refusal);
@@ -301,6 +333,7 @@ Outcome<VersionPtr> create_object(ApiState& state, const Target& target, Json ob
     return invalid(type, metadata_text(object, "name"), "metadata.namespace: must be a DNS label");
   }
   if (auto refusal = choose_name(state, target, object)) return std::move(*refusal);
+  shape(state, type, object);
   if (type.namespaced) object["metadata"]["namespace"] = target.namespace_name;
   set_system_fields(state, type, object);
   if (auto refusal = check_metadata(type, object)) return std::move(*refusal);

@@ -119,7 +119,7 @@ Watch::Watch(const std::string& collection_path, const std::string& query) {
 
 std::optional<Event> Watch::next() {
   REQUIRE(stream_ != nullptr);
-  auto line = stream_->next_line(seconds(5));
+  auto line = stream_->next_line(seconds(60));
   REQUIRE_MESSAGE(line, (line ? "" : line.error().message()));
   if (!*line) return std::nullopt;
   auto json = parse_json(**line);

@@ -58,7 +58,8 @@ class Watch {
  public:
   /// `query`: what follows "watch=true".
   explicit Watch(const std::string& collection, const std::string& query = "");
-  /// The next event within 5 s; nullopt at the end of the stream.
+  /// The next event within a minute (a real server collects garbage of a new kind that late);
+  /// nullopt at the end of the stream.
   std::optional<Event> next();
   /// The next event of this type for this name; bookmarks and others are passed over.
   std::optional<Event> wait_for(const std::string& type, const std::string& name);

@@ -1,13 +1,34 @@
-// The contract suite on the embedded API server.
+// The contract suite on the embedded API server, with the schema that a real one is given.
+#include <fstream>
+#include <sstream>
+
 #include "common/clock.h"
+#include "common/yaml_reader.h"
 #include "operator/embedded/api_server.h"
 #include "tests/contract/api_contract.h"
 
 namespace muster::contract_test {
+namespace {
+
+Json job_schema() {
+  std::ifstream file("crds/trainingjob.yaml");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto crd = parse_yaml(text.str(), "crds/trainingjob.yaml");
+  MUSTER_CHECK_MSG(crd.has_value(), crd.error().message());
+  return (*crd)["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+}
+
+}  // namespace
 
 kube::HttpTransport& contract_transport() {
   static const SystemClock kClock;
-  static embedded::ApiServer server({.clock = &kClock});
+  static embedded::ApiServer server = [] {
+    embedded::ApiServerOptions options;
+    options.clock = &kClock;
+    options.job_schema = job_schema();
+    return embedded::ApiServer(std::move(options));
+  }();
   return server;
 }
 
