@@ -89,6 +89,8 @@ Status understand(const CLI::App& app, const Texts& texts, Flags& flags) {
   MUSTER_RETURN_IF_ERROR(
       check_namespace(app, "leader-elect-resource-namespace", flags.lease_namespace));
   if (flags.leader_elect) MUSTER_RETURN_IF_ERROR(check_lease(flags));
+  // The range check lets NaN through, which compares with nothing.
+  if (!(flags.kube_api_qps >= 0)) return invalid("--kube-api-qps: must be a number, 0 or more");
   if (flags.resync_period < seconds(1)) return invalid("--resync-period: must be at least 1s");
   if (flags.endpoint.is_off) return invalid("--endpoint-bind-address: workers cannot do without");
   if (flags.master_dir.empty() && !flags.endpoint.is_loopback()) {
