@@ -146,6 +146,7 @@ Status read_meta(const Json& object, ObjectMeta& out) {
   });
   optional_time(in, "creationTimestamp", out.creation_time);
   optional_time(in, "deletionTimestamp", out.deletion_time);
+  in.optional("deletionGracePeriodSeconds", out.deletion_grace_seconds, {0, kMaxGeneration});
   if (in.status() && out.name.empty()) in.fail("name", "must not be empty");
   return in.status();
 }
@@ -170,7 +171,12 @@ Json meta_to_json(const ObjectMeta& meta) {
     json["ownerReferences"].push_back(std::move(reference));
   }
   if (meta.creation_time) json["creationTimestamp"] = format_time(*meta.creation_time);
-  if (meta.deletion_time) json["deletionTimestamp"] = format_time(*meta.deletion_time);
+  if (meta.deletion_time) {
+    json["deletionTimestamp"] = format_time(*meta.deletion_time);
+    if (meta.deletion_grace_seconds > 0) {
+      json["deletionGracePeriodSeconds"] = meta.deletion_grace_seconds;
+    }
+  }
   return json;
 }
 

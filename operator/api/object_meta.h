@@ -38,6 +38,8 @@ struct ObjectMeta {
   std::vector<OwnerReference> owner_references;
   std::optional<WallTime> creation_time;
   std::optional<WallTime> deletion_time;
+  std::int64_t deletion_grace_seconds =
+      0;  ///< with deletion_time: how much before it was asked for
   bool operator==(const ObjectMeta&) const = default;
 
   ObjectKey key() const { return {namespace_name, name}; }

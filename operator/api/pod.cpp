@@ -176,7 +176,9 @@ Status read_condition(const Json& json, const std::string& path, Pod& out) {
   in.optional("reason", reason);
   in.optional("message", message, kMaxMessageBytes);
   if (type == "Ready") out.ready = status == "True";
-  if (type == "PodScheduled" && status == "False" && out.reason.empty()) {
+  const bool tells = (type == "PodScheduled" && status == "False") ||
+                     (type == "DisruptionTarget" && status == "True");
+  if (tells && out.reason.empty()) {
     out.reason = reason;
     out.message = message;
   }

@@ -34,7 +34,9 @@ struct Pod {
   Json spec = Json::object();  ///< the whole spec of a pod to create; empty when read back
   // status
   PodPhase phase = PodPhase::kPending;
-  std::string reason, message;  ///< e.g. "Evicted"; of PodScheduled=False: "Unschedulable"
+  /// e.g. "Evicted"; else of PodScheduled=False ("Unschedulable") or of DisruptionTarget=True
+  /// ("EvictionByEvictionAPI")
+  std::string reason, message;
   std::string pod_ip;
   bool ready = false;
   std::optional<Termination> termination;

@@ -217,7 +217,12 @@ Status check_update(const TrainingJob& before, const TrainingJob& after) {
                field + ": cannot change while the job trains; set suspend to true first");
 }
 
-std::pair<TrainingJob, Status> read_training_job(const Json& json) {
+namespace {
+
+/// Whether a status that is partly wrong is a reason to refuse the whole.
+enum class StatusIs { kChecked, kForgiven };
+
+std::pair<TrainingJob, Status> read_parts(const Json& json, StatusIs status_is) {
   TrainingJob job;
   JsonReader in(json, "");
   if (!json.is_object()) return {std::move(job), in.status()};
@@ -236,7 +241,7 @@ std::pair<TrainingJob, Status> read_training_job(const Json& json) {
   read_object(rest, "status", [&](const Json& object, const std::string& at) {
     return read_training_status(object, at, job.status);
   });
-  verdicts.push_back(rest.status());
+  if (status_is == StatusIs::kChecked) verdicts.push_back(rest.status());
   for (const auto& [key, value] : json.items()) {
     if (key != "apiVersion" && key != "kind" && key != "metadata" && key != "spec" &&
         key != "status") {
@@ -253,8 +258,14 @@ std::pair<TrainingJob, Status> read_training_job(const Json& json) {
   return {std::move(job), Status()};
 }
 
+}  // namespace
+
+std::pair<TrainingJob, Status> read_training_job(const Json& json) {
+  return read_parts(json, StatusIs::kForgiven);
+}
+
 Result<TrainingJob> parse_training_job(const Json& json) {
-  auto [job, status] = read_training_job(json);
+  auto [job, status] = read_parts(json, StatusIs::kChecked);
   if (!status) return status.error();
   return std::move(job);
 }

@@ -170,7 +170,7 @@ inline constexpr std::size_t kMaxSpecBytes = 64 * 1024;
 Result<TrainingJob> parse_training_job(const Json& json);
 /// As above for an object of the API server whose spec an older schema admitted: metadata and
 /// status are read even when the spec is refused, so that a condition can say so. The Status is the
-/// spec's verdict.
+/// spec's verdict; of a status that somebody damaged, what can be read is read.
 std::pair<TrainingJob, Status> read_training_job(const Json& json);
 
 /// Whether a user may change `before` into `after`: logicalRanks, seed, model and managedBy never

@@ -1,5 +1,5 @@
 // status: written by the operator alone, read back by the next one. Unknown fields are passed over
-// (a newer operator may have written them); those known must have their type.
+// (a newer operator may have written them).
 #include "operator/api/fields.h"
 #include "operator/api/object_meta_json.h"
 #include "operator/api/spec_json.h"
@@ -95,30 +95,77 @@ Json placement_to_json(const SlotPlacement& placement) {
   return json;
 }
 
-void read_lists(JsonReader& in, TrainingJobStatus& out) {
-  read_list(in, "conditions", kMaxConditions, [&](const Json& item, const std::string& at) {
-    return read_condition(item, at, out.conditions.emplace_back());
-  });
-  read_list(in, "placement", kMaxSlots, [&](const Json& item, const std::string& at) {
-    return read_placement(item, at, out.placement.emplace_back());
-  });
-}
+/// A status is somebody's memory: what cannot be read is as if it were not there, and hides nothing
+/// else. The first thing that was wrong is remembered.
+class Fields {
+ public:
+  Fields(const Json& json, const std::string& path) : json_(json), path_(path) {}
 
-void read_objects(JsonReader& in, TrainingJobStatus& out) {
-  read_object(in, "progress", [&](const Json& object, const std::string& at) {
-    return read_progress(object, at, out.progress.emplace());
-  });
-  read_object(in, "checkpoint", [&](const Json& object, const std::string& at) {
-    return read_checkpoint(object, at, out.checkpoint.emplace());
-  });
-  read_object(in, "model", [&](const Json& object, const std::string& at) {
-    JsonReader model(object, at);
-    model.optional("parameters", out.model_parameters, kCount);
-    model.optional("sha256", out.model_sha256, 64);
-    return model.status();
-  });
-  read_object(in, "failure", [&](const Json& object, const std::string& at) {
-    return read_failure(object, at, out.failure.emplace());
+  template <typename Read>
+  void each(const Read& read) {
+    JsonReader in(json_, path_);
+    read(in);
+    note(in.status());
+  }
+  template <typename T, typename... More>
+  void value(std::string_view field, T& out, More... more) {
+    T read = out;
+    JsonReader in(json_, path_);
+    in.optional(field, read, more...);
+    if (in.status()) out = std::move(read);
+    note(in.status());
+  }
+  void time(std::string_view field, std::optional<WallTime>& out) {
+    std::optional<WallTime> read;
+    JsonReader in(json_, path_);
+    optional_time(in, field, read);
+    if (in.status()) out = read;
+    note(in.status());
+  }
+  template <typename T>
+  void list(std::string_view field, std::size_t most, std::vector<T>& out,
+            Status (*read)(const Json&, const std::string&, T&)) {
+    each([&](JsonReader& in) {
+      read_list(in, field, most, [&](const Json& item, const std::string& at) -> Status {
+        T one;
+        const Status status = read(item, at, one);
+        if (status) out.push_back(std::move(one));
+        note(status);
+        return {};
+      });
+    });
+  }
+  template <typename T>
+  void object(std::string_view field, std::optional<T>& out,
+              Status (*read)(const Json&, const std::string&, T&)) {
+    each([&](JsonReader& in) {
+      read_object(in, field, [&](const Json& object, const std::string& at) -> Status {
+        T one;
+        const Status status = read(object, at, one);
+        if (status) out = std::move(one);
+        return status;
+      });
+    });
+  }
+  const Status& first_wrong() const { return first_wrong_; }
+
+ private:
+  void note(const Status& status) {
+    if (first_wrong_ && !status) first_wrong_ = status;
+  }
+  const Json& json_;
+  const std::string& path_;
+  Status first_wrong_;
+};
+
+void read_model(Fields& in, TrainingJobStatus& out) {
+  in.each([&](JsonReader& reader) {
+    read_object(reader, "model", [&](const Json& object, const std::string& at) {
+      Fields model(object, at);
+      model.value("parameters", out.model_parameters, kCount);
+      model.value("sha256", out.model_sha256, std::size_t{64});
+      return model.first_wrong();
+    });
   });
 }
 
@@ -137,24 +184,29 @@ bool TrainingJobStatus::is_true(const std::string& type) const {
 }
 
 Status read_training_status(const Json& json, const std::string& path, TrainingJobStatus& out) {
-  JsonReader in(json, path);
-  in.optional("observedGeneration", out.observed_generation, kCount);
-  in.optional("phase", out.phase, 64);
-  in.optional("workers", out.workers, 64);
-  in.optional("targetWorkers", out.target_workers, {0, kMaxSlots});
-  in.optional("replicas", out.replicas, {0, kMaxSlots});
-  in.optional("selector", out.selector, kMaxTextBytes);
-  in.optional("membershipEpoch", out.membership_epoch, kCount);
-  in.optional("restarts", out.restarts, kInt);
-  read_lists(in, out);
-  optional_time(in, "startTime", out.start_time);
-  optional_time(in, "completionTime", out.completion_time);
-  optional_time(in, "restartAt", out.restart_at);
-  read_objects(in, out);
-  in.optional("imageDigest", out.image_digest, kMaxTextBytes);
-  in.optional("dataSHA256", out.data_sha256, 64);
-  in.optional("contract", out.contract, 64);
-  return in.status();
+  constexpr std::size_t kWord = 64;
+  Fields in(json, path);
+  in.value("observedGeneration", out.observed_generation, kCount);
+  in.value("phase", out.phase, kWord);
+  in.value("workers", out.workers, kWord);
+  in.value("targetWorkers", out.target_workers, JsonReader::Range{0, kMaxSlots});
+  in.value("replicas", out.replicas, JsonReader::Range{0, kMaxSlots});
+  in.value("selector", out.selector, kMaxTextBytes);
+  in.value("membershipEpoch", out.membership_epoch, kCount);
+  in.value("restarts", out.restarts, kInt);
+  in.list("conditions", kMaxConditions, out.conditions, &read_condition);
+  in.list("placement", kMaxSlots, out.placement, &read_placement);
+  in.time("startTime", out.start_time);
+  in.time("completionTime", out.completion_time);
+  in.time("restartAt", out.restart_at);
+  in.object("progress", out.progress, &read_progress);
+  in.object("checkpoint", out.checkpoint, &read_checkpoint);
+  read_model(in, out);
+  in.object("failure", out.failure, &read_failure);
+  in.value("imageDigest", out.image_digest, kMaxTextBytes);
+  in.value("dataSHA256", out.data_sha256, kWord);
+  in.value("contract", out.contract, kWord);
+  return in.first_wrong();
 }
 
 Json status_to_json(const TrainingJobStatus& status) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/contract.h"
+#include "operator/core/facts.h"
 #include "operator/core/progress.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
@@ -23,13 +24,38 @@ struct Failure {
   api::FailureStatus facts;
   int attempt = 0;
   bool retryable = true;
-  bool follower = false;  ///< ended because another one did
+  bool follower = false;   ///< ended because another one did
+  bool pod_lost = false;   ///< deleted by somebody else
+  bool node_lost = false;  ///< not the program's doing: no restart of those the user allows
+  std::string node;
 };
 
-Failure read_failure(const Member& member, const api::TrainingJob& job) {
+/// A worker on a node that is not ready is taken for lost with it as soon as the gang has to start
+/// again anyway: its peers end first, and are not to blame.
+bool is_on_bad_node(const Member& member, const JobSnapshot& snapshot) {
+  const std::string& node = member.pod == nullptr || member.pod->node_name.empty()
+                                ? member.placement.node
+                                : member.pod->node_name;
+  return snapshot.gone_nodes.contains(node) || snapshot.not_ready_nodes.contains(node);
+}
+
+bool has_ended(const Member& member) {
+  return member.state == MemberState::kFailed || member.state == MemberState::kSucceeded;
+}
+
+Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
+  const api::TrainingJob& job = snapshot.job;
   Failure failure;
   failure.facts = failure_of(member, job);
   failure.attempt = member.placement.attempt;
+  failure.node = member.placement.node;
+  failure.pod_lost = !has_ended(member);
+  if (!has_ended(member) && is_on_bad_node(member, snapshot)) {
+    failure.node_lost = true;
+    failure.facts.reason = std::string(words::kNodeLost);
+    failure.facts.log_tail.clear();
+    return failure;
+  }
   const bool typed = job.spec.training.has_value() && member.state == MemberState::kFailed &&
                      member.pod->termination.has_value();
   if (!typed) return failure;
@@ -40,34 +66,42 @@ Failure read_failure(const Member& member, const api::TrainingJob& job) {
 
 /// The cause among those that failed: a verdict that nothing helps comes first, followers last.
 int rank_of(const Failure& failure) {
-  if (failure.follower) return 2;
-  return failure.retryable ? 1 : 0;
+  if (failure.follower) return 3;
+  if (failure.node_lost) return 1;
+  return failure.retryable ? 2 : 0;
 }
 
 std::vector<Failure> failures_of(const JobSnapshot& snapshot, const GangView& gang) {
   std::vector<Failure> failures;
   for (const auto& member : gang.members) {
-    if (failed(member, snapshot.job.status)) failures.push_back(read_failure(member, snapshot.job));
+    if (failed(member, snapshot.job.status)) failures.push_back(read_failure(member, snapshot));
+  }
+  if (failures.empty()) return failures;
+  for (const auto& member : gang.members) {
+    if (failed(member, snapshot.job.status) || has_ended(member)) continue;
+    if (is_on_bad_node(member, snapshot)) failures.push_back(read_failure(member, snapshot));
   }
   std::stable_sort(failures.begin(), failures.end(),
                    [](const Failure& a, const Failure& b) { return rank_of(a) < rank_of(b); });
   return failures;
 }
 
-/// Followers alone are known: wait a little for the one they followed.
-bool must_settle(const JobSnapshot& snapshot, const GangView& gang, const Failure& first) {
-  if (!first.follower) return false;
-  const bool some_live = gang.count(MemberState::kRunning) + gang.count(MemberState::kPending) > 0;
-  if (!some_live) return false;
-  return !snapshot.failing_since || snapshot.now - *snapshot.failing_since < words::kSettle;
+/// Followers alone are known: the one they followed is to end in a moment.
+bool may_settle(const GangView& gang, const Failure& first) {
+  return first.follower &&
+         gang.count(MemberState::kRunning) + gang.count(MemberState::kPending) > 0;
 }
 
 std::string sentence_of(const Failure& failure) {
   const auto& facts = failure.facts;
   std::string text = "worker " + std::to_string(facts.slot) + " (attempt " +
                      std::to_string(failure.attempt) + ") ";
-  if (facts.reason == words::kWorkerLost) {
-    text += "was lost: its pod or its node is gone";
+  if (!failure.node.empty()) text += "on node " + failure.node + " ";
+  if (failure.node_lost) {
+    text += "was lost: the node is gone or not ready";
+  } else if (failure.pod_lost) {
+    text += "was lost: its pod was deleted";
+    if (facts.reason != words::kWorkerLost) text += " (" + facts.reason + ")";
   } else {
     text += "ended with exit code " + std::to_string(facts.exit_code) + " (" + facts.reason + ")";
   }
@@ -117,21 +151,30 @@ void confirm(Plan& plan, const JobSnapshot& snapshot, const GangView& gang) {
 Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& cause) {
   const api::TrainingJob& job = snapshot.job;
   api::TrainingJobStatus status = job.status;
-  const seconds backoff = restart_backoff(job.spec.restart, status.restarts);
-  const std::string message = sentence_of(cause) + "; the gang starts again in " +
-                              std::to_string(backoff.count()) + " s (restart " +
-                              std::to_string(status.restarts + 1) + " of " +
-                              std::to_string(job.spec.restart.max_restarts) + ")";
+  const bool counts = !cause.node_lost;
+  const seconds backoff = restart_backoff(job.spec.restart, counts ? status.restarts : 0);
+  std::string message =
+      sentence_of(cause) + "; the gang starts again in " + std::to_string(backoff.count()) + " s (";
+  if (counts) {
+    message += "restart " + std::to_string(status.restarts + 1) + " of " +
+               std::to_string(job.spec.restart.max_restarts) + ")";
+  } else {
+    message += "not counted: a node failed, not the program)";
+  }
   if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
   status.failure = cause.facts;
-  status.restarts += 1;
+  if (counts) status.restarts += 1;
   status.restart_at = whole_seconds(snapshot.now + seconds(1)) + backoff;
-  const bool nodes_are_there = std::none_of(
-      status.placement.begin(), status.placement.end(),
-      [&](const auto& placement) { return snapshot.gone_nodes.contains(placement.node); });
+  // The same places again, unless one of them is no good or another size is wished for.
+  const bool same_places =
+      static_cast<int>(gang.members.size()) == job.spec.worker.count &&
+      std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+        return snapshot.gone_nodes.contains(member.placement.node) ||
+               snapshot.not_ready_nodes.contains(member.placement.node);
+      });
   // The epoch is the fence: whoever still runs of the old attempt belongs to no gang from here on.
   status.membership_epoch = next_epoch(status);
-  if (nodes_are_there) {
+  if (same_places) {
     for (auto& placement : status.placement) {
       placement.attempt = static_cast<int>(status.membership_epoch - 1);
     }
@@ -145,6 +188,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   set_condition(status, snapshot,
                 {words::kRestarting, true, contract::reason::kRestarting, message});
   Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  add_event(plan, snapshot, "Warning", contract::reason::kWorkerLost, sentence_of(cause));
   add_event(plan, snapshot, "Warning", contract::reason::kRestarting, message);
   plan.reason = message;
   return plan;
@@ -199,13 +243,18 @@ std::optional<Plan> decide_deadline(const JobSnapshot& snapshot, const GangView&
   return fail(snapshot, gang, snapshot.job.status, words::kDeadlineExceeded, message);
 }
 
+bool is_settling(const JobSnapshot& snapshot, const GangView& gang) {
+  const std::vector<Failure> failures = failures_of(snapshot, gang);
+  return !failures.empty() && may_settle(gang, failures.front());
+}
+
 std::optional<Plan> decide_failure(const JobSnapshot& snapshot, const GangView& gang) {
   const std::vector<Failure> failures = failures_of(snapshot, gang);
   if (failures.empty()) return std::nullopt;
   const Failure& cause = failures.front();
-  if (must_settle(snapshot, gang, cause)) {
+  if (may_settle(gang, cause) &&
+      lasted(snapshot, facts::settling(snapshot.job.status)) < words::kSettle) {
     Plan plan;
-    plan.settling = true;
     plan.requeue_after = words::kSettle;
     plan.reason = "a worker lost its peer; waiting for the peer's own end";
     return plan;
@@ -221,14 +270,18 @@ std::optional<Plan> decide_failure(const JobSnapshot& snapshot, const GangView& 
     why = "not started again, because that exit code says that it would not help";
   } else if (policy.policy == "Never") {
     why = "not started again, because spec.restart.policy is Never";
-  } else if (status.restarts >= policy.max_restarts) {
+  } else if (!cause.node_lost && status.restarts >= policy.max_restarts) {
     reason = words::kRestartLimitReached;
     why = "not started again after " + std::to_string(status.restarts) +
           " restarts (spec.restart.maxRestarts)";
   }
-  Plan plan = why.empty() ? restart(snapshot, gang, cause)
-                          : fail(snapshot, gang, std::move(status), reason,
-                                 sentence_of(cause) + "; " + why);
+  Plan plan;
+  if (why.empty()) {
+    plan = restart(snapshot, gang, cause);
+  } else {
+    plan = fail(snapshot, gang, std::move(status), reason, sentence_of(cause) + "; " + why);
+    add_event(plan, snapshot, "Warning", contract::reason::kWorkerLost, sentence_of(cause));
+  }
   confirm(plan, snapshot, gang);
   return plan;
 }

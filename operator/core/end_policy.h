@@ -19,6 +19,9 @@ std::optional<seconds> until_deadline(const JobSnapshot& snapshot);
 /// A member failed or was lost: the whole gang starts anew, or the job has failed.
 std::optional<Plan> decide_failure(const JobSnapshot& snapshot, const GangView& gang);
 
+/// Whether only followers of a lost peer have ended so far.
+bool is_settling(const JobSnapshot& snapshot, const GangView& gang);
+
 /// backoffSeconds, doubled per restart, at most kBackoffMost.
 seconds restart_backoff(const api::RestartSpec& restart, int restarts_before);
 

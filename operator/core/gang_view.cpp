@@ -1,15 +1,17 @@
 #include "operator/core/gang_view.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "common/contract.h"
+#include "operator/core/facts.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
 
 namespace muster::core {
 namespace {
 
-MemberState state_of(const api::Pod& pod, const std::set<std::string>& gone_nodes) {
+MemberState state_of(const api::Pod& pod, const JobSnapshot& snapshot) {
   if (pod.phase == api::PodPhase::kSucceeded) {
     return pod.termination && pod.termination->exit_code != 0 ? MemberState::kFailed
                                                               : MemberState::kSucceeded;
@@ -20,12 +22,29 @@ MemberState state_of(const api::Pod& pod, const std::set<std::string>& gone_node
     return pod.termination->exit_code == 0 ? MemberState::kSucceeded : MemberState::kFailed;
   }
   if (pod.meta.deletion_time) return MemberState::kLost;
-  if (!pod.node_name.empty() && gone_nodes.contains(pod.node_name)) return MemberState::kLost;
+  if (is_lost_node(snapshot, pod.node_name)) return MemberState::kLost;
   return pod.phase == api::PodPhase::kRunning ? MemberState::kRunning : MemberState::kPending;
 }
 
 bool by_name(const api::Pod* a, const api::Pod* b) {
   return std::tie(a->meta.name, a->meta.uid) < std::tie(b->meta.name, b->meta.uid);
+}
+
+/// Slot and attempt of a pod of the job, from its name: labels can be edited, names cannot.
+struct Seat {
+  int slot = -1, attempt = -1;
+};
+
+std::optional<Seat> seat_of(const api::Pod& pod, const std::string& stem) {
+  const std::string& name = pod.meta.name;
+  if (!name.starts_with(stem)) return std::nullopt;
+  Seat seat;
+  const char* end = name.data() + name.size();
+  const auto [dash, error] = std::from_chars(name.data() + stem.size(), end, seat.slot);
+  if (error != std::errc() || dash == end || *dash != '-') return std::nullopt;
+  const auto [stop, wrong] = std::from_chars(dash + 1, end, seat.attempt);
+  if (wrong != std::errc() || stop != end || seat.slot < 0 || seat.attempt < 0) return std::nullopt;
+  return seat;
 }
 
 /// Attempts before this one are leftovers; without a placement, all attempts given out so far.
@@ -46,6 +65,13 @@ int GangView::count(MemberState state) const {
 
 bool GangView::all(MemberState state) const {
   return !members.empty() && count(state) == static_cast<int>(members.size());
+}
+
+bool is_lost_node(const JobSnapshot& snapshot, const std::string& node) {
+  if (node.empty()) return false;
+  if (snapshot.gone_nodes.contains(node)) return true;
+  return snapshot.not_ready_nodes.contains(node) &&
+         lasted(snapshot, facts::not_ready(node)) >= words::kNodeLostAfter;
 }
 
 bool is_owned(const api::Pod& pod, const api::TrainingJob& job) {
@@ -69,19 +95,22 @@ GangView view_gang(const JobSnapshot& snapshot) {
     return a.placement.slot < b.placement.slot;
   });
   const std::int64_t live_attempt = first_live_attempt(view, status.membership_epoch);
+  const std::string stem = api::service_name(snapshot.job) + "-";
   for (const auto& pod : snapshot.pods) {
     if (!is_owned(pod, snapshot.job)) continue;
     if (!pod.ended()) view.owned.push_back(&pod);
-    const int slot = pod.slot();
-    const int attempt = pod.attempt();
-    if (slot < 0 || attempt < 0) continue;
-    const auto member = std::find_if(view.members.begin(), view.members.end(),
-                                     [&](const Member& m) { return m.placement.slot == slot; });
+    const auto seat = seat_of(pod, stem);
+    if (!seat) continue;
+    const auto [slot, attempt] = *seat;
+    view.newest_attempt = std::max(view.newest_attempt, attempt);
+    const auto member =
+        std::find_if(view.members.begin(), view.members.end(),
+                     [slot = slot](const Member& m) { return m.placement.slot == slot; });
     if (member != view.members.end() && member->placement.attempt == attempt) {
       const bool first = member->pod == nullptr || by_name(&pod, member->pod);
       if (!first) continue;
       member->pod = &pod;
-      member->state = state_of(pod, snapshot.gone_nodes);
+      member->state = state_of(pod, snapshot);
     } else if (attempt <
                (member != view.members.end() ? member->placement.attempt : live_attempt)) {
       view.stale.push_back(&pod);
@@ -98,7 +127,7 @@ GangView view_gang(const JobSnapshot& snapshot) {
 
 std::int64_t next_epoch(const api::TrainingJobStatus& status) {
   // Attempts are ints on the wire; a status that somebody else wrote must not overflow them.
-  return std::clamp<std::int64_t>(status.membership_epoch, 0, 1'000'000'000) + 1;
+  return std::clamp<std::int64_t>(status.membership_epoch, 0, 2'000'000'000) + 1;
 }
 
 api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job) {
@@ -106,8 +135,16 @@ api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job)
   failure.slot = member.placement.slot;
   failure.exit_code = contract::exit_code::kInternal;
   failure.reason = std::string(words::kWorkerLost);
-  if (member.pod == nullptr || member.state == MemberState::kLost) return failure;
+  if (member.pod == nullptr) return failure;
   const api::Pod& pod = *member.pod;
+  if (member.state != MemberState::kFailed) {
+    // Evicted, preempted: the cluster says why it took the pod away.
+    if (pod.meta.deletion_time && is_reason(pod.reason)) {
+      failure.reason = pod.reason;
+      failure.log_tail = tail_of(pod.message, words::kMaxLogTailBytes);
+    }
+    return failure;
+  }
   failure.reason = std::string(words::kError);
   if (!pod.termination) {
     if (is_reason(pod.reason)) failure.reason = pod.reason;

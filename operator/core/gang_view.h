@@ -31,12 +31,16 @@ struct GangView {
   /// A pod of ours is of a later attempt than the job we see: our view of the job is old, and
   /// nothing may follow from it.
   bool job_is_old = false;
+  int newest_attempt = -1;  ///< of all pods of ours; -1 without any
 
   int count(MemberState state) const;
   bool all(MemberState state) const;
 };
 
 GangView view_gang(const JobSnapshot& snapshot);
+
+/// Whether a node is gone, or has not been ready for words::kNodeLostAfter.
+bool is_lost_node(const JobSnapshot& snapshot, const std::string& node);
 
 /// Whether the job is the pod's controller, by uid: name and labels prove nothing.
 bool is_owned(const api::Pod& pod, const api::TrainingJob& job);

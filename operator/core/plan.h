@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -64,9 +65,9 @@ struct Plan {
   Pass pass = Pass::kNone;
   /// Look again then, though nothing changed.
   std::optional<seconds> requeue_after;
-  /// Only followers of a lost peer have ended so far; the cause is awaited (JobSnapshot's
-  /// failing_since starts here).
-  bool settling = false;
+  /// Nodes to leave out for words::kAvoidFor when this job is placed again: the cluster's scheduler
+  /// refused its pods there.
+  std::set<std::string> avoid;
   std::string reason;  ///< for the log and for tests: what the plan is about
   bool operator==(const Plan&) const = default;
 

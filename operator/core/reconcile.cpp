@@ -4,8 +4,10 @@
 
 #include "common/contract.h"
 #include "operator/core/end_policy.h"
+#include "operator/core/facts.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/progress.h"
+#include "operator/core/replace_policy.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -34,12 +36,17 @@ void append(Plan& plan, Plan more) {
   if (more.requeue_after) requeue(plan, *more.requeue_after);
 }
 
+/// Until a pod that was asked to leave is given up.
+seconds until_overdue(const api::Pod& pod, const JobSnapshot& snapshot) {
+  const seconds grace(std::clamp<std::int64_t>(pod.meta.deletion_grace_seconds, 0, 1LL << 31));
+  return grace + words::kOverdue - lasted(snapshot, facts::leaving(pod));
+}
+
 /// Leftovers that still hold capacity, or files: whoever comes next waits for them, but not for a
 /// pod whose node cannot end it any more.
 bool must_wait_for(const api::Pod& pod, const JobSnapshot& snapshot) {
-  if (snapshot.gone_nodes.contains(pod.node_name)) return false;
-  if (!pod.meta.deletion_time) return true;
-  return snapshot.now < *pod.meta.deletion_time + words::kOverdue;
+  if (is_lost_node(snapshot, pod.node_name)) return false;
+  return !pod.meta.deletion_time || until_overdue(pod, snapshot).count() > 0;
 }
 
 /// Deletes leftovers; true while the next attempt has to wait for one of them.
@@ -49,9 +56,7 @@ bool clear_stale(Plan& plan, const JobSnapshot& snapshot, const GangView& gang) 
     delete_pod(plan, *pod);
     if (!must_wait_for(*pod, snapshot)) continue;
     wait = true;
-    if (!pod->meta.deletion_time) continue;
-    const auto left = *pod->meta.deletion_time + words::kOverdue - snapshot.now;
-    requeue(plan, std::chrono::ceil<seconds>(left));
+    if (pod->meta.deletion_time) requeue(plan, until_overdue(*pod, snapshot));
   }
   return wait;
 }
@@ -223,6 +228,18 @@ Plan say_waiting(const JobSnapshot& snapshot, std::string_view reason, const std
   api::TrainingJobStatus status = snapshot.job.status;
   const auto* before = status.condition(std::string(words::kAdmitted));
   const bool news = before == nullptr || before->reason != reason;
+  const bool only_words = !news && before->status == "False" && before->message != message &&
+                          status.phase == words::kPhaseWaiting;
+  if (only_words) {
+    // What is free changes with every pod of every other job.
+    const seconds left =
+        words::kWordsInterval - lasted(snapshot, facts::waiting_words(before->message));
+    if (left.count() > 0) {
+      Plan later = nothing(message);
+      requeue(later, left);
+      return later;
+    }
+  }
   const bool resumed = status.is_true(std::string(words::kSuspended));
   status.phase = words::kPhaseWaiting;
   set_condition(status, snapshot, {words::kAdmitted, false, reason, message, true});
@@ -240,9 +257,14 @@ Plan say_waiting(const JobSnapshot& snapshot, std::string_view reason, const std
 }
 
 std::optional<seconds> until_restart(const JobSnapshot& snapshot) {
-  const auto& at = snapshot.job.status.restart_at;
-  if (!at || *at <= snapshot.now) return std::nullopt;
-  return std::chrono::ceil<seconds>(*at - snapshot.now);
+  const api::TrainingJobStatus& status = snapshot.job.status;
+  if (!status.restart_at || *status.restart_at <= snapshot.now) return std::nullopt;
+  // Should the clock have been set back, the back-off still takes no longer than it was to take.
+  const seconds whole =
+      restart_backoff(snapshot.job.spec.restart, std::max(status.restarts, 1) - 1) + seconds(1);
+  const seconds left = whole - lasted(snapshot, facts::backing_off(status));
+  if (left.count() <= 0) return std::nullopt;
+  return std::min(left, std::chrono::ceil<seconds>(*status.restart_at - snapshot.now));
 }
 
 Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
@@ -274,21 +296,6 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
 
 // ---- A placed gang
 
-/// A part of the gang must not hold capacity that the rest cannot get: everything goes back.
-Plan give_back(const JobSnapshot& snapshot) {
-  api::TrainingJobStatus status = snapshot.job.status;
-  const CreateFailure& failure = *snapshot.create_failure;
-  status.placement.clear();
-  status.replicas = 0;
-  status.workers = workers_text(0, status.target_workers);
-  status.phase = words::kPhaseWaiting;
-  set_condition(status, snapshot, {words::kAdmitted, false, failure.reason, failure.message, true});
-  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
-  add_event(plan, snapshot, "Warning", contract::reason::kGangWaiting, failure.message);
-  plan.reason = failure.message;
-  return plan;
-}
-
 Plan start_members(const JobSnapshot& snapshot, const GangView& gang) {
   Plan plan = nothing("starting the gang");
   const api::TrainingJob& job = snapshot.job;
@@ -301,13 +308,40 @@ Plan start_members(const JobSnapshot& snapshot, const GangView& gang) {
   return plan;
 }
 
-std::string pending_text(const GangView& gang) {
+/// What the first worker that says so waits for. A kubelet that cannot pull an image says so in two
+/// ways in turn, which would be a write each time: what was said first is kept.
+std::string pending_text(const GangView& gang, const api::Condition* before) {
   for (const auto& member : gang.members) {
     if (member.state != MemberState::kPending || member.pod->reason.empty()) continue;
-    return "worker " + std::to_string(member.placement.slot) +
-           " waits: " + head_of(member.pod->reason, 128) + " " + head_of(member.pod->message, 512);
+    const api::Pod& pod = *member.pod;
+    std::string text = "worker " + std::to_string(member.placement.slot) + " waits: ";
+    const bool image = pod.reason == "ErrImagePull" || pod.reason == "ImagePullBackOff";
+    if (!image) return text + head_of(pod.reason, 128) + " " + head_of(pod.message, 512);
+    text += "ImagePullBackOff ";
+    const bool said = before != nullptr && before->reason == words::kWaitingForPods &&
+                      before->message.starts_with(text);
+    if (said) return before->message;
+    return text + head_of(pod.message, 512) +
+           "; to repair the image, set spec.suspend to true, change it, and set it to false again";
   }
   return "";
+}
+
+constexpr std::string_view kRestored = "; training went on from the checkpoint of step ";
+
+/// Whether and from which checkpoint this attempt went on; once it is said it stays said, though
+/// the report that told it is a thing of memory.
+std::string restored_text(const JobSnapshot& snapshot, const GangView& gang,
+                          const api::Condition* running) {
+  const auto* report = newest_report(snapshot, gang);
+  if (report != nullptr && report->restored_step >= 0) {
+    return std::string(kRestored) + std::to_string(report->restored_step);
+  }
+  if (running == nullptr || running->status != "True") return "";
+  const auto at = running->message.find(kRestored);
+  if (at == std::string::npos) return "";
+  const auto end = running->message.find_first_not_of("0123456789", at + kRestored.size());
+  return running->message.substr(at, end == std::string::npos ? end : end - at);
 }
 
 void observe_running(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
@@ -323,13 +357,15 @@ void observe_running(api::TrainingJobStatus& status, const JobSnapshot& snapshot
     status.restart_at.reset();
     const api::Pod* first = gang.members.front().pod;
     if (!first->image_id.empty()) status.image_digest = head_of(first->image_id, 512);
+    const auto* before = status.condition(std::string(words::kRunning));
     const std::string message = std::to_string(target) + " of " + std::to_string(target) +
-                                (target == 1 ? " worker runs" : " workers run");
+                                (target == 1 ? " worker runs" : " workers run") +
+                                restored_text(snapshot, gang, before) + resize_text(snapshot, gang);
     set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
     set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
     return;
   }
-  const std::string waiting = pending_text(gang);
+  const std::string waiting = pending_text(gang, status.condition(std::string(words::kRunning)));
   if (waiting.empty()) return;
   status.phase = words::kPhaseWaiting;
   // Said even if it never ran: this is where a user looks for the reason.
@@ -359,13 +395,36 @@ Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
   return plan;
 }
 
-Plan run(const JobSnapshot& snapshot, const GangView& gang) {
-  if (snapshot.create_failure && gang.count(MemberState::kMissing) > 0) {
-    return give_back(snapshot);
+/// That training went on from a checkpoint is news in the write that says so first.
+void tell_restored(Plan& plan, const JobSnapshot& snapshot) {
+  const auto* patch =
+      plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+  if (patch == nullptr) return;
+  const auto text_of = [](const api::TrainingJobStatus& status) {
+    const auto* running = status.condition(std::string(words::kRunning));
+    if (running == nullptr || running->status != "True") return std::string();
+    const auto at = running->message.find(kRestored);
+    return at == std::string::npos ? std::string() : running->message.substr(at + 2);
+  };
+  const std::string text = text_of(patch->status);
+  if (text.empty() || !text_of(snapshot.job.status).empty()) return;
+  add_event(plan, snapshot, "Normal", contract::reason::kCheckpointRestored, text);
+}
+
+/// When a node that is not ready counts as lost.
+void await_nodes(Plan& plan, const JobSnapshot& snapshot) {
+  for (const auto& node : snapshot.not_ready_nodes) {
+    const seconds left = words::kNodeLostAfter - lasted(snapshot, facts::not_ready(node));
+    if (left.count() > 0) requeue(plan, left);
   }
+}
+
+Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   Plan plan = nothing("running");
   const bool wait = clear_stale(plan, snapshot, gang);
   if (const auto left = until_deadline(snapshot)) requeue(plan, *left);
+  if (const auto left = until_unbound(snapshot, gang)) requeue(plan, *left);
+  await_nodes(plan, snapshot);
   if (gang.count(MemberState::kMissing) > 0) {
     if (wait) {
       plan.reason = "waiting for the last attempt's pods to go";
@@ -380,7 +439,9 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
     plan.reason = start.reason;
     append(plan, std::move(start));
   }
-  append(plan, observe(snapshot, gang));
+  Plan seen = observe(snapshot, gang);
+  tell_restored(seen, snapshot);
+  append(plan, std::move(seen));
   return plan;
 }
 
@@ -403,14 +464,19 @@ Plan reconcile(const JobSnapshot& snapshot) {
   if (job.meta.deletion_time) return nothing("being deleted; its pods go with it");
   if (job.spec.managed_by != contract::kManagedBy) return nothing("managed by another controller");
   const GangView gang = view_gang(snapshot);
-  if (gang.job_is_old) return nothing("pods of a later attempt are there; waiting for the job");
-  if (job.status.finished()) return reconcile_finished(snapshot, gang);
+  const bool ended = job.status.finished();
+  // Whoever has ended stays so: pods that it does not know of are removed like any other.
+  const bool believe = ended && lasted(snapshot, facts::job_is_old()) >= words::kOldMost;
+  if (gang.job_is_old && !believe) return await_or_supersede(snapshot, gang);
+  if (ended) return reconcile_finished(snapshot, gang);
   if (!snapshot.spec_verdict) return refuse_spec(snapshot);
   if (auto plan = decide_success(snapshot, gang)) return *plan;
   if (job.spec.suspend) return suspend(snapshot, gang);
   if (auto plan = decide_deadline(snapshot, gang)) return *plan;
   if (auto plan = decide_failure(snapshot, gang)) return *plan;
   if (gang.members.empty()) return admit(snapshot, gang);
+  if (auto plan = decide_give_back(snapshot, gang)) return *plan;
+  if (auto plan = decide_resize(snapshot, gang)) return *plan;
   return run(snapshot, gang);
 }
 

@@ -35,12 +35,15 @@ struct JobSnapshot {
   std::optional<GangVerdict> gang;
   /// Newest report by slot; hints only, bounded by the endpoint.
   std::map<int, ProgressReport> reports;
-  /// Nodes of the stored placement that no longer exist.
-  std::set<std::string> gone_nodes;
+  /// Of the nodes that placement and pods name: those that no longer exist, and those that are
+  /// there and not ready. When no node at all is ready, none is said not to be: the cluster is in
+  /// trouble, and nothing would run elsewhere.
+  std::set<std::string> gone_nodes, not_ready_nodes;
   /// Hint of the loop; a fresh operator tries again and learns it anew.
   std::optional<CreateFailure> create_failure;
-  /// Since when every plan said `settling`.
-  std::optional<WallTime> failing_since;
+  /// How long each of lasting_facts() has been seen, by a clock that never leaps; absent: it is
+  /// new. Hints: a fresh operator counts anew.
+  std::map<std::string, seconds> lasted;
   WallTime now;
   api::PodOptions pod_options;
 };
@@ -48,6 +51,9 @@ struct JobSnapshot {
 /// Total: any snapshot has a plan. Deterministic: the same snapshot, in whatever order, gives the
 /// same bytes.
 Plan reconcile(const JobSnapshot& snapshot);
+
+/// Names of what is true now and matters by how long it has been. The names mean nothing outside.
+std::set<std::string> lasting_facts(const JobSnapshot& snapshot);
 
 /// Whether schedule should be asked for a place for this job now.
 bool wants_placement(const JobSnapshot& snapshot);

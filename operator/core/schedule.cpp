@@ -59,8 +59,8 @@ bool allows(const NodeLimit& limit, const std::string& node) {
   return !limit || limit->contains(node);
 }
 
-enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume };
-constexpr std::size_t kRefusals = 6;
+enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume, kAvoided };
+constexpr std::size_t kRefusals = 7;
 
 Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
   if (!node.ready) return Refusal::kNotReady;
@@ -75,7 +75,7 @@ Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
     if (found == node.meta.labels.end() || found->second != value) return Refusal::kSelector;
   }
   if (!allows(gang.volumes.every_slot, node.meta.name)) return Refusal::kVolume;
-  return Refusal::kNone;
+  return gang.avoid.contains(node.meta.name) ? Refusal::kAvoided : Refusal::kNone;
 }
 
 std::string cpu_text(std::int64_t millis) {
@@ -135,7 +135,8 @@ std::string why_not(const WaitingGang& gang, const std::vector<Candidate>& candi
                                                     "cordoned",
                                                     "tainted (spec.worker.tolerations)",
                                                     "not selected (spec.worker.nodeSelector)",
-                                                    "without its volumes (spec.worker.volumes)"};
+                                                    "without its volumes (spec.worker.volumes)",
+                                                    "refused a pod of this job a moment ago"};
   for (std::size_t i = 1; i < kRefusals; ++i) {
     if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + kWhy[i];
   }

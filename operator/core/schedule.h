@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,8 +28,9 @@ struct WaitingGang {
     bool operator==(const Toleration&) const = default;
   };
   std::vector<Toleration> tolerations;
-  bool unplaced = false;  ///< spec.scheduling: Unplaced
-  VolumeLimits volumes;   ///< not set by gang_of
+  bool unplaced = false;        ///< spec.scheduling: Unplaced
+  VolumeLimits volumes;         ///< not set by gang_of
+  std::set<std::string> avoid;  ///< nodes that the cluster's scheduler refused it a moment ago
   bool operator==(const WaitingGang&) const = default;
 };
 

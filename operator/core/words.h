@@ -35,9 +35,13 @@ inline constexpr std::string_view kDeadlineExceeded = "DeadlineExceeded";
 inline constexpr std::string_view kRestartLimitReached = "RestartLimitReached";
 inline constexpr std::string_view kWorkerFailed = "WorkerFailed";
 inline constexpr std::string_view kRepaired = "Repaired";
+inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";
+inline constexpr std::string_view kStatusLost = "StatusLost";
+inline constexpr std::string_view kResizing = "Resizing";
 
 // ---- Reasons of a worker's end that are no exit codes
 inline constexpr std::string_view kWorkerLost = "WorkerLost";
+inline constexpr std::string_view kNodeLost = "NodeLost";
 inline constexpr std::string_view kSignaled = "Signaled";
 inline constexpr std::string_view kError = "Error";
 inline constexpr std::string_view kOutOfMemory = "OutOfMemory";
@@ -47,9 +51,19 @@ inline constexpr std::chrono::seconds kProgressInterval{15};
 inline constexpr std::chrono::seconds kBackoffMost{300};
 /// A worker that lost a peer ends before the peer's own end is known; so long the cause is awaited.
 inline constexpr std::chrono::seconds kSettle{2};
-/// A pod that is still there so long after its deletion time is on a dead node: it is superseded
+/// A pod that is still there so long after its grace period is on a dead node: it is superseded
 /// (the epoch fences it), not waited for.
 inline constexpr std::chrono::seconds kOverdue{30};
+/// A node that has not been ready for so long is taken for dead.
+inline constexpr std::chrono::seconds kNodeLostAfter{40};
+/// So long the cluster's scheduler may refuse a pod before another place is looked for, and so long
+/// the node is left out then.
+inline constexpr std::chrono::seconds kUnboundMost{30};
+inline constexpr std::chrono::seconds kAvoidFor{120};
+/// Pods of a later attempt than the job says: its status is late, or was lost.
+inline constexpr std::chrono::seconds kOldMost{15};
+/// What a gang waits for is said anew so often at most, when only the words changed.
+inline constexpr std::chrono::seconds kWordsInterval{60};
 inline constexpr std::size_t kMaxLogTailBytes = 2048;
 inline constexpr std::size_t kMaxMessageBytes = 1024;
 inline constexpr std::size_t kMaxTerminationBytes = 4096;

@@ -10,15 +10,24 @@ WorkQueue::WorkQueue(std::uint64_t seed, WorkQueueOptions options)
 void WorkQueue::add(const api::ObjectKey& key) {
   if (!dirty_.insert(key).second) return;
   if (options_.observer != nullptr) options_.observer->on_add(key);
-  due_.erase(key);
+  drop_due(key);
   if (!processing_.contains(key)) order_.push_back(key);
 }
 
 void WorkQueue::add_at(const api::ObjectKey& key, MonoTime at) {
   // A key that waits already is looked at sooner than any delay.
   if (dirty_.contains(key)) return;
-  const auto [found, added] = due_.try_emplace(key, at);
-  if (!added) found->second = std::min(found->second, at);
+  if (const auto found = due_.find(key); found != due_.end() && found->second <= at) return;
+  drop_due(key);
+  due_.emplace(key, at);
+  due_by_time_.emplace(at, key);
+}
+
+void WorkQueue::drop_due(const api::ObjectKey& key) {
+  const auto found = due_.find(key);
+  if (found == due_.end()) return;
+  due_by_time_.erase({found->second, key});
+  due_.erase(found);
 }
 
 void WorkQueue::add_backed_off(const api::ObjectKey& key, MonoTime now, seconds asked) {
@@ -40,12 +49,9 @@ int WorkQueue::failures(const api::ObjectKey& key) const {
 }
 
 void WorkQueue::release(MonoTime now) {
-  std::vector<std::pair<MonoTime, api::ObjectKey>> due;
-  for (const auto& [key, at] : due_) {
-    if (at <= now) due.emplace_back(at, key);
+  while (!due_by_time_.empty() && due_by_time_.begin()->first <= now) {
+    add(api::ObjectKey(due_by_time_.begin()->second));
   }
-  std::sort(due.begin(), due.end());
-  for (const auto& [at, key] : due) add(key);
 }
 
 std::optional<api::ObjectKey> WorkQueue::pop(MonoTime now) {
@@ -66,11 +72,8 @@ void WorkQueue::done(const api::ObjectKey& key) {
 }
 
 std::optional<MonoTime> WorkQueue::next_due() const {
-  std::optional<MonoTime> next;
-  for (const auto& [key, at] : due_) {
-    if (!next || at < *next) next = at;
-  }
-  return next;
+  if (due_by_time_.empty()) return std::nullopt;
+  return due_by_time_.begin()->first;
 }
 
 }  // namespace muster::core

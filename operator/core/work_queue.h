@@ -57,12 +57,14 @@ class WorkQueue {
 
  private:
   void release(MonoTime now);
+  void drop_due(const api::ObjectKey& key);
 
   WorkQueueOptions options_;
   Rng rng_;
   std::deque<api::ObjectKey> order_;
   std::set<api::ObjectKey> dirty_, processing_;
   std::map<api::ObjectKey, MonoTime> due_;
+  std::set<std::pair<MonoTime, api::ObjectKey>> due_by_time_;  ///< the same, soonest first
   std::map<api::ObjectKey, int> failures_;
 };
 

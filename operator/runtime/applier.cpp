@@ -105,7 +105,10 @@ class Run {
     if (made.error().code() == ErrorCode::kAlreadyExists) return take_over(kind, meta, what);
     const Error error = made.error().with("create " + what);
     if (retry_of(error.code()) == Retry::kRefused) {
-      done_.create_failure = {std::string(core::words::kCreateFailed), error.message()};
+      const bool quota = error.message().find("exceeded quota") != std::string::npos;
+      done_.create_failure = {
+          std::string(quota ? core::words::kQuotaExceeded : core::words::kCreateFailed),
+          error.message()};
     }
     return error;
   }

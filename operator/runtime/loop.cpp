@@ -4,7 +4,6 @@
 
 #include "common/contract.h"
 #include "common/log.h"
-#include "operator/core/gang_view.h"
 #include "operator/core/words.h"
 #include "operator/runtime/job_key.h"
 #include "operator/runtime/retry.h"
@@ -16,7 +15,7 @@ namespace {
 constexpr seconds kUnseenMost{30};
 constexpr seconds kRepeatAfter{5};
 constexpr seconds kCreateBackoffLeast{10};
-constexpr seconds kCreateBackoffMost{300};
+constexpr seconds kCreateBackoffMost{60};
 constexpr int kProgressWritesPerSecond = 10;
 constexpr int kScheduleRounds = 3;
 
@@ -116,6 +115,7 @@ void OperatorLoop::take(const WatchBatch& batch) {
 void OperatorLoop::take_jobs(const kube::WatchEvent& event) {
   for (const auto& key : jobs_.apply(event)) {
     queue_.add(key);
+    assumed_is_old_.insert(key);
     schedule_is_old_ = true;
   }
 }
@@ -130,15 +130,29 @@ void OperatorLoop::take_pods(const kube::WatchEvent& event) {
 void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
   for (const auto& key : nodes_.apply(event)) {
     schedule_is_old_ = true;
-    if (nodes_.find(key) != nullptr) continue;
-    // A node is gone: whoever was placed there must hear of it.
-    for (const auto& [job, record] : jobs_.all()) queue_.add(job);
+    const api::Node* node = nodes_.find(key);
+    const auto before = node_is_ready_.find(key.name);
+    const bool was_ready = before != node_is_ready_.end() && before->second;
+    const bool is_ready = node != nullptr && node->ready;
+    ready_nodes_ += static_cast<int>(is_ready) - static_cast<int>(was_ready);
+    const bool is_news =
+        node == nullptr || (before != node_is_ready_.end() && was_ready != is_ready);
+    if (node == nullptr) {
+      node_is_ready_.erase(key.name);
+    } else {
+      node_is_ready_[key.name] = is_ready;
+    }
+    // Whoever was placed there must hear of it.
+    if (is_news) {
+      for (const auto& [job, record] : jobs_.all()) queue_.add(job);
+    }
   }
 }
 
 void OperatorLoop::reindex_pod(const api::ObjectKey& pod_key) {
   if (const auto old = job_of_pod_.find(pod_key); old != job_of_pod_.end()) {
     queue_.add(old->second);
+    assumed_is_old_.insert(old->second);
     const auto pods = pods_of_job_.find(old->second);
     pods->second.erase(pod_key);
     if (pods->second.empty()) pods_of_job_.erase(pods);
@@ -150,6 +164,7 @@ void OperatorLoop::reindex_pod(const api::ObjectKey& pod_key) {
   if (!job) return;
   job_of_pod_[pod_key] = *job;
   pods_of_job_[*job].insert(pod_key);
+  assumed_is_old_.insert(*job);
   queue_.add(*job);
 }
 
@@ -190,6 +205,7 @@ void OperatorLoop::take(ApplyDone done) {
     return;
   }
   memory.decided.clear();
+  assumed_is_old_.insert(done.key);
   schedule_is_old_ = true;
   const Error& error = done.status.error();
   const Retry retry = retry_of(error.code());
@@ -233,6 +249,7 @@ void OperatorLoop::forget(const api::ObjectKey& key) {
   if (options_.metrics != nullptr) options_.metrics->on_job_gone(key);
   waiting_.erase(key);
   verdicts_.erase(key);
+  assumed_is_old_.insert(key);
   queue_.forget(key);
 }
 
@@ -241,6 +258,7 @@ bool OperatorLoop::is_unseen(const JobRecord& record, Memory& memory) {
   const bool seen = record.meta.resource_version != memory.unseen->version_before;
   if (seen || now_ - memory.unseen->since >= kUnseenMost) {
     memory.unseen.reset();
+    if (!memory.decided.empty()) assumed_is_old_.insert(record.meta.key());
     memory.decided.clear();
     return false;
   }
@@ -258,15 +276,41 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   const auto verdict = verdicts_.find(key);
   if (verdict != verdicts_.end()) snapshot.gang = verdict->second;
   snapshot.reports = memory.reports;
-  for (const auto& placement : record.job.status.placement) {
-    if (placement.node.empty() || !options_.sees_nodes) continue;
-    if (nodes_.find({"", placement.node}) == nullptr) snapshot.gone_nodes.insert(placement.node);
-  }
+  if (options_.sees_nodes) add_nodes(snapshot);
   snapshot.create_failure = memory.create_failure;
-  snapshot.failing_since = memory.failing_since;
   snapshot.now = options_.clock->wall_now();
   snapshot.pod_options = options_.pods;
   return snapshot;
+}
+
+void OperatorLoop::add_nodes(core::JobSnapshot& snapshot) const {
+  const auto add = [&](const std::string& name) {
+    if (name.empty()) return;
+    const api::Node* node = nodes_.find({"", name});
+    if (node == nullptr) snapshot.gone_nodes.insert(name);
+    if (node != nullptr && !node->ready && ready_nodes_ > 0) snapshot.not_ready_nodes.insert(name);
+  };
+  for (const auto& placement : snapshot.job.status.placement) add(placement.node);
+  for (const auto& pod : snapshot.pods) add(pod.node_name);
+}
+
+void OperatorLoop::time_facts(core::JobSnapshot& snapshot, Memory& memory) const {
+  std::map<std::string, MonoTime> facts;
+  for (const auto& fact : core::lasting_facts(snapshot)) {
+    const auto before = memory.facts.find(fact);
+    const MonoTime since = before == memory.facts.end() ? now_ : before->second;
+    facts.emplace(fact, since);
+    snapshot.lasted.emplace(fact, std::chrono::floor<seconds>(now_ - since));
+  }
+  memory.facts = std::move(facts);
+}
+
+/// Nodes that refused a pod are left out for a while, then tried again.
+void OperatorLoop::note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory) {
+  const auto expired = std::erase_if(memory.avoid, [&](const auto& e) { return e.second <= now_; });
+  if (expired > 0) schedule_is_old_ = true;
+  for (const auto& node : plan.avoid) memory.avoid[node] = now_ + core::words::kAvoidFor;
+  for (const auto& [node, until] : memory.avoid) queue_.add_at(key, until);
 }
 
 void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot) {
@@ -319,14 +363,12 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   }
   if (memory.create_failure && now_ >= memory.create_failure_until) memory.create_failure.reset();
   tell_metrics(*record);
-  const core::JobSnapshot snapshot = snapshot_of(*record, memory);
+  core::JobSnapshot snapshot = snapshot_of(*record, memory);
+  time_facts(snapshot, memory);
   update_endpoint(*record, memory);
   note_waiting(key, snapshot);
   core::Plan plan = core::reconcile(snapshot);
-  if (plan.settling != memory.failing_since.has_value()) {
-    memory.failing_since.reset();
-    if (plan.settling) memory.failing_since = snapshot.now;
-  }
+  note_avoided(key, plan, memory);
   drop_repeats(plan, memory);
   if (plan.pass == core::Pass::kProgress && over_progress_budget()) {
     queue_.done(key);
@@ -358,6 +400,7 @@ void OperatorLoop::tell_metrics(const JobRecord& record) {
 void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& memory) {
   const api::ObjectKey key = record.meta.key();
   memory.decided.clear();
+  assumed_is_old_.insert(key);
   for (const auto& action : plan.actions) {
     const auto* patch = std::get_if<core::PatchStatus>(&action);
     if (patch == nullptr || plan.pass != core::Pass::kDecision) continue;
@@ -435,23 +478,24 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
 
 // ---- Scheduling
 
-std::vector<core::Assumed> OperatorLoop::assumed() const {
-  std::vector<core::Assumed> list;
-  for (const auto& [key, record] : jobs_.all()) {
+void OperatorLoop::update_assumed() {
+  for (const auto& key : assumed_is_old_) {
+    assumed_.erase(key);
+    const JobRecord* record = jobs_.find(key);
+    if (record == nullptr) continue;
+    std::vector<core::Assumed> list;
     const auto memory = memory_.find(key);
-    if (memory != memory_.end()) {
-      list.insert(list.end(), memory->second.decided.begin(), memory->second.decided.end());
-    }
-    const api::TrainingJob& job = record.job;
-    if (job.status.placement.empty() || job.status.finished()) continue;
+    if (memory != memory_.end()) list = memory->second.decided;
+    const api::TrainingJob& job = record->job;
     for (const auto& placement : job.status.placement) {
-      if (placement.node.empty()) continue;
+      if (placement.node.empty() || job.status.finished()) continue;
       const api::ObjectKey pod{key.namespace_name,
                                api::pod_name(job, placement.slot, placement.attempt)};
       if (pods_.find(pod) == nullptr) list.push_back({placement.node, job.spec.worker.resources});
     }
+    if (!list.empty()) assumed_.emplace(key, std::move(list));
   }
-  return list;
+  assumed_is_old_.clear();
 }
 
 void OperatorLoop::run_schedule() {
@@ -460,7 +504,10 @@ void OperatorLoop::run_schedule() {
   core::ClusterSnapshot cluster;
   for (const auto& [key, node] : nodes_.all()) cluster.nodes.push_back(&node);
   for (const auto& [key, pod] : pods_.all()) cluster.pods.push_back(&pod);
-  cluster.assumed = assumed();
+  update_assumed();
+  for (const auto& [key, list] : assumed_) {
+    cluster.assumed.insert(cluster.assumed.end(), list.begin(), list.end());
+  }
   std::vector<std::pair<std::optional<WallTime>, api::ObjectKey>> order;
   for (const auto& key : waiting_) {
     const JobRecord* record = jobs_.find(key);
@@ -470,6 +517,11 @@ void OperatorLoop::run_schedule() {
   for (const auto& [created, key] : order) {
     cluster.gangs.push_back(core::gang_of(jobs_.find(key)->job));
     if (!options_.sees_nodes) cluster.gangs.back().unplaced = true;
+    if (const auto memory = memory_.find(key); memory != memory_.end()) {
+      for (const auto& [node, until] : memory->second.avoid) {
+        if (now_ < until) cluster.gangs.back().avoid.insert(node);
+      }
+    }
   }
   const MonoTime began = options_.clock->mono_now();
   auto verdicts = core::schedule(cluster);

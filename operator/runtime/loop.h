@@ -72,7 +72,8 @@ class OperatorLoop {
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;
-    std::optional<WallTime> failing_since;
+    std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is seen
+    std::map<std::string, MonoTime> avoid;  ///< nodes to leave out, until when
     std::optional<Unseen> unseen;
     /// Pods created and deleted a moment ago, which the store may not show yet.
     std::map<std::string, MonoTime> acted;
@@ -95,6 +96,9 @@ class OperatorLoop {
   Memory& memory_of(const JobRecord& record);
   bool is_unseen(const JobRecord& record, Memory& memory);
   core::JobSnapshot snapshot_of(const JobRecord& record, const Memory& memory) const;
+  void add_nodes(core::JobSnapshot& snapshot) const;
+  void time_facts(core::JobSnapshot& snapshot, Memory& memory) const;
+  void note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory);
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
   bool over_progress_budget();
@@ -102,7 +106,7 @@ class OperatorLoop {
   void hand_over(const JobRecord& record, core::Plan plan, Memory& memory);
   void update_endpoint(const JobRecord& record, Memory& memory);
   void run_schedule();
-  std::vector<core::Assumed> assumed() const;
+  void update_assumed();
 
   LoopOptions options_;
   kube::Store<JobRecord> jobs_;
@@ -112,6 +116,12 @@ class OperatorLoop {
   std::map<api::ObjectKey, api::ObjectKey> job_of_pod_;
   core::WorkQueue queue_;
   std::map<api::ObjectKey, Memory> memory_;
+  /// Capacity promised to pods that the store does not show yet, by job; what changed since it was
+  /// last added up stands in the second.
+  std::map<api::ObjectKey, std::vector<core::Assumed>> assumed_;
+  std::set<api::ObjectKey> assumed_is_old_;
+  std::map<std::string, bool> node_is_ready_;
+  int ready_nodes_ = 0;
   std::set<api::ObjectKey> waiting_;
   std::map<api::ObjectKey, core::GangVerdict> verdicts_;
   bool is_leader_ = true;

@@ -16,7 +16,7 @@ bool InlineExecutor::work() {
   if (queue_.empty()) return false;
   const runtime::Work work = std::move(queue_.front());
   queue_.pop_front();
-  REQUIRE(mailbox_.try_post(runtime::apply(client_, work, stopping_)));
+  MUSTER_CHECK(mailbox_.try_post(runtime::apply(client_, work, stopping_)));
   return true;
 }
 
@@ -28,7 +28,9 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
     pump.clock = &clock;
     pump.kind = kind;
     pump.seed = ++seed;
-    pump.sink = [this](runtime::WatchBatch batch) { REQUIRE(mailbox.try_post(std::move(batch))); };
+    pump.sink = [this](runtime::WatchBatch batch) {
+      MUSTER_CHECK(mailbox.try_post(std::move(batch)));
+    };
     pumps.push_back(std::make_unique<runtime::WatchPump>(std::move(pump)));
   }
   runtime::LoopOptions options;

@@ -114,6 +114,13 @@ class SnapshotBuilder {
     return *this;
   }
 
+  /// Whatever is true now has been seen for so long.
+  SnapshotBuilder& lasting(seconds time) {
+    snapshot_.lasted.clear();
+    for (const auto& fact : core::lasting_facts(snapshot_)) snapshot_.lasted[fact] = time;
+    return *this;
+  }
+
   core::JobSnapshot& edit() { return snapshot_; }
   const core::JobSnapshot& snapshot() const { return snapshot_; }
   core::Plan plan() const { return core::reconcile(snapshot_); }

@@ -35,7 +35,10 @@ class Generator {
     if (chance(2)) made.gang = verdict();
     if (chance(8)) made.gone_nodes.insert(node());
     if (chance(10)) made.create_failure = core::CreateFailure{"CreateFailed", text()};
-    if (chance(4)) made.failing_since = time();
+    if (chance(6)) made.not_ready_nodes.insert(node());
+    for (const auto& fact : core::lasting_facts(made)) {
+      if (chance(2)) made.lasted[fact] = seconds(count(0, 100));
+    }
     return made;
   }
 

@@ -49,7 +49,7 @@ TEST_CASE("a gang that does not fit says why, once") {
   apply(job.edit(), plan);
   CHECK(job.plan().empty());
   job.does_not_fit("needs even more");
-  CHECK(words_of(job.plan()) == Words{"status"});
+  CHECK(words_of(job.lasting(seconds(60)).plan()) == Words{"status"});
 }
 
 TEST_CASE("without a verdict of the scheduler nothing is done") {
@@ -81,13 +81,13 @@ TEST_CASE("a worker that ended with 0 before the others changes nothing yet") {
 
 TEST_CASE("why a pod waits is said where a user looks") {
   auto job = make_job("j").workers(1).placed().pod(0, PodPhase::kPending);
-  job.edit().pods[0].reason = "ImagePullBackOff";
+  job.edit().pods[0].reason = "CreateContainerError";
   job.edit().pods[0].message = "no such image";
   const auto plan = job.plan();
   CHECK(words_of(plan) == Words{"status"});
   CHECK_FALSE(status_of(plan).is_true("Running"));
   CHECK(status_of(plan).condition("Running")->message ==
-        "worker 0 waits: ImagePullBackOff no such image");
+        "worker 0 waits: CreateContainerError no such image");
 }
 
 TEST_CASE("suspension releases the placement first, then the pods, then says so") {

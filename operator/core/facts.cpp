@@ -1,0 +1,56 @@
+#include "operator/core/facts.h"
+
+#include "operator/core/end_policy.h"
+#include "operator/core/gang_view.h"
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+
+namespace facts {
+std::string unbound(const api::Pod& pod) { return "unbound/" + pod.meta.uid; }
+std::string leaving(const api::Pod& pod) { return "leaving/" + pod.meta.uid; }
+std::string not_ready(const std::string& node) { return "not ready/" + node; }
+std::string backing_off(const api::TrainingJobStatus& status) {
+  return "backing off/" + std::to_string(status.membership_epoch);
+}
+std::string settling(const api::TrainingJobStatus& status) {
+  return "settling/" + std::to_string(status.membership_epoch);
+}
+std::string job_is_old() { return "job is old"; }
+std::string waiting_words(const std::string& message) {
+  return "words/" + hex_text(hash_text(message));
+}
+}  // namespace facts
+
+bool is_unbound(const api::Pod& pod) {
+  return pod.phase == api::PodPhase::kPending && pod.node_name.empty() && !pod.reason.empty() &&
+         !pod.meta.deletion_time;
+}
+
+seconds lasted(const JobSnapshot& snapshot, const std::string& fact) {
+  const auto found = snapshot.lasted.find(fact);
+  return found == snapshot.lasted.end() ? seconds(0) : found->second;
+}
+
+std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
+  const api::TrainingJobStatus& status = snapshot.job.status;
+  std::set<std::string> found;
+  for (const auto& pod : snapshot.pods) {
+    if (!is_owned(pod, snapshot.job)) continue;
+    if (is_unbound(pod)) found.insert(facts::unbound(pod));
+    if (pod.meta.deletion_time) found.insert(facts::leaving(pod));
+  }
+  for (const auto& node : snapshot.not_ready_nodes) found.insert(facts::not_ready(node));
+  if (status.restart_at) found.insert(facts::backing_off(status));
+  const GangView gang = view_gang(snapshot);
+  if (gang.job_is_old) found.insert(facts::job_is_old());
+  if (is_settling(snapshot, gang)) found.insert(facts::settling(status));
+  const auto* admitted = status.condition(std::string(words::kAdmitted));
+  if (admitted != nullptr && admitted->status == "False") {
+    found.insert(facts::waiting_words(admitted->message));
+  }
+  return found;
+}
+
+}  // namespace muster::core

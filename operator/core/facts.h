@@ -1,0 +1,33 @@
+// What matters by how long it has been so. The loop times these facts with a clock that never
+// leaps; the rules, the names and the limits are here and in words.h.
+#pragma once
+
+#include <string>
+
+#include "operator/core/reconcile.h"
+
+namespace muster::core {
+
+namespace facts {
+/// The cluster's scheduler cannot bind the pod.
+std::string unbound(const api::Pod& pod);
+/// The pod was asked to leave and is still there.
+std::string leaving(const api::Pod& pod);
+std::string not_ready(const std::string& node);
+/// A restart's back-off.
+std::string backing_off(const api::TrainingJobStatus& status);
+/// Only followers of a lost peer have ended so far; the cause is awaited.
+std::string settling(const api::TrainingJobStatus& status);
+/// Pods of a later attempt than the job says are there.
+std::string job_is_old();
+/// The words in which the job says what it waits for.
+std::string waiting_words(const std::string& message);
+}  // namespace facts
+
+/// Whether the cluster's scheduler has said that it cannot bind this pod.
+bool is_unbound(const api::Pod& pod);
+
+/// How long the fact has been seen; 0 when it is new.
+seconds lasted(const JobSnapshot& snapshot, const std::string& fact);
+
+}  // namespace muster::core

@@ -1,0 +1,127 @@
+#include "operator/core/replace_policy.h"
+
+#include <algorithm>
+
+#include "common/contract.h"
+#include "operator/core/facts.h"
+#include "operator/core/status_edit.h"
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+namespace {
+
+struct GiveBack {
+  std::string_view reason;
+  std::string message;
+  bool resizing = false;
+};
+
+/// The members become leftovers by this decision; a new place is given when they are gone.
+Plan give_back(const JobSnapshot& snapshot, const GiveBack& why) {
+  api::TrainingJobStatus status = snapshot.job.status;
+  status.placement.clear();
+  status.replicas = 0;
+  status.workers = workers_text(0, status.target_workers);
+  status.phase = why.resizing ? words::kPhaseRestarting : words::kPhaseWaiting;
+  set_condition(status, snapshot, {words::kRunning, false, why.reason, why.message});
+  if (why.resizing) {
+    set_condition(status, snapshot, {words::kRestarting, true, why.reason, why.message});
+  }
+  set_condition(status, snapshot, {words::kAdmitted, false, why.reason, why.message, true});
+  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  add_event(plan, snapshot, why.resizing ? "Normal" : "Warning",
+            why.resizing ? contract::reason::kResized : contract::reason::kGangWaiting,
+            why.message);
+  plan.reason = why.message;
+  return plan;
+}
+
+/// Only a pod that we tied to a node can be better off elsewhere; one that the cluster's scheduler
+/// may put anywhere waits for it.
+bool is_refused(const Member& member) {
+  return member.state == MemberState::kPending && !member.placement.node.empty() &&
+         is_unbound(*member.pod);
+}
+
+}  // namespace
+
+std::optional<seconds> until_unbound(const JobSnapshot& snapshot, const GangView& gang) {
+  std::optional<seconds> least;
+  for (const auto& member : gang.members) {
+    if (!is_refused(member)) continue;
+    const seconds left = words::kUnboundMost - lasted(snapshot, facts::unbound(*member.pod));
+    least = std::min(least.value_or(left), left);
+  }
+  return least;
+}
+
+std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView& gang) {
+  if (snapshot.create_failure && gang.count(MemberState::kMissing) > 0) {
+    return give_back(snapshot, {snapshot.create_failure->reason, snapshot.create_failure->message});
+  }
+  std::set<std::string> avoid;
+  std::string message;
+  for (const auto& member : gang.members) {
+    if (!is_refused(member)) continue;
+    if (lasted(snapshot, facts::unbound(*member.pod)) < words::kUnboundMost) continue;
+    avoid.insert(member.placement.node);
+    if (!message.empty()) continue;
+    message = "worker " + std::to_string(member.placement.slot) + " was not let onto node " +
+              member.placement.node + " in " + std::to_string(words::kUnboundMost.count()) +
+              " s (" + head_of(member.pod->reason, 128) + ": " + head_of(member.pod->message, 512) +
+              "); another place is looked for";
+  }
+  if (avoid.empty()) return std::nullopt;
+  Plan plan = give_back(snapshot, {contract::reason::kGangWaiting, message});
+  plan.avoid = std::move(avoid);
+  return plan;
+}
+
+std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& gang) {
+  const api::TrainingJob& job = snapshot.job;
+  // A gang that got fewer places than it wished for is not resized until the wish changes.
+  const bool changed = job.meta.generation > job.status.observed_generation;
+  const bool elastic = !job.spec.training && job.spec.worker.min < job.spec.worker.max;
+  const int size = static_cast<int>(gang.members.size());
+  if (!changed || !elastic || size == 0 || size == job.spec.worker.count) return std::nullopt;
+  if (gang.count(MemberState::kSucceeded) > 0) return std::nullopt;
+  return give_back(snapshot,
+                   {words::kResizing,
+                    "spec.worker.count is " + std::to_string(job.spec.worker.count) +
+                        " now; the gang of " + std::to_string(size) + " starts again in that size",
+                    true});
+}
+
+std::string resize_text(const JobSnapshot& snapshot, const GangView& gang) {
+  const int wish = snapshot.job.spec.worker.count;
+  if (wish == static_cast<int>(gang.members.size())) return "";
+  return "; spec.worker.count is " + std::to_string(wish) +
+         ", which takes effect at the next start";
+}
+
+Plan await_or_supersede(const JobSnapshot& snapshot, const GangView& gang) {
+  Plan plan;
+  plan.reason = "pods of a later attempt are there; waiting for the job";
+  const seconds left = words::kOldMost - lasted(snapshot, facts::job_is_old());
+  if (left.count() > 0) {
+    plan.requeue_after = left;
+    return plan;
+  }
+  const std::string message =
+      "the job's status says less than its pods show; they are superseded by a new attempt";
+  api::TrainingJobStatus status = snapshot.job.status;
+  status.membership_epoch = std::max<std::int64_t>(status.membership_epoch, gang.newest_attempt);
+  status.membership_epoch = next_epoch(status);
+  status.placement.clear();
+  status.replicas = 0;
+  status.phase = words::kPhaseWaiting;
+  set_condition(status, snapshot, {words::kRunning, false, words::kStatusLost, message});
+  set_condition(status, snapshot, {words::kAdmitted, false, words::kStatusLost, message, true});
+  plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  add_event(plan, snapshot, "Warning", contract::reason::kRestarting, message);
+  plan.reason = message;
+  return plan;
+}
+
+}  // namespace muster::core

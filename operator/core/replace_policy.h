@@ -1,0 +1,29 @@
+// When a gang gives its places back though no worker of it failed: another size is wished for, the
+// cluster's scheduler refuses a pod, pods could not be made, the status was lost.
+#pragma once
+
+#include <optional>
+
+#include "operator/core/gang_view.h"
+#include "operator/core/reconcile.h"
+
+namespace muster::core {
+
+/// A part of the gang must not hold capacity that the rest cannot get: the cluster's scheduler has
+/// refused a placed pod for words::kUnboundMost, or a pod was refused by the API server.
+std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView& gang);
+/// Until a refused pod's time is up; absent without one.
+std::optional<seconds> until_unbound(const JobSnapshot& snapshot, const GangView& gang);
+
+/// An elastic program's (spec.worker.min < max) count was changed: the gang starts again in that
+/// size. Of others' it takes effect at the next start (resize_text).
+std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& gang);
+/// What a changed count will do and when; empty when the gang has that size.
+std::string resize_text(const JobSnapshot& snapshot, const GangView& gang);
+
+/// Pods of later attempts than the job knows: its status is late, or somebody has damaged it. In
+/// the second case they are superseded by an attempt after them. Safe though the view may only be
+/// late: the write is bound to the version seen.
+Plan await_or_supersede(const JobSnapshot& snapshot, const GangView& gang);
+
+}  // namespace muster::core

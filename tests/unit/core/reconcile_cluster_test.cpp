@@ -1,0 +1,248 @@
+// What a real cluster does to a gang: nodes that fall silent, pods that are not let in or taken
+// away, sizes that change, statuses that somebody else wrote.
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "operator/core/words.h"
+#include "tests/unit/core/builders.h"
+
+using namespace muster;
+using test::apply;
+using test::kNow;
+using test::make_job;
+using test::status_of;
+using test::words_of;
+using Words = std::vector<std::string>;
+
+namespace {
+
+/// Slot 1 is tied to its node, and the cluster's scheduler does not let it in.
+test::SnapshotBuilder refused_gang() {
+  auto job = make_job("j").workers(2).placed().running(0);
+  job.pod(1, api::PodPhase::kPending);
+  job.edit().pods[1].node_name.clear();
+  job.edit().pods[1].reason = "Unschedulable";
+  job.edit().pods[1].message = "0/3 nodes are available: 1 Insufficient cpu";
+  return job;
+}
+
+std::string note_of(const core::Plan& plan, const std::string& reason) {
+  for (const auto& action : plan.actions) {
+    const auto* event = std::get_if<core::EmitEvent>(&action);
+    if (event != nullptr && event->event.reason == reason) return event->event.note;
+  }
+  return "";
+}
+
+const api::Condition& condition_of(const api::TrainingJobStatus& status, const std::string& type) {
+  REQUIRE(status.condition(type) != nullptr);
+  return *status.condition(type);
+}
+
+}  // namespace
+
+TEST_CASE("a pod that the cluster's scheduler refuses for long is looked a new place for") {
+  auto job = refused_gang();
+  auto plan = job.lasting(seconds(29)).plan();
+  CHECK(plan.requeue_after == seconds(1));
+  CHECK_FALSE(plan.pass == core::Pass::kDecision);
+  plan = job.lasting(seconds(30)).plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  CHECK(plan.pass == core::Pass::kDecision);
+  CHECK(plan.avoid == std::set<std::string>{"n"});
+  const auto status = status_of(plan);
+  CHECK(status.placement.empty());
+  CHECK(status.restarts == 0);
+  CHECK(condition_of(status, "Admitted").message.find("Insufficient cpu") != std::string::npos);
+  apply(job.edit(), plan);
+  CHECK(words_of(job.plan()) == Words{"delete pod-0-0", "delete pod-1-0"});
+}
+
+TEST_CASE("a pod that may go anywhere waits for the cluster, as long as it takes") {
+  auto job = refused_gang();
+  for (auto& placement : job.edit().job.status.placement) placement.node.clear();
+  CHECK_FALSE(job.lasting(seconds(3000)).plan().pass == core::Pass::kDecision);
+}
+
+TEST_CASE("a node that was not ready for long is superseded, and not counted as a restart") {
+  auto job = make_job("j").workers(2).restarts("OnFailure", 0).all_running();
+  apply(job.edit(), job.plan());
+  job.edit().not_ready_nodes.insert("n");
+  auto plan = job.lasting(seconds(39)).plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(1));
+  plan = job.lasting(seconds(40)).plan();
+  CHECK(words_of(plan) == Words{"status", "event WorkerLost", "event Restarting"});
+  const auto status = status_of(plan);
+  CHECK(status.restarts == 0);
+  CHECK(status.membership_epoch == 2);
+  CHECK(status.placement.empty());
+  CHECK(status.failure->reason == "NodeLost");
+  CHECK(note_of(plan, "WorkerLost") ==
+        "worker 0 (attempt 0) on node n was lost: the node is gone or not ready");
+  apply(job.edit(), plan);
+  // Its pods are asked to leave, and nobody waits for them.
+  job.fits_on("m");
+  CHECK(words_of(job.lasting(seconds(60)).plan()) == Words{"status", "event GangScheduled"});
+}
+
+TEST_CASE("a lost node fails the job only where the policy is Never") {
+  auto job = make_job("j").workers(1).restarts("Never", 3).all_running();
+  job.edit().gone_nodes.insert("n");
+  CHECK(status_of(job.plan()).is_true("Failed"));
+}
+
+TEST_CASE("whoever fails beside a node that is not ready is not to blame") {
+  auto job = make_job("j").workers(2).all_running();
+  job.edit().pods.pop_back();
+  job.edit().job.status.placement[1].node = "m";
+  job.ended(1, 1);
+  job.edit().pods[1].node_name = "m";
+  CHECK(status_of(job.plan()).restarts == 1);
+  job.edit().not_ready_nodes.insert("n");
+  const auto status = status_of(job.plan());
+  CHECK(status.restarts == 0);
+  CHECK(status.failure->slot == 0);
+  CHECK(status.placement.empty());
+}
+
+TEST_CASE("a pod that was taken away is told with the reason the cluster gives") {
+  auto job = make_job("j").workers(2).all_running().deleting(1);
+  job.edit().pods[1].reason = "EvictionByEvictionAPI";
+  const auto plan = job.plan();
+  CHECK(status_of(plan).restarts == 1);
+  CHECK(status_of(plan).failure->reason == "EvictionByEvictionAPI");
+  CHECK(note_of(plan, "WorkerLost") ==
+        "worker 1 (attempt 0) on node n was lost: its pod was deleted (EvictionByEvictionAPI)");
+}
+
+TEST_CASE("going on from a checkpoint is told once, and stays said without the report") {
+  auto job = make_job("j").engine().workers(1).all_running();
+  CHECK(words_of(job.plan()) == Words{"status"});  // the condition's words differ from the test's
+  apply(job.edit(), job.plan());
+  ProgressReport report;
+  report.step = 120;
+  report.restored_step = 100;
+  job.report(report);
+  auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event CheckpointRestored"});
+  CHECK(note_of(plan, "CheckpointRestored") == "training went on from the checkpoint of step 100");
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+  job.edit().reports.clear();  // a fresh operator
+  CHECK(job.plan().empty());
+  report.restored_step = -1;
+  auto fresh = make_job("k").engine().workers(1).all_running().report(report);
+  CHECK(words_of(fresh.plan()) == Words{"status"});
+}
+
+TEST_CASE("an elastic program's gang starts again in the size wished for") {
+  auto job = make_job("j").workers(2).all_running();
+  auto& worker = job.edit().job.spec.worker;
+  worker.min = 1;
+  worker.max = 4;
+  apply(job.edit(), job.plan());
+  worker.count = 3;
+  // Of a gang that got fewer than it wished for, nothing changed.
+  CHECK_FALSE(job.plan().pass == core::Pass::kDecision);
+  job.edit().job.meta.generation = 2;
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event Resized"});
+  CHECK(status_of(plan).placement.empty());
+  CHECK(status_of(plan).restarts == 0);
+  CHECK(status_of(plan).observed_generation == 2);
+  CHECK(note_of(plan, "Resized") ==
+        "spec.worker.count is 3 now; the gang of 2 starts again in that size");
+}
+
+TEST_CASE("a size that cannot change now is said to take effect at the next start") {
+  auto job = make_job("j").engine().workers(2).all_running();
+  auto& worker = job.edit().job.spec.worker;
+  worker.max = 4;
+  worker.count = 3;
+  job.edit().job.meta.generation = 2;
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK(condition_of(status_of(plan), "Running").message ==
+        "2 of 2 workers run; spec.worker.count is 3, which takes effect at the next start");
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+  job.edit().pods.pop_back();
+  job.ended(1, 137);
+  CHECK(status_of(job.plan()).placement.empty());  // placed anew, with 3
+}
+
+TEST_CASE("what a gang waits for is said anew once in a while only") {
+  auto job = make_job("j").workers(2).does_not_fit("room for 0");
+  apply(job.edit(), job.plan());
+  job.does_not_fit("room for 1");
+  auto plan = job.lasting(seconds(59)).plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(1));
+  plan = job.lasting(seconds(60)).plan();
+  CHECK(condition_of(status_of(plan), "Admitted").message == "room for 1");
+  CHECK(words_of(plan) == Words{"status"});
+}
+
+TEST_CASE("an image that cannot be pulled is one reason, however the kubelet words it") {
+  auto job = make_job("j").workers(1).placed().pod(0, api::PodPhase::kPending);
+  job.edit().pods[0].reason = "ErrImagePull";
+  job.edit().pods[0].message = "no such image";
+  apply(job.edit(), job.plan());
+  CHECK(job.snapshot().job.status.condition("Running")->message.find("spec.suspend") !=
+        std::string::npos);
+  job.edit().pods[0].reason = "ImagePullBackOff";
+  job.edit().pods[0].message = "Back-off pulling image";
+  CHECK(job.plan().empty());
+}
+
+TEST_CASE("a status that was wiped out is taken up after the pods that are there") {
+  auto job = make_job("j").workers(2).all_running().placed(6).running(0).running(1);
+  job.edit().job.status = {};
+  auto plan = job.lasting(seconds(14)).plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(1));
+  plan = job.lasting(seconds(15)).plan();
+  CHECK(plan.pass == core::Pass::kDecision);
+  CHECK(status_of(plan).membership_epoch == 7);
+  apply(job.edit(), plan);
+  CHECK(job.plan().actions.size() == 4);  // all are leftovers
+  CHECK(words_of(job.plan())[0].starts_with("delete"));
+}
+
+TEST_CASE("pods are known by their names, whatever their labels say") {
+  auto job = make_job("j").workers(1).all_running();
+  apply(job.edit(), job.plan());
+  job.edit().pods[0].meta.labels.clear();
+  CHECK(job.plan().empty());
+  job.edit().pods[0].meta.labels[std::string(contract::kLabelAttempt)] = "99";
+  CHECK(job.plan().empty());
+}
+
+TEST_CASE("a clock that was set back does not lengthen a back-off") {
+  auto job = make_job("j").workers(1).placed(1).restarts("OnFailure", 3, 1);
+  job.edit().job.status.restart_at = kNow + seconds(3600);
+  CHECK(job.lasting(seconds(10)).plan().requeue_after == seconds(1));
+  CHECK(words_of(job.lasting(seconds(11)).plan()).size() == 2);
+}
+
+TEST_CASE("a status that was damaged in one place is read in all others") {
+  Json status = api::status_to_json(make_job("j").workers(2).all_running().snapshot().job.status);
+  status["phase"] = 7;
+  status["restarts"] = -4;
+  status["membershipEpoch"] = "many";
+  status["conditions"].push_back("True");
+  status["placement"].push_back(Json{{"slot", "x"}});
+  status["startTime"] = "yesterday";
+  status["progress"] = Json::array();
+  status["model"] = Json{{"parameters", "many"}, {"sha256", "ab"}};
+  const auto read = test::read_status(status);
+  CHECK(read.placement.size() == 2);
+  CHECK(read.is_true("Running"));
+  CHECK(read.conditions.size() == 1);
+  CHECK(read.target_workers == 2);
+  CHECK(read.restarts == 0);
+  CHECK(read.membership_epoch == 0);
+  CHECK(read.model_sha256 == "ab");
+  CHECK_FALSE(read.start_time.has_value());
+}
