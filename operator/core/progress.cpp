@@ -1,5 +1,7 @@
 #include "operator/core/progress.h"
 
+#include <algorithm>
+
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -8,10 +10,14 @@ namespace muster::core {
 namespace {
 
 constexpr std::int64_t kMaxEtaSeconds = 10LL * 365 * 24 * 3600;
+/// The schema's bound of counts: a number beyond it would have every write of the status refused.
+constexpr std::int64_t kMaxCount = (std::int64_t{1} << 53) - 1;
+
+std::int64_t count_of(std::int64_t said) { return std::clamp<std::int64_t>(said, 0, kMaxCount); }
 
 void take_checkpoint(api::TrainingJobStatus& status, const ProgressReport& report,
                      const JobSnapshot& snapshot) {
-  if (report.checkpoint_step < 0) return;
+  if (report.checkpoint_step < 0 || report.checkpoint_step > kMaxCount) return;
   const bool newer = !status.checkpoint || report.checkpoint_step > status.checkpoint->step;
   if (!newer) return;
   api::CheckpointStatus checkpoint;
@@ -49,9 +55,9 @@ std::optional<ProgressReport> last_word(const GangView& gang) {
 void take_report(api::TrainingJobStatus& status, const ProgressReport& report,
                  const JobSnapshot& snapshot) {
   api::Progress progress;
-  progress.step = report.step;
-  progress.total_steps = report.total_steps;
-  progress.epoch = report.epoch;
+  progress.step = count_of(report.step);
+  progress.total_steps = count_of(report.total_steps);
+  progress.epoch = count_of(report.epoch);
   if (is_decimal(report.loss)) progress.loss = report.loss;
   if (is_decimal(report.accuracy)) progress.accuracy = report.accuracy;
   progress.samples_per_second = decimal(report.samples_per_second, 1);
@@ -63,7 +69,7 @@ void take_report(api::TrainingJobStatus& status, const ProgressReport& report,
     status.progress = std::move(progress);
   }
   take_checkpoint(status, report, snapshot);
-  if (report.model_parameters > 0) status.model_parameters = report.model_parameters;
+  if (report.model_parameters > 0) status.model_parameters = count_of(report.model_parameters);
   if (is_sha256(report.model_sha256)) status.model_sha256 = report.model_sha256;
   if (is_sha256(report.data_sha256)) status.data_sha256 = report.data_sha256;
 }

@@ -2,7 +2,6 @@
 // only when told to: nothing here depends on real time or on the order of threads.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,49 +13,9 @@
 #include "operator/api/training_job.h"
 #include "operator/embedded/api_server.h"
 #include "operator/kube/api_client.h"
-#include "operator/runtime/loop.h"
-#include "operator/runtime/watch_pump.h"
+#include "tests/sim/one_operator.h"
 
 namespace muster::sim {
-
-/// Does the work at once, in the caller's thread, unless told to keep it back.
-class InlineExecutor final : public runtime::Executor {
- public:
-  InlineExecutor(kube::ApiClient& client, runtime::Mailbox& mailbox)
-      : client_(client), mailbox_(mailbox) {}
-  void execute(runtime::Work work) override { queue_.push_back(std::move(work)); }
-  void stop() override { queue_.clear(); }
-  /// Works off what was given; whether there was anything.
-  bool work();
-
- private:
-  kube::ApiClient& client_;
-  runtime::Mailbox& mailbox_;
-  std::deque<runtime::Work> queue_;
-  std::atomic<bool> stopping_{false};
-};
-
-/// Remembers what the loop told the endpoint.
-class FakeEndpoint final : public runtime::WorkersEndpoint {
- public:
-  std::string url() const override { return "http://127.0.0.1:1"; }
-  void set_gang(runtime::GangInfo gang) override { gangs.insert_or_assign(gang.job, gang); }
-  void remove_gang(const std::string& job) override { gangs.erase(job); }
-  void stop() override {}
-  std::map<std::string, runtime::GangInfo> gangs;
-};
-
-/// The parts of an operator that end with it; a new one starts from the API server alone.
-struct OneOperator {
-  explicit OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed);
-  std::unique_ptr<kube::ApiClient> client;
-  runtime::Mailbox mailbox;
-  FakeEndpoint endpoint;
-  InlineExecutor executor;
-  std::vector<std::unique_ptr<runtime::WatchPump>> pumps;
-  std::unique_ptr<runtime::OperatorLoop> loop;
-  MonoTime next{};
-};
 
 class World {
  public:

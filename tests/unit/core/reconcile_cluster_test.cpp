@@ -246,3 +246,17 @@ TEST_CASE("a status that was damaged in one place is read in all others") {
   CHECK(read.model_sha256 == "ab");
   CHECK_FALSE(read.start_time.has_value());
 }
+
+TEST_CASE("numbers that no schema takes are kept out of status") {
+  ProgressReport report;
+  report.step = -5;
+  report.total_steps = INT64_MAX;
+  report.checkpoint_step = INT64_MAX;
+  report.restored_step = 1;
+  report.model_parameters = INT64_MAX;
+  auto job = make_job("j").engine().workers(1).all_running().report(report);
+  const auto status = status_of(job.plan());
+  CHECK(test::read_status(api::status_to_json(status)) == status);
+  CHECK(status.progress->step == 0);
+  CHECK_FALSE(status.checkpoint.has_value());
+}

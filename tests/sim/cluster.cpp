@@ -1,0 +1,386 @@
+#include "tests/sim/cluster.h"
+
+#include "common/contract.h"
+
+namespace muster::sim {
+namespace {
+
+constexpr const char* kNodes[] = {"a", "b", "c"};
+constexpr seconds kSilentMost{40};
+
+Json engine_spec() {
+  const Json idx{{"idx", {{"images", "i"}, {"labels", "l"}}}};
+  return Json{{"seed", 7},
+              {"batchSize", 64},
+              {"epochs", 1},
+              {"model", {{"mlp", {{"hidden", Json::array({8})}}}}},
+              {"data", {{"train", idx}, {"test", idx}}},
+              {"optimizer", {{"sgd", {{"learningRate", "0.1"}}}}}};
+}
+
+Json container_status(const char* state, Json content) {
+  return Json::array({Json{{"name", "worker"}, {"state", {{state, std::move(content)}}}}});
+}
+
+}  // namespace
+
+Cluster::Cluster(std::uint64_t seed, ManualClock& clock, embedded::ApiServer& server)
+    : rng_(seed), clock_(clock), server_(server), user_(kube::make_rest_client(server)) {
+  for (const char* name : kNodes) create_node(name);
+  for (const auto& name : names_) create_job(name);
+}
+
+// ---- Objects
+
+void Cluster::create_node(const std::string& name) {
+  const Json amounts{{"cpu", std::to_string(kNodeCpus)}, {"memory", "64Gi"}, {"pods", "100"}};
+  const Json ready{{"type", "Ready"}, {"status", "True"}};
+  const Json node{{"apiVersion", "v1"},
+                  {"kind", "Node"},
+                  {"metadata", {{"name", name}}},
+                  {"status", {{"allocatable", amounts}, {"conditions", Json::array({ready})}}}};
+  MUSTER_CHECK(user_->create(api::Kind::kNode, "", node).has_value());
+  nodes_[name] = NodeState{};
+}
+
+void Cluster::create_job(const std::string& name) {
+  const int count = 1 + static_cast<int>(rng_.below(3));
+  Json spec{{"worker", {{"count", count}, {"resources", {{"cpu", "1"}, {"memory", "512Mi"}}}}},
+            {"restart", {{"policy", "OnFailure"}, {"maxRestarts", 1000}, {"backoffSeconds", 1}}}};
+  const bool engine = rng_.below(2) == 0;
+  if (engine) {
+    spec["training"] = engine_spec();
+  } else {
+    spec["worker"]["command"] = Json::array({"train"});
+  }
+  if (rng_.below(2) == 0) {
+    spec["worker"]["min"] = 1;
+    spec["worker"]["max"] = 4;
+  }
+  if (rng_.below(6) == 0) spec["scheduling"] = "Unplaced";
+  if (rng_.below(4) == 0) spec["ttlSecondsAfterFinished"] = 30;
+  const bool strict = rng_.below(6) == 0;
+  if (strict) spec["restart"]["maxRestarts"] = 1;
+  const Json job{{"apiVersion", contract::kApiVersion},
+                 {"kind", contract::kKindTrainingJob},
+                 {"metadata", {{"name", name}, {"namespace", kNamespace}}},
+                 {"spec", spec}};
+  const auto made = user_->create(api::Kind::kTrainingJob, kNamespace, job);
+  if (!made) return;  // the last one of that name is still there
+  const auto read = api::read_training_job(*made).first;
+  if (strict) may_fail_.insert(read.meta.uid);
+}
+
+std::vector<api::Pod> Cluster::pods() const {
+  const auto page = user_->list(api::Kind::kPod, {kNamespace, "", 0, ""});
+  MUSTER_CHECK(page.has_value());
+  std::vector<api::Pod> pods;
+  for (const auto& item : page->items) {
+    auto pod = api::parse_pod(item);
+    MUSTER_CHECK_MSG(pod.has_value(), "pod");
+    pods.push_back(std::move(*pod));
+  }
+  return pods;
+}
+
+std::vector<api::TrainingJob> Cluster::jobs() const {
+  const auto page = user_->list(api::Kind::kTrainingJob, {kNamespace, "", 0, ""});
+  MUSTER_CHECK(page.has_value());
+  std::vector<api::TrainingJob> jobs;
+  for (const auto& item : page->items) jobs.push_back(api::read_training_job(item).first);
+  return jobs;
+}
+
+void Cluster::patch(api::Kind kind, const api::ObjectKey& key, const std::string& subresource,
+                    const Json& patch) {
+  // Whoever lost a race has done nothing.
+  (void)user_->merge_patch(kind, key, subresource, patch);
+}
+
+void Cluster::patch_spec(const std::string& job, const Json& spec) {
+  patch(api::Kind::kTrainingJob, {kNamespace, job}, "", Json{{"spec", spec}});
+}
+
+// ---- Nodes
+
+void Cluster::set_ready(const std::string& name, bool ready) {
+  const Json condition{{"type", "Ready"}, {"status", ready ? "True" : "Unknown"}};
+  patch(api::Kind::kNode, {"", name}, "status",
+        Json{{"status", {{"conditions", Json::array({condition})}}}});
+}
+
+void Cluster::tell_silent_nodes() {
+  for (const auto& [name, state] : nodes_) {
+    const bool silent = state.exists && !state.answers;
+    if (silent && clock_.mono_now() - state.silent_since >= kSilentMost) set_ready(name, false);
+  }
+}
+
+void Cluster::node_event() {
+  const std::string name = kNodes[rng_.below(std::size(kNodes))];
+  NodeState& state = nodes_[name];
+  if (!state.exists) {
+    create_node(name);
+    return;
+  }
+  switch (rng_.below(5)) {
+    case 0:
+      state.answers = !state.answers;
+      state.silent_since = clock_.mono_now();
+      if (state.answers) set_ready(name, true);
+      return;
+    case 1: {
+      state.exists = false;
+      (void)user_->remove(api::Kind::kNode, {"", name}, {});
+      for (const auto& pod : pods()) {
+        // The pod collector's part.
+        if (pod.node_name == name) (void)user_->remove(api::Kind::kPod, pod.meta.key(), {"", 0});
+      }
+      return;
+    }
+    default:
+      state.refuses = !state.refuses;
+  }
+}
+
+// ---- Scheduler, kubelets, workers
+
+std::map<std::string, int> Cluster::used() const {
+  std::map<std::string, int> used;
+  for (const auto& pod : pods()) {
+    if (!pod.ended() && !pod.node_name.empty()) ++used[pod.node_name];
+  }
+  return used;
+}
+
+bool Cluster::can_act(const api::Pod& pod) const {
+  const auto found = nodes_.find(pod.node_name);
+  return found != nodes_.end() && found->second.exists && found->second.answers;
+}
+
+void Cluster::refuse(const api::Pod& pod) {
+  const Json condition{{"type", "PodScheduled"},
+                       {"status", "False"},
+                       {"reason", "Unschedulable"},
+                       {"message", "0/3 nodes are available"}};
+  patch(api::Kind::kPod, pod.meta.key(), "status",
+        Json{{"status", {{"conditions", Json::array({condition})}}}});
+}
+
+void Cluster::bind(const api::Pod& pod) {
+  if (!pod.node_name.empty() || pod.meta.deletion_time) return;
+  const auto taken = used();
+  for (const auto& [name, state] : nodes_) {
+    if (!pod.required_node.empty() && pod.required_node != name) continue;
+    const auto found = taken.find(name);
+    const int count = found == taken.end() ? 0 : found->second;
+    if (!state.exists || !state.answers || state.refuses || count >= kNodeCpus) continue;
+    const Json binding{{"apiVersion", "v1"},
+                       {"kind", "Binding"},
+                       {"metadata", {{"name", pod.meta.name}}},
+                       {"target", {{"kind", "Node"}, {"name", name}}}};
+    kube::HttpRequest request;
+    request.method = "POST";
+    request.path = api::object_path(api::Kind::kPod, pod.meta.key()) + "/binding";
+    request.content_type = "application/json";
+    request.body = dump_json(binding);
+    (void)server_.send(request);
+    return;
+  }
+  refuse(pod);
+}
+
+void Cluster::run(const api::Pod& pod) {
+  if (pod.phase != api::PodPhase::kPending || pod.meta.deletion_time) return;
+  patch(api::Kind::kPod, pod.meta.key(), "status",
+        Json{{"status",
+              {{"phase", "Running"},
+               {"containerStatuses", container_status("running", Json::object())}}}});
+}
+
+void Cluster::end(const api::Pod& pod, int code, const std::string& message) {
+  if (pod.ended()) return;
+  const Json content{
+      {"exitCode", code}, {"reason", code == 0 ? "Completed" : "Error"}, {"message", message}};
+  patch(api::Kind::kPod, pod.meta.key(), "status",
+        Json{{"status",
+              {{"phase", code == 0 ? "Succeeded" : "Failed"},
+               {"containerStatuses", container_status("terminated", content)}}}});
+}
+
+void Cluster::leave(const api::Pod& pod) {
+  if (!pod.meta.deletion_time) return;
+  end(pod, contract::exit_code::kPlannedLeave, "");
+  (void)user_->remove(api::Kind::kPod, pod.meta.key(), {pod.meta.uid, 0});
+}
+
+void Cluster::evict(const api::Pod& pod) {
+  const Json condition{
+      {"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "EvictionByEvictionAPI"}};
+  patch(api::Kind::kPod, pod.meta.key(), "status",
+        Json{{"status", {{"conditions", Json::array({condition})}}}});
+  (void)user_->remove(api::Kind::kPod, pod.meta.key(), {pod.meta.uid, -1});
+}
+
+int Cluster::code_of_failure(const api::Pod& pod) {
+  const auto* owner = pod.meta.controller();
+  if (owner != nullptr && rng_.below(40) == 0) {
+    may_fail_.insert(owner->uid);
+    return contract::exit_code::kNumerics;
+  }
+  constexpr int kCodes[] = {1, 137, contract::exit_code::kPeerLost, 255};
+  return kCodes[rng_.below(std::size(kCodes))];
+}
+
+const api::Pod* Cluster::any_pod() {
+  seen_ = pods();
+  return seen_.empty() ? nullptr : &seen_[rng_.below(seen_.size())];
+}
+
+void Cluster::event() {
+  tell_silent_nodes();
+  if (rng_.below(25) == 0) return node_event();
+  const api::Pod* pod = any_pod();
+  if (pod == nullptr) return;
+  if (pod->node_name.empty()) return bind(*pod);
+  if (rng_.below(40) == 0) return evict(*pod);
+  if (!can_act(*pod)) return;
+  if (pod->meta.deletion_time) return leave(*pod);
+  if (pod->phase == api::PodPhase::kPending) return run(*pod);
+  if (rng_.below(3) == 0) return end(*pod, 0, rng_.below(4) == 0 ? "\xff{\"slot\":0" : "");
+  if (rng_.below(4) == 0) return end(*pod, code_of_failure(*pod), "it \x01 broke");
+}
+
+// ---- People
+
+void Cluster::foreign_write(const std::string& path) {
+  for (const auto& name : names_) {
+    if (path.find("/" + name + "/") == std::string::npos) continue;
+    const Json annotations{{"example.com/touched", std::to_string(rng_.below(1'000'000))}};
+    patch(api::Kind::kTrainingJob, {kNamespace, name}, "",
+          Json{{"metadata", {{"annotations", annotations}}}});
+  }
+}
+
+/// Statuses that others write, labels that others edit.
+void Cluster::meddle(const std::string& job) {
+  const auto read = user_->get(api::Kind::kTrainingJob, {kNamespace, job});
+  if (!read) return;
+  const auto known = api::read_training_job(*read).first;
+  const Json before = read->value("status", Json::object());
+  Json status = Json::object();
+  switch (rng_.below(5)) {
+    case 0:
+      for (const auto& [key, value] : before.items()) status[key] = nullptr;
+      break;
+    case 1:
+      status = Json{{"placement", Json::array()}};
+      break;
+    case 2:
+      status = Json{{"phase", "Nonsense"}, {"workers", "9/9"}, {"targetWorkers", 77}};
+      break;
+    case 3:
+      status = Json{{"conditions", Json::array()}};
+      break;
+    default: {
+      const api::Pod* pod = any_pod();
+      if (pod == nullptr) return;
+      const Json labels{{std::string(contract::kLabelAttempt), "7"},
+                        {std::string(contract::kLabelSlot), nullptr}};
+      patch(api::Kind::kPod, pod->meta.key(), "", Json{{"metadata", {{"labels", labels}}}});
+      return;
+    }
+  }
+  forged_.insert(known.meta.uid);
+  may_fail_.insert(known.meta.uid);
+  patch(api::Kind::kTrainingJob, {kNamespace, job}, "status", Json{{"status", status}});
+}
+
+void Cluster::user_event() {
+  const std::string& job = names_[rng_.below(names_.size())];
+  switch (rng_.below(10)) {
+    case 0:
+    case 1:
+      return patch_spec(job, {{"suspend", true}});
+    case 2:
+    case 3:
+    case 4:
+      return patch_spec(job, {{"suspend", false}});
+    case 5:
+      return patch_spec(job, {{"worker", {{"count", 1 + rng_.below(4)}}}});
+    case 6: {
+      const api::Pod* pod = any_pod();
+      if (pod == nullptr) return;
+      const int grace = rng_.below(2) == 0 ? 0 : -1;
+      (void)user_->remove(api::Kind::kPod, pod->meta.key(), {pod->meta.uid, grace});
+      return;
+    }
+    case 7:
+      if (rng_.below(4) == 0) meddle(job);
+      return;
+    case 8:
+      if (rng_.below(3) == 0) (void)user_->remove(api::Kind::kTrainingJob, {kNamespace, job}, {});
+      return;
+    default:
+      create_job(job);  // of the same name, with another uid, where it was deleted
+  }
+}
+
+ProgressReport Cluster::report() {
+  ProgressReport report;
+  const std::string& name = names_[rng_.below(names_.size())];
+  report.job = std::string(kNamespace) + "/" + name;
+  const auto pods_now = pods();
+  for (const auto& pod : pods_now) {
+    const auto* owner = pod.meta.controller();
+    if (owner == nullptr || owner->name != name || pod.phase != api::PodPhase::kRunning) continue;
+    report.slot = std::max(pod.slot(), 0);
+    report.attempt = std::max(pod.attempt(), 0);
+    auto& step = steps_[owner->uid];
+    report.step = step += static_cast<std::int64_t>(rng_.below(20));
+    report.checkpoint_step = step / 10 * 10;
+    if (report.attempt > 0) report.restored_step = step / 10 * 10;
+    report.loss = "0.5";
+  }
+  if (rng_.below(8) == 0) {
+    // A liar: slots and attempts that are not its own, numbers and texts without sense.
+    report.slot = static_cast<int>(rng_.below(9)) - 1;
+    report.attempt = static_cast<int>(rng_.below(5));
+    report.step = -5;
+    report.loss = "\xfe not a number";
+    report.checkpoint_path = std::string(3000, '\x01');
+    report.samples_per_second = 1e300;
+  }
+  return report;
+}
+
+// ---- The end of all trouble
+
+void Cluster::calm() {
+  for (const char* name : kNodes) {
+    NodeState& state = nodes_[name];
+    if (!state.exists) create_node(name);
+    nodes_[name] = NodeState{};
+    set_ready(name, true);
+  }
+  for (const auto& name : names_) {
+    create_job(name);
+    patch_spec(name, {{"suspend", false}});
+  }
+}
+
+void Cluster::good_round() {
+  for (const auto& pod : pods()) {
+    if (pod.node_name.empty()) {
+      bind(pod);
+    } else if (pod.meta.deletion_time) {
+      leave(pod);
+    } else if (pod.phase == api::PodPhase::kPending) {
+      run(pod);
+    } else if (pod.phase == api::PodPhase::kRunning) {
+      end(pod, 0, "");
+    }
+  }
+}
+
+}  // namespace muster::sim

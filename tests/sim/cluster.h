@@ -1,0 +1,88 @@
+// The rest of a cluster in one thread: a scheduler that counts, kubelets and workers, nodes that
+// fall silent, users and other controllers that meddle. Everything is drawn from one seed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/messages.h"
+#include "common/rng.h"
+#include "operator/api/pod.h"
+#include "operator/api/training_job.h"
+#include "operator/embedded/api_server.h"
+#include "operator/kube/api_client.h"
+
+namespace muster::sim {
+
+inline constexpr const char* kNamespace = "default";
+inline constexpr int kNodeCpus = 4;
+
+class Cluster {
+ public:
+  Cluster(std::uint64_t seed, ManualClock& clock, embedded::ApiServer& server);
+
+  /// One thing that clusters do: bind, start, end, fail, evict, lose a node.
+  void event();
+  /// One thing that people do: suspend, resume, scale, delete, meddle.
+  void user_event();
+  /// Somebody else writes the job of this path.
+  void foreign_write(const std::string& path);
+  /// Whatever a worker may say, and may not.
+  ProgressReport report();
+
+  /// From here on everything does its part: nodes are there, jobs may run.
+  void calm();
+  /// One round of a cluster that does its part; every running worker ends with 0.
+  void good_round();
+
+  std::vector<api::Pod> pods() const;
+  std::vector<api::TrainingJob> jobs() const;
+  /// Jobs whose status somebody else has written, or that may fail by their spec.
+  bool may_fail(const std::string& uid) const { return may_fail_.contains(uid); }
+  bool was_forged(const std::string& uid) const { return forged_.contains(uid); }
+  kube::ApiClient& user() { return *user_; }
+  void create_job(const std::string& name);
+
+ private:
+  struct NodeState {
+    bool answers = true;
+    bool exists = true;
+    bool refuses = false;  ///< its scheduler has a reason that we do not know
+    MonoTime silent_since{};
+  };
+
+  void create_node(const std::string& name);
+  void set_ready(const std::string& name, bool ready);
+  void node_event();
+  void tell_silent_nodes();
+  void bind(const api::Pod& pod);
+  void refuse(const api::Pod& pod);
+  void run(const api::Pod& pod);
+  void end(const api::Pod& pod, int code, const std::string& message);
+  void leave(const api::Pod& pod);
+  void evict(const api::Pod& pod);
+  void meddle(const std::string& job);
+  bool can_act(const api::Pod& pod) const;
+  std::map<std::string, int> used() const;
+  const api::Pod* any_pod();
+  void patch(api::Kind kind, const api::ObjectKey& key, const std::string& subresource,
+             const Json& patch);
+  void patch_spec(const std::string& job, const Json& spec);
+  int code_of_failure(const api::Pod& pod);
+
+  Rng rng_;
+  ManualClock& clock_;
+  embedded::ApiServer& server_;
+  std::unique_ptr<kube::ApiClient> user_;
+  std::map<std::string, NodeState> nodes_;
+  std::vector<std::string> names_{"x", "y", "z", "poor"};
+  std::vector<api::Pod> seen_;
+  std::set<std::string> may_fail_, forged_;  ///< uids
+  std::map<std::string, std::int64_t> steps_;
+};
+
+}  // namespace muster::sim

@@ -1,0 +1,179 @@
+#include "tests/sim/faults.h"
+
+#include "common/json.h"
+
+namespace muster::sim {
+namespace {
+
+constexpr std::size_t kOldLists = 8;
+
+std::string without_query(const std::string& path) { return path.substr(0, path.find('?')); }
+
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> parts;
+  std::string part;
+  for (const char c : without_query(path) + "/") {
+    if (c != '/') {
+      part += c;
+    } else if (!part.empty()) {
+      parts.push_back(std::move(part));
+      part.clear();
+    }
+  }
+  return parts;
+}
+
+/// The plural of the kind a path is about.
+std::string plural_of(const std::string& path) {
+  for (const auto& part : parts_of(path)) {
+    for (const char* plural : {"trainingjobs", "pods", "nodes", "services", "events", "leases"}) {
+      if (part == plural) return plural;
+    }
+  }
+  return "";
+}
+
+kube::HttpResponse refusal(int code, const std::string& reason, const std::string& message) {
+  const Json body{{"kind", "Status"},   {"apiVersion", "v1"}, {"status", "Failure"},
+                  {"message", message}, {"reason", reason},   {"code", code}};
+  return {code, dump_json(body), std::nullopt};
+}
+
+/// Loses lines, and is then told that history is gone: a missed event is seen by listing alone.
+class FaultyStream final : public kube::HttpStream {
+ public:
+  FaultyStream(std::unique_ptr<kube::HttpStream> real, Faults& faults, std::string plural)
+      : real_(std::move(real)), faults_(faults), plural_(std::move(plural)) {}
+
+  Result<std::optional<std::string>> next_line(milliseconds idle) override {
+    if (missed_ && (!faults_.on || faults_.hit(4))) return gone();
+    if (faults_.hit(60)) return Error(ErrorCode::kUnavailable, "the stream was cut");
+    if (faults_.hit(120)) return gone();
+    auto line = real_->next_line(idle);
+    if (line && *line && !missed_ && faults_.hit(25)) {
+      missed_ = true;
+      ++faults_.coverage.views[plural_][0];
+      return Error(ErrorCode::kDeadlineExceeded, "no line");
+    }
+    // After a hole nothing more is told: later events would hide it.
+    if (missed_ && line && *line) return Error(ErrorCode::kDeadlineExceeded, "no line");
+    return line;
+  }
+  void close() override { real_->close(); }
+
+ private:
+  Result<std::optional<std::string>> gone() {
+    ++faults_.coverage.views[plural_][2];
+    missed_ = false;
+    const Json status{{"kind", "Status"}, {"code", 410}, {"reason", "Expired"}};
+    return std::optional<std::string>(dump_json(Json{{"type", "ERROR"}, {"object", status}}));
+  }
+  std::unique_ptr<kube::HttpStream> real_;
+  Faults& faults_;
+  std::string plural_;
+  bool missed_ = false;
+};
+
+}  // namespace
+
+void Coverage::add(const Coverage& other) {
+  for (const auto& [name, counts] : other.writes) {
+    for (std::size_t i = 0; i < counts.size(); ++i) writes[name][i] += counts[i];
+  }
+  for (const auto& [name, counts] : other.views) {
+    for (std::size_t i = 0; i < counts.size(); ++i) views[name][i] += counts[i];
+  }
+  requests += other.requests;
+  conflicts_made += other.conflicts_made;
+  refused += other.refused;
+}
+
+std::string write_name(const kube::HttpRequest& request) {
+  const std::string verb = request.method == "POST"     ? "create"
+                           : request.method == "PATCH"  ? "patch"
+                           : request.method == "DELETE" ? "delete"
+                                                        : "update";
+  std::string name = verb + " " + plural_of(request.path);
+  if (without_query(request.path).ends_with("/status")) name += "/status";
+  return name;
+}
+
+Result<kube::HttpResponse> FaultyTransport::send(const kube::HttpRequest& request) {
+  if (crashed_) return Error(ErrorCode::kUnavailable, "the operator is no more");
+  ++faults_.coverage.requests;
+  if (faults_.wrong.empty() && faults_.judge) faults_.wrong = faults_.judge(request);
+  if (faults_.hit(40)) return Error(ErrorCode::kUnavailable, "connect: connection refused");
+  return request.method == "GET" ? read(request) : write(request);
+}
+
+Result<kube::HttpResponse> FaultyTransport::read(const kube::HttpRequest& request) {
+  const std::string where = without_query(request.path);
+  const bool is_list = request.path.find("limit=") != std::string::npos;
+  auto& old = faults_.old_lists[where];
+  if (is_list && !old.empty() && faults_.hit(3)) {
+    ++faults_.coverage.views[plural_of(where)][1];
+    return kube::HttpResponse{200, old[faults_.rng.below(old.size())], std::nullopt};
+  }
+  auto answer = real_.send(request);
+  if (is_list && answer && answer->code == 200) {
+    if (old.size() == kOldLists) old.erase(old.begin());
+    old.push_back(answer->body);
+  }
+  return answer;
+}
+
+Result<kube::HttpResponse> FaultyTransport::crash() {
+  crashed_ = true;
+  return Error(ErrorCode::kUnavailable, "the operator is no more");
+}
+
+Result<kube::HttpResponse> FaultyTransport::write(const kube::HttpRequest& request) {
+  const std::string name = write_name(request);
+  auto& counts = faults_.coverage.writes[name];
+  if (faults_.meanwhile && faults_.hit(12)) faults_.meanwhile();
+  // Jobs are deleted rarely, so what can go wrong with it goes wrong often.
+  const std::uint64_t rare = name == "delete trainingjobs" ? 4 : 60;
+  if (faults_.hit(rare)) {
+    ++counts[0];
+    return crash();
+  }
+  if (name == "create pods") {
+    for (const auto& job : faults_.without_quota) {
+      if (request.body.find("\"muster.dev/job-name\":\"" + job + "\"") == std::string::npos)
+        continue;
+      ++faults_.coverage.refused;
+      return refusal(403, "Forbidden",
+                     "pods is forbidden: exceeded quota: team, requested: pods=1");
+    }
+  }
+  if (faults_.hit(80)) return refusal(429, "TooManyRequests", "slow down");
+  if (faults_.hit(80)) return refusal(503, "ServiceUnavailable", "etcd has no leader");
+  if (name == "patch trainingjobs/status" && faults_.foreign_write && faults_.hit(15)) {
+    ++faults_.coverage.conflicts_made;
+    faults_.foreign_write(request.path);
+  }
+  ++writes_;
+  auto answer = real_.send(request);
+  if (faults_.hit(rare)) {
+    ++counts[1];
+    return crash();
+  }
+  if (faults_.hit(rare)) {
+    ++counts[2];
+    return Error(ErrorCode::kDeadlineExceeded, "the reply was lost");
+  }
+  return answer;
+}
+
+Result<kube::HttpTransport::Stream> FaultyTransport::open_stream(const kube::HttpRequest& request) {
+  if (crashed_) return Error(ErrorCode::kUnavailable, "the operator is no more");
+  if (faults_.hit(10)) return Error(ErrorCode::kUnavailable, "connect: connection refused");
+  auto opened = real_.open_stream(request);
+  if (opened && opened->stream) {
+    opened->stream =
+        std::make_unique<FaultyStream>(std::move(opened->stream), faults_, plural_of(request.path));
+  }
+  return opened;
+}
+
+}  // namespace muster::sim

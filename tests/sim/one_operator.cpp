@@ -1,0 +1,38 @@
+#include "tests/sim/one_operator.h"
+
+namespace muster::sim {
+
+bool InlineExecutor::work() {
+  if (queue_.empty()) return false;
+  const runtime::Work work = std::move(queue_.front());
+  queue_.pop_front();
+  MUSTER_CHECK(mailbox_.try_post(runtime::apply(client_, work, stopping_)));
+  return true;
+}
+
+OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed)
+    : client(kube::make_rest_client(transport)), mailbox(100'000), executor(*client, mailbox) {
+  for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
+    runtime::WatchPumpOptions pump;
+    pump.client = client.get();
+    pump.clock = &clock;
+    pump.kind = kind;
+    pump.seed = ++seed;
+    pump.sink = [this](runtime::WatchBatch batch) {
+      MUSTER_CHECK(mailbox.try_post(std::move(batch)));
+    };
+    pumps.push_back(std::make_unique<runtime::WatchPump>(std::move(pump)));
+  }
+  runtime::LoopOptions options;
+  options.clock = &clock;
+  options.mailbox = &mailbox;
+  options.executor = &executor;
+  options.endpoint = &endpoint;
+  options.pods.endpoint_url = endpoint.url();
+  options.pods.default_image = "muster-worker";
+  options.master_key = kMasterKey;
+  options.seed = seed;
+  loop = std::make_unique<runtime::OperatorLoop>(std::move(options));
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,60 @@
+// One operator without threads: its watches, its loop and its hands are turned by whoever tests it.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "operator/kube/api_client.h"
+#include "operator/runtime/loop.h"
+#include "operator/runtime/watch_pump.h"
+
+namespace muster::sim {
+
+inline constexpr const char* kMasterKey =
+    "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+/// Does the work at once, in the caller's thread, unless told to keep it back.
+class InlineExecutor final : public runtime::Executor {
+ public:
+  InlineExecutor(kube::ApiClient& client, runtime::Mailbox& mailbox)
+      : client_(client), mailbox_(mailbox) {}
+  void execute(runtime::Work work) override { queue_.push_back(std::move(work)); }
+  void stop() override { queue_.clear(); }
+  /// Works off what was given; whether there was anything.
+  bool work();
+
+ private:
+  kube::ApiClient& client_;
+  runtime::Mailbox& mailbox_;
+  std::deque<runtime::Work> queue_;
+  std::atomic<bool> stopping_{false};
+};
+
+/// Remembers what the loop told the endpoint.
+class FakeEndpoint final : public runtime::WorkersEndpoint {
+ public:
+  std::string url() const override { return "http://127.0.0.1:1"; }
+  void set_gang(runtime::GangInfo gang) override { gangs.insert_or_assign(gang.job, gang); }
+  void remove_gang(const std::string& job) override { gangs.erase(job); }
+  void stop() override {}
+  std::map<std::string, runtime::GangInfo> gangs;
+};
+
+/// The parts of an operator that end with it; a new one starts from the API server alone.
+struct OneOperator {
+  explicit OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed);
+  std::unique_ptr<kube::ApiClient> client;
+  runtime::Mailbox mailbox;
+  FakeEndpoint endpoint;
+  InlineExecutor executor;
+  std::vector<std::unique_ptr<runtime::WatchPump>> pumps;
+  std::unique_ptr<runtime::OperatorLoop> loop;
+  MonoTime next{};
+};
+
+}  // namespace muster::sim

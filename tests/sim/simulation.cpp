@@ -1,0 +1,406 @@
+#include "tests/sim/simulation.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "common/contract.h"
+#include "operator/runtime/job_key.h"
+#include "tests/sim/cluster.h"
+#include "tests/sim/one_operator.h"
+
+namespace muster::sim {
+namespace {
+
+constexpr int kEvents = 300;
+constexpr int kCalmRounds = 240;
+constexpr int kMaxTurns = 4000;
+constexpr seconds kResync{300};
+
+/// A machine's own clocks: as fast as it likes, and set by whoever likes.
+class SkewedClock final : public Clock {
+ public:
+  SkewedClock(const ManualClock& true_time, Rng& rng)
+      : true_(true_time), since_(true_time.mono_now()), then_(since_) {
+    percent_ = 50 + static_cast<std::int64_t>(rng.below(150));
+    leap(rng);
+  }
+  void leap(Rng& rng) { offset_ = seconds(static_cast<std::int64_t>(rng.below(7200)) - 3600); }
+  void heal() {
+    then_ = mono_now();
+    since_ = true_.mono_now();
+    percent_ = 100;
+    offset_ = seconds(0);
+  }
+  MonoTime mono_now() const override {
+    return then_ + (true_.mono_now() - since_) * percent_ / 100;
+  }
+  WallTime wall_now() const override { return true_.wall_now() + offset_; }
+
+ private:
+  const ManualClock& true_;
+  MonoTime since_, then_;  ///< true time, and what this clock showed then
+  std::int64_t percent_ = 100;
+  seconds offset_{0};
+};
+
+struct Process {
+  Process(const ManualClock& true_time, kube::HttpTransport& server, Faults& faults,
+          std::uint64_t seed)
+      : clock(true_time, faults.rng), transport(server, faults), op(clock, transport, seed) {}
+  SkewedClock clock;
+  FaultyTransport transport;
+  OneOperator op;
+};
+
+/// What was last seen of a job.
+struct Before {
+  std::int64_t epoch = 0, observed = 0, checkpoint = -1;
+  int restarts = 0;
+  std::string ended;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(std::uint64_t seed)
+      : rng_(seed),
+        faults_(seed + 1),
+        server_({&clock_, seed}),
+        cluster_(seed + 2, clock_, server_) {
+    faults_.meanwhile = [this] { cluster_.event(); };
+    faults_.foreign_write = [this](const std::string& path) { cluster_.foreign_write(path); };
+    faults_.judge = [this](const kube::HttpRequest& request) { return judge(request); };
+    faults_.without_quota.insert("poor");
+    start();
+  }
+
+  SeedResult run() {
+    for (int i = 0; i < kEvents && ok(); ++i) {
+      event();
+      ++result_.events;
+      check();
+    }
+    if (ok()) calm();
+    if (ok()) rest();
+    result_.wrong = wrong_.empty() ? faults_.wrong : wrong_;
+    result_.coverage = faults_.coverage;
+    for (const auto& [uid, before] : seen_) result_.restarts += before.restarts;
+    return result_;
+  }
+
+ private:
+  bool ok() const { return wrong_.empty() && faults_.wrong.empty(); }
+  void say(std::string what) {
+    if (wrong_.empty()) wrong_ = std::move(what);
+  }
+
+  // ---- Operators
+
+  void start() {
+    processes_.push_back(std::make_unique<Process>(clock_, server_, faults_, rng_()));
+    ++result_.operators;
+  }
+  Process& any() { return *processes_[rng_.below(processes_.size())]; }
+  void bury() {
+    std::erase_if(processes_, [](const auto& process) { return process->transport.crashed(); });
+    if (processes_.empty()) start();
+  }
+  /// One thing of what could happen next in one of them.
+  void turn() {
+    OneOperator& op = any().op;
+    const std::size_t which = rng_.below(op.pumps.size() + 2);
+    if (which < op.pumps.size()) {
+      (void)op.pumps[which]->step(milliseconds(0));
+    } else if (which == op.pumps.size()) {
+      op.next = op.loop->step();
+    } else {
+      (void)op.executor.work();
+    }
+    bury();
+  }
+  void settle(Process& process) {
+    OneOperator& op = process.op;
+    bool busy = true;
+    for (int turns = 0; busy && turns < kMaxTurns; ++turns) {
+      busy = false;
+      for (auto& pump : op.pumps) {
+        while (pump->step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+          busy = true;
+          if (++turns > kMaxTurns) break;
+        }
+      }
+      op.next = op.loop->step();
+      if (op.executor.work()) busy = true;
+      if (op.next <= process.clock.mono_now()) busy = true;
+    }
+    if (busy) say("the operator never comes to rest");
+  }
+  void settle() {
+    for (std::size_t i = 0; i < processes_.size(); ++i) settle(*processes_[i]);
+  }
+
+  void event() {
+    switch (rng_.below(30)) {
+      case 0:
+        if (rng_.below(3) == 0) processes_.erase(processes_.begin());
+        bury();
+        return;
+      case 1:
+        // Two that both think that they lead: the worst that any lease can give.
+        if (processes_.size() < 2 && rng_.below(2) == 0) start();
+        if (processes_.size() > 1 && rng_.below(3) == 0) processes_.pop_back();
+        return;
+      case 2:
+        if (rng_.below(3) == 0) any().clock.leap(rng_);
+        return;
+      case 3:
+      case 4:
+      case 5: {
+        const std::uint64_t luck = rng_.below(60);
+        const std::uint64_t most = luck == 0 ? 600'000 : luck < 8 ? 60'000 : 4'000;
+        clock_.advance(milliseconds(rng_.below(most)));
+        return;
+      }
+      case 6:
+        return cluster_.user_event();
+      case 7:
+        if (rng_.below(5) == 0) server_.compact();
+        return;
+      case 8:
+      case 9:
+        (void)any().op.mailbox.try_post(cluster_.report());
+        return;
+      case 10:
+      case 11:
+      case 12:
+      case 13:
+      case 14:
+      case 15:
+      case 16:
+        return cluster_.event();
+      default:
+        for (int i = 0; i < 6; ++i) turn();
+    }
+  }
+
+  // ---- What must hold of every request
+
+  std::string judge(const kube::HttpRequest& request) {
+    if (request.method == "GET") return "";
+    const std::string name = write_name(request);
+    static const std::set<std::string> kAllowed{
+        "create pods", "create services",           "create events",
+        "delete pods", "patch trainingjobs/status", "delete trainingjobs"};
+    if (!kAllowed.contains(name)) return name + " is nothing an operator may do";
+    for (const auto& secret : secrets_) {
+      if (request.body.find(secret) != std::string::npos) return name + " holds a secret";
+    }
+    auto body = parse_json(request.body);
+    if (!body) return name + " has no body";
+    if (name == "create pods") return judge_pod(*body);
+    if (name == "delete pods") return judge_delete(request, *body);
+    const Json* uid = nullptr;
+    if (name == "delete trainingjobs") {
+      const Json& conditions = (*body)["preconditions"];
+      uid = conditions.is_object() && conditions.contains("uid") ? &conditions["uid"] : nullptr;
+      return uid == nullptr ? name + " without a uid" : "";
+    }
+    if (name == "patch trainingjobs/status") {
+      const Json& meta = (*body)["metadata"];
+      if (!meta.contains("uid") || !meta.contains("resourceVersion")) {
+        return name + " without uid and resourceVersion";
+      }
+      if (body->size() != 2) return name + " writes more than status";
+    }
+    return "";
+  }
+
+  std::string judge_pod(const Json& body) {
+    const auto pod = api::parse_pod(body);
+    if (!pod) return "a pod that cannot be read: " + pod.error().message();
+    const Json& spec = body["spec"];
+    const Json& security = spec["securityContext"];
+    const Json& container = spec["containers"][0]["securityContext"];
+    const bool restricted = security["runAsNonRoot"] == true &&
+                            security["seccompProfile"]["type"] == "RuntimeDefault" &&
+                            container["allowPrivilegeEscalation"] == false &&
+                            !spec.contains("hostNetwork") &&
+                            spec["automountServiceAccountToken"] == false;
+    if (!restricted) return "pod " + pod->meta.name + " is not restricted";
+    const auto* owner = pod->meta.controller();
+    if (owner == nullptr) return "pod " + pod->meta.name + " has no owner";
+    for (const auto& job : cluster_.jobs()) {
+      if (job.meta.uid != owner->uid || cluster_.was_forged(owner->uid)) continue;
+      if (pod->attempt() >= job.status.membership_epoch) {
+        return "pod " + pod->meta.name + " was made before its attempt was decided";
+      }
+    }
+    return "";
+  }
+
+  std::string judge_delete(const kube::HttpRequest& request, const Json& body) {
+    const auto conditions = body.find("preconditions");
+    if (conditions == body.end() || !conditions->contains("uid")) {
+      return "a pod is deleted without its uid";
+    }
+    for (const auto& pod : cluster_.pods()) {
+      if (pod.meta.uid != (*conditions)["uid"]) continue;
+      const auto* owner = pod.meta.controller();
+      if (owner == nullptr || !jobs_ever_.contains(owner->uid)) {
+        return "a stranger's pod is deleted: " + request.path;
+      }
+      for (const auto& job : cluster_.jobs()) {
+        const bool current = job.meta.uid == owner->uid && !job.status.finished() &&
+                             !cluster_.was_forged(owner->uid) && is_member(pod, job);
+        if (current) return "a pod of the current attempt is deleted: " + pod.meta.name;
+      }
+    }
+    return "";
+  }
+
+  static bool is_member(const api::Pod& pod, const api::TrainingJob& job) {
+    return std::any_of(
+        job.status.placement.begin(), job.status.placement.end(), [&](const auto& placement) {
+          return pod.meta.name == api::pod_name(job, placement.slot, placement.attempt);
+        });
+  }
+
+  // ---- What must hold after every event
+
+  void check() {
+    if (server_.resource_version() == checked_) return;
+    checked_ = server_.resource_version();
+    const auto pods = cluster_.pods();
+    for (const auto& job : cluster_.jobs()) {
+      if (jobs_ever_.insert(job.meta.uid).second) {
+        const auto key = runtime::job_key(kMasterKey, job.meta.uid);
+        if (key) secrets_.push_back(*key);
+      }
+      check_job(job);
+      check_pods(job, pods);
+    }
+  }
+
+  void check_job(const api::TrainingJob& job) {
+    const auto& status = job.status;
+    Before& before = seen_[job.meta.uid];
+    const std::string who = "job " + job.meta.name + ": ";
+    const std::int64_t step = status.checkpoint ? status.checkpoint->step : -1;
+    std::string ended = status.is_true("Complete") ? "Complete" : "";
+    if (status.is_true("Failed")) ended += "Failed";
+    if (!cluster_.was_forged(job.meta.uid)) {
+      if (status.membership_epoch < before.epoch) say(who + "its epoch went back");
+      if (status.restarts < before.restarts) say(who + "its restarts went back");
+      if (status.observed_generation < before.observed) say(who + "observedGeneration went back");
+      if (step < before.checkpoint) say(who + "its checkpoint went back");
+      if (!before.ended.empty() && ended != before.ended) say(who + "it did not stay ended");
+      if (ended == "CompleteFailed") say(who + "it is complete and failed");
+      for (const auto& placement : status.placement) {
+        if (placement.attempt >= status.membership_epoch) say(who + "an attempt of no epoch");
+      }
+      const bool whole = status.placement.empty() ||
+                         static_cast<int>(status.placement.size()) == status.target_workers;
+      if (!whole) say(who + "a part of a gang has places");
+    }
+    before = {status.membership_epoch, status.observed_generation, step, status.restarts, ended};
+  }
+
+  void check_pods(const api::TrainingJob& job, const std::vector<api::Pod>& pods) {
+    int current = 0, live = 0;
+    for (const auto& pod : pods) {
+      const auto* owner = pod.meta.controller();
+      if (owner == nullptr || owner->uid != job.meta.uid || pod.ended()) continue;
+      current += is_member(pod, job) ? 1 : 0;
+      live += pod.meta.deletion_time ? 0 : 1;
+    }
+    if (cluster_.was_forged(job.meta.uid)) return;
+    if (current > job.status.target_workers) say("job " + job.meta.name + " has too many workers");
+    // At most a gang and one that is on its way out.
+    if (live > 2 * 4) say("job " + job.meta.name + " has pods without end");
+  }
+
+  // ---- The end
+
+  bool all_ended() const {
+    const auto jobs = cluster_.jobs();
+    return std::all_of(jobs.begin(), jobs.end(),
+                       [](const auto& job) { return job.status.finished(); });
+  }
+
+  void calm() {
+    faults_.on = false;
+    faults_.without_quota.clear();
+    if (rng_.below(2) == 0) processes_.resize(1);
+    for (auto& process : processes_) process->clock.heal();
+    cluster_.calm();
+    for (int round = 0; round < kCalmRounds && ok(); ++round) {
+      settle();
+      check();
+      cluster_.good_round();
+      clock_.advance(seconds(5));
+      if (round > 8 && all_ended()) break;
+    }
+    for (const auto& job : cluster_.jobs()) check_end(job);
+  }
+
+  void check_end(const api::TrainingJob& job) {
+    const auto& status = job.status;
+    const std::string said =
+        "job " + job.meta.name + " at the end: " + dump_json(api::status_to_json(status));
+    if (!status.finished()) return say("never ended; " + said);
+    if (status.is_true("Failed") && !cluster_.may_fail(job.meta.uid)) say("failed; " + said);
+    if (cluster_.was_forged(job.meta.uid)) return;
+    const bool right = !status.is_true("Running") && !status.is_true("Restarting") &&
+                       !status.is_true("Suspended") && status.replicas == 0 &&
+                       status.phase == (status.is_true("Complete") ? "Complete" : "Failed") &&
+                       status.workers == "0/" + std::to_string(status.target_workers) &&
+                       !status.restart_at;
+    if (!right) say("not as it ends undisturbed; " + said);
+  }
+
+  std::int64_t writes() const {
+    std::int64_t sum = 0;
+    for (const auto& process : processes_) sum += process->transport.writes();
+    return sum;
+  }
+
+  void rest() {
+    // Times that a wrong clock wrote are over.
+    clock_.advance(seconds(7300));
+    for (int i = 0; i < 20; ++i) {
+      clock_.advance(seconds(5));
+      settle();
+      cluster_.good_round();
+    }
+    settle();
+    check();
+    const std::int64_t before = writes();
+    for (int resync = 0; resync < 10 && ok(); ++resync) {
+      clock_.advance(kResync + seconds(1));
+      settle();
+    }
+    if (writes() != before) say("writes at the fixpoint: " + std::to_string(writes() - before));
+    for (const auto& pod : cluster_.pods()) {
+      if (!pod.ended()) say("a pod is left over: " + pod.meta.name);
+    }
+  }
+
+  ManualClock clock_;
+  Rng rng_;
+  Faults faults_;
+  embedded::ApiServer server_;
+  Cluster cluster_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::map<std::string, Before> seen_;  ///< by uid
+  std::set<std::string> jobs_ever_;
+  std::vector<std::string> secrets_{std::string(kMasterKey)};
+  std::uint64_t checked_ = 0;
+  std::string wrong_;
+  SeedResult result_;
+};
+
+}  // namespace
+
+SeedResult run_seed(std::uint64_t seed) { return Simulation(seed).run(); }
+
+}  // namespace muster::sim

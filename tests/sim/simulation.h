@@ -1,0 +1,22 @@
+// One seed: operators, an API server that is hard to reach, a cluster and its people, in one
+// thread. What must always hold is looked at after every event; when the trouble ends, everything
+// must come to its end and then to rest.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/sim/faults.h"
+
+namespace muster::sim {
+
+struct SeedResult {
+  std::string wrong;  ///< empty: all rules held
+  Coverage coverage;
+  std::int64_t events = 0, operators = 0, restarts = 0;
+};
+
+/// Deterministic: the same seed, the same run.
+SeedResult run_seed(std::uint64_t seed);
+
+}  // namespace muster::sim
