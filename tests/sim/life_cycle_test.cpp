@@ -69,6 +69,119 @@ TEST_CASE("an undisturbed job is placed, runs and completes with three status wr
   CHECK(status_writes(world) == 3);
 }
 
+TEST_CASE("an undisturbed job of four costs ten writes, events included") {
+  World world(test::seed());
+  world.add_node("local", 4);
+  world.create_job("digits", 4);
+  world.settle();
+  for (const auto& name : pod_names(world)) {
+    world.run_pod(name);
+    world.settle();
+  }
+  for (const auto& name : pod_names(world)) {
+    world.end_pod(name, 0);
+    world.settle();
+  }
+  world.pass(seconds(3600));
+  CHECK(world.job("digits").status.is_true("Complete"));
+  const auto counts = world.server.request_counts();
+  const auto count = [&](const char* what) {
+    const auto found = counts.find(what);
+    return found == counts.end() ? 0 : found->second;
+  };
+  CHECK(count("create pods") == 4);
+  CHECK(count("create services") == 1);
+  CHECK(count("patch trainingjobs/status") == 3);
+  CHECK(count("create events") == 2);
+  CHECK(count("delete pods") == 0);
+}
+
+TEST_CASE("of a gang that quota halves nothing keeps running, and it starts once there is room") {
+  int allowed = 1;
+  struct Quota final : kube::HttpTransport {
+    Quota(kube::HttpTransport& server, int& left) : real(server), allowed(left) {}
+    Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+      const bool is_pod = request.method == "POST" && request.path.ends_with("/pods");
+      if (is_pod && --allowed < 0) {
+        return kube::HttpResponse{
+            403, R"({"message": "exceeded quota: team-a, limited: pods=1", "reason": "Forbidden"})",
+            std::nullopt};
+      }
+      return real.send(request);
+    }
+    Result<Stream> open_stream(const kube::HttpRequest& request) override {
+      return real.open_stream(request);
+    }
+    kube::HttpTransport& real;
+    int& allowed;
+  };
+  std::unique_ptr<Quota> quota;
+  World world(test::seed(), [&](kube::HttpTransport& real) {
+    quota = std::make_unique<Quota>(real, allowed);
+    return quota.get();
+  });
+  world.add_node("local", 4);
+  world.create_job("digits", 3);
+  world.settle();
+  const auto job = world.job("digits");
+  REQUIRE(job.status.condition("Admitted") != nullptr);
+  CHECK(job.status.condition("Admitted")->reason == "QuotaExceeded");
+  CHECK(job.status.condition("Admitted")->message.find("exceeded quota: team-a") !=
+        std::string::npos);
+  CHECK(world.pods().empty());
+  world.pass(seconds(600));
+  CHECK(world.pods().empty());
+  allowed = 1000;
+  world.pass(seconds(61));  // no back-off is longer
+  CHECK(world.pods().size() == 3);
+}
+
+TEST_CASE("a node that falls silent is left, and its gang goes on elsewhere") {
+  World world(test::seed());
+  world.add_node("a", 2);
+  world.create_job("digits", 2);
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  world.add_node("b", 2);
+  const Json silent{{"type", "Ready"}, {"status", "Unknown"}};
+  REQUIRE(world.user
+              ->merge_patch(api::Kind::kNode, {"", "a"}, "status",
+                            Json{{"status", {{"conditions", Json::array({silent})}}}})
+              .has_value());
+  world.pass(seconds(38));
+  CHECK(world.job("digits").status.membership_epoch == 1);
+  world.pass(seconds(20));
+  const auto job = world.job("digits");
+  CHECK(job.status.restarts == 0);
+  REQUIRE(job.status.placement.size() == 2);
+  CHECK(job.status.placement[0].node == "b");
+  int on_b = 0;
+  for (const auto& pod : world.pods()) on_b += pod.required_node == "b" ? 1 : 0;
+  CHECK(on_b == 2);
+}
+
+TEST_CASE("two thousand jobs are known again without a write") {
+  constexpr int kJobs = 2000;
+  World world(test::seed());
+  for (int i = 0; i < 100; ++i) world.add_node("n" + std::to_string(i), 80);
+  for (int i = 0; i < kJobs; ++i) world.create_job("j" + std::to_string(i), 4);
+  world.settle();
+  world.run_all_pods();
+  world.pass(seconds(5));  // more news at once than the server keeps: a list, after a back-off
+  REQUIRE(world.job("j1999").status.phase == "Running");
+  const auto before = world.server.resource_version();
+  const auto lists_before = world.server.request_counts();
+  world.restart_operator();
+  world.settle();
+  CHECK(world.op->loop->synced());
+  CHECK(world.server.resource_version() == before);
+  CHECK(world.op->endpoint.gangs.size() == kJobs);
+  const auto lists = world.server.request_counts();
+  // In pages: each object is listed once.
+  CHECK(lists.at("list pods") - lists_before.at("list pods") <= 4 * kJobs / 100);
+}
+
 TEST_CASE("a failed worker restarts the whole gang after the back-off, with a new epoch") {
   World world(test::seed());
   world.add_node("local", 4);

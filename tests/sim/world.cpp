@@ -7,7 +7,7 @@
 namespace muster::sim {
 namespace {
 constexpr const char* kNamespace = "default";
-constexpr int kMaxRounds = 10'000;
+constexpr int kMaxRounds = 200'000;
 }  // namespace
 
 World::World(std::uint64_t seed, std::function<kube::HttpTransport*(kube::HttpTransport&)> wrap)
@@ -64,7 +64,7 @@ api::TrainingJob World::job(const std::string& name) const {
 }
 
 std::vector<api::Pod> World::pods() const {
-  const auto page = user->list(api::Kind::kPod, {kNamespace, "", 500, ""});
+  const auto page = user->list(api::Kind::kPod, {kNamespace, "", 0, ""});
   REQUIRE(page.has_value());
   std::vector<api::Pod> pods;
   for (const auto& item : page->items) {
