@@ -69,3 +69,46 @@ TEST_CASE("capacity promised by a decision on its way is not promised again") {
   CHECK(world.job("second").status.placement.size() == 2);
   CHECK(world.job("first").status.placement.empty());
 }
+
+TEST_CASE("a refused write is tried again soon, and takes no capacity meanwhile") {
+  struct OnceBusy final : kube::HttpTransport {
+    explicit OnceBusy(kube::HttpTransport& server) : real(server) {}
+    Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+      if (request.method == "PATCH" && busy-- > 0) return kube::HttpResponse{503, "", std::nullopt};
+      return real.send(request);
+    }
+    Result<Stream> open_stream(const kube::HttpRequest& request) override {
+      return real.open_stream(request);
+    }
+    kube::HttpTransport& real;
+    int busy = 1;
+  };
+  std::unique_ptr<OnceBusy> busy;
+  World world(test::seed(), [&](kube::HttpTransport& real) {
+    busy = std::make_unique<OnceBusy>(real);
+    return busy.get();
+  });
+  world.add_node("local", 2);
+  world.create_job("j", 2);
+  world.pass(seconds(5));
+  CHECK(world.pods().size() == 2);
+  // Decided twice, told once: a promise that was not kept would have it wait for itself.
+  CHECK(world.server.request_counts().at("create events") == 1);
+}
+
+TEST_CASE("a pod that is gone before it was ever seen is made again") {
+  World world(test::seed());
+  world.add_node("local", 2);
+  world.create_job("j", 1);
+  see(world);
+  REQUIRE(world.op->executor.work());  // placed
+  see(world);
+  REQUIRE(world.op->executor.work());  // made
+  const auto pods = world.pods();
+  REQUIRE(pods.size() == 1);
+  REQUIRE(world.user->remove(api::Kind::kPod, pods[0].meta.key(), {pods[0].meta.uid, 0}));
+  world.settle();
+  CHECK(world.pods().empty());
+  world.pass(seconds(6));
+  CHECK(world.pods().size() == 1);
+}
