@@ -86,7 +86,11 @@ Plan reconcile_finished(const JobSnapshot& snapshot, const GangView& gang) {
   if (is_repaired(snapshot)) return take_back_refusal(snapshot);
   const api::TrainingJob& job = snapshot.job;
   Plan plan = nothing("ended");
-  for (const api::Pod* pod : gang.owned) delete_pod(plan, *pod);
+  for (const api::Pod* pod : gang.owned) {
+    // Where only the phase lags behind, nothing runs any more, and deleting would take the log
+    // away.
+    if (!pod->termination) delete_pod(plan, *pod);
+  }
   const auto& ttl = job.spec.ttl_seconds_after_finished;
   if (!ttl || !job.status.completion_time) return plan;
   const std::int64_t bounded = std::clamp<std::int64_t>(*ttl, 0, 1LL << 31);

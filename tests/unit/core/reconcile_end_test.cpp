@@ -233,6 +233,15 @@ TEST_CASE("a finished job owns no live pod, and keeps those that ended") {
   CHECK(words_of(job.plan()) == Words{"delete pod-1-0", "delete pod-2-0"});
 }
 
+TEST_CASE(
+    "a finished job keeps the pods whose containers have ended while their phase lags behind") {
+  auto job = make_job("j").workers(2).placed().ended(0, 0).ended(1, 0);
+  for (auto& pod : job.edit().pods) pod.phase = PodPhase::kRunning;
+  apply(job.edit(), job.plan());
+  REQUIRE(job.snapshot().job.status.finished());
+  CHECK(words_of(job.plan()).empty());
+}
+
 TEST_CASE("the deadline ends the job, counted from its start") {
   auto job = make_job("j").workers(1).all_running();
   job.edit().job.spec.active_deadline_seconds = 60;
