@@ -1,6 +1,7 @@
 """A real cluster with the chart installed, for tests of what users do: two nodes, both images, a namespace `team`.
 
-Needs root and the release programs (build/release/bin, or where MUSTER_BIN says).
+Needs root and the release programs (build/release/bin, or where MUSTER_BIN says). For work on a test, MUSTER_CLUSTER names
+the directory of a cluster that has everything already (~/.cache/muster/clusters/NAME); it stands on afterwards.
 """
 
 import glob
@@ -31,6 +32,17 @@ class InstalledTest(unittest.TestCase):
     def setUpClass(cls):
         cls.directory = tempfile.mkdtemp(prefix="muster-installed-")
         cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        if os.environ.get("MUSTER_CLUSTER"):
+            cls.cluster = Cluster.attach(os.environ["MUSTER_CLUSTER"])
+        else:
+            cls._install()
+        cls.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {
+            "pod-security.kubernetes.io/enforce": "restricted"}}})
+        wait_for("the namespace has its account", lambda: cls.kubectl("get", "serviceaccount", "default", check=False)
+                 .startswith("NAME"), 60)
+
+    @classmethod
+    def _install(cls):
         images = os.path.join(cls.directory, "images")
         run([os.path.join(ROOT, "docker", "build"), "--output", images, "--binaries", BIN], seconds=600)
         cls.cluster = Cluster(os.path.join(cls.directory, "state"), nodes=2, extra={
@@ -46,10 +58,6 @@ class InstalledTest(unittest.TestCase):
         except ClusterError as error:
             pods = cls.cluster.kubectl("-n", "muster", "describe", "pods", check=False)
             raise ClusterError(f"{error}\n{pods[-6000:]}\n{cls.operator_logs()}") from None
-        cls.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {
-            "pod-security.kubernetes.io/enforce": "restricted"}}})
-        wait_for("the namespace has its account", lambda: cls.kubectl("get", "serviceaccount", "default", check=False)
-                 .startswith("NAME"), 60)
 
     @classmethod
     def kubectl(cls, *arguments, check=True, seconds=120, stdin=None):
@@ -78,9 +86,15 @@ class InstalledTest(unittest.TestCase):
 
     def ended(self, name, condition="Complete", seconds=300):
         """Waits for the job's condition; what the cluster knows about it is the failure's text."""
+        def is_over():
+            job = json.loads(self.cluster.plane.get(f"/apis/muster.dev/v1alpha1/namespaces/team/trainingjobs/{name}"))
+            found = {item["type"] for item in job.get("status", {}).get("conditions", []) if item["status"] == "True"}
+            if condition not in found and found & {"Complete", "Failed"}:
+                raise ClusterError(f"{name} is {' and '.join(sorted(found))}, not {condition}")
+            return condition in found
+
         try:
-            self.kubectl("wait", f"tjob/{name}", f"--for=condition={condition}", f"--timeout={seconds}s",
-                         seconds=seconds + 30)
+            wait_for(f"{name} is {condition}", is_over, seconds)
         except ClusterError as error:
             logs = self.kubectl("logs", "-l", f"muster.dev/job-name={name}", "--prefix", "--tail=20", check=False)
             raise AssertionError(f"{error}\n{self.kubectl('describe', 'tjob', name, check=False)}\n"
