@@ -21,7 +21,7 @@ FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
 # Programs that are built and run again under each sanitizer or compiler.
 ASAN_TESTS = ["test_common", "test_api", "test_core", "test_kube", "test_kube_rest", "test_embedded", "test_kubelet",
               "test_http", "test_endpoint", "test_runtime", "test_kernels", "test_comm", "test_comm_tcp", "test_data",
-              "test_engine", "test_sentinel", "test_cli"]
+              "test_engine", "test_sentinel", "test_cli", "test_cli_kube"]
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
 LEAKY_LIBRARY_TESTS = {"test_kube_rest"}
 TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet"]
@@ -60,19 +60,31 @@ def build(preset, targets=()):
     run(command, timeout=3600)
 
 
+def count(output):
+    """(passed, failed) cases that a doctest or unittest program printed; None when it printed neither."""
+    cases = re.search(r"test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed", output)
+    if cases:
+        return int(cases.group(1)), int(cases.group(2))
+    ran = re.findall(r"^Ran (\d+) tests? in ", output, re.M)
+    if not ran:
+        return None
+    wrong = sum(int(n) for n in re.findall(r"(?:failures|errors)=(\d+)", output))
+    skipped = sum(int(n) for n in re.findall(r"skipped=(\d+)", output))
+    return max(0, sum(map(int, ran)) - wrong - skipped), wrong
+
+
 def check(name, function, *arguments):
-    """Runs one check; counts it, or the doctest cases it printed."""
+    """Runs one check; counts it, or the cases it printed."""
     started = time.monotonic()
     try:
         output = function(*arguments) or ""
     except StepFailed as error:
-        cases = re.search(r"test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed", str(error))
-        Totals.passed += int(cases.group(1)) if cases else 0
-        Totals.failed += max(1, int(cases.group(2))) if cases else 1
+        passed, failed = count(str(error)) or (0, 1)
+        Totals.passed += passed
+        Totals.failed += max(1, failed)
         print(f"FAIL {name} ({time.monotonic() - started:.0f} s)\n{error}", flush=True)
         return
-    cases = re.search(r"test cases:\s*\d+ \|\s*(\d+) passed", output)
-    Totals.passed += int(cases.group(1)) if cases else 1
+    Totals.passed += (count(output) or (1, 0))[0]
     for line in output.splitlines():
         if line.startswith("skipped:"):
             Totals.skipped.append(f"{name}: {line[8:].strip()}")
@@ -96,7 +108,9 @@ def step_style():
     files = sources(".h", ".cpp")
     check("clang-format", run, ["clang-format-19", "--dry-run", "-Werror", *files])
     check("tidy", run, [sys.executable, "tests/tidy/tidy.py"])
-    check("contract reference", run, [sys.executable, "scripts/make_contract_reference.py", "--check"])
+    for name in ("contract", "chart"):
+        script = {"contract": "scripts/make_contract_reference.py", "chart": "scripts/make_chart_readme.py"}[name]
+        check(f"{name} reference", run, [sys.executable, script, "--check"])
     check("tidy self-test", run, [sys.executable, "tests/tidy/tidy_test.py"])
 
 
@@ -221,12 +235,40 @@ def step_cuda():
     check("test_cuda", run, ["build/cuda/tests/test_cuda"])
 
 
+def python_test(script, *arguments, timeout=1800):
+    check(" ".join([script, *arguments]), run, [sys.executable, script, *arguments], timeout)
+
+
+def step_cluster():
+    """What needs a real API server, without nodes and without root: seconds each, once its programs are built."""
+    check("packages", run, ["scripts/install-deps", "--cluster", "--images"])
+    check("Kubernetes programs", run, ["scripts/kube-tools"], 5400)
+    check("build release", build, "release")
+    python_test("tests/cluster/test_kube_tools.py")
+    python_test("tests/cluster/test_control_plane.py")
+    python_test("tests/cluster/contract_test.py", "build/release/tests")
+    python_test("tests/cluster/operator_test.py", "build/release/bin")
+    python_test("tests/cluster/plugin_test.py", "build/release/bin", "PluginTest")
+    python_test("tests/chart/chart_test.py")
+    python_test("tests/chart/install_test.py")
+
+
+def step_nodes():
+    """Whole clusters with real nodes and images; needs root."""
+    check("packages", run, ["scripts/install-deps", "--cluster", "--images"])
+    check("build release", build, "release")
+    python_test("tests/chart/image_test.py")
+    python_test("tests/cluster/test_cluster.py")
+    python_test("tests/cluster/test_job.py")
+
+
 def step_readme():
     check("README commands from a clean clone", run, [sys.executable, "tests/readme.py"], 3600)
 
 
 STEPS = {"style": step_style, "unit": step_unit, "clang": step_clang, "asan": step_asan, "tsan": step_tsan,
-         "fuzz": step_fuzz, "cuda": step_cuda, "clang-tidy": step_clang_tidy, "readme": step_readme}
+         "fuzz": step_fuzz, "cuda": step_cuda, "clang-tidy": step_clang_tidy, "cluster": step_cluster, "nodes": step_nodes,
+         "readme": step_readme}
 
 
 def main():
