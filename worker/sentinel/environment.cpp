@@ -189,7 +189,7 @@ Result<WorkerConfig> parse_environment(const EnvironmentLookup& lookup) {
   }
   config.metrics_port =
       static_cast<int>(in.number(contract::kEnvMetricsPort, 0, 65535).value_or(0));
-  config.data_root = in.text(contract::kEnvDataRoot).value_or("");
+  config.data_root = in.text(contract::kEnvDataRoot).value_or(config.data_root);
   config.checkpoint_path = in.text(contract::kEnvCheckpointPath).value_or("");
   config.force_target = in.text(contract::kEnvForceTarget).value_or("");
   config.hash_every = in.number(contract::kEnvHashEvery, 0, std::int64_t{1} << 53);

@@ -29,7 +29,7 @@ struct WorkerConfig {
   int metrics_port = 0;                   ///< 0 = no metrics
   LogLevel log_level = LogLevel::kInfo;
   // Passed on to the trainers.
-  std::string data_root;
+  std::string data_root = "/usr/share/muster";
   std::string checkpoint_path;
   std::string force_target;
   std::optional<std::int64_t> hash_every;

@@ -44,6 +44,7 @@ TEST_CASE("the environment becomes a configuration, with defaults for what may b
   CHECK(config->bind_address == "0.0.0.0");
   CHECK(config->bind_port == 0);
   CHECK(config->termination_log == "/dev/termination-log");
+  CHECK(config->data_root == "/usr/share/muster");
   CHECK(config->metrics_port == 0);
   CHECK_FALSE(config->hash_every.has_value());
 }
