@@ -119,7 +119,8 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
     if (found != job.spec.worker.pod_fields.end()) spec[field] = *found;
   }
   if (!facts.node.empty()) spec["affinity"] = api::required_node_affinity(facts.node);
-  // Without Muster's own labels: the operator must not take it for a worker.
+  // Without Muster's own labels and without the job as its owner: such a pod is a worker, and only
+  // the operator may make one.
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
           {"metadata",
@@ -127,11 +128,7 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
             {"labels",
              {{"app.kubernetes.io/name", "muster"},
               {"app.kubernetes.io/component", "fetch"},
-              {"app.kubernetes.io/instance", job.meta.name}}},
-            {"ownerReferences", Json::array({Json{{"apiVersion", contract::kApiVersion},
-                                                  {"kind", contract::kKindTrainingJob},
-                                                  {"name", job.meta.name},
-                                                  {"uid", job.meta.uid}}})}}},
+              {"app.kubernetes.io/instance", job.meta.name}}}}},
           {"spec", std::move(spec)}};
 }
 
