@@ -3,6 +3,7 @@
 // security context, an API token) has no way in.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "common/contract.h"
 #include "common/sha256.h"
@@ -96,6 +97,18 @@ bool has_metrics(const TrainingJob& job, const PodOptions& options) {
   return job.spec.training && options.worker_metrics_port > 0;
 }
 
+/// kUser has no entry in most images, and where an image names a home of its own it belongs to
+/// somebody else: without these, caches go to / and asking for the user's name fails.
+void add_user_env(Json& env, const WorkerSpec& worker) {
+  const std::array<std::pair<const char*, const char*>, 2> defaults{
+      {{"HOME", "/tmp"}, {"USER", "worker"}}};
+  for (const auto& [name, value] : defaults) {
+    const bool given = std::any_of(worker.env.begin(), worker.env.end(),
+                                   [&](const EnvVar& variable) { return variable.name == name; });
+    if (!given) set_env(env, name, value);
+  }
+}
+
 Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
   Json env = Json::array();
   set_env(env, contract::kEnvJob, job.meta.key().text());
@@ -118,6 +131,8 @@ Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodO
   // Where the GPU runtime is the node's default, a container that asks for none would see all.
   if (job.spec.worker.resources.gpus == 0) set_env(env, "NVIDIA_VISIBLE_DEVICES", "void");
   if (!job.spec.training) add_program_env(env, job, placement);
+  // On a laptop the program runs as whoever started it.
+  if (!job.spec.training && !options.ca_certificate.empty()) add_user_env(env, job.spec.worker);
   for (const auto& variable : job.spec.worker.env) {
     Json entry{{"name", variable.name}};
     if (variable.value_from.is_null()) {

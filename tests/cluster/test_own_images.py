@@ -155,8 +155,7 @@ class OwnImages(InstalledTest):
                   "cache.mkdir(parents=True)\n"
                   "print('task', place['task']['index'], 'as', getpass.getuser(), os.getuid(), 'at', pathlib.Path.home())")
         name = self.start(job("python", TORCH, ["python3", "-c", script], count=2,
-                              resources={"cpu": "200m", "memory": "128Mi"},
-                              env=[{"name": "HOME", "value": "/tmp"}, {"name": "USER", "value": "worker"}]))
+                              resources={"cpu": "200m", "memory": "128Mi"}))
         self.ended(name)
         logs = self.muster("logs", name)
         self.assertEqual(sorted(re.findall(r"task (\d) as worker 65532 at /tmp", logs)), ["0", "1"], logs)

@@ -205,6 +205,22 @@ TEST_CASE("an own program finds its gang by the names it knows") {
   CHECK(env_of(make_pod(job, {1, 5, "n", ""}, kOptions)).count("TF_CONFIG") == 0);
 }
 
+TEST_CASE("an own program in a cluster has a home it can write to, unless it names another") {
+  Json json = full_program_job();
+  const auto home_of = [&](const PodOptions& options) {
+    const auto env = env_of(make_pod(job_of(json), {0, 0, "n", ""}, options));
+    return env.count("HOME") == 0 ? "none" : env.at("HOME");
+  };
+  CHECK(home_of(kOptions) == "/tmp");
+  CHECK(home_of({"http://127.0.0.1:9443", "", "muster:1"}) == "none");
+  json["spec"]["worker"]["env"].push_back(Json{{"name", "HOME"}, {"value", "/work"}});
+  CHECK(home_of(kOptions) == "/work");
+  const auto env = env_of(make_pod(job_of(json), {0, 0, "n", ""}, kOptions));
+  CHECK(env.at("USER") == "worker");
+  CHECK(env_of(make_pod(job_of(full_training_job()), {0, 0, "n", ""}, kOptions)).count("HOME") ==
+        0);
+}
+
 TEST_CASE("what an own program asked of its pod is there") {
   const Pod pod = make_pod(job_of(full_program_job()), {0, 0, "n", ""}, kOptions);
   const Json asked = full_program_job()["spec"]["worker"];
