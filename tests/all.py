@@ -260,6 +260,7 @@ def step_nodes():
     python_test("tests/chart/image_test.py")
     python_test("tests/cluster/test_cluster.py")
     python_test("tests/cluster/test_job.py")
+    python_test("tests/cluster/test_own_images.py")
 
 
 def step_readme():
