@@ -272,6 +272,7 @@ Status Process::start_operator() {
   options.metrics = metrics_.get();
   options.namespace_name = flags_.namespace_name;
   options.sees_nodes = flags_.namespace_name.empty();
+  options.sees_volumes = options.sees_nodes;
   options.is_leader = !flags_.leader_elect;
   options.master_key = master_key_;
   options.seed = seed_;

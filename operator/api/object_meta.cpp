@@ -63,6 +63,9 @@ const KindInfo& info_of(Kind kind) {
                                          false};
   static constexpr KindInfo kSubjectAccessReview{"authorization.k8s.io/v1", "SubjectAccessReview",
                                                  "subjectaccessreviews", false};
+  static constexpr KindInfo kPersistentVolume{"v1", "PersistentVolume", "persistentvolumes", false};
+  static constexpr KindInfo kPersistentVolumeClaim{"v1", "PersistentVolumeClaim",
+                                                   "persistentvolumeclaims", true};
   switch (kind) {
     case Kind::kTrainingJob:
       return kTrainingJob;
@@ -80,6 +83,10 @@ const KindInfo& info_of(Kind kind) {
       return kTokenReview;
     case Kind::kSubjectAccessReview:
       return kSubjectAccessReview;
+    case Kind::kPersistentVolume:
+      return kPersistentVolume;
+    case Kind::kPersistentVolumeClaim:
+      return kPersistentVolumeClaim;
   }
   check_failed("kind", "not an enumerator of Kind");
 }

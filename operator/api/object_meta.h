@@ -68,7 +68,9 @@ enum class Kind {
   kEvent,
   kLease,
   kTokenReview,
-  kSubjectAccessReview
+  kSubjectAccessReview,
+  kPersistentVolume,
+  kPersistentVolumeClaim
 };
 
 struct KindInfo {

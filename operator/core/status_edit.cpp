@@ -60,7 +60,10 @@ Plan write_status(const JobSnapshot& snapshot, api::TrainingJobStatus status, Pa
   const api::TrainingJob& job = snapshot.job;
   status.observed_generation = std::max(job.meta.generation, job.status.observed_generation);
   if (status == job.status) return plan;
-  Json patch = merge_patch(api::status_to_json(job.status), api::status_to_json(status));
+  // One that was never written lacks the zeroes, too; columns would be blank.
+  const bool is_first = job.status == api::TrainingJobStatus{};
+  Json patch = merge_patch(is_first ? Json::object() : api::status_to_json(job.status),
+                           api::status_to_json(status));
   if (patch.empty()) return plan;
   plan.pass = pass;
   plan.actions.push_back(PatchStatus{

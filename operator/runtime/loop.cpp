@@ -56,6 +56,8 @@ OperatorLoop::OperatorLoop(LoopOptions options)
       jobs_(parse_record),
       pods_(api::parse_pod),
       nodes_(api::parse_node),
+      volumes_(api::parse_persistent_volume),
+      claims_(api::parse_persistent_volume_claim),
       queue_(options_.seed, core::WorkQueueOptions{.observer = options_.metrics}),
       is_leader_(options_.is_leader),
       now_(options_.clock->mono_now()),
@@ -63,7 +65,9 @@ OperatorLoop::OperatorLoop(LoopOptions options)
       progress_window_(now_) {}
 
 bool OperatorLoop::synced() const {
-  return jobs_.synced() && pods_.synced() && (nodes_.synced() || !options_.sees_nodes);
+  const bool sees_nodes = nodes_.synced() || !options_.sees_nodes;
+  const bool sees_volumes = (volumes_.synced() && claims_.synced()) || !options_.sees_volumes;
+  return jobs_.synced() && pods_.synced() && sees_nodes && sees_volumes;
 }
 
 MonoTime OperatorLoop::step() {
@@ -101,6 +105,12 @@ void OperatorLoop::take(const WatchBatch& batch) {
         break;
       case api::Kind::kNode:
         take_nodes(event);
+        break;
+      case api::Kind::kPersistentVolume:
+        if (!volumes_.apply(event).empty()) schedule_is_old_ = true;
+        break;
+      case api::Kind::kPersistentVolumeClaim:
+        if (!claims_.apply(event).empty()) schedule_is_old_ = true;
         break;
       case api::Kind::kService:
       case api::Kind::kEvent:
@@ -514,8 +524,14 @@ void OperatorLoop::run_schedule() {
     if (record != nullptr) order.emplace_back(record->meta.creation_time, key);
   }
   std::sort(order.begin(), order.end());
+  core::StorageSnapshot storage;
+  for (const auto& [key, claim] : claims_.all()) storage.claims.emplace(key, &claim);
+  for (const auto& [key, volume] : volumes_.all()) storage.volumes.push_back(&volume);
+  storage.nodes = cluster.nodes;
   for (const auto& [created, key] : order) {
-    cluster.gangs.push_back(core::gang_of(jobs_.find(key)->job));
+    const api::TrainingJob& job = jobs_.find(key)->job;
+    cluster.gangs.push_back(core::gang_of(job));
+    if (options_.sees_volumes) cluster.gangs.back().volumes = core::volume_limits(job, storage);
     if (!options_.sees_nodes) cluster.gangs.back().unplaced = true;
     if (const auto memory = memory_.find(key); memory != memory_.end()) {
       for (const auto& [node, until] : memory->second.avoid) {

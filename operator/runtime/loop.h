@@ -36,6 +36,8 @@ struct LoopOptions {
   /// False: nodes are not watched and nothing is known of capacity; every gang is placed by the
   /// cluster's scheduler.
   bool sees_nodes = true;
+  /// True: volumes and claims are watched, and limit where slots may go. Needs sees_nodes.
+  bool sees_volumes = false;
   Metrics* metrics = nullptr;  ///< nullptr: nobody is told
 };
 
@@ -112,6 +114,8 @@ class OperatorLoop {
   kube::Store<JobRecord> jobs_;
   kube::Store<api::Pod> pods_;
   kube::Store<api::Node> nodes_;
+  kube::Store<api::PersistentVolume> volumes_;
+  kube::Store<api::PersistentVolumeClaim> claims_;
   std::map<api::ObjectKey, std::set<api::ObjectKey>> pods_of_job_;
   std::map<api::ObjectKey, api::ObjectKey> job_of_pod_;
   core::WorkQueue queue_;

@@ -33,8 +33,12 @@ class RunningOperator final : public Operator {
     executor_ = make_thread_executor(*options_.client, mailbox_, kApplierThreads);
     if (options_.metrics != nullptr) options_.metrics->set_concurrency(kApplierThreads);
     std::uint64_t seed = options_.seed;
-    for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
-      if (kind == api::Kind::kNode && !options_.sees_nodes) continue;
+    std::vector<api::Kind> kinds{api::Kind::kTrainingJob, api::Kind::kPod};
+    if (options_.sees_nodes) kinds.push_back(api::Kind::kNode);
+    if (options_.sees_volumes) {
+      kinds.insert(kinds.end(), {api::Kind::kPersistentVolume, api::Kind::kPersistentVolumeClaim});
+    }
+    for (const auto kind : kinds) {
       WatchPumpOptions pump;
       pump.client = options_.client;
       pump.clock = options_.clock;
@@ -103,6 +107,7 @@ class RunningOperator final : public Operator {
     options.resync = options_.resync;
     options.is_leader = options_.is_leader;
     options.sees_nodes = options_.sees_nodes;
+    options.sees_volumes = options_.sees_volumes;
     options.metrics = options_.metrics;
     OperatorLoop loop(std::move(options));
     while (!stopping_) {

@@ -25,6 +25,8 @@ struct OperatorOptions {
   std::string namespace_name;  ///< watched namespace; empty = all
   /// False: without the right to see nodes; gangs are placed by the cluster's scheduler.
   bool sees_nodes = true;
+  /// Needs the right to read persistent volumes and their claims.
+  bool sees_volumes = false;
   bool is_leader = true;   ///< false: stores are kept warm, nothing is decided until lead()
   std::string master_key;  ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
   std::uint64_t seed = 1;  ///< of back-off jitter

@@ -24,6 +24,13 @@ TEST_CASE("a job that fits is placed by a decision that does nothing else") {
   CHECK(status.observed_generation == 1);
 }
 
+TEST_CASE("the first status is written whole, zeroes too: columns must not be blank") {
+  const auto plan = make_job("j").workers(2).fits_on("n").plan();
+  const auto* patch = std::get_if<core::PatchStatus>(&plan.actions.front());
+  REQUIRE(patch != nullptr);
+  CHECK(patch->patch["status"]["restarts"] == 0);
+}
+
 TEST_CASE("pods follow only from a stored placement, all of them, after the Service") {
   const auto job = make_job("j").workers(2).placed().snapshot();
   const std::string stem = api::service_name(job.job);
