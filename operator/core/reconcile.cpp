@@ -21,8 +21,10 @@ Plan nothing(std::string reason) {
   return plan;
 }
 
+/// Times in objects are anybody's: a pod may be deleted with a grace of 292 years, and a clock of
+/// nanoseconds cannot add that to now.
 void requeue(Plan& plan, seconds after) {
-  after = std::max(after, seconds(1));
+  after = std::clamp(after, seconds(1), words::kLookAgainMost);
   plan.requeue_after = plan.requeue_after ? std::min(*plan.requeue_after, after) : after;
 }
 

@@ -49,6 +49,8 @@ inline constexpr std::string_view kOutOfMemory = "OutOfMemory";
 // ---- Bounds and times
 inline constexpr std::chrono::seconds kProgressInterval{15};
 inline constexpr std::chrono::seconds kBackoffMost{300};
+/// However far off the next thing to do is, a job is looked at again after so long.
+inline constexpr std::chrono::seconds kLookAgainMost{std::chrono::hours(24)};
 /// A worker that lost a peer ends before the peer's own end is known; so long the cause is awaited.
 inline constexpr std::chrono::seconds kSettle{2};
 /// A pod that is still there so long after its grace period is on a dead node: it is superseded

@@ -163,6 +163,19 @@ TEST_CASE("progress is written at most every 15 seconds, and only when it change
   CHECK(job.at(kNow + seconds(500)).plan().empty());
 }
 
+TEST_CASE("a time thousands of years off is looked at again within a day, and overflows no clock") {
+  auto deleted = make_job("j").workers(1).placed().running(0).suspended_spec();
+  apply(deleted.edit(), deleted.plan());
+  deleted.edit().pods.at(0).meta.deletion_time = kNow;
+  deleted.edit().pods.at(0).meta.deletion_grace_seconds = 9'223'372'000;
+  CHECK(deleted.plan().requeue_after.value_or(seconds(0)) == seconds(86'400));
+  auto ended = make_job("j");
+  ended.edit().job.status.conditions.push_back({"Complete", "True", "Forged", "", 1, kNow});
+  ended.edit().job.status.completion_time = *parse_time("9999-12-31T23:59:59Z");
+  ended.edit().job.spec.ttl_seconds_after_finished = 0;
+  CHECK(ended.plan().requeue_after.value_or(seconds(0)) == seconds(86'400));
+}
+
 TEST_CASE("reports of an earlier attempt, or of nobody, are not believed") {
   ProgressReport report;
   report.step = 5;
