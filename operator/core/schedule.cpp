@@ -157,8 +157,20 @@ std::string why_no_first(const WaitingGang& gang) {
          "), and there is no room now";
 }
 
+/// Of a gang that must stand within one domain, and fits no single node.
+std::string why_not_together(const WaitingGang& gang, std::int64_t most) {
+  const std::string text = "spec.topology.required is " + gang.required_level +
+                           ", and no node says in which it stands, so all workers must fit one "
+                           "node; use preferred, or leave topology out";
+  if (gang.unplaced) return text + ", or scheduling: Placed";
+  return text + ". Needs " + std::to_string(gang.min) + " x " + resources_text(gang.per_worker) +
+         " on a node; room for " + std::to_string(most);
+}
+
 GangVerdict place(const WaitingGang& gang, std::vector<NodeRoom>& rooms) {
   if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not};
+  const bool together = !gang.required_level.empty() && gang.count > 1;
+  if (gang.unplaced && together) return {std::nullopt, why_not_together(gang, 0)};
   if (gang.unplaced) {
     return {GangPlacement{std::vector<std::string>(static_cast<std::size_t>(gang.count))}, ""};
   }
@@ -185,6 +197,11 @@ GangVerdict place(const WaitingGang& gang, std::vector<NodeRoom>& rooms) {
   });
   if (first == candidates.end()) return {std::nullopt, why_no_first(gang)};
   std::rotate(candidates.begin(), first, first + 1);
+  if (together) {
+    // The roomiest that slot 0 can be on; smaller ones hold no more.
+    total = candidates.front().fit;
+    if (total < gang.min) return {std::nullopt, why_not_together(gang, total)};
+  }
   const auto workers = std::min<std::int64_t>(gang.count, total);
   GangPlacement placement;
   for (const auto& candidate : candidates) {
@@ -248,6 +265,7 @@ WaitingGang gang_of(const api::TrainingJob& job) {
   gang.min = std::clamp(job.spec.worker.min, 1, gang.count);
   gang.per_worker = job.spec.worker.resources;
   gang.unplaced = job.spec.scheduling == "Unplaced";
+  gang.required_level = job.spec.topology_required;
   const Json& fields = job.spec.worker.pod_fields;
   if (!fields.is_object()) return gang;
   const auto text = [](const Json& object, const char* name) {

@@ -28,7 +28,10 @@ struct WaitingGang {
     bool operator==(const Toleration&) const = default;
   };
   std::vector<Toleration> tolerations;
-  bool unplaced = false;        ///< spec.scheduling: Unplaced
+  bool unplaced = false;  ///< spec.scheduling: Unplaced
+  /// spec.topology.required. No node says yet where in the network it stands, so one node alone is
+  /// known to lie within one domain of whatever level.
+  std::string required_level;
   VolumeLimits volumes;         ///< not set by gang_of
   std::set<std::string> avoid;  ///< nodes that the cluster's scheduler refused it a moment ago
   bool operator==(const WaitingGang&) const = default;

@@ -138,6 +138,30 @@ TEST_CASE("a volume of all workers keeps them on its nodes") {
         std::string::npos);
 }
 
+TEST_CASE("a required level of the network is kept on one node, or waited for") {
+  Cluster cluster{{node("a", 2), node("b", 3)}, {}, {}, {gang("j", 3, 3)}};
+  cluster.gangs[0].required_level = "rack";
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b", "b"});
+  cluster.gangs[0].count = 4;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b", "b"});
+  cluster.gangs[0].min = 4;
+  const GangVerdict refused = cluster.only();
+  CHECK_FALSE(refused.placement.has_value());
+  CHECK(refused.why_not.starts_with("spec.topology.required is rack, and no node says in which"));
+  CHECK(refused.why_not.ends_with("Needs 4 x {cpu 1, memory 512Mi} on a node; room for 3"));
+  cluster.gangs[0].required_level.clear();
+  CHECK(cluster.only().placement.has_value());
+  cluster.gangs[0].required_level = "rack";
+  cluster.gangs[0].unplaced = true;
+  CHECK(cluster.only().why_not.ends_with("or scheduling: Placed"));
+  cluster.gangs[0].count = cluster.gangs[0].min = 1;
+  CHECK(cluster.only().placement.has_value());
+
+  api::TrainingJob job;
+  job.spec.topology_required = "rack";
+  CHECK(gang_of(job).required_level == "rack");
+}
+
 TEST_CASE("an unplaced gang is let through without a node") {
   Cluster cluster{{}, {}, {}, {gang("j", 2, 2)}};
   CHECK(cluster.only().why_not == "needs 2 x {cpu 1, memory 512Mi}; room for 0; there is no node");
