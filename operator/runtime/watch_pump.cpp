@@ -98,7 +98,14 @@ WatchPump::Did WatchPump::ask() {
   const MonoTime opened = options_.clock->mono_now();
   last_line_ = opened;
   Status status;
-  if (!stream) status = stream.error();
+  if (!stream) {
+    status = stream.error();
+    // Gone is the ordinary end of an old watch; anything else is what an administrator looks for.
+    if (status.error().code() != ErrorCode::kGone) {
+      log_warning("watching failed", {{"kind", api::info_of(options_.kind).kind},
+                                      {"error", status.error().message()}});
+    }
+  }
   if (stream) set_stream(std::move(*stream));
   deliver(watcher_.on_watch_opened(opened, status));
   return Did::kWork;
