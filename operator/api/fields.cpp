@@ -71,11 +71,12 @@ bool is_printable(std::string_view text) {
   });
 }
 
-/// No piece between slashes is "..".
+/// No piece between slashes is "." or begins with "..".
 bool stays_below(std::string_view text) {
   for (;;) {
     const std::size_t slash = text.find('/');
-    if (text.substr(0, slash) == "..") return false;
+    const std::string_view piece = text.substr(0, slash);
+    if (piece == "." || piece.starts_with("..")) return false;
     if (slash == std::string_view::npos) return true;
     text.remove_prefix(slash + 1);
   }
@@ -84,6 +85,77 @@ bool stays_below(std::string_view text) {
 bool is_path(std::string_view text) {
   return !text.empty() && text.size() <= 1024 && is_printable(text) && stays_below(text) &&
          text.find("//") == std::string_view::npos && text.find(':') == std::string_view::npos;
+}
+
+/// Lower-case words of letters and digits, joined by '.', '_', "__" or any number of '-'.
+bool is_image_name(std::string_view text) {
+  const auto is_word = [](char c) { return is_lower(c) || is_digit(c); };
+  for (;;) {
+    const auto word_end = std::find_if_not(text.begin(), text.end(), is_word);
+    if (word_end == text.begin()) return false;
+    if (word_end == text.end()) return true;
+    text.remove_prefix(static_cast<std::size_t>(word_end - text.begin()));
+    const auto joint_end = std::find_if(text.begin(), text.end(), is_word);
+    const auto length = static_cast<std::size_t>(joint_end - text.begin());
+    const std::string_view joint = text.substr(0, length);
+    const bool joins = joint == "." || joint == "_" || joint == "__" ||
+                       joint.find_first_not_of('-') == std::string_view::npos;
+    if (!joins) return false;
+    text.remove_prefix(length);
+  }
+}
+
+/// HOST or HOST:PORT, as it may stand before the first slash of an image.
+bool is_registry(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  const std::string_view host = text.substr(0, colon);
+  if (host.empty() || !is_alnum(host.front()) || !std::all_of(host.begin(), host.end(), [](char c) {
+        return is_alnum(c) || c == '-' || c == '.';
+      })) {
+    return false;
+  }
+  if (colon == std::string_view::npos) return true;
+  const std::string_view port = text.substr(colon + 1);
+  return !port.empty() && port.size() <= 5 && std::all_of(port.begin(), port.end(), is_digit);
+}
+
+bool is_tag(std::string_view text) {
+  if (text.empty() || text.size() > 128 || text.front() == '-' || text.front() == '.') return false;
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_alnum(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+/// sha256: and 64 hexadecimal digits.
+bool is_digest(std::string_view text) {
+  constexpr std::string_view kPrefix = "sha256:";
+  return text.size() == kPrefix.size() + 64 && text.starts_with(kPrefix) &&
+         text.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
+}
+
+/// [HOST[:PORT]/]NAME[/NAME...][:TAG][@DIGEST], all before the digest at most 255 characters.
+bool is_image(std::string_view text) {
+  if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
+    if (!is_digest(text.substr(at + 1))) return false;
+    text = text.substr(0, at);
+  }
+  if (text.size() > 255) return false;
+  const std::size_t colon = text.rfind(':');
+  const std::size_t last_slash = text.rfind('/');
+  if (colon != std::string_view::npos &&
+      (last_slash == std::string_view::npos || colon > last_slash)) {
+    if (!is_tag(text.substr(colon + 1))) return false;
+    text = text.substr(0, colon);
+  }
+  if (const std::size_t slash = text.find('/');
+      slash != std::string_view::npos && is_registry(text.substr(0, slash))) {
+    text.remove_prefix(slash + 1);
+  }
+  for (;;) {
+    const std::size_t slash = text.find('/');
+    if (!is_image_name(text.substr(0, slash))) return false;
+    if (slash == std::string_view::npos) return true;
+    text.remove_prefix(slash + 1);
+  }
 }
 
 std::string_view sentence_of(NameRule rule) {
@@ -111,11 +183,15 @@ std::string_view sentence_of(NameRule rule) {
     case NameRule::kConfigKey:
       return "must be 1 to 253 letters, digits, '-', '_' or '.'";
     case NameRule::kAbsolutePath:
-      return "must be an absolute path of at most 1024 bytes without \"..\", \"//\", ':' or blanks";
+      return "must be an absolute path of at most 1024 bytes without \".\", \"..\", \"//\", ':' or "
+             "blanks";
     case NameRule::kRelativePath:
-      return "must be a relative path of at most 1024 bytes without \"..\", \"//\", ':' or blanks";
+      return "must be a relative path of at most 1024 bytes without \".\", \"..\", \"//\", ':' or "
+             "blanks";
     case NameRule::kImage:
-      return "must be an image reference of 1 to 512 characters without blanks";
+      return "must be an image like \"registry.example.com/team/image:tag\", at most 255 "
+             "characters "
+             "before its digest";
   }
   return "";
 }
@@ -167,7 +243,7 @@ bool matches(NameRule rule, std::string_view text) {
     case NameRule::kRelativePath:
       return is_path(text) && text.front() != '/' && text.back() != '/';
     case NameRule::kImage:
-      return !text.empty() && text.size() <= 512 && is_printable(text);
+      return is_image(text);
   }
   return false;
 }

@@ -24,9 +24,9 @@ enum class NameRule {
   kEnvName,       ///< [A-Za-z_][A-Za-z0-9_.-]*, 1 to 256
   kPortName,      ///< IANA service name, 1 to 15, lower case, at least one letter
   kConfigKey,     ///< key of a ConfigMap or Secret, 1 to 253
-  kAbsolutePath,  ///< "/...", no "..", ':' or "//", 1 to 1,024
-  kRelativePath,  ///< no leading "/", no "..", 1 to 1,024
-  kImage,         ///< printable, no blank, 1 to 512
+  kAbsolutePath,  ///< "/...", no ".", "..", ':' or "//", 1 to 1,024
+  kRelativePath,  ///< no leading "/", no "." or "..", 1 to 1,024
+  kImage,         ///< [HOST[:PORT]/]NAME[:TAG][@sha256:...], 1 to 255 before the @
 };
 bool matches(NameRule rule, std::string_view text);
 

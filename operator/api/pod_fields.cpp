@@ -123,7 +123,9 @@ bool is_below(const std::string& path, const std::string& directory) {
 
 /// Empty when a user's volume may stand at `path`.
 std::string mount_refused(const std::string& path, const Json& worker) {
-  for (const char* closed : {kMusterMountPath, "/var/run/secrets/kubernetes.io", "/proc", "/sys"}) {
+  // In most images /var/run is a link to /run.
+  for (const char* closed : {kMusterMountPath, "/run/secrets/muster.dev", "/proc", "/sys",
+                             "/var/run/secrets/kubernetes.io", "/run/secrets/kubernetes.io"}) {
     if (is_below(path, closed) || is_below(closed, path)) {
       return std::string("must not be, or hold, ") + closed + "; mount it elsewhere";
     }

@@ -49,7 +49,8 @@ Status check_checkpoint_mount(const TrainingJobSpec& spec) {
   if (!spec.training || !spec.training->checkpoint) return {};
   const std::string& path = spec.training->checkpoint->path;
   const std::string field = "spec.training.checkpoint.path";
-  for (const char* closed : {"/proc", "/sys", "/dev", kMusterMountPath}) {
+  for (const char* closed :
+       {"/proc", "/sys", "/dev", kMusterMountPath, "/run/secrets/muster.dev"}) {
     if (is_below(path, closed) || is_below(closed, path)) {
       return Error(ErrorCode::kInvalid,
                    field + ": must not be in " + closed + "; /var/lib/muster is usual");

@@ -1,4 +1,5 @@
 // spec.training: what the built-in engine trains. The worker validates it again.
+#include <algorithm>
 #include <charconv>
 
 #include "operator/api/fields.h"
@@ -16,6 +17,7 @@ constexpr std::int64_t kMaxEpochs = 1'000'000;
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 bool take_digits(std::string_view& text) {
   const std::size_t before = text.size();
@@ -98,6 +100,25 @@ Status read_model(const Json& json, const std::string& path, Json& out) {
   return in.status();
 }
 
+/// A file of the worker. Empty when it can be one, else what is wrong.
+std::string path_refused(const std::string& path) {
+  if (path.empty()) return "must be the path of an IDX file";
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; };
+  if (std::any_of(path.begin(), path.end(), is_control)) {
+    return "must not contain control characters";
+  }
+  const std::size_t scheme = path.find("://");
+  const auto is_scheme_letter = [](char c) {
+    return is_digit(c) || is_letter(c) || c == '+' || c == '.' || c == '-';
+  };
+  if (scheme != std::string::npos && is_letter(path.front()) &&
+      std::all_of(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(scheme),
+                  is_scheme_letter)) {
+    return "must be a path, not a URL; put the data into the image or on a claim";
+  }
+  return "";
+}
+
 Status read_source(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   read_object(in, "idx", [&](const Json& object, const std::string& at) {
@@ -106,8 +127,10 @@ Status read_source(const Json& json, const std::string& path, Json& out) {
     idx.required("images", images, kMaxPathBytes);
     idx.required("labels", labels, kMaxPathBytes);
     idx.no_other_fields();
-    if (idx.status() && images.empty()) idx.fail("images", "must be the path of an IDX file");
-    if (idx.status() && labels.empty()) idx.fail("labels", "must be the path of an IDX file");
+    for (const auto& [field, file] : {std::pair("images", &images), std::pair("labels", &labels)}) {
+      if (!idx.status()) break;
+      if (const std::string why = path_refused(*file); !why.empty()) idx.fail(field, why);
+    }
     out = Json{{"idx", {{"images", images}, {"labels", labels}}}};
     return idx.status();
   });

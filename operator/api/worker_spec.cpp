@@ -13,17 +13,17 @@ constexpr std::size_t kMaxCommandItems = 64;
 constexpr std::size_t kMaxArgs = 256;
 constexpr std::size_t kMaxTextBytes = 8192;
 constexpr std::size_t kMaxEnv = 128;
+/// Of command, args and the values of env together.
+constexpr std::size_t kMaxTextsCharacters = 49'152;
 
 /// Names that Muster sets, or that would let a job reach past what it was given.
 bool is_reserved_env(const std::string& name) {
-  static constexpr std::array<std::string_view, 15> kNames = {
-      "LD_PRELOAD",     "NVIDIA_VISIBLE_DEVICES",
-      "NCCL_COMM_ID",   "NCCL_RAS_ADDR",
-      "RANK",           "LOCAL_RANK",
-      "WORLD_SIZE",     "MASTER_ADDR",
-      "MASTER_PORT",    "TF_CONFIG",
-      "PET_NNODES",     "PET_NPROC_PER_NODE",
-      "PET_NODE_RANK",  "PET_MASTER_ADDR",
+  static constexpr std::array<std::string_view, 16> kNames = {
+      "LD_PRELOAD",         "LD_AUDIT",      "NVIDIA_VISIBLE_DEVICES",
+      "NCCL_COMM_ID",       "NCCL_RAS_ADDR", "RANK",
+      "LOCAL_RANK",         "WORLD_SIZE",    "MASTER_ADDR",
+      "MASTER_PORT",        "TF_CONFIG",     "PET_NNODES",
+      "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR",
       "PET_MASTER_PORT"};
   return name.starts_with("MUSTER_") || name.starts_with("PET_RDZV_") ||
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
@@ -135,8 +135,30 @@ Status read_resources(const Json& json, const std::string& path, Resources& out)
   }
   in.optional("gpus", out.gpus, {0, kMaxGpus});
   optional_name(in, "gpuResource", out.gpu_resource, NameRule::kDomainPath);
+  if (in.status() && (out.gpu_resource.find("kubernetes.io/") != std::string::npos ||
+                      out.gpu_resource.starts_with("requests."))) {
+    in.fail("gpuResource",
+            "must be a device plugin's name; those of kubernetes.io are the cluster's own");
+  }
   in.no_other_fields();
   return in.status();
+}
+
+std::size_t characters(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+void check_texts(JsonReader& in, const WorkerSpec& worker) {
+  std::size_t sum = 0;
+  for (const auto& word : worker.command) sum += characters(word);
+  for (const auto& word : worker.args) sum += characters(word);
+  for (const auto& variable : worker.env) sum += characters(variable.value);
+  if (!in.status() || sum <= kMaxTextsCharacters) return;
+  in.fail("", "command, args and the values of env are " + std::to_string(sum) +
+                  " characters together, more than " + std::to_string(kMaxTextsCharacters) +
+                  "; move large values into a ConfigMap");
 }
 
 void check_counts(JsonReader& in, const WorkerSpec& worker) {
@@ -202,6 +224,7 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
     MUSTER_RETURN_IF_ERROR(read_env(item, at, variable));
     return add_unique(names, variable.name, at + ".name", "the variable");
   });
+  check_texts(in, out);
   read_pod_fields(in, json, out.pod_fields);
   in.no_other_fields();
   return in.status();

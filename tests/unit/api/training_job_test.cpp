@@ -108,7 +108,19 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/worker/resources/gpus", "-1", "spec.worker.resources.gpus", "from 0 to 64"},
       {"/spec/worker/resources/gpuResource", "\"gpu\"", "spec.worker.resources.gpuResource",
        "domain"},
-      {"/spec/worker/image", "\"a b\"", "spec.worker.image", "image reference"},
+      {"/spec/worker/image", "\"a b\"", "spec.worker.image", "must be an image"},
+      {"/spec/worker/resources/gpuResource", "\"kubernetes.io/x\"",
+       "spec.worker.resources.gpuResource", "device plugin"},
+      {"/spec/worker/resources/gpuResource", "\"requests.a.com/x\"",
+       "spec.worker.resources.gpuResource", "device plugin"},
+      {"/spec/training/data/train/idx/images", "\"s3://a/b\"",
+       "spec.training.data.train.idx.images", "must be a path"},
+      {"/spec/training/data/test/idx/labels", "\"a\\nb\"", "spec.training.data.test.idx.labels",
+       "control characters"},
+      {"/spec/training/checkpoint/path", "\"/a/./b\"", "spec.training.checkpoint.path",
+       "absolute path"},
+      {"/spec/training/checkpoint/path", "\"/run/secrets\"", "spec.training.checkpoint.path",
+       "must not be in"},
       {"/spec/worker/command", "[\"sh\"]", "spec.worker.command", "left out"},
       {"/spec/worker/args", "[\"-v\"]", "spec.worker.args", "left out"},
       {"/spec/worker/hostNetwork", "true", "spec.worker.hostNetwork", "unknown field"},
@@ -207,6 +219,7 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
       {"/env/0/name", "\"1A\"", "env[0].name", "start with a letter"},
       {"/env/0/name", "\"MUSTER_JOB\"", "env[0].name", "set by Muster"},
       {"/env/0/name", "\"LD_PRELOAD\"", "env[0].name", "choose another"},
+      {"/env/0/name", "\"LD_AUDIT\"", "env[0].name", "choose another"},
       {"/env/0/name", "\"NVIDIA_VISIBLE_DEVICES\"", "env[0].name", "choose another"},
       {"/env/0/name", "\"NCCL_COMM_ID\"", "env[0].name", "choose another"},
       {"/env/0/name", "\"NCCL_RAS_ADDR\"", "env[0].name", "choose another"},
@@ -241,6 +254,11 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
       {"/volumeMounts/0/mountPath", "\"/\"", "volumeMounts[0].mountPath", "absolute"},
       {"/volumeMounts/0/mountPath", "\"/proc/x\"", "volumeMounts[0].mountPath", "/proc"},
       {"/volumeMounts/0/mountPath", "\"/var/run\"", "volumeMounts[0].mountPath", "elsewhere"},
+      {"/volumeMounts/0/mountPath", "\"/run\"", "volumeMounts[0].mountPath", "elsewhere"},
+      {"/volumeMounts/0/mountPath", "\"/run/secrets/muster.dev/token\"",
+       "volumeMounts[0].mountPath", "elsewhere"},
+      {"/volumeMounts/0/mountPath", "\"/./proc\"", "volumeMounts[0].mountPath", "absolute"},
+      {"/volumeMounts/0/mountPath", "\"/a/..\"", "volumeMounts[0].mountPath", "absolute"},
       {"/volumeMounts/0/mountPath", "\"/dev/shm\"", "volumeMounts[0].mountPath", "shmSize"},
       {"/volumeMounts/0/mountPath", "\"/dev/x\"", "volumeMounts[0].mountPath", "/dev/shm"},
       {"/volumeMounts/0/subPath", "\"/a\"", "volumeMounts[0].subPath", "relative"},
@@ -292,7 +310,43 @@ TEST_CASE("a checkpoint's path is nobody else's mount") {
 TEST_CASE("a spec that is too large is refused with its size") {
   Json job = least_program_job();
   for (int i = 0; i < 9; ++i) job["spec"]["worker"]["args"].push_back(std::string(8192, 'x'));
+  CHECK(names(refusal(job), "spec.worker", "73732 characters together, more than 49152"));
+  job = least_program_job();
+  std::string wide;
+  for (int i = 0; i < 2700; ++i) wide += "\xE2\x82\xAC";  // one character, three bytes
+  for (int i = 0; i < 7; ++i) job["spec"]["worker"]["args"].push_back(wide);
+  CHECK(refusal(job) == "");
+  for (int i = 0; i < 128; ++i) {
+    job["spec"]["worker"]["env"].push_back(
+        {{"name", "A" + std::to_string(i) + std::string(200, 'x')}, {"value", ""}});
+  }
   CHECK(names(refusal(job), "spec", "more than 65536"));
+}
+
+TEST_CASE("images are what registries take") {
+  const std::string digest = "@sha256:" + std::string(64, '0');
+  const auto verdict = [](const std::string& image) {
+    return refusal(with(least_program_job(), "/spec/worker/image", image));
+  };
+  for (const std::string& good :
+       {std::string("a"), "a:1" + digest, std::string("library/a.b_c__d--e:V1.0"),
+        std::string("localhost:5000/a"), std::string("Registry.example.com/a/b:t"),
+        std::string(255, 'a') + digest}) {
+    CHECK_MESSAGE(verdict(good).empty(), good);
+  }
+  for (const std::string& bad : {std::string(" "),           std::string("A"),
+                                 std::string("a/B"),         std::string("https://a/b"),
+                                 std::string("a::b"),        std::string("a:b:c"),
+                                 std::string("a@sha256:zz"), digest,
+                                 std::string("a/"),          std::string("/a"),
+                                 std::string("a//b"),        std::string("a..b"),
+                                 std::string("-a"),          std::string("a-"),
+                                 std::string("a_-b"),        std::string("a___b"),
+                                 std::string("a:-t"),        "a:" + std::string(129, 't'),
+                                 "a" + digest + "0",         std::string("a:123456/b"),
+                                 std::string("a:x/b"),       std::string(256, 'a')}) {
+    CHECK_MESSAGE(names(verdict(bad), "spec.worker.image", "must be an image"), bad);
+  }
 }
 
 TEST_CASE("what may change of a job depends on how far it is") {
