@@ -1,0 +1,311 @@
+"""Manifests that must not be taken, as a table: what is wrong, what the API server answers, and with which words.
+
+The numbers are those of the list of bad input in issue 4: 30 cases, each with all its variants.
+"""
+
+import collections
+import json
+
+from refusals_world import job, training
+
+# body: an object, or a JSON text where an object cannot say it (then `yaml` is the same as YAML). `words`: all of them
+# stand in the refusal; the first names the field. `ignored`: the answer without strict field validation, when it is
+# another: 201 means that the field is dropped.
+Case = collections.namedtuple("Case", "number what body words code ignored yaml", defaults=(422, None, None))
+
+COUNT = "spec.worker.count"
+CPU, MEMORY = "spec.worker.resources.cpu", "spec.worker.resources.memory"
+QUANTITY = "should match"
+LEAST = "greater than or equal to"
+MOST = "less than or equal to"
+MIB = 1 << 20
+DISK = {"name": "v", "emptyDir": {}}
+DIGEST = "@sha256:" + "0" * 64
+
+
+def with_spec(spec, **more):
+    return {**job(), "spec": spec, **more}
+
+
+def raw(body, text, number):
+    """(JSON, YAML) of `body` where the number 77 is `number` as it stands."""
+    assert json.dumps(body).count("77") == 1
+    return json.dumps(body).replace("77", number), text
+
+
+def counts():
+    kinds = [("a word", "four"), ("a truth value", True), ("a fraction", 1.5), ("a list", []), ("an object", {}),
+             ("a number in quotes", "2")]
+    rows = [Case(1, f"count is {what}", job(count=value), [COUNT, "must be of type"]) for what, value in kinds]
+    rows += [Case(2, f"count {value}", job(count=value), [COUNT, f"should be {LEAST} 1"]) for value in (0, -1)]
+    rows += [Case(2, f"count {value}", job(count=value), [COUNT, f"should be {MOST} 4096"])
+             for value in (4097, 2**31, 2**63)]
+    text, same = raw(job(count=77), None, "1e400")
+    # Not valid JSON for Go: refused before any field is known.
+    rows.append(Case(2, "count 1e400", text, ["1e400"], 400, yaml=same))
+    return rows
+
+
+def fields():
+    rows = [Case(3, "an unknown field", job(gpus=1), ['unknown field "spec.worker.gpus"'], 400, 201),
+            Case(3, "a field in the wrong case", job(Count=1), ['unknown field "spec.worker.Count"'], 400, 201),
+            Case(3, "a section in the wrong case", with_spec({"worker": {"image": "a"}, "Training": {}}),
+                 ['unknown field "spec.Training"'], 400, 201),
+            Case(3, "an unknown field beside spec", {**job(), "specs": {}}, ['unknown field "specs"'], 400, 201)]
+    text = ('{"apiVersion":"muster.dev/v1alpha1","kind":"TrainingJob","metadata":{"name":"a"},'
+            '"spec":{"worker":{"command":["a"],"count":1,"count":2}}}')
+    twice = ("apiVersion: muster.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: a}\n"
+             "spec:\n  worker:\n    command: [a]\n    count: 1\n    count: 2\n")
+    rows.append(Case(4, "a key twice", text, ["count"], 400, 201, twice))
+    program = "worker.command or worker.image"
+    rows += [Case(5, "an empty spec", with_spec({}), ["spec: ", program]),
+             Case(5, "spec is null", with_spec(None), ["spec: Required value"]),
+             Case(5, "no spec", {key: value for key, value in job().items() if key != "spec"}, ["spec: Required value"]),
+             Case(5, "neither image, command nor training", with_spec({"worker": {"count": 1}}), ["spec: ", program]),
+             Case(5, "command and training", training(worker={"command": ["a"]}), ["spec: ", "worker.command"])]
+    return rows
+
+
+def images():
+    bad = ["", " ", "a b", "a\tb", "Team/Image", "registry.example.com/Team/image", "https://example.com/a", "a::b",
+           "a:b:c", "a@sha256:zz", "a" + DIGEST[:-1], "a@md5:" + "0" * 64, "-a", "a/", "/a", "a//b", "a..b", "a:" + "t" * 129,
+           "a:-t", "a\nb", "a" * 513]
+    rows = [Case(6, f"image {value[:24]!r}", job(image=value), ["spec.worker.image"]) for value in bad]
+    rows += [Case(6, f"image of {len(value)} characters", job(image=value), ["spec.worker.image", "at most 255"])
+             for value in ("a" * 300, "a/" * 127 + "b:t", "a" * 256 + DIGEST)]
+    return rows
+
+
+def resources():
+    rows = []
+    for value in ("1x", "-1", "", "10ZiB", "1e3k", "1 ", "0x10", "Inf", "NaN"):
+        rows += [Case(8, f"{field.rpartition('.')[2]} {value!r}", job(resources={field.rpartition(".")[2]: value}),
+                      [field, QUANTITY]) for field in (CPU, MEMORY)]
+    rows += [Case(8, f"cpu {value!r}", job(resources={"cpu": value}), [CPU, "must be from 1m to 1024"])
+             for value in (0, "0", "1025", "0.5m", -1)]
+    rows += [Case(8, f"memory {value!r}", job(resources={"memory": value}), [MEMORY, "must be from 1Mi to 64Ti"])
+             for value in (0, "0", "64Pi", "1", "1023Ki")]
+    # Without quotes in YAML, 1e99 is a number.
+    rows += [Case(8, f"{name} {value}", job(resources={name: value}), [field])
+             for name, field in (("cpu", CPU), ("memory", MEMORY)) for value in ("1e99", "1e-9")]
+    rows += [Case(8, f"{name} is {value!r}", job(resources={name: value}), [field, "must be of type integer,string"])
+             for name, field in (("cpu", CPU), ("memory", MEMORY)) for value in (1.5, True, [])]
+    gpus = "spec.worker.resources.gpus"
+    rows += [Case(9, f"{part} beside what is both", job(resources={part: {"cpu": "1"}}),
+                  [f'unknown field "spec.worker.resources.{part}"'], 400, 201) for part in ("limits", "requests")]
+    rows += [Case(9, "half a GPU", job(resources={"gpus": 0.5}), [gpus, "must be of type"]),
+             Case(9, "GPUs in quotes", job(resources={"gpus": "1"}), [gpus, "must be of type"]),
+             Case(9, "GPUs below 0", job(resources={"gpus": -1}), [gpus, f"{LEAST} 0"]),
+             Case(9, "65 GPUs", job(resources={"gpus": 65}), [gpus, f"{MOST} 64"])]
+    names = ["", "gpu", "cpu", "nvidia.com/", "/gpu", "NVIDIA.com/gpu", "a/b/c", "a..b/gpu", "a.com/" + "g" * 64,
+             "a b/gpu", "a.com/g\nb"]
+    rows += [Case(9, f"GPU resource {value[:16]!r}", job(resources={"gpuResource": value}),
+                  ["spec.worker.resources.gpuResource"]) for value in names]
+    rows += [Case(9, f"GPU resource {value}", job(resources={"gpuResource": value}),
+                  ["spec.worker.resources.gpuResource", "must be a device plugin's name"])
+             for value in ("kubernetes.io/batch-cpu", "pods.kubernetes.io/x", "requests.a.com/gpu")]
+    return rows
+
+
+def names():
+    rows = []
+    for value in ("", "a/b/c", "a" * 64, "Rack", "-a", "a-", "a_b", "a b", "a\n"):
+        rows += [Case(11, f"topology {kind} {value[:8]!r}", job(spec={"topology": {kind: value}}),
+                      [f"spec.topology.{kind}"]) for kind in ("required", "preferred")]
+    rows += [Case(11, "topology with both", job(spec={"topology": {"required": "a", "preferred": "a"}}),
+                  ["spec.topology: ", "exactly one of"]),
+             Case(11, "topology with none", job(spec={"topology": {}}), ["spec.topology: ", "exactly one of"])]
+    rows += [Case(13, f"a name of {len(value)} characters", job(value), ["metadata.name", "at most 40"])
+             for value in ("a" * 41, "a" * 63, "a" * 64, "a" * 253)]
+    rows += [Case(13, f"the name {value!r}", job(value), ["metadata.name"])
+             for value in ("a.b", "1a", "A", "a_", "-a", "a-", "a/b", "a\n", "a" * 254)]
+    return rows
+
+
+def texts():
+    rows = [Case(15, "100,000 args", job(args=["a"] * 100_000), ["spec.worker.args", "at most 256 items"]),
+            Case(15, "65 words of a command", job(command=["a"] * 65), ["spec.worker.command", "at most 64 items"]),
+            Case(15, "an argument of 1 MiB", job(args=["a" * MIB]), ["spec.worker.args[0]", "more than 8192"]),
+            Case(15, "49,153 characters in small pieces", job(args=["a" * 8192] * 6), ["spec.worker: ", "at most 49152"]),
+            Case(15, "long values of env", job(env=[{"name": f"A{i}", "value": "a" * 8192} for i in range(6)]),
+                 ["spec.worker: ", "at most 49152"]),
+            Case(15, "a NUL in an argument", job(args=["a\0b"]), ["spec.worker.args[0]"]),
+            Case(15, "a NUL in a command", job(command=["a\0b"]), ["spec.worker.command[0]"]),
+            Case(15, "a NUL in env", job(env=[{"name": "A", "value": "a\0"}]), ["spec.worker.env[0].value"]),
+            Case(15, "a command without words", job(command=[]), ["spec.worker.command", "at least 1 items"]),
+            Case(15, "a command without a program", job(command=[""]), ["spec.worker.command", "must name a program"]),
+            Case(15, "a command that is no list", job(command="true"), ["spec.worker.command", "of type array"]),
+            Case(15, "a number as an argument", job(args=[1]), ["spec.worker.args[0]", "of type string"])]
+    return rows
+
+
+def ranges():
+    few, many = "count is fewer than min", "count is more than max"
+    rows = [Case(16, "min above max", job(count=3, min=4, max=2), ["spec.worker: ", few, many]),
+            Case(16, "count below min", job(count=1, min=2, max=3), ["spec.worker: ", few]),
+            Case(16, "count above max", job(count=4, min=2, max=3), ["spec.worker: ", many]),
+            Case(16, "min 0", job(min=0), ["spec.worker.min", f"{LEAST} 1"]),
+            Case(16, "max 4097", job(max=4097), ["spec.worker.max", f"{MOST} 4096"]),
+            Case(16, "more workers than logical ranks", training(worker={"count": 3}, logicalRanks=2),
+                 ["spec: ", "training.logicalRanks is fewer"]),
+            Case(17, "min alone above the default of count", job(min=2), ["spec.worker: ", few]),
+            Case(17, "max alone below count", job(count=3, max=2), ["spec.worker: ", many])]
+    one = {"name": "A", "value": "1"}
+    mount = {"name": "v", "mountPath": "/d"}
+    port = {"name": "p", "containerPort": 1}
+    twice = "Duplicate value"
+    rows += [Case(18, "a variable twice", job(env=[one, one]), ["spec.worker.env[1]", twice]),
+             Case(18, "a volume twice", job(volumes=[DISK, DISK]), ["spec.worker.volumes[1]", twice]),
+             Case(18, "a mount path twice", job(volumes=[DISK], volumeMounts=[mount, mount]),
+                  ["spec.worker.volumeMounts[1]", twice]),
+             Case(18, "a port's name twice", job(ports=[port, {**port, "containerPort": 2}]),
+                  ["spec.worker.ports[1]", twice]),
+             Case(18, "a port's number twice", job(ports=[port, {**port, "name": "q"}]),
+                  ["spec.worker.ports: ", "may stand once"]),
+             Case(18, "a claim twice", job(resourceClaims=[{"name": "c", "resourceClaimName": "x"}] * 2),
+                  ["spec.worker.resourceClaims[1]", twice])]
+    return rows
+
+
+RESERVED = ["MUSTER_JOB", "MUSTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG",
+            "PET_RDZV_ID", "PET_NNODES", "LD_PRELOAD", "LD_AUDIT", "NVIDIA_VISIBLE_DEVICES", "NCCL_COMM_ID",
+            "NCCL_RAS_ADDR"]
+
+
+def places():
+    rows = [Case(19, f"the variable {value[:8]!r}", job(env=[{"name": value, "value": "1"}]),
+                 ["spec.worker.env[0].name"]) for value in ("A=B", "A B", "", "1A", "A\n", "A\0", "Ä", "A" * 257)]
+    rows += [Case(19, f"the variable {value}", job(env=[{"name": value, "value": "1"}]),
+                  ["spec.worker.env[0]", "is set by Muster or closed to jobs"]) for value in RESERVED]
+    rows.append(Case(19, "a value from two places", job(env=[{"name": "A", "valueFrom": {
+        "secretKeyRef": {"name": "s", "key": "k"}, "fieldRef": {"fieldPath": "metadata.name"}}}]),
+                     ["spec.worker.env[0].valueFrom", "exactly one of"]))
+    rows.append(Case(19, "a pod's field that is none", job(env=[{"name": "A", "valueFrom": {
+        "fieldRef": {"fieldPath": "spec.containers"}}}]), ["spec.worker.env[0].valueFrom.fieldRef.fieldPath"]))
+    at = "spec.worker.volumeMounts[0].mountPath"
+    rows += [Case(20, f"a mount at {value[:16]!r}", job(volumes=[DISK], volumeMounts=[{"name": "v", "mountPath": value}]),
+                  [at]) for value in ("", "d", "/", "a/b", "/a:b", "/a//b", "/a/", "/a b", "/a\nb", "/a\0", "/a\x1b[1m",
+                                      "/a/..", "/a/../b", "/../b", "/a/./b", "/./proc", "/a/.", "/" + "a" * 1024)]
+    rows += [Case(20, f"a mount at {value}", job(volumes=[DISK], volumeMounts=[{"name": "v", "mountPath": value}]),
+                  [at, "must not be in /proc"])
+             for value in ("/proc", "/proc/1", "/sys", "/dev", "/dev/fd", "/var", "/run", "/var/run", "/var/run/secrets",
+                           "/run/secrets", "/var/run/secrets/muster.dev", "/run/secrets/muster.dev/token",
+                           "/var/run/secrets/kubernetes.io/serviceaccount")]
+    rows += [Case(20, f"a path in a volume {value!r}",
+                  job(volumes=[DISK], volumeMounts=[{"name": "v", "mountPath": "/d", "subPath": value}]),
+                  ["spec.worker.volumeMounts[0].subPath"]) for value in ("", "/a", "..", "a/../..", "a:b", "a\0")]
+    rows += [Case(20, f"a file of a ConfigMap {value!r}",
+                  job(volumes=[{"name": "v", "configMap": {"name": "c", "items": [{"key": "k", "path": value}]}}]),
+                  ["spec.worker.volumes[0].configMap.items[0].path"]) for value in ("", "/etc/a", "../a", "a/..", "a\0")]
+    rows += [Case(20, "a mount without its volume", job(volumeMounts=[{"name": "v", "mountPath": "/d"}]),
+                  ["spec.worker: ", "must name one of volumes"]),
+             Case(20, "a volume of Muster's name", job(volumes=[{"name": "muster-token", "emptyDir": {}}]),
+                  ["spec.worker.volumes[0].name", 'must not start with "muster-"']),
+             Case(20, "a volume from two places", job(volumes=[{**DISK, "secret": {"secretName": "s"}}]),
+                  ["spec.worker.volumes[0]", "exactly one of"]),
+             Case(20, "two owners of /dev/shm", job(volumes=[DISK], shmSize="1Gi", volumeMounts=[
+                 {"name": "v", "mountPath": "/dev/shm"}]), ["spec.worker: ", "shmSize"])]
+    return rows
+
+
+def numbers():
+    rows = []
+    for field, least, most in (("activeDeadlineSeconds", 1, 2**31 - 1), ("ttlSecondsAfterFinished", 0, 2**31 - 1)):
+        rows += [Case(23, f"{field} {least - 1}", job(spec={field: least - 1}), [f"spec.{field}", f"{LEAST} {least}"]),
+                 Case(23, f"{field} 10^12", job(spec={field: 10**12}), [f"spec.{field}", f"{MOST} {most}"]),
+                 Case(23, f"{field} in quotes", job(spec={field: "5"}), [f"spec.{field}", "must be of type integer"])]
+    for field, most in (("backoffSeconds", 3600), ("maxRestarts", 1000)):
+        rows += [Case(23, f"{field} -1", job(spec={"restart": {field: -1}}), [f"spec.restart.{field}", f"{LEAST} 0"]),
+                 Case(23, f"{field} 10^12", job(spec={"restart": {field: 10**12}}),
+                      [f"spec.restart.{field}", f"{MOST} {most}"])]
+    grace = "terminationGracePeriodSeconds"
+    rows += [Case(23, f"{grace} {value}", job(**{grace: value}), [f"spec.worker.{grace}"]) for value in (-1, 0, 10**12)]
+    for field in ("everySteps", "keep"):
+        rows += [Case(24, f"{field} {value}", training(checkpoint={field: value}),
+                      [f"spec.training.checkpoint.{field}", f"{LEAST} 1"]) for value in (0, -1)]
+        rows.append(Case(24, f"{field} 10^13", training(checkpoint={field: 10**13}),
+                         [f"spec.training.checkpoint.{field}", MOST]))
+    for field, value in (("epochs", 0), ("batchSize", 63), ("logicalRanks", 12), ("seed", -1)):
+        words = [f"spec.training.{field}"] if field != "batchSize" else ["spec.training: ", "batchSize must be a multiple"]
+        rows.append(Case(24, f"{field} {value}", training(**{field: value}), words))
+    for rate in ("0", "-1", "1001", "1e999", "NaN", "Inf", "0x1", "1,5", "", "0." + "1" * 40):
+        rows.append(Case(24, f"learning rate {rate[:8]!r}", training(optimizer={"sgd": {"learningRate": rate}}),
+                         ["spec.training.optimizer.sgd.learningRate"]))
+    rows.append(Case(24, "a learning rate without quotes", training(optimizer={"sgd": {"learningRate": 0.1}}),
+                     ["spec.training.optimizer.sgd.learningRate", "of type string"]))
+    return rows
+
+
+def addresses():
+    at = "spec.training.checkpoint.path"
+    rows = [Case(25, f"checkpoints at {value[:20]!r}", training(checkpoint={"path": value}), [at])
+            for value in ("", "ckpt", "s3://a/b", "file:///a", "https://u:p@h/x#f", "/a b", "/a\0b", "/a\nb", "/a\x1b[2J",
+                          "/" + "a" * 4096, "/a/../../b", "/./a", "/proc/1", "/dev/shm", "/sys", "/run/secrets/muster.dev")]
+    for field in ("images", "labels"):
+        for value, words in (("", []), ("a\0b", []), ("a\nb", []), ("a\x1b[2J", []), ("a" * 4097, []),
+                             ("s3://a/b", ["must be a path, not a URL"]),
+                             ("https://user:password@h/x#f", ["must be a path, not a URL"]),
+                             ("http://169.254.169.254/latest", ["must be a path, not a URL"]),
+                             ("file:///etc/passwd", ["must be a path, not a URL"])):
+            files = {"images": "a", "labels": "b", field: value}
+            rows.append(Case(25, f"{field} {value[:20]!r}", training(data={"train": {"idx": files}}),
+                             [f"spec.training.data.train.idx.{field}", *words]))
+    return rows
+
+
+def large():
+    huge = job()
+    huge["metadata"]["annotations"] = {"a": "x" * (300 * 1024)}
+    larger = job()
+    larger["metadata"]["annotations"] = {"a": "x" * (4 * MIB)}
+    return [Case(29, "an object of 1.4 MB", job(args=["x" * 8000] * 175), ["spec.worker: ", "at most 49152"]),
+            Case(29, "annotations of 300 KiB", huge, ["metadata.annotations", "Too long"]),
+            # More than the API server reads: it stops before there is a field to name.
+            Case(29, "an object of 4 MiB", larger, ["limit is 3145728"], 413)]
+
+
+def headers():
+    return [Case(30, "another version", {**job(), "apiVersion": "muster.dev/v1"}, ['version'], 400),
+            Case(30, "another group", {**job(), "apiVersion": "apps/v1"}, ["apps"], 400),
+            Case(30, "another kind", {**job(), "kind": "Deployment"}, ["kind: ", "must be TrainingJob"]),
+            Case(30, "no kind", {key: value for key, value in job().items() if key != "kind"}, ["Object 'Kind' is missing"], 400)]
+
+
+CASES = [*counts(), *fields(), *images(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(),
+         *addresses(), *large(), *headers()]
+
+# Taken, and why that is right.
+TAKEN = [
+    Case(1, "count is null", job(count=None), ["count", 1], 201),   # Kubernetes: as if it were left out, so the default
+    Case(15, "invalid UTF-8", json.dumps(job(args=["ZZ"])).encode().replace(b"ZZ", b"\xff\xfe"),
+         ["args", ["\ufffd\ufffd"]], 201),                              # what is stored is valid
+    Case(17, "min without max", job(count=2, min=1), ["count", 2], 201),   # both default to count
+    Case(17, "max without min", job(count=2, max=3), ["count", 2], 201),
+    Case(23, "no second to live after the end", job(spec={"ttlSecondsAfterFinished": 0}), ["count", 1], 201),
+    Case(6, "the longest image", job(image="a" * 255 + DIGEST), ["count", 1], 201),
+    Case(6, "an image of a registry", job(image="Registry.example.com:5000/a/b_c--d.e:V1.0" + DIGEST), ["count", 1], 201),
+    Case(15, "49,152 characters", job(command=["a"], args=["a" * 8192] * 5 + ["a" * 8191]), ["count", 1], 201),
+]
+
+# Not of this table: decided by the operator, or about a change of a job that is there.
+ELSEWHERE = {
+    7: "the operator: Running is False with the kubelet's word, and goes on when it is repaired",
+    10: "the operator: GangWaiting with what is missing",
+    12: "the operator: a required topology is waited for, and never passed over",
+    14: "the operator: names of children carry a hash of the job's uid",
+    21: "the operator: the pod's own word for a missing volume, and the job goes on when it is made",
+    22: "the operator: CreateFailed with the API server's words",
+    26: "changes of a job that has trained",
+    27: "changes of a job that has trained",
+    28: "changes of a job that has ended",
+}
+
+# Parts of the cases for which the manifest has no field.
+WITHOUT_FIELD = {
+    9: "requests and limits apart: resources are both",
+    11: "topologyKey: topology names a level, never a node's label, so there is nothing with a slash",
+    17: "elastic: min and max each default to count",
+    18: "roles: all workers are of one kind",
+    25: "URIs of checkpoints and data: both are paths; there are no object stores yet",
+    26: "topologyKey, checkpoint URI and job kind by name: topology, checkpoint and training are what cannot change",
+}
