@@ -3,6 +3,7 @@
 There is no kubelet: nodes are objects with a patched status, and what a kubelet would report is patched into pods.
 """
 
+import atexit
 import base64
 import json
 import os
@@ -251,15 +252,11 @@ SHARED = []
 
 
 def shared():
-    """One world for all tests of a run; end_shared() takes it down."""
+    """One world for all tests of a run, whichever module they stand in; it goes when the run ends."""
     if not SHARED:
         SHARED.append(World().start())
+        atexit.register(SHARED[0].stop)
     return SHARED[0]
-
-
-def end_shared():
-    while SHARED:
-        SHARED.pop().stop()
 
 
 class Operator:

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from refusals_attacks import Attacks  # noqa: E402,F401
 from refusals_manifests import CASES, ELSEWHERE, TAKEN, WITHOUT_FIELD  # noqa: E402
 from refusals_operator import BrokenWorld, Hostile, OnlyTheOperatorKnows  # noqa: E402,F401
-from refusals_world import MERGE, end_shared, job, shared, training  # noqa: E402
+from refusals_world import MERGE, job, shared, training  # noqa: E402
 
 WORLD = None
 DRY = "?dryRun=All&fieldValidation="
@@ -23,7 +23,6 @@ DRY = "?dryRun=All&fieldValidation="
 
 def setUpModule():
     global WORLD
-    unittest.addModuleCleanup(end_shared)
     WORLD = shared()
 
 
