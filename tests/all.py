@@ -108,9 +108,8 @@ def step_style():
     files = sources(".h", ".cpp")
     check("clang-format", run, ["clang-format-19", "--dry-run", "-Werror", *files])
     check("tidy", run, [sys.executable, "tests/tidy/tidy.py"])
-    for name in ("contract", "chart"):
-        script = {"contract": "scripts/make_contract_reference.py", "chart": "scripts/make_chart_readme.py"}[name]
-        check(f"{name} reference", run, [sys.executable, script, "--check"])
+    for script in ("make_contract_reference", "make_chart_readme", "make_dashboards", "make_metrics_reference"):
+        check(script, run, [sys.executable, f"scripts/{script}.py", "--check"])
     check("tidy self-test", run, [sys.executable, "tests/tidy/tidy_test.py"])
 
 
@@ -251,6 +250,8 @@ def step_cluster():
     python_test("tests/cluster/plugin_test.py", "build/release/bin", "PluginTest")
     python_test("tests/chart/chart_test.py")
     python_test("tests/chart/install_test.py")
+    python_test("tests/cluster/test_refusals.py")
+    python_test("tests/dashboards/dashboard_test.py", "build/release/bin")
 
 
 def step_nodes():

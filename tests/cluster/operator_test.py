@@ -298,7 +298,7 @@ class OperatorTest(unittest.TestCase):
 
     def test_a_built_in_job_has_pods_that_a_real_server_takes(self):
         Replica(self, "a").wait_ready()
-        PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits.yaml")
+        PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits-claim.yaml", "-f", f"{ROOT}/examples/digits.yaml")
         pods = gang("digits", 2)
         self.assertEqual(pods[0]["spec"]["containers"][0]["image"], "muster-worker:0.1.0")
         sources = json.dumps(pods[0]["spec"]["volumes"])
@@ -312,7 +312,7 @@ class OperatorTest(unittest.TestCase):
             file.write("5a" * 32)
         leader = Replica(self, "a", f"--master-dir={master}").wait_ready()
         standby = Replica(self, "b", f"--master-dir={master}", leads=False).wait_ready()
-        PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits.yaml")
+        PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits-claim.yaml", "-f", f"{ROOT}/examples/digits.yaml")
         pods = sorted(gang("digits", 2), key=lambda pod: pod["metadata"]["labels"]["muster.dev/slot"])
         for pod in pods:
             bind(pod)

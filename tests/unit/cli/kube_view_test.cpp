@@ -64,10 +64,11 @@ TEST_CASE("sentences are wrapped at the width and keep their own lines") {
 TEST_CASE("every failure that a worker can name has a word of help") {
   for (int code = 1; code < 64; ++code) {
     const std::string reason(contract::reason_of_exit_code(code));
-    // A port is of `muster run` alone, a planned leave is no failure, and bugs have no cure here.
+    // A port is of `muster run` alone, a lease of the operator, a planned leave is no failure, and
+    // bugs have no cure here.
     const bool needs_none = reason == "PortTaken" || reason == "PlannedLeave" ||
                             reason == "InternalError" || reason == "JobFailed" ||
-                            reason == "ClusterRefused";
+                            reason == "ClusterRefused" || reason == "LeaseLost";
     if (!needs_none) CHECK_MESSAGE(!help_for_failure(reason).empty(), reason);
   }
 }

@@ -40,7 +40,8 @@ TEST_CASE("the digits example is a local job with every default written out") {
   CHECK(job->normalised["spec"]["restart"]["maxRestarts"] == 3);
   CHECK(job->normalised["spec"]["training"]["seed"] == 7);
   CHECK_FALSE(job->normalised["metadata"].contains("namespace"));
-  CHECK(job->notes.empty());
+  REQUIRE(job->notes.size() == 1);
+  CHECK(job->notes[0].starts_with("spec.training.checkpoint.volumeClaimName is ignored"));
 }
 
 TEST_CASE("what a local run cannot do is refused with the field") {
