@@ -129,7 +129,7 @@ class JobTest(InstalledTest):
         leader = self.leader()
         self.cluster.plane.kubectl("-n", "muster", "delete", "pod", leader, "--force", "--grace-period=0")
         wait_for("the other operator leads", lambda: self.leader() not in ("", leader), 60)
-        self.complete("headless")
+        self.ended("headless")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("headless")}, before)
         self.assertEqual(self.job("headless")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("headless"), self.laptop_model())
@@ -181,8 +181,10 @@ class JobTest(InstalledTest):
         self.ended("forced")
         names = [pod["metadata"]["name"] for pod in self.pods("forced")]
         self.assertEqual(len(names), len(set(names)))
-        slots = [pod["metadata"]["labels"]["muster.dev/slot"] for pod in self.pods("forced")
-                 if pod["status"]["phase"] == "Succeeded"]
+        # The phase may lag behind the end of the container.
+        ends = [(pod["metadata"]["labels"]["muster.dev/slot"], pod["status"]["containerStatuses"][0]["state"])
+                for pod in self.pods("forced")]
+        slots = [slot for slot, state in ends if state.get("terminated", {}).get("exitCode") == 0]
         self.assertEqual(sorted(slots), ["0", "1"])
         self.assertEqual(self.fetched_model("forced"), self.laptop_model())
 
