@@ -56,7 +56,7 @@ def main():
                 continue
             done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", "\n".join(lines)], cwd=clone,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True, errors="replace", timeout=1500)
+                                  text=True, errors="replace", timeout=3600)
             if done.returncode != 0:
                 print(f"README block failed with {done.returncode}:\n{block}\n{done.stdout}")
                 return 1
