@@ -13,9 +13,10 @@ import sys
 
 import yaml
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from generated import ROOT, publish
+
 VALUES = os.path.join(ROOT, "charts/muster/values.yaml")
-PAGE = os.path.join(ROOT, "charts/muster/README.md")
+PAGE = "charts/muster/README.md"
 START, END = "<!-- values: made by scripts/make_chart_readme.py -->\n", "<!-- end of values -->\n"
 
 
@@ -62,18 +63,12 @@ def main():
     if missing:
         print(f"charts/muster/values.yaml: no `# --` comment above {', '.join(missing)}", file=sys.stderr)
         return 1
-    with open(PAGE, encoding="utf-8") as file:
+    with open(os.path.join(ROOT, PAGE), encoding="utf-8") as file:
         page = file.read()
     made = "| value | default | meaning |\n|---|---|---|\n" + "".join(
         f"| `{name}` | `{default}` | {comment} |\n" for name, default, comment in table)
     new = page[:page.index(START)] + START + "\n" + made + "\n" + page[page.index(END):]
-    if "--check" in sys.argv:
-        if new != page:
-            print("charts/muster/README.md is stale; run scripts/make_chart_readme.py", file=sys.stderr)
-        return int(new != page)
-    with open(PAGE, "w", encoding="utf-8") as file:
-        file.write(new)
-    return 0
+    return publish({PAGE: new})
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ import os
 import re
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from generated import ROOT, publish
+
 HEADER = os.path.join(ROOT, "common/contract.h")
-PAGE = os.path.join(ROOT, "docs/reference/contract.md")
+PAGE = "docs/reference/contract.md"
 
 
 def constants(text):
@@ -52,16 +53,7 @@ def main():
     if missing:
         print(f"contract.h: without a comment: {', '.join(missing)}")
         return 1
-    if "--check" in sys.argv[1:]:
-        with open(PAGE, encoding="utf-8") as file:
-            if file.read() != text:
-                print("docs/reference/contract.md is stale: run scripts/make_contract_reference.py")
-                return 1
-        return 0
-    os.makedirs(os.path.dirname(PAGE), exist_ok=True)
-    with open(PAGE, "w", encoding="utf-8") as file:
-        file.write(text)
-    return 0
+    return publish({PAGE: text})
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ Grafana's classic JSON, schemaVersion 39. tests/dashboards holds the rules and r
 """
 
 import json
-import os
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from generated import publish
+
 FOLDER = "charts/muster/dashboards"
 WIDTH = 24
 RATE = "[$__rate_interval]"
@@ -366,23 +366,6 @@ def cluster():
     return d
 
 
-def main():
-    stale = []
-    for made in (operator(), job(), cluster()):
-        path = f"{FOLDER}/{made.uid.removeprefix('muster-')}.json"
-        full = os.path.join(ROOT, path)
-        if "--check" in sys.argv[1:]:
-            old = open(full, encoding="utf-8").read() if os.path.exists(full) else ""
-            if old != made.json():
-                stale.append(path)
-            continue
-        os.makedirs(os.path.dirname(full), exist_ok=True)
-        with open(full, "w", encoding="utf-8") as file:
-            file.write(made.json())
-    if stale:
-        print(f"{', '.join(stale)}: stale; run scripts/make_dashboards.py")
-    return 1 if stale else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(publish({f"{FOLDER}/{made.uid.removeprefix('muster-')}.json": made.json()
+                      for made in (operator(), job(), cluster())}))

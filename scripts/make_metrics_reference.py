@@ -11,9 +11,10 @@ import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from make_contract_reference import HEADER, ROOT, constants   # noqa: E402
+from generated import ROOT, publish   # noqa: E402
+from make_contract_reference import HEADER, constants   # noqa: E402
 
-PAGE = os.path.join(ROOT, "docs/reference/metrics.md")
+PAGE = "docs/reference/metrics.md"
 CHART = os.path.join(ROOT, "charts/muster")
 HEAD = """# Metrics
 
@@ -83,15 +84,7 @@ def main():
     if unseen:
         print(f"in no dashboard and no alert: {', '.join(unseen)}")
         return 1
-    if "--check" in sys.argv[1:]:
-        old = open(PAGE, encoding="utf-8").read() if os.path.exists(PAGE) else ""
-        if old != text:
-            print("docs/reference/metrics.md is stale: run scripts/make_metrics_reference.py")
-            return 1
-        return 0
-    with open(PAGE, "w", encoding="utf-8") as file:
-        file.write(text)
-    return 0
+    return publish({PAGE: text})
 
 
 if __name__ == "__main__":

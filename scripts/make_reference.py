@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Makes docs/reference/manifest.md from crds/trainingjob.yaml; --check fails when it is not up to date."""
 
-import argparse
-import difflib
 import os
 import sys
 
 import yaml
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from generated import ROOT, publish
+
 SOURCE = "crds/trainingjob.yaml"
 TARGET = "docs/reference/manifest.md"
 
@@ -124,29 +123,5 @@ def page():
     return "\n".join(lines) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail when the page is not up to date")
-    options = parser.parse_args()
-    text = page()
-    target = os.path.join(ROOT, TARGET)
-    if not options.check:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "w", encoding="utf-8") as file:
-            file.write(text)
-        return 0
-    try:
-        with open(target, encoding="utf-8") as file:
-            old = file.read()
-    except OSError as error:
-        print(f"{TARGET}: {error.strerror}; run scripts/make_reference.py")
-        return 1
-    if old == text:
-        return 0
-    print("".join(difflib.unified_diff(old.splitlines(True), text.splitlines(True), TARGET, "made anew")))
-    print(f"{TARGET} is not what {SOURCE} says; run scripts/make_reference.py")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(publish({TARGET: page()}))
