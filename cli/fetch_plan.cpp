@@ -12,7 +12,6 @@ namespace {
 
 constexpr const char* kVolume = "checkpoint";
 /// As workers have it, so that their files can be read.
-constexpr int kUser = 65'532;
 
 Error nothing_kept(const std::string& sentence) {
   return Error(ErrorCode::kNotFound, sentence).with_exit_code(contract::exit_code::kNoCheckpoint);
@@ -92,23 +91,15 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
       {"resources", {{"requests", amounts}, {"limits", amounts}}},
       {"volumeMounts",
        Json::array({Json{{"name", kVolume}, {"mountPath", checkpoint.path}, {"readOnly", true}}})},
-      {"securityContext",
-       {{"allowPrivilegeEscalation", false},
-        {"readOnlyRootFilesystem", true},
-        {"capabilities", {{"drop", Json::array({"ALL"})}}}}}};
+      {"securityContext", api::restricted_container_context()}};
+  container["securityContext"]["readOnlyRootFilesystem"] = true;
   if (!facts.pull_policy.empty()) container["imagePullPolicy"] = facts.pull_policy;
   Json spec{{"restartPolicy", "Never"},
             {"activeDeadlineSeconds", kFetchPodSeconds},
             {"terminationGracePeriodSeconds", 1},
             {"automountServiceAccountToken", false},
             {"enableServiceLinks", false},
-            {"securityContext",
-             {{"runAsNonRoot", true},
-              {"runAsUser", kUser},
-              {"runAsGroup", kUser},
-              {"fsGroup", kUser},
-              {"fsGroupChangePolicy", "OnRootMismatch"},
-              {"seccompProfile", {{"type", "RuntimeDefault"}}}}},
+            {"securityContext", api::restricted_pod_context()},
             {"containers", Json::array({std::move(container)})},
             {"volumes", Json::array({Json{{"name", kVolume},
                                           {"persistentVolumeClaim",

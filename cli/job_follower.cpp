@@ -13,7 +13,7 @@ constexpr std::size_t kMaxWorkersRemembered = 100'000;
 
 JobFollower::JobFollower(std::string job_name)
     : job_name_(std::move(job_name)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  MUSTER_CHECK(wake_.is_open());
+  MUSTER_CHECK(static_cast<bool>(wake_));
 }
 
 void JobFollower::wake() const {

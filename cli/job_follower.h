@@ -7,9 +7,9 @@
 #include <optional>
 #include <utility>
 
+#include "common/file.h"
 #include "common/json.h"
 #include "common/messages.h"
-#include "operator/embedded/child_process.h"
 #include "operator/kube/watcher.h"
 
 namespace muster::cli {
@@ -42,7 +42,7 @@ class JobFollower {
   void wake() const;
 
   const std::string job_name_;
-  embedded::Descriptor wake_;
+  UniqueFd wake_;
   mutable std::mutex mutex_;
   News news_;                                                     // guarded by mutex_
   std::map<std::pair<int, int>, ProgressReport> last_of_worker_;  // guarded by mutex_

@@ -9,10 +9,11 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include "common/file.h"
 
 namespace muster::worker {
 namespace {
@@ -22,31 +23,11 @@ constexpr std::size_t kChunk = 64 * 1024;
 constexpr std::size_t kNameMax = 100;
 constexpr std::size_t kPrefixMax = 155;
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-Error io_error(const std::string& path, const char* what, int number) {
-  return Error(ErrorCode::kIo, path + ": cannot " + what + ": " + std::strerror(number));
-}
-
 Status write_all(int out, std::span<const char> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(out, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return io_error("standard output", "write", errno);
+    if (written < 0) return os_error("standard output", "write", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   return {};
@@ -117,7 +98,7 @@ class Archive {
   Archive(std::string root, int out, const ArchiveLimits& limits)
       : root_(std::move(root)), out_(out), limits_(limits), buffer_(kChunk) {}
 
-  Status add_directory(Descriptor directory, const std::string& prefix, int depth) {
+  Status add_directory(UniqueFd directory, const std::string& prefix, int depth) {
     if (depth > limits_.depth_max) {
       return Error(ErrorCode::kTooLarge, root_ + "/" + prefix + ": more than " +
                                              std::to_string(limits_.depth_max) +
@@ -139,9 +120,9 @@ class Archive {
 
  private:
   Result<std::vector<std::string>> list_names(int directory, const std::string& prefix) {
-    Descriptor copy(fcntl(directory, F_DUPFD_CLOEXEC, 0));
-    DIR* stream = copy.is_open() ? fdopendir(copy.get()) : nullptr;
-    if (stream == nullptr) return io_error(root_ + "/" + prefix, "list", errno);
+    UniqueFd copy(fcntl(directory, F_DUPFD_CLOEXEC, 0));
+    DIR* stream = copy ? fdopendir(copy.get()) : nullptr;
+    if (stream == nullptr) return os_error(root_ + "/" + prefix, "list", errno);
     copy.release();
     std::vector<std::string> names;
     Status status;
@@ -149,7 +130,7 @@ class Archive {
       errno = 0;
       const dirent* entry = readdir(stream);
       if (entry == nullptr) {
-        if (errno != 0) status = io_error(root_ + "/" + prefix, "list", errno);
+        if (errno != 0) status = os_error(root_ + "/" + prefix, "list", errno);
         break;
       }
       const std::string_view name = entry->d_name;
@@ -169,15 +150,15 @@ class Archive {
 
   Status add_entry(int parent, const std::string& name, const std::string& path, int depth) {
     // Without O_NONBLOCK a pipe somebody put here would be waited for.
-    Descriptor file(
+    UniqueFd file(
         openat(parent, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
     // ELOOP: a symbolic link. ENXIO: a socket. ENOENT: gone since it was listed.
-    if (!file.is_open() && (errno == ELOOP || errno == ENXIO || errno == ENOENT)) return {};
+    if (!file && (errno == ELOOP || errno == ENXIO || errno == ENOENT)) return {};
     // A file system's own directory (lost+found) is root's alone, and nothing of ours is in it.
-    if (!file.is_open() && errno == EACCES && is_directory(parent, name)) return {};
-    if (!file.is_open()) return io_error(root_ + "/" + path, "open", errno);
+    if (!file && errno == EACCES && is_directory(parent, name)) return {};
+    if (!file) return os_error(root_ + "/" + path, "open", errno);
     struct stat info{};
-    if (fstat(file.get(), &info) != 0) return io_error(root_ + "/" + path, "look at", errno);
+    if (fstat(file.get(), &info) != 0) return os_error(root_ + "/" + path, "look at", errno);
     if (S_ISDIR(info.st_mode)) return add_directory(std::move(file), path + "/", depth + 1);
     if (!S_ISREG(info.st_mode)) return {};
     return add_file(file.get(), path, info);
@@ -194,7 +175,7 @@ class Archive {
     while (left > 0) {
       const ssize_t got = read(file, buffer_.data(), std::min<std::uint64_t>(left, kChunk));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return io_error(root_ + "/" + path, "read", errno);
+      if (got < 0) return os_error(root_ + "/" + path, "read", errno);
       if (got == 0) {
         return Error(ErrorCode::kIo, root_ + "/" + path + ": became shorter while it was read");
       }
@@ -217,11 +198,11 @@ class Archive {
 }  // namespace
 
 Status write_archive(const std::string& directory, int out, const ArchiveLimits& limits) {
-  Descriptor root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!root.is_open() && (errno == ENOENT || errno == ENOTDIR)) {
+  UniqueFd root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!root && (errno == ENOENT || errno == ENOTDIR)) {
     return Error(ErrorCode::kNotFound, directory + ": is not a directory; name one");
   }
-  if (!root.is_open()) return io_error(directory, "open", errno);
+  if (!root) return os_error(directory, "open", errno);
   Archive archive(directory, out, limits);
   MUSTER_RETURN_IF_ERROR(archive.add_directory(std::move(root), "", 0));
   return archive.finish();

@@ -206,14 +206,12 @@ Storage make_storage(const TrainingJob& job, int slot, const PodOptions& options
 Json make_container(const TrainingJob& job, const SlotPlacement& placement,
                     const PodOptions& options, Json mounts) {
   const WorkerSpec& worker = job.spec.worker;
-  Json container{
-      {"name", contract::kContainerName},
-      {"image", worker.image.empty() ? options.default_image : worker.image},
-      {"env", make_env(job, placement, options)},
-      {"resources", make_resources(worker)},
-      {"terminationMessagePolicy", "FallbackToLogsOnError"},
-      {"securityContext",
-       {{"allowPrivilegeEscalation", false}, {"capabilities", {{"drop", Json::array({"ALL"})}}}}}};
+  Json container{{"name", contract::kContainerName},
+                 {"image", worker.image.empty() ? options.default_image : worker.image},
+                 {"env", make_env(job, placement, options)},
+                 {"resources", make_resources(worker)},
+                 {"terminationMessagePolicy", "FallbackToLogsOnError"},
+                 {"securityContext", restricted_container_context()}};
   if (!worker.command.empty()) container["command"] = worker.command;
   if (!worker.args.empty()) container["args"] = worker.args;
   if (!mounts.empty()) container["volumeMounts"] = std::move(mounts);
@@ -252,6 +250,20 @@ std::string pod_selector(const TrainingJob& job) {
   return std::string(contract::kLabelJobUid) + "=" + job.meta.uid;
 }
 
+Json restricted_pod_context() {
+  return Json{{"runAsNonRoot", true},
+              {"runAsUser", kUser},
+              {"runAsGroup", kUser},
+              {"fsGroup", kUser},
+              {"fsGroupChangePolicy", "OnRootMismatch"},
+              {"seccompProfile", {{"type", "RuntimeDefault"}}}};
+}
+
+Json restricted_container_context() {
+  return Json{{"allowPrivilegeEscalation", false},
+              {"capabilities", {{"drop", Json::array({"ALL"})}}}};
+}
+
 Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
   Pod pod;
   pod.meta = owned_meta(job, pod_name(job, placement.slot, placement.attempt));
@@ -272,13 +284,7 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
            {"automountServiceAccountToken", false},
            {"enableServiceLinks", false},
            {"terminationGracePeriodSeconds", kDefaultGraceSeconds},
-           {"securityContext",
-            {{"runAsNonRoot", true},
-             {"runAsUser", kUser},
-             {"runAsGroup", kUser},
-             {"fsGroup", kUser},
-             {"fsGroupChangePolicy", "OnRootMismatch"},
-             {"seccompProfile", {{"type", "RuntimeDefault"}}}}}};
+           {"securityContext", restricted_pod_context()}};
   if (!storage.volumes.empty()) pod.spec["volumes"] = std::move(storage.volumes);
   if (!placement.node.empty()) pod.spec["affinity"] = required_node_affinity(placement.node);
   if (!job.spec.priority_class_name.empty()) {

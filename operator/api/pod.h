@@ -103,6 +103,11 @@ std::string pod_selector(const TrainingJob& job);
 /// spec.affinity that admits the node of this name alone.
 Json required_node_affinity(const std::string& node);
 
+/// The securityContext of a pod and of a container that meets Pod Security `restricted`, as a user
+/// who is not root.
+Json restricted_pod_context();
+Json restricted_container_context();
+
 struct PodOptions {
   std::string endpoint_url;     ///< MUSTER_ENDPOINT; empty: no endpoint, and no token is mounted
   std::string ca_certificate;   ///< PEM; empty for plain http on loopback

@@ -101,7 +101,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
 }
 
 struct Pipe {
-  Descriptor read_end, write_end;
+  UniqueFd read_end, write_end;
 };
 
 Result<Pipe> make_pipe() {
@@ -109,11 +109,11 @@ Result<Pipe> make_pipe() {
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     return Error(ErrorCode::kIo, "cannot make a pipe: " + system_words(errno));
   }
-  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 /// Waits until the child is the program (end of file) or tells why not.
-Status await_exec(const Descriptor& failure_pipe, const ProcessSpec& spec) {
+Status await_exec(const UniqueFd& failure_pipe, const ProcessSpec& spec) {
   ChildFailure failure{};
   ssize_t got = -1;
   do {
@@ -130,32 +130,13 @@ Status await_exec(const Descriptor& failure_pipe, const ProcessSpec& spec) {
 
 }  // namespace
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-int Descriptor::release() {
-  const int fd = fd_;
-  fd_ = -1;
-  return fd;
-}
-
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 Result<ChildProcess> ChildProcess::start(const ProcessSpec& spec) {
   MUSTER_CHECK(!spec.argv.empty());
   MUSTER_ASSIGN_OR_RETURN(const std::string program, find_program(spec));
   MUSTER_ASSIGN_OR_RETURN(Pipe output, make_pipe());
   MUSTER_ASSIGN_OR_RETURN(Pipe failure, make_pipe());
-  const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!null.is_open()) {
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null) {
     return Error(ErrorCode::kIo, "/dev/null: open: " + system_words(errno));
   }
   const std::vector<char*> argv = pointers_to(spec.argv);
@@ -178,11 +159,11 @@ Result<ChildProcess> ChildProcess::start(const ProcessSpec& spec) {
   failure.write_end.reset();
   ChildProcess child;
   child.pid_ = pid;
-  child.pidfd_ = Descriptor(open_pidfd(pid));
+  child.pidfd_ = UniqueFd(open_pidfd(pid));
   const int pidfd_error = errno;
   child.output_ = std::move(output.read_end);
   Status started = await_exec(failure.read_end, spec);
-  if (started && !child.pidfd_.is_open()) {
+  if (started && !child.pidfd_) {
     child.signal_group(SIGKILL);
     started =
         Error(ErrorCode::kIo, "cannot watch " + spec.argv[0] + ": " + system_words(pidfd_error));

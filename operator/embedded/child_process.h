@@ -5,26 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "common/file.h"
 #include "common/result.h"
 
 namespace muster::embedded {
-
-/// A file descriptor with one owner.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { reset(); }
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  int release();
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 struct ProcessSpec {
   std::vector<std::string> argv;  ///< at least one; the first is looked for along PATH of env
@@ -58,7 +42,7 @@ class ChildProcess {
 
  private:
   int pid_ = -1;
-  Descriptor pidfd_, output_;
+  UniqueFd pidfd_, output_;
 };
 
 }  // namespace muster::embedded

@@ -53,8 +53,8 @@ class Kubelet final : public ProcessKubelet {
   ~Kubelet() override { stop(milliseconds(0)); }
 
   Status start() {
-    wake_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake_.is_open()) return Error(ErrorCode::kIo, "cannot make an eventfd");
+    wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake_) return Error(ErrorCode::kIo, "cannot make an eventfd");
     MUSTER_RETURN_IF_ERROR(register_node());
     thread_ = std::thread([this] { run(); });
     WatchThreadOptions watch;
@@ -103,7 +103,7 @@ class Kubelet final : public ProcessKubelet {
   void publish_running();
 
   ProcessKubeletOptions options_;
-  Descriptor wake_;
+  UniqueFd wake_;
   std::unique_ptr<WatchThread> watch_;
   std::thread thread_;
   std::mutex join_mutex_;
@@ -383,9 +383,9 @@ std::string Kubelet::termination_log_of(const LocalPod& pod) const {
 /// What the program left as its last word; the file is removed.
 std::string Kubelet::take_termination_message(const LocalPod& pod) const {
   const std::string path = termination_log_of(pod);
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   ::unlink(path.c_str());
-  if (!file.is_open()) return {};
+  if (!file) return {};
   std::string message(kTerminationMessageBytes, '\0');
   const ssize_t got = ::read(file.get(), message.data(), message.size());
   message.resize(got > 0 ? static_cast<std::size_t>(got) : 0);

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/file.h"
+
 namespace muster::kube {
 namespace {
 
@@ -14,27 +16,20 @@ Error refusal(const std::string& path, const std::string& what) {
   return {ErrorCode::kInvalid, path + ": " + what};
 }
 
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-};
-
 }  // namespace
 
 Result<std::string> read_small_file(const std::string& path) {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.number < 0) return refusal(path, std::strerror(errno));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return refusal(path, std::strerror(errno));
   struct stat about{};
-  if (::fstat(file.number, &about) != 0) return refusal(path, std::strerror(errno));
+  if (::fstat(file.get(), &about) != 0) return refusal(path, std::strerror(errno));
   if (S_ISDIR(about.st_mode)) return refusal(path, "is a directory; a file is needed");
   if (!S_ISREG(about.st_mode)) return refusal(path, "is not a file");
   std::string text(kSmallFileBytesMax + 1, '\0');
   std::size_t size = 0;
   while (size < text.size()) {
-    const ssize_t got = ::read(file.number, text.data() + size, text.size() - size);
+    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return refusal(path, std::strerror(errno));
     if (got == 0) break;

@@ -252,7 +252,11 @@ Result<std::string> cross_sign(const Authority& next, const Authority& previous)
 
 Result<std::string> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Error(ErrorCode::kIo, path + ": " + std::strerror(errno));
+  if (!file) {
+    const int number = errno;
+    return Error(number == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+                 path + ": " + std::strerror(number));
+  }
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) return Error(ErrorCode::kIo, path + ": " + std::strerror(errno));
@@ -264,7 +268,7 @@ Result<std::string> read_file(const std::string& path) {
 /// An absent file is an empty text.
 Result<std::string> read_optional(const std::string& path) {
   auto text = read_file(path);
-  if (text || errno != ENOENT) return text;
+  if (text || text.error().code() != ErrorCode::kNotFound) return text;
   return std::string();
 }
 
