@@ -144,7 +144,7 @@ Status Fetch::copy_once(FetchedFiles& files) {
   const Status streamed =
       kubectl_.stream(call, [&](std::string_view piece) { return archive.feed(piece); });
   if (files.has_enough()) return {};
-  MUSTER_RETURN_IF_ERROR(streamed);
+  if (!streamed) return streamed.error();
   return archive.finish();
 }
 

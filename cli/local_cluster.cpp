@@ -136,6 +136,12 @@ Status Cluster::start_endpoint(const std::string& token) {
     if (runtime::Operator* decider = reported_to_.load()) decider->post_progress(report);
     if (options_.on_progress) options_.on_progress(report);
   };
+  endpoint.on_witness = [this](const WitnessRequest& request, runtime::WitnessAnswer answer) {
+    if (runtime::Operator* decider = reported_to_.load()) {
+      return decider->post_witness(request, std::move(answer));
+    }
+    answer(Error(ErrorCode::kUnavailable, "the operator is starting; ask again"));
+  };
   auto made = runtime::make_workers_endpoint(std::move(endpoint));
   if (!made) return made.error().with("the workers' endpoint");
   endpoint_ = std::move(*made);
@@ -199,6 +205,17 @@ void Cluster::stop(milliseconds grace) {
 }
 
 }  // namespace
+
+Status LocalCluster::set_workers(const std::string& job, int count) {
+  const Json patch{{"spec", {{"worker", {{"count", count}}}}}};
+  const auto slash = job.find('/');
+  if (slash == std::string::npos) {
+    return Error(ErrorCode::kInvalid, "\"" + job + "\" is no <namespace>/<name>");
+  }
+  const api::ObjectKey key{job.substr(0, slash), job.substr(slash + 1)};
+  const auto patched = client().merge_patch(api::Kind::kTrainingJob, key, "", patch);
+  return patched ? Status() : Status(patched.error().with("spec.worker.count of " + job));
+}
 
 Result<std::unique_ptr<LocalCluster>> LocalCluster::start(LocalClusterOptions options) {
   auto cluster = std::make_unique<Cluster>(std::move(options));

@@ -40,6 +40,10 @@ class LocalCluster {
   virtual ~LocalCluster() = default;
 
   virtual kube::ApiClient& client() = 0;
+  /// Changes spec.worker.count of a job while it runs, as `kubectl scale` would; the operator
+  /// decides within min and max. `job` is "<namespace>/<name>". Blocks: no. Errors: kNotFound,
+  /// kInvalid (the schema's own sentence).
+  Status set_workers(const std::string& job, int count);
   /// Process ids by pod name.
   virtual std::map<std::string, int> running() const = 0;
   /// Ends all processes (SIGTERM, SIGKILL after `grace`), then all threads. Idempotent; a second

@@ -79,8 +79,11 @@ void LogReader::end(int id) {
   const bool has_ended = ::poll(&ended, 1, static_cast<int>(kEndWait.count())) == 1;
   const int code = has_ended ? source.process.reap() : 0;
   if (code != 0 && complaints_.size() < kMaxComplaints) {
-    complaints_.push_back("worker " + std::to_string(source.pod.slot) + ": " +
-                          explain_kubectl({"logs"}, code, source.errors).message());
+    const Error error = explain_kubectl({"logs"}, code, source.errors);
+    const bool is_gone = options_.follows && error.code() == ErrorCode::kNotFound;
+    complaints_.push_back({"worker " + std::to_string(source.pod.slot) + ": " +
+                               (is_gone ? "its pod is gone, and its log with it" : error.message()),
+                           is_gone});
   }
   merger_.close(id, kubectl_.clock().mono_now());
   sources_.erase(found);

@@ -41,8 +41,12 @@ class LogReader {
   /// Hands on what is left.
   Status finish();
 
-  /// What went wrong with single logs, in sentences, since the last call.
-  std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
+  struct Complaint {
+    std::string sentence;
+    bool is_expected = false;  ///< a pod that went away while its log was followed
+  };
+  /// What went wrong with single logs since the last call.
+  std::vector<Complaint> take_complaints() { return std::exchange(complaints_, {}); }
 
  private:
   struct Source {
@@ -65,7 +69,7 @@ class LogReader {
   /// The time of the last line of each pod that was followed, for going on after it.
   std::map<std::string, LogLine> last_lines_;
   std::map<std::string, std::int64_t> skip_until_;
-  std::vector<std::string> complaints_;
+  std::vector<Complaint> complaints_;
   std::array<char, 65536> buffer_;
 };
 

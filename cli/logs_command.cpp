@@ -111,9 +111,9 @@ void Logs::tell_once(const std::string& text) {
 }
 
 void Logs::complain(LogReader& reader) {
-  for (const std::string& complaint : reader.take_complaints()) {
-    tell("muster: " + complaint);
-    had_complaints_ = true;
+  for (const auto& complaint : reader.take_complaints()) {
+    tell("muster: " + complaint.sentence);
+    had_complaints_ = had_complaints_ || !complaint.is_expected;
   }
 }
 

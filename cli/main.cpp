@@ -6,9 +6,11 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <csignal>
+#include <initializer_list>
 #include <string>
 
 #include "cli/kube_commands.h"
+#include "cli/prove_command.h"
 #include "cli/run_command.h"
 #include "common/contract.h"
 #include "common/log.h"
@@ -29,14 +31,16 @@ constexpr const char* kRunFooter =
     "  muster run examples/digits.yaml\n"
     "  muster run examples/digits.yaml --set spec.worker.count=3 --output /tmp/digits\n\n"
     "Ctrl-C stops with a checkpoint; the same command goes on from it, with the same bits. The\n"
-    "output directory gets model.safetensors, report.json, logs/ and checkpoints/.";
+    "output directory gets model.safetensors, report.json, logs/ and checkpoints/. After SIGUSR1\n"
+    "the job has as many workers as spec.worker.count in FILE says now, within min and max.";
 
-/// Blocks SIGINT, SIGTERM and SIGHUP in this thread and all that it will start, and gives the
-/// descriptor that tells of them.
-int block_signals() {
+/// Blocks SIGINT, SIGTERM, SIGHUP and `others` in this thread and all that it will start, and gives
+/// the descriptor that tells of them.
+int block_signals(std::initializer_list<int> others = {}) {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
+  for (const int number : others) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -94,15 +98,15 @@ void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
                   "directory of the run (default muster-out/<job>); one spec each, an unfinished "
                   "run goes on, a finished one is trained anew")
       ->type_name("DIR");
-  run->add_option("--hash-every", options.hash_every,
+  run->add_option("--hash-every", options.local.hash_every,
                   "steps between two SHA-256 of the parameters in the report (default 1; 0: the "
                   "last step only)")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  run->add_option("--log-level", options.log_level, "of the workers' logs (default info)")
+  run->add_option("--log-level", options.local.log_level, "of the workers' logs (default info)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
-  run->add_option("--metrics-port", options.metrics_port,
+  run->add_option("--metrics-port", options.local.metrics_port,
                   "serve Prometheus metrics on 127.0.0.1: the operator's on N, those of the worker "
                   "of slot i on N + 1 + i")
       ->type_name("N")
@@ -110,12 +114,51 @@ void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
   run->add_flag("--quiet", is_quiet, "say nothing while the job runs; the end is still told");
 }
 
+CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
+  CLI::App* prove = app.add_subcommand(
+      "prove", "Train a job undisturbed and under kills and resizes, and compare every bit");
+  prove->footer(
+      "  muster prove examples/digits.yaml --workers 1,3,5 --kills 6 --seed 7\n\n"
+      "Trains twice at once on this machine: with one worker that nothing happens to, and with\n"
+      "workers that are killed, frozen, cut off, sent away and resized by a schedule from the\n"
+      "seed. Ends with 0 when the parameters are equal after every step, with 3 and the first\n"
+      "step that differs otherwise.");
+  prove->add_option("FILE", options.file, "manifest of a TrainingJob (YAML or JSON)")->required();
+  prove
+      ->add_option("--set", options.overrides,
+                   "replace one value of the manifest: path=value, the value as YAML; may be "
+                   "repeated")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+  prove
+      ->add_option("--output", options.output,
+                   "directory of both runs (default muster-out/prove-<job>); made anew")
+      ->type_name("DIR");
+  prove
+      ->add_option("--workers", options.sizes,
+                   "worker counts to move between (default 1,3,5); the first is the start")
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(1, 64));
+  prove->add_option("--kills", options.kills, "deaths of trainers and workers (default 5)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 10'000));
+  prove->add_option("--seed", options.seed, "of the schedule (default 1)")->type_name("S");
+  prove
+      ->add_option("--pace", options.pace_ms,
+                   "least milliseconds of a step (default 25), so that there is something to "
+                   "disturb")
+      ->type_name("MS")
+      ->check(CLI::Range(0, 60'000));
+  return prove;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const muster::SystemClock clock;
   RunOptions options;
-  options.clock = &clock;
+  options.local.clock = &clock;
   options.started = clock.mono_now();
 
   CLI::App app{"Muster: gathers workers and keeps them in step.",
@@ -124,6 +167,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   bool is_quiet = false;
   add_run(app, options, is_quiet);
+  muster::cli::ProveOptions proof;
+  const CLI::App* prove = add_prove(app, proof);
   muster::cli::KubeCommands kube(app);
   try {
     app.parse(argc, argv);
@@ -134,14 +179,20 @@ int main(int argc, char** argv) {
 
   if (kube.is_chosen()) return kube.run(kube_environment(clock));
 
-  const bool is_debug = options.log_level == "debug";
+  const bool is_debug = options.local.log_level == "debug";
   muster::configure_log(is_debug ? muster::LogLevel::kDebug : muster::LogLevel::kError,
                         {{"component", "muster-run"}});
   options.view = is_quiet                ? ViewMode::kQuiet
                  : isatty(STDERR_FILENO) ? ViewMode::kTerminal
                                          : ViewMode::kLines;
-  options.worker_program = worker_beside_muster();
-  options.environment = own_environment();
-  options.signal_fd = block_signals();
+  options.local.worker_program = worker_beside_muster();
+  options.local.environment = own_environment();
+  if (prove->parsed()) {
+    proof.view = options.view;
+    proof.local = options.local;
+    proof.signal_fd = block_signals();
+    return muster::cli::prove_command(proof);
+  }
+  options.signal_fd = block_signals({muster::cli::kResizeSignal});
   return muster::cli::run_command(options);
 }

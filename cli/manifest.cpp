@@ -80,6 +80,7 @@ Result<LocalJob> load_job(const std::string& file, const std::vector<std::string
                       {"metadata", {{"name", local.job.meta.name}}},
                       {"spec", api::spec_to_json(local.job.spec)}};
   std::error_code error;
+  local.file = file;
   local.directory = std::filesystem::absolute(file, error).lexically_normal().parent_path();
   local.notes = notes_of(local.job.spec);
   return local;

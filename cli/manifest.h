@@ -15,6 +15,7 @@ struct LocalJob {
   Json manifest;          ///< as written, with overrides and a namespace: what the API server gets
   Json normalised;        ///< name and spec with every default: what identifies the run
   api::TrainingJob job;   ///< as validated
+  std::string file;       ///< as it was named
   std::string directory;  ///< absolute, of the manifest's file: relative data paths start here
   std::vector<std::string> notes;  ///< what a local run does otherwise than a cluster, in sentences
 };

@@ -11,13 +11,12 @@
 #include "cli/files.h"
 #include "cli/job_follower.h"
 #include "cli/job_state.h"
-#include "cli/local_cluster.h"
+#include "cli/local_run.h"
 #include "cli/manifest.h"
 #include "cli/output_directory.h"
 #include "cli/report.h"
 #include "common/contract.h"
 #include "common/file.h"
-#include "operator/embedded/watch_thread.h"
 
 namespace muster::cli {
 namespace {
@@ -41,15 +40,15 @@ class Run {
         local_(std::move(local)),
         directory_(std::move(directory)),
         follower_(local_.job.meta.name),
-        view_(stderr, options.view, *options.clock) {}
+        view_(stderr, options.view, *options.local.clock) {}
 
   int run();
 
  private:
-  LocalClusterOptions cluster_options();
   Status start();
   Ending follow();
   void take_signal();
+  void resize();
   void take_news();
   std::optional<Ending> take_job(Json object, bool is_deleted);
   Status suspend();
@@ -64,10 +63,7 @@ class Run {
   OutputDirectory directory_;
   JobFollower follower_;
   ProgressView view_;
-  std::unique_ptr<LocalCluster> cluster_;
-  std::unique_ptr<embedded::WatchThread> watch_;
-
-  Json job_;  ///< as the API server last had it
+  LocalRun run_;  ///< its job: as the API server last had it
   api::TrainingJobStatus status_;
   int interrupts_ = 0;
   struct FirstReport {
@@ -78,53 +74,12 @@ class Run {
   std::optional<Ending> ending_;
 };
 
-LocalClusterOptions Run::cluster_options() {
-  LocalClusterOptions options;
-  options.clock = options_.clock;
-  options.namespace_name = local_.job.meta.namespace_name;
-  options.worker_program = options_.worker_program;
-  for (const auto& [name, value] : options_.environment) {
-    // What belongs to another worker must not reach these; a forced instruction set is for them.
-    if (!name.starts_with("MUSTER_") || name == contract::kEnvForceTarget) {
-      options.base_environment.emplace(name, value);
-    }
-  }
-  options.extra_env = {{std::string(contract::kEnvDataRoot), local_.directory},
-                       {std::string(contract::kEnvCheckpointPath), directory_.checkpoints()},
-                       {std::string(contract::kEnvBind), "127.0.0.1"},
-                       {std::string(contract::kEnvLogLevel), options_.log_level}};
-  if (options_.hash_every) {
-    options.extra_env.emplace_back(contract::kEnvHashEvery, std::to_string(*options_.hash_every));
-  }
-  options.log_directory = directory_.logs();
-  options.working_directory = local_.directory;
-  options.metrics_port = options_.metrics_port;
-  options.token_file = directory_.path() + "/token";
-  if (!is_training()) options.ports = std::min(local_.job.spec.worker.max, 512);
-  options.on_progress = [this](const ProgressReport& report) { follower_.post_progress(report); };
-  return options;
-}
-
 Status Run::start() {
-  auto cluster = LocalCluster::start(cluster_options());
-  if (!cluster) return cluster.error().with("cannot start the local cluster");
-  cluster_ = std::move(*cluster);
-  embedded::WatchThreadOptions watch;
-  watch.client = &cluster_->client();
-  watch.clock = options_.clock;
-  watch.kind = api::Kind::kTrainingJob;
-  watch.namespace_name = local_.job.meta.namespace_name;
-  watch_ = std::make_unique<embedded::WatchThread>(
-      watch, [this](const kube::WatchEvent& event) { follower_.post_event(event); });
-  auto created = cluster_->client().create(api::Kind::kTrainingJob, local_.job.meta.namespace_name,
-                                           local_.manifest);
-  if (!created) {
-    const bool invalid = created.error().code() == ErrorCode::kInvalid;
-    return created.error()
-        .with(options_.file)
-        .with_exit_code(invalid ? codes::kInvalidSpec : codes::kInternal);
-  }
-  job_ = std::move(*created);
+  LocalClusterOptions wanted = cluster_options(options_.local, local_, directory_);
+  wanted.on_progress = [this](const ProgressReport& report) { follower_.post_progress(report); };
+  auto started = start_job(std::move(wanted), local_, follower_);
+  if (!started) return started.error();
+  run_ = std::move(*started);
   return {};
 }
 
@@ -154,6 +109,7 @@ Ending Run::follow() {
 void Run::take_signal() {
   signalfd_siginfo info{};
   if (::read(options_.signal_fd, &info, sizeof info) != sizeof info) return;
+  if (static_cast<int>(info.ssi_signo) == kResizeSignal) return resize();
   if (++interrupts_ > 1) {
     ending_ = Ending{"Interrupted", "killed by a second interrupt", codes::kInterrupted};
     return;
@@ -165,10 +121,20 @@ void Run::take_signal() {
   }
 }
 
+/// What else differs in the file is for the next run: only the count may change while one trains.
+void Run::resize() {
+  const auto wanted = load_job(options_.file, options_.overrides);
+  if (!wanted) return view_.say("Not resized: " + wanted.error().message());
+  const int count = wanted->job.spec.worker.count;
+  const Status resized = run_.cluster->set_workers(local_.job.meta.key().text(), count);
+  view_.say(resized ? "spec.worker.count is " + std::to_string(count)
+                    : "Not resized: " + resized.error().message());
+}
+
 Status Run::suspend() {
   const Json patch = {{"spec", {{"suspend", true}}}};
   auto patched =
-      cluster_->client().merge_patch(api::Kind::kTrainingJob, local_.job.meta.key(), "", patch);
+      run_.cluster->client().merge_patch(api::Kind::kTrainingJob, local_.job.meta.key(), "", patch);
   if (patched || patched.error().code() == ErrorCode::kNotFound) return {};
   return patched.error();
 }
@@ -177,7 +143,7 @@ void Run::take_news() {
   JobFollower::News news = follower_.take();
   if (news.progress) {
     if (!first_report_) {
-      const auto since = options_.clock->mono_now() - options_.started;
+      const auto since = options_.local.clock->mono_now() - options_.started;
       first_report_ = {news.progress->step, std::chrono::duration<double>(since).count()};
     }
     view_.progress(progress_text(*news.progress, status_.workers));
@@ -188,7 +154,7 @@ void Run::take_news() {
 
 std::optional<Ending> Run::take_job(Json object, bool is_deleted) {
   auto [job, verdict] = api::read_training_job(object);
-  job_ = std::move(object);
+  run_.job = std::move(object);
   for (const std::string& line : changes(status_, job.status)) view_.say(line);
   status_ = job.status;
   auto ending = ending_of(job);
@@ -211,7 +177,7 @@ Json Run::report_of(const Ending& ending, bool has_model, const RunRecord& recor
   facts.outcome = ending.outcome;
   facts.message = ending.message;
   facts.exit_code = ending.exit_code;
-  const auto since = options_.clock->mono_now() - options_.started;
+  const auto since = options_.local.clock->mono_now() - options_.started;
   facts.seconds = std::chrono::duration<double>(since).count();
   facts.start_to_first_step_seconds = start_to_first_step(record);
   facts.resumed_from_step = directory_.resumed_from_step();
@@ -220,22 +186,22 @@ Json Run::report_of(const Ending& ending, bool has_model, const RunRecord& recor
   facts.sent_bytes = totals.sent_bytes;
   facts.logical_rank_computations = totals.logical_rank_computations;
   facts.has_model = has_model;
-  return make_report(job_, facts, record);
+  return make_report(run_.job, facts, record);
 }
 
 /// Ends everything that runs, then moves the model and writes the report, which is last.
 int Run::finish(const Ending& reached) {
   Ending ending = reached;
   const bool at_once = interrupts_ > 1;
-  if (cluster_) cluster_->stop(at_once ? milliseconds(0) : kFailedGrace);
-  if (watch_) watch_->stop();
+  if (run_.cluster) run_.cluster->stop(at_once ? milliseconds(0) : kFailedGrace);
+  if (run_.watch) run_.watch->stop();
   bool has_model = false;
   if (ending.exit_code == codes::kComplete && is_training()) {
     auto taken = directory_.take_model();
     if (!taken) ending = {"Failed", taken.error().message(), codes::kDisk};
     has_model = taken && *taken;
   }
-  if (!job_.is_object()) job_ = local_.normalised;
+  if (!run_.job.is_object()) run_.job = local_.normalised;
   RunRecord record;
   if (is_training()) {
     auto read =
@@ -286,8 +252,8 @@ void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) co
 int run_command(const RunOptions& options) {
   auto local = load_job(options.file, options.overrides);
   if (!local) return refuse(local.error());
-  if (local->job.spec.training && ::access(options.worker_program.c_str(), X_OK) != 0) {
-    return refuse(os_error(options.worker_program, "run the built-in worker", errno)
+  if (local->job.spec.training && ::access(options.local.worker_program.c_str(), X_OK) != 0) {
+    return refuse(os_error(options.local.worker_program, "run the built-in worker", errno)
                       .with_exit_code(codes::kUsage));
   }
   const std::string output =

@@ -76,6 +76,9 @@ inline constexpr std::string_view kEnvDataRoot = "MUSTER_DATA_ROOT";
 inline constexpr std::string_view kEnvCheckpointPath = "MUSTER_CHECKPOINT_PATH";
 /// Steps between parameter hashes in the record; 0 = the last step only.
 inline constexpr std::string_view kEnvHashEvery = "MUSTER_HASH_EVERY";
+/// Least milliseconds of a step, for `muster prove`: a step of a laptop's example is too short to
+/// be disturbed. Default 0.
+inline constexpr std::string_view kEnvPaceMs = "MUSTER_PACE_MS";
 /// `address[:port]` the trainers listen on (default 0.0.0.0; local runs 127.0.0.1); process i
 /// takes port + i, without a port any free one.
 inline constexpr std::string_view kEnvBind = "MUSTER_BIND";
@@ -88,6 +91,9 @@ inline constexpr std::string_view kEnvForceTarget = "MUSTER_FORCE_TARGET";
 inline constexpr std::string_view kPathJoin = "/v1/join";
 /// POST: a worker's report (common/messages.h, ProgressReport).
 inline constexpr std::string_view kPathProgress = "/v1/progress";
+/// POST: a sentinel asks for leave to go on without a majority (common/messages.h,
+/// WitnessRequest).
+inline constexpr std::string_view kPathWitness = "/v1/witness";
 /// Largest body accepted, in bytes; more gets 413.
 inline constexpr int kEndpointMaxBodyBytes = 16384;
 /// Header of posts that a replica hands on to the leading one; they are not handed on again.
@@ -202,6 +208,8 @@ inline constexpr std::string_view kWorkerJoined = "WorkerJoined";
 inline constexpr std::string_view kWorkerLost = "WorkerLost";
 /// A trainer was started again in its pod.
 inline constexpr std::string_view kWorkerRespawned = "WorkerRespawned";
+/// A worker holds the others up in every step; the note says by how much and why.
+inline constexpr std::string_view kWorkerSlow = "WorkerSlow";
 /// The number of workers changed.
 inline constexpr std::string_view kResized = "Resized";
 /// A checkpoint is complete.
@@ -221,6 +229,36 @@ inline constexpr std::string_view kFailed = "Failed";
 /// The spec cannot be right; the note names the field.
 inline constexpr std::string_view kInvalidSpec = "InvalidSpec";
 }  // namespace reason
+
+// ---- Kinds of a change of the workers' membership (ProgressReport.changes)
+
+namespace change {
+/// A worker became a member at a step boundary.
+inline constexpr std::string_view kJoined = "Joined";
+/// A member is gone; the others took its logical ranks within the step.
+inline constexpr std::string_view kLost = "Lost";
+/// A member handed its logical ranks over at a step boundary.
+inline constexpr std::string_view kLeft = "Left";
+/// A trainer died and its sentinel started another in the same pod.
+inline constexpr std::string_view kRespawned = "Respawned";
+/// A worker that does not fit the job was not let in.
+inline constexpr std::string_view kRefused = "Refused";
+/// A member has begun to hold the others up in every step.
+inline constexpr std::string_view kSlow = "Slow";
+}  // namespace change
+
+// ---- Why a worker holds the others up (ProgressReport.slowCause)
+
+namespace slow_cause {
+/// Its computing takes longer than the others' for as many logical ranks.
+inline constexpr std::string_view kCompute = "compute";
+/// Its reading of samples takes longer.
+inline constexpr std::string_view kData = "data";
+/// Its record and checkpoints do.
+inline constexpr std::string_view kFiles = "files";
+/// What it does alone takes no longer: its messages come late.
+inline constexpr std::string_view kNetwork = "network";
+}  // namespace slow_cause
 
 namespace metric {
 
@@ -258,6 +296,8 @@ inline constexpr std::string_view kRestRequests = "rest_client_requests_total";
 inline constexpr std::string_view kRestSeconds = "rest_client_request_duration_seconds";
 /// Gauge by name: 1 while this replica leads, else 0.
 inline constexpr std::string_view kLeader = "leader_election_master_status";
+/// Gauge by guardrail: 1 while an admission policy that the chart made is gone or does not refuse.
+inline constexpr std::string_view kGuardrailMissing = "muster_guardrail_missing";
 /// Counter: processor time of the process.
 inline constexpr std::string_view kProcessCpuSeconds = "process_cpu_seconds_total";
 /// Gauge: resident memory of the process.
@@ -320,7 +360,7 @@ inline constexpr std::string_view kScheduleSeconds = "muster_schedule_seconds";
 inline constexpr std::string_view kWatchRelists = "muster_watch_relists_total";
 /// Counter by kind: lines of watches that were no event.
 inline constexpr std::string_view kWatchBadLines = "muster_watch_bad_lines_total";
-/// Counter by path, code: posts of workers; path join, progress or other.
+/// Counter by path, code: posts of workers; path join, progress, witness or other.
 inline constexpr std::string_view kEndpointRequests = "muster_endpoint_requests_total";
 /// Counter by pass: writes of job status; pass decision, observation or progress.
 inline constexpr std::string_view kStatusWrites = "muster_status_writes_total";
@@ -356,6 +396,23 @@ inline constexpr std::string_view kWorkerLogicalRankComputations =
 inline constexpr std::string_view kWorkerCpuSeconds = "muster_worker_cpu_seconds_total";
 /// Gauge: resident memory of the process.
 inline constexpr std::string_view kWorkerMemoryBytes = "muster_worker_resident_memory_bytes";
+/// Gauge: number of the membership that the worker is in; it only grows.
+inline constexpr std::string_view kWorkerMembershipEpoch = "muster_worker_membership_epoch";
+/// Gauge: workers in that membership.
+inline constexpr std::string_view kWorkerMembers = "muster_worker_members";
+/// Counter: seconds that the process stood still for changes of membership.
+inline constexpr std::string_view kWorkerStallSeconds = "muster_worker_stall_seconds_total";
+/// Gauge: seconds that the newest change of membership took from this process; 0 before the first.
+inline constexpr std::string_view kWorkerLastStallSeconds = "muster_worker_last_stall_seconds";
+/// Gauge: how much longer the others wait for this process in a usual step than for each other.
+inline constexpr std::string_view kWorkerStepDelaySeconds = "muster_worker_step_delay_seconds";
+/// Counter: trainers that died and were started again at this place.
+inline constexpr std::string_view kWorkerRespawns = "muster_worker_respawns_total";
+/// Counter: logical ranks that the process computed because their holder was lost.
+inline constexpr std::string_view kWorkerRecomputedLogicalRanks =
+    "muster_worker_recomputed_logical_ranks_total";
+/// Counter: bytes of parameters and optimiser state received from other workers.
+inline constexpr std::string_view kWorkerStateBytes = "muster_worker_state_bytes_total";
 /// Gauge: step of the newest complete checkpoint; -1 without one.
 inline constexpr std::string_view kWorkerCheckpointStep = "muster_worker_checkpoint_step";
 }  // namespace metric

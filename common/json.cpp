@@ -1,46 +1,41 @@
 #include "common/json.h"
 
 #include <algorithm>
-#include <set>
 
 namespace muster {
 namespace {
 
-/// Builds the document while counting depth and refusing a key twice in one object.
+/// Builds the document while counting depth, refusing a key twice in one object, and leaving one
+/// key's values out.
 class StrictHandler : public nlohmann::json_sax<Json> {
  public:
-  StrictHandler() : builder_(root_, false) {}
+  explicit StrictHandler(std::string_view left_out) : left_out_(left_out) {}
 
-  bool null() override { return builder_.null(); }
-  bool boolean(bool value) override { return builder_.boolean(value); }
-  bool number_integer(number_integer_t value) override { return builder_.number_integer(value); }
-  bool number_unsigned(number_unsigned_t value) override { return builder_.number_unsigned(value); }
-  bool number_float(number_float_t value, const string_t& text) override {
-    return builder_.number_float(value, text);
-  }
-  bool string(string_t& value) override { return builder_.string(value); }
-  bool binary(binary_t& value) override { return builder_.binary(value); }
-  bool start_object(std::size_t size) override {
-    keys_.emplace_back();
-    return deeper() && builder_.start_object(size);
-  }
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON has none.
+  bool start_object(std::size_t) override { return open(Json::value_t::object); }
   bool key(string_t& value) override {
-    if (!keys_.back().insert(value).second) {
+    if (leaving_out()) return true;
+    if (value == left_out_) {
+      left_out_below_ = depth_;
+      return true;
+    }
+    auto [member, is_new] = open_.back()->get_ref<Json::object_t&>().emplace(value, nullptr);
+    if (!is_new) {
       error_ = "the key \"" + value.substr(0, 64) + "\" stands twice in one object";
       return false;
     }
-    return builder_.key(value);
+    member_ = &member->second;
+    return true;
   }
-  bool end_object() override {
-    keys_.pop_back();
-    --depth_;
-    return builder_.end_object();
-  }
-  bool start_array(std::size_t size) override { return deeper() && builder_.start_array(size); }
-  bool end_array() override {
-    --depth_;
-    return builder_.end_array();
-  }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(Json::value_t::array); }
+  bool end_array() override { return close(); }
   bool parse_error(std::size_t position, const std::string& token,
                    const nlohmann::detail::exception&) override {
     error_ =
@@ -52,23 +47,70 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   const std::string& error() const { return error_; }
 
  private:
-  bool deeper() {
+  static constexpr int kNothing = -1;
+
+  bool leaving_out() const { return left_out_below_ != kNothing; }
+
+  /// The value of a key that is left out ends where its depth is reached again.
+  void end_of_value() {
+    if (left_out_below_ == depth_) left_out_below_ = kNothing;
+  }
+
+  /// Where a value goes that is not left out. Only the innermost container grows, so pointers to
+  /// those around it stay good.
+  Json* place(Json&& value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Json& around = *open_.back();
+    if (around.is_array()) {
+      around.push_back(std::move(value));
+      return &around.back();
+    }
+    *member_ = std::move(value);
+    return member_;
+  }
+
+  bool put(Json value) {
+    if (leaving_out()) {
+      end_of_value();
+    } else {
+      place(std::move(value));
+    }
+    return true;
+  }
+
+  bool open(Json::value_t type) {
+    if (!leaving_out()) open_.push_back(place(Json(type)));
     if (++depth_ <= kMaxJsonDepth) return true;
     error_ = "nested more than " + std::to_string(kMaxJsonDepth) + " deep";
     return false;
   }
 
+  bool close() {
+    --depth_;
+    if (leaving_out()) {
+      end_of_value();
+    } else {
+      open_.pop_back();
+    }
+    return true;
+  }
+
+  const std::string_view left_out_;
   Json root_;
-  nlohmann::detail::json_sax_dom_parser<Json> builder_;
-  std::vector<std::set<std::string>> keys_;
+  std::vector<Json*> open_;
+  Json* member_ = nullptr;  ///< whose value comes next, inside of an object
   int depth_ = 0;
+  int left_out_below_ = kNothing;  ///< depth of the object whose member is being left out
   std::string error_;
 };
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text) {
-  StrictHandler handler;
+Result<Json> parse_json(std::string_view text, std::string_view left_out) {
+  StrictHandler handler(left_out);
   if (!Json::sax_parse(text.begin(), text.end(), &handler)) {
     return Error(ErrorCode::kInvalid, handler.error().empty() ? "not JSON" : handler.error());
   }

@@ -17,8 +17,9 @@ using Json = nlohmann::json;
 inline constexpr int kMaxJsonDepth = 64;
 
 /// Parses UTF-8 text. Refuses duplicate keys, depth over kMaxJsonDepth and anything after the
-/// value. Errors: kInvalid with the byte offset.
-Result<Json> parse_json(std::string_view text);
+/// value. Members called `left_out`, at any depth, are passed over unless it is empty. Errors:
+/// kInvalid with the byte offset.
+Result<Json> parse_json(std::string_view text, std::string_view left_out = {});
 
 /// Compact text, keys sorted; bytes that are not UTF-8 become U+FFFD. Never throws.
 std::string dump_json(const Json& value);

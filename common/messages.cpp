@@ -8,7 +8,7 @@ constexpr std::size_t kMaxNameBytes = 512;
 
 Json ports_json(const std::vector<int>& ports) { return Json(ports); }
 
-void read_ports(JsonReader& in, std::vector<int>& ports) {
+void read_ports_or_none(JsonReader& in, std::vector<int>& ports) {
   const Json* list = in.array("ports", kMaxProcesses);
   if (list == nullptr) return;
   for (const Json& port : *list) {
@@ -17,7 +17,11 @@ void read_ports(JsonReader& in, std::vector<int>& ports) {
     }
     ports.push_back(port.get<int>());
   }
-  if (ports.empty()) in.fail("ports", "must not be empty");
+}
+
+void read_ports(JsonReader& in, std::vector<int>& ports) {
+  read_ports_or_none(in, ports);
+  if (in.has("ports") && ports.empty()) in.fail("ports", "must not be empty");
 }
 
 void read_number(JsonReader& in, const Json& object, const char* field, double& out) {
@@ -34,6 +38,43 @@ void read_count(JsonReader& in, const char* field, std::uint64_t& out) {
   out = static_cast<std::uint64_t>(value);
 }
 
+Json slots_json(const std::vector<int>& slots) { return Json(slots); }
+
+void read_slots(JsonReader& in, const char* field, std::vector<int>& slots) {
+  const Json* list = in.array(field, kMaxWorkers);
+  if (list == nullptr) return;
+  for (const Json& slot : *list) {
+    const bool is_slot = slot.is_number_integer() && slot >= 0 && slot < kMaxWorkers;
+    if (!is_slot || (!slots.empty() && slots.back() >= slot.get<int>())) {
+      return in.fail(field, "must be slots in ascending order");
+    }
+    slots.push_back(slot.get<int>());
+  }
+}
+
+Json to_json(const MembershipChange& value) {
+  return Json{{"epoch", value.epoch}, {"step", value.step},     {"kind", value.kind},
+              {"slot", value.slot},   {"reason", value.reason}, {"stallMs", value.stall_ms}};
+}
+
+Status read_changes(JsonReader& in, std::vector<MembershipChange>& changes) {
+  const Json* list = in.array("changes", kMaxReportedChanges);
+  if (list == nullptr) return {};
+  for (const Json& item : *list) {
+    MembershipChange change;
+    JsonReader one(item, "progress.changes");
+    one.required("epoch", change.epoch, {0, kMaxStep});
+    one.optional("step", change.step, {0, kMaxStep});
+    one.required("kind", change.kind, 32);
+    one.required("slot", change.slot, {0, kMaxWorkers - 1});
+    one.optional("reason", change.reason, 256);
+    one.optional("stallMs", change.stall_ms, {0, kMaxStep});
+    MUSTER_RETURN_IF_ERROR(one.status());
+    changes.push_back(std::move(change));
+  }
+  return {};
+}
+
 }  // namespace
 
 Json to_json(const JoinRequest& value) {
@@ -42,7 +83,8 @@ Json to_json(const JoinRequest& value) {
               {"attempt", value.attempt},
               {"host", value.host},
               {"ports", ports_json(value.ports)},
-              {"contract", value.contract}};
+              {"contract", value.contract},
+              {"sentinelPort", value.sentinel_port}};
 }
 
 Result<JoinRequest> parse_join_request(const Json& json) {
@@ -53,6 +95,7 @@ Result<JoinRequest> parse_join_request(const Json& json) {
   in.required("attempt", value.attempt, {0, 1'000'000'000});
   in.required("host", value.host, kMaxNameBytes);
   in.required("contract", value.contract, kMaxNameBytes);
+  in.optional("sentinelPort", value.sentinel_port, {0, 65535});
   read_ports(in, value.ports);
   if (value.ports.empty()) in.fail("ports", "is required");
   MUSTER_RETURN_IF_ERROR(in.status());
@@ -62,13 +105,18 @@ Result<JoinRequest> parse_join_request(const Json& json) {
 Json to_json(const JoinResponse& value) {
   Json peers = Json::array();
   for (const auto& peer : value.peers) {
-    peers.push_back({{"slot", peer.slot}, {"host", peer.host}, {"ports", ports_json(peer.ports)}});
+    peers.push_back({{"slot", peer.slot},
+                     {"host", peer.host},
+                     {"ports", ports_json(peer.ports)},
+                     {"sentinelPort", peer.sentinel_port},
+                     {"attempt", peer.attempt}});
   }
   return Json{{"complete", value.complete}, {"retryAfterMs", value.retry_after_ms},
               {"present", value.present},   {"expected", value.expected},
               {"epoch", value.epoch},       {"peers", std::move(peers)},
               {"jobUid", value.job_uid},    {"jobKey", value.job_key},
-              {"training", value.training}, {"threads", value.threads}};
+              {"training", value.training}, {"threads", value.threads},
+              {"joining", value.joining}};
 }
 
 Result<JoinResponse> parse_join_response(const Json& json) {
@@ -82,6 +130,7 @@ Result<JoinResponse> parse_join_response(const Json& json) {
   in.optional("jobUid", value.job_uid, kMaxNameBytes);
   in.optional("jobKey", value.job_key, kMaxNameBytes);
   in.optional("threads", value.threads, {1, 4096});
+  in.optional("joining", value.joining);
   if (const Json* training = in.object("training")) value.training = *training;
   if (const Json* peers = in.array("peers", kMaxWorkers)) {
     for (const Json& item : *peers) {
@@ -89,6 +138,8 @@ Result<JoinResponse> parse_join_response(const Json& json) {
       JsonReader one(item, "join response.peers");
       one.required("slot", peer.slot, {0, kMaxWorkers - 1});
       one.required("host", peer.host, kMaxNameBytes);
+      one.optional("sentinelPort", peer.sentinel_port, {0, 65535});
+      one.optional("attempt", peer.attempt, {0, 1'000'000'000});
       read_ports(one, peer.ports);
       MUSTER_RETURN_IF_ERROR(one.status());
       value.peers.push_back(std::move(peer));
@@ -99,6 +150,8 @@ Result<JoinResponse> parse_join_response(const Json& json) {
 }
 
 Json to_json(const ProgressReport& value) {
+  Json changes = Json::array();
+  for (const MembershipChange& change : value.changes) changes.push_back(to_json(change));
   return Json{{"job", value.job},
               {"slot", value.slot},
               {"attempt", value.attempt},
@@ -117,7 +170,16 @@ Json to_json(const ProgressReport& value) {
               {"modelSHA256", value.model_sha256},
               {"dataSHA256", value.data_sha256},
               {"sentBytes", value.sent_bytes},
-              {"logicalRankComputations", value.logical_rank_computations}};
+              {"logicalRankComputations", value.logical_rank_computations},
+              {"membershipEpoch", value.membership_epoch},
+              {"members", slots_json(value.members)},
+              {"changes", std::move(changes)},
+              {"waiting", value.waiting},
+              {"slowPercent", value.slow_percent},
+              {"slowCause", value.slow_cause},
+              {"host", value.host},
+              {"ports", ports_json(value.ports)},
+              {"sentinelPort", value.sentinel_port}};
 }
 
 Result<ProgressReport> parse_progress_report(const Json& json) {
@@ -140,9 +202,56 @@ Result<ProgressReport> parse_progress_report(const Json& json) {
   in.optional("dataSHA256", value.data_sha256, 64);
   read_count(in, "sentBytes", value.sent_bytes);
   read_count(in, "logicalRankComputations", value.logical_rank_computations);
+  in.optional("membershipEpoch", value.membership_epoch, {0, kMaxStep});
+  in.optional("waiting", value.waiting, 256);
+  in.optional("slowPercent", value.slow_percent, {0, 1'000'000});
+  in.optional("slowCause", value.slow_cause, 32);
+  in.optional("host", value.host, kMaxNameBytes);
+  in.optional("sentinelPort", value.sentinel_port, {0, 65535});
+  read_ports_or_none(in, value.ports);
+  read_slots(in, "members", value.members);
+  MUSTER_RETURN_IF_ERROR(read_changes(in, value.changes));
   MUSTER_RETURN_IF_ERROR(in.status());
   read_number(in, json, "samplesPerSecond", value.samples_per_second);
   read_number(in, json, "etaSeconds", value.eta_seconds);
+  MUSTER_RETURN_IF_ERROR(in.status());
+  return value;
+}
+
+Json to_json(const WitnessRequest& value) {
+  return Json{{"job", value.job},
+              {"slot", value.slot},
+              {"attempt", value.attempt},
+              {"epoch", value.epoch},
+              {"nextEpoch", value.next_epoch},
+              {"members", slots_json(value.members)}};
+}
+
+Result<WitnessRequest> parse_witness_request(const Json& json) {
+  WitnessRequest value;
+  JsonReader in(json, "witness");
+  in.required("job", value.job, kMaxNameBytes);
+  in.required("slot", value.slot, {0, kMaxWorkers - 1});
+  in.required("attempt", value.attempt, {0, 1'000'000'000});
+  in.required("epoch", value.epoch, {0, kMaxStep});
+  in.required("nextEpoch", value.next_epoch, {1, kMaxStep});
+  read_slots(in, "members", value.members);
+  if (value.members.empty()) in.fail("members", "is required");
+  MUSTER_RETURN_IF_ERROR(in.status());
+  return value;
+}
+
+Json to_json(const WitnessResponse& value) {
+  return Json{
+      {"granted", value.granted}, {"epoch", value.epoch}, {"members", slots_json(value.members)}};
+}
+
+Result<WitnessResponse> parse_witness_response(const Json& json) {
+  WitnessResponse value;
+  JsonReader in(json, "witness response");
+  in.required("granted", value.granted);
+  in.optional("epoch", value.epoch, {0, kMaxStep});
+  read_slots(in, "members", value.members);
   MUSTER_RETURN_IF_ERROR(in.status());
   return value;
 }

@@ -26,12 +26,15 @@ struct JoinRequest {
   std::string host;        ///< address the other workers reach this one at
   std::vector<int> ports;  ///< one listening port per trainer process, in LOCAL_RANK order
   std::string contract;    ///< numerics contract of this build; another one is refused
+  int sentinel_port = 0;   ///< UDP; where this worker's sentinel talks about membership
 };
 
 struct JoinPeer {
   int slot = 0;
   std::string host;
   std::vector<int> ports;
+  int sentinel_port = 0;
+  int attempt = 0;
 };
 
 struct JoinResponse {
@@ -44,6 +47,18 @@ struct JoinResponse {
   std::string job_key;  ///< 64 hexadecimal digits: workers prove it to each other
   Json training;        ///< spec.training of the job, defaulted
   int threads = 1;      ///< per process
+  /// The job trains already: `peers` are those whom this worker asks to be let in, itself included.
+  bool joining = false;
+};
+
+/// One change of the workers' membership, as a worker saw it.
+struct MembershipChange {
+  std::int64_t epoch = 0;     ///< the membership that came out of it
+  std::int64_t step = 0;      ///< the step that training went on from
+  std::string kind;           ///< contract::change: Joined, Lost, Left, Respawned, Refused, Slow
+  int slot = 0;               ///< whom it is about
+  std::string reason;         ///< at most 256 bytes
+  std::int64_t stall_ms = 0;  ///< how long this worker's training stood still
 };
 
 /// Sent by the sentinel of every slot, at most one a second, and once at the end.
@@ -66,13 +81,48 @@ struct ProgressReport {
   std::uint64_t sent_bytes =
       0;  ///< payload and headers, all processes of this worker, this attempt
   std::uint64_t logical_rank_computations = 0;
+  std::int64_t membership_epoch = 0;  ///< the workers' own count, 0 = not known yet
+  std::vector<int> members;           ///< slots of that epoch, ascending
+  /// The newest changes, oldest first; each is sent until it was sent once with success.
+  std::vector<MembershipChange> changes;
+  std::string waiting;     ///< what the workers wait for (the witness); empty = nothing
+  int slow_percent = 0;    ///< by how much the sender slows every step of the gang; 0 = it does not
+  std::string slow_cause;  ///< contract::slow_cause; empty = it does not
+  /// Where the sender is reached, as in its join: an endpoint that was not there when it joined
+  /// learns the address from its reports. Empty = not said.
+  std::string host;
+  std::vector<int> ports;
+  int sentinel_port = 0;
+};
+
+inline constexpr std::size_t kMaxReportedChanges = 32;
+
+/// A sentinel that sees no majority of its epoch asks whether it may go on without the silent ones:
+/// one compare-and-swap on status.membershipEpoch.
+struct WitnessRequest {
+  std::string job;
+  int slot = 0;
+  int attempt = 0;
+  std::int64_t epoch = 0;       ///< the membership it comes from
+  std::int64_t next_epoch = 0;  ///< the membership it wants to begin
+  std::vector<int> members;     ///< slots of that one, ascending
+};
+
+struct WitnessResponse {
+  bool granted = false;
+  std::int64_t epoch = 0;    ///< the newest one that was granted or seen
+  std::vector<int> members;  ///< of that epoch; empty = not known
 };
 
 Json to_json(const JoinRequest& value);
 Json to_json(const JoinResponse& value);
 Json to_json(const ProgressReport& value);
+Json to_json(const WitnessRequest& value);
+Json to_json(const WitnessResponse& value);
 Result<JoinRequest> parse_join_request(const Json& json);
 Result<JoinResponse> parse_join_response(const Json& json);
 Result<ProgressReport> parse_progress_report(const Json& json);
+Result<WitnessRequest> parse_witness_request(const Json& json);
+Result<WitnessResponse> parse_witness_response(const Json& json);
 
 }  // namespace muster

@@ -24,6 +24,34 @@ inline constexpr const char* kNumericsContract = "fp32-chain/1";
 /// What an activation function is fused into a GEMM's store.
 enum class Activation { kNone, kRelu };
 
+/// Sizes of an image, or of what layers have made of one: channel c of the pixel in row y and
+/// column x lies at (y * width + x) * channels + c.
+struct Extent {
+  std::size_t height = 1, width = 1, channels = 1;
+  std::size_t pixels() const { return height * width; }
+  std::size_t size() const { return pixels() * channels; }
+  bool operator==(const Extent&) const = default;
+};
+
+/// One update by stochastic gradient descent.
+struct SgdStep {
+  float learning_rate = 0.0F;
+  float momentum = 0.0F;
+  float gradient_scale = 1.0F;
+};
+
+/// One update by AdamW. What depends on the number of the step, t from 1, has been worked out once
+/// for all elements.
+struct AdamwStep {
+  float beta1 = 0.0F, beta2 = 0.0F;
+  float one_minus_beta1 = 1.0F, one_minus_beta2 = 1.0F;
+  float step_size = 0.0F;   ///< learning rate / (1 - beta1^t)
+  float root_scale = 1.0F;  ///< 1 / sqrt(1 - beta2^t)
+  float epsilon = 1e-8F;    ///< above 0
+  float decay = 0.0F;       ///< learning rate x weight decay
+  float gradient_scale = 1.0F;
+};
+
 namespace cpu {
 
 /// Instruction sets with one implementation each. All give the same bits.
@@ -73,6 +101,69 @@ void linear_backward_input(Context& context, std::size_t M, std::size_t N, std::
 void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
                              std::size_t K, const float* x, const float* dy, float* dw, float* db);
 
+/// What a convolution's kernel meets at each pixel, so that the convolution is a product of
+/// matrices: tap (ky, kx) of the patch at (y, x) is the pixel at (y + ky - side / 2, x + kx - side
+/// / 2), +0 outside the image. `side` is odd. Shape: x (M, image), patches (M * pixels, side * side
+/// * channels).
+void gather_patches(Context& context, std::size_t M, const Extent& image, std::size_t side,
+                    const float* x, float* patches);
+
+/// The way back: dx of a value is the sum of the gradients of all taps that met it, from +0 in
+/// ascending (ky, kx). With `relu_output`, the output of the ReLU that made x: dx is +0 where it is
+/// not > 0. Shape: dpatches as patches, dx and relu_output (M, image).
+void scatter_patches(Context& context, std::size_t M, const Extent& image, std::size_t side,
+                     const float* dpatches, const float* relu_output, float* dx);
+
+/// The greatest of each 2 x 2 pixels by comparison, the first of equals in the order (0,0), (0,1),
+/// (1,0), (1,1); a last odd row or column is left out. Shape: x (M, image), y (M, image.height / 2,
+/// image.width / 2, channels).
+void max_pool(Context& context, std::size_t M, const Extent& image, const float* x, float* y);
+
+/// The gradient goes to the value that was taken, all others are +0. Shape: dy as y, dx as x.
+void max_pool_backward(Context& context, std::size_t M, const Extent& image, const float* x,
+                       const float* dy, float* dx);
+
+/// Statistics of each logical rank by itself. Shape: each (ranks, C).
+struct BatchStatistics {
+  float* mean;
+  float* inverse;   ///< 1 / sqrt(biased variance + epsilon)
+  float* variance;  ///< unbiased: squares / (n - 1)
+};
+
+/// Over the n = `rows` rows of each of `ranks` logical ranks: mean = sum / n; squares = sum of
+/// (x - mean) * (x - mean), every product rounded; both sums by the rule at the top of this file,
+/// element i being row i of the rank. rows >= 2. Shape: x (ranks * rows, C).
+void batch_statistics(Context& context, std::size_t ranks, std::size_t rows, std::size_t C,
+                      const float* x, float epsilon, const BatchStatistics& statistics);
+
+/// out[i] = 1 / sqrt(variance[i] + epsilon).
+void inverse_deviation(std::size_t n, const float* variance, float epsilon, float* out);
+
+/// Shape: mean and inverse (ranks, C), gamma and beta (C).
+struct Normalisation {
+  const float* mean;
+  const float* inverse;
+  const float* gamma;
+  const float* beta;
+};
+
+/// y = activation(((x - mean) * inverse) * gamma + beta), every operation rounded; ReLU as in
+/// linear_forward. Shape: x and y (ranks * rows, C).
+void batch_normalise(Context& context, std::size_t ranks, std::size_t rows, std::size_t C,
+                     const float* x, const Normalisation& by, Activation activation, float* y);
+
+/// Through the statistics, per logical rank with n = rows and h = (x - mean) * inverse: dbeta = sum
+/// of dy, dgamma = sum of dy * h, dx = ((dy - dbeta / n) - h * (dgamma / n)) * (gamma * inverse),
+/// every operation rounded, sums as in batch_statistics. dx may be dy. Shape: dgamma and dbeta
+/// (ranks, C).
+void batch_normalise_backward(Context& context, std::size_t ranks, std::size_t rows, std::size_t C,
+                              const float* x, const Normalisation& by, const float* dy,
+                              float* dgamma, float* dbeta, float* dx);
+
+/// out = the complete binary tree over `ranks` (a power of two) rows of values, which are lost.
+/// Shape: values (ranks, n), out (n).
+void sum_ranks(std::size_t ranks, std::size_t n, float* values, float* out);
+
 /// Softmax cross-entropy of each row and its gradient, in place.
 /// loss[m] = log(sum_n exp(logits[m,n] - max_m)) + max_m - logits[m, labels[m]];
 /// logits[m,n] becomes (exp(logits[m,n] - max_m) / sum - [n == labels[m]]) * scale.
@@ -86,15 +177,32 @@ void softmax_cross_entropy(Context& context, std::size_t M, std::size_t N,
 /// Sum of n values by the reduction rule at the top of this file. n = 0 gives +0.
 float sum(const float* values, std::size_t n);
 
+/// Sums of squares, block by block: within each as above, with lanes of fma(v, v, acc).
+/// Shape: values (n), out (ceil(n / 4096)).
+void block_squares(Context& context, std::size_t n, const float* values, float* out);
+
+/// The fixed binary tree over n values, as over the blocks of a sum. n = 0 gives +0.
+float tree_sum(const float* values, std::size_t n);
+
 /// out[i] = tree sum of nodes[0..count)[i]: the binary tree over `count` inputs described by
 /// `order`: a post-order program: entry >= 0 pushes that input, -1 adds the two on top (left +
 /// right). Shape: each node and out (n); out may be nodes[k] for any k. Bound: depth 64.
 void sum_nodes(Context& context, const float* const* nodes, const std::int8_t* order,
                std::size_t order_size, std::size_t n, float* out);
 
-/// v = fma(momentum, v, g); w = fma(-learning_rate, v, w).  Shape: all (n).
-void sgd_momentum(Context& context, std::size_t n, float learning_rate, float momentum,
-                  const float* g, float* v, float* w);
+/// x = gradient_scale g; v = fma(momentum, v, x); w = fma(-learning_rate, v, w).  Shape: all (n).
+void sgd_momentum(Context& context, std::size_t n, const SgdStep& step, const float* g, float* v,
+                  float* w);
+
+/// x = gradient_scale g;
+/// m = fma(beta1, m, one_minus_beta1 x); v = fma(beta2, v, (one_minus_beta2 x) x);
+/// w = fma(-step_size, m / fma(sqrt(v), root_scale, epsilon), fma(-decay, w, w)).
+/// Division and root are those of IEEE 754.  Shape: all (n).
+void adamw(Context& context, std::size_t n, const AdamwStep& step, const float* g, float* m,
+           float* v, float* w);
+
+/// values[i] = values[i] * factor.
+void scale(Context& context, std::size_t n, float factor, float* values);
 
 /// Bytes to values: out[i] = bytes[i] / 255 (one IEEE division).
 void bytes_to_unit(const std::uint8_t* bytes, std::size_t n, float* out);

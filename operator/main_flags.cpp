@@ -163,12 +163,20 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
   app.add_option("--worker-metrics-port", flags.worker_metrics_port,
                  "port of the workers' metrics; 0 = none (default)")
       ->check(CLI::Range(0, 65'535));
+  app.add_option("--admission-policies", flags.admission_policies,
+                 "ValidatingAdmissionPolicies that must stand, each with a binding of its name; "
+                 "their loss is said in log and metrics")
+      ->type_name("NAME,NAME...")
+      ->delimiter(',')
+      ->check([](const std::string& name) {
+        return is_dns_label(name) ? std::string() : "must be names of policies with commas between";
+      });
   app.add_option("--log-level", texts.log_level, "default info")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
 }
 
-std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 

@@ -18,6 +18,7 @@
 #include "operator/kube/transport_guards.h"
 #include "operator/runtime/certificates.h"
 #include "operator/runtime/elector.h"
+#include "operator/runtime/guardrails.h"
 #include "operator/runtime/health.h"
 #include "operator/runtime/metrics.h"
 #include "operator/runtime/metrics_server.h"
@@ -86,6 +87,7 @@ class Process {
   Status start_metrics();
   void start_elector();
   Status start_operator();
+  void start_guardrails();
   std::string endpoint_url() const;
   std::string not_ready() const;
   std::string not_alive() const;
@@ -115,6 +117,7 @@ class Process {
   std::unique_ptr<runtime::WorkersEndpoint> endpoint_;
   std::unique_ptr<runtime::Elector> elector_;
   std::unique_ptr<runtime::Operator> operator_;
+  std::unique_ptr<runtime::Guardrails> guardrails_;
   std::unique_ptr<runtime::Health> health_;
   std::unique_ptr<runtime::MetricsServer> metrics_server_;
 };
@@ -169,6 +172,12 @@ Status Process::start_endpoint() {
   options.authenticator = authenticator_.get();
   options.on_progress = [this](const ProgressReport& report) {
     if (runtime::Operator* decider = reported_to_.load()) decider->post_progress(report);
+  };
+  options.on_witness = [this](const WitnessRequest& request, runtime::WitnessAnswer answer) {
+    if (runtime::Operator* decider = reported_to_.load()) {
+      return decider->post_witness(request, std::move(answer));
+    }
+    answer(Error(ErrorCode::kUnavailable, "the operator is starting; ask again"));
   };
   options.on_answer = [this](std::string_view path, int code) {
     metrics_->on_endpoint(path, code);
@@ -289,6 +298,15 @@ Status Process::start_operator() {
   return {};
 }
 
+void Process::start_guardrails() {
+  if (flags_.admission_policies.empty()) return;
+  runtime::GuardrailsOptions options;
+  options.transport = measured_calls_.get();
+  options.metrics = metrics_.get();
+  options.policies = flags_.admission_policies;
+  guardrails_ = runtime::Guardrails::start(std::move(options));
+}
+
 std::string Process::endpoint_url() const {
   if (!flags_.endpoint_url.empty()) return flags_.endpoint_url;
   if (!trust_) return endpoint_->url();
@@ -313,7 +331,7 @@ Status Process::start_health() {
   options.port = flags_.health.port;
   options.not_alive = [this] { return not_alive(); };
   options.not_ready = [this] { return not_ready(); };
-  auto started = runtime::Health::start(std::move(options));
+  auto started = runtime::Health::start(options);
   if (!started) return started.error().with("--health-probe-bind-address");
   health_ = std::move(*started);
   log_info("health probes are served", {{"port", health_->port()}});
@@ -356,6 +374,7 @@ Status Process::start() {
   MUSTER_RETURN_IF_ERROR(start_health());
   MUSTER_RETURN_IF_ERROR(start_metrics());
   MUSTER_RETURN_IF_ERROR(start_operator());
+  start_guardrails();
   log_info("started", {{"version", MUSTER_VERSION},
                        {"namespace", namespace_},
                        {"identity", identity()},
@@ -382,6 +401,7 @@ int Process::wait(int signal_fd) {
 void Process::stop() {
   if (operator_) operator_->stop();
   if (elector_) elector_->stop();
+  if (guardrails_) guardrails_->stop();
   reported_to_.store(nullptr);
   if (endpoint_) endpoint_->stop();
   if (reviewer_) reviewer_->stop();

@@ -293,6 +293,25 @@ def job():
         (f'sum by (slot, process) (rate(muster_worker_phase_seconds_sum{{{RANK}, phase="communicate"}}{RATE})) / '
          f"sum by (slot, process) (rate(muster_worker_step_seconds_sum{{{RANK}}}{RATE}))",
          "slot {{slot}} process {{process}}")])
+    d.row("Membership")
+    d.series("Who trains together", "Number of the membership, which only grows, and the workers in it.", "none", [
+        (top("muster_worker_membership_epoch", RANK), "epoch"), (top("muster_worker_members", RANK), "workers")])
+    d.series("Standing still", "Seconds that a process stood still for changes of membership, and trainers started again.",
+             "none", [(top("muster_worker_stall_seconds_total", RANK, "slot, process"), "slot {{slot}} process {{process}} seconds"),
+                      (top("muster_worker_respawns_total", RANK, "slot, process"), "slot {{slot}} process {{process}} respawns")])
+    d.series("Newest stall", "What the newest change of membership took from each process.", "s", [
+        (top("muster_worker_last_stall_seconds", RANK, "slot, process"), "slot {{slot}} process {{process}}")])
+    d.series("Step delay", "How much longer the others wait for a rank in a usual step than for each other. Status names "
+             "who slows the gang by a fifth.", "s", [
+                 (top("muster_worker_step_delay_seconds", RANK, "slot, process"), "slot {{slot}} process {{process}}")])
+    d.series("Effective training time", "Time spent in steps made for the first time, over all time that the job was not "
+             "suspended.", "percentunit", [
+                 (f"sum by (namespace, training_job) (muster_job_productive_seconds_total{{{JOB}}}) / "
+                  f'sum by (namespace, training_job) (muster_job_phase_seconds_total{{{JOB}, '
+                  f'phase!~"Suspended|Complete|Failed"}})', "{{training_job}}")])
+    d.series("Taken over", "Logical ranks computed for the lost, and bytes of state received.", "none", [
+        (f"sum(muster_worker_recomputed_logical_ranks_total{{{RANK}}})", "logical ranks"),
+        (f"sum(muster_worker_state_bytes_total{{{RANK}}})", "bytes")], log=True)
     d.row("Checkpoints and starts")
     d.series("Checkpoint and evaluation", "How long one takes.", "s", [
         (f'sum by (phase) (rate(muster_worker_phase_seconds_sum{{{RANK}, phase=~"checkpoint|evaluate"}}{RATE})) / '

@@ -6,6 +6,9 @@ namespace muster::test {
 
 inline constexpr const char* kDigitsGolden =
     "f469d9fcde6bcaeb00a49ba16347187b445165455e7198747f7c87363f860f1d";
+/// The same of examples/digits-cnn.yaml: convolution, batch normalisation, dropout.
+inline constexpr const char* kDigitsCnnGolden =
+    "292db2a94283e9711330da6f3c297bd72e16038076b3ec723f1e645f5c1d81cc";
 inline constexpr int kDigitsSteps = 20 * 22;
 
 }  // namespace muster::test

@@ -1,31 +1,34 @@
 #include "worker/trainer.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <fstream>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "common/contract.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "kernels/ops.h"
-#include "worker/comm/communicator.h"
 #include "worker/engine/training.h"
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/launch.h"
+#include "worker/sentinel/pace.h"
+#include "worker/sentinel/pulse.h"
+#include "worker/trainer_membership.h"
 
 namespace muster::worker {
 namespace {
 
 namespace exit_code = contract::exit_code;
-
-/// The trainers of a gang start within milliseconds of each other; half a minute is for machines
-/// that are busy with something else.
-constexpr seconds kConnectTimeout{30};
 
 std::atomic<bool> g_stop = false;
 /// Before the first step nothing can be saved and nobody looks at g_stop.
@@ -91,20 +94,6 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   return config;
 }
 
-Result<std::unique_ptr<comm::Communicator>> connect(const sentinel::TrainerLaunch& launch,
-                                                    const Clock& clock) {
-  comm::TcpOptions options;
-  options.rank = launch.rank;
-  options.listen_fd = sentinel::kListenFd;
-  for (const auto& peer : launch.peers) options.peers.push_back({peer.host, peer.port});
-  options.job_key = launch.job_key;
-  options.job_uid = launch.job_uid;
-  options.epoch = launch.epoch;
-  options.connect_deadline = clock.mono_now() + kConnectTimeout;
-  options.clock = &clock;
-  return comm::make_tcp_communicator(options);
-}
-
 sentinel::StepRecord to_record(const engine::StepReport& report) {
   sentinel::StepRecord record;
   record.step = report.step;
@@ -146,19 +135,100 @@ sentinel::SummaryMessage to_message(const engine::TrainingSummary& summary,
   return message;
 }
 
+/// How long the calling thread has waited for a processor, as the kernel counts it.
+class Starvation {
+ public:
+  Starvation()
+      : fd_(open(("/proc/self/task/" + std::to_string(gettid()) + "/schedstat").c_str(),
+                 O_RDONLY | O_CLOEXEC)) {}
+  /// Seconds since the thread began; 0 where the kernel does not count it.
+  double seconds() const {
+    std::array<char, 128> text{};
+    unsigned long long on_processor = 0, waiting = 0;
+    if (!fd_ || pread(fd_.get(), text.data(), text.size() - 1, 0) <= 0) return 0;
+    if (std::sscanf(text.data(), "%llu %llu", &on_processor, &waiting) != 2) return 0;
+    return static_cast<double>(waiting) * 1e-9;
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+/// Tells the sentinel how fast this process is, about as often as the sentinels tell each other.
+class PaceTeller {
+ public:
+  PaceTeller(const Clock& clock, const sentinel::ChannelWriter& channel)
+      : clock_(clock), channel_(channel) {}
+
+  void add(const engine::StepReport& report) {
+    const MonoTime now = clock_.mono_now();
+    const auto seconds_since = [now](MonoTime then) {
+      return std::chrono::duration<double>(now - then).count();
+    };
+    sentinel::StepSample sample;
+    sample.epoch = report.membership_epoch;
+    sample.step = report.step;
+    sample.rank = report.rank;
+    sample.logical_ranks = static_cast<std::int64_t>(report.logical_rank_computations - computed_);
+    sample.whole_seconds = seconds_since(last_step_);
+    sample.data_seconds = report.data_seconds;
+    sample.communicate_seconds = report.communicate_seconds;
+    sample.files_seconds = report.record_seconds + report.checkpoint_seconds;
+    const double starved = starvation_.seconds();
+    sample.starved_seconds = starved - std::exchange(starved_, starved);
+    sample.waited_seconds = report.waited_seconds;
+    last_step_ = now;
+    computed_ = report.logical_rank_computations;
+    book_.add(sample);
+    if (report.members < 2 || now - told_ < kPause) return;
+    if (auto pace = book_.pace()) channel_.send_pace({*std::move(pace)});
+    told_ = now;
+  }
+
+ private:
+  static constexpr milliseconds kPause{50};
+  const Clock& clock_;
+  const sentinel::ChannelWriter& channel_;
+  sentinel::PaceBook book_;
+  MonoTime last_step_{}, told_{};
+  std::uint64_t computed_ = 0;
+  Starvation starvation_;  ///< of the training thread, which makes and tells the steps
+  double starved_ = 0;
+};
+
+void wait_until(const Clock& clock, MonoTime due) {
+  const auto left = std::chrono::ceil<milliseconds>(due - clock.mono_now());
+  if (left > milliseconds{0}) (void)poll(nullptr, 0, static_cast<int>(left.count()));
+}
+
 Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, const Clock& clock,
-                                      sentinel::ChannelWriter& channel) {
+                                      sentinel::ChannelWriter& channel, sentinel::Pulse& pulse,
+                                      milliseconds pace) {
   MUSTER_ASSIGN_OR_RETURN(const engine::TrainingConfig config, configure(launch));
-  MUSTER_ASSIGN_OR_RETURN(const auto communicator, connect(launch, clock));
+  TrainerMembership membership(launch, channel, pulse, clock);
   engine::TrainingHooks hooks;
   hooks.stop = &g_stop;
   hooks.on_start = [&](const engine::TrainingSummary& summary) {
     g_is_training = true;
     channel.send_summary(to_message(summary, config));
   };
-  hooks.on_step = [&](const engine::StepReport& report) { channel.add_step(to_record(report)); };
+  PaceTeller pace_teller(clock, channel);
+  hooks.on_step = [&](const engine::StepReport& report) {
+    channel.add_step(to_record(report));
+    pace_teller.add(report);
+  };
+  hooks.on_alive = [&] { pulse.beat(); };
+  MonoTime due{};
+  if (pace > milliseconds{0}) {
+    hooks.at = [&](std::string_view point, std::int64_t) -> Status {
+      if (point == engine::point::kIdle) wait_until(clock, due);
+      if (point == engine::point::kIdle) due = clock.mono_now() + pace;
+      return {};
+    };
+  }
+  hooks.on_files = [&](bool begins) { membership.set_on_files(begins); };
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingSummary summary,
-                          engine::run_training(config, *communicator, clock, hooks));
+                          engine::run_training(config, membership, clock, hooks));
   sentinel::SummaryMessage last = to_message(summary, config);
   last.is_final = true;
   channel.send_summary(last);
@@ -175,7 +245,7 @@ int fail(sentinel::ChannelWriter& channel, int code, std::string_view sentence) 
 
 }  // namespace
 
-int run_trainer(const Clock& clock) {
+int run_trainer(const Clock& clock, milliseconds pace) {
   (void)prctl(PR_SET_NAME, "muster-trainer");  // it was executed as /proc/self/exe
   watch_stop_signals();
   auto launch = sentinel::receive_launch();
@@ -189,8 +259,10 @@ int run_trainer(const Clock& clock) {
                                     {"rank", launch->rank}});
   offer_to_memory_killer();
   sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  auto pulse = sentinel::Pulse::open(sentinel::kPulseFd);
+  if (!pulse) return fail(channel, exit_code::kInternal, pulse.error().message());
   try {
-    const auto summary = train(*launch, clock, channel);
+    const auto summary = train(*launch, clock, channel, *pulse, pace);
     if (!summary) return fail(channel, exit_code_of(summary.error()), summary.error().message());
     return summary->complete ? exit_code::kComplete : exit_code::kPlannedLeave;
   } catch (const std::bad_alloc&) {

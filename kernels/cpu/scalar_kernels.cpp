@@ -143,11 +143,27 @@ void add(const float* a, const float* b, std::size_t n, float* out) {
   for (std::size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
 }
 
-void sgd_momentum(std::size_t n, float learning_rate, float momentum, const float* g, float* v,
-                  float* w) {
+void square_lanes(const float* values, std::size_t n, float* lanes) {
+  for (std::size_t j = 0; j < kLanes; ++j) lanes[j] = 0.0F;
   for (std::size_t i = 0; i < n; ++i) {
-    v[i] = std::fma(momentum, v[i], g[i]);
-    w[i] = std::fma(-learning_rate, v[i], w[i]);
+    lanes[i % kLanes] = std::fma(values[i], values[i], lanes[i % kLanes]);
+  }
+}
+
+void sgd_momentum(std::size_t n, const SgdStep& step, const float* g, float* v, float* w) {
+  for (std::size_t i = 0; i < n; ++i) {
+    v[i] = std::fma(step.momentum, v[i], step.gradient_scale * g[i]);
+    w[i] = std::fma(-step.learning_rate, v[i], w[i]);
+  }
+}
+
+void adamw(std::size_t n, const AdamwStep& step, const float* g, float* m, float* v, float* w) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float x = step.gradient_scale * g[i];
+    m[i] = std::fma(step.beta1, m[i], step.one_minus_beta1 * x);
+    v[i] = std::fma(step.beta2, v[i], (step.one_minus_beta2 * x) * x);
+    const float size = std::fma(std::sqrt(v[i]), step.root_scale, step.epsilon);
+    w[i] = std::fma(-step.step_size, m[i] / size, std::fma(-step.decay, w[i], w[i]));
   }
 }
 
@@ -169,7 +185,8 @@ void bias_gradient(std::size_t ranks, std::size_t rows, std::size_t stride, std:
 const TileTable kScalarTiles = {
     kRows, kColumns,       1, {by_rows, nullptr, nullptr}, {by_columns, nullptr, nullptr},
     pack,  pack_transposed};
-const VectorTable kScalarVectors = {row_max,     exp_sum, divide_and_scale, exp_all,
-                                    block_lanes, add,     sgd_momentum,     bias_gradient};
+const VectorTable kScalarVectors = {row_max,      exp_sum, divide_and_scale, exp_all,
+                                    block_lanes,  add,     sgd_momentum,     bias_gradient,
+                                    square_lanes, adamw};
 
 }  // namespace muster::kernels::cpu

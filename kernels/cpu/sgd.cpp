@@ -4,15 +4,14 @@
 
 namespace muster::kernels::cpu {
 
-void sgd_momentum(Context& context, std::size_t n, float learning_rate, float momentum,
-                  const float* g, float* v, float* w) {
+void sgd_momentum(Context& context, std::size_t n, const SgdStep& step, const float* g, float* v,
+                  float* w) {
   constexpr std::size_t kTaskElements = 16 * kBlockElements;
   const VectorTable& table = vectors();
   parallel_for(context, (n + kTaskElements - 1) / kTaskElements,
                [&](std::size_t index, std::size_t) {
                  const std::size_t at = index * kTaskElements;
-                 table.sgd_momentum(least(kTaskElements, n - at), learning_rate, momentum, g + at,
-                                    v + at, w + at);
+                 table.sgd_momentum(least(kTaskElements, n - at), step, g + at, v + at, w + at);
                });
 }
 

@@ -77,11 +77,13 @@ struct VectorTable {
   /// Lanes of one block: lanes[j] = the chain over values[i], i mod 16 = j, from +0.
   void (*block_lanes)(const float* values, std::size_t n, float* lanes);
   void (*add)(const float* a, const float* b, std::size_t n, float* out);
-  void (*sgd_momentum)(std::size_t n, float learning_rate, float momentum, const float* g, float* v,
-                       float* w);
+  void (*sgd_momentum)(std::size_t n, const SgdStep& step, const float* g, float* v, float* w);
   /// db[j] for j < columns: per rank one chain of additions over its rows, then the tree.
   void (*bias_gradient)(std::size_t ranks, std::size_t rows, std::size_t stride,
                         std::size_t columns, const float* dy, float* db);
+  /// As block_lanes, each a chain of fma(value, value, acc).
+  void (*square_lanes)(const float* values, std::size_t n, float* lanes);
+  void (*adamw)(std::size_t n, const AdamwStep& step, const float* g, float* m, float* v, float* w);
 };
 
 const TileTable& tiles();

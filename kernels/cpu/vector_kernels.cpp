@@ -140,21 +140,79 @@ void add_all(const float* a, const float* b, std::size_t n, float* out) {
   }
 }
 
-void sgd_momentum(std::size_t n, float learning_rate, float momentum, const float* g, float* v,
-                  float* w) {
-  const V minus_rate = all(-learning_rate);
-  const V factor = all(momentum);
+void square_lanes(const float* values, std::size_t n, float* lanes) {
+  V sums[kParts];
+  for (V& part : sums) part = zero();
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::size_t part = 0; part < kParts; ++part) {
+      const V value = load(values + i + part * kVector);
+      sums[part] = fma(value, value, sums[part]);
+    }
+  }
+  for (std::size_t part = 0; part < kParts && i < n; ++part, i += kVector) {
+    const V value = load_first(first(least(n - i, kVector)), values + i);
+    sums[part] = fma(value, value, sums[part]);
+  }
+  for (std::size_t part = 0; part < kParts; ++part) store(sums[part], lanes + part * kVector);
+}
+
+void sgd_momentum(std::size_t n, const SgdStep& step, const float* g, float* v, float* w) {
+  const V minus_rate = all(-step.learning_rate);
+  const V factor = all(step.momentum);
+  const V scale = all(step.gradient_scale);
   std::size_t i = 0;
   for (; i + kVector <= n; i += kVector) {
-    const V velocity = fma(factor, load(v + i), load(g + i));
+    const V velocity = fma(factor, load(v + i), hn::Mul(scale, load(g + i)));
     store(velocity, v + i);
     store(fma(minus_rate, velocity, load(w + i)), w + i);
   }
   if (i < n) {
     const M mask = first(n - i);
-    const V velocity = fma(factor, load_first(mask, v + i), load_first(mask, g + i));
+    const V velocity =
+        fma(factor, load_first(mask, v + i), hn::Mul(scale, load_first(mask, g + i)));
     store_first(mask, velocity, v + i);
     store_first(mask, fma(minus_rate, velocity, load_first(mask, w + i)), w + i);
+  }
+}
+
+/// The constants of an AdamW step, in every lane.
+struct Adamw {
+  V beta1, beta2, one_minus_beta1, one_minus_beta2, minus_step_size, root_scale, epsilon,
+      minus_decay, scale;
+};
+
+HWY_INLINE void adamw_of(const Adamw& step, V g, V& m, V& v, V& w) {
+  const V x = hn::Mul(step.scale, g);
+  m = fma(step.beta1, m, hn::Mul(step.one_minus_beta1, x));
+  v = fma(step.beta2, v, hn::Mul(hn::Mul(step.one_minus_beta2, x), x));
+  const V size = fma(hn::Sqrt(v), step.root_scale, step.epsilon);
+  w = fma(step.minus_step_size, hn::Div(m, size), fma(step.minus_decay, w, w));
+}
+
+void adamw(std::size_t n, const AdamwStep& step, const float* g, float* m, float* v, float* w) {
+  const Adamw constants{all(step.beta1),           all(step.beta2),      all(step.one_minus_beta1),
+                        all(step.one_minus_beta2), all(-step.step_size), all(step.root_scale),
+                        all(step.epsilon),         all(-step.decay),     all(step.gradient_scale)};
+  std::size_t i = 0;
+  for (; i + kVector <= n; i += kVector) {
+    V first_moment = load(m + i);
+    V second_moment = load(v + i);
+    V weight = load(w + i);
+    adamw_of(constants, load(g + i), first_moment, second_moment, weight);
+    store(first_moment, m + i);
+    store(second_moment, v + i);
+    store(weight, w + i);
+  }
+  if (i < n) {
+    const M mask = first(n - i);
+    V first_moment = load_first(mask, m + i);
+    V second_moment = load_first(mask, v + i);
+    V weight = load_first(mask, w + i);
+    adamw_of(constants, load_first(mask, g + i), first_moment, second_moment, weight);
+    store_first(mask, first_moment, m + i);
+    store_first(mask, second_moment, v + i);
+    store_first(mask, weight, w + i);
   }
 }
 
@@ -185,8 +243,8 @@ void bias_gradient(std::size_t ranks, std::size_t rows, std::size_t stride, std:
 }  // namespace
 
 extern const VectorTable kVectors;
-const VectorTable kVectors = {row_max,     exp_sum, divide_and_scale, exp_all,
-                              block_lanes, add_all, sgd_momentum,     bias_gradient};
+const VectorTable kVectors = {row_max, exp_sum,      divide_and_scale, exp_all,      block_lanes,
+                              add_all, sgd_momentum, bias_gradient,    square_lanes, adamw};
 
 }  // namespace muster::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "kernels/ops.h"
+
 namespace muster::kernels::cuda {
 
 /// Devices that can be used; 0 without a driver.
@@ -38,8 +40,8 @@ class Context {
   std::unique_ptr<Impl> impl_;
 };
 
-/// v = fma(momentum, v, g); w = fma(-learning_rate, v, w).  Shape: all (n).
-void sgd_momentum(Context& context, std::size_t n, float learning_rate, float momentum,
-                  const float* g, float* v, float* w);
+/// x = gradient_scale g; v = fma(momentum, v, x); w = fma(-learning_rate, v, w).  Shape: all (n).
+void sgd_momentum(Context& context, std::size_t n, const SgdStep& step, const float* g, float* v,
+                  float* w);
 
 }  // namespace muster::kernels::cuda

@@ -19,6 +19,8 @@ namespace {
 constexpr int kUser = 65'532;
 constexpr int kDefaultGraceSeconds = 30;
 constexpr int kTokenSeconds = 3600;
+/// torchrun waits so long for more workers once it has enough; its own default is 30.
+constexpr int kLastCallSeconds = 10;
 constexpr const char* kTokenVolume = "muster-token";
 constexpr const char* kSharedMemoryVolume = "muster-shm";
 constexpr const char* kCheckpointVolume = "muster-checkpoint";
@@ -80,13 +82,23 @@ void add_program_env(Json& env, const TrainingJob& job, const SlotPlacement& pla
   set_env(env, "WORLD_SIZE", std::to_string(workers * processes));
   set_env(env, "MASTER_ADDR", master);
   set_env(env, "MASTER_PORT", port);
-  set_env(env, "PET_NNODES", std::to_string(workers));
+  const WorkerSpec& spec = job.spec.worker;
+  const bool is_elastic = spec.min < spec.max;
+  set_env(env, "PET_NNODES",
+          is_elastic ? std::to_string(spec.min) + ":" + std::to_string(spec.max)
+                     : std::to_string(workers));
   set_env(env, "PET_NPROC_PER_NODE", std::to_string(processes));
   set_env(env, "PET_NODE_RANK", std::to_string(placement.slot));
   set_env(env, "PET_MASTER_ADDR", master);
   set_env(env, "PET_MASTER_PORT", port);
-  // Static: the ranks are ours, and a lost worker restarts the gang.
-  set_env(env, "PET_RDZV_BACKEND", "static");
+  // Static: the ranks are ours, and a lost worker restarts the gang. A static rendezvous would wait
+  // for max of min:max, so torchrun counts who is there; the store is in slot 0's pod.
+  set_env(env, "PET_RDZV_BACKEND", is_elastic ? "c10d" : "static");
+  if (is_elastic) {
+    set_env(env, "PET_RDZV_CONF",
+            std::string("is_host=") + (placement.slot == 0 ? "true" : "false") +
+                ",last_call_timeout=" + std::to_string(kLastCallSeconds));
+  }
   set_env(env, "PET_RDZV_ENDPOINT", master + ":" + port);
   set_env(env, "PET_RDZV_ID", rendezvous);
   if (workers <= kMaxTfConfigWorkers) set_env(env, "TF_CONFIG", tf_config(job, placement));
@@ -203,6 +215,13 @@ Storage make_storage(const TrainingJob& job, int slot, const PodOptions& options
   return storage;
 }
 
+/// The engine writes to its volumes alone. Own programs write where they please: PyTorch to /tmp.
+Json container_context(const TrainingJob& job) {
+  Json context = restricted_container_context();
+  if (job.spec.training) context["readOnlyRootFilesystem"] = true;
+  return context;
+}
+
 Json make_container(const TrainingJob& job, const SlotPlacement& placement,
                     const PodOptions& options, Json mounts) {
   const WorkerSpec& worker = job.spec.worker;
@@ -211,7 +230,7 @@ Json make_container(const TrainingJob& job, const SlotPlacement& placement,
                  {"env", make_env(job, placement, options)},
                  {"resources", make_resources(worker)},
                  {"terminationMessagePolicy", "FallbackToLogsOnError"},
-                 {"securityContext", restricted_container_context()}};
+                 {"securityContext", container_context(job)}};
   if (!worker.command.empty()) container["command"] = worker.command;
   if (!worker.args.empty()) container["args"] = worker.args;
   if (!mounts.empty()) container["volumeMounts"] = std::move(mounts);
@@ -304,6 +323,23 @@ Service make_service(const TrainingJob& job) {
   service.meta = owned_meta(job, service_name(job));
   service.selector = {{std::string(contract::kLabelJobUid), job.meta.uid}};
   return service;
+}
+
+DisruptionBudget make_disruption_budget(const TrainingJob& job) {
+  DisruptionBudget budget;
+  budget.meta = owned_meta(job, service_name(job));
+  budget.selector = {{std::string(contract::kLabelJobUid), job.meta.uid}};
+  budget.min_available = job.spec.worker.min;
+  return budget;
+}
+
+Json to_json(const DisruptionBudget& budget) {
+  Json json = object_json(Kind::kPodDisruptionBudget, budget.meta);
+  // Pods that are not ready may always go: they train with nobody yet.
+  json["spec"] = Json{{"minAvailable", budget.min_available},
+                      {"selector", {{"matchLabels", budget.selector}}},
+                      {"unhealthyPodEvictionPolicy", "AlwaysAllow"}};
+  return json;
 }
 
 Json to_json(const Service& service) {

@@ -66,6 +66,8 @@ const KindInfo& info_of(Kind kind) {
   static constexpr KindInfo kPersistentVolume{"v1", "PersistentVolume", "persistentvolumes", false};
   static constexpr KindInfo kPersistentVolumeClaim{"v1", "PersistentVolumeClaim",
                                                    "persistentvolumeclaims", true};
+  static constexpr KindInfo kPodDisruptionBudget{"policy/v1", "PodDisruptionBudget",
+                                                 "poddisruptionbudgets", true};
   switch (kind) {
     case Kind::kTrainingJob:
       return kTrainingJob;
@@ -87,6 +89,8 @@ const KindInfo& info_of(Kind kind) {
       return kPersistentVolume;
     case Kind::kPersistentVolumeClaim:
       return kPersistentVolumeClaim;
+    case Kind::kPodDisruptionBudget:
+      return kPodDisruptionBudget;
   }
   check_failed("kind", "not an enumerator of Kind");
 }
@@ -202,6 +206,8 @@ Status read_condition(const Json& json, const std::string& path, Condition& out)
   }
   in.optional("reason", out.reason, 1024);
   in.optional("message", out.message, 32'768);
+  // As it would be written: what is read must be equal to what is written back.
+  out.message = cut(out.message, kMaxConditionMessageBytes);
   in.optional("observedGeneration", out.observed_generation, {0, kMaxGeneration});
   std::optional<WallTime> time;
   optional_time(in, "lastTransitionTime", time);

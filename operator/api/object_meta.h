@@ -70,7 +70,8 @@ enum class Kind {
   kTokenReview,
   kSubjectAccessReview,
   kPersistentVolume,
-  kPersistentVolumeClaim
+  kPersistentVolumeClaim,
+  kPodDisruptionBudget
 };
 
 struct KindInfo {

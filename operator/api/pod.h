@@ -69,6 +69,14 @@ struct Service {
   bool operator==(const Service&) const = default;
 };
 
+/// How many of a job's workers an eviction leaves at least.
+struct DisruptionBudget {
+  ObjectMeta meta;
+  std::map<std::string, std::string> selector;
+  int min_available = 0;
+  bool operator==(const DisruptionBudget&) const = default;
+};
+
 /// events.k8s.io/v1.
 struct Event {
   ObjectMeta meta;
@@ -91,6 +99,7 @@ Result<Node> parse_node(const Json& json);
 Json to_json(const Pod& pod);
 Json to_json(const Node& node);
 Json to_json(const Service& service);
+Json to_json(const DisruptionBudget& budget);
 Json to_json(const Event& event);
 
 /// "<job>-<5 of the uid's hash>": the job's headless Service and the stem of its pods' names.
@@ -124,5 +133,7 @@ inline constexpr int kMaxTfConfigWorkers = 512;
 inline constexpr int kMasterPort = 29'500;
 Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options);
 Service make_service(const TrainingJob& job);
+/// minAvailable is spec.worker.min.
+DisruptionBudget make_disruption_budget(const TrainingJob& job);
 
 }  // namespace muster::api

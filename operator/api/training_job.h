@@ -63,9 +63,10 @@ struct TrainingSpec {
   int batch_size = 64;
   std::int64_t epochs = 0;  ///< 0 = not given; exactly one of epochs and steps is given
   std::int64_t steps = 0;
-  Json model;      ///< one-of, validated: {"mlp": {"hidden": [128]}}
-  Json data;       ///< {"train": {"idx": {...}}, "test": {...}}
-  Json optimizer;  ///< one-of: {"sgd": {"learningRate": "0.1", "momentum": "0.9"}}
+  Json model;              ///< one-of, validated: {"mlp": {"hidden": [128]}}
+  Json data;               ///< {"train": {"idx": {...}}, "test": {...}}
+  Json optimizer;          ///< one-of: {"sgd": {"learningRate": "0.1", "momentum": "0.9"}}
+  Json gradient_clipping;  ///< {"maxNorm": "1.0"}; null: not given
   int evaluation_every_epochs = 1;
   std::optional<CheckpointSpec> checkpoint;
   std::string optimizer_state = "Replicated";
@@ -99,7 +100,16 @@ struct SlotPlacement {
   int attempt = 0;
   std::string node;
   std::string domain;
+  bool member = false;   ///< this attempt has been a member of the training, by its own report
+  int replacements = 0;  ///< failures of this slot in a row, for the back-off
   bool operator==(const SlotPlacement&) const = default;
+};
+
+/// The newest question that the witness said yes to.
+struct WitnessGrant {
+  std::int64_t from_epoch = 0, epoch = 0;
+  std::vector<int> members;  ///< slots of `epoch`, ascending
+  bool operator==(const WitnessGrant&) const = default;
 };
 
 struct Progress {
@@ -138,7 +148,11 @@ struct TrainingJobStatus {
   std::string selector;
   std::int64_t membership_epoch = 0;
   int restarts = 0;
+  int replacements = 0;    ///< workers replaced while others trained on
+  int resizes = 0;         ///< starts of the gang because another size was wished for
+  int start_attempt = -1;  ///< attempt that the gang last started with; negative = not known
   std::vector<SlotPlacement> placement;
+  std::optional<WitnessGrant> witness;
   std::optional<WallTime> start_time, completion_time;
   std::optional<WallTime> restart_at;  ///< back-off: the next attempt is not before this
   std::optional<Progress> progress;

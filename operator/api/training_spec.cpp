@@ -1,6 +1,7 @@
 // spec.training: what the built-in engine trains. The worker validates it again.
 #include <algorithm>
 #include <charconv>
+#include <span>
 
 #include "operator/api/fields.h"
 #include "operator/api/spec_json.h"
@@ -10,6 +11,9 @@ namespace {
 
 constexpr std::size_t kMaxLayers = 64;
 constexpr int kMaxLayerWidth = 65'536;
+constexpr std::size_t kMaxStages = 12;
+constexpr int kMaxChannels = 4096;
+constexpr int kMaxKernelSize = 15;
 constexpr std::size_t kMaxDecimalBytes = 32;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr int kMaxBatchSize = 1 << 24;
@@ -66,37 +70,82 @@ std::optional<float> read_decimal(JsonReader& in, const Json& json, const char* 
   return static_cast<float>(*value);
 }
 
+/// What a list of sizes may be.
+struct SizeBounds {
+  std::size_t items;
+  int most;
+};
+
+void read_sizes(JsonReader& in, const char* field, SizeBounds bounds, Json& out) {
+  read_list(in, field, bounds.items, [&](const Json& item, const std::string& at) -> Status {
+    const bool fits = item.is_number_integer() && item >= 1 && item <= bounds.most;
+    if (!fits) {
+      return Error(ErrorCode::kInvalid,
+                   at + ": must be an integer from 1 to " + std::to_string(bounds.most));
+    }
+    out[field].push_back(item.get<int>());
+    return {};
+  });
+}
+
+void read_dropout(JsonReader& in, const Json& json, Json& out) {
+  std::string text = "0";
+  const auto share = read_decimal(in, json, "dropout", text, "0.25");
+  if (share && !(*share >= 0 && *share < 1)) {
+    in.fail("dropout", "must be from 0 to below 1, not " + in_quotes(text));
+  }
+  out["dropout"] = text;
+}
+
 Status read_mlp(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   out = Json{{"hidden", Json::array()}};
   if (!in.has("hidden")) in.fail("hidden", "is required: the widths of the hidden layers");
-  read_list(in, "hidden", kMaxLayers, [&](const Json& item, const std::string& at) -> Status {
-    const bool fits = item.is_number_integer() && item >= 1 && item <= kMaxLayerWidth;
-    if (!fits) {
-      return Error(ErrorCode::kInvalid,
-                   at + ": must be an integer from 1 to " + std::to_string(kMaxLayerWidth));
-    }
-    out["hidden"].push_back(item.get<int>());
-    return {};
-  });
+  read_sizes(in, "hidden", {kMaxLayers, kMaxLayerWidth}, out);
   if (in.status() && out["hidden"].empty()) in.fail("hidden", "must have at least one layer");
+  read_dropout(in, json, out);
   in.no_other_fields();
+  return in.status();
+}
+
+Status read_cnn(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  out = Json{{"channels", Json::array()}, {"hidden", Json::array()}};
+  if (!in.has("channels")) in.fail("channels", "is required: how many each stage makes");
+  read_sizes(in, "channels", {kMaxStages, kMaxChannels}, out);
+  if (in.status() && out["channels"].empty()) in.fail("channels", "must have at least one stage");
+  int side = 3;
+  in.optional("kernelSize", side, {1, kMaxKernelSize});
+  if (in.status() && side % 2 == 0) {
+    in.fail("kernelSize",
+            "must be odd, not " + std::to_string(side) + ", so that a kernel has a middle");
+  }
+  std::string normalization = "Batch";
+  optional_enum(in, "normalization", normalization, {"Batch", "None"});
+  read_sizes(in, "hidden", {kMaxLayers, kMaxLayerWidth}, out);
+  read_dropout(in, json, out);
+  in.no_other_fields();
+  out["kernelSize"] = side;
+  out["normalization"] = normalization;
   return in.status();
 }
 
 Status read_model(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
-  for (const char* later : {"cnn", "gpt"}) {
-    if (in.has(later)) in.fail(later, "is not supported yet; the model must be mlp");
-  }
-  read_object(in, "mlp", [&](const Json& object, const std::string& at) {
-    Json mlp;
-    const Status status = read_mlp(object, at, mlp);
-    out = Json{{"mlp", std::move(mlp)}};
-    return status;
-  });
+  if (in.has("gpt")) in.fail("gpt", "is not supported yet; the model must be mlp or cnn");
+  const auto read = [&](const char* name,
+                        Status (*member)(const Json&, const std::string&, Json&)) {
+    read_object(in, name, [&](const Json& object, const std::string& at) {
+      Json model;
+      const Status status = member(object, at, model);
+      out = Json{{name, std::move(model)}};
+      return status;
+    });
+  };
+  read("mlp", read_mlp);
+  read("cnn", read_cnn);
   in.no_other_fields();
-  one_of(in, {"mlp"});
+  one_of(in, {"mlp", "cnn"});
   return in.status();
 }
 
@@ -152,37 +201,67 @@ Status read_data(const Json& json, const std::string& path, Json& out) {
   return in.status();
 }
 
-Status read_sgd(const Json& json, const std::string& path, Json& out) {
+/// A field that is a decimal string. `fits` is asked about the engine's float.
+struct DecimalField {
+  const char* name;
+  const char* fallback;  ///< nullptr: required
+  const char* example;
+  const char* range;  ///< in words
+  bool (*fits)(float);
+};
+
+constexpr const char* kLearningRateRange = "above 0 and at most 1000";
+bool is_learning_rate(float value) { return value > 0 && value <= 1000; }
+/// 1 - beta^t, by which AdamW divides, must not vanish.
+bool is_beta(float value) { return value >= 0 && value <= 0.999999F; }
+
+const DecimalField kSgdFields[] = {
+    {"learningRate", nullptr, "0.1", kLearningRateRange, is_learning_rate},
+    {"momentum", "0", "0.9", "from 0 to below 1", [](float v) { return v >= 0 && v < 1; }}};
+
+const DecimalField kAdamwFields[] = {
+    {"learningRate", nullptr, "0.001", kLearningRateRange, is_learning_rate},
+    {"beta1", "0.9", "0.9", "from 0 to 0.999999", is_beta},
+    {"beta2", "0.999", "0.999", "from 0 to 0.999999", is_beta},
+    {"epsilon", "1e-8", "1e-8", "from 1e-20 to 1", [](float v) { return v >= 1e-20F && v <= 1; }},
+    {"weightDecay", "0.01", "0.01", "from 0 to 1", [](float v) { return v >= 0 && v <= 1; }}};
+
+const DecimalField kClippingFields[] = {{"maxNorm", nullptr, "1.0", "from 1e-9 to 1e9",
+                                         [](float v) { return v >= 1e-9F && v <= 1e9F; }}};
+
+/// Reads an object that has decimal strings and nothing else; `out` has them as they were written.
+Status read_decimals(const Json& json, const std::string& path,
+                     std::span<const DecimalField> fields, Json& out) {
   JsonReader in(json, path);
-  std::string learning_rate, momentum = "0";
-  if (!in.has("learningRate")) in.fail("learningRate", "is required, such as \"0.1\"");
-  const auto rate = read_decimal(in, json, "learningRate", learning_rate, "0.1");
-  if (rate && !(*rate > 0 && *rate <= 1000)) {
-    in.fail("learningRate", "must be above 0 and at most 1000, not " + in_quotes(learning_rate));
-  }
-  const auto factor = read_decimal(in, json, "momentum", momentum, "0.9");
-  if (factor && !(*factor >= 0 && *factor < 1)) {
-    in.fail("momentum", "must be from 0 to below 1, not " + in_quotes(momentum));
-  }
-  for (const char* known : {"learningRate", "momentum"}) {
+  out = Json::object();
+  for (const DecimalField& field : fields) {
+    std::string text = field.fallback == nullptr ? "" : field.fallback;
+    if (field.fallback == nullptr && !in.has(field.name)) {
+      in.fail(field.name, std::string("is required, such as \"") + field.example + "\"");
+    }
+    const auto value = read_decimal(in, json, field.name, text, field.example);
+    if (value && !field.fits(*value)) {
+      in.fail(field.name, std::string("must be ") + field.range + ", not " + in_quotes(text));
+    }
+    out[field.name] = text;
     std::string seen;  // makes the field known even where it was not read
-    if (in.status()) in.optional(known, seen, kMaxDecimalBytes);
+    if (in.status()) in.optional(field.name, seen, kMaxDecimalBytes);
   }
   in.no_other_fields();
-  out = Json{{"learningRate", learning_rate}, {"momentum", momentum}};
   return in.status();
 }
 
 Status read_optimizer(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
+  out = Json::object();
   read_object(in, "sgd", [&](const Json& object, const std::string& at) {
-    Json sgd;
-    const Status status = read_sgd(object, at, sgd);
-    out = Json{{"sgd", std::move(sgd)}};
-    return status;
+    return read_decimals(object, at, kSgdFields, out["sgd"]);
+  });
+  read_object(in, "adamw", [&](const Json& object, const std::string& at) {
+    return read_decimals(object, at, kAdamwFields, out["adamw"]);
   });
   in.no_other_fields();
-  one_of(in, {"sgd"});
+  one_of(in, {"sgd", "adamw"});
   return in.status();
 }
 
@@ -262,6 +341,9 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   read_object(in, "optimizer", [&](const Json& object, const std::string& at) {
     return read_optimizer(object, at, out.optimizer);
   });
+  read_object(in, "gradientClipping", [&](const Json& object, const std::string& at) {
+    return read_decimals(object, at, kClippingFields, out.gradient_clipping);
+  });
   read_object(in, "evaluation", [&](const Json& object, const std::string& at) {
     JsonReader evaluation(object, at);
     evaluation.optional("everyEpochs", out.evaluation_every_epochs, {1, 1'000'000});
@@ -290,6 +372,9 @@ Json training_to_json(const TrainingSpec& training) {
             {"evaluation", {{"everyEpochs", training.evaluation_every_epochs}}},
             {"optimizerState", training.optimizer_state},
             {"parallelism", {{"tensor", training.tensor}, {"pipeline", training.pipeline}}}};
+  if (!training.gradient_clipping.is_null()) {
+    json["gradientClipping"] = training.gradient_clipping;
+  }
   if (training.epochs > 0) json["epochs"] = training.epochs;
   if (training.steps > 0) json["steps"] = training.steps;
   if (training.checkpoint) {

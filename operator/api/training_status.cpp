@@ -20,6 +20,21 @@ Status read_placement(const Json& json, const std::string& path, SlotPlacement& 
   in.optional("attempt", out.attempt, kInt);
   in.optional("node", out.node, 253);
   in.optional("domain", out.domain, kMaxTextBytes);
+  in.optional("member", out.member);
+  in.optional("replacements", out.replacements, kInt);
+  return in.status();
+}
+
+Status read_witness(const Json& json, const std::string& path, WitnessGrant& out) {
+  JsonReader in(json, path);
+  in.required("fromEpoch", out.from_epoch, kCount);
+  in.required("epoch", out.epoch, kCount);
+  read_list(in, "members", kMaxSlots, [&](const Json& item, const std::string& at) -> Status {
+    const bool is_slot = item.is_number_integer() && item >= 0 && item < kMaxSlots;
+    if (!is_slot) return Error(ErrorCode::kInvalid, at + ": must be from 0 to 4095");
+    out.members.push_back(item.get<int>());
+    return {};
+  });
   return in.status();
 }
 
@@ -92,6 +107,8 @@ Json placement_to_json(const SlotPlacement& placement) {
   Json json{{"slot", placement.slot}, {"attempt", placement.attempt}};
   put(json, "node", placement.node, 253);
   put(json, "domain", placement.domain, kMaxTextBytes);
+  if (placement.member) json["member"] = true;
+  if (placement.replacements > 0) json["replacements"] = placement.replacements;
   return json;
 }
 
@@ -194,8 +211,12 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.value("selector", out.selector, kMaxTextBytes);
   in.value("membershipEpoch", out.membership_epoch, kCount);
   in.value("restarts", out.restarts, kInt);
+  in.value("replacements", out.replacements, kInt);
+  in.value("resizes", out.resizes, kInt);
+  in.value("startAttempt", out.start_attempt, kInt);
   in.list("conditions", kMaxConditions, out.conditions, &read_condition);
   in.list("placement", kMaxSlots, out.placement, &read_placement);
+  in.object("witness", out.witness, &read_witness);
   in.time("startTime", out.start_time);
   in.time("completionTime", out.completion_time);
   in.time("restartAt", out.restart_at);
@@ -225,6 +246,14 @@ Json status_to_json(const TrainingJobStatus& status) {
   }
   for (const auto& placement : status.placement) {
     json["placement"].push_back(placement_to_json(placement));
+  }
+  if (status.replacements > 0) json["replacements"] = status.replacements;
+  if (status.resizes > 0) json["resizes"] = status.resizes;
+  if (status.start_attempt >= 0) json["startAttempt"] = status.start_attempt;
+  if (status.witness) {
+    json["witness"] = Json{{"fromEpoch", status.witness->from_epoch},
+                           {"epoch", status.witness->epoch},
+                           {"members", status.witness->members}};
   }
   put(json, "startTime", status.start_time);
   put(json, "completionTime", status.completion_time);

@@ -4,6 +4,7 @@
 
 #include "common/contract.h"
 #include "operator/core/facts.h"
+#include "operator/core/members.h"
 #include "operator/core/progress.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
@@ -14,21 +15,15 @@ namespace {
 
 namespace codes = contract::exit_code;
 
-bool failed(const Member& member, const api::TrainingJobStatus& status) {
+bool failed(const Member& member, const JobSnapshot& snapshot) {
   if (member.state == MemberState::kFailed || member.state == MemberState::kLost) return true;
-  // Once the whole gang ran, a pod that is not there was lost; before, it is only not made yet.
-  return member.state == MemberState::kMissing && status.is_true(std::string(words::kRunning));
+  if (member.state != MemberState::kMissing) return false;
+  // Once the whole gang ran, a pod that is not there was lost; before, it is only not made yet, and
+  // so is one that was to join later and never did.
+  const api::TrainingJobStatus& status = snapshot.job.status;
+  const bool started = status.start_attempt < 0 || member.placement.attempt <= status.start_attempt;
+  return is_member(snapshot, member) || (started && status.is_true(std::string(words::kRunning)));
 }
-
-struct Failure {
-  api::FailureStatus facts;
-  int attempt = 0;
-  bool retryable = true;
-  bool follower = false;   ///< ended because another one did
-  bool pod_lost = false;   ///< deleted by somebody else
-  bool node_lost = false;  ///< not the program's doing: no restart of those the user allows
-  std::string node;
-};
 
 /// A worker on a node that is not ready is taken for lost with it as soon as the gang has to start
 /// again anyway: its peers end first, and are not to blame.
@@ -43,27 +38,6 @@ bool has_ended(const Member& member) {
   return member.state == MemberState::kFailed || member.state == MemberState::kSucceeded;
 }
 
-Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
-  const api::TrainingJob& job = snapshot.job;
-  Failure failure;
-  failure.facts = failure_of(member, job);
-  failure.attempt = member.placement.attempt;
-  failure.node = member.placement.node;
-  failure.pod_lost = !has_ended(member);
-  if (!has_ended(member) && is_on_bad_node(member, snapshot)) {
-    failure.node_lost = true;
-    failure.facts.reason = std::string(words::kNodeLost);
-    failure.facts.log_tail.clear();
-    return failure;
-  }
-  const bool typed = job.spec.training.has_value() && member.state == MemberState::kFailed &&
-                     member.pod->termination.has_value();
-  if (!typed) return failure;
-  failure.retryable = contract::is_retryable_exit_code(failure.facts.exit_code);
-  failure.follower = failure.facts.exit_code == codes::kPeerLost;
-  return failure;
-}
-
 /// The cause among those that failed: a verdict that nothing helps comes first, followers last.
 int rank_of(const Failure& failure) {
   if (failure.follower) return 3;
@@ -74,11 +48,11 @@ int rank_of(const Failure& failure) {
 std::vector<Failure> failures_of(const JobSnapshot& snapshot, const GangView& gang) {
   std::vector<Failure> failures;
   for (const auto& member : gang.members) {
-    if (failed(member, snapshot.job.status)) failures.push_back(read_failure(member, snapshot));
+    if (failed(member, snapshot)) failures.push_back(read_failure(member, snapshot));
   }
   if (failures.empty()) return failures;
   for (const auto& member : gang.members) {
-    if (failed(member, snapshot.job.status) || has_ended(member)) continue;
+    if (failed(member, snapshot) || has_ended(member)) continue;
     if (is_on_bad_node(member, snapshot)) failures.push_back(read_failure(member, snapshot));
   }
   std::stable_sort(failures.begin(), failures.end(),
@@ -90,23 +64,6 @@ std::vector<Failure> failures_of(const JobSnapshot& snapshot, const GangView& ga
 bool may_settle(const GangView& gang, const Failure& first) {
   return first.follower &&
          gang.count(MemberState::kRunning) + gang.count(MemberState::kPending) > 0;
-}
-
-std::string sentence_of(const Failure& failure) {
-  const auto& facts = failure.facts;
-  std::string text = "worker " + std::to_string(facts.slot) + " (attempt " +
-                     std::to_string(failure.attempt) + ") ";
-  if (!failure.node.empty()) text += "on node " + failure.node + " ";
-  if (failure.node_lost) {
-    text += "was lost: the node is gone or not ready";
-  } else if (failure.pod_lost) {
-    text += "was lost: its pod was deleted";
-    if (facts.reason != words::kWorkerLost) text += " (" + facts.reason + ")";
-  } else {
-    text += "ended with exit code " + std::to_string(facts.exit_code) + " (" + facts.reason + ")";
-  }
-  const std::string said = first_line(facts.log_tail, 256);
-  return said.empty() ? text : text + ": " + said;
 }
 
 void end_job(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
@@ -173,10 +130,16 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
                snapshot.not_ready_nodes.contains(member.placement.node);
       });
   // The epoch is the fence: whoever still runs of the old attempt belongs to no gang from here on.
-  status.membership_epoch = next_epoch(status);
+  status.membership_epoch = next_epoch(snapshot, gang);
+  status.witness.reset();
   if (same_places) {
+    status.start_attempt = static_cast<int>(status.membership_epoch - 1);
+    // A gang that was still growing starts anew in the size it has.
+    status.target_workers = static_cast<int>(status.placement.size());
     for (auto& placement : status.placement) {
-      placement.attempt = static_cast<int>(status.membership_epoch - 1);
+      placement.attempt = status.start_attempt;
+      placement.member = false;
+      placement.replacements = 0;
     }
   } else {
     status.placement.clear();
@@ -194,7 +157,70 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   return plan;
 }
 
+/// All whom slot 0 names as members of the last step have ended with 0, slot 0 itself among them.
+bool has_final_members(const GangView& gang) {
+  if (gang.members.empty() || gang.members.front().state != MemberState::kSucceeded) return false;
+  const auto word = last_word(gang);
+  if (!word || word->membership_epoch <= 0 || word->model_sha256.empty()) return false;
+  const auto ended = [&](int slot) {
+    return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+      return member.placement.slot == slot && member.state == MemberState::kSucceeded;
+    });
+  };
+  return word->attempt == gang.members.front().placement.attempt && !word->members.empty() &&
+         word->members.front() == 0 && gang.members.front().placement.slot == 0 &&
+         std::all_of(word->members.begin(), word->members.end(), ended);
+}
+
 }  // namespace
+
+Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
+  const api::TrainingJob& job = snapshot.job;
+  Failure failure;
+  failure.facts = failure_of(member, job);
+  failure.attempt = member.placement.attempt;
+  failure.node = member.placement.node;
+  failure.pod_lost = !has_ended(member);
+  if (!has_ended(member) && is_on_bad_node(member, snapshot)) {
+    failure.node_lost = true;
+    failure.facts.reason = std::string(words::kNodeLost);
+    failure.facts.log_tail.clear();
+    return failure;
+  }
+  const bool typed = job.spec.training.has_value() && member.state == MemberState::kFailed &&
+                     member.pod->termination.has_value();
+  if (!typed) return failure;
+  failure.retryable = contract::is_retryable_exit_code(failure.facts.exit_code);
+  failure.follower = failure.facts.exit_code == codes::kPeerLost;
+  failure.planned = failure.facts.exit_code == codes::kPlannedLeave;
+  return failure;
+}
+
+std::string sentence_of(const Failure& failure) {
+  const auto& facts = failure.facts;
+  std::string text = "worker " + std::to_string(facts.slot) + " (attempt " +
+                     std::to_string(failure.attempt) + ") ";
+  if (!failure.node.empty()) text += "on node " + failure.node + " ";
+  if (failure.node_lost) {
+    text += "was lost: the node is gone or not ready";
+  } else if (failure.planned) {
+    text += "left as asked";
+  } else if (failure.pod_lost) {
+    text += "was lost: its pod was deleted";
+    if (facts.reason != words::kWorkerLost) text += " (" + facts.reason + ")";
+  } else {
+    text += "ended with exit code " + std::to_string(facts.exit_code) + " (" + facts.reason + ")";
+  }
+  const std::string said = first_line(facts.log_tail, 256);
+  return said.empty() ? text : text + ": " + said;
+}
+
+bool fails_job(const JobSnapshot& snapshot, const Member& member) {
+  const Failure failure = read_failure(member, snapshot);
+  // One that wants to be let in and cannot does not stop those who train.
+  if (!failure.retryable) return is_member(snapshot, member);
+  return snapshot.job.spec.restart.policy == "Never" && !failure.planned;
+}
 
 seconds restart_backoff(const api::RestartSpec& restart, int restarts_before) {
   const std::int64_t least = std::clamp<std::int64_t>(restart.backoff_seconds, 0, 86'400);
@@ -203,10 +229,10 @@ seconds restart_backoff(const api::RestartSpec& restart, int restarts_before) {
 }
 
 std::optional<Plan> decide_success(const JobSnapshot& snapshot, const GangView& gang) {
-  if (!gang.all(MemberState::kSucceeded)) return std::nullopt;
+  if (!gang.all(MemberState::kSucceeded) && !has_final_members(gang)) return std::nullopt;
   api::TrainingJobStatus status = snapshot.job.status;
   const std::string message =
-      "every worker (" + std::to_string(gang.members.size()) + ") ended with 0";
+      "every worker (" + std::to_string(gang.count(MemberState::kSucceeded)) + ") ended with 0";
   if (const auto final_report = last_word(gang)) {
     take_report(status, *final_report, snapshot);
   } else if (const auto* report = newest_report(snapshot, gang)) {

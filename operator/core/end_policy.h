@@ -8,7 +8,29 @@
 
 namespace muster::core {
 
-/// Complete: every member ended with 0. A decision of its own; absent when it is not so.
+/// Why one worker failed, and whose doing it was.
+struct Failure {
+  api::FailureStatus facts;
+  int attempt = 0;
+  bool retryable = true;
+  bool follower = false;   ///< ended because another one did
+  bool planned = false;    ///< left as asked, with its work handed over
+  bool pod_lost = false;   ///< deleted by somebody else
+  bool node_lost = false;  ///< not the program's doing: no restart of those the user allows
+  std::string node;
+};
+
+Failure read_failure(const Member& member, const JobSnapshot& snapshot);
+/// "worker 1 (attempt 3) on node n ended with exit code 137 (Signaled)".
+std::string sentence_of(const Failure& failure);
+
+/// Whether this worker's failure ends the job, whoever else trains on: a member's typed exit code
+/// says that nothing helps, or spec.restart.policy is Never.
+bool fails_job(const JobSnapshot& snapshot, const Member& member);
+
+/// Complete: every member ended with 0. Who is a member at the end is said by slot 0's last word,
+/// where it says so: another that wanted to be let in does not matter any more. A decision of its
+/// own; absent when it is not so.
 std::optional<Plan> decide_success(const JobSnapshot& snapshot, const GangView& gang);
 
 /// Failed: spec.activeDeadlineSeconds since the start have passed.

@@ -1,5 +1,8 @@
 #include "operator/core/facts.h"
 
+#include <algorithm>
+
+#include "operator/core/elastic.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/text.h"
@@ -15,9 +18,16 @@ std::string backing_off(const api::TrainingJobStatus& status) {
   return "backing off/" + std::to_string(status.membership_epoch);
 }
 std::string settling(const api::TrainingJobStatus& status) {
-  return "settling/" + std::to_string(status.membership_epoch);
+  // Not by the epoch, which the workers move on.
+  int newest = -1;
+  for (const auto& placement : status.placement) newest = std::max(newest, placement.attempt);
+  return "settling/" + std::to_string(newest);
 }
 std::string job_is_old() { return "job is old"; }
+std::string down(const api::SlotPlacement& placement) {
+  return "down/" + std::to_string(placement.slot) + "/" + std::to_string(placement.attempt);
+}
+std::string room() { return "room"; }
 std::string waiting_words(const std::string& message) {
   return "words/" + hex_text(hash_text(message));
 }
@@ -46,6 +56,12 @@ std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
   const GangView gang = view_gang(snapshot);
   if (gang.job_is_old) found.insert(facts::job_is_old());
   if (is_settling(snapshot, gang)) found.insert(facts::settling(status));
+  if (is_elastic(snapshot, gang)) {
+    for (const auto& member : gang.members) {
+      if (fate_of(snapshot, member) == Fate::kDown) found.insert(facts::down(member.placement));
+    }
+    if (has_room_to_grow(snapshot, gang)) found.insert(facts::room());
+  }
   const auto* admitted = status.condition(std::string(words::kAdmitted));
   if (admitted != nullptr && admitted->status == "False") {
     found.insert(facts::waiting_words(admitted->message));

@@ -20,6 +20,10 @@ std::string backing_off(const api::TrainingJobStatus& status);
 std::string settling(const api::TrainingJobStatus& status);
 /// Pods of a later attempt than the job says are there.
 std::string job_is_old();
+/// This attempt of the slot has ended or was lost, and the others train on.
+std::string down(const api::SlotPlacement& placement);
+/// There is room for a slot that the gang wishes for and never had.
+std::string room();
 /// The words in which the job says what it waits for.
 std::string waiting_words(const std::string& message);
 }  // namespace facts

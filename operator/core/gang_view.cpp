@@ -74,6 +74,21 @@ bool is_lost_node(const JobSnapshot& snapshot, const std::string& node) {
          lasted(snapshot, facts::not_ready(node)) >= words::kNodeLostAfter;
 }
 
+seconds until_overdue(const api::Pod& pod, const JobSnapshot& snapshot) {
+  const seconds grace(std::clamp<std::int64_t>(pod.meta.deletion_grace_seconds, 0, 1LL << 31));
+  return grace + words::kOverdue - lasted(snapshot, facts::leaving(pod));
+}
+
+bool must_wait_for(const api::Pod& pod, const JobSnapshot& snapshot) {
+  if (is_lost_node(snapshot, pod.node_name)) return false;
+  return !pod.meta.deletion_time || until_overdue(pod, snapshot).count() > 0;
+}
+
+int slot_of(const api::Pod& pod, const api::TrainingJob& job) {
+  const auto seat = seat_of(pod, api::service_name(job) + "-");
+  return seat ? seat->slot : -1;
+}
+
 bool is_owned(const api::Pod& pod, const api::TrainingJob& job) {
   const api::OwnerReference* owner = pod.meta.controller();
   return owner != nullptr && !job.meta.uid.empty() && owner->uid == job.meta.uid &&
@@ -105,7 +120,7 @@ GangView view_gang(const JobSnapshot& snapshot) {
     view.newest_attempt = std::max(view.newest_attempt, attempt);
     const auto member =
         std::find_if(view.members.begin(), view.members.end(),
-                     [slot = slot](const Member& m) { return m.placement.slot == slot; });
+                     [wanted = slot](const Member& m) { return m.placement.slot == wanted; });
     if (member != view.members.end() && member->placement.attempt == attempt) {
       const bool first = member->pod == nullptr || by_name(&pod, member->pod);
       if (!first) continue;

@@ -42,6 +42,16 @@ GangView view_gang(const JobSnapshot& snapshot);
 /// Whether a node is gone, or has not been ready for words::kNodeLostAfter.
 bool is_lost_node(const JobSnapshot& snapshot, const std::string& node);
 
+/// Until a pod that was asked to leave is given up.
+seconds until_overdue(const api::Pod& pod, const JobSnapshot& snapshot);
+
+/// Whether a pod may still hold capacity, or files: whoever comes next waits for it, but not for
+/// one whose node cannot end it any more.
+bool must_wait_for(const api::Pod& pod, const JobSnapshot& snapshot);
+
+/// The slot of a pod of the job, by its name; -1 when it is none.
+int slot_of(const api::Pod& pod, const api::TrainingJob& job);
+
 /// Whether the job is the pod's controller, by uid: name and labels prove nothing.
 bool is_owned(const api::Pod& pod, const api::TrainingJob& job);
 

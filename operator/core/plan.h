@@ -31,6 +31,19 @@ struct CreateService {
   bool operator==(const CreateService&) const = default;
 };
 
+/// Makes the job's budget, or changes the one there is. That it cannot be done (the right is
+/// missing, a stranger has the name) holds nothing else up.
+struct SetDisruptionBudget {
+  api::DisruptionBudget budget;
+  bool operator==(const SetDisruptionBudget&) const = default;
+};
+
+/// The job's own alone.
+struct RemoveDisruptionBudget {
+  api::ObjectKey key;
+  bool operator==(const RemoveDisruptionBudget&) const = default;
+};
+
 /// Merge patch of the job's status under its uid and resourceVersion.
 struct PatchStatus {
   api::ObjectKey key;
@@ -54,7 +67,8 @@ struct DeleteJob {
   bool operator==(const DeleteJob&) const = default;
 };
 
-using Action = std::variant<CreatePod, DeletePod, CreateService, PatchStatus, EmitEvent, DeleteJob>;
+using Action = std::variant<CreatePod, DeletePod, CreateService, SetDisruptionBudget,
+                            RemoveDisruptionBudget, PatchStatus, EmitEvent, DeleteJob>;
 
 /// What a plan's status write is: a decision is written alone, before anything that follows from
 /// it; observations come last; progress is an observation under a budget of its own.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "operator/core/members.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -31,12 +32,15 @@ void take_checkpoint(api::TrainingJobStatus& status, const ProgressReport& repor
 }  // namespace
 
 const ProgressReport* newest_report(const JobSnapshot& snapshot, const GangView& gang) {
+  const ProgressReport* first = nullptr;
   for (const auto& member : gang.members) {
-    const auto found = snapshot.reports.find(member.placement.slot);
-    if (found == snapshot.reports.end()) continue;
-    if (found->second.attempt == member.placement.attempt) return &found->second;
+    const ProgressReport* report = report_of(snapshot, member);
+    if (report == nullptr) continue;
+    // A worker that is still to be let in knows nothing of how far training is.
+    if (is_member(snapshot, member)) return report;
+    if (first == nullptr) first = report;
   }
-  return nullptr;
+  return first;
 }
 
 std::optional<ProgressReport> last_word(const GangView& gang) {

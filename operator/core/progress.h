@@ -9,7 +9,8 @@
 
 namespace muster::core {
 
-/// The newest report of a current member: slot 0's, else the lowest slot's that reported.
+/// The newest report of a worker of the gang: slot 0's, else the lowest slot's that reported;
+/// members of the training come before workers that are still to be let in.
 const ProgressReport* newest_report(const JobSnapshot& snapshot, const GangView& gang);
 
 /// Slot 0's termination message as a report; absent when it is none.

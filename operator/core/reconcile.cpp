@@ -3,9 +3,13 @@
 #include <algorithm>
 
 #include "common/contract.h"
+#include "operator/core/budget_policy.h"
+#include "operator/core/elastic.h"
+#include "operator/core/elastic_policy.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/gang_view.h"
+#include "operator/core/members.h"
 #include "operator/core/progress.h"
 #include "operator/core/replace_policy.h"
 #include "operator/core/status_edit.h"
@@ -36,19 +40,6 @@ void append(Plan& plan, Plan more) {
   for (auto& action : more.actions) plan.actions.push_back(std::move(action));
   if (more.pass != Pass::kNone) plan.pass = more.pass;
   if (more.requeue_after) requeue(plan, *more.requeue_after);
-}
-
-/// Until a pod that was asked to leave is given up.
-seconds until_overdue(const api::Pod& pod, const JobSnapshot& snapshot) {
-  const seconds grace(std::clamp<std::int64_t>(pod.meta.deletion_grace_seconds, 0, 1LL << 31));
-  return grace + words::kOverdue - lasted(snapshot, facts::leaving(pod));
-}
-
-/// Leftovers that still hold capacity, or files: whoever comes next waits for them, but not for a
-/// pod whose node cannot end it any more.
-bool must_wait_for(const api::Pod& pod, const JobSnapshot& snapshot) {
-  if (is_lost_node(snapshot, pod.node_name)) return false;
-  return !pod.meta.deletion_time || until_overdue(pod, snapshot).count() > 0;
 }
 
 /// Deletes leftovers; true while the next attempt has to wait for one of them.
@@ -158,8 +149,10 @@ Plan suspend(const JobSnapshot& snapshot, const GangView& gang) {
   }
   if (const auto at = snapshot.reports.find(0); at != snapshot.reports.end()) {
     // The last word of a worker that left: its checkpoint. The placement that could prove the
-    // attempt is gone, the epoch still does.
-    if (at->second.attempt == job.status.membership_epoch - 1) {
+    // attempt is gone; it is one of those given out since the gang started.
+    const std::int64_t newest = job.status.membership_epoch - 1;
+    const std::int64_t first = job.status.start_attempt < 0 ? newest : job.status.start_attempt;
+    if (at->second.attempt >= first && at->second.attempt <= newest) {
       take_report(status, at->second, snapshot);
     }
   }
@@ -207,6 +200,8 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   int slot = 0;
   for (const auto& node : placed.node_of_slot)
     status.placement.push_back({slot++, attempt, node, ""});
+  status.start_attempt = attempt;
+  status.witness.reset();
   status.target_workers = slot;
   status.replicas = 0;
   status.workers = workers_text(0, slot);
@@ -333,25 +328,12 @@ std::string pending_text(const GangView& gang, const api::Condition* before) {
   return "";
 }
 
-constexpr std::string_view kRestored = "; training went on from the checkpoint of step ";
-
-/// Whether and from which checkpoint this attempt went on; once it is said it stays said, though
-/// the report that told it is a thing of memory.
-std::string restored_text(const JobSnapshot& snapshot, const GangView& gang,
-                          const api::Condition* running) {
-  const auto* report = newest_report(snapshot, gang);
-  if (report != nullptr && report->restored_step >= 0) {
-    return std::string(kRestored) + std::to_string(report->restored_step);
-  }
-  if (running == nullptr || running->status != "True") return "";
-  const auto at = running->message.find(kRestored);
-  if (at == std::string::npos) return "";
-  const auto end = running->message.find_first_not_of("0123456789", at + kRestored.size());
-  return running->message.substr(at, end == std::string::npos ? end : end - at);
-}
-
 void observe_running(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
                      const GangView& gang) {
+  if (trains_on(snapshot, gang)) {
+    const auto* running = status.condition(std::string(words::kRunning));
+    return observe_members(status, snapshot, gang, restored_text(snapshot, gang, running));
+  }
   // Who has ended with 0 counts as running until all have: workers end within moments of each
   // other, and every step of that would be a write.
   const int running = gang.count(MemberState::kRunning) + gang.count(MemberState::kSucceeded);
@@ -378,26 +360,60 @@ void observe_running(api::TrainingJobStatus& status, const JobSnapshot& snapshot
   set_condition(status, snapshot, {words::kRunning, false, words::kWaitingForPods, waiting, true});
 }
 
+/// Whether progress was written a moment ago.
+bool is_recent(const JobSnapshot& snapshot) {
+  const auto& last = snapshot.job.status.progress;
+  return last && last->updated_at && snapshot.now - *last->updated_at < words::kProgressInterval &&
+         snapshot.now >= *last->updated_at;
+}
+
+/// Of workers that join one by one, and of words that change, each would be a write: it is said
+/// when all that have a place are in, or with the next progress.
+bool may_wait(const JobSnapshot& snapshot, const GangView& gang,
+              const api::TrainingJobStatus& status) {
+  const api::TrainingJobStatus& before = snapshot.job.status;
+  if (status == before || !is_recent(snapshot)) return false;
+  const bool all_in = status.replicas == static_cast<int>(gang.members.size());
+  if (!all_in && status.replicas > before.replicas) return true;
+  api::TrainingJobStatus same_words = status;
+  for (auto& condition : same_words.conditions) {
+    const auto* old = before.condition(condition.type);
+    if (old != nullptr && old->status == condition.status) condition.message = old->message;
+  }
+  return same_words == before;
+}
+
+seconds until_progress(const JobSnapshot& snapshot) {
+  return std::chrono::ceil<seconds>(*snapshot.job.status.progress->updated_at +
+                                    words::kProgressInterval - snapshot.now);
+}
+
 Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
   api::TrainingJobStatus status = snapshot.job.status;
+  const bool trains = trains_on(snapshot, gang);
+  // What schedule says comes within this step, and is written as a decision.
+  if (trains && is_elastic(snapshot, gang) && awaits_verdict(snapshot, gang)) {
+    return nothing("waiting for a place");
+  }
   observe_running(status, snapshot, gang);
+  if (trains && may_wait(snapshot, gang, status)) {
+    Plan later = nothing("training");
+    requeue(later, until_progress(snapshot));
+    return later;
+  }
   const bool state_changed = !(status == snapshot.job.status);
   const auto* report = newest_report(snapshot, gang);
   if (report == nullptr) return write_status(snapshot, std::move(status), Pass::kObservation);
   api::TrainingJobStatus with_report = status;
   take_report(with_report, *report, snapshot);
+  with_report.membership_epoch = newest_epoch(snapshot, gang);
   if (with_report == status) return write_status(snapshot, std::move(status), Pass::kObservation);
-  const auto& last = snapshot.job.status.progress;
-  const bool recent = last && last->updated_at &&
-                      snapshot.now - *last->updated_at < words::kProgressInterval &&
-                      snapshot.now >= *last->updated_at;
-  if (!recent || state_changed) {
+  if (!is_recent(snapshot) || state_changed) {
     return write_status(snapshot, std::move(with_report),
                         state_changed ? Pass::kObservation : Pass::kProgress);
   }
   Plan plan = write_status(snapshot, std::move(status), Pass::kObservation);
-  requeue(plan,
-          std::chrono::ceil<seconds>(*last->updated_at + words::kProgressInterval - snapshot.now));
+  requeue(plan, until_progress(snapshot));
   return plan;
 }
 
@@ -425,13 +441,37 @@ void await_nodes(Plan& plan, const JobSnapshot& snapshot) {
   }
 }
 
+/// Whether an earlier pod of the slot may still speak for it.
+bool is_taken(const JobSnapshot& snapshot, const GangView& gang, int slot) {
+  return std::any_of(gang.stale.begin(), gang.stale.end(), [&](const api::Pod* pod) {
+    return !pod->ended() && !pod->termination && must_wait_for(*pod, snapshot) &&
+           slot_of(*pod, snapshot.job) == slot;
+  });
+}
+
+/// Pods of slots that were added or replaced, as soon as nobody of the same slot is left.
+void create_joiners(Plan& plan, const JobSnapshot& snapshot, const GangView& gang) {
+  if (const auto left = until_elastic(snapshot, gang)) requeue(plan, *left);
+  if (snapshot.create_failure) return;
+  for (const auto& member : gang.members) {
+    const bool to_make = member.state == MemberState::kMissing &&
+                         fate_of(snapshot, member) == Fate::kStays &&
+                         !is_taken(snapshot, gang, member.placement.slot);
+    if (!to_make) continue;
+    plan.actions.push_back(
+        CreatePod{api::make_pod(snapshot.job, member.placement, snapshot.pod_options)});
+  }
+}
+
 Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   Plan plan = nothing("running");
   const bool wait = clear_stale(plan, snapshot, gang);
   if (const auto left = until_deadline(snapshot)) requeue(plan, *left);
   if (const auto left = until_unbound(snapshot, gang)) requeue(plan, *left);
   await_nodes(plan, snapshot);
-  if (gang.count(MemberState::kMissing) > 0) {
+  if (is_elastic(snapshot, gang)) {
+    create_joiners(plan, snapshot, gang);
+  } else if (gang.count(MemberState::kMissing) > 0 && !is_ending(snapshot, gang)) {
     if (wait) {
       plan.reason = "waiting for the last attempt's pods to go";
       return plan;
@@ -453,19 +493,36 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
 
 }  // namespace
 
-bool wants_placement(const JobSnapshot& snapshot) {
+std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
-  if (job.meta.deletion_time || job.spec.managed_by != contract::kManagedBy) return false;
-  if (!snapshot.spec_verdict || job.status.finished() || job.spec.suspend) return false;
-  if (snapshot.create_failure || until_restart(snapshot)) return false;
+  if (job.meta.deletion_time || job.spec.managed_by != contract::kManagedBy) return std::nullopt;
+  if (!snapshot.spec_verdict || job.status.finished() || job.spec.suspend) return std::nullopt;
+  if (snapshot.create_failure || until_restart(snapshot)) return std::nullopt;
   const GangView gang = view_gang(snapshot);
-  if (!gang.members.empty()) return false;
-  return !gang.job_is_old &&
-         std::none_of(gang.stale.begin(), gang.stale.end(),
-                      [&](const auto* pod) { return must_wait_for(*pod, snapshot); });
+  if (gang.job_is_old) return std::nullopt;
+  if (gang.members.empty()) {
+    const bool wait = std::any_of(gang.stale.begin(), gang.stale.end(),
+                                  [&](const auto* pod) { return must_wait_for(*pod, snapshot); });
+    return wait ? std::nullopt : std::optional(PlaceWish{});
+  }
+  if (!is_elastic(snapshot, gang)) return std::nullopt;
+  PlaceWish wish;
+  wish.slots = slots_to_place(snapshot, gang);
+  if (wish.slots.empty()) return std::nullopt;
+  wish.only_grows =
+      std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+        return std::binary_search(wish.slots.begin(), wish.slots.end(), member.placement.slot);
+      });
+  for (const auto& member : gang.members) {
+    const bool stays = fate_of(snapshot, member) == Fate::kStays;
+    if (stays && !member.placement.node.empty()) wish.beside.insert(member.placement.node);
+  }
+  return wish;
 }
 
-Plan reconcile(const JobSnapshot& snapshot) {
+namespace {
+
+Plan decide(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   if (job.meta.deletion_time) return nothing("being deleted; its pods go with it");
   if (job.spec.managed_by != contract::kManagedBy) return nothing("managed by another controller");
@@ -479,11 +536,30 @@ Plan reconcile(const JobSnapshot& snapshot) {
   if (auto plan = decide_success(snapshot, gang)) return *plan;
   if (job.spec.suspend) return suspend(snapshot, gang);
   if (auto plan = decide_deadline(snapshot, gang)) return *plan;
+  if (is_elastic(snapshot, gang)) {
+    if (auto plan = decide_elastic(snapshot, gang)) return *plan;
+    return run(snapshot, gang);
+  }
+  if (is_ending(snapshot, gang)) return run(snapshot, gang);
   if (auto plan = decide_failure(snapshot, gang)) return *plan;
   if (gang.members.empty()) return admit(snapshot, gang);
   if (auto plan = decide_give_back(snapshot, gang)) return *plan;
   if (auto plan = decide_resize(snapshot, gang)) return *plan;
   return run(snapshot, gang);
+}
+
+}  // namespace
+
+Plan reconcile(const JobSnapshot& snapshot) {
+  Plan plan = decide(snapshot);
+  tell_changes(plan, snapshot);
+  if (!plan.empty()) return plan;
+  // Alone and last, so that the job never waits for it.
+  if (auto action = budget_action(snapshot)) {
+    plan.actions.push_back(*std::move(action));
+    plan.reason = "disruption budget";
+  }
+  return plan;
 }
 
 }  // namespace muster::core

@@ -35,12 +35,18 @@ struct JobSnapshot {
   std::optional<GangVerdict> gang;
   /// Newest report by slot; hints only, bounded by the endpoint.
   std::map<int, ProgressReport> reports;
+  /// What the workers said about their membership and was not told yet; bounded by the loop.
+  std::vector<MembershipChange> changes;
   /// Of the nodes that placement and pods name: those that no longer exist, and those that are
   /// there and not ready. When no node at all is ready, none is said not to be: the cluster is in
   /// trouble, and nothing would run elsewhere.
   std::set<std::string> gone_nodes, not_ready_nodes;
   /// Hint of the loop; a fresh operator tries again and learns it anew.
   std::optional<CreateFailure> create_failure;
+  /// minAvailable of the job's PodDisruptionBudget as this operator has left it, 0 = there is none;
+  /// absent: not known. `budget_failed`: that could not be done a moment ago. Hints as well.
+  std::optional<int> budget;
+  bool budget_failed = false;
   /// How long each of lasting_facts() has been seen, by a clock that never leaps; absent: it is
   /// new. Hints: a fresh operator counts anew.
   std::map<std::string, seconds> lasted;
@@ -55,7 +61,7 @@ Plan reconcile(const JobSnapshot& snapshot);
 /// Names of what is true now and matters by how long it has been. The names mean nothing outside.
 std::set<std::string> lasting_facts(const JobSnapshot& snapshot);
 
-/// Whether schedule should be asked for a place for this job now.
-bool wants_placement(const JobSnapshot& snapshot);
+/// What schedule should be asked for this job now; absent: nothing.
+std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot);
 
 }  // namespace muster::core

@@ -1,6 +1,7 @@
 #include "operator/core/replace_policy.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "common/contract.h"
 #include "operator/core/facts.h"
@@ -26,6 +27,7 @@ Plan give_back(const JobSnapshot& snapshot, const GiveBack& why) {
   status.phase = why.resizing ? words::kPhaseRestarting : words::kPhaseWaiting;
   set_condition(status, snapshot, {words::kRunning, false, why.reason, why.message});
   if (why.resizing) {
+    status.resizes = std::min(status.resizes, INT_MAX - 1) + 1;
     set_condition(status, snapshot, {words::kRestarting, true, why.reason, why.message});
   }
   set_condition(status, snapshot, {words::kAdmitted, false, why.reason, why.message, true});
@@ -86,11 +88,12 @@ std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& g
   const int size = static_cast<int>(gang.members.size());
   if (!changed || !elastic || size == 0 || size == job.spec.worker.count) return std::nullopt;
   if (gang.count(MemberState::kSucceeded) > 0) return std::nullopt;
-  return give_back(snapshot,
-                   {words::kResizing,
-                    "spec.worker.count is " + std::to_string(job.spec.worker.count) +
-                        " now; the gang of " + std::to_string(size) + " starts again in that size",
-                    true});
+  return give_back(snapshot, {words::kResizing,
+                              "spec.worker.count is " + std::to_string(job.spec.worker.count) +
+                                  " now; the gang of " + std::to_string(size) +
+                                  " starts again in that size (resize " +
+                                  std::to_string(std::int64_t{job.status.resizes} + 1) + ")",
+                              true});
 }
 
 std::string resize_text(const JobSnapshot& snapshot, const GangView& gang) {

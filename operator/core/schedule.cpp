@@ -59,8 +59,8 @@ bool allows(const NodeLimit& limit, const std::string& node) {
   return !limit || limit->contains(node);
 }
 
-enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume, kAvoided };
-constexpr std::size_t kRefusals = 7;
+enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume, kAvoided, kDomain };
+constexpr std::size_t kRefusals = 8;
 
 Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
   if (!node.ready) return Refusal::kNotReady;
@@ -136,7 +136,8 @@ std::string why_not(const WaitingGang& gang, const std::vector<Candidate>& candi
                                                     "tainted (spec.worker.tolerations)",
                                                     "not selected (spec.worker.nodeSelector)",
                                                     "without its volumes (spec.worker.volumes)",
-                                                    "refused a pod of this job a moment ago"};
+                                                    "refused a pod of this job a moment ago",
+                                                    "not where the others are"};
   for (std::size_t i = 1; i < kRefusals; ++i) {
     if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + kWhy[i];
   }
@@ -167,9 +168,22 @@ std::string why_not_together(const WaitingGang& gang, std::int64_t most) {
          " on a node; room for " + std::to_string(most);
 }
 
+/// Slots that join a gang: roomy nodes where it stands already come first.
+void sort_candidates(std::vector<Candidate>& candidates, const WaitingGang& gang) {
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
+    const bool a_beside = a.fit > 0 && gang.wish.beside.contains(a.room->node->meta.name);
+    const bool b_beside = b.fit > 0 && gang.wish.beside.contains(b.room->node->meta.name);
+    if (a_beside != b_beside) return a_beside;
+    // All workers of a gang are alike, so taking the roomiest nodes first uses the fewest.
+    return a.fit > b.fit;
+  });
+}
+
 GangVerdict place(const WaitingGang& gang, std::vector<NodeRoom>& rooms) {
   if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not};
-  const bool together = !gang.required_level.empty() && gang.count > 1;
+  const bool joins = !gang.wish.slots.empty();
+  const bool together =
+      !gang.required_level.empty() && (gang.count > 1 || !gang.wish.beside.empty());
   if (gang.unplaced && together) return {std::nullopt, why_not_together(gang, 0)};
   if (gang.unplaced) {
     return {GangPlacement{std::vector<std::string>(static_cast<std::size_t>(gang.count))}, ""};
@@ -178,7 +192,10 @@ GangVerdict place(const WaitingGang& gang, std::vector<NodeRoom>& rooms) {
   std::array<int, kRefusals> refused{};
   std::int64_t total = 0;
   for (auto& room : rooms) {
-    const Refusal refusal = refusal_of(*room.node, gang);
+    // One node alone is known to be one domain, and the others stand there.
+    const bool elsewhere =
+        together && !gang.wish.beside.empty() && !gang.wish.beside.contains(room.node->meta.name);
+    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(*room.node, gang);
     if (refusal != Refusal::kNone) {
       ++refused[static_cast<std::size_t>(refusal)];
       continue;
@@ -187,13 +204,13 @@ GangVerdict place(const WaitingGang& gang, std::vector<NodeRoom>& rooms) {
     total = std::min<std::int64_t>(kMany, total + fit);
     candidates.push_back({&room, fit});
   }
-  // All workers of a gang are alike, so taking the roomiest nodes first uses the fewest.
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.fit > b.fit; });
+  sort_candidates(candidates, gang);
   if (total < gang.min) return {std::nullopt, why_not(gang, candidates, refused, total)};
   // Slot 0 mounts the checkpoint's volume, so the roomiest node that reaches it comes first.
+  const bool has_first = !joins || gang.wish.slots.front() == 0;
   const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& one) {
-    return one.fit > 0 && allows(gang.volumes.first_slot, one.room->node->meta.name);
+    return one.fit > 0 &&
+           (!has_first || allows(gang.volumes.first_slot, one.room->node->meta.name));
   });
   if (first == candidates.end()) return {std::nullopt, why_no_first(gang)};
   std::rotate(candidates.begin(), first, first + 1);
@@ -252,17 +269,29 @@ std::string resources_text(const api::Resources& resources) {
 std::map<api::ObjectKey, GangVerdict> schedule(const ClusterSnapshot& cluster) {
   std::vector<NodeRoom> rooms = rooms_of(cluster);
   std::map<api::ObjectKey, GangVerdict> verdicts;
-  for (const auto& gang : cluster.gangs) verdicts.insert_or_assign(gang.job, place(gang, rooms));
+  for (const bool grows : {false, true}) {
+    for (const auto& gang : cluster.gangs) {
+      if (gang.wish.only_grows != grows) continue;
+      GangVerdict verdict = place(gang, rooms);
+      verdict.slots = gang.wish.slots;
+      verdicts.insert_or_assign(gang.job, std::move(verdict));
+    }
+  }
   return verdicts;
 }
 
-WaitingGang gang_of(const api::TrainingJob& job) {
+WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   WaitingGang gang;
   gang.job = job.meta.key();
   gang.uid = job.meta.uid;
   // Clamped, because schedule must be total on whatever it is given.
   gang.count = std::clamp(job.spec.worker.count, 1, 4096);
   gang.min = std::clamp(job.spec.worker.min, 1, gang.count);
+  if (!wish.slots.empty()) {
+    gang.count = static_cast<int>(wish.slots.size());
+    gang.min = 1;
+    gang.wish = wish;
+  }
   gang.per_worker = job.spec.worker.resources;
   gang.unplaced = job.spec.scheduling == "Unplaced";
   gang.required_level = job.spec.topology_required;

@@ -15,6 +15,14 @@
 
 namespace muster::core {
 
+/// What a job asks schedule for: its whole gang, or places for some slots of a gang that trains.
+struct PlaceWish {
+  std::vector<int> slots;        ///< ascending; empty = the whole gang
+  std::set<std::string> beside;  ///< nodes of the slots that stay
+  bool only_grows = false;       ///< the gang trains as it is: whoever cannot comes first
+  bool operator==(const PlaceWish&) const = default;
+};
+
 /// A gang that waits for its place.
 struct WaitingGang {
   api::ObjectKey job;
@@ -32,6 +40,9 @@ struct WaitingGang {
   /// spec.topology.required. No node says yet where in the network it stands, so one node alone is
   /// known to lie within one domain of whatever level.
   std::string required_level;
+  /// Not empty: only these slots, each for itself. As many as fit are placed, the first of them
+  /// first, on the nodes where the gang stands already if they have room.
+  PlaceWish wish;
   VolumeLimits volumes;         ///< not set by gang_of
   std::set<std::string> avoid;  ///< nodes that the cluster's scheduler refused it a moment ago
   bool operator==(const WaitingGang&) const = default;
@@ -47,7 +58,7 @@ struct ClusterSnapshot {
   std::vector<const api::Node*> nodes;  ///< any order
   std::vector<const api::Pod*> pods;    ///< any order
   std::vector<Assumed> assumed;
-  std::vector<WaitingGang> gangs;  ///< first come, first served
+  std::vector<WaitingGang> gangs;  ///< first come, first served; those that only grow last
 };
 
 /// Slot i goes to node_of_slot[i] (empty = wherever the cluster's scheduler puts it).
@@ -60,6 +71,8 @@ struct GangPlacement {
 struct GangVerdict {
   std::optional<GangPlacement> placement;
   std::string why_not;
+  std::vector<int>
+      slots{};  ///< those asked for; node_of_slot is in their order, and may be shorter
   bool operator==(const GangVerdict&) const = default;
 };
 
@@ -67,7 +80,7 @@ struct GangVerdict {
 std::map<api::ObjectKey, GangVerdict> schedule(const ClusterSnapshot& cluster);
 
 /// The gang of a job as schedule needs it. `job` has a valid spec.
-WaitingGang gang_of(const api::TrainingJob& job);
+WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish = {});
 
 /// "{cpu 1, memory 512Mi, nvidia.com/gpu 2}".
 std::string resources_text(const api::Resources& resources);

@@ -81,7 +81,7 @@ void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
   api::Event event;
   const auto micros = snapshot.now.time_since_epoch().count();
   const std::string what = job.meta.uid + "/" + job.meta.resource_version + "/" +
-                           std::string(reason) + "/" + std::to_string(micros);
+                           std::string(reason) + "/" + std::to_string(micros) + "/" + note;
   event.meta.name = job.meta.name + "." + hex_text(hash_text(what));
   event.meta.namespace_name = job.meta.namespace_name;
   event.regarding = job.meta.key();

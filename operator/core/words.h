@@ -62,6 +62,11 @@ inline constexpr std::chrono::seconds kNodeLostAfter{40};
 /// the node is left out then.
 inline constexpr std::chrono::seconds kUnboundMost{30};
 inline constexpr std::chrono::seconds kAvoidFor{120};
+/// A worker that ran so long before it failed has failed for the first time again.
+inline constexpr std::chrono::seconds kForgivenAfter{600};
+/// Room that opens while a gang trains in a smaller size than it wishes must last so long before it
+/// grows into it: what others let go for a moment is not worth a change of membership.
+inline constexpr std::chrono::seconds kGrowAfter{30};
 /// Pods of a later attempt than the job says: its status is late, or was lost.
 inline constexpr std::chrono::seconds kOldMost{15};
 /// What a gang waits for is said anew so often at most, when only the words changed.

@@ -94,8 +94,9 @@ const ResourceType* find_type(const std::string& group_version, const std::strin
 const std::vector<ResourceType>& resource_types() {
   static const std::vector<ResourceType> kTypes = [] {
     std::vector<ResourceType> types;
-    for (const api::Kind kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode,
-                                 api::Kind::kService, api::Kind::kEvent, api::Kind::kLease}) {
+    for (const api::Kind kind :
+         {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode, api::Kind::kService,
+          api::Kind::kEvent, api::Kind::kLease, api::Kind::kPodDisruptionBudget}) {
       types.push_back(make_type(kind));
     }
     return types;

@@ -174,7 +174,7 @@ struct ApiServer::Impl {
   std::shared_ptr<ApiState> state;
 };
 
-ApiServer::ApiServer(ApiServerOptions options) : impl_(std::make_unique<Impl>(options)) {}
+ApiServer::ApiServer(const ApiServerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 
 ApiServer::~ApiServer() { cut_streams(); }
 

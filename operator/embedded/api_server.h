@@ -33,7 +33,7 @@ struct ApiServerOptions {
 /// Threads: any. send() never blocks on anything but its lock.
 class ApiServer final : public kube::HttpTransport {
  public:
-  explicit ApiServer(ApiServerOptions options);
+  explicit ApiServer(const ApiServerOptions& options);
   ~ApiServer() override;
 
   Result<kube::HttpResponse> send(const kube::HttpRequest& request) override;

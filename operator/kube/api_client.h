@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/json.h"
@@ -39,10 +40,14 @@ struct DeleteOptions {
   int grace_period_seconds = -1;  ///< negative = the object's own
 };
 
+/// metadata.managedFields is half of many an object, and nobody here asks who wrote what.
+inline constexpr std::string_view kLeftOut = "managedFields";
+
 /// Threads: any. Blocks: one exchange. Errors by HTTP code: 400/422 kInvalid, 401 kUnauthorized,
 /// 403 kForbidden, 404 kNotFound, 409 kConflict or (reason AlreadyExists) kAlreadyExists, 410
 /// kGone, 413 kTooLarge, 429 kTooManyRequests, 5xx and no connection kUnavailable, no answer in
 /// time kDeadlineExceeded. The message is the server's, cut at 1 KiB.
+/// Objects come without kLeftOut.
 class ApiClient {
  public:
   virtual ~ApiClient() = default;
@@ -53,6 +58,8 @@ class ApiClient {
   virtual Result<Json> get(api::Kind kind, const api::ObjectKey& key) = 0;
   virtual Result<Json> create(api::Kind kind, const std::string& namespace_name,
                               const Json& object) = 0;
+  /// As create, for who needs nothing of the answer.
+  virtual Status add(api::Kind kind, const std::string& namespace_name, const Json& object) = 0;
   /// Merge patch (RFC 7386) of the main resource or, with `subresource` "status", of the status. A
   /// `metadata.resourceVersion` inside the patch is a precondition (409). A `metadata.uid` is none:
   /// another than the object's is invalid (422), and passed over in a patch of the status.

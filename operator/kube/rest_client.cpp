@@ -148,12 +148,14 @@ class RestClient final : public ApiClient {
 
   Result<Json> create(api::Kind kind, const std::string& namespace_name,
                       const Json& object) override {
-    HttpRequest request;
-    request.method = "POST";
-    request.path = api::collection_path(kind, namespace_name);
-    request.content_type = "application/json";
-    request.body = dump_json(object);
-    return object_of(kind, exchange(request));
+    return object_of(kind, exchange(create_request(kind, namespace_name, object)));
+  }
+
+  Status add(api::Kind kind, const std::string& namespace_name, const Json& object) override {
+    MUSTER_ASSIGN_OR_RETURN(const HttpResponse response,
+                            transport_.send(create_request(kind, namespace_name, object)));
+    if (!is_success(response.code)) return error_of(response);
+    return {};
   }
 
   Result<Json> merge_patch(api::Kind kind, const api::ObjectKey& key,
@@ -185,11 +187,21 @@ class RestClient final : public ApiClient {
   }
 
  private:
+  static HttpRequest create_request(api::Kind kind, const std::string& namespace_name,
+                                    const Json& object) {
+    HttpRequest request;
+    request.method = "POST";
+    request.path = api::collection_path(kind, namespace_name);
+    request.content_type = "application/json";
+    request.body = dump_json(object);
+    return request;
+  }
+
   /// One exchange whose answer is a JSON object.
   Result<Json> exchange(const HttpRequest& request) {
     MUSTER_ASSIGN_OR_RETURN(const HttpResponse response, transport_.send(request));
     if (!is_success(response.code)) return error_of(response);
-    auto body = parse_json(response.body);
+    auto body = parse_json(response.body, kLeftOut);
     if (!body || !body->is_object()) {
       // A proxy's page, or an answer that was cut: the same request may do better later.
       return Error(ErrorCode::kUnavailable,

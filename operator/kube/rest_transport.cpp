@@ -25,10 +25,11 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr seconds kTokenLife{60};
 
 /// Waits for `task` until `deadline`, then cancels it. The library has no timed wait, and an
-/// exception nobody looks at ends the process: the continuation looks at every one.
+/// exception nobody looks at ends the process: the continuation looks at every one. `buffer`: what
+/// the task writes into; it lives as long as the task does, which may be longer than this call.
 template <typename T>
 Result<T> await(const pplx::task<T>& task, const Clock& clock, MonoTime deadline,
-                const Cancellation& cancel) {
+                const Cancellation& cancel, std::shared_ptr<void> buffer = nullptr) {
   struct Shared {
     std::mutex mutex;
     std::condition_variable changed;
@@ -36,7 +37,7 @@ Result<T> await(const pplx::task<T>& task, const Clock& clock, MonoTime deadline
   };
   auto shared = std::make_shared<Shared>();
   // NOLINTNEXTLINE(performance-unnecessary-value-param): the library asks for this signature.
-  task.then([shared](pplx::task<T> done) {
+  task.then([shared, buffer = std::move(buffer)](pplx::task<T> done) {
     std::optional<Result<T>> result;
     try {
       result = Result<T>(done.get());
@@ -146,9 +147,8 @@ class RestStream final : public HttpStream {
     const std::size_t ready = std::min(body_.in_avail(), kReadBytes);
     if (ready == 0) return true;
     auto bytes = std::make_shared<std::vector<std::uint8_t>>(ready);
-    // The task owns the buffer too: after a deadline it may still write into it.
-    auto task = body_.getn(bytes->data(), ready).then([bytes](std::size_t read) { return read; });
-    auto read = await(task, clock_, clock_.mono_now() + idle, cancel_);
+    auto read =
+        await(body_.getn(bytes->data(), ready), clock_, clock_.mono_now() + idle, cancel_, bytes);
     if (!read) return read.error().with("read the stream");
     buffer_.append(reinterpret_cast<const char*>(bytes->data()), *read);
     return true;
@@ -304,11 +304,8 @@ class RestTransport final : public HttpTransport {
     auto body = head.body();
     auto piece = std::make_shared<std::vector<std::uint8_t>>(kReadBytes);
     for (;;) {
-      auto task =
-          body.streambuf().getn(piece->data(), piece->size()).then([piece](std::size_t read) {
-            return read;
-          });
-      auto read = await(task, *options_.clock, deadline, cancel);
+      auto task = body.streambuf().getn(piece->data(), piece->size());
+      auto read = await(task, *options_.clock, deadline, cancel, piece);
       if (!read) return read.error().with("read the answer of " + options_.url);
       if (*read == 0) return response;
       response.body.append(reinterpret_cast<const char*>(piece->data()), *read);

@@ -1,5 +1,7 @@
 #include "operator/runtime/applier.h"
 
+#include <algorithm>
+#include <array>
 #include <thread>
 
 #include "common/log.h"
@@ -44,11 +46,28 @@ class Run {
 
   Status operator()(const core::CreatePod& action) {
     const Status status = create(api::Kind::kPod, action.pod.meta, api::to_json(action.pod));
-    if (status) done_.acted.push_back(action.pod.meta.name);
+    if (status) done_.created.push_back(action.pod.meta.name);
     return status;
   }
   Status operator()(const core::CreateService& action) {
-    return create(api::Kind::kService, action.service.meta, api::to_json(action.service));
+    const Status status =
+        create(api::Kind::kService, action.service.meta, api::to_json(action.service));
+    if (status) done_.created.push_back(action.service.meta.name);
+    return status;
+  }
+  Status operator()(const core::SetDisruptionBudget& action) {
+    const Status done = set_budget(action.budget);
+    done_.budget_failed = !done;
+    if (!done) return done.error().with("disruption budget " + action.budget.meta.key().text());
+    done_.budget = action.budget.min_available;
+    return {};
+  }
+  Status operator()(const core::RemoveDisruptionBudget& action) {
+    const Status done = remove_budget(action.key);
+    done_.budget_failed = !done;
+    if (!done) return done.error().with("remove disruption budget " + action.key.text());
+    done_.budget = 0;
+    return {};
   }
   Status operator()(const core::DeletePod& action) {
     const Status status = client_.remove(api::Kind::kPod, action.key, {action.uid, -1});
@@ -56,7 +75,7 @@ class Run {
     const bool gone = !status && (status.error().code() == ErrorCode::kNotFound ||
                                   status.error().code() == ErrorCode::kConflict);
     if (!status && !gone) return status.error().with("delete pod " + action.key.text());
-    done_.acted.push_back(action.uid);
+    done_.deleted.push_back(action.uid);
     return {};
   }
   Status operator()(const core::PatchStatus& action) {
@@ -79,7 +98,7 @@ class Run {
     if (!work_.reporting_instance.empty()) {
       object["reportingInstance"] = work_.reporting_instance;
     }
-    const auto made = client_.create(api::Kind::kEvent, event.meta.namespace_name, object);
+    const Status made = client_.add(api::Kind::kEvent, event.meta.namespace_name, object);
     // Harmless: an event is news about what status says anyway.
     if (!made) {
       log_warning(
@@ -100,7 +119,7 @@ class Run {
  private:
   Status create(api::Kind kind, const api::ObjectMeta& meta, const Json& object) {
     const std::string what = std::string(api::info_of(kind).kind) + " " + meta.key().text();
-    const auto made = client_.create(kind, meta.namespace_name, object);
+    const Status made = client_.add(kind, meta.namespace_name, object);
     if (made) return {};
     if (made.error().code() == ErrorCode::kAlreadyExists) return take_over(kind, meta, what);
     const Error error = made.error().with("create " + what);
@@ -111,6 +130,40 @@ class Run {
           error.message()};
     }
     return error;
+  }
+
+  /// Asks first, because a new operator finds most of them as they should be.
+  Status set_budget(const api::DisruptionBudget& budget) {
+    constexpr auto kKind = api::Kind::kPodDisruptionBudget;
+    const auto there = client_.get(kKind, budget.meta.key());
+    if (!there && there.error().code() == ErrorCode::kNotFound) {
+      return client_.add(kKind, budget.meta.namespace_name, api::to_json(budget));
+    }
+    if (!there) return there.error();
+    if (controller_of(*there) != work_.uid) {
+      return Error(ErrorCode::kForbidden, "it exists and belongs to something else");
+    }
+    const Json spec = there->value("spec", Json::object());
+    if (spec.is_object() && spec.contains("minAvailable") &&
+        spec["minAvailable"] == budget.min_available) {
+      return {};
+    }
+    const auto written =
+        client_.merge_patch(kKind, budget.meta.key(), "",
+                            Json{{"metadata", {{"resourceVersion", version_of(*there)}}},
+                                 {"spec", {{"minAvailable", budget.min_available}}}});
+    return written ? Status() : written.error();
+  }
+
+  Status remove_budget(const api::ObjectKey& key) {
+    constexpr auto kKind = api::Kind::kPodDisruptionBudget;
+    const auto there = client_.get(kKind, key);
+    const bool is_gone = !there && there.error().code() == ErrorCode::kNotFound;
+    if (is_gone || (there && controller_of(*there) != work_.uid)) return {};
+    if (!there) return there.error();
+    const std::string uid = (*there)["metadata"].value("uid", "");
+    const Status removed = client_.remove(kKind, key, {uid, -1});
+    return removed || removed.error().code() == ErrorCode::kNotFound ? Status() : removed;
   }
 
   /// Names are a function of the job, so one that exists is ours from an earlier try, or a
@@ -130,6 +183,40 @@ class Run {
   ApplyDone done_;
 };
 
+/// What is done first when more is wanted than the API server takes: what users wait to see, then
+/// gangs that were begun, then new ones, then news of it all. So a burst of jobs flows through
+/// instead of every job waiting for the first step of all others. A job's next plan comes after
+/// this one, so nobody is overtaken for ever.
+enum class Urgency : std::size_t { kObservation, kActions, kDecision, kEvents };
+constexpr std::size_t kUrgencies = 4;
+/// Plans whose events wait; those of further ones are lost.
+constexpr std::size_t kEventsMost = 4096;
+
+Urgency urgency_of(const core::Plan& plan) {
+  switch (plan.pass) {
+    case core::Pass::kObservation:
+    case core::Pass::kProgress:
+      return Urgency::kObservation;
+    case core::Pass::kNone:
+      return Urgency::kActions;
+    case core::Pass::kDecision:
+      break;
+  }
+  return Urgency::kDecision;
+}
+
+/// Takes the events out of a plan: they can wait, and what waits for the plan cannot.
+Work split_events(Work& work) {
+  Work events{work.key, work.uid, {}, work.reporting_instance};
+  auto& actions = work.plan.actions;
+  const auto is_event = [](const core::Action& action) {
+    return std::holds_alternative<core::EmitEvent>(action);
+  };
+  std::copy_if(actions.begin(), actions.end(), std::back_inserter(events.plan.actions), is_event);
+  std::erase_if(actions, is_event);
+  return events;
+}
+
 class ThreadExecutor final : public Executor {
  public:
   ThreadExecutor(kube::ApiClient& client, Mailbox& mailbox, int threads)
@@ -141,7 +228,7 @@ class ThreadExecutor final : public Executor {
   void execute(Work work) override {
     const std::lock_guard lock(mutex_);
     // Bounded by the number of jobs: the loop gives one work per job at a time.
-    queue_.push_back(std::move(work));
+    queues_.at(static_cast<std::size_t>(urgency_of(work.plan))).push_back(std::move(work));
     news_.notify_one();
   }
 
@@ -149,7 +236,7 @@ class ThreadExecutor final : public Executor {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
-      queue_.clear();
+      for (auto& queue : queues_) queue.clear();
       news_.notify_all();
     }
     for (auto& thread : threads_) {
@@ -161,22 +248,52 @@ class ThreadExecutor final : public Executor {
   void run() {
     while (true) {
       Work work;
+      auto queue = queues_.end();
       {
         std::unique_lock lock(mutex_);
-        while (!stopping_ && queue_.empty()) news_.wait_for(lock, seconds(1));
+        queue = first_with_work();
+        while (!stopping_ && queue == queues_.end()) {
+          news_.wait_for(lock, seconds(1));
+          queue = first_with_work();
+        }
         if (stopping_) return;
-        work = std::move(queue_.front());
-        queue_.pop_front();
+        work = std::move(queue->front());
+        queue->pop_front();
       }
-      (void)mailbox_.post(apply(client_, work, stopping_));
+      if (queue == queues_.begin() + static_cast<std::ptrdiff_t>(Urgency::kEvents)) {
+        (void)apply(client_, work, stopping_);  // Has told of what was lost.
+        continue;
+      }
+      Work events = split_events(work);
+      ApplyDone done = apply(client_, work, stopping_);
+      // Before the loop hears of it, so that a job's events stay in order.
+      if (done.status && !events.plan.actions.empty()) put_events(std::move(events));
+      (void)mailbox_.post(std::move(done));
     }
+  }
+
+  void put_events(Work events) {
+    const std::lock_guard lock(mutex_);
+    auto& queue = queues_.at(static_cast<std::size_t>(Urgency::kEvents));
+    if (queue.size() >= kEventsMost) {
+      log_warning("events were lost: too many wait", {{"job", events.key.text()}});
+      return;
+    }
+    queue.push_back(std::move(events));
+    news_.notify_one();
+  }
+
+  using Queues = std::array<std::deque<Work>, kUrgencies>;
+  /// The caller holds mutex_.
+  Queues::iterator first_with_work() {
+    return std::find_if(queues_.begin(), queues_.end(), [](const auto& q) { return !q.empty(); });
   }
 
   kube::ApiClient& client_;
   Mailbox& mailbox_;
   std::mutex mutex_;
   std::condition_variable news_;
-  std::deque<Work> queue_;  // guarded by mutex_
+  Queues queues_;  // guarded by mutex_
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;
 };

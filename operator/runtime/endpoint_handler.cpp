@@ -61,18 +61,21 @@ Status check_texts(const ProgressReport& report) {
   if (!is_decimal(report.accuracy)) return wrong("accuracy", "must be a decimal number");
   if (!is_hex(report.model_sha256)) return wrong("modelSHA256", "must be hexadecimal");
   if (!is_hex(report.data_sha256)) return wrong("dataSHA256", "must be hexadecimal");
+  if (!report.host.empty() && !is_host(report.host)) {
+    return wrong("host", "must be an address or a DNS name");
+  }
   return {};
 }
 
 constexpr const char* kOtherWorker = "the token belongs to another worker";
 
-std::string describe(const JoinRequest& request) {
-  std::string text = request.host;
-  for (const int port : request.ports) text += ":" + std::to_string(port);
+std::string describe(const std::string& host, const std::vector<int>& ports) {
+  std::string text = host;
+  for (const int port : ports) text += ":" + std::to_string(port);
   return text;
 }
 
-std::string build_complete_body(const GangInfo& info, std::vector<JoinPeer> peers) {
+std::string build_join_body(const GangInfo& info, std::vector<JoinPeer> peers, bool is_joining) {
   JoinResponse response;
   response.complete = true;
   response.present = response.expected = static_cast<int>(peers.size());
@@ -82,13 +85,20 @@ std::string build_complete_body(const GangInfo& info, std::vector<JoinPeer> peer
   response.job_key = info.job_key;
   response.training = info.training;
   response.threads = info.threads;
+  response.joining = is_joining;
   return dump_json(to_json(response));
 }
 
-/// The job key is not compared: an epoch keeps the one it began with, so that a replaced master key
-/// does not part a gang that is gathering.
+bool starts(const GangInfo& info, int slot) {
+  return info.start_attempt < 0 || info.attempt_of_slot.at(slot) <= info.start_attempt;
+}
+
+/// The same start of the same job, whoever has come and gone since. The job key is not compared: a
+/// gang keeps the one it began with, so that a replaced master key does not part its workers.
 bool is_same_gang(const GangInfo& a, const GangInfo& b) {
-  return a.job_uid == b.job_uid && a.epoch == b.epoch && a.attempt_of_slot == b.attempt_of_slot &&
+  const bool same_start = a.start_attempt >= 0 && a.start_attempt == b.start_attempt;
+  return a.job_uid == b.job_uid &&
+         (same_start || (a.epoch == b.epoch && a.attempt_of_slot == b.attempt_of_slot)) &&
          a.processes == b.processes && a.threads == b.threads && a.training == b.training;
 }
 
@@ -127,8 +137,8 @@ void EndpointHandler::handle(const http::Request& request, const http::Responder
       plain(std::move(response));
     };
   }
-  const bool is_join = request.path == contract::kPathJoin;
-  if (!is_join && request.path != contract::kPathProgress) {
+  const auto post = post_of(request.path);
+  if (!post) {
     return respond(refusal(404, "NotFound", "there is no such path here"));
   }
   if (request.method != "POST") {
@@ -139,14 +149,22 @@ void EndpointHandler::handle(const http::Request& request, const http::Responder
     return respond(refusal(401, "Unauthorized", "a bearer token is needed"));
   }
   if (answer_elsewhere(request, respond)) return;
-  options_.authenticator->authenticate(token, [this, gate = gate_, is_join, body = request.body,
-                                               respond](const Result<Caller>& caller) {
-    const std::shared_lock lock(gate->mutex);
-    if (gate->is_closed) {
-      return respond(refusal(503, "Unavailable", "the endpoint is stopping"));
-    }
-    handle_post(is_join, body, caller, respond);
-  });
+  options_.authenticator->authenticate(
+      token, [this, gate = gate_, post = *post, body = request.body,
+              respond](const Result<Caller>& caller) {
+        const std::shared_lock lock(gate->mutex);
+        if (gate->is_closed) {
+          return respond(refusal(503, "Unavailable", "the endpoint is stopping"));
+        }
+        handle_post(post, body, caller, respond);
+      });
+}
+
+std::optional<EndpointHandler::Post> EndpointHandler::post_of(std::string_view path) {
+  if (path == contract::kPathJoin) return Post::kJoin;
+  if (path == contract::kPathProgress) return Post::kProgress;
+  if (path == contract::kPathWitness) return Post::kWitness;
+  return std::nullopt;
 }
 
 void EndpointHandler::close_gate() {
@@ -168,15 +186,20 @@ bool EndpointHandler::answer_elsewhere(const http::Request& request,
   return true;
 }
 
-void EndpointHandler::handle_post(bool is_join, const std::string& text,
-                                  const Result<Caller>& caller, const http::Responder& respond) {
+void EndpointHandler::handle_post(Post post, const std::string& text, const Result<Caller>& caller,
+                                  const http::Responder& respond) {
   if (!caller) return respond(refusal_of(caller.error()));
   const auto body = parse_json(text);
   if (!body) return respond(refusal_of(body.error().with("body")));
-  if (is_join) {
+  if (post == Post::kJoin) {
     auto message = parse_join_request(*body);
     if (!message) return respond(refusal_of(message.error()));
     return join(std::move(*message), *caller, respond);
+  }
+  if (post == Post::kWitness) {
+    const auto question = parse_witness_request(*body);
+    if (!question) return respond(refusal_of(question.error()));
+    return witness(*question, *caller, respond);
   }
   const auto message = parse_progress_report(*body);
   if (!message) return respond(refusal_of(message.error()));
@@ -266,12 +289,16 @@ std::optional<http::Response> EndpointHandler::refuse_join(const Gang& gang, con
                        " processes, the job has " + std::to_string(gang.info.processes) +
                        " per worker");
   }
-  if (gang.complete_body.empty() || !worker.joined) return std::nullopt;
-  if (worker.joined->host != request.host || worker.joined->ports != request.ports ||
+  // Of the gang's first membership all others have the address already.
+  const bool is_fixed = !gang.start_body.empty() && starts(gang.info, request.slot);
+  if (!is_fixed || !worker.address) return std::nullopt;
+  if (worker.address->host != request.host || worker.address->ports != request.ports ||
       worker.pod_uid != caller.pod_uid) {
     return refusal(409, "AddressRefused",
-                   slot + " has joined from " + describe(*worker.joined) +
-                       " and the gang is complete; " + describe(request) + " comes too late");
+                   slot + " has joined from " +
+                       describe(worker.address->host, worker.address->ports) +
+                       " and the gang is complete; " + describe(request.host, request.ports) +
+                       " comes too late");
   }
   return std::nullopt;
 }
@@ -282,9 +309,7 @@ void EndpointHandler::join(JoinRequest request, const Caller& caller,
     return respond(refusal(400, "Invalid", "join.host: must be an address or a DNS name"));
   }
   Replies replies;
-  bool is_now_complete = false;
-  const std::string job = request.job;
-  std::vector<JoinPeer> peers;
+  Told told;
   {
     const std::lock_guard lock(mutex_);
     auto refused = refuse(request.job, request.slot, request.attempt, caller);
@@ -294,39 +319,29 @@ void EndpointHandler::join(JoinRequest request, const Caller& caller,
     if (refused) {
       replies.emplace_back(respond, std::move(*refused));
     } else {
-      const int slot = request.slot;
       worker->pod_uid = caller.pod_uid;
-      worker->joined = std::move(request);
-      if (gang->complete_body.empty()) {
-        for (const auto& [index, member] : gang->workers) {
-          if (member.joined) peers.push_back({index, member.joined->host, member.joined->ports});
-        }
-        is_now_complete = peers.size() == gang->workers.size();
-        if (is_now_complete) gang->complete_body = build_complete_body(gang->info, peers);
-      }
-      if (gang->complete_body.empty()) {
-        park(job, *worker, slot, respond, replies);
-      } else {
-        replies.emplace_back(respond, http::Response{.body = gang->complete_body, .headers = {}});
-        release(*gang, replies.back().second, replies);
+      worker->address = JoinPeer{request.slot, std::move(request.host), std::move(request.ports),
+                                 request.sentinel_port, request.attempt};
+      park(*gang, request.slot, respond, replies);
+      try_start(*gang);
+      release(*gang, replies, told);
+      if (worker->parked) {
+        run_after_(kJoinHold, [this, job = gang->info.job, slot = request.slot,
+                               id = worker->parked->id] { end_hold(job, slot, id); });
       }
     }
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
-  if (is_now_complete && options_.on_join) {
-    for (const JoinPeer& peer : peers) options_.on_join(job, peer.slot);
-  }
+  tell(told);
 }
 
-void EndpointHandler::park(const std::string& job, Worker& worker, int slot,
-                           const http::Responder& respond, Replies& replies) {
+void EndpointHandler::park(Gang& gang, int slot, const http::Responder& respond, Replies& replies) {
+  Worker& worker = gang.workers.at(slot);
   if (worker.parked) {
     // The worker posts again: it has given up the earlier exchange. One parked post a worker.
-    replies.emplace_back(worker.parked->respond, waiting(gangs_.at(job)));
+    replies.emplace_back(worker.parked->respond, waiting(gang));
   }
-  const std::uint64_t id = ++next_id_;
-  worker.parked = Parked{id, respond};
-  run_after_(kJoinHold, [this, job, slot, id] { end_hold(job, slot, id); });
+  worker.parked = Parked{++next_id_, respond};
 }
 
 void EndpointHandler::end_hold(const std::string& job, int slot, std::uint64_t id) {
@@ -345,8 +360,48 @@ void EndpointHandler::end_hold(const std::string& job, int slot, std::uint64_t i
   for (auto& [reply, response] : replies) reply(std::move(response));
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): see the declaration.
-void EndpointHandler::release(Gang& gang, http::Response response, Replies& replies) {
+void EndpointHandler::try_start(Gang& gang) {
+  if (gang.has_started) return;
+  std::vector<JoinPeer> peers;
+  for (const auto& [slot, worker] : gang.workers) {
+    if (!starts(gang.info, slot)) continue;
+    if (!worker.address) return;
+    peers.push_back(*worker.address);
+  }
+  if (peers.empty()) return;
+  gang.has_started = true;
+  gang.start_body = build_join_body(gang.info, std::move(peers), false);
+}
+
+std::optional<http::Response> EndpointHandler::answer_join(const Gang& gang, int slot) {
+  const bool is_first = !gang.start_body.empty() && starts(gang.info, slot);
+  if (is_first) return http::Response{.body = gang.start_body, .headers = {}};
+  std::vector<JoinPeer> peers;
+  bool has_member = false;
+  for (const auto& [other, worker] : gang.workers) {
+    if (!worker.address) continue;
+    peers.push_back(*worker.address);
+    if (other == slot) continue;
+    has_member |= worker.trains || (!gang.start_body.empty() && starts(gang.info, other));
+  }
+  // Others that want to be let in cannot let anybody in.
+  if (!gang.has_started || !has_member) return std::nullopt;
+  return http::Response{.body = build_join_body(gang.info, std::move(peers), true), .headers = {}};
+}
+
+void EndpointHandler::release(Gang& gang, Replies& replies, Told& told) {
+  for (auto& [slot, worker] : gang.workers) {
+    if (!worker.parked) continue;
+    auto response = answer_join(gang, slot);
+    if (!response) continue;
+    replies.emplace_back(std::move(worker.parked->respond), std::move(*response));
+    worker.parked.reset();
+    if (std::exchange(worker.was_told, true)) continue;
+    told.emplace_back(gang.info.job, slot);
+  }
+}
+
+void EndpointHandler::send_back(Gang& gang, const http::Response& response, Replies& replies) {
   for (auto& [slot, worker] : gang.workers) {
     if (!worker.parked) continue;
     replies.emplace_back(std::move(worker.parked->respond), response);
@@ -354,47 +409,101 @@ void EndpointHandler::release(Gang& gang, http::Response response, Replies& repl
   }
 }
 
+void EndpointHandler::tell(const Told& told) const {
+  if (!options_.on_join) return;
+  for (const auto& [job, slot] : told) options_.on_join(job, slot);
+}
+
 http::Response EndpointHandler::waiting(const Gang& gang) {
   JoinResponse response;
   response.expected = static_cast<int>(gang.workers.size());
   response.present = static_cast<int>(
       std::count_if(gang.workers.begin(), gang.workers.end(),
-                    [](const auto& entry) { return entry.second.joined.has_value(); }));
+                    [](const auto& entry) { return entry.second.address.has_value(); }));
   response.epoch = gang.info.epoch;
   return answer(200, to_json(response));
 }
 
+void EndpointHandler::take_address(Gang& gang, Worker& worker, const ProgressReport& report) {
+  const bool is_whole = !report.host.empty() && !gang.info.training.is_null() &&
+                        static_cast<int>(report.ports.size()) == gang.info.processes;
+  if (is_whole) {
+    worker.address =
+        JoinPeer{report.slot, report.host, report.ports, report.sentinel_port, report.attempt};
+  }
+  worker.trains = report.membership_epoch > 0 &&
+                  std::binary_search(report.members.begin(), report.members.end(), report.slot);
+  if (worker.trains) gang.has_started = true;
+}
+
 void EndpointHandler::progress(const ProgressReport& report, const Caller& caller,
                                const http::Responder& respond) {
+  Replies replies;
+  Told told;
+  bool is_refused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    auto refused = refuse(report.job, report.slot, report.attempt, caller);
+    is_refused = refused.has_value();
+    replies.emplace_back(respond, refused ? std::move(*refused) : answer(200, Json::object()));
+    if (!is_refused) {
+      Gang& gang = gangs_.at(report.job);
+      take_address(gang, gang.workers.at(report.slot), report);
+      release(gang, replies, told);
+    }
+  }
+  for (auto& [reply, response] : replies) reply(std::move(response));
+  tell(told);
+  if (!is_refused && options_.on_progress) options_.on_progress(report);
+}
+
+void EndpointHandler::witness(const WitnessRequest& request, const Caller& caller,
+                              const http::Responder& respond) {
   std::optional<http::Response> refused;
   {
     const std::lock_guard lock(mutex_);
-    refused = refuse(report.job, report.slot, report.attempt, caller);
+    refused = refuse(request.job, request.slot, request.attempt, caller);
   }
   if (refused) return respond(std::move(*refused));
-  respond(answer(200, Json::object()));
-  if (options_.on_progress) options_.on_progress(report);
+  if (!options_.on_witness) {
+    return respond(refusal(503, "Unavailable", "there is no witness here now; ask again"));
+  }
+  options_.on_witness(request, [respond](const Result<WitnessResponse>& said) {
+    respond(said ? answer(200, to_json(*said)) : refusal_of(said.error()));
+  });
 }
 
 void EndpointHandler::set_gang(GangInfo gang) {
   Replies replies;
+  Told told;
   {
     const std::lock_guard lock(mutex_);
     Gang& entry = gangs_[gang.job];
-    if (!entry.workers.empty() && is_same_gang(entry.info, gang)) {
-      entry.info.pod_of_slot = std::move(gang.pod_of_slot);
-      return;
+    const bool stays = !entry.workers.empty() && is_same_gang(entry.info, gang);
+    if (stays) gang.job_key = entry.info.job_key;
+    std::map<int, Worker> before = std::exchange(entry.workers, {});
+    for (const auto& [slot, attempt] : gang.attempt_of_slot) {
+      const auto found = before.find(slot);
+      const bool same_worker =
+          stays && found != before.end() && entry.info.attempt_of_slot.at(slot) == attempt;
+      if (same_worker) {
+        entry.workers.insert(before.extract(found));
+      } else {
+        entry.workers[slot].posts_at = options_.clock->mono_now();
+      }
     }
-    Gang old = std::move(entry);
-    entry = Gang{};
+    if (!stays) entry.start_body.clear();
+    if (!stays) entry.has_started = false;
     entry.info = std::move(gang);
-    for (const auto& [slot, attempt] : entry.info.attempt_of_slot) {
-      entry.workers[slot].posts_at = options_.clock->mono_now();
-    }
-    // Those still in the new gang post again at once; the others then hear why they are not.
-    release(old, waiting(entry), replies);
+    // Those still in the gang post again at once; the others then hear why they are not.
+    Gang gone;
+    gone.workers = std::move(before);
+    send_back(gone, waiting(entry), replies);
+    try_start(entry);
+    release(entry, replies, told);
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
+  tell(told);
 }
 
 void EndpointHandler::remove_gang(const std::string& job) {
@@ -403,8 +512,8 @@ void EndpointHandler::remove_gang(const std::string& job) {
     const std::lock_guard lock(mutex_);
     const auto found = gangs_.find(job);
     if (found == gangs_.end()) return;
-    release(found->second,
-            refusal(404, "NotFound", "no gang of job \"" + job + "\" is expected now"), replies);
+    send_back(found->second,
+              refusal(404, "NotFound", "no gang of job \"" + job + "\" is expected now"), replies);
     gangs_.erase(found);
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
@@ -416,7 +525,7 @@ void EndpointHandler::stop() {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
     for (auto& [job, gang] : gangs_) {
-      release(gang, refusal(503, "Unavailable", "the endpoint is stopping"), replies);
+      send_back(gang, refusal(503, "Unavailable", "the endpoint is stopping"), replies);
     }
   }
   for (auto& [reply, response] : replies) reply(std::move(response));

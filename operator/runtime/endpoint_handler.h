@@ -1,5 +1,6 @@
 // The workers' endpoint without its socket: which answer a request gets, and when. A join that
 // finds its gang incomplete is parked for a moment, so that the last joiner releases all at once.
+// Once a gang has started, later workers are told at once whom to ask to be let in.
 #pragma once
 
 #include <functional>
@@ -56,7 +57,9 @@ class EndpointHandler {
   };
 
   struct Worker {
-    std::optional<JoinRequest> joined;  ///< its newest accepted post
+    std::optional<JoinPeer> address;  ///< by its newest accepted join or report
+    bool trains = false;              ///< it says itself that it is a member
+    bool was_told = false;            ///< on_join was called for it
     std::optional<Parked> parked;
     std::string pod_uid;
     double posts_left = kPostsPerSecond;
@@ -66,13 +69,21 @@ class EndpointHandler {
   struct Gang {
     GangInfo info;
     std::map<int, Worker> workers;  ///< by slot; exactly the slots of info
-    std::string complete_body;      ///< the answer once all have joined; empty before
+    /// The answer to those who start the gang, once all of them have joined here. All get the same,
+    /// whatever happens later: it is the first membership. Empty where the gang started before this
+    /// endpoint did.
+    std::string start_body;
+    bool has_started = false;
   };
+  /// Whom to tell about, outside the lock.
+  using Told = std::vector<std::pair<std::string, int>>;
+  enum class Post { kJoin, kProgress, kWitness };
 
   void close_gate();
   /// Hands the post on to the leader, or refuses it; whether it did.
   bool answer_elsewhere(const http::Request& request, const http::Responder& respond);
-  void handle_post(bool is_join, const std::string& body, const Result<Caller>& caller,
+  static std::optional<Post> post_of(std::string_view path);
+  void handle_post(Post post, const std::string& body, const Result<Caller>& caller,
                    const http::Responder& respond);
   /// Refuses a token of another pod than that of `slot`. The lock is held.
   static std::optional<http::Response> refuse_pod(const GangInfo& info, int slot, int attempt,
@@ -82,14 +93,23 @@ class EndpointHandler {
                                        const Caller& caller);
   void join(JoinRequest request, const Caller& caller, const http::Responder& respond);
   void progress(const ProgressReport& report, const Caller& caller, const http::Responder& respond);
+  void witness(const WitnessRequest& request, const Caller& caller, const http::Responder& respond);
   std::optional<http::Response> refuse_join(const Gang& gang, const Worker& worker,
                                             const JoinRequest& request, const Caller& caller) const;
-  void park(const std::string& job, Worker& worker, int slot, const http::Responder& respond,
-            Replies& replies);
+  void park(Gang& gang, int slot, const http::Responder& respond, Replies& replies);
   void end_hold(const std::string& job, int slot, std::uint64_t id);
-  /// Answers all parked joins of `gang` with `response`, a copy each: it may live in `replies`.
-  static void release(Gang& gang, http::Response response, Replies& replies);
+  /// The gang starts when every worker that starts it has joined.
+  static void try_start(Gang& gang);
+  /// What a slot that has joined is answered now; nothing while it has to wait.
+  static std::optional<http::Response> answer_join(const Gang& gang, int slot);
+  /// Answers all parked joins of `gang` that need not wait any more.
+  static void release(Gang& gang, Replies& replies, Told& told);
+  /// Answers all parked joins of `gang` with `response`.
+  static void send_back(Gang& gang, const http::Response& response, Replies& replies);
+  /// Takes over what a report says about where its sender is and whether it trains.
+  static void take_address(Gang& gang, Worker& worker, const ProgressReport& report);
   static http::Response waiting(const Gang& gang);
+  void tell(const Told& told) const;
 
   WorkersEndpointOptions options_;
   /// Held shared while the answer of an authenticator is used: it comes from another thread.

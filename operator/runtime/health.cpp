@@ -31,7 +31,7 @@ http::Response verdict(const std::function<std::string()>& why_not) {
 
 }  // namespace
 
-Result<std::unique_ptr<Health>> Health::start(HealthOptions options) {
+Result<std::unique_ptr<Health>> Health::start(const HealthOptions& options) {
   http::ServerOptions server;
   server.address = options.address;
   server.port = options.port;

@@ -19,7 +19,7 @@ struct HealthOptions {
 class Health {
  public:
   /// Errors: kIo naming address and port.
-  static Result<std::unique_ptr<Health>> start(HealthOptions options);
+  static Result<std::unique_ptr<Health>> start(const HealthOptions& options);
   virtual ~Health() = default;
   virtual int port() const = 0;
   virtual void stop() = 0;

@@ -4,6 +4,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "operator/core/witness.h"
 #include "operator/core/words.h"
 #include "operator/runtime/job_key.h"
 #include "operator/runtime/retry.h"
@@ -13,11 +14,17 @@ namespace {
 
 /// An own write is believed to have reached the store by then, or to be lost to it.
 constexpr seconds kUnseenMost{30};
-constexpr seconds kRepeatAfter{5};
+/// A full machine shows a new pod many seconds after it was made; a deletion may have to be
+/// repeated with another grace.
+constexpr seconds kCreateAgainAfter{30};
+constexpr seconds kDeleteAgainAfter{5};
 constexpr seconds kCreateBackoffLeast{10};
 constexpr seconds kCreateBackoffMost{60};
 constexpr int kProgressWritesPerSecond = 10;
 constexpr int kScheduleRounds = 3;
+constexpr std::size_t kToldChangesMost = 256;
+constexpr int kChangesPerMinute = 60;
+constexpr seconds kBudgetRetryAfter{300};
 
 std::string message_of(const Status& status) { return status ? "" : status.error().message(); }
 
@@ -117,6 +124,7 @@ void OperatorLoop::take(const WatchBatch& batch) {
       case api::Kind::kLease:
       case api::Kind::kTokenReview:
       case api::Kind::kSubjectAccessReview:
+      case api::Kind::kPodDisruptionBudget:
         break;  // Written, never watched.
     }
   }
@@ -189,11 +197,77 @@ void OperatorLoop::take(ProgressReport report) {
   if (report.slot < 0 || report.slot >= slots) return;
   if (options_.metrics != nullptr) options_.metrics->on_progress(key, report);
   const int slot = report.slot;
+  note_changes(report.changes, memory_of(*record));
   memory_of(*record).reports.insert_or_assign(slot, std::move(report));
   queue_.add(key);
 }
 
+/// Every worker tells of a change; it is news once.
+void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
+                                Memory& memory) const {
+  if (now_ - memory.changes_window >= seconds(60)) {
+    memory.changes_window = now_;
+    memory.changes_in_window = 0;
+  }
+  for (const auto& change : changes) {
+    const std::string name =
+        std::to_string(change.epoch) + "/" + std::to_string(change.slot) + "/" + change.kind;
+    auto& told = memory.told_changes;
+    if (std::find(told.begin(), told.end(), name) != told.end()) continue;
+    told.push_back(name);
+    if (told.size() > kToldChangesMost) told.pop_front();
+    if (++memory.changes_in_window > kChangesPerMinute) continue;
+    memory.changes.push_back(change);
+  }
+}
+
 void OperatorLoop::take(Lead) { is_leader_ = true; }
+
+void OperatorLoop::take(WitnessPost post) {
+  const auto slash = post.request.job.find('/');
+  const JobRecord* record =
+      slash == std::string::npos
+          ? nullptr
+          : jobs_.find({post.request.job.substr(0, slash), post.request.job.substr(slash + 1)});
+  if (!is_leader_ || !synced() || record == nullptr) {
+    return post.answer(Error(ErrorCode::kUnavailable, "the operator is not ready; ask again"));
+  }
+  // At most one a slot, and the endpoint lets only the gang's own slots ask.
+  auto& waiting = memory_of(*record).questions;
+  if (const auto earlier = waiting.find(post.request.slot); earlier != waiting.end()) {
+    earlier->second.answer(Error(ErrorCode::kUnavailable, "another question came after this one"));
+    waiting.erase(earlier);
+  }
+  const int slot = post.request.slot;
+  waiting.emplace(slot, std::move(post));
+  queue_.add(record->meta.key());
+}
+
+void OperatorLoop::drop_questions(Memory& memory, const std::string& why) {
+  const Error error(ErrorCode::kUnavailable, why);
+  for (auto& [slot, post] : memory.questions) post.answer(error);
+  memory.questions.clear();
+  if (memory.granting) memory.granting->second(error);
+  memory.granting.reset();
+}
+
+bool OperatorLoop::answer_witness(const JobRecord& record, const core::JobSnapshot& snapshot,
+                                  Memory& memory) {
+  while (!memory.questions.empty()) {
+    WitnessPost post = std::move(memory.questions.begin()->second);
+    memory.questions.erase(memory.questions.begin());
+    core::WitnessVerdict verdict = core::decide_witness(snapshot, post.request);
+    if (verdict.plan) {
+      // The other questions are looked at when this one is stored.
+      if (!memory.questions.empty()) queue_.add(record.meta.key());
+      memory.granting.emplace(std::move(verdict.response), std::move(post.answer));
+      hand_over(record, std::move(*verdict.plan), memory);
+      return true;
+    }
+    post.answer(std::move(verdict.response));
+  }
+  return false;
+}
 
 void OperatorLoop::take(ApplyDone done) {
   queue_.done(done.key);
@@ -205,7 +279,25 @@ void OperatorLoop::take(ApplyDone done) {
   const auto found = memory_.find(done.key);
   if (found == memory_.end() || found->second.uid != done.uid) return;
   Memory& memory = found->second;
-  for (auto& name : done.acted) memory.acted.insert_or_assign(std::move(name), now_);
+  if (memory.granting) {
+    auto [response, answer] = *std::exchange(memory.granting, std::nullopt);
+    if (done.status) {
+      answer(std::move(response));
+    } else {
+      answer(Error(ErrorCode::kUnavailable, "the API server did not take it; ask again"));
+    }
+  }
+  for (auto& name : done.created) {
+    memory.acted.insert_or_assign(std::move(name), now_ + kCreateAgainAfter);
+  }
+  for (auto& uid : done.deleted) {
+    memory.acted.insert_or_assign(std::move(uid), now_ + kDeleteAgainAfter);
+  }
+  if (done.budget) memory.budget = done.budget;
+  if (done.budget_failed) {
+    memory.budget_retry_at = now_ + kBudgetRetryAfter;
+    queue_.add_at(done.key, memory.budget_retry_at);
+  }
   if (!done.version_after.empty() && done.version_after != done.version_before) {
     memory.unseen = Unseen{done.version_before, now_};
   }
@@ -242,6 +334,7 @@ OperatorLoop::Memory& OperatorLoop::memory_of(const JobRecord& record) {
     if (memory.gang && options_.endpoint != nullptr) {
       options_.endpoint->remove_gang(memory.gang->job);
     }
+    drop_questions(memory, "the job is another one now");
     memory = Memory{};
     memory.uid = record.meta.uid;
   }
@@ -254,6 +347,7 @@ void OperatorLoop::forget(const api::ObjectKey& key) {
     if (found->second.gang && options_.endpoint != nullptr) {
       options_.endpoint->remove_gang(found->second.gang->job);
     }
+    drop_questions(found->second, "the job is gone");
     memory_.erase(found);
   }
   if (options_.metrics != nullptr) options_.metrics->on_job_gone(key);
@@ -286,8 +380,11 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   const auto verdict = verdicts_.find(key);
   if (verdict != verdicts_.end()) snapshot.gang = verdict->second;
   snapshot.reports = memory.reports;
+  snapshot.changes = memory.changes;
   if (options_.sees_nodes) add_nodes(snapshot);
   snapshot.create_failure = memory.create_failure;
+  snapshot.budget = memory.budget;
+  snapshot.budget_failed = now_ < memory.budget_retry_at;
   snapshot.now = options_.clock->wall_now();
   snapshot.pod_options = options_.pods;
   return snapshot;
@@ -324,21 +421,29 @@ void OperatorLoop::note_avoided(const api::ObjectKey& key, const core::Plan& pla
 }
 
 void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot) {
-  if (!core::wants_placement(snapshot)) {
+  const auto wish = core::wanted_places(snapshot);
+  if (!wish) {
     if (waiting_.erase(key) > 0) verdicts_.erase(key);
     return;
   }
-  if (waiting_.insert(key).second) schedule_is_old_ = true;
+  const auto [found, is_new] = waiting_.try_emplace(key, *wish);
+  if (!is_new && found->second == *wish) return;
+  found->second = *wish;
+  assumed_is_old_.insert(key);
+  schedule_is_old_ = true;
 }
 
 /// Drops what was done a moment ago and only is not seen yet. After a while it is done again: names
 /// and uids make the repetition harmless, and memory alone must never hold a job up.
 void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
-  std::erase_if(memory.acted,
-                [&](const auto& entry) { return now_ - entry.second >= kRepeatAfter; });
+  std::erase_if(memory.acted, [&](const auto& entry) { return now_ >= entry.second; });
   const auto removed = std::erase_if(plan.actions, [&](const core::Action& action) {
     if (const auto* create = std::get_if<core::CreatePod>(&action)) {
       return memory.acted.contains(create->pod.meta.name);
+    }
+    // Services are not watched: one is seen by its pods alone.
+    if (const auto* create = std::get_if<core::CreateService>(&action)) {
+      return memory.acted.contains(create->service.meta.name);
     }
     if (const auto* remove = std::get_if<core::DeletePod>(&action)) {
       return memory.acted.contains(remove->uid);
@@ -346,7 +451,7 @@ void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
     return false;
   });
   if (removed == 0) return;
-  const seconds again = kRepeatAfter;
+  const seconds again = kDeleteAgainAfter;
   plan.requeue_after = plan.requeue_after ? std::min(*plan.requeue_after, again) : again;
 }
 
@@ -377,6 +482,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   time_facts(snapshot, memory);
   update_endpoint(*record, memory);
   note_waiting(key, snapshot);
+  if (answer_witness(*record, snapshot, memory)) return;
   core::Plan plan = core::reconcile(snapshot);
   note_avoided(key, plan, memory);
   drop_repeats(plan, memory);
@@ -395,6 +501,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
     }
     return;
   }
+  memory.changes.clear();
   hand_over(*record, std::move(plan), memory);
 }
 
@@ -411,13 +518,18 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
   const api::ObjectKey key = record.meta.key();
   memory.decided.clear();
   assumed_is_old_.insert(key);
+  const auto& before = record.job.status.placement;
+  const auto is_known = [&](const api::SlotPlacement& placement) {
+    return std::any_of(before.begin(), before.end(), [&](const api::SlotPlacement& old) {
+      return old.slot == placement.slot && old.attempt == placement.attempt;
+    });
+  };
   for (const auto& action : plan.actions) {
     const auto* patch = std::get_if<core::PatchStatus>(&action);
     if (patch == nullptr || plan.pass != core::Pass::kDecision) continue;
     for (const auto& placement : patch->status.placement) {
-      if (record.job.status.placement.empty()) {
-        memory.decided.push_back({placement.node, record.job.spec.worker.resources});
-      }
+      if (is_known(placement)) continue;
+      memory.decided.push_back({placement.node, record.job.spec.worker.resources});
     }
   }
   if (!memory.decided.empty()) {
@@ -459,6 +571,7 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
   gang.job = key.text();
   gang.job_uid = job.meta.uid;
   gang.epoch = job.status.membership_epoch;
+  gang.start_attempt = job.status.start_attempt;
   for (const auto& placement : job.status.placement) {
     gang.attempt_of_slot[placement.slot] = placement.attempt;
     const std::string pod_name = api::pod_name(job, placement.slot, placement.attempt);
@@ -470,6 +583,7 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
     }
   }
   const bool same = memory.gang && memory.gang->epoch == gang.epoch &&
+                    memory.gang->start_attempt == gang.start_attempt &&
                     memory.gang->attempt_of_slot == gang.attempt_of_slot &&
                     memory.gang->pod_of_slot == gang.pod_of_slot;
   if (same) return;
@@ -497,8 +611,15 @@ void OperatorLoop::update_assumed() {
     const auto memory = memory_.find(key);
     if (memory != memory_.end()) list = memory->second.decided;
     const api::TrainingJob& job = record->job;
+    const auto wish = waiting_.find(key);
+    // A slot that waits for another place has given up the one it had.
+    const auto is_homeless = [&](int slot) {
+      return wish != waiting_.end() &&
+             std::binary_search(wish->second.slots.begin(), wish->second.slots.end(), slot);
+    };
     for (const auto& placement : job.status.placement) {
       if (placement.node.empty() || job.status.finished()) continue;
+      if (is_homeless(placement.slot)) continue;
       const api::ObjectKey pod{key.namespace_name,
                                api::pod_name(job, placement.slot, placement.attempt)};
       if (pods_.find(pod) == nullptr) list.push_back({placement.node, job.spec.worker.resources});
@@ -519,7 +640,7 @@ void OperatorLoop::run_schedule() {
     cluster.assumed.insert(cluster.assumed.end(), list.begin(), list.end());
   }
   std::vector<std::pair<std::optional<WallTime>, api::ObjectKey>> order;
-  for (const auto& key : waiting_) {
+  for (const auto& [key, wish] : waiting_) {
     const JobRecord* record = jobs_.find(key);
     if (record != nullptr) order.emplace_back(record->meta.creation_time, key);
   }
@@ -530,7 +651,7 @@ void OperatorLoop::run_schedule() {
   storage.nodes = cluster.nodes;
   for (const auto& [created, key] : order) {
     const api::TrainingJob& job = jobs_.find(key)->job;
-    cluster.gangs.push_back(core::gang_of(job));
+    cluster.gangs.push_back(core::gang_of(job, waiting_.at(key)));
     if (options_.sees_volumes) cluster.gangs.back().volumes = core::volume_limits(job, storage);
     if (!options_.sees_nodes) cluster.gangs.back().unplaced = true;
     if (const auto memory = memory_.find(key); memory != memory_.end()) {

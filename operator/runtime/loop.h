@@ -5,6 +5,7 @@
 // The rules of jobs are in operator/core; this file is about whose turn it is and what is known.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -71,23 +72,36 @@ class OperatorLoop {
   struct Memory {
     std::string uid;
     std::map<int, ProgressReport> reports;
+    /// Changes of the membership that were not told yet, and the newest of those that were.
+    std::vector<MembershipChange> changes;
+    std::deque<std::string> told_changes;
+    MonoTime changes_window{};  ///< their number is bounded by the minute
+    int changes_in_window = 0;
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;
     std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is seen
     std::map<std::string, MonoTime> avoid;  ///< nodes to leave out, until when
+    std::optional<int> budget;              ///< as JobSnapshot's
+    MonoTime budget_retry_at{};             ///< not tried again before, after it failed
     std::optional<Unseen> unseen;
-    /// Pods created and deleted a moment ago, which the store may not show yet.
+    /// Pods and services created and pods deleted a moment ago, which the store may not show yet,
+    /// and when it may be done again.
     std::map<std::string, MonoTime> acted;
     /// A placement on its way into status, with what each of its workers takes.
     std::vector<core::Assumed> decided;
     std::optional<GangInfo> gang;  ///< as given to the endpoint
+    /// Questions to the witness that wait for their turn, by slot, and the one whose yes is on its
+    /// way into status.
+    std::map<int, WitnessPost> questions;
+    std::optional<std::pair<WitnessResponse, WitnessAnswer>> granting;
   };
 
   void take(const WatchBatch& batch);
   void take(ApplyDone done);
   void take(ProgressReport report);
   void take(Lead lead);
+  void take(WitnessPost post);
   void take_jobs(const kube::WatchEvent& event);
   void take_pods(const kube::WatchEvent& event);
   void take_nodes(const kube::WatchEvent& event);
@@ -103,6 +117,11 @@ class OperatorLoop {
   void note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory);
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
+  /// Answers the questions to the witness; whether one of them needs a write first, which was
+  /// handed over then.
+  bool answer_witness(const JobRecord& record, const core::JobSnapshot& snapshot, Memory& memory);
+  static void drop_questions(Memory& memory, const std::string& why);
+  void note_changes(const std::vector<MembershipChange>& changes, Memory& memory) const;
   bool over_progress_budget();
   void tell_metrics(const JobRecord& record);
   void hand_over(const JobRecord& record, core::Plan plan, Memory& memory);
@@ -126,7 +145,7 @@ class OperatorLoop {
   std::set<api::ObjectKey> assumed_is_old_;
   std::map<std::string, bool> node_is_ready_;
   int ready_nodes_ = 0;
-  std::set<api::ObjectKey> waiting_;
+  std::map<api::ObjectKey, core::PlaceWish> waiting_;
   std::map<api::ObjectKey, core::GangVerdict> verdicts_;
   bool is_leader_ = true;
   bool schedule_is_old_ = false;

@@ -15,6 +15,7 @@
 #include "common/result.h"
 #include "operator/core/reconcile.h"
 #include "operator/kube/watcher.h"
+#include "operator/runtime/workers_endpoint.h"
 
 namespace muster::runtime {
 
@@ -33,13 +34,22 @@ struct ApplyDone {
   /// resourceVersions around the status write; equal or empty when nothing was written.
   std::string version_before, version_after;
   core::Pass pass = core::Pass::kNone;  ///< of the plan
-  std::vector<std::string> acted;       ///< names of pods created and uids of pods deleted
+  std::vector<std::string> created;     ///< names of pods and services
+  std::vector<std::string> deleted;     ///< uids of pods
+  std::optional<int> budget;  ///< minAvailable of the disruption budget it has left; 0 = none
+  bool budget_failed = false;
 };
 
 /// This process leads from now on, until it ends.
 struct Lead {};
 
-using Message = std::variant<WatchBatch, ApplyDone, ProgressReport, Lead>;
+/// A worker's question to the witness; `answer` is called once, by whoever takes it.
+struct WitnessPost {
+  WitnessRequest request;
+  WitnessAnswer answer;
+};
+
+using Message = std::variant<WatchBatch, ApplyDone, ProgressReport, Lead, WitnessPost>;
 
 /// Threads: any.
 class Mailbox {

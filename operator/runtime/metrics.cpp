@@ -70,6 +70,7 @@ std::string_view text_of(core::Pass pass) {
 
 std::string_view text_of_path(std::string_view path) {
   if (path == contract::kPathJoin) return "join";
+  if (path == contract::kPathWitness) return "witness";
   return path == contract::kPathProgress ? "progress" : "other";
 }
 
@@ -155,6 +156,8 @@ struct Metrics::Impl {
   Histogram& schedule_seconds =
       all.histogram(name::kScheduleSeconds, "One look at all waiting gangs.")
           .Add({}, schedule_buckets());
+  prometheus::Family<Gauge>& guardrails =
+      all.gauge(name::kGuardrailMissing, "1 while an admission policy is gone or does not refuse.");
   prometheus::Family<Counter>& relists =
       all.counter(name::kWatchRelists, "Lists after the first, because a watch lost its place.");
   prometheus::Family<Counter>& bad_lines =
@@ -218,6 +221,9 @@ Metrics::~Metrics() = default;
 
 void Metrics::set_leader(bool is_leader) { impl_->leader.Set(is_leader ? 1 : 0); }
 void Metrics::set_concurrency(int plans) { impl_->concurrency.Set(plans); }
+void Metrics::set_guardrail_missing(const std::string& policy, bool is_missing) {
+  impl_->guardrails.Add({{"guardrail", policy}}).Set(is_missing ? 1 : 0);
+}
 
 void Metrics::on_add(const api::ObjectKey& key) {
   const std::lock_guard lock(impl_->mutex);

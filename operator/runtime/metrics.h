@@ -41,6 +41,8 @@ class Metrics final : public core::WorkQueueObserver {
 
   void set_leader(bool is_leader);
   void set_concurrency(int plans);
+  /// Whether the admission policy of that name, or its binding, is gone or does not refuse.
+  void set_guardrail_missing(const std::string& policy, bool is_missing);
 
   void on_add(const api::ObjectKey& key) override;
   void on_retry(const api::ObjectKey& key) override;

@@ -159,6 +159,7 @@ void JobBook::take_status(Job& job, const api::TrainingJob& seen, Now now) {
   }
   job.is_training = seen.spec.training.has_value();
   job.batch_size = seen.spec.training ? seen.spec.training->batch_size : 0;
+  job.start_attempt = status.start_attempt;
   job.workers = std::atoi(status.workers.c_str());  // "2/3": those that run
   job.target_workers = status.target_workers;
   job.restarts = std::max(job.restarts, status.restarts);
@@ -173,16 +174,28 @@ void JobBook::take_status(Job& job, const api::TrainingJob& seen, Now now) {
   }
 }
 
+bool JobBook::speaks(const Job& job, const ProgressReport& report) {
+  if (report.attempt < job.start_attempt) return false;
+  const auto& members = report.members;
+  return report.slot == (members.empty() ? 0 : *std::min_element(members.begin(), members.end()));
+}
+
 void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now now) {
   const auto found = jobs_.find(key);
-  if (found == jobs_.end() || report.slot != 0) return;
+  if (found == jobs_.end() || !speaks(found->second, report)) return;
   Job& job = found->second;
-  if (report.attempt < job.attempt) return;
-  if (report.attempt > job.attempt) {
+  // Who was replaced while the others trained on has another attempt, and repeats nothing.
+  const int attempt = job.start_attempt >= 0 ? job.start_attempt : report.attempt;
+  if (attempt < job.attempt) return;
+  if (attempt > job.attempt) {
     const std::int64_t from = std::max<std::int64_t>(report.restored_step, 0);
-    job.repeated_steps += std::max<std::int64_t>(job.most_steps - from, 0);
-    job.attempt = report.attempt;
+    // Of what was before the first report, this operator knows nothing.
+    const std::int64_t again = job.attempt < 0 ? 0 : job.most_steps - from;
+    job.repeated_steps += std::max<std::int64_t>(again, 0);
+    job.attempt = attempt;
     job.reported_at = std::max(job.reported_at, job.phase_since);
+  } else if (job.step && report.step < *job.step) {
+    return;  // of another worker, from before
   }
   const bool has_moved = !job.step || report.step != *job.step;
   job.step = report.step;
@@ -208,8 +221,8 @@ template <typename Add>
 void JobBook::each(Page& page, const Family& family, Add&& add) const {
   page.begin(family);
   for (const auto& [key, job] : jobs_) {
-    const auto put = [&page, &key = key](double value, const Page::Labels& more = {}) {
-      Page::Labels labels{{"namespace", key.namespace_name}, {"training_job", key.name}};
+    const auto put = [&page, &name = key](double value, const Page::Labels& more = {}) {
+      Page::Labels labels{{"namespace", name.namespace_name}, {"training_job", name.name}};
       labels.insert(labels.end(), more.begin(), more.end());
       page.add(std::move(labels), value);
     };

@@ -50,7 +50,8 @@ class JobBook {
     std::map<std::string, double> phase_seconds;
     double productive_seconds = 0;
     std::int64_t repeated_steps = 0;
-    int attempt = -1;  ///< of the newest report
+    int start_attempt = -1;  ///< that the gang last started with; negative = not known
+    int attempt = -1;        ///< likewise, of the newest report
     /// Since when its workers are awaited; absent once they ran, or when that was not seen.
     std::optional<MonoTime> wanted_since;
 
@@ -65,6 +66,8 @@ class JobBook {
     bool is_counter;
   };
 
+  /// Whether it is the one that speaks for all: the lowest slot that trains.
+  static bool speaks(const Job& job, const ProgressReport& report);
   static void take_status(Job& job, const api::TrainingJob& seen, Now now);
 
   template <typename Add>

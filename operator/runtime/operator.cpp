@@ -1,5 +1,7 @@
 #include "operator/runtime/operator.h"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -16,7 +18,10 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t kMailboxCapacity = 4096;
-constexpr int kApplierThreads = 4;
+/// An exchange is mostly waiting: for the API server, and between the client library's threads.
+constexpr int kApplierThreads = 16;
+/// A burst leaves holes in the heap that only this gives back; it takes a few milliseconds.
+constexpr seconds kTrimEvery{30};
 constexpr milliseconds kIdle{90'000};
 constexpr nanoseconds kLoopWaitMost = seconds(1);
 constexpr nanoseconds kLoopWaitLeast = milliseconds(1);
@@ -70,6 +75,10 @@ class RunningOperator final : public Operator {
   }
 
   void post_progress(const ProgressReport& report) override { (void)mailbox_.post(report); }
+  void post_witness(const WitnessRequest& request, WitnessAnswer answer) override {
+    if (mailbox_.try_post(WitnessPost{request, answer})) return;
+    answer(Error(ErrorCode::kUnavailable, "the operator has too much to do; ask again"));
+  }
   void lead() override { (void)mailbox_.post(Lead{}); }
   bool synced() const override {
     const std::lock_guard lock(mutex_);
@@ -110,9 +119,14 @@ class RunningOperator final : public Operator {
     options.sees_volumes = options_.sees_volumes;
     options.metrics = options_.metrics;
     OperatorLoop loop(std::move(options));
+    MonoTime trimmed = options_.clock->mono_now();
     while (!stopping_) {
       const MonoTime next = loop.step();
       last_step_ = options_.clock->mono_now();
+      if (last_step_.load() - trimmed >= kTrimEvery) {
+        trimmed = last_step_;
+        ::malloc_trim(0);
+      }
       if (loop.synced()) tell_synced();
       const nanoseconds wait = next - options_.clock->mono_now();
       mailbox_.wait(std::clamp<nanoseconds>(wait, kLoopWaitLeast, kLoopWaitMost));

@@ -46,6 +46,9 @@ class Operator {
   /// A worker's report, given by the endpoint's callback; kept as the newest of its job and written
   /// to status by the progress budget. Threads: any. Blocks: only while the mailbox is full.
   virtual void post_progress(const ProgressReport& report) = 0;
+  /// A worker's question to the witness, likewise; answered once it is decided and written, or
+  /// refused at once when too much waits. Threads: any. Blocks: no.
+  virtual void post_witness(const WitnessRequest& request, WitnessAnswer answer) = 0;
   /// Lets the operator decide from now on. Threads: any. Blocks: only while the mailbox is full.
   virtual void lead() = 0;
   /// Whether every store is synced; once true, always true. Threads: any.

@@ -36,7 +36,14 @@ struct GangInfo {
     bool operator==(const PodIdentity&) const = default;
   };
   std::map<int, PodIdentity> pod_of_slot{};
+  /// The attempt that the gang last started with: slots of a later one join a gang that trains.
+  /// Negative: no slot does.
+  int start_attempt = -1;
 };
+
+/// What the operator answers a witness's question with; called once. Errors: kUnavailable (ask
+/// again), kInvalid. Threads: any.
+using WitnessAnswer = std::function<void(const Result<WitnessResponse>&)>;
 
 /// Who posted, proved by its bearer token.
 struct Caller {
@@ -65,6 +72,9 @@ struct WorkersEndpointOptions {
   /// once.
   std::function<void(const ProgressReport&)> on_progress;
   std::function<void(const std::string& job, int slot)> on_join;
+  /// Called likewise for each question that a worker of the gang may ask; whoever takes it decides
+  /// and answers later. Not set: there is no witness.
+  std::function<void(const WitnessRequest&, WitnessAnswer)> on_witness{};
 
   std::optional<http::TlsIdentity> tls{};  ///< nothing: plain HTTP, on loopback only
   /// "<ip>:<port>" of the replica that leads, when it is another one; empty when this one leads or
@@ -87,8 +97,9 @@ class WorkersEndpoint {
   virtual std::string url() const = 0;  ///< "http://127.0.0.1:40123"
   /// For connections from now on. Errors: kInvalid (the earlier identity stays), kUnsupported.
   virtual Status replace_identity(const http::TlsIdentity&) { return {}; }
-  /// Replaces the job's earlier gang, and joins start anew; the same gang again changes nothing but
-  /// its pods, and keeps its key.
+  /// Replaces the job's earlier gang, and joins start anew. A gang with the same start_attempt is
+  /// the same one, in another size or with other workers in some slots: it keeps its key, and what
+  /// is known of the workers that stay.
   virtual void set_gang(GangInfo gang) = 0;
   virtual void remove_gang(const std::string& job) = 0;
   virtual void stop() = 0;

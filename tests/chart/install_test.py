@@ -368,6 +368,21 @@ class OperatorRuns(unittest.TestCase):
         self.assertEqual(process.wait(30), 0, self.said()[-3000:])
         self.assertNotRegex(self.said(), "(?i)forbidden|cannot (get|list|watch|create|patch|update|delete) resource")
 
+    def test_s31_a_policy_that_is_gone_is_said(self):
+        process, _ = self.start()
+        wait_for("both policies are seen", lambda: self.said().count("a guardrail stands") == 2, 30)
+        process.terminate()
+        process.wait(30)
+        PLANE.kubectl("delete", "validatingadmissionpolicybinding", "muster-pods")
+        process, _ = self.start()
+        wait_for("one is missed", lambda: "a guardrail is missing" in self.said(), 30)
+        (line,) = [json.loads(line) for line in self.said().splitlines() if "a guardrail is missing" in line]
+        self.assertEqual((line["level"], line["policy"]), ("error", "muster-pods"))
+        self.assertIn("validatingadmissionpolicybindings/muster-pods is not there", line["error"])
+        self.assertEqual(self.said().count("a guardrail stands"), 1)
+        process.terminate()
+        self.assertEqual(process.wait(30), 0, self.said()[-3000:])
+
 
 class Lifecycle(unittest.TestCase):
     def tearDown(self):

@@ -16,7 +16,7 @@ import time
 
 import image
 import leftovers
-from control_plane import ControlPlane
+from control_plane import ControlPlane, kube_tools
 from node import NODE, PAUSE, VOLUMES, Node
 from pki import write_kubeconfig
 from processes import ClusterError, Daemon, fetch, free_ports, run
@@ -29,6 +29,11 @@ PACKAGES = {"containerd": "containerd", "runc": "runc", "iptables": "iptables", 
             "nsenter": "util-linux", "unshare": "util-linux", "openssl": "openssl", "gcc": "gcc",
             "/usr/bin/python3": "python3", "/bin/busybox": "busybox"}
 
+REGISTRY = """version: 0.1
+log: {level: warn}
+storage: {filesystem: {rootdirectory: %(directory)s}}
+http: {addr: %(address)s}
+"""
 COREFILE = """cluster.local:%(port)d in-addr.arpa:%(port)d {
   bind %(address)s
   errors
@@ -53,7 +58,8 @@ class Cluster:
     """`with Cluster(directory, nodes=2) as cluster:` for tests, up() and down() for the command line.
 
     As a context manager everything dies with the calling thread, and what is not a process is removed at the end;
-    ClusterError then, if anything was left behind. `plane` has kubectl(), user() and the like.
+    ClusterError then, if anything was left behind. `extra`: program -> further arguments, and under
+    "kubelet-configuration" further fields of that. `plane` has kubectl(), user() and the like.
     """
 
     def __init__(self, directory, nodes=1, dies_with_us=True, extra=None):
@@ -300,6 +306,24 @@ class Cluster:
             if node.running():
                 names = node.load(archive)
         return names
+
+    def registry(self):
+        """Starts a registry on the bridge, plain HTTP, that all nodes pull from; its HOST:PORT. Once per cluster."""
+        path = os.path.join(self.directory, "registry.yaml")
+        if os.path.exists(path):
+            raise ClusterError("this cluster has a registry")
+        program = os.path.join(kube_tools(["registry"]), "registry")
+        (port,) = free_ports(1, self.gateway)
+        address = f"{self.gateway}:{port}"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(REGISTRY % {"directory": json.dumps(os.path.join(self.directory, "registry")),
+                                   "address": json.dumps(address)})
+        daemon = Daemon(self.directory, "registry", [program, "serve", path], {"OTEL_TRACES_EXPORTER": "none"},
+                        self.dies_with_us).start()
+        daemon.wait_ready(lambda: fetch(f"http://{address}/v2/") == b"{}", 60)
+        for node in self.nodes:
+            node.pull_without_tls(address)
+        return address
 
     def api_stop(self):
         """Takes the API server away; etcd, nodes and pods stay."""

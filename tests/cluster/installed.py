@@ -1,5 +1,6 @@
 """A real cluster with the chart installed, for tests of what users do: two nodes, both images, a namespace `team`.
 
+One cluster serves all tests of a process; each file's main() takes it down, and fails when something stays behind.
 Needs root and the release programs (build/release/bin, or where MUSTER_BIN says). For work on a test, MUSTER_CLUSTER names
 the directory of a cluster that has everything already (~/.cache/muster/clusters/NAME); it stands on afterwards.
 """
@@ -8,7 +9,10 @@ import glob
 import json
 import os
 import shutil
+import signal
+import sys
 import tempfile
+import time
 import unittest
 
 import image
@@ -20,44 +24,147 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 BIN = os.environ.get("MUSTER_BIN") or os.path.join(ROOT, "build", "release", "bin")
 MUSTER = os.path.join(BIN, "muster")
+CHART = os.path.join(ROOT, "charts", "muster")
 SHELL = "muster.dev/shell:test"
+EXTRA = {
+    "kube-controller-manager": ["--node-monitor-grace-period=16s", "--node-monitor-period=2s"],
+    # A container that is killed again and again comes back soon enough to be killed again.
+    "kubelet-configuration": {"crashLoopBackOff": {"maxContainerRestartPeriod": "2s"}}}
+
+
+class _World:
+    """What the tests of this process share; made by the first that asks."""
+
+    directory = cluster = None
+    is_installed = False
+
+
+def directory():
+    """A directory of the process, removed at its end."""
+    if _World.directory is None:
+        _World.directory = tempfile.mkdtemp(prefix="muster-installed-")
+    return _World.directory
+
+
+def cluster():
+    """The cluster, with or without the chart in it."""
+    if _World.cluster is not None:
+        return _World.cluster
+    if os.environ.get("MUSTER_CLUSTER"):
+        _World.cluster, _World.is_installed = Cluster.attach(os.environ["MUSTER_CLUSTER"]), True
+        return _World.cluster
+    made = make_cluster(os.path.join(directory(), "state"))
+    made.up()
+    _World.cluster = made
+    return made
+
+
+def make_cluster(state, dies_with_us=True):
+    audit = [f"--audit-policy-file={HERE}/audit_policy.yaml", f"--audit-log-path={state}/log/audit.log"]
+    return Cluster(state, nodes=2, dies_with_us=dies_with_us, extra={**EXTRA, "kube-apiserver": audit})
+
+
+def writes():
+    """The audit log so far: (verb, resource, namespace, name, HTTP code, user), in order."""
+    found = []
+    with open(os.path.join(cluster().directory, "log", "audit.log"), encoding="utf-8") as file:
+        for line in file:
+            event = json.loads(line)
+            what = event.get("objectRef", {})
+            found.append((event["verb"], "/".join(filter(None, [what.get("resource"), what.get("subresource")])),
+                          what.get("namespace"), what.get("name"), event["responseStatus"]["code"],
+                          event["user"]["username"]))
+    return found
+
+
+def helm(*arguments, check=True, seconds=300):
+    return run([os.path.join(kube_tools(["helm"]), "helm"), *arguments, "--namespace", "muster"], seconds=seconds,
+               env=cluster().plane.environment(), check=check)
+
+
+def operator_logs():
+    return cluster().plane.kubectl("-n", "muster", "logs", "-l", "app.kubernetes.io/component=operator", "--tail=40",
+                                   "--prefix", check=False)
+
+
+def images():
+    """Directory of both images' archives, built once."""
+    made = os.path.join(directory(), "images")
+    if not os.path.isdir(made):
+        run([os.path.join(ROOT, "docker", "build"), "--output", made, "--binaries", BIN], seconds=600)
+    return made
+
+
+def install():
+    """Loads the images and installs the chart, unless both are done."""
+    there = cluster()
+    if _World.is_installed:
+        return
+    shell = image.shell_image(os.path.join(directory(), "shell.tar"), SHELL)
+    for archive in [*glob.glob(images() + "/*.tar"), shell]:
+        there.load(archive)
+    try:
+        helm("install", "muster", CHART, "--create-namespace", "--wait", "--timeout", "3m")
+    except ClusterError as error:
+        pods = there.kubectl("-n", "muster", "describe", "pods", check=False)
+        raise ClusterError(f"{error}\n{pods[-6000:]}\n{operator_logs()}") from None
+    _World.is_installed = True
+
+
+def uninstall():
+    """Takes the chart out; the next that needs it installs it again."""
+    helm("uninstall", "muster", "--wait", "--timeout", "2m")
+    _World.is_installed = False
+
+
+class _Timed(unittest.TextTestResult):
+    """Says of each test how long it took."""
+
+    def startTest(self, test):
+        self.started = time.monotonic()
+        super().startTest(test)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.stream.writeln(f"    {time.monotonic() - self.started:.0f} s")
+
+
+def main(*modules):
+    """Runs the tests of the modules (of the caller's file, when none is named) and takes the cluster down."""
+    runner = unittest.TextTestRunner(stream=sys.stderr, verbosity=2, resultclass=_Timed)
+    failed = True
+    try:
+        if modules:
+            suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromName(name) for name in modules)
+            failed = not runner.run(suite).wasSuccessful()
+        else:
+            failed = not unittest.main(testRunner=runner, exit=False).result.wasSuccessful()
+    finally:
+        started = time.monotonic()
+        if _World.cluster is not None and not os.environ.get("MUSTER_CLUSTER"):
+            ours, _ = _World.cluster.down()
+            if ours:
+                print("FAILED: the cluster left behind: " + "; ".join(ours[:10]))
+                failed = True
+        if _World.directory is not None:
+            shutil.rmtree(_World.directory, ignore_errors=True)
+        print(f"taken down in {time.monotonic() - started:.0f} s")
+    sys.exit(1 if failed else 0)
 
 
 class InstalledTest(unittest.TestCase):
-    """One cluster and one installation for all cases of a class."""
+    """A case that has the cluster and the chart in it."""
 
     maxDiff = None
 
     @classmethod
     def setUpClass(cls):
-        cls.directory = tempfile.mkdtemp(prefix="muster-installed-")
-        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
-        if os.environ.get("MUSTER_CLUSTER"):
-            cls.cluster = Cluster.attach(os.environ["MUSTER_CLUSTER"])
-        else:
-            cls._install()
+        install()
+        cls.cluster, cls.directory = cluster(), directory()
         cls.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {
             "pod-security.kubernetes.io/enforce": "restricted"}}})
         wait_for("the namespace has its account", lambda: cls.kubectl("get", "serviceaccount", "default", check=False)
                  .startswith("NAME"), 60)
-
-    @classmethod
-    def _install(cls):
-        images = os.path.join(cls.directory, "images")
-        run([os.path.join(ROOT, "docker", "build"), "--output", images, "--binaries", BIN], seconds=600)
-        cls.cluster = Cluster(os.path.join(cls.directory, "state"), nodes=2, extra={
-            "kube-controller-manager": ["--node-monitor-grace-period=16s", "--node-monitor-period=2s"]})
-        cls.enterClassContext(cls.cluster)
-        shell = image.shell_image(os.path.join(cls.directory, "shell.tar"), SHELL)
-        for archive in [*glob.glob(images + "/*.tar"), shell]:
-            cls.cluster.load(archive)
-        helm = os.path.join(kube_tools(["helm"]), "helm")
-        try:
-            run([helm, "install", "muster", os.path.join(ROOT, "charts", "muster"), "--namespace", "muster",
-                 "--create-namespace", "--wait", "--timeout", "3m"], seconds=240, env=cls.cluster.plane.environment())
-        except ClusterError as error:
-            pods = cls.cluster.kubectl("-n", "muster", "describe", "pods", check=False)
-            raise ClusterError(f"{error}\n{pods[-6000:]}\n{cls.operator_logs()}") from None
 
     @classmethod
     def kubectl(cls, *arguments, check=True, seconds=120, stdin=None):
@@ -79,11 +186,6 @@ class InstalledTest(unittest.TestCase):
     def apply(cls, *objects):
         cls.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
 
-    @classmethod
-    def operator_logs(cls):
-        return cls.cluster.plane.kubectl("-n", "muster", "logs", "-l", "app.kubernetes.io/component=operator",
-                                         "--tail=40", "--prefix", check=False)
-
     def ended(self, name, condition="Complete", seconds=300):
         """Waits for the job's condition; what the cluster knows about it is the failure's text."""
         def is_over():
@@ -99,7 +201,18 @@ class InstalledTest(unittest.TestCase):
             logs = self.kubectl("logs", "-l", f"muster.dev/job-name={name}", "--prefix", "--tail=20", check=False)
             raise AssertionError(f"{error}\n{self.kubectl('describe', 'tjob', name, check=False)}\n"
                                  f"{self.kubectl('get', 'pods', '-o', 'wide', check=False)}\n{logs}\n"
-                                 f"{self.operator_logs()}") from None
+                                 f"{operator_logs()}") from None
+
+    def kill(self, pod):
+        """SIGKILL for all of a pod's worker container; returns whether anything was there."""
+        killed = False
+        for pid in self.pids_of(pod):
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed = True
+            except ProcessLookupError:  # With process 1 all others of the container go.
+                pass
+        return killed
 
     def pids_of(self, pod):
         """Pids of a pod's worker container, on this machine."""

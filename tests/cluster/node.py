@@ -50,6 +50,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "%(cni)s"
     conf_dir = "/var/lib/muster/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "/var/lib/muster/registries"
 """
 
 
@@ -102,6 +104,11 @@ class Node:
         with open(path, "w", encoding="utf-8") as file:
             file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
         return f"{NODE}/{name}"
+
+    def pull_without_tls(self, registry):
+        """Lets the node pull from a registry HOST:PORT that speaks plain HTTP."""
+        self._file(f"registries/{registry}/hosts.toml",
+                   f'server = "http://{registry}"\n[host."http://{registry}"]\n  capabilities = ["pull", "resolve"]\n')
 
     def start(self):
         """Turns the node on. Returns when its services run; ready() waits until the API server has heard so."""
@@ -171,7 +178,8 @@ class Node:
             # The machine is the user's; its disk being nearly full is no reason to evict pods here.
             "evictionHard": {"memory.available": "32Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%",
                              "imagefs.available": "1%"},
-            "nodeStatusUpdateFrequency": "5s", "shutdownGracePeriod": "0s"}
+            "nodeStatusUpdateFrequency": "5s", "shutdownGracePeriod": "0s",
+            **self.cluster.extra.get("kubelet-configuration", {})}
 
     def _start_init(self):
         for path in (self.cluster.plane.bin, HERE):

@@ -233,6 +233,49 @@ def numbers():
                          ["spec.training.optimizer.sgd.learningRate"]))
     rows.append(Case(24, "a learning rate without quotes", training(optimizer={"sgd": {"learningRate": 0.1}}),
                      ["spec.training.optimizer.sgd.learningRate", "of type string"]))
+    return rows + optimizers()
+
+
+def optimizers():
+    at = "spec.training.optimizer"
+    rate = {"learningRate": "0.001"}
+    one_of = [f"{at}: ", "must have exactly one of sgd or adamw"]
+    rows = [Case(24, "no optimiser", training(optimizer={}), one_of),
+            Case(24, "two optimisers", training(optimizer={"sgd": rate, "adamw": rate}), one_of),
+            Case(24, "AdamW without a learning rate", training(optimizer={"adamw": {}}), [f"{at}.adamw.learningRate"])]
+    for field, values, words in (("learningRate", ("0", "-1", "1001", "NaN", ""), ""),
+                                 ("beta1", ("1", "0.9999991", "-0.1", "1e999"), "must be from 0 to 0.999999"),
+                                 ("beta2", ("1", "0.9999991", "-0.1", "0x1"), "must be from 0 to 0.999999"),
+                                 ("epsilon", ("0", "0.9e-20", "2", "-1e-8"), "must be from 1e-20 to 1"),
+                                 ("weightDecay", ("1.1", "-0.1", "1,5"), "must be from 0 to 1")):
+        for value in values:
+            # The pattern refuses what is no decimal before the rule is asked.
+            is_decimal = all(c in "0123456789.e-" for c in value[1:]) and value[:1].isdigit() and value != "1e999"
+            rows.append(Case(24, f"{field} of AdamW {value!r}", training(optimizer={"adamw": {**rate, field: value}}),
+                             [f"{at}.adamw.{field}", *([words] if is_decimal else [])]))
+    norm = "spec.training.gradientClipping.maxNorm"
+    rows += [Case(24, f"clipping at {value!r}", training(gradientClipping={"maxNorm": value}), [norm])
+             for value in ("0", "1e-10", "1e10", "-1", "Inf", "", 1)]
+    rows.append(Case(24, "clipping at nothing", training(gradientClipping={}), [norm, "Required value"]))
+    return rows
+
+
+def models():
+    at = "spec.training.model"
+    mlp, cnn = {"hidden": [8]}, {"channels": [8]}
+    one = "must have exactly one of mlp or cnn"
+    rows = [Case(24, "no model", training(model={}), [at, one]),
+            Case(24, "two models", training(model={"mlp": mlp, "cnn": cnn}), [at, one]),
+            Case(24, "a model without stages", training(model={"cnn": {}}), [f"{at}.cnn.channels", "Required"]),
+            Case(24, "an empty list of stages", training(model={"cnn": {"channels": []}}),
+                 [f"{at}.cnn.channels", "at least 1 items"])]
+    for field, value, words in (("kernelSize", 4, "must be odd"), ("kernelSize", 17, f"{MOST} 15"),
+                                ("normalization", "batch", 'supported values: "Batch", "None"'), ("hidden", [0], f"{LEAST} 1"),
+                                ("dropout", "1", "must be from 0 to below 1"), ("dropout", 0.5, "of type string")):
+        rows.append(Case(24, f"{field} {value} of a cnn", training(model={"cnn": {**cnn, field: value}}),
+                         [f"{at}.cnn.{field}", words]))
+    rows += [Case(24, f"dropout {value!r}", training(model={"mlp": {**mlp, "dropout": value}}), [f"{at}.mlp.dropout"])
+             for value in ("1.0", "-0.5", "half", "")]
     return rows
 
 
@@ -271,7 +314,7 @@ def headers():
             Case(30, "no kind", {key: value for key, value in job().items() if key != "kind"}, ["Object 'Kind' is missing"], 400)]
 
 
-CASES = [*counts(), *fields(), *images(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(),
+CASES = [*counts(), *fields(), *images(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(), *models(),
          *addresses(), *large(), *headers()]
 
 # Taken, and why that is right.

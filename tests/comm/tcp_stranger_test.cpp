@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -352,6 +353,26 @@ TEST_CASE("many silent strangers do not keep the ranks from meeting") {
   for (int i = 0; i < 100; ++i) silent.push_back(dial(options[0].peers[0].port));
   Ranks ranks;
   for (const Status& status : try_connect(options, ranks)) CHECK_MESSAGE(status, text_of(status));
+}
+
+TEST_CASE("a rank that may open no more descriptors says so, and waits for nobody") {
+  for (const std::size_t rank : {0u, 1u}) {  // the one accepts, the other dials
+    std::vector<TcpOptions> options = tcp_options(2);
+    const UniqueFd waiting = dial(options[0].peers[0].port);
+    const UniqueFd other(options[1 - rank].listen_fd);
+    rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int lowest_free = dup(STDERR_FILENO);
+    close(lowest_free);
+    const rlimit none{static_cast<rlim_t>(lowest_free), before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const auto made = make_tcp_communicator(options[rank]);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    REQUIRE_FALSE(made);
+    CHECK(made.error().code() == ErrorCode::kIo);
+    CHECK(made.error().message() == (rank == 0 ? "connect rank 0: accept: Too many open files"
+                                               : "connect rank 1: socket: Too many open files"));
+  }
 }
 
 TEST_CASE("a rank that never comes is named when the deadline passes") {

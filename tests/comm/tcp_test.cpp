@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "common/contract.h"
 #include "tests/comm/tcp_ranks.h"
 
@@ -112,6 +114,39 @@ TEST_CASE("TCP: a large transfer goes on while its rank does something else than
   const Status read = (*reads)->wait(in(kPatience));
   CHECK_MESSAGE(read, text_of(read));
   CHECK(into == out);
+}
+
+TEST_CASE("TCP: who is waited for is told by rank; what was there before costs nothing") {
+  Ranks ranks = connected_ranks(3);
+  CHECK(ranks[0]->waited_seconds() == std::vector<double>{0, 0, 0});
+  std::vector<std::byte> early(100), late(100);
+  const ReceiveBuffer from_early{2, early.data(), early.size()};
+  const ReceiveBuffer from_late{1, late.data(), late.size()};
+  const auto send = [&](std::size_t rank, std::uint64_t step) {
+    const std::vector<std::byte> out(100, std::byte{3});
+    const SendBuffer to{0, out.data(), out.size()};
+    for (std::uint64_t before = 1; before < step; ++before) {
+      REQUIRE(ranks[rank]->start(before, Memory::kHost, {}, {}));  // groups are counted by all
+    }
+    auto work = ranks[rank]->start(step, Memory::kHost, {&to, 1}, {});
+    REQUIRE(work);
+    CHECK((*work)->wait(in(kPatience)));
+  };
+  auto first = ranks[0]->start(1, Memory::kHost, {}, {&from_early, 1});
+  auto second = ranks[0]->start(2, Memory::kHost, {}, {&from_late, 1});
+  REQUIRE(first);
+  REQUIRE(second);
+  std::thread others([&] {
+    send(2, 1);
+    send(1, 2);
+  });
+  CHECK((*second)->wait(in(kPatience)));
+  CHECK((*first)->wait(in(kPatience)));
+  others.join();
+  const std::vector<double> waited = ranks[0]->waited_seconds();
+  CHECK(waited[0] == 0);
+  CHECK(waited[1] > 0);
+  CHECK(waited[2] == 0);
 }
 
 TEST_CASE("TCP: a wait whose deadline passes names the rank and ends the communicator") {

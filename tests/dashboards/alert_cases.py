@@ -22,6 +22,10 @@ CASES = {
          'leader_election_master_status{job="m",instance="b",name="muster-operator"}': "0x30 1x29",
          'leader_election_master_status{job="other",instance="c",name="other"}': "1x60"},
         [("10m", 0), ("11m", 0), ("20m", 1), ("35m", 0)]),
+    "MusterGuardrailMissing": (
+        {'muster_guardrail_missing{job="m",instance="a",guardrail="muster-jobs"}': "0x10 1x20 0x20",
+         'muster_guardrail_missing{job="m",instance="b",guardrail="muster-jobs"}': "0x10 1x20 0x20"},
+        [("10m", 0), ("14m", 0), ("20m", 1), ("35m", 0)]),
     "MusterReconcileErrors": (
         {**INFO,
          'controller_runtime_reconcile_errors_total{job="m",instance="a",controller="t"}': "0x30 0+6x60 360x60",

@@ -141,12 +141,21 @@ class World:
                     # Slow to learn, so that figures move, and slow in steps, so that a restart repeats some.
                     "--set", 'spec.training.optimizer.sgd.learningRate="0.0005"',
                     "--set", "spec.training.model.mlp.hidden=[2048]", "--set", "spec.training.checkpoint.everySteps=5000")
-        # Between two checkpoints, and more than a report's age away from either.
-        self.wait_until(lambda: self.get("/api/v1/query", query='muster_worker_step{slot="1"} > 5000 and '
-                                         'muster_worker_step{slot="1"} % 5000 > 1500 < 3000')["result"], 180)
+        self.await_between_checkpoints()
         self.pages = [self.fetch(f"http://127.0.0.1:{port}/metrics") for port in (training, failing, *workers)]
+        # One worker dies and the others train on; then nobody is left, and the gang starts again.
         os.kill(self.worker_pid(slot=1), signal.SIGKILL)
+        self.wait_until(lambda: self.range("min(muster_worker_members) == 1"), 60)
+        self.wait_until(lambda: self.get("/api/v1/query", query="count(muster_worker_members == 2) == 2")["result"], 60)
+        self.await_between_checkpoints()
+        for slot in (0, 1):
+            os.kill(self.worker_pid(slot), signal.SIGKILL)
         self.wait_until(lambda: self.range('muster_job_repeated_steps_total{training_job="digits"} > 0'), 90)
+
+    def await_between_checkpoints(self):
+        """Until a restart repeats steps that were reported: a report's age and more away from either checkpoint."""
+        step = "max(muster_worker_step)"
+        self.wait_until(lambda: self.get("/api/v1/query", query=f"{step} > 5000 and {step} % 5000 > 1500 < 3000")["result"], 180)
 
     @staticmethod
     def scrape(name, ports):

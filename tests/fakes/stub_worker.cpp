@@ -73,8 +73,7 @@ int leave_orphan(const std::string& path) {
   return read(ready[0], &byte, 1) == 1 ? 0 : 1;
 }
 
-int train() {
-  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+int train(sentinel::ChannelWriter& channel) {
   sentinel::SummaryMessage summary;
   summary.total_steps = 200;
   summary.model_parameters = 10;
@@ -101,12 +100,21 @@ int train() {
   return 0;
 }
 
+/// Trains once it is told that it is a member.
+int train_as_member() {
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  channel.send_ready({std::string(64, 'd')});
+  sentinel::ViewReader views(sentinel::kChannelFd);
+  const auto view = views.wait(seconds(30));
+  return view && *view ? train(channel) : 98;
+}
+
 /// 0 when the process was handed exactly what launch.h promises, else which promise was broken.
 int look_around() {
-  for (const int fd : {sentinel::kChannelFd, sentinel::kListenFd}) {
+  for (const int fd : {sentinel::kChannelFd, sentinel::kListenFd, sentinel::kPulseFd}) {
     if (fcntl(fd, F_GETFD) != 0) return 101;
   }
-  for (int fd = 6; fd < 64; ++fd) {
+  for (int fd = sentinel::kPulseFd + 1; fd < 64; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0) return 102;
   }
   sigset_t blocked;
@@ -125,7 +133,11 @@ int run_trainer(const std::string& plan) {
   const std::string& what = part.at(0);
   const auto number = [&part] { return std::atoi(part.at(1).c_str()); };
   if (what == "exit") return number();
-  if (what == "train") return train();
+  if (what == "train") {
+    sentinel::ChannelWriter channel(sentinel::kChannelFd);
+    return train(channel);
+  }
+  if (what == "member") return train_as_member();
   if (what == "look") return look_around();
   if (what == "wait") return wait_for_stop(31);
   if (what == "orphan") return leave_orphan(part.at(1));

@@ -23,7 +23,7 @@ DEADLINE = 120
 LONG = ["--set", "spec.training.epochs=400", "--hash-every", "100"]   # long enough to be interrupted
 
 with open(os.path.join(ROOT, "tests/golden.h"), encoding="utf-8") as header:
-    GOLDEN = re.search(r"[0-9a-f]{64}", header.read()).group(0)
+    GOLDEN, GOLDEN_CNN = re.findall(r"[0-9a-f]{64}", header.read())
 
 
 def processes_of(directory):
@@ -183,6 +183,32 @@ class Golden(RunTest):
         self.assertEqual(report["sha256"], GOLDEN)
         self.assertEqual(report["workersOverTime"], [{"step": 1, "workers": 4}])
 
+    def test_convolution_batch_normalisation_and_dropout_have_golden_bits_too(self):
+        self.digits = self.path("examples/digits-cnn.yaml")
+        for count in (1, 3):
+            report = self.train(f"c{count}", "--quiet", "--set", f"spec.worker.count={count}")
+            self.assertEqual(report["sha256"], GOLDEN_CNN, f"{count} workers")
+            self.assertGreaterEqual(report["accuracy"], 0.97)
+
+    def test_images_too_small_for_the_stages_are_refused_by_the_fields_name(self):
+        self.digits = self.path("examples/digits-cnn.yaml")
+        code, out, err = self.run_muster("run", self.digits, "--set", "spec.training.model.cnn.channels=[2, 2, 2, 2]")
+        self.assertEqual(code, 20, out + err)
+        self.assertIn("spec.training.model.cnn.channels: has 4 stages, each of which halves its images", out + err)
+
+    def test_adamw_on_clipped_gradients_has_the_same_bits_on_any_number_of_workers(self):
+        adamw = ["--quiet", "--set", "spec.training.epochs=3",
+                 "--set", 'spec.training.optimizer={adamw: {learningRate: "0.003", weightDecay: "0.05"}}']
+        clipped = [*adamw, "--set", 'spec.training.gradientClipping={maxNorm: "1.0"}']
+        hashes = {self.train(f"adamw{count}", *clipped, "--set", f"spec.worker.count={count}")["sha256"]
+                  for count in (1, 3)}
+        self.assertEqual(len(hashes), 1)
+        self.assertNotIn(self.train("unclipped", *adamw)["sha256"], hashes)
+        # A run goes on from a checkpoint of its own optimiser only.
+        code, out, err = self.run_muster("run", self.digits, "--output", self.path("adamw1"), *adamw)
+        self.assertNotEqual(code, 0)
+        self.assertIn("belongs to another job: spec.training.gradientClipping differs", out + err)
+
     def test_hashes_come_as_often_as_asked(self):
         report = self.train("rare", "--quiet", "--hash-every", "0")
         self.assertEqual(report["sha256"], GOLDEN)
@@ -242,25 +268,144 @@ class Interrupt(RunTest):
 
 
 class Kill(RunTest):
-    def test_a_worker_killed_with_sigkill_is_restarted_and_the_bits_are_the_same(self):
-        arguments = [*LONG, "--set", "spec.restart.backoffSeconds=0"]
-        whole = self.train("whole", "--quiet", *arguments)
-        process = self.start("run", self.digits, "--output", self.path("cut"), *arguments)
-        self.await_line(process.stderr, r"^step ")
-        victims = []
+    ARGUMENTS = [*LONG, "--set", "spec.restart.backoffSeconds=0"]
+
+    def pids(self, is_trainer):
+        """Of this run's trainers, or of its sentinels."""
+        found = []
         for pid in processes_of(self.directory):
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if b"--trainer" in file.read():
-                    victims.append(pid)
-        self.assertEqual(len(victims), 2)
-        os.kill(victims[-1], signal.SIGKILL)
-        self.await_line(process.stderr, r"^Restarting: ")
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    words = file.read()
+            except OSError:
+                continue
+            if b"muster-worker" in words and (b"--trainer" in words) == is_trainer:
+                found.append(pid)
+        return sorted(found)
+
+    def killed(self, is_trainer):
+        """A run whose last worker, or its trainer, is killed while it trains; its report."""
+        whole = self.train("whole", "--quiet", *self.ARGUMENTS)
+        process = self.start("run", self.digits, "--output", self.path("cut"), *self.ARGUMENTS)
+        self.await_line(process.stderr, r"^step ")
+        before = self.pids(True)
+        self.assertEqual(len(before), 2)
+        os.kill(self.pids(is_trainer)[-1], signal.SIGKILL)
         code, out, err = self.end_of(process)
         self.assertEqual(code, 0, out + err)
         report = self.report("cut")
-        self.assertEqual(report["restarts"], 1)
+        self.assertEqual(report["restarts"], 0, "somebody who lived was started again")
         self.assertEqual(report["sha256"], whole["sha256"])
+        self.assertEqual([s["step"] for s in report["byStep"]], list(range(1, len(whole["byStep"]) + 1)))
         self.assertEqual([s["loss"] for s in report["byStep"]], [s["loss"] for s in whole["byStep"]])
+        self.assertIn(1, {w["workers"] for w in report["workersOverTime"]}, "the survivor made no step alone")
+        return report
+
+    def test_a_killed_trainer_stops_nobody_and_the_bits_are_the_same(self):
+        self.killed(is_trainer=True)
+
+    def test_a_killed_worker_stops_nobody_and_the_bits_are_the_same(self):
+        self.killed(is_trainer=False)
+
+
+class Prove(RunTest):
+    def test_convolution_batch_normalisation_and_dropout_are_proved_under_kills_and_resizes(self):
+        code, out, err = self.run_muster("prove", self.path("examples/digits-cnn.yaml"), "--workers", "1,3",
+                                         "--kills", "3", "--seed", "3", "--pace", "10")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("EQUAL: 220 of 220 steps have the same parameters, the models are byte-equal (" + GOLDEN_CNN, out)
+        self.assertIn("SIGKILL", out + err)
+
+
+class Joiner(RunTest):
+    def test_a_worker_with_other_data_is_not_let_in_and_the_others_train_on(self):
+        arguments = ["--set", "spec.training.epochs=1000000", "--hash-every", "1000000",
+                     "--set", "spec.restart.backoffSeconds=1", "--set", "spec.training.checkpoint.everySteps=1000000"]
+        process = self.start("run", self.digits, "--output", self.path("out"), *arguments)
+        self.await_line(process.stderr, r"^step ")
+        labels_file = self.path("examples/data/digits-train-labels.idx.gz")
+        with gzip.open(labels_file) as file:
+            labels = bytearray(file.read())
+        labels[-1] = (labels[-1] + 1) % 10
+        with gzip.open(labels_file + ".new", "wb") as file:
+            file.write(labels)
+        shutil.copy(labels_file, labels_file + ".right")
+        os.replace(labels_file + ".new", labels_file)
+        victim = next(pid for pid in processes_of(self.directory) if self.is_sentinel(pid, 1))
+        os.kill(victim, signal.SIGKILL)
+        self.await_line(process.stderr, r"1 of 2 workers run.*worker 1 was not let in: DataInvalid .*do not let this one in")
+        os.replace(labels_file + ".right", labels_file)
+        self.await_line(process.stderr, r"2 of 2 workers run")
+        process.send_signal(signal.SIGINT)
+        code, out, err = self.end_of(process)
+        self.assertEqual(code, 130, out + err)
+        report = self.report("out")
+        self.assertEqual(report["restarts"], 0)
+        workers = [w["workers"] for w in report["workersOverTime"]]
+        self.assertEqual((workers[0], workers[1], workers[-1]), (2, 1, 2), workers)
+
+    @staticmethod
+    def is_sentinel(pid, slot):
+        with open(f"/proc/{pid}/cmdline", "rb") as words, open(f"/proc/{pid}/environ", "rb") as environment:
+            command = words.read()
+            return b"muster-worker" in command and b"--trainer" not in command and \
+                f"MUSTER_SLOT={slot}\0".encode() in environment.read()
+
+
+class Straggler(RunTest):
+    # Steps of a tenth of a second: long enough that 20 of them are more than the sentinels need to compare notes.
+    SLOW = ["--set", "spec.training.epochs=100000", "--set", "spec.training.model.mlp.hidden=[2048, 1024]",
+            "--set", "spec.training.checkpoint.everySteps=1000000", "--hash-every", "1000000", "--log-level", "info"]
+
+    def log_of(self, slot):
+        for name in os.listdir(self.path("out/logs")):
+            if re.search(rf"-{slot}-0\.log$", name):
+                with open(self.path("out/logs/" + name), encoding="utf-8") as file:
+                    return file.read()
+        return ""
+
+    def steps_so_far(self):
+        for folder, _, files in os.walk(self.path("out")):
+            if "record.jsonl" in files:
+                with open(os.path.join(folder, "record.jsonl"), encoding="utf-8") as file:
+                    return sum(1 for line in file if '"step"' in line)
+        return 0
+
+    def trainer_of(self, slot):
+        for pid in processes_of(self.directory):
+            with open(f"/proc/{pid}/cmdline", "rb") as words, open(f"/proc/{pid}/environ", "rb") as environment:
+                if b"--trainer" in words.read() and f"MUSTER_SLOT={slot}\0".encode() in environment.read():
+                    return pid
+        self.fail(f"no trainer of worker {slot}")
+
+    def test_a_worker_short_of_processor_time_is_named_within_20_steps_with_its_cause(self):
+        process = self.start("run", self.digits, "--output", self.path("out"), *self.SLOW)
+        self.await_line(process.stderr, r"^step ")
+        trainer, processor = self.trainer_of(1), max(os.sched_getaffinity(0))
+        # The trainer gets a seventh of one processor.
+        for _ in range(2):
+            burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            self.addCleanup(burner.wait)
+            self.addCleanup(burner.kill)
+            os.sched_setaffinity(burner.pid, {processor})
+        for thread in os.listdir(f"/proc/{trainer}/task"):
+            os.sched_setaffinity(int(thread), {processor})
+            os.setpriority(os.PRIO_PROCESS, int(thread), 5)
+        before = self.steps_so_far()
+        self.await_line(process.stderr, r"worker 1 slows the gang by \d+ %: compute")
+        process.send_signal(signal.SIGINT)
+        code, out, err = self.end_of(process)
+        self.assertEqual(code, 130, out + err)
+        said = [json.loads(line) for line in self.log_of(1).splitlines() if "holds the others up" in line]
+        first = next(line for line in said if line["step"] > before)
+        self.assertEqual(first["cause"], "compute", said)
+        print(f"named {first['step'] - before} steps after: {first['percent']} %, {first['delay_ms']} ms a step")
+        self.assertLessEqual(first["step"] - before, 20, said)
+        # A busy machine may have slowed another one, too, but nobody's network or data.
+        for slot in (0, 1):
+            for line in self.log_of(slot).splitlines():
+                if "holds the others up" in line:
+                    self.assertIn(json.loads(line)["cause"], ("compute", "files"), line)
 
 
 class BadInput(RunTest):
@@ -282,6 +427,9 @@ class BadInput(RunTest):
             ("spec.training.batchSize=65", r"spec\.training\.batchSize: "),
             ("spec.training.logicalRanks=12", r"spec\.training\.logicalRanks: "),
             ("spec.training.optimizer.sgd.learningRate=0.1", r"learningRate: .*(string|quote)"),
+            ("spec.training.optimizer={}", r"spec\.training\.optimizer: must have exactly one of sgd or adamw"),
+            ("spec.training.optimizer.adamw={}", r"spec\.training\.optimizer\.adamw\.learningRate: is required"),
+            ("spec.training.gradientClipping={maxNorm: 1}", r"gradientClipping\.maxNorm: .*quotes"),
             ("spec.training.model={cnn: {}}", r"spec\.training\.model"),
             ("spec.training=", r"command"),
             ("spec.worker.command=[true]", r"spec\.worker\.command"),

@@ -1,22 +1,13 @@
 #include "tests/sim/cluster.h"
 
 #include "common/contract.h"
+#include "tests/sim/engine_spec.h"
 
 namespace muster::sim {
 namespace {
 
 constexpr const char* kNodes[] = {"a", "b", "c"};
 constexpr seconds kSilentMost{40};
-
-Json engine_spec() {
-  const Json idx{{"idx", {{"images", "i"}, {"labels", "l"}}}};
-  return Json{{"seed", 7},
-              {"batchSize", 64},
-              {"epochs", 1},
-              {"model", {{"mlp", {{"hidden", Json::array({8})}}}}},
-              {"data", {{"train", idx}, {"test", idx}}},
-              {"optimizer", {{"sgd", {{"learningRate", "0.1"}}}}}};
-}
 
 Json container_status(const char* state, Json content) {
   return Json::array({Json{{"name", "worker"}, {"state", {{state, std::move(content)}}}}});
@@ -69,6 +60,8 @@ void Cluster::create_job(const std::string& name) {
   if (!made) return;  // the last one of that name is still there
   const auto read = api::read_training_job(*made).first;
   if (strict) may_fail_.insert(read.meta.uid);
+  // Workers of an earlier release say nothing of memberships.
+  if (engine && rng_.below(4) != 0) elastic_.insert(read.meta.uid);
 }
 
 std::vector<api::Pod> Cluster::pods() const {
@@ -228,7 +221,8 @@ int Cluster::code_of_failure(const api::Pod& pod) {
     may_fail_.insert(owner->uid);
     return contract::exit_code::kNumerics;
   }
-  constexpr int kCodes[] = {1, 137, contract::exit_code::kPeerLost, 255};
+  constexpr int kCodes[] = {1, 137, contract::exit_code::kPeerLost,
+                            contract::exit_code::kPlannedLeave, 255};
   return kCodes[rng_.below(std::size(kCodes))];
 }
 
@@ -237,8 +231,58 @@ const api::Pod* Cluster::any_pod() {
   return seen_.empty() ? nullptr : &seen_[rng_.below(seen_.size())];
 }
 
+bool Cluster::hears(const api::Pod& pod) const {
+  return can_act(pod) && !cut_.contains(pod.meta.name);
+}
+
+bool Cluster::is_elastic(const api::Pod& pod) const {
+  const auto* owner = pod.meta.controller();
+  return owner != nullptr && elastic_.contains(owner->uid);
+}
+
+void Cluster::advance_crews() {
+  const auto pods_now = pods();
+  for (const auto& job : jobs()) {
+    if (!elastic_.contains(job.meta.uid)) continue;
+    crews_.advance(job, pods_now, [this](const api::Pod& pod) { return hears(pod); });
+  }
+}
+
+std::vector<ProgressReport> Cluster::honest_reports() {
+  advance_crews();
+  std::vector<ProgressReport> reports;
+  for (const auto& pod : pods()) {
+    const auto* owner = pod.meta.controller();
+    if (owner == nullptr || !is_elastic(pod) || !can_act(pod)) continue;
+    if (pod.phase != api::PodPhase::kRunning) continue;
+    ProgressReport report;
+    report.job = std::string(kNamespace) + "/" + owner->name;
+    report.slot = std::max(pod.slot(), 0);
+    report.attempt = std::max(pod.attempt(), 0);
+    report.step = steps_[owner->uid];
+    crews_.tell(report, pod, owner->uid);
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+std::optional<std::pair<std::string, WitnessRequest>> Cluster::question() {
+  const auto pods_now = pods();
+  const bool other_side = rng_.below(2) == 0;
+  for (const auto& job : jobs()) {
+    if (!elastic_.contains(job.meta.uid)) continue;
+    auto asked = crews_.question(
+        job, pods_now, [this](const api::Pod& pod) { return hears(pod); }, other_side);
+    if (!asked) continue;
+    if (rng_.below(8) == 0) asked->attempt += 1;  // one that was replaced
+    return std::pair{job.meta.uid, std::move(*asked)};
+  }
+  return std::nullopt;
+}
+
 void Cluster::event() {
   tell_silent_nodes();
+  if (rng_.below(2) == 0) advance_crews();
   if (rng_.below(25) == 0) return node_event();
   const api::Pod* pod = any_pod();
   if (pod == nullptr) return;
@@ -247,6 +291,11 @@ void Cluster::event() {
   if (!can_act(*pod)) return;
   if (pod->meta.deletion_time) return leave(*pod);
   if (pod->phase == api::PodPhase::kPending) return run(*pod);
+  if (is_elastic(*pod)) {
+    // They live longer, so that others can come and go meanwhile.
+    if (rng_.below(8) == 0 && !cut_.erase(pod->meta.name)) cut_.insert(pod->meta.name);
+    if (rng_.below(3) != 0) return;
+  }
   if (rng_.below(3) == 0) return end(*pod, 0, rng_.below(4) == 0 ? "\xff{\"slot\":0" : "");
   if (rng_.below(4) == 0) return end(*pod, code_of_failure(*pod), "it \x01 broke");
 }
@@ -341,6 +390,10 @@ ProgressReport Cluster::report() {
     report.checkpoint_step = step / 10 * 10;
     if (report.attempt > 0) report.restored_step = step / 10 * 10;
     report.loss = "0.5";
+    report.membership_epoch = 0;
+    report.members.clear();
+    report.changes.clear();
+    if (elastic_.contains(owner->uid)) crews_.tell(report, pod, owner->uid);
   }
   if (rng_.below(8) == 0) {
     // A liar: slots and attempts that are not its own, numbers and texts without sense.
@@ -350,6 +403,8 @@ ProgressReport Cluster::report() {
     report.loss = "\xfe not a number";
     report.checkpoint_path = std::string(3000, '\x01');
     report.samples_per_second = 1e300;
+    report.membership_epoch = static_cast<std::int64_t>(rng_.below(3)) << 40;
+    report.members = {0, 1, 2, 3};
   }
   return report;
 }
@@ -357,6 +412,7 @@ ProgressReport Cluster::report() {
 // ---- The end of all trouble
 
 void Cluster::calm() {
+  cut_.clear();
   for (const char* name : kNodes) {
     NodeState& state = nodes_[name];
     if (!state.exists) create_node(name);
@@ -369,7 +425,22 @@ void Cluster::calm() {
   }
 }
 
+/// A worker that does its part: a member ends its work with the others, one that nobody can let in
+/// gives up.
+void Cluster::finish(const api::Pod& pod) {
+  const auto* owner = pod.meta.controller();
+  if (!is_elastic(pod)) return end(pod, 0, "");
+  for (const auto& job : jobs()) {
+    if (job.meta.uid != owner->uid) continue;
+    const bool starts = pod.attempt() <= job.status.start_attempt || job.status.start_attempt < 0;
+    const bool member = crews_.is_member(owner->uid, pod);
+    // A while of training, so that there is something to join.
+    if (rng_.below(3) == 0) end(pod, starts || member ? 0 : contract::exit_code::kPeerLost, "");
+  }
+}
+
 void Cluster::good_round() {
+  advance_crews();
   for (const auto& pod : pods()) {
     if (pod.node_name.empty()) {
       bind(pod);
@@ -378,7 +449,7 @@ void Cluster::good_round() {
     } else if (pod.phase == api::PodPhase::kPending) {
       run(pod);
     } else if (pod.phase == api::PodPhase::kRunning) {
-      end(pod, 0, "");
+      finish(pod);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "operator/api/training_job.h"
 #include "operator/embedded/api_server.h"
 #include "operator/kube/api_client.h"
+#include "tests/sim/crews.h"
 
 namespace muster::sim {
 
@@ -33,6 +34,12 @@ class Cluster {
   void foreign_write(const std::string& path);
   /// Whatever a worker may say, and may not.
   ProgressReport report();
+  /// What all workers say that speak of their membership.
+  std::vector<ProgressReport> honest_reports();
+  /// A question to the witness, with the uid of the job it is about.
+  std::optional<std::pair<std::string, WitnessRequest>> question();
+  void go_on(const std::string& uid, const WitnessRequest& request) { crews_.go_on(uid, request); }
+  std::int64_t joins() const { return crews_.joins(); }
 
   /// From here on everything does its part: nodes are there, jobs may run.
   void calm();
@@ -64,9 +71,13 @@ class Cluster {
   void run(const api::Pod& pod);
   void end(const api::Pod& pod, int code, const std::string& message);
   void leave(const api::Pod& pod);
+  void finish(const api::Pod& pod);
   void evict(const api::Pod& pod);
   void meddle(const std::string& job);
   bool can_act(const api::Pod& pod) const;
+  void advance_crews();
+  bool hears(const api::Pod& pod) const;
+  bool is_elastic(const api::Pod& pod) const;
   std::map<std::string, int> used() const;
   const api::Pod* any_pod();
   void patch(api::Kind kind, const api::ObjectKey& key, const std::string& subresource,
@@ -83,6 +94,9 @@ class Cluster {
   std::vector<api::Pod> seen_;
   std::set<std::string> may_fail_, forged_;  ///< uids
   std::map<std::string, std::int64_t> steps_;
+  Crews crews_;
+  std::set<std::string> cut_;      ///< names of pods that the others do not hear
+  std::set<std::string> elastic_;  ///< uids of jobs whose workers speak of memberships
 };
 
 }  // namespace muster::sim

@@ -26,7 +26,8 @@ std::vector<std::string> parts_of(const std::string& path) {
 /// The plural of the kind a path is about.
 std::string plural_of(const std::string& path) {
   for (const auto& part : parts_of(path)) {
-    for (const char* plural : {"trainingjobs", "pods", "nodes", "services", "events", "leases"}) {
+    for (const char* plural : {"trainingjobs", "pods", "nodes", "services", "events", "leases",
+                               "poddisruptionbudgets"}) {
       if (part == plural) return plural;
     }
   }

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "common/contract.h"
+#include "tests/sim/engine_spec.h"
 #include "tests/sim/world.h"
 #include "tests/test_main.h"
 
@@ -8,12 +9,6 @@ using namespace muster;
 using sim::World;
 
 namespace {
-
-std::int64_t status_writes(const World& world) {
-  const auto counts = world.server.request_counts();
-  const auto found = counts.find("patch trainingjobs/status");
-  return found == counts.end() ? 0 : found->second;
-}
 
 std::vector<std::string> pod_names(const World& world) {
   std::vector<std::string> names;
@@ -58,15 +53,15 @@ TEST_CASE("an undisturbed job is placed, runs and completes with three status wr
   const auto job = world.job("digits");
   CHECK(job.status.is_true("Complete"));
   CHECK_FALSE(job.status.is_true("Running"));
-  CHECK(status_writes(world) == 3);
+  CHECK(world.status_writes() == 3);
   CHECK(world.op->endpoint.gangs.empty());
-  MESSAGE("status writes of an undisturbed life cycle: " << status_writes(world));
+  MESSAGE("status writes of an undisturbed life cycle: " << world.status_writes());
 
   const auto before = world.server.request_counts();
   world.pass(seconds(600));
   const auto after = world.server.request_counts();
   CHECK(before.at("create pods") == after.at("create pods"));
-  CHECK(status_writes(world) == 3);
+  CHECK(world.status_writes() == 3);
 }
 
 TEST_CASE("an undisturbed job of four costs ten writes, events included") {
@@ -208,7 +203,7 @@ TEST_CASE("a failed worker restarts the whole gang after the back-off, with a ne
   world.settle();
   CHECK(world.job("digits").status.phase == "Running");
   CHECK_FALSE(world.job("digits").status.is_true("Restarting"));
-  CHECK(status_writes(world) == 4);  // placed, running, restarting, running
+  CHECK(world.status_writes() == 4);  // placed, running, restarting, running
 }
 
 TEST_CASE("a suspended job gives its pods back and resumes with others") {
@@ -254,7 +249,7 @@ TEST_CASE("a fresh operator takes over at any point and ends at the same state")
     for (const auto& name : pod_names(world)) world.end_pod(name, 0);
     maybe(3);
     CHECK(world.job("digits").status.is_true("Complete"));
-    CHECK(status_writes(world) == 3);
+    CHECK(world.status_writes() == 3);
     CHECK(world.pods().size() == 3);
   }
 }
@@ -326,14 +321,7 @@ TEST_CASE("a peer's loss does not hide the exit code that caused it") {
   world.add_node("local", 4);
   world.create_job("digits", 2, [](Json& job) {
     job["spec"]["worker"].erase("command");
-    job["spec"]["training"] = {{"seed", 7},
-                               {"batchSize", 64},
-                               {"epochs", 1},
-                               {"model", {{"mlp", {{"hidden", Json::array({8})}}}}},
-                               {"data",
-                                {{"train", {{"idx", {{"images", "i"}, {"labels", "l"}}}}},
-                                 {"test", {{"idx", {{"images", "i"}, {"labels", "l"}}}}}}},
-                               {"optimizer", {{"sgd", {{"learningRate", "0.1"}}}}}};
+    job["spec"]["training"] = sim::engine_spec();
   });
   world.settle();
   world.run_all_pods();

@@ -1,16 +1,14 @@
 // Runs seeds of the simulation: --seeds N (1000) from --first S (1) in --threads T (2), or --seed S
 // alone. Fails when a rule was broken, and when some fault was tried fewer than --least N (20)
 // times: a run that tried nothing proves nothing.
-#include <atomic>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/log.h"
+#include "tests/seeds.h"
 #include "tests/sim/simulation.h"
 
 namespace {
@@ -18,14 +16,11 @@ namespace {
 using muster::sim::Coverage;
 using muster::sim::SeedResult;
 
-struct Options {
-  std::uint64_t seeds = 1000, first = 1, threads = 2, least = 20;
-};
-
 struct Totals {
   std::mutex mutex;
   Coverage coverage;
   std::int64_t events = 0, operators = 0, restarts = 0;
+  std::map<std::string, std::int64_t> elastic;
   std::map<std::uint64_t, std::string> wrong;
 
   void add(std::uint64_t seed, const SeedResult& result) {
@@ -34,18 +29,14 @@ struct Totals {
     events += result.events;
     operators += result.operators;
     restarts += result.restarts;
+    elastic["replaced"] += result.replacements;
+    elastic["resized"] += result.resizes;
+    elastic["joined"] += result.joins;
+    elastic["asked the witness"] += result.questions;
+    elastic["told yes"] += result.granted;
     if (!result.wrong.empty()) wrong[seed] = result.wrong;
   }
 };
-
-void work(const Options& options, std::atomic<std::uint64_t>& next, Totals& totals) {
-  while (true) {
-    const std::uint64_t index = next++;
-    if (index >= options.seeds) return;
-    const std::uint64_t seed = options.first + index;
-    totals.add(seed, muster::sim::run_seed(seed));
-  }
-}
 
 /// One table; whether each of its numbers is large enough.
 bool print(const std::map<std::string, std::array<std::int64_t, 3>>& table,
@@ -65,44 +56,16 @@ bool print(const std::map<std::string, std::array<std::int64_t, 3>>& table,
   return enough;
 }
 
-bool read_options(int argc, char** argv, Options& options) {
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i];
-    const std::uint64_t value = std::strtoull(argv[i + 1], nullptr, 10);
-    if (flag == "--seeds") {
-      options.seeds = value;
-    } else if (flag == "--first") {
-      options.first = value;
-    } else if (flag == "--threads") {
-      options.threads = value == 0 || value > 64 ? 1 : value;
-    } else if (flag == "--least") {
-      options.least = value;
-    } else if (flag == "--seed") {
-      options = {1, value, 1, 0};
-    } else {
-      return false;
-    }
-  }
-  return argc % 2 == 1;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options options;
-  if (!read_options(argc, argv, options)) {
-    std::cerr << "usage: sim_seeds [--seeds N] [--first S] [--threads T] [--least N] | --seed S\n";
-    return 2;
-  }
+  muster::test::SeedOptions options{.seeds = 1000};
+  if (!muster::test::read_seed_options(argc, argv, "sim_seeds", options)) return 2;
   muster::configure_log(options.seeds == 1 ? muster::LogLevel::kInfo : muster::LogLevel::kError,
                         {});
   Totals totals;
-  std::atomic<std::uint64_t> next{0};
-  std::vector<std::thread> threads;
-  for (std::uint64_t i = 0; i < options.threads; ++i) {
-    threads.emplace_back([&] { work(options, next, totals); });
-  }
-  for (auto& thread : threads) thread.join();
+  muster::test::for_each_seed(
+      options, [&](std::uint64_t seed) { totals.add(seed, muster::sim::run_seed(seed)); });
   std::cout << options.seeds << " seeds from " << options.first << ": " << totals.events
             << " events, " << totals.operators << " operators, " << totals.coverage.requests
             << " requests, " << totals.restarts << " restarts, " << totals.coverage.conflicts_made
@@ -113,12 +76,16 @@ int main(int argc, char** argv) {
                             options.least);
   const bool views = print(totals.coverage.views, {"missed", "stale", "410"},
                            {"trainingjobs", "pods", "nodes"}, options.least);
-  for (const auto& [seed, wrong] : totals.wrong) {
-    std::cout << "FAILED seed " << seed << ": " << wrong << "\n  again with: " << argv[0]
-              << " --seed " << seed << "\n";
+  bool elastic = true;
+  std::cout << "  workers:";
+  for (const auto& [what, count] : totals.elastic) {
+    std::cout << " " << what << " " << count;
+    if (count < static_cast<std::int64_t>(options.least)) elastic = false;
   }
-  if (!writes || !views) {
+  std::cout << "\n";
+  muster::test::tell_failed(argv[0], totals.wrong);
+  if (!writes || !views || !elastic) {
     std::cout << "FAILED: a fault was tried fewer than " << options.least << " times\n";
   }
-  return totals.wrong.empty() && writes && views ? 0 : 1;
+  return totals.wrong.empty() && writes && views && elastic ? 0 : 1;
 }

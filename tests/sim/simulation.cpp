@@ -56,8 +56,10 @@ struct Process {
 /// What was last seen of a job.
 struct Before {
   std::int64_t epoch = 0, observed = 0, checkpoint = -1;
-  int restarts = 0;
+  int restarts = 0, replacements = 0, target = 0;
   std::string ended;
+  bool suspended = false;
+  std::set<std::pair<int, int>> placed;  ///< slot and attempt
 };
 
 class Simulation {
@@ -85,6 +87,7 @@ class Simulation {
     result_.wrong = wrong_.empty() ? faults_.wrong : wrong_;
     result_.coverage = faults_.coverage;
     for (const auto& [uid, before] : seen_) result_.restarts += before.restarts;
+    result_.joins = cluster_.joins();
     return result_;
   }
 
@@ -169,6 +172,8 @@ class Simulation {
       case 8:
       case 9:
         (void)any().op.mailbox.try_post(cluster_.report());
+        post_reports(any());
+        ask_witness();
         return;
       case 10:
       case 11:
@@ -183,14 +188,51 @@ class Simulation {
     }
   }
 
+  void post_reports(Process& process) {
+    for (auto& report : cluster_.honest_reports()) {
+      (void)process.op.mailbox.try_post(std::move(report));
+    }
+  }
+
+  /// Of two sides of one membership the witness says yes to one.
+  void ask_witness() {
+    auto asked = cluster_.question();
+    if (!asked) return;
+    ++result_.questions;
+    auto answered = std::make_shared<bool>(false);
+    const auto on_answer = [this, answered, uid = asked->first,
+                            request = asked->second](const Result<WitnessResponse>& said) {
+      if (std::exchange(*answered, true)) say("the witness answered twice");
+      if (!said || !said->granted || cluster_.was_forged(uid)) return;
+      ++result_.granted;
+      const auto [first, is_new] = granted_.try_emplace({uid, request.epoch}, request.members);
+      if (!is_new && first->second != request.members) say("the witness said yes to both sides");
+      for (const auto& job : cluster_.jobs()) {
+        const bool stored =
+            job.meta.uid != uid ||
+            (job.status.witness.has_value() && job.status.witness->epoch >= request.next_epoch);
+        // A gang that starts anew meanwhile has forgotten it, and has an epoch beyond.
+        if (!stored && job.status.membership_epoch <= request.next_epoch) {
+          say("the witness said yes before it was stored");
+        }
+      }
+      cluster_.go_on(uid, request);
+    };
+    (void)any().op.mailbox.try_post(runtime::WitnessPost{asked->second, on_answer});
+  }
+
   // ---- What must hold of every request
 
   std::string judge(const kube::HttpRequest& request) {
     if (request.method == "GET") return "";
     const std::string name = write_name(request);
-    static const std::set<std::string> kAllowed{
-        "create pods", "create services",           "create events",
-        "delete pods", "patch trainingjobs/status", "delete trainingjobs"};
+    static const std::set<std::string> kAllowed{"create pods",
+                                                "create services",
+                                                "create events",
+                                                "delete pods",
+                                                "patch trainingjobs/status",
+                                                "delete trainingjobs",
+                                                "create poddisruptionbudgets"};
     if (!kAllowed.contains(name)) return name + " is nothing an operator may do";
     for (const auto& secret : secrets_) {
       if (request.body.find(secret) != std::string::npos) return name + " holds a secret";
@@ -198,6 +240,7 @@ class Simulation {
     auto body = parse_json(request.body);
     if (!body) return name + " has no body";
     if (name == "create pods") return judge_pod(*body);
+    if (name == "create poddisruptionbudgets") return judge_budget(*body);
     if (name == "delete pods") return judge_delete(request, *body);
     const Json* uid = nullptr;
     if (name == "delete trainingjobs") {
@@ -213,6 +256,17 @@ class Simulation {
       if (body->size() != 2) return name + " writes more than status";
     }
     return "";
+  }
+
+  std::string judge_budget(const Json& body) {
+    const Json& owner = body["metadata"]["ownerReferences"][0];
+    const auto uid = owner["uid"].get<std::string>();
+    const auto jobs = cluster_.jobs();
+    const bool is_known =
+        jobs_ever_.contains(uid) ||
+        std::any_of(jobs.begin(), jobs.end(), [&](const auto& job) { return job.meta.uid == uid; });
+    if (owner["controller"] != true || !is_known) return "a budget of no job";
+    return body["spec"]["minAvailable"] == 1 ? "" : "a budget of another number than spec's";
   }
 
   std::string judge_pod(const Json& body) {
@@ -298,11 +352,38 @@ class Simulation {
       for (const auto& placement : status.placement) {
         if (placement.attempt >= status.membership_epoch) say(who + "an attempt of no epoch");
       }
-      const bool whole = status.placement.empty() ||
+      // Only those who train, or trained until now, may be fewer than decided on.
+      const bool whole = status.placement.empty() || status.is_true("Running") ||
+                         status.finished() || job.spec.suspend ||
                          static_cast<int>(status.placement.size()) == status.target_workers;
       if (!whole) say(who + "a part of a gang has places");
+      check_placement(job, before);
     }
-    before = {status.membership_epoch, status.observed_generation, step, status.restarts, ended};
+    result_.replacements += std::max(0, status.replacements - before.replacements);
+    result_.resizes += before.target > 0 && status.target_workers != before.target ? 1 : 0;
+    before = {status.membership_epoch, status.observed_generation, step,  status.restarts,
+              status.replacements,     status.target_workers,      ended, job.spec.suspend,
+              placed(status)};
+  }
+
+  static std::set<std::pair<int, int>> placed(const api::TrainingJobStatus& status) {
+    std::set<std::pair<int, int>> found;
+    for (const auto& placement : status.placement) found.emplace(placement.slot, placement.attempt);
+    return found;
+  }
+
+  void check_placement(const api::TrainingJob& job, const Before& before) {
+    const auto& status = job.status;
+    const std::string who = "job " + job.meta.name + ": ";
+    const auto now = placed(status);
+    if (now.size() != status.placement.size()) say(who + "a slot is placed twice");
+    if (status.replacements < before.replacements) say(who + "its replacements went back");
+    for (const auto& one : now) {
+      if (before.placed.contains(one)) continue;
+      if (before.suspended && job.spec.suspend) say(who + "it was placed while suspended");
+      // An attempt that was given out before may never be given again.
+      if (before.epoch > 0 && one.second < before.epoch) say(who + "an attempt came again");
+    }
   }
 
   void check_pods(const api::TrainingJob& job, const std::vector<api::Pod>& pods) {
@@ -334,20 +415,33 @@ class Simulation {
     for (auto& process : processes_) process->clock.heal();
     cluster_.calm();
     for (int round = 0; round < kCalmRounds && ok(); ++round) {
+      for (auto& process : processes_) post_reports(*process);
       settle();
       check();
       cluster_.good_round();
       clock_.advance(seconds(5));
       if (round > 8 && all_ended()) break;
     }
+    if (!ok()) return;
     for (const auto& job : cluster_.jobs()) check_end(job);
+  }
+
+  std::string pods_text(const api::TrainingJob& job) const {
+    std::string text = "; pods:";
+    for (const auto& pod : cluster_.pods()) {
+      const auto* owner = pod.meta.controller();
+      if (owner == nullptr || owner->uid != job.meta.uid) continue;
+      text += " " + pod.meta.name + " phase " + std::to_string(static_cast<int>(pod.phase)) +
+              (pod.meta.deletion_time ? " leaving" : "") + " on " + pod.node_name + ",";
+    }
+    return text;
   }
 
   void check_end(const api::TrainingJob& job) {
     const auto& status = job.status;
     const std::string said =
         "job " + job.meta.name + " at the end: " + dump_json(api::status_to_json(status));
-    if (!status.finished()) return say("never ended; " + said);
+    if (!status.finished()) return say("never ended; " + said + pods_text(job));
     if (status.is_true("Failed") && !cluster_.may_fail(job.meta.uid)) say("failed; " + said);
     if (cluster_.was_forged(job.meta.uid)) return;
     const bool right = !status.is_true("Running") && !status.is_true("Restarting") &&
@@ -392,6 +486,8 @@ class Simulation {
   Cluster cluster_;
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<std::string, Before> seen_;  ///< by uid
+  /// Members that the witness let go on, by job and the epoch they came from.
+  std::map<std::pair<std::string, std::int64_t>, std::vector<int>> granted_;
   std::set<std::string> jobs_ever_;
   std::vector<std::string> secrets_{std::string(kMasterKey)};
   std::uint64_t checked_ = 0;

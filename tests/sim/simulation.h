@@ -14,6 +14,7 @@ struct SeedResult {
   std::string wrong;  ///< empty: all rules held
   Coverage coverage;
   std::int64_t events = 0, operators = 0, restarts = 0;
+  std::int64_t replacements = 0, resizes = 0, joins = 0, questions = 0, granted = 0;
 };
 
 /// Deterministic: the same seed, the same run.

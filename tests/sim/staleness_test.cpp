@@ -109,6 +109,6 @@ TEST_CASE("a pod that is gone before it was ever seen is made again") {
   REQUIRE(world.user->remove(api::Kind::kPod, pods[0].meta.key(), {pods[0].meta.uid, 0}));
   world.settle();
   CHECK(world.pods().empty());
-  world.pass(seconds(6));
+  world.pass(seconds(31));
   CHECK(world.pods().size() == 1);
 }

@@ -75,6 +75,12 @@ std::vector<api::Pod> World::pods() const {
   return pods;
 }
 
+std::int64_t World::status_writes() const {
+  const auto counts = server.request_counts();
+  const auto found = counts.find("patch trainingjobs/status");
+  return found == counts.end() ? 0 : found->second;
+}
+
 bool World::has_pod(const std::string& name) const {
   return user->get(api::Kind::kPod, {kNamespace, name}).has_value();
 }

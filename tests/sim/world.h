@@ -37,6 +37,8 @@ class World {
   api::TrainingJob job(const std::string& name) const;
   std::vector<api::Pod> pods() const;
   bool has_pod(const std::string& name) const;
+  /// Status patches of jobs that the API server has been asked for, by anybody.
+  std::int64_t status_writes() const;
 
   /// One thing of what could happen next, chosen by `choice`: a line of one watch, a decision, an
   /// action. So what the operator sees is old, in part, and in any order across kinds.

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,6 +66,10 @@ class Communicator {
   /// Ends every transfer under way and all later ones with kAborted. Idempotent. Blocks: no.
   virtual void abort() = 0;
 
+  /// By rank, seconds that wait() has waited until everything from that rank was there, summed
+  /// since creation; empty where a transport does not measure it. Threads: the one that waits.
+  virtual std::vector<double> waited_seconds() const { return {}; }
+
   /// Bytes written to peers since creation, headers and handshakes included.
   virtual std::uint64_t sent_bytes() const = 0;
 };
@@ -92,14 +97,18 @@ struct TcpOptions {
   std::int64_t epoch = 0;  ///< frames and handshakes of another epoch are refused
   MonoTime
       connect_deadline;  ///< all connections stand by then, or kUnavailable names the missing rank
+  int cancel_fd = -1;    ///< optional; when it is readable, connecting ends with kAborted
+  /// Optional; called by a thread that connects or waits, at least once a second. Must not block.
+  std::function<void()> on_wait;
   const Clock* clock = nullptr;           ///< outlives the communicator
   RefusedConnections* refused = nullptr;  ///< optional; written until the call returns
 };
 
 /// Connects all ranks with each other (the higher rank dials the lower) and then closes the
 /// listening socket, also on errors. Blocks: until connected or the deadline. Errors: kInvalid
-/// (options), kUnavailable (names the missing ranks), kUnauthorized (a missing rank answered with
-/// another key; tried until the deadline, because addresses are reused), kIo.
+/// (options), kAborted (cancelled), kUnavailable (names the missing ranks), kUnauthorized (a
+/// missing rank answered with another key; tried until the deadline, because addresses are reused),
+/// kIo.
 Result<std::unique_ptr<Communicator>> make_tcp_communicator(const TcpOptions& options);
 
 /// A listening socket for make_tcp_communicator. `address` numeric, `port` 0 = any free one.

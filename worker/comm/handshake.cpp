@@ -71,8 +71,8 @@ class Connector {
 
  private:
   std::size_t missing() const;
-  void start_dials(MonoTime now);
-  void accept_all(MonoTime now);
+  Status start_dials(MonoTime now);
+  Status accept_all(MonoTime now);
   void expire(MonoTime now);
   Status wait_for_events(MonoTime now);
   void handle(std::list<Attempt>::iterator attempt, short events);
@@ -116,7 +116,8 @@ Result<Peers> Connector::run() {
   while (missing() > 0) {
     const MonoTime now = options_.clock->mono_now();
     if (now >= options_.connect_deadline) return timed_out();
-    start_dials(now);
+    if (options_.on_wait) options_.on_wait();
+    MUSTER_RETURN_IF_ERROR(start_dials(now));
     MUSTER_RETURN_IF_ERROR(wait_for_events(now));
   }
   return std::move(peers_);
@@ -136,11 +137,13 @@ Nonce Connector::fresh_nonce() {
   return nonce;
 }
 
-void Connector::start_dials(MonoTime now) {
+Status Connector::start_dials(MonoTime now) {
   for (std::size_t rank = 0; rank < dials_.size(); ++rank) {
     Dial& dial = dials_[rank];
     if (dial.under_way || peers_.by_rank[rank].fd || now < dial.next) continue;
     auto fd = start_connect(options_.peers[rank]);
+    // What this process lacks no other try can give it.
+    if (!fd && fd.error().code() == ErrorCode::kIo) return fd.error();
     if (!fd) {
       dial.last_error = fd.error().message();
       retry_later(static_cast<int>(rank), now);
@@ -154,6 +157,7 @@ void Connector::start_dials(MonoTime now) {
     attempt.give_up = std::min(now + kUnprovenFor, options_.connect_deadline);
     attempts_.push_back(std::move(attempt));
   }
+  return {};
 }
 
 void Connector::retry_later(int rank, MonoTime now) {
@@ -163,11 +167,12 @@ void Connector::retry_later(int rank, MonoTime now) {
   dial.pause = std::min(2 * dial.pause, kLastRetry);
 }
 
-void Connector::accept_all(MonoTime now) {
+Status Connector::accept_all(MonoTime now) {
   // Bounded, so that a flood of strangers cannot keep this thread from the peers.
   for (std::size_t i = 0; i < kUnprovenMax; ++i) {
     UniqueFd fd(accept4(listen_fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) return;
+    if (!fd && is_own_lack(errno)) return Error(ErrorCode::kIo, errno_text("accept", errno));
+    if (!fd) return {};
     if (!set_connection_options(fd.get())) continue;
     const auto accepted = [](const Attempt& a) { return !a.dialed(); };
     if (static_cast<std::size_t>(std::count_if(attempts_.begin(), attempts_.end(), accepted)) >=
@@ -181,6 +186,7 @@ void Connector::accept_all(MonoTime now) {
     expect(attempt, Stage::kHello, kHelloBytes);
     attempts_.push_back(std::move(attempt));
   }
+  return {};
 }
 
 void Connector::expire(MonoTime now) {
@@ -203,7 +209,7 @@ Status Connector::wait_for_events(MonoTime now) {
     const Dial& dial = dials_[rank];
     if (!dial.under_way && !peers_.by_rank[rank].fd) wake = std::min(wake, dial.next);
   }
-  std::vector<pollfd> polled{{listen_fd_, POLLIN, 0}};
+  std::vector<pollfd> polled{{listen_fd_, POLLIN, 0}, {options_.cancel_fd, POLLIN, 0}};
   // A peer may die after its handshake and come back with a new connection; without watching, its
   // place would stay taken.
   for (const PeerConnection& peer : peers_.by_rank) polled.push_back({peer.fd.get(), POLLRDHUP, 0});
@@ -219,17 +225,20 @@ Status Connector::wait_for_events(MonoTime now) {
   if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) {
     return Error(ErrorCode::kIo, errno_text("poll", errno));
   }
+  if ((polled[1].revents & POLLIN) != 0) {
+    return Error(ErrorCode::kAborted, "connecting was called off");
+  }
   const MonoTime after = options_.clock->mono_now();
-  const std::size_t first_attempt = 1 + peers_.by_rank.size();
+  constexpr std::size_t kFirstPeer = 2;
+  const std::size_t first_attempt = kFirstPeer + peers_.by_rank.size();
   for (std::size_t rank = 0; rank < peers_.by_rank.size(); ++rank) {
-    if (polled[1 + rank].revents != 0) lose(rank, after);
+    if (polled[kFirstPeer + rank].revents != 0) lose(rank, after);
   }
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (polled[first_attempt + i].revents != 0) handle(order[i], polled[first_attempt + i].revents);
   }
   expire(after);
-  if (polled[0].revents != 0) accept_all(after);
-  return {};
+  return polled[0].revents != 0 ? accept_all(after) : Status();
 }
 
 void Connector::lose(std::size_t rank, MonoTime now) {

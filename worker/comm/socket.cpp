@@ -49,6 +49,10 @@ int bound_port(int fd) {
 
 }  // namespace
 
+bool is_own_lack(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 std::string errno_text(const char* call, int error) {
   return std::string(call) + ": " + std::generic_category().message(error);
 }
@@ -68,7 +72,10 @@ Result<UniqueFd> start_connect(const PeerAddress& address) {
   if (!resolved) return resolved.error();
   const addrinfo& first = **resolved;
   UniqueFd fd(socket(first.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return Error(ErrorCode::kUnavailable, errno_text("socket", errno));
+  if (!fd) {
+    const ErrorCode code = is_own_lack(errno) ? ErrorCode::kIo : ErrorCode::kUnavailable;
+    return Error(code, errno_text("socket", errno));
+  }
   MUSTER_RETURN_IF_ERROR(set_connection_options(fd.get()));
   if (connect(fd.get(), first.ai_addr, first.ai_addrlen) != 0 && errno != EINPROGRESS) {
     return Error(ErrorCode::kUnavailable, errno_text("connect", errno));

@@ -13,9 +13,13 @@ namespace muster::comm {
 /// "connect: Connection refused" for messages.
 std::string errno_text(const char* call, int error);
 
+/// Whether a call failed because this process or its machine has no descriptor or memory left:
+/// the peers are not to blame, and waiting for them does not help.
+bool is_own_lack(int error);
+
 /// Starts connecting to `address`; the socket is non-blocking and becomes writable when done.
 /// Blocks: no for a numeric host; for a name, as long as the resolver's own timeouts.
-/// Errors: kUnavailable.
+/// Errors: kUnavailable; kIo for what this process lacks itself.
 Result<UniqueFd> start_connect(const PeerAddress& address);
 
 /// Non-blocking, close-on-exec, without Nagle's delay. Errors: kIo.

@@ -41,6 +41,7 @@ constexpr milliseconds kPollMax{1000};
 
 struct Group {
   std::size_t transfers_left = 0;
+  std::optional<MonoTime> waited_since;  // absent until somebody waits for it
 };
 
 // One message under way in one direction.
@@ -65,6 +66,7 @@ struct Connection {
   std::uint32_t session = 0;
   std::deque<Transfer> out;
   std::deque<Transfer> in;
+  double waited_seconds = 0;
   bool readable = true;
   bool writable = true;
 };
@@ -80,7 +82,8 @@ class TcpCore {
   std::uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
 
   Result<std::shared_ptr<Group>> start(std::uint64_t step, MessagesByPeer messages);
-  Status wait(const Group& group, MonoTime deadline);
+  Status wait(Group& group, MonoTime deadline);
+  std::vector<double> waited_seconds();
   void abort(const std::string& why);
   /// Aborts unless the group is complete.
   void abandon(const Group& group);
@@ -105,6 +108,7 @@ class TcpCore {
   const int rank_;
   const std::uint64_t epoch_;
   const Clock& clock_;
+  const std::function<void()> on_wait_;
   UniqueFd epoll_;
   UniqueFd wake_;  // an eventfd, written once: when the communicator has failed
   std::atomic<std::uint64_t> sent_bytes_;
@@ -128,6 +132,7 @@ TcpCore::TcpCore(const TcpOptions& options, Peers peers)
     : rank_(options.rank),
       epoch_(static_cast<std::uint64_t>(options.epoch)),
       clock_(*options.clock),
+      on_wait_(options.on_wait),
       sent_bytes_(peers.sent_bytes),
       connections_(peers.by_rank.size()) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
@@ -201,8 +206,9 @@ Result<std::shared_ptr<Group>> TcpCore::start(std::uint64_t step, MessagesByPeer
   return group;
 }
 
-Status TcpCore::wait(const Group& group, MonoTime deadline) {
+Status TcpCore::wait(Group& group, MonoTime deadline) {
   Lock lock(mutex_);
+  if (!group.waited_since) group.waited_since = clock_.mono_now();
   while (group.transfers_left > 0) {
     if (failure_) return *failure_;
     const auto left = deadline - clock_.mono_now();
@@ -210,6 +216,7 @@ Status TcpCore::wait(const Group& group, MonoTime deadline) {
       fail(ErrorCode::kDeadlineExceeded, "not complete by the deadline: " + late_peers());
       return *failure_;
     }
+    if (on_wait_) on_wait_();
     const auto pause = std::min<nanoseconds>(left, kPollMax);
     if (polling_) {
       changed_.wait_for(lock, pause);
@@ -221,6 +228,13 @@ Status TcpCore::wait(const Group& group, MonoTime deadline) {
   }
   if (in_background_ && !polling_) work_for_thread_.notify_one();
   return {};
+}
+
+std::vector<double> TcpCore::waited_seconds() {
+  const Lock lock(mutex_);
+  std::vector<double> waited;
+  for (const Connection& connection : connections_) waited.push_back(connection.waited_seconds);
+  return waited;
 }
 
 void TcpCore::abort(const std::string& why) {
@@ -385,7 +399,12 @@ void TcpCore::read_some(std::size_t peer) {
   if (header_was_due && transfer.header_done == kFrameHeaderBytes && !check_header(peer)) return;
   if (!frame_complete(transfer) || !check_payload(peer)) return;
   transfer.frame_open = false;
-  if (transfer.done == transfer.message.bytes()) finish_front(connection.in);
+  if (transfer.done < transfer.message.bytes()) return;
+  // What was there before somebody waited for it has cost nothing.
+  if (const auto since = transfer.group->waited_since) {
+    connection.waited_seconds += std::chrono::duration<double>(clock_.mono_now() - *since).count();
+  }
+  finish_front(connection.in);
 }
 
 /// Judges the header of the front transfer's frame. False: the communicator has failed.
@@ -489,6 +508,7 @@ class TcpCommunicator final : public Communicator {
   int rank() const override { return core_->rank(); }
   int size() const override { return core_->size(); }
   std::uint64_t sent_bytes() const override { return core_->sent_bytes(); }
+  std::vector<double> waited_seconds() const override { return core_->waited_seconds(); }
   void abort() override { core_->abort("abort() was called"); }
   Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
                                       std::span<const SendBuffer> sends,

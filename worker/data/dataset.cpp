@@ -22,6 +22,8 @@ Result<Dataset> load_dataset(const DatasetPaths& paths) {
   Dataset dataset;
   dataset.count = images.shape.front();
   dataset.features = images.values.size() / dataset.count;
+  dataset.height = images.shape.size() == 3 ? images.shape[1] : 1;
+  dataset.width = dataset.features / dataset.height;
   if (labels.values.size() != dataset.count) {
     return bad(paths.labels, "has " + std::to_string(labels.values.size()) + " labels, but " +
                                  paths.images + " has " + std::to_string(dataset.count) +

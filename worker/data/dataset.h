@@ -16,10 +16,11 @@ inline constexpr int kMaxClasses = 256;
 
 struct Dataset {
   std::size_t count = 0;
-  std::size_t features = 0;          ///< values of one image
-  int classes = 0;                   ///< 1 + the greatest label, at least 2
-  std::vector<std::uint8_t> images;  ///< (count, features)
-  std::vector<std::uint8_t> labels;  ///< (count)
+  std::size_t features = 0;           ///< values of one image
+  int classes = 0;                    ///< 1 + the greatest label, at least 2
+  std::vector<std::uint8_t> images;   ///< (count, features)
+  std::vector<std::uint8_t> labels;   ///< (count)
+  std::size_t height = 1, width = 0;  ///< of an image; one line where the file tells no height
   const std::uint8_t* image(std::size_t index) const { return images.data() + index * features; }
 };
 

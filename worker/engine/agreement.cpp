@@ -39,20 +39,6 @@ Error peer_error(const Error& error) {
   return error.exit_code() != 0 ? error : error.with_exit_code(contract::exit_code::kPeerLost);
 }
 
-Status agree_all_well(comm::Communicator& communicator, const Status& own, const char* what,
-                      MonoTime deadline) {
-  if (communicator.size() == 1) return own;
-  std::vector<std::int32_t> codes(static_cast<std::size_t>(communicator.size()));
-  codes[static_cast<std::size_t>(communicator.rank())] = code_of(own);
-  const Status gathered = gather(communicator, codes, deadline);
-  if (!own) return own;
-  if (!gathered) return gathered.error();
-  for (std::size_t rank = 0; rank < codes.size(); ++rank) {
-    if (codes[rank] != 0) return failed_elsewhere(rank, what, codes[rank]);
-  }
-  return {};
-}
-
 Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest, const char* what,
                    int exit_code, MonoTime deadline) {
   if (communicator.size() == 1) return {};
@@ -70,15 +56,16 @@ Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest,
   return {};
 }
 
-Status follow_first(comm::Communicator& communicator, const Status& own, const char* what,
-                    std::uint64_t step, MonoTime deadline) {
+Status follow(comm::Communicator& communicator, int root, const Status& own, const char* what,
+              std::uint64_t step, MonoTime deadline) {
   if (communicator.size() == 1) return own;
-  std::int32_t code = communicator.rank() == 0 ? code_of(own) : 0;
-  const Status sent =
-      comm::broadcast(communicator, step, 0, std::as_writable_bytes(std::span(&code, 1)), deadline);
-  if (communicator.rank() == 0 && !own) return own;
+  const bool is_root = communicator.rank() == root;
+  std::int32_t code = is_root ? code_of(own) : 0;
+  const Status sent = comm::broadcast(communicator, step, root,
+                                      std::as_writable_bytes(std::span(&code, 1)), deadline);
+  if (is_root && !own) return own;
   if (!sent) return peer_error(sent.error());
-  if (code != 0) return failed_elsewhere(0, what, code);
+  if (code != 0) return failed_elsewhere(static_cast<std::size_t>(root), what, code);
   return {};
 }
 

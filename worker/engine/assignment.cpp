@@ -94,32 +94,34 @@ std::vector<RankRange> covers(RankRange range) {
   return nodes;
 }
 
+int count_ranks(const std::vector<RankRange>& nodes) {
+  int count = 0;
+  for (const RankRange node : nodes) count += node.size();
+  return count;
+}
+
 Result<Assignment> assign(int logical_ranks, int processes) {
   if (logical_ranks < 1 || logical_ranks > kMaxLogicalRanks ||
       !std::has_single_bit(static_cast<unsigned>(logical_ranks))) {
     return Error(ErrorCode::kInvalid, "spec.training.logicalRanks: must be a power of two up to " +
                                           std::to_string(kMaxLogicalRanks));
   }
-  if (processes < 1 || processes > logical_ranks) {
-    return Error(ErrorCode::kInvalid,
-                 std::to_string(processes) + " processes cannot share " +
-                     std::to_string(logical_ranks) +
-                     " logical ranks; spec.training.logicalRanks must be at least their number");
-  }
-  const int longest = (logical_ranks + processes - 1) / processes;
+  if (processes < 1) return Error(ErrorCode::kInvalid, "there must be at least one process");
+  const int sharing = std::min(processes, logical_ranks);
+  const int longest = (logical_ranks + sharing - 1) / sharing;
   constexpr int kImpossible = std::numeric_limits<int>::max() / 2;
   // fewest[p][first]: nodes of the last p processes when they share [first, L).
   std::vector<std::vector<int>> fewest(
-      static_cast<std::size_t>(processes) + 1,
+      static_cast<std::size_t>(sharing) + 1,
       std::vector<int>(static_cast<std::size_t>(logical_ranks) + 1, kImpossible));
   const auto at = [&](int p, int first) -> int& {
     return fewest[static_cast<std::size_t>(p)][static_cast<std::size_t>(first)];
   };
   at(0, logical_ranks) = 0;
-  for (int p = 1; p <= processes; ++p) {
+  for (int p = 1; p <= sharing; ++p) {
     // Only starts that leave neither too much for the last p processes nor for those before them.
     const int least = std::max(0, logical_ranks - p * longest);
-    const int most = std::min(logical_ranks - p, (processes - p) * longest);
+    const int most = std::min(logical_ranks - p, (sharing - p) * longest);
     for (int first = least; first <= most; ++first) {
       for (int last = first + 1; last <= std::min(first + longest, logical_ranks); ++last) {
         if (at(p - 1, last) >= kImpossible) continue;
@@ -129,11 +131,52 @@ Result<Assignment> assign(int logical_ranks, int processes) {
   }
   Assignment assignment{logical_ranks, {}};
   int first = 0;
-  for (int p = processes; p >= 1; --p) {
+  for (int p = sharing; p >= 1; --p) {
     int last = first + 1;
     while (count_covers({first, last}) + at(p - 1, last) != at(p, first)) ++last;
-    assignment.ranges.push_back({first, last});
+    assignment.nodes.push_back(covers({first, last}));
     first = last;
+  }
+  assignment.nodes.resize(static_cast<std::size_t>(processes));
+  return assignment;
+}
+
+Assignment repair(int logical_ranks, const std::vector<std::vector<RankRange>>& held) {
+  MUSTER_CHECK(!held.empty());
+  Assignment assignment{logical_ranks, std::vector<std::vector<RankRange>>(held.size())};
+  std::vector<bool> is_taken(static_cast<std::size_t>(logical_ranks));
+  const auto is_free = [&](RankRange node) {
+    return std::none_of(is_taken.begin() + node.first, is_taken.begin() + node.last,
+                        [](bool taken) { return taken; });
+  };
+  for (std::size_t process = 0; process < held.size(); ++process) {
+    for (const RankRange node : held[process]) {
+      if (!is_free(node)) continue;
+      std::fill(is_taken.begin() + node.first, is_taken.begin() + node.last, true);
+      assignment.nodes[process].push_back(node);
+    }
+  }
+  const auto missing = static_cast<unsigned>(std::count(is_taken.begin(), is_taken.end(), false));
+  const auto sharing = static_cast<unsigned>(held.size());
+  const int piece_most = static_cast<int>(std::bit_floor((missing + sharing - 1) / sharing));
+  std::vector<int> load(held.size());
+  const auto deal = [&](RankRange piece) {
+    const auto least = std::min_element(load.begin(), load.end()) - load.begin();
+    load[static_cast<std::size_t>(least)] += piece.size();
+    assignment.nodes[static_cast<std::size_t>(least)].push_back(piece);
+  };
+  for (int first = 0; first < logical_ranks;) {
+    int last = first;
+    while (last < logical_ranks && !is_taken[static_cast<std::size_t>(last)]) ++last;
+    for (const RankRange subtree : covers({first, last})) {
+      const int length = std::min(subtree.size(), piece_most);
+      for (int at = subtree.first; at < subtree.last; at += length) deal({at, at + length});
+    }
+    first = last == first ? first + 1 : last;
+  }
+  for (auto& nodes : assignment.nodes) {
+    std::sort(nodes.begin(), nodes.end(),
+              [](RankRange a, RankRange b) { return a.first < b.first; });
   }
   return assignment;
 }
@@ -141,10 +184,18 @@ Result<Assignment> assign(int logical_ranks, int processes) {
 std::vector<HeldNode> held_nodes(const Assignment& assignment) {
   std::vector<HeldNode> nodes;
   for (int process = 0; process < assignment.processes(); ++process) {
-    for (const RankRange& ranks : covers(assignment.ranges[static_cast<std::size_t>(process)])) {
+    for (const RankRange& ranks : assignment.nodes[static_cast<std::size_t>(process)]) {
       nodes.push_back({process, ranks});
     }
   }
+  std::sort(nodes.begin(), nodes.end(),
+            [](const HeldNode& a, const HeldNode& b) { return a.ranks.first < b.ranks.first; });
+  int next = 0;
+  for (const HeldNode& node : nodes) {
+    MUSTER_CHECK_MSG(node.ranks.first == next, "a logical rank is held twice or by nobody");
+    next = node.ranks.last;
+  }
+  MUSTER_CHECK(next == assignment.logical_ranks);
   return nodes;
 }
 

@@ -21,14 +21,25 @@ std::vector<RankRange> covers(RankRange range);
 
 struct Assignment {
   int logical_ranks = 1;
-  std::vector<RankRange> ranges;  ///< by process; contiguous, none empty, together [0, L)
-  int processes() const { return static_cast<int>(ranges.size()); }
+  /// By process: complete subtrees, ascending; together every logical rank once. A process may have
+  /// none: a hot spare, that follows and computes nothing.
+  std::vector<std::vector<RankRange>> nodes;
+  int processes() const { return static_cast<int>(nodes.size()); }
 };
 
-/// Divides L logical ranks among P processes: the longest range as short as possible, then the
-/// fewest sum nodes over all processes (each node's gradient is sent), then the lexicographically
-/// smallest lengths.  Errors: kInvalid when L is no power of two, or P > L.
+/// Divides L logical ranks among P processes, a contiguous range each: the longest range as short
+/// as possible, then the fewest sum nodes over all processes (each node's gradient is sent), then
+/// the lexicographically smallest lengths. Processes beyond L are spares.
+/// Errors: kInvalid when L is no power of two.
 Result<Assignment> assign(int logical_ranks, int processes);
+
+/// Who finishes a step that was begun under another membership: `held[p]` are the nodes that
+/// process p has computed already and keeps (a node that two hold is the lower one's); what nobody
+/// holds is cut into subtrees and dealt out, the most that anyone gets as little as possible.
+Assignment repair(int logical_ranks, const std::vector<std::vector<RankRange>>& held);
+
+/// Logical ranks of `nodes`.
+int count_ranks(const std::vector<RankRange>& nodes);
 
 /// A node of the sum and the process that holds it.
 struct HeldNode {

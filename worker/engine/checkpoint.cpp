@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 
@@ -30,23 +31,64 @@ Error checkpoint_error(ErrorCode code, const std::string& path, const std::strin
   return Error(code, path + ": " + message).with_exit_code(contract::exit_code::kCheckpoint);
 }
 
-std::vector<TensorRef> tensor_refs(const MlpShape& shape, std::span<const float> values) {
-  std::vector<TensorRef> tensors;
-  for (const auto& tensor : shape.tensors()) {
-    tensors.push_back({tensor.name, tensor.shape, values.subspan(tensor.offset, tensor.size)});
-  }
-  return tensors;
+/// A flat buffer whose tensors have the model's names behind `prefix`.
+struct FlatRef {
+  std::string prefix;
+  std::span<const float> values;
+};
+
+/// What a file holds: buffers, and values that stand in its metadata.
+struct Content {
+  std::vector<FlatRef> buffers;
+  std::map<std::string, std::string> metadata;
+};
+
+/// Decimal text that reads back as the same double.
+std::string text_of(double value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  return {text, error == std::errc() ? end : text};
 }
 
-/// Tensors of the flat buffer follow one another there as they do in the file.
-Result<Sha256Digest> write_tensors(const std::string& path, const MlpShape& shape,
-                                   std::span<const float> values) {
-  const std::string head = safetensors_header(
-      tensor_refs(shape, values),
-      {{"format", "pt"}, {"muster.contract", std::string(contract::kNumericsContract)}});
-  const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(head)),
-                                               std::as_bytes(values)};
+std::string metadata_name(const OptimizerState::Scalar& scalar) { return "muster." + scalar.name; }
+
+Content content_of(const OptimizerState& optimizer) {
+  Content content;
+  for (const auto& buffer : optimizer.buffers) {
+    content.buffers.push_back({buffer.prefix, buffer.values});
+  }
+  for (const auto& scalar : optimizer.scalars) {
+    content.metadata[metadata_name(scalar)] = text_of(scalar.value);
+  }
+  return content;
+}
+
+/// Tensors of a flat buffer follow one another there as they do in the file.
+Result<Sha256Digest> write_tensors(const std::string& path, std::span<const Tensor> shape,
+                                   Content content) {
+  std::vector<TensorRef> tensors;
+  for (const FlatRef& buffer : content.buffers) {
+    for (const Tensor& tensor : shape) {
+      tensors.push_back({buffer.prefix + tensor.name, tensor.shape,
+                         buffer.values.subspan(tensor.offset, tensor.size)});
+    }
+  }
+  content.metadata["format"] = "pt";
+  content.metadata["muster.contract"] = contract::kNumericsContract;
+  const std::string head = safetensors_header(tensors, content.metadata);
+  std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(head))};
+  for (const FlatRef& buffer : content.buffers) pieces.push_back(std::as_bytes(buffer.values));
   return write_file(path, pieces);
+}
+
+/// Of all buffers' blocks, one buffer after the other.
+std::vector<Sha256Digest> digests_of(const Content& content) {
+  std::vector<Sha256Digest> all;
+  for (const FlatRef& buffer : content.buffers) {
+    const auto digests = block_digests(buffer.values);
+    all.insert(all.end(), digests.begin(), digests.end());
+  }
+  return all;
 }
 
 Json hex_list(const std::vector<Sha256Digest>& digests) {
@@ -66,22 +108,51 @@ std::int64_t step_of(const std::string& name) {
   return step;
 }
 
-/// Compares what must be equal, and names the first field that is not.
+/// Compares what must be equal, and names the first field that is not. Null: not given.
 Status compare_identity(const Json& saved, const Json& wanted, const std::string& path) {
+  const auto words = [](const Json& value) {
+    return value.is_null() ? std::string("not given") : dump_json(value);
+  };
   for (const auto& [field, value] : wanted.items()) {
-    const auto found = saved.find(field);
-    if (found != saved.end() && *found == value) continue;
+    const auto at = saved.find(field);
+    const Json found = at == saved.end() ? Json() : *at;
+    if (found == value) continue;
     return checkpoint_error(ErrorCode::kConflict, path,
-                            field + " was " +
-                                (found == saved.end() ? "not given" : dump_json(*found)) +
-                                " when it was saved and is " + dump_json(value) +
-                                " now; use the same, or another checkpoint path");
+                            field + " was " + words(found) + " when it was saved and is " +
+                                words(value) + " now; use the same, or another checkpoint path");
   }
   return {};
 }
 
-Status load_tensors(const std::string& path, const Json& expected, const MlpShape& shape,
-                    const Json& blocks, std::span<float> out) {
+/// A flat buffer to be filled from tensors with the model's names behind `prefix`.
+struct FlatTarget {
+  std::string prefix;
+  std::span<float> values;
+};
+
+/// What is looked for in a file.
+struct Wanted {
+  std::vector<FlatTarget> buffers;
+  std::vector<OptimizerState::Scalar>* scalars = nullptr;
+};
+
+Status read_scalars(const SafetensorsFile& file, const std::string& path,
+                    std::vector<OptimizerState::Scalar>& scalars) {
+  for (auto& scalar : scalars) {
+    const auto found = file.metadata.find(metadata_name(scalar));
+    const std::string text = found == file.metadata.end() ? "" : found->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), scalar.value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    // Of a product of factors below 1 nothing else comes out.
+    if (is_number && scalar.value >= 0 && scalar.value <= 1) continue;
+    return checkpoint_error(ErrorCode::kCorrupt, path,
+                            "its " + metadata_name(scalar) + " is missing or not from 0 to 1");
+  }
+  return {};
+}
+
+Status load_tensors(const std::string& path, const Json& expected, std::span<const Tensor> shape,
+                    const Json& blocks, const Wanted& wanted) {
   const auto corrupt = [&](const std::string& message) {
     return checkpoint_error(ErrorCode::kCorrupt, path, message);
   };
@@ -89,15 +160,26 @@ Status load_tensors(const std::string& path, const Json& expected, const MlpShap
   if (!read) return read.error().with_exit_code(contract::exit_code::kCheckpoint);
   auto file = parse_safetensors(*read);
   if (!file) return file.error().with(path).with_exit_code(contract::exit_code::kCheckpoint);
-  if (file->tensors.size() != 2 * shape.layers()) return corrupt("has tensors of another model");
-  for (const auto& tensor : shape.tensors()) {
-    const auto found = file->tensors.find(tensor.name);
-    if (found == file->tensors.end() || found->second.shape != tensor.shape) {
-      return corrupt("its tensor " + tensor.name + " is missing or has another shape");
-    }
-    std::memcpy(out.data() + tensor.offset, found->second.bytes.data(), found->second.bytes.size());
+  if (file->tensors.size() != shape.size() * wanted.buffers.size()) {
+    return corrupt("has tensors of another model");
   }
-  const Json found = hex_list(block_digests(out));
+  Content content;
+  for (const FlatTarget& buffer : wanted.buffers) {
+    for (const Tensor& tensor : shape) {
+      const std::string name = buffer.prefix + tensor.name;
+      const auto found = file->tensors.find(name);
+      if (found == file->tensors.end() || found->second.shape != tensor.shape) {
+        return corrupt("its tensor " + name + " is missing or has another shape");
+      }
+      std::memcpy(buffer.values.data() + tensor.offset, found->second.bytes.data(),
+                  found->second.bytes.size());
+    }
+    content.buffers.push_back({buffer.prefix, buffer.values});
+  }
+  if (wanted.scalars != nullptr) {
+    MUSTER_RETURN_IF_ERROR(read_scalars(*file, path, *wanted.scalars));
+  }
+  const Json found = hex_list(digests_of(content));
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (blocks.size() != found.size() || blocks[i] != found[i]) {
       return corrupt("block " + std::to_string(i) + " does not match its checksum in " + kManifest);
@@ -136,10 +218,13 @@ Status CheckpointStore::write_step(const std::string& directory, const StateView
   MUSTER_RETURN_IF_ERROR(make_directories(directory));
   // Until the new manifest is written there is no checkpoint of this step.
   ::unlink((directory + "/" + kManifest).c_str());
+  const Content of_model{{{"", state.parameters}}, {}};
+  const Content of_optimizer = content_of(state.optimizer);
+  MUSTER_ASSIGN_OR_RETURN(const auto model, write_tensors(directory + "/" + kModel,
+                                                          options_.shape.tensors(), of_model));
   MUSTER_ASSIGN_OR_RETURN(
-      const auto model, write_tensors(directory + "/" + kModel, options_.shape, state.parameters));
-  MUSTER_ASSIGN_OR_RETURN(const auto optimizer, write_tensors(directory + "/" + kOptimizer,
-                                                              options_.shape, state.velocity));
+      const auto optimizer,
+      write_tensors(directory + "/" + kOptimizer, options_.shape.trained(), of_optimizer));
   MUSTER_RETURN_IF_ERROR(sync_directory(directory));
   const auto parameters = block_digests(state.parameters);
   const Json manifest{
@@ -152,7 +237,7 @@ Status CheckpointStore::write_step(const std::string& directory, const StateView
       {"files",
        {{kModel, {{"sha256", to_hex(model)}, {"blocks", hex_list(parameters)}}},
         {kOptimizer,
-         {{"sha256", to_hex(optimizer)}, {"blocks", hex_list(block_digests(state.velocity))}}}}}};
+         {{"sha256", to_hex(optimizer)}, {"blocks", hex_list(digests_of(of_optimizer))}}}}}};
   MUSTER_ASSIGN_OR_RETURN(const auto ignored,
                           write_file(directory + "/" + kManifest, dump_json(manifest) + "\n"));
   static_cast<void>(ignored);
@@ -197,7 +282,7 @@ void CheckpointStore::remove_old(std::int64_t newest) const {
 }
 
 Status CheckpointStore::load_step(std::int64_t step, std::span<float> parameters,
-                                  std::span<float> velocity) {
+                                  OptimizerState& optimizer) {
   const std::string directory = directory_of(step);
   const std::string path = directory + "/" + kManifest;
   auto read = data::read_file(path, kMaxManifestBytes);
@@ -230,22 +315,25 @@ Status CheckpointStore::load_step(std::int64_t step, std::span<float> parameters
   MUSTER_RETURN_IF_ERROR(compare_identity(identity, options_.identity, path));
   const Json& files = member(*manifest, "files");
   const Json& model = member(files, kModel);
-  const Json& optimizer = member(files, kOptimizer);
+  const Json& of_optimizer = member(files, kOptimizer);
   MUSTER_RETURN_IF_ERROR(load_tensors(directory + "/" + kModel, member(model, "sha256"),
-                                      options_.shape, member(model, "blocks"), parameters));
+                                      options_.shape.tensors(), member(model, "blocks"),
+                                      {{{"", parameters}}, nullptr}));
   if (const Json& whole = member(*manifest, "parametersSha256"); whole != block_hash(parameters)) {
     return checkpoint_error(ErrorCode::kCorrupt, path,
                             "parametersSha256 is not that of its parameters");
   }
-  return load_tensors(directory + "/" + kOptimizer, member(optimizer, "sha256"), options_.shape,
-                      member(optimizer, "blocks"), velocity);
+  Wanted wanted{{}, &optimizer.scalars};
+  for (auto& buffer : optimizer.buffers) wanted.buffers.push_back({buffer.prefix, buffer.values});
+  return load_tensors(directory + "/" + kOptimizer, member(of_optimizer, "sha256"),
+                      options_.shape.trained(), member(of_optimizer, "blocks"), wanted);
 }
 
 Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> parameters,
-                                                          std::span<float> velocity) {
+                                                          OptimizerState& optimizer) {
   std::optional<Error> newest_damage;
   for (const std::int64_t step : complete_steps()) {
-    const Status loaded = load_step(step, parameters, velocity);
+    const Status loaded = load_step(step, parameters, optimizer);
     if (loaded) return std::optional(step);
     // A checkpoint of another job is whole; an older one of this path would be no better.
     if (loaded.error().code() == ErrorCode::kConflict) return loaded.error();
@@ -261,7 +349,8 @@ Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> param
 Result<std::string> CheckpointStore::write_model(std::span<const float> parameters) {
   MUSTER_RETURN_IF_ERROR(make_directories(options_.path));
   const std::string path = options_.path + "/" + std::string(contract::kModelFile);
-  MUSTER_ASSIGN_OR_RETURN(const auto ignored, write_tensors(path, options_.shape, parameters));
+  MUSTER_ASSIGN_OR_RETURN(const auto ignored,
+                          write_tensors(path, options_.shape.tensors(), {{{"", parameters}}, {}}));
   static_cast<void>(ignored);
   MUSTER_RETURN_IF_ERROR(sync_directory(options_.path));
   return path;

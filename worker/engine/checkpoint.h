@@ -11,18 +11,19 @@
 
 #include "common/json.h"
 #include "common/result.h"
-#include "worker/engine/mlp.h"
+#include "worker/engine/model_shape.h"
+#include "worker/engine/optimizer.h"
 
 namespace muster::engine {
 
 /// The fields that a checkpoint must share with the job that goes on from it, by their names in the
-/// manifest ("spec.training.seed": 7): another value is refused by name.
+/// manifest ("spec.training.seed": 7): another value is refused by name. Null: not given.
 using CheckpointIdentity = Json;
 
 struct CheckpointOptions {
   std::string path;
   int keep = 2;
-  MlpShape shape;
+  ModelShape shape;
   CheckpointIdentity identity;
   std::string job_uid;  ///< noted, not compared
 };
@@ -30,7 +31,8 @@ struct CheckpointOptions {
 /// The state after a step.
 struct StateView {
   std::int64_t step = 0;
-  std::span<const float> parameters, velocity;
+  std::span<const float> parameters;
+  const OptimizerState& optimizer;
 };
 
 /// Threads: one.  Blocks: every call, on the disk.
@@ -42,11 +44,11 @@ class CheckpointStore {
   /// Errors: exit code kDisk; older checkpoints are untouched and nothing half written is left.
   Status save(const StateView& state);
 
-  /// Fills `parameters` and `velocity` from the newest checkpoint that is whole and returns its
-  /// step; nothing when there is none at all. A damaged one is passed over with a warning when an
-  /// older one is whole.
-  /// Errors: exit code kCheckpoint: all are damaged, or the newest belongs to another job.
-  Result<std::optional<std::int64_t>> load(std::span<float> parameters, std::span<float> velocity);
+  /// Fills `parameters` and `optimizer`, whose layout is that of the job, from the newest
+  /// checkpoint that is whole and returns its step; nothing when there is none at all. A damaged
+  /// one is passed over with a warning when an older one is whole. Errors: exit code kCheckpoint:
+  /// all are damaged, or the newest belongs to another job.
+  Result<std::optional<std::int64_t>> load(std::span<float> parameters, OptimizerState& optimizer);
 
   /// Writes the parameters alone as `path`/model.safetensors and returns that path.
   /// Errors: exit code kDisk.
@@ -56,7 +58,7 @@ class CheckpointStore {
   std::vector<std::int64_t> complete_steps() const;
   std::string directory_of(std::int64_t step) const;
   Status write_step(const std::string& directory, const StateView& state);
-  Status load_step(std::int64_t step, std::span<float> parameters, std::span<float> velocity);
+  Status load_step(std::int64_t step, std::span<float> parameters, OptimizerState& optimizer);
   void remove_old(std::int64_t newest) const;
 
   CheckpointOptions options_;

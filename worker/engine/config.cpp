@@ -16,8 +16,13 @@ constexpr std::int64_t kMaxEpochs = 1'000'000'000;
 constexpr int kMaxBatchSize = 1 << 20;
 constexpr std::size_t kMaxHiddenLayers = 64;
 constexpr int kMaxWidth = 1 << 16;
+constexpr std::size_t kMaxStages = 12;
+constexpr int kMaxChannels = 4096;
+constexpr int kMaxKernelSize = 15;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr std::size_t kMaxDecimalBytes = 32;
+/// Of AdamW's betas: 1 - beta^t must not vanish.
+constexpr float kBetaMax = 0.999999f;
 
 /// A decimal string ("0.1", "1e-3"): no sign, infinity, NaN or hexadecimal.
 bool parse_decimal(const std::string& text, float& out) {
@@ -39,27 +44,69 @@ void read_decimal(JsonReader& in, std::string_view field, float& out, const char
   }
 }
 
+/// A list of integers from 1 to `most`.
+struct Bounds {
+  std::size_t items;
+  int most;
+};
+void read_widths(JsonReader& in, const char* field, Bounds bounds, std::vector<int>& out) {
+  const Json* list = in.array(field, bounds.items);
+  for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const Json& width = (*list)[i];
+    if (!width.is_number_integer() || width < 1 || width > bounds.most) {
+      return in.fail(field, "must be integers from 1 to " + std::to_string(bounds.most));
+    }
+    out.push_back(width.get<int>());
+  }
+}
+
+void read_dropout(JsonReader& in, float& out) {
+  read_decimal(in, "dropout", out, "from 0 to below 1, like \"0.25\"",
+               [](float v) { return v >= 0 && v < 1; });
+}
+
+void read_mlp(JsonReader& fields, MlpConfig& mlp) {
+  if (!fields.has("hidden")) fields.fail("hidden", "is required: a list of widths, [128]");
+  read_widths(fields, "hidden", {kMaxHiddenLayers, kMaxWidth}, mlp.hidden);
+  read_dropout(fields, mlp.dropout);
+}
+
+void read_cnn(JsonReader& fields, CnnConfig& cnn) {
+  read_widths(fields, "channels", {kMaxStages, kMaxChannels}, cnn.channels);
+  if (cnn.channels.empty()) {
+    fields.fail("channels", "is required: the channels of each stage, [16, 32]");
+  }
+  fields.optional("kernelSize", cnn.kernel_size, {1, kMaxKernelSize});
+  if (fields.status() && cnn.kernel_size % 2 == 0) fields.fail("kernelSize", "must be odd");
+  std::string normalization = "Batch";
+  fields.optional("normalization", normalization);
+  if (normalization != "Batch" && normalization != "None") {
+    fields.fail("normalization", "must be Batch or None");
+  }
+  cnn.normalise = normalization == "Batch";
+  read_widths(fields, "hidden", {kMaxHiddenLayers, kMaxWidth}, cnn.hidden);
+  read_dropout(fields, cnn.dropout);
+}
+
 void read_model(JsonReader& in, TrainingConfig& config) {
   const Json* model = in.object("model");
   if (model == nullptr) return in.fail("model", "is required: {mlp: {hidden: [128]}}");
   JsonReader one(*model, in.path_of("model"));
   const Json* mlp = one.object("mlp");
+  const Json* cnn = one.object("cnn");
   one.no_other_fields();
-  if (mlp == nullptr) one.fail("mlp", "is required; this engine has no other model");
-  in.take(one.status());
-  if (mlp == nullptr) return;
-  JsonReader fields(*mlp, one.path_of("mlp"));
-  const Json* hidden = fields.array("hidden", kMaxHiddenLayers);
-  fields.no_other_fields();
-  if (hidden == nullptr) fields.fail("hidden", "is required: a list of widths, [128]");
-  for (std::size_t i = 0; hidden != nullptr && i < hidden->size(); ++i) {
-    const Json& width = (*hidden)[i];
-    if (!width.is_number_integer() || width < 1 || width > kMaxWidth) {
-      fields.fail("hidden", "must be widths from 1 to " + std::to_string(kMaxWidth));
-      break;
-    }
-    config.mlp.hidden.push_back(width.get<int>());
+  if (one.status() && (mlp == nullptr) == (cnn == nullptr)) {
+    one.fail("", "must have exactly one of mlp or cnn");
   }
+  in.take(one.status());
+  if (!in.status()) return;
+  JsonReader fields(mlp != nullptr ? *mlp : *cnn, one.path_of(mlp != nullptr ? "mlp" : "cnn"));
+  if (mlp != nullptr) {
+    read_mlp(fields, config.mlp);
+  } else {
+    read_cnn(fields, config.cnn.emplace());
+  }
+  fields.no_other_fields();
   in.take(fields.status());
 }
 
@@ -93,6 +140,33 @@ void read_data(JsonReader& in, TrainingConfig& config) {
   in.take(fields.status());
 }
 
+constexpr const char* kRateRange = "above 0 and at most 1000, like \"0.1\"";
+bool is_rate(float value) { return value > 0 && value <= 1000; }
+
+Status read_sgd(JsonReader fields, SgdConfig& sgd) {
+  if (!fields.has("learningRate")) fields.fail("learningRate", "is required: \"0.1\"");
+  read_decimal(fields, "learningRate", sgd.learning_rate, kRateRange, is_rate);
+  read_decimal(fields, "momentum", sgd.momentum, "from 0 to below 1, like \"0.9\"",
+               [](float v) { return v >= 0 && v < 1; });
+  fields.no_other_fields();
+  return fields.status();
+}
+
+Status read_adamw(JsonReader fields, AdamwConfig& adamw) {
+  const auto is_beta = [](float v) { return v >= 0 && v <= kBetaMax; };
+  const char* const beta_range = "from 0 to 0.999999";
+  if (!fields.has("learningRate")) fields.fail("learningRate", "is required: \"0.001\"");
+  read_decimal(fields, "learningRate", adamw.learning_rate, kRateRange, is_rate);
+  read_decimal(fields, "beta1", adamw.beta1, beta_range, is_beta);
+  read_decimal(fields, "beta2", adamw.beta2, beta_range, is_beta);
+  read_decimal(fields, "epsilon", adamw.epsilon, "from 1e-20 to 1, like \"1e-8\"",
+               [](float v) { return v >= 1e-20f && v <= 1; });
+  read_decimal(fields, "weightDecay", adamw.weight_decay, "from 0 to 1, like \"0.01\"",
+               [](float v) { return v >= 0 && v <= 1; });
+  fields.no_other_fields();
+  return fields.status();
+}
+
 void read_optimizer(JsonReader& in, TrainingConfig& config) {
   const Json* optimizer = in.object("optimizer");
   if (optimizer == nullptr) {
@@ -100,16 +174,24 @@ void read_optimizer(JsonReader& in, TrainingConfig& config) {
   }
   JsonReader one(*optimizer, in.path_of("optimizer"));
   const Json* sgd = one.object("sgd");
+  const Json* adamw = one.object("adamw");
   one.no_other_fields();
-  if (sgd == nullptr) one.fail("sgd", "is required; this engine has no other optimiser");
+  if ((sgd == nullptr) == (adamw == nullptr)) one.fail("", "must have exactly one of sgd or adamw");
   in.take(one.status());
-  if (sgd == nullptr) return;
-  JsonReader fields(*sgd, one.path_of("sgd"));
-  if (!fields.has("learningRate")) fields.fail("learningRate", "is required: \"0.1\"");
-  read_decimal(fields, "learningRate", config.sgd.learning_rate, "above 0, like \"0.1\"",
-               [](float v) { return v > 0; });
-  read_decimal(fields, "momentum", config.sgd.momentum, "from 0 to below 1, like \"0.9\"",
-               [](float v) { return v >= 0 && v < 1; });
+  if (!in.status()) return;
+  if (sgd != nullptr) in.take(read_sgd(JsonReader(*sgd, one.path_of("sgd")), config.sgd));
+  if (adamw != nullptr) {
+    in.take(read_adamw(JsonReader(*adamw, one.path_of("adamw")), config.adamw.emplace()));
+  }
+}
+
+void read_clipping(JsonReader& in, TrainingConfig& config) {
+  const Json* clipping = in.object("gradientClipping");
+  if (clipping == nullptr) return;
+  JsonReader fields(*clipping, in.path_of("gradientClipping"));
+  if (!fields.has("maxNorm")) fields.fail("maxNorm", "is required: \"1.0\"");
+  read_decimal(fields, "maxNorm", config.gradient_norm_max, "from 1e-9 to 1e9, like \"1.0\"",
+               [](float v) { return v >= 1e-9f && v <= 1e9f; });
   fields.no_other_fields();
   in.take(fields.status());
 }
@@ -178,6 +260,7 @@ Result<TrainingConfig> parse_training(const Json& training) {
   read_model(in, config);
   read_data(in, config);
   read_optimizer(in, config);
+  read_clipping(in, config);
   read_rest(in, config);
   in.no_other_fields();
   if (const Status status = in.status(); !status) {

@@ -14,7 +14,7 @@ struct PartSum {
 };
 static_assert(sizeof(PartSum) == 8);
 
-PartSum evaluate_part(Mlp& model, std::span<const float> parameters, const data::Dataset& test,
+PartSum evaluate_part(Model& model, std::span<const float> values, const data::Dataset& test,
                       SampleRange part, std::vector<float>& losses) {
   losses.resize(part.last - part.first);
   PartSum sum;
@@ -22,7 +22,7 @@ PartSum evaluate_part(Mlp& model, std::span<const float> parameters, const data:
     const std::size_t rows = std::min(model.rows_max(), part.last - first);
     kernels::cpu::bytes_to_unit(test.image(first), rows * test.features, model.input().data());
     for (std::size_t i = 0; i < rows; ++i) model.labels()[i] = test.labels[first + i];
-    model.forward(parameters, rows);
+    model.forward(values, rows);
     model.losses(rows);
     for (std::size_t i = 0; i < rows; ++i) {
       losses[first - part.first + i] = model.loss()[i];
@@ -49,23 +49,24 @@ float tree_sum(std::span<const float> values) {
   return tree_sum(values.first(half)) + tree_sum(values.subspan(half));
 }
 
-Result<Evaluation> evaluate(Mlp& model, std::span<const float> parameters,
-                            const data::Dataset& test, const Assignment& assignment,
-                            comm::Communicator& communicator, std::uint64_t step,
+Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
+                            int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
                             MonoTime deadline) {
-  std::vector<PartSum> parts(static_cast<std::size_t>(assignment.logical_ranks));
+  std::vector<PartSum> parts(static_cast<std::size_t>(logical_ranks));
+  std::vector<std::size_t> offsets;
+  const auto size = static_cast<std::size_t>(communicator.size());
+  for (std::size_t p = 0; p <= size; ++p) {
+    offsets.push_back(parts.size() * p / size * sizeof(PartSum));
+  }
   std::vector<float> losses;
-  const RankRange own = assignment.ranges.at(static_cast<std::size_t>(communicator.rank()));
-  for (int rank = own.first; rank < own.last; ++rank) {
-    const SampleRange part = evaluated_samples(rank, assignment.logical_ranks, test.count);
-    parts[static_cast<std::size_t>(rank)] = evaluate_part(model, parameters, test, part, losses);
+  const auto own = static_cast<std::size_t>(communicator.rank());
+  for (std::size_t part = offsets[own] / sizeof(PartSum); part < offsets[own + 1] / sizeof(PartSum);
+       ++part) {
+    const SampleRange samples =
+        evaluated_samples(static_cast<int>(part), logical_ranks, test.count);
+    parts[part] = evaluate_part(model, values, test, samples, losses);
   }
   if (communicator.size() > 1) {
-    std::vector<std::size_t> offsets;
-    for (const RankRange& range : assignment.ranges) {
-      offsets.push_back(static_cast<std::size_t>(range.first) * sizeof(PartSum));
-    }
-    offsets.push_back(parts.size() * sizeof(PartSum));
     MUSTER_RETURN_IF_ERROR(comm::all_gather(
         communicator, step, std::as_writable_bytes(std::span(parts)), offsets, deadline));
   }

@@ -5,8 +5,7 @@
 #include "common/clock.h"
 #include "worker/comm/communicator.h"
 #include "worker/data/dataset.h"
-#include "worker/engine/assignment.h"
-#include "worker/engine/mlp.h"
+#include "worker/engine/model.h"
 
 namespace muster::engine {
 
@@ -24,11 +23,11 @@ SampleRange evaluated_samples(int rank, int logical_ranks, std::size_t samples);
 /// Sum of L values along the complete binary tree: left half plus right half.
 float tree_sum(std::span<const float> values);
 
-/// All processes call it together. Sends 8 bytes a logical rank to each of the others.
+/// All processes call it together; each takes an even share of the parts, whatever logical ranks it
+/// trains. Sends 8 bytes a part to each of the others.
 /// Blocks: until `deadline` on the other processes.  Errors: as comm::Work::wait.
-Result<Evaluation> evaluate(Mlp& model, std::span<const float> parameters,
-                            const data::Dataset& test, const Assignment& assignment,
-                            comm::Communicator& communicator, std::uint64_t step,
+Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
+                            int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
                             MonoTime deadline);
 
 }  // namespace muster::engine

@@ -5,21 +5,58 @@
 #include "worker/engine/record.h"
 
 namespace muster::engine {
+namespace {
 
-Json identity_of(const TrainingConfig& config, const MlpShape& shape,
+/// What is not given is null: a checkpoint that has it is then refused by its name, too.
+void add_optimizer(const TrainingConfig& config, Json& identity) {
+  const std::string at = "spec.training.optimizer";
+  identity[at] = config.adamw ? "adamw" : "sgd";
+  if (config.adamw) {
+    identity[at + ".adamw.learningRate"] = decimal(config.adamw->learning_rate);
+    identity[at + ".adamw.beta1"] = decimal(config.adamw->beta1);
+    identity[at + ".adamw.beta2"] = decimal(config.adamw->beta2);
+    identity[at + ".adamw.epsilon"] = decimal(config.adamw->epsilon);
+    identity[at + ".adamw.weightDecay"] = decimal(config.adamw->weight_decay);
+  } else {
+    identity[at + ".sgd.learningRate"] = decimal(config.sgd.learning_rate);
+    identity[at + ".sgd.momentum"] = decimal(config.sgd.momentum);
+  }
+  Json& norm = identity["spec.training.gradientClipping.maxNorm"];
+  if (config.gradient_norm_max > 0) norm = decimal(config.gradient_norm_max);
+}
+
+/// What stands in the spec; the layers alone do not tell whose field is another one.
+void add_model(const TrainingConfig& config, Json& identity) {
+  const auto add = [&](const std::string& field, const Json& value) {
+    identity["spec.training.model." + field] = value;
+  };
+  if (!config.cnn) {
+    add("mlp.hidden", config.mlp.hidden);
+    add("mlp.dropout", decimal(config.mlp.dropout));
+    return;
+  }
+  add("cnn.channels", config.cnn->channels);
+  add("cnn.kernelSize", config.cnn->kernel_size);
+  add("cnn.normalization", config.cnn->normalise ? "Batch" : "None");
+  add("cnn.hidden", config.cnn->hidden);
+  add("cnn.dropout", decimal(config.cnn->dropout));
+}
+
+}  // namespace
+
+Json identity_of(const TrainingConfig& config, const ModelShape& shape,
                  const std::string& data_sha256) {
   Json identity{{"spec.training.seed", config.seed},
                 {"spec.training.logicalRanks", config.logical_ranks},
                 {"spec.training.batchSize", config.batch_size},
-                {"spec.training.model.mlp.hidden", config.mlp.hidden},
-                {"spec.training.optimizer.sgd.learningRate", decimal(config.sgd.learning_rate)},
-                {"spec.training.optimizer.sgd.momentum", decimal(config.sgd.momentum)},
-                {"widths of the model", shape.widths}};
+                {"the model's layers", shape.description()}};
+  add_model(config, identity);
+  add_optimizer(config, identity);
   if (!data_sha256.empty()) identity["SHA-256 of spec.training.data.train"] = data_sha256;
   return identity;
 }
 
-Sha256Digest configuration_digest(const TrainingConfig& config, const MlpShape& shape) {
+Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape& shape) {
   Json all = identity_of(config, shape, "");
   all["contract"] = kernels::kNumericsContract;
   all["epochs"] = config.epochs;

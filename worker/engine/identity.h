@@ -5,7 +5,7 @@
 
 #include "common/json.h"
 #include "common/sha256.h"
-#include "worker/engine/mlp.h"
+#include "worker/engine/model_shape.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
@@ -13,11 +13,11 @@ namespace muster::engine {
 /// The fields that decide the bits of a step, by their names in the manifest: what a checkpoint
 /// shares with the run that goes on from it. Not among them: how long to train, paths, processes,
 /// threads.
-Json identity_of(const TrainingConfig& config, const MlpShape& shape,
+Json identity_of(const TrainingConfig& config, const ModelShape& shape,
                  const std::string& data_sha256);
 
 /// Of everything that all processes must have alike: the identity, and when to stop, evaluate and
 /// save. Data is compared apart.
-Sha256Digest configuration_digest(const TrainingConfig& config, const MlpShape& shape);
+Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape& shape);
 
 }  // namespace muster::engine

@@ -1,11 +1,16 @@
 #include "worker/engine/record.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "common/json.h"
 #include "worker/engine/files.h"
@@ -13,7 +18,7 @@
 namespace muster::engine {
 namespace {
 
-constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxLineBytes = 4096;
 
 /// Step of a line, -1 when it is none of ours.
@@ -27,8 +32,26 @@ std::int64_t step_of(const std::string& line) {
   return step != object.end() && step->is_number_integer() ? step->get<std::int64_t>() : -1;
 }
 
-/// Bytes of the lines of `fd` up to `restored_step`, or -errno.
-std::int64_t kept_bytes(int fd, std::int64_t restored_step) {
+bool is_evaluation(std::string_view line) { return line.starts_with("{\"evaluation\""); }
+
+/// The last line when the file ends with a whole one, else nothing.
+std::string last_line_of(int fd, std::int64_t size) {
+  std::array<char, kMaxLineBytes + 1> end;
+  const std::int64_t from = std::max<std::int64_t>(0, size - static_cast<std::int64_t>(end.size()));
+  const ssize_t got = ::pread(fd, end.data(), end.size(), from);
+  if (got < 2 || end[static_cast<std::size_t>(got) - 1] != '\n') return {};
+  const std::string_view text(end.data(), static_cast<std::size_t>(got) - 1);
+  return std::string(text.substr(text.rfind('\n') + 1));
+}
+
+/// Bytes of the lines of `fd` up to `restored_step`, or -errno; `last_line` is the last of them.
+std::int64_t kept_bytes(int fd, std::int64_t restored_step, std::string& last_line) {
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) return -errno;
+  last_line = last_line_of(fd, status.st_size);
+  const std::int64_t newest = step_of(last_line);
+  if (newest >= 0 && newest <= restored_step) return status.st_size;
+  last_line.clear();
   std::array<char, 1 << 16> chunk;
   std::string line;
   std::int64_t kept = 0;
@@ -45,6 +68,7 @@ std::int64_t kept_bytes(int fd, std::int64_t restored_step) {
       }
       const std::int64_t step = step_of(line);
       if (step < 0 || step > restored_step) return kept;
+      last_line = line;
       kept += static_cast<std::int64_t>(line.size()) + 1;
       line.clear();
     }
@@ -67,14 +91,19 @@ Status Record::open(const std::string& path, std::int64_t restored_step) {
   path_ = path;
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) return disk_error(path, "open", errno);
-  const std::int64_t kept = restored_step > 0 ? kept_bytes(fd_, restored_step) : 0;
+  std::string last_line;
+  const std::int64_t kept = restored_step > 0 ? kept_bytes(fd_, restored_step, last_line) : 0;
   if (kept < 0) return disk_error(path, "read", static_cast<int>(-kept));
   if (::ftruncate(fd_, kept) != 0) return disk_error(path, "cut", errno);
   if (::lseek(fd_, kept, SEEK_SET) < 0) return disk_error(path, "seek", errno);
+  last_step_ = std::max<std::int64_t>(0, step_of(last_line));
+  ends_with_evaluation_ = is_evaluation(last_line);
   return {};
 }
 
 Status Record::add(const RecordedStep& step) {
+  last_step_ = step.step;
+  ends_with_evaluation_ = false;
   std::string line = "{\"step\":" + std::to_string(step.step) +
                      ",\"epoch\":" + std::to_string(step.epoch) + ",\"loss\":\"" +
                      decimal(step.loss) + "\",\"samples\":" + std::to_string(step.samples) +
@@ -84,6 +113,7 @@ Status Record::add(const RecordedStep& step) {
 }
 
 Status Record::add(const RecordedEvaluation& evaluation) {
+  ends_with_evaluation_ = true;
   return append("{\"evaluation\":{\"step\":" + std::to_string(evaluation.step) +
                 ",\"accuracy\":" + std::to_string(evaluation.accuracy) + ",\"loss\":\"" +
                 decimal(evaluation.loss) + "\"}}\n");
@@ -91,7 +121,29 @@ Status Record::add(const RecordedEvaluation& evaluation) {
 
 Status Record::append(const std::string& line) {
   buffer_ += line;
-  return buffer_.size() < kBufferBytes ? Status() : flush();
+  if (buffer_.size() < kBufferBytes) return {};
+  if (is_open()) return flush();
+  buffer_.erase(0, buffer_.find('\n', buffer_.size() - kBufferBytes) + 1);
+  return {};
+}
+
+Status Record::merge(const std::vector<std::string>& texts) {
+  std::map<std::pair<std::int64_t, bool>, std::string> lines;  // by step; evaluations after steps
+  for (const std::string& text : texts) {
+    for (std::size_t from = 0, to = 0; (to = text.find('\n', from)) != std::string::npos;
+         from = to + 1) {
+      const std::string line = text.substr(from, to + 1 - from);
+      const std::int64_t step = step_of(line);
+      const bool is_new = step > (is_evaluation(line) ? last_evaluation() : last_step_);
+      if (is_new) lines.emplace(std::pair(step, is_evaluation(line)), line);
+    }
+  }
+  for (const auto& [key, line] : lines) {
+    MUSTER_RETURN_IF_ERROR(append(line));
+    last_step_ = key.first;
+    ends_with_evaluation_ = key.second;
+  }
+  return flush();
 }
 
 Status Record::flush() {

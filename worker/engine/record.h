@@ -1,11 +1,13 @@
 // The record of a training: one JSON line a step and one an evaluation, in the order they happened.
 // A run that goes on from a checkpoint cuts what came after it, so the record never has a step
-// twice.
+// twice. While the process that owns the file is away, all others keep the lines in memory and hand
+// them over.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/result.h"
 
@@ -36,15 +38,28 @@ class Record {
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
 
-  /// Opens `path` and keeps its lines up to `restored_step` (0: none). A damaged line and all after
-  /// it are dropped.  Errors: exit code kDisk.  Blocks: on the disk.
+  /// Opens `path` and keeps its lines up to step `restored_step` (0: none). A damaged line and all
+  /// after it are dropped.  Errors: exit code kDisk.  Blocks: on the disk.
   Status open(const std::string& path, std::int64_t restored_step);
+  /// The last step that has a line, 0 without one.
+  std::int64_t last_step() const { return last_step_; }
+  /// The last step whose evaluation has a line, as far as the last line tells.
+  std::int64_t last_evaluation() const {
+    return ends_with_evaluation_ ? last_step_ : last_step_ - 1;
+  }
   bool is_open() const { return fd_ >= 0; }
 
-  /// Lines stay in memory until flush() or until there are many.  Errors: as open.
+  /// Lines stay in memory until flush(); a record that is not open keeps the newest MiB.
+  /// Errors: as open.
   Status add(const RecordedStep& step);
   Status add(const RecordedEvaluation& evaluation);
   Status flush();
+
+  /// The lines in memory, of a record that is not open.
+  const std::string& lines() const { return buffer_; }
+  void forget_lines() { buffer_.clear(); }
+  /// Adds others' lines() that are newer than the last step of this one.  Errors: as open.
+  Status merge(const std::vector<std::string>& texts);
 
  private:
   Status append(const std::string& line);
@@ -52,6 +67,8 @@ class Record {
   std::string path_;
   std::string buffer_;
   int fd_ = -1;
+  std::int64_t last_step_ = 0;
+  bool ends_with_evaluation_ = false;
 };
 
 }  // namespace muster::engine

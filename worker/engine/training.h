@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -17,15 +20,35 @@ class Communicator;
 
 namespace muster::engine {
 
+class Membership;
+struct OptimizerState;
+
 /// spec.training as the engine uses it. The operator has validated it already; it is validated
 /// again here, because a worker trusts nobody.
 struct MlpConfig {
   std::vector<int> hidden;
+  float dropout = 0;  ///< share of every hidden layer's output
+};
+
+/// Stages of convolution, batch normalisation, ReLU and 2 x 2 max pooling, then linear layers.
+struct CnnConfig {
+  std::vector<int> channels;  ///< of each stage, from the image on
+  int kernel_size = 3;        ///< odd
+  bool normalise = true;      ///< by batch statistics of each logical rank
+  std::vector<int> hidden;    ///< widths of the linear layers before the last
+  float dropout = 0;          ///< share of every linear layer's input
 };
 
 struct SgdConfig {
   float learning_rate = 0.1f;
   float momentum = 0.0f;
+};
+
+struct AdamwConfig {
+  float learning_rate = 0.001f;
+  float beta1 = 0.9f, beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.01f;
 };
 
 struct IdxSource {
@@ -39,9 +62,12 @@ struct TrainingConfig {
   std::int64_t epochs = 0;  ///< or steps; exactly one is positive
   std::int64_t steps = 0;
   MlpConfig mlp;
+  std::optional<CnnConfig> cnn;  ///< instead of mlp
   IdxSource train, test;
   bool has_test = false;
   SgdConfig sgd;
+  std::optional<AdamwConfig> adamw;  ///< in place of sgd
+  float gradient_norm_max = 0;       ///< longer gradients are scaled down to it; 0: none is
   int evaluate_every_epochs = 1;
   std::string checkpoint_path;  ///< empty: no checkpoints
   bool checkpoint_durable = false;
@@ -53,6 +79,8 @@ struct TrainingConfig {
   int threads = 1;
   std::int64_t hash_every_steps = 1;   ///< 0: only the last step's parameters are hashed
   milliseconds peer_deadline{30'000};  ///< longest wait for the other workers within a step
+  /// Longest wait for a membership to go on with, a witness' answer included.
+  milliseconds view_deadline{600'000};
 };
 
 /// Reads spec.training (shape: docs/reference and manifest). Errors: kInvalid with the field's path
@@ -63,6 +91,7 @@ Result<TrainingConfig> parse_training(const Json& training);
 struct StepReport {
   std::int64_t step = 0, total_steps = 0, epoch = 0;
   float loss = 0;            ///< mean over the global batch of this step
+  float gradient_norm = -1;  ///< before clipping; -1 = not measured
   double accuracy = -1;      ///< of the last evaluation, -1 = none yet
   std::int64_t samples = 0;  ///< of this step, all workers
   double step_seconds = 0, data_seconds = 0, compute_seconds = 0, communicate_seconds = 0,
@@ -72,11 +101,18 @@ struct StepReport {
   std::uint64_t sent_bytes = 0;                 ///< of this process since its start
   std::uint64_t logical_rank_computations = 0;  ///< of this process since its start
   std::int64_t checkpoint_step = -1;            ///< newest complete one
+  std::int64_t membership_epoch = 0;
+  int members = 1;  ///< processes that made this step
+  int rank = 0;     ///< own place among them
+  /// By rank, how long this process has waited for it since the membership began; empty where it
+  /// does not wait for all itself, or nobody measures it.
+  std::vector<double> waited_seconds;
 };
 
 struct TrainingSummary {
   std::int64_t step = 0, total_steps = 0;
-  bool complete = false;            ///< false: stopped on request after a checkpoint
+  bool complete = false;            ///< false: stopped on request after a checkpoint, or left
+  bool left = false;                ///< the others go on without this process, as was agreed
   std::int64_t restored_step = -1;  ///< step of the checkpoint it started from, -1 = from the start
   float loss = 0;
   double accuracy = -1;
@@ -85,21 +121,45 @@ struct TrainingSummary {
   std::string data_sha256;
   std::uint64_t sent_bytes = 0;
   std::uint64_t logical_rank_computations = 0;
-  std::string model_path;  ///< written by rank 0 when complete and checkpoint_path is set
+  std::string model_path;  ///< written by slot 0 when complete and checkpoint_path is set
 };
+
+/// Places where tests let a process fail. Parts of a step are named in this order.
+namespace point {
+inline constexpr std::string_view kConnect = "connect", kEnter = "enter", kTransfer = "transfer",
+                                  kIdle = "idle", kForward = "forward", kBackward = "backward",
+                                  kScatter = "scatter", kReduced = "reduced", kGather = "gather",
+                                  kUpdate = "update", kUpdated = "updated", kEvaluate = "evaluate",
+                                  kCheckpoint = "checkpoint", kFinish = "finish";
+}  // namespace point
 
 struct TrainingHooks {
   std::function<void(const StepReport&)> on_step;
   /// Told once before the first step, after data and checkpoint are loaded.
   std::function<void(const TrainingSummary&)> on_start;
+  /// After each step that this process has come to, by making it or by taking the state over.
+  std::function<void(std::int64_t step, std::span<const float> parameters,
+                     const OptimizerState& optimizer)>
+      on_state;
+  /// Called often by the training thread, unless it is waiting for others or works on files.
+  std::function<void()> on_alive;
+  /// Around work on files, which may take any time: true before, false after.
+  std::function<void(bool begins)> on_files;
+  /// Called at the points above; an error ends this process' training with it.
+  std::function<Status(std::string_view point, std::int64_t step)> at;
   /// Set from any thread: every rank stops after the same step, with a checkpoint. The flag rides
   /// with the gradients, so one rank's request stops all.
   const std::atomic<bool>* stop = nullptr;
 };
 
-/// Trains to the end, or until stopped. All ranks of the communicator call it with the same config.
-/// Errors carry the exit code the process ends with (contract::exit_code: kData, kCheckpoint,
-/// kNumerics, kPeerLost, kDisk ...). Blocks: for the whole training. Threads: one.
+/// Trains to the end, or until stopped or not a member any more. Members come and go; the bits stay
+/// the same, and no step is made twice by a process that lives. Errors carry the exit code the
+/// process ends with (contract::exit_code: kData, kCheckpoint, kNumerics, kPeerLost, kDisk ...).
+/// Blocks: for the whole training. Threads: one.
+Result<TrainingSummary> run_training(const TrainingConfig& config, Membership& membership,
+                                     const Clock& clock, const TrainingHooks& hooks);
+
+/// The same among the ranks of one communicator, until the first of them fails.
 Result<TrainingSummary> run_training(const TrainingConfig& config, comm::Communicator& communicator,
                                      const Clock& clock, const TrainingHooks& hooks);
 

@@ -11,19 +11,16 @@
 #include "common/contract.h"
 #include "common/http/message.h"
 #include "worker/sentinel/launch.h"
+#include "worker/sentinel/socket_address.h"
 
 namespace muster::sentinel {
 namespace {
 
 constexpr int kBacklog = 1024;
 
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
+}  // namespace
 
-bool fill(const std::string& text, int port, Address& out) {
+bool fill_address(const std::string& text, int port, SocketAddress& out) {
   auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
   if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
     v4->sin_family = AF_INET;
@@ -39,14 +36,14 @@ bool fill(const std::string& text, int port, Address& out) {
   return true;
 }
 
-int port_of(const Address& address) {
+int port_of(const SocketAddress& address) {
   if (address.storage.ss_family == AF_INET6) {
     return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
 }
 
-std::string host_of(const Address& address) {
+std::string host_of(const SocketAddress& address) {
   char text[INET6_ADDRSTRLEN] = "";
   const void* bytes = &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr;
   if (address.storage.ss_family == AF_INET6) {
@@ -56,11 +53,9 @@ std::string host_of(const Address& address) {
   return text;
 }
 
-}  // namespace
-
 Result<Listener> listen_on(const std::string& address, int port) {
-  Address wanted;
-  if (!fill(address, port, wanted)) {
+  SocketAddress wanted;
+  if (!fill_address(address, port, wanted)) {
     return Error(ErrorCode::kInvalid, "\"" + address + "\" is not a numeric address")
         .with_exit_code(contract::exit_code::kUsage);
   }
@@ -69,7 +64,7 @@ Result<Listener> listen_on(const std::string& address, int port) {
   bool ok = fd >= 0;
   ok = ok && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
   ok = ok && bind(fd, wanted.get(), wanted.size) == 0 && listen(fd, kBacklog) == 0;
-  Address bound;
+  SocketAddress bound;
   bound.size = sizeof bound.storage;
   ok = ok && getsockname(fd, bound.get(), &bound.size) == 0;
   if (!ok) {
@@ -97,7 +92,7 @@ Result<std::string> own_address(const std::string& endpoint) {
   for (const addrinfo* one = found; one != nullptr && host.empty(); one = one->ai_next) {
     const int fd = socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
-    Address local;
+    SocketAddress local;
     local.size = sizeof local.storage;
     if (connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
         getsockname(fd, local.get(), &local.size) == 0) {

@@ -14,11 +14,18 @@
 namespace muster::sentinel {
 namespace {
 
-enum class Kind : std::uint32_t { kSteps = 1, kSummary = 2, kFailure = 3 };
+enum class Kind : std::uint32_t {
+  kSteps = 1,
+  kSummary = 2,
+  kFailure = 3,
+  kReady = 4,
+  kBroken = 5,
+  kEntered = 6,
+  kPace = 7
+};
 
 constexpr std::size_t kMaxMessageBytes = std::size_t{16} * 1024;
 constexpr double kFlushSeconds = 0.1;
-constexpr int kLastWordMs = 1000;
 
 template <std::size_t N>
 void put_text(std::array<char, N>& out, const std::string& text) {
@@ -52,6 +59,41 @@ struct FailureWire {
   Kind kind = Kind::kFailure;
   std::int32_t exit_code = 0;
   std::array<char, kMaxSentenceBytes> sentence{};
+};
+
+struct ReadyWire {
+  Kind kind = Kind::kReady;
+  std::array<char, 72> digest{};
+};
+
+struct BrokenWire {
+  Kind kind = Kind::kBroken;
+  std::uint32_t count = 0;
+  std::int64_t epoch = 0;
+  std::array<std::int32_t, BrokenMessage::kMaxLost> lost{};
+};
+
+struct EnteredWire {
+  Kind kind = Kind::kEntered;
+  std::uint32_t unused = 0;
+  std::int64_t epoch = 0, step = 0, recomputed_logical_ranks = 0;
+  std::uint64_t state_bytes = 0;
+  double stall_seconds = 0;
+};
+
+struct WaitWire {
+  std::int64_t rank = 0, micros = 0;
+};
+
+struct PaceWire {
+  Kind kind = Kind::kPace;
+  std::uint32_t count = 0;
+  std::int32_t rank = 0, logical_ranks = 0;
+  std::int64_t epoch = 0, step = 0;
+  std::int64_t whole = 0, data = 0, compute = 0, files = 0, starved = 0,
+               usual_wait = 0;  ///< microseconds
+  std::uint64_t waits_for_all = 0;
+  std::array<WaitWire, kMostWaits> waits{};
 };
 
 template <typename Wire>
@@ -99,6 +141,71 @@ std::vector<std::byte> encode_one(const FailureMessage& message) {
   return bytes_of(wire);
 }
 
+std::vector<std::byte> encode_one(const ReadyMessage& message) {
+  ReadyWire wire;
+  put_text(wire.digest, message.digest);
+  return bytes_of(wire);
+}
+
+std::vector<std::byte> encode_one(const BrokenMessage& message) {
+  BrokenWire wire;
+  wire.epoch = message.epoch;
+  wire.count = static_cast<std::uint32_t>(std::min(message.lost.size(), BrokenMessage::kMaxLost));
+  std::copy_n(message.lost.begin(), wire.count, wire.lost.begin());
+  return bytes_of(wire);
+}
+
+std::vector<std::byte> encode_one(const EnteredMessage& message) {
+  EnteredWire wire;
+  wire.epoch = message.epoch;
+  wire.step = message.step;
+  wire.recomputed_logical_ranks = message.recomputed_logical_ranks;
+  wire.state_bytes = message.state_bytes;
+  wire.stall_seconds = message.stall_seconds;
+  return bytes_of(wire);
+}
+
+std::vector<std::byte> encode_one(const PaceMessage& message) {
+  const Pace& pace = message.pace;
+  PaceWire wire;
+  wire.count = static_cast<std::uint32_t>(std::min(pace.waits.size(), kMostWaits));
+  wire.rank = pace.rank;
+  wire.logical_ranks = pace.logical_ranks;
+  wire.epoch = pace.epoch;
+  wire.step = pace.step;
+  wire.whole = pace.whole.count();
+  wire.data = pace.data.count();
+  wire.compute = pace.compute.count();
+  wire.files = pace.files.count();
+  wire.starved = pace.starved.count();
+  wire.usual_wait = pace.usual_wait.count();
+  wire.waits_for_all = pace.waits_for_all ? 1 : 0;
+  for (std::size_t i = 0; i < wire.count; ++i) {
+    wire.waits[i] = {pace.waits[i].rank, pace.waits[i].time.count()};
+  }
+  return bytes_of(wire);
+}
+
+PaceMessage to_message(const PaceWire& wire) {
+  Pace pace;
+  pace.rank = wire.rank;
+  pace.logical_ranks = wire.logical_ranks;
+  pace.epoch = wire.epoch;
+  pace.step = wire.step;
+  pace.whole = microseconds(wire.whole);
+  pace.data = microseconds(wire.data);
+  pace.compute = microseconds(wire.compute);
+  pace.files = microseconds(wire.files);
+  pace.starved = microseconds(wire.starved);
+  pace.usual_wait = microseconds(wire.usual_wait);
+  pace.waits_for_all = wire.waits_for_all != 0;
+  for (std::size_t i = 0; i < wire.count; ++i) {
+    pace.waits.push_back(
+        {static_cast<int>(wire.waits[i].rank), microseconds(wire.waits[i].micros)});
+  }
+  return {std::move(pace)};
+}
+
 SummaryMessage to_message(const SummaryWire& wire) {
   SummaryMessage message;
   message.is_final = wire.is_final != 0;
@@ -123,6 +230,29 @@ Wire read_wire(const std::byte* bytes) {
   Wire wire;
   std::memcpy(&wire, bytes, sizeof wire);
   return wire;
+}
+
+/// The later kinds; nothing when the bytes are none of them.
+std::optional<TrainerMessage> decode_trouble(Kind kind, const std::byte* bytes, std::size_t size) {
+  if (kind == Kind::kReady && size == sizeof(ReadyWire)) {
+    return ReadyMessage{get_text(read_wire<ReadyWire>(bytes).digest)};
+  }
+  if (kind == Kind::kBroken && size == sizeof(BrokenWire)) {
+    const auto wire = read_wire<BrokenWire>(bytes);
+    if (wire.count > BrokenMessage::kMaxLost) return std::nullopt;
+    return BrokenMessage{wire.epoch, {wire.lost.begin(), wire.lost.begin() + wire.count}};
+  }
+  if (kind == Kind::kEntered && size == sizeof(EnteredWire)) {
+    const auto wire = read_wire<EnteredWire>(bytes);
+    return EnteredMessage{wire.epoch, wire.step, wire.recomputed_logical_ranks, wire.state_bytes,
+                          wire.stall_seconds};
+  }
+  if (kind == Kind::kPace && size == sizeof(PaceWire)) {
+    const auto wire = read_wire<PaceWire>(bytes);
+    if (wire.count > kMostWaits) return std::nullopt;
+    return to_message(wire);
+  }
+  return std::nullopt;
 }
 
 Usage read_usage() {
@@ -176,6 +306,7 @@ Result<TrainerMessage> decode(const std::byte* bytes, std::size_t size) {
     const auto wire = read_wire<FailureWire>(bytes);
     return TrainerMessage(FailureMessage{wire.exit_code, get_text(wire.sentence)});
   }
+  if (auto trouble = decode_trouble(kind, bytes, size)) return *std::move(trouble);
   return corrupt;
 }
 
@@ -197,12 +328,12 @@ void ChannelWriter::flush() {
 
 void ChannelWriter::send_summary(const SummaryMessage& message) {
   flush();
-  send(message, kLastWordMs);
+  send(message, kRoomMs);
 }
 
 void ChannelWriter::send_failure(int exit_code, std::string_view sentence) {
   flush();
-  send(FailureMessage{exit_code, std::string(sentence)}, kLastWordMs);
+  send(FailureMessage{exit_code, std::string(sentence)}, kRoomMs);
 }
 
 void ChannelWriter::send(const TrainerMessage& message, int timeout_ms) const {
@@ -223,7 +354,11 @@ Result<ChannelPair> make_channel() {
 
 Result<std::optional<TrainerMessage>> receive(int fd) {
   std::array<std::byte, kMaxMessageBytes> buffer;
-  const ssize_t bytes = recv(fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  ssize_t bytes = recv(fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  // A trainer that ended with a view unread leaves this error once, before its own last messages.
+  if (bytes < 0 && errno == ECONNRESET) {
+    bytes = recv(fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  }
   if (bytes <= 0) return std::optional<TrainerMessage>();
   MUSTER_ASSIGN_OR_RETURN(TrainerMessage message,
                           decode(buffer.data(), static_cast<std::size_t>(bytes)));

@@ -1,15 +1,20 @@
-// What a trainer process tells its sentinel, over a socket pair it inherits: fixed structs, one a
-// message, so that neither side parses text on the training path. Both ends are the same binary.
+// What a trainer process and its sentinel tell each other, over a socket pair the trainer inherits:
+// steps, ends and troubles one way, memberships the other. Binary, one message a packet (a long
+// view takes several), so that neither side parses text on the training path. Both ends are the
+// same binary.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/result.h"
+#include "worker/sentinel/pace.h"
 
 namespace muster::sentinel {
 
@@ -56,15 +61,74 @@ struct FailureMessage {
   std::string sentence;  ///< at most kMaxSentenceBytes
 };
 
+/// Data and checkpoint are looked at and the model's state is made: this process may be let in.
+struct ReadyMessage {
+  std::string digest;  ///< of the job's spec and data, at most 64 bytes; another one is refused
+};
+
+/// The communicator of `epoch` cannot go on.
+struct BrokenMessage {
+  static constexpr std::size_t kMaxLost = 64;
+  std::int64_t epoch = 0;
+  std::vector<int> lost;  ///< ranks of that view whose connection broke; may be empty
+};
+
+/// The process trains in `epoch` from `step` on.
+struct EnteredMessage {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;                      ///< first step made, or made again, in it
+  std::int64_t recomputed_logical_ranks = 0;  ///< of this process, because their holder was lost
+  std::uint64_t state_bytes = 0;              ///< of parameters and optimiser, received to get in
+  double stall_seconds = 0;                   ///< without progress before; 0 at the start
+};
+
+/// How fast the process is in its membership.
+struct PaceMessage {
+  Pace pace;
+};
+
 inline constexpr std::size_t kMaxPathBytes = 1024;
 inline constexpr std::size_t kMaxSentenceBytes = 2048;
 
-using TrainerMessage = std::variant<StepsMessage, SummaryMessage, FailureMessage>;
+using TrainerMessage = std::variant<StepsMessage, SummaryMessage, FailureMessage, ReadyMessage,
+                                    BrokenMessage, EnteredMessage, PaceMessage>;
+
+/// One trainer process of a view. `incarnation` counts the processes that this place has had.
+struct ViewPeer {
+  std::string host;  ///< at most kMaxHostBytes
+  int port = 0;
+  int slot = 0;
+  int local_rank = 0;
+  std::int64_t incarnation = 0;
+  bool operator==(const ViewPeer&) const = default;
+};
+
+/// From the sentinel: who trains together. A trainer that has seen a view never goes back to an
+/// older one; of several unread ones only the newest matters.
+struct ViewMessage {
+  std::int64_t epoch = 0;
+  /// Leave the step under way (somebody of the view before is gone); else enter at the next step
+  /// boundary.
+  bool urgent = false;
+  /// Everybody stops at that boundary, with a checkpoint.
+  bool stop = false;
+  int rank = -1;                ///< own index in `peers`; -1 = not a member (any more)
+  std::vector<ViewPeer> peers;  ///< by slot, then local rank
+  bool operator==(const ViewMessage&) const = default;
+};
+
+inline constexpr std::size_t kMaxHostBytes = 253;
+/// Of one view: 4,096 processes, and what they need at most.
+inline constexpr std::size_t kMaxViewPeers = 4096;
 
 /// Bytes of one message; longer texts are cut.
 std::vector<std::byte> encode(const TrainerMessage& message);
 /// Errors: kCorrupt.
 Result<TrainerMessage> decode(const std::byte* bytes, std::size_t size);
+/// Bytes of one view, before it is cut into packets.
+std::vector<std::byte> encode(const ViewMessage& view);
+/// Errors: kCorrupt.
+Result<ViewMessage> decode_view(std::span<const std::byte> bytes);
 
 /// The trainer's end. Owns the descriptor. Never blocks training: what the sentinel does not take
 /// is dropped, except the last word, which waits a second at most.
@@ -77,16 +141,57 @@ class ChannelWriter {
 
   /// Sends at once the first step, then in groups of kMaxSteps or a tenth of a second.
   void add_step(const StepRecord& step);
+  /// What the sentinel does not take at once is dropped: the next one says the same anew.
+  void send_pace(const PaceMessage& message) const { send(message, 0); }
   void send_summary(const SummaryMessage& message);
   void send_failure(int exit_code, std::string_view sentence);
+  /// These three from any thread; each waits a second at most for room.
+  void send_ready(const ReadyMessage& message) const { send(message, kRoomMs); }
+  void send_broken(const BrokenMessage& message) const { send(message, kRoomMs); }
+  void send_entered(const EnteredMessage& message) const { send(message, kRoomMs); }
 
  private:
+  static constexpr int kRoomMs = 1000;
   void flush();
   void send(const TrainerMessage& message, int timeout_ms) const;
 
   int fd_;
   std::vector<StepRecord> steps_;
   double unsent_seconds_ = 1;  ///< so that the first step goes out at once
+};
+
+/// The trainer's ear. Borrows the descriptor that the ChannelWriter owns. Threads: one.
+class ViewReader {
+ public:
+  explicit ViewReader(int fd) : fd_(fd) {}
+  /// The next view, or nothing within `timeout`. Blocks: up to `timeout`. Errors: kUnavailable (the
+  /// sentinel is gone; nothing more will come), kCorrupt.
+  Result<std::optional<ViewMessage>> wait(milliseconds timeout);
+
+ private:
+  /// One packet there is; a view when it was the last of one.
+  Result<std::optional<ViewMessage>> take_packet();
+
+  int fd_;
+  std::uint32_t serial_ = 0;  ///< of the view being put together
+  std::vector<std::byte> bytes_;
+};
+
+/// The sentinel's mouth to one trainer. Borrows the descriptor. Never blocks: what does not fit now
+/// goes out with a later pump(), and a newer view replaces one that is unsent. Threads: one.
+class ViewSender {
+ public:
+  explicit ViewSender(int fd) : fd_(fd) {}
+  void set(const ViewMessage& view);
+  /// Whether pump() should be called once the descriptor is writable.
+  bool has_unsent() const { return sent_ < bytes_.size(); }
+  void pump();
+
+ private:
+  int fd_;
+  std::uint32_t serial_ = 0;
+  std::vector<std::byte> bytes_;
+  std::size_t sent_ = 0;
 };
 
 /// Two connected ends, close-on-exec; `reader` does not block. Errors: kIo.

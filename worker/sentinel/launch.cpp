@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -56,7 +57,7 @@ Result<int> make_launch_file(const std::string& text) {
 struct ChildPlan {
   const char* program;
   char* const* arguments;
-  int fds[3];  ///< become kLaunchFd, kChannelFd, kListenFd
+  std::array<int, 4> fds;  ///< become kLaunchFd, kChannelFd, kListenFd, kPulseFd
   pid_t parent;
 };
 
@@ -67,13 +68,13 @@ struct ChildPlan {
   sigset_t none;
   sigemptyset(&none);
   (void)sigprocmask(SIG_SETMASK, &none, nullptr);
-  int moved[3];
+  std::array<int, 4> moved{};
   // First out of the way of the target numbers, then onto them; dup2 clears close-on-exec.
-  for (int i = 0; i < 3; ++i) moved[i] = fcntl(plan.fds[i], F_DUPFD, 16);
-  for (int i = 0; i < 3; ++i) {
-    if (dup2(moved[i], kLaunchFd + i) < 0) _exit(kExecFailed);
+  for (std::size_t i = 0; i < moved.size(); ++i) moved[i] = fcntl(plan.fds[i], F_DUPFD, 16);
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    if (dup2(moved[i], kLaunchFd + static_cast<int>(i)) < 0) _exit(kExecFailed);
   }
-  (void)syscall(SYS_close_range, kLaunchFd + 3, ~0U, 0);
+  (void)syscall(SYS_close_range, kPulseFd + 1, ~0U, 0);
   execv(plan.program, plan.arguments);
   _exit(kExecFailed);
 }
@@ -118,6 +119,7 @@ Result<std::vector<TrainerLaunch>> plan_trainers(const WorkerConfig& config,
   common.job = request.job;
   common.slot = request.slot;
   common.epoch = response.epoch;
+  common.joining = response.joining;
   common.job_uid = response.job_uid;
   common.job_key = response.job_key;
   common.training = response.training;
@@ -144,6 +146,8 @@ Json to_json(const TrainerLaunch& launch) {
               {"rank", launch.rank},
               {"peers", std::move(peers)},
               {"epoch", launch.epoch},
+              {"incarnation", launch.incarnation},
+              {"joining", launch.joining},
               {"jobUid", launch.job_uid},
               {"jobKey", launch.job_key},
               {"training", launch.training},
@@ -163,6 +167,8 @@ Result<TrainerLaunch> parse_trainer_launch(const Json& json) {
   in.required("localRank", launch.local_rank, {0, kMaxProcesses - 1});
   in.required("rank", launch.rank, {0, std::int64_t{kMaxWorkers} * kMaxProcesses});
   in.required("epoch", launch.epoch, {0, INT64_MAX});
+  in.required("incarnation", launch.incarnation, {0, INT64_MAX});
+  in.required("joining", launch.joining);
   in.required("jobUid", launch.job_uid);
   in.required("jobKey", launch.job_key);
   in.required("threads", launch.threads, {1, 4096});
@@ -211,7 +217,7 @@ Result<TrainerLaunch> receive_launch() {
 }
 
 Result<Trainer> start_trainer(const TrainerCommand& command, const TrainerLaunch& launch,
-                              int listen_fd) {
+                              const TrainerFds& fds) {
   auto channel = make_channel();
   auto file = channel ? make_launch_file(dump_json(to_json(launch))) : Result<int>(channel.error());
   if (!file) {
@@ -219,7 +225,6 @@ Result<Trainer> start_trainer(const TrainerCommand& command, const TrainerLaunch
       close(channel->reader);
       close(channel->writer);
     }
-    close(listen_fd);
     return file.error();
   }
   std::vector<char*> arguments;
@@ -228,14 +233,15 @@ Result<Trainer> start_trainer(const TrainerCommand& command, const TrainerLaunch
     arguments.push_back(const_cast<char*>(argument.c_str()));
   }
   arguments.push_back(nullptr);
-  const ChildPlan plan{
-      command.program.c_str(), arguments.data(), {*file, channel->writer, listen_fd}, getpid()};
+  const ChildPlan plan{command.program.c_str(),
+                       arguments.data(),
+                       {*file, channel->writer, fds.listen, fds.pulse},
+                       getpid()};
   const pid_t pid = fork();
   if (pid == 0) run_child(plan);
   const int fork_errno = errno;
   close(*file);
   close(channel->writer);
-  close(listen_fd);
   if (pid < 0) {
     close(channel->reader);
     errno = fork_errno;

@@ -19,7 +19,8 @@ namespace muster::sentinel {
 /// Descriptors a trainer process finds open; everything else but 0, 1 and 2 is closed.
 inline constexpr int kLaunchFd = 3;   ///< its TrainerLaunch as JSON
 inline constexpr int kChannelFd = 4;  ///< its end of the channel
-inline constexpr int kListenFd = 5;   ///< its listening socket
+inline constexpr int kListenFd = 5;   ///< its listening socket; the sentinel keeps it open, too
+inline constexpr int kPulseFd = 6;    ///< its Pulse's page
 
 struct TrainerPeer {
   std::string host;
@@ -33,6 +34,10 @@ struct TrainerLaunch {
   int rank = 0;                    ///< processes counted over slots in slot order
   std::vector<TrainerPeer> peers;  ///< by rank, this one included
   std::int64_t epoch = 0;
+  std::int64_t incarnation = 0;  ///< processes that this place has had before
+  /// The others train already: the state comes from them, not from a checkpoint, unless no view
+  /// with a holder of it ever comes.
+  bool joining = false;
   std::string job_uid;
   std::string job_key;
   Json training;
@@ -63,10 +68,15 @@ struct Trainer {
   int channel_fd = -1;  ///< reader; owned by the caller
 };
 
+struct TrainerFds {
+  int listen = -1;  ///< one listening socket for all incarnations, so that the port stays
+  int pulse = -1;   ///< of a PulseMonitor
+};
+
 /// Forks and executes one trainer. It dies with the calling thread, which must live as long as the
-/// process does. `listen_fd` is closed here. Errors: kIo.
+/// process does. `fds` stay the caller's. Errors: kIo.
 Result<Trainer> start_trainer(const TrainerCommand& command, const TrainerLaunch& launch,
-                              int listen_fd);
+                              const TrainerFds& fds);
 
 /// A non-blocking listening socket on `address`:`port` (0 = any). Errors: kIo with exit code kPort.
 struct Listener {

@@ -42,8 +42,18 @@ struct Process {
   prometheus::Gauge* samples_per_second;
   prometheus::Gauge* memory_bytes;
   prometheus::Gauge* checkpoint_step;
+  prometheus::Counter* stall_seconds;
+  prometheus::Counter* respawns;
+  prometheus::Counter* recomputed;
+  prometheus::Counter* state_bytes;
+  prometheus::Gauge* epoch;
+  prometheus::Gauge* members;
+  prometheus::Gauge* last_stall;
+  prometheus::Gauge* step_delay;
   prometheus::Histogram* step_seconds;
   std::array<prometheus::Histogram*, kPhases> phases;
+  /// Totals of the processes that were at this place before.
+  double earlier_sent = 0, earlier_computed = 0, earlier_cpu = 0;
 };
 
 /// A counter that follows a total counted elsewhere.
@@ -84,6 +94,19 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
   auto& memory = impl.gauge(name::kWorkerMemoryBytes, "Resident memory of the trainer process.");
   auto& checkpoint = impl.gauge(name::kWorkerCheckpointStep,
                                 "Step of the newest complete checkpoint, -1 before the first.");
+  auto& stall =
+      impl.counter(name::kWorkerStallSeconds, "Standing still for changes of membership.");
+  auto& respawns = impl.counter(name::kWorkerRespawns, "Trainers started again at this place.");
+  auto& recomputed =
+      impl.counter(name::kWorkerRecomputedLogicalRanks, "Logical ranks taken over from the lost.");
+  auto& state = impl.counter(name::kWorkerStateBytes, "State received from other workers.");
+  auto& epoch = impl.gauge(name::kWorkerMembershipEpoch, "The membership that this worker is in.");
+  auto& members = impl.gauge(name::kWorkerMembers, "Workers in this membership.");
+  auto& last_stall = impl.gauge(name::kWorkerLastStallSeconds,
+                                "Standing still for the newest change of membership.");
+  auto& step_delay = impl.gauge(name::kWorkerStepDelaySeconds,
+                                "How much longer the others wait for this process than for each "
+                                "other in a usual step.");
   impl.accuracy = &impl.gauge(name::kWorkerAccuracy, "Accuracy of the last evaluation.");
   impl.start_seconds =
       &impl.gauge(name::kWorkerStartSeconds, "Time of what came before the first step.");
@@ -106,6 +129,14 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
                     &rate.Add(own),
                     &memory.Add(own),
                     &checkpoint.Add(own),
+                    &stall.Add(own),
+                    &respawns.Add(own),
+                    &recomputed.Add(own),
+                    &state.Add(own),
+                    &epoch.Add(own),
+                    &members.Add(own),
+                    &last_stall.Add(own),
+                    &step_delay.Add(own),
                     &step_seconds.Add(own, step_buckets()),
                     {}};
     process.checkpoint_step->Set(-1);
@@ -139,15 +170,52 @@ void Metrics::add(int process, const StepsMessage& message) {
   const StepRecord& last = message.steps.back();
   target.steps->Increment(static_cast<double>(message.steps.size()));
   target.samples->Increment(samples);
-  follow(*target.sent_bytes, static_cast<double>(last.sent_bytes));
-  follow(*target.computations, static_cast<double>(last.logical_rank_computations));
-  follow(*target.cpu_seconds, message.usage.cpu_seconds);
+  follow(*target.sent_bytes, target.earlier_sent + static_cast<double>(last.sent_bytes));
+  follow(*target.computations,
+         target.earlier_computed + static_cast<double>(last.logical_rank_computations));
+  follow(*target.cpu_seconds, target.earlier_cpu + message.usage.cpu_seconds);
   target.step->Set(static_cast<double>(last.step));
   target.loss->Set(last.loss);
   if (last.accuracy >= 0) impl_->accuracy->Add(target.labels).Set(last.accuracy);
   if (seconds > 0) target.samples_per_second->Set(samples / seconds);
   target.memory_bytes->Set(static_cast<double>(message.usage.resident_bytes));
   target.checkpoint_step->Set(static_cast<double>(last.checkpoint_step));
+}
+
+void Metrics::restart(int process) {
+  MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
+  Process& target = impl_->processes[static_cast<std::size_t>(process)];
+  target.earlier_sent = target.sent_bytes->Value();
+  target.earlier_computed = target.computations->Value();
+  target.earlier_cpu = target.cpu_seconds->Value();
+}
+
+void Metrics::add(int process, const EnteredMessage& message) {
+  MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
+  Process& target = impl_->processes[static_cast<std::size_t>(process)];
+  target.stall_seconds->Increment(std::max(0.0, message.stall_seconds));
+  target.last_stall->Set(std::max(0.0, message.stall_seconds));
+  target.recomputed->Increment(
+      static_cast<double>(std::max<std::int64_t>(0, message.recomputed_logical_ranks)));
+  target.state_bytes->Increment(static_cast<double>(message.state_bytes));
+}
+
+void Metrics::add_respawn(int process) {
+  MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
+  impl_->processes[static_cast<std::size_t>(process)].respawns->Increment();
+}
+
+void Metrics::set_step_delay(int process, microseconds delay) {
+  MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
+  impl_->processes[static_cast<std::size_t>(process)].step_delay->Set(
+      std::chrono::duration<double>(delay).count());
+}
+
+void Metrics::set_membership(std::int64_t epoch, int workers) {
+  for (Process& process : impl_->processes) {
+    process.epoch->Set(static_cast<double>(epoch));
+    process.members->Set(workers);
+  }
 }
 
 void Metrics::set_start(int process, std::string_view stage, double seconds) {

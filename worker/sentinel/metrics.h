@@ -25,6 +25,12 @@ class Metrics {
   void add(int process, const StepsMessage& message);
   /// How long a stage before the first step took; `stage` is join or load.
   void set_start(int process, std::string_view stage, double seconds);
+  /// Another process takes the place of `process` and counts anew.
+  void restart(int process);
+  void add(int process, const EnteredMessage& message);
+  void add_respawn(int process);
+  void set_step_delay(int process, microseconds delay);
+  void set_membership(std::int64_t epoch, int workers);
   /// All families as text.
   std::string render() const;
 

@@ -168,37 +168,98 @@ std::optional<Result<Postman::Joined>> Postman::take_joined() {
   return joined_;
 }
 
-void Postman::set_report(const ProgressReport& report) {
+void Postman::set_report(const ProgressReport& report, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   unsent_ = report;
+  unsent_number_ = number;
   changed_.notify_all();
 }
 
+std::uint64_t Postman::told() const {
+  const std::lock_guard lock(mutex_);
+  return told_;
+}
+
+void Postman::ask_witness(const WitnessRequest& request) {
+  const std::lock_guard lock(mutex_);
+  question_ = request;
+  changed_.notify_all();
+}
+
+std::optional<WitnessResponse> Postman::take_witness_answer() {
+  const std::lock_guard lock(mutex_);
+  eventfd_t count = 0;
+  (void)eventfd_read(event_fd_, &count);
+  return std::exchange(answer_, std::nullopt);
+}
+
 void Postman::report_until_finished() {
+  MonoTime next_report = options_.clock->mono_now();
   while (true) {
-    ProgressReport report;
+    std::optional<ProgressReport> report;
+    std::optional<WitnessRequest> question;
+    std::uint64_t number = 0;
     {
       std::unique_lock lock(mutex_);
+      const auto is_report_due = [&] {
+        return unsent_ && (is_stopping_ || options_.clock->mono_now() >= next_report);
+      };
       // An hour is as good as for ever, and keeps the rule that every wait ends.
-      if (!changed_.wait_for(lock, std::chrono::hours(1),
-                             [this] { return is_stopping_ || unsent_.has_value(); })) {
-        continue;
+      const nanoseconds pause =
+          unsent_ ? next_report - options_.clock->mono_now() : nanoseconds(std::chrono::hours(1));
+      changed_.wait_for(lock, std::max(pause, nanoseconds(0)),
+                        [&] { return is_stopping_ || question_ || is_report_due(); });
+      question = std::exchange(question_, std::nullopt);
+      if (!question && is_report_due()) {
+        report = std::exchange(unsent_, std::nullopt);
+        number = unsent_number_;
       }
-      if (!unsent_) return;
-      report = *std::exchange(unsent_, std::nullopt);
+      if (!question && !report && is_stopping_) return;
     }
-    const auto answer = post(contract::kPathProgress, dump_json(to_json(report)));
-    const std::string state = !answer                 ? answer.error().message()
-                              : answer->status == 200 ? ""
-                                                      : message_of(*answer);
-    if (state != last_report_state_) {
-      // Training goes on without the endpoint; the next report carries everything again.
-      log_warning(state.empty() ? "progress is reported again" : "progress was not taken",
-                  {{"state", state}});
-      last_report_state_ = state;
-    }
-    (void)wait(options_.report_interval);
+    if (question) send_question(*question);
+    if (!report) continue;
+    send_report(*report, number);
+    next_report = options_.clock->mono_now() + options_.report_interval;
   }
+}
+
+void Postman::send_report(const ProgressReport& report, std::uint64_t number) {
+  const auto answer = post(contract::kPathProgress, dump_json(to_json(report)));
+  const std::string state = !answer                 ? answer.error().message()
+                            : answer->status == 200 ? ""
+                                                    : message_of(*answer);
+  if (state.empty()) {
+    const std::lock_guard lock(mutex_);
+    told_ = std::max(told_, number);
+  }
+  if (state == last_report_state_) return;
+  // Training goes on without the endpoint; the next report carries everything again.
+  log_warning(state.empty() ? "progress is reported again" : "progress was not taken",
+              {{"state", state}});
+  last_report_state_ = state;
+}
+
+void Postman::send_question(const WitnessRequest& request) {
+  const auto answer = post(contract::kPathWitness, dump_json(to_json(request)));
+  if (!answer || answer->status != 200) {
+    log_warning("the witness does not answer",
+                {{"state", answer ? message_of(*answer) : answer.error().message()}});
+    return;
+  }
+  const auto json = parse_json(answer->body);
+  const auto response =
+      json ? parse_witness_response(*json) : Result<WitnessResponse>(json.error());
+  if (!response) {
+    log_warning("the witness' answer is none", {{"error", response.error().message()}});
+    return;
+  }
+  log_info("the witness has answered",
+           {{"granted", response->granted}, {"epoch", response->epoch}});
+  {
+    const std::lock_guard lock(mutex_);
+    answer_ = *response;
+  }
+  (void)eventfd_write(event_fd_, 1);
 }
 
 void Postman::finish(milliseconds timeout) {

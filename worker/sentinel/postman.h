@@ -45,14 +45,21 @@ class Postman {
   Postman(const Postman&) = delete;
   Postman& operator=(const Postman&) = delete;
 
-  /// Readable once the join has ended, one way or the other.
+  /// Readable once the join has ended, one way or the other, and when the witness has answered.
   int event_fd() const { return event_fd_; }
   /// The join's outcome once event_fd() is readable. Errors carry the exit code: a refusal, or the
   /// gang did not gather in time (kPeerLost).
   std::optional<Result<Joined>> take_joined();
 
-  /// The newest report; an older one that was not sent yet is dropped.
-  void set_report(const ProgressReport& report);
+  /// The newest report; an older one that was not sent yet is dropped. `number` comes back through
+  /// told() once it has arrived.
+  void set_report(const ProgressReport& report, std::uint64_t number = 0);
+  /// The number of the newest report that has arrived, 0 before.
+  std::uint64_t told() const;
+  /// Asks before the next report; a question that was not sent yet is dropped for a newer one.
+  void ask_witness(const WitnessRequest& request);
+  /// What the witness said, once.
+  std::optional<WitnessResponse> take_witness_answer();
   /// Sends the newest report once more if it is unsent, within `timeout`, and ends the thread.
   /// Blocks: up to `timeout`.
   void finish(milliseconds timeout);
@@ -66,18 +73,23 @@ class Postman {
   /// Until `time` has passed or the postman stops; whether it goes on.
   bool wait(milliseconds time);
   void report_until_finished();
+  void send_report(const ProgressReport& report, std::uint64_t number);
+  void send_question(const WitnessRequest& request);
 
   PostmanOptions options_;
   http::Client client_;
   int event_fd_ = -1;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool is_stopping_ = false;              ///< guarded by mutex_
-  bool is_finished_ = false;              ///< guarded by mutex_: the thread has nothing to do
-  std::optional<ProgressReport> unsent_;  ///< guarded by mutex_
-  std::optional<Result<Joined>> joined_;  ///< guarded by mutex_
-  std::string last_state_;                ///< of the thread: log a state when it changes
-  std::string last_report_state_;         ///< likewise
+  bool is_stopping_ = false;                    ///< guarded by mutex_
+  bool is_finished_ = false;                    ///< guarded by mutex_: the thread has nothing to do
+  std::optional<ProgressReport> unsent_;        ///< guarded by mutex_
+  std::uint64_t unsent_number_ = 0, told_ = 0;  ///< guarded by mutex_
+  std::optional<WitnessRequest> question_;      ///< guarded by mutex_
+  std::optional<WitnessResponse> answer_;       ///< guarded by mutex_
+  std::optional<Result<Joined>> joined_;        ///< guarded by mutex_
+  std::string last_state_;                      ///< of the thread: log a state when it changes
+  std::string last_report_state_;               ///< likewise
   std::thread thread_;
 };
 

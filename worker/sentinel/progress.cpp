@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <utility>
 
 #include "common/check.h"
 #include "common/json.h"
@@ -84,11 +85,18 @@ void ProgressBook::add(int process, const SummaryMessage& message) {
   if (!message.complete) report_.checkpoint_step = message.step;
 }
 
+void ProgressBook::restart(int process) {
+  const auto index = static_cast<std::size_t>(process);
+  MUSTER_CHECK(index < sent_bytes_.size());
+  earlier_sent_bytes_ += std::exchange(sent_bytes_[index], 0);
+  earlier_computations_ += std::exchange(computations_[index], 0);
+}
+
 ProgressReport ProgressBook::report() const {
   ProgressReport report = report_;
-  report.sent_bytes = std::accumulate(sent_bytes_.begin(), sent_bytes_.end(), std::uint64_t{0});
+  report.sent_bytes = std::accumulate(sent_bytes_.begin(), sent_bytes_.end(), earlier_sent_bytes_);
   report.logical_rank_computations =
-      std::accumulate(computations_.begin(), computations_.end(), std::uint64_t{0});
+      std::accumulate(computations_.begin(), computations_.end(), earlier_computations_);
   report.samples_per_second = samples_per_second_;
   if (seconds_per_step_ > 0) {
     report.eta_seconds = static_cast<double>(report.total_steps - report.step) * seconds_per_step_;
@@ -101,6 +109,9 @@ std::string termination_message(const ProgressReport& report) {
   if (text.size() <= kMaxTerminationBytes) return text;
   ProgressReport shorter = report;
   shorter.checkpoint_path.clear();
+  text = dump_json(to_json(shorter));
+  if (text.size() <= kMaxTerminationBytes) return text;
+  shorter.members.clear();
   return dump_json(to_json(shorter));
 }
 

@@ -16,6 +16,8 @@ class ProgressBook {
 
   void add(int process, const StepsMessage& message);
   void add(int process, const SummaryMessage& message);
+  /// Another process takes the place of `process` and counts anew.
+  void restart(int process);
 
   /// The job's progress as process 0 of this worker knows it, bytes and computations summed over
   /// all processes.
@@ -25,8 +27,9 @@ class ProgressBook {
 
  private:
   ProgressReport report_;
-  std::vector<std::uint64_t> sent_bytes_, computations_;  ///< by process
-  double seconds_per_step_ = 0;                           ///< smoothed; 0 = not known
+  std::vector<std::uint64_t> sent_bytes_, computations_;             ///< by process
+  std::uint64_t earlier_sent_bytes_ = 0, earlier_computations_ = 0;  ///< of those that ended
+  double seconds_per_step_ = 0;                                      ///< smoothed; 0 = not known
   double samples_per_second_ = 0;
   bool has_news_ = false;
 };

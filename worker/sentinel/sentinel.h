@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "worker/sentinel/environment.h"
 #include "worker/sentinel/launch.h"
+#include "worker/sentinel/membership.h"
 
 namespace muster::sentinel {
 
@@ -22,6 +23,7 @@ struct SentinelOptions {
   /// How long trainers may take to end after a stop request before they are killed.
   milliseconds stop_grace{600'000};
   milliseconds final_report_timeout{3'000};
+  MembershipOptions membership{};
 };
 
 /// Runs one worker to its end. Blocks SIGTERM, SIGINT and SIGCHLD in the calling thread, which must

@@ -74,6 +74,9 @@ app.kubernetes.io/managed-by: muster-operator
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]   # one an elastic job, saying spec.worker.min
+  verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch]

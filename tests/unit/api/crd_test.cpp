@@ -101,8 +101,17 @@ void walk(const Json& schema, const std::string& generic, const std::vector<Plac
 void walk(const Visit& visit) {
   const Json by_steps = with(with(full_training_job(), "/spec/training/epochs", nullptr),
                              "/spec/training/steps", 1000);
-  walk(root_schema(), "", {{full_training_job(), ""}, {full_program_job(), ""}, {by_steps, ""}},
-       visit);
+  const Json cnn{{"channels", {8, 16}},
+                 {"kernelSize", 5},
+                 {"normalization", "None"},
+                 {"hidden", {32}},
+                 {"dropout", "0.5"}};
+  const Json with_cnn = with(full_training_job(), "/spec/training/model", Json{{"cnn", cnn}});
+  const Json adamw = *parse_json(R"({"learningRate": "0.001", "beta1": "0.9", "beta2": "0.999",
+                                     "epsilon": "1e-8", "weightDecay": "0.01"})");
+  const Json both = with(with_cnn, "/spec/training/optimizer", Json{{"adamw", adamw}});
+  walk(root_schema(), "",
+       {{full_training_job(), ""}, {full_program_job(), ""}, {by_steps, ""}, {both, ""}}, visit);
 }
 
 std::string refusal_of(const Place& place, const Json& value) {

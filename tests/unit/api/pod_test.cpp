@@ -58,6 +58,8 @@ TEST_CASE("a pod meets Pod Security restricted, whatever the job asks") {
     const Json& container = spec["containers"][0];
     CHECK(container["securityContext"]["allowPrivilegeEscalation"] == false);
     CHECK(container["securityContext"]["capabilities"] == Json{{"drop", {"ALL"}}});
+    const bool is_engine = json["spec"].contains("training");
+    CHECK(container["securityContext"].value("readOnlyRootFilesystem", false) == is_engine);
     for (const char* forbidden : {"hostNetwork", "hostPID", "hostIPC", "initContainers",
                                   "ephemeralContainers", "hostUsers"}) {
       CHECK_FALSE(spec.contains(forbidden));
@@ -199,10 +201,28 @@ TEST_CASE("an own program finds its gang by the names it knows") {
   CHECK(tf["cluster"]["worker"][0] == master + ":29500");
   CHECK(tf["task"] == Json{{"type", "worker"}, {"index", 2}});
 
+  CHECK(env.count("PET_RDZV_CONF") == 0);
+
   job.status.target_workers = 2;
   CHECK(env_of(make_pod(job, {1, 5, "n", ""}, kOptions)).at("WORLD_SIZE") == "8");
   job.status.target_workers = kMaxTfConfigWorkers + 1;
   CHECK(env_of(make_pod(job, {1, 5, "n", ""}, kOptions)).count("TF_CONFIG") == 0);
+}
+
+TEST_CASE("torchrun is told the range of an elastic gang, and counts itself who is there") {
+  Json json = full_program_job();
+  json["spec"]["worker"]["count"] = 3;
+  json["spec"]["worker"]["min"] = 2;
+  json["spec"]["worker"]["max"] = 5;
+  const TrainingJob job = job_of(json);
+  for (const int slot : {0, 2}) {
+    const auto env = env_of(make_pod(job, {slot, 1, "n", ""}, kOptions));
+    CHECK(env.at("PET_NNODES") == "2:5");
+    CHECK(env.at("PET_RDZV_BACKEND") == "c10d");
+    CHECK(env.at("PET_RDZV_CONF") ==
+          std::string("is_host=") + (slot == 0 ? "true" : "false") + ",last_call_timeout=10");
+    CHECK(env.at("WORLD_SIZE") == "3");
+  }
 }
 
 TEST_CASE("an own program in a cluster has a home it can write to, unless it names another") {

@@ -24,7 +24,7 @@ TEST_CASE("the least manifest gets every default") {
   CHECK(job.spec.worker == WorkerSpec{});
   TrainingSpec training;
   training.epochs = 20;
-  training.model = Json{{"mlp", {{"hidden", {128}}}}};
+  training.model = Json{{"mlp", {{"hidden", {128}}, {"dropout", "0"}}}};
   training.data = Json{{"train", {{"idx", {{"images", "a"}, {"labels", "b"}}}}}};
   training.optimizer = Json{{"sgd", {{"learningRate", "0.1"}, {"momentum", "0"}}}};
   CHECK(training_to_json(*job.spec.training) == training_to_json(training));
@@ -32,6 +32,49 @@ TEST_CASE("the least manifest gets every default") {
   CHECK(job.spec.restart == RestartSpec{});
   CHECK(job.spec.managed_by == "muster.dev/operator");
   CHECK(job.status == TrainingJobStatus{});
+}
+
+TEST_CASE("AdamW gets its defaults, and every decimal of it has its bounds") {
+  const std::string at = "spec.training.optimizer.adamw.";
+  const auto with_adamw = [](const char* adamw) {
+    return with(least_training_job(), "/spec/training/optimizer",
+                Json{{"adamw", *parse_json(adamw)}});
+  };
+  const auto job = parse_training_job(with_adamw(R"({"learningRate": "0.001"})"));
+  REQUIRE_MESSAGE(job, job.error().message());
+  CHECK(job->spec.training->optimizer ==
+        *parse_json(R"({"adamw": {"learningRate": "0.001", "beta1": "0.9", "beta2": "0.999",
+                                  "epsilon": "1e-8", "weightDecay": "0.01"}})"));
+  struct Bounds {
+    const char* field;
+    std::vector<const char*> inside, outside;
+    const char* cure;
+  };
+  const std::vector<Bounds> all = {
+      {"learningRate", {"1e-30", "1000"}, {"0", "1001", "-1"}, "above 0 and at most 1000"},
+      {"beta1", {"0", "0.999999"}, {"0.9999991", "1", "-0.1"}, "from 0 to 0.999999"},
+      {"beta2", {"0", "0.999999"}, {"0.9999991", "1", "-0.1"}, "from 0 to 0.999999"},
+      {"epsilon", {"1e-20", "1"}, {"0", "0.9e-20", "1.1"}, "from 1e-20 to 1"},
+      {"weightDecay", {"0", "1"}, {"-0.1", "1.1"}, "from 0 to 1"},
+  };
+  for (const Bounds& bounds : all) {
+    Json json = with_adamw(R"({"learningRate": "0.001"})");
+    Json& field = json["spec"]["training"]["optimizer"]["adamw"][bounds.field];
+    for (const char* value : bounds.inside) {
+      field = value;
+      CHECK_MESSAGE(parse_training_job(json), bounds.field << " " << value);
+    }
+    for (const char* value : bounds.outside) {
+      field = value;
+      CHECK_MESSAGE(names(refusal(json), at + bounds.field, bounds.cure), refusal(json));
+    }
+    field = 0.5;
+    CHECK_MESSAGE(names(refusal(json), at + bounds.field, "in quotes"), refusal(json));
+  }
+  const std::string unknown =
+      refusal(with_adamw(R"({"learningRate": "0.001", "momentum": "0.9"})"));
+  CHECK_MESSAGE(names(unknown, at + "momentum", "learningRate, beta1, beta2, epsilon, weightDecay"),
+                unknown);
 }
 
 TEST_CASE("defaults follow the fields they depend on") {
@@ -54,8 +97,11 @@ TEST_CASE("defaults follow the fields they depend on") {
 TEST_CASE("what is read is written, and read again as the same") {
   const Json by_steps = with(with(full_training_job(), "/spec/training/epochs", nullptr),
                              "/spec/training/steps", 1000);
+  const Json by_adamw =
+      with(full_training_job(), "/spec/training/optimizer",
+           *parse_json(R"({"adamw": {"learningRate": "1e-3", "weightDecay": "0.1"}})"));
   for (const Json& json : {least_training_job(), least_program_job(), full_training_job(),
-                           full_program_job(), by_steps}) {
+                           full_program_job(), by_steps, by_adamw}) {
     const auto job = parse_training_job(json);
     REQUIRE_MESSAGE(job, job.error().message());
     const Json written = to_json(*job);
@@ -140,9 +186,31 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/training/epochs", "null", "spec.training", "must have epochs or steps"},
       {"/spec/training/model", "null", "spec.training.model", "required"},
       {"/spec/training/model", "{}", "spec.training.model", "mlp"},
-      {"/spec/training/model", "{\"cnn\": {}}", "spec.training.model.cnn", "must be mlp"},
-      {"/spec/training/model", "{\"gpt\": {}}", "spec.training.model.gpt", "must be mlp"},
-      {"/spec/training/model", "{\"rnn\": {}}", "spec.training.model.rnn", "known here: mlp"},
+      {"/spec/training/model", "{\"mlp\": {\"hidden\": [8]}, \"cnn\": {\"channels\": [8]}}",
+       "spec.training.model", "exactly one of mlp or cnn"},
+      {"/spec/training/model", "{\"cnn\": {}}", "spec.training.model.cnn.channels", "is required"},
+      {"/spec/training/model", "{\"cnn\": {\"channels\": []}}", "spec.training.model.cnn.channels",
+       "at least one"},
+      {"/spec/training/model", "{\"cnn\": {\"channels\": [8, 4097]}}",
+       "spec.training.model.cnn.channels[1]", "from 1 to 4096"},
+      {"/spec/training/model", "{\"cnn\": {\"channels\": [8], \"kernelSize\": 4}}",
+       "spec.training.model.cnn.kernelSize", "must be odd, not 4"},
+      {"/spec/training/model", "{\"cnn\": {\"channels\": [8], \"kernelSize\": 17}}",
+       "spec.training.model.cnn.kernelSize", "from 1 to 15"},
+      {"/spec/training/model", "{\"cnn\": {\"channels\": [8], \"normalization\": \"batch\"}}",
+       "spec.training.model.cnn.normalization", "Batch"},
+      {"/spec/training/model", "{\"cnn\": {\"channels\": [8], \"batchNorm\": true}}",
+       "spec.training.model.cnn.batchNorm", "unknown field"},
+      {"/spec/training/model", "{\"cnn\": {\"channels\": [8], \"hidden\": [0]}}",
+       "spec.training.model.cnn.hidden[0]", "from 1"},
+      {"/spec/training/model", "{\"cnn\": {\"channels\": [8], \"dropout\": \"1\"}}",
+       "spec.training.model.cnn.dropout", "below 1"},
+      {"/spec/training/model/mlp/dropout", "0.1", "spec.training.model.mlp.dropout", "in quotes"},
+      {"/spec/training/model/mlp/dropout", "\"-0.1\"", "spec.training.model.mlp.dropout", "from 0"},
+      {"/spec/training/model/mlp/dropout", "\"half\"", "spec.training.model.mlp.dropout",
+       "not a decimal"},
+      {"/spec/training/model", "{\"gpt\": {}}", "spec.training.model.gpt", "must be mlp or cnn"},
+      {"/spec/training/model", "{\"rnn\": {}}", "spec.training.model.rnn", "known here: mlp, cnn"},
       {"/spec/training/model/mlp/hidden", "[]", "spec.training.model.mlp.hidden", "at least one"},
       {"/spec/training/model/mlp/hidden", "[8, 0]", "spec.training.model.mlp.hidden[1]", "from 1"},
       {"/spec/training/model/mlp/hidden", "[1e3]", "spec.training.model.mlp.hidden[0]", "integer"},
@@ -152,7 +220,22 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/training/data/train/idx/labels", "null", "spec.training.data.train.idx.labels",
        "required"},
       {"/spec/training/optimizer", "{\"adam\": {}}", "spec.training.optimizer.adam",
-       "known here: sgd"},
+       "known here: sgd, adamw"},
+      {"/spec/training/optimizer", "{}", "spec.training.optimizer", "exactly one of sgd or adamw"},
+      {"/spec/training/optimizer/adamw", "{\"learningRate\": \"0.1\"}", "spec.training.optimizer",
+       "exactly one of sgd or adamw"},
+      {"/spec/training/optimizer", "{\"adamw\": {}}", "spec.training.optimizer.adamw.learningRate",
+       "required"},
+      {"/spec/training/gradientClipping", "{}", "spec.training.gradientClipping.maxNorm",
+       "required"},
+      {"/spec/training/gradientClipping", "{\"maxNorm\": \"0\"}",
+       "spec.training.gradientClipping.maxNorm", "from 1e-9 to 1e9"},
+      {"/spec/training/gradientClipping", "{\"maxNorm\": 1}",
+       "spec.training.gradientClipping.maxNorm", "in quotes"},
+      {"/spec/training/gradientClipping", "{\"maxNorm\": \"1e10\"}",
+       "spec.training.gradientClipping.maxNorm", "from 1e-9 to 1e9"},
+      {"/spec/training/gradientClipping", "{\"maxNorm\": \"1\", \"maxValue\": \"1\"}",
+       "spec.training.gradientClipping.maxValue", "known here: maxNorm"},
       {"/spec/training/optimizer/sgd/learningRate", "0.1",
        "spec.training.optimizer.sgd.learningRate", "in quotes"},
       {"/spec/training/optimizer/sgd/learningRate", "\"0,1\"",

@@ -282,6 +282,17 @@ class LogsTest(PluginTest):
         self.assertEqual((process.returncode, out), (0, "worker-0 | second\nworker-0 | third\n"))
         self.assertIn("no worker is there yet; waiting", err)
 
+    def test_a_worker_that_leaves_while_its_log_is_followed_is_no_failure(self):
+        self.answer("get trainingjobs", job(RUNNING), times=2)
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(pod(0), pod(1)), times=1)
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded")))
+        self.logs(0, (1, "a"))
+        self.logs(1, stderr='Error from server (NotFound): pods "digits-abcde-1-0" not found\n', code=1)
+        done = self.muster("logs", "digits", "-f")
+        self.assertEqual((done.returncode, done.stdout), (0, "worker-0 | a\n"))
+        self.assertIn("worker 1: its pod is gone, and its log with it", done.stderr)
+
     def test_a_reader_that_goes_away_ends_it_quietly(self):
         self.answer("get trainingjobs", job(COMPLETE))
         self.answer("get pods", items(pod(0, ended(0), phase="Succeeded")))

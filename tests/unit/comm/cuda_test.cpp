@@ -55,8 +55,8 @@ TEST_CASE("momentum on the GPU gives the bits of the CPU") {
     gpu.copy_to_device(device_v, v.data(), bytes);
     gpu.copy_to_device(device_w, w.data(), bytes);
 
-    kernels::cuda::sgd_momentum(gpu, n, 0.1f, 0.9f, device_g, device_v, device_w);
-    kernels::cpu::sgd_momentum(cpu, n, 0.1f, 0.9f, g.data(), v.data(), w.data());
+    kernels::cuda::sgd_momentum(gpu, n, {0.1f, 0.9f, 0.3f}, device_g, device_v, device_w);
+    kernels::cpu::sgd_momentum(cpu, n, {0.1f, 0.9f, 0.3f}, g.data(), v.data(), w.data());
 
     std::vector<float> got_v(n);
     std::vector<float> got_w(n);
@@ -77,7 +77,7 @@ TEST_CASE("momentum on the GPU gives the bits of the CPU") {
 TEST_CASE("a context of a device that is not there says so and does nothing") {
   kernels::cuda::Context context(kernels::cuda::device_count());
   CHECK(context.allocate(16) == nullptr);
-  kernels::cuda::sgd_momentum(context, 4, 0.1f, 0.9f, nullptr, nullptr, nullptr);
+  kernels::cuda::sgd_momentum(context, 4, {}, nullptr, nullptr, nullptr);
   CHECK(context.finish() != nullptr);
 }
 

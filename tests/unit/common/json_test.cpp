@@ -20,6 +20,18 @@ TEST_CASE("depth is bounded, so that writing it again cannot overflow the stack"
   CHECK_FALSE(parse_json(std::string(100'000, '[') + std::string(100'000, ']')));
 }
 
+TEST_CASE("the members of one name are left out, whatever they hold and wherever they stand") {
+  const char* text =
+      R"({"m":[{"a":{"m":1}},"]"],"a":{"m":{"a":1,"a":2},"b":[{"m":null,"c":2},{"m":"x"}]},"d":1})";
+  const auto parsed = parse_json(text, "m");
+  REQUIRE(parsed);
+  CHECK(dump_json(*parsed) == R"({"a":{"b":[{"c":2},{}]},"d":1})");
+  CHECK(parse_json(R"({"m":1})")->contains("m"));
+  CHECK_FALSE(parse_json(R"({"m":[1,]})", "m"));
+  CHECK_FALSE(parse_json(R"({"m":1,"a":1,"a":2})", "m"));
+  CHECK(*parse_json(R"(["m"])", "m") == Json::array({"m"}));
+}
+
 TEST_CASE("bytes that are not UTF-8 are replaced, not thrown at") {
   CHECK(dump_json(Json("\xff")) == "\"\xEF\xBF\xBD\"");
 }

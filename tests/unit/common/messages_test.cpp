@@ -20,7 +20,21 @@ TEST_CASE("messages survive the wire") {
   report.step = 5;
   report.samples_per_second = 1.5;
   report.sent_bytes = 123;
+  report.membership_epoch = 4;
+  report.members = {0, 2};
+  report.changes = {{4, 17, "Lost", 1, "its trainer was killed", 12}};
+  report.waiting = "the witness";
+  report.slow_percent = 40;
+  report.slow_cause = "network";
+  report.host = "10.0.0.2";
+  report.ports = {4001, 4002};
+  report.sentinel_port = 5001;
   CHECK(dump_json(to_json(*parse_progress_report(to_json(report)))) == dump_json(to_json(report)));
+
+  const WitnessRequest ask{"default/digits", 1, 3, 4, 5, {1, 2}};
+  CHECK(dump_json(to_json(*parse_witness_request(to_json(ask)))) == dump_json(to_json(ask)));
+  const WitnessResponse answer{true, 5, {1, 2}};
+  CHECK(dump_json(to_json(*parse_witness_response(to_json(answer)))) == dump_json(to_json(answer)));
 }
 
 TEST_CASE("hostile messages are refused with the field") {
@@ -33,4 +47,15 @@ TEST_CASE("hostile messages are refused with the field") {
   join["slot"] = -1;
   CHECK_FALSE(parse_join_request(join));
   CHECK_FALSE(parse_join_request(Json(3)));
+
+  Json ask = to_json(WitnessRequest{"default/digits", 0, 0, 1, 2, {0}});
+  ask["members"] = Json::array({2, 1});
+  CHECK(parse_witness_request(ask).error().message() ==
+        "witness.members: must be slots in ascending order");
+  ask["members"] = Json::array();
+  CHECK(parse_witness_request(ask).error().message() == "witness.members: is required");
+  Json report = to_json(ProgressReport{});
+  report["job"] = "default/digits";
+  report["changes"] = Json::array({Json{{"epoch", 1}, {"kind", "Lost"}, {"slot", 5000}}});
+  CHECK(parse_progress_report(report).error().message().find("progress.changes.slot") == 0);
 }

@@ -37,14 +37,18 @@ api::TrainingJobStatus read_status(const Json& status) {
 std::vector<std::string> words_of(const core::Plan& plan) {
   std::vector<std::string> words;
   for (const auto& action : plan.actions) {
-    words.push_back(
-        std::visit(Overload{[](const core::CreatePod& a) { return "create " + a.pod.meta.name; },
-                            [](const core::DeletePod& a) { return "delete " + a.uid; },
-                            [](const core::CreateService&) { return std::string("service"); },
-                            [](const core::PatchStatus&) { return std::string("status"); },
-                            [](const core::EmitEvent& a) { return "event " + a.event.reason; },
-                            [](const core::DeleteJob&) { return std::string("delete job"); }},
-                   action));
+    words.push_back(std::visit(
+        Overload{[](const core::CreatePod& a) { return "create " + a.pod.meta.name; },
+                 [](const core::DeletePod& a) { return "delete " + a.uid; },
+                 [](const core::CreateService&) { return std::string("service"); },
+                 [](const core::SetDisruptionBudget& a) {
+                   return "budget " + std::to_string(a.budget.min_available);
+                 },
+                 [](const core::RemoveDisruptionBudget&) { return std::string("no budget"); },
+                 [](const core::PatchStatus&) { return std::string("status"); },
+                 [](const core::EmitEvent& a) { return "event " + a.event.reason; },
+                 [](const core::DeleteJob&) { return std::string("delete job"); }},
+        action));
   }
   return words;
 }
@@ -68,6 +72,10 @@ void apply(core::JobSnapshot& snapshot, const core::Plan& plan) {
                     [&](const api::Pod& pod) { return pod.meta.uid == remove->uid; });
     } else if (const auto* patch = std::get_if<core::PatchStatus>(&action)) {
       merge_status(snapshot, *patch);
+    } else if (const auto* budget = std::get_if<core::SetDisruptionBudget>(&action)) {
+      snapshot.budget = budget->budget.min_available;
+    } else if (std::holds_alternative<core::RemoveDisruptionBudget>(action)) {
+      snapshot.budget = 0;
     } else if (std::holds_alternative<core::DeleteJob>(action)) {
       snapshot.job.meta.deletion_time = snapshot.now;
     }

@@ -152,7 +152,8 @@ TEST_CASE("an elastic program's gang starts again in the size wished for") {
   CHECK(status_of(plan).restarts == 0);
   CHECK(status_of(plan).observed_generation == 2);
   CHECK(note_of(plan, "Resized") ==
-        "spec.worker.count is 3 now; the gang of 2 starts again in that size");
+        "spec.worker.count is 3 now; the gang of 2 starts again in that size (resize 1)");
+  CHECK(status_of(plan).resizes == 1);
 }
 
 TEST_CASE("a size that cannot change now is said to take effect at the next start") {
@@ -160,6 +161,7 @@ TEST_CASE("a size that cannot change now is said to take effect at the next star
   auto& worker = job.edit().job.spec.worker;
   worker.max = 4;
   worker.count = 3;
+  job.edit().budget = worker.min;
   job.edit().job.meta.generation = 2;
   const auto plan = job.plan();
   CHECK(words_of(plan) == Words{"status"});

@@ -199,10 +199,10 @@ TEST_CASE("a gang whose node is gone is placed elsewhere") {
   CHECK(status_of(plan).placement.empty());
   CHECK(status_of(plan).membership_epoch == 2);
   apply(job.edit(), plan);
-  CHECK_FALSE(core::wants_placement(job.snapshot()));
+  CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
   apply(job.edit(), job.plan());
   job.at(kNow + seconds(11)).fits_on("m");
-  CHECK(core::wants_placement(job.snapshot()));
+  CHECK(core::wanted_places(job.snapshot()).has_value());
   plan = job.plan();
   CHECK(status_of(plan).placement[0].node == "m");
   CHECK(status_of(plan).placement[0].attempt == 2);

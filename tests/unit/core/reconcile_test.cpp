@@ -62,7 +62,7 @@ TEST_CASE("a gang that does not fit says why, once") {
 TEST_CASE("without a verdict of the scheduler nothing is done") {
   auto job = make_job("j");
   CHECK(job.plan().empty());
-  CHECK(core::wants_placement(job.snapshot()));
+  CHECK(core::wanted_places(job.snapshot()).has_value());
 }
 
 TEST_CASE("once every worker runs, status says so in one write") {
@@ -221,7 +221,7 @@ TEST_CASE("jobs of other controllers and jobs being deleted are left alone") {
   auto foreign = make_job("j").workers(2).fits_on("n");
   foreign.edit().job.spec.managed_by = "somebody.else/operator";
   CHECK(foreign.plan().empty());
-  CHECK_FALSE(core::wants_placement(foreign.snapshot()));
+  CHECK_FALSE(core::wanted_places(foreign.snapshot()).has_value());
   auto gone = make_job("j").workers(2).fits_on("n");
   gone.edit().job.meta.deletion_time = kNow;
   CHECK(gone.plan().empty());
@@ -277,14 +277,14 @@ TEST_CASE("a name that is taken gives everything back and says whose it is") {
   CHECK(words_of(plan) == Words{"delete pod-0-0"});
   apply(job.edit(), plan);
   CHECK(job.plan().empty());
-  CHECK_FALSE(core::wants_placement(job.snapshot()));
+  CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
   job.edit().create_failure.reset();
-  CHECK(core::wants_placement(job.snapshot()));
+  CHECK(core::wanted_places(job.snapshot()).has_value());
   CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
 }
 
 TEST_CASE("nothing follows from a job that is older than its pods") {
   auto job = make_job("j").workers(1).placed(0).pod(0, PodPhase::kRunning, 1);
   CHECK(job.plan().empty());
-  CHECK_FALSE(core::wants_placement(job.snapshot()));
+  CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
 }

@@ -77,6 +77,17 @@ TEST_CASE("a gang starts with what there is between min and count") {
   CHECK_FALSE(cluster.only().placement.has_value());
 }
 
+TEST_CASE("who trains already and only grows comes after those who wait to start") {
+  WaitingGang grows = gang("a", 2, 1);
+  grows.wish.slots = {2, 3};
+  Cluster cluster{{node("n", 3)}, {}, {}, {grows, gang("b", 2, 2)}};
+  CHECK(cluster.schedule().at({"ns", "a"}).placement->node_of_slot.size() == 2);
+  CHECK_FALSE(cluster.schedule().at({"ns", "b"}).placement.has_value());
+  cluster.gangs[0].wish.only_grows = true;
+  CHECK(cluster.schedule().at({"ns", "a"}).placement->node_of_slot.size() == 1);
+  CHECK(cluster.schedule().at({"ns", "b"}).placement.has_value());
+}
+
 TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
   Cluster cluster{
       {node("a", 9), node("b", 9), node("c", 9), node("d", 9)}, {}, {}, {gang("j", 1, 1)}};

@@ -20,12 +20,17 @@ struct World {
   std::vector<std::function<void()>> timers;
   std::vector<std::pair<std::string, int>> joined;
   std::vector<ProgressReport> reports;
+  std::vector<std::pair<WitnessRequest, WitnessAnswer>> questions;
   EndpointHandler handler{
       WorkersEndpointOptions{
           .clock = &clock,
           .authenticator = authenticator.get(),
           .on_progress = [this](const ProgressReport& report) { reports.push_back(report); },
-          .on_join = [this](const std::string& job, int slot) { joined.emplace_back(job, slot); }},
+          .on_join = [this](const std::string& job, int slot) { joined.emplace_back(job, slot); },
+          .on_witness =
+              [this](const WitnessRequest& request, WitnessAnswer answer) {
+                questions.emplace_back(request, std::move(answer));
+              }},
       [this](milliseconds, std::function<void()> task) { timers.push_back(std::move(task)); }};
 
   /// The answer's place; it is filled when the endpoint answers.
@@ -396,4 +401,198 @@ TEST_CASE("progress is handed on when it is of the gang's own attempt") {
   REQUIRE(world.reports.size() == 1);
   CHECK(world.reports[0].step == 42);
   CHECK(world.reports[0].slot == 1);
+}
+
+namespace {
+
+/// Two started together at attempt 4; slot 1 is at attempt 6 now, as after its replacement.
+GangInfo replaced_gang() {
+  GangInfo info = gang(2, 4);
+  info.start_attempt = 4;
+  info.epoch = 7;
+  info.attempt_of_slot[1] = 6;
+  return info;
+}
+
+GangInfo started_gang(int workers) {
+  GangInfo info = gang(workers, 4);
+  info.start_attempt = 4;
+  return info;
+}
+
+/// The report of a member, with its address.
+World::Answer member_report(World& world, int slot, int attempt, std::vector<int> members) {
+  ProgressReport message;
+  message.job = "ns/job";
+  message.slot = slot;
+  message.attempt = attempt;
+  message.membership_epoch = 5;
+  message.members = std::move(members);
+  message.host = "10.0.0." + std::to_string(slot);
+  message.ports = {3000 + slot};
+  message.sentinel_port = 4000 + slot;
+  return world.post(contract::kPathProgress, dump_json(to_json(message)));
+}
+
+std::vector<std::pair<int, int>> peers_of(const JoinResponse& response) {
+  std::vector<std::pair<int, int>> found;
+  for (const auto& peer : response.peers) found.emplace_back(peer.slot, peer.attempt);
+  return found;
+}
+
+using Peers = std::vector<std::pair<int, int>>;
+
+}  // namespace
+
+TEST_CASE("sentinel ports and attempts reach the peers") {
+  World world;
+  world.handler.set_gang(started_gang(2));
+  JoinRequest request{"ns/job", 0, 4, "10.0.0.1", {1001}, "fp32-chain/1", 777};
+  (void)world.post(contract::kPathJoin, dump_json(to_json(request)));
+  const JoinResponse response = response_of(world.join(1, 4));
+  REQUIRE(response.peers.size() == 2);
+  CHECK(response.peers[0].sentinel_port == 777);
+  CHECK(response.peers[0].attempt == 4);
+  CHECK_FALSE(response.joining);
+}
+
+TEST_CASE("a replaced worker joins those who train, at once, and they are not sent back") {
+  World world;
+  world.handler.set_gang(started_gang(2));
+  (void)world.join(0, 4, "10.0.0.1", {1001});
+  const auto first = world.join(1, 4, "10.0.0.2", {1002});
+  REQUIRE(response_of(first).complete);
+  world.joined.clear();
+  world.handler.set_gang(replaced_gang());
+  CHECK(message_of(world.join(1, 4), 409).find("it was replaced") != std::string::npos);
+  const JoinResponse late = response_of(world.join(1, 6, "10.0.0.9", {1009}));
+  CHECK(late.complete);
+  CHECK(late.joining);
+  CHECK(late.epoch == 7);
+  CHECK(peers_of(late) == Peers{{0, 4}, {1, 6}});
+  CHECK(late.peers[1].host == "10.0.0.9");
+  CHECK(world.joined == std::vector<std::pair<std::string, int>>{{"ns/job", 1}});
+  // Its trainer was started again: other ports, and nobody minds.
+  CHECK(response_of(world.join(1, 6, "10.0.0.9", {2009})).peers[1].ports == std::vector<int>{2009});
+  // One that started the gang and lost the answer still gets the first membership.
+  CHECK((*world.join(0, 4, "10.0.0.1", {1001}))->body == (*first)->body);
+}
+
+TEST_CASE("new slots join, and each hears of those before it") {
+  World world;
+  world.handler.set_gang(started_gang(1));
+  REQUIRE(response_of(world.join(0, 4)).complete);
+  GangInfo grown = started_gang(3);
+  grown.attempt_of_slot[1] = grown.attempt_of_slot[2] = 5;
+  world.handler.set_gang(grown);
+  CHECK(peers_of(response_of(world.join(2, 5))) == Peers{{0, 4}, {2, 5}});
+  CHECK(peers_of(response_of(world.join(1, 5))) == Peers{{0, 4}, {1, 5}, {2, 5}});
+  world.handler.set_gang(started_gang(1));
+  CHECK(message_of(world.join(2, 5), 409) ==
+        "slot 2 is not in the gang of 1 workers of job \"ns/job\"");
+}
+
+TEST_CASE("an endpoint that starts later learns from reports whom a joiner may ask") {
+  World world;
+  world.handler.set_gang(replaced_gang());
+  const auto early = world.join(1, 6, "10.0.0.9", {1009});
+  CHECK_FALSE(early->has_value());
+  world.run_timers();
+  CHECK_FALSE(response_of(early).complete);
+  const auto again = world.join(1, 6, "10.0.0.9", {1009});
+  // A learner cannot let anybody in, so it tells nothing.
+  (void)member_report(world, 0, 4, {1});
+  CHECK_FALSE(again->has_value());
+  CHECK((*member_report(world, 0, 4, {0}))->status == 200);
+  const JoinResponse response = response_of(again);
+  CHECK(response.joining);
+  CHECK(peers_of(response) == Peers{{0, 4}, {1, 6}});
+  CHECK(response.peers[0].ports == std::vector<int>{3000});
+  CHECK(response.peers[0].sentinel_port == 4000);
+}
+
+TEST_CASE("a start that an earlier endpoint saw is not waited for again") {
+  World world;
+  world.handler.set_gang(started_gang(3));
+  const auto left_out = world.join(2, 4);
+  CHECK_FALSE(left_out->has_value());
+  (void)member_report(world, 0, 4, {0, 1, 2});
+  CHECK(response_of(left_out).joining);
+  CHECK(peers_of(response_of(left_out)) == Peers{{0, 4}, {2, 4}});
+}
+
+TEST_CASE("workers that gather go on gathering when one of them is replaced or leaves") {
+  World world;
+  world.handler.set_gang(started_gang(3));
+  const auto first = world.join(0, 4);
+  const auto second = world.join(1, 4);
+  GangInfo without = started_gang(3);
+  without.attempt_of_slot[2] = 6;
+  world.handler.set_gang(without);
+  CHECK(peers_of(response_of(first)) == Peers{{0, 4}, {1, 4}});
+  CHECK((*first)->body == (*second)->body);
+  CHECK(response_of(world.join(2, 6)).joining);
+}
+
+TEST_CASE("a gang that starts anew is another one, though its job is the same") {
+  World world;
+  world.handler.set_gang(started_gang(2));
+  (void)world.join(0, 4);
+  REQUIRE(response_of(world.join(1, 4)).complete);
+  GangInfo anew = gang(2, 8);
+  anew.start_attempt = 8;
+  world.handler.set_gang(anew);
+  const auto first = world.join(0, 8);
+  CHECK_FALSE(first->has_value());
+  CHECK_FALSE(response_of(world.join(1, 8)).joining);
+  CHECK(response_of(first).complete);
+}
+
+TEST_CASE("a resize keeps the key that the members prove to each other") {
+  World world;
+  world.handler.set_gang(started_gang(1));
+  (void)world.join(0, 4);
+  GangInfo grown = started_gang(2);
+  grown.attempt_of_slot[1] = 5;
+  grown.job_key = std::string(64, 'b');
+  world.handler.set_gang(grown);
+  CHECK(response_of(world.join(1, 5)).job_key == std::string(64, 'a'));
+}
+
+TEST_CASE("reports of a foreign address or of no port are not passed on") {
+  World world;
+  world.handler.set_gang(replaced_gang());
+  CHECK(message_of(world.post(contract::kPathProgress,
+                              R"({"job":"ns/job","slot":0,"attempt":4,"host":"a b","ports":[1]})"),
+                   400) == "progress.host: must be an address or a DNS name");
+  const auto waits = world.join(1, 6);
+  (void)world.post(contract::kPathProgress,
+                   R"({"job":"ns/job","slot":0,"attempt":4,"host":"a","ports":[1,2],)"
+                   R"("membershipEpoch":5,"members":[0]})");
+  CHECK_FALSE(waits->has_value());
+}
+
+TEST_CASE("the witness is asked by the gang's own workers and answers when it has decided") {
+  World world;
+  world.handler.set_gang(started_gang(2));
+  const auto ask = [&](int slot, int attempt) {
+    return world.post(contract::kPathWitness,
+                      dump_json(to_json(WitnessRequest{"ns/job", slot, attempt, 5, 6, {slot}})));
+  };
+  CHECK(message_of(ask(0, 3), 409).find("it was replaced") != std::string::npos);
+  CHECK(message_of(ask(7, 4), 409).find("is not in the gang") != std::string::npos);
+  CHECK(message_of(world.post(contract::kPathWitness, "{}"), 400) == "witness.job: is required");
+  CHECK(world.questions.empty());
+  const auto granted = ask(0, 4);
+  const auto away = ask(1, 4);
+  REQUIRE(world.questions.size() == 2);
+  CHECK(world.questions[0].first.next_epoch == 6);
+  CHECK_FALSE(granted->has_value());
+  world.questions[0].second(WitnessResponse{true, 6, {0}});
+  world.questions[1].second(Error(ErrorCode::kUnavailable, "not now"));
+  REQUIRE((*granted)->status == 200);
+  CHECK(parse_witness_response(*parse_json((*granted)->body))->granted);
+  CHECK(message_of(away, 503) == "not now");
+  for (int i = 0; i < kPostsPerSecond - 1; ++i) (void)ask(0, 4);
+  CHECK((*ask(0, 4))->status == 429);
 }

@@ -21,6 +21,10 @@ class FakeApi final : public kube::ApiClient {
     ++asked;
     return answer(kind, object);
   }
+  Status add(api::Kind kind, const std::string&, const Json& object) override {
+    const auto made = create(kind, "", object);
+    return made ? Status() : Status(made.error());
+  }
   Result<kube::ListPage> list(api::Kind, const kube::ListOptions&) override { return none(); }
   Result<std::unique_ptr<kube::HttpStream>> watch(api::Kind, const kube::WatchOptions&) override {
     return none();

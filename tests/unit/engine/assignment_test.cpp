@@ -34,7 +34,7 @@ Cost cost_of(const std::vector<int>& lengths, int logical_ranks) {
 
 std::vector<int> lengths_of(const Assignment& assignment) {
   std::vector<int> lengths;
-  for (const RankRange& range : assignment.ranges) lengths.push_back(range.size());
+  for (const auto& nodes : assignment.nodes) lengths.push_back(count_ranks(nodes));
   return lengths;
 }
 
@@ -117,12 +117,13 @@ TEST_CASE("every assignment covers all logical ranks once, and its nodes are com
   }
 }
 
-TEST_CASE("more processes than logical ranks and odd numbers of them are refused") {
-  CHECK_FALSE(assign(16, 17).has_value());
+TEST_CASE("processes beyond the logical ranks are spares; odd numbers of ranks are refused") {
+  const auto spare = assign(4, 6);
+  REQUIRE(spare.has_value());
+  CHECK(lengths_of(*spare) == std::vector<int>{1, 1, 1, 1, 0, 0});
   CHECK_FALSE(assign(16, 0).has_value());
   CHECK_FALSE(assign(12, 2).has_value());
   CHECK_FALSE(assign(8192, 2).has_value());
-  CHECK(assign(16, 17).error().message().find("17 processes cannot share 16 logical ranks") == 0);
 }
 
 TEST_CASE("whoever holds the nodes, the sum is the same tree") {
@@ -139,4 +140,51 @@ TEST_CASE("more nodes than one program can name are summed in several passes") {
   CHECK(nodes.size() > 127);
   CHECK(sum_passes(nodes).size() > 1);
   CHECK(run_passes(nodes) == tree_text(0, 512));
+}
+
+namespace {
+
+/// The even assignment of `processes`, without the nodes of those in `dead` (a bit each).
+std::vector<std::vector<RankRange>> survivors(int logical_ranks, int processes, unsigned dead) {
+  std::vector<std::vector<RankRange>> held;
+  const Assignment all = *assign(logical_ranks, processes);
+  for (int p = 0; p < processes; ++p) {
+    if ((dead >> p & 1u) == 0) held.push_back(all.nodes[static_cast<std::size_t>(p)]);
+  }
+  return held;
+}
+
+}  // namespace
+
+TEST_CASE("a repaired step keeps what survivors hold and deals out the rest evenly") {
+  for (const int logical_ranks : {8, 16, 64}) {
+    for (int processes = 2; processes <= 8; ++processes) {
+      for (unsigned dead = 1; dead + 1 < 1u << processes; ++dead) {
+        const auto held = survivors(logical_ranks, processes, dead);
+        const Assignment repaired = repair(logical_ranks, held);
+        REQUIRE(repaired.processes() == static_cast<int>(held.size()));
+        int lost = logical_ranks;
+        for (const auto& nodes : held) lost -= count_ranks(nodes);
+        const auto sharing = static_cast<int>(held.size());
+        int most = 0;
+        for (std::size_t p = 0; p < held.size(); ++p) {
+          const auto& nodes = repaired.nodes[p];
+          for (const RankRange& node : held[p]) {
+            CHECK(std::find(nodes.begin(), nodes.end(), node) != nodes.end());
+          }
+          most = std::max(most, count_ranks(nodes) - count_ranks(held[p]));
+        }
+        // Pieces are subtrees: at worst one piece more than the even share.
+        CHECK(most < 2 * ((lost + sharing - 1) / sharing));
+        CHECK(run_passes(held_nodes(repaired)) == tree_text(0, logical_ranks));
+      }
+    }
+  }
+}
+
+TEST_CASE("what two processes hold is the lower one's, and a node inside another is dropped") {
+  const Assignment repaired = repair(8, {{{0, 2}}, {{0, 4}, {4, 6}}, {}});
+  CHECK(repaired.nodes[0] == std::vector<RankRange>{{0, 2}, {2, 4}});
+  CHECK(repaired.nodes[1] == std::vector<RankRange>{{4, 6}, {6, 8}});
+  CHECK(repaired.nodes[2].empty());
 }

@@ -17,18 +17,31 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const MlpShape kShape{{30, 150, 10}};
+const ModelShape kShape = ModelShape::mlp(std::vector<std::size_t>{30, 150, 10});
+
+TrainingConfig config_of(bool is_adamw) {
+  TrainingConfig config;
+  if (is_adamw) config.adamw = AdamwConfig();
+  return config;
+}
 
 struct State {
-  std::vector<float> parameters, velocity;
-  explicit State(std::uint64_t seed) {
+  std::vector<float> parameters;
+  OptimizerState optimizer;
+  explicit State(std::uint64_t seed, bool is_adamw = false)
+      : optimizer(Optimizer(config_of(is_adamw), kShape.parameters()).state()) {
     Rng rng(seed);
     for (std::size_t i = 0; i < kShape.parameters(); ++i) {
       parameters.push_back(static_cast<float>(rng.unit()));
-      velocity.push_back(static_cast<float>(rng.unit()));
+      for (auto& buffer : optimizer.buffers) {
+        buffer.values[i] = static_cast<float>(rng.unit());
+      }
     }
+    for (auto& scalar : optimizer.scalars) scalar.value = rng.unit();
   }
-  bool operator==(const State&) const = default;
+  bool operator==(const State& other) const {
+    return parameters == other.parameters && state_hash(optimizer) == state_hash(other.optimizer);
+  }
 };
 
 struct Fixture {
@@ -43,12 +56,12 @@ struct Fixture {
   }
   void save(std::int64_t step, int keep = 2) const {
     const State state(static_cast<std::uint64_t>(step));
-    REQUIRE(store(keep).save({step, state.parameters, state.velocity}).has_value());
+    REQUIRE(store(keep).save({step, state.parameters, state.optimizer}).has_value());
   }
   /// Step of the checkpoint found, after comparing its values.
   std::int64_t loaded(const Json& seed = 7) const {
     State state(0);
-    const auto step = store(2, seed).load(state.parameters, state.velocity);
+    const auto step = store(2, seed).load(state.parameters, state.optimizer);
     REQUIRE(step.has_value());
     if (!*step) return -1;
     CHECK(state == State(static_cast<std::uint64_t>(**step)));
@@ -56,7 +69,7 @@ struct Fixture {
   }
   Error refused(const Json& seed = 7) const {
     State state(0);
-    const auto step = store(2, seed).load(state.parameters, state.velocity);
+    const auto step = store(2, seed).load(state.parameters, state.optimizer);
     REQUIRE_FALSE(step.has_value());
     CHECK(step.error().exit_code() == contract::exit_code::kCheckpoint);
     return step.error();
@@ -107,11 +120,77 @@ TEST_CASE("the same state has the same bytes, whoever saves it") {
   const Fixture a;
   const Fixture b;
   const State state(1);
-  REQUIRE(a.store(2, 7, "one").save({5, state.parameters, state.velocity}).has_value());
-  REQUIRE(b.store(3, 7, "other").save({5, state.parameters, state.velocity}).has_value());
+  REQUIRE(a.store(2, 7, "one").save({5, state.parameters, state.optimizer}).has_value());
+  REQUIRE(b.store(3, 7, "other").save({5, state.parameters, state.optimizer}).has_value());
   for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
     CHECK(content(a.step(5) + file) == content(b.step(5) + file));
   }
+}
+
+TEST_CASE("AdamW's moments and powers of beta come back as they were saved") {
+  const Fixture fixture;
+  const State saved(1, true);
+  REQUIRE(fixture.store().save({5, saved.parameters, saved.optimizer}).has_value());
+  State found(2, true);
+  const auto step = fixture.store().load(found.parameters, found.optimizer);
+  REQUIRE(step.has_value());
+  CHECK(**step == 5);
+  CHECK(found == saved);
+  CHECK(found.optimizer.scalars[0].value == saved.optimizer.scalars[0].value);
+  CHECK(found.optimizer.scalars[1].value == saved.optimizer.scalars[1].value);
+  const std::string text = content(fixture.step(5) + "/optimizer.safetensors");
+  for (const char* name : {"\"m.layers.0.weight\"", "\"v.layers.1.bias\"", "\"muster.beta1Power\"",
+                           "\"muster.beta2Power\""}) {
+    CHECK(has(text, name));
+  }
+}
+
+TEST_CASE("a state of AdamW without its powers of beta is damaged, and so is one of another kind") {
+  const Fixture fixture;
+  const State sgd(1);
+  REQUIRE(fixture.store().save({5, sgd.parameters, sgd.optimizer}).has_value());
+  State adamw(2, true);
+  const auto other = fixture.store().load(adamw.parameters, adamw.optimizer);
+  REQUIRE_FALSE(other.has_value());
+  CHECK(has(other.error().message(), "optimizer.safetensors: has tensors of another model"));
+
+  const State saved(3, true);
+  for (const auto& [value, replacement] :
+       {std::pair("muster.beta2Power", "muster.beta3Power"), std::pair("\"0.", "\"1.")}) {
+    CAPTURE(value);
+    REQUIRE(fixture.store().save({6, saved.parameters, saved.optimizer}).has_value());
+    const std::string path = fixture.step(6) + "/optimizer.safetensors";
+    std::string text = content(path);
+    const auto at = text.find(value);
+    REQUIRE(at != std::string::npos);
+    overwrite(path, text.replace(at, std::string_view(value).size(), replacement));
+    const auto refused = fixture.store().load(adamw.parameters, adamw.optimizer);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(has(refused.error().message(), "is missing or not from 0 to 1"));
+  }
+}
+
+TEST_CASE("what was not given counts as null, and null as not given") {
+  const Fixture fixture;
+  const auto store = [&](const Json& identity) {
+    return CheckpointStore({fixture.directory.path(), 2, kShape, identity, "u"});
+  };
+  const auto sentence = [&](const Json& identity) {
+    State state(0);
+    const auto step = store(identity).load(state.parameters, state.optimizer);
+    return step ? std::string() : step.error().message();
+  };
+  const State state(1);
+  const char* norm = "spec.training.gradientClipping.maxNorm";
+  REQUIRE(store(Json{{"spec.training.optimizer", "sgd"}})
+              .save({1, state.parameters, state.optimizer})
+              .has_value());
+  CHECK(sentence(Json{{"spec.training.optimizer", "sgd"}, {norm, nullptr}}).empty());
+  CHECK(has(sentence(Json{{"spec.training.optimizer", "adamw"}}),
+            "spec.training.optimizer was \"sgd\" when it was saved and is \"adamw\" now"));
+  CHECK(has(sentence(Json{{norm, "1"}}), "was not given when it was saved and is \"1\" now"));
+  REQUIRE(store(Json{{norm, "1"}}).save({2, state.parameters, state.optimizer}).has_value());
+  CHECK(has(sentence(Json{{norm, nullptr}}), "was \"1\" when it was saved and is not given now"));
 }
 
 TEST_CASE("a damaged checkpoint is passed over when an older one is whole") {
@@ -133,6 +212,22 @@ TEST_CASE("a damaged checkpoint is passed over when an older one is whole") {
       }
       CHECK(fixture.loaded() == 100);
     }
+  }
+}
+
+TEST_CASE("files of two checkpoints are not one") {
+  for (const std::string mixed : {"model.safetensors", "optimizer.safetensors", "manifest.json",
+                                  "model.safetensors "
+                                  "optimizer.safetensors"}) {
+    CAPTURE(mixed);
+    const Fixture fixture;
+    fixture.save(500);
+    fixture.save(501);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "manifest.json"}) {
+      if (!has(mixed, file)) continue;
+      overwrite(fixture.step(501) + "/" + file, content(fixture.step(500) + "/" + file));
+    }
+    CHECK(fixture.loaded() == 500);
   }
 }
 
@@ -181,7 +276,7 @@ TEST_CASE("a full disk ends with its own exit code, and the old checkpoint stays
     Status saved;
     {
       const test::FullDisk full(bytes);
-      saved = fixture.store().save({200, state.parameters, state.velocity});
+      saved = fixture.store().save({200, state.parameters, state.optimizer});
     }
     REQUIRE_FALSE(saved.has_value());
     CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
@@ -196,7 +291,7 @@ TEST_CASE("a checkpoint path that cannot be written is named") {
   overwrite(fixture.directory / "file", "x");
   const State state(1);
   CheckpointStore store({fixture.directory / "file/below", 2, kShape, Json::object(), ""});
-  const Status saved = store.save({1, state.parameters, state.velocity});
+  const Status saved = store.save({1, state.parameters, state.optimizer});
   REQUIRE_FALSE(saved.has_value());
   CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
   CHECK(has(saved.error().message(), "file/below"));

@@ -61,6 +61,30 @@ TEST_CASE("a whole spec is read as written") {
   CHECK(config->checkpoint_keep == 3);
 }
 
+TEST_CASE("AdamW and clipping are read as written, or have their defaults") {
+  Json json = digits();
+  json["optimizer"] = *parse_json(R"({"adamw": {"learningRate": "0.002"}})");
+  auto config = parse_training(json);
+  REQUIRE(config.has_value());
+  REQUIRE(config->adamw.has_value());
+  CHECK(config->adamw->learning_rate == 0.002f);
+  CHECK(config->adamw->beta1 == 0.9f);
+  CHECK(config->adamw->beta2 == 0.999f);
+  CHECK(config->adamw->epsilon == 1e-8f);
+  CHECK(config->adamw->weight_decay == 0.01f);
+  CHECK(config->gradient_norm_max == 0);
+  json["optimizer"] = *parse_json(R"({"adamw": {"learningRate": "0.002", "beta1": "0.8",
+    "beta2": "0.99", "epsilon": "1e-6", "weightDecay": "0"}})");
+  json["gradientClipping"] = Json{{"maxNorm", "1.5"}};
+  config = parse_training(json);
+  REQUIRE(config.has_value());
+  CHECK(config->adamw->beta1 == 0.8f);
+  CHECK(config->adamw->beta2 == 0.99f);
+  CHECK(config->adamw->epsilon == 1e-6f);
+  CHECK(config->adamw->weight_decay == 0);
+  CHECK(config->gradient_norm_max == 1.5f);
+}
+
 TEST_CASE("what may be left out has its default") {
   Json json = digits();
   for (const char* field : {"algorithm", "mode", "evaluation", "checkpoint", "optimizerState",
@@ -74,6 +98,31 @@ TEST_CASE("what may be left out has its default") {
   CHECK_FALSE(config->has_test);
   CHECK(config->logical_ranks == 16);
   CHECK(config->batch_size == 64);
+}
+
+TEST_CASE("a convolutional model is read as written, its defaults filled in") {
+  Json json = digits();
+  json["model"] = Json{{"cnn",
+                        {{"channels", {8, 16}},
+                         {"kernelSize", 5},
+                         {"normalization", "None"},
+                         {"hidden", {32}},
+                         {"dropout", "0.25"}}}};
+  const auto config = parse_training(json);
+  REQUIRE(config.has_value());
+  REQUIRE(config->cnn.has_value());
+  CHECK(config->cnn->channels == std::vector<int>{8, 16});
+  CHECK(config->cnn->kernel_size == 5);
+  CHECK_FALSE(config->cnn->normalise);
+  CHECK(config->cnn->hidden == std::vector<int>{32});
+  CHECK(config->cnn->dropout == 0.25f);
+  json["model"] = Json{{"cnn", {{"channels", {4}}}}};
+  const auto least = parse_training(json);
+  REQUIRE(least.has_value());
+  CHECK(least->cnn->kernel_size == 3);
+  CHECK(least->cnn->normalise);
+  CHECK(least->cnn->hidden.empty());
+  CHECK(least->cnn->dropout == 0);
 }
 
 TEST_CASE("every wrong field is refused by its path") {
@@ -90,6 +139,26 @@ TEST_CASE("every wrong field is refused by its path") {
   CHECK(begins(refused("/model", Json{{"gpt", Json::object()}}), "spec.training.model.gpt: "));
   CHECK(begins(refused("/model/mlp/hidden", Json{0}), "spec.training.model.mlp.hidden: "));
   CHECK(begins(refused("/model/mlp/depth", 3), "spec.training.model.mlp.depth: "));
+  CHECK(begins(refused("/model", Json::object()), "spec.training.model: must have exactly one"));
+  CHECK(
+      begins(refused("/model/cnn", Json::object()), "spec.training.model: must have exactly one"));
+  for (const Json& value : {Json("1"), Json("-0.1"), Json("nan"), Json(0.5)}) {
+    CHECK(begins(refused("/model/mlp/dropout", value), "spec.training.model.mlp.dropout: "));
+  }
+  const auto cnn = [](const char* field, const Json& value) {
+    Json model{{"channels", {8, 16}}};
+    model[field] = value;
+    return refused("/model", Json{{"cnn", model}});
+  };
+  CHECK(begins(cnn("channels", Json::array()), "spec.training.model.cnn.channels: is required"));
+  CHECK(begins(cnn("channels", Json{8, 0}), "spec.training.model.cnn.channels: "));
+  CHECK(begins(cnn("channels", Json(std::vector<int>(13, 1))), "spec.training.model.cnn.channels"));
+  CHECK(begins(cnn("kernelSize", 4), "spec.training.model.cnn.kernelSize: must be odd"));
+  CHECK(begins(cnn("kernelSize", 17), "spec.training.model.cnn.kernelSize: "));
+  CHECK(begins(cnn("normalization", "Layer"), "spec.training.model.cnn.normalization: must be"));
+  CHECK(begins(cnn("hidden", Json{70'000}), "spec.training.model.cnn.hidden: "));
+  CHECK(begins(cnn("dropout", "1.5"), "spec.training.model.cnn.dropout: "));
+  CHECK(begins(cnn("pooling", 2), "spec.training.model.cnn.pooling: "));
   CHECK(begins(refused("/data/train", nullptr), "spec.training.data.train: is required"));
   CHECK(begins(refused("/data/train/idx/labels", nullptr), "spec.training.data.train.idx.labels"));
   CHECK(begins(refused("/data/test/idx/images", ""), "spec.training.data.test.idx.images: "));
@@ -102,6 +171,31 @@ TEST_CASE("every wrong field is refused by its path") {
   CHECK(begins(refused(rate, nullptr), "spec.training.optimizer.sgd.learningRate: is required"));
   CHECK(begins(refused("/optimizer/sgd/momentum", "1"), "spec.training.optimizer.sgd.momentum: "));
   CHECK(begins(refused("/optimizer/adam", Json::object()), "spec.training.optimizer.adam: "));
+  const Json adamw = *parse_json(R"({"adamw": {"learningRate": "0.001"}})");
+  CHECK(begins(refused("/optimizer/adamw", adamw["adamw"]),
+               "spec.training.optimizer: must have exactly one of sgd or adamw"));
+  CHECK(begins(refused("/optimizer", Json::object()), "spec.training.optimizer: "));
+  CHECK(begins(refused("/optimizer", Json{{"adamw", Json::object()}}),
+               "spec.training.optimizer.adamw.learningRate: is required"));
+  for (const char* field : {"learningRate", "beta1", "beta2", "epsilon", "weightDecay"}) {
+    for (const char* value : {"-1", "1001e9", "nan", "x"}) {
+      Json wrong = adamw;
+      wrong["adamw"][field] = value;
+      CHECK(begins(refused("/optimizer", wrong),
+                   std::string("spec.training.optimizer.adamw.") + field + ": "));
+    }
+  }
+  for (const char* value : {"1", "0.9999999"}) {
+    Json wrong = adamw;
+    wrong["adamw"]["beta2"] = value;
+    CHECK(begins(refused("/optimizer", wrong), "spec.training.optimizer.adamw.beta2: "));
+  }
+  for (const Json& value : {Json("0"), Json("1e10"), Json(1), Json("inf")}) {
+    CHECK(begins(refused("/gradientClipping", Json{{"maxNorm", value}}),
+                 "spec.training.gradientClipping.maxNorm: "));
+  }
+  CHECK(begins(refused("/gradientClipping", Json::object()),
+               "spec.training.gradientClipping.maxNorm: is required"));
   CHECK(begins(refused("/evaluation/everyEpochs", 0), "spec.training.evaluation.everyEpochs: "));
   CHECK(begins(refused("/checkpoint/keep", 0), "spec.training.checkpoint.keep: "));
   CHECK(begins(refused("/optimizerState", "Sharded"), "spec.training.optimizerState: "));

@@ -13,7 +13,7 @@ using namespace muster::engine;
 
 namespace {
 
-const MlpShape kShape{{6, 9, 4}};
+const ModelShape kShape = ModelShape::mlp(std::vector<std::size_t>{6, 9, 4});
 
 data::Dataset made_up(std::size_t count) {
   Rng rng(test::seed());
@@ -34,8 +34,8 @@ Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_m
   std::vector<Evaluation> found(static_cast<std::size_t>(processes));
   test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
     kernels::cpu::Context context;
-    Mlp model(kShape, rows_max, context);
-    const auto result = evaluate(model, parameters, set, *assign(8, processes), communicator, 1,
+    Model model(kShape, rows_max, context);
+    const auto result = evaluate(model, parameters, set, 8, communicator, 1,
                                  SystemClock().mono_now() + seconds(60));
     MUSTER_CHECK(result.has_value());
     found[static_cast<std::size_t>(communicator.rank())] = *result;
@@ -67,7 +67,7 @@ TEST_CASE("accuracy is that of one row at a time, whoever evaluates how many row
     std::vector<float> parameters(kShape.parameters());
     initialise(kShape, 1, parameters);
     kernels::cpu::Context context;
-    Mlp model(kShape, 1, context);
+    Model model(kShape, 1, context);
     std::size_t correct = 0;
     for (std::size_t i = 0; i < samples; ++i) {
       kernels::cpu::bytes_to_unit(set.image(i), 6, model.input().data());

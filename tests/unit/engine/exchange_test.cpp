@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <span>
 
 #include "common/rng.h"
 #include "tests/test_main.h"
@@ -17,8 +19,8 @@ using namespace muster::engine;
 namespace {
 
 constexpr int kLogicalRanks = 16;
-/// The digits example: 64-128-10 and three statistics.
-constexpr std::size_t kDigits = 64 * 128 + 128 + 128 * 10 + 10 + 3;
+/// The digits example: 64-128-10 and four statistics.
+constexpr std::size_t kDigits = 64 * 128 + 128 + 128 * 10 + 10 + 4;
 
 /// Gradient element i of one logical rank: of mixed sizes, so that another order has other bits.
 float gradient(int rank, std::size_t i) {
@@ -37,31 +39,51 @@ MonoTime soon() { return SystemClock().mono_now() + seconds(60); }
 /// Runs `body` on every rank of one transport.
 using OnAllRanks = void (*)(int, const std::function<void(comm::Communicator&)>&);
 
+/// Sums of squares of the first `measured` values, block by block.
+std::vector<float> squares_of(std::span<const float> values, std::size_t measured) {
+  std::vector<float> squares((measured + 4095) / 4096);
+  kernels::cpu::Context context;
+  kernels::cpu::block_squares(context, measured, values.data(), squares.data());
+  return squares;
+}
+
 /// Payload and headers that each rank sends in `times` sums; checks every sum's bits.
-std::vector<std::uint64_t> sum_on_all(OnAllRanks on_all_ranks, int processes, std::size_t elements,
-                                      int times) {
+std::vector<std::uint64_t> sum_on_all(OnAllRanks on_all_ranks, const Assignment& assignment,
+                                      ExchangeSize size, int times) {
+  const std::size_t elements = size.elements;
+  const int processes = assignment.processes();
   std::vector<float> expected(elements);
   for (std::size_t i = 0; i < elements; ++i) expected[i] = tree(0, kLogicalRanks, i);
+  const std::vector<float> expected_squares = squares_of(expected, size.measured);
   std::vector<std::uint64_t> sent(static_cast<std::size_t>(processes));
   std::atomic<int> wrong = 0;
-  const Assignment assignment = *assign(kLogicalRanks, processes);
   on_all_ranks(processes, [&](comm::Communicator& communicator) {
     kernels::cpu::Context context;
-    GradientExchange exchange(assignment, communicator.rank(), elements);
+    const auto& nodes = assignment.nodes[static_cast<std::size_t>(communicator.rank())];
+    std::vector<std::vector<float>> sums;
+    std::vector<float*> buffers;
+    for (const RankRange node : nodes) {
+      auto& sum = sums.emplace_back(elements);
+      for (std::size_t i = 0; i < elements; ++i) sum[i] = tree(node.first, node.size(), i);
+    }
+    for (auto& sum : sums) buffers.push_back(sum.data());
+    const auto untouched = sums;
+    std::vector<float> total;
+    GradientExchange exchange(assignment, communicator.rank(), size, buffers, total);
     const std::uint64_t before = communicator.sent_bytes();
     for (int time = 0; time < times; ++time) {
-      for (std::size_t k = 0; k < exchange.nodes().size(); ++k) {
-        const RankRange node = exchange.nodes()[k];
-        for (std::size_t i = 0; i < elements; ++i) {
-          exchange.buffer(k)[i] = tree(node.first, node.size(), i);
-        }
-      }
       const Status summed =
-          exchange.sum(communicator, context, static_cast<std::uint64_t>(time), soon());
+          exchange.sum(communicator, context, static_cast<std::uint64_t>(time), soon(), nullptr);
+      if (sums != untouched) ++wrong;  // another membership may need them again
       if (!summed) ++wrong;
       for (std::size_t i = 0; i < elements; ++i) {
         wrong += std::bit_cast<std::uint32_t>(exchange.total()[i]) !=
                  std::bit_cast<std::uint32_t>(expected[i]);
+      }
+      const auto squares = exchange.block_squares();
+      if (!std::equal(squares.begin(), squares.end(), expected_squares.begin(),
+                      expected_squares.end())) {
+        ++wrong;
       }
     }
     sent[static_cast<std::size_t>(communicator.rank())] = communicator.sent_bytes() - before;
@@ -92,27 +114,55 @@ TEST_CASE("the sum has the same bits for every number of processes") {
     for (const std::size_t elements : {1u, 4096u, 4097u, 3u * 4096u + 5u}) {
       CAPTURE(processes);
       CAPTURE(elements);
-      sum_on_all(test::on_all_ranks, processes, elements, 1);
+      sum_on_all(test::on_all_ranks, *assign(kLogicalRanks, processes), {elements}, 1);
     }
   }
+}
+
+TEST_CASE("every process has every block's sum of squares, of the measured elements alone") {
+  for (const int processes : {1, 2, 3, 4, 5, 7, 16}) {
+    for (const std::size_t measured : {1u, 4095u, 4096u, 4097u, 2u * 4096u - 2u, 5u * 4096u}) {
+      CAPTURE(processes);
+      CAPTURE(measured);
+      // The tail stands in the last block or in one of its own, or both.
+      sum_on_all(test::on_all_ranks, *assign(kLogicalRanks, processes), {measured + 4, measured},
+                 2);
+    }
+  }
+  std::vector<std::vector<RankRange>> held = (*assign(kLogicalRanks, 5)).nodes;
+  held.pop_back();
+  sum_on_all(test::on_all_ranks, repair(kLogicalRanks, held), {3 * 4096 + 4, 3 * 4096}, 2);
+}
+
+TEST_CASE("the sum has the same bits after a repair, and with spares") {
+  std::vector<std::vector<RankRange>> held = (*assign(kLogicalRanks, 5)).nodes;
+  held[1].clear();  // a joiner in the place of a dead one
+  held.pop_back();
+  sum_on_all(test::on_all_ranks, repair(kLogicalRanks, held), {2 * 4096 + 1}, 2);
+  sum_on_all(test::on_all_ranks, *assign(kLogicalRanks, 18), {3 * 4096}, 2);
+  // One process that has every node but not the whole sum.
+  sum_on_all(test::on_all_ranks, repair(kLogicalRanks, {{{0, 4}}}), {4096}, 2);
+  // One process that holds the whole sum, beside a spare.
+  sum_on_all(test::on_all_ranks, repair(kLogicalRanks, {{{0, 16}}, {}}), {4096}, 2);
 }
 
 namespace {
 
 /// Sums over TCP, holds every rank's bytes against expected_bytes, and returns all bytes of one sum
 /// relative to the mean formula (c + 1) M (P - 1) / P.
-double wire_over_formula(int processes, std::size_t elements, int times) {
-  const auto sent = sum_on_all(test::on_all_ranks_by_tcp, processes, elements, times);
+double wire_over_formula(int processes, ExchangeSize size, int times) {
   const Assignment assignment = *assign(kLogicalRanks, processes);
+  const std::size_t elements = size.elements;
+  const auto sent = sum_on_all(test::on_all_ranks_by_tcp, assignment, size, times);
   double total = 0;
   double formula = 0;
   for (int rank = 0; rank < processes; ++rank) {
     const auto measured = static_cast<double>(sent[static_cast<std::size_t>(rank)]) / times;
-    const auto expected = static_cast<double>(expected_bytes(assignment, rank, elements));
+    const auto expected = static_cast<double>(expected_bytes(assignment, rank, size));
     CHECK(measured >= expected);
     CHECK(measured <= expected * 1.02);
     total += measured;
-    const auto nodes = covers(assignment.ranges[static_cast<std::size_t>(rank)]).size();
+    const auto nodes = assignment.nodes[static_cast<std::size_t>(rank)].size();
     formula +=
         static_cast<double>((nodes + 1) * elements * sizeof(float)) * (processes - 1) / processes;
   }
@@ -126,10 +176,13 @@ double wire_over_formula(int processes, std::size_t elements, int times) {
 TEST_CASE("bytes on the wire are those of the formula, within 2 %") {
   for (const int processes : {2, 3, 4}) {
     CAPTURE(processes);
-    const double ratio = wire_over_formula(processes, kDigits, 5);
+    const double ratio = wire_over_formula(processes, {kDigits}, 5);
     // With 3 processes the mean formula itself is 1.7 % below the payload: the digits model has 3
     // blocks, and the process with the short one holds more nodes than that with a full one.
     if (processes != 3) CHECK(std::abs(ratio - 1) < 0.02);
   }
-  CHECK(std::abs(wire_over_formula(3, 24 * kernels::kBlockElements, 1) - 1) < 0.02);
+  CHECK(std::abs(wire_over_formula(3, {24 * kernels::kBlockElements}, 1) - 1) < 0.02);
+  // With the norm, one float more for each block to each of the others.
+  const std::size_t elements = 24 * kernels::kBlockElements;
+  CHECK(std::abs(wire_over_formula(3, {elements, elements - 4}, 1) - 1) < 0.02);
 }

@@ -3,6 +3,7 @@
 // Only exp, log and the sum inside a tensor are the kernels'.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "common/rng.h"
 #include "kernels/ops.h"
 #include "tests/unit/engine/ranks.h"
+#include "tests/unit/engine/reference_order.h"
 #include "worker/data/dataset.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/training.h"
@@ -22,25 +24,6 @@ namespace {
 constexpr std::uint64_t kSeed = 7;
 constexpr std::size_t kIn = 64, kHidden = 128, kOut = 10, kRanks = 16, kRows = 4;
 constexpr std::size_t kBatch = kRanks * kRows;
-
-/// Position `index` of the pass `epoch` over n samples.
-std::uint64_t permuted(std::uint32_t epoch, std::uint64_t n, std::uint64_t index) {
-  int half = 1;
-  while ((std::uint64_t{1} << 2 * half) < n) ++half;
-  std::uint64_t value = index;
-  do {
-    std::uint64_t left = value >> half;
-    std::uint64_t right = value & ((std::uint64_t{1} << half) - 1);
-    for (std::uint64_t round = 0; round < 6; ++round) {
-      const auto bits = random_bits(kSeed, RngStream::kPermutation, epoch, (round << 32) + right);
-      const std::uint64_t old_right = right;
-      right = left ^ bits >> (32 - half);
-      left = old_right;
-    }
-    value = left << half | right;
-  } while (value >= n);
-  return value;
-}
 
 struct Parameters {
   std::vector<float> w1 = std::vector<float>(kIn * kHidden), b1 = std::vector<float>(kHidden),
@@ -98,8 +81,9 @@ Parameters rank_gradient(const Parameters& p, const data::Dataset& train, std::s
   Parameters g;
   const std::size_t steps = train.count / kBatch;
   for (std::size_t i = 0; i < kRows; ++i) {
-    const std::uint64_t sample = permuted(static_cast<std::uint32_t>(step / steps), train.count,
-                                          step % steps * kBatch + rank * kRows + i);
+    const std::uint64_t sample =
+        test::permuted(kSeed, static_cast<std::uint32_t>(step / steps), train.count,
+                       step % steps * kBatch + rank * kRows + i);
     std::vector<float> x(kIn);
     for (std::size_t k = 0; k < kIn; ++k) {
       x[k] = static_cast<float>(train.image(sample)[k]) / 255.0f;
@@ -149,26 +133,27 @@ Parameters first_parameters() {
   return p;
 }
 
-}  // namespace
-
-TEST_CASE("the engine computes what docs/numerics.md says, bit by bit") {
-  constexpr std::int64_t kSteps = 25;  // three steps into the second pass
-  const data::Dataset train = *data::load_dataset(
-      {"examples/data/digits-train-images.idx.gz", "examples/data/digits-train-labels.idx.gz"});
-  Parameters p = first_parameters();
-  Parameters v;
-  for (std::size_t step = 0; step < kSteps; ++step) {
-    const Parameters g = tree_gradient(p, train, step, 0, kRanks);
-    const auto update = [](std::vector<float>& w, std::vector<float>& velocity,
-                           const std::vector<float>& gradient) {
-      for (std::size_t i = 0; i < w.size(); ++i) {
-        velocity[i] = std::fma(0.9f, velocity[i], gradient[i]);
-        w[i] = std::fma(-0.1f, velocity[i], w[i]);
-      }
-    };
-    update(p.w1, v.w1, g.w1), update(p.b1, v.b1, g.b1);
-    update(p.w2, v.w2, g.w2), update(p.b2, v.b2, g.b2);
+/// The length of a gradient: the squares of a block on 16 lanes, the lanes 8-4-2-1, then the
+/// blocks.
+float norm_by_the_page(const std::vector<float>& g) {
+  std::vector<float> blocks;
+  for (std::size_t first = 0; first < g.size(); first += 4096) {
+    float lane[16] = {};
+    for (std::size_t i = first; i < std::min(g.size(), first + 4096); ++i) {
+      lane[(i - first) % 16] = std::fma(g[i], g[i], lane[(i - first) % 16]);
+    }
+    for (int half = 8; half > 0; half /= 2) {
+      for (int j = 0; j < half; ++j) lane[j] = lane[j] + lane[j + half];
+    }
+    blocks.push_back(lane[0]);
   }
+  REQUIRE(blocks.size() == 3);
+  return std::sqrt((blocks[0] + blocks[1]) + blocks[2]);
+}
+
+constexpr std::int64_t kSteps = 25;  // three steps into the second pass
+
+engine::TrainingConfig config_of_the_page() {
   engine::TrainingConfig config;
   config.seed = kSeed;
   config.steps = kSteps;
@@ -176,11 +161,100 @@ TEST_CASE("the engine computes what docs/numerics.md says, bit by bit") {
   config.train = {"digits-train-images.idx.gz", "digits-train-labels.idx.gz"};
   config.sgd = {0.1f, 0.9f};
   config.data_root = "examples/data";
+  return config;
+}
+
+std::string hash_by_the_engine(const engine::TrainingConfig& config) {
   std::optional<Result<engine::TrainingSummary>> summary;
   test::on_all_ranks(1, [&](comm::Communicator& communicator) {
     const SystemClock clock;
     summary = engine::run_training(config, communicator, clock, {});
   });
   REQUIRE(summary->has_value());
-  CHECK((*summary)->model_sha256 == engine::block_hash(p.flat()));
+  return (*summary)->model_sha256;
+}
+
+/// Trains with `update(gradient, parameters)`, both in the order of the flat buffer.
+template <typename Update>
+std::string hash_by_the_page(Update update) {
+  const data::Dataset train = *data::load_dataset(
+      {"examples/data/digits-train-images.idx.gz", "examples/data/digits-train-labels.idx.gz"});
+  Parameters p = first_parameters();
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    const std::vector<float> g = tree_gradient(p, train, step, 0, kRanks).flat();
+    std::vector<float> w = p.flat();
+    update(g, w);
+    auto next = w.begin();
+    for (auto* part : {&p.w1, &p.b1, &p.w2, &p.b2}) {
+      const auto end = next + static_cast<std::ptrdiff_t>(part->size());
+      std::copy(next, end, part->begin());
+      next = end;
+    }
+  }
+  return engine::block_hash(p.flat());
+}
+
+}  // namespace
+
+TEST_CASE("the engine computes what docs/numerics.md says, bit by bit") {
+  std::vector<float> v(first_parameters().flat().size());
+  const std::string expected =
+      hash_by_the_page([&](const std::vector<float>& g, std::vector<float>& w) {
+        for (std::size_t i = 0; i < w.size(); ++i) {
+          v[i] = std::fma(0.9f, v[i], g[i]);
+          w[i] = std::fma(-0.1f, v[i], w[i]);
+        }
+      });
+  CHECK(hash_by_the_engine(config_of_the_page()) == expected);
+}
+
+TEST_CASE("AdamW on clipped gradients is what docs/numerics.md says, bit by bit") {
+  constexpr float kRate = 0.003f, kBeta1 = 0.9f, kBeta2 = 0.99f, kEpsilon = 1e-6f, kDecay = 0.05f,
+                  kNormMax = 1.0f;
+  std::vector<float> m(first_parameters().flat().size()), v(m.size());
+  double power1 = 1, power2 = 1;
+  int clipped = 0;
+  const std::string expected =
+      hash_by_the_page([&](const std::vector<float>& g, std::vector<float>& w) {
+        const float norm = norm_by_the_page(g);
+        clipped += norm > kNormMax ? 1 : 0;
+        const float s = norm > kNormMax ? kNormMax / norm : 1.0f;
+        power1 = power1 * double{kBeta1};
+        power2 = power2 * double{kBeta2};
+        const auto size = static_cast<float>(double{kRate} / (1.0 - power1));
+        const auto root = static_cast<float>(1.0 / std::sqrt(1.0 - power2));
+        const float decay = kRate * kDecay;
+        for (std::size_t i = 0; i < w.size(); ++i) {
+          const float x = s * g[i];
+          m[i] = std::fma(kBeta1, m[i], (1.0f - kBeta1) * x);
+          v[i] = std::fma(kBeta2, v[i], ((1.0f - kBeta2) * x) * x);
+          const float divisor = std::fma(std::sqrt(v[i]), root, kEpsilon);
+          w[i] = std::fma(-size, m[i] / divisor, std::fma(-decay, w[i], w[i]));
+        }
+      });
+  CHECK(clipped > 0);
+  CHECK(clipped < kSteps);
+  engine::TrainingConfig config = config_of_the_page();
+  config.adamw = engine::AdamwConfig{kRate, kBeta1, kBeta2, kEpsilon, kDecay};
+  config.gradient_norm_max = kNormMax;
+  CHECK(hash_by_the_engine(config) == expected);
+}
+
+TEST_CASE("momentum on clipped gradients is what docs/numerics.md says, bit by bit") {
+  constexpr float kNormMax = 0.7f;
+  std::vector<float> v(first_parameters().flat().size());
+  const std::string expected =
+      hash_by_the_page([&](const std::vector<float>& g, std::vector<float>& w) {
+        const float norm = norm_by_the_page(g);
+        const float s = norm > kNormMax ? kNormMax / norm : 1.0f;
+        for (std::size_t i = 0; i < w.size(); ++i) {
+          v[i] = std::fma(0.9f, v[i], s * g[i]);
+          w[i] = std::fma(-0.1f, v[i], w[i]);
+        }
+      });
+  engine::TrainingConfig config = config_of_the_page();
+  const std::string unclipped = hash_by_the_engine(config);
+  config.gradient_norm_max = kNormMax;
+  CHECK(hash_by_the_engine(config) == expected);
+  CHECK(expected != unclipped);
 }

@@ -62,8 +62,8 @@ TEST_CASE("a momentum step moves no bit when the chunk boundary moves by one ele
     for (const std::size_t cut : {0, 1, 16, 17, 4096, 70000}) {
       std::memcpy(v.data(), old_v.data(), n * sizeof(float));
       std::memcpy(w.data(), old_w.data(), n * sizeof(float));
-      cpu::sgd_momentum(context, cut, 0.1F, 0.9F, g.data(), v.data(), w.data());
-      cpu::sgd_momentum(context, n - cut, 0.1F, 0.9F, g.data() + cut, v.data() + cut,
+      cpu::sgd_momentum(context, cut, {0.1F, 0.9F}, g.data(), v.data(), w.data());
+      cpu::sgd_momentum(context, n - cut, {0.1F, 0.9F}, g.data() + cut, v.data() + cut,
                         w.data() + cut);
       CAPTURE(cut);
       CAPTURE(std::string(cpu::name_of(target)));

@@ -53,10 +53,11 @@ TEST_CASE("every answer of the server has its error code") {
     CAPTURE(row.http);
     CAPTURE(row.reason);
     Setup s;
-    for (int i = 0; i < 6; ++i) s.transport.answer(row.http, status(row.http, row.reason, "why"));
+    for (int i = 0; i < 7; ++i) s.transport.answer(row.http, status(row.http, row.reason, "why"));
     const api::ObjectKey key{"ns", "a"};
     CHECK(s.client->get(Kind::kPod, key).error().code() == row.code);
     CHECK(s.client->create(Kind::kPod, "ns", Json::object()).error().code() == row.code);
+    CHECK(s.client->add(Kind::kPod, "ns", Json::object()).error().code() == row.code);
     CHECK(s.client->merge_patch(Kind::kPod, key, "", Json::object()).error().code() == row.code);
     CHECK(s.client->remove(Kind::kPod, key, {}).error().code() == row.code);
     CHECK(s.client->list(Kind::kPod, {}).error().code() == row.code);

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <condition_variable>
+#include <mutex>
+
 #include "operator/core/words.h"
 #include "operator/embedded/api_server.h"
 
@@ -48,7 +51,82 @@ struct Fixture {
   }
 };
 
+/// Holds the first request back until it is opened, and notes what is asked for.
+class Gate final : public kube::HttpTransport {
+ public:
+  explicit Gate(kube::HttpTransport& server) : server_(server) {}
+
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    std::unique_lock lock(mutex_);
+    asked_.push_back(request.method + " " + request.path);
+    changed_.notify_all();
+    changed_.wait_for(lock, kDeadline, [this] { return open_; });
+    return server_.send(request);
+  }
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    return server_.open_stream(request);
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  /// What was asked for, once that is `count` requests.
+  std::vector<std::string> asked(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kDeadline, [&] { return asked_.size() >= count; });
+    return asked_;
+  }
+
+ private:
+  static constexpr seconds kDeadline{20};
+  kube::HttpTransport& server_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> asked_;
+  bool open_ = false;
+};
+
+core::EmitEvent event_about(const api::TrainingJob& job) {
+  api::Event event;
+  event.meta.name = "one";
+  event.meta.namespace_name = "default";
+  event.regarding = job.meta.key();
+  event.regarding_uid = job.meta.uid;
+  event.type = "Normal";
+  event.reason = "GangScheduled";
+  event.action = "Schedule";
+  event.note = "note";
+  return {event};
+}
+
 }  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "what users wait to see goes first, news of it last") {
+  Gate gate(server);
+  const auto gated = kube::make_rest_client(gate);
+  Mailbox mailbox(16);
+  const auto executor = make_thread_executor(*gated, mailbox, 1);
+  const auto give = [&](core::Pass pass, std::vector<core::Action> actions) {
+    core::Plan plan;
+    plan.pass = pass;
+    plan.actions = std::move(actions);
+    executor->execute({job.meta.key(), job.meta.uid, plan, "me"});
+  };
+  give(core::Pass::kNone, {create_pod(0)});
+  REQUIRE(gate.asked(1).size() == 1);  // The one thread is busy: what follows waits.
+  give(core::Pass::kDecision, {event_about(job), phase("Starting")});
+  give(core::Pass::kNone, {core::CreateService{api::make_service(job)}});
+  give(core::Pass::kObservation, {create_pod(1)});
+  gate.open();
+  const auto asked = gate.asked(5);
+  executor->stop();
+  REQUIRE(asked.size() == 5);
+  CHECK(asked[1].ends_with("/pods"));
+  CHECK(asked[2].ends_with("/services"));
+  CHECK(asked[3].ends_with("/status"));
+  CHECK(asked[4].ends_with("/events"));
+}
 
 TEST_CASE_FIXTURE(Fixture, "actions are done in order up to the first that fails") {
   core::PatchStatus stale = phase("Running");
@@ -58,7 +136,7 @@ TEST_CASE_FIXTURE(Fixture, "actions are done in order up to the first that fails
   CHECK(done.status.error().code() == ErrorCode::kConflict);
   CHECK(has_pod(0));
   CHECK_FALSE(has_pod(1));
-  CHECK(done.acted == std::vector<std::string>{api::pod_name(job, 0, 0)});
+  CHECK(done.created == std::vector<std::string>{api::pod_name(job, 0, 0)});
 }
 
 TEST_CASE_FIXTURE(Fixture, "a pod of ours that is there already counts as created") {

@@ -178,6 +178,56 @@ TEST_CASE("time is booked on the phase it was spent in, and on steps made for th
   CHECK(world.value("muster_gang_start_seconds_count") == "1");
 }
 
+TEST_CASE("a worker replaced while others train repeats nothing; who trains speaks for all") {
+  World world;
+  world.job.status.start_attempt = 0;
+  world.run();
+  ProgressReport report;
+  report.job = "team/digits";
+  report.members = {0, 1};
+  report.total_steps = 100;
+  report.samples_per_second = 640;
+  const auto tell = [&](int slot, int attempt, std::int64_t step) {
+    world.clock.advance(seconds(10));
+    report.slot = slot;
+    report.attempt = attempt;
+    report.step = step;
+    world.metrics.on_progress(world.job.meta.key(), report);
+  };
+  tell(0, 0, 20);
+  tell(1, 0, 90);  // it does not speak while worker 0 trains
+  CHECK(world.value("muster_job_step" + kOfJob) == "20");
+  report.members = {1};  // worker 0 is lost
+  tell(1, 0, 40);
+  CHECK(world.value("muster_job_step" + kOfJob) == "40");
+  report.members = {0, 1};
+  tell(0, 4, 60);  // its next attempt
+  tell(1, 0, 65);
+  tell(0, 4, 55);  // late
+  CHECK(world.value("muster_job_step" + kOfJob) == "60");
+  CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "0");
+  CHECK(world.value("muster_job_productive_seconds_total" + kOfJob) == "6");
+  // Now all were lost, and the gang starts from the checkpoint of step 50.
+  world.job.status.start_attempt = 7;
+  world.metrics.on_job(world.job);
+  tell(0, 4, 99);
+  CHECK(world.value("muster_job_step" + kOfJob) == "60");
+  report.restored_step = 50;
+  tell(0, 7, 52);
+  CHECK(world.value("muster_job_step" + kOfJob) == "52");
+  CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "10");
+}
+
+TEST_CASE("an operator that takes a job over does not take its past for repeated") {
+  World world;
+  world.job.status.start_attempt = 0;
+  world.job.status.progress = api::Progress{};
+  world.job.status.progress->step = 70;
+  world.run();
+  world.report(0, 80);
+  CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "0");
+}
+
 TEST_CASE("a stalled job is told from one that makes steps") {
   World world;
   world.metrics.on_job(world.job);

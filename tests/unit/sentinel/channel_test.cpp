@@ -101,3 +101,97 @@ TEST_CASE("a sentinel that does not read costs the trainer reports, never a wait
   close(pair->reader);
   writer.add_step(step);  // and one that is gone costs no signal
 }
+
+TEST_CASE("a trainer's troubles arrive as they were, bounded") {
+  const auto pair = make_channel();
+  REQUIRE(pair);
+  ChannelWriter writer(pair->writer);
+  writer.send_ready({std::string(64, 'd')});
+  BrokenMessage broken{7, std::vector<int>(100, 3)};
+  writer.send_broken(broken);
+  writer.send_entered({8, 41, 5, 1'000'000, 0.25});
+  const auto ready = receive(pair->reader);
+  REQUIRE((ready && *ready));
+  CHECK(std::get<ReadyMessage>(**ready).digest == std::string(64, 'd'));
+  const auto lost = receive(pair->reader);
+  REQUIRE((lost && *lost));
+  CHECK(std::get<BrokenMessage>(**lost).epoch == 7);
+  CHECK(std::get<BrokenMessage>(**lost).lost == std::vector<int>(BrokenMessage::kMaxLost, 3));
+  const auto entered = receive(pair->reader);
+  REQUIRE((entered && *entered));
+  CHECK(std::get<EnteredMessage>(**entered).epoch == 8);
+  CHECK(std::get<EnteredMessage>(**entered).step == 41);
+  CHECK(std::get<EnteredMessage>(**entered).recomputed_logical_ranks == 5);
+  CHECK(std::get<EnteredMessage>(**entered).state_bytes == 1'000'000);
+  CHECK(std::get<EnteredMessage>(**entered).stall_seconds == 0.25);
+  const Pace pace{8,
+                  41,
+                  2,
+                  5,
+                  microseconds(100),
+                  microseconds(1),
+                  microseconds(60),
+                  microseconds(3),
+                  microseconds(9),
+                  true,
+                  microseconds(7),
+                  {{0, microseconds(30)}, {3, microseconds(8)}}};
+  writer.send_pace({pace});
+  const auto told = receive(pair->reader);
+  REQUIRE((told && *told));
+  CHECK(std::get<PaceMessage>(**told).pace == pace);
+  close(pair->reader);
+}
+
+namespace {
+
+ViewMessage long_view(int peers) {
+  ViewMessage view{9, true, false, peers - 1, {}};
+  for (int i = 0; i < peers; ++i) {
+    view.peers.push_back({"host-" + std::to_string(i) + std::string(100, 'h'), 1 + i, i / 4, i % 4,
+                          std::int64_t{1} << 40});
+  }
+  return view;
+}
+
+}  // namespace
+
+TEST_CASE("a view of thousands of processes arrives whole, the newest replaces an unsent one") {
+  const auto pair = make_channel();
+  REQUIRE(pair);
+  ViewSender sender(pair->reader);
+  ViewReader reader(pair->writer);
+  auto nothing = reader.wait(milliseconds(0));
+  REQUIRE(nothing);
+  CHECK_FALSE(nothing->has_value());
+  const ViewMessage first = long_view(4096);
+  const ViewMessage second{10, false, true, -1, {}};
+  for (const bool is_replaced : {false, true}) {
+    CAPTURE(is_replaced);
+    sender.set(first);
+    CHECK(sender.has_unsent());  // more than the socket holds at once
+    if (is_replaced) sender.set(second);
+    std::optional<ViewMessage> got;
+    while (!got) {
+      sender.pump();
+      auto taken = reader.wait(milliseconds(0));
+      REQUIRE(taken);
+      got = std::move(*taken);
+    }
+    CHECK((*got == (is_replaced ? second : first)));
+  }
+  close(pair->reader);
+  CHECK_FALSE(reader.wait(milliseconds(0)));
+  close(pair->writer);
+}
+
+TEST_CASE("bytes that are no view are refused") {
+  const std::vector<std::byte> whole = encode(long_view(3));
+  REQUIRE(decode_view(whole));
+  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+    CHECK_FALSE(decode_view(std::span(whole.data(), bytes)));
+  }
+  ViewMessage outside = long_view(3);
+  outside.rank = 3;
+  CHECK_FALSE(decode_view(encode(outside)));
+}

@@ -60,12 +60,15 @@ TEST_CASE("a loss that is no number is not reported as one") {
   CHECK(book.report().loss.empty());
 }
 
-TEST_CASE("the termination message fits, even with the longest path") {
+TEST_CASE(
+    "the termination message fits, even with the longest path and with thousands of members") {
   ProgressReport report;
   report.checkpoint_path = std::string(4000, 'p');
   CHECK(termination_message(report).size() <= 4096);
   report.checkpoint_path = "short";
   CHECK(termination_message(report).find("short") != std::string::npos);
+  for (int slot = 0; slot < 2'000; ++slot) report.members.push_back(slot);
+  CHECK(termination_message(report).size() <= 4096);
 }
 
 TEST_CASE("a phase that a step did not have is not measured as one that took no time") {
@@ -90,6 +93,18 @@ TEST_CASE("a phase that a step did not have is not measured as one that took no 
   CHECK(has("evaluate", "count", "0"));
   CHECK(has("record", "count", "0"));
   CHECK(text.find("muster_worker_accuracy_ratio{") != std::string::npos);
+}
+
+TEST_CASE("the newest stall and the delay of a process are told beside all stalls") {
+  Metrics metrics({"ns", "digits", 1}, 1);
+  const std::string labels = R"({namespace="ns",process="0",slot="1",training_job="digits"} )";
+  metrics.add(0, EnteredMessage{3, 10, 2, 0, 0.5});
+  metrics.add(0, EnteredMessage{4, 20, 2, 0, 0.25});
+  metrics.set_step_delay(0, microseconds(40'000));
+  const std::string text = metrics.render();
+  CHECK(text.find("muster_worker_stall_seconds_total" + labels + "0.75\n") != std::string::npos);
+  CHECK(text.find("muster_worker_last_stall_seconds" + labels + "0.25\n") != std::string::npos);
+  CHECK(text.find("muster_worker_step_delay_seconds" + labels + "0.04\n") != std::string::npos);
 }
 
 TEST_CASE("metrics carry the contract's names and labels, and no other value than was told") {

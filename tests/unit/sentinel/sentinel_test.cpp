@@ -132,6 +132,17 @@ TEST_CASE("trainers that end well leave the final report in the termination log"
   CHECK(world.reports.back().model_sha256 == std::string(64, 'e'));
 }
 
+TEST_CASE("the termination log tells who the last members were, for whose end nobody need wait") {
+  World world(1);
+  CHECK(world.run("member") == 0);
+  const auto json = parse_json(world.last_word());
+  REQUIRE(json);
+  const auto report = parse_progress_report(*json);
+  REQUIRE(report);
+  CHECK(report->membership_epoch > 0);
+  CHECK(report->members == std::vector<int>{0});
+}
+
 TEST_CASE("a trainer's failure is the worker's, with its sentence") {
   World world;
   CHECK(world.run("fail:21:images.idx is cut at byte 12") == 21);

@@ -9,13 +9,13 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import installed  # noqa: E402
 from installed import HERE, MUSTER, ROOT, SHELL, InstalledTest  # noqa: E402
 from processes import ClusterError, run, wait_for  # noqa: E402
 
@@ -87,7 +87,7 @@ class OwnImages(InstalledTest):
             return wait_for(f"{count} lines of {name} match {pattern!r}", enough, seconds)
         except ClusterError as error:
             raise AssertionError(f"{error}\n{self.kubectl('describe', 'tjob', name)}\n"
-                                 f"{self.kubectl('describe', 'pods')}\n{self.operator_logs()}") from None
+                                 f"{self.kubectl('describe', 'pods')}\n{installed.operator_logs()}") from None
 
     def slots(self, name, **labels):
         """Pods of the job by slot; each slot once."""
@@ -192,11 +192,7 @@ class OwnImages(InstalledTest):
         name = self.start(torch_job("killed", ["sh", "-c", script], count=2,
                                     restart={"policy": "OnFailure", "maxRestarts": 3, "backoffSeconds": 0}))
         self.logs_with(name, r"rank \d step 10: loss", 2, TORCH_SECONDS)
-        for pid in self.pids_of(self.slots(name)[1]):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        self.assertTrue(self.kill(self.slots(name)[1]))
         self.ended(name, seconds=TORCH_SECONDS)
         logs = self.muster("logs", name)
         again = "\n".join(line for line in logs.splitlines() if re.match(r"worker-\d\.1 ", line))
@@ -204,6 +200,22 @@ class OwnImages(InstalledTest):
         self.assertEqual(self.job(name)["status"]["restarts"], 1)
         text = self.kubectl("describe", "tjob", name)
         self.assertRegex(text, r"Restarting")
+
+    def test_torchrun_scaled_up_and_down_starts_again_in_each_size_and_completes(self):
+        # Never done before the third start.
+        script = f"exec {' '.join(TORCHRUN)} torch/ddp.py --steps $([ $MUSTER_ATTEMPT -lt 2 ] && echo 100000000 || echo 40)"
+        name = self.start(torch_job("scaled", ["sh", "-c", script], count=2, min=1, max=3))
+        self.logs_with(name, r"^worker-\d \|.*rank \d step 10: loss", 2, TORCH_SECONDS)
+        self.kubectl("scale", f"tjob/{name}", "--replicas=3")
+        self.logs_with(name, r"^worker-\d\.1 .*rank \d step 10: loss", 3, TORCH_SECONDS)
+        self.kubectl("scale", f"tjob/{name}", "--replicas=2")
+        self.ended(name, seconds=TORCH_SECONDS)
+        logs = self.muster("logs", name)
+        last = "\n".join(line for line in logs.splitlines() if re.match(r"worker-\d\.2 ", line))
+        self.assertEqual(agreed(last, 2), [0, 1], logs)
+        status = self.job(name)["status"]
+        self.assertEqual((status.get("resizes"), status["restarts"]), (2, 0), status)
+        self.assertIn("starts again in that size (resize 2)", self.kubectl("describe", "tjob", name))
 
     # ---- Restarts
 
@@ -233,7 +245,8 @@ class OwnImages(InstalledTest):
         status = self.job(name)["status"]
         self.assertEqual((status["restarts"], status["failure"]["slot"], status["failure"]["exitCode"]), (1, 1, 7))
         self.assertIn("the reason", status["failure"]["logTail"])
-        logs = self.muster("logs", name)
+        # Those who did not fail are being removed, and with them their logs.
+        logs = self.logs_with(name, "the reason", 1)
         self.assertLess(logs.index("the reason"), (logs + "here is rank 0").index("here is rank 0"), logs)
 
 
@@ -267,4 +280,4 @@ class Laptop(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    installed.main()

@@ -1,0 +1,44 @@
+// What `muster run` and `muster prove` share: a job in a local cluster of its own, and somebody who
+// follows it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/job_follower.h"
+#include "cli/local_cluster.h"
+#include "cli/manifest.h"
+#include "cli/output_directory.h"
+#include "operator/embedded/watch_thread.h"
+
+namespace muster::cli {
+
+struct LocalRunOptions {
+  const Clock* clock = nullptr;
+  std::string worker_program;
+  std::map<std::string, std::string> environment;  ///< muster's own; workers inherit it
+  std::string log_level = "info";                  ///< of the workers' logs
+  std::optional<std::int64_t> hash_every;          ///< steps; nullopt = the worker's default
+  int metrics_port = 0;                            ///< 0 = none
+};
+
+LocalClusterOptions cluster_options(const LocalRunOptions& options, const LocalJob& local,
+                                    const OutputDirectory& directory);
+
+/// A job that runs. The watch ends before the cluster it looks at.
+struct LocalRun {
+  std::unique_ptr<LocalCluster> cluster;
+  std::unique_ptr<embedded::WatchThread> watch;
+  Json job;  ///< as the API server took it
+};
+
+/// Starts a cluster and the job in it; `follower`, which outlives both, gets the job's events.
+/// Blocks: as LocalCluster::start. Errors: as there; kInvalid with exit code kInvalidSpec when the
+/// API server refuses the job, others with kInternal.
+Result<LocalRun> start_job(LocalClusterOptions options, const LocalJob& local,
+                           JobFollower& follower);
+
+}  // namespace muster::cli

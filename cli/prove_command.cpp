@@ -1,0 +1,204 @@
+#include "cli/prove_command.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+
+#include "cli/prove_side.h"
+#include "common/contract.h"
+
+namespace muster::cli {
+namespace {
+
+namespace codes = contract::exit_code;
+
+constexpr milliseconds kTick{50};
+/// Without any new step for this long, something hangs, and that is a verdict, too.
+constexpr seconds kLongestStandstill{60};
+
+int refuse(const Error& error) {
+  std::fputs(("muster: " + printable(error.message()) + "\n").c_str(), stderr);
+  return error.exit_code() > 0 ? error.exit_code() : codes::kInternal;
+}
+
+std::string side_text(const ProveSide& side) {
+  const ProgressReport& report = side.progress();
+  if (side.is_over()) return side.ending().outcome;
+  return "step " + std::to_string(report.step) + "/" + std::to_string(report.total_steps) +
+         "  workers " + side.workers();
+}
+
+class Proof {
+ public:
+  explicit Proof(const ProveOptions& options)
+      : options_(options), view_(stderr, options.view, *options.local.clock) {}
+
+  int run();
+
+ private:
+  Result<LocalJob> load(int workers, int most) const;
+  Status start();
+  void follow();
+  void strike(MonoTime now);
+  void show();
+  int judge();
+  const Clock& clock() const { return *options_.local.clock; }
+
+  const ProveOptions& options_;
+  ProgressView view_;
+  std::unique_ptr<ProveSide> calm_, disturbed_;
+  std::vector<Disturbance> plan_;
+  std::size_t struck_ = 0;
+  std::optional<MonoTime> began_;  ///< the disturbed run's first step
+  std::int64_t newest_step_ = 0;
+  MonoTime newest_at_{};
+  bool is_interrupted_ = false, is_hanging_ = false;
+};
+
+Result<LocalJob> Proof::load(int workers, int most) const {
+  std::vector<std::string> overrides = options_.overrides;
+  overrides.push_back("spec.worker.count=" + std::to_string(workers));
+  overrides.push_back("spec.worker.min=1");
+  overrides.push_back("spec.worker.max=" + std::to_string(most));
+  overrides.push_back("spec.restart={policy: OnFailure, maxRestarts: 100, backoffSeconds: 0}");
+  return load_job(options_.file, overrides);
+}
+
+Status Proof::start() {
+  const int most = *std::max_element(options_.sizes.begin(), options_.sizes.end());
+  MUSTER_ASSIGN_OR_RETURN(LocalJob calm, load(1, most));
+  MUSTER_ASSIGN_OR_RETURN(LocalJob disturbed, load(options_.sizes.front(), most));
+  if (!calm.job.spec.training) {
+    return Error(ErrorCode::kInvalid,
+                 options_.file +
+                     ": spec.training: is missing; only the built-in engine makes the "
+                     "promise that is proved here")
+        .with_exit_code(codes::kInvalidSpec);
+  }
+  const std::string output =
+      options_.output.empty() ? "muster-out/prove-" + calm.job.meta.name : options_.output;
+  LocalRunOptions local = options_.local;
+  local.hash_every = 1;
+  MUSTER_ASSIGN_OR_RETURN(
+      calm_, ProveSide::start(local, std::move(calm), output + "/undisturbed", options_.pace_ms));
+  MUSTER_ASSIGN_OR_RETURN(disturbed_, ProveSide::start(local, std::move(disturbed),
+                                                       output + "/disturbed", options_.pace_ms));
+  plan_ = plan_disturbances(options_.seed, options_.sizes, options_.kills);
+  return {};
+}
+
+int Proof::run() {
+  if (const Status started = start(); !started) return refuse(started.error());
+  view_.say("seed " + std::to_string(options_.seed) + ": " + std::to_string(plan_.size()) +
+            " disturbances, " + std::to_string(options_.kills) + " of them kills");
+  follow();
+  calm_->stop();
+  disturbed_->stop();
+  disturbed_->take_news();
+  view_.end_line();
+  if (is_interrupted_) {
+    std::fputs("Interrupted: nothing is proved\n", stdout);
+    return codes::kInterrupted;
+  }
+  return judge();
+}
+
+void Proof::follow() {
+  newest_at_ = clock().mono_now();
+  while (!calm_->is_over() || !disturbed_->is_over()) {
+    std::array<pollfd, 3> polled{
+        {{calm_->fd(), POLLIN, 0}, {disturbed_->fd(), POLLIN, 0}, {options_.signal_fd, POLLIN, 0}}};
+    ::poll(polled.data(), polled.size(), static_cast<int>(kTick.count()));
+    signalfd_siginfo info{};
+    if (polled[2].revents != 0 && ::read(options_.signal_fd, &info, sizeof info) > 0) {
+      is_interrupted_ = true;
+      return;
+    }
+    calm_->take_news();
+    disturbed_->take_news();
+    const MonoTime now = clock().mono_now();
+    const std::int64_t step = calm_->progress().step + disturbed_->progress().step;
+    if (step > newest_step_) {
+      newest_step_ = step;
+      newest_at_ = now;
+    }
+    if (now - newest_at_ > kLongestStandstill) {
+      is_hanging_ = true;
+      return;
+    }
+    strike(now);
+    show();
+  }
+}
+
+void Proof::strike(MonoTime now) {
+  disturbed_->thaw(now);
+  if (!began_ && disturbed_->progress().step > 0) began_ = now;
+  if (!began_ || disturbed_->is_over()) return;
+  while (struck_ < plan_.size() && now - *began_ >= plan_[struck_].at) {
+    if (const auto done = disturbed_->strike(plan_[struck_])) view_.say(*done);
+    ++struck_;
+  }
+}
+
+void Proof::show() {
+  std::int64_t longest = 0;
+  for (const MembershipChange& change : disturbed_->changes()) {
+    longest = std::max(longest, change.stall_ms);
+  }
+  view_.progress("undisturbed: " + side_text(*calm_) + "  |  disturbed: " + side_text(*disturbed_) +
+                 "  membership " + std::to_string(disturbed_->progress().membership_epoch) +
+                 "  changes " + std::to_string(disturbed_->changes().size()) + ", longest stall " +
+                 std::to_string(longest) + " ms");
+}
+
+int Proof::judge() {
+  std::vector<std::int64_t> stalls;
+  for (const MembershipChange& change : disturbed_->changes()) stalls.push_back(change.stall_ms);
+  std::string text = std::to_string(struck_) + " of " + std::to_string(plan_.size()) +
+                     " disturbances, " + std::to_string(stalls.size()) +
+                     " changes of membership, stall p50 " + std::to_string(percentile(stalls, 50)) +
+                     " ms, p99 " + std::to_string(percentile(stalls, 99)) + " ms\n";
+  int code = codes::kComplete;
+  for (const ProveSide* side : {calm_.get(), disturbed_.get()}) {
+    const char* name = side == calm_.get() ? "undisturbed" : "disturbed";
+    if (side->is_over() && side->ending().exit_code == codes::kComplete) continue;
+    code = codes::kFailedJob;
+    text += std::string("the ") + name + " run did not complete: " +
+            (side->is_over() ? side->ending().message
+             : is_hanging_   ? "no step for a minute"
+                             : "ended early") +
+            "; logs " + side->directory().logs() + "\n";
+  }
+  if (code == codes::kComplete) {
+    const auto calm = calm_->record();
+    const auto disturbed = disturbed_->record();
+    if (!calm) return refuse(calm.error());
+    if (!disturbed) return refuse(disturbed.error());
+    const std::string model = calm_->model_bytes();
+    const Verdict verdict =
+        compare(*calm, *disturbed, !model.empty() && model == disturbed_->model_bytes());
+    text += verdict.sentence + "\n";
+    if (!verdict.is_equal) code = codes::kFailedJob;
+  }
+  std::fputs(printable(text).c_str(), stdout);
+  std::fflush(stdout);
+  return code;
+}
+
+}  // namespace
+
+int prove_command(const ProveOptions& options) {
+  if (::access(options.local.worker_program.c_str(), X_OK) != 0) {
+    return refuse(os_error(options.local.worker_program, "run the built-in worker", errno)
+                      .with_exit_code(codes::kUsage));
+  }
+  return Proof(options).run();
+}
+
+}  // namespace muster::cli

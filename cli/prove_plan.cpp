@@ -1,0 +1,115 @@
+#include "cli/prove_plan.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/rng.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr std::int64_t kFirstMs = 500;
+constexpr std::uint64_t kGapLeastMs = 500, kGapSpanMs = 1'000;
+constexpr std::uint64_t kFreezeLeastMs = 50, kFreezeSpanMs = 900;
+/// Longer than the others wait for a sign of life, so that most are left behind and come back.
+constexpr std::uint64_t kCutLeastMs = 200, kCutSpanMs = 1'800;
+
+}  // namespace
+
+std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector<int>& sizes,
+                                           int kills) {
+  Rng rng(seed);
+  std::vector<Disturbance> plan;
+  std::vector<int> left;
+  milliseconds at{kFirstMs};
+  const auto add = [&](Blow blow) {
+    Disturbance one;
+    one.at = at;
+    one.blow = blow;
+    one.choice = rng();
+    if (blow == Blow::kResize) {
+      if (left.empty()) left = sizes;
+      const auto taken = left.begin() + static_cast<std::ptrdiff_t>(rng.below(left.size()));
+      one.size = *taken;
+      left.erase(taken);
+    }
+    if (blow == Blow::kFreezeTrainer) {
+      one.lasts = milliseconds(kFreezeLeastMs + rng.below(kFreezeSpanMs));
+    }
+    if (blow == Blow::kCut) one.lasts = milliseconds(kCutLeastMs + rng.below(kCutSpanMs));
+    at += milliseconds(kGapLeastMs + rng.below(kGapSpanMs));
+    plan.push_back(one);
+  };
+  for (int kill = 0; kill < kills; ++kill) {
+    if (!sizes.empty() && kill % 2 == 0) add(Blow::kResize);
+    add(kill % 2 == 0 ? Blow::kKillTrainer : Blow::kKillWorker);
+    if (kill % 3 == 1) add(Blow::kFreezeTrainer);
+    if (kill % 3 == 2) add(Blow::kLeave);
+    if (kill % 4 == 3) add(Blow::kCut);
+  }
+  return plan;
+}
+
+std::string describe(const Disturbance& disturbance, int slot) {
+  const std::string worker = "worker " + std::to_string(slot);
+  switch (disturbance.blow) {
+    case Blow::kResize:
+      return "resize to " + std::to_string(disturbance.size);
+    case Blow::kKillTrainer:
+      return "SIGKILL the trainer of " + worker;
+    case Blow::kKillWorker:
+      return "SIGKILL all of " + worker;
+    case Blow::kFreezeTrainer:
+      return "SIGSTOP the trainer of " + worker + " for " +
+             std::to_string(disturbance.lasts.count()) + " ms";
+    case Blow::kCut:
+      return "cut " + worker + " off for " + std::to_string(disturbance.lasts.count()) + " ms";
+    case Blow::kLeave:
+      return "SIGTERM " + worker;
+  }
+  return {};
+}
+
+Verdict compare(const RunRecord& calm, const RunRecord& disturbed, bool has_same_model) {
+  Verdict verdict;
+  const auto differ = [&](std::int64_t step, const std::string& what) {
+    verdict.sentence = "DIFFERENT: step " + std::to_string(step) + ": " + what;
+    return verdict;
+  };
+  const std::size_t steps = std::max(calm.steps.size(), disturbed.steps.size());
+  for (std::size_t i = 0; i < steps; ++i) {
+    const auto step = static_cast<std::int64_t>(i) + 1;
+    if (i >= calm.steps.size()) return differ(step, "the undisturbed run did not make it");
+    if (calm.steps[i].step != step) return differ(step, "the undisturbed record lacks it");
+    if (i >= disturbed.steps.size()) return differ(step, "the disturbed run did not make it");
+    if (disturbed.steps[i].step != step) {
+      return differ(step, "the disturbed record has step " +
+                              std::to_string(disturbed.steps[i].step) + " in its place");
+    }
+    if (calm.steps[i].sha256.empty() || calm.steps[i].sha256 != disturbed.steps[i].sha256) {
+      return differ(step, "parameters " + disturbed.steps[i].sha256.substr(0, 16) + "... against " +
+                              calm.steps[i].sha256.substr(0, 16) + "... undisturbed");
+    }
+    if (calm.steps[i].samples != disturbed.steps[i].samples) {
+      return differ(step, "another number of samples");
+    }
+    ++verdict.compared_steps;
+  }
+  if (steps == 0) return differ(0, "neither run made a step");
+  if (!has_same_model) return differ(calm.steps.back().step, "the model files differ");
+  verdict.is_equal = true;
+  verdict.sentence = "EQUAL: " + std::to_string(verdict.compared_steps) + " of " +
+                     std::to_string(steps) +
+                     " steps have the same parameters, the models are byte-equal (" +
+                     calm.steps.back().sha256 + ")";
+  return verdict;
+}
+
+std::int64_t percentile(std::vector<std::int64_t> values, int percent) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t at = (values.size() * static_cast<std::size_t>(percent) + 99) / 100;
+  return values[std::clamp<std::size_t>(at, 1, values.size()) - 1];
+}
+
+}  // namespace muster::cli

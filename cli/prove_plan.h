@@ -1,0 +1,53 @@
+// What `muster prove` does to a job and how it judges: pure functions of a seed and of two records.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/run_record.h"
+#include "common/clock.h"
+
+namespace muster::cli {
+
+enum class Blow {
+  kResize,         ///< spec.worker.count becomes `size`
+  kKillTrainer,    ///< SIGKILL of a trainer process: its sentinel starts another
+  kKillWorker,     ///< SIGKILL of a whole worker: the operator makes another
+  kFreezeTrainer,  ///< SIGSTOP of a trainer, SIGCONT after `lasts`
+  kCut,            ///< SIGSTOP of a whole worker for `lasts`: to the others its network is cut
+  kLeave,          ///< SIGTERM of a worker: it hands over and leaves, another comes
+};
+
+struct Disturbance {
+  milliseconds at{0};  ///< after the first step
+  Blow blow = Blow::kResize;
+  std::uint64_t choice = 0;  ///< which of the workers there are: the (choice mod their number)-th
+  int size = 0;
+  milliseconds lasts{0};
+};
+
+/// One disturbance a second on average, `kills` of them deaths of every kind in turn, and between
+/// them a resize through `sizes` in random order, a freeze, a cut or a leave. Same arguments, same
+/// plan.
+std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector<int>& sizes,
+                                           int kills);
+
+/// "kill the trainer of worker 2".
+std::string describe(const Disturbance& disturbance, int slot);
+
+struct Verdict {
+  bool is_equal = false;
+  std::int64_t compared_steps = 0;
+  std::string sentence;
+};
+
+/// Equal when both have the same steps with the same SHA-256 of the parameters, each step once, and
+/// the same model; else what differs first.
+Verdict compare(const RunRecord& calm, const RunRecord& disturbed, bool has_same_model);
+
+/// The value that at least `percent` of `values` do not exceed; 0 without values.
+std::int64_t percentile(std::vector<std::int64_t> values, int percent);
+
+}  // namespace muster::cli

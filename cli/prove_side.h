@@ -1,0 +1,71 @@
+// One of the two runs of `muster prove`.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/job_follower.h"
+#include "cli/job_state.h"
+#include "cli/local_run.h"
+#include "cli/prove_plan.h"
+
+namespace muster::cli {
+
+/// Threads: one owner.
+class ProveSide {
+ public:
+  /// `directory` is made anew: a proof does not go on from an earlier one.
+  static Result<std::unique_ptr<ProveSide>> start(const LocalRunOptions& options, LocalJob job,
+                                                  const std::string& directory, int pace_ms);
+  ~ProveSide() { stop(); }
+
+  /// Readable when take_news() has something.
+  int fd() const { return follower_.fd(); }
+  void take_news();
+  bool is_over() const { return ending_.has_value(); }
+  const Ending& ending() const { return *ending_; }
+
+  /// The furthest report of any worker.
+  const ProgressReport& progress() const { return progress_; }
+  const std::vector<MembershipChange>& changes() const { return changes_; }
+  std::string workers() const { return status_.workers; }
+
+  /// Strikes one of the workers there are; what was done, in words, or nothing when there was
+  /// nobody to strike.
+  std::optional<std::string> strike(const Disturbance& disturbance);
+  /// SIGCONT for those whose freeze is over.
+  void thaw(MonoTime now);
+
+  /// Ends all processes and threads. Idempotent.
+  void stop();
+  Result<RunRecord> record() const;
+  /// The model's bytes; empty when there is none.
+  std::string model_bytes() const;
+  const OutputDirectory& directory() const { return directory_; }
+
+ private:
+  ProveSide(const LocalRunOptions& options, LocalJob job, OutputDirectory directory);
+  Status create(int pace_ms);
+  void post_progress(const ProgressReport& report);
+  void freeze(int pid, MonoTime until);
+
+  LocalRunOptions options_;
+  LocalJob job_;
+  OutputDirectory directory_;
+  JobFollower follower_;
+  LocalRun run_;
+  api::TrainingJobStatus status_;
+  std::optional<Ending> ending_;
+  ProgressReport progress_;
+  std::vector<MembershipChange> changes_;
+  std::map<int, MonoTime> frozen_;  ///< process id and when it goes on
+
+  std::mutex mutex_;
+  std::vector<ProgressReport> reports_;  ///< guarded by mutex_
+};
+
+}  // namespace muster::cli

@@ -1,0 +1,17 @@
+// The PodDisruptionBudget of an elastic job: drains and other evictions leave it spec.worker.min
+// workers.
+#pragma once
+
+#include <optional>
+
+#include "operator/core/plan.h"
+#include "operator/core/reconcile.h"
+
+namespace muster::core {
+
+/// What makes the budget say what it should, once the gang has a place; absent when it is known to.
+/// Only jobs with min below max have one: of a gang that cannot be smaller it would hold up every
+/// drain for ever.
+std::optional<Action> budget_action(const JobSnapshot& snapshot);
+
+}  // namespace muster::core

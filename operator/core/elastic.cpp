@@ -1,0 +1,244 @@
+#include "operator/core/elastic.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/contract.h"
+#include "operator/core/end_policy.h"
+#include "operator/core/facts.h"
+#include "operator/core/members.h"
+#include "operator/core/progress.h"
+#include "operator/core/status_edit.h"
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+namespace {
+
+bool has_slot(const GangView& gang, int slot) {
+  return std::any_of(gang.members.begin(), gang.members.end(),
+                     [&](const Member& member) { return member.placement.slot == slot; });
+}
+
+std::string workers_that(int count, const char* one, const char* more) {
+  return std::to_string(count) + (count == 1 ? " worker " : " workers ") +
+         (count == 1 ? one : more);
+}
+
+/// What was said first stays said while as many wait: how much room there is changes with every pod
+/// of every other job, and each change would be a write.
+std::string kept_or(const api::Condition* before, const std::string& head,
+                    const std::string& text) {
+  if (before != nullptr && before->status == "True") {
+    const auto at = before->message.find(head);
+    if (at != std::string::npos) return before->message.substr(at);
+  }
+  return text.empty() ? "" : head + text;
+}
+
+/// Of those whom the training does not let in, the first, and why: trying again does not help them.
+std::string not_let_in_text(const JobSnapshot& snapshot, const GangView& gang) {
+  for (const auto& member : gang.members) {
+    if (member.state != MemberState::kFailed || is_member(snapshot, member)) continue;
+    const Failure failure = read_failure(member, snapshot);
+    if (failure.retryable) continue;
+    return "; worker " + std::to_string(member.placement.slot) +
+           " was not let in: " + failure.facts.reason + " " +
+           first_line(failure.facts.log_tail, 512);
+  }
+  return "";
+}
+
+/// Those that have no place, or no pod, and why.
+std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
+  const auto* before = snapshot.job.status.condition(std::string(words::kRunning));
+  const std::vector<int> homeless = slots_to_place(snapshot, gang);
+  if (!homeless.empty()) {
+    const GangVerdict* verdict = verdict_for(snapshot, homeless);
+    const bool refused = verdict != nullptr && !verdict->placement;
+    const std::string head =
+        "; " + workers_that(static_cast<int>(homeless.size()), "waits", "wait") + " for a place: ";
+    return kept_or(before, head, refused ? head_of(verdict->why_not, 512) : "");
+  }
+  for (const auto& member : gang.members) {
+    if (fate_of(snapshot, member) != Fate::kStays) continue;
+    const std::string head = "; worker " + std::to_string(member.placement.slot) + " waits: ";
+    if (member.state == MemberState::kMissing) {
+      const auto& failure = snapshot.create_failure;
+      const std::string text =
+          kept_or(before, head,
+                  failure ? failure->reason + " " + head_of(failure->message, 512) : std::string());
+      if (!text.empty()) return text;
+    }
+    const bool says_why = member.state == MemberState::kPending && !member.pod->reason.empty() &&
+                          !is_unbound(*member.pod);
+    if (!says_why) continue;
+    return kept_or(before, head,
+                   head_of(member.pod->reason, 128) + " " + head_of(member.pod->message, 512));
+  }
+  return "";
+}
+
+}  // namespace
+
+Fate fate_of(const JobSnapshot& snapshot, const Member& member) {
+  const bool was_member = is_member(snapshot, member);
+  switch (member.state) {
+    case MemberState::kRunning:
+    case MemberState::kSucceeded:
+      return Fate::kStays;
+    case MemberState::kPending: {
+      const bool refused = !member.placement.node.empty() && is_unbound(*member.pod) &&
+                           lasted(snapshot, facts::unbound(*member.pod)) >= words::kUnboundMost;
+      return refused ? Fate::kRefused : Fate::kStays;
+    }
+    case MemberState::kMissing:
+      // Whoever was a member had a pod; of others it is only not made yet.
+      return was_member ? Fate::kDown : Fate::kStays;
+    case MemberState::kFailed:
+      return Fate::kDown;
+    case MemberState::kLost:
+      break;
+  }
+  const bool hands_over = was_member && must_wait_for(*member.pod, snapshot);
+  return hands_over ? Fate::kLeaving : Fate::kDown;
+}
+
+int wished_workers(const api::TrainingJob& job) {
+  const auto& worker = job.spec.worker;
+  // Clamped twice, because core is total on whatever it is given.
+  const int least = std::clamp(worker.min, 1, kMaxWorkers);
+  return std::clamp(worker.count, least, std::clamp(worker.max, least, kMaxWorkers));
+}
+
+bool is_ending(const JobSnapshot& snapshot, const GangView& gang) {
+  return gang.count(MemberState::kSucceeded) > 0 && trains_on(snapshot, gang);
+}
+
+bool is_elastic(const JobSnapshot& snapshot, const GangView& gang) {
+  if (!trains_on(snapshot, gang) || is_ending(snapshot, gang)) return false;
+  return std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+    return fate_of(snapshot, member) == Fate::kDown && fails_job(snapshot, member);
+  });
+}
+
+std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gang) {
+  std::vector<int> slots;
+  const int wish = wished_workers(snapshot.job);
+  for (const auto& member : gang.members) {
+    const bool down = member.placement.slot < wish && fate_of(snapshot, member) == Fate::kDown;
+    if (down && !until_replacement(snapshot, member)) slots.push_back(member.placement.slot);
+  }
+  for (int slot = 0; slot < wish; ++slot) {
+    if (!has_slot(gang, slot)) slots.push_back(slot);
+  }
+  std::sort(slots.begin(), slots.end());
+  return slots;
+}
+
+const GangVerdict* verdict_for(const JobSnapshot& snapshot, const std::vector<int>& slots) {
+  return snapshot.gang && snapshot.gang->slots == slots ? &*snapshot.gang : nullptr;
+}
+
+bool has_room_to_grow(const JobSnapshot& snapshot, const GangView& gang) {
+  const std::vector<int> slots = slots_to_place(snapshot, gang);
+  const GangVerdict* verdict = verdict_for(snapshot, slots);
+  if (verdict == nullptr || !verdict->placement) return false;
+  const std::size_t placed = std::min(slots.size(), verdict->placement->node_of_slot.size());
+  return std::any_of(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(placed),
+                     [&](int slot) { return !has_slot(gang, slot); });
+}
+
+std::optional<seconds> until_growth(const JobSnapshot& snapshot) {
+  if (wished_workers(snapshot.job) != snapshot.job.status.target_workers) return std::nullopt;
+  const seconds left = words::kGrowAfter - lasted(snapshot, facts::room());
+  return left.count() > 0 ? std::optional(left) : std::nullopt;
+}
+
+bool is_forgiven(const JobSnapshot& snapshot, const Member& member) {
+  if (member.pod == nullptr || !member.pod->meta.creation_time) return false;
+  return snapshot.now - *member.pod->meta.creation_time >= words::kForgivenAfter;
+}
+
+std::optional<seconds> until_replacement(const JobSnapshot& snapshot, const Member& member) {
+  const int before = member.placement.replacements;
+  if (before == 0 || is_forgiven(snapshot, member)) return std::nullopt;
+  const Failure failure = read_failure(member, snapshot);
+  if (failure.planned || failure.node_lost || failure.pod_lost) return std::nullopt;
+  const seconds left = restart_backoff(snapshot.job.spec.restart, before - 1) -
+                       lasted(snapshot, facts::down(member.placement));
+  return left.count() > 0 ? std::optional(left) : std::nullopt;
+}
+
+std::string restored_text(const JobSnapshot& snapshot, const GangView& gang,
+                          const api::Condition* running) {
+  const auto* report = newest_report(snapshot, gang);
+  if (report != nullptr && report->restored_step >= 0) {
+    return std::string(kRestored) + std::to_string(report->restored_step);
+  }
+  if (running == nullptr || running->status != "True") return "";
+  const auto at = running->message.find(kRestored);
+  if (at == std::string::npos) return "";
+  const auto end = running->message.find_first_not_of("0123456789", at + kRestored.size());
+  return running->message.substr(at, end == std::string::npos ? end : end - at);
+}
+
+std::string workers_wait_text(const JobSnapshot& snapshot, const GangView& gang) {
+  for (const auto& member : gang.members) {
+    const ProgressReport* report = report_of(snapshot, member);
+    if (report == nullptr || report->waiting.empty()) continue;
+    if (member.state != MemberState::kRunning) continue;
+    return "; the workers wait: " + first_line(report->waiting, 256);
+  }
+  return "";
+}
+
+std::string slow_text(const JobSnapshot& snapshot, const GangView& gang) {
+  constexpr int kNamedMost = 3;
+  constexpr std::array kCauses = {contract::slow_cause::kCompute, contract::slow_cause::kData,
+                                  contract::slow_cause::kFiles, contract::slow_cause::kNetwork};
+  std::string text;
+  int named = 0;
+  for (const auto& member : gang.members) {
+    const ProgressReport* report = report_of(snapshot, member);
+    if (report == nullptr || member.state != MemberState::kRunning) continue;
+    const bool is_known =
+        std::find(kCauses.begin(), kCauses.end(), report->slow_cause) != kCauses.end();
+    if (!is_known || report->slow_percent <= 0 || named++ >= kNamedMost) continue;
+    const int percent = std::max(10, (std::min(report->slow_percent, 10'000) + 5) / 10 * 10);
+    text += "; worker " + std::to_string(member.placement.slot) + " slows the gang by " +
+            std::to_string(percent) + " %: " + report->slow_cause;
+  }
+  return text;
+}
+
+void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
+                     const GangView& gang, const std::string& more) {
+  int training = 0;
+  for (const auto& member : gang.members) {
+    const bool here = member.state == MemberState::kRunning ||
+                      member.state == MemberState::kSucceeded ||
+                      fate_of(snapshot, member) == Fate::kLeaving;
+    if (!here || !is_member(snapshot, member)) continue;
+    ++training;
+    for (auto& placement : status.placement) {
+      if (placement.slot == member.placement.slot) placement.member = true;
+    }
+    if (member.placement.slot == 0 && !member.pod->image_id.empty()) {
+      status.image_digest = head_of(member.pod->image_id, 512);
+    }
+  }
+  const int target = status.target_workers;
+  status.phase = words::kPhaseRunning;
+  status.replicas = training;
+  status.workers = workers_text(training, target);
+  status.restart_at.reset();
+  const std::string message = std::to_string(training) + " of " + std::to_string(target) +
+                              (target == 1 ? " worker runs" : " workers run") + more +
+                              slow_text(snapshot, gang) + not_let_in_text(snapshot, gang) +
+                              workers_wait_text(snapshot, gang) + waiting_text(snapshot, gang);
+  set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
+  set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
+}
+
+}  // namespace muster::core

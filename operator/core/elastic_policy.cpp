@@ -1,0 +1,291 @@
+#include "operator/core/elastic_policy.h"
+
+#include <algorithm>
+
+#include "common/contract.h"
+#include "operator/core/elastic.h"
+#include "operator/core/end_policy.h"
+#include "operator/core/facts.h"
+#include "operator/core/members.h"
+#include "operator/core/progress.h"
+#include "operator/core/status_edit.h"
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+namespace {
+
+constexpr std::size_t kMostEvents = 8;
+
+/// What is decided, while it is put together.
+struct Draft {
+  api::TrainingJobStatus status;
+  int attempt = 0;
+  std::set<std::string> avoid;
+  std::vector<std::pair<Failure, std::string>> replaced;  ///< with its new node
+  std::vector<int> added, left, refused;
+  bool is_change() const {
+    return !replaced.empty() || !added.empty() || !left.empty() || !refused.empty();
+  }
+};
+
+std::string slots_text(const std::vector<int>& slots) {
+  std::string text = slots.size() == 1 ? "worker " : "workers ";
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (i == kMostEvents) return text + " and " + std::to_string(slots.size() - i) + " more";
+    text += (i == 0 ? "" : ", ") + std::to_string(slots[i]);
+  }
+  return text;
+}
+
+const Member* find(const GangView& gang, int slot) {
+  for (const auto& member : gang.members) {
+    if (member.placement.slot == slot) return &member;
+  }
+  return nullptr;
+}
+
+void drop(api::TrainingJobStatus& status, int slot) {
+  std::erase_if(status.placement, [&](const auto& one) { return one.slot == slot; });
+}
+
+/// The highest slots leave, unless those that stay could not train on without them.
+void shrink(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
+  const int wish = wished_workers(snapshot.job);
+  const bool can_go_on =
+      std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+        return member.placement.slot < wish && member.state == MemberState::kRunning &&
+               is_member(snapshot, member);
+      });
+  if (!can_go_on) return;
+  for (const auto& member : gang.members) {
+    if (member.placement.slot < wish) continue;
+    drop(draft.status, member.placement.slot);
+    draft.left.push_back(member.placement.slot);
+  }
+}
+
+/// Places that the cluster's scheduler refuses are given back, one by one.
+void give_back_refused(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
+  for (const auto& member : gang.members) {
+    const bool refused = member.placement.slot < wished_workers(snapshot.job) &&
+                         fate_of(snapshot, member) == Fate::kRefused;
+    if (!refused) continue;
+    drop(draft.status, member.placement.slot);
+    draft.refused.push_back(member.placement.slot);
+    draft.avoid.insert(member.placement.node);
+  }
+}
+
+/// How often the slot has failed in a row, once this failure is counted.
+int failures_in_a_row(const JobSnapshot& snapshot, const Member& member, const Failure& failure) {
+  if (failure.planned || failure.node_lost || failure.pod_lost) return 0;
+  return (is_forgiven(snapshot, member) ? 0 : member.placement.replacements) + 1;
+}
+
+/// Gives the slots the places that schedule has found for them, as far as they go.
+void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
+  const std::vector<int> slots = slots_to_place(snapshot, gang);
+  const GangVerdict* verdict = verdict_for(snapshot, slots);
+  if (verdict == nullptr || !verdict->placement) return;
+  const auto& nodes = verdict->placement->node_of_slot;
+  const bool may_grow = !until_growth(snapshot);
+  for (std::size_t i = 0; i < std::min(slots.size(), nodes.size()); ++i) {
+    if (find(gang, slots[i]) == nullptr && !may_grow) continue;
+    api::SlotPlacement placed{slots[i], draft.attempt, nodes[i], ""};
+    if (const Member* member = find(gang, slots[i])) {
+      Failure failure = read_failure(*member, snapshot);
+      placed.replacements = failures_in_a_row(snapshot, *member, failure);
+      draft.replaced.emplace_back(std::move(failure), nodes[i]);
+      drop(draft.status, slots[i]);
+    } else {
+      draft.added.push_back(slots[i]);
+    }
+    draft.status.placement.push_back(std::move(placed));
+  }
+  std::sort(draft.status.placement.begin(), draft.status.placement.end(),
+            [](const auto& a, const auto& b) { return a.slot < b.slot; });
+}
+
+/// What only follows from the loss of a peer is not acted on before the peer's own end is known.
+bool settles(const JobSnapshot& snapshot, const GangView& gang) {
+  return is_settling(snapshot, gang) &&
+         lasted(snapshot, facts::settling(snapshot.job.status)) < words::kSettle;
+}
+
+std::string resize_sentence(const Draft& draft, const JobSnapshot& snapshot) {
+  const int wish = wished_workers(snapshot.job);
+  std::string text = "spec.worker.count is " + std::to_string(wish) + " now";
+  if (!draft.added.empty()) text += "; " + slots_text(draft.added) + " to join";
+  if (!draft.left.empty()) text += "; " + slots_text(draft.left) + " to leave";
+  return text + (draft.added.empty() && draft.left.empty() ? "; no room yet for more" : "") +
+         "; the others train on";
+}
+
+void tell(Plan& plan, const Draft& draft, const JobSnapshot& snapshot, bool resized) {
+  std::size_t told = 0;
+  for (const auto& [failure, node] : draft.replaced) {
+    if (++told > kMostEvents) break;
+    const std::string where = node.empty() ? "" : " on node " + node;
+    add_event(plan, snapshot, failure.planned ? "Normal" : "Warning", contract::reason::kWorkerLost,
+              sentence_of(failure) + "; attempt " + std::to_string(draft.attempt) +
+                  " takes its place" + where + " while the others train on");
+  }
+  if (!draft.refused.empty()) {
+    add_event(plan, snapshot, "Warning", contract::reason::kGangWaiting,
+              slots_text(draft.refused) + " not let onto its node in " +
+                  std::to_string(words::kUnboundMost.count()) + " s; another place is looked for");
+  }
+  if (resized || !draft.added.empty()) {
+    add_event(plan, snapshot, "Normal", contract::reason::kResized,
+              resize_sentence(draft, snapshot));
+  }
+}
+
+std::string reason_of(const Draft& draft) {
+  std::string text;
+  if (!draft.replaced.empty()) {
+    text = "replacing " + std::to_string(draft.replaced.size()) + " of the workers";
+  }
+  if (!draft.added.empty()) text += " adding " + slots_text(draft.added);
+  if (!draft.left.empty()) text += " sending away " + slots_text(draft.left);
+  if (!draft.refused.empty()) text += " giving back the place of " + slots_text(draft.refused);
+  return text.empty() ? "another size is wished for" : text;
+}
+
+/// The pods whose absence was taken for a loss; the cache may only be late.
+void confirm_lost(Plan& plan, const Draft& draft, const JobSnapshot& snapshot,
+                  const GangView& gang) {
+  auto* patch = plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+  if (patch == nullptr) return;
+  for (const auto& [failure, node] : draft.replaced) {
+    const Member* member = find(gang, failure.facts.slot);
+    if (member == nullptr || member->state != MemberState::kMissing) continue;
+    patch->confirm_absent.push_back(
+        {snapshot.job.meta.namespace_name,
+         api::pod_name(snapshot.job, member->placement.slot, member->placement.attempt)});
+  }
+}
+
+Plan write(Draft draft, const JobSnapshot& snapshot, const GangView& gang, bool resized) {
+  api::TrainingJobStatus& status = draft.status;
+  const bool gives_attempts = !draft.replaced.empty() || !draft.added.empty();
+  status.membership_epoch =
+      gives_attempts ? next_epoch(snapshot, gang) : newest_epoch(snapshot, gang);
+  status.replacements += static_cast<int>(draft.replaced.size());
+  for (const auto& [failure, node] : draft.replaced) {
+    if (!failure.planned) status.failure = failure.facts;
+  }
+  // Said as it will be seen right after this write, so that it need not be written again.
+  JobSnapshot after = snapshot;
+  after.job.status = status;
+  if (gives_attempts) after.gang.reset();
+  const GangView gang_after = view_gang(after);
+  const auto* running = status.condition(std::string(words::kRunning));
+  observe_members(status, after, gang_after, restored_text(after, gang_after, running));
+  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  tell(plan, draft, snapshot, resized);
+  confirm_lost(plan, draft, snapshot, gang);
+  plan.avoid = std::move(draft.avoid);
+  plan.reason = reason_of(draft);
+  return plan;
+}
+
+std::string sentence_of_change(const MembershipChange& change) {
+  const std::string who = "worker " + std::to_string(change.slot);
+  if (change.kind == contract::change::kSlow) {
+    return who + " slows the gang " + first_line(change.reason, 256) + "; seen at step " +
+           std::to_string(change.step);
+  }
+  std::string text;
+  if (change.kind == contract::change::kJoined) text = who + " joined";
+  if (change.kind == contract::change::kLost) text = who + " was lost";
+  if (change.kind == contract::change::kLeft) text = who + " left";
+  if (change.kind == contract::change::kRespawned)
+    text = "the trainer of " + who + " was respawned";
+  if (change.kind == contract::change::kRefused) text = who + " was not let in";
+  text += " at step " + std::to_string(change.step);
+  const std::string why = first_line(change.reason, 256);
+  if (!why.empty()) text += " (" + why + ")";
+  return text + "; training stood still for " + std::to_string(change.stall_ms) +
+         " ms; membership epoch " + std::to_string(change.epoch);
+}
+
+struct Shown {
+  std::string_view type, reason;
+};
+
+/// How a change is shown; nothing for a kind that this build does not know.
+std::optional<Shown> shown_as(const std::string& kind) {
+  if (kind == contract::change::kJoined) return Shown{"Normal", contract::reason::kWorkerJoined};
+  if (kind == contract::change::kLost) return Shown{"Warning", contract::reason::kWorkerLost};
+  if (kind == contract::change::kLeft) return Shown{"Normal", contract::reason::kWorkerLost};
+  if (kind == contract::change::kRefused) return Shown{"Warning", contract::reason::kWorkerLost};
+  if (kind == contract::change::kSlow) return Shown{"Warning", contract::reason::kWorkerSlow};
+  if (kind == contract::change::kRespawned) {
+    return Shown{"Warning", contract::reason::kWorkerRespawned};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Plan> decide_elastic(const JobSnapshot& snapshot, const GangView& gang) {
+  if (settles(snapshot, gang)) {
+    Plan plan;
+    plan.requeue_after = words::kSettle;
+    plan.reason = "a worker lost its peer; waiting for the peer's own end";
+    return plan;
+  }
+  Draft draft{
+      snapshot.job.status, static_cast<int>(next_epoch(snapshot, gang) - 1), {}, {}, {}, {}, {}};
+  // Entries that are no member's (damaged, doubled) go with the first decision.
+  draft.status.placement.clear();
+  for (const auto& member : gang.members) draft.status.placement.push_back(member.placement);
+  shrink(draft, snapshot, gang);
+  give_back_refused(draft, snapshot, gang);
+  place(draft, snapshot, gang);
+  const int wish = wished_workers(snapshot.job);
+  const bool waits = awaits_verdict(snapshot, gang);
+  const bool cannot_shrink = wish < snapshot.job.status.target_workers && draft.left.empty() &&
+                             static_cast<int>(gang.members.size()) > wish;
+  const bool resized = wish != snapshot.job.status.target_workers && !waits && !cannot_shrink;
+  if (!draft.is_change() && !resized) return std::nullopt;
+  if (resized) draft.status.target_workers = wish;
+  return write(std::move(draft), snapshot, gang, resized);
+}
+
+std::optional<seconds> until_elastic(const JobSnapshot& snapshot, const GangView& gang) {
+  std::optional<seconds> least;
+  const auto at_most = [&](seconds left) { least = std::min(least.value_or(left), left); };
+  for (const auto& member : gang.members) {
+    const Fate fate = fate_of(snapshot, member);
+    if (fate == Fate::kLeaving) at_most(until_overdue(*member.pod, snapshot));
+    if (fate != Fate::kDown) continue;
+    if (const auto left = until_replacement(snapshot, member)) at_most(*left);
+  }
+  if (has_room_to_grow(snapshot, gang)) {
+    if (const auto left = until_growth(snapshot)) at_most(*left);
+  }
+  return least;
+}
+
+bool awaits_verdict(const JobSnapshot& snapshot, const GangView& gang) {
+  const std::vector<int> slots = slots_to_place(snapshot, gang);
+  return !slots.empty() && !snapshot.create_failure && verdict_for(snapshot, slots) == nullptr;
+}
+
+void tell_changes(Plan& plan, const JobSnapshot& snapshot) {
+  std::size_t told = 0;
+  for (const auto& change : snapshot.changes) {
+    const auto shown = shown_as(change.kind);
+    if (!shown) continue;
+    if (++told > kMostEvents) continue;
+    add_event(plan, snapshot, shown->type, shown->reason, sentence_of_change(change));
+  }
+  if (told <= kMostEvents) return;
+  add_event(plan, snapshot, "Normal", contract::reason::kResized,
+            std::to_string(told - kMostEvents) + " more changes of the workers' membership");
+}
+
+}  // namespace muster::core

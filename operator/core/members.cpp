@@ -1,0 +1,54 @@
+#include "operator/core/members.h"
+
+#include <algorithm>
+
+namespace muster::core {
+namespace {
+
+/// A change of membership every second would take twelve days to come so far.
+constexpr std::int64_t kEpochLeapMost = 1'000'000;
+
+}  // namespace
+
+const ProgressReport* report_of(const JobSnapshot& snapshot, const Member& member) {
+  const auto found = snapshot.reports.find(member.placement.slot);
+  if (found == snapshot.reports.end()) return nullptr;
+  return found->second.attempt == member.placement.attempt ? &found->second : nullptr;
+}
+
+bool is_member(const JobSnapshot& snapshot, const Member& member) {
+  if (member.placement.member) return true;
+  const ProgressReport* report = report_of(snapshot, member);
+  if (report == nullptr || report->membership_epoch <= 0) return false;
+  const auto& members = report->members;
+  return std::find(members.begin(), members.end(), member.placement.slot) != members.end();
+}
+
+bool trains_on(const JobSnapshot& snapshot, const GangView& gang) {
+  return snapshot.job.spec.training &&
+         std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+           return member.state == MemberState::kRunning && is_member(snapshot, member);
+         });
+}
+
+bool is_credible(const JobSnapshot& snapshot, std::int64_t epoch) {
+  return epoch - snapshot.job.status.membership_epoch <= kEpochLeapMost;
+}
+
+std::int64_t newest_epoch(const JobSnapshot& snapshot, const GangView& gang) {
+  std::int64_t newest = snapshot.job.status.membership_epoch;
+  for (const auto& member : gang.members) {
+    const ProgressReport* report = report_of(snapshot, member);
+    if (report == nullptr || !is_credible(snapshot, report->membership_epoch)) continue;
+    newest = std::max(newest, report->membership_epoch);
+  }
+  return newest;
+}
+
+std::int64_t next_epoch(const JobSnapshot& snapshot, const GangView& gang) {
+  api::TrainingJobStatus status;
+  status.membership_epoch = newest_epoch(snapshot, gang);
+  return next_epoch(status);
+}
+
+}  // namespace muster::core

@@ -1,0 +1,99 @@
+#include "operator/core/witness.h"
+
+#include <algorithm>
+
+#include "operator/core/members.h"
+#include "operator/core/status_edit.h"
+
+namespace muster::core {
+namespace {
+
+using Slots = std::vector<int>;
+
+bool has(const Slots& slots, int slot) {
+  return std::find(slots.begin(), slots.end(), slot) != slots.end();
+}
+
+struct Known {
+  std::int64_t epoch = 0;
+  Slots members;
+};
+
+/// The newest membership that somebody has told: the witness itself, or a worker of the gang.
+Known newest_known(const JobSnapshot& snapshot, const GangView& gang) {
+  Known known;
+  if (const auto& grant = snapshot.job.status.witness) known = {grant->epoch, grant->members};
+  for (const auto& member : gang.members) {
+    const ProgressReport* report = report_of(snapshot, member);
+    if (report == nullptr || !is_credible(snapshot, report->membership_epoch)) continue;
+    if (report->membership_epoch > known.epoch) known = {report->membership_epoch, report->members};
+  }
+  return known;
+}
+
+/// Who the members of the asker's epoch are, as far as anybody knows.
+Slots members_of_epoch(const GangView& gang, const WitnessRequest& request, const Known& known) {
+  Slots slots = request.members;
+  if (known.epoch == request.epoch) {
+    slots.insert(slots.end(), known.members.begin(), known.members.end());
+  } else {
+    for (const auto& member : gang.members) slots.push_back(member.placement.slot);
+  }
+  std::sort(slots.begin(), slots.end());
+  slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+  return slots;
+}
+
+/// Whether a pod of this slot, of whatever attempt, may run.
+bool may_run(const JobSnapshot& snapshot, const GangView& gang, int slot) {
+  const auto runs = [&](const api::Pod& pod) {
+    return !pod.ended() && !pod.termination && !is_lost_node(snapshot, pod.node_name);
+  };
+  for (const auto& member : gang.members) {
+    if (member.placement.slot == slot && member.pod != nullptr && runs(*member.pod)) return true;
+  }
+  return std::any_of(gang.stale.begin(), gang.stale.end(),
+                     [&](const api::Pod* pod) { return pod->slot() == slot && runs(*pod); });
+}
+
+bool may_ask(const GangView& gang, const WitnessRequest& request) {
+  const auto is_current = [&](int slot, int attempt) {
+    return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+      return member.placement.slot == slot && (attempt < 0 || member.placement.attempt == attempt);
+    });
+  };
+  return !gang.job_is_old && is_current(request.slot, request.attempt) &&
+         has(request.members, request.slot) && request.next_epoch > request.epoch &&
+         std::all_of(request.members.begin(), request.members.end(),
+                     [&](int slot) { return is_current(slot, -1); });
+}
+
+}  // namespace
+
+WitnessVerdict decide_witness(const JobSnapshot& snapshot, const WitnessRequest& request) {
+  const api::TrainingJob& job = snapshot.job;
+  const GangView gang = view_gang(snapshot);
+  const Known known = newest_known(snapshot, gang);
+  const WitnessVerdict no{{false, std::max(known.epoch, request.epoch), known.members}, {}};
+  if (job.meta.deletion_time || job.status.finished() || !may_ask(gang, request)) return no;
+  const api::WitnessGrant asked{request.epoch, request.next_epoch, request.members};
+  const WitnessResponse yes{true, request.next_epoch, request.members};
+  if (job.status.witness && *job.status.witness == asked) return {yes, {}};
+  if (known.epoch > request.epoch) return no;
+  // Beyond what the workers could have come to since the operator last decided, it is no epoch.
+  if (!is_credible(snapshot, request.next_epoch)) return no;
+  const Slots before = members_of_epoch(gang, request, known);
+  const auto others = std::count_if(before.begin(), before.end(), [&](int slot) {
+    return !has(request.members, slot) && may_run(snapshot, gang, slot);
+  });
+  if (2 * others > static_cast<std::ptrdiff_t>(before.size())) return no;
+  api::TrainingJobStatus status = job.status;
+  status.membership_epoch = std::max(status.membership_epoch, request.next_epoch);
+  status.witness = asked;
+  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  plan.reason = "the witness lets the workers go on to membership epoch " +
+                std::to_string(request.next_epoch);
+  return {yes, std::move(plan)};
+}
+
+}  // namespace muster::core

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""What goes wrong around a job that trains on two real nodes: a node without power, a drain, the API server away while a
+worker dies, operators killed in the middle of a resize. Survivors stay, and the model is the laptop's.
+
+Needs root and the release programs.
+"""
+
+import glob
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import installed  # noqa: E402
+from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
+from processes import wait_for  # noqa: E402
+
+
+class ElasticFaults(LongJobTest):
+    def start_on_both_nodes(self, name):
+        """Three workers on both nodes; the number of the node that slot 0, which has the files, is not on."""
+        manifest = long_job(name, most=3)
+        worker = manifest["spec"]["worker"]
+        worker["count"], worker["resources"]["memory"] = 3, self.two_fifths_of_a_node()
+        self.apply_with_claim(manifest)
+        self.find_volume(name)
+        wait_for(f"{name} trains", lambda: self.recorded() > 1000, 180)
+        nodes = {int(pod["metadata"]["labels"]["muster.dev/slot"]): pod["spec"]["nodeName"] for pod in self.pods(name)}
+        others = [slot for slot, node in nodes.items() if node != nodes[0]]
+        self.assertTrue(others, f"all workers are on {nodes[0]}")
+        self.assertLess(len(others), 2, "without the other node there is no majority")
+        return int(nodes[others[0]][len("node"):]), self.uids(name, [slot for slot in nodes if slot not in others])
+
+    def two_fifths_of_a_node(self):
+        """Memory of which two workers have room on a node, and the third has to go to the other."""
+        text = self.cluster.kubectl("get", "node", "node1", "-o", "jsonpath={.status.allocatable.memory}")
+        self.assertTrue(text.endswith("Ki"), text)
+        return f"{int(text[:-2]) * 2 // 5}Ki"
+
+    def uids(self, name, slots):
+        return {pod["metadata"]["uid"] for pod in self.pods(name)
+                if int(pod["metadata"]["labels"]["muster.dev/slot"]) in slots}
+
+    def recorded(self):
+        """The newest step in the record of the job started last, read on its volume: that needs no API server."""
+        newest = 0
+        for path in glob.glob(os.path.join(self.volume, "**", "record.jsonl"), recursive=True):
+            with open(path, "rb") as file:
+                file.seek(max(0, os.path.getsize(path) - 4096))
+                lines = file.read().split(b"\n")
+            if len(lines) > 2 and lines[-2].startswith(b'{"step"'):
+                newest = max(newest, json.loads(lines[-2])["step"])
+        return newest
+
+    def find_volume(self, name):
+        """Where the claim's volume is on this machine: "node1-v3" is v3 of node 1."""
+        claim = wait_for("its claim is bound", lambda: self.kubectl(
+            "get", "pvc", name, "-o", "jsonpath={.spec.volumeName}"), 120)
+        node, number = claim[len("node"):].split("-v")
+        self.volume = os.path.join(self.cluster.node(int(node)).storage, "lib/muster/volumes", "v" + number)
+
+    def assert_trains_on(self, seconds=20):
+        """Steps are made, long before anybody could have come in place of those who are gone."""
+        before = self.recorded()
+        self.assertLess(before, LONG_STEPS - 1000, "the job is nearly over: it has to be longer")
+        wait_for("training goes on", lambda: self.recorded() > before + 100, seconds)
+
+    def assert_same_bits(self, name, survivors):
+        self.ended(name)
+        self.assertEqual(self.job(name)["status"]["restarts"], 0)
+        self.assertLessEqual(survivors, {pod["metadata"]["uid"] for pod in self.pods(name)})
+        self.assertEqual(self.fetched_model(name), self.laptop_model())
+
+    def test_a_node_without_power_stops_nobody_else(self):
+        number, survivors = self.start_on_both_nodes("power")
+        node = self.cluster.node(number)
+        node.power_off()
+        try:
+            self.assert_trains_on()
+        finally:
+            node.start()
+            node.ready()
+        self.assert_same_bits("power", survivors)
+
+    def test_a_drained_node_hands_over_and_nobody_computes_twice(self):
+        number, survivors = self.start_on_both_nodes("drained")
+        self.cluster.kubectl("drain", f"node{number}", "--ignore-daemonsets", "--delete-emptydir-data", "--force",
+                             "--pod-selector=muster.dev/job-name=drained", "--timeout=60s")
+        try:
+            self.assert_trains_on()
+            text = self.kubectl("describe", "tjob", "drained")
+            self.assertRegex(text, r"left at step \d+")
+        finally:
+            self.cluster.kubectl("uncordon", f"node{number}")
+        self.assert_same_bits("drained", survivors)
+
+    def test_a_worker_dies_while_the_api_server_is_away(self):
+        number, survivors = self.start_on_both_nodes("apiless")
+        victim = next(pod for pod in self.pods("apiless") if pod["spec"]["nodeName"] == f"node{number}")
+        self.cluster.api_stop()
+        try:
+            self.assertTrue(self.kill(victim))
+            self.assert_trains_on()
+        finally:
+            self.cluster.api_start()
+        self.assert_same_bits("apiless", survivors)
+
+    def test_operators_killed_in_the_middle_of_a_resize(self):
+        self.start_long("resized", most=4)
+        survivors = self.uids("resized", [0, 1])
+        operators = json.loads(self.cluster.kubectl("-n", "muster", "get", "pods", "-l",
+                                                    "app.kubernetes.io/component=operator", "-o", "json"))["items"]
+        for count in (4, 3):
+            self.kubectl("scale", "tjob/resized", f"--replicas={count}")
+            self.assertTrue(any([self.kill(pod) for pod in operators]))
+            wait_for(f"{count} workers train", lambda: self.job("resized")["status"]["workers"] == f"{count}/{count}", 120)
+        names = [pod["metadata"]["name"] for pod in self.pods("resized")]
+        self.assertEqual(len(names), len(set(names)))
+        self.ended("resized")
+        self.assertLessEqual(survivors, {pod["metadata"]["uid"] for pod in self.pods("resized")})
+        self.assertEqual(self.job("resized")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("resized"), self.laptop_model())
+
+
+if __name__ == "__main__":
+    installed.main()

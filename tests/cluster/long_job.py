@@ -1,0 +1,79 @@
+"""A training job that is long enough for something to happen to it, and what its model must be afterwards."""
+
+import glob
+import hashlib
+import json
+import os
+import shutil
+
+from installed import MUSTER, ROOT, InstalledTest
+from processes import run, wait_for
+
+# Long enough for something to happen to it; every test of a fault uses it, so the laptop trains it once.
+LONG_STEPS = 60_000
+
+
+def long_job(name, steps=LONG_STEPS, cpu="250m", most=2):
+    """The digits job with many steps, as JSON."""
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": {
+        "worker": {"count": 2, "max": most, "resources": {"cpu": cpu, "memory": "128Mi"}},
+        "training": {
+            "seed": 7, "logicalRanks": 16, "batchSize": 64, "steps": steps, "model": {"mlp": {"hidden": [128]}},
+            "data": {"train": {"idx": {"images": "data/digits-train-images.idx.gz",
+                                       "labels": "data/digits-train-labels.idx.gz"}}},
+            "optimizer": {"sgd": {"learningRate": "0.01", "momentum": "0.9"}},
+            "checkpoint": {"volumeClaimName": name, "everySteps": 1000}},
+        "restart": {"policy": "OnFailure", "maxRestarts": 3, "backoffSeconds": 1}}}
+
+
+def claim(name):
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Mi"}}}}
+
+
+def sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+class LongJobTest(InstalledTest):
+    laptop_models = {}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster.clean_volumes()
+
+    def apply_with_claim(self, manifest):
+        """Applies a job and the claim of its name; both go at the test's end."""
+        name = manifest["metadata"]["name"]
+        self.addCleanup(self.kubectl, "delete", "pvc", name, "--ignore-not-found", "--wait=false", check=False)
+        self.addCleanup(self.kubectl, "delete", "tjob", name, "--ignore-not-found", check=False)
+        self.apply(claim(name), manifest)
+
+    def step(self, name):
+        return self.job(name).get("status", {}).get("progress", {}).get("step", 0)
+
+    def start_long(self, name, **rest):
+        """Starts the long job and waits until it has made steps and a checkpoint."""
+        self.apply_with_claim(long_job(name, **rest))
+        wait_for(f"{name} trains", lambda: self.step(name) > 2000, 120)
+
+    def laptop_model(self, steps=LONG_STEPS):
+        """SHA-256 of the job's model as `muster run` makes it."""
+        if steps not in LongJobTest.laptop_models:
+            manifest = os.path.join(self.directory, "long.json")
+            with open(manifest, "w", encoding="utf-8") as file:
+                json.dump(long_job("long", steps), file)
+            for data in glob.glob(os.path.join(ROOT, "examples", "data", "*.gz")):
+                os.makedirs(os.path.join(self.directory, "data"), exist_ok=True)
+                shutil.copy(data, os.path.join(self.directory, "data"))
+            out = os.path.join(self.directory, f"laptop-{steps}")
+            run([MUSTER, "run", manifest, "--quiet", "--hash-every", "0", "--output", out], seconds=600)
+            LongJobTest.laptop_models[steps] = sha256(os.path.join(out, "model.safetensors"))
+        return LongJobTest.laptop_models[steps]
+
+    def fetched_model(self, name):
+        out = os.path.join(self.directory, "fetched-" + name)
+        self.muster("fetch", name, "--output", out, seconds=180)
+        return sha256(os.path.join(out, "model.safetensors"))

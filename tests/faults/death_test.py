@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Workers of a real run die: trainers, sentinels, whole workers, several at once, in the middle of recovery and joining.
+
+    tests/faults/death_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster and muster-worker
+"""
+
+import os
+import re
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from job import FaultTest, main, read, signal_all, stat_of  # noqa: E402
+
+
+class Death(FaultTest):
+    def dies(self, workers, victims, what, survivors):
+        """So many of `workers` die at once; those that are left train on, and the dead come back."""
+        job = self.training(workers)
+        before = job.identities(survivors)
+        job.kill(*victims, what=what)
+        job.wait_trained_by(workers)
+        self.assert_undisturbed(job, survivors, before)
+        return job, job.end()
+
+    def test_a_killed_trainer_is_started_again_by_its_sentinel(self):
+        job = self.training(3)
+        sentinels = {slot: worker.sentinel for slot, worker in job.workers().items()}
+        survivors = job.identities([0, 2])
+        victim = job.trainer(1)
+        job.kill(1, what="trainer")
+        job.wait_for("another trainer", lambda: job.trainer(1) != victim)
+        job.wait_trained_by(3)
+        self.assertEqual({slot: worker.sentinel for slot, worker in job.workers().items()}, sentinels)
+        self.assert_undisturbed(job, [0, 2], survivors)
+        report = job.end()
+        self.assertIn(2, {entry["workers"] for entry in report["workersOverTime"]}, "nobody trained on meanwhile")
+
+    def test_a_whole_worker_killed_at_once_is_replaced(self):
+        job, report = self.dies(3, [2], "worker", [0, 1])
+        self.assertIn(2, {entry["workers"] for entry in report["workersOverTime"]}, "nobody trained on meanwhile")
+        self.assertEqual(job.log_of(2).count('trains in a membership'), 1)
+
+    def test_a_killed_sentinel_takes_its_trainer_with_it_and_both_are_replaced(self):
+        job = self.training(3)
+        trainer, survivors = job.trainer(1), job.identities([0, 2])
+        job.kill(1, what="sentinel")
+        job.wait_for("its trainer is gone", lambda: (stat_of(trainer) or "Z")[0] == "Z")
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [0, 2], survivors)
+        job.end()
+
+    def test_the_worker_with_the_files_is_killed_and_the_record_lacks_nothing(self):
+        self.dies(3, [0], "worker", [1, 2])
+
+    def test_two_of_five_killed_at_once(self):
+        self.dies(5, [1, 3], "worker", [0, 2, 4])
+
+    def test_the_two_who_would_lead_are_killed_at_once(self):
+        self.dies(5, [0, 1], "worker", [2, 3, 4])
+
+    def test_three_of_four_killed_at_once_leave_one_that_trains_on(self):
+        self.dies(4, [0, 1, 2], "worker", [3])
+
+    def test_all_trainers_but_one_killed_at_once(self):
+        job = self.training(4)
+        sentinels = {slot: worker.sentinel for slot, worker in job.workers().items()}
+        survivor = job.identities([2])
+        job.kill(0, 1, 3, what="trainer")
+        job.wait_trained_by(4)
+        self.assert_undisturbed(job, [2], survivor)
+        self.assertEqual({slot: worker.sentinel for slot, worker in job.workers().items()}, sentinels)
+        job.end()
+
+    def test_a_second_worker_dies_while_the_first_death_is_recovered_from(self):
+        job = self.training(4)
+        before = job.identities([0, 3])
+        first, second = job.workers()[1].pids(), job.workers()[2].pids()
+        signal_all(first, signal.SIGKILL)
+        # The survivors have been told of the death, and nobody has come to the end of a step since.
+        job.wait_for("the others know", lambda: '"workers":3' in job.log_of(0))
+        signal_all(second, signal.SIGKILL)
+        job.wait_trained_by(4)
+        self.assert_undisturbed(job, [0, 3], before)
+        job.end()
+
+    def test_a_joiner_that_dies_while_it_joins_is_replaced_and_nobody_waits_for_it(self):
+        job = self.training(2, most=3)
+        before = job.identities([0, 1])
+        job.resize(3)
+        joiner = job.wait_for("the joiner has a trainer", lambda: job.workers().get(2) and job.workers()[2].trainers
+                              and job.workers()[2])
+        signal_all(joiner.pids(), signal.SIGKILL)
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [0, 1], before)
+        self.assertNotEqual(job.workers()[2].sentinel, joiner.sentinel)
+        job.end()
+
+    def test_all_workers_killed_at_once_go_on_from_the_newest_checkpoint(self):
+        job = self.training(3)
+        job.wait_step(150)
+        job.kill(0, 1, 2)
+        job.end(restarts=1)
+        restored = re.search(r"(?i)checkpoint of step (\d+)", read(job.log))
+        self.assertTrue(restored, read(job.log))
+        self.assertIn(int(restored.group(1)), (100, 200))
+
+    def test_all_trainers_killed_at_once_go_on_from_the_newest_checkpoint_in_their_pods(self):
+        job = self.training(3)
+        job.wait_step(150)
+        sentinels = {slot: worker.sentinel for slot, worker in job.workers().items()}
+        job.kill(0, 1, 2, what="trainer")
+        job.wait_trained_by(3)
+        self.assertEqual({slot: worker.sentinel for slot, worker in job.workers().items()}, sentinels)
+        job.end()
+
+
+class Leave(FaultTest):
+    def test_two_of_four_asked_to_leave_hand_over_and_nothing_is_computed_twice(self):
+        job = self.training(4)
+        before = job.identities([0, 1])
+        workers = job.workers()
+        signal_all([workers[2].sentinel, workers[3].sentinel], signal.SIGTERM)
+        job.wait_for("others take their places", lambda: job.workers().get(2, workers[2]).sentinel != workers[2].sentinel
+                     and job.workers().get(3, workers[3]).sentinel != workers[3].sentinel)
+        job.wait_trained_by(4)
+        self.assert_undisturbed(job, [0, 1], before)
+        job.end()
+        self.assert_nothing_recomputed(job)
+
+    def assert_nothing_recomputed(self, job):
+        found = [int(number) for number in re.findall(r'"recomputed":(\d+)', job.logs())]
+        self.assertTrue(found)
+        self.assertEqual(sum(found), 0, found)
+
+    def test_growing_and_shrinking_restarts_nobody_and_computes_nothing_twice(self):
+        job = self.training(1, steps=900, most=5)
+        before = job.identities([0])
+        for count in (5, 3, 4, 1, 2):
+            job.resize(count)
+            job.wait_trained_by(count)
+            self.assert_undisturbed(job, [0], before)
+        report = job.end()
+        self.assert_nothing_recomputed(job)
+        self.assertEqual([entry["workers"] for entry in report["workersOverTime"]][-1], 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""The network between the workers of a real run is cut, slow, lossy or wrong. Needs root; see wire.py.
+
+    tests/faults/network_test.py BIN_DIR [unittest arguments]     MUSTER_SEED repeats what happens to packets
+"""
+
+import os
+import re
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from job import FaultTest, main  # noqa: E402
+from wire import Wire, available  # noqa: E402
+
+SEED = int(os.environ.get("MUSTER_SEED") or time.time_ns() % 1_000_000)
+
+
+@unittest.skipUnless(available(), "needs root and /dev/net/tun")
+class NetworkTest(FaultTest):
+    def wired(self, workers, steps=600, **rest):
+        """A job whose workers train over a network of the test's."""
+        job = self.job(workers, steps, **rest)
+        wire = Wire(job, rest.get("most") or workers, SEED)
+        self.addCleanup(wire.close)
+        self.addCleanup(job.close)
+        job.start()
+        job.wait_trained_by(workers)
+        return job, wire
+
+    def epochs(self, job):
+        """How often a trainer entered a membership."""
+        return job.logs().count("trains in a membership")
+
+    def assert_rejoins(self, job, wire, slots, workers):
+        """After the cut is mended, those who were left out are members again, each with its sentinel of before."""
+        wire.heal()
+        sentinels = {slot: worker.sentinel for slot, worker in job.workers().items() if slot in slots}
+        job.wait_trained_by(workers)
+        self.assertEqual({slot: job.workers()[slot].sentinel for slot in slots}, sentinels)
+
+
+class Cut(NetworkTest):
+    def test_a_worker_whose_plug_is_pulled_is_left_behind_and_let_in_again(self):
+        job, wire = self.wired(3, 1000)
+        survivors = job.identities([0, 1])
+        wire.isolate(2)
+        job.wait_trained_by(2)
+        self.assert_rejoins(job, wire, [2], 3)
+        self.assert_undisturbed(job, [0, 1], survivors)
+        job.end()
+
+    def test_a_node_without_power_is_missed_without_a_word_from_its_kernel(self):
+        job, wire = self.wired(3, 1000)
+        survivors = job.identities([0, 1])
+        wire.isolate(2)
+        job.kill(2)
+        job.wait_trained_by(2)
+        wire.heal()
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [0, 1], survivors)
+        job.end()
+
+    def test_of_two_halves_one_trains_on_with_the_witness_and_the_other_joins_again(self):
+        job, wire = self.wired(4, 1200)
+        wire.cut(lambda source, target: (source < 2) != (target < 2))
+        # The record is of no help: slot 0 may be on the other side.
+        job.wait_for("the witness lets one side go on", lambda: '"granted":true' in job.logs())
+        sides = lambda: {slot // 2 for slot in range(4) if '"workers":2' in job.log_of(slot)}
+        job.wait_for("it does", sides)
+        self.assertEqual(len(sides()), 1, "both halves went on")
+        self.assert_rejoins(job, wire, [0, 1, 2, 3], 4)
+        job.end()
+
+    def test_of_two_halves_without_a_witness_neither_goes_on(self):
+        job, wire = self.wired(4, 900)
+        before = job.identities(range(4))
+        wire.cut_off = {0, 1, 2, 3}
+        wire.cut(lambda source, target: (source < 2) != (target < 2))
+        job.wait_for("both halves wait", lambda: all("membership waits" in job.log_of(slot) for slot in range(4)))
+        stood = job.step()
+        looks = []
+
+        def is_still():
+            looks.append(job.step())
+            return len(looks) > 200
+
+        job.wait_for("looked for a while", is_still)
+        self.assertLessEqual(looks[-1], stood + 1)
+        wire.heal()
+        job.wait_trained_by(4)
+        self.assert_undisturbed(job, [], before)
+        job.end()
+
+    def test_one_of_two_alone_waits_and_goes_on_when_the_network_is_back(self):
+        job, wire = self.wired(2, 800)
+        wire.cut_off = {0, 1}
+        wire.cut(lambda source, target: True)
+        job.wait_for("both wait", lambda: all("membership waits" in job.log_of(slot) for slot in range(2)))
+        wire.heal()
+        job.wait_trained_by(2)
+        job.end()
+
+    def test_one_way_cut_between_two_of_four_leaves_one_out_and_not_both(self):
+        job, wire = self.wired(4, 1500)
+        wire.cut(lambda source, target: (source, target) == (1, 2))
+        job.wait_trained_by(3, more=100)
+        lost = [slot for slot in range(4) if "the others went on without this worker" in job.log_of(slot)]
+        self.assertLessEqual(len(lost), 1)
+        settled = self.epochs(job)
+        job.wait_step(job.step() + 100)
+        self.assertLessEqual(self.epochs(job) - settled, 4, "the membership changes all the time")
+        wire.heal()
+        job.wait_trained_by(4)
+        job.end()
+
+
+class Slow(NetworkTest):
+    def undisturbed(self, steps, disturb):
+        """Whatever is done to the packets changes no membership."""
+        job, wire = self.wired(3, steps, pace_ms=0)
+        before, epochs = job.identities(range(3)), self.epochs(job)
+        disturb(wire)
+        job.wait_step(min(steps - 20, job.step() + 20))
+        self.assert_undisturbed(job, range(3), before)
+        self.assertEqual(self.epochs(job), epochs, "a worker was evicted")
+        job.end()
+        return wire
+
+    def test_lost_late_and_doubled_packets_evict_nobody(self):
+        wire = self.undisturbed(700, lambda wire: wire.disturb(loss=0.01, twice=0.01, late=0.02))
+        print(f"MUSTER_SEED={SEED} {wire.counts}")
+        self.assertGreater(wire.counts["dropped"], 0)
+        self.assertGreater(wire.counts["twice"], 0)
+
+    def test_ten_megabits_and_two_hundred_milliseconds_of_jitter_evict_nobody(self):
+        self.undisturbed(200, lambda wire: wire.throttle(10e6 / 8, 0.02, slot=1))
+        self.undisturbed(60, lambda wire: wire.disturb(delay=(0.0, 0.2)))
+
+
+class Wrong(NetworkTest):
+    def test_flipped_bits_are_noticed_and_never_summed(self):
+        job, wire = self.wired(3, 800, pace_ms=0)
+        before = job.identities(range(3))
+        wire.flip(0.002)
+        job.wait_for("bits were flipped", lambda: wire.counts["changed"] >= 3)
+        wire.heal()
+        job.wait_trained_by(3)
+        self.assertTrue(re.search(r"checksum|corrupt", job.logs()), job.logs()[-3000:])
+        self.assert_undisturbed(job, range(3), before)
+        job.end()
+        print(f"MUSTER_SEED={SEED} {wire.counts}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Workers of a real run lack something: processor time, memory, descriptors, disk, the right clock, the right program.
+
+    tests/faults/resources_test.py BIN_DIR [unittest arguments]
+    MUSTER_STARVE_SECONDS (8): how long the starved worker trains; the issue asks for 600
+"""
+
+import glob
+import gzip
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cgroup  # noqa: E402
+from job import FaultTest, main  # noqa: E402
+
+STARVE_SECONDS = int(os.environ.get("MUSTER_STARVE_SECONDS", "8"))
+HOG = """
+import os, sys
+kept, page = [], b"x" * (1 << 20)
+try:
+    while os.readlink("/proc/%s/exe" % sys.argv[1]):
+        kept.append(bytearray(page))
+except OSError:
+    pass
+"""
+CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+/* The wall clock is off by the seconds in the file OFFSET; every other clock is right. */
+int clock_gettime(clockid_t id, struct timespec* now) {
+  static int (*real)(clockid_t, struct timespec*);
+  if (!real) real = (int (*)(clockid_t, struct timespec*))dlsym(RTLD_NEXT, "clock_gettime");
+  int done = real(id, now);
+  if (id != CLOCK_REALTIME && id != CLOCK_REALTIME_COARSE) return done;
+  char text[32] = {0};
+  int file = open(OFFSET, O_RDONLY | O_CLOEXEC);
+  if (file >= 0 && read(file, text, sizeof text - 1) > 0) now->tv_sec += atol(text);
+  if (file >= 0) close(file);
+  return done;
+}
+"""
+
+
+class Scarce(FaultTest):
+    @unittest.skipUnless(cgroup.available("cpu"), "needs root and a cpu controller")
+    def test_a_starved_worker_with_many_threads_is_not_evicted(self):
+        group = cgroup.Group(processors=0.2)
+        self.addCleanup(group.close)
+        job = self.job(3, steps=STARVE_SECONDS * 100, pace_ms=10, spec={"threads": 4})
+        job.set_slot(1, group.enter)
+        self.addCleanup(job.close)
+        job.start()
+        job.wait_trained_by(3)
+        before, entered = job.identities(range(3)), job.logs().count("trains in a membership")
+        job.wait_step(job.steps - 50)
+        self.assert_undisturbed(job, range(3), before)
+        self.assertEqual(job.logs().count("trains in a membership"), entered, "somebody was evicted")
+        self.assertGreater(group.throttled(), 0, "nobody was starved")
+        job.end()
+
+    @unittest.skipUnless(cgroup.available("memory"), "needs root and a memory controller")
+    def test_want_of_memory_ends_the_trainer_and_not_its_sentinel(self):
+        group = cgroup.Group(memory=256 << 20)
+        self.addCleanup(group.close)
+        job = self.job(3, steps=900)
+        job.set_slot(1, group.enter)
+        self.addCleanup(job.close)
+        job.start()
+        job.wait_trained_by(3)
+        survivors, sentinel, victim = job.identities([0, 2]), job.workers()[1].sentinel, job.trainer(1)
+        hog = subprocess.Popen(["/bin/sh", "-c", f"{group.enter}\nexec {sys.executable} -c '{HOG}' {victim}"])
+        self.addCleanup(hog.wait)
+        self.addCleanup(hog.kill)
+        job.wait_for("another trainer", lambda: job.workers()[1].trainers not in ([victim], []))
+        job.wait_trained_by(3)
+        self.assertEqual(job.workers()[1].sentinel, sentinel)
+        self.assert_undisturbed(job, [0, 2], survivors)
+        self.assertIn("want of memory", job.log_of(1))
+        job.end()
+
+    def test_a_trainer_without_descriptors_says_so_and_the_others_go_on(self):
+        job = self.training(3, steps=900)
+        survivor, poor = job.identities([0]), job.trainer(1)
+        resource.prlimit(poor, resource.RLIMIT_NOFILE, (3, 3))  # what is open stays open
+        job.kill(2, what="trainer")  # so that connections are made anew
+        job.wait_trained_by(3)
+        self.assertNotEqual(job.trainer(1), poor)
+        self.assertRegex(job.log_of(1), r"[Tt]oo many open files|no descriptor")
+        self.assert_undisturbed(job, [0], survivor)
+        job.end()
+
+    def test_a_joiner_without_descriptors_is_told_of_and_nobody_waits_for_it(self):
+        job = self.job(2, most=3)
+        job.set_slot(2, "ulimit -n 7")
+        self.addCleanup(job.close)
+        job.start()
+        job.wait_trained_by(2)
+        before = job.identities([0, 1])
+        job.resize(3)
+        job.wait_for("it has tried", lambda: re.search(r"[Tt]oo many open files|no descriptor", job.logs()))
+        self.assert_undisturbed(job, [0, 1], before)
+        job.end()
+
+    @unittest.skipIf(FaultTest.needs_root(), FaultTest.needs_root())
+    def test_a_full_disk_stops_no_training_and_with_room_again_the_model_is_written(self):
+        job = self.job(2, steps=500).start()
+        folder = os.path.join(job.output, "checkpoints")
+        job.wait_step(20)
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait()[0], 130)
+        kept = shutil.copytree(folder, os.path.join(job.directory, "kept"))
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
+        self.addCleanup(subprocess.run, ["umount", "--lazy", folder], check=True)
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+        job.start()
+        job.wait_for("a checkpoint", lambda: glob.glob(folder + "/step-000000000[1-4]00/model.safetensors"))
+        before = job.identities([1])
+        filler = os.open(os.path.join(folder, "filler"), os.O_WRONLY | os.O_CREAT)
+        try:
+            while os.write(filler, b"x" * 4096):
+                pass
+        except OSError:
+            pass
+        os.close(filler)
+        # Slot 0 alone has the files; the others train on to the end and keep what it shall write.
+        job.wait_for("the others come to the end", lambda: '"step":501' in job.log_of(1))
+        self.assertIn("No space left on device", job.logs())
+        self.assertIn('"exit_code":29', job.logs())
+        self.assertTrue(glob.glob(folder + "/step-*/model.safetensors"), "the old checkpoint is gone")
+        self.assert_undisturbed(job, [1], before)
+        os.unlink(os.path.join(folder, "filler"))
+        job.wait()  # muster cannot move the model out of a file system of its own
+        with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+            job.check(file.read())
+
+
+class Jump(FaultTest):
+    @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
+    def test_a_wall_clock_that_jumps_by_hours_changes_nothing(self):
+        job = self.job(3)
+        offset, library = os.path.join(job.directory, "offset"), os.path.join(job.directory, "clock.so")
+        subprocess.run(["gcc", "-shared", "-fPIC", f'-DOFFSET="{offset}"', "-x", "c", "-", "-o", library, "-ldl"],
+                       input=CLOCK, text=True, check=True)
+        job.start(env={"LD_PRELOAD": library})
+        job.wait_trained_by(3)
+        before, entered = job.identities(range(3)), job.logs().count("trains in a membership")
+        for seconds in (3600, -7200, 0):
+            with open(offset, "w", encoding="utf-8") as file:
+                file.write(str(seconds))
+            job.wait_step(job.step() + 60)
+        self.assert_undisturbed(job, range(3), before)
+        self.assertEqual(job.logs().count("trains in a membership"), entered)
+        hours = {int(hour) for hour in re.findall(r'"\d{4}-\d\d-\d\dT(\d\d):', job.logs())}
+        job.kill(1, what="trainer")
+        job.wait_trained_by(3)
+        job.end()
+        self.assertTrue(hours, "no log has a time")
+
+
+class Misfit(FaultTest):
+    def refused(self, prepare, reason):
+        """A third worker that does not fit is refused with a reason, and the two who train do not notice."""
+        job = self.job(2, steps=900, most=3)
+        prepare(job)
+        self.addCleanup(job.close)
+        job.start()
+        job.wait_trained_by(2)
+        before = job.identities([0, 1])
+        job.resize(3)
+        job.wait_for("it is refused", lambda: re.search(reason, job.logs()))
+        job.wait_step(job.step() + 20)
+        self.assert_undisturbed(job, [0, 1], before)
+        report = job.end()
+        self.assertEqual({entry["workers"] for entry in report["workersOverTime"]}, {2})
+        return job
+
+    def test_a_joiner_of_another_numerics_contract_is_refused(self):
+        def prepare(job):
+            program = os.path.join(job.directory, "other-worker")
+            with open(job.worker_program, "rb") as source, open(program, "wb") as target:
+                text = source.read()
+                self.assertIn(b"fp32-chain/1", text)
+                target.write(text.replace(b"fp32-chain/1", b"fp32-chain/9"))
+            os.chmod(program, 0o755)
+            job.set_slot(2, f'WORKER="{program}"')
+        self.refused(prepare, r"fp32-chain/9")
+
+    def test_a_joiner_with_other_data_is_refused_by_those_who_train(self):
+        def prepare(job):
+            other = os.path.join(job.directory, "other")
+            shutil.copytree(os.path.join(job.directory, "data"), os.path.join(other, "data"))
+            path = os.path.join(other, "data", "digits-train-labels.idx.gz")
+            with gzip.open(path) as file:
+                labels = bytearray(file.read())
+            labels[-1] = (labels[-1] + 1) % 10
+            with gzip.open(path, "wb") as file:
+                file.write(labels)
+            job.set_slot(2, f"export MUSTER_DATA_ROOT={other}")
+        self.refused(prepare, r"do not let this one in")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Workers of a real run fall silent: stopped trainers, stopped workers, the operator away, and half of them gone.
+
+    tests/faults/silence_test.py BIN_DIR [unittest arguments]
+"""
+
+import os
+import re
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from job import FaultTest, main, signal_all  # noqa: E402
+
+WAITS = "membership waits"
+
+
+class Hang(FaultTest):
+    def test_a_trainer_that_does_not_move_is_killed_and_started_again(self):
+        job = self.training(3, steps=900)
+        sentinel, survivors, hung = job.workers()[1].sentinel, job.identities([0, 2]), job.trainer(1)
+        job.stop(1, what="trainer")
+        job.wait_for("another trainer", lambda: job.workers()[1].trainers not in ([hung], []))
+        job.wait_trained_by(3)
+        self.assertEqual(job.workers()[1].sentinel, sentinel)
+        self.assert_undisturbed(job, [0, 2], survivors)
+        self.assertIn("a trainer does not move and is killed", job.log_of(1))
+        job.end()
+
+    def test_a_trainer_that_goes_on_before_the_verdict_is_let_alone(self):
+        job = self.training(3)
+        before = job.identities([0, 1, 2])
+        for _ in range(3):
+            pids = job.stop(1, what="trainer")
+            # A sign of life of the others: their step does not end without it.
+            epoch = job.logs().count('trains in a membership')
+            job.go_on(pids)
+            job.wait_step(job.step() + 5)
+        self.assertEqual(job.logs().count('trains in a membership'), epoch)
+        self.assert_undisturbed(job, [0, 1, 2], before)
+        job.end()
+
+
+class Silence(FaultTest):
+    def test_one_of_three_stopped_is_voted_out_and_fenced_when_it_goes_on(self):
+        job = self.training(3, steps=1200)
+        survivors, sentinel, old = job.identities([0, 1]), job.workers()[2].sentinel, job.trainer(2)
+        pids = job.stop(2)
+        job.wait_trained_by(2)
+        job.go_on(pids)
+        job.wait_for("its trainer starts anew", lambda: job.workers()[2].trainers not in ([old], []))
+        job.wait_trained_by(3)
+        self.assertEqual(job.workers()[2].sentinel, sentinel, "the worker itself need not go")
+        self.assertIn("the others went on without this worker", job.log_of(2))
+        self.assert_undisturbed(job, [0, 1], survivors)
+        job.end()
+
+    def test_half_silent_wait_for_the_witness_say_so_and_go_on_when_it_is_back(self):
+        job = self.training(2, steps=900)
+        survivor = job.identities([0])
+        signal_all([job.process.pid], signal.SIGSTOP)  # operator, kubelet and API server
+        self.addCleanup(signal_all, [job.process.pid], signal.SIGCONT)
+        frozen = job.stop(1)
+        # What workers say goes through a pipe to the stopped kubelet; the record tells that nobody trains.
+        stood = job.wait_for("training stands", self.standing(job, 60))
+        signal_all([job.process.pid], signal.SIGCONT)
+        job.wait_for("it is said", lambda: WAITS in job.log_of(0))
+        job.wait_trained_by(1)
+        self.assertGreater(job.step(), stood)
+        self.assert_undisturbed(job, [0], survivor)
+        job.go_on(frozen)
+        job.wait_trained_by(2)
+        self.assertRegex(job.log_of(0), r"membership waits.*(witness|operator)")
+        job.end()
+
+    @staticmethod
+    def standing(job, tries):
+        """A condition: the same step at so many looks in a row; its number."""
+        seen = []
+
+        def is_so():
+            seen.append(job.step())
+            return len(seen) > tries and len(set(seen[-tries:])) == 1 and seen[-1]
+
+        return is_so
+
+    def test_three_of_five_silent_wait_until_they_are_back(self):
+        job = self.training(5, steps=900)
+        before = job.identities(range(5))
+        frozen = job.stop(2, 3, 4)
+        job.wait_for("the others wait and say so", lambda: re.search(r"membership waits", job.log_of(0)))
+        stood = job.step()
+        job.wait_for("they go on waiting", self.standing(job, 100))
+        self.assertLessEqual(job.step(), stood + 1, "two of five went on alone")
+        job.go_on(frozen)
+        job.wait_trained_by(5)
+        self.assert_undisturbed(job, [0, 1], before)
+        job.end()
+
+
+class OperatorAway(FaultTest):
+    def away(self, job):
+        signal_all([job.process.pid], signal.SIGSTOP)
+        self.addCleanup(signal_all, [job.process.pid], signal.SIGCONT)
+
+    def back(self, job):
+        signal_all([job.process.pid], signal.SIGCONT)
+
+    def test_trainers_die_while_operator_and_api_server_are_away(self):
+        job = self.training(3)
+        survivors = job.identities([0, 2])
+        victim = job.trainer(1)
+        self.away(job)
+        job.kill(1, what="trainer")
+        job.wait_for("another trainer", lambda: job.workers()[1].trainers not in ([victim], []))
+        job.wait_trained_by(3)
+        self.back(job)
+        self.assert_undisturbed(job, [0, 2], survivors)
+        job.end()
+
+    def test_workers_die_while_operator_and_api_server_are_away_and_are_replaced_afterwards(self):
+        job = self.training(4, steps=900)
+        survivors = job.identities([0, 3])
+        self.away(job)
+        job.kill(1, 2)
+        job.wait_trained_by(2, more=50)
+        self.back(job)
+        job.wait_trained_by(4)
+        self.assert_undisturbed(job, [0, 3], survivors)
+        job.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+// Runs seeds of the membership simulation: --seeds N (3000) from --first S (1) in --threads T (2),
+// or --seed S alone, telling what happens. Fails when a rule was broken, and when some kind of
+// message met some fault fewer than --least N (20) times: a run that tried nothing proves nothing.
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "tests/membership/world.h"
+#include "tests/seeds.h"
+
+namespace {
+
+using muster::sim::kNetworkFaults;
+using muster::sim::MembershipResult;
+
+struct Totals {
+  std::mutex mutex;
+  muster::sim::MessageCoverage coverage{};
+  std::map<std::string, std::int64_t> events;
+  std::int64_t messages = 0;
+  std::map<std::uint64_t, std::string> wrong;
+
+  void add(std::uint64_t seed, const MembershipResult& result) {
+    const std::lock_guard lock(mutex);
+    for (std::size_t kind = 0; kind < coverage.size(); ++kind) {
+      for (std::size_t i = 0; i < kNetworkFaults.size(); ++i) {
+        coverage[kind][i] += result.coverage[kind][i];
+      }
+    }
+    for (const auto& [name, count] : result.events) events[name] += count;
+    messages += result.messages;
+    if (!result.wrong.empty()) wrong[seed] = result.wrong;
+  }
+};
+
+/// Whether each number is large enough.
+bool print(const Totals& totals, std::uint64_t least) {
+  bool is_enough = true;
+  for (std::size_t kind = 0; kind < totals.coverage.size(); ++kind) {
+    static const std::array<const char*, muster::sentinel::kMessageKinds> kNames{
+        "Beat", "Prepare", "Promise", "Nack", "Accept", "Accepted", "Commit", "Bye", "Refusal"};
+    std::cout << "  " << kNames[kind] << ":";
+    for (std::size_t i = 0; i < kNetworkFaults.size(); ++i) {
+      const std::int64_t count = totals.coverage[kind][i];
+      std::cout << " " << kNetworkFaults[i] << " " << count
+                << (i + 1 < kNetworkFaults.size() ? "," : "");
+      if (count < static_cast<std::int64_t>(least)) is_enough = false;
+    }
+    std::cout << "\n";
+  }
+  return is_enough;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  muster::test::SeedOptions options{.seeds = 3000};
+  if (!muster::test::read_seed_options(argc, argv, "membership_seeds", options)) return 2;
+  Totals totals;
+  muster::test::for_each_seed(options, [&](std::uint64_t seed) {
+    totals.add(seed, muster::sim::run_membership_seed(seed, options.is_alone));
+  });
+  std::cout << options.seeds << " seeds from " << options.first << ": " << totals.messages
+            << " messages";
+  for (const auto& [name, count] : totals.events) std::cout << ", " << count << " " << name;
+  std::cout << "\n";
+  const bool is_enough = print(totals, options.least);
+  muster::test::tell_failed(argv[0], totals.wrong);
+  if (!is_enough) {
+    std::cout << "FAILED: a fault was met fewer than " << options.least << " times\n";
+  }
+  return totals.wrong.empty() && is_enough ? 0 : 1;
+}

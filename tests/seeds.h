@@ -1,0 +1,77 @@
+// What programs that run many seeds of a simulation share: their options, threads and the way they
+// tell which seed failed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace muster::test {
+
+struct SeedOptions {
+  std::uint64_t seeds = 0;  ///< how many, one after the other
+  std::uint64_t first = 1;
+  std::uint64_t threads = 2;
+  std::uint64_t least = 20;  ///< how often each fault must have been met
+  bool is_alone = false;     ///< --seed: one seed, to be looked at
+};
+
+/// Reads [--seeds N] [--first S] [--threads T] [--least N] | --seed S. Says the usage and is false
+/// for anything else.
+inline bool read_seed_options(int argc, char** argv, const char* program, SeedOptions& options) {
+  bool is_right = argc % 2 == 1;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    const std::uint64_t value = std::strtoull(argv[i + 1], nullptr, 10);
+    if (flag == "--seeds") {
+      options.seeds = value;
+    } else if (flag == "--first") {
+      options.first = value;
+    } else if (flag == "--threads") {
+      options.threads = value == 0 || value > 64 ? 1 : value;
+    } else if (flag == "--least") {
+      options.least = value;
+    } else if (flag == "--seed") {
+      options = {1, value, 1, 0, true};
+    } else {
+      is_right = false;
+    }
+  }
+  if (!is_right) {
+    std::cerr << "usage: " << program
+              << " [--seeds N] [--first S] [--threads T] [--least N] | --seed S\n";
+  }
+  return is_right;
+}
+
+/// Calls run(seed) for every seed, from several threads at once.
+template <typename Run>
+void for_each_seed(const SeedOptions& options, const Run& run) {
+  std::atomic<std::uint64_t> next{0};
+  std::vector<std::jthread> threads;
+  for (std::uint64_t i = 0; i < options.threads; ++i) {
+    threads.emplace_back([&] {
+      for (std::uint64_t index = next++; index < options.seeds; index = next++) {
+        run(options.first + index);
+      }
+    });
+  }
+}
+
+/// Seeds that broke a rule, each with the command that runs it again; the first twenty.
+inline void tell_failed(const char* program, const std::map<std::uint64_t, std::string>& wrong) {
+  int told = 0;
+  for (const auto& [seed, what] : wrong) {
+    if (++told > 20) break;
+    std::cout << "FAILED seed " << seed << ": " << what << "\n  again with: " << program
+              << " --seed " << seed << "\n";
+  }
+  if (!wrong.empty()) std::cout << wrong.size() << " seeds failed\n";
+}
+
+}  // namespace muster::test

@@ -1,0 +1,83 @@
+#include "cli/prove_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+using namespace muster;
+using namespace muster::cli;
+
+namespace {
+
+RunRecord record_of(int steps) {
+  RunRecord record;
+  for (int step = 1; step <= steps; ++step) {
+    RecordedStep line;
+    line.step = step;
+    line.samples = 64;
+    line.sha256 = std::string(63, 'a') + static_cast<char>('a' + step % 8);
+    record.steps.push_back(line);
+  }
+  return record;
+}
+
+}  // namespace
+
+TEST_CASE("a schedule is a function of its seed, and has the kills that were asked for") {
+  const auto plan = plan_disturbances(7, {1, 3, 5}, 12);
+  const auto again = plan_disturbances(7, {1, 3, 5}, 12);
+  REQUIRE(plan.size() == again.size());
+  int kills = 0, cuts = 0;
+  std::set<int> sizes;
+  milliseconds last{0};
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    CHECK(plan[i].at == again[i].at);
+    CHECK(plan[i].blow == again[i].blow);
+    CHECK(plan[i].choice == again[i].choice);
+    CHECK(plan[i].at > last);
+    last = plan[i].at;
+    kills += plan[i].blow == Blow::kKillTrainer || plan[i].blow == Blow::kKillWorker ? 1 : 0;
+    if (plan[i].blow == Blow::kCut) {
+      ++cuts;
+      CHECK(plan[i].lasts >= milliseconds(200));
+    }
+    if (plan[i].blow == Blow::kResize) sizes.insert(plan[i].size);
+  }
+  CHECK(kills == 12);
+  CHECK(cuts == 3);
+  CHECK(sizes == std::set<int>{1, 3, 5});
+  CHECK(plan_disturbances(8, {1, 3, 5}, 12)[1].choice != plan[1].choice);
+  CHECK(plan_disturbances(7, {1, 3, 5}, 0).empty());
+}
+
+TEST_CASE("equal records and models are equal; else the first step that differs is named") {
+  const RunRecord calm = record_of(9);
+  CHECK(compare(calm, record_of(9), true).is_equal);
+  CHECK(compare(calm, record_of(9), true).compared_steps == 9);
+  CHECK_FALSE(compare(calm, record_of(9), false).is_equal);
+  CHECK_FALSE(compare({}, {}, true).is_equal);
+  CHECK(compare(calm, record_of(8), true).sentence.find("step 9: the disturbed run did not") !=
+        std::string::npos);
+  RunRecord other = record_of(9);
+  other.steps[4].sha256[0] = 'b';
+  CHECK(compare(calm, other, true).sentence.find("step 5: parameters b") != std::string::npos);
+  other = record_of(9);
+  other.steps[6].sha256.clear();
+  CHECK_FALSE(compare(calm, other, true).is_equal);
+  CHECK_FALSE(compare(other, other, true).is_equal);
+  // A step twice, or one left out, is a difference whatever the hashes say.
+  other = record_of(9);
+  other.steps.insert(other.steps.begin() + 3, other.steps[3]);
+  CHECK(compare(calm, other, true).sentence.find("has step 4 in its place") != std::string::npos);
+  other = record_of(9);
+  other.steps[2].samples = 63;
+  CHECK_FALSE(compare(calm, other, true).is_equal);
+}
+
+TEST_CASE("percentiles are values that occurred") {
+  CHECK(percentile({}, 50) == 0);
+  CHECK(percentile({5}, 99) == 5);
+  CHECK(percentile({4, 1, 3, 2}, 50) == 2);
+  CHECK(percentile({4, 1, 3, 2}, 99) == 4);
+  CHECK(percentile({4, 1, 3, 2}, 0) == 1);
+}

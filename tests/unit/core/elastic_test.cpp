@@ -1,0 +1,624 @@
+// Gangs that change while they train: what is decided about single workers, and what is said.
+#include "operator/core/elastic.h"
+
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "operator/core/words.h"
+#include "tests/unit/core/builders.h"
+
+using namespace muster;
+using test::kNow;
+using test::SnapshotBuilder;
+using test::status_of;
+using test::words_of;
+using Words = std::vector<std::string>;
+
+namespace {
+
+ProgressReport member_report(int slot, int attempt, std::int64_t epoch, std::vector<int> members) {
+  ProgressReport report;
+  report.job = "default/j";
+  report.slot = slot;
+  report.attempt = attempt;
+  report.step = 100;
+  report.membership_epoch = epoch;
+  report.members = std::move(members);
+  return report;
+}
+
+/// `count` workers that train together since epoch 1, stored as such; 1 to 8 are allowed.
+SnapshotBuilder training(int count) {
+  SnapshotBuilder job("j");
+  job.engine().workers(count).all_running();
+  auto& spec = job.edit().job.spec;
+  spec.worker.min = 1;
+  spec.worker.max = 8;
+  spec.restart.backoff_seconds = 10;
+  auto& status = job.edit().job.status;
+  status.start_attempt = 0;
+  job.edit().budget = 1;
+  std::vector<int> members;
+  for (int slot = 0; slot < count; ++slot) members.push_back(slot);
+  for (int slot = 0; slot < count; ++slot) {
+    job.report(member_report(slot, 0, 1, members));
+    status.placement[static_cast<std::size_t>(slot)].member = true;
+  }
+  // What is seen is stored already.
+  for (int i = 0; i < 3; ++i) test::apply(job.edit(), job.plan());
+  REQUIRE(job.plan().empty());
+  return job;
+}
+
+api::Pod& pod_of(SnapshotBuilder& job, int slot) {
+  for (auto& pod : job.edit().pods) {
+    if (pod.slot() == slot) return pod;
+  }
+  FAIL("no pod of slot " << slot);
+  std::abort();
+}
+
+void end_pod(SnapshotBuilder& job, int slot, int code) {
+  api::Pod& pod = pod_of(job, slot);
+  pod.phase = code == 0 ? api::PodPhase::kSucceeded : api::PodPhase::kFailed;
+  pod.termination = api::Termination{code, 0, code == 0 ? "Completed" : "Error", ""};
+}
+
+void remove_pod(SnapshotBuilder& job, int slot) {
+  std::erase_if(job.edit().pods, [&](const auto& pod) { return pod.slot() == slot; });
+}
+
+/// schedule's answer to what the job asks for: every slot on `node`.
+void answer(SnapshotBuilder& job, const std::string& node, std::size_t most = 99) {
+  const auto wish = core::wanted_places(job.snapshot());
+  REQUIRE(wish.has_value());
+  core::GangPlacement placement;
+  for (std::size_t i = 0; i < std::min(most, wish->slots.size()); ++i) {
+    placement.node_of_slot.push_back(node);
+  }
+  job.edit().gang = core::GangVerdict{placement, "", wish->slots};
+  if (placement.node_of_slot.empty()) {
+    job.edit().gang = core::GangVerdict{std::nullopt, "no room", wish->slots};
+  }
+}
+
+std::vector<int> wanted(const SnapshotBuilder& job) {
+  const auto wish = core::wanted_places(job.snapshot());
+  return wish ? wish->slots : std::vector<int>{};
+}
+
+/// slot/attempt@node, "*" for a member.
+std::string placement_of(const api::TrainingJobStatus& status) {
+  std::string text;
+  for (const auto& one : status.placement) {
+    text += (text.empty() ? "" : " ") + std::to_string(one.slot) + "/" +
+            std::to_string(one.attempt) + "@" + one.node + (one.member ? "*" : "");
+  }
+  return text;
+}
+
+std::string running_message(const api::TrainingJobStatus& status) {
+  return status.condition("Running")->message;
+}
+
+/// Runs all pods that were made and lets them say that they are members.
+void join_all(SnapshotBuilder& job, std::int64_t epoch) {
+  std::vector<int> members;
+  for (auto& pod : job.edit().pods) {
+    if (pod.ended()) continue;
+    pod.phase = api::PodPhase::kRunning;
+    pod.node_name = "n";
+    members.push_back(pod.slot());
+  }
+  std::sort(members.begin(), members.end());
+  for (const auto& pod : job.snapshot().pods) {
+    if (!pod.ended()) job.report(member_report(pod.slot(), pod.attempt(), epoch, members));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a killed worker alone is replaced while the others train on, with two status writes") {
+  auto job = training(3);
+  end_pod(job, 1, 137);
+  CHECK(wanted(job) == std::vector<int>{1});
+  CHECK(job.plan().empty());  // what schedule says comes first, and nothing is written in between
+  answer(job, "n");
+  const core::Plan decision = job.plan();
+  CHECK(decision.pass == core::Pass::kDecision);
+  CHECK(words_of(decision) == Words{"status", "event WorkerLost"});
+  const auto& status = status_of(decision);
+  CHECK(placement_of(status) == "0/0@n* 1/1@n 2/0@n*");
+  CHECK(status.membership_epoch == 2);
+  CHECK(status.workers == "2/3");
+  CHECK(status.restarts == 0);
+  CHECK(status.replacements == 1);
+  CHECK(status.failure->exit_code == 137);
+  CHECK(status.is_true("Running"));
+  test::apply(job.edit(), decision);
+  job.edit().gang.reset();
+
+  // The old pod goes, the new one comes, and nothing else is written until it is a member.
+  const core::Plan made = job.plan();
+  CHECK(words_of(made) ==
+        Words{"delete pod-1-0", "create " + api::pod_name(job.snapshot().job, 1, 1)});
+  test::apply(job.edit(), made);
+  CHECK(job.plan().empty());
+  join_all(job, 3);
+  const core::Plan seen = job.plan();
+  CHECK(words_of(seen) == Words{"status"});
+  CHECK(status_of(seen).workers == "3/3");
+  CHECK(status_of(seen).membership_epoch == 3);
+  CHECK(placement_of(status_of(seen)) == "0/0@n* 1/1@n* 2/0@n*");
+  test::apply(job.edit(), seen);
+  CHECK(job.plan().empty());
+}
+
+TEST_CASE("what is lost in which way") {
+  const std::string deleted = "0/0@n* 1/1@m 2/0@n*";
+  SUBCASE("its pod was deleted by force") {
+    auto job = training(3);
+    remove_pod(job, 1);
+    answer(job, "m");
+    const core::Plan plan = job.plan();
+    CHECK(placement_of(status_of(plan)) == deleted);
+    // The cache may only be late.
+    const auto& patch = std::get<core::PatchStatus>(plan.actions.front());
+    REQUIRE(patch.confirm_absent.size() == 1);
+    CHECK(patch.confirm_absent[0].name == api::pod_name(job.snapshot().job, 1, 0));
+  }
+  SUBCASE("its node is gone") {
+    auto job = training(3);
+    pod_of(job, 1).node_name = "far";
+    job.edit().gone_nodes.insert("far");
+    answer(job, "m");
+    CHECK(placement_of(status_of(job.plan())) == deleted);
+  }
+  SUBCASE("it is evicted: it hands over first, and is replaced when it has left") {
+    auto job = training(3);
+    job.deleting(1);
+    pod_of(job, 1).meta.deletion_grace_seconds = 30;
+    CHECK(wanted(job).empty());
+    const core::Plan waits = job.plan();
+    CHECK(waits.empty());
+    CHECK(waits.requeue_after.has_value());
+    end_pod(job, 1, contract::exit_code::kPlannedLeave);
+    answer(job, "m");
+    const core::Plan plan = job.plan();
+    CHECK(placement_of(status_of(plan)) == deleted);
+    CHECK_FALSE(status_of(plan).failure.has_value());
+    CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.type == "Normal");
+  }
+  SUBCASE("it is evicted and never leaves") {
+    auto job = training(3);
+    job.deleting(1);
+    job.lasting(core::words::kOverdue + seconds(1));
+    answer(job, "m");
+    CHECK(placement_of(status_of(job.plan())) == deleted);
+  }
+  SUBCASE("it lost its peer: the peer's own end is awaited for a moment") {
+    auto job = training(3);
+    end_pod(job, 1, contract::exit_code::kPeerLost);
+    answer(job, "m");
+    CHECK(job.plan().empty());
+    CHECK(job.plan().requeue_after == core::words::kSettle);
+    job.lasting(core::words::kSettle);
+    CHECK(placement_of(status_of(job.plan())) == deleted);
+  }
+}
+
+TEST_CASE("a replacement that cannot be placed waits and says why, once") {
+  auto job = training(3);
+  end_pod(job, 1, 137);
+  answer(job, "", 0);
+  const core::Plan said = job.plan();
+  CHECK(said.pass == core::Pass::kObservation);
+  CHECK(running_message(status_of(said)) ==
+        "2 of 3 workers run; 1 worker waits for a place: no room");
+  test::apply(job.edit(), said);
+  job.edit().gang->why_not = "no room, in other words";
+  CHECK(job.plan().empty());
+  answer(job, "m");
+  CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/1@m 2/0@n*");
+}
+
+TEST_CASE("nobody trains on: the gang starts anew, and that alone is a restart") {
+  auto job = training(2);
+  end_pod(job, 0, 137);
+  end_pod(job, 1, contract::exit_code::kPeerLost);
+  const core::Plan plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event WorkerLost", "event Restarting"});
+  const auto& status = status_of(plan);
+  CHECK(status.restarts == 1);
+  CHECK(status.start_attempt == 1);
+  CHECK(placement_of(status) == "0/1@n 1/1@n");
+}
+
+TEST_CASE("a replacement that was never let in cannot train on for the others") {
+  auto job = training(2);
+  end_pod(job, 1, 137);
+  answer(job, "n");
+  test::apply(job.edit(), job.plan());
+  job.edit().gang.reset();
+  test::apply(job.edit(), job.plan());
+  pod_of(job, 1).phase = api::PodPhase::kRunning;
+  end_pod(job, 0, 137);
+  CHECK(status_of(job.plan()).restarts == 1);
+}
+
+TEST_CASE("workers that know of no membership fail as a gang, as they do today") {
+  SnapshotBuilder job("j");
+  job.engine().workers(2).all_running();
+  ProgressReport report;
+  report.slot = 0;
+  job.report(report);
+  end_pod(job, 1, 137);
+  CHECK(status_of(job.plan()).restarts == 1);
+}
+
+TEST_CASE("a typed verdict of a member fails the job; of one that was not let in it does not") {
+  auto job = training(2);
+  end_pod(job, 1, contract::exit_code::kNumerics);
+  CHECK(status_of(job.plan()).is_true("Failed"));
+
+  auto joiner = training(2);
+  joiner.edit().job.status.placement[1].member = false;
+  joiner.edit().reports.erase(1);
+  end_pod(joiner, 1, contract::exit_code::kCpuOrContract);
+  pod_of(joiner, 1).termination->message = "the endpoint refused this worker: fp32-chain/2\nmore";
+  answer(joiner, "m");
+  CHECK(placement_of(status_of(joiner.plan())) == "0/0@n* 1/1@m");
+  CHECK(status_of(joiner.plan()).failure->reason == "CpuOrContractRefused");
+  // Why stands in status while its next attempt waits and the others train.
+  joiner.edit().job.status.placement[1].replacements = 3;
+  joiner.edit().gang.reset();
+  joiner.edit().job.status.progress->updated_at = kNow - seconds(20);
+  CHECK(running_message(status_of(joiner.plan())) ==
+        "1 of 2 workers run; worker 1 was not let in: CpuOrContractRefused the endpoint refused "
+        "this worker: fp32-chain/2");
+
+  auto never = training(2);
+  never.restarts("Never", 3);
+  end_pod(never, 1, 137);
+  CHECK(status_of(never.plan()).is_true("Failed"));
+}
+
+TEST_CASE("the first replacement comes at once, the next ones wait twice as long each") {
+  for (const auto& [before, wait] :
+       std::vector<std::pair<int, int>>{{0, 0}, {1, 10}, {2, 20}, {7, 300}}) {
+    CAPTURE(before);
+    auto job = training(2);
+    job.edit().job.status.placement[1].replacements = before;
+    end_pod(job, 1, 1);
+    if (wait == 0) {
+      answer(job, "n");
+      CHECK(status_of(job.plan()).placement[1].replacements == 1);
+      continue;
+    }
+    job.lasting(seconds(wait - 1));
+    CHECK(wanted(job).empty());
+    test::apply(job.edit(), job.plan());
+    CHECK(job.plan().requeue_after == seconds(1));
+    job.lasting(seconds(wait));
+    answer(job, "n");
+    CHECK(status_of(job.plan()).placement[1].replacements == before + 1);
+  }
+  // One that ran for long fails for the first time again, and a lost pod is nobody's failure.
+  auto old = training(2);
+  old.edit().job.status.placement[1].replacements = 4;
+  pod_of(old, 1).meta.creation_time = kNow - core::words::kForgivenAfter;
+  end_pod(old, 1, 1);
+  answer(old, "n");
+  CHECK(status_of(old.plan()).placement[1].replacements == 1);
+  auto lost = training(2);
+  lost.edit().job.status.placement[1].replacements = 4;
+  remove_pod(lost, 1);
+  answer(lost, "n");
+  CHECK(status_of(lost.plan()).placement[1].replacements == 0);
+}
+
+TEST_CASE("a larger count adds slots in one decision, and they join with one more write") {
+  auto job = training(2);
+  job.edit().job.spec.worker.count = 4;
+  CHECK(wanted(job) == std::vector<int>{2, 3});
+  CHECK(job.plan().empty());
+  answer(job, "m");
+  const core::Plan plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event Resized"});
+  CHECK(placement_of(status_of(plan)) == "0/0@n* 1/0@n* 2/1@m 3/1@m");
+  CHECK(status_of(plan).target_workers == 4);
+  CHECK(status_of(plan).workers == "2/4");
+  CHECK(status_of(plan).replicas == 2);
+  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
+        "spec.worker.count is 4 now; workers 2, 3 to join; the others train on");
+  test::apply(job.edit(), plan);
+  job.edit().gang.reset();
+  const core::Plan made = job.plan();
+  CHECK(words_of(made) == Words{"create " + api::pod_name(job.snapshot().job, 2, 1),
+                                "create " + api::pod_name(job.snapshot().job, 3, 1)});
+  test::apply(job.edit(), made);
+  CHECK(job.plan().empty());
+  // One is in, the other not yet: that waits for the next progress.
+  for (auto& pod : job.edit().pods) pod.phase = api::PodPhase::kRunning;
+  job.report(member_report(2, 1, 3, {0, 1, 2}));
+  job.edit().job.status.progress->updated_at = kNow;
+  CHECK(job.plan().empty());
+  join_all(job, 4);
+  const core::Plan seen = job.plan();
+  CHECK(words_of(seen) == Words{"status"});
+  CHECK(status_of(seen).workers == "4/4");
+  CHECK(status_of(seen).replicas == 4);
+}
+
+TEST_CASE("as many as fit join now, the rest waits and says why") {
+  auto job = training(1);
+  job.edit().job.spec.worker.count = 4;
+  answer(job, "m", 2);
+  const core::Plan some = job.plan();
+  CHECK(placement_of(status_of(some)) == "0/0@n* 1/1@m 2/1@m");
+  CHECK(status_of(some).target_workers == 4);
+  test::apply(job.edit(), some);
+  CHECK(wanted(job) == std::vector<int>{3});
+  answer(job, "", 0);
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  test::apply(job.edit(), job.plan());
+  CHECK(running_message(job.snapshot().job.status) ==
+        "1 of 4 workers run; 1 worker waits for a place: no room");
+  CHECK(core::wanted_places(job.snapshot())->beside == std::set<std::string>{"n", "m"});
+
+  auto full = training(1);
+  full.edit().job.spec.worker.count = 3;
+  answer(full, "", 0);
+  const core::Plan target = full.plan();
+  CHECK(target.pass == core::Pass::kDecision);
+  CHECK(status_of(target).target_workers == 3);
+  CHECK(running_message(status_of(target)) ==
+        "1 of 3 workers run; 2 workers wait for a place: no room");
+  test::apply(full.edit(), target);
+  CHECK(full.plan().empty());
+}
+
+TEST_CASE("room that opens later must last before a gang grows into it; who is down never waits") {
+  auto job = training(2);
+  job.edit().job.spec.worker.count = 4;
+  answer(job, "", 0);
+  test::apply(job.edit(), job.plan());
+  REQUIRE(job.snapshot().job.status.target_workers == 4);
+  CHECK(core::wanted_places(job.snapshot())->only_grows);
+  CHECK_FALSE(core::lasting_facts(job.snapshot()).contains("room"));
+  answer(job, "m", 1);
+  CHECK(core::lasting_facts(job.snapshot()).contains("room"));
+  CHECK(job.plan().requeue_after == core::words::kGrowAfter);
+  CHECK(job.plan().empty());
+  job.edit().lasted["room"] = core::words::kGrowAfter - seconds(1);
+  CHECK(job.plan().requeue_after == seconds(1));
+  CHECK(job.plan().empty());
+  // Another wish is followed at once.
+  job.edit().job.spec.worker.count = 3;
+  answer(job, "m");
+  CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/0@n* 2/1@m");
+  job.edit().job.spec.worker.count = 4;
+  answer(job, "m", 1);
+  job.edit().lasted["room"] = core::words::kGrowAfter;
+  CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/0@n* 2/1@m");
+  // A slot that is down is given its place though the room is new; the new ones wait.
+  job.edit().lasted.clear();
+  end_pod(job, 1, 137);
+  CHECK_FALSE(core::wanted_places(job.snapshot())->only_grows);
+  answer(job, "m");
+  CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/1@m");
+}
+
+TEST_CASE("an elastic job's budget comes after everything else, follows min and goes with it") {
+  auto job = training(2);
+  job.edit().budget.reset();
+  CHECK(words_of(job.plan()) == Words{"budget 1"});
+  job.edit().budget_failed = true;
+  CHECK(job.plan().empty());
+  job.edit().budget_failed = false;
+  end_pod(job, 1, 137);
+  answer(job, "m");
+  CHECK(words_of(job.plan()) == Words{"status", "event WorkerLost"});  // first the workers
+  auto other = training(3);
+  other.edit().job.spec.worker.min = 2;
+  CHECK(words_of(other.plan()) == Words{"budget 2"});
+  test::apply(other.edit(), other.plan());
+  CHECK(other.plan().empty());
+  other.edit().job.spec.worker.min = other.edit().job.spec.worker.max = 3;
+  CHECK(words_of(other.plan()) == Words{"no budget"});
+  other.edit().budget = 0;
+  CHECK(other.plan().empty());
+  other.edit().budget.reset();  // a fresh operator asks about elastic jobs alone
+  CHECK(other.plan().empty());
+}
+
+TEST_CASE("a smaller count sends the highest slots away, in a decision before any deletion") {
+  auto job = training(4);
+  job.edit().job.spec.worker.count = 2;
+  const core::Plan plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event Resized"});
+  CHECK(placement_of(status_of(plan)) == "0/0@n* 1/0@n*");
+  CHECK(status_of(plan).workers == "2/2");
+  CHECK(status_of(plan).target_workers == 2);
+  test::apply(job.edit(), plan);
+  CHECK(words_of(job.plan()) == Words{"delete pod-2-0", "delete pod-3-0"});
+  // How they end is nobody's failure, and their slots' last words are no news.
+  end_pod(job, 2, contract::exit_code::kPlannedLeave);
+  end_pod(job, 3, 137);
+  CHECK(words_of(job.plan()) == Words{"delete pod-2-0", "delete pod-3-0"});
+}
+
+TEST_CASE("a count beyond max or below min is taken for the nearest that is allowed") {
+  auto job = training(2);
+  job.edit().job.spec.worker.max = 3;
+  job.edit().job.spec.worker.count = 9;
+  CHECK(wanted(job) == std::vector<int>{2});
+  auto down = training(3);
+  down.edit().job.spec.worker.min = 2;
+  down.edit().job.spec.worker.count = 1;
+  CHECK(placement_of(status_of(down.plan())) == "0/0@n* 1/0@n*");
+}
+
+TEST_CASE("those who hold the training are not sent away before somebody else holds it") {
+  auto job = training(2);
+  end_pod(job, 0, 137);
+  job.edit().job.spec.worker.count = 1;
+  answer(job, "n");
+  const core::Plan plan = job.plan();
+  CHECK(placement_of(status_of(plan)) == "0/1@n 1/0@n*");
+  test::apply(job.edit(), plan);
+  job.edit().gang.reset();
+  test::apply(job.edit(), job.plan());
+  CHECK(job.plan().pass != core::Pass::kDecision);
+  join_all(job, 4);
+  CHECK(placement_of(status_of(job.plan())) == "0/1@n*");
+}
+
+TEST_CASE("attempts are given out after whatever epoch the workers have come to") {
+  auto job = training(2);
+  job.report(member_report(0, 0, 40, {0, 1}));
+  end_pod(job, 1, 137);
+  answer(job, "n");
+  CHECK(status_of(job.plan()).membership_epoch == 41);
+  CHECK(status_of(job.plan()).placement[1].attempt == 40);
+  // A liar cannot use the numbers up.
+  auto liar = training(2);
+  liar.report(member_report(0, 0, std::int64_t{1} << 52, {0, 1}));
+  end_pod(liar, 1, 137);
+  answer(liar, "n");
+  CHECK(status_of(liar.plan()).placement[1].attempt == 1);
+}
+
+TEST_CASE("a pod of a slot is not made while the one before it may still run") {
+  auto job = training(2);
+  job.edit().job.status.placement[1] = {1, 5, "n", ""};
+  job.edit().job.status.membership_epoch = 6;
+  const std::string made = "create " + api::pod_name(job.snapshot().job, 1, 5);
+  Words words = words_of(job.plan());
+  CHECK(words.front() == "delete pod-1-0");
+  CHECK(std::count(words.begin(), words.end(), made) == 0);
+  remove_pod(job, 1);
+  words = words_of(job.plan());
+  CHECK(std::count(words.begin(), words.end(), made) == 1);
+}
+
+TEST_CASE("a worker that the cluster's scheduler refuses gets another place, the others stay") {
+  auto job = training(2);
+  job.edit().job.status.placement[1] = {1, 5, "n", ""};
+  job.edit().job.status.membership_epoch = 6;
+  remove_pod(job, 1);
+  job.edit().reports.erase(1);
+  test::apply(job.edit(), job.plan());
+  pod_of(job, 1).reason = "Unschedulable";
+  job.lasting(core::words::kUnboundMost - seconds(1));
+  CHECK(job.plan().pass != core::Pass::kDecision);
+  job.lasting(core::words::kUnboundMost);
+  const core::Plan plan = job.plan();
+  CHECK(placement_of(status_of(plan)) == "0/0@n*");
+  CHECK(plan.avoid == std::set<std::string>{"n"});
+  test::apply(job.edit(), plan);
+  CHECK(wanted(job) == std::vector<int>{1});
+}
+
+TEST_CASE("the end: members that ended with 0 are enough, and nobody is replaced on the way") {
+  const auto last_word = [](SnapshotBuilder& job, std::vector<int> members) {
+    ProgressReport report = member_report(0, 0, 3, std::move(members));
+    report.model_sha256 = std::string(64, 'a');
+    end_pod(job, 0, 0);
+    pod_of(job, 0).termination->message = dump_json(to_json(report));
+  };
+  auto job = training(3);
+  end_pod(job, 2, 137);
+  last_word(job, {0, 1});
+  CHECK(wanted(job).empty());
+  CHECK(job.plan().pass != core::Pass::kDecision);
+  end_pod(job, 1, 0);
+  CHECK(status_of(job.plan()).is_true("Complete"));
+  CHECK(running_message(status_of(job.plan())) == "every worker (2) ended with 0");
+  // A member that failed at the end is missed.
+  auto missed = training(3);
+  end_pod(missed, 2, 137);
+  last_word(missed, {0, 1, 2});
+  end_pod(missed, 1, 0);
+  CHECK(status_of(missed.plan()).restarts == 1);
+}
+
+TEST_CASE("suspension comes before replacement") {
+  auto job = training(3);
+  end_pod(job, 1, 137);
+  job.suspended_spec();
+  CHECK(wanted(job).empty());
+  CHECK(status_of(job.plan()).placement.empty());
+}
+
+TEST_CASE("who slows the gang is named in status with its cause, and in one event") {
+  SnapshotBuilder job = training(3);
+  auto report = member_report(2, 0, 1, {0, 1, 2});
+  report.slow_percent = 43;
+  report.slow_cause = "compute";
+  job.report(report);
+  job.edit().changes = {{1, 120, "Slow", 2, "by 43 %: compute", 0}};
+  // The event is at once; words alone wait for the next progress.
+  CHECK(words_of(job.plan()) == Words{"event WorkerSlow"});
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  const core::Plan plan = job.plan();
+  CHECK(running_message(status_of(plan)) ==
+        "3 of 3 workers run; worker 2 slows the gang by 40 %: compute");
+  CHECK(words_of(plan) == Words{"status", "event WorkerSlow"});
+  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
+        "worker 2 slows the gang by 43 %: compute; seen at step 120");
+  test::apply(job.edit(), plan);
+  job.edit().changes.clear();
+  CHECK(job.plan().empty());
+  // A little more or less is no news, nor is a cause that nobody knows believed.
+  report.slow_percent = 38;
+  job.report(report);
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  CHECK(running_message(job.snapshot().job.status) == running_message(status_of(plan)));
+  CHECK(job.plan().empty());
+  report.slow_cause = "\nevil";
+  job.report(report);
+  const core::Plan even = job.plan();
+  CHECK(running_message(status_of(even)) == "3 of 3 workers run");
+}
+
+TEST_CASE("changes that workers tell of are events with step and stall, bounded") {
+  auto job = training(2);
+  job.edit().changes = {{5, 17, "Lost", 1, "its trainer was killed", 12},
+                        {6, 18, "Joined", 1, "", 3},
+                        {6, 19, "Respawned", 0, "", 4},
+                        {7, 20, "Nonsense", 0, "", 4}};
+  const core::Plan plan = job.plan();
+  CHECK(words_of(plan) == Words{"event WorkerLost", "event WorkerJoined", "event WorkerRespawned"});
+  CHECK(std::get<core::EmitEvent>(plan.actions.front()).event.note ==
+        "worker 1 was lost at step 17 (its trainer was killed); training stood still for 12 ms; "
+        "membership epoch 5");
+  std::set<std::string> names;
+  for (int i = 0; i < 100; ++i) job.edit().changes.push_back({10 + i, 1, "Joined", 1, "", 0});
+  for (const auto& action : job.plan().actions) {
+    names.insert(std::get<core::EmitEvent>(action).event.meta.name);
+  }
+  CHECK(names.size() == 9);
+}
+
+TEST_CASE("what the workers wait for is said") {
+  auto job = training(2);
+  ProgressReport report = member_report(0, 0, 1, {0, 1});
+  report.waiting = "the witness";
+  job.report(report);
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  CHECK(running_message(status_of(job.plan())) ==
+        "2 of 2 workers run; the workers wait: the witness");
+}
+
+TEST_CASE("a gang that dies while it grows starts anew in the size it has") {
+  auto job = training(2);
+  job.edit().job.status.target_workers = 3;
+  end_pod(job, 0, 137);
+  end_pod(job, 1, 137);
+  const core::Plan plan = job.plan();
+  const auto& status = status_of(plan);
+  CHECK(placement_of(status) == "0/1@n 1/1@n");
+  CHECK(status.target_workers == 2);
+  CHECK(status.workers == "0/2");
+}

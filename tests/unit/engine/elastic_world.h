@@ -1,0 +1,77 @@
+// Trainers as threads of one process, and somebody who decides who belongs, as the sentinels do
+// between pods: for tests of what the engine makes of a changing membership.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/engine/membership.h"
+#include "worker/engine/training.h"
+
+namespace muster::test {
+
+/// Threads: every method from any.
+class ElasticWorld {
+ public:
+  using OnState = std::function<void(int trainer, std::int64_t step, std::span<const float>,
+                                     const engine::OptimizerState&)>;
+
+  ElasticWorld(engine::TrainingConfig config, OnState on_state);
+  ~ElasticWorld();
+
+  /// Starts a trainer in `slot`; it becomes a member once it is ready, and dies when it comes to
+  /// `doom`. Returns its number.
+  int add(int slot, std::string_view doom = {});
+  /// The members at the start: they form the first view together. That of slot 0 has `doom`.
+  void start(int workers, std::string_view doom = {});
+  /// The next trainer that dies is started again, as its sentinel does.
+  void respawn_next();
+  /// Until the trainer is in the newest view; the others make no step boundary meanwhile when one
+  /// of them calls it from its on_state.
+  void wait_for(int trainer);
+  /// How a joiner ends that was ready after the last member had finished.
+  static constexpr const char* kTooLate = "the training was over before it became a member";
+  /// The trainer dies the next time it comes to `point`.
+  void doom(int trainer, std::string_view point);
+  /// When it has made `step` steps and comes to `point`, the trainer stays there until release().
+  void hold(int trainer, std::string_view point, std::int64_t step);
+  void release(int trainer);
+  /// It leaves at a step boundary, as on SIGTERM.
+  void leave(int trainer);
+  /// Its connections break, and nobody dies.
+  void cut(int trainer);
+  /// All stop at a step boundary.
+  void stop();
+  /// Until every trainer has ended; at the latest after a minute, which is a failure.
+  void join();
+
+  std::vector<int> members() const;
+  int slot_of(int trainer) const;
+  /// How a trainer ended; after join().
+  const std::optional<Result<engine::TrainingSummary>>& outcome(int trainer) const;
+  int trainers() const;
+  std::vector<engine::Entry> entries() const;
+
+ private:
+  class Seat;
+  struct Trainer;
+  struct Shared;
+  struct Round;
+  void publish(std::vector<int> members, bool is_urgent, bool stop = false);
+  void run(int trainer);
+  int add_locked(int slot, std::string_view doom);
+
+  engine::TrainingConfig config_;
+  OnState on_state_;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace muster::test

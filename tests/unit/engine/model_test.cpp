@@ -1,0 +1,386 @@
+#include "worker/engine/model.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "common/rng.h"
+#include "tests/test_main.h"
+#include "tests/unit/engine/model_in_double.h"
+
+using namespace muster;
+using namespace muster::engine;
+using test::loss_in_double;
+using test::make_batch;
+using test::ModelBatch;
+namespace cpu = muster::kernels::cpu;
+
+namespace {
+
+ModelShape mlp(const std::vector<std::size_t>& widths, float dropout = 0) {
+  return ModelShape::mlp(widths, dropout);
+}
+
+/// Two stages with all there is between an image of 6 x 5 and four classes.
+ModelShape cnn(float dropout, bool normalise = true) {
+  return ModelShape({6, 5, 2})
+      .stage({3, 3, normalise})
+      .stage({4, 3, normalise})
+      .dropout(dropout)
+      .linear(5, true)
+      .dropout(dropout)
+      .linear(4, false)
+      .finish();
+}
+
+std::vector<float> first_values(const ModelShape& shape, std::uint64_t seed) {
+  std::vector<float> values(shape.values());
+  initialise(shape, seed, values);
+  return values;
+}
+
+/// First values moved off zero, so that no ReLU stands at its kink.
+std::vector<float> moved_values(const ModelShape& shape, std::uint64_t seed) {
+  std::vector<float> values = first_values(shape, seed);
+  Rng rng(seed);
+  for (float& value : values) value += 0.1f * static_cast<float>(rng.unit());
+  return values;
+}
+
+/// Of the model for `rows` of the batch, beginning with those of logical rank `first`.
+struct Passed {
+  std::vector<float> gradient, loss;
+};
+
+Passed passed(const ModelShape& shape, const std::vector<float>& values, const ModelBatch& batch,
+              std::size_t first, const std::vector<std::size_t>& node_ranks, int threads = 1) {
+  cpu::Context context(threads);
+  const std::size_t nodes = node_ranks.size();
+  std::vector<std::vector<float>> gradients(nodes, std::vector<float>(shape.values(), NAN));
+  std::vector<Model::Node> list;
+  std::size_t ranks = 0;
+  for (std::size_t n = 0; n < nodes; ++n) {
+    list.push_back({ranks * batch.rows_per_rank, node_ranks[n], gradients[n].data(),
+                    batch.first_rank + first + ranks});
+    ranks += node_ranks[n];
+  }
+  const std::size_t rows = ranks * batch.rows_per_rank;
+  Model model(shape, rows, context);
+  const std::size_t in = shape.input().size();
+  const std::size_t row = first * batch.rows_per_rank;
+  std::copy_n(batch.input.begin() + static_cast<std::ptrdiff_t>(row * in), rows * in,
+              model.input().begin());
+  std::copy_n(batch.labels.begin() + static_cast<std::ptrdiff_t>(row), rows,
+              model.labels().begin());
+  const Model::Batch pass{batch.seed, batch.step, batch.rows_per_rank, list};
+  model.forward(values, pass);
+  model.losses_with_gradient(rows, 1.0f / static_cast<float>(batch.rows()));
+  model.backward(values, pass);
+  Passed result;
+  result.loss.assign(model.loss().begin(), model.loss().end());
+  for (const auto& gradient : gradients) {
+    result.gradient.insert(result.gradient.end(), gradient.begin(), gradient.end());
+  }
+  return result;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::vector<ModelShape> all_kinds() {
+  return {mlp({13, 17, 6}), mlp({13, 17, 9, 6}, 0.3f), cnn(0), cnn(0.4f), cnn(0.4f, false)};
+}
+
+}  // namespace
+
+TEST_CASE("tensors stand one after another, weight before bias") {
+  const ModelShape shape = mlp({64, 128, 10});
+  CHECK(shape.parameters() == 64 * 128 + 128 + 128 * 10 + 10);
+  CHECK(shape.running() == 0);
+  const auto& tensors = shape.tensors();
+  REQUIRE(tensors.size() == 4);
+  CHECK(tensors[2].name == "layers.1.weight");
+  CHECK(tensors[2].shape == std::vector<std::size_t>{128, 10});
+  CHECK(tensors[2].offset == 64 * 128 + 128);
+  CHECK(tensors[3].offset + tensors[3].size == shape.parameters());
+}
+
+TEST_CASE("running statistics stand behind the last parameter, by the names of their layers") {
+  const ModelShape shape = cnn(0.5f);
+  std::vector<std::string> names;
+  std::size_t next = 0;
+  for (const Tensor& tensor : shape.tensors()) {
+    names.push_back(tensor.name);
+    CHECK(tensor.offset == next);
+    next += tensor.size;
+  }
+  CHECK(next == shape.values());
+  CHECK(names == std::vector<std::string>{
+                     "layers.0.weight", "layers.1.weight", "layers.1.bias", "layers.2.weight",
+                     "layers.3.weight", "layers.3.bias", "layers.4.weight", "layers.4.bias",
+                     "layers.5.weight", "layers.5.bias", "layers.1.running_mean",
+                     "layers.1.running_var", "layers.3.running_mean", "layers.3.running_var"});
+  CHECK(shape.trained().size() == 10);
+  CHECK(shape.running() == 2 * (3 + 4));
+  CHECK(shape.tensors()[3].shape == std::vector<std::size_t>{3, 3, 3, 4});
+  // 6 x 5 becomes 3 x 2 and 1 x 1.
+  CHECK(shape.tensors()[6].shape == std::vector<std::size_t>{4, 5});
+}
+
+TEST_CASE("a dropout has no tensor and takes no number from the layers that have") {
+  const ModelShape with = mlp({64, 128, 10}, 0.5f);
+  const ModelShape without = mlp({64, 128, 10});
+  REQUIRE(with.tensors().size() == without.tensors().size());
+  for (std::size_t t = 0; t < with.tensors().size(); ++t) {
+    CHECK(with.tensors()[t].name == without.tensors()[t].name);
+  }
+  CHECK(with.description() != without.description());
+  CHECK(with.layers().size() == without.layers().size() + 1);
+}
+
+TEST_CASE("first weights are uniform within their bound and biases are zero") {
+  const ModelShape shape = mlp({64, 128, 10});
+  const std::vector<float> parameters = first_values(shape, 7);
+  const float bound = std::sqrt(6.0f / 64);
+  const auto weights = parameters.begin() + 64 * 128;
+  const auto [least, most] = std::minmax_element(parameters.begin(), weights);
+  CHECK(*least >= -bound);
+  CHECK(*most <= bound);
+  CHECK(*least < -0.99f * bound);
+  CHECK(*most > 0.99f * bound);
+  CHECK(std::all_of(weights, weights + 128, [](float v) { return v == 0; }));
+  CHECK(parameters[3] == (2 * random_unit(7, RngStream::kInit, 0, 3) - 1) * bound);
+  CHECK(parameters[64 * 128 + 128 + 5] ==
+        (2 * random_unit(7, RngStream::kInit, 2, 5) - 1) * std::sqrt(6.0f / 128));
+}
+
+TEST_CASE("a convolution's first weights count all taps, scales and running variances begin at 1") {
+  const ModelShape shape = cnn(0);
+  const std::vector<float> values = first_values(shape, 7);
+  for (const Tensor& tensor : shape.tensors()) {
+    CAPTURE(tensor.name);
+    const bool is_one = tensor.name == "layers.1.weight" || tensor.name == "layers.3.weight" ||
+                        tensor.name.ends_with("running_var");
+    if (tensor.is_random) continue;
+    for (std::size_t i = 0; i < tensor.size; ++i) {
+      CHECK(values[tensor.offset + i] == (is_one ? 1.0f : 0.0f));
+    }
+  }
+  const Tensor& second = shape.tensors()[3];
+  CHECK(values[second.offset + 11] ==
+        (2 * random_unit(7, RngStream::kInit, 3, 11) - 1) * std::sqrt(6.0f / 27));
+}
+
+TEST_CASE("gradients are those of finite differences in double, for every layer") {
+  const ModelShape stages =
+      ModelShape({4, 7, 1}).stage({3, 5, true}).stage({2, 1, true}).linear(3, false).finish();
+  std::vector<ModelShape> shapes{mlp({5, 3}),
+                                 mlp({7, 9, 4}),
+                                 mlp({6, 11, 5, 3}),
+                                 mlp({3, 4, 6, 5, 2}),
+                                 mlp({1, 1, 2}),
+                                 mlp({6, 11, 5, 3}, 0.4f),
+                                 cnn(0, false),
+                                 cnn(0.3f, false),
+                                 cnn(0),
+                                 cnn(0.3f),
+                                 stages};
+  double worst = 0;
+  for (const ModelShape& shape : shapes) {
+    CAPTURE(shape.description().front());
+    CAPTURE(shape.layers().size());
+    const std::vector<float> values = moved_values(shape, test::seed());
+    ModelBatch batch = make_batch(shape, 2, 3, test::seed() + 1);
+    batch.seed = test::seed();
+    batch.step = 5;
+    batch.first_rank = 6;
+    const Passed found = passed(shape, values, batch, 0, {2});
+    std::vector<double> point(values.begin(), values.end());
+    for (std::size_t i = 0; i < shape.parameters(); ++i) {
+      constexpr double kStep = 1e-6;
+      const double at = point[i];
+      point[i] = at + kStep;
+      const double above = loss_in_double(shape, point, batch);
+      point[i] = at - kStep;
+      const double below = loss_in_double(shape, point, batch);
+      point[i] = at;
+      const double expected = (above - below) / (2 * kStep);
+      CAPTURE(i);
+      const double off = std::abs(static_cast<double>(found.gradient[i]) - expected);
+      // fp32 chains of at most 54 terms of size 1: 54 x 2^-24 < 4e-6; the rest is the difference's.
+      CHECK(off < 4e-6 + 1e-4 * std::abs(expected));
+      worst = std::max(worst, off);
+    }
+  }
+  MESSAGE("furthest from the difference: " << worst);
+}
+
+TEST_CASE("statistics are the mean and the unbiased variance of each logical rank, summed") {
+  const ModelShape shape = ModelShape({4, 4, 1}).stage({2, 3, true}).linear(3, false).finish();
+  const std::vector<float> values = moved_values(shape, 3);
+  const ModelBatch batch = make_batch(shape, 4, 2, test::seed());
+  const Passed all = passed(shape, values, batch, 0, {4});
+  // The convolution in front of the normalisation, in double.
+  const LayerShape& layer = shape.layers()[1];
+  std::vector<std::vector<double>> of_rank(4);
+  for (std::size_t row = 0; row < batch.rows(); ++row) {
+    for (std::ptrdiff_t pixel = 0; pixel < 16; ++pixel) {
+      double sum = 0;
+      for (std::ptrdiff_t tap = 0; tap < 9; ++tap) {
+        const std::ptrdiff_t y = pixel / 4 + tap / 3 - 1;
+        const std::ptrdiff_t x = pixel % 4 + tap % 3 - 1;
+        if (y < 0 || y > 3 || x < 0 || x > 3) continue;
+        const auto at = row * 16 + static_cast<std::size_t>(y * 4 + x);
+        sum += double{batch.input[at]} * double{values[static_cast<std::size_t>(tap) * 2 + 1]};
+      }
+      of_rank[row / 2].push_back(sum);
+    }
+  }
+  double means = 0, variances = 0;
+  for (const auto& rank : of_rank) {
+    double mean = 0, squares = 0;
+    for (const double v : rank) mean += v / 32;
+    for (const double v : rank) squares += (v - mean) * (v - mean);
+    means += mean;
+    variances += squares / 31;
+  }
+  CHECK(std::abs(double{all.gradient[layer.running_mean + 1]} - means) < 1e-5);
+  CHECK(std::abs(double{all.gradient[layer.running_variance + 1]} - variances) < 1e-5);
+
+  std::vector<float> updated = values;
+  update_running(shape, 4, all.gradient, updated);
+  CHECK(std::equal(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(shape.parameters()),
+                   updated.begin()));
+  const std::size_t at = layer.running_variance + 1;
+  CHECK(updated[at] == std::fma(0.1f, all.gradient[at] / 4 - values[at], values[at]));
+}
+
+TEST_CASE("rows computed together or apart have the same bits, and so have nodes") {
+  for (const ModelShape& shape : all_kinds()) {
+    CAPTURE(shape.description().front());
+    const std::vector<float> values = moved_values(shape, 3);
+    constexpr std::size_t kRanks = 8;
+    ModelBatch batch = make_batch(shape, kRanks, 3, test::seed());
+    batch.seed = 7;
+    batch.step = 1'000'000'000'000;
+    const Passed whole = passed(shape, values, batch, 0, {kRanks}, 2);
+    std::vector<std::vector<float>> parts;
+    std::vector<float> losses;
+    for (std::size_t r = 0; r < kRanks; ++r) {
+      const Passed part = passed(shape, values, batch, r, {1}, 2);
+      parts.push_back(part.gradient);
+      losses.insert(losses.end(), part.loss.begin(), part.loss.end());
+    }
+    CHECK(same_bits(losses, whole.loss));
+    for (std::size_t count = kRanks; count > 1; count /= 2) {
+      for (std::size_t r = 0; r < count / 2; ++r) {
+        for (std::size_t i = 0; i < whole.gradient.size(); ++i) {
+          parts[r][i] = parts[2 * r][i] + parts[2 * r + 1][i];
+        }
+      }
+    }
+    CHECK(same_bits(whole.gradient, parts[0]));
+
+    // Several nodes of one pass, as a worker has that holds ranks 3 to 8.
+    const Passed nodes = passed(shape, values, batch, 3, {1, 4}, 1);
+    std::vector<float> apart = passed(shape, values, batch, 3, {1}).gradient;
+    const std::vector<float> four = passed(shape, values, batch, 4, {4}).gradient;
+    apart.insert(apart.end(), four.begin(), four.end());
+    CHECK(same_bits(nodes.gradient, apart));
+  }
+}
+
+TEST_CASE("every instruction set and number of threads has the same bits") {
+  const cpu::Target best = cpu::best_target();
+  for (const ModelShape& shape : all_kinds()) {
+    const std::vector<float> values = moved_values(shape, 3);
+    const ModelBatch batch = make_batch(shape, 8, 3, test::seed());
+    cpu::force_target(cpu::Target::kScalar);
+    const Passed scalar = passed(shape, values, batch, 0, {8});
+    for (const cpu::Target target :
+         {cpu::Target::kScalar, cpu::Target::kAvx2, cpu::Target::kAvx512, cpu::Target::kNeon}) {
+      if (!cpu::has_target(target)) continue;
+      cpu::force_target(target);
+      for (const int threads : {1, 2, 3}) {
+        const Passed other = passed(shape, values, batch, 0, {8}, threads);
+        CHECK(same_bits(other.gradient, scalar.gradient));
+        CHECK(same_bits(other.loss, scalar.loss));
+      }
+    }
+  }
+  cpu::force_target(best);
+}
+
+TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
+  for (const ModelShape& shape : {cnn(0.5f), mlp({13, 17, 6}, 0.5f)}) {
+    const std::vector<float> values = moved_values(shape, 3);
+    const ModelBatch batch = make_batch(shape, 1, 9, test::seed());
+    cpu::Context context;
+    Model model(shape, 9, context);
+    std::copy(batch.input.begin(), batch.input.end(), model.input().begin());
+    std::copy(batch.labels.begin(), batch.labels.end(), model.labels().begin());
+    model.forward(values, 9);
+    model.losses(9);
+    double mean = 0;
+    for (const float loss : model.loss()) mean += double{loss} / 9;
+    const std::vector<double> point(values.begin(), values.end());
+    CHECK(std::abs(mean - loss_in_double(shape, point, batch, true)) < 1e-5);
+    CHECK(std::abs(mean - loss_in_double(shape, point, batch)) > 1e-4);
+    // A row's loss does not depend on its neighbours.
+    Model one(shape, 1, context);
+    const std::size_t in = shape.input().size();
+    std::copy_n(batch.input.begin() + static_cast<std::ptrdiff_t>(4 * in), in, one.input().begin());
+    one.labels()[0] = batch.labels[4];
+    one.forward(values, 1);
+    one.losses(1);
+    CHECK(one.loss()[0] == model.loss()[4]);
+  }
+}
+
+TEST_CASE("what is dropped follows from seed, step, layer, row and element alone") {
+  // One hidden layer of ones: with weights of one every logit counts what was kept.
+  const ModelShape shape = mlp({1, 1000, 2}, 0.25f);
+  std::vector<float> values(shape.values(), 0.0f);
+  std::fill_n(values.begin(), 1000, 1.0f);
+  for (std::size_t i = 0; i < 1000; ++i) values[2000 + 2 * i] = 1.0f;
+  const auto gradient_of = [&](std::uint64_t seed, std::int64_t step, std::size_t first_rank) {
+    ModelBatch batch;
+    batch.ranks = 2;
+    batch.rows_per_rank = 2;
+    batch.input = {1, 1, 1, 1};
+    batch.labels = {1, 1, 1, 1};
+    batch.seed = seed;
+    batch.step = step;
+    batch.first_rank = first_rank;
+    // The gradient of the second layer's weights tells which elements were there.
+    return passed(shape, values, batch, 0, {2}).gradient;
+  };
+  const auto first = gradient_of(7, 0, 0);
+  CHECK(same_bits(first, gradient_of(7, 0, 0)));
+  CHECK_FALSE(same_bits(first, gradient_of(8, 0, 0)));
+  CHECK_FALSE(same_bits(first, gradient_of(7, 1, 0)));
+  CHECK_FALSE(same_bits(first, gradient_of(7, std::int64_t{1} << 32, 0)));
+  CHECK_FALSE(same_bits(first, gradient_of(7, 0, 2)));
+
+  cpu::Context context;
+  Model model(shape, 1, context);
+  std::size_t kept = 0;
+  for (std::int64_t step = 0; step < 40; ++step) {
+    std::vector<float> gradient(shape.values());
+    const Model::Node node{0, 1, gradient.data(), 0};
+    model.input()[0] = 1;
+    model.labels()[0] = 1;
+    model.forward(values, Model::Batch{7, step, 1, {&node, 1}});
+    model.losses_with_gradient(1, 1);
+    model.backward(values, Model::Batch{7, step, 1, {&node, 1}});
+    for (std::size_t i = 0; i < 1000; ++i) kept += gradient[2000 + 2 * i] != 0 ? 1 : 0;
+  }
+  // 40,000 throws of a coin of 0.75: five deviations are 433.
+  CHECK(kept > 30'000 - 433);
+  CHECK(kept < 30'000 + 433);
+  MESSAGE("kept " << kept << " of 40000");
+}

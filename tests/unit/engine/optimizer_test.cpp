@@ -1,0 +1,157 @@
+#include "worker/engine/optimizer.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/rng.h"
+#include "tests/test_main.h"
+#include "worker/engine/block_hash.h"
+
+using namespace muster;
+using namespace muster::engine;
+
+namespace {
+
+constexpr AdamwConfig kAdamw{0.003f, 0.9f, 0.999f, 1e-8f, 0.1f};
+
+TrainingConfig with_adamw(const AdamwConfig& adamw = kAdamw) {
+  TrainingConfig config;
+  config.adamw = adamw;
+  return config;
+}
+
+/// In (-1, 1), of sizes that differ by up to 2^8 from element to element.
+std::vector<float> random_values(Rng& rng, std::size_t n) {
+  std::vector<float> values(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    values[i] = std::ldexp(static_cast<float>(2 * rng.unit() - 1), -static_cast<int>(i % 9));
+  }
+  return values;
+}
+
+/// AdamW as in the paper (Loshchilov and Hutter, 2019, algorithm 2), in double precision.
+struct Textbook {
+  std::vector<double> m, v, w;
+  double t = 0, power1 = 1, power2 = 1;
+
+  void step(const AdamwConfig& adamw, const std::vector<float>& g) {
+    const double beta1 = adamw.beta1, beta2 = adamw.beta2, rate = adamw.learning_rate;
+    power1 *= beta1;
+    power2 *= beta2;
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      m[i] = beta1 * m[i] + (1 - beta1) * g[i];
+      v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
+      const double mean = m[i] / (1 - power1);
+      const double square = v[i] / (1 - power2);
+      w[i] -= rate * (mean / (std::sqrt(square) + double{adamw.epsilon}) +
+                      double{adamw.weight_decay} * w[i]);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("AdamW stays at the textbook's parameters, but for the rounding of its additions") {
+  constexpr std::size_t kElements = 500;
+  constexpr int kSteps = 400;
+  Rng rng(test::seed());
+  kernels::cpu::Context context;
+  Optimizer optimizer(with_adamw(), kElements);
+  std::vector<float> w = random_values(rng, kElements);
+  Textbook exact{std::vector<double>(kElements), std::vector<double>(kElements), {}};
+  exact.w.assign(w.begin(), w.end());
+  const std::vector<float> drift = random_values(rng, kElements);
+  double greatest = 0;
+  double bound = 0;
+  for (int step = 1; step <= kSteps; ++step) {
+    std::vector<float> g = random_values(rng, kElements);
+    for (std::size_t i = 0; i < kElements; ++i) g[i] += drift[i];
+    optimizer.update(context, g, 1.0f, w);
+    exact.step(kAdamw, g);
+    // w is below 2 and rounded twice. The direction is below 4: what ten steps of rounding leave in
+    // m, what all steps leave in v, half of it after the root, and four operations.
+    bound += 2 * 0x1p-24 + double{kAdamw.learning_rate} * 4 * (14 * 0x1p-24 + step * 0x1p-25);
+    for (std::size_t i = 0; i < kElements; ++i) {
+      const double error = std::abs(static_cast<double>(w[i]) - exact.w[i]);
+      greatest = std::max(greatest, error);
+      REQUIRE(error <= bound);
+    }
+  }
+  MESSAGE("greatest distance after " << kSteps << " steps: " << greatest << ", bound " << bound);
+}
+
+TEST_CASE("the first step of AdamW is as long as the learning rate, whatever the gradient") {
+  kernels::cpu::Context context;
+  AdamwConfig adamw = kAdamw;
+  adamw.weight_decay = 0;
+  Optimizer optimizer(with_adamw(adamw), 4);
+  std::vector<float> w(4, 0.0f);
+  optimizer.update(context, std::vector<float>{1e-3f, -1e-3f, 1e3f, -1e3f}, 1.0f, w);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double expected = (i % 2 == 0 ? -1.0 : 1.0) * double{adamw.learning_rate};
+    // epsilon is 1e-5 of the smallest gradient.
+    CHECK(std::abs(static_cast<double>(w[i]) - expected) <= 2e-5 * double{adamw.learning_rate});
+  }
+}
+
+TEST_CASE("decay makes parameters smaller once a step, also where there is no gradient") {
+  kernels::cpu::Context context;
+  Optimizer optimizer(with_adamw(), 1);
+  std::vector<float> w{1.0f};
+  optimizer.update(context, std::vector<float>{0.0f}, 1.0f, w);
+  CHECK(w[0] == std::fma(-(kAdamw.learning_rate * kAdamw.weight_decay), 1.0f, 1.0f));
+}
+
+TEST_CASE("an optimiser goes on from another's state with the same bits") {
+  for (const bool is_adamw : {false, true}) {
+    CAPTURE(is_adamw);
+    TrainingConfig config;
+    config.sgd = {0.1f, 0.9f};
+    if (is_adamw) config.adamw = kAdamw;
+    Rng rng(test::seed());
+    kernels::cpu::Context context;
+    Optimizer first(config, 100);
+    std::vector<float> w = random_values(rng, 100);
+    for (int step = 0; step < 5; ++step) first.update(context, random_values(rng, 100), 0.5f, w);
+    Optimizer second(config, 100);
+    const std::string at_start = state_hash(second.state());
+    second.state() = first.state();
+    std::vector<float> others = w;
+    const std::vector<float> g = random_values(rng, 100);
+    first.update(context, g, 1.0f, w);
+    second.update(context, g, 1.0f, others);
+    CHECK(block_hash(w) == block_hash(others));
+    CHECK(state_hash(first.state()) == state_hash(second.state()));
+    second.reset();
+    CHECK(state_hash(second.state()) == at_start);
+  }
+}
+
+TEST_CASE("the hash of an optimiser's state is that of everything in it") {
+  TrainingConfig config;
+  Optimizer sgd(config, 5000);
+  CHECK(state_hash(sgd.state()) == block_hash(std::vector<float>(5000)));
+  Optimizer adamw(with_adamw(), 5000);
+  std::vector<std::string> hashes{state_hash(adamw.state())};
+  adamw.state().buffers[0].values[4999] = 1;
+  hashes.push_back(state_hash(adamw.state()));
+  std::swap(adamw.state().buffers[0].values, adamw.state().buffers[1].values);
+  hashes.push_back(state_hash(adamw.state()));
+  adamw.state().scalars[1].value = 0.5;
+  hashes.push_back(state_hash(adamw.state()));
+  std::swap(adamw.state().scalars[0].value, adamw.state().scalars[1].value);
+  hashes.push_back(state_hash(adamw.state()));
+  std::sort(hashes.begin(), hashes.end());
+  CHECK(std::adjacent_find(hashes.begin(), hashes.end()) == hashes.end());
+}
+
+TEST_CASE("only a gradient above the greatest norm is scaled, down to it") {
+  CHECK(norm_of(std::vector<float>{9.0f, 16.0f}) == 5.0f);
+  CHECK(norm_of({}) == 0.0f);
+  CHECK(clip_scale(0.0f, 1.0f) == 1.0f);
+  CHECK(clip_scale(1.0f, 1.0f) == 1.0f);
+  CHECK(clip_scale(4.0f, 1.0f) == 0.25f);
+  CHECK(clip_scale(std::nextafter(1.0f, 2.0f), 1.0f) < 1.0f);
+}

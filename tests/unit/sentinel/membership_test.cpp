@@ -1,0 +1,331 @@
+// The rules of agreement, one at a time: one membership, whose peers are played by the test. How
+// they hold together under faults is shown by tests/membership.
+#include "worker/sentinel/membership.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+
+using namespace muster;
+using namespace muster::sentinel;
+
+namespace {
+
+constexpr std::uint64_t kDigest = 7;
+constexpr std::int64_t kEpoch = 2;
+
+Seat seat_of(int slot) {
+  Seat seat;
+  seat.id = {slot, 0};
+  seat.host = "127.0.0.1";
+  seat.sentinel_port = 1'000 + slot;
+  seat.trainers = {{0, 1, 2'000 + slot}};
+  return seat;
+}
+
+View view_of(std::int64_t epoch, const std::vector<int>& slots) {
+  View view;
+  view.epoch = epoch;
+  view.digest = kDigest;
+  for (const int slot : slots) view.seats.push_back(seat_of(slot));
+  return view;
+}
+
+/// Of a job that trains in view kEpoch.
+class Table {
+ public:
+  using Tweak = std::function<void(Beat&)>;
+
+  Table(int self, const std::vector<int>& slots) : self_(make(self, slots)) {
+    self_.set_trainers(now_, seat_of(self).trainers, kDigest);
+    const int other = slots[0] == self ? slots[1] : slots[0];
+    say(other, Commit{view_of(kEpoch, slots)}, kEpoch);
+    for (const int slot : slots) {
+      if (slot != self) beat(slot);
+    }
+    outputs.clear();
+  }
+
+  void say(int from, MessageBody body, std::int64_t epoch = kEpoch) {
+    self_.receive(now_, Message{{from, 0}, ++sequence_, epoch, std::move(body)});
+    keep();
+  }
+  void beat(int from, const Tweak& tweak = nullptr, std::int64_t epoch = kEpoch) {
+    Beat one;
+    one.self = seat_of(from);
+    one.digest = kDigest;
+    if (tweak) tweak(one);
+    say(from, one, epoch);
+  }
+  /// Time goes by; each of `heard` beats all the while.
+  void pass(milliseconds time, const std::map<int, Tweak>& heard) {
+    for (milliseconds gone{0}; gone < time; gone += milliseconds(25)) {
+      now_ += milliseconds(25);
+      for (const auto& [slot, tweak] : heard) beat(slot, tweak);
+      tick();
+    }
+  }
+  void sleep(milliseconds time) {
+    now_ += time;
+    tick();
+  }
+  void refuse(int slot) {
+    self_.refused(now_, {slot, 0});
+    keep();
+  }
+  void answer(const Membership::WitnessAnswer& answer) {
+    self_.witness(now_, answer);
+    keep();
+  }
+  /// `from` promises what it was asked for last, having accepted `before`.
+  void promise(int from, Ballot accepted = {}, const View& before = {}) {
+    const auto prepares = sent<Prepare>(from);
+    REQUIRE_FALSE(prepares.empty());
+    say(from, Promise{prepares.back().ballot, kEpoch, accepted, before});
+  }
+  void accept(int from) {
+    const auto accepts = sent<Accept>(from);
+    REQUIRE_FALSE(accepts.empty());
+    say(from, Accepted{accepts.back().ballot});
+  }
+
+  /// Messages of a kind to a slot, oldest first.
+  template <typename Body>
+  std::vector<Body> sent(int to) const {
+    std::vector<Body> all;
+    for (const Output& output : outputs) {
+      const auto* send = std::get_if<Send>(&output);
+      if (send == nullptr || send->to.slot != to) continue;
+      if (const auto* body = std::get_if<Body>(&send->message.body)) all.push_back(*body);
+    }
+    return all;
+  }
+  template <typename Kind>
+  std::vector<Kind> told() const {
+    std::vector<Kind> all;
+    for (const Output& output : outputs) {
+      if (const auto* one = std::get_if<Kind>(&output)) all.push_back(*one);
+    }
+    return all;
+  }
+  const Membership& self() const { return self_; }
+
+  std::vector<Output> outputs;
+
+ private:
+  static Membership make(int self, const std::vector<int>& slots) {
+    View first = view_of(1, slots);
+    first.digest = 0;
+    for (Seat& seat : first.seats) seat.trainers.clear();
+    Seat own = seat_of(self);
+    own.trainers.clear();
+    return {MembershipOptions(), own, first, MonoTime{} + seconds(100)};
+  }
+  void tick() {
+    self_.tick(now_);
+    keep();
+  }
+  void keep() {
+    for (Output& output : self_.take_outputs()) outputs.push_back(std::move(output));
+  }
+
+  MonoTime now_ = MonoTime{} + seconds(100);
+  std::uint64_t sequence_ = 0;
+  Membership self_;
+};
+
+const Table::Tweak kPlain = nullptr;
+
+Table::Tweak unheard(std::vector<int> slots) {
+  return [slots](Beat& beat) { beat.unheard = slots; };
+}
+
+Table::Tweak knows_newcomer(int slot) {
+  return [slot](Beat& beat) { beat.newcomers = {{slot, 0}}; };
+}
+
+void leaves(Beat& beat) { beat.is_leaving = true; }
+
+}  // namespace
+
+TEST_CASE("who has promised takes nothing of an older ballot") {
+  Table table(2, {0, 1, 2});
+  table.say(0, Prepare{{3, 0}});
+  REQUIRE(table.sent<Promise>(0).size() == 1);
+  table.say(1, Accept{{2, 1}, [] {
+                        View view = view_of(kEpoch + 1, {0, 1});
+                        view.base = kEpoch;
+                        return view;
+                      }()});
+  CHECK(table.sent<Accepted>(1).empty());
+  REQUIRE(table.sent<Nack>(1).size() == 1);
+  CHECK(table.sent<Nack>(1)[0].promised == Ballot{3, 0});
+  table.say(0, Prepare{{1, 0}});
+  CHECK(table.sent<Promise>(0).size() == 1);
+  CHECK(table.sent<Nack>(0).size() == 1);
+}
+
+TEST_CASE("what somebody may have decided is decided again, not the own wish") {
+  Table table(0, {0, 1, 2});
+  table.say(1, Prepare{{5, 1}});
+  CHECK(table.sent<Promise>(1).empty());  // slot 0 leads, and it is here
+  table.refuse(2);
+  View before = view_of(kEpoch + 4, {0, 1});
+  before.base = kEpoch;
+  before.stop = true;
+  table.promise(1, {5, 1}, before);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  CHECK(table.sent<Accept>(1)[0].view == before);
+  CHECK(table.sent<Accept>(1)[0].ballot > Ballot{5, 1});
+}
+
+TEST_CASE("half of the workers need the witness, and what it grants needs all of them") {
+  Table table(0, {0, 1, 2, 3});
+  table.pass(milliseconds(500), {{1, unheard({2, 3})}});
+  table.promise(1);
+  table.pass(milliseconds(100), {{1, unheard({2, 3})}});
+  CHECK(table.sent<Accept>(1).empty());
+  CHECK_FALSE(table.self().waiting().empty());
+  const auto asked = table.told<AskWitness>();
+  REQUIRE_FALSE(asked.empty());
+  CHECK(asked[0].epoch == kEpoch);
+  CHECK(asked[0].members == std::vector<int>{0, 1});
+
+  table.answer({true, asked[0].next_epoch, {0, 1, 2}});
+  CHECK(table.sent<Accept>(1).empty());  // granted to others
+  table.answer({true, asked[0].next_epoch, {0, 1}});
+  CHECK_FALSE(table.sent<Accept>(1).empty());
+  CHECK(table.told<Decided>().empty());
+  table.accept(1);
+  REQUIRE(table.told<Decided>().size() == 1);
+  CHECK(slots_of(table.told<Decided>()[0].view) == std::vector<int>{0, 1});
+  CHECK(table.told<Decided>()[0].view.epoch == asked[0].next_epoch);
+}
+
+TEST_CASE("who was heard until it died is certainly dead: the survivor decides alone, at once") {
+  Table table(0, {0, 1});
+  table.refuse(1);
+  REQUIRE(table.told<Decided>().size() == 1);
+  const View view = table.told<Decided>()[0].view;
+  CHECK(slots_of(view) == std::vector<int>{0});
+  CHECK(view.urgent_epoch == view.epoch);
+  CHECK(view.departed == std::vector<Departure>{{{1, 0}, Fate::kDied}});
+  CHECK(table.told<AskWitness>().empty());
+}
+
+TEST_CASE("who was silent before it died may have decided with others: the witness is asked") {
+  Table table(0, {0, 1});
+  table.pass(milliseconds(1'000), {});
+  table.refuse(1);
+  table.pass(milliseconds(1'000), {});
+  CHECK(table.told<Decided>().empty());
+  CHECK_FALSE(table.told<AskWitness>().empty());
+}
+
+TEST_CASE("most of the living are not enough where the dead are not excused") {
+  Table table(0, {0, 1, 2, 3, 4});
+  table.pass(milliseconds(500), {{1, unheard({2, 3, 4})}});
+  table.refuse(3);
+  table.refuse(4);
+  table.pass(milliseconds(100), {{1, unheard({2})}});
+  table.promise(1);
+  table.pass(milliseconds(200), {{1, unheard({2})}});
+  CHECK(table.sent<Accept>(1).empty());
+}
+
+TEST_CASE("a seat that is dead stays dead, whatever arrives late") {
+  Table table(0, {0, 1, 2});
+  table.refuse(2);
+  table.beat(2);
+  table.outputs.clear();
+  table.pass(milliseconds(100), {{1, kPlain}});
+  const auto beats = table.sent<Beat>(1);
+  REQUIRE_FALSE(beats.empty());
+  CHECK(beats.back().dead == std::vector<WorkerId>{{2, 0}});
+}
+
+TEST_CASE("whoever is left out is fenced; a view never goes back") {
+  Table table(2, {0, 1, 2});
+  View next = view_of(kEpoch + 3, {0, 1});
+  next.departed = {{{2, 0}, Fate::kSilent}};
+  table.say(0, Commit{next}, next.epoch);
+  CHECK(table.told<Fenced>().size() == 1);
+  CHECK_FALSE(table.self().is_member());
+  table.say(1, Commit{view_of(kEpoch + 1, {0, 1, 2})}, kEpoch + 1);
+  CHECK(table.self().view().epoch == kEpoch + 3);
+  CHECK(table.told<Decided>().empty());
+}
+
+TEST_CASE("a newcomer hears that it counts when all who counted before know it") {
+  Table table(0, {0, 1});
+  table.beat(2);
+  table.pass(milliseconds(200), {{1, knows_newcomer(2)}, {2, kPlain}});
+  table.promise(1);
+  table.accept(1);
+  REQUIRE(table.told<Decided>().size() == 1);
+  const std::int64_t epoch = table.self().view().epoch;
+  CHECK(slots_of(table.self().view()) == std::vector<int>{0, 1, 2});
+  CHECK(table.self().view().urgent_epoch < epoch);
+  table.outputs.clear();
+  table.pass(milliseconds(100), {{1, kPlain}, {2, kPlain}});
+  CHECK(table.sent<Commit>(2).empty());
+  CHECK_FALSE(table.sent<Commit>(1).empty());
+  table.beat(1, nullptr, epoch);
+  table.beat(2);
+  CHECK(table.sent<Commit>(2).size() == 1);
+}
+
+TEST_CASE("a newcomer with another spec or other data is refused with the reason") {
+  Table table(0, {0, 1});
+  const Table::Tweak other = [](Beat& beat) { beat.digest = kDigest + 1; };
+  table.beat(2, other);
+  table.pass(milliseconds(300), {{1, knows_newcomer(2)}, {2, other}});
+  CHECK(table.sent<Prepare>(1).empty());
+  REQUIRE(table.told<RefusedNewcomer>().size() == 1);
+  CHECK(table.told<RefusedNewcomer>()[0].id == WorkerId{2, 0});
+  REQUIRE_FALSE(table.sent<Refusal>(2).empty());
+  CHECK(table.sent<Refusal>(2)[0].reason.find("spec or data") != std::string::npos);
+}
+
+TEST_CASE("newcomers do not come in the view in which somebody leaves") {
+  Table table(0, {0, 1, 2});
+  table.pass(milliseconds(900), {{1, kPlain}, {2, leaves}});
+  CHECK(table.sent<Prepare>(1).empty());
+  // The newcomer is not due for 100 ms yet when the leave is.
+  table.pass(milliseconds(150), {{1, knows_newcomer(3)},
+                                 {2,
+                                  [](Beat& beat) {
+                                    leaves(beat);
+                                    beat.newcomers = {{3, 0}};
+                                  }},
+                                 {3, kPlain}});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  const View view = table.sent<Accept>(1)[0].view;
+  CHECK(slots_of(view) == std::vector<int>{0, 1});
+  CHECK(view.departed == std::vector<Departure>{{{2, 0}, Fate::kLeft}});
+  CHECK(view.urgent_epoch < view.epoch);
+}
+
+TEST_CASE("of two who do not hear each other one goes, after a while") {
+  Table table(0, {0, 1, 2});
+  const std::map<int, Table::Tweak> apart = {{1, unheard({2})}, {2, unheard({1})}};
+  table.pass(milliseconds(900), apart);
+  CHECK(table.sent<Prepare>(1).empty());
+  table.pass(milliseconds(200), apart);
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  CHECK(slots_of(table.sent<Accept>(1)[0].view) == std::vector<int>{0, 1});
+}
+
+TEST_CASE("whoever slept itself does not take it for the others' silence") {
+  Table table(0, {0, 1, 2});
+  table.outputs.clear();
+  table.sleep(seconds(10));
+  CHECK(table.sent<Prepare>(1).empty());
+  REQUIRE_FALSE(table.sent<Beat>(1).empty());
+  CHECK(table.sent<Beat>(1)[0].unheard.empty());
+  table.pass(milliseconds(400), {{1, unheard({2})}});
+  CHECK_FALSE(table.sent<Prepare>(1).empty());
+}

@@ -1,0 +1,77 @@
+// Entering a membership: what its members tell each other, where they all stand then, who gives the
+// state to whom, and who finishes what of the step that was under way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "common/sha256.h"
+#include "worker/comm/communicator.h"
+#include "worker/engine/assignment.h"
+
+namespace muster::engine {
+
+/// Everything that a step leaves behind besides parameters and optimiser state. Fixed layout: it
+/// crosses the wire between equal builds (the contract is checked at joining).
+struct Standing {
+  std::int64_t step = 0;  ///< steps done
+  std::int64_t settled_step =
+      0;  ///< up to where evaluations and checkpoints that were due are done
+  std::int64_t evaluated_step = -1;
+  std::int64_t checkpoint_step = -1;
+  std::int64_t restored_step = -1;
+  std::int64_t is_stopping = 0;  ///< 1: training ends here, on request
+  double accuracy = -1;
+  float evaluated_loss = 0;
+  float loss = 0;  ///< of the last step
+};
+
+/// What a member says of itself.
+struct Greeting {
+  Standing standing;
+  Sha256Digest spec{}, data{};      ///< equal for all
+  bool has_state = false;           ///< parameters and optimiser state are of `standing.step`
+  std::uint64_t record_bytes = 0;   ///< of lines that it keeps for the process with the files
+  std::vector<RankRange> computed;  ///< nodes of the step after `standing.step` that it holds
+};
+
+/// What all members conclude from all greetings, each for itself.
+struct EntryPlan {
+  Standing standing;        ///< of all members from now on
+  std::vector<int> source;  ///< by rank: who gives it the state; itself: it has it
+  bool is_fresh = true;     ///< nobody holds anything of the next step
+  Assignment assignment;    ///< of the next step alone
+};
+
+bool has_any_state(const std::vector<Greeting>& greetings);
+
+/// Pure; somebody has the state. Its holders are those with the most steps (they are at most one
+/// step ahead of the other survivors, and their bits are what the others would have come to);
+/// everybody else takes it from one of them, in turn. Where some of them have an evaluation or a
+/// checkpoint, all take it over. Errors: kConflict with an exit code for a rank whose spec or data
+/// are not those of the state's holder.
+Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& greetings, int rank);
+
+/// All greetings by rank. Blocks: until `deadline`. Errors: as comm::Work::wait; kCorrupt when a
+/// greeting cannot be right.
+Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
+                                                 const Greeting& own, int logical_ranks,
+                                                 MonoTime deadline);
+
+/// Everybody's lines for process `owner`, by rank; empty on all others. Blocks and errors: as
+/// comm::Work::wait.
+Result<std::vector<std::string>> collect_records(comm::Communicator& communicator,
+                                                 const std::vector<Greeting>& greetings, int owner,
+                                                 const std::string& own, MonoTime deadline);
+
+/// Moves `state`, whose parts are as long on all ranks, from sources to the others as `plan` says;
+/// returns the bytes that this rank received. Blocks and errors: as comm::Work::wait.
+Result<std::uint64_t> transfer_state(comm::Communicator& communicator, const EntryPlan& plan,
+                                     std::span<const std::span<std::byte>> state,
+                                     MonoTime deadline);
+
+}  // namespace muster::engine

@@ -1,0 +1,78 @@
+// The trainer's side of membership: which trainers make the next steps together. Who belongs is
+// agreed by the sentinels; the engine only follows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "common/sha256.h"
+#include "worker/comm/communicator.h"
+
+namespace muster::engine {
+
+/// One membership, with the number that the sentinels agreed on.
+struct View {
+  std::int64_t epoch = 0;
+  int rank = -1;           ///< own place among the members; -1: not one of them any more
+  std::vector<int> slots;  ///< by rank: the worker it belongs to
+  bool stop = false;       ///< all stop at the boundary where they enter, with a checkpoint
+  int size() const { return static_cast<int>(slots.size()); }
+};
+
+/// How a trainer came into a membership.
+struct Entry {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;          ///< the step that all members stand at
+  int recomputed = 0;             ///< logical ranks of the next step that somebody else had done
+  std::uint64_t state_bytes = 0;  ///< received from another member
+  double stall_seconds = 0;       ///< from the last finished work until here
+};
+
+/// Threads: one calls everything but newest_epoch().
+class Membership {
+ public:
+  virtual ~Membership() = default;
+
+  /// Data is loaded and the first state is made; with it, what must be equal for all.
+  virtual void ready(const Sha256Digest& digest) = 0;
+
+  /// The newest view after epoch `after`. Blocks: until there is one, or `deadline`. Errors carry
+  /// an exit code: nobody is left who could make one.
+  virtual Result<View> next(std::int64_t after, MonoTime deadline) = 0;
+
+  /// The newest epoch this process has heard of. When all members of the current one have heard of
+  /// the same, they enter it at the next step boundary. Any thread; does not block.
+  virtual std::int64_t newest_epoch() const = 0;
+
+  /// The members of `view`, connected. It is aborted from elsewhere as soon as a member of it is
+  /// known to be gone. Blocks: until connected, or until a newer view makes it pointless. Errors:
+  /// as make_tcp_communicator; all of them mean: see what next() says.
+  virtual Result<std::unique_ptr<comm::Communicator>> connect(const View& view) = 0;
+
+  /// The members of `epoch` cannot go on together.
+  virtual void broken(std::int64_t epoch, const Error& why) = 0;
+  virtual void entered(const Entry& entry) = 0;
+};
+
+/// A membership that never changes, over one communicator: its first failure is the end.
+class FixedMembership final : public Membership {
+ public:
+  /// `communicator` outlives it.
+  explicit FixedMembership(comm::Communicator& communicator) : communicator_(communicator) {}
+  void ready(const Sha256Digest&) override {}
+  Result<View> next(std::int64_t after, MonoTime deadline) override;
+  std::int64_t newest_epoch() const override { return kEpoch; }
+  Result<std::unique_ptr<comm::Communicator>> connect(const View& view) override;
+  void broken(std::int64_t epoch, const Error& why) override;
+  void entered(const Entry&) override {}
+
+ private:
+  static constexpr std::int64_t kEpoch = 1;
+  comm::Communicator& communicator_;
+  std::unique_ptr<Error> failure_;
+};
+
+}  // namespace muster::engine

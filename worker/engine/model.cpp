@@ -1,0 +1,296 @@
+#include "worker/engine/model.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/check.h"
+#include "common/rng.h"
+
+namespace muster::engine {
+namespace {
+
+namespace cpu = kernels::cpu;
+
+/// Added to variances before their root.
+constexpr float kEpsilon = 1e-5f;
+
+kernels::Activation activation_of(const LayerShape& layer) {
+  return layer.is_rectified ? kernels::Activation::kRelu : kernels::Activation::kNone;
+}
+
+/// The key of one dropout at one step: of the spec's generator the first two words of a block.
+std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::uint32_t number) {
+  const auto at = static_cast<std::uint64_t>(step);
+  const auto block =
+      philox4x32(seed, {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32),
+                        number, static_cast<std::uint32_t>(RngStream::kDropout)});
+  return std::uint64_t{block[0]} | std::uint64_t{block[1]} << 32;
+}
+
+/// Zero for what is dropped, all else times `scale`: the inverse of the share that stays. `row` is
+/// that of the whole batch, so that it does not matter who computes it.
+void drop_row(std::uint64_t key, std::uint32_t row, float share, float scale,
+              std::span<float> values) {
+  for (std::size_t i = 0; i < values.size(); i += 4) {
+    const auto block = static_cast<std::uint64_t>(i / 4);
+    const auto bits =
+        philox4x32(key, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                         row, static_cast<std::uint32_t>(RngStream::kDropout)});
+    for (std::size_t j = i; j < std::min(i + 4, values.size()); ++j) {
+      const float unit = static_cast<float>(bits[j - i] >> 8) * 0x1.0p-24f;
+      values[j] = unit < share ? 0.0f : values[j] * scale;
+    }
+  }
+}
+
+float scale_of(const LayerShape& layer) { return 1.0f / (1.0f - layer.dropout); }
+
+}  // namespace
+
+std::size_t Model::Batch::rows() const {
+  std::size_t rows = 0;
+  for (const Node& node : nodes) {
+    MUSTER_CHECK(node.first_row == rows);
+    rows += node.ranks * rows_per_rank;
+  }
+  return rows;
+}
+
+Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context)
+    : shape_(std::move(shape)),
+      rows_max_(rows_max),
+      context_(context),
+      labels_(rows_max),
+      loss_(rows_max),
+      correct_(rows_max) {
+  MUSTER_CHECK(!shape_.layers().empty() && rows_max > 0);
+  reserve();
+}
+
+/// Cuts the arena: first measured, then dealt out.
+void Model::reserve() {
+  std::size_t widest = 0, patches = 0, channels = 0;
+  for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
+    const LayerShape& layer = shape_.layers()[l];
+    if (l > 0) widest = std::max(widest, layer.in.size());
+    if (layer.kind == LayerKind::kConvolution) {
+      patches = std::max(patches, layer.in.size() * layer.side * layer.side);
+    }
+    if (layer.kind == LayerKind::kBatchNorm) channels = std::max(channels, layer.in.channels);
+  }
+  std::size_t taken = 0;
+  const auto take = [&](std::size_t columns) {
+    // Empty before the arena is there: the first time only its size counts.
+    const std::size_t size = columns * rows_max_;
+    const auto part = arena_.empty() ? std::span<float>() : std::span(arena_).subspan(taken, size);
+    taken += size;
+    return part;
+  };
+  const auto deal = [&] {
+    taken = 0;
+    borders_.assign(1, take(shape_.input().size()));
+    kept_.assign(shape_.layers().size(), {});
+    for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
+      const LayerShape& layer = shape_.layers()[l];
+      const bool in_place = layer.kind == LayerKind::kDropout;
+      borders_.push_back(in_place ? borders_.back() : take(layer.out.size()));
+      if (layer.kind != LayerKind::kBatchNorm) continue;
+      kept_[l].mean = take(layer.in.channels);
+      kept_[l].inverse = take(layer.in.channels);
+      kept_[l].variance = take(layer.in.channels);
+    }
+    gradients_[0] = take(widest);
+    gradients_[1] = take(widest);
+    patches_ = take(patches);
+    dgamma_ = take(channels);
+    dbeta_ = take(channels);
+  };
+  deal();
+  arena_.resize(taken);
+  deal();
+}
+
+void Model::linear(const Pass& pass) {
+  const LayerShape& layer = pass.layer;
+  cpu::linear_forward(context_, pass.rows, layer.out.size(), layer.in.size(), pass.x,
+                      pass.values + layer.weight, pass.values + layer.bias, activation_of(layer),
+                      pass.y);
+}
+
+void Model::convolution(const Pass& pass) {
+  const LayerShape& layer = pass.layer;
+  cpu::gather_patches(context_, pass.rows, layer.in, layer.side, pass.x, patches_.data());
+  cpu::linear_forward(
+      context_, pass.rows * layer.in.pixels(), layer.out.channels,
+      layer.side * layer.side * layer.in.channels, patches_.data(), pass.values + layer.weight,
+      layer.has_bias ? pass.values + layer.bias : nullptr, activation_of(layer), pass.y);
+}
+
+void Model::batch_norm(const Pass& pass) {
+  const LayerShape& layer = pass.layer;
+  const Kept& kept = pass.kept;
+  const std::size_t channels = layer.in.channels;
+  std::size_t ranks = 1;
+  cpu::Normalisation by{};
+  by.gamma = pass.values + layer.weight;
+  by.beta = pass.values + layer.bias;
+  if (pass.batch == nullptr) {
+    cpu::inverse_deviation(channels, pass.values + layer.running_variance, kEpsilon,
+                           kept.inverse.data());
+    by.mean = pass.values + layer.running_mean;
+  } else {
+    ranks = pass.rows / pass.batch->rows_per_rank;
+    cpu::batch_statistics(context_, ranks, pass.batch->rows_per_rank * layer.in.pixels(), channels,
+                          pass.x, kEpsilon,
+                          {kept.mean.data(), kept.inverse.data(), kept.variance.data()});
+    by.mean = kept.mean.data();
+  }
+  by.inverse = kept.inverse.data();
+  cpu::batch_normalise(context_, ranks, pass.rows / ranks * layer.in.pixels(), channels, pass.x, by,
+                       activation_of(layer), pass.y);
+}
+
+void Model::drop(const Pass& pass) {
+  const LayerShape& layer = pass.layer;
+  const Batch& batch = *pass.batch;
+  const std::uint64_t key = dropout_key(batch.seed, batch.step, layer.number);
+  const float scale = scale_of(layer);
+  for (const Node& node : batch.nodes) {
+    for (std::size_t i = 0; i < node.ranks * batch.rows_per_rank; ++i) {
+      const std::size_t row = node.first_rank * batch.rows_per_rank + i;
+      drop_row(key, static_cast<std::uint32_t>(row), layer.dropout, scale,
+               {pass.y + (node.first_row + i) * layer.in.size(), layer.in.size()});
+    }
+  }
+}
+
+void Model::run(std::span<const float> values, std::size_t rows, const Batch* batch) {
+  MUSTER_CHECK(rows <= rows_max_ && values.size() == shape_.values());
+  for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
+    const LayerShape& layer = shape_.layers()[l];
+    const Pass pass{layer, kept_[l], values.data(), borders_[l].data(), borders_[l + 1].data(),
+                    rows,  batch};
+    switch (layer.kind) {
+      case LayerKind::kLinear:
+        linear(pass);
+        break;
+      case LayerKind::kConvolution:
+        convolution(pass);
+        break;
+      case LayerKind::kBatchNorm:
+        batch_norm(pass);
+        break;
+      case LayerKind::kMaxPool:
+        cpu::max_pool(context_, rows, layer.in, pass.x, pass.y);
+        break;
+      case LayerKind::kDropout:
+        if (batch != nullptr) drop(pass);
+        break;
+    }
+  }
+}
+
+void Model::forward(std::span<const float> values, std::size_t rows) { run(values, rows, nullptr); }
+
+void Model::forward(std::span<const float> values, const Batch& batch) {
+  run(values, batch.rows(), &batch);
+}
+
+void Model::losses_with_gradient(std::size_t rows, float scale) {
+  cpu::softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), scale, true,
+                             borders_.back().data(), loss_.data(), correct_.data());
+}
+
+void Model::losses(std::size_t rows) {
+  cpu::softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), 1.0f, false,
+                             borders_.back().data(), loss_.data(), correct_.data());
+}
+
+void Model::linear_back(const Pass& pass, const float* dy, float* dx) {
+  const LayerShape& layer = pass.layer;
+  const std::size_t in = layer.in.size();
+  const std::size_t out = layer.out.size();
+  for (const Node& node : pass.batch->nodes) {
+    cpu::linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank, out, in,
+                                 pass.x + node.first_row * in, dy + node.first_row * out,
+                                 node.gradient + layer.weight, node.gradient + layer.bias);
+  }
+  if (dx == nullptr) return;
+  cpu::linear_backward_input(context_, pass.rows, out, in, dy, pass.values + layer.weight,
+                             layer.reads_rectified ? pass.x : nullptr, dx);
+}
+
+void Model::convolution_back(const Pass& pass, const float* dy, float* dx) {
+  const LayerShape& layer = pass.layer;
+  const std::size_t pixels = layer.in.pixels();
+  const std::size_t taps = layer.side * layer.side * layer.in.channels;
+  const std::size_t out = layer.out.channels;
+  cpu::gather_patches(context_, pass.rows, layer.in, layer.side, pass.x, patches_.data());
+  for (const Node& node : pass.batch->nodes) {
+    cpu::linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank * pixels, out,
+                                 taps, patches_.data() + node.first_row * pixels * taps,
+                                 dy + node.first_row * pixels * out, node.gradient + layer.weight,
+                                 layer.has_bias ? node.gradient + layer.bias : nullptr);
+  }
+  if (dx == nullptr) return;
+  cpu::linear_backward_input(context_, pass.rows * pixels, out, taps, dy,
+                             pass.values + layer.weight, nullptr, patches_.data());
+  cpu::scatter_patches(context_, pass.rows, layer.in, layer.side, patches_.data(),
+                       layer.reads_rectified ? pass.x : nullptr, dx);
+}
+
+void Model::batch_norm_back(const Pass& pass, const float* dy, float* dx) {
+  const LayerShape& layer = pass.layer;
+  const std::size_t channels = layer.in.channels;
+  const std::size_t rows = pass.batch->rows_per_rank;
+  cpu::batch_normalise_backward(context_, pass.rows / rows, rows * layer.in.pixels(), channels,
+                                pass.x,
+                                {pass.kept.mean.data(), pass.kept.inverse.data(),
+                                 pass.values + layer.weight, pass.values + layer.bias},
+                                dy, dgamma_.data(), dbeta_.data(), dx);
+  // Statistics go the way of the gradients: along the tree over all logical ranks.
+  for (const Node& node : pass.batch->nodes) {
+    const std::size_t at = node.first_row / rows * channels;
+    const auto sum = [&](std::span<float> by_rank, std::size_t offset) {
+      cpu::sum_ranks(node.ranks, channels, by_rank.data() + at, node.gradient + offset);
+    };
+    sum(dgamma_, layer.weight);
+    sum(dbeta_, layer.bias);
+    sum(pass.kept.mean, layer.running_mean);
+    sum(pass.kept.variance, layer.running_variance);
+  }
+}
+
+void Model::backward(std::span<const float> values, const Batch& batch) {
+  const std::size_t rows = batch.rows();
+  float* dy = borders_.back().data();
+  std::size_t next = 0;
+  for (std::size_t l = shape_.layers().size(); l-- > 0;) {
+    const LayerShape& layer = shape_.layers()[l];
+    const Pass pass{layer, kept_[l], values.data(), borders_[l].data(), borders_[l + 1].data(),
+                    rows,  &batch};
+    float* dx = l > 0 ? gradients_[next].data() : nullptr;
+    switch (layer.kind) {
+      case LayerKind::kLinear:
+        linear_back(pass, dy, dx);
+        break;
+      case LayerKind::kConvolution:
+        convolution_back(pass, dy, dx);
+        break;
+      case LayerKind::kBatchNorm:
+        batch_norm_back(pass, dy, dx);
+        break;
+      case LayerKind::kMaxPool:
+        cpu::max_pool_backward(context_, rows, layer.in, pass.x, dy, dx);
+        break;
+      case LayerKind::kDropout:
+        // What was dropped is +0 and has no gradient already: its reader left it out.
+        cpu::scale(context_, rows * layer.in.size(), scale_of(layer), dy);
+        continue;
+    }
+    dy = dx;
+    next = 1 - next;
+  }
+}
+
+}  // namespace muster::engine

@@ -1,0 +1,68 @@
+// How the parameters are updated: stochastic gradient descent or AdamW (docs/numerics.md,
+// "Update"), and how far the gradient is scaled down before.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "kernels/ops.h"
+#include "worker/engine/training.h"
+
+namespace muster::engine {
+
+/// What an optimiser remembers from step to step, with the names it has in checkpoints.
+struct OptimizerState {
+  struct Buffer {
+    std::string prefix;         ///< before the names of the parameters' tensors
+    std::vector<float> values;  ///< as many as parameters
+  };
+  struct Scalar {
+    std::string name;
+    double value = 1;  ///< beta^t after t steps
+  };
+  std::vector<Buffer> buffers;
+  std::vector<Scalar> scalars;
+};
+
+/// SHA-256 over the digests of all buffers' blocks, one buffer after the other, and one more of the
+/// scalars' bytes where there are any. Lower-case hexadecimal.
+std::string state_hash(const OptimizerState& state);
+
+/// Threads: one.
+class Optimizer {
+ public:
+  Optimizer(const TrainingConfig& config, std::size_t parameters);
+
+  const OptimizerState& state() const { return state_; }
+  /// To be filled with the state of another process or of a checkpoint; its layout stays.
+  OptimizerState& state() { return state_; }
+  /// The state before the first step.
+  void reset();
+
+  /// One step with `gradient` x `scale`.  Shape: both as many as parameters. Blocks: until done.
+  void update(kernels::cpu::Context& context, std::span<const float> gradient, float scale,
+              std::span<float> parameters);
+
+ private:
+  kernels::AdamwStep next_adamw_step();
+
+  SgdConfig sgd_;
+  std::optional<AdamwConfig> adamw_;
+  OptimizerState state_;
+};
+
+/// The field that a user lowers when the training diverges.
+std::string learning_rate_field(const TrainingConfig& config);
+
+/// The L2 norm of a gradient, from the sums of squares of its blocks of 4,096 elements.
+float norm_of(std::span<const float> block_squares);
+
+/// What a gradient of `norm` is multiplied by, so that it is no longer than `norm_max`; both above
+/// 0 and finite, `norm` may be 0.
+float clip_scale(float norm, float norm_max);
+
+}  // namespace muster::engine

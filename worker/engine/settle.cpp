@@ -1,0 +1,230 @@
+// What is due between two steps and at the end: the record, evaluation, checkpoint, model. A
+// membership may end in the middle of it; the next one does what is left, so everything here may be
+// begun twice and is done once.
+#include <algorithm>
+#include <cmath>
+
+#include "common/contract.h"
+#include "worker/engine/agreement.h"
+#include "worker/engine/block_hash.h"
+#include "worker/engine/evaluation.h"
+#include "worker/engine/trainer.h"
+
+namespace muster::engine {
+namespace {
+
+/// As long as it lives, the training thread is busy with files.
+class OnFiles {
+ public:
+  explicit OnFiles(const TrainingHooks& hooks) : hooks_(hooks) {
+    if (hooks_.on_files) hooks_.on_files(true);
+  }
+  ~OnFiles() {
+    if (hooks_.on_files) hooks_.on_files(false);
+  }
+  OnFiles(const OnFiles&) = delete;
+  OnFiles& operator=(const OnFiles&) = delete;
+
+ private:
+  const TrainingHooks& hooks_;
+};
+
+}  // namespace
+
+Status Trainer::settle() {
+  MonoTime mark = clock_.mono_now();
+  const auto lap = [&] {
+    const MonoTime now = clock_.mono_now();
+    return std::chrono::duration<double>(now - std::exchange(mark, now)).count();
+  };
+  if (is_recorder() && keeps_files()) {
+    MUSTER_RETURN_IF_ERROR(record_step());
+    report_.record_seconds = lap();
+  } else if (standing_.step > entered_step_) {
+    record_.forget_lines();  // the owner has made a step since it took them
+  }
+  const std::int64_t step = standing_.step;
+  if (standing_.settled_step < step) {
+    const std::int64_t every = config_.evaluate_every_epochs * loader_->steps_per_epoch();
+    const bool is_evaluation_due = config_.has_test && (is_last_step() || step % every == 0);
+    if (is_evaluation_due && standing_.evaluated_step != step) {
+      MUSTER_RETURN_IF_ERROR(evaluate_now());
+      report_.evaluate_seconds = lap();
+    }
+    MUSTER_RETURN_IF_ERROR(record_evaluation());
+  }
+  // At the end a checkpoint is due also where it was left out before for want of an owner.
+  const bool is_end = is_last_step() || standing_.is_stopping != 0;
+  const bool is_due = standing_.settled_step < step && step % config_.checkpoint_every_steps == 0;
+  if ((is_due || is_end) && standing_.checkpoint_step != step) {
+    MUSTER_RETURN_IF_ERROR(save());
+    if (keeps_files()) report_.checkpoint_seconds = lap();
+  }
+  standing_.settled_step = step;
+  report_step();
+  return {};
+}
+
+void Trainer::report_step() {
+  if (report_.step != standing_.step || reported_step_ >= standing_.step) return;
+  reported_step_ = standing_.step;
+  report_.total_steps = total_steps_;
+  report_.loss = standing_.loss;
+  report_.accuracy = standing_.accuracy;
+  report_.samples = config_.batch_size;
+  report_.sent_bytes = sent_before_ + communicator_->sent_bytes();
+  report_.logical_rank_computations = computations_;
+  report_.checkpoint_step = standing_.checkpoint_step;
+  if (report_.membership_epoch == view_.epoch) {
+    report_.rank = rank();
+    if (exchange_->owns_elements()) report_.waited_seconds = communicator_->waited_seconds();
+  }
+  if (hooks_.on_step) hooks_.on_step(report_);
+}
+
+Status Trainer::open_record() {
+  if (record_.is_open()) return {};
+  const OnFiles files(hooks_);
+  MUSTER_RETURN_IF_ERROR(record_.open(
+      config_.checkpoint_path + "/" + std::string(contract::kRecordFile), standing_.step));
+  recorded_step_ = record_.last_step();
+  recorded_evaluation_ = record_.last_evaluation();
+  // Of the step that a run goes on from, the record has all already.
+  if (standing_.step == standing_.restored_step) {
+    recorded_step_ = recorded_evaluation_ = standing_.step;
+  }
+  return {};
+}
+
+/// Lines that others kept while the process with the files was away.
+Status Trainer::hand_over_record(const std::vector<Greeting>& greetings) {
+  if (!keeps_files() || owner() < 0) return {};
+  if (is_owner()) MUSTER_RETURN_IF_ERROR(open_record());
+  const bool is_any_kept = std::any_of(greetings.begin(), greetings.end(),
+                                       [](const Greeting& one) { return one.record_bytes > 0; });
+  if (!is_any_kept) return {};
+  MUSTER_ASSIGN_OR_RETURN(const auto texts, collect_records(*communicator_, greetings, owner(),
+                                                            record_.lines(), deadline()));
+  if (!is_owner()) return {};
+  // Without room for them the owner ends here, before the others have made a step with it and
+  // forget what they have handed over.
+  MUSTER_RETURN_IF_ERROR(record_.merge(texts));
+  recorded_step_ = std::max(recorded_step_, record_.last_step());
+  recorded_evaluation_ = std::max(recorded_evaluation_, record_.last_evaluation());
+  return {};
+}
+
+/// A line that cannot be written ends the process at once: the others still stand at this step and
+/// record it.
+Status Trainer::record_step() {
+  const std::int64_t step = standing_.step;
+  if (recorded_step_ >= step) return {};
+  recorded_step_ = step;
+  RecordedStep line;
+  line.step = step;
+  line.epoch = (step - 1) / loader_->steps_per_epoch();
+  line.samples = config_.batch_size;
+  line.workers = report_.step == step ? report_.members : view_.size();
+  line.loss = standing_.loss;
+  line.seconds = report_.step == step ? report_.step_seconds : 0;
+  if (config_.hash_every_steps > 0 && step % config_.hash_every_steps == 0) {
+    line.sha256 = block_hash(parameters_);
+  }
+  MUSTER_RETURN_IF_ERROR(record_.add(line));
+  // A process that is killed takes with it what it has not written.
+  return record_.is_open() ? record_.flush() : Status();
+}
+
+Status Trainer::record_evaluation() {
+  if (!is_recorder() || !keeps_files() || standing_.evaluated_step != standing_.step) return {};
+  if (recorded_evaluation_ >= standing_.step) return {};
+  recorded_evaluation_ = standing_.step;
+  return record_.add(
+      RecordedEvaluation{standing_.step, standing_.accuracy, standing_.evaluated_loss});
+}
+
+Status Trainer::evaluate_now() {
+  MUSTER_RETURN_IF_ERROR(at(point::kEvaluate));
+  auto result = evaluate(*model_, parameters_, test_, config_.logical_ranks, *communicator_,
+                         step_stamp(), deadline());
+  if (!result) return peer_error(result.error().with("evaluation"));
+  standing_.accuracy = result->accuracy;
+  standing_.evaluated_loss = result->loss;
+  standing_.evaluated_step = standing_.step;
+  return {};
+}
+
+Status Trainer::save_own() {
+  const OnFiles files(hooks_);
+  MUSTER_RETURN_IF_ERROR(record_.flush());
+  return store_->save({standing_.step, parameters_, optimizer_->state()});
+}
+
+Status Trainer::save() {
+  // ReLU turns NaN into 0, so that parameters may be lost while the loss still looks well. All
+  // processes hold the same parameters and come to the same verdict.
+  const auto is_finite = [](std::span<const float> values) {
+    return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+  };
+  if (!is_finite(parameters_)) return diverged(standing_.step, "a parameter is not finite");
+  // A second moment that has overflown stops its parameter for good.
+  for (const auto& buffer : optimizer_->state().buffers) {
+    if (!is_finite(buffer.values))
+      return diverged(standing_.step, "the optimiser's state is not finite");
+  }
+  if (!keeps_files() || !can_write()) return {};
+  MUSTER_RETURN_IF_ERROR(at(point::kCheckpoint));
+  const Status own = is_owner() ? save_own() : Status();
+  MUSTER_RETURN_IF_ERROR(
+      follow(*communicator_, owner(), own, "save the checkpoint", step_stamp(), deadline()));
+  standing_.checkpoint_step = standing_.step;
+  return {};
+}
+
+TrainingSummary Trainer::summary() const {
+  TrainingSummary summary;
+  summary.step = standing_.step;
+  summary.total_steps = total_steps_;
+  summary.restored_step = standing_.restored_step;
+  summary.loss = standing_.loss;
+  summary.accuracy = standing_.accuracy;
+  summary.model_parameters = static_cast<std::int64_t>(shape_.parameters());
+  summary.data_sha256 = to_hex(data_digest_);
+  summary.sent_bytes = sent_before_ + (communicator_ ? communicator_->sent_bytes() : 0);
+  summary.logical_rank_computations = computations_;
+  return summary;
+}
+
+Status Trainer::finish() {
+  const bool is_complete = is_last_step() && can_write();
+  MUSTER_RETURN_IF_ERROR(at(point::kFinish));
+  if (is_complete && config_.has_test && standing_.evaluated_step != standing_.step) {
+    MUSTER_RETURN_IF_ERROR(evaluate_now());
+    MUSTER_RETURN_IF_ERROR(record_evaluation());
+  }
+  const Sha256Digest digest = combine(block_digests(parameters_));
+  MUSTER_RETURN_IF_ERROR(agree_equal(*communicator_, digest, "parameters after the last step",
+                                     contract::exit_code::kInternal, deadline()));
+  result_ = summary();
+  result_.complete = is_complete;
+  result_.model_sha256 = to_hex(digest);
+  if (is_complete && keeps_files()) {
+    Status own;
+    if (is_owner()) {
+      const OnFiles files(hooks_);
+      own = record_.flush();
+      const auto path = own ? store_->write_model(parameters_) : Result<std::string>(own.error());
+      if (path) {
+        result_.model_path = *path;
+      } else {
+        own = path.error();
+      }
+    }
+    MUSTER_RETURN_IF_ERROR(
+        follow(*communicator_, owner(), own, "write the model", step_stamp(), deadline()));
+  }
+  result_.sent_bytes = sent_before_ + communicator_->sent_bytes();
+  return {};
+}
+
+}  // namespace muster::engine

@@ -1,0 +1,181 @@
+// One step: what is missing of the gradients is computed, they are summed, the state is updated.
+#include <cmath>
+#include <limits>
+
+#include "common/contract.h"
+#include "worker/engine/agreement.h"
+#include "worker/engine/evaluation.h"
+#include "worker/engine/trainer.h"
+
+namespace muster::engine {
+namespace {
+
+namespace cpu = kernels::cpu;
+
+/// Rows of one forward pass of the evaluation, where the training has fewer.
+constexpr std::size_t kEvaluationRows = 256;
+
+double since(MonoTime& from, MonoTime to) {
+  const double seconds = std::chrono::duration<double>(to - from).count();
+  from = to;
+  return seconds;
+}
+
+}  // namespace
+
+void Trainer::set_assignment(const Assignment& assignment) {
+  const auto& own = assignment.nodes[static_cast<std::size_t>(rank())];
+  sums_->hold(own);
+  std::vector<float*> buffers;
+  for (std::size_t k = 0; k < sums_->count(); ++k) buffers.push_back(sums_->buffer(k).data());
+  const std::size_t measured = config_.gradient_norm_max > 0 ? shape_.parameters() : 0;
+  exchange_.emplace(assignment, rank(), ExchangeSize{shape_.values() + kTailSize, measured},
+                    std::move(buffers), total_);
+  members_computing_ = 0;
+  for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
+  const std::size_t own_rows = static_cast<std::size_t>(count_ranks(own)) * rows_per_rank();
+  const std::size_t rows = config_.has_test ? std::max(own_rows, kEvaluationRows) : own_rows;
+  // A spare computes nothing, and without a test set it evaluates nothing either.
+  if (rows > 0 && (!model_ || model_->rows_max() < rows)) model_.emplace(shape_, rows, context_);
+}
+
+/// Which nodes are to be computed, and which rows are whose.
+void Trainer::list_missing() {
+  missing_.clear();
+  missing_at_.clear();
+  std::size_t row = 0;
+  for (std::size_t k = 0; k < sums_->count(); ++k) {
+    if (sums_->is_computed(k)) continue;
+    const auto ranks = static_cast<std::size_t>(sums_->node(k).size());
+    missing_.push_back(
+        {row, ranks, sums_->buffer(k).data(), static_cast<std::size_t>(sums_->node(k).first)});
+    missing_at_.push_back(k);
+    row += ranks * rows_per_rank();
+  }
+  indices_.resize(row);
+}
+
+void Trainer::read_batch() {
+  for (std::size_t i = 0; i < missing_.size(); ++i) {
+    const auto rows =
+        std::span(indices_).subspan(missing_[i].first_row, missing_[i].ranks * rows_per_rank());
+    loader_->samples(standing_.step, sums_->node(missing_at_[i]), rows);
+  }
+  const std::size_t features = train_.features;
+  for (std::size_t row = 0; row < indices_.size(); ++row) {
+    cpu::bytes_to_unit(train_.image(indices_[row]), features,
+                       model_->input().data() + row * features);
+    model_->labels()[row] = train_.labels[indices_[row]];
+  }
+}
+
+Model::Batch Trainer::batch() const {
+  return {config_.seed, standing_.step, rows_per_rank(), missing_};
+}
+
+Status Trainer::compute() {
+  const std::size_t rows = indices_.size();
+  if (rows == 0) return {};
+  model_->forward(parameters_, batch());
+  MUSTER_RETURN_IF_ERROR(at(point::kForward));
+  model_->losses_with_gradient(rows, 1.0f / static_cast<float>(config_.batch_size));
+  model_->backward(parameters_, batch());
+  MUSTER_RETURN_IF_ERROR(at(point::kBackward));
+  std::vector<float> losses, correct;
+  for (std::size_t i = 0; i < missing_.size(); ++i) {
+    losses.clear();
+    correct.clear();
+    for (std::size_t r = 0; r < missing_[i].ranks; ++r) {
+      const std::size_t row = missing_[i].first_row + r * rows_per_rank();
+      losses.push_back(cpu::sum(model_->loss().data() + row, rows_per_rank()));
+      correct.push_back(cpu::sum(model_->correct().data() + row, rows_per_rank()));
+    }
+    const auto tail = sums_->buffer(missing_at_[i]).subspan(shape_.values());
+    tail[kTailLoss] = tree_sum(losses);
+    tail[kTailCorrect] = tree_sum(correct);
+    sums_->set_computed(missing_at_[i]);
+    computations_ += missing_[i].ranks;
+  }
+  return {};
+}
+
+/// What this process asks of all rides in its first node, each flag once; nodes that were computed
+/// under an earlier membership may carry old ones.
+void Trainer::set_flags() {
+  const bool stop = hooks_.stop != nullptr && hooks_.stop->load();
+  const bool flip = membership_.newest_epoch() > view_.epoch;
+  for (std::size_t k = 0; k < sums_->count(); ++k) {
+    const auto tail = sums_->buffer(k).subspan(shape_.values());
+    tail[kTailStop] = stop && k == 0 ? 1.0f : 0.0f;
+    tail[kTailFlip] = flip && k == 0 ? 1.0f : 0.0f;
+  }
+}
+
+/// Makes the next step; whether all agree to enter another membership after it.
+Result<bool> Trainer::train_step() {
+  MUSTER_RETURN_IF_ERROR(at(point::kIdle));
+  report_ = StepReport{};
+  const MonoTime start = clock_.mono_now();
+  MonoTime mark = start;
+  list_missing();
+  read_batch();
+  report_.data_seconds = since(mark, clock_.mono_now());
+  MUSTER_RETURN_IF_ERROR(compute());
+  set_flags();
+  report_.compute_seconds = since(mark, clock_.mono_now());
+  last_work_ = mark;
+  const Status summed = exchange_->sum(*communicator_, context_, step_stamp() + 1, deadline(),
+                                       [this](std::string_view point) { return at(point); });
+  if (!summed) {
+    const Error error = summed.error().with("step " + std::to_string(standing_.step + 1));
+    return error;
+  }
+  report_.communicate_seconds = since(mark, clock_.mono_now());
+  MUSTER_RETURN_IF_ERROR(update(report_));
+  report_.update_seconds = since(mark, clock_.mono_now());
+  report_.step_seconds = std::chrono::duration<double>(mark - start).count();
+  last_work_ = mark;
+  const auto tail = exchange_->total().subspan(shape_.values());
+  if (tail[kTailStop] > 0) standing_.is_stopping = 1;
+  return tail[kTailFlip] == static_cast<float>(members_computing_);
+}
+
+Error Trainer::diverged(std::int64_t step, const std::string& what) const {
+  return Error(ErrorCode::kInvalid, "step " + std::to_string(step) + ": " + what + "; a smaller " +
+                                        learning_rate_field(config_) + " may help")
+      .with_exit_code(contract::exit_code::kNumerics);
+}
+
+/// What the gradient is multiplied by. All processes have the same sums and come to the same end.
+Result<float> Trainer::gradient_scale(StepReport& report) const {
+  if (!(config_.gradient_norm_max > 0)) return 1.0f;
+  const float norm = norm_of(exchange_->block_squares());
+  if (!std::isfinite(norm)) {
+    return diverged(standing_.step + 1, "the norm of the gradient is " + decimal(norm));
+  }
+  report.gradient_norm = norm;
+  return clip_scale(norm, config_.gradient_norm_max);
+}
+
+Status Trainer::update(StepReport& report) {
+  const auto tail = exchange_->total().subspan(shape_.values());
+  const float loss = tail[kTailLoss] / static_cast<float>(config_.batch_size);
+  if (!std::isfinite(loss)) return diverged(standing_.step + 1, "the loss is " + decimal(loss));
+  MUSTER_ASSIGN_OR_RETURN(const float scale, gradient_scale(report));
+  MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
+  const std::size_t trained = shape_.parameters();
+  optimizer_->update(context_, exchange_->total().first(trained), scale,
+                     std::span(parameters_).first(trained));
+  update_running(shape_, config_.logical_ranks, exchange_->total(), parameters_);
+  report.epoch = standing_.step / loader_->steps_per_epoch();
+  ++standing_.step;
+  standing_.loss = loss;
+  sums_->forget();
+  report.step = standing_.step;
+  report.membership_epoch = view_.epoch;
+  report.members = view_.size();
+  if (hooks_.on_state) hooks_.on_state(standing_.step, parameters_, optimizer_->state());
+  return at(point::kUpdated);
+}
+
+}  // namespace muster::engine

@@ -1,0 +1,144 @@
+// The training of one process: its state, the steps, and the way from one membership into the next.
+// Private to the engine.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "worker/data/dataset.h"
+#include "worker/data/loader.h"
+#include "worker/engine/checkpoint.h"
+#include "worker/engine/entry.h"
+#include "worker/engine/exchange.h"
+#include "worker/engine/membership.h"
+#include "worker/engine/model.h"
+#include "worker/engine/node_sums.h"
+#include "worker/engine/optimizer.h"
+#include "worker/engine/record.h"
+#include "worker/engine/training.h"
+
+namespace muster::engine {
+
+/// Statistics that are summed with the gradients, behind the last value of the model.
+enum Tail : std::size_t { kTailLoss, kTailCorrect, kTailStop, kTailFlip, kTailSize };
+
+/// Threads: one.
+class Trainer {
+ public:
+  Trainer(const TrainingConfig& config, Membership& membership, const Clock& clock,
+          const TrainingHooks& hooks);
+
+  Result<TrainingSummary> run();
+
+ private:
+  /// How the time in one membership ended, where it did not end with an error.
+  enum class Outcome { kDone, kNextView };
+
+  // trainer.cpp: from start to end
+  Status load_data();
+  Status prepare();
+  Status open_store();
+  Status load_state();
+  Result<Outcome> live(const View& view);
+  Result<std::vector<Greeting>> greet(MonoTime deadline);
+  Result<std::vector<Greeting>> find_state();
+  std::vector<std::span<std::byte>> state_bytes();
+  Status receive_state(const EntryPlan& plan, Entry& entry);
+  Status enter(const std::vector<Greeting>& greetings);
+  void take_over(const EntryPlan& plan);
+  Result<Outcome> train();
+
+  // step.cpp: one step
+  void set_assignment(const Assignment& assignment);
+  Result<bool> train_step();
+  void read_batch();
+  void list_missing();
+  Status compute();
+  void set_flags();
+  Model::Batch batch() const;
+  Result<float> gradient_scale(StepReport& report) const;
+  Status update(StepReport& report);
+  Error diverged(std::int64_t step, const std::string& what) const;
+
+  // settle.cpp: what is due between two steps, and at the end
+  Status settle();
+  Status open_record();
+  Status hand_over_record(const std::vector<Greeting>& greetings);
+  Status record_step();
+  Status record_evaluation();
+  void report_step();
+  Status evaluate_now();
+  Status save();
+  Status save_own();
+  Status finish();
+  TrainingSummary summary() const;
+
+  int rank() const { return view_.rank; }
+  /// The process that reads and writes files: the first of slot 0; -1 while there is none.
+  int owner() const;
+  bool is_owner() const { return owner() == rank(); }
+  /// Writes the record, or keeps its lines for the owner: all do, because any of them may die
+  /// before the owner is back.
+  bool is_recorder() const { return is_owner() || owner() < 0; }
+  bool keeps_files() const { return !config_.checkpoint_path.empty(); }
+  bool can_write() const { return !keeps_files() || owner() >= 0; }
+  bool is_last_step() const { return standing_.step == total_steps_; }
+  MonoTime deadline() const { return clock_.mono_now() + config_.peer_deadline; }
+  std::uint64_t step_stamp() const { return static_cast<std::uint64_t>(standing_.step); }
+  std::size_t rows_per_rank() const { return static_cast<std::size_t>(loader_->rows_per_rank()); }
+  Status at(std::string_view point) const {
+    if (hooks_.on_alive) hooks_.on_alive();
+    return hooks_.at ? hooks_.at(point, standing_.step) : Status();
+  }
+
+  const TrainingConfig& config_;
+  Membership& membership_;
+  const Clock& clock_;
+  const TrainingHooks& hooks_;
+  kernels::cpu::Context context_;
+
+  // What the training is made of; unchanged from prepare() on.
+  data::Dataset train_, test_;
+  Sha256Digest spec_digest_{}, data_digest_{};
+  ModelShape shape_;
+  std::optional<data::Loader> loader_;
+  std::int64_t total_steps_ = 0;
+
+  // The state after standing_.step steps: a function of spec, data and that number alone.
+  bool has_state_ = false;
+  Standing standing_;
+  std::vector<float> parameters_;  ///< and behind them the running statistics of the model
+  std::optional<Optimizer> optimizer_;
+
+  // The step under way. Its node sums outlive a membership; all else is of the present one.
+  std::optional<NodeSums> sums_;
+  std::vector<float> total_;
+  View view_;
+  std::unique_ptr<comm::Communicator> communicator_;
+  std::optional<GradientExchange> exchange_;
+  bool is_assignment_even_ = false;
+  std::size_t members_computing_ = 1;  ///< members that hold a node
+  std::optional<Model> model_;
+  std::vector<std::uint64_t> indices_;
+  std::vector<Model::Node> missing_;     ///< nodes that are to be computed in this step
+  std::vector<std::size_t> missing_at_;  ///< their places in sums_
+
+  // Files, on the process of slot 0 alone.
+  std::optional<CheckpointStore> store_;
+  Record record_;
+
+  // For reports.
+  StepReport report_;               ///< of the step made last, report_.step
+  std::int64_t reported_step_ = 0;  ///< the last one that on_step was told of
+  std::int64_t recorded_step_ = 0, recorded_evaluation_ = 0;  ///< the last ones in the record
+  std::int64_t entered_step_ = 0;  ///< where the present membership began
+  bool is_started_ = false;
+  bool has_entered_ = false;
+  MonoTime last_work_{};
+  std::uint64_t sent_before_ = 0;  ///< over communicators that are gone
+  std::uint64_t computations_ = 0;
+  TrainingSummary result_;
+};
+
+}  // namespace muster::engine

@@ -1,0 +1,121 @@
+#include "worker/sentinel/change_book.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/contract.h"
+
+namespace muster::sentinel {
+namespace {
+
+namespace kind = contract::change;
+
+constexpr std::size_t kMaxKept = 256;
+constexpr std::size_t kMaxReasonBytes = 256;
+
+int lowest_training_slot(const View& view) {
+  for (const Seat& seat : view.seats) {
+    if (!seat.trainers.empty()) return seat.id.slot;
+  }
+  return -1;
+}
+
+bool had(const View& view, WorkerId id, const TrainerPlace& one) {
+  const Seat* seat = find_seat(view, id);
+  return seat != nullptr &&
+         std::find(seat->trainers.begin(), seat->trainers.end(), one) != seat->trainers.end();
+}
+
+bool is_held_on(const View& before, const View& after) {
+  for (const Seat& seat : after.seats) {
+    for (const TrainerPlace& one : seat.trainers) {
+      if (had(before, seat.id, one)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void ChangeBook::push(std::int64_t epoch, std::string_view called, int slot,
+                      std::string_view reason) {
+  if (changes_.size() >= kMaxKept) {
+    changes_.erase(changes_.begin());
+    if (settled_ > 0) --settled_;
+    ++told_;
+  }
+  MembershipChange change;
+  change.epoch = epoch;
+  change.kind = called;
+  change.slot = slot;
+  change.reason = reason.substr(0, kMaxReasonBytes);
+  changes_.push_back(std::move(change));
+}
+
+void ChangeBook::add(const View& before, const View& after, WorkerId own) {
+  if (lowest_training_slot(after) != own.slot) return;
+  for (const Departure& gone : after.departed) {
+    if (gone.fate == Fate::kLeft) push(after.epoch, kind::kLeft, gone.id.slot, "asked to leave");
+    if (gone.fate == Fate::kDied) {
+      push(after.epoch, kind::kLost, gone.id.slot, "its worker ended");
+    }
+    if (gone.fate == Fate::kSilent) {
+      push(after.epoch, kind::kLost, gone.id.slot, "not heard by the others");
+    }
+  }
+  if (!has_trainers(before)) return;  // the start of training is nobody's joining
+  const bool is_held = is_held_on(before, after);
+  for (const Seat& seat : after.seats) {
+    const Seat* old = find_seat(before, seat.id);
+    for (const TrainerPlace& one : seat.trainers) {
+      if (had(before, seat.id, one)) continue;
+      const bool is_again = one.incarnation > 0 && old != nullptr;
+      push(after.epoch, is_again ? kind::kRespawned : kind::kJoined, seat.id.slot,
+           is_held ? "" : "nobody held the state any more: it comes from the checkpoint");
+    }
+    if (old == nullptr) continue;
+    const bool is_gone =
+        std::any_of(old->trainers.begin(), old->trainers.end(), [&](const TrainerPlace& one) {
+          return std::none_of(
+              seat.trainers.begin(), seat.trainers.end(),
+              [&](const TrainerPlace& now) { return now.local_rank == one.local_rank; });
+        });
+    if (is_gone) push(after.epoch, kind::kLost, seat.id.slot, "its trainer process ended");
+  }
+}
+
+void ChangeBook::add_refused(const View& view, WorkerId id, const std::string& reason) {
+  push(view.epoch, kind::kRefused, id.slot, reason);
+  if (settled_ + 1 == changes_.size()) ++settled_;
+}
+
+void ChangeBook::add_slow(const View& view, int slot, std::int64_t step, std::string_view reason) {
+  push(view.epoch, kind::kSlow, slot, reason);
+  changes_.back().step = std::max<std::int64_t>(step, 0);
+  if (settled_ + 1 == changes_.size()) ++settled_;
+}
+
+void ChangeBook::add(const EnteredMessage& entered) {
+  for (; settled_ < changes_.size() && changes_[settled_].epoch <= entered.epoch; ++settled_) {
+    changes_[settled_].step = std::max<std::int64_t>(entered.step, 0);
+    const double stall_ms = entered.stall_seconds * 1000;
+    changes_[settled_].stall_ms =
+        std::isfinite(stall_ms) && stall_ms > 0 ? static_cast<std::int64_t>(stall_ms) : 0;
+  }
+}
+
+std::vector<MembershipChange> ChangeBook::untold() const {
+  const std::size_t first = settled_ > kMaxReportedChanges ? settled_ - kMaxReportedChanges : 0;
+  return {changes_.begin() + static_cast<std::ptrdiff_t>(first),
+          changes_.begin() + static_cast<std::ptrdiff_t>(settled_)};
+}
+
+void ChangeBook::set_told(std::uint64_t number) {
+  if (number <= told_) return;
+  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(number - told_, settled_));
+  changes_.erase(changes_.begin(), changes_.begin() + static_cast<std::ptrdiff_t>(count));
+  settled_ -= count;
+  told_ += count;
+}
+
+}  // namespace muster::sentinel

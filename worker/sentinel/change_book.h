@@ -1,0 +1,42 @@
+// Changes of membership for the report: who came and went, where training went on, and how long it
+// stood. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/messages.h"
+#include "worker/sentinel/channel.h"
+#include "worker/sentinel/view.h"
+
+namespace muster::sentinel {
+
+class ChangeBook {
+ public:
+  /// `after` follows `before`. The worker whose seat is the lowest that trains tells for all.
+  void add(const View& before, const View& after, WorkerId own);
+  void add_refused(const View& view, WorkerId id, const std::string& reason);
+  /// This worker has begun to hold the others up.
+  void add_slow(const View& view, int slot, std::int64_t step, std::string_view reason);
+  /// A trainer of this worker went on: the changes up to its epoch get their step and stall.
+  void add(const EnteredMessage& entered);
+
+  /// The newest that were not yet told, oldest first, at most kMaxReportedChanges; those of the
+  /// newest view wait until training goes on.
+  std::vector<MembershipChange> untold() const;
+  /// Number of the newest one in untold(); to be given back to set_told().
+  std::uint64_t newest() const { return told_ + settled_; }
+  /// A report with everything up to `number` has arrived.
+  void set_told(std::uint64_t number);
+
+ private:
+  void push(std::int64_t epoch, std::string_view kind, int slot, std::string_view reason);
+
+  std::vector<MembershipChange> changes_;  ///< untold ones
+  std::size_t settled_ = 0;                ///< of them, with step and stall
+  std::uint64_t told_ = 0;
+};
+
+}  // namespace muster::sentinel

@@ -1,0 +1,377 @@
+// What is known of the others, what they are told, and what a decided view changes here.
+#include "worker/sentinel/membership.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "common/check.h"
+
+namespace muster::sentinel {
+namespace {
+
+/// Workers that are known, seats and others; a job has far fewer.
+constexpr std::size_t kMaxPeers = 8192;
+constexpr milliseconds kTellAgain{20};
+
+bool holds(const std::vector<WorkerId>& all, WorkerId id) {
+  return std::find(all.begin(), all.end(), id) != all.end();
+}
+
+}  // namespace
+
+const Seat* find_seat(const View& view, WorkerId id) {
+  const Seat* seat = find_slot(view, id.slot);
+  return seat != nullptr && seat->id == id ? seat : nullptr;
+}
+
+const Seat* find_slot(const View& view, int slot) {
+  const auto found =
+      std::lower_bound(view.seats.begin(), view.seats.end(), slot,
+                       [](const Seat& seat, int wanted) { return seat.id.slot < wanted; });
+  return found != view.seats.end() && found->id.slot == slot ? &*found : nullptr;
+}
+
+bool has_trainers(const View& view) {
+  return std::any_of(view.seats.begin(), view.seats.end(),
+                     [](const Seat& seat) { return !seat.trainers.empty(); });
+}
+
+std::vector<int> slots_of(const View& view) {
+  std::vector<int> slots;
+  for (const Seat& seat : view.seats) slots.push_back(seat.id.slot);
+  return slots;
+}
+
+Membership::Membership(const MembershipOptions& options, Seat self, View first, MonoTime now)
+    : options_(options), self_(std::move(self)), view_(std::move(first)) {
+  MUSTER_CHECK(find_seat(view_, self_.id) != nullptr);
+  is_member_ = true;
+  epoch_max_ = view_.epoch;
+  last_evaluated_ = next_beat_ = not_before_ = now;
+  for (const Seat& seat : view_.seats) {
+    if (seat.id != self_.id) peer(seat.id, now).seat = seat;
+  }
+}
+
+Membership::Membership(const MembershipOptions& options, Seat self, std::vector<Contact> contacts,
+                       std::int64_t epoch_seen, MonoTime now)
+    : options_(options), self_(std::move(self)), epoch_max_(epoch_seen) {
+  last_evaluated_ = next_beat_ = not_before_ = newcomer_since_ = now;
+  for (Contact& contact : contacts) {
+    if (contact.id == self_.id || peers_.size() >= kMaxPeers) continue;
+    peer(contact.id, now).seat = {contact.id, std::move(contact.host), contact.sentinel_port};
+  }
+}
+
+Membership::Peer& Membership::peer(WorkerId id, MonoTime now) {
+  const auto [at, is_new] = peers_.try_emplace(id);
+  if (is_new) {
+    at->second.seat.id = id;
+    at->second.heard = at->second.heard_really = at->second.clean_since = now;
+  }
+  return at->second;
+}
+
+const Membership::Peer* Membership::known(WorkerId id) const {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+void Membership::tick(MonoTime now) { evaluate(now); }
+
+void Membership::receive(MonoTime now, const Message& message) {
+  if (message.from == self_.id) return;
+  epoch_max_ = std::max(epoch_max_, message.epoch);
+  if (peers_.size() >= kMaxPeers && known(message.from) == nullptr) return;
+  forgive_own_sleep(now);
+  Peer& from = peer(message.from, now);
+  if (from.is_dead) {
+    // Of a seat it is a late message: a certain death stays one for as long as it matters.
+    if (find_seat(view_, message.from) != nullptr) return;
+    from.is_dead = false;
+  }
+  from.heard = from.heard_really = now;
+  from.is_heard_once = true;
+  from.epoch = std::max(from.epoch, message.epoch);
+  std::visit([&](const auto& body) { handle(now, message, body); }, message.body);
+  if (message.epoch < view_.epoch) tell_view(now, message.from);
+  evaluate(now);
+}
+
+void Membership::handle(MonoTime now, const Message& message, const Beat& beat) {
+  Peer& from = peer(message.from, now);
+  if (beat.self.id != message.from) return;
+  if (from.has_beat && message.sequence <= from.beat_sequence) return;
+  from.has_beat = true;
+  from.beat = beat;
+  from.beat_sequence = message.sequence;
+  from.seat = beat.self;
+  if (message.epoch != view_.epoch || !is_member_ || find_seat(view_, message.from) == nullptr) {
+    return;
+  }
+  for (const WorkerId& id : beat.dead) {
+    if (id != self_.id && find_seat(view_, id) != nullptr) mark_dead(now, id);
+  }
+}
+
+void Membership::handle(MonoTime now, const Message& message, const Bye&) {
+  mark_dead(now, message.from);
+}
+
+void Membership::handle(MonoTime, const Message&, const Refusal& refusal) {
+  if (is_member_ || is_out_ || is_lost_told_) return;
+  is_lost_told_ = true;
+  outputs_.emplace_back(Refused{refusal.reason});
+}
+
+void Membership::handle(MonoTime now, const Message&, const Commit& commit) {
+  adopt(now, commit.view);
+}
+
+void Membership::refused(MonoTime now, WorkerId id) {
+  if (known(id) == nullptr) return;
+  forgive_own_sleep(now);
+  mark_dead(now, id);
+  evaluate(now);
+}
+
+void Membership::mark_dead(MonoTime now, WorkerId id) {
+  Peer& one = peer(id, now);
+  if (one.is_dead) return;
+  one.is_dead = true;
+  const bool complained =
+      one.has_beat && one.epoch == view_.epoch &&
+      std::binary_search(one.beat.unheard.begin(), one.beat.unheard.end(), self_.id.slot);
+  one.is_fresh =
+      now - one.heard_really <= options_.silence && one.epoch <= view_.epoch && !complained;
+  is_beat_due_ = true;
+}
+
+void Membership::suspect(MonoTime now, int slot) {
+  const Seat* seat = find_slot(view_, slot);
+  if (seat != nullptr && seat->id != self_.id) send(seat->id, make_beat(now));
+}
+
+void Membership::set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std::uint64_t digest) {
+  std::sort(ready.begin(), ready.end());
+  self_.trainers = std::move(ready);
+  digest_ = digest;
+  is_beat_due_ = true;
+  evaluate(now);
+}
+
+void Membership::broken(MonoTime now, std::int64_t epoch) {
+  if (epoch <= broken_epoch_) return;
+  broken_epoch_ = epoch;
+  is_beat_due_ = true;
+  evaluate(now);
+}
+
+void Membership::leave(MonoTime now) {
+  if (is_leaving_) return;
+  is_leaving_ = is_beat_due_ = true;
+  evaluate(now);
+}
+
+void Membership::done(MonoTime now) {
+  if (is_done_) return;
+  is_done_ = is_beat_due_ = true;
+  evaluate(now);
+}
+
+void Membership::goodbye(MonoTime) {
+  for (const auto& [id, one] : peers_) {
+    if (!one.is_dead && (find_seat(view_, id) != nullptr || one.has_beat)) send(id, Bye{});
+  }
+}
+
+std::vector<Output> Membership::take_outputs() { return std::exchange(outputs_, {}); }
+
+void Membership::send(WorkerId to, MessageBody body) {
+  const Peer* one = known(to);
+  if (one == nullptr) return;
+  outputs_.emplace_back(Send{to, one->seat.host, one->seat.sentinel_port,
+                             Message{self_.id, ++sequence_, view_.epoch, std::move(body)}});
+}
+
+Beat Membership::make_beat(MonoTime now) const {
+  Beat beat;
+  beat.self = self_;
+  beat.digest = digest_;
+  beat.is_leaving = is_leaving_;
+  beat.is_done = is_done_;
+  beat.broken_epoch = broken_epoch_;
+  beat.paces = paces_;
+  for (const auto& [id, one] : peers_) {
+    if (find_seat(view_, id) != nullptr) {
+      if (one.is_dead) beat.dead.push_back(id);
+      if (!one.is_dead && is_silent(one, now)) beat.unheard.push_back(id.slot);
+    } else if (!one.is_dead && one.has_beat && !is_silent(one, now)) {
+      beat.newcomers.push_back(id);
+    }
+  }
+  return beat;
+}
+
+std::vector<Pace> Membership::paces() const {
+  std::vector<Pace> all;
+  const auto add = [&](const std::vector<Pace>& paces) {
+    std::copy_if(paces.begin(), paces.end(), std::back_inserter(all),
+                 [this](const Pace& pace) { return pace.epoch == view_.epoch; });
+  };
+  add(paces_);
+  for (const Seat& seat : view_.seats) {
+    const Peer* one = known(seat.id);
+    if (one != nullptr && seat.id != self_.id) add(one->beat.paces);
+  }
+  return all;
+}
+
+void Membership::send_beats() {
+  const MonoTime now = last_evaluated_;
+  is_beat_due_ = false;
+  next_beat_ = now + options_.beat;
+  const Beat beat = make_beat(now);
+  for (const auto& [id, one] : peers_) {
+    if (one.is_dead) continue;
+    const bool is_contact = !is_member_ && !is_out_;
+    const bool is_newcomer = one.has_beat && now - one.heard <= seconds(5);
+    if (is_contact || is_newcomer || find_seat(view_, id) != nullptr) send(id, beat);
+  }
+}
+
+bool Membership::may_be_told(WorkerId id) const {
+  if (find_seat(view_, id) == nullptr || holds(view_.previous, id)) return true;
+  // A newcomer learns that it counts only when all who counted before know it: else those who do
+  // could die, and the others decide without it. One who is silent to us for long cannot think any
+  // more that we lived with it in the old view until we died.
+  const bool is_old = last_evaluated_ - adopted_ > 2 * options_.silence;
+  return std::all_of(view_.previous.begin(), view_.previous.end(), [&](const WorkerId& before) {
+    const Peer* one = known(before);
+    return before == self_.id || one == nullptr || one->is_dead || one->epoch >= view_.epoch ||
+           (is_old && is_silent(*one, last_evaluated_));
+  });
+}
+
+void Membership::tell_view(MonoTime now, WorkerId id) {
+  if (!may_be_told(id)) return;
+  Peer& one = peer(id, now);
+  if (one.told != MonoTime{} && now - one.told < kTellAgain) return;
+  one.told = now;
+  send(id, Commit{view_});
+}
+
+void Membership::adopt(MonoTime now, const View& view) {
+  if (view.epoch <= view_.epoch || is_out_) return;
+  const bool was_member = is_member_;
+  view_ = view;
+  epoch_max_ = std::max(epoch_max_, view.epoch);
+  acceptor_ = {};
+  proposal_.reset();
+  round_max_ = 0;
+  held_off_since_.clear();
+  not_before_ = adopted_ = now;
+  leaves_since_ = joins_since_ = start_since_ = broken_since_ = std::nullopt;
+  overtaken_since_.reset();
+  for (const Departure& gone : view_.departed) {
+    if (gone.fate == Fate::kSilent) ++evictions_[gone.id];
+  }
+  std::erase_if(peers_, [this](const auto& entry) {
+    return entry.second.is_dead && find_seat(view_, entry.first) == nullptr;
+  });
+  for (const Seat& seat : view_.seats) {
+    if (seat.id == self_.id) continue;
+    Peer& one = peer(seat.id, now);
+    if (!one.has_beat) one.seat = seat;
+  }
+  for (auto& [id, one] : peers_) {
+    one.told = {};
+    one.evictable_since.reset();
+  }
+  is_beat_due_ = true;
+  is_member_ = find_seat(view_, self_.id) != nullptr;
+  if (is_member_) {
+    outputs_.emplace_back(Decided{view_});
+  } else if (was_member) {
+    const bool is_left =
+        is_leaving_ &&
+        std::any_of(view_.departed.begin(), view_.departed.end(), [this](const Departure& gone) {
+          return gone.id == self_.id && gone.fate == Fate::kLeft;
+        });
+    is_out_ = is_left;
+    if (is_left) outputs_.emplace_back(Decided{view_});
+    if (!is_left) become_newcomer(now);
+  }
+}
+
+void Membership::become_newcomer(MonoTime now) {
+  is_member_ = false;
+  proposal_.reset();
+  self_.trainers.clear();
+  broken_epoch_ = 0;
+  newcomer_since_ = now;
+  is_lost_told_ = false;
+  outputs_.emplace_back(Fenced{});
+}
+
+void Membership::forgive_own_sleep(MonoTime now) {
+  const auto slept = now - last_evaluated_;
+  last_evaluated_ = now;
+  if (slept <= options_.silence / 2) return;
+  // What was not heard meanwhile says nothing about the others.
+  for (auto& [id, one] : peers_) one.heard = std::min(now, one.heard + slept);
+}
+
+void Membership::evaluate(MonoTime now) {
+  forgive_own_sleep(now);
+  if (is_member_) {
+    drive(now);
+    describe_waiting(now);
+  } else if (!is_out_) {
+    evaluate_newcomer(now);
+  }
+  if (!is_beat_due_ && now < next_beat_) return;
+  send_beats();
+  if (!proposal_) return;
+  proposal_->is_accepting ? send_accepts() : send_prepares();
+}
+
+void Membership::evaluate_newcomer(MonoTime now) {
+  waiting_ = "waiting to be let in by the workers that train";
+  if (is_lost_told_) return;
+  bool is_any_left = false;
+  for (const auto& [id, one] : peers_) {
+    if (one.is_dead) continue;
+    const bool is_seat =
+        view_.epoch > 0 ? find_seat(view_, id) != nullptr : !one.has_beat || one.epoch > 0;
+    const MonoTime since =
+        std::max(one.is_heard_once ? one.heard : newcomer_since_, newcomer_since_);
+    if (is_seat && now - since < options_.lost) is_any_left = true;
+  }
+  if (is_any_left) return;
+  is_lost_told_ = true;
+  outputs_.emplace_back(PeersLost{"none of the workers that trained is left to join"});
+}
+
+void Membership::describe_waiting(MonoTime now) {
+  std::size_t present = 1;
+  std::string silent;
+  for (const Seat& seat : view_.seats) {
+    if (seat.id == self_.id) continue;
+    const Peer* one = known(seat.id);
+    if (one != nullptr && !one->is_dead && !is_silent(*one, now)) ++present;
+    const bool is_explained = one != nullptr && one->is_dead && one->is_fresh;
+    if (one != nullptr && !is_explained && (one->is_dead || is_silent(*one, now))) {
+      silent += (silent.empty() ? "" : ", ") + std::to_string(seat.id.slot);
+    }
+  }
+  if (silent.empty() || present * 2 > view_.seats.size()) {
+    waiting_.clear();
+  } else {
+    waiting_ = "waiting for the operator's word: " + std::to_string(present) + " of " +
+               std::to_string(view_.seats.size()) + " workers hear each other, silent are slots " +
+               silent.substr(0, 200);
+  }
+}
+
+}  // namespace muster::sentinel

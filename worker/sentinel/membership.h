@@ -1,0 +1,263 @@
+// Agreement of a job's sentinels on who trains together. Pure: no IO, threads, clock or randomness;
+// what happens is told to it, what is to be done is taken from it. One instance a worker.
+//
+// Each view is followed by exactly one other. Who follows is decided by ballots as in Lamport's
+// Paxos among the seats of the view: a promise by one of these sets, then acceptance by one of
+// them:
+//   - more than half of the seats;
+//   - every seat but those that are certainly dead, if the one who decides heard each of these
+//     until it died (else it may have decided with others before, without us);
+//   - exactly half of the seats, if the witness lets them, once for each view;
+//   - fewer, if the witness lets them, which it does only when it knows that the others are gone.
+// Any two of them have a living seat in common, or the witness. So a certain death (the peer's
+// kernel refuses) needs nobody's leave, silence needs a majority or the witness, and whoever was
+// left out hears of a newer epoch and starts anew as a newcomer. Newcomers never count.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/clock.h"
+#include "worker/sentinel/membership_message.h"
+#include "worker/sentinel/view.h"
+
+namespace muster::sentinel {
+
+struct MembershipOptions {
+  milliseconds beat{50};
+  milliseconds silence{300};         ///< not heard for longer = suspected
+  milliseconds one_observer{1'000};  ///< how long one pair may not hear each other
+  milliseconds gather_leaves{1'000};
+  milliseconds gather_joins{100};
+  milliseconds gather_start{30'000};  ///< for the others once the first trainer is ready
+  milliseconds reform{100};           ///< a broken communicator may be explained by a death so long
+  milliseconds holder{10'000};        ///< a leaver waits so long for another holder of the state
+  milliseconds ballot{150};           ///< a ballot that is not through by then is tried anew
+  milliseconds ask_again{500};        ///< the witness
+  milliseconds probation{1'000};      ///< clean links before one who was cut off is let in, doubled
+  milliseconds lost{60'000};          ///< a newcomer that hears nobody for so long gives up
+};
+
+/// One who was met outside of a view: from the endpoint's answer to join.
+struct Contact {
+  WorkerId id;
+  std::string host;
+  int sentinel_port = 0;
+};
+
+// What is to be done, in order.
+struct Send {
+  WorkerId to;
+  std::string host;
+  int port = 0;
+  Message message;
+};
+/// A view that this worker has a seat in, or has just left on its own wish.
+struct Decided {
+  View view;
+};
+/// Whether those of view `epoch` who hear each other may go on without the rest, as `next_epoch`.
+struct AskWitness {
+  std::int64_t epoch = 0, next_epoch = 0;
+  std::vector<int> members;  ///< their slots, ascending
+};
+/// The others went on without this worker: its trainers must end, new ones may ask to be let in.
+struct Fenced {};
+/// Nobody is left who could let this worker in.
+struct PeersLost {
+  std::string reason;
+};
+/// The others do not let this worker in; asking again will not help.
+struct Refused {
+  std::string reason;
+};
+/// This worker, leading, refused another.
+struct RefusedNewcomer {
+  WorkerId id;
+  std::string reason;
+};
+using Output = std::variant<Send, Decided, AskWitness, Fenced, PeersLost, Refused, RefusedNewcomer>;
+
+class Membership {
+ public:
+  /// One of the first seats: `first` was given to all of them alike, without trainers.
+  Membership(const MembershipOptions& options, Seat self, View first, MonoTime now);
+  /// A newcomer that knows where some members are.
+  Membership(const MembershipOptions& options, Seat self, std::vector<Contact> contacts,
+             std::int64_t epoch_seen, MonoTime now);
+
+  // What happened. Each may leave outputs.
+  void tick(MonoTime now);
+  void receive(MonoTime now, const Message& message);
+  /// The kernel of `id`'s machine says that nobody listens there any more.
+  void refused(MonoTime now, WorkerId id);
+  /// Something about `slot` looks wrong: it is asked at once.
+  void suspect(MonoTime now, int slot);
+  /// The trainers of this worker that are ready now, and what they are about.
+  void set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std::uint64_t digest);
+  /// The communicator of `epoch` broke at this worker's trainers.
+  void broken(MonoTime now, std::int64_t epoch);
+  /// How fast this worker's trainers are; told with the next beats.
+  void set_paces(std::vector<Pace> paces) { paces_ = std::move(paces); }
+  void leave(MonoTime now);
+  /// This worker's trainers have finished the job: no change is needed on its account any more.
+  void done(MonoTime now);
+  /// The last thing before the process ends.
+  void goodbye(MonoTime now);
+  struct WitnessAnswer {
+    bool granted = false;
+    std::int64_t epoch = 0;
+    std::vector<int> members;
+  };
+  void witness(MonoTime now, const WitnessAnswer& answer);
+
+  std::vector<Output> take_outputs();
+  /// When tick() is due at the latest.
+  MonoTime next_tick() const { return next_beat_; }
+
+  const View& view() const { return view_; }
+  WorkerId self() const { return self_.id; }
+  bool is_member() const { return is_member_; }
+  bool is_leading(MonoTime now) const;
+  /// What the workers wait for, for people; empty = nothing.
+  const std::string& waiting() const { return waiting_; }
+  /// What the trainers of the present view were told to be like last, this worker's included.
+  std::vector<Pace> paces() const;
+
+ private:
+  struct Peer {
+    Seat seat;  ///< as it described itself last
+    bool has_beat = false;
+    Beat beat;
+    std::uint64_t beat_sequence = 0;
+    std::int64_t epoch = 0;   ///< of its newest view
+    MonoTime heard{};         ///< own sleep forgiven
+    MonoTime heard_really{};  ///< not forgiven
+    bool is_heard_once = false;
+    bool is_dead = false;
+    bool is_fresh = false;  ///< it was heard until it died
+    bool is_refused = false;
+    MonoTime told{};  ///< the newest view
+    MonoTime clean_since{};
+    std::optional<MonoTime> evictable_since;
+  };
+  struct Acceptor {
+    Ballot promised, accepted_ballot;
+    View accepted;
+  };
+  struct Proposal {
+    Ballot ballot;
+    MonoTime began{};
+    bool is_accepting = false;
+    std::map<int, Promise> promises;  ///< by slot
+    std::set<int> accepted;
+    View value;  ///< while accepting, or while the witness is asked
+    bool has_value = false;
+    bool is_granted = false;
+    std::vector<int> voters;  ///< for whom the witness was asked
+    std::int64_t asked_epoch = 0;
+    std::optional<MonoTime> asked;
+  };
+  /// What a leader would have, and since when it waits for the rest of it.
+  struct Wish {
+    View view;
+    bool is_change = false;
+  };
+
+  // membership.cpp
+  void handle(MonoTime now, const Message& message, const Beat& beat);
+  void handle(MonoTime now, const Message& message, const Bye& bye);
+  void handle(MonoTime now, const Message& message, const Refusal& refusal);
+  void handle(MonoTime now, const Message& message, const Commit& commit);
+  void adopt(MonoTime now, const View& view);
+  void become_newcomer(MonoTime now);
+  void evaluate(MonoTime now);
+  void evaluate_newcomer(MonoTime now);
+  void describe_waiting(MonoTime now);
+  void mark_dead(MonoTime now, WorkerId id);
+  void send(WorkerId to, MessageBody body);
+  void send_beats();
+  Beat make_beat(MonoTime now) const;
+  void tell_view(MonoTime now, WorkerId id);
+  bool may_be_told(WorkerId id) const;
+  void forgive_own_sleep(MonoTime now);
+  Peer& peer(WorkerId id, MonoTime now);
+  const Peer* known(WorkerId id) const;
+
+  // membership_links.cpp
+  bool is_silent(const Peer& peer, MonoTime now) const;
+  /// Hears and is heard.
+  bool is_linked(const Seat& seat, MonoTime now) const;
+  /// Linked, and with the view, so that it could lead.
+  bool is_abreast(const Seat& seat, MonoTime now) const;
+  bool hear_each_other(const Seat& a, const Seat& b, MonoTime now) const;
+  int count_observers(const Seat& seat, MonoTime now) const;
+  /// Slots of the view that should go because not all of the rest hear them.
+  std::set<int> find_cut_off(MonoTime now) const;
+  std::set<int> find_evictable(MonoTime now);
+
+  // membership_wish.cpp
+  Wish make_wish(MonoTime now);
+  void drop_leavers(MonoTime now, View& next);
+  void add_newcomers(MonoTime now, View& next);
+  bool fits(MonoTime now, const View& next, WorkerId id, Peer& peer);
+  void set_trainers_of(MonoTime now, View& next);
+  bool should_wait_for_start(MonoTime now, const View& next);
+  bool is_broken_long(MonoTime now);
+  void finish_wish(MonoTime now, Wish& wish);
+  bool is_leaving(WorkerId id) const;
+  bool is_done(WorkerId id) const;
+  std::vector<TrainerPlace> ready_of(const Seat& seat) const;
+  std::uint64_t digest_of(WorkerId id) const;
+
+  // membership_ballots.cpp
+  void handle(MonoTime now, const Message& message, const Prepare& prepare);
+  void handle(MonoTime now, const Message& message, const Promise& promise);
+  void handle(MonoTime now, const Message& message, const Nack& nack);
+  void handle(MonoTime now, const Message& message, const Accept& accept);
+  void handle(MonoTime now, const Message& message, const Accepted& accepted);
+  bool is_about_this(const Message& message) const;
+  bool has_better_leader(MonoTime now, int slot);
+  void propose(MonoTime now);
+  void drive(MonoTime now);
+  void send_prepares();
+  void send_accepts();
+  void try_accepting(MonoTime now, const View& wish);
+  bool may_ask(MonoTime now, const std::set<int>& promised) const;
+  void start_accepting(MonoTime now);
+  void try_deciding(MonoTime now);
+  /// Whether these seats may decide alone.
+  bool is_enough(const std::set<int>& slots) const;
+  const Promise* newest_accepted() const;
+
+  MembershipOptions options_;
+  Seat self_;
+  std::uint64_t digest_ = 0;
+  std::vector<Pace> paces_;
+  bool is_member_ = false, is_leaving_ = false, is_done_ = false, is_out_ = false;
+  std::int64_t broken_epoch_ = 0;
+  View view_;
+  std::int64_t epoch_max_ = 0;  ///< newest number seen anywhere
+  std::map<WorkerId, Peer> peers_;
+  std::map<WorkerId, int> evictions_;  ///< how often one was cut off
+  Acceptor acceptor_;
+  std::optional<Proposal> proposal_;
+  std::int64_t round_max_ = 0;
+  MonoTime not_before_{};  ///< own next ballot
+  std::map<int, MonoTime>
+      held_off_since_;  ///< slots whose ballots are not taken, as one better leads
+  std::optional<MonoTime> leaves_since_, joins_since_, start_since_, broken_since_,
+      overtaken_since_;
+  std::string waiting_;
+  bool is_beat_due_ = false;
+  bool is_lost_told_ = false;
+  std::uint64_t sequence_ = 0;
+  MonoTime next_beat_{}, last_evaluated_{}, newcomer_since_{}, adopted_{};
+  std::vector<Output> outputs_;
+};
+
+}  // namespace muster::sentinel

@@ -1,0 +1,243 @@
+// What a leader would have next: the view less the dead, the cut off and those who leave, with the
+// trainers that are ready and the newcomers that fit.
+#include <algorithm>
+
+#include "worker/sentinel/membership.h"
+
+namespace muster::sentinel {
+namespace {
+
+constexpr const char* kOtherJob = "its spec or data are not those that the job trains with";
+
+bool holds(const std::vector<TrainerPlace>& all, const TrainerPlace& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+bool has_departed(const View& view, Fate fate) {
+  return std::any_of(view.departed.begin(), view.departed.end(),
+                     [fate](const Departure& gone) { return gone.fate == fate; });
+}
+
+void sort_departed(View& view) {
+  std::sort(view.departed.begin(), view.departed.end(),
+            [](const Departure& a, const Departure& b) { return a.id < b.id; });
+}
+
+}  // namespace
+
+bool Membership::is_leaving(WorkerId id) const {
+  if (id == self_.id) return is_leaving_;
+  const Peer* one = known(id);
+  return one != nullptr && one->has_beat && one->beat.is_leaving;
+}
+
+bool Membership::is_done(WorkerId id) const {
+  if (id == self_.id) return is_done_;
+  const Peer* one = known(id);
+  return one != nullptr && one->has_beat && one->beat.is_done;
+}
+
+std::vector<TrainerPlace> Membership::ready_of(const Seat& seat) const {
+  if (is_done(seat.id)) return seat.trainers;
+  if (seat.id == self_.id) return self_.trainers;
+  const Peer* one = known(seat.id);
+  return one != nullptr && one->has_beat ? one->beat.self.trainers : seat.trainers;
+}
+
+std::uint64_t Membership::digest_of(WorkerId id) const {
+  if (id == self_.id) return digest_;
+  const Peer* one = known(id);
+  return one != nullptr && one->has_beat ? one->beat.digest : 0;
+}
+
+Membership::Wish Membership::make_wish(MonoTime now) {
+  Wish wish;
+  View& next = wish.view;
+  next.base = view_.epoch;
+  next.digest = view_.digest;
+  next.stop = view_.stop;
+  const std::set<int> evictable = find_evictable(now);
+  for (const Seat& seat : view_.seats) {
+    next.previous.push_back(seat.id);
+    const Peer* one = known(seat.id);
+    if (one != nullptr && one->is_dead) {
+      next.departed.push_back({seat.id, Fate::kDied});
+    } else if (evictable.contains(seat.id.slot)) {
+      next.departed.push_back({seat.id, Fate::kSilent});
+    } else {
+      next.seats.push_back(seat);
+    }
+  }
+  drop_leavers(now, next);
+  set_trainers_of(now, next);
+  // Newcomers come only with those who counted before: nobody who may be out there, cut off, is
+  // left out in the same breath.
+  const bool is_quiet = !has_departed(next, Fate::kSilent) && !has_departed(next, Fate::kLeft);
+  if (is_quiet && !next.stop) add_newcomers(now, next);
+  finish_wish(now, wish);
+  return wish;
+}
+
+void Membership::drop_leavers(MonoTime now, View& next) {
+  std::size_t leaving = 0, done = 0;
+  bool is_held = !has_trainers(view_);
+  for (const Seat& seat : next.seats) {
+    if (is_leaving(seat.id)) {
+      ++leaving;
+      continue;
+    }
+    if (is_done(seat.id)) ++done;
+    for (const TrainerPlace& one : ready_of(seat)) is_held = is_held || holds(seat.trainers, one);
+  }
+  if (leaving == 0) {
+    leaves_since_.reset();
+    return;
+  }
+  if (leaving + done == next.seats.size()) {
+    next.stop = true;
+    return;
+  }
+  if (!leaves_since_) leaves_since_ = now;
+  const bool is_turbulent = has_departed(next, Fate::kSilent);
+  if (is_turbulent || now - *leaves_since_ < options_.gather_leaves) return;
+  if (!is_held) {
+    // Without them nobody holds the state: first another must, and if none comes, all stop.
+    next.stop = next.stop || now - *leaves_since_ >= options_.holder;
+    return;
+  }
+  std::erase_if(next.seats, [&](const Seat& seat) {
+    if (!is_leaving(seat.id)) return false;
+    next.departed.push_back({seat.id, Fate::kLeft});
+    return true;
+  });
+  sort_departed(next);
+}
+
+void Membership::set_trainers_of(MonoTime now, View& next) {
+  const auto take_ready = [&](Seat& seat) {
+    seat.trainers = ready_of(seat);
+    if (next.digest != 0 && !seat.trainers.empty() && !is_done(seat.id) &&
+        digest_of(seat.id) != next.digest) {
+      seat.trainers.clear();
+    }
+  };
+  bool is_held = false;
+  for (Seat& seat : next.seats) {
+    const std::vector<TrainerPlace> before = seat.trainers;
+    if (next.digest == 0) next.digest = ready_of(seat).empty() ? 0 : digest_of(seat.id);
+    take_ready(seat);
+    for (const TrainerPlace& one : seat.trainers) is_held = is_held || holds(before, one);
+  }
+  if (is_held || !should_wait_for_start(now, next)) return;
+  for (Seat& seat : next.seats) seat.trainers.clear();
+  next.digest = view_.digest;
+}
+
+bool Membership::should_wait_for_start(MonoTime now, const View& next) {
+  if (!has_trainers(next)) {
+    start_since_.reset();
+    return true;
+  }
+  if (!start_since_) start_since_ = now;
+  if (now - *start_since_ >= options_.gather_start) return false;
+  return std::any_of(next.seats.begin(), next.seats.end(), [](const Seat& seat) {
+    return static_cast<int>(seat.trainers.size()) < seat.processes;
+  });
+}
+
+bool Membership::fits(MonoTime now, const View& next, WorkerId id, Peer& one) {
+  bool is_clean = one.has_beat && !one.is_dead && !is_silent(one, now) &&
+                  one.epoch == view_.epoch && one.beat.unheard.empty();
+  for (const Seat& seat : view_.seats) {
+    const Peer* member = known(seat.id);
+    if (member == nullptr || member->is_dead) continue;
+    const auto& heard = member->beat.newcomers;
+    is_clean = is_clean && is_linked(seat, now) && member->has_beat &&
+               std::find(heard.begin(), heard.end(), id) != heard.end();
+  }
+  if (!is_clean) {
+    one.clean_since = now;
+    return false;
+  }
+  if (one.is_refused && now - one.told >= options_.silence) {
+    one.told = now;
+    send(id, Refusal{kOtherJob});
+  }
+  if (one.is_refused || one.beat.is_leaving || one.beat.is_done) return false;
+  if (static_cast<int>(one.beat.self.trainers.size()) < one.beat.self.processes) return false;
+  if (next.digest != 0 && one.beat.digest != next.digest) {
+    one.is_refused = true;
+    one.told = now;
+    send(id, Refusal{kOtherJob});
+    outputs_.emplace_back(RefusedNewcomer{id, kOtherJob});
+    return false;
+  }
+  const auto cut_off = evictions_.find(id);
+  if (cut_off == evictions_.end()) return true;
+  return now - one.clean_since >= options_.probation * (1 << std::min(cut_off->second - 1, 6));
+}
+
+void Membership::add_newcomers(MonoTime now, View& next) {
+  // Descending, so that the newest attempt of a slot comes first.
+  for (auto at = peers_.rbegin(); at != peers_.rend(); ++at) {
+    auto& [id, one] = *at;
+    if (find_seat(view_, id) != nullptr || !fits(now, next, id, one)) continue;
+    if (find_slot(next, id.slot) != nullptr) continue;
+    Seat seat = one.beat.self;
+    if (!has_trainers(next)) continue;
+    next.seats.insert(
+        std::lower_bound(next.seats.begin(), next.seats.end(), id.slot,
+                         [](const Seat& other, int slot) { return other.id.slot < slot; }),
+        std::move(seat));
+  }
+}
+
+bool Membership::is_broken_long(MonoTime now) {
+  bool is_broken = broken_epoch_ == view_.epoch, is_unclear = false;
+  for (const Seat& seat : view_.seats) {
+    const Peer* one = known(seat.id);
+    if (one == nullptr || one->is_dead) continue;
+    is_broken = is_broken || (one->has_beat && one->beat.broken_epoch == view_.epoch);
+    is_unclear = is_unclear || now - one->heard > 3 * options_.beat || !is_linked(seat, now);
+  }
+  if (!is_broken || !has_trainers(view_)) {
+    broken_since_.reset();
+    return false;
+  }
+  if (!broken_since_) broken_since_ = now;
+  // A silence that is under way may explain it: then one change is enough.
+  return now - *broken_since_ >= (is_unclear ? options_.one_observer : options_.reform);
+}
+
+void Membership::finish_wish(MonoTime now, Wish& wish) {
+  View& next = wish.view;
+  bool is_lost = false, is_join = false, is_drop = false;
+  for (const Seat& before : view_.seats) {
+    const Seat* after = find_seat(next, before.id);
+    const bool is_quiet_end = is_done(before.id);
+    is_drop = is_drop || (after == nullptr && !is_quiet_end);
+    for (const TrainerPlace& one : before.trainers) {
+      if (after != nullptr && holds(after->trainers, one)) continue;
+      const bool is_planned = is_leaving(before.id) && holds(ready_of(before), one);
+      is_lost = is_lost || (!is_quiet_end && !is_planned);
+    }
+  }
+  for (const Seat& after : next.seats) {
+    const Seat* before = find_seat(view_, after.id);
+    for (const TrainerPlace& one : after.trainers) {
+      is_join = is_join || before == nullptr || !holds(before->trainers, one);
+    }
+  }
+  if (!is_join) joins_since_.reset();
+  if (is_join && !joins_since_) joins_since_ = now;
+  const bool is_start = !has_trainers(view_);
+  const bool is_join_due = is_join && (is_start || now - *joins_since_ >= options_.gather_joins);
+  const bool is_reform = is_broken_long(now);
+  const bool has_any = has_trainers(next) || next.stop;
+  wish.is_change =
+      next.stop != view_.stop || (has_any && (is_lost || is_drop || is_join_due || is_reform));
+  // -1 stands for the number that the view will get.
+  next.urgent_epoch = is_lost || is_reform ? -1 : view_.urgent_epoch;
+}
+
+}  // namespace muster::sentinel

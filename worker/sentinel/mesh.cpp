@@ -1,0 +1,135 @@
+#include "worker/sentinel/mesh.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/contract.h"
+#include "worker/sentinel/socket_address.h"
+
+namespace muster::sentinel {
+namespace {
+
+constexpr std::size_t kMaxDatagramBytes = 65'536;
+constexpr std::size_t kMaxPeers = 8'192;
+/// Of one slot: the newest, and those before it that may still be about to die or to be answered.
+constexpr std::ptrdiff_t kAttemptsKept = 3;
+constexpr int kMaxMessages = 1'000;
+/// A few hundred sentinels may all speak at once.
+constexpr int kReceiveBufferBytes = 4 * 1024 * 1024;
+
+Error io_error(const std::string& what) {
+  return Error(ErrorCode::kIo, what + ": " + std::strerror(errno))
+      .with_exit_code(contract::exit_code::kPort);
+}
+
+bool watch(int epoll_fd, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/// Whether the socket's pending error, taken by this, says that nobody listens over there.
+bool take_refusal(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == ECONNREFUSED;
+}
+
+}  // namespace
+
+Result<Mesh> Mesh::open(const std::string& address) {
+  SocketAddress wanted;
+  if (!fill_address(address, 0, wanted)) {
+    return Error(ErrorCode::kInvalid, "\"" + address + "\" is not a numeric address")
+        .with_exit_code(contract::exit_code::kUsage);
+  }
+  Mesh mesh;
+  mesh.socket_ =
+      UniqueFd(socket(wanted.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  mesh.epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  const int bytes = kReceiveBufferBytes;
+  // More than the system allows is cut by it: what does not fit is lost, as datagrams may be.
+  (void)setsockopt(mesh.socket_.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  SocketAddress bound;
+  bound.size = sizeof bound.storage;
+  const bool ok = mesh.socket_ && mesh.epoll_ &&
+                  bind(mesh.socket_.get(), wanted.get(), wanted.size) == 0 &&
+                  getsockname(mesh.socket_.get(), bound.get(), &bound.size) == 0 &&
+                  watch(mesh.epoll_.get(), mesh.socket_.get(), EPOLLIN);
+  if (!ok) return io_error("listen on " + address + " for the other sentinels");
+  mesh.port_ = port_of(bound);
+  return mesh;
+}
+
+Mesh::Peer* Mesh::find_or_connect(WorkerId to, const std::string& host, int port) {
+  Peer& peer = peers_[to];
+  if (peer.fd && peer.host == host && peer.port == port) return &peer;
+  SocketAddress address;
+  if (peers_.size() > kMaxPeers || !fill_address(host, port, address)) return nullptr;
+  UniqueFd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // Connected, so that the other kernel's refusal comes back to us.
+  if (!fd || connect(fd.get(), address.get(), address.size) != 0 ||
+      !watch(epoll_.get(), fd.get(), 0)) {
+    return nullptr;
+  }
+  peer.fd = std::move(fd);
+  peer.host = host;
+  peer.port = port;
+  forget_earlier(to);
+  return &peer;
+}
+
+/// Workers are replaced as long as a job lasts, and each has a descriptor here. One that is spoken
+/// to again after all is connected anew.
+void Mesh::forget_earlier(WorkerId than) {
+  auto one = peers_.lower_bound({than.slot, 0});
+  const auto end = peers_.lower_bound({than.slot + 1, 0});
+  for (auto surplus = std::distance(one, end) - kAttemptsKept; surplus > 0; --surplus) {
+    one = one->first == than ? std::next(one) : peers_.erase(one);
+  }
+}
+
+void Mesh::send(WorkerId to, const std::string& host, int port, const Message& message) {
+  const std::vector<std::byte> body = encode(message);
+  Peer* peer = seal_ && !body.empty() ? find_or_connect(to, host, port) : nullptr;
+  if (peer == nullptr) return;
+  const std::vector<std::byte> datagram = seal_->seal(body);
+  // What one send returns may be the refusal of the one before; then this one has not gone.
+  for (int i = 0; i < 2; ++i) {
+    if (::send(peer->fd.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL) >= 0) return;
+    if (errno != ECONNREFUSED) return;
+    if (std::find(refused_.begin(), refused_.end(), to) == refused_.end()) refused_.push_back(to);
+  }
+}
+
+Mesh::Received Mesh::receive() {
+  Received received;
+  std::vector<std::byte> buffer(kMaxDatagramBytes);
+  for (int i = 0; i < kMaxMessages; ++i) {
+    const ssize_t bytes = recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    if (bytes < 0) break;
+    if (!seal_) continue;
+    auto message = seal_->open(std::span(buffer).first(static_cast<std::size_t>(bytes)), drops_);
+    if (message) received.messages.push_back(std::move(*message));
+  }
+  std::array<epoll_event, 64> events{};
+  const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < ready; ++i) {
+    const int fd = events[static_cast<std::size_t>(i)].data.fd;
+    if (fd == socket_.get() || !take_refusal(fd)) continue;
+    const auto found = std::find_if(peers_.begin(), peers_.end(), [fd](const auto& entry) {
+      return entry.second.fd.get() == fd;
+    });
+    if (found != peers_.end()) refused_.push_back(found->first);
+  }
+  received.refused = std::exchange(refused_, {});
+  return received;
+}
+
+}  // namespace muster::sentinel

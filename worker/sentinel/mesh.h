@@ -1,0 +1,90 @@
+// Datagrams between the sentinels of one job. Each is authenticated under the job's key and taken
+// once; whatever else arrives is dropped and counted. Nothing is sent twice here: membership
+// repeats what matters.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/file.h"
+#include "common/result.h"
+#include "worker/sentinel/membership_message.h"
+
+namespace muster::sentinel {
+
+/// Datagrams that were dropped, by reason.
+struct MeshDrops {
+  std::uint64_t garbage = 0;       ///< not a datagram of this protocol, or no message in it
+  std::uint64_t unauthorized = 0;  ///< of another job, or without its key
+  std::uint64_t repeated = 0;      ///< taken before, or too old to tell
+};
+
+/// Seals and opens datagrams. Layout: magic (4), HMAC-SHA256 (32) over uid and message, message.
+class MeshSeal {
+ public:
+  MeshSeal(const std::string& job_key, std::string job_uid);
+  std::vector<std::byte> seal(std::span<const std::byte> message) const;
+  /// The message, taken for the first time; nothing (and counted) when it is to be dropped.
+  std::optional<Message> open(std::span<const std::byte> datagram, MeshDrops& drops);
+
+ private:
+  /// Which of the newest 64 sequence numbers of a sender were taken.
+  struct Window {
+    std::uint64_t newest = 0;
+    std::uint64_t taken = 0;  ///< bit i: newest - i
+  };
+  using Mac = std::array<unsigned char, 32>;
+  Mac make_mac(std::span<const std::byte> message) const;
+  bool take_once(WorkerId from, std::uint64_t sequence);
+
+  Mac key_{};
+  std::string job_uid_;
+  std::map<WorkerId, Window> windows_;
+};
+
+/// Threads: one owner.
+class Mesh {
+ public:
+  /// Listens on `address`, any free port. Errors: kIo with exit code kPort.
+  static Result<Mesh> open(const std::string& address);
+
+  int port() const { return port_; }
+  /// Readable when receive() has something.
+  int event_fd() const { return epoll_.get(); }
+  /// Before anything is sent or received.
+  void set_seal(MeshSeal seal) { seal_.emplace(std::move(seal)); }
+
+  /// To `to`, who listens at `host` (numeric) and `port`; one it had elsewhere before is forgotten.
+  /// Blocks: no.
+  void send(WorkerId to, const std::string& host, int port, const Message& message);
+
+  struct Received {
+    std::vector<Message> messages;
+    std::vector<WorkerId> refused;  ///< nobody listens there any more, says the kernel of theirs
+  };
+  /// What there is now, at most 1,000 messages. Blocks: no.
+  Received receive();
+  const MeshDrops& drops() const { return drops_; }
+
+ private:
+  struct Peer {
+    UniqueFd fd;
+    std::string host;
+    int port = 0;
+  };
+  Peer* find_or_connect(WorkerId to, const std::string& host, int port);
+  void forget_earlier(WorkerId than);
+
+  UniqueFd socket_, epoll_;
+  int port_ = 0;
+  std::optional<MeshSeal> seal_;
+  std::map<WorkerId, Peer> peers_;
+  std::vector<WorkerId> refused_;
+  MeshDrops drops_;
+};
+
+}  // namespace muster::sentinel

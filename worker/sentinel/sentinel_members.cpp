@@ -1,0 +1,176 @@
+// What a worker does with the other sentinels: it tells them of its trainers, and its trainers of
+// what was agreed.
+#include <signal.h>
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "worker/sentinel/sentinel_worker.h"
+
+namespace muster::sentinel {
+namespace {
+
+namespace exit_code = contract::exit_code;
+
+View first_view(const JoinResponse& response) {
+  View view;
+  view.epoch = response.epoch;
+  for (const JoinPeer& peer : response.peers) {
+    view.seats.push_back({{peer.slot, peer.attempt},
+                          peer.host,
+                          peer.sentinel_port,
+                          static_cast<int>(peer.ports.size()),
+                          {}});
+  }
+  std::sort(view.seats.begin(), view.seats.end(),
+            [](const Seat& a, const Seat& b) { return a.id < b.id; });
+  return view;
+}
+
+}  // namespace
+
+void SentinelWorker::begin_membership(const Postman::Joined& joined) {
+  host_ = joined.request.host;
+  const JoinResponse& response = joined.response;
+  mesh_->set_seal(MeshSeal(response.job_key, response.job_uid));
+  const Seat self{
+      {config_.slot, config_.attempt}, host_, request_.sentinel_port, config_.processes, {}};
+  if (!response.joining) {
+    View first = first_view(response);
+    // The endpoint may not tell attempts of a gang that starts; one's own is known.
+    for (Seat& seat : first.seats) {
+      if (seat.id.slot == self.id.slot) seat = self;
+    }
+    membership_.emplace(options_.membership, self, std::move(first), now());
+    return;
+  }
+  std::vector<Contact> contacts;
+  for (const JoinPeer& peer : response.peers) {
+    contacts.push_back({{peer.slot, peer.attempt}, peer.host, peer.sentinel_port});
+  }
+  membership_.emplace(options_.membership, self, std::move(contacts), response.epoch, now());
+}
+
+void SentinelWorker::take_mesh() {
+  Mesh::Received received = mesh_->receive();
+  for (const Message& message : received.messages) membership_->receive(now(), message);
+  for (const WorkerId& id : received.refused) membership_->refused(now(), id);
+  if (const auto answer = postman_->take_witness_answer()) {
+    membership_->witness(now(), {answer->granted, answer->epoch, answer->members});
+  }
+  if (now() >= membership_->next_tick()) membership_->tick(now());
+  act();
+}
+
+void SentinelWorker::act() {
+  // What is done here may leave more to do.
+  for (auto outputs = membership_->take_outputs(); !outputs.empty();
+       outputs = membership_->take_outputs()) {
+    for (Output& output : outputs) {
+      if (auto* send = std::get_if<Send>(&output)) {
+        mesh_->send(send->to, send->host, send->port, send->message);
+      } else if (auto* decided = std::get_if<Decided>(&output)) {
+        on_view(decided->view);
+      } else if (auto* ask = std::get_if<AskWitness>(&output)) {
+        WitnessRequest request{config_.job, config_.slot,    config_.attempt,
+                               ask->epoch,  ask->next_epoch, ask->members};
+        postman_->ask_witness(request);
+      } else if (std::get_if<Fenced>(&output) != nullptr) {
+        on_fenced();
+      } else if (auto* lost = std::get_if<PeersLost>(&output)) {
+        end_with({exit_code::kPeerLost, lost->reason});
+      } else if (auto* refused = std::get_if<Refused>(&output)) {
+        end_with({exit_code::kData,
+                  "the workers that train do not let this one in: " + refused->reason});
+      } else if (auto* newcomer = std::get_if<RefusedNewcomer>(&output)) {
+        changes_.add_refused(told_view_, newcomer->id, newcomer->reason);
+      }
+    }
+  }
+  if (waiting_ == membership_->waiting()) return;
+  waiting_ = membership_->waiting();
+  if (!waiting_.empty()) log_info("membership waits", {{"state", waiting_}});
+  if (book_.has_news()) report();
+}
+
+void SentinelWorker::on_view(const View& view) {
+  changes_.add(told_view_.epoch > 0 ? told_view_ : View{}, view, membership_->self());
+  told_view_ = view;
+  log_info("membership", {{"epoch", view.epoch},
+                          {"workers", view.seats.size()},
+                          {"stop", view.stop},
+                          {"urgent", view.urgent_epoch == view.epoch}});
+  metrics_.set_membership(view.epoch, static_cast<int>(view.seats.size()));
+  for (TrainerProcess& process : processes_) {
+    tell(process, view);
+    // Nobody waits for one that trains alone; else the next verdict comes with the next steps.
+    if (view.seats.size() < 2 && config_.processes < 2) process.slow = SlowWatch();
+    metrics_.set_step_delay(process.launch.local_rank, microseconds(0));
+  }
+  if (view.stop && !is_stopping_) {
+    is_stopping_ = true;
+    kill_at_ = std::min(kill_at_.value_or(MonoTime::max()), now() + options_.stop_grace);
+  }
+  if (view.stop || find_seat(view, membership_->self()) == nullptr) stop_untold();
+  if (book_.has_news()) report();
+}
+
+void SentinelWorker::tell(TrainerProcess& process, const View& view) {
+  ViewMessage message;
+  message.epoch = view.epoch;
+  message.stop = view.stop;
+  message.urgent = process.told_epoch < view.urgent_epoch && process.told_epoch > 0;
+  for (const Seat& seat : view.seats) {
+    for (const TrainerPlace& one : seat.trainers) {
+      const bool is_own = seat.id == membership_->self() &&
+                          one.local_rank == process.launch.local_rank &&
+                          one.incarnation == process.launch.incarnation;
+      if (is_own) message.rank = static_cast<int>(message.peers.size());
+      message.peers.push_back({seat.host, one.port, seat.id.slot, one.local_rank, one.incarnation});
+    }
+  }
+  // One that was never in is not told that it is out.
+  if (!process.is_running || !process.views || (message.rank < 0 && process.told_epoch == 0)) {
+    return;
+  }
+  process.told_epoch = view.epoch;
+  process.views->set(message);
+}
+
+void SentinelWorker::on_fenced() {
+  log_warning("the others went on without this worker; its trainers start anew",
+              {{"epoch", membership_->view().epoch}});
+  if (is_stopping_) return kill_running();
+  for (TrainerProcess& process : processes_) {
+    process.is_ready = false;
+    if (!process.is_running) continue;
+    process.killed_for = KilledFor::kFence;
+    (void)kill(-process.trainer.pid, SIGKILL);
+  }
+}
+
+void SentinelWorker::end_with(Outcome outcome) {
+  if (is_killed_) return;
+  ends_.push_back(std::move(outcome));
+  kill_running();
+}
+
+void SentinelWorker::update_ready() {
+  if (!membership_) return;
+  std::vector<TrainerPlace> ready;
+  for (const TrainerProcess& process : processes_) {
+    const auto index = static_cast<std::size_t>(process.launch.local_rank);
+    if (!process.is_ready || process.killed_for != KilledFor::kNothing) continue;
+    ready.push_back({process.launch.local_rank, process.launch.incarnation, request_.ports[index]});
+  }
+  membership_->set_trainers(now(), std::move(ready), digest_);
+  act();
+}
+
+void SentinelWorker::say_goodbye() {
+  if (!membership_) return;
+  membership_->goodbye(now());
+  act();
+}
+
+}  // namespace muster::sentinel

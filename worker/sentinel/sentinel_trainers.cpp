@@ -1,0 +1,289 @@
+// The trainers of a worker: started, listened to, started again when they die, ended when they
+// hang.
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "common/log.h"
+#include "worker/sentinel/memory.h"
+#include "worker/sentinel/sentinel_worker.h"
+
+namespace muster::sentinel {
+namespace {
+
+namespace exit_code = contract::exit_code;
+
+constexpr int kExecFailed = 127;
+
+/// Whether another try in the same pod can help: what was wrong is not the spec, the data or the
+/// machine.
+bool may_be_respawned(int code) {
+  switch (code) {
+    case exit_code::kInternal:
+    case exit_code::kPeerLost:
+    case exit_code::kOutOfMemory:
+    case exit_code::kHung:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Of a hexadecimal digest; never 0, which means that there is none.
+std::uint64_t shorten(const std::string& digest) {
+  std::uint64_t value = 0;
+  (void)std::from_chars(digest.data(), digest.data() + std::min<std::size_t>(16, digest.size()),
+                        value, 16);
+  return std::max<std::uint64_t>(1, value);
+}
+
+}  // namespace
+
+Status SentinelWorker::start(TrainerProcess& process) {
+  process.watch.reset();
+  MUSTER_ASSIGN_OR_RETURN(process.pulse, PulseMonitor::make());
+  const auto index = static_cast<std::size_t>(process.launch.local_rank);
+  MUSTER_ASSIGN_OR_RETURN(process.trainer, start_trainer(options_.trainer, process.launch,
+                                                         {listeners_[index], process.pulse->fd()}));
+  process.watch = std::make_unique<DeathWatch>(*process.pulse, death_fd_.get());
+  process.views.emplace(process.trainer.channel_fd);
+  process.is_running = true;
+  process.is_ready = process.is_finished = process.has_stepped = false;
+  process.killed_for = KilledFor::kNothing;
+  process.last_word.reset();
+  process.told_epoch = 0;
+  process.beats = 0;
+  process.beaten_at = now();
+  process.step_seconds.clear();
+  process.pace.reset();
+  process.respawn_at.reset();
+  log_debug("trainer started", {{"pid", process.trainer.pid},
+                                {"rank", process.launch.rank},
+                                {"incarnation", process.launch.incarnation}});
+  return {};
+}
+
+void SentinelWorker::respawn_due() {
+  for (TrainerProcess& process : processes_) {
+    if (!process.respawn_at || now() < *process.respawn_at || is_stopping_ || is_killed_) continue;
+    ++process.launch.incarnation;
+    process.launch.joining = true;
+    book_.restart(process.launch.local_rank);
+    metrics_.restart(process.launch.local_rank);
+    if (const Status started = start(process); !started) {
+      end_with(outcome_of(started.error().with("start a trainer")));
+    }
+  }
+}
+
+bool SentinelWorker::is_any_left() const {
+  return std::any_of(processes_.begin(), processes_.end(), [this](const TrainerProcess& process) {
+    return process.is_running || (process.respawn_at && !is_killed_);
+  });
+}
+
+void SentinelWorker::take_messages(std::size_t index) {
+  TrainerProcess& process = processes_[index];
+  bool has_news = false;
+  while (process.trainer.channel_fd >= 0) {
+    auto message = receive(process.trainer.channel_fd);
+    if (!message) {
+      log_error("a trainer's message was dropped", {{"error", message.error().message()}});
+      continue;
+    }
+    if (!*message) break;
+    has_news = true;
+    take(process, static_cast<int>(index), **message);
+  }
+  if (has_news && book_.has_news()) report();
+  pollfd state{process.trainer.channel_fd, POLLIN, 0};
+  if (!has_news && poll(&state, 1, 0) > 0 && (state.revents & POLLHUP) != 0) {
+    close_channel(process);  // it would keep poll awake
+  }
+}
+
+void SentinelWorker::close_channel(TrainerProcess& process) {
+  process.views.reset();
+  if (process.trainer.channel_fd >= 0) close(std::exchange(process.trainer.channel_fd, -1));
+}
+
+void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessage& message) {
+  if (auto* steps = std::get_if<StepsMessage>(&message)) {
+    book_.add(local_rank, *steps);
+    metrics_.add(local_rank, *steps);
+    process.take_steps(*steps);
+  } else if (auto* summary = std::get_if<SummaryMessage>(&message)) {
+    book_.add(local_rank, *summary);
+    if (!summary->is_final) {
+      metrics_.set_start(local_rank, "load", seconds_between(joined_at_, now()));
+    } else if (summary->complete) {
+      process.is_finished = true;
+      if (membership_) membership_->done(now());
+    }
+  } else if (auto* failure = std::get_if<FailureMessage>(&message)) {
+    process.last_word = std::move(*failure);
+  } else if (auto* ready = std::get_if<ReadyMessage>(&message)) {
+    process.is_ready = true;
+    digest_ = shorten(ready->digest);
+    update_ready();
+  } else if (auto* broken = std::get_if<BrokenMessage>(&message)) {
+    if (broken->epoch != told_view_.epoch || !membership_) return;
+    membership_->broken(now(), broken->epoch);
+    act();
+  } else if (auto* entered = std::get_if<EnteredMessage>(&message)) {
+    changes_.add(*entered);
+    metrics_.add(local_rank, *entered);
+    log_info("trains in a membership", {{"epoch", entered->epoch},
+                                        {"step", entered->step},
+                                        {"stall_ms", entered->stall_seconds * 1000},
+                                        {"recomputed", entered->recomputed_logical_ranks},
+                                        {"state_bytes", entered->state_bytes}});
+  } else if (auto* pace = std::get_if<PaceMessage>(&message)) {
+    take_pace(process, pace->pace);
+  }
+}
+
+/// What a trainer tells goes to the others with the next beats; what they have told so far says how
+/// this worker's trainers compare.
+void SentinelWorker::take_pace(TrainerProcess& process, const Pace& pace) {
+  process.pace = pace;
+  if (!membership_) return;
+  std::vector<Pace> own;
+  for (const TrainerProcess& one : processes_) {
+    if (one.pace) own.push_back(*one.pace);
+  }
+  membership_->set_paces(std::move(own));
+  const View& view = membership_->view();
+  int trainers = 0;
+  for (const Seat& seat : view.seats) trainers += static_cast<int>(seat.trainers.size());
+  const std::vector<Slowness> verdicts = judge_paces(membership_->paces(), trainers);
+  const auto rank = static_cast<std::size_t>(pace.rank);
+  if (pace.epoch != view.epoch || rank >= verdicts.size()) return;
+  metrics_.set_step_delay(process.launch.local_rank, verdicts[rank].delay);
+  if (process.slow.take(verdicts[rank])) tell_slow(process);
+}
+
+void SentinelWorker::tell_slow(const TrainerProcess& process) {
+  const Slowness& slowness = process.slow.newest();
+  const std::string_view cause = name_of(slowness.cause);
+  log_warning("this worker holds the others up",
+              {{"rank", process.launch.rank},
+               {"cause", cause},
+               {"percent", slowness.percent},
+               {"delay_ms", static_cast<double>(slowness.delay.count()) / 1000},
+               {"step", process.pace->step}});
+  changes_.add_slow(membership_->view(), config_.slot, process.pace->step,
+                    "by " + std::to_string(slowness.percent) + " %: " + std::string(cause));
+  if (book_.has_news()) report();
+}
+
+void SentinelWorker::take_deaths() {
+  eventfd_t count = 0;
+  if (eventfd_read(death_fd_.get(), &count) != 0) return;
+  for (TrainerProcess& process : processes_) {
+    const bool is_dead = process.is_running && process.pulse &&
+                         process.pulse->wait(milliseconds(0)) == PulseMonitor::Life::kDead;
+    if (is_dead) process.is_ready = false;
+  }
+  update_ready();
+}
+
+void SentinelWorker::reap() {
+  int status = 0;
+  pid_t pid = 0;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    for (std::size_t i = 0; i < processes_.size(); ++i) {
+      if (processes_[i].is_running && processes_[i].trainer.pid == pid) on_end(i, status);
+    }
+  }
+}
+
+void SentinelWorker::on_end(std::size_t index, int status) {
+  take_messages(index);
+  TrainerProcess& process = processes_[index];
+  process.is_running = process.is_ready = false;
+  close_channel(process);
+  (void)kill(-process.trainer.pid, SIGKILL);  // what it has started and left behind
+  Outcome ended = explain(process, status);
+  log_info("trainer ended", {{"rank", process.launch.rank},
+                             {"exit_code", ended.code},
+                             {"reason", contract::reason_of_exit_code(ended.code)}});
+  if (is_killed_ || ended.code == exit_code::kComplete) return;
+  update_ready();
+  ended.sentence = "trainer process " + std::to_string(index) + " (rank " +
+                   std::to_string(process.launch.rank) + "): " + ended.sentence;
+  if (respawns(process, ended, WIFSIGNALED(status))) return;
+  ends_.push_back(std::move(ended));
+  if (ends_.back().code == exit_code::kPlannedLeave) return;
+  // The others of this worker cannot stay without it: one typed end is the worker's. One that lost
+  // its peers waits for the cause: a sibling's sockets may close before its death is known here.
+  const bool is_peer_lost = ends_.back().code == exit_code::kPeerLost;
+  kill_at_ = std::min(kill_at_.value_or(MonoTime::max()),
+                      is_peer_lost ? now() + options_.peer_lost_grace : now());
+}
+
+bool SentinelWorker::respawns(TrainerProcess& process, const Outcome& ended, bool is_signaled) {
+  if (is_stopping_ || kill_at_ || !membership_) return false;
+  if (process.killed_for == KilledFor::kFence) {
+    process.respawn_at = now();
+    return true;
+  }
+  // One that ended itself before it was ever ready will do so again.
+  if (!is_signaled && (process.told_epoch == 0 || !may_be_respawned(ended.code))) return false;
+  if (!process.plan_respawn(now())) return false;
+  metrics_.add_respawn(process.launch.local_rank);
+  log_warning("a trainer died and is started again",
+              {{"rank", process.launch.rank}, {"error", ended.sentence}});
+  return true;
+}
+
+Outcome SentinelWorker::explain(const TrainerProcess& process, int status) const {
+  if (WIFSIGNALED(status)) {
+    const int signal_number = WTERMSIG(status);
+    if (process.killed_for == KilledFor::kHang) {
+      return {exit_code::kHung, "did not move for too long and was killed"};
+    }
+    if (is_stopping_ && (signal_number == SIGTERM || signal_number == SIGINT)) {
+      return {exit_code::kPlannedLeave, "stopped on request before it had begun"};
+    }
+    if (signal_number == SIGKILL && memory_kills_ >= 0 && count_memory_kills() > memory_kills_) {
+      return {exit_code::kOutOfMemory,
+              "ended by the kernel for want of memory; raise spec.worker.resources.memory"};
+    }
+    return {exit_code::kInternal, "ended by signal " + std::to_string(signal_number) + " (" +
+                                      strsignal(signal_number) + ")"};
+  }
+  const int code = WEXITSTATUS(status);
+  if (process.last_word) return {code, process.last_word->sentence};
+  if (code == kExecFailed) {
+    return {exit_code::kInternal, "cannot execute " + options_.trainer.program};
+  }
+  if (code == exit_code::kPlannedLeave) return {code, "stopped on request"};
+  return {code, "ended with exit code " + std::to_string(code) + " (" +
+                    std::string(contract::reason_of_exit_code(code)) + ") without a word"};
+}
+
+void SentinelWorker::kill_hung() {
+  for (TrainerProcess& process : processes_) {
+    if (process.told_epoch == 0 || is_killed_ || !process.is_hung(now())) continue;
+    log_error("a trainer does not move and is killed", {{"rank", process.launch.rank}});
+    process.killed_for = KilledFor::kHang;
+    (void)kill(-process.trainer.pid, SIGKILL);
+  }
+}
+
+void SentinelWorker::kill_running() {
+  kill_at_.reset();
+  is_killed_ = true;
+  for (const TrainerProcess& process : processes_) {
+    if (process.is_running) (void)kill(-process.trainer.pid, SIGKILL);
+  }
+}
+
+}  // namespace muster::sentinel

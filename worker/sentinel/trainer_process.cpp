@@ -1,0 +1,73 @@
+#include "worker/sentinel/trainer_process.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+namespace muster::sentinel {
+namespace {
+
+constexpr int kNotYetPauseMs = 50;
+constexpr milliseconds kDeathWait{200};
+constexpr std::size_t kStepsKept = 256;
+constexpr double kHangSeconds = 2;
+constexpr double kHangSteps = 3;
+constexpr milliseconds kFirstRespawn{100};
+
+}  // namespace
+
+DeathWatch::DeathWatch(PulseMonitor& pulse, int event_fd)
+    : pulse_(pulse), event_fd_(event_fd), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (stop_) thread_ = std::thread([this] { run(); });
+}
+
+DeathWatch::~DeathWatch() {
+  if (!thread_.joinable()) return;
+  (void)eventfd_write(stop_.get(), 1);
+  thread_.join();
+}
+
+void DeathWatch::run() {
+  pollfd stop{stop_.get(), POLLIN, 0};
+  while (true) {
+    const PulseMonitor::Life life = pulse_.wait(kDeathWait);
+    if (life == PulseMonitor::Life::kDead) break;
+    const bool is_early = life == PulseMonitor::Life::kNotYet;
+    if (poll(&stop, 1, is_early ? kNotYetPauseMs : 0) > 0) return;
+  }
+  (void)eventfd_write(event_fd_, 1);
+}
+
+void TrainerProcess::take_steps(const StepsMessage& message) {
+  has_stepped = has_stepped || !message.steps.empty();
+  for (const StepRecord& step : message.steps) {
+    step_seconds.push_back(step.step_seconds + step.record_seconds + step.evaluate_seconds +
+                           step.checkpoint_seconds);
+    if (step_seconds.size() > kStepsKept) step_seconds.pop_front();
+  }
+}
+
+bool TrainerProcess::is_hung(MonoTime now) {
+  if (!is_running || !pulse) return false;
+  const std::uint64_t newest = pulse->beats();
+  if (newest != beats || !has_stepped || is_finished || killed_for != KilledFor::kNothing) {
+    beats = newest;
+    beaten_at = now;
+    return false;
+  }
+  const double longest = *std::max_element(step_seconds.begin(), step_seconds.end());
+  const double allowed = std::max(kHangSeconds, kHangSteps * longest);
+  return std::chrono::duration<double>(now - beaten_at).count() > allowed;
+}
+
+bool TrainerProcess::plan_respawn(MonoTime now) {
+  while (!respawned.empty() && now - respawned.front() > kRespawnWindow) respawned.pop_front();
+  if (respawned.size() >= kMaxRespawns) return false;
+  // The first at once; one that keeps dying does not need the machine for itself.
+  respawn_at = respawned.empty() ? now : now + kFirstRespawn * (1 << respawned.size());
+  respawned.push_back(now);
+  return true;
+}
+
+}  // namespace muster::sentinel

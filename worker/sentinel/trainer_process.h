@@ -1,0 +1,68 @@
+// One trainer of this worker: the place it runs at, one process after the other.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "worker/sentinel/channel.h"
+#include "worker/sentinel/launch.h"
+#include "worker/sentinel/pulse.h"
+
+namespace muster::sentinel {
+
+/// Waits for a trainer's death on a thread of its own, which ends with this.
+class DeathWatch {
+ public:
+  /// Writes to `event_fd` once the trainer behind `pulse` is dead. Both outlive this.
+  DeathWatch(PulseMonitor& pulse, int event_fd);
+  ~DeathWatch();
+  DeathWatch(const DeathWatch&) = delete;
+  DeathWatch& operator=(const DeathWatch&) = delete;
+
+ private:
+  void run();
+  PulseMonitor& pulse_;
+  int event_fd_;
+  UniqueFd stop_;
+  std::thread thread_;
+};
+
+/// Why the sentinel itself ended a trainer.
+enum class KilledFor { kNothing, kHang, kFence, kEnd };
+
+struct TrainerProcess {
+  TrainerLaunch launch;
+  Trainer trainer;
+  bool is_running = false;
+  bool is_ready = false;
+  bool is_finished = false;  ///< its last summary said that the job is complete
+  KilledFor killed_for = KilledFor::kNothing;
+  std::optional<FailureMessage> last_word;
+  std::optional<ViewSender> views;
+  std::int64_t told_epoch = 0;  ///< of the newest view it was told, 0 = none
+  std::unique_ptr<PulseMonitor> pulse;
+  std::unique_ptr<DeathWatch> watch;  ///< after pulse: it ends first
+  std::uint64_t beats = 0;
+  MonoTime beaten_at{};
+  bool has_stepped = false;
+  std::optional<Pace> pace{};  ///< the newest it told
+  SlowWatch slow{};
+  std::deque<double> step_seconds{};  ///< of its newest steps
+  std::deque<MonoTime> respawned{};
+  std::optional<MonoTime> respawn_at;
+
+  void take_steps(const StepsMessage& message);
+  /// Whether the training thread has not moved for too long.
+  bool is_hung(MonoTime now);
+  /// Whether it may be started once more, and when; the place for a crash loop to end.
+  bool plan_respawn(MonoTime now);
+};
+
+inline constexpr std::size_t kMaxRespawns = 5;
+inline constexpr seconds kRespawnWindow{600};
+
+}  // namespace muster::sentinel

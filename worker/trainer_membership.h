@@ -1,0 +1,64 @@
+// The engine's Membership in a worker: views come from the sentinel over the channel, connections
+// are TCP between pods.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "worker/engine/membership.h"
+#include "worker/sentinel/channel.h"
+#include "worker/sentinel/launch.h"
+#include "worker/sentinel/pulse.h"
+
+namespace muster::worker {
+
+/// Owns a thread that reads views. Threads: as engine::Membership says.
+class TrainerMembership final : public engine::Membership {
+ public:
+  /// All of them outlive it.
+  TrainerMembership(const sentinel::TrainerLaunch& launch, sentinel::ChannelWriter& channel,
+                    sentinel::Pulse& pulse, const Clock& clock);
+  ~TrainerMembership() override;
+
+  void ready(const Sha256Digest& digest) override;
+  Result<engine::View> next(std::int64_t after, MonoTime deadline) override;
+  std::int64_t newest_epoch() const override { return newest_epoch_; }
+  Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
+  void broken(std::int64_t epoch, const Error& why) override;
+  void entered(const engine::Entry& entry) override;
+
+  /// While it is set, this thread's reader answers for the training thread that it lives.
+  void set_on_files(bool is_on_files) { is_on_files_ = is_on_files; }
+
+ private:
+  void read_views();
+  void take(sentinel::ViewMessage view);
+
+  const sentinel::TrainerLaunch& launch_;
+  sentinel::ChannelWriter& channel_;
+  sentinel::Pulse& pulse_;
+  const Clock& clock_;
+  UniqueFd cancel_;  ///< readable: connecting has become pointless
+  std::atomic<std::int64_t> newest_epoch_ = 0;
+  std::atomic<bool> is_on_files_ = false;
+  std::atomic<bool> is_stopping_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // All below: under mutex_.
+  std::optional<sentinel::ViewMessage> newest_;
+  bool is_alone_ = false;        ///< the sentinel is gone
+  std::optional<Error> broken_;  ///< why the newest view did not hold
+  std::shared_ptr<comm::Communicator> connected_;
+  std::int64_t connected_epoch_ = 0, entered_epoch_ = 0;
+
+  std::thread reader_;
+};
+
+}  // namespace muster::worker
