@@ -12,9 +12,9 @@ namespace muster::cli {
 namespace {
 
 /// While logs are followed, a line waits so long for an earlier one of another worker.
-constexpr milliseconds kPatience{300};
+constexpr milliseconds kMergePatience{300};
 constexpr milliseconds kEndWait{2'000};
-constexpr std::size_t kMaxErrors = 8192;
+constexpr std::size_t kMaxErrorBytes = 8192;
 constexpr std::size_t kMaxComplaints = 64;
 
 }  // namespace
@@ -23,7 +23,7 @@ LogReader::LogReader(Kubectl& kubectl, const LogReaderOptions& options, Emit emi
     : kubectl_(kubectl),
       options_(options),
       emit_(std::move(emit)),
-      merger_(options.follows ? std::optional(kPatience) : std::nullopt) {}
+      merger_(options.follows ? std::optional(kMergePatience) : std::nullopt) {}
 
 bool LogReader::is_reading(const std::string& pod) const {
   return std::any_of(sources_.begin(), sources_.end(),
@@ -64,7 +64,7 @@ void LogReader::read_output(int id, Source& source) {
 void LogReader::read_errors(Source& source) {
   const ssize_t got = ::read(source.process.errors(), buffer_.data(), buffer_.size());
   if (got > 0) {
-    const std::size_t room = kMaxErrors - std::min(kMaxErrors, source.errors.size());
+    const std::size_t room = kMaxErrorBytes - std::min(kMaxErrorBytes, source.errors.size());
     source.errors.append(buffer_.data(), std::min(room, static_cast<std::size_t>(got)));
   } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
     source.process.close_errors();

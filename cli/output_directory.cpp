@@ -55,7 +55,7 @@ void compare(const std::string& path, const Json& before, const Json& now,
   }
 }
 
-Error usage(const std::string& path, const std::string& sentence) {
+Error bad_directory(const std::string& path, const std::string& sentence) {
   return Error(ErrorCode::kInvalid, path + ": " + sentence)
       .with_exit_code(contract::exit_code::kUsage);
 }
@@ -139,7 +139,7 @@ Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Jso
   if (error) return from(path, "create directory", error);
   // A directory of something else must not be written into, not even with a lock.
   if (!is_empty(path) && !fs::exists(path + "/job.json", error)) {
-    return usage(path, "holds files that are not of a `muster run`; give another --output");
+    return bad_directory(path, "holds files that are not of a `muster run`; give another --output");
   }
   const std::string lock = path + "/lock";
   const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -147,8 +147,8 @@ Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Jso
   OutputDirectory directory(fs::absolute(path, error), fd);
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return os_error(lock, "lock", errno);
-    return usage(path,
-                 "another `muster run` is writing here; wait for it or give another --output");
+    return bad_directory(
+        path, "another `muster run` is writing here; wait for it or give another --output");
   }
   MUSTER_RETURN_IF_ERROR(directory.prepare(job));
   return directory;
@@ -158,14 +158,14 @@ Status OutputDirectory::check_spec(const Json& job) const {
   auto before = read_json(path_ + "/job.json", kMaxJobBytes);
   if (!before) {
     if (before.error().code() == ErrorCode::kNotFound) return {};
-    return usage(path_, "its job.json cannot be read (" + before.error().message() +
-                            "); give another --output or remove the directory");
+    return bad_directory(path_, "its job.json cannot be read (" + before.error().message() +
+                                    "); give another --output or remove the directory");
   }
   const std::vector<std::string> changed = differences(*before, job);
   if (changed.empty()) return {};
-  return usage(path_, "belongs to another job: " + joined(changed) + " differ" +
-                          (changed.size() == 1 ? "s" : "") +
-                          "; give another --output or remove the directory");
+  return bad_directory(path_, "belongs to another job: " + joined(changed) + " differ" +
+                                  (changed.size() == 1 ? "s" : "") +
+                                  "; give another --output or remove the directory");
 }
 
 bool OutputDirectory::is_finished() const {

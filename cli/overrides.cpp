@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxParts = 32;
 
-Error usage(const std::string& assignment, const std::string& sentence) {
+Error bad_assignment(const std::string& assignment, const std::string& sentence) {
   return Error(ErrorCode::kInvalid, "--set " + assignment.substr(0, 200) + ": " + sentence)
       .with_exit_code(contract::exit_code::kUsage);
 }
@@ -53,11 +53,12 @@ std::optional<std::size_t> index_of(const std::string& part) {
 Status apply_override(const std::string& assignment, Json& manifest) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return usage(assignment, "write a path, = and a value, as in spec.worker.count=3");
+    return bad_assignment(assignment, "write a path, = and a value, as in spec.worker.count=3");
   }
   const std::vector<std::string> parts = split_path(assignment.substr(0, equals));
   if (parts.empty()) {
-    return usage(assignment, "the path must be names separated by dots, as in spec.worker.count");
+    return bad_assignment(assignment,
+                          "the path must be names separated by dots, as in spec.worker.count");
   }
   const std::string text = assignment.substr(equals + 1);
   Json value;
@@ -73,15 +74,16 @@ Status apply_override(const std::string& assignment, Json& manifest) {
     if (at->is_array()) {
       const auto index = index_of(part);
       if (!index || *index > at->size()) {
-        return usage(assignment, so_far + " is a list of " + std::to_string(at->size()) + "; \"" +
-                                     part + "\" is no index in it");
+        return bad_assignment(assignment, so_far + " is a list of " + std::to_string(at->size()) +
+                                              "; \"" + part + "\" is no index in it");
       }
       if (*index == at->size()) at->push_back(nullptr);
       at = &(*at)[*index];
     } else if (at->is_object()) {
       at = &(*at)[part];
     } else {
-      return usage(assignment, so_far + " is a single value and has no field \"" + part + "\"");
+      return bad_assignment(assignment,
+                            so_far + " is a single value and has no field \"" + part + "\"");
     }
     so_far += (so_far.empty() ? "" : ".") + part;
   }

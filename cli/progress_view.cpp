@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/contract.h"
+
 namespace muster::cli {
 namespace {
 constexpr milliseconds kLineInterval{2'000};
@@ -45,6 +47,11 @@ std::string printable(const std::string& text) {
     if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = ' ';
   }
   return out;
+}
+
+int refuse(const Error& error) {
+  std::fputs(("muster: " + printable(error.message()) + "\n").c_str(), stderr);
+  return error.exit_code() > 0 ? error.exit_code() : contract::exit_code::kInternal;
 }
 
 void ProgressView::progress(const std::string& text) {

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/messages.h"
+#include "common/result.h"
 
 namespace muster::cli {
 
@@ -49,5 +50,8 @@ class ProgressView {
 
 /// `text` with control characters but newline and tab as spaces.
 std::string printable(const std::string& text);
+
+/// Says on standard error why a command ends; the exit code it ends with.
+int refuse(const Error& error);
 
 }  // namespace muster::cli

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/progress_view.h"
 #include "cli/prove_side.h"
 #include "common/contract.h"
 
@@ -20,11 +21,6 @@ namespace codes = contract::exit_code;
 constexpr milliseconds kTick{50};
 /// Without any new step for this long, something hangs, and that is a verdict, too.
 constexpr seconds kLongestStandstill{60};
-
-int refuse(const Error& error) {
-  std::fputs(("muster: " + printable(error.message()) + "\n").c_str(), stderr);
-  return error.exit_code() > 0 ? error.exit_code() : codes::kInternal;
-}
 
 std::string side_text(const ProveSide& side) {
   const ProgressReport& report = side.progress();

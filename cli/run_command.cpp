@@ -14,6 +14,7 @@
 #include "cli/local_run.h"
 #include "cli/manifest.h"
 #include "cli/output_directory.h"
+#include "cli/progress_view.h"
 #include "cli/report.h"
 #include "common/contract.h"
 #include "common/file.h"
@@ -26,11 +27,6 @@ namespace codes = contract::exit_code;
 /// Longest that workers may take to leave after the job has failed.
 constexpr milliseconds kFailedGrace{10'000};
 constexpr milliseconds kLongestWait{60'000};
-
-int refuse(const Error& error) {
-  std::fputs(("muster: " + printable(error.message()) + "\n").c_str(), stderr);
-  return error.exit_code() > 0 ? error.exit_code() : codes::kInternal;
-}
 
 /// One command, from the prepared directory to the report.
 class Run {

@@ -18,6 +18,8 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
+inline double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -248,6 +248,10 @@ bool matches(NameRule rule, std::string_view text) {
   return false;
 }
 
+bool is_below(const std::string& path, const std::string& directory) {
+  return path == directory || path.starts_with(directory + "/");
+}
+
 void optional_name(JsonReader& in, std::string_view field, std::string& out, NameRule rule) {
   in.optional(field, out, kMaxNameBytes);
   read_name(in, field, out, rule);

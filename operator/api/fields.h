@@ -30,6 +30,9 @@ enum class NameRule {
 };
 bool matches(NameRule rule, std::string_view text);
 
+/// Whether an absolute `path` is `directory` or lies in it; both without a slash at the end.
+bool is_below(const std::string& path, const std::string& directory);
+
 /// Reads a string that follows `rule`; an empty one is refused (but by kLabelValue).
 void optional_name(JsonReader& in, std::string_view field, std::string& out, NameRule rule);
 void required_name(JsonReader& in, std::string_view field, std::string& out, NameRule rule);

@@ -117,10 +117,6 @@ Status read_volume(const Json& json, const std::string& path, std::vector<std::s
   return in.status();
 }
 
-bool is_below(const std::string& path, const std::string& directory) {
-  return path == directory || path.starts_with(directory + "/");
-}
-
 /// Empty when a user's volume may stand at `path`.
 std::string mount_refused(const std::string& path, const Json& worker) {
   // In most images /var/run is a link to /run.

@@ -40,10 +40,6 @@ void read_deadlines(JsonReader& in, TrainingJobSpec& out) {
   if (in.has("ttlSecondsAfterFinished")) out.ttl_seconds_after_finished = ttl;
 }
 
-bool is_below(const std::string& path, const std::string& directory) {
-  return path == directory || path.starts_with(directory + "/");
-}
-
 /// The checkpoint's own volume must not hide, or be hidden by, one of the job's.
 Status check_checkpoint_mount(const TrainingJobSpec& spec) {
   if (!spec.training || !spec.training->checkpoint) return {};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxCommandItems = 64;
 constexpr std::size_t kMaxArgs = 256;
-constexpr std::size_t kMaxTextBytes = 8192;
+constexpr std::size_t kMaxArgumentBytes = 8192;
 constexpr std::size_t kMaxEnv = 128;
 /// Of command, args and the values of env together.
 constexpr std::size_t kMaxTextsCharacters = 49'152;
@@ -85,7 +85,7 @@ Status read_env_source(const Json& json, const std::string& path) {
 Status read_env(const Json& json, const std::string& path, EnvVar& out) {
   JsonReader in(json, path);
   required_name(in, "name", out.name, NameRule::kEnvName);
-  in.optional("value", out.value, kMaxTextBytes);
+  in.optional("value", out.value, kMaxArgumentBytes);
   read_object(in, "valueFrom", read_env_source);
   in.no_other_fields();
   if (!in.status()) return in.status();
@@ -209,14 +209,14 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
   }
   in.optional("threads", out.threads, {1, kMaxThreads});
   optional_name(in, "image", out.image, NameRule::kImage);
-  read_strings(in, "command", kMaxCommandItems, kMaxTextBytes, out.command);
+  read_strings(in, "command", kMaxCommandItems, kMaxArgumentBytes, out.command);
   if (in.status() && !out.command.empty() && out.command.front().empty()) {
     in.fail("command[0]", "must name a program");
   }
   if (in.has("command") && out.command.empty()) {
     in.fail("command", "must not be empty; leave it out for the image's own");
   }
-  read_strings(in, "args", kMaxArgs, kMaxTextBytes, out.args);
+  read_strings(in, "args", kMaxArgs, kMaxArgumentBytes, out.args);
   if (in.has("args") && out.args.empty()) in.fail("args", "must not be empty; leave it out");
   std::vector<std::string> names;
   read_list(in, "env", kMaxEnv, [&](const Json& item, const std::string& at) -> Status {

@@ -1,19 +1,10 @@
 #include "operator/embedded/pod_program.h"
 
 #include "common/contract.h"
+#include "operator/embedded/lenient_json.h"
 
 namespace muster::embedded {
 namespace {
-
-const Json* member(const Json* object, const std::string& name) {
-  if (object == nullptr || !object->is_object()) return nullptr;
-  const auto found = object->find(name);
-  return found == object->end() ? nullptr : &*found;
-}
-
-std::string text(const Json* value) {
-  return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
-}
 
 const Json* worker_container(const Json& pod) {
   const Json* containers = member(member(&pod, "spec"), "containers");

@@ -4,21 +4,12 @@
 #include <csignal>
 
 #include "common/contract.h"
+#include "operator/embedded/lenient_json.h"
 
 namespace muster::embedded {
 namespace {
 
 constexpr std::int64_t kLongestGraceSeconds = 3600;
-
-const Json* member(const Json* object, const char* name) {
-  if (object == nullptr || !object->is_object()) return nullptr;
-  const auto found = object->find(name);
-  return found == object->end() ? nullptr : &*found;
-}
-
-std::string text(const Json* value) {
-  return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
-}
 
 const Json* first(const Json* list) {
   return list != nullptr && list->is_array() && !list->empty() ? &list->front() : nullptr;

@@ -30,13 +30,13 @@ std::vector<std::string> split_requirements(const std::string& text) {
   return parts;
 }
 
-bool is_alphanumeric(char c) {
+bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
 bool is_label_text(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
-    return is_alphanumeric(c) || c == '-' || c == '_' || c == '.' || c == '/';
+    return is_letter_or_digit(c) || c == '-' || c == '_' || c == '.' || c == '/';
   });
 }
 

@@ -38,8 +38,6 @@ Buckets start_buckets() {
 }
 Buckets schedule_buckets() { return {0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5}; }
 
-double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
 std::string_view text_of(ReconcileResult result) {
   switch (result) {
     case ReconcileResult::kSuccess:

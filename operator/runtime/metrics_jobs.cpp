@@ -28,7 +28,6 @@ constexpr std::size_t kMaxReasonBytes = 64;
 /// A clock that is behind, or a job from long ago: no more than this is believed.
 constexpr seconds kMaxAge{366 * 24 * 3600};
 
-double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 double epoch_seconds(WallTime time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }

@@ -19,7 +19,7 @@ http::Response plain(int status, const std::string& text) {
   return response;
 }
 
-http::Response refusal_of(const Error& error) {
+http::Response refused_page(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kUnauthorized:
       return plain(401, error.message());
@@ -95,9 +95,9 @@ class HttpMetricsServer final : public MetricsServer {
     if (reviewer == nullptr) return page->show(respond);
     const std::string token(request.bearer_token());
     reviewer->who(token, "", [page, reviewer, respond](const Result<TokenOwner>& owner) {
-      if (!owner) return respond(refusal_of(owner.error()));
+      if (!owner) return respond(refused_page(owner.error()));
       reviewer->may(*owner, "get", kPath, [page, respond](const Status& right) {
-        if (!right) return respond(refusal_of(right.error()));
+        if (!right) return respond(refused_page(right.error()));
         page->show(respond);
       });
     });

@@ -18,12 +18,12 @@ bool read_size(const Json& json, std::uint64_t& out) {
   return out <= (std::uint64_t{1} << 53);
 }
 
-struct Extent {
+struct ByteRange {
   std::uint64_t begin = 0, end = 0;
 };
 
-Result<Extent> read_tensor(const std::string& name, const Json& json,
-                           std::span<const std::uint8_t> data, SafetensorsFile& file) {
+Result<ByteRange> read_tensor(const std::string& name, const Json& json,
+                              std::span<const std::uint8_t> data, SafetensorsFile& file) {
   const std::string quoted = "tensor \"" + name.substr(0, 64) + "\"";
   if (!json.is_object() || json.size() != 3 || !json.contains("dtype") || !json.contains("shape") ||
       !json.contains("data_offsets")) {
@@ -45,7 +45,7 @@ Result<Extent> read_tensor(const std::string& name, const Json& json,
       return corrupt(quoted + " is larger than its file");
     bytes *= size;
   }
-  Extent extent;
+  ByteRange extent;
   if (!read_size(offsets[0], extent.begin) || !read_size(offsets[1], extent.end) ||
       extent.begin > extent.end || extent.end > data.size()) {
     return corrupt(quoted + " lies outside of its file");
@@ -106,20 +106,20 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::uint8_t> content)
     return corrupt("its header must be an object of tensors");
   }
   SafetensorsFile file;
-  std::vector<Extent> extents;
+  std::vector<ByteRange> extents;
   for (const auto& [name, value] : json->items()) {
     if (name == "__metadata__") {
       MUSTER_RETURN_IF_ERROR(read_metadata(value, file));
       continue;
     }
-    MUSTER_ASSIGN_OR_RETURN(const Extent extent, read_tensor(name, value, data, file));
+    MUSTER_ASSIGN_OR_RETURN(const ByteRange extent, read_tensor(name, value, data, file));
     extents.push_back(extent);
   }
-  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+  std::sort(extents.begin(), extents.end(), [](const ByteRange& a, const ByteRange& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
   std::uint64_t end = 0;
-  for (const Extent& extent : extents) {
+  for (const ByteRange& extent : extents) {
     if (extent.begin != end) return corrupt("its tensors overlap or leave a hole");
     end = extent.end;
   }

@@ -22,7 +22,7 @@ constexpr int kMaxMessages = 1'000;
 /// A few hundred sentinels may all speak at once.
 constexpr int kReceiveBufferBytes = 4 * 1024 * 1024;
 
-Error io_error(const std::string& what) {
+Error socket_error(const std::string& what) {
   return Error(ErrorCode::kIo, what + ": " + std::strerror(errno))
       .with_exit_code(contract::exit_code::kPort);
 }
@@ -62,7 +62,7 @@ Result<Mesh> Mesh::open(const std::string& address) {
                   bind(mesh.socket_.get(), wanted.get(), wanted.size) == 0 &&
                   getsockname(mesh.socket_.get(), bound.get(), &bound.size) == 0 &&
                   watch(mesh.epoll_.get(), mesh.socket_.get(), EPOLLIN);
-  if (!ok) return io_error("listen on " + address + " for the other sentinels");
+  if (!ok) return socket_error("listen on " + address + " for the other sentinels");
   mesh.port_ = port_of(bound);
   return mesh;
 }

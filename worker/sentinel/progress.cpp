@@ -11,7 +11,6 @@
 namespace muster::sentinel {
 namespace {
 
-constexpr std::size_t kMaxTerminationBytes = 4096;
 constexpr double kNewShare = 0.3;  ///< of a new group of steps in the smoothed rates
 
 /// Decimal text with four digits; empty for what is not a number.

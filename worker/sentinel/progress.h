@@ -34,8 +34,11 @@ class ProgressBook {
   bool has_news_ = false;
 };
 
-/// At most 4,096 bytes for the termination log: the report as JSON, without its path where it would
-/// not fit.
+/// What Kubernetes keeps of a termination log.
+inline constexpr std::size_t kMaxTerminationBytes = 4096;
+
+/// At most kMaxTerminationBytes bytes for the termination log: the report as JSON, without its path
+/// where it would not fit.
 std::string termination_message(const ProgressReport& report);
 
 }  // namespace muster::sentinel

@@ -24,7 +24,6 @@ namespace {
 
 namespace exit_code = contract::exit_code;
 
-constexpr std::size_t kMaxTerminationBytes = 4096;
 constexpr milliseconds kLeftoverDeadline{5'000};
 constexpr milliseconds kLeftoverPoll{20};
 constexpr milliseconds kLongestPoll{60'000};

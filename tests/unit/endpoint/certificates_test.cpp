@@ -19,19 +19,19 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A master directory that is right until the test changes it.
-struct World {
+struct CertificateWorld {
   std::string directory = "/tmp/muster-master-XXXXXX";
   http::TlsIdentity ca = test::authority();
   ManualClock clock{test::now()};
   std::unique_ptr<Trust> trust;
 
-  World() {
+  CertificateWorld() {
     REQUIRE(mkdtemp(directory.data()) != nullptr);
     write("ca.crt", ca.certificate);
     write("ca.key", ca.key);
     write("master-key", std::string(64, '7') + "\n");
   }
-  ~World() {
+  ~CertificateWorld() {
     if (trust) trust->stop();
     fs::remove_all(directory);
   }
@@ -75,7 +75,7 @@ bool is_trusted(const http::TlsIdentity& identity, const std::string& bundle,
 }  // namespace
 
 TEST_CASE("a replica issues itself a certificate that workers with the CA trust, by each name") {
-  World world;
+  CertificateWorld world;
   world.start();
   CHECK(world.trust->master_key() == std::string(64, '7'));
   CHECK(world.trust->ca_bundle() == world.ca.certificate);
@@ -97,10 +97,10 @@ TEST_CASE("a replica issues itself a certificate that workers with the CA trust,
 
 TEST_CASE(
     "each wrong file of the master directory is named with what is wrong, never its content") {
-  World world;
+  CertificateWorld world;
   CHECK(world.wrong() == "right");
   for (const char* file : {"ca.crt", "ca.key", "master-key"}) {
-    const World other;
+    const CertificateWorld other;
     fs::remove(other.directory + "/" + file);
     CHECK(other.wrong() == std::string(file) + ": No such file or directory");
   }
@@ -129,7 +129,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the serving certificate is issued anew half-way through its thirty days") {
-  World world;
+  CertificateWorld world;
   world.start();
   std::vector<http::TlsIdentity> seen;
   world.trust->on_identity([&](const http::TlsIdentity& one) { seen.push_back(one); });
@@ -148,7 +148,7 @@ TEST_CASE("the serving certificate is issued anew half-way through its thirty da
 TEST_CASE("after a rotation workers of the old CA and of the new one both trust a replica") {
   // The same name for both, as a chart gives it, and another one.
   for (const char* name : {"test-ca", "next-ca"}) {
-    World world;
+    CertificateWorld world;
     world.start();
     int changes = -1;
     world.trust->on_identity([&](const http::TlsIdentity&) { ++changes; });
@@ -178,7 +178,7 @@ TEST_CASE("after a rotation workers of the old CA and of the new one both trust 
 }
 
 TEST_CASE("a directory that becomes wrong leaves what was read before") {
-  World world;
+  CertificateWorld world;
   world.start();
   const http::TlsIdentity before = world.trust->identity();
   world.write("ca.crt", "garbage");
@@ -191,7 +191,7 @@ TEST_CASE("a directory that becomes wrong leaves what was read before") {
 }
 
 TEST_CASE("a name that could begin another entry of the certificate is refused") {
-  const World world;
+  const CertificateWorld world;
   for (const char* name : {"a,DNS:b", "", "a b", "a\nb", "IP:1.2.3.4"}) {
     CHECK_FALSE(
         issue_certificate(world.ca, {"x", {name}, test::now(), test::now() + test::kHour, false}));

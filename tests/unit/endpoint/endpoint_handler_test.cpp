@@ -11,8 +11,8 @@ using namespace muster::runtime;
 namespace {
 
 /// An endpoint without sockets whose clock and timers the test moves.
-struct World {
-  explicit World(std::unique_ptr<Authenticator> given = make_local_authenticator("secret"))
+struct HandlerWorld {
+  explicit HandlerWorld(std::unique_ptr<Authenticator> given = make_local_authenticator("secret"))
       : authenticator(std::move(given)) {}
 
   ManualClock clock;
@@ -86,7 +86,7 @@ GangInfo gang(int workers, int attempt = 0) {
   return info;
 }
 
-JoinResponse response_of(const World::Answer& answer) {
+JoinResponse response_of(const HandlerWorld::Answer& answer) {
   REQUIRE(answer->has_value());
   REQUIRE((*answer)->status == 200);
   const auto json = parse_json((*answer)->body);
@@ -96,7 +96,7 @@ JoinResponse response_of(const World::Answer& answer) {
   return *response;
 }
 
-std::string message_of(const World::Answer& answer, int status) {
+std::string message_of(const HandlerWorld::Answer& answer, int status) {
   REQUIRE(answer->has_value());
   CHECK((*answer)->status == status);
   const auto json = parse_json((*answer)->body);
@@ -107,7 +107,7 @@ std::string message_of(const World::Answer& answer, int status) {
 }  // namespace
 
 TEST_CASE("the last joiner releases all, and all hear the same") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(3));
   const auto second = world.join(1, 0, "10.0.0.2", {1002});
   const auto first = world.join(0, 0, "10.0.0.1", {1001});
@@ -135,7 +135,7 @@ TEST_CASE("the last joiner releases all, and all hear the same") {
 }
 
 TEST_CASE("a join is held for a moment and then told to come back") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(2));
   const auto early = world.join(0);
   REQUIRE(world.timers.size() == 1);
@@ -153,7 +153,7 @@ TEST_CASE("a join is held for a moment and then told to come back") {
 }
 
 TEST_CASE("a worker that posts again frees its earlier post") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(2));
   const auto earlier = world.join(0, 0, "127.0.0.1", {1001});
   const auto later = world.join(0, 0, "127.0.0.1", {2001});
@@ -164,7 +164,7 @@ TEST_CASE("a worker that posts again frees its earlier post") {
 }
 
 TEST_CASE("another address for a slot is taken before the gang is complete and refused after") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(2));
   (void)world.join(0, 0, "127.0.0.1", {1001});
   (void)world.join(0, 0, "127.0.0.1", {1009});
@@ -176,7 +176,7 @@ TEST_CASE("another address for a slot is taken before the gang is complete and r
 }
 
 TEST_CASE("who does not belong to the gang is told why") {
-  World world;
+  HandlerWorld world;
   CHECK(message_of(world.join(0), 404) == "no gang of job \"ns/job\" is expected now");
   world.handler.set_gang(gang(2, 3));
   CHECK(message_of(world.join(5, 3), 409) ==
@@ -199,7 +199,7 @@ TEST_CASE("who does not belong to the gang is told why") {
 }
 
 TEST_CASE("without the token nothing is learned, not even which jobs there are") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(1));
   const std::string body =
       dump_json(to_json(JoinRequest{"ns/job", 0, 0, "127.0.0.1", {1001}, "fp32-chain/1"}));
@@ -234,7 +234,7 @@ GangInfo gang_of_pods(int workers, int attempt = 0) {
 }  // namespace
 
 TEST_CASE("a pod's token is good for its own slot, attempt and job alone") {
-  World world{std::make_unique<PodTokens>()};
+  HandlerWorld world{std::make_unique<PodTokens>()};
   const auto join = [&](const std::string& job, int slot, int attempt, const std::string& pod) {
     const JoinRequest request{job, slot, attempt, "127.0.0.1", {1001}, "fp32-chain/1"};
     return world.post(contract::kPathJoin, dump_json(to_json(request)), pod);
@@ -271,7 +271,7 @@ TEST_CASE("a pod's token is good for its own slot, attempt and job alone") {
 }
 
 TEST_CASE("a pod of the right name with another uid is not the worker's") {
-  World world{std::make_unique<PodTokens>()};
+  HandlerWorld world{std::make_unique<PodTokens>()};
   GangInfo info = gang_of_pods(1);
   info.pod_of_slot[0].uid = "uid-of-the-real-one";
   world.handler.set_gang(info);
@@ -280,7 +280,7 @@ TEST_CASE("a pod of the right name with another uid is not the worker's") {
 }
 
 TEST_CASE("a pod that the operator has not seen yet is asked to come again, and joins then") {
-  World world{std::make_unique<PodTokens>()};
+  HandlerWorld world{std::make_unique<PodTokens>()};
   world.handler.set_gang(gang(1));
   const std::string body =
       dump_json(to_json(JoinRequest{"ns/job", 0, 0, "127.0.0.1", {1001}, "fp32-chain/1"}));
@@ -291,7 +291,7 @@ TEST_CASE("a pod that the operator has not seen yet is asked to come again, and 
 }
 
 TEST_CASE("pods that become known and a replaced master key do not part a gathering gang") {
-  World world{std::make_unique<PodTokens>()};
+  HandlerWorld world{std::make_unique<PodTokens>()};
   world.handler.set_gang(gang_of_pods(2));
   const auto body = [](int slot) {
     return dump_json(to_json(JoinRequest{"ns/job", slot, 0, "127.0.0.1", {1001}, "fp32-chain/1"}));
@@ -316,7 +316,7 @@ TEST_CASE("an answer about a token that comes after stop is a refusal") {
   };
   auto owned = std::make_unique<Late>();
   Late& late = *owned;
-  World world{std::move(owned)};
+  HandlerWorld world{std::move(owned)};
   world.handler.set_gang(gang(1));
   const auto before = world.join(0);
   const auto after = world.join(0);
@@ -329,7 +329,7 @@ TEST_CASE("an answer about a token that comes after stop is a refusal") {
 }
 
 TEST_CASE("wrong paths, methods and bodies are named") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(1));
   CHECK((*world.post("/v1/other", "{}"))->status == 404);
   CHECK((*world.post(contract::kPathJoin, "{}", "secret", "GET"))->status == 405);
@@ -343,7 +343,7 @@ TEST_CASE("wrong paths, methods and bodies are named") {
 }
 
 TEST_CASE("a gang replaced while it gathers sends its workers back, and only the new ones pass") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(2, 0));
   const auto old = world.join(0, 0);
   world.handler.set_gang(gang(2, 1));
@@ -356,7 +356,7 @@ TEST_CASE("a gang replaced while it gathers sends its workers back, and only the
 }
 
 TEST_CASE("the same gang set again keeps who has joined") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(2));
   const auto first = world.join(0);
   world.handler.set_gang(gang(2));
@@ -366,7 +366,7 @@ TEST_CASE("the same gang set again keeps who has joined") {
 }
 
 TEST_CASE("a removed gang and a stopping endpoint answer those who wait") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(2));
   const auto removed = world.join(0);
   world.handler.remove_gang("ns/job");
@@ -381,7 +381,7 @@ TEST_CASE("a removed gang and a stopping endpoint answer those who wait") {
 }
 
 TEST_CASE("a worker may post ten times a second, and others do not pay for it") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(2));
   for (int i = 0; i < kPostsPerSecond; ++i) CHECK((*world.report(0, 0, i))->status == 200);
   const auto over = world.report(0, 0, 10);
@@ -394,7 +394,7 @@ TEST_CASE("a worker may post ten times a second, and others do not pay for it") 
 }
 
 TEST_CASE("progress is handed on when it is of the gang's own attempt") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(gang(2, 1));
   CHECK((*world.report(1, 1, 42))->status == 200);
   CHECK((*world.report(1, 0, 43))->status == 409);
@@ -421,7 +421,8 @@ GangInfo started_gang(int workers) {
 }
 
 /// The report of a member, with its address.
-World::Answer member_report(World& world, int slot, int attempt, std::vector<int> members) {
+HandlerWorld::Answer member_report(HandlerWorld& world, int slot, int attempt,
+                                   std::vector<int> members) {
   ProgressReport message;
   message.job = "ns/job";
   message.slot = slot;
@@ -445,7 +446,7 @@ using Peers = std::vector<std::pair<int, int>>;
 }  // namespace
 
 TEST_CASE("sentinel ports and attempts reach the peers") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(started_gang(2));
   JoinRequest request{"ns/job", 0, 4, "10.0.0.1", {1001}, "fp32-chain/1", 777};
   (void)world.post(contract::kPathJoin, dump_json(to_json(request)));
@@ -457,7 +458,7 @@ TEST_CASE("sentinel ports and attempts reach the peers") {
 }
 
 TEST_CASE("a replaced worker joins those who train, at once, and they are not sent back") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(started_gang(2));
   (void)world.join(0, 4, "10.0.0.1", {1001});
   const auto first = world.join(1, 4, "10.0.0.2", {1002});
@@ -479,7 +480,7 @@ TEST_CASE("a replaced worker joins those who train, at once, and they are not se
 }
 
 TEST_CASE("new slots join, and each hears of those before it") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(started_gang(1));
   REQUIRE(response_of(world.join(0, 4)).complete);
   GangInfo grown = started_gang(3);
@@ -493,7 +494,7 @@ TEST_CASE("new slots join, and each hears of those before it") {
 }
 
 TEST_CASE("an endpoint that starts later learns from reports whom a joiner may ask") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(replaced_gang());
   const auto early = world.join(1, 6, "10.0.0.9", {1009});
   CHECK_FALSE(early->has_value());
@@ -512,7 +513,7 @@ TEST_CASE("an endpoint that starts later learns from reports whom a joiner may a
 }
 
 TEST_CASE("a start that an earlier endpoint saw is not waited for again") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(started_gang(3));
   const auto left_out = world.join(2, 4);
   CHECK_FALSE(left_out->has_value());
@@ -522,7 +523,7 @@ TEST_CASE("a start that an earlier endpoint saw is not waited for again") {
 }
 
 TEST_CASE("workers that gather go on gathering when one of them is replaced or leaves") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(started_gang(3));
   const auto first = world.join(0, 4);
   const auto second = world.join(1, 4);
@@ -535,7 +536,7 @@ TEST_CASE("workers that gather go on gathering when one of them is replaced or l
 }
 
 TEST_CASE("a gang that starts anew is another one, though its job is the same") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(started_gang(2));
   (void)world.join(0, 4);
   REQUIRE(response_of(world.join(1, 4)).complete);
@@ -549,7 +550,7 @@ TEST_CASE("a gang that starts anew is another one, though its job is the same") 
 }
 
 TEST_CASE("a resize keeps the key that the members prove to each other") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(started_gang(1));
   (void)world.join(0, 4);
   GangInfo grown = started_gang(2);
@@ -560,7 +561,7 @@ TEST_CASE("a resize keeps the key that the members prove to each other") {
 }
 
 TEST_CASE("reports of a foreign address or of no port are not passed on") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(replaced_gang());
   CHECK(message_of(world.post(contract::kPathProgress,
                               R"({"job":"ns/job","slot":0,"attempt":4,"host":"a b","ports":[1]})"),
@@ -573,7 +574,7 @@ TEST_CASE("reports of a foreign address or of no port are not passed on") {
 }
 
 TEST_CASE("the witness is asked by the gang's own workers and answers when it has decided") {
-  World world;
+  HandlerWorld world;
   world.handler.set_gang(started_gang(2));
   const auto ask = [&](int slot, int attempt) {
     return world.post(contract::kPathWitness,

@@ -12,7 +12,7 @@ using namespace muster::runtime;
 
 namespace {
 
-struct World {
+struct MetricsWorld {
   SystemClock clock;
   test::FakeApi api;
   http::TlsIdentity ca = test::authority();
@@ -21,7 +21,7 @@ struct World {
   bool is_away = false;
   Json access_asked;
 
-  explicit World(bool is_secure = true) {
+  explicit MetricsWorld(bool is_secure = true) {
     api.answer = [this](api::Kind kind, const Json& review) -> Result<Json> {
       if (is_away) return Error(ErrorCode::kUnavailable, "connection refused");
       if (kind == api::Kind::kSubjectAccessReview) {
@@ -68,7 +68,7 @@ struct World {
 }  // namespace
 
 TEST_CASE("metrics are for who proves the right to them") {
-  World world;
+  MetricsWorld world;
   CHECK(world.server->url().starts_with("https://"));
   CHECK(world.get("").status == 401);
   CHECK(world.get("garbage").status == 401);
@@ -88,7 +88,7 @@ TEST_CASE("metrics are for who proves the right to them") {
 }
 
 TEST_CASE("a scrape a few seconds later asks nobody, also while the API server is away") {
-  World world;
+  MetricsWorld world;
   CHECK(world.get("prometheus").status == 200);
   const int asked = world.api.asked;
   world.is_away = true;
@@ -100,7 +100,7 @@ TEST_CASE("a scrape a few seconds later asks nobody, also while the API server i
 }
 
 TEST_CASE("nothing but /metrics is there: no profile, no debug page") {
-  World world;
+  MetricsWorld world;
   for (const char* path : {"/", "/debug/pprof/", "/metrics/", "/healthz", "/metrics%2f"}) {
     CHECK(world.get("prometheus", path).status == 404);
   }
@@ -109,7 +109,7 @@ TEST_CASE("nothing but /metrics is there: no profile, no debug page") {
 }
 
 TEST_CASE("metrics are plain where that was asked for") {
-  const World world(false);
+  const MetricsWorld world(false);
   CHECK(world.server->url().starts_with("http://"));
   CHECK(world.get("").status == 200);
   CHECK_FALSE(world.server->replace_identity(test::server_of(world.ca)));

@@ -12,14 +12,14 @@ using namespace muster::runtime;
 
 namespace {
 
-struct World {
+struct ReviewWorld {
   ManualClock clock;
   test::FakeApi api;
   ReviewerOptions options;
   std::unique_ptr<Reviewer> reviewer;
   std::unique_ptr<Authenticator> authenticator;
 
-  World() {
+  ReviewWorld() {
     api.answer = [](api::Kind, const Json&) { return test::pod_token("ns", "pod-0"); };
   }
 
@@ -49,7 +49,7 @@ struct World {
 }  // namespace
 
 TEST_CASE("a pod's token is asked about with its audience and becomes pod, uid and namespace") {
-  World world;
+  ReviewWorld world;
   Json asked;
   world.api.answer = [&](api::Kind kind, const Json& review) {
     CHECK(kind == api::Kind::kTokenReview);
@@ -71,7 +71,7 @@ TEST_CASE("a pod's token is asked about with its audience and becomes pod, uid a
 }
 
 TEST_CASE("an answer is remembered for its time, a refusal for a shorter one, each token apart") {
-  World world;
+  ReviewWorld world;
   world.api.answer = [&](api::Kind, const Json& review) {
     return test::token_of(review) == "good" ? test::pod_token("ns", "pod-0") : test::no_token();
   };
@@ -91,7 +91,7 @@ TEST_CASE("an answer is remembered for its time, a refusal for a shorter one, ea
 }
 
 TEST_CASE("what is remembered is bounded: the oldest is asked about again") {
-  World world;
+  ReviewWorld world;
   world.options.answers_max = 2;
   for (const char* token : {"a", "b", "c", "c", "b"}) CHECK(world.caller(token));
   CHECK(world.api.asked == 3);
@@ -100,7 +100,7 @@ TEST_CASE("what is remembered is bounded: the oldest is asked about again") {
 }
 
 TEST_CASE("a token for another audience, of no pod or without one namespace is refused") {
-  World world;
+  ReviewWorld world;
   Json answer = test::pod_token("ns", "pod-0");
   world.api.answer = [&](api::Kind, const Json&) { return answer; };
   // An API server that ignores audiences names none: a token for the API itself would pass.
@@ -124,7 +124,7 @@ TEST_CASE("a token for another audience, of no pod or without one namespace is r
 }
 
 TEST_CASE("an answer that is no review is a refusal, never a pass") {
-  World world;
+  ReviewWorld world;
   int token = 0;
   for (const Json& answer :
        {Json(), Json::array(), Json{{"status", 7}}, Json{{"status", {{"authenticated", "true"}}}},
@@ -139,7 +139,7 @@ TEST_CASE("an answer that is no review is a refusal, never a pass") {
 }
 
 TEST_CASE("an API server that is away or refuses the question is not the worker's fault") {
-  World world;
+  ReviewWorld world;
   for (const ErrorCode code : {ErrorCode::kUnavailable, ErrorCode::kDeadlineExceeded,
                                ErrorCode::kForbidden, ErrorCode::kUnauthorized}) {
     world.api.answer = [code](api::Kind, const Json&) { return Error(code, "no"); };
@@ -150,7 +150,7 @@ TEST_CASE("an API server that is away or refuses the question is not the worker'
 }
 
 TEST_CASE("an API server that hangs holds up neither askers nor more than the bound of them") {
-  World world;
+  ReviewWorld world;
   std::promise<void> begun, go_on;
   auto released = go_on.get_future().share();
   std::atomic<bool> is_first = true;
@@ -185,7 +185,7 @@ TEST_CASE("an API server that hangs holds up neither askers nor more than the bo
 }
 
 TEST_CASE("a question that waited too long is not asked, and stop answers those that wait") {
-  World world;
+  ReviewWorld world;
   std::promise<void> begun, go_on;
   auto released = go_on.get_future().share();
   std::atomic<int> calls = 0;

@@ -102,7 +102,7 @@ struct Replica {
   }
 };
 
-GangInfo gang(int workers) {
+GangInfo trusted_gang(int workers) {
   GangInfo info;
   info.job = "ns/job";
   info.job_uid = "uid";
@@ -138,7 +138,7 @@ JoinResponse wait_complete(const Replica& replica, int slot) {
 TEST_CASE("workers join over TLS with the tokens of their pods") {
   const Cluster cluster;
   const Replica replica(cluster);
-  replica.endpoint->set_gang(gang(2));
+  replica.endpoint->set_gang(trusted_gang(2));
   JoinResponse first;
   std::thread other([&] { first = wait_complete(replica, 0); });
   const JoinResponse second = wait_complete(replica, 1);
@@ -152,7 +152,7 @@ TEST_CASE("workers join over TLS with the tokens of their pods") {
 TEST_CASE("no token, a wrong one and another worker's are refused with 401, 401 and 403") {
   const Cluster cluster;
   const Replica replica(cluster);
-  replica.endpoint->set_gang(gang(2));
+  replica.endpoint->set_gang(trusted_gang(2));
   CHECK(message_of(replica.join(0, ""), 401) == "a bearer token is needed");
   CHECK(message_of(replica.join(0, "stolen"), 401) ==
         "the API server does not accept the token: invalid bearer token");
@@ -165,7 +165,7 @@ TEST_CASE("an API server that is away makes workers come again: 503, and the tok
   Cluster cluster;
   const auto answer = cluster.api.answer;
   const Replica replica(cluster);
-  replica.endpoint->set_gang(gang(1));
+  replica.endpoint->set_gang(trusted_gang(1));
   cluster.api.answer = [](api::Kind, const Json&) {
     return Error(ErrorCode::kUnavailable, "connection refused");
   };
@@ -179,7 +179,7 @@ TEST_CASE("while the API server hangs, known workers are served and the connecti
   Cluster cluster;
   const auto answer = cluster.api.answer;
   const Replica replica(cluster);
-  replica.endpoint->set_gang(gang(2));
+  replica.endpoint->set_gang(trusted_gang(2));
   CHECK(replica.report(0, "pod-0").status == 200);
   std::promise<void> begun, go_on;
   auto released = go_on.get_future().share();
@@ -201,7 +201,7 @@ TEST_CASE("more posts than a worker may send get 429, whatever way they came") {
   const Replica leader(cluster);
   Replica standby(cluster);
   standby.follow(leader.address());
-  leader.endpoint->set_gang(gang(2));
+  leader.endpoint->set_gang(trusted_gang(2));
   for (int i = 0; i < 10; ++i) {
     CHECK((i % 2 == 0 ? leader : standby).report(0, "pod-0").status == 200);
   }
@@ -218,7 +218,7 @@ TEST_CASE("a replica that does not lead hands posts on, and the worker sees no d
   const Replica leader(cluster);
   Replica standby(cluster);
   standby.follow(leader.address());
-  leader.endpoint->set_gang(gang(2));
+  leader.endpoint->set_gang(trusted_gang(2));
   JoinResponse first;
   std::thread other([&] { first = wait_complete(standby, 0); });
   const JoinResponse second = wait_complete(leader, 1);
@@ -254,12 +254,12 @@ TEST_CASE("a leader that is gone, or is not of this CA, gets no token") {
             .starts_with("the leading replica does not answer: connect to "));
   const Cluster foreign;
   const Replica impostor(foreign);
-  impostor.endpoint->set_gang(gang(1));
+  impostor.endpoint->set_gang(trusted_gang(1));
   standby.follow(impostor.address());
   CHECK(message_of(standby.report(0, "pod-0"), 503).find("its certificate is not trusted") !=
         std::string::npos);
   const Replica other_name(cluster, {"127.0.0.1"});
-  other_name.endpoint->set_gang(gang(1));
+  other_name.endpoint->set_gang(trusted_gang(1));
   standby.follow(other_name.address());
   CHECK(message_of(standby.report(0, "pod-0"), 503)
             .ends_with("its certificate is not for muster-endpoint"));
@@ -279,7 +279,7 @@ TEST_CASE("a large post and a long header are refused over TLS before anybody is
 TEST_CASE("a flood of connections that say nothing does not keep workers out") {
   const Cluster cluster;
   const Replica replica(cluster);
-  replica.endpoint->set_gang(gang(1));
+  replica.endpoint->set_gang(trusted_gang(1));
   std::vector<std::unique_ptr<test::RawSocket>> flood;
   for (int i = 0; i < 400; ++i) {
     flood.push_back(std::make_unique<test::RawSocket>(replica.port()));

@@ -36,7 +36,7 @@ struct Served {
   }
 };
 
-GangInfo gang(int workers) {
+GangInfo gang_of(int workers) {
   GangInfo info;
   info.job = "ns/job";
   info.job_uid = "uid";
@@ -51,7 +51,7 @@ GangInfo gang(int workers) {
 TEST_CASE("eight workers join over sockets and all hear of all") {
   constexpr int kWorkers = 8;
   Served served;
-  served.endpoint->set_gang(gang(kWorkers));
+  served.endpoint->set_gang(gang_of(kWorkers));
   std::atomic<int> complete = 0;
   std::vector<std::thread> workers;
   for (int slot = 0; slot < kWorkers; ++slot) {
@@ -88,7 +88,7 @@ TEST_CASE("an oversized post is refused before it is read") {
 
 TEST_CASE("stop frees a worker that waits for its gang") {
   Served served;
-  served.endpoint->set_gang(gang(2));
+  served.endpoint->set_gang(gang_of(2));
   std::thread worker([&] {
     http::Client client;
     const JoinRequest request{"ns/job", 0, 0, "127.0.0.1", {1000}, "fp32-chain/1"};

@@ -27,7 +27,7 @@ namespace {
 /// SHA-256 of the parameters of examples/digits.yaml after its last step, by fp32-chain/1: on every
 /// machine, instruction set, compiler, number of processes and threads.
 const std::string kGolden = test::kDigitsGolden;
-constexpr std::int64_t kSteps = test::kDigitsSteps;
+constexpr std::int64_t kTrainedSteps = test::kDigitsSteps;
 
 TrainingConfig digits() {
   TrainingConfig config;
@@ -108,13 +108,13 @@ void check_golden(const std::vector<TrainingSummary>& summaries) {
   std::uint64_t computations = 0;
   for (const TrainingSummary& summary : summaries) {
     CHECK(summary.complete);
-    CHECK(summary.step == kSteps);
+    CHECK(summary.step == kTrainedSteps);
     CHECK(summary.model_sha256 == kGolden);
     CHECK(summary.accuracy == summaries[0].accuracy);
     CHECK(summary.accuracy >= 0.97);
     computations += summary.logical_rank_computations;
   }
-  CHECK(computations == 16 * kSteps);
+  CHECK(computations == 16 * kTrainedSteps);
 }
 
 }  // namespace
@@ -425,9 +425,9 @@ TEST_CASE("interrupted and resumed by another number of workers: same bits, reco
     CHECK(summary.model_sha256 == kGolden);
     computations += summary.logical_rank_computations;
   }
-  CHECK(computations == 16 * kSteps);
+  CHECK(computations == 16 * kTrainedSteps);
   CHECK(record_of(parts.path()) == record_of(whole.path()));
-  CHECK(record_of(whole.path()).size() == kSteps + 20);
+  CHECK(record_of(whole.path()).size() == kTrainedSteps + 20);
   for (const char* file : {"/model.safetensors", "/step-000000000440/model.safetensors",
                            "/step-000000000440/optimizer.safetensors"}) {
     CHECK(bytes_of(parts.path() + file) == bytes_of(whole.path() + file));
@@ -452,7 +452,7 @@ TEST_CASE("killed and resumed from the last checkpoint: same bits") {
     CHECK(summary.restored_step == 200);
     CHECK(summary.model_sha256 == kGolden);
   }
-  CHECK(record_of(directory.path()).size() == kSteps + 20);
+  CHECK(record_of(directory.path()).size() == kTrainedSteps + 20);
 }
 
 TEST_CASE("a finished training that is started again trains nothing") {

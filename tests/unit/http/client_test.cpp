@@ -11,7 +11,7 @@ using namespace muster;
 
 namespace {
 
-std::unique_ptr<http::Server> serve(http::Handler handler) {
+std::unique_ptr<http::Server> serve_plainly(http::Handler handler) {
   auto server = http::Server::start({}, std::move(handler));
   REQUIRE(server);
   return std::move(*server);
@@ -20,14 +20,15 @@ std::unique_ptr<http::Server> serve(http::Handler handler) {
 }  // namespace
 
 TEST_CASE("a call carries method, path, query, body and token, and brings status and body back") {
-  const auto server = serve([](const http::Request& request, const http::Responder& respond) {
-    respond({418,
-             "text/plain",
-             request.method + " " + request.path + " " + request.query + " " + request.body + " " +
-                 std::string(request.bearer_token()) + " " +
-                 std::string(request.header("content-type")),
-             {{"X-Answer", "yes"}}});
-  });
+  const auto server =
+      serve_plainly([](const http::Request& request, const http::Responder& respond) {
+        respond({418,
+                 "text/plain",
+                 request.method + " " + request.path + " " + request.query + " " + request.body +
+                     " " + std::string(request.bearer_token()) + " " +
+                     std::string(request.header("content-type")),
+                 {{"X-Answer", "yes"}}});
+      });
   http::Client client;
   const auto answer = client.exchange(
       {.method = "POST", .url = server->url() + "/a/b?c=d", .body = "{}", .bearer_token = "token"});
@@ -42,7 +43,7 @@ TEST_CASE("a call carries method, path, query, body and token, and brings status
 TEST_CASE("nobody listening is unavailable, and the sentence names whom") {
   int port = 0;
   {
-    const auto server = serve([](const http::Request&, const http::Responder&) {});
+    const auto server = serve_plainly([](const http::Request&, const http::Responder&) {});
     port = server->port();
   }
   http::Client client;
@@ -54,7 +55,7 @@ TEST_CASE("nobody listening is unavailable, and the sentence names whom") {
 }
 
 TEST_CASE("a server that never answers costs the timeout and no more") {
-  const auto server = serve([](const http::Request&, const http::Responder&) {});
+  const auto server = serve_plainly([](const http::Request&, const http::Responder&) {});
   http::Client client;
   const auto answer = client.exchange({.url = server->url(), .timeout = milliseconds(50)});
   REQUIRE_FALSE(answer);
@@ -62,7 +63,7 @@ TEST_CASE("a server that never answers costs the timeout and no more") {
 }
 
 TEST_CASE("an answer over the bound is refused") {
-  const auto server = serve([](const http::Request&, const http::Responder& respond) {
+  const auto server = serve_plainly([](const http::Request&, const http::Responder& respond) {
     respond({200, "text/plain", std::string(1001, 'x'), {}});
   });
   http::Client client;
@@ -75,8 +76,8 @@ TEST_CASE("an answer over the bound is refused") {
 
 TEST_CASE("abort ends the exchange under way and all later ones") {
   std::promise<void> arrived;
-  const auto server =
-      serve([&arrived](const http::Request&, const http::Responder&) { arrived.set_value(); });
+  const auto server = serve_plainly(
+      [&arrived](const http::Request&, const http::Responder&) { arrived.set_value(); });
   http::Client client;
   std::thread stopper([&] {
     arrived.get_future().wait();

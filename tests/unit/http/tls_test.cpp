@@ -16,15 +16,15 @@ using test::RawSocket;
 
 namespace {
 
-void echo(const http::Request& request, const http::Responder& respond) {
+void echo_path(const http::Request& request, const http::Responder& respond) {
   respond({200, "text/plain", request.path + "|" + request.body, {}});
 }
 
-struct World {
+struct TlsWorld {
   http::TlsIdentity ca = test::authority();
   std::unique_ptr<http::Server> server;
 
-  explicit World(const http::ServerOptions& given = {}, http::Handler handler = echo) {
+  explicit TlsWorld(const http::ServerOptions& given = {}, http::Handler handler = echo_path) {
     http::ServerOptions options = given;
     if (!options.tls) options.tls = test::server_of(ca);
     auto started = http::Server::start(options, std::move(handler));
@@ -51,7 +51,7 @@ std::string failure_of(const http::Call& call) {
   return answer.error().message();
 }
 
-std::string peer_of(const World& world) {
+std::string peer_of(const TlsWorld& world) {
   return "TLS with 127.0.0.1:" + std::to_string(world.server->port());
 }
 
@@ -81,7 +81,7 @@ std::string shake_hands(int port, int version_max) {
 }  // namespace
 
 TEST_CASE("an exchange over TLS with the server's CA, by address and by name") {
-  const World world;
+  const TlsWorld world;
   CHECK(world.server->url().starts_with("https://127.0.0.1:"));
   http::Client client;
   const auto answer = client.exchange(world.call(std::string(16 * 1024, 'b')));
@@ -94,7 +94,7 @@ TEST_CASE("an exchange over TLS with the server's CA, by address and by name") {
 }
 
 TEST_CASE("the limits of requests hold over TLS, and their answers arrive") {
-  const World world;
+  const TlsWorld world;
   http::Client client;
   const auto large = client.exchange(world.call(std::string(16 * 1024 + 1, 'b')));
   REQUIRE(large);
@@ -107,7 +107,7 @@ TEST_CASE("the limits of requests hold over TLS, and their answers arrive") {
 }
 
 TEST_CASE("a certificate for another host, of another CA or out of its time is not trusted") {
-  const World world;
+  const TlsWorld world;
   http::Call call = world.call();
   call.server_name = "muster-endpoint";
   CHECK(failure_of(call) == peer_of(world) + ": its certificate is not for muster-endpoint");
@@ -122,7 +122,7 @@ TEST_CASE("a certificate for another host, of another CA or out of its time is n
   http::ServerOptions expired;
   const http::TlsIdentity ca = test::authority();
   expired.tls = test::server_of(ca, {"127.0.0.1"}, seconds(-60));
-  const World late(expired);
+  const TlsWorld late(expired);
   call = late.call();
   call.ca_certificate = ca.certificate;
   CHECK(failure_of(call) ==
@@ -131,7 +131,7 @@ TEST_CASE("a certificate for another host, of another CA or out of its time is n
   http::ServerOptions early;
   early.tls = *runtime::issue_certificate(
       ca, {"server", {"127.0.0.1"}, test::now() + seconds(60), test::now() + test::kHour, false});
-  const World young(early);
+  const TlsWorld young(early);
   call = young.call();
   call.ca_certificate = ca.certificate;
   CHECK(failure_of(call) ==
@@ -146,7 +146,7 @@ TEST_CASE("a CA's name in the subject alone, or a wildcard for part of a name, i
                                                  test::now() - test::kHour,
                                                  test::now() + test::kHour,
                                                  false});
-  const World world(options);
+  const TlsWorld world(options);
   http::Call call = world.call();
   call.ca_certificate = ca.certificate;
   for (const char* name : {"localhost", "local.example"}) {
@@ -156,7 +156,7 @@ TEST_CASE("a CA's name in the subject alone, or a wildcard for part of a name, i
 }
 
 TEST_CASE("without a CA nothing is sent, and a text that is no CA is refused") {
-  const World world;
+  const TlsWorld world;
   http::Client client;
   http::Call call = world.call();
   call.ca_certificate = "";
@@ -191,8 +191,8 @@ TEST_CASE("a client of TLS does not talk to a server of plain HTTP") {
 
 TEST_CASE("a redirect is an answer like any other: the token goes nowhere else") {
   std::atomic<int> elsewhere = 0;
-  const World other({}, [&](const http::Request&, const http::Responder&) { ++elsewhere; });
-  const World world({}, [&](const http::Request&, const http::Responder& respond) {
+  const TlsWorld other({}, [&](const http::Request&, const http::Responder&) { ++elsewhere; });
+  const TlsWorld world({}, [&](const http::Request&, const http::Responder& respond) {
     respond({307, "text/plain", "", {{"Location", other.server->url()}}});
   });
   http::Call call = world.call();
@@ -205,7 +205,7 @@ TEST_CASE("a redirect is an answer like any other: the token goes nowhere else")
 }
 
 TEST_CASE("TLS 1.2 and 1.3 are spoken, 1.0 and 1.1 are not") {
-  const World world;
+  const TlsWorld world;
   CHECK(shake_hands(world.server->port(), TLS1_VERSION) == "refused");
   CHECK(shake_hands(world.server->port(), TLS1_1_VERSION) == "refused");
   CHECK(shake_hands(world.server->port(), TLS1_2_VERSION) == "TLSv1.2");
@@ -214,7 +214,7 @@ TEST_CASE("TLS 1.2 and 1.3 are spoken, 1.0 and 1.1 are not") {
 
 TEST_CASE("plain HTTP to the TLS port is told what is spoken there, and reaches no handler") {
   std::atomic<int> requests = 0;
-  const World world({}, [&](const http::Request&, const http::Responder&) { ++requests; });
+  const TlsWorld world({}, [&](const http::Request&, const http::Responder&) { ++requests; });
   const RawSocket socket(world.server->port());
   socket.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   const std::string answer = socket.read_to_end();
@@ -229,7 +229,7 @@ TEST_CASE("plain HTTP to the TLS port is told what is spoken there, and reaches 
 TEST_CASE("a handshake that does not end is cut off") {
   http::ServerOptions options;
   options.request_timeout = milliseconds(50);
-  const World world(options);
+  const TlsWorld world(options);
   const RawSocket silent(world.server->port());
   CHECK(silent.read_to_end().empty());
   const RawSocket half(world.server->port());
@@ -241,7 +241,7 @@ TEST_CASE("a flood of connections that never shake hands does not keep a worker 
   http::ServerOptions options;
   options.connections_max = 8;
   options.request_timeout = seconds(60);
-  const World world(options);
+  const TlsWorld world(options);
   std::vector<std::unique_ptr<RawSocket>> flood;
   for (int i = 0; i < 100; ++i) {
     flood.push_back(std::make_unique<RawSocket>(world.server->port()));
@@ -254,7 +254,7 @@ TEST_CASE("a flood of connections that never shake hands does not keep a worker 
 }
 
 TEST_CASE("a replaced identity shows at the next connection, and a wrong one changes nothing") {
-  const World world;
+  const TlsWorld world;
   const http::TlsIdentity next = test::authority("next-ca");
   http::Call call = world.call();
   call.ca_certificate = next.certificate;
@@ -276,7 +276,7 @@ TEST_CASE("many exchanges run side by side, over the bound they are refused, and
   std::mutex mutex;
   std::vector<http::Responder> parked;
   std::promise<void> both_parked;
-  const World world({}, [&](const http::Request&, http::Responder respond) {
+  const TlsWorld world({}, [&](const http::Request&, http::Responder respond) {
     const std::lock_guard lock(mutex);
     parked.push_back(std::move(respond));
     if (parked.size() == 2) both_parked.set_value();
@@ -299,7 +299,7 @@ TEST_CASE("many exchanges run side by side, over the bound they are refused, and
   CHECK(first.get_future().get() == "here");
   CHECK(second.get_future().get() == "here");
   std::promise<void> arrived_again;
-  const World silent(
+  const TlsWorld silent(
       {}, [&](const http::Request&, const http::Responder&) { arrived_again.set_value(); });
   bool is_called = false;
   client.exchange(silent.call(), [&](const Result<http::Response>&) { is_called = true; });

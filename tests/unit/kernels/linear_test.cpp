@@ -12,7 +12,7 @@ struct Shape {
   std::size_t M, N, K;
 };
 
-void fill(Guarded<float>& buffer, Random& random, bool wild) {
+void fill_buffer(Guarded<float>& buffer, Random& random, bool wild) {
   for (std::size_t i = 0; i < buffer.size(); ++i) {
     buffer[i] = wild ? random.wild() : random.value();
   }
@@ -115,9 +115,9 @@ TEST_CASE("a forward product equals scalar chains in every bit") {
     const bool wild = random.below(3) == 0;
     const bool relu = random.below(2) == 0;
     const bool with_bias = random.below(3) != 0;
-    fill(x, random, wild);
-    fill(w, random, wild);
-    fill(bias, random, wild);
+    fill_buffer(x, random, wild);
+    fill_buffer(w, random, wild);
+    fill_buffer(bias, random, wild);
     const float* b = with_bias ? bias.data() : nullptr;
     const Floats expected = reference_forward(s, x.data(), w.data(), b, relu);
     everywhere([&](cpu::Context& context) {
@@ -144,9 +144,9 @@ TEST_CASE("an input gradient equals scalar chains in every bit") {
     Guarded<float> dy(s.M * s.N), w(s.K * s.N), out(s.M * s.K), dx(s.M * s.K);
     const bool wild = random.below(3) == 0;
     const bool masked = random.below(2) == 0;
-    fill(dy, random, wild);
-    fill(w, random, wild);
-    fill(out, random, true);
+    fill_buffer(dy, random, wild);
+    fill_buffer(w, random, wild);
+    fill_buffer(out, random, true);
     const float* mask = masked ? out.data() : nullptr;
     const Floats expected = reference_input(s, dy.data(), w.data(), mask);
     everywhere([&](cpu::Context& context) {
@@ -182,8 +182,8 @@ TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chain
   for (const auto& [ranks, s] : cases) {
     Guarded<float> x(s.M * s.K), dy(s.M * s.N), dw(s.K * s.N), db(s.N);
     const bool wild = random.below(3) == 0;
-    fill(x, random, wild);
-    fill(dy, random, wild);
+    fill_buffer(x, random, wild);
+    fill_buffer(dy, random, wild);
     const Floats expected = reference_weights(ranks, s, x.data(), dy.data());
     const Floats expected_bias = reference_bias(ranks, s, dy.data());
     everywhere([&](cpu::Context& context) {
@@ -209,9 +209,9 @@ TEST_CASE("a row's result does not depend on how many rows are computed with it"
   Random random(seed() + 3);
   const Shape s{61, 77, 300};
   Guarded<float> x(s.M * s.K), w(s.K * s.N), bias(s.N), all(s.M * s.N), some(s.M * s.N);
-  fill(x, random, true);
-  fill(w, random, true);
-  fill(bias, random, false);
+  fill_buffer(x, random, true);
+  fill_buffer(w, random, true);
+  fill_buffer(bias, random, false);
   everywhere([&](cpu::Context& context) {
     cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), bias.data(),
                         kernels::Activation::kNone, all.data());
@@ -229,8 +229,8 @@ TEST_CASE("the weight gradients of two halves add up to that of the whole") {
   const Shape s{64, 37, 29};
   Guarded<float> x(s.M * s.K), dy(s.M * s.N), whole(s.K * s.N), left(s.K * s.N), right(s.K * s.N);
   Guarded<float> db(s.N);
-  fill(x, random, false);
-  fill(dy, random, false);
+  fill_buffer(x, random, false);
+  fill_buffer(dy, random, false);
   everywhere([&](cpu::Context& context) {
     const std::size_t half = s.M / 2;
     cpu::linear_backward_weights(context, 8, 8, s.N, s.K, x.data(), dy.data(), whole.data(),

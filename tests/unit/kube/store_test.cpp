@@ -244,7 +244,7 @@ TEST_CASE(
     "whole list") {
   std::int64_t relists = 0, bad_lines = 0;
   for (std::uint64_t round = 0; round < 40; ++round) {
-    const std::uint64_t seed = test::seed() * 1000 + round;
+    const std::uint64_t seed = muster::test::seed() * 1000 + round;
     CAPTURE(seed);
     const ManualClock clock;
     embedded::ApiServer server({.clock = &clock, .seed = seed, .history = 20});

@@ -53,7 +53,7 @@ const Error kGone(ErrorCode::kGone, "too old resource version");
 
 /// A watcher that has listed one object at version 10 and has an open stream.
 Watcher streaming_watcher() {
-  Watcher watcher(test::seed());
+  Watcher watcher(muster::test::seed());
   (void)watcher.on_list(kStart, page({object("a", "5")}, "10"));
   (void)watcher.on_watch_opened(kStart, {});
   REQUIRE(watcher.streaming());
@@ -63,7 +63,7 @@ Watcher streaming_watcher() {
 }  // namespace
 
 TEST_CASE("a watcher lists all pages, then watches from the list's version") {
-  Watcher watcher(test::seed());
+  Watcher watcher(muster::test::seed());
   CHECK(std::get<ListRequest>(watcher.next(kStart)).continue_token.empty());
   CHECK(types(watcher.on_list(kStart, page({object("a", "5")}, "10", "more"))) ==
         std::vector{Type::kInitStart, Type::kInitApply});
@@ -156,7 +156,7 @@ TEST_CASE("410 in every form leads to a new list, after a wait, and the old cont
 }
 
 TEST_CASE("an expired continue token starts the list again") {
-  Watcher watcher(test::seed());
+  Watcher watcher(muster::test::seed());
   (void)watcher.on_list(kStart, page({object("a", "5")}, "10", "more"));
   CHECK(watcher.on_list(kStart, kGone).empty());
   const MonoTime later = kStart + seconds(2);
@@ -166,7 +166,7 @@ TEST_CASE("an expired continue token starts the list again") {
 }
 
 TEST_CASE("a page that fails is asked for again, and the list goes on") {
-  Watcher watcher(test::seed());
+  Watcher watcher(muster::test::seed());
   (void)watcher.on_list(kStart, page({object("a", "5")}, "10", "more"));
   (void)watcher.on_list(kStart, kCut);
   CHECK(asks<WaitRequest>(watcher, kStart));
@@ -177,7 +177,7 @@ TEST_CASE("a page that fails is asked for again, and the list goes on") {
 }
 
 TEST_CASE("a list without a version, or one that turns in a circle, is no list") {
-  Watcher watcher(test::seed());
+  Watcher watcher(muster::test::seed());
   CHECK(watcher.on_list(kStart, page({object("a", "5")}, "")).empty());
   MonoTime now = kStart + seconds(60);
   (void)watcher.on_list(now, page({object("a", "5")}, "10", "same"));
@@ -250,7 +250,7 @@ TEST_CASE("an event from before leads to a new list, so that no object goes back
 }
 
 TEST_CASE("versions are compared as numbers, not as text") {
-  Watcher watcher(test::seed());
+  Watcher watcher(muster::test::seed());
   (void)watcher.on_list(kStart, page({}, "9"));
   (void)watcher.on_watch_opened(kStart, {});
   CHECK(watcher.on_line(kStart, line("ADDED", object("b", "10"))).size() == 1);
@@ -272,7 +272,7 @@ TEST_CASE("a server that refuses for ever is asked ever more slowly, up to the m
   };
   for (const Row& row : {Row{"no list", false}, Row{"lists, then 410 for ever", true}}) {
     CAPTURE(row.name);
-    Watcher watcher(test::seed());
+    Watcher watcher(muster::test::seed());
     MonoTime now = kStart;
     milliseconds longest{0}, tenth{0};
     for (int i = 0; i < 60; ++i) {
@@ -297,7 +297,7 @@ TEST_CASE("a server that refuses for ever is asked ever more slowly, up to the m
 }
 
 TEST_CASE("after a good event a failure waits little again") {
-  Watcher watcher(test::seed());
+  Watcher watcher(muster::test::seed());
   MonoTime now = kStart;
   for (int i = 0; i < 10; ++i) (void)watcher.on_list(now, kCut);
   now += seconds(31);

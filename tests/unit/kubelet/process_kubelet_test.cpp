@@ -19,7 +19,7 @@ namespace muster::embedded {
 namespace {
 
 constexpr seconds kDeadline{30};
-constexpr int kDeadlineMs = 30'000;
+constexpr int kPodDeadlineMs = 30'000;
 
 /// A named pipe by which programs tell the test where they are: a line says "here", the end of the
 /// file says that every process that held it has ended.
@@ -44,7 +44,7 @@ class Fifo {
         return line;
       }
       pollfd polled{fd_, POLLIN, 0};
-      REQUIRE(::poll(&polled, 1, kDeadlineMs) == 1);
+      REQUIRE(::poll(&polled, 1, kPodDeadlineMs) == 1);
       char piece[512];
       const ssize_t got = ::read(fd_, piece, sizeof piece);
       if (got <= 0) return "";

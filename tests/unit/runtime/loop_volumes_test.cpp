@@ -17,7 +17,7 @@ class Recorder final : public runtime::Executor {
   std::vector<runtime::Work> works;
 };
 
-struct Fixture {
+struct VolumeFixture {
   SystemClock clock;
   runtime::Mailbox mailbox{100};
   Recorder recorder;
@@ -87,7 +87,7 @@ constexpr const char* kVolume = R"({"metadata": {"name": "v"}, "status": {"phase
 }  // namespace
 
 TEST_CASE("nothing is decided before volumes and claims are known") {
-  Fixture fixture;
+  VolumeFixture fixture;
   runtime::OperatorLoop loop(fixture.options());
   fixture.list_cluster();
   loop.step();
@@ -103,7 +103,7 @@ TEST_CASE("nothing is decided before volumes and claims are known") {
 }
 
 TEST_CASE("a gang whose claim is not there waits, and is placed when the claim appears") {
-  Fixture fixture;
+  VolumeFixture fixture;
   runtime::OperatorLoop loop(fixture.options());
   fixture.list_cluster();
   fixture.list(api::Kind::kPersistentVolume, {kVolume});
