@@ -7,25 +7,16 @@
 namespace muster::engine {
 namespace {
 
-std::size_t blocks_of(std::size_t elements) {
-  return (elements + kernels::kBlockElements - 1) / kernels::kBlockElements;
-}
+std::size_t bytes_of_floats(ElementRange range) { return range.size() * sizeof(float); }
 
-/// Of `range`, the blocks with measured elements. A block of the tail alone has none.
-ElementRange measured_blocks(ElementRange range, std::size_t measured) {
-  return {blocks_of(std::min(range.begin, measured)), blocks_of(std::min(range.end, measured))};
+Status reached(const ExchangePoint& point, std::string_view name) {
+  return point ? point(name) : Status();
 }
 
 }  // namespace
 
-ElementRange owned_elements(int rank, int processes, std::size_t elements) {
-  const std::size_t blocks = blocks_of(elements);
-  const auto start = [&](int p) {
-    const std::size_t block =
-        blocks * static_cast<std::size_t>(p) / static_cast<std::size_t>(processes);
-    return std::min(block * kernels::kBlockElements, elements);
-  };
-  return {start(rank), start(rank + 1)};
+ElementRange measured_blocks(ElementRange range, std::size_t measured) {
+  return {blocks_of(std::min(range.begin, measured)), blocks_of(std::min(range.end, measured))};
 }
 
 std::uint64_t expected_bytes(const Assignment& assignment, int rank, ExchangeSize size) {
@@ -39,38 +30,38 @@ std::uint64_t expected_bytes(const Assignment& assignment, int rank, ExchangeSiz
   return others > 0 ? sizeof(float) * floats : 0;
 }
 
-GradientExchange::GradientExchange(const Assignment& assignment, int rank, ExchangeSize size,
-                                   std::vector<float*> nodes, std::vector<float>& total)
-    : size_(size),
-      owned_(owned_elements(rank, assignment.processes(), size.elements)),
-      block_squares_(blocks_of(size.measured)),
-      own_(std::move(nodes)) {
-  MUSTER_CHECK(size.measured <= size.elements);
-  MUSTER_CHECK(own_.size() == assignment.nodes.at(static_cast<std::size_t>(rank)).size());
+OwnedSum::OwnedSum(const Assignment& assignment, int rank, std::size_t elements,
+                   const std::vector<float*>& nodes)
+    : owned_(owned_elements(rank, assignment.processes(), elements)) {
+  MUSTER_CHECK(nodes.size() == assignment.nodes.at(static_cast<std::size_t>(rank)).size());
   const std::vector<HeldNode> held = held_nodes(assignment);
   passes_ = sum_passes(held);
-  if (held.size() == 1 && assignment.processes() == 1) {
-    total_ = {own_[0], size_.elements};  // nothing is to be added
-    return;
-  }
-  total.resize(size_.elements);
-  total_ = total;
   std::vector<const float*> chunks;  // by held node: where its owned elements lie
   std::size_t own = 0;
   received_.reserve(held.size());
   for (const HeldNode& node : held) {
     if (node.process == rank) {
-      chunks.push_back(own_[own++] + owned_.begin);
-    } else {
-      chunks.push_back(received_.emplace_back(owned_.size()).data());
+      chunks.push_back(nodes[own++] + owned_.begin);
+      continue;
+    }
+    float* const chunk = received_.emplace_back(owned_.size()).data();
+    chunks.push_back(chunk);
+    // A peer's nodes ascend on both sides, so several from one peer match in the order given.
+    // Empty pieces are left out on both sides: there may be fewer blocks than processes.
+    if (owned_.size() > 0) receives_.push_back({node.process, chunk, bytes_of_floats(owned_)});
+  }
+  for (int peer = 0; peer < assignment.processes(); ++peer) {
+    const ElementRange theirs = owned_elements(peer, assignment.processes(), elements);
+    if (peer == rank || theirs.size() == 0) continue;
+    for (const float* node : nodes) {
+      sends_.push_back({peer, node + theirs.begin, bytes_of_floats(theirs)});
     }
   }
   list_inputs(std::move(chunks));
-  list_transfers(assignment, rank);
 }
 
 /// A pass leaves its sum in a buffer of its own, which stands for its first input from then on.
-void GradientExchange::list_inputs(std::vector<const float*> chunks) {
+void OwnedSum::list_inputs(std::vector<const float*> chunks) {
   if (passes_.empty()) {
     inputs_.push_back(std::move(chunks));
     return;
@@ -87,79 +78,84 @@ void GradientExchange::list_inputs(std::vector<const float*> chunks) {
   }
 }
 
-void GradientExchange::list_transfers(const Assignment& assignment, int rank) {
-  const auto bytes = [](ElementRange range) { return range.size() * sizeof(float); };
-  for (int peer = 0; peer < assignment.processes(); ++peer) {
-    if (peer == rank) continue;
-    const ElementRange theirs = owned_elements(peer, assignment.processes(), size_.elements);
-    // Empty pieces are left out on both sides: there may be fewer blocks than processes.
-    if (theirs.size() > 0) {
-      for (float* buffer : own_) {
-        scatter_sends_.push_back({peer, buffer + theirs.begin, bytes(theirs)});
-      }
-      gather_receives_.push_back({peer, total_.data() + theirs.begin, bytes(theirs)});
-    }
-    if (const auto blocks = measured_blocks(theirs, size_.measured); blocks.size() > 0) {
-      gather_receives_.push_back({peer, block_squares_.data() + blocks.begin, bytes(blocks)});
-    }
-    if (owned_.size() > 0) {
-      gather_sends_.push_back({peer, total_.data() + owned_.begin, bytes(owned_)});
-    }
-    if (const auto blocks = measured_blocks(owned_, size_.measured); blocks.size() > 0) {
-      gather_sends_.push_back({peer, block_squares_.data() + blocks.begin, bytes(blocks)});
-    }
-  }
+Status OwnedSum::collect(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,
+                         const ExchangePoint& point) {
+  MUSTER_ASSIGN_OR_RETURN(const auto scatter,
+                          communicator.start(step, comm::Memory::kHost, sends_, receives_));
+  MUSTER_RETURN_IF_ERROR(reached(point, "scatter"));
+  return scatter->wait(deadline);
+}
+
+void OwnedSum::add(kernels::cpu::Context& context, float* out) {
   if (owned_.size() == 0) return;
-  // A peer's nodes ascend on both sides, so several from one peer match in the order given.
-  std::size_t received = 0;
-  for (const HeldNode& node : held_nodes(assignment)) {
-    if (node.process == rank) continue;
-    scatter_receives_.push_back({node.process, received_[received++].data(), bytes(owned_)});
+  if (passes_.empty()) std::copy_n(inputs_[0][0], owned_.size(), out);
+  for (std::size_t p = 0; p < passes_.size(); ++p) {
+    const auto& order = passes_[p].order;
+    float* const sum = p == between_.size() ? out : between_[p].data();
+    kernels::cpu::sum_nodes(context, inputs_[p].data(), order.data(), order.size(), owned_.size(),
+                            sum);
   }
 }
 
-void GradientExchange::add(kernels::cpu::Context& context) {
-  float* const total = total_.data() + owned_.begin;
-  if (passes_.empty()) std::copy_n(inputs_[0][0], owned_.size(), total);
-  for (std::size_t p = 0; p < passes_.size(); ++p) {
-    const auto& order = passes_[p].order;
-    float* const out = p == between_.size() ? total : between_[p].data();
-    kernels::cpu::sum_nodes(context, inputs_[p].data(), order.data(), order.size(), owned_.size(),
-                            out);
+GradientExchange::GradientExchange(const Assignment& assignment, int rank, ExchangeSize size,
+                                   const std::vector<float*>& nodes, std::vector<float>& total)
+    : size_(size),
+      sum_(assignment, rank, size.elements, nodes),
+      block_squares_(blocks_of(size.measured)) {
+  MUSTER_CHECK(size.measured <= size.elements);
+  if (assignment.processes() == 1 && nodes.size() == 1) {
+    total_ = {nodes[0], size_.elements};  // nothing is to be added
+    is_added_ = false;
+    return;
+  }
+  total.resize(size_.elements);
+  total_ = total;
+  list_gather(rank, assignment.processes());
+}
+
+void GradientExchange::list_gather(int rank, int processes) {
+  const ElementRange owned = sum_.owned();
+  for (int peer = 0; peer < processes; ++peer) {
+    if (peer == rank) continue;
+    const ElementRange theirs = owned_elements(peer, processes, size_.elements);
+    if (theirs.size() > 0) {
+      gather_receives_.push_back({peer, total_.data() + theirs.begin, bytes_of_floats(theirs)});
+    }
+    if (const auto blocks = measured_blocks(theirs, size_.measured); blocks.size() > 0) {
+      gather_receives_.push_back(
+          {peer, block_squares_.data() + blocks.begin, bytes_of_floats(blocks)});
+    }
+    if (owned.size() > 0) {
+      gather_sends_.push_back({peer, total_.data() + owned.begin, bytes_of_floats(owned)});
+    }
+    if (const auto blocks = measured_blocks(owned, size_.measured); blocks.size() > 0) {
+      gather_sends_.push_back(
+          {peer, block_squares_.data() + blocks.begin, bytes_of_floats(blocks)});
+    }
   }
 }
 
 void GradientExchange::measure(kernels::cpu::Context& context) {
-  const ElementRange blocks = measured_blocks(owned_, size_.measured);
+  const ElementRange owned = sum_.owned();
+  const ElementRange blocks = measured_blocks(owned, size_.measured);
   if (blocks.size() == 0) return;
-  const std::size_t end = std::min(owned_.end, size_.measured);
-  kernels::cpu::block_squares(context, end - owned_.begin, total_.data() + owned_.begin,
+  const std::size_t end = std::min(owned.end, size_.measured);
+  kernels::cpu::block_squares(context, end - owned.begin, total_.data() + owned.begin,
                               block_squares_.data() + blocks.begin);
 }
 
 Status GradientExchange::sum(comm::Communicator& communicator, kernels::cpu::Context& context,
                              std::uint64_t step, MonoTime deadline, const ExchangePoint& point) {
-  const auto reached = [&](std::string_view name) { return point ? point(name) : Status(); };
-  if (communicator.size() == 1) {
-    if (total_.data() != own_[0]) add(context);
-    measure(context);
-    return {};
+  if (communicator.size() > 1) {
+    MUSTER_RETURN_IF_ERROR(sum_.collect(communicator, step, deadline, point));
   }
-  {
-    MUSTER_ASSIGN_OR_RETURN(
-        const auto scatter,
-        communicator.start(step, comm::Memory::kHost, scatter_sends_, scatter_receives_));
-    MUSTER_RETURN_IF_ERROR(reached("scatter"));
-    MUSTER_RETURN_IF_ERROR(scatter->wait(deadline));
-  }
-  if (owned_.size() > 0) {
-    add(context);
-    measure(context);
-  }
-  MUSTER_RETURN_IF_ERROR(reached("reduced"));
+  if (is_added_) sum_.add(context, total_.data() + sum_.owned().begin);
+  measure(context);
+  if (communicator.size() == 1) return {};
+  MUSTER_RETURN_IF_ERROR(reached(point, "reduced"));
   MUSTER_ASSIGN_OR_RETURN(const auto gather, communicator.start(step, comm::Memory::kHost,
                                                                 gather_sends_, gather_receives_));
-  MUSTER_RETURN_IF_ERROR(reached("gather"));
+  MUSTER_RETURN_IF_ERROR(reached(point, "gather"));
   return gather->wait(deadline);
 }
 
