@@ -109,6 +109,11 @@ Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadli
   return view;
 }
 
+bool TrainerMembership::is_staying() const {
+  const std::lock_guard lock(mutex_);
+  return !newest_ || newest_->rank >= 0;
+}
+
 Result<std::unique_ptr<comm::Communicator>> TrainerMembership::connect(const engine::View& view) {
   comm::TcpOptions options;
   {

@@ -29,6 +29,7 @@ class TrainerMembership final : public engine::Membership {
   void ready(const Sha256Digest& digest) override;
   Result<engine::View> next(std::int64_t after, MonoTime deadline) override;
   std::int64_t newest_epoch() const override { return newest_epoch_; }
+  bool is_staying() const override;
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;
   void entered(const engine::Entry& entry) override;
@@ -49,7 +50,7 @@ class TrainerMembership final : public engine::Membership {
   std::atomic<bool> is_on_files_ = false;
   std::atomic<bool> is_stopping_ = false;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // All below: under mutex_.
   std::optional<sentinel::ViewMessage> newest_;

@@ -353,7 +353,11 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   read_object(in, "checkpoint", [&](const Json& object, const std::string& at) {
     return read_checkpoint(object, at, out.checkpoint.emplace());
   });
-  read_supported(in, "optimizerState", out.optimizer_state, "Replicated");
+  in.optional("optimizerState", out.optimizer_state, 64);
+  if (out.optimizer_state != "Replicated" && out.optimizer_state != "Sharded") {
+    in.fail("optimizerState",
+            "must be Replicated or Sharded, not " + in_quotes(out.optimizer_state));
+  }
   read_parallelism(in, out);
   in.no_other_fields();
   check_training(in, out);

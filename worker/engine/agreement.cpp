@@ -17,11 +17,12 @@ std::int32_t code_of(const Status& status) {
 
 /// Gathers one value from every process into values[rank].
 template <typename T>
-Status gather(comm::Communicator& communicator, std::vector<T>& values, MonoTime deadline) {
+Status gather(comm::Communicator& communicator, std::uint64_t step, std::vector<T>& values,
+              MonoTime deadline) {
   std::vector<std::size_t> offsets;
   for (std::size_t rank = 0; rank <= values.size(); ++rank) offsets.push_back(rank * sizeof(T));
-  const Status status = comm::all_gather(communicator, 0, std::as_writable_bytes(std::span(values)),
-                                         offsets, deadline);
+  const Status status = comm::all_gather(
+      communicator, step, std::as_writable_bytes(std::span(values)), offsets, deadline);
   if (!status) return peer_error(status.error());
   return {};
 }
@@ -44,7 +45,7 @@ Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest,
   if (communicator.size() == 1) return {};
   std::vector<Sha256Digest> digests(static_cast<std::size_t>(communicator.size()));
   digests[static_cast<std::size_t>(communicator.rank())] = digest;
-  MUSTER_RETURN_IF_ERROR(gather(communicator, digests, deadline));
+  MUSTER_RETURN_IF_ERROR(gather(communicator, 0, digests, deadline));
   for (std::size_t rank = 0; rank < digests.size(); ++rank) {
     if (digests[rank] != digests[0]) {
       return Error(ErrorCode::kConflict, "process " + std::to_string(rank) +
@@ -54,6 +55,16 @@ Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest,
     }
   }
   return {};
+}
+
+Result<std::vector<std::uint8_t>> gather_flags(comm::Communicator& communicator, bool own,
+                                               std::uint64_t step, MonoTime deadline) {
+  std::vector<std::uint8_t> flags(static_cast<std::size_t>(communicator.size()));
+  flags[static_cast<std::size_t>(communicator.rank())] = own ? 1 : 0;
+  if (communicator.size() > 1) {
+    MUSTER_RETURN_IF_ERROR(gather(communicator, step, flags, deadline));
+  }
+  return flags;
 }
 
 Status follow(comm::Communicator& communicator, int root, const Status& own, const char* what,

@@ -2,6 +2,9 @@
 // and what became of one process' work on the disk.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "common/clock.h"
 #include "common/result.h"
 #include "common/sha256.h"
@@ -16,6 +19,10 @@ Error peer_error(const Error& error);
 /// process that differs and `what`.
 Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest, const char* what,
                    int exit_code, MonoTime deadline);
+
+/// By rank, what each says of itself: 1 for true.
+Result<std::vector<std::uint8_t>> gather_flags(comm::Communicator& communicator, bool own,
+                                               std::uint64_t step, MonoTime deadline);
 
 /// Process `root` tells the others how `own` went; they return an error with exit code kPeerLost.
 Status follow(comm::Communicator& communicator, int root, const Status& own, const char* what,

@@ -217,7 +217,10 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
   }
   std::string state = "Replicated";
   in.optional("optimizerState", state);
-  if (state != "Replicated") in.fail("optimizerState", "must be Replicated in this version");
+  if (state != "Replicated" && state != "Sharded") {
+    in.fail("optimizerState", "must be Replicated or Sharded");
+  }
+  config.is_sharded = state == "Sharded";
   if (const Json* parallelism = in.object("parallelism")) {
     JsonReader fields(*parallelism, in.path_of("parallelism"));
     int one = 1;

@@ -18,7 +18,9 @@ struct GreetingWire {
   Sha256Digest spec{}, data{};
   std::uint64_t record_bytes = 0;
   std::uint64_t computed = 0;  ///< how many nodes follow in the second exchange
-  std::uint64_t has_state = 0;
+  std::uint64_t held = 0;      ///< how many ranges follow in the third
+  std::uint64_t has_state = 0, is_whole = 0, is_logged = 0;
+  Standing logged;
 };
 static_assert(std::is_trivially_copyable_v<GreetingWire>);
 
@@ -108,49 +110,137 @@ Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& gre
   return plan;
 }
 
+std::vector<Keeper> keepers_of(const std::vector<Greeting>& greetings) {
+  std::vector<Keeper> keepers;
+  for (const Greeting& one : greetings) {
+    keepers.push_back({one.has_state ? one.held : Ranges(), one.has_state && one.is_whole});
+  }
+  return keepers;
+}
+
+std::vector<Greeting> at_newest_whole_step(std::size_t trained, std::vector<Greeting> greetings) {
+  const auto is_at = [](const Greeting& one, std::int64_t step) {
+    return one.has_state && one.standing.step == step;
+  };
+  const auto can_come_to = [](const Greeting& one, std::int64_t step) {
+    return one.has_state && one.logged && one.logged->step == step;
+  };
+  const auto is_whole_at = [&](std::int64_t step) {
+    std::vector<Keeper> keepers;
+    for (const Greeting& one : greetings) {
+      if (is_at(one, step) || can_come_to(one, step)) keepers.push_back({one.held, false});
+    }
+    return is_complete(trained, keepers);
+  };
+  std::int64_t newest = -1;
+  for (const Greeting& one : greetings) {
+    const std::int64_t step = one.standing.step;
+    if (one.has_state && step > newest && is_whole_at(step)) newest = step;
+  }
+  for (Greeting& one : greetings) {
+    if (newest >= 0 && is_at(one, newest)) continue;
+    if (newest >= 0 && can_come_to(one, newest)) {
+      one.standing = *one.logged;
+      one.is_whole = false;
+    } else {
+      // What it knows of later steps is of no use where they are made anew.
+      if (one.standing.step > newest) one.standing = Standing();
+      one.has_state = one.is_whole = false;
+      one.held.clear();
+    }
+    one.computed.clear();
+  }
+  return greetings;
+}
+
+namespace {
+
+/// Gathers what each rank has `counts[rank]` of, one rank after the other.
+template <typename T>
+Result<std::vector<T>> gather_lists(comm::Communicator& communicator, const std::vector<T>& own,
+                                    const std::vector<std::size_t>& counts, MonoTime deadline) {
+  std::vector<std::size_t> offsets{0};
+  for (const std::size_t count : counts) offsets.push_back(offsets.back() + count * sizeof(T));
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  std::vector<T> all(offsets.back() / sizeof(T));
+  std::copy(own.begin(), own.end(),
+            all.begin() + static_cast<std::ptrdiff_t>(offsets[rank] / sizeof(T)));
+  if (!all.empty() && communicator.size() > 1) {
+    MUSTER_RETURN_IF_ERROR(comm::all_gather(communicator, 0, std::as_writable_bytes(std::span(all)),
+                                            offsets, deadline));
+  }
+  return all;
+}
+
+/// Those of `wire`, without its lists; nothing when they cannot be right.
+std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBounds& bounds) {
+  const std::uint64_t blocks = blocks_of(bounds.trained);
+  if (wire.computed > static_cast<std::uint64_t>(bounds.logical_ranks) || wire.held > blocks ||
+      wire.standing.step < 0 || wire.record_bytes > kRecordBytesMax || wire.has_state > 1 ||
+      wire.is_whole > 1 || wire.is_logged > 1) {
+    return std::nullopt;
+  }
+  Greeting greeting;
+  greeting.standing = wire.standing;
+  greeting.spec = wire.spec;
+  greeting.data = wire.data;
+  greeting.has_state = wire.has_state == 1;
+  greeting.record_bytes = wire.record_bytes;
+  greeting.is_whole = wire.is_whole == 1;
+  if (wire.is_logged == 1) greeting.logged = wire.logged;
+  return greeting;
+}
+
+GreetingWire wire_of(const Greeting& own) {
+  GreetingWire wire;
+  wire.standing = own.standing;
+  wire.spec = own.spec;
+  wire.data = own.data;
+  wire.record_bytes = own.record_bytes;
+  wire.computed = own.computed.size();
+  wire.held = own.held.size();
+  wire.has_state = own.has_state;
+  wire.is_whole = own.is_whole;
+  wire.is_logged = own.logged.has_value();
+  if (own.logged) wire.logged = *own.logged;
+  return wire;
+}
+
+}  // namespace
+
 Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
-                                                 const Greeting& own, int logical_ranks,
+                                                 const Greeting& own, const GreetingBounds& bounds,
                                                  MonoTime deadline) {
   const auto size = static_cast<std::size_t>(communicator.size());
-  const auto rank = static_cast<std::size_t>(communicator.rank());
-  std::vector<GreetingWire> wires(size);
-  wires[rank] = {own.standing,        own.spec,     own.data, own.record_bytes,
-                 own.computed.size(), own.has_state};
-  std::vector<std::size_t> offsets;
-  for (std::size_t r = 0; r <= size; ++r) offsets.push_back(r * sizeof(GreetingWire));
-  if (size > 1) {
-    MUSTER_RETURN_IF_ERROR(comm::all_gather(
-        communicator, 0, std::as_writable_bytes(std::span(wires)), offsets, deadline));
-  }
-  std::size_t nodes = 0;
-  offsets.assign(1, 0);
-  for (const GreetingWire& wire : wires) {
-    if (wire.computed > static_cast<std::uint64_t>(logical_ranks) || wire.standing.step < 0 ||
-        wire.record_bytes > kRecordBytesMax || wire.has_state > 1) {
-      return Error(ErrorCode::kCorrupt, "a member's greeting cannot be right");
-    }
-    nodes += static_cast<std::size_t>(wire.computed);
-    offsets.push_back(nodes * sizeof(RankRange));
-  }
-  std::vector<RankRange> computed(nodes);
-  std::copy(own.computed.begin(), own.computed.end(),
-            computed.begin() + static_cast<std::ptrdiff_t>(offsets[rank] / sizeof(RankRange)));
-  if (nodes > 0 && size > 1) {
-    MUSTER_RETURN_IF_ERROR(comm::all_gather(
-        communicator, 0, std::as_writable_bytes(std::span(computed)), offsets, deadline));
-  }
+  MUSTER_ASSIGN_OR_RETURN(const auto wires,
+                          gather_lists(communicator, std::vector<GreetingWire>{wire_of(own)},
+                                       std::vector<std::size_t>(size, 1), deadline));
   std::vector<Greeting> greetings;
+  std::vector<std::size_t> nodes, ranges;
+  for (const GreetingWire& wire : wires) {
+    auto greeting = read_greeting(wire, bounds);
+    if (!greeting) return Error(ErrorCode::kCorrupt, "a member's greeting cannot be right");
+    greetings.push_back(std::move(*greeting));
+    nodes.push_back(static_cast<std::size_t>(wire.computed));
+    ranges.push_back(static_cast<std::size_t>(wire.held));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const auto computed,
+                          gather_lists(communicator, own.computed, nodes, deadline));
+  MUSTER_ASSIGN_OR_RETURN(const auto held, gather_lists(communicator, own.held, ranges, deadline));
+  auto node = computed.begin();
+  auto range = held.begin();
   for (std::size_t r = 0; r < size; ++r) {
-    Greeting greeting{wires[r].standing,       wires[r].spec,         wires[r].data,
-                      wires[r].has_state == 1, wires[r].record_bytes, {}};
-    for (std::size_t i = offsets[r] / sizeof(RankRange); i < offsets[r + 1] / sizeof(RankRange);
-         ++i) {
-      if (!is_node(computed[i], logical_ranks)) {
+    for (std::size_t i = 0; i < nodes[r]; ++i, ++node) {
+      if (!is_node(*node, bounds.logical_ranks)) {
         return Error(ErrorCode::kCorrupt, "a member's greeting names what is no node of the sum");
       }
-      greeting.computed.push_back(computed[i]);
+      greetings[r].computed.push_back(*node);
     }
-    greetings.push_back(std::move(greeting));
+    greetings[r].held.assign(range, range + static_cast<std::ptrdiff_t>(ranges[r]));
+    range += static_cast<std::ptrdiff_t>(ranges[r]);
+    if (!are_ranges(greetings[r].held, bounds.trained)) {
+      return Error(ErrorCode::kCorrupt, "a member's greeting names blocks that there are not");
+    }
   }
   return greetings;
 }

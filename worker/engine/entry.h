@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "common/sha256.h"
 #include "worker/comm/communicator.h"
 #include "worker/engine/assignment.h"
+#include "worker/engine/shard.h"
 
 namespace muster::engine {
 
@@ -37,6 +39,16 @@ struct Greeting {
   bool has_state = false;           ///< parameters and optimiser state are of `standing.step`
   std::uint64_t record_bytes = 0;   ///< of lines that it keeps for the process with the files
   std::vector<RankRange> computed;  ///< nodes of the step after `standing.step` that it holds
+  // Where the optimiser's state is sharded; what is not whole is of `held` alone.
+  Ranges held;                     ///< whose optimiser state and parameters it has
+  bool is_whole = true;            ///< all parameters are of `standing.step`
+  std::optional<Standing> logged;  ///< where it can come to by itself: it has the gradients
+};
+
+/// What must hold of a greeting's lists.
+struct GreetingBounds {
+  int logical_ranks = 1;
+  std::size_t trained = 0;  ///< parameters that have optimiser state
 };
 
 /// What all members conclude from all greetings, each for itself.
@@ -49,6 +61,16 @@ struct EntryPlan {
 
 bool has_any_state(const std::vector<Greeting>& greetings);
 
+/// Pure; where the optimiser's state is sharded. Finds the newest step at which the members
+/// together have everything, counting those who can make its update by themselves, and rewrites the
+/// greetings as of that step: who is not there and cannot come there has no state. A step that
+/// nobody has made the update of is not looked at: it can still be made anew by all, and those who
+/// could make it keep the state before it. Without such a step nobody has a state.
+std::vector<Greeting> at_newest_whole_step(std::size_t trained, std::vector<Greeting> greetings);
+
+/// What the members bring, from such greetings.
+std::vector<Keeper> keepers_of(const std::vector<Greeting>& greetings);
+
 /// Pure; somebody has the state. Its holders are those with the most steps (they are at most one
 /// step ahead of the other survivors, and their bits are what the others would have come to);
 /// everybody else takes it from one of them, in turn. Where some of them have an evaluation or a
@@ -59,7 +81,7 @@ Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& gre
 /// All greetings by rank. Blocks: until `deadline`. Errors: as comm::Work::wait; kCorrupt when a
 /// greeting cannot be right.
 Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
-                                                 const Greeting& own, int logical_ranks,
+                                                 const Greeting& own, const GreetingBounds& bounds,
                                                  MonoTime deadline);
 
 /// Everybody's lines for process `owner`, by rank; empty on all others. Blocks and errors: as

@@ -65,6 +65,8 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
   all["evaluateEveryEpochs"] = config.evaluate_every_epochs;
   all["checkpoints"] = !config.checkpoint_path.empty();
   all["checkpointEverySteps"] = config.checkpoint_every_steps;
+  // Not of the identity: who keeps the state does not show in a checkpoint.
+  all["sharded"] = config.is_sharded;
   return sha256(std::string_view(dump_json(all)));
 }
 

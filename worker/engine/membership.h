@@ -47,6 +47,9 @@ class Membership {
   /// the same, they enter it at the next step boundary. Any thread; does not block.
   virtual std::int64_t newest_epoch() const = 0;
 
+  /// Whether this process belongs to the newest view it has heard of. Any thread; does not block.
+  virtual bool is_staying() const = 0;
+
   /// The members of `view`, connected. It is aborted from elsewhere as soon as a member of it is
   /// known to be gone. Blocks: until connected, or until a newer view makes it pointless. Errors:
   /// as make_tcp_communicator; all of them mean: see what next() says.
@@ -65,6 +68,7 @@ class FixedMembership final : public Membership {
   void ready(const Sha256Digest&) override {}
   Result<View> next(std::int64_t after, MonoTime deadline) override;
   std::int64_t newest_epoch() const override { return kEpoch; }
+  bool is_staying() const override { return true; }
   Result<std::unique_ptr<comm::Communicator>> connect(const View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;
   void entered(const Entry&) override {}

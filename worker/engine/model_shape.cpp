@@ -200,11 +200,12 @@ void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> va
 
 void update_running(const ModelShape& shape, int logical_ranks, std::span<const float> sums,
                     std::span<float> values) {
-  MUSTER_CHECK(sums.size() >= shape.values() && values.size() == shape.values());
+  MUSTER_CHECK(sums.size() >= shape.running() && values.size() == shape.values());
   // A power of two: the mean over the ranks is exact.
   const float share = 1.0f / static_cast<float>(logical_ranks);
-  for (std::size_t i = shape.parameters(); i < shape.values(); ++i) {
-    values[i] = std::fma(kRunningShare, sums[i] * share - values[i], values[i]);
+  const std::span<float> running = values.subspan(shape.parameters());
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    running[i] = std::fma(kRunningShare, sums[i] * share - running[i], running[i]);
   }
 }
 

@@ -107,7 +107,8 @@ class ModelShape {
 void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> values);
 
 /// The running means and variances after a step, from the sums over all logical ranks that stand
-/// behind the gradients. Shape: sums and values (shape.values()), the parameters are not touched.
+/// behind the gradients. Shape: sums (at least shape.running()), values (shape.values()), of which
+/// the parameters are not touched.
 void update_running(const ModelShape& shape, int logical_ranks, std::span<const float> sums,
                     std::span<float> values);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/check.h"
 #include "worker/engine/block_hash.h"
@@ -22,15 +23,43 @@ std::string state_hash(const OptimizerState& state) {
   return to_hex(combine(digests));
 }
 
+OptimizerState laid_out(const OptimizerState& from, Ranges held) {
+  OptimizerState state;
+  state.scalars = from.scalars;
+  for (const auto& buffer : from.buffers) {
+    auto& values = state.buffers.emplace_back().values;
+    state.buffers.back().prefix = buffer.prefix;
+    values.resize(size_of(held));
+    for (const ElementRange old : from.held) {
+      for (const ElementRange range : held) {
+        const ElementRange both = intersection(old, range);
+        if (both.size() == 0) continue;
+        std::copy_n(buffer.values.data() + offset_of(from.held, both), both.size(),
+                    values.data() + offset_of(held, both));
+      }
+    }
+  }
+  state.held = std::move(held);
+  return state;
+}
+
 Optimizer::Optimizer(const TrainingConfig& config, std::size_t parameters)
+    : Optimizer(config, Ranges{{0, parameters}}) {}
+
+Optimizer::Optimizer(const TrainingConfig& config, Ranges held)
     : sgd_(config.sgd), adamw_(config.adamw) {
   // In a checkpoint the velocity has the parameters' own names.
   const std::vector<std::string> prefixes =
       adamw_ ? std::vector<std::string>{"m.", "v."} : std::vector<std::string>{""};
   for (const std::string& prefix : prefixes) {
-    state_.buffers.push_back({prefix, std::vector<float>(parameters)});
+    state_.buffers.push_back({prefix, std::vector<float>(size_of(held))});
   }
   if (adamw_) state_.scalars = {{"beta1Power"}, {"beta2Power"}};
+  state_.held = std::move(held);
+}
+
+void Optimizer::hold(const Ranges& held) {
+  if (state_.held != held) state_ = laid_out(state_, held);
 }
 
 void Optimizer::reset() {
@@ -57,17 +86,32 @@ kernels::AdamwStep Optimizer::next_adamw_step() {
 
 void Optimizer::update(cpu::Context& context, std::span<const float> gradient, float scale,
                        std::span<float> parameters) {
-  const std::size_t n = parameters.size();
-  MUSTER_CHECK(gradient.size() == n && state_.buffers[0].values.size() == n);
-  if (!adamw_) {
-    cpu::sgd_momentum(context, n, {sgd_.learning_rate, sgd_.momentum, scale}, gradient.data(),
-                      state_.buffers[0].values.data(), parameters.data());
-    return;
-  }
-  kernels::AdamwStep step = next_adamw_step();
+  MUSTER_CHECK(gradient.size() == parameters.size());
+  const Gradient whole{{0, gradient.size()}, gradient.data()};
+  update(context, std::span(&whole, 1), scale, parameters);
+}
+
+void Optimizer::update(cpu::Context& context, std::span<const Gradient> gradients, float scale,
+                       std::span<float> parameters) {
+  std::size_t elements = 0;
+  for (const Gradient& gradient : gradients) elements += gradient.range.size();
+  MUSTER_CHECK(elements == state_.buffers[0].values.size());
+  kernels::AdamwStep step;
+  if (adamw_) step = next_adamw_step();
   step.gradient_scale = scale;
-  cpu::adamw(context, n, step, gradient.data(), state_.buffers[0].values.data(),
-             state_.buffers[1].values.data(), parameters.data());
+  for (const Gradient& gradient : gradients) {
+    const std::size_t n = gradient.range.size();
+    const std::size_t at = offset_of(state_.held, gradient.range);
+    float* const values = parameters.subspan(gradient.range.begin, n).data();
+    float* const first = state_.buffers[0].values.data() + at;
+    if (adamw_) {
+      cpu::adamw(context, n, step, gradient.values, first, state_.buffers[1].values.data() + at,
+                 values);
+    } else {
+      cpu::sgd_momentum(context, n, {sgd_.learning_rate, sgd_.momentum, scale}, gradient.values,
+                        first, values);
+    }
+  }
 }
 
 std::string learning_rate_field(const TrainingConfig& config) {

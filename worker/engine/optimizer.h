@@ -10,6 +10,7 @@
 
 #include "common/result.h"
 #include "kernels/ops.h"
+#include "worker/engine/ranges.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
@@ -18,7 +19,7 @@ namespace muster::engine {
 struct OptimizerState {
   struct Buffer {
     std::string prefix;         ///< before the names of the parameters' tensors
-    std::vector<float> values;  ///< as many as parameters
+    std::vector<float> values;  ///< of the parameters in `held`, one range after the other
   };
   struct Scalar {
     std::string name;
@@ -26,6 +27,16 @@ struct OptimizerState {
   };
   std::vector<Buffer> buffers;
   std::vector<Scalar> scalars;
+  Ranges held;  ///< parameters whose state this is: all, or where it is sharded some
+};
+
+/// The same state for `held`: what `from` has of it, and zeroes.
+OptimizerState laid_out(const OptimizerState& from, Ranges held);
+
+/// The gradient of some parameters.
+struct Gradient {
+  ElementRange range;
+  const float* values = nullptr;  ///< of the range alone
 };
 
 /// SHA-256 over the digests of all buffers' blocks, one buffer after the other, and one more of the
@@ -35,16 +46,24 @@ std::string state_hash(const OptimizerState& state);
 /// Threads: one.
 class Optimizer {
  public:
+  /// Keeps the state of all parameters, or of those in `held` alone.
   Optimizer(const TrainingConfig& config, std::size_t parameters);
+  Optimizer(const TrainingConfig& config, Ranges held);
 
   const OptimizerState& state() const { return state_; }
   /// To be filled with the state of another process or of a checkpoint; its layout stays.
   OptimizerState& state() { return state_; }
   /// The state before the first step.
   void reset();
+  /// From now on the state of `held` alone: as laid_out().
+  void hold(const Ranges& held);
 
   /// One step with `gradient` x `scale`.  Shape: both as many as parameters. Blocks: until done.
   void update(kernels::cpu::Context& context, std::span<const float> gradient, float scale,
+              std::span<float> parameters);
+  /// The same for what it holds; `gradients` are of that, each parameter once. All others of
+  /// `parameters` stay as they are.
+  void update(kernels::cpu::Context& context, std::span<const Gradient> gradients, float scale,
               std::span<float> parameters);
 
  private:

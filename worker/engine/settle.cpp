@@ -77,7 +77,9 @@ void Trainer::report_step() {
   report_.checkpoint_step = standing_.checkpoint_step;
   if (report_.membership_epoch == view_.epoch) {
     report_.rank = rank();
-    if (exchange_->owns_elements()) report_.waited_seconds = communicator_->waited_seconds();
+    // With shards, nobody updates before all have what they need for it.
+    if (is_sharded() || exchange_->owns_elements())
+      report_.waited_seconds = communicator_->waited_seconds();
   }
   if (hooks_.on_step) hooks_.on_step(report_);
 }
@@ -154,27 +156,43 @@ Status Trainer::evaluate_now() {
   return {};
 }
 
-Status Trainer::save_own() {
+Status Trainer::save_own(const OptimizerState& optimizer) {
   const OnFiles files(hooks_);
   MUSTER_RETURN_IF_ERROR(record_.flush());
-  return store_->save({standing_.step, parameters_, optimizer_->state()});
+  return store_->save({standing_.step, parameters_, optimizer});
 }
 
-Status Trainer::save() {
-  // ReLU turns NaN into 0, so that parameters may be lost while the loss still looks well. All
-  // processes hold the same parameters and come to the same verdict.
+/// All processes come to the same verdict.
+Status Trainer::check_finite() {
+  // ReLU turns NaN into 0, so that parameters may be lost while the loss still looks well.
   const auto is_finite = [](std::span<const float> values) {
     return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
   };
   if (!is_finite(parameters_)) return diverged(standing_.step, "a parameter is not finite");
   // A second moment that has overflown stops its parameter for good.
+  bool is_lost = false;
   for (const auto& buffer : optimizer_->state().buffers) {
-    if (!is_finite(buffer.values))
-      return diverged(standing_.step, "the optimiser's state is not finite");
+    is_lost = is_lost || !is_finite(buffer.values);
   }
+  if (is_sharded()) {
+    MUSTER_ASSIGN_OR_RETURN(const auto flags,
+                            gather_flags(*communicator_, is_lost, step_stamp(), deadline()));
+    is_lost = std::find(flags.begin(), flags.end(), 1) != flags.end();
+  }
+  if (is_lost) return diverged(standing_.step, "the optimiser's state is not finite");
+  return {};
+}
+
+Status Trainer::save() {
+  MUSTER_RETURN_IF_ERROR(check_finite());
   if (!keeps_files() || !can_write()) return {};
   MUSTER_RETURN_IF_ERROR(at(point::kCheckpoint));
-  const Status own = is_owner() ? save_own() : Status();
+  OptimizerState collected;
+  if (is_sharded()) {
+    MUSTER_ASSIGN_OR_RETURN(collected, collect_state());
+  }
+  const OptimizerState& whole = is_sharded() ? collected : optimizer_->state();
+  const Status own = is_owner() ? save_own(whole) : Status();
   MUSTER_RETURN_IF_ERROR(
       follow(*communicator_, owner(), own, "save the checkpoint", step_stamp(), deadline()));
   standing_.checkpoint_step = standing_.step;

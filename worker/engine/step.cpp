@@ -29,8 +29,12 @@ void Trainer::set_assignment(const Assignment& assignment) {
   std::vector<float*> buffers;
   for (std::size_t k = 0; k < sums_->count(); ++k) buffers.push_back(sums_->buffer(k).data());
   const std::size_t measured = config_.gradient_norm_max > 0 ? shape_.parameters() : 0;
-  exchange_.emplace(assignment, rank(), ExchangeSize{shape_.values() + kTailSize, measured},
-                    std::move(buffers), total_);
+  const ExchangeSize size{shape_.values() + kTailSize, measured};
+  if (is_sharded()) {
+    sharded_.emplace(assignment, shards_, rank(), size, buffers);
+  } else {
+    exchange_.emplace(assignment, rank(), size, buffers, total_);
+  }
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
   const std::size_t own_rows = static_cast<std::size_t>(count_ranks(own)) * rows_per_rank();
@@ -124,20 +128,42 @@ Result<bool> Trainer::train_step() {
   set_flags();
   report_.compute_seconds = since(mark, clock_.mono_now());
   last_work_ = mark;
-  const Status summed = exchange_->sum(*communicator_, context_, step_stamp() + 1, deadline(),
-                                       [this](std::string_view point) { return at(point); });
-  if (!summed) {
-    const Error error = summed.error().with("step " + std::to_string(standing_.step + 1));
-    return error;
-  }
-  report_.communicate_seconds = since(mark, clock_.mono_now());
-  MUSTER_RETURN_IF_ERROR(update(report_));
-  report_.update_seconds = since(mark, clock_.mono_now());
+  MUSTER_RETURN_IF_ERROR(is_sharded() ? make_sharded_step(mark) : make_step(mark));
   report_.step_seconds = std::chrono::duration<double>(mark - start).count();
   last_work_ = mark;
-  const auto tail = exchange_->total().subspan(shape_.values());
+  const auto tail = summed_tail();
   if (tail[kTailStop] > 0) standing_.is_stopping = 1;
   return tail[kTailFlip] == static_cast<float>(members_computing_);
+}
+
+/// Sums the gradients and makes the whole update.
+Status Trainer::make_step(MonoTime& mark) {
+  const Status summed = exchange_->sum(*communicator_, context_, step_stamp() + 1, deadline(),
+                                       [this](std::string_view point) { return at(point); });
+  if (!summed) return summed.error().with("step " + std::to_string(standing_.step + 1));
+  report_.communicate_seconds = since(mark, clock_.mono_now());
+  MUSTER_RETURN_IF_ERROR(judge());
+  MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
+  const std::size_t trained = shape_.parameters();
+  optimizer_->update(context_, exchange_->total().first(trained), scale_,
+                     std::span(parameters_).first(trained));
+  update_running(shape_, config_.logical_ranks, exchange_->total().subspan(trained), parameters_);
+  ++standing_.step;
+  standing_.loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
+  sums_->forget();
+  MUSTER_RETURN_IF_ERROR(commit());
+  report_.update_seconds = since(mark, clock_.mono_now());
+  return {};
+}
+
+/// What is summed behind the values of the model.
+std::span<const float> Trainer::summed_tail() const {
+  return is_sharded() ? sharded_->tail().subspan(shape_.running())
+                      : exchange_->total().subspan(shape_.values());
+}
+
+std::span<const float> Trainer::block_squares() const {
+  return is_sharded() ? sharded_->block_squares() : exchange_->block_squares();
 }
 
 Error Trainer::diverged(std::int64_t step, const std::string& what) const {
@@ -146,34 +172,28 @@ Error Trainer::diverged(std::int64_t step, const std::string& what) const {
       .with_exit_code(contract::exit_code::kNumerics);
 }
 
-/// What the gradient is multiplied by. All processes have the same sums and come to the same end.
-Result<float> Trainer::gradient_scale(StepReport& report) const {
-  if (!(config_.gradient_norm_max > 0)) return 1.0f;
-  const float norm = norm_of(exchange_->block_squares());
+/// Whether the step that was summed can be made, and what its gradient is multiplied by. All
+/// processes have the same sums and come to the same end.
+Status Trainer::judge() {
+  const float loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
+  if (!std::isfinite(loss)) return diverged(standing_.step + 1, "the loss is " + decimal(loss));
+  scale_ = 1;
+  if (!(config_.gradient_norm_max > 0)) return {};
+  const float norm = norm_of(block_squares());
   if (!std::isfinite(norm)) {
     return diverged(standing_.step + 1, "the norm of the gradient is " + decimal(norm));
   }
-  report.gradient_norm = norm;
-  return clip_scale(norm, config_.gradient_norm_max);
+  report_.gradient_norm = norm;
+  scale_ = clip_scale(norm, config_.gradient_norm_max);
+  return {};
 }
 
-Status Trainer::update(StepReport& report) {
-  const auto tail = exchange_->total().subspan(shape_.values());
-  const float loss = tail[kTailLoss] / static_cast<float>(config_.batch_size);
-  if (!std::isfinite(loss)) return diverged(standing_.step + 1, "the loss is " + decimal(loss));
-  MUSTER_ASSIGN_OR_RETURN(const float scale, gradient_scale(report));
-  MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
-  const std::size_t trained = shape_.parameters();
-  optimizer_->update(context_, exchange_->total().first(trained), scale,
-                     std::span(parameters_).first(trained));
-  update_running(shape_, config_.logical_ranks, exchange_->total(), parameters_);
-  report.epoch = standing_.step / loader_->steps_per_epoch();
-  ++standing_.step;
-  standing_.loss = loss;
-  sums_->forget();
-  report.step = standing_.step;
-  report.membership_epoch = view_.epoch;
-  report.members = view_.size();
+/// All of the state is of standing_.step now.
+Status Trainer::commit() {
+  report_.epoch = (standing_.step - 1) / loader_->steps_per_epoch();
+  report_.step = standing_.step;
+  report_.membership_epoch = view_.epoch;
+  report_.members = view_.size();
   if (hooks_.on_state) hooks_.on_state(standing_.step, parameters_, optimizer_->state());
   return at(point::kUpdated);
 }

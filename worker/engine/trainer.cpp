@@ -124,7 +124,11 @@ Status Trainer::prepare() {
         .with_exit_code(contract::exit_code::kInvalidSpec);
   }
   parameters_.resize(shape_.values());
-  optimizer_.emplace(config_, shape_.parameters());
+  if (is_sharded()) {
+    optimizer_.emplace(config_, Ranges());  // what is kept depends on the members
+  } else {
+    optimizer_.emplace(config_, shape_.parameters());
+  }
   sums_.emplace(shape_.values() + kTailSize);
   return {};
 }
@@ -139,6 +143,12 @@ Status Trainer::open_store() {
 /// The newest checkpoint, where there is one, else the state before the first step.
 Status Trainer::load_state() {
   std::optional<std::int64_t> step;
+  logged_.reset();
+  is_whole_ = true;
+  if (is_sharded()) {
+    // What is read from files is read whole and dealt out then.
+    optimizer_->hold(store_ ? Ranges{{0, shape_.parameters()}} : shards_of_view().held(rank()));
+  }
   if (store_) {
     MUSTER_ASSIGN_OR_RETURN(step, store_->load(parameters_, optimizer_->state()));
   }
@@ -180,10 +190,27 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
 }
 
 Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
-  const std::uint64_t kept_lines = record_.is_open() ? 0 : record_.lines().size();
-  const Greeting own{standing_,  spec_digest_, data_digest_,
-                     has_state_, kept_lines,   sums_->computed()};
-  return exchange_greetings(*communicator_, own, config_.logical_ranks, deadline);
+  Greeting own;
+  own.standing = standing_;
+  own.spec = spec_digest_;
+  own.data = data_digest_;
+  own.has_state = has_state_;
+  own.record_bytes = record_.is_open() ? 0 : record_.lines().size();
+  own.computed = sums_->computed();
+  if (is_sharded()) {
+    if (has_state_) own.held = optimizer_->state().held;
+    own.is_whole = is_whole_;
+    own.logged = logged_;
+  }
+  MUSTER_ASSIGN_OR_RETURN(
+      auto greetings, exchange_greetings(*communicator_, own,
+                                         {config_.logical_ranks, shape_.parameters()}, deadline));
+  if (!is_sharded()) return greetings;
+  lost_step_ = -1;
+  for (const Greeting& one : greetings) {
+    if (one.has_state) lost_step_ = std::max(lost_step_, one.standing.step);
+  }
+  return at_newest_whole_step(shape_.parameters(), std::move(greetings));
 }
 
 /// Where nobody has the state any more or yet, it comes from the files, and only their owner can
@@ -191,6 +218,7 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
 Result<std::vector<Greeting>> Trainer::find_state() {
   MUSTER_ASSIGN_OR_RETURN(auto greetings, greet(deadline()));
   if (has_any_state(greetings) || !can_write()) return greetings;
+  MUSTER_RETURN_IF_ERROR(say_what_is_lost());
   if (is_owner() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());
   // Reading a checkpoint takes its time; who dies over it is noticed elsewhere.
   return greet(clock_.mono_now() + config_.view_deadline);
@@ -237,7 +265,8 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
                           plan_entry(config_.logical_ranks, greetings, rank()));
   Entry entry;
   entry.epoch = view_.epoch;
-  MUSTER_RETURN_IF_ERROR(receive_state(plan, entry));
+  MUSTER_RETURN_IF_ERROR(is_sharded() ? receive_shards(greetings, plan, entry)
+                                      : receive_state(plan, entry));
   MUSTER_RETURN_IF_ERROR(hand_over_record(greetings));
   entry.step = standing_.step;
   list_missing();
@@ -271,7 +300,10 @@ Result<Trainer::Outcome> Trainer::train() {
       return Outcome::kDone;
     }
     MUSTER_ASSIGN_OR_RETURN(const bool is_flip_agreed, train_step());
-    if (is_flip_agreed) return Outcome::kNextView;
+    if (is_flip_agreed) {
+      if (is_sharded()) MUSTER_RETURN_IF_ERROR(hand_over_shards());
+      return Outcome::kNextView;
+    }
     if (!is_assignment_even_) {
       MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, view_.size()));
       set_assignment(even);

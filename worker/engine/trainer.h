@@ -16,6 +16,7 @@
 #include "worker/engine/node_sums.h"
 #include "worker/engine/optimizer.h"
 #include "worker/engine/record.h"
+#include "worker/engine/sharded_exchange.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
@@ -57,9 +58,25 @@ class Trainer {
   Status compute();
   void set_flags();
   Model::Batch batch() const;
-  Result<float> gradient_scale(StepReport& report) const;
-  Status update(StepReport& report);
+  Status make_step(MonoTime& mark);
+  Status judge();
+  Status commit();
+  std::span<const float> summed_tail() const;
+  std::span<const float> block_squares() const;
   Error diverged(std::int64_t step, const std::string& what) const;
+
+  // sharded.cpp: what is different where each keeps a part of the optimiser's state
+  bool is_sharded() const { return config_.is_sharded; }
+  Shards shards_of_view() const;
+  Status make_sharded_step(MonoTime& mark);
+  void apply();
+  Status receive_shards(const std::vector<Greeting>& greetings, const EntryPlan& plan,
+                        Entry& entry);
+  Result<std::uint64_t> move_shards(const std::vector<Move>& moves, const EntryPlan* plan,
+                                    OptimizerState& into);
+  Status hand_over_shards();
+  Status say_what_is_lost() const;
+  Result<OptimizerState> collect_state();
 
   // settle.cpp: what is due between two steps, and at the end
   Status settle();
@@ -70,7 +87,8 @@ class Trainer {
   void report_step();
   Status evaluate_now();
   Status save();
-  Status save_own();
+  Status check_finite();
+  Status save_own(const OptimizerState& optimizer);
   Status finish();
   TrainingSummary summary() const;
 
@@ -116,13 +134,24 @@ class Trainer {
   std::vector<float> total_;
   View view_;
   std::unique_ptr<comm::Communicator> communicator_;
-  std::optional<GradientExchange> exchange_;
+  std::optional<GradientExchange> exchange_;  ///< or sharded_
   bool is_assignment_even_ = false;
   std::size_t members_computing_ = 1;  ///< members that hold a node
   std::optional<Model> model_;
   std::vector<std::uint64_t> indices_;
   std::vector<Model::Node> missing_;     ///< nodes that are to be computed in this step
   std::vector<std::size_t> missing_at_;  ///< their places in sums_
+
+  float scale_ = 1;  ///< of the gradient that has been summed last
+
+  // Only where the optimiser's state is sharded.
+  Shards shards_;
+  std::optional<ShardedExchange> sharded_;
+  /// Set while this process has all it needs for an update and does not know yet that the others
+  /// have, too: where it stands after it.
+  std::optional<Standing> logged_;
+  bool is_whole_ = false;        ///< all parameters are of standing_.step
+  std::int64_t lost_step_ = -1;  ///< of the last greetings, when nobody has all of a state
 
   // Files, on the process of slot 0 alone.
   std::optional<CheckpointStore> store_;

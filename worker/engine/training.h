@@ -67,6 +67,7 @@ struct TrainingConfig {
   bool has_test = false;
   SgdConfig sgd;
   std::optional<AdamwConfig> adamw;  ///< in place of sgd
+  bool is_sharded = false;           ///< each process keeps a part of the optimiser's state
   float gradient_norm_max = 0;       ///< longer gradients are scaled down to it; 0: none is
   int evaluate_every_epochs = 1;
   std::string checkpoint_path;  ///< empty: no checkpoints
@@ -131,6 +132,8 @@ inline constexpr std::string_view kConnect = "connect", kEnter = "enter", kTrans
                                   kScatter = "scatter", kReduced = "reduced", kGather = "gather",
                                   kUpdate = "update", kUpdated = "updated", kEvaluate = "evaluate",
                                   kCheckpoint = "checkpoint", kFinish = "finish";
+// Only where the optimiser's state is sharded: before the update, which is before the gather then.
+inline constexpr std::string_view kLog = "log", kLogged = "logged";
 }  // namespace point
 
 struct TrainingHooks {
@@ -138,6 +141,7 @@ struct TrainingHooks {
   /// Told once before the first step, after data and checkpoint are loaded.
   std::function<void(const TrainingSummary&)> on_start;
   /// After each step that this process has come to, by making it or by taking the state over.
+  /// `optimizer` is what this process holds of it.
   std::function<void(std::int64_t step, std::span<const float> parameters,
                      const OptimizerState& optimizer)>
       on_state;

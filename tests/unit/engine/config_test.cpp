@@ -85,6 +85,14 @@ TEST_CASE("AdamW and clipping are read as written, or have their defaults") {
   CHECK(config->gradient_norm_max == 1.5f);
 }
 
+TEST_CASE("where the optimiser's state lives") {
+  Json json = digits();
+  json["optimizerState"] = "Sharded";
+  CHECK(parse_training(json)->is_sharded);
+  json["optimizerState"] = "Replicated";
+  CHECK_FALSE(parse_training(json)->is_sharded);
+}
+
 TEST_CASE("what may be left out has its default") {
   Json json = digits();
   for (const char* field : {"algorithm", "mode", "evaluation", "checkpoint", "optimizerState",
@@ -96,6 +104,7 @@ TEST_CASE("what may be left out has its default") {
   REQUIRE(config.has_value());
   CHECK(config->checkpoint_path.empty());
   CHECK_FALSE(config->has_test);
+  CHECK_FALSE(config->is_sharded);
   CHECK(config->logical_ranks == 16);
   CHECK(config->batch_size == 64);
 }
@@ -198,7 +207,9 @@ TEST_CASE("every wrong field is refused by its path") {
                "spec.training.gradientClipping.maxNorm: is required"));
   CHECK(begins(refused("/evaluation/everyEpochs", 0), "spec.training.evaluation.everyEpochs: "));
   CHECK(begins(refused("/checkpoint/keep", 0), "spec.training.checkpoint.keep: "));
-  CHECK(begins(refused("/optimizerState", "Sharded"), "spec.training.optimizerState: "));
+  CHECK(begins(refused("/optimizerState", "sharded"),
+               "spec.training.optimizerState: must be Replicated or Sharded"));
+  CHECK(begins(refused("/optimizerState", 1), "spec.training.optimizerState: "));
   CHECK(begins(refused("/parallelism/tensor", 2), "spec.training.parallelism.tensor: "));
   CHECK(begins(refused("/colour", "red"), "spec.training.colour: "));
 }

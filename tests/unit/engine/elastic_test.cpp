@@ -14,7 +14,7 @@
 #include "common/rng.h"
 #include "tests/test_main.h"
 #include "tests/unit/data/idx_bytes.h"
-#include "tests/unit/engine/elastic_world.h"
+#include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
 #include "worker/engine/block_hash.h"
@@ -23,156 +23,14 @@
 using namespace muster;
 using namespace muster::engine;
 using test::bytes_of;
+using test::digits;
+using test::digits_with_layers;
 using test::ElasticWorld;
+using test::Ends;
+using test::ends_of;
 using test::record_of;
-
-namespace {
-
-TrainingConfig digits(std::int64_t steps) {
-  TrainingConfig config;
-  config.seed = 7;
-  config.steps = steps;
-  config.mlp.hidden = {32};
-  config.train = {"digits-train-images.idx.gz", "digits-train-labels.idx.gz"};
-  config.test = {"digits-test-images.idx.gz", "digits-test-labels.idx.gz"};
-  config.has_test = true;
-  config.sgd = {0.1f, 0.9f};
-  config.data_root = "examples/data";
-  return config;
-}
-
-/// The same with all layers there are: convolutions, batch normalisation, pooling and dropout.
-TrainingConfig digits_with_layers(std::int64_t steps) {
-  TrainingConfig config = digits(steps);
-  config.cnn = CnnConfig{{4, 8}, 3, true, {16}, 0.25f};
-  return config;
-}
-
-/// The same with everything that an update can have: moments, their powers, a norm that is above
-/// its bound in some of the steps.
-TrainingConfig with_adamw(TrainingConfig config) {
-  config.adamw = AdamwConfig{0.003f, 0.9f, 0.99f, 1e-8f, 0.05f};
-  config.gradient_norm_max = 1.0f;
-  return config;
-}
-
-std::string hash_of(std::span<const float> parameters, const OptimizerState& optimizer) {
-  return block_hash(parameters) + state_hash(optimizer);
-}
-
-/// SHA-256 of parameters and optimiser state by step, from one worker that nothing happens to.
-const std::map<std::int64_t, std::string>& reference(const TrainingConfig& wanted) {
-  static std::map<std::tuple<std::int64_t, bool, bool>, std::map<std::int64_t, std::string>> known;
-  auto& hashes = known[{wanted.steps, wanted.cnn.has_value(), wanted.adamw.has_value()}];
-  if (!hashes.empty()) return hashes;
-  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
-    TrainingHooks hooks;
-    hooks.on_state = [&](std::int64_t step, std::span<const float> parameters,
-                         const OptimizerState& optimizer) {
-      hashes[step] = hash_of(parameters, optimizer);
-    };
-    const SystemClock clock;
-    TrainingConfig config = wanted;
-    config.checkpoint_path.clear();
-    MUSTER_CHECK(run_training(config, communicator, clock, hooks).has_value());
-  });
-  return hashes;
-}
-
-/// Holds every state of every trainer against the reference, and calls `at_step` the first time
-/// that anybody comes to a step.
-class Watch {
- public:
-  Watch(const TrainingConfig& config, std::function<void(std::int64_t)> at_step)
-      : expected_(reference(config)), at_step_(std::move(at_step)) {}
-
-  void see(int trainer, std::int64_t step, std::span<const float> parameters,
-           const OptimizerState& optimizer) {
-    const std::string hash = hash_of(parameters, optimizer);
-    bool is_first = false;
-    {
-      const std::lock_guard lock(mutex_);
-      ++states_;
-      const auto found = expected_.find(step);
-      if (step > 0 && (found == expected_.end() || found->second != hash)) ++wrong_;
-      if (last_.contains(trainer) && step <= last_[trainer]) ++backwards_;
-      last_[trainer] = step;
-      is_first = step > newest_;
-      newest_ = std::max(newest_, step);
-    }
-    if (!is_first || !at_step_) return;
-    const std::lock_guard lock(events_);
-    at_step_(step);
-  }
-
-  void check() {
-    CHECK(states_ > 0);
-    CHECK(wrong_ == 0);
-    CHECK(backwards_ == 0);
-  }
-
- private:
-  const std::map<std::int64_t, std::string>& expected_;
-  std::function<void(std::int64_t)> at_step_;
-  std::mutex mutex_, events_;
-  std::map<int, std::int64_t> last_;
-  std::int64_t newest_ = 0;
-  int states_ = 0, wrong_ = 0, backwards_ = 0;
-};
-
-/// A run with what `at_step` does to it.
-struct Trial {
-  std::int64_t steps = 44;
-  TrainingConfig config = digits(steps);
-  std::function<void(ElasticWorld&, std::int64_t)> at_step;
-  std::function<void(ElasticWorld&)> before;
-  std::string_view doom_of_slot_0;
-
-  std::unique_ptr<ElasticWorld> run(int workers) const {
-    std::unique_ptr<ElasticWorld> world;
-    Watch watch(config, [&](std::int64_t step) {
-      if (at_step) at_step(*world, step);
-    });
-    world = std::make_unique<ElasticWorld>(
-        config,
-        [&](int trainer, std::int64_t step, std::span<const float> parameters,
-            const OptimizerState& optimizer) { watch.see(trainer, step, parameters, optimizer); });
-    if (before) before(*world);
-    world->start(workers, doom_of_slot_0);
-    world->join();
-    watch.check();
-    return world;
-  }
-};
-
-struct Ends {
-  int complete = 0, left = 0, killed = 0;
-  std::uint64_t computations = 0;
-};
-
-Ends ends_of(const ElasticWorld& world, std::int64_t steps) {
-  Ends ends;
-  for (int trainer = 0; trainer < world.trainers(); ++trainer) {
-    const auto& outcome = world.outcome(trainer);
-    REQUIRE(outcome.has_value());
-    if (!outcome->has_value() && outcome->error().message() == ElasticWorld::kTooLate) continue;
-    if (!outcome->has_value()) {
-      CHECK_MESSAGE(outcome->error().message().ends_with("killed"), outcome->error().message());
-      ++ends.killed;
-      continue;
-    }
-    ends.computations += (*outcome)->logical_rank_computations;
-    if ((*outcome)->left) {
-      ++ends.left;
-    } else {
-      ++ends.complete;
-      CHECK((*outcome)->step == steps);
-    }
-  }
-  return ends;
-}
-
-}  // namespace
+using test::Trial;
+using test::with_adamw;
 
 TEST_CASE("nothing happens: every logical rank of every step is computed once") {
   for (const int workers : {1, 2, 3, 5, 8}) {

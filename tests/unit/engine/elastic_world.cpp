@@ -108,6 +108,11 @@ class ElasticWorld::Seat final : public engine::Membership {
     return world_.shared_->round.epoch;
   }
 
+  bool is_staying() const override {
+    const std::lock_guard lock(world_.shared_->mutex);
+    return world_.shared_->round.rank_of(trainer_) >= 0;
+  }
+
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override {
     Shared& shared = *world_.shared_;
     const std::lock_guard lock(shared.mutex);

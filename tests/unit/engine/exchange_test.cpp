@@ -12,6 +12,7 @@
 #include "common/rng.h"
 #include "tests/test_main.h"
 #include "tests/unit/engine/ranks.h"
+#include "worker/engine/sharded_exchange.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -185,4 +186,113 @@ TEST_CASE("bytes on the wire are those of the formula, within 2 %") {
   // With the norm, one float more for each block to each of the others.
   const std::size_t elements = 24 * kernels::kBlockElements;
   CHECK(std::abs(wire_over_formula(3, {elements, elements - 4}, 1) - 1) < 0.02);
+}
+
+namespace {
+
+/// What rank `rank` is to have of its gradients, tail and squares after ShardedExchange::log, and
+/// of the parameters after gather(); returns what is wrong.
+int wrong_shards(const ShardedExchange& exchange, const Shards& shards, int rank,
+                 std::span<const float> expected, std::size_t measured) {
+  int wrong = 0;
+  Ranges have;
+  for (const Gradient& gradient : exchange.gradients()) {
+    have = united(have, {gradient.range});
+    wrong += !std::equal(gradient.values, gradient.values + gradient.range.size(),
+                         expected.begin() + static_cast<std::ptrdiff_t>(gradient.range.begin));
+  }
+  wrong += have != shards.held(rank);
+  const auto tail = expected.subspan(shards.trained);
+  wrong += !std::equal(tail.begin(), tail.end(), exchange.tail().begin(), exchange.tail().end());
+  const auto squares = squares_of(expected, measured);
+  const auto own = exchange.block_squares();
+  return wrong + !std::equal(squares.begin(), squares.end(), own.begin(), own.end());
+}
+
+/// One sharded step on all ranks; by rank what was sent.
+std::vector<std::uint64_t> shard_on_all(OnAllRanks on_all_ranks, const Assignment& assignment,
+                                        const Shards& shards, ExchangeSize size, int times) {
+  std::vector<float> expected(size.elements);
+  for (std::size_t i = 0; i < size.elements; ++i) expected[i] = tree(0, kLogicalRanks, i);
+  std::vector<std::uint64_t> sent(static_cast<std::size_t>(assignment.processes()));
+  std::atomic<int> wrong = 0;
+  on_all_ranks(assignment.processes(), [&](comm::Communicator& communicator) {
+    kernels::cpu::Context context;
+    const int rank = communicator.rank();
+    std::vector<std::vector<float>> sums;
+    std::vector<float*> buffers;
+    for (const RankRange node : assignment.nodes[static_cast<std::size_t>(rank)]) {
+      auto& sum = sums.emplace_back(size.elements);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = tree(node.first, node.size(), i);
+    }
+    for (auto& sum : sums) buffers.push_back(sum.data());
+    const auto untouched = sums;
+    ShardedExchange exchange(assignment, shards, rank, size, buffers);
+    const std::uint64_t before = communicator.sent_bytes();
+    for (int time = 0; time < times; ++time) {
+      const auto step = static_cast<std::uint64_t>(time);
+      if (!exchange.log(communicator, context, step, soon(), nullptr)) ++wrong;
+      wrong += sums != untouched;
+      wrong += wrong_shards(exchange, shards, rank, expected, size.measured);
+      if (communicator.size() > 1 && !comm::barrier(communicator, step, soon())) ++wrong;
+      // Each has what it keeps; all others are to come.
+      std::vector<float> parameters(shards.trained, -1.0f);
+      for (const ElementRange range : shards.held(rank)) {
+        for (std::size_t i = range.begin; i < range.end; ++i) parameters[i] = expected[i];
+      }
+      if (!exchange.gather(communicator, step, parameters, soon(), nullptr)) ++wrong;
+      wrong += !std::equal(parameters.begin(), parameters.end(), expected.begin());
+    }
+    sent[static_cast<std::size_t>(rank)] = communicator.sent_bytes() - before;
+  });
+  CHECK(wrong == 0);
+  return sent;
+}
+
+}  // namespace
+
+TEST_CASE("owners and buddies have the sum's bits, all have tail and squares, then parameters") {
+  constexpr std::size_t kB = kernels::kBlockElements;
+  for (const std::vector<int>& slots : std::vector<std::vector<int>>{{0},
+                                                                     {0, 1},
+                                                                     {0, 0, 1},
+                                                                     {0, 1, 2},
+                                                                     {0, 0, 0, 1},
+                                                                     {0, 0, 1, 1, 2},
+                                                                     {0, 1, 2, 3, 4, 5, 6}}) {
+    for (const std::size_t trained : {std::size_t{1}, kB - 4, kB - 2, kB, 5 * kB, 9 * kB + 3}) {
+      for (const bool is_measured : {false, true}) {
+        CAPTURE(slots.size());
+        CAPTURE(trained);
+        const ExchangeSize size{trained + 4, is_measured ? trained : 0};
+        const Shards shards = make_shards(slots, size.elements, trained);
+        const int processes = shards.processes();
+        shard_on_all(test::on_all_ranks, *assign(kLogicalRanks, processes), shards, size, 2);
+        // After a death: the first holds what the dead one had beside its own.
+        std::vector<std::vector<RankRange>> held = (*assign(kLogicalRanks, processes + 1)).nodes;
+        held.pop_back();
+        shard_on_all(test::on_all_ranks, repair(kLogicalRanks, held), shards, size, 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("a sharded step has the bytes of a replicated one on the wire, copies included") {
+  constexpr std::size_t kTrained = 24 * kernels::kBlockElements - 9;
+  for (const int processes : {2, 3, 4}) {
+    CAPTURE(processes);
+    std::vector<int> slots;
+    for (int r = 0; r < processes; ++r) slots.push_back(r);
+    const ExchangeSize size{kTrained + 4, kTrained};
+    const Assignment assignment = *assign(kLogicalRanks, processes);
+    const Shards shards = make_shards(slots, size.elements, kTrained);
+    const auto sent = shard_on_all(test::on_all_ranks_by_tcp, assignment, shards, size, 3);
+    for (int rank = 0; rank < processes; ++rank) {
+      const auto measured = static_cast<double>(sent[static_cast<std::size_t>(rank)]) / 3;
+      const auto expected = static_cast<double>(expected_bytes(assignment, shards, rank, size));
+      CHECK(measured >= expected);
+      CHECK(measured <= expected * 1.02);
+      CHECK(expected == doctest::Approx(expected_bytes(assignment, rank, size)).epsilon(0.001));
+    }
+  }
 }

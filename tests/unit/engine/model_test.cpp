@@ -252,7 +252,7 @@ TEST_CASE("statistics are the mean and the unbiased variance of each logical ran
   CHECK(std::abs(double{all.gradient[layer.running_variance + 1]} - variances) < 1e-5);
 
   std::vector<float> updated = values;
-  update_running(shape, 4, all.gradient, updated);
+  update_running(shape, 4, std::span(all.gradient).subspan(shape.parameters()), updated);
   CHECK(std::equal(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(shape.parameters()),
                    updated.begin()));
   const std::size_t at = layer.running_variance + 1;

@@ -131,6 +131,16 @@ TEST_CASE("the golden hash: the same bits for 1, 2, 3 and 4 workers") {
   }
 }
 
+TEST_CASE("the golden hash: the same bits where each worker keeps a part of the state") {
+  for (int processes = 1; processes <= 4; ++processes) {
+    CAPTURE(processes);
+    Run run;
+    run.processes = processes;
+    run.config.is_sharded = true;
+    check_golden(run.summaries());
+  }
+}
+
 TEST_CASE("the golden hash: the same bits on one and two threads") {
   Run run;
   run.config.threads = 2;

@@ -1,0 +1,78 @@
+// Trainings in an ElasticWorld, each state of each trainer held against an undisturbed run of one
+// worker that keeps everything.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "common/sha256.h"
+#include "tests/unit/engine/elastic_world.h"
+#include "worker/engine/optimizer.h"
+
+namespace muster::test {
+
+engine::TrainingConfig digits(std::int64_t steps);
+/// The same with all layers there are: convolutions, batch normalisation, pooling and dropout.
+engine::TrainingConfig digits_with_layers(std::int64_t steps);
+/// The same with everything that an update can have: moments, their powers, a norm that is above
+/// its bound in some of the steps.
+engine::TrainingConfig with_adamw(engine::TrainingConfig config);
+
+/// What a step must leave behind.
+struct ReferenceState {
+  std::string parameters;                        ///< SHA-256
+  std::vector<std::vector<Sha256Digest>> state;  ///< by buffer of the optimiser: of its blocks
+  std::vector<double> scalars;
+};
+
+/// By step, from one worker that nothing happens to.
+const std::map<std::int64_t, ReferenceState>& reference(const engine::TrainingConfig& wanted);
+
+/// Holds every state of every trainer against the reference, and calls `at_step` the first time
+/// that anybody comes to a step.
+class Watch {
+ public:
+  Watch(const engine::TrainingConfig& config, std::function<void(std::int64_t)> at_step)
+      : expected_(reference(config)), at_step_(std::move(at_step)) {}
+
+  void see(int trainer, std::int64_t step, std::span<const float> parameters,
+           const engine::OptimizerState& optimizer);
+  /// `falls`: how many times a trainer may have gone back to an earlier step.
+  void check(int falls);
+
+ private:
+  bool is_right(std::int64_t step, std::span<const float> parameters,
+                const engine::OptimizerState& optimizer) const;
+
+  const std::map<std::int64_t, ReferenceState>& expected_;
+  std::function<void(std::int64_t)> at_step_;
+  std::mutex mutex_, events_;
+  std::map<int, std::int64_t> last_;
+  std::int64_t newest_ = 0;
+  int states_ = 0, wrong_ = 0, backwards_ = 0;
+};
+
+/// A run with what `at_step` does to it.
+struct Trial {
+  std::int64_t steps = 44;
+  engine::TrainingConfig config = digits(steps);
+  std::function<void(ElasticWorld&, std::int64_t)> at_step;
+  std::function<void(ElasticWorld&)> before;
+  std::string_view doom_of_slot_0;
+  int falls = 0;  ///< trainers that may go back to a checkpoint
+  ElasticWorld::OnState on_state;
+
+  std::unique_ptr<ElasticWorld> run(int workers) const;
+};
+
+struct Ends {
+  int complete = 0, left = 0, killed = 0;
+  std::uint64_t computations = 0;
+};
+Ends ends_of(const ElasticWorld& world, std::int64_t steps);
+
+}  // namespace muster::test

@@ -1,0 +1,485 @@
+// The promise where each process keeps only a part of the optimiser's state: the bits are those of
+// one worker that keeps everything, whoever dies, and what is lost is said.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "common/contract.h"
+#include "common/rng.h"
+#include "tests/test_main.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/elastic_trial.h"
+#include "tests/unit/engine/run_files.h"
+#include "worker/engine/identity.h"
+#include "worker/engine/shard.h"
+
+using namespace muster;
+using namespace muster::engine;
+using test::bytes_of;
+using test::ElasticWorld;
+using test::ends_of;
+using test::record_of;
+
+namespace {
+
+constexpr std::int64_t kShardedSteps = 26;
+
+/// Seven blocks, so that most processes own some, and not all as many.
+TrainingConfig wide(std::int64_t steps) {
+  TrainingConfig config = test::digits(steps);
+  config.mlp.hidden = {128, 128};
+  config.is_sharded = true;
+  return config;
+}
+
+TrainingConfig wide_adamw(std::int64_t steps) { return test::with_adamw(wide(steps)); }
+
+/// Running statistics behind the parameters, in a block with some of them.
+TrainingConfig wide_layers(std::int64_t steps) {
+  TrainingConfig config = test::digits_with_layers(steps);
+  config.cnn->hidden = {128, 64};
+  config.is_sharded = true;
+  return test::with_adamw(config);
+}
+
+using ConfigOf = TrainingConfig (*)(std::int64_t steps);
+constexpr std::array<ConfigOf, 3> kShardedConfigs = {wide, wide_adamw, wide_layers};
+
+/// As Trial, sharded.
+struct ShardedTrial : test::Trial {
+  explicit ShardedTrial(ConfigOf config_of = wide_adamw, std::int64_t wanted = kShardedSteps) {
+    steps = wanted;
+    config = config_of(wanted);
+  }
+};
+
+std::string file_of(const std::string& directory, std::int64_t step, const char* name) {
+  std::string digits = std::to_string(step);
+  digits.insert(0, 12 - digits.size(), '0');
+  return directory + "/step-" + digits + "/" + name;
+}
+
+void check_same_files(const std::string& one, const std::string& other,
+                      const std::vector<std::int64_t>& steps) {
+  CHECK_FALSE(bytes_of(one + "/model.safetensors").empty());
+  CHECK(bytes_of(one + "/model.safetensors") == bytes_of(other + "/model.safetensors"));
+  for (const std::int64_t step : steps) {
+    for (const char* name : {"model.safetensors", "optimizer.safetensors", "manifest.json"}) {
+      CAPTURE(step);
+      CAPTURE(std::string(name));
+      CHECK_FALSE(bytes_of(file_of(one, step, name)).empty());
+      CHECK(bytes_of(file_of(one, step, name)) == bytes_of(file_of(other, step, name)));
+    }
+  }
+  CHECK(record_of(one) == record_of(other));
+}
+
+}  // namespace
+
+TEST_CASE("sharded, nothing happens: the same bits, and each keeps two shares of P") {
+  for (const ConfigOf config_of : kShardedConfigs) {
+    for (const int workers : {1, 2, 3, 5, 8}) {
+      CAPTURE(workers);
+      ShardedTrial trial(config_of);
+      std::mutex mutex;
+      std::size_t most = 0;
+      std::size_t all = 0;
+      std::size_t whole = 0;
+      trial.on_state = [&](int, std::int64_t step, std::span<const float>,
+                           const OptimizerState& state) {
+        if (step != trial.steps) return;
+        const std::lock_guard lock(mutex);
+        most = std::max(most, state.buffers[0].values.size());
+        all += state.buffers[0].values.size();
+        for (const auto& buffer : state.buffers) {
+          CHECK(buffer.values.size() == size_of(state.held));
+          CHECK(buffer.values.capacity() == buffer.values.size());
+        }
+        for (const ElementRange range : state.held) whole = std::max(whole, range.end);
+      };
+      const auto ends = ends_of(*trial.run(workers), trial.steps);
+      CHECK(ends.complete == workers);
+      CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+      // Two of each element, and of whole blocks nobody has more than one too many, twice.
+      CHECK(all == whole * (workers > 1 ? 2 : 1));
+      const std::size_t even = whole * 2 / static_cast<std::size_t>(workers);
+      CHECK(most <= even + 2 * kernels::kBlockElements);
+    }
+  }
+}
+
+TEST_CASE("sharded, a worker dies at each place of a step: its buddy has what it had") {
+  for (const ConfigOf config_of : kShardedConfigs) {
+    for (const std::string_view point :
+         {point::kIdle, point::kForward, point::kBackward, point::kScatter, point::kReduced,
+          point::kLog, point::kLogged, point::kUpdate, point::kGather, point::kUpdated,
+          point::kEvaluate, point::kFinish}) {
+      for (const int victim : {0, 2}) {
+        CAPTURE(std::string(point));
+        CAPTURE(victim);
+        ShardedTrial trial(config_of);
+        trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+          if (step == 12) world.doom(victim, point);
+        };
+        const auto ends = ends_of(*trial.run(4), trial.steps);
+        CHECK(ends.killed == 1);
+        CHECK(ends.complete == 3);
+      }
+    }
+  }
+}
+
+TEST_CASE("sharded, one dies while the others enter after a cut: at each place of it") {
+  for (const std::string_view point : {point::kConnect, point::kEnter, point::kTransfer}) {
+    for (const int victim : {0, 1, 2, 3}) {
+      for (const int cut : {0, 3}) {
+        CAPTURE(std::string(point));
+        CAPTURE(victim);
+        ShardedTrial trial;
+        trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+          if (step % 6 == 0) world.cut(cut);
+          if (step == 12) world.doom(victim, point);
+        };
+        const auto ends = ends_of(*trial.run(4), trial.steps);
+        CHECK(ends.killed == 1);
+        CHECK(ends.complete == 3);
+      }
+    }
+  }
+}
+
+TEST_CASE("sharded, two die at once of whom neither is the other's buddy: nothing is lost") {
+  for (const std::string_view point :
+       {point::kScatter, point::kLog, point::kLogged, point::kUpdate, point::kGather}) {
+    CAPTURE(std::string(point));
+    ShardedTrial trial(wide_layers);
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step != 12) return;
+      world.doom(1, point);
+      world.doom(3, point::kEnter);  // before anybody has been given anything
+    };
+    const auto ends = ends_of(*trial.run(5), trial.steps);
+    CHECK(ends.killed == 2);
+    CHECK(ends.complete == 3);
+  }
+}
+
+TEST_CASE("sharded, an owner and its buddy die at once: back to the newest checkpoint") {
+  for (const std::string_view point : {point::kScatter, point::kLogged, point::kGather}) {
+    CAPTURE(std::string(point));
+    const test::TempDirectory directory, calm;
+    ShardedTrial trial;
+    trial.config.checkpoint_every_steps = 5;
+    trial.config.checkpoint_path = calm.path();
+    trial.run(1);
+    trial.config.checkpoint_path = directory.path();
+    trial.falls = 3;
+    std::atomic<std::int64_t> restored = -1;
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step != 12) return;
+      world.doom(1, point);
+      world.doom(2, point::kEnter);
+    };
+    const auto world = trial.run(5);
+    const auto ends = ends_of(*world, trial.steps);
+    CHECK(ends.killed == 2);
+    CHECK(ends.complete == 3);
+    for (const int trainer : {0, 3, 4}) CHECK((*world->outcome(trainer))->restored_step == 10);
+    const auto entries = world->entries();
+    CHECK(std::count_if(entries.begin(), entries.end(),
+                        [](const Entry& entry) { return entry.step == 10; }) == 3);
+    check_same_files(calm.path(), directory.path(), {25, 26});
+  }
+}
+
+TEST_CASE("sharded, an owner and its buddy die and no checkpoint is kept: the training ends") {
+  ShardedTrial trial;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step != 12) return;
+    world.doom(1, point::kScatter);
+    world.doom(2, point::kEnter);
+  };
+  const auto world = trial.run(4);
+  for (const int survivor : {0, 3}) {
+    const auto& outcome = *world->outcome(survivor);
+    REQUIRE_FALSE(outcome.has_value());
+    const bool is_told = outcome.error().exit_code() == contract::exit_code::kCheckpoint;
+    // Who enters later than the other finds it gone.
+    CHECK((is_told || outcome.error().message() == ElasticWorld::kTooLate ||
+           outcome.error().exit_code() == contract::exit_code::kPeerLost));
+    if (is_told) CHECK(outcome.error().message().find("keeps no checkpoints") != std::string::npos);
+  }
+}
+
+TEST_CASE("sharded, a pod of two processes dies: another pod has what they had") {
+  for (const std::string_view point : {point::kScatter, point::kLogged, point::kGather}) {
+    for (const int pod : {0, 1, 2}) {
+      CAPTURE(pod);
+      ShardedTrial trial;
+      int first = -1;
+      trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+        if (step == 4) {
+          for (const int slot : {0, 1, 2}) {
+            const int added = world.add(slot);
+            if (slot == pod) first = added;
+            world.wait_for(added);
+          }
+        }
+        if (step != 12) return;
+        REQUIRE(world.members().size() == 6);
+        world.doom(pod, point);
+        world.doom(first, point::kEnter);
+      };
+      const auto ends = ends_of(*trial.run(3), trial.steps);
+      CHECK(ends.killed == 2);
+      CHECK(ends.complete == 4);
+    }
+  }
+}
+
+TEST_CASE("sharded, workers come and go in any number: nothing is computed twice or lost") {
+  for (const ConfigOf config_of : kShardedConfigs) {
+    ShardedTrial trial(config_of, 44);
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      const auto add = [&](int slot) { world.wait_for(world.add(slot)); };
+      if (step == 4) add(1);
+      if (step == 8) {
+        for (const int slot : {2, 3, 4, 5, 6, 7}) add(slot);
+      }
+      // Neighbours, so owners and buddies among them.
+      if (step == 14) {
+        for (const int trainer : {2, 3, 4, 5}) world.leave(trainer);
+      }
+      if (step == 20) {
+        for (const int trainer : {7, 6, 1}) world.leave(trainer);
+      }
+      if (step == 26) {
+        for (const int slot : {1, 2}) add(slot);
+      }
+      if (step == 32) {
+        world.leave(0);
+        world.leave(8);
+      }
+    };
+    const auto ends = ends_of(*trial.run(1), trial.steps);
+    CHECK(ends.left == 9);
+    CHECK(ends.complete == 1);
+    CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  }
+}
+
+TEST_CASE("sharded, one who leaves dies over handing over: the others have what it had") {
+  ShardedTrial trial;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step != 12) return;
+    world.doom(2, point::kTransfer);
+    world.leave(2);
+  };
+  const auto world = trial.run(4);
+  CHECK(ends_of(*world, trial.steps).complete == 3);
+  CHECK_FALSE(world->outcome(2)->has_value());
+}
+
+TEST_CASE("sharded, a death moves only what changes hands") {
+  ShardedTrial trial;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 12) world.doom(3, point::kScatter);
+  };
+  constexpr std::size_t kTrained = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10;
+  const Shards before = make_shards({0, 1, 2, 3, 4}, kTrained + 4, kTrained);
+  const Shards after = make_shards({0, 1, 2, 4}, kTrained + 4, kTrained);
+  std::vector<Keeper> keepers;
+  for (const int rank : {0, 1, 2, 4}) keepers.push_back({before.held(rank), true});
+  std::uint64_t expected = 0;
+  for (const Move& move : plan_moves(after, keepers)) {
+    expected += move.range.size() * sizeof(float) * 2;  // both moments
+  }
+  CHECK(expected > 0);
+  const auto world = trial.run(5);
+  CHECK(ends_of(*world, trial.steps).complete == 4);
+  std::uint64_t moved = 0;
+  for (const Entry& entry : world->entries()) moved += entry.step > 0 ? entry.state_bytes : 0;
+  CHECK(moved == expected);
+}
+
+TEST_CASE("checkpoints of shards have the bytes of one worker's, whatever happens") {
+  for (const ConfigOf config_of : kShardedConfigs) {
+    const test::TempDirectory calm;
+    ShardedTrial trial(config_of);
+    trial.config.checkpoint_every_steps = 4;
+    trial.config.checkpoint_keep = 100;
+    trial.config.checkpoint_path = calm.path();
+    trial.config.is_sharded = false;
+    trial.run(1);
+    trial.config.is_sharded = true;
+    for (const int workers : {1, 2, 4}) {
+      const test::TempDirectory directory;
+      trial.config.checkpoint_path = directory.path();
+      trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+        if (workers != 4) return;
+        if (step == 6) world.doom(2, point::kCheckpoint);
+        if (step == 10) world.wait_for(world.add(5));
+        if (step == 14) world.doom(3, point::kLogged);
+        if (step == 18) world.leave(1);
+      };
+      trial.run(workers);
+      check_same_files(calm.path(), directory.path(), {4, 8, 12, 16, 20, 24, 26});
+    }
+  }
+}
+
+TEST_CASE("sharded, slot 0 dies and comes back: its files lack nothing") {
+  const test::TempDirectory calm;
+  ShardedTrial trial;
+  trial.config.checkpoint_every_steps = 10;
+  trial.config.checkpoint_path = calm.path();
+  trial.run(2);
+  for (const std::string_view point : {point::kScatter, point::kLogged, point::kGather,
+                                       point::kUpdated, point::kEvaluate, point::kCheckpoint}) {
+    for (const std::int64_t back_at : {std::int64_t{24}, kShardedSteps}) {
+      CAPTURE(std::string(point));
+      const test::TempDirectory directory;
+      trial.config.checkpoint_path = directory.path();
+      std::atomic<bool> is_back = false;
+      trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+        if (step == 18) world.doom(0, point);
+        const bool is_dead = world.members()[0] != 0;
+        if (step >= back_at && is_dead && !is_back.exchange(true)) world.add(0);
+      };
+      CHECK(ends_of(*trial.run(3), trial.steps).complete == 3);
+      check_same_files(calm.path(), directory.path(), {kShardedSteps});
+    }
+  }
+}
+
+TEST_CASE("stopped sharded or replicated, it goes on in any number of either") {
+  for (const bool was_sharded : {false, true}) {
+    for (const bool is_sharded : {false, true}) {
+      for (const int workers : {1, 3, 8}) {
+        CAPTURE(was_sharded);
+        CAPTURE(is_sharded);
+        CAPTURE(workers);
+        const test::TempDirectory directory;
+        ShardedTrial trial(wide_layers);
+        trial.config.checkpoint_path = directory.path();
+        trial.config.is_sharded = was_sharded;
+        trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+          if (step == 9) world.stop();
+        };
+        const std::int64_t stopped_at = (*trial.run(4)->outcome(0))->step;
+        CHECK(stopped_at >= 9);
+        CHECK(stopped_at < kShardedSteps);
+        trial.at_step = nullptr;
+        trial.config.is_sharded = is_sharded;
+        const auto world = trial.run(workers);
+        CHECK((*world->outcome(0))->restored_step == stopped_at);
+        CHECK(ends_of(*world, kShardedSteps).complete == workers);
+      }
+    }
+  }
+}
+
+TEST_CASE("members that keep the state in different ways are told apart") {
+  const auto digest_of = [](TrainingConfig config) {
+    const auto shape = ModelShape::of(config, {8, 8, 1}, 10);
+    return to_hex(configuration_digest(config, *shape));
+  };
+  TrainingConfig config = wide(kShardedSteps);
+  const std::string sharded = digest_of(config);
+  config.is_sharded = false;
+  CHECK(digest_of(config) != sharded);
+}
+
+TEST_CASE("sharded, random joins, leaves, cuts and deaths one after another: the same bits") {
+  constexpr std::array kPoints = {
+      point::kConnect,  point::kEnter,   point::kTransfer, point::kIdle,    point::kForward,
+      point::kBackward, point::kScatter, point::kReduced,  point::kLog,     point::kLogged,
+      point::kUpdate,   point::kGather,  point::kUpdated,  point::kEvaluate};
+  std::map<std::string, int> deaths;
+  for (std::uint32_t number = 0; number < 40; ++number) {
+    CAPTURE(number);
+    CAPTURE(test::seed());
+    const test::TempDirectory directory;
+    ShardedTrial trial(kShardedConfigs[number % 3], 44);
+    Rng rng(test::seed() * 1'000 + number);
+    if (number % 2 == 1) {
+      trial.config.checkpoint_path = directory.path();
+      trial.config.checkpoint_every_steps = 5;
+    }
+    std::map<int, std::string> doomed;
+    int dying = -1;
+    std::int64_t quiet_until = 0;  // nobody dies while what was lost is not copied yet
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      const std::vector<int> members = world.members();
+      if (dying >= 0 && std::find(members.begin(), members.end(), dying) == members.end()) {
+        dying = -1;
+        quiet_until = step + 2;
+      }
+      if (step >= 40 || rng.below(2) != 0) return;
+      const int one = members[rng.below(members.size())];
+      const auto event = rng.below(8);
+      const bool is_quiet = dying < 0 && step >= quiet_until;
+      if (event < 3 && is_quiet && members.size() > 1 && world.slot_of(one) != 0) {
+        dying = one;
+        doomed[one] = kPoints[rng.below(kPoints.size())];
+        world.doom(one, doomed[one]);
+      } else if (event < 6 && members.size() < 8) {
+        world.add(1 + static_cast<int>(rng.below(12)));
+      } else if (event == 6 && is_quiet) {
+        quiet_until = step + 4;
+        for (const int leaver : members) {
+          if (world.slot_of(leaver) != 0 && rng.below(2) == 0) world.leave(leaver);
+        }
+      } else if (step >= quiet_until) {
+        world.cut(one);
+      }
+    };
+    const auto world = trial.run(1 + static_cast<int>(rng.below(6)));
+    CHECK(ends_of(*world, trial.steps).complete >= 1);
+    for (const auto& [trainer, point] : doomed) {
+      if (!world->outcome(trainer)->has_value()) ++deaths[point];
+    }
+  }
+  std::string table;
+  for (const auto& [point, count] : deaths) table += " " + point + " " + std::to_string(count);
+  MESSAGE("deaths by place:" << table);
+}
+
+TEST_CASE("sharded, whoever dies together with whom: right bits, from a checkpoint at worst") {
+  int fallen = 0;
+  for (std::uint32_t number = 0; number < 16; ++number) {
+    CAPTURE(number);
+    CAPTURE(test::seed());
+    const test::TempDirectory directory;
+    ShardedTrial trial(kShardedConfigs[number % 3], 36);
+    Rng rng(test::seed() * 10'000 + number);
+    trial.config.checkpoint_path = directory.path();
+    trial.config.checkpoint_every_steps = 3;
+    trial.falls = 1'000;
+    std::set<int> doomed;
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step >= 33) return;
+      const std::vector<int> members = world.members();
+      if (rng.below(3) == 0 && members.size() < 8) {
+        world.add(1 + static_cast<int>(rng.below(12)));
+      }
+      if (rng.below(4) != 0) return;
+      for (const int one : members) {
+        if (world.slot_of(one) == 0 || rng.below(2) != 0 || !doomed.insert(one).second) continue;
+        world.doom(one, rng.below(2) == 0 ? point::kEnter : point::kLogged);
+      }
+      world.cut(members[rng.below(members.size())]);
+    };
+    const auto world = trial.run(5);
+    CHECK(ends_of(*world, trial.steps).complete >= 1);
+    fallen += (*world->outcome(0))->restored_step > 0 ? 1 : 0;
+  }
+  MESSAGE("runs that went back to a checkpoint: " << fallen << " of 16");
+  CHECK(fallen > 0);
+}

@@ -1,0 +1,205 @@
+// The trainer where the optimiser's state is sharded. A step is summed, then logged: each process
+// has the gradients of all it keeps. When all have logged, and not before, each updates what it
+// keeps in place and gives the parameters to the others. So an update that anybody has made, all
+// survivors can make, and one that nobody has made can be made anew from the node sums: there is no
+// undoing, and no second copy of anything.
+#include <algorithm>
+#include <utility>
+
+#include "common/contract.h"
+#include "common/log.h"
+#include "worker/engine/agreement.h"
+#include "worker/engine/trainer.h"
+
+namespace muster::engine {
+namespace {
+
+double lap(MonoTime& from, MonoTime to) {
+  return std::chrono::duration<double>(to - std::exchange(from, to)).count();
+}
+
+}  // namespace
+
+Shards Trainer::shards_of_view() const {
+  return make_shards(view_.slots, shape_.values() + kTailSize, shape_.parameters());
+}
+
+Status Trainer::make_sharded_step(MonoTime& mark) {
+  const std::uint64_t stamp = step_stamp() + 1;
+  const auto point = [this](std::string_view name) { return at(name); };
+  const auto named = [&](const Status& status) -> Status {
+    if (status) return status;
+    return status.error().with("step " + std::to_string(stamp));
+  };
+  MUSTER_RETURN_IF_ERROR(named(sharded_->log(*communicator_, context_, stamp, deadline(), point)));
+  MUSTER_RETURN_IF_ERROR(judge());
+  logged_ = standing_;
+  ++logged_->step;
+  logged_->loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
+  if (summed_tail()[kTailStop] > 0) logged_->is_stopping = 1;
+  MUSTER_RETURN_IF_ERROR(at(point::kLogged));
+  if (view_.size() > 1) {
+    MUSTER_RETURN_IF_ERROR(named(comm::barrier(*communicator_, stamp, deadline())));
+  }
+  report_.communicate_seconds = lap(mark, clock_.mono_now());
+  MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
+  apply();
+  report_.update_seconds = lap(mark, clock_.mono_now());
+  MUSTER_RETURN_IF_ERROR(
+      named(sharded_->gather(*communicator_, stamp, parameters_, deadline(), point)));
+  is_whole_ = true;
+  MUSTER_RETURN_IF_ERROR(commit());
+  report_.communicate_seconds += lap(mark, clock_.mono_now());
+  return {};
+}
+
+/// The update that has been logged, of what this process keeps. It is not interrupted.
+void Trainer::apply() {
+  const std::size_t trained = shape_.parameters();
+  optimizer_->update(context_, sharded_->gradients(), scale_,
+                     std::span(parameters_).first(trained));
+  update_running(shape_, config_.logical_ranks, sharded_->tail(), parameters_);
+  standing_ = *logged_;
+  logged_.reset();
+  is_whole_ = size_of(optimizer_->state().held) == trained;
+  sums_->forget();
+}
+
+/// Makes `moves`; what is received of the optimiser's state goes `into` another layout. With a
+/// `plan`, what is not cut in shards goes to those who have nothing yet.
+Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const EntryPlan* plan,
+                                           OptimizerState& into) {
+  std::vector<comm::SendBuffer> sends;
+  std::vector<comm::ReceiveBuffer> receives;
+  OptimizerState& own = optimizer_->state();
+  const auto transfer = [&](int from, int to, void* mine, void* theirs, std::size_t bytes) {
+    if (bytes == 0) return;
+    if (from == rank()) sends.push_back({to, mine, bytes});
+    if (to == rank()) receives.push_back({from, theirs, bytes});
+  };
+  for (const Move& move : moves) {
+    if (move.from != rank() && move.to != rank()) continue;
+    const std::size_t bytes = move.range.size() * sizeof(float);
+    for (std::size_t b = 0; move.is_state && b < own.buffers.size(); ++b) {
+      OptimizerState& end = move.from == rank() ? own : into;
+      float* const values = end.buffers[b].values.data() + offset_of(end.held, move.range);
+      transfer(move.from, move.to, values, values, bytes);
+    }
+    float* const values = parameters_.data() + move.range.begin;
+    if (move.is_parameters) transfer(move.from, move.to, values, values, bytes);
+  }
+  const std::span<float> running = std::span(parameters_).subspan(shape_.parameters());
+  for (std::size_t r = 0; plan != nullptr && r < plan->source.size(); ++r) {
+    const int to = static_cast<int>(r);
+    const int from = plan->source[r];
+    if (from == to) continue;
+    transfer(from, to, running.data(), running.data(), running.size_bytes());
+    for (std::size_t i = 0; i < own.scalars.size(); ++i) {
+      transfer(from, to, &own.scalars[i].value, &into.scalars[i].value, sizeof(double));
+    }
+  }
+  // Those who enter do not all stand at the same step yet.
+  const std::uint64_t stamp = plan != nullptr ? 0 : step_stamp();
+  MUSTER_ASSIGN_OR_RETURN(const auto work,
+                          communicator_->start(stamp, comm::Memory::kHost, sends, receives));
+  MUSTER_RETURN_IF_ERROR(work->wait(deadline()));
+  MUSTER_RETURN_IF_ERROR(at(point::kTransfer));
+  std::uint64_t received = 0;
+  for (const comm::ReceiveBuffer& part : receives) received += part.bytes;
+  return received;
+}
+
+/// Those who leave give what they keep to those who stay, before they go: an owner and its buddy
+/// may leave together. Others may hear of their leaving later than this; then what is lost with
+/// them is what a death would have taken.
+Status Trainer::hand_over_shards() {
+  MUSTER_ASSIGN_OR_RETURN(const auto stays, gather_flags(*communicator_, membership_.is_staying(),
+                                                         step_stamp(), deadline()));
+  const auto staying = std::count(stays.begin(), stays.end(), 1);
+  if (staying == 0 || staying == std::ssize(stays)) return {};
+  const Shards target =
+      shards_among(view_.slots, stays, shape_.values() + kTailSize, shape_.parameters());
+  std::vector<Keeper> keepers;
+  for (int r = 0; r < view_.size(); ++r) keepers.push_back({shards_.held(r), true});
+  OptimizerState& own = optimizer_->state();
+  OptimizerState next = laid_out(own, united(own.held, target.held(rank())));
+  MUSTER_ASSIGN_OR_RETURN(const std::uint64_t received,
+                          move_shards(plan_moves(target, keepers), nullptr, next));
+  static_cast<void>(received);
+  own = std::move(next);
+  return {};
+}
+
+/// Takes what this membership gives to this process. What it had stays with it until all have what
+/// they are to keep: until then somebody may need it again.
+Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const EntryPlan& plan,
+                               Entry& entry) {
+  const Greeting& own = greetings[static_cast<std::size_t>(rank())];
+  const bool was_there = has_state_ && is_whole_ && standing_.step == plan.standing.step;
+  if (own.has_state && standing_.step < own.standing.step) apply();
+  logged_.reset();
+  has_state_ = own.has_state;  // any other cannot be completed by anybody
+  shards_ = shards_of_view();
+  const Ranges target = shards_.held(rank());
+  OptimizerState next = laid_out(optimizer_->state(), united(own.held, target));
+  const auto moves = plan_moves(shards_, keepers_of(greetings));
+  MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, move_shards(moves, &plan, next));
+  optimizer_->state() = std::move(next);
+  is_whole_ = true;
+  take_over(plan);
+  if (view_.size() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
+  optimizer_->hold(target);
+  if (!was_there && hooks_.on_state) {
+    hooks_.on_state(standing_.step, parameters_, optimizer_->state());
+  }
+  return {};
+}
+
+/// Nobody has all of a state. At a start that is nothing to speak of.
+Status Trainer::say_what_is_lost() const {
+  if (lost_step_ < 0) return {};
+  if (!keeps_files()) {
+    return Error(ErrorCode::kUnavailable,
+                 "step " + std::to_string(lost_step_) +
+                     ": blocks of the optimiser's state are lost with the process that owned them "
+                     "and the one that kept their copy, and this job keeps no checkpoints; use "
+                     "spec.training.checkpoint or optimizerState: Replicated")
+        .with_exit_code(contract::exit_code::kCheckpoint);
+  }
+  log_warning(
+      "blocks of the optimiser's state are lost with the process that owned them and the one that "
+      "kept their copy; training goes on from the newest checkpoint",
+      {{"step", lost_step_}});
+  return {};
+}
+
+/// The whole state of the optimiser on the process with the files, from the owners of the blocks;
+/// on all others nothing.
+Result<OptimizerState> Trainer::collect_state() {
+  OptimizerState& own = optimizer_->state();
+  OptimizerState whole;
+  if (is_owner()) whole = laid_out(own, {{0, shape_.parameters()}});
+  const Ranges there = shards_.held(owner());
+  std::vector<comm::SendBuffer> sends;
+  std::vector<comm::ReceiveBuffer> receives;
+  for (int from = 0; from < view_.size(); ++from) {
+    const ElementRange owned = shards_.owned[static_cast<std::size_t>(from)];
+    for (const ElementRange part : without(united(Ranges{owned}), there)) {
+      for (std::size_t b = 0; b < own.buffers.size(); ++b) {
+        const std::size_t bytes = part.size() * sizeof(float);
+        if (from == rank()) {
+          const float* values = own.buffers[b].values.data() + offset_of(own.held, part);
+          sends.push_back({owner(), values, bytes});
+        } else if (is_owner()) {
+          receives.push_back({from, whole.buffers[b].values.data() + part.begin, bytes});
+        }
+      }
+    }
+  }
+  MUSTER_ASSIGN_OR_RETURN(const auto work,
+                          communicator_->start(step_stamp(), comm::Memory::kHost, sends, receives));
+  MUSTER_RETURN_IF_ERROR(work->wait(deadline()));
+  return whole;
+}
+
+}  // namespace muster::engine
