@@ -76,8 +76,9 @@ inline constexpr std::string_view kEnvDataRoot = "MUSTER_DATA_ROOT";
 inline constexpr std::string_view kEnvCheckpointPath = "MUSTER_CHECKPOINT_PATH";
 /// Steps between parameter hashes in the record; 0 = the last step only.
 inline constexpr std::string_view kEnvHashEvery = "MUSTER_HASH_EVERY";
-/// Least milliseconds of a step, for `muster prove`: a step of a laptop's example is too short to
-/// be disturbed. Default 0.
+/// Least milliseconds of a step, for `muster prove` and tests: a step of a laptop's example is too
+/// short to be disturbed. 0 (default) to 60000, or the absolute path of a file that holds the
+/// number and may be rewritten while it trains.
 inline constexpr std::string_view kEnvPaceMs = "MUSTER_PACE_MS";
 /// `address[:port]` the trainers listen on (default 0.0.0.0; local runs 127.0.0.1); process i
 /// takes port + i, without a port any free one.

@@ -72,13 +72,9 @@ int run_worker() {
   return sentinel::run_sentinel(options);
 }
 
-/// MUSTER_PACE_MS; anything but a number of milliseconds up to a minute is none.
-milliseconds pace() {
-  const char* text = std::getenv(std::string(contract::kEnvPaceMs).c_str());
-  const std::string_view digits = text == nullptr ? "" : text;
-  int pace = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), pace);
-  return milliseconds(parsed.ec == std::errc() && pace > 0 && pace <= 60'000 ? pace : 0);
+Result<worker::StepPace> step_pace() {
+  const char* const text = std::getenv(std::string(contract::kEnvPaceMs).c_str());
+  return worker::parse_step_pace(text == nullptr ? "" : text);
 }
 
 int run_archive(const std::string& directory) {
@@ -138,7 +134,7 @@ int main(int argc, char** argv) {
   if (!missing.empty()) return refuse(exit_code::kCpuOrContract, missing);
   if (argc == 1) return run_worker();
   const std::string_view flag = argv[1];
-  if (argc == 2 && flag == kTrainerFlag) return worker::run_trainer(SystemClock(), pace());
+  if (argc == 2 && flag == kTrainerFlag) return worker::run_trainer(SystemClock(), step_pace());
   if (argc == 2 && flag == "--version") {
     std::printf("muster-worker %s, numerics %s\n", MUSTER_VERSION,
                 std::string(contract::kNumericsContract).c_str());

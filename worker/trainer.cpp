@@ -203,7 +203,7 @@ void wait_until(const Clock& clock, MonoTime due) {
 
 Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, const Clock& clock,
                                       sentinel::ChannelWriter& channel, sentinel::Pulse& pulse,
-                                      milliseconds pace) {
+                                      const StepPace& pace) {
   MUSTER_ASSIGN_OR_RETURN(const engine::TrainingConfig config, configure(launch));
   TrainerMembership membership(launch, channel, pulse, clock);
   engine::TrainingHooks hooks;
@@ -219,10 +219,10 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
   };
   hooks.on_alive = [&] { pulse.beat(); };
   MonoTime due{};
-  if (pace > milliseconds{0}) {
+  if (pace) {
     hooks.at = [&](std::string_view point, std::int64_t) -> Status {
       if (point == engine::point::kIdle) wait_until(clock, due);
-      if (point == engine::point::kIdle) due = clock.mono_now() + pace;
+      if (point == engine::point::kIdle) due = clock.mono_now() + pace();
       return {};
     };
   }
@@ -245,7 +245,7 @@ int fail(sentinel::ChannelWriter& channel, int code, std::string_view sentence) 
 
 }  // namespace
 
-int run_trainer(const Clock& clock, milliseconds pace) {
+int run_trainer(const Clock& clock, const Result<StepPace>& pace) {
   (void)prctl(PR_SET_NAME, "muster-trainer");  // it was executed as /proc/self/exe
   watch_stop_signals();
   auto launch = sentinel::receive_launch();
@@ -261,8 +261,9 @@ int run_trainer(const Clock& clock, milliseconds pace) {
   sentinel::ChannelWriter channel(sentinel::kChannelFd);
   auto pulse = sentinel::Pulse::open(sentinel::kPulseFd);
   if (!pulse) return fail(channel, exit_code::kInternal, pulse.error().message());
+  if (!pace) return fail(channel, pace.error().exit_code(), pace.error().message());
   try {
-    const auto summary = train(*launch, clock, channel, *pulse, pace);
+    const auto summary = train(*launch, clock, channel, *pulse, *pace);
     if (!summary) return fail(channel, exit_code_of(summary.error()), summary.error().message());
     return summary->complete ? exit_code::kComplete : exit_code::kPlannedLeave;
   } catch (const std::bad_alloc&) {

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "common/clock.h"
+#include "worker/step_pace.h"
 
 namespace muster::worker {
 
 /// Runs the training of the launch on the sentinel's descriptors (worker/sentinel/launch.h). Stops
 /// with a checkpoint on SIGTERM or SIGINT. Returns the process exit code; a failure's sentence goes
-/// to the log and to the sentinel. A step takes at least `pace`. Call once, from the only thread.
-int run_trainer(const Clock& clock, milliseconds pace);
+/// to the log and to the sentinel, that of `pace`, too. Call once, from the only thread.
+int run_trainer(const Clock& clock, const Result<StepPace>& pace);
 
 }  // namespace muster::worker

@@ -56,6 +56,13 @@ def read(path):
         return ""
 
 
+def replace(path, text):
+    """Readers see the old text or the new one."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+
+
 def stat_of(pid):
     """(state, parent, start time) of a process; None when there is none."""
     fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
@@ -118,14 +125,18 @@ class Job:
         with open(os.path.join(programs, "muster-worker"), "w", encoding="utf-8") as file:
             file.write(WRAPPER.format(worker=self.worker_program, directory=directory))
         os.chmod(os.path.join(programs, "muster-worker"), 0o755)
-        self.set_all(f"export MUSTER_PACE_MS={pace_ms}" if pace_ms else "")
+        self.pace_file = os.path.join(directory, "pace")
+        self.set_pace(pace_ms)
+        self.set_all(f"export MUSTER_PACE_MS={self.pace_file}" if pace_ms else "")
         self.write_manifest()
 
+    def set_pace(self, pace_ms):
+        """Least milliseconds of the steps from now on. Paced, a run has time for what a test waits for, however slow the
+        machine is; end() lets it go."""
+        replace(self.pace_file, str(pace_ms))
+
     def write_manifest(self):
-        path = os.path.join(self.directory, "job.json")
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(self.manifest, file)
-        os.rename(path + ".new", path)
+        replace(os.path.join(self.directory, "job.json"), json.dumps(self.manifest))
 
     def set_all(self, script):
         """Shell lines before any worker begins; may set WORKER (its program) and ENTER (what it is started by)."""
@@ -136,10 +147,7 @@ class Job:
         self._script(f"slot-{slot}", script)
 
     def _script(self, name, script):
-        path = os.path.join(self.directory, name)
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            file.write(script + "\n")
-        os.rename(path + ".new", path)
+        replace(os.path.join(self.directory, name), script + "\n")
 
     def start(self, *arguments, env=None):
         with open(self.log, "ab") as log:
@@ -286,6 +294,7 @@ class Job:
 
     def end(self, restarts=0):
         """Waits for the end and holds everything against the undisturbed run; the report."""
+        self.set_pace(0)
         code, said = self.wait()
         report = self.report() if os.path.exists(os.path.join(self.output, "report.json")) else {}
         if code != 0:
@@ -324,7 +333,7 @@ class Job:
 class FaultTest(unittest.TestCase):
     bin_dir = "build/release/bin"
 
-    def job(self, workers, steps=600, **rest):
+    def job(self, workers, steps=2000, **rest):
         """A job that is not yet started."""
         directory = tempfile.mkdtemp(prefix="muster-faults-")
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
@@ -332,7 +341,7 @@ class FaultTest(unittest.TestCase):
         self.addCleanup(job.close)
         return job
 
-    def training(self, workers, steps=600, **rest):
+    def training(self, workers, steps=2000, **rest):
         """A job whose workers all train."""
         job = self.job(workers, steps, **rest).start()
         job.wait_trained_by(workers)

@@ -19,7 +19,7 @@ SEED = int(os.environ.get("MUSTER_SEED") or time.time_ns() % 1_000_000)
 
 @unittest.skipUnless(available(), "needs root and /dev/net/tun")
 class NetworkTest(FaultTest):
-    def wired(self, workers, steps=600, **rest):
+    def wired(self, workers, steps=2000, **rest):
         """A job whose workers train over a network of the test's."""
         job = self.job(workers, steps, **rest)
         wire = Wire(job, rest.get("most") or workers, SEED)

@@ -73,7 +73,7 @@ class Scarce(FaultTest):
     def test_want_of_memory_ends_the_trainer_and_not_its_sentinel(self):
         group = cgroup.Group(memory=256 << 20)
         self.addCleanup(group.close)
-        job = self.job(3, steps=900)
+        job = self.job(3)
         job.set_slot(1, group.enter)
         self.addCleanup(job.close)
         job.start()
@@ -90,7 +90,7 @@ class Scarce(FaultTest):
         job.end()
 
     def test_a_trainer_without_descriptors_says_so_and_the_others_go_on(self):
-        job = self.training(3, steps=900)
+        job = self.training(3)
         survivor, poor = job.identities([0]), job.trainer(1)
         resource.prlimit(poor, resource.RLIMIT_NOFILE, (3, 3))  # what is open stays open
         job.kill(2, what="trainer")  # so that connections are made anew
@@ -171,7 +171,7 @@ class Jump(FaultTest):
 class Misfit(FaultTest):
     def refused(self, prepare, reason):
         """A third worker that does not fit is refused with a reason, and the two who train do not notice."""
-        job = self.job(2, steps=900, most=3)
+        job = self.job(2, most=3)
         prepare(job)
         self.addCleanup(job.close)
         job.start()

@@ -17,7 +17,7 @@ WAITS = "membership waits"
 
 class Hang(FaultTest):
     def test_a_trainer_that_does_not_move_is_killed_and_started_again(self):
-        job = self.training(3, steps=900)
+        job = self.training(3)
         sentinel, survivors, hung = job.workers()[1].sentinel, job.identities([0, 2]), job.trainer(1)
         job.stop(1, what="trainer")
         job.wait_for("another trainer", lambda: job.workers()[1].trainers not in ([hung], []))
@@ -43,7 +43,7 @@ class Hang(FaultTest):
 
 class Silence(FaultTest):
     def test_one_of_three_stopped_is_voted_out_and_fenced_when_it_goes_on(self):
-        job = self.training(3, steps=1200)
+        job = self.training(3)
         survivors, sentinel, old = job.identities([0, 1]), job.workers()[2].sentinel, job.trainer(2)
         pids = job.stop(2)
         job.wait_trained_by(2)
@@ -56,7 +56,7 @@ class Silence(FaultTest):
         job.end()
 
     def test_half_silent_wait_for_the_witness_say_so_and_go_on_when_it_is_back(self):
-        job = self.training(2, steps=900)
+        job = self.training(2)
         survivor = job.identities([0])
         signal_all([job.process.pid], signal.SIGSTOP)  # operator, kubelet and API server
         self.addCleanup(signal_all, [job.process.pid], signal.SIGCONT)
@@ -85,7 +85,7 @@ class Silence(FaultTest):
         return is_so
 
     def test_three_of_five_silent_wait_until_they_are_back(self):
-        job = self.training(5, steps=900)
+        job = self.training(5)
         before = job.identities(range(5))
         frozen = job.stop(2, 3, 4)
         job.wait_for("the others wait and say so", lambda: re.search(r"membership waits", job.log_of(0)))
@@ -119,7 +119,7 @@ class OperatorAway(FaultTest):
         job.end()
 
     def test_workers_die_while_operator_and_api_server_are_away_and_are_replaced_afterwards(self):
-        job = self.training(4, steps=900)
+        job = self.training(4)
         survivors = job.identities([0, 3])
         self.away(job)
         job.kill(1, 2)
