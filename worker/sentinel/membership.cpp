@@ -276,8 +276,14 @@ void Membership::adopt(MonoTime now, const View& view) {
   for (const Departure& gone : view_.departed) {
     if (gone.fate == Fate::kSilent) ++evictions_[gone.id];
   }
-  std::erase_if(peers_, [this](const auto& entry) {
-    return entry.second.is_dead && find_seat(view_, entry.first) == nullptr;
+  // Workers are replaced as long as a job lasts: of those who are gone nothing is kept.
+  std::erase_if(peers_, [this, now](const auto& entry) {
+    const auto& [id, one] = entry;
+    return find_seat(view_, id) == nullptr && (one.is_dead || now - one.heard > options_.lost);
+  });
+  std::erase_if(evictions_, [this](const auto& entry) {
+    const Seat* const seat = find_slot(view_, entry.first.slot);
+    return seat != nullptr && seat->id.attempt > entry.first.attempt;
   });
   for (const Seat& seat : view_.seats) {
     if (seat.id == self_.id) continue;

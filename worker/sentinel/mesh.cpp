@@ -16,8 +16,6 @@ namespace {
 
 constexpr std::size_t kMaxDatagramBytes = 65'536;
 constexpr std::size_t kMaxPeers = 8'192;
-/// Of one slot: the newest, and those before it that may still be about to die or to be answered.
-constexpr std::ptrdiff_t kAttemptsKept = 3;
 constexpr int kMaxMessages = 1'000;
 /// A few hundred sentinels may all speak at once.
 constexpr int kReceiveBufferBytes = 4 * 1024 * 1024;

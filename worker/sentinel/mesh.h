@@ -23,6 +23,10 @@ struct MeshDrops {
   std::uint64_t repeated = 0;      ///< taken before, or too old to tell
 };
 
+/// Of how many attempts at one slot something is remembered, for workers are replaced as long as a
+/// job lasts: the newest, and those before it that may still be about to die or to be answered.
+inline constexpr std::ptrdiff_t kAttemptsKept = 3;
+
 /// Seals and opens datagrams. Layout: magic (4), HMAC-SHA256 (32) over uid and message, message.
 class MeshSeal {
  public:
@@ -39,6 +43,7 @@ class MeshSeal {
   };
   using Mac = std::array<unsigned char, 32>;
   Mac make_mac(std::span<const std::byte> message) const;
+  Window* window_of(WorkerId from);
   bool take_once(WorkerId from, std::uint64_t sequence);
 
   Mac key_{};

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<char, 4> kMagic{'M', 'S', 'M', '1'};
 constexpr std::size_t kMacBytes = 32;
-constexpr std::size_t kMaxWindows = 16'384;
+constexpr int kMaxSlots = 4'096;
 constexpr std::string_view kPurpose = "muster sentinel mesh";
 
 std::array<unsigned char, kMacBytes> hmac(std::span<const unsigned char> key,
@@ -78,9 +78,24 @@ std::optional<Message> MeshSeal::open(std::span<const std::byte> datagram, MeshD
   return std::move(*message);
 }
 
+/// The window of a sender; none of one that newer attempts at its slot have made forget, because
+/// then nothing tells what was taken of it before.
+MeshSeal::Window* MeshSeal::window_of(WorkerId from) {
+  if (const auto known = windows_.find(from); known != windows_.end()) return &known->second;
+  const auto first = windows_.lower_bound({from.slot, 0});
+  const auto end = windows_.lower_bound({from.slot + 1, 0});
+  if (std::distance(first, end) >= kAttemptsKept) {
+    if (from < first->first) return nullptr;
+    windows_.erase(first);
+  }
+  return &windows_[from];
+}
+
 bool MeshSeal::take_once(WorkerId from, std::uint64_t sequence) {
-  if (windows_.size() >= kMaxWindows && !windows_.contains(from)) return false;
-  Window& window = windows_[from];
+  if (from.slot < 0 || from.slot >= kMaxSlots) return false;
+  Window* const found = window_of(from);
+  if (found == nullptr) return false;
+  Window& window = *found;
   if (sequence > window.newest) {
     const std::uint64_t ahead = sequence - window.newest;
     window.taken = ahead >= 64 ? 1 : (window.taken << ahead) | 1;

@@ -37,7 +37,8 @@ class Table {
  public:
   using Tweak = std::function<void(Beat&)>;
 
-  Table(int self, const std::vector<int>& slots) : self_(make(self, slots)) {
+  Table(int self, const std::vector<int>& slots, const MembershipOptions& options = {})
+      : self_(make(self, slots, options)) {
     self_.set_trainers(now_, seat_of(self).trainers, kDigest);
     const int other = slots[0] == self ? slots[1] : slots[0];
     say(other, Commit{view_of(kEpoch, slots)}, kEpoch);
@@ -47,9 +48,12 @@ class Table {
     outputs.clear();
   }
 
-  void say(int from, MessageBody body, std::int64_t epoch = kEpoch) {
-    self_.receive(now_, Message{{from, 0}, ++sequence_, epoch, std::move(body)});
+  void say_as(WorkerId from, MessageBody body, std::int64_t epoch) {
+    self_.receive(now_, Message{from, ++sequence_, epoch, std::move(body)});
     keep();
+  }
+  void say(int from, MessageBody body, std::int64_t epoch = kEpoch) {
+    say_as({from, 0}, std::move(body), epoch);
   }
   void beat(int from, const Tweak& tweak = nullptr, std::int64_t epoch = kEpoch) {
     Beat one;
@@ -114,13 +118,14 @@ class Table {
   std::vector<Output> outputs;
 
  private:
-  static Membership make(int self, const std::vector<int>& slots) {
+  static Membership make(int self, const std::vector<int>& slots,
+                         const MembershipOptions& options) {
     View first = view_of(1, slots);
     first.digest = 0;
     for (Seat& seat : first.seats) seat.trainers.clear();
     Seat own = seat_of(self);
     own.trainers.clear();
-    return {MembershipOptions(), own, first, MonoTime{} + seconds(100)};
+    return {options, own, first, MonoTime{} + seconds(100)};
   }
   void tick() {
     self_.tick(now_);
@@ -255,6 +260,29 @@ TEST_CASE("whoever is left out is fenced; a view never goes back") {
   table.say(1, Commit{view_of(kEpoch + 1, {0, 1, 2})}, kEpoch + 1);
   CHECK(table.self().view().epoch == kEpoch + 3);
   CHECK(table.told<Decided>().empty());
+}
+
+TEST_CASE("however many were replaced in silence, there is room for the next newcomer") {
+  MembershipOptions options;
+  options.lost = milliseconds(50);
+  Table table(0, {0, 1}, options);
+  constexpr int kReplaced = 9'000;  // more than are kept
+  for (int attempt = 1; attempt <= kReplaced; ++attempt) {
+    View next = view_of(kEpoch + attempt, {0, 1});
+    next.departed = {{next.seats[1].id, Fate::kSilent}};
+    next.departed[0].id.attempt = attempt - 1;
+    next.seats[1].id.attempt = attempt;
+    table.say_as({1, attempt}, Commit{next}, next.epoch);
+    table.pass(milliseconds(75), {});
+  }
+  table.outputs.clear();
+  Beat newcomer;
+  newcomer.self = seat_of(2);
+  table.say_as({2, 0}, newcomer, kEpoch + kReplaced);
+  table.pass(milliseconds(100), {});
+  const auto beats = table.sent<Beat>(1);
+  REQUIRE_FALSE(beats.empty());
+  CHECK(beats.back().newcomers == std::vector<WorkerId>{{2, 0}});
 }
 
 TEST_CASE("a newcomer hears that it counts when all who counted before know it") {

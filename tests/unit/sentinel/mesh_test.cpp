@@ -72,6 +72,23 @@ TEST_CASE("a message is taken once, in whatever order, and only under the job's 
   CHECK(drops.garbage == 0);
 }
 
+TEST_CASE(
+    "workers are replaced for ever: the newest are heard, and of the forgotten nothing is taken") {
+  MeshSeal seal(kKey, "uid"), taker(kKey, "uid");
+  MeshDrops drops;
+  const auto take = [&](WorkerId from, std::uint64_t sequence) {
+    return taker.open(seal.seal(encode(beat_of(from, sequence))), drops).has_value();
+  };
+  for (int attempt = 0; attempt < 20'000; ++attempt) REQUIRE(take({1, attempt}, 1));
+  CHECK_FALSE(take({1, 19'999}, 1));
+  CHECK(take({1, 19'998}, 2));
+  CHECK_FALSE(take({1, 19'998}, 2));
+  CHECK_FALSE(take({1, 5}, 1));  // a replay
+  CHECK_FALSE(take({1, 5}, 1'000));
+  CHECK(take({2, 0}, 1));
+  CHECK_FALSE(take({4'096, 0}, 1));  // no such slot
+}
+
 TEST_CASE("changed, cut and foreign datagrams are dropped and counted") {
   MeshSeal seal(kKey, "uid");
   Rng rng(test::seed());
