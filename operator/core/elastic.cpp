@@ -165,8 +165,11 @@ std::optional<seconds> until_replacement(const JobSnapshot& snapshot, const Memb
   if (before == 0 || is_forgiven(snapshot, member)) return std::nullopt;
   const Failure failure = read_failure(member, snapshot);
   if (failure.planned || failure.node_lost || failure.pod_lost) return std::nullopt;
-  const seconds left = restart_backoff(snapshot.job.spec.restart, before - 1) -
-                       lasted(snapshot, facts::down(member.placement));
+  api::RestartSpec restart = snapshot.job.spec.restart;
+  // Who cannot be let in will not fit a moment later either, whatever the job says of restarts.
+  if (!failure.retryable) restart.backoff_seconds = std::max<int>(restart.backoff_seconds, 1);
+  const seconds left =
+      restart_backoff(restart, before - 1) - lasted(snapshot, facts::down(member.placement));
   return left.count() > 0 ? std::optional(left) : std::nullopt;
 }
 

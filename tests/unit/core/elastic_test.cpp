@@ -317,6 +317,28 @@ TEST_CASE("the first replacement comes at once, the next ones wait twice as long
   CHECK(status_of(lost.plan()).placement[1].replacements == 0);
 }
 
+TEST_CASE(
+    "who was not let in is tried again after a second or more, even where restarts are at once") {
+  auto job = training(2);
+  job.edit().job.spec.restart.backoff_seconds = 0;
+  job.edit().job.status.placement[1].replacements = 3;
+  job.edit().job.status.placement[1].member = false;
+  job.edit().reports.erase(1);
+  end_pod(job, 1, contract::exit_code::kCpuOrContract);
+  job.lasting(seconds(3));
+  CHECK(wanted(job).empty());
+  job.lasting(seconds(4));
+  answer(job, "n");
+  CHECK(status_of(job.plan()).placement[1].replacements == 4);
+  // One that ended for another reason comes back at once, as the job says.
+  auto killed = training(2);
+  killed.edit().job.spec.restart.backoff_seconds = 0;
+  killed.edit().job.status.placement[1].replacements = 3;
+  end_pod(killed, 1, 137);
+  answer(killed, "n");
+  CHECK(status_of(killed.plan()).placement[1].replacements == 4);
+}
+
 TEST_CASE("a larger count adds slots in one decision, and they join with one more write") {
   auto job = training(2);
   job.edit().job.spec.worker.count = 4;
