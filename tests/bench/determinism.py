@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What identical bits on any number of workers cost in a steady state: the engine's step beside the fastest of ours that
+does not care about the order of its sums (tests/bench/determinism_bench.cpp), in turn in the same processes.
+
+    tests/bench/determinism.py --binary build/release/bench/determinism_bench [--workers 2,4,8] [--seconds 60] [--out FILE]
+
+Every worker is a process with one thread under its own quota of 2/P processors.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "faults"))
+import cgroup  # noqa: E402
+
+PROCESSORS = 2
+
+
+def free_ports(number):
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def rounds(arguments, workers):
+    """Seconds of each kind of step, round by round."""
+    groups = [cgroup.Group(processors=PROCESSORS / workers) for _ in range(workers)] if cgroup.available("cpu") else []
+    ports = ",".join(map(str, free_ports(workers)))
+    processes = []
+    try:
+        for rank in range(workers):
+            enter = groups[rank].enter if groups else ""
+            command = f"{enter}\nexec {arguments.binary} {rank} {ports} --seconds {arguments.seconds}"
+            processes.append(subprocess.Popen(["/bin/sh", "-c", command], text=True,
+                                              stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL))
+        out = processes[0].communicate(timeout=arguments.seconds * 4 + 300)[0]
+        codes = [process.wait(60) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+        for group in groups:
+            group.close()
+    if any(codes):
+        sys.exit(f"determinism.py: exit codes {codes}")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--workers", default="2,4,8")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--out")
+    arguments = parser.parse_args()
+    print("MLP 784-4x2000-10, batch 256, L = 16, SGD with momentum; "
+          + ("each worker under its quota" if cgroup.available("cpu") else "NO quota: cgroups are not ours to make"))
+    raw = {}
+    for workers in map(int, arguments.workers.split(",")):
+        made = raw[workers] = rounds(arguments, workers)
+        middle = {kind: statistics.median(one[kind] for one in made) for kind in made[0]}
+        fastest = min("fast", "piped", key=middle.get)
+        cost = statistics.median(one["strict"] / one[fastest] for one in made) - 1
+        print(f"P = {workers}: strict {middle['strict']:.3f} s, fast {middle['fast']:.3f} s, piped {middle['piped']:.3f} s a "
+              f"step; cost beside {fastest} {100 * cost:+.1f} % (median of {len(made)} rounds)", flush=True)
+    if arguments.out:
+        with open(arguments.out, "w", encoding="utf-8") as file:
+            json.dump(raw, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

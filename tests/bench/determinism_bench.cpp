@@ -1,0 +1,323 @@
+// What the same bits on any number of workers cost: the engine's training step beside one that only
+// wants to be fast. One process of several (tests/bench/determinism.py starts them, each under its
+// quota); all make the steps of both kinds in turn, and rank 0 prints their seconds.
+//
+//   determinism_bench RANK PORT,PORT,... --seconds 60 [--shape 784-2000-2000-2000-2000-10] [--batch
+//   256]
+//                     [--logical-ranks 16]
+//
+// strict: gradients by logical rank, summed on the fixed tree, as the engine trains.
+// fast:   one gradient over all rows of the process, summed as the pieces lie, in one group of
+// transfers. piped:  the same in pieces of 4 MiB, the next of which is under way while one is
+// added.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/rng.h"
+#include "worker/comm/communicator.h"
+#include "worker/engine/exchange.h"
+#include "worker/engine/model.h"
+#include "worker/engine/node_sums.h"
+#include "worker/engine/optimizer.h"
+
+namespace {
+
+using namespace muster;
+
+constexpr std::size_t kPieceFloats = std::size_t{1} << 20;
+constexpr int kWarmUpRounds = 2;
+constexpr int kRoundsLeast = 5, kRoundsMost = 1000;
+
+struct Options {
+  int rank = 0;
+  std::vector<int> ports;
+  std::vector<std::size_t> widths{784, 2000, 2000, 2000, 2000, 10};
+  int batch = 256, logical_ranks = 16;
+  double seconds = 60;
+  int processes() const { return static_cast<int>(ports.size()); }
+};
+
+std::vector<std::size_t> numbers(const std::string& text, char between) {
+  std::vector<std::size_t> out;
+  for (std::size_t at = 0; at < text.size();) {
+    out.push_back(std::strtoul(text.c_str() + at, nullptr, 10));
+    const std::size_t end = text.find(between, at);
+    at = end == std::string::npos ? text.size() : end + 1;
+  }
+  return out;
+}
+
+template <typename T>
+T or_die(Result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "determinism_bench: %s\n", result.error().message().c_str());
+    std::exit(1);
+  }
+  return *std::move(result);
+}
+
+void or_die(const Status& status) {
+  if (status) return;
+  std::fprintf(stderr, "determinism_bench: %s\n", status.error().message().c_str());
+  std::exit(1);
+}
+
+/// The sum of all processes' gradients in whatever order: each adds its own part of every piece.
+class FastAllReduce {
+ public:
+  FastAllReduce(comm::Communicator& communicator, std::size_t piece)
+      : communicator_(communicator), piece_(piece) {}
+
+  void sum(std::vector<float>& values, std::uint64_t step, MonoTime deadline) {
+    const std::size_t pieces = (values.size() + piece_ - 1) / piece_;
+    const auto others = static_cast<std::size_t>(communicator_.size() - 1);
+    for (auto& received : received_) received.resize(others * (piece_ / communicator_.size() + 1));
+    auto scatter = start_scatter(values, 0, step);
+    std::unique_ptr<comm::Work> gather;
+    for (std::size_t p = 0; p < pieces; ++p) {
+      or_die(scatter->wait(deadline));
+      if (p + 1 < pieces) scatter = start_scatter(values, p + 1, step);
+      add(values, p);
+      if (gather) or_die(gather->wait(deadline));
+      gather = start_gather(values, p, step);
+    }
+    or_die(gather->wait(deadline));
+  }
+
+ private:
+  engine::ElementRange part(const std::vector<float>& values, std::size_t piece, int rank) const {
+    const std::size_t begin = piece * piece_, size = std::min(piece_, values.size() - begin);
+    const auto cut = [&](int r) {
+      return begin +
+             size * static_cast<std::size_t>(r) / static_cast<std::size_t>(communicator_.size());
+    };
+    return {cut(rank), cut(rank + 1)};
+  }
+
+  std::unique_ptr<comm::Work> start_scatter(std::vector<float>& values, std::size_t piece,
+                                            std::uint64_t step) {
+    const auto own = part(values, piece, communicator_.rank());
+    std::vector<comm::SendBuffer> sends;
+    std::vector<comm::ReceiveBuffer> receives;
+    std::size_t at = 0;
+    for (int peer = 0; peer < communicator_.size(); ++peer) {
+      if (peer == communicator_.rank()) continue;
+      const auto theirs = part(values, piece, peer);
+      sends.push_back({peer, values.data() + theirs.begin, theirs.size() * sizeof(float)});
+      receives.push_back({peer, received_[piece % 2].data() + at, own.size() * sizeof(float)});
+      at += own.size();
+    }
+    return or_die(communicator_.start(step, comm::Memory::kHost, sends, receives));
+  }
+
+  std::unique_ptr<comm::Work> start_gather(std::vector<float>& values, std::size_t piece,
+                                           std::uint64_t step) {
+    const auto own = part(values, piece, communicator_.rank());
+    std::vector<comm::SendBuffer> sends;
+    std::vector<comm::ReceiveBuffer> receives;
+    for (int peer = 0; peer < communicator_.size(); ++peer) {
+      if (peer == communicator_.rank()) continue;
+      const auto theirs = part(values, piece, peer);
+      sends.push_back({peer, values.data() + own.begin, own.size() * sizeof(float)});
+      receives.push_back({peer, values.data() + theirs.begin, theirs.size() * sizeof(float)});
+    }
+    return or_die(communicator_.start(step, comm::Memory::kHost, sends, receives));
+  }
+
+  void add(std::vector<float>& values, std::size_t piece) {
+    const auto own = part(values, piece, communicator_.rank());
+    float* const sum = values.data() + own.begin;
+    for (int other = 0; other + 1 < communicator_.size(); ++other) {
+      const float* const theirs =
+          received_[piece % 2].data() + static_cast<std::size_t>(other) * own.size();
+      for (std::size_t i = 0; i < own.size(); ++i) sum[i] += theirs[i];
+    }
+  }
+
+  comm::Communicator& communicator_;
+  std::size_t piece_;
+  std::vector<float> received_[2];
+};
+
+/// One process' model, state and gradients, and the steps of each kind.
+class Bench {
+ public:
+  Bench(const Options& options, comm::Communicator& communicator, const Clock& clock)
+      : options_(options),
+        communicator_(communicator),
+        clock_(clock),
+        shape_(engine::ModelShape::mlp(options.widths)),
+        assignment_(or_die(engine::assign(options.logical_ranks, options.processes()))),
+        nodes_(assignment_.nodes[static_cast<std::size_t>(options.rank)]),
+        rows_per_rank_(static_cast<std::size_t>(options.batch / options.logical_ranks)),
+        rows_(static_cast<std::size_t>(engine::count_ranks(nodes_)) * rows_per_rank_),
+        model_(shape_, rows_, context_),
+        sums_(shape_.values()),
+        parameters_(shape_.values()),
+        gradient_(shape_.values()),
+        optimizer_(config(), shape_.parameters()),
+        whole_(communicator, shape_.values()),
+        piped_(communicator, kPieceFloats) {
+    engine::initialise(shape_, 1, parameters_);
+    sums_.hold(nodes_);
+    std::vector<float*> buffers;
+    for (std::size_t k = 0; k < sums_.count(); ++k) buffers.push_back(sums_.buffer(k).data());
+    exchange_.emplace(assignment_, options.rank, engine::ExchangeSize{shape_.values(), 0},
+                      std::move(buffers), total_);
+    Rng rng(static_cast<std::uint64_t>(options.rank) + 1);
+    for (float& value : model_.input()) value = static_cast<float>(rng.below(256)) / 255.0f;
+    for (auto& label : model_.labels())
+      label = static_cast<std::int32_t>(rng.below(options.widths.back()));
+  }
+
+  void strict() {
+    std::vector<engine::Model::Node> nodes;
+    std::size_t row = 0;
+    for (std::size_t k = 0; k < sums_.count(); ++k) {
+      const auto ranks = static_cast<std::size_t>(sums_.node(k).size());
+      nodes.push_back(
+          {row, ranks, sums_.buffer(k).data(), static_cast<std::size_t>(sums_.node(k).first)});
+      row += ranks * rows_per_rank_;
+    }
+    compute({1, 0, rows_per_rank_, nodes});
+    or_die(exchange_->sum(communicator_, context_, ++step_, deadline(), {}));
+    update(exchange_->total());
+  }
+
+  void fast() { reduce_by(whole_); }
+  void piped() { reduce_by(piped_); }
+
+  /// All have come to the end of what they did before.
+  void meet() { or_die(comm::barrier(communicator_, ++step_, deadline())); }
+
+ private:
+  static engine::TrainingConfig config() {
+    engine::TrainingConfig config;
+    config.sgd = {0.001f, 0.9f};
+    return config;
+  }
+  MonoTime deadline() const { return clock_.mono_now() + seconds(120); }
+
+  void compute(const engine::Model::Batch& batch) {
+    model_.forward(parameters_, batch);
+    model_.losses_with_gradient(rows_, 1.0f / static_cast<float>(options_.batch));
+    model_.backward(parameters_, batch);
+  }
+
+  void reduce_by(FastAllReduce& reduce) {
+    const std::vector<engine::Model::Node> nodes{{0, 1, gradient_.data(), 0}};
+    compute({1, 0, rows_, nodes});
+    reduce.sum(gradient_, ++step_, deadline());
+    update(gradient_);
+  }
+
+  void update(std::span<const float> gradient) {
+    optimizer_.update(context_, gradient.first(shape_.parameters()), 1.0f,
+                      std::span(parameters_).first(shape_.parameters()));
+  }
+
+  const Options& options_;
+  comm::Communicator& communicator_;
+  const Clock& clock_;
+  kernels::cpu::Context context_{1};
+  engine::ModelShape shape_;
+  engine::Assignment assignment_;
+  std::vector<engine::RankRange> nodes_;
+  std::size_t rows_per_rank_, rows_;
+  engine::Model model_;
+  engine::NodeSums sums_;
+  std::vector<float> parameters_, total_, gradient_;
+  engine::Optimizer optimizer_;
+  std::optional<engine::GradientExchange> exchange_;
+  FastAllReduce whole_, piped_;
+  std::uint64_t step_ = 0;
+};
+
+std::unique_ptr<comm::Communicator> connect(const Options& options, const Clock& clock) {
+  comm::TcpOptions tcp;
+  tcp.rank = options.rank;
+  tcp.listen_fd =
+      or_die(comm::listen_tcp("127.0.0.1", options.ports[static_cast<std::size_t>(options.rank)]))
+          .fd;
+  for (const int port : options.ports) tcp.peers.push_back({"127.0.0.1", port});
+  tcp.job_key = std::string(64, '0');
+  tcp.job_uid = "bench";
+  tcp.epoch = 1;
+  tcp.connect_deadline = clock.mono_now() + seconds(60);
+  tcp.clock = &clock;
+  return or_die(comm::make_tcp_communicator(tcp));
+}
+
+void measure(const Options& options, Bench& bench, comm::Communicator& communicator,
+             const Clock& clock) {
+  const std::pair<const char*, std::function<void()>> kinds[] = {
+      {"strict", [&] { bench.strict(); }}, {"fast", [&] { bench.fast(); }}, {"piped", [&] {
+                                                                               bench.piped();
+                                                                             }}};
+  const MonoTime until = clock.mono_now() + std::chrono::duration_cast<nanoseconds>(
+                                                std::chrono::duration<double>(options.seconds));
+  for (int round = -kWarmUpRounds; round < kRoundsMost; ++round) {
+    std::map<std::string, double> taken;
+    for (int k = 0; k < 3; ++k) {
+      const auto& [name, step] =
+          kinds[(round + kWarmUpRounds + k) % 3];  // each comes first, second and third
+      bench.meet();
+      const MonoTime start = clock.mono_now();
+      step();
+      bench.meet();
+      taken[name] = seconds_of(clock.mono_now() - start);
+    }
+    if (round < 0) continue;
+    if (options.rank == 0) {
+      std::printf("{\"strict\": %.6f, \"fast\": %.6f, \"piped\": %.6f}\n", taken["strict"],
+                  taken["fast"], taken["piped"]);
+    }
+    // Rank 0 alone looks at the clock, so that all make the same number of rounds.
+    std::byte more{round + 1 < kRoundsLeast || clock.mono_now() < until};
+    or_die(
+        comm::broadcast(communicator, 0, 0, std::span(&more, 1), clock.mono_now() + seconds(120)));
+    if (more == std::byte{0}) return;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (argc < 3 || argc % 2 == 0) {
+    std::fprintf(stderr,
+                 "determinism_bench: usage: RANK PORT,PORT,... [--seconds S] [--shape W-W] "
+                 "[--batch N] [--logical-ranks L]\n");
+    return 2;
+  }
+  options.rank = std::atoi(argv[1]);
+  for (const std::size_t port : numbers(argv[2], ','))
+    options.ports.push_back(static_cast<int>(port));
+  for (int i = 3; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    if (flag == "--seconds") {
+      options.seconds = std::atof(argv[i + 1]);
+    } else if (flag == "--shape") {
+      options.widths = numbers(argv[i + 1], '-');
+    } else if (flag == "--batch") {
+      options.batch = std::atoi(argv[i + 1]);
+    } else if (flag == "--logical-ranks") {
+      options.logical_ranks = std::atoi(argv[i + 1]);
+    } else {
+      std::fprintf(stderr, "determinism_bench: unknown option %s\n", argv[i]);
+      return 2;
+    }
+  }
+  const SystemClock clock;
+  const auto communicator = connect(options, clock);
+  Bench bench(options, *communicator, clock);
+  measure(options, bench, *communicator, clock);
+  return 0;
+}
