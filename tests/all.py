@@ -9,16 +9,19 @@ The last line reads `N passed, N failed`: doctest cases, ctest programs of other
 
 import argparse
 import concurrent.futures
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
+FUZZED_AGAIN_SECONDS = 5  # where nothing has changed since
 # Programs that are built and run again under each sanitizer or compiler.
 ASAN_TESTS = ["test_common", "test_api", "test_core", "test_kube", "test_kube_rest", "test_embedded", "test_kubelet",
               "test_http", "test_endpoint", "test_runtime", "test_kernels", "test_comm", "test_comm_tcp", "test_data",
@@ -26,11 +29,13 @@ ASAN_TESTS = ["test_common", "test_api", "test_core", "test_kube", "test_kube_re
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
 LEAKY_LIBRARY_TESTS = {"test_kube_rest"}
 TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet"]
-FAULTS_AT_ONCE = 3
+TESTS_AT_ONCE = 2
+FAULTS_AT_ONCE = 3  # they wait more than they work
 CLANG_TESTS = ["test_kernels", "test_engine"]
 
 
 class Totals:
+    lock = threading.Lock()  # around all that follows, and around a check's lines
     passed = 0
     failed = 0
     skipped = []
@@ -82,15 +87,23 @@ def check(name, function, *arguments):
         output = function(*arguments) or ""
     except StepFailed as error:
         passed, failed = count(str(error)) or (0, 1)
-        Totals.passed += passed
-        Totals.failed += max(1, failed)
-        print(f"FAIL {name} ({time.monotonic() - started:.0f} s)\n{error}", flush=True)
+        with Totals.lock:
+            Totals.passed += passed
+            Totals.failed += max(1, failed)
+            print(f"FAIL {name} ({time.monotonic() - started:.0f} s)\n{error}", flush=True)
         return
-    Totals.passed += (count(output) or (1, 0))[0]
-    for line in output.splitlines():
-        if line.startswith("skipped:"):
-            Totals.skipped.append(f"{name}: {line[8:].strip()}")
-    print(f"ok   {name} ({time.monotonic() - started:.0f} s)", flush=True)
+    with Totals.lock:
+        Totals.passed += (count(output) or (1, 0))[0]
+        for line in output.splitlines():
+            if line.startswith("skipped:"):
+                Totals.skipped.append(f"{name}: {line[8:].strip()}")
+        print(f"ok   {name} ({time.monotonic() - started:.0f} s)", flush=True)
+
+
+def at_once(number, function, items):
+    """function(item) of each, so many at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(number) as pool:
+        list(pool.map(function, items))
 
 
 def sources(*suffixes):
@@ -122,11 +135,8 @@ def step_unit():
         check(name, run, ["ctest", "--test-dir", "build/release", "-R", f"^{name}$", "--verbose", "--no-tests=error"], 900)
 
     names = ctest_entries("release")
-    for name in (name for name in names if not name.startswith("faults_")):
-        one(name)
-    # These wait more than they work.
-    with concurrent.futures.ThreadPoolExecutor(FAULTS_AT_ONCE) as pool:
-        list(pool.map(one, (name for name in names if name.startswith("faults_"))))
+    at_once(TESTS_AT_ONCE, one, [name for name in names if not name.startswith("faults_")])
+    at_once(FAULTS_AT_ONCE, one, [name for name in names if name.startswith("faults_")])
     check("both binaries link the same operator", run, [sys.executable, "tests/tidy/links.py", "build/release"])
     check("libm symbols", run, [sys.executable, "tests/tidy/tidy.py", "--objects", "build/release"])
 
@@ -143,11 +153,14 @@ def available(preset, names):
 
 def program_tests(preset, names, env=None):
     check(f"build {preset}", lambda: build(preset, available(preset, names)))
-    for name in names:
+
+    def one(name):
         options = {**os.environ, **(env or {})}
         if name in LEAKY_LIBRARY_TESTS:
             options["ASAN_OPTIONS"] = "detect_leaks=0"
         check(f"{name} ({preset})", run, [f"build/{preset}/tests/{name}"], 900, ROOT, options)
+
+    at_once(TESTS_AT_ONCE, one, names)
 
 
 def step_clang():
@@ -163,38 +176,41 @@ def step_tsan():
     # The runtime needs a fixed memory layout; newer kernels randomise more than g++ 12's bears.
     prefix = ["setarch", "-R"] if shutil.which("setarch") else []
     check("build tsan", lambda: build("tsan", available("tsan", TSAN_TESTS)))
-    for name in TSAN_TESTS:
-        check(f"{name} (tsan)", run, prefix + [f"build/tsan/tests/{name}"], 900, ROOT,
-              {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"})
+    at_once(TESTS_AT_ONCE, lambda name: check(f"{name} (tsan)", run, prefix + [f"build/tsan/tests/{name}"], 900, ROOT,
+                                              {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}), TSAN_TESTS)
+
+
+def fuzzed_before(program):
+    """The file that says that these very instructions were fuzzed on this machine for as long as is wanted."""
+    with tempfile.NamedTemporaryFile() as stripped:
+        run(["llvm-objcopy-19", "--strip-debug", program, stripped.name])
+        with open(stripped.name, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "muster", "fuzzed", f"{digest}-{FUZZ_SECONDS}")
 
 
 def step_fuzz():
     check("build fuzz", build, "fuzz", ["fuzzers"])
     directory = os.path.join(ROOT, "build/fuzz/fuzz")
-    names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
-    running = []
 
-    def finish(name, process, log):
-        log.seek(0)
-        text = log.read()
-        if process.returncode != 0:
-            raise StepFailed(f"{name}: exit code {process.returncode}\n{text[-8000:]}")
-        return text
+    def one(name):
+        program, found = f"{directory}/{name}", f"build/fuzz/found/{name}"
+        os.makedirs(os.path.join(ROOT, found), exist_ok=True)
+        stamp = fuzzed_before(program)
+        duration = FUZZED_AGAIN_SECONDS if os.path.exists(stamp) else FUZZ_SECONDS
 
-    for pair in (names[i:i + 2] for i in range(0, len(names), 2)):
-        for name in pair:
-            log = tempfile.TemporaryFile("w+", errors="replace")
-            found = f"build/fuzz/found/{name}"
-            os.makedirs(os.path.join(ROOT, found), exist_ok=True)
-            process = subprocess.Popen(
-                [f"{directory}/{name}", f"-max_total_time={FUZZ_SECONDS}", "-timeout=10", "-rss_limit_mb=2048",
-                 "-print_final_stats=1", f"-artifact_prefix={found}/", found, f"tests/fuzz/corpus/{name}"],
-                cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
-            running.append((name, process, log))
-        for name, process, log in running:
-            process.wait(timeout=FUZZ_SECONDS + 120)
-            check(f"fuzz {name} {FUZZ_SECONDS} s", finish, name, process, log)
-        running = []
+        def fuzz():
+            text = run([program, f"-max_total_time={duration}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
+                        f"-artifact_prefix={found}/", found, f"tests/fuzz/corpus/{name}"], duration + 120)
+            os.makedirs(os.path.dirname(stamp), exist_ok=True)
+            with open(stamp, "w", encoding="utf-8"):
+                pass
+            return text
+
+        check(f"fuzz {name} {duration} s", fuzz)
+
+    at_once(TESTS_AT_ONCE, one, sorted(os.listdir(directory)) if os.path.isdir(directory) else [])
 
 
 def step_clang_tidy():
@@ -235,8 +251,7 @@ def step_nodes():
     check("Kubernetes programs", run, ["scripts/kube-tools", *NODES_PROGRAMS], 5400)
     check("build release", build, "release")
     # These wait more than they work: with several at once the step takes half as long. Each has a cluster of its own.
-    with concurrent.futures.ThreadPoolExecutor(NODES_AT_ONCE) as pool:
-        list(pool.map(lambda arguments: python_test(*arguments), NODES_TESTS))
+    at_once(NODES_AT_ONCE, lambda arguments: python_test(*arguments), NODES_TESTS)
 
 
 NODES_AT_ONCE = 4
@@ -261,7 +276,7 @@ STEPS = {"style": step_style, "unit": step_unit, "clang": step_clang, "asan": st
 
 
 # Long, and for those who change what they look at; --only names them. The README's commands bring up two real nodes.
-LEFT_OUT = ("fuzz", "clang-tidy", "nodes")
+LEFT_OUT = ("clang-tidy", "nodes")
 
 
 def main():
