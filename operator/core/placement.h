@@ -1,0 +1,50 @@
+// Where a gang goes: all of its pods or none, within what the job requires, on as few leaf domains
+// as possible, so that a step takes as short as predicted. Pure, deterministic, and bounded by a
+// number of tries instead of a clock.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/core/inventory.h"
+#include "operator/core/step_time.h"
+#include "operator/core/topology.h"
+
+namespace muster::core {
+
+struct PlacementWish {
+  int pods = 1;
+  std::string required, preferred;  ///< names of levels, one of them at most; empty: the best
+  StepWork work;
+  /// Fillings looked at before the best of them is taken; one of many leaves counts as several.
+  int tries = 400;
+};
+
+struct Placement {
+  std::vector<HostShare> hosts;  ///< ascending, so that slots follow the tree
+  int domain = 0;                ///< the lowest domain that holds all
+  int branches = 0;              ///< of that domain
+  int leaves = 0;                ///< leaf domains; a leaf is its own
+  StepTime time;
+  bool is_wish_kept = true;    ///< false: no domain of the preferred level had room
+  bool is_search_cut = false;  ///< there was more to try
+  std::string why;
+
+  /// Node of each slot, slot 0 first.
+  std::vector<std::string> node_of_slot(const Topology& topology) const;
+};
+
+/// A placement, or one sentence: what is missing and what would fit.
+struct PlacementVerdict {
+  std::optional<Placement> placement;
+  std::string why_not;
+};
+
+/// Among placements within the required domain, in this order: the lowest domain that holds all;
+/// the fewest of that domain's branches; the fewest leaf domains (these three exactly); the
+/// shortest predicted step; the fewest hosts; the least room left over beside them. `room` is the
+/// inventory's for these pods.
+PlacementVerdict place_gang(const Topology& topology, const Room& room, const PlacementWish& wish);
+
+}  // namespace muster::core

@@ -1,0 +1,71 @@
+// The inner part of place_gang: pods of one gang dealt to leaf domains and hosts so that no link is
+// busy for longer than a bound. All within one domain whose branches have been chosen.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "operator/core/inventory.h"
+#include "operator/core/step_time.h"
+
+namespace muster::core {
+
+/// A leaf domain that may be used.
+struct LeafRoom {
+  int domain = 0;
+  int branch = 0;  ///< index in FillProblem::branches
+  int first_node = 0, nodes = 0;
+  int room = 0;
+  double uplink = 0;  ///< bytes a second; 0 = it is the whole domain, so nothing leaves it
+};
+
+struct FillProblem {
+  int domain = 0;
+  int pods = 0;
+  int leaves_wanted = 1;         ///< that many leaves hold all pods, and fewer do not
+  std::vector<double> branches;  ///< uplinks of the branches; 0 = the branch is a leaf itself
+  std::vector<LeafRoom> leaves;  ///< by domain
+};
+
+/// What is let off the bound: the one place that holds more than half of the pods, from which less
+/// goes out the fuller it is. -1 = none.
+struct BigPlace {
+  int branch = -1, leaf = -1, node = -1;
+};
+
+struct Filling {
+  std::vector<HostShare> hosts;  ///< ascending
+  StepTime time;
+  int room_left = 0;  ///< of its leaves
+};
+
+class Filler {
+ public:
+  Filler(const StepModel& model, const Room& room) : model_(model), room_(room) {}
+
+  /// The filling with the fewest hosts that the bound on the seconds of one exchange leaves room
+  /// for; nothing when it leaves none. A big place may bring it over the bound: see its time.
+  std::optional<Filling> fill(const FillProblem& problem, double bound_seconds,
+                              const BigPlace& big);
+
+ private:
+  struct Pick {
+    int leaf = 0;
+    int pods = 0;  ///< that the bound allows it
+  };
+  int host_cap(const FillProblem& problem, double bound) const;
+  int local_cap(const FillProblem& problem, double bound) const;
+  int leaf_cap(const FillProblem& problem, double bound, int leaf, const BigPlace& big) const;
+  bool choose_leaves(const FillProblem& problem, double bound, const BigPlace& big);
+  void tighten_last(const FillProblem& problem);
+  void fill_leaf(const LeafRoom& leaf, int pods, int big_node, std::vector<HostShare>& out);
+  int allowed_on(int node, int big_node) const;
+
+  const StepModel& model_;
+  const Room& room_;
+  int host_cap_ = 0, local_cap_ = 0;
+  std::vector<Pick> picks_, spare_;
+  std::vector<HostShare> order_;
+};
+
+}  // namespace muster::core

@@ -1,0 +1,131 @@
+#include "operator/core/placement_words.h"
+
+#include <algorithm>
+
+#include "operator/core/text.h"
+
+namespace muster::core {
+namespace {
+
+std::string many(int count, const std::string& one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+std::string milliseconds_text(double seconds) { return decimal(seconds * 1e3, 3) + " ms"; }
+
+std::string level_text(const Topology& topology, int domain) {
+  const int level = topology.domains[as_index(domain)].level;
+  if (level >= 0) return topology.levels[as_index(level)].name;
+  return domain == 0 ? "cluster" : "host";
+}
+
+std::string domain_text(const Topology& topology, int domain) {
+  if (domain == 0) return "the cluster";
+  return level_text(topology, domain) + " " + topology.path_of(domain);
+}
+
+int room_of(const Room& room, int domain) { return room.in_domain[as_index(domain)]; }
+
+/// The lowest domain with room for all, the tightest of these; -1 = there is none.
+int lowest_with_room(const Topology& topology, const Room& room, int pods) {
+  int best = -1;
+  for (std::size_t i = 0; i < topology.domains.size(); ++i) {
+    const int domain = static_cast<int>(i);
+    if (room_of(room, domain) < pods) continue;
+    if (best >= 0) {
+      const int height = topology.domains[as_index(best)].height;
+      if (topology.domains[i].height > height) continue;
+      if (topology.domains[i].height == height && room_of(room, domain) >= room_of(room, best)) {
+        continue;
+      }
+    }
+    best = domain;
+  }
+  return best;
+}
+
+std::string roomiest_text(const Topology& topology, const Room& room, const PlacementWish& wish,
+                          int& most) {
+  most = 0;
+  std::string where;
+  if (names_host(wish.required)) {
+    for (std::size_t i = 0; i < room.on_node.size(); ++i) {
+      if (room.on_node[i] <= most) continue;
+      most = room.on_node[i];
+      where = topology.nodes[i];
+    }
+    return where;
+  }
+  const std::vector<int> levels = topology.levels_named(wish.required);
+  for (std::size_t i = 0; i < topology.domains.size(); ++i) {
+    const int domain = static_cast<int>(i);
+    const bool is_level =
+        std::find(levels.begin(), levels.end(), topology.domains[i].level) != levels.end();
+    if (!is_level || room_of(room, domain) <= most) continue;
+    most = room_of(room, domain);
+    where = topology.path_of(domain);
+  }
+  return where;
+}
+
+}  // namespace
+
+std::string why_here(const Topology& topology, const Room& room, const PlacementWish& wish,
+                     const Placement& placement) {
+  const int domain = placement.domain;
+  std::string text;
+  if (!placement.is_wish_kept) {
+    text = topology.levels_named(wish.preferred).empty() && !names_host(wish.preferred)
+               ? why_unknown_level(topology, "spec.topology.preferred", wish.preferred) + "; "
+               : "no " + wish.preferred + " has room for all; ";
+  }
+  text += domain_text(topology, domain) + " is the lowest domain with room for " +
+          std::to_string(wish.pods) + " (" + std::to_string(room_of(room, domain)) + "): ";
+  if (placement.leaves > 1) text += many(placement.leaves, "leaf domain") + ", ";
+  text += many(static_cast<int>(placement.hosts.size()), "host") + "; predicted step " +
+          milliseconds_text(placement.time.step_seconds) + ", of which exchange " +
+          milliseconds_text(placement.time.exchange_seconds);
+  if (placement.time.bound_domain >= 0) {
+    text += ", bound by the uplink of " + domain_text(topology, placement.time.bound_domain);
+  } else if (placement.time.bound_node >= 0) {
+    text += ", bound by the link of host " +
+            topology.nodes[static_cast<std::size_t>(placement.time.bound_node)];
+  }
+  text += " (topology from " + topology.source + ", confidence " +
+          confidence_text(topology.confidence) + ")";
+  if (placement.is_search_cut) text += "; the search was cut short";
+  return text;
+}
+
+std::string why_unknown_level(const Topology& topology, const std::string& field,
+                              const std::string& level) {
+  return field + " is " + head_of(level, 63) + ", and no node says in which it stands; known are " +
+         topology.level_names() + " (topology from " + topology.source + ")";
+}
+
+std::string why_not_here(const Topology& topology, const Room& room, const PlacementWish& wish) {
+  const std::string needs = "needs room for " + std::to_string(wish.pods);
+  const int all = room_of(room, 0);
+  if (wish.required.empty()) {
+    return needs + "; the whole cluster has room for " + std::to_string(all);
+  }
+  int most = 0;
+  const std::string where = roomiest_text(topology, room, wish, most);
+  std::string text = needs + " within one " + wish.required;
+  text += where.empty() ? ", and none has room for any"
+                        : "; the roomiest, " + where + ", has room for " + std::to_string(most);
+  const int lowest = lowest_with_room(topology, room, wish.pods);
+  if (lowest < 0) {
+    text += "; the whole cluster has room for " + std::to_string(all);
+  } else if (lowest == 0) {
+    text += "; it would fit without topology.required";
+  } else {
+    text += "; it would fit with required: " + level_text(topology, lowest) + " (" +
+            topology.path_of(lowest) + " has room for " + std::to_string(room_of(room, lowest)) +
+            ")";
+  }
+  if (most > 0) text += "; " + std::to_string(most) + " would fit as they are";
+  return text;
+}
+
+}  // namespace muster::core

@@ -1,0 +1,18 @@
+// The sentences of place_gang: why here, and what would help where nothing fits.
+#pragma once
+
+#include <string>
+
+#include "operator/core/placement.h"
+
+namespace muster::core {
+
+std::string why_here(const Topology& topology, const Room& room, const PlacementWish& wish,
+                     const Placement& placement);
+/// No node says that it stands in a domain of this level.
+std::string why_unknown_level(const Topology& topology, const std::string& field,
+                              const std::string& level);
+/// No domain of wish.required has room for all; empty: the cluster has none.
+std::string why_not_here(const Topology& topology, const Room& room, const PlacementWish& wish);
+
+}  // namespace muster::core
