@@ -37,10 +37,7 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   ++logged_->step;
   logged_->loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
   if (summed_tail()[kTailStop] > 0) logged_->is_stopping = 1;
-  MUSTER_RETURN_IF_ERROR(at(point::kLogged));
-  if (view_.size() > 1) {
-    MUSTER_RETURN_IF_ERROR(named(comm::barrier(*communicator_, stamp, deadline())));
-  }
+  MUSTER_RETURN_IF_ERROR(named(sharded_->confirm(*communicator_, stamp, deadline(), point)));
   report_.communicate_seconds = lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
   apply();
@@ -147,11 +144,11 @@ Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const Ent
   optimizer_->state() = std::move(next);
   is_whole_ = true;
   take_over(plan);
-  if (view_.size() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
-  optimizer_->hold(target);
   if (!was_there && hooks_.on_state) {
     hooks_.on_state(standing_.step, parameters_, optimizer_->state());
   }
+  if (view_.size() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
+  optimizer_->hold(target);
   return {};
 }
 

@@ -108,6 +108,24 @@ Status ShardedExchange::log(comm::Communicator& communicator, kernels::cpu::Cont
   return work->wait(deadline);
 }
 
+Status ShardedExchange::confirm(comm::Communicator& communicator, std::uint64_t step,
+                                MonoTime deadline, const ExchangePoint& point) {
+  if (communicator.size() == 1) return {};
+  const std::byte here{1};
+  std::vector<std::byte> theirs(static_cast<std::size_t>(communicator.size()));
+  std::vector<comm::SendBuffer> sends;
+  std::vector<comm::ReceiveBuffer> receives;
+  for (int peer = 0; peer < communicator.size(); ++peer) {
+    if (peer == rank_) continue;
+    sends.push_back({peer, &here, 1});
+    receives.push_back({peer, &theirs[static_cast<std::size_t>(peer)], 1});
+  }
+  MUSTER_ASSIGN_OR_RETURN(const auto work,
+                          communicator.start(step, comm::Memory::kHost, sends, receives));
+  MUSTER_RETURN_IF_ERROR(point ? point("logged") : Status());
+  return work->wait(deadline);
+}
+
 Status ShardedExchange::gather(comm::Communicator& communicator, std::uint64_t step,
                                std::span<float> parameters, MonoTime deadline,
                                const ExchangePoint& point) {

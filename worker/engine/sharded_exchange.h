@@ -33,6 +33,11 @@ class ShardedExchange {
   Status log(comm::Communicator& communicator, kernels::cpu::Context& context, std::uint64_t step,
              MonoTime deadline, const ExchangePoint& point);
 
+  /// After log(): returns when all others have logged, too. Point: "logged" while they tell it.
+  /// Blocks, Errors: as log().
+  Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,
+                 const ExchangePoint& point);
+
   // After log():
   /// Reduced gradients of all that this process keeps.
   std::span<const Gradient> gradients() const { return gradients_; }

@@ -209,6 +209,7 @@ void ElasticWorld::run(int number) {
     on_state_(number, step, parameters, optimizer);
   };
   hooks.at = [&](std::string_view point, std::int64_t step) -> Status {
+    if (at_point_) MUSTER_RETURN_IF_ERROR(at_point_(number, point, step));
     std::unique_lock lock(shared_->mutex);
     Trainer& self = shared_->trainers[number];
     const bool is_free = shared_->changed.wait_for(

@@ -30,6 +30,10 @@ class ElasticWorld {
   /// Starts a trainer in `slot`; it becomes a member once it is ready, and dies when it comes to
   /// `doom`. Returns its number.
   int add(int slot, std::string_view doom = {});
+  /// Called by every trainer at every point, before the start: an error is what the trainer meets
+  /// there. May block.
+  using AtPoint = std::function<Status(int trainer, std::string_view point, std::int64_t step)>;
+  void watch_points(AtPoint at_point) { at_point_ = std::move(at_point); }
   /// The members at the start: they form the first view together. That of slot 0 has `doom`.
   void start(int workers, std::string_view doom = {});
   /// The next trainer that dies is started again, as its sentinel does.
@@ -71,6 +75,7 @@ class ElasticWorld {
 
   engine::TrainingConfig config_;
   OnState on_state_;
+  AtPoint at_point_;
   std::unique_ptr<Shared> shared_;
 };
 

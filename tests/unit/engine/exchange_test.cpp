@@ -234,7 +234,7 @@ std::vector<std::uint64_t> shard_on_all(OnAllRanks on_all_ranks, const Assignmen
       if (!exchange.log(communicator, context, step, soon(), nullptr)) ++wrong;
       wrong += sums != untouched;
       wrong += wrong_shards(exchange, shards, rank, expected, size.measured);
-      if (communicator.size() > 1 && !comm::barrier(communicator, step, soon())) ++wrong;
+      if (!exchange.confirm(communicator, step, soon(), nullptr)) ++wrong;
       // Each has what it keeps; all others are to come.
       std::vector<float> parameters(shards.trained, -1.0f);
       for (const ElementRange range : shards.held(rank)) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <filesystem>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <set>
@@ -152,6 +152,92 @@ TEST_CASE("sharded, one dies while the others enter after a cut: at each place o
       }
     }
   }
+}
+
+TEST_CASE("sharded, one does not hear that all have logged: it makes the update all the same") {
+  for (const ConfigOf config_of : kShardedConfigs) {
+    for (const int killed : {-1, 0, 1, 3}) {
+      CAPTURE(killed);
+      ShardedTrial trial(config_of);
+      std::latch updated(3);  // all but the one who is cut off
+      std::mutex mutex;
+      std::map<int, int> seen;  // by trainer: how often it came to step 13
+      trial.before = [&](ElasticWorld& world) {
+        world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+          if (trainer != 2 && point == point::kGather && step == 13) updated.count_down();
+          if (trainer != 2 || point != point::kLogged || step != 12) return {};
+          updated.wait();
+          if (killed >= 0) world.doom(killed, point::kEnter);
+          return Error(ErrorCode::kAborted, "the connections broke");
+        });
+      };
+      trial.on_state = [&](int trainer, std::int64_t step, auto, const OptimizerState&) {
+        const std::lock_guard lock(mutex);
+        if (step == 13) ++seen[trainer];
+      };
+      const auto world = trial.run(4);
+      const auto ends = ends_of(*world, trial.steps);
+      CHECK(ends.complete == (killed >= 0 ? 3 : 4));
+      std::map<int, int> expected{{0, 1}, {1, 1}, {2, 1}, {3, 1}};
+      expected.erase(killed);
+      seen.erase(killed);  // it may have come there before its end
+      CHECK(seen == expected);
+      // The step was not made anew: all go on from where three of them were.
+      const auto entries = world->entries();
+      CHECK(std::none_of(entries.begin(), entries.end(),
+                         [](const Entry& entry) { return entry.step == 12; }));
+    }
+  }
+}
+
+TEST_CASE("sharded, nobody hears that all have logged: all make the step anew") {
+  ShardedTrial trial;
+  std::latch logged(4);
+  trial.before = [&](ElasticWorld& world) {
+    world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+      if (point != point::kLogged || step != 12 || trainer > 3) return {};
+      if (logged.try_wait()) return {};
+      logged.arrive_and_wait();
+      return Error(ErrorCode::kAborted, "the connections broke");
+    });
+  };
+  const auto world = trial.run(4);
+  const auto ends = ends_of(*world, trial.steps);
+  CHECK(ends.complete == 4);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  const auto entries = world->entries();
+  CHECK(std::any_of(entries.begin(), entries.end(),
+                    [](const Entry& entry) { return entry.step == 12; }));
+}
+
+TEST_CASE("sharded, who gives a block away keeps it until all have theirs") {
+  // Of seven members each owns one block. The fourth of five dies, the fifth has the only copy of
+  // its block, and that goes to two of three joiners, who lose their connections over it.
+  ShardedTrial trial;
+  std::atomic<bool> has_given = false;
+  std::latch given(1);
+  std::mutex mutex;
+  std::set<int> cut;
+  trial.before = [&](ElasticWorld& world) {
+    world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+      if (point != point::kTransfer) return {};
+      if (trainer == 4 && step >= 12 && !has_given.exchange(true)) given.count_down();
+      if (trainer < 5) return {};
+      given.wait();
+      const std::lock_guard lock(mutex);
+      if (!cut.insert(trainer).second) return {};
+      return Error(ErrorCode::kAborted, "the connections broke");
+    });
+  };
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step != 12) return;
+    world.doom(3, point::kScatter);
+    for (const int slot : {5, 6, 7}) world.wait_for(world.add(slot));
+  };
+  const auto ends = ends_of(*trial.run(5), trial.steps);
+  CHECK(ends.killed == 1);
+  CHECK(ends.complete == 7);
+  CHECK(cut.size() == 3);
 }
 
 TEST_CASE("sharded, two die at once of whom neither is the other's buddy: nothing is lost") {

@@ -1,0 +1,114 @@
+#include "worker/engine/entry.h"
+
+#include <doctest/doctest.h>
+
+using namespace muster;
+using namespace muster::engine;
+
+namespace {
+
+constexpr std::size_t kTrainedHere = 8 * 4096;
+
+/// A member of four, each with a slot of its own, that stands at `step`.
+Greeting standing_at(int rank, std::int64_t step) {
+  Greeting one;
+  one.standing.step = step;
+  one.standing.checkpoint_step = step;
+  one.has_state = true;
+  one.held = make_shards({0, 1, 2, 3}, kTrainedHere, kTrainedHere).held(rank);
+  one.computed = {{4 * rank, 4 * rank + 4}};
+  return one;
+}
+
+Greeting logged_at(int rank, std::int64_t step) {
+  Greeting one = standing_at(rank, step);
+  one.logged = one.standing;
+  one.logged->step = step + 1;
+  one.logged->loss = 0.5f;
+  return one;
+}
+
+std::vector<Greeting> at_newest(std::vector<Greeting> greetings) {
+  return at_newest_whole_step(kTrainedHere, std::move(greetings));
+}
+
+}  // namespace
+
+TEST_CASE("shards: all at one step stay there, with what they have computed") {
+  const auto now = at_newest({standing_at(0, 5), standing_at(1, 5), standing_at(2, 5)});
+  for (const Greeting& one : now) {
+    CHECK(one.has_state);
+    CHECK(one.is_whole);
+    CHECK(one.standing.step == 5);
+    CHECK(one.computed.size() == 1);
+  }
+}
+
+TEST_CASE("shards: an update that nobody has made is not made, whoever could") {
+  for (int logged = 1; logged <= 4; ++logged) {
+    std::vector<Greeting> all;
+    for (int r = 0; r < 4; ++r) all.push_back(r < logged ? logged_at(r, 5) : standing_at(r, 5));
+    for (const Greeting& one : at_newest(all)) {
+      CHECK(one.has_state);
+      CHECK(one.standing.step == 5);
+      CHECK(one.computed.size() == 1);
+    }
+  }
+}
+
+TEST_CASE("shards: an update that somebody has made, the others make") {
+  auto ahead = standing_at(1, 6);
+  ahead.is_whole = false;
+  const auto now = at_newest({logged_at(0, 5), ahead, logged_at(2, 5), logged_at(3, 5)});
+  for (const Greeting& one : now) {
+    CHECK(one.has_state);
+    CHECK_FALSE(one.is_whole);
+    CHECK(one.standing.step == 6);
+  }
+  CHECK(now[0].standing.loss == 0.5f);
+  CHECK(now[0].computed.empty());
+  CHECK(now[1].computed.size() == 1);
+  CHECK(keepers_of(now)[0].held == logged_at(0, 5).held);
+  CHECK_FALSE(keepers_of(now)[0].has_parameters);
+}
+
+TEST_CASE("shards: who is ahead alone goes back to where all is") {
+  const auto now =
+      at_newest({standing_at(0, 6), standing_at(1, 5), standing_at(2, 5), standing_at(3, 5)});
+  CHECK_FALSE(now[0].has_state);
+  CHECK(now[0].held.empty());
+  CHECK(now[0].standing.checkpoint_step == -1);  // of a step that is to be made anew
+  for (int r = 1; r < 4; ++r) CHECK(now[static_cast<std::size_t>(r)].standing.step == 5);
+  CHECK_FALSE(keepers_of(now)[0].has_parameters);
+}
+
+TEST_CASE("shards: who is behind and cannot make the update begins anew") {
+  const auto now =
+      at_newest({standing_at(0, 6), standing_at(1, 6), standing_at(2, 5), standing_at(3, 6)});
+  CHECK_FALSE(now[2].has_state);
+  CHECK(now[2].computed.empty());
+  CHECK(now[0].has_state);
+  CHECK(now[0].standing.step == 6);
+}
+
+TEST_CASE("shards: without an owner and its buddy nobody has a state") {
+  CHECK(has_any_state(at_newest({standing_at(0, 5), standing_at(1, 5), standing_at(2, 5)})));
+  CHECK(has_any_state(at_newest({standing_at(0, 5), standing_at(2, 5)})));
+  for (const auto& [a, b] : std::vector<std::pair<int, int>>{{0, 1}, {1, 2}, {2, 3}, {3, 0}}) {
+    CHECK_FALSE(has_any_state(at_newest({standing_at(a, 5), standing_at(b, 5), Greeting()})));
+    CHECK_FALSE(has_any_state(at_newest({standing_at(a, 6), logged_at(b, 5)})));
+  }
+}
+
+TEST_CASE("shards: what was read from a checkpoint counts, what is left of later steps does not") {
+  Greeting reader = standing_at(0, 3);
+  reader.held = {{0, kTrainedHere}};
+  const auto now = at_newest({reader, standing_at(1, 9), standing_at(2, 9)});
+  CHECK(now[0].has_state);
+  for (const std::size_t r : {1, 2}) {
+    CHECK_FALSE(now[r].has_state);
+    CHECK(now[r].standing.checkpoint_step == -1);
+  }
+  CHECK(plan_entry(16, now, 1)->standing.step == 3);
+  CHECK(plan_entry(16, now, 1)->standing.checkpoint_step == 3);
+}
