@@ -23,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
 FUZZED_AGAIN_SECONDS = 5  # where nothing has changed since
 # Programs that are built and run again under each sanitizer or compiler.
-ASAN_TESTS = ["test_common", "test_api", "test_core", "test_kube", "test_kube_rest", "test_embedded", "test_kubelet",
+ASAN_TESTS = ["test_common", "test_api", "test_core", "test_placement", "test_kube", "test_kube_rest", "test_embedded", "test_kubelet",
               "test_http", "test_endpoint", "test_runtime", "test_kernels", "test_comm", "test_comm_tcp", "test_data",
               "test_engine", "test_sentinel", "test_cli", "test_cli_kube"]
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.

@@ -92,7 +92,7 @@ void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   const bool may_grow = !until_growth(snapshot);
   for (std::size_t i = 0; i < std::min(slots.size(), nodes.size()); ++i) {
     if (find(gang, slots[i]) == nullptr && !may_grow) continue;
-    api::SlotPlacement placed{slots[i], draft.attempt, nodes[i], ""};
+    api::SlotPlacement placed{slots[i], draft.attempt, nodes[i], domain_of(*verdict->placement, i)};
     if (const Member* member = find(gang, slots[i])) {
       Failure failure = read_failure(*member, snapshot);
       placed.replacements = failures_in_a_row(snapshot, *member, failure);

@@ -198,8 +198,11 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   // Attempts never repeat, for any slot, through restarts, suspension and lost nodes.
   const int attempt = static_cast<int>(status.membership_epoch - 1);
   int slot = 0;
-  for (const auto& node : placed.node_of_slot)
-    status.placement.push_back({slot++, attempt, node, ""});
+  for (const auto& node : placed.node_of_slot) {
+    status.placement.push_back(
+        {slot, attempt, node, domain_of(placed, static_cast<std::size_t>(slot))});
+    ++slot;
+  }
   status.start_attempt = attempt;
   status.witness.reset();
   status.target_workers = slot;
@@ -211,7 +214,8 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   const bool resumed = status.is_true(std::string(words::kSuspended));
   const bool restarting = status.is_true(std::string(words::kRestarting));
   status.phase = restarting ? words::kPhaseRestarting : words::kPhasePending;
-  const std::string message = placement_text(placed.node_of_slot);
+  std::string message = placement_text(placed.node_of_slot);
+  if (!placed.why.empty()) message += "; " + placed.why;
   set_condition(status, snapshot,
                 {words::kAdmitted, true, contract::reason::kGangScheduled, message});
   set_condition(status, snapshot,

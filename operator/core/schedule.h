@@ -1,5 +1,6 @@
-// Where waiting gangs go: every gang at once, all of its workers or none. Fewest nodes first.
-// Topology, quota, fairness and preemption are not here yet.
+// Where waiting gangs go: every gang at once, all of its workers or none. Fewest nodes first; with
+// spec.topology where the network is short (placement.h), as far as the nodes' labels tell. Quota,
+// fairness and preemption are not here yet.
 #pragma once
 
 #include <map>
@@ -37,9 +38,9 @@ struct WaitingGang {
   };
   std::vector<Toleration> tolerations;
   bool unplaced = false;  ///< spec.scheduling: Unplaced
-  /// spec.topology.required. No node says yet where in the network it stands, so one node alone is
-  /// known to lie within one domain of whatever level.
-  std::string required_level;
+  /// spec.topology. Where no node says in which domain of the required level it stands, one node
+  /// alone is known to lie within one.
+  std::string required_level, preferred_level;
   /// Not empty: only these slots, each for itself. As many as fit are placed, the first of them
   /// first, on the nodes where the gang stands already if they have room.
   PlaceWish wish;
@@ -64,8 +65,15 @@ struct ClusterSnapshot {
 /// Slot i goes to node_of_slot[i] (empty = wherever the cluster's scheduler puts it).
 struct GangPlacement {
   std::vector<std::string> node_of_slot;
+  std::vector<std::string> domain_of_slot{};  ///< path in the topology; empty: was not asked for
+  std::string why{};                          ///< why there, where topology was asked for
   bool operator==(const GangPlacement&) const = default;
 };
+
+/// For status; empty where topology was not asked for.
+inline std::string domain_of(const GangPlacement& placement, std::size_t index) {
+  return index < placement.domain_of_slot.size() ? placement.domain_of_slot[index] : "";
+}
 
 /// A placement, or in words what is missing.
 struct GangVerdict {

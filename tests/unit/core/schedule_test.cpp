@@ -171,6 +171,96 @@ TEST_CASE("a required level of the network is kept on one node, or waited for") 
   api::TrainingJob job;
   job.spec.topology_required = "rack";
   CHECK(gang_of(job).required_level == "rack");
+  job.spec.topology_preferred = "zone";
+  CHECK(gang_of(job).preferred_level == "zone");
+}
+
+namespace {
+
+/// Two blocks of two racks of two hosts with 2 processors each: n0 to n7.
+Cluster racks() {
+  Cluster cluster;
+  for (int i = 0; i < 8; ++i) {
+    cluster.nodes.push_back(node("n" + std::to_string(i), 2));
+    cluster.nodes.back().meta.labels = {
+        {"cloud.google.com/gce-topology-block", "b" + std::to_string(i / 4)},
+        {"cloud.google.com/gce-topology-subblock", "r" + std::to_string(i / 2 % 2)}};
+  }
+  return cluster;
+}
+
+}  // namespace
+
+TEST_CASE("a required level that nodes' labels tell of is kept over several nodes") {
+  Cluster cluster = racks();
+  cluster.gangs = {gang("j", 4, 4)};
+  cluster.gangs[0].required_level = "rack";
+  const GangVerdict fits = cluster.only();
+  REQUIRE(fits.placement);
+  CHECK(fits.placement->node_of_slot == Nodes{"n0", "n0", "n1", "n1"});
+  CHECK(fits.placement->domain_of_slot == Nodes{"b0/r0", "b0/r0", "b0/r0", "b0/r0"});
+  CHECK(fits.placement->why.starts_with("subblock b0/r0 is the lowest domain with room for 4"));
+  cluster.gangs[0].count = 6;  // as many as fit
+  CHECK(cluster.only().placement->node_of_slot.size() == 4);
+  cluster.gangs[0].min = 6;
+  CHECK(cluster.only().why_not ==
+        "needs 6 x {cpu 1, memory 512Mi}: needs room for 6 within one rack; the roomiest, b0/r0, "
+        "has room for 4; it would fit with required: block (b0 has room for 8); 4 would fit as "
+        "they are");
+  cluster.gangs[0].required_level = "block";
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n0", "n0", "n1", "n1", "n2", "n2"});
+}
+
+TEST_CASE(
+    "a preferred level is kept if there is room, and gangs after each other share what is left") {
+  Cluster cluster = racks();
+  cluster.gangs = {gang("a", 3, 3), gang("b", 3, 3), gang("c", 2, 2), gang("d", 8, 8)};
+  for (WaitingGang& one : cluster.gangs) one.preferred_level = "rack";
+  cluster.gangs[2].preferred_level.clear();
+  const auto verdicts = cluster.schedule();
+  const auto domains = [&](const std::string& name) {
+    const Nodes& all = verdicts.at({"ns", name}).placement->domain_of_slot;
+    return std::set<std::string>(all.begin(), all.end());
+  };
+  CHECK(domains("a").size() == 1);
+  CHECK(domains("b").size() == 1);
+  CHECK(domains("a") != domains("b"));
+  CHECK(domains("c").empty());  // did not ask
+  CHECK(verdicts.at({"ns", "c"}).placement->node_of_slot.size() == 2);
+  CHECK(domains("d").size() == 4);  // 8 of what the others left
+}
+
+TEST_CASE("slots that join a gang stay within its required domain") {
+  Cluster cluster = racks();
+  cluster.gangs = {gang("j", 3, 1)};
+  cluster.gangs[0].required_level = "rack";
+  cluster.gangs[0].wish = {{1, 2, 3}, {"n4"}, false};
+  const GangVerdict joins = cluster.only();
+  CHECK(joins.placement->node_of_slot == Nodes{"n4", "n4", "n5"});
+  CHECK(joins.placement->domain_of_slot == Nodes{"b1/r0", "b1/r0", "b1/r0"});
+  cluster.nodes[4].ready = cluster.nodes[5].ready = false;
+  CHECK_FALSE(cluster.only().placement);
+}
+
+TEST_CASE("slot 0 stands where its volume is, and the others around it") {
+  Cluster cluster = racks();
+  cluster.gangs = {gang("j", 4, 4)};
+  cluster.gangs[0].preferred_level = "rack";
+  cluster.gangs[0].volumes.first_slot = std::set<std::string>{"n7"};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n7", "n7", "n6", "n6"});
+  cluster.gangs[0].count = cluster.gangs[0].min = 1;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n7"});
+  cluster.gangs[0].count = cluster.gangs[0].min = 5;
+  const Nodes five = cluster.only().placement->node_of_slot;
+  CHECK(five.size() == 5);
+  CHECK(five[0] == "n7");
+  CHECK(std::all_of(five.begin(), five.end(), [](const auto& name) { return name >= "n4"; }));
+  cluster.gangs[0].preferred_level.clear();
+  cluster.gangs[0].required_level = "host";
+  cluster.gangs[0].count = cluster.gangs[0].min = 2;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n7", "n7"});
+  cluster.nodes[7].unschedulable = true;
+  CHECK(cluster.only().why_not.find("volume of its checkpoint (n7)") != std::string::npos);
 }
 
 TEST_CASE("an unplaced gang is let through without a node") {
