@@ -107,8 +107,7 @@ Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const
 }
 
 /// Those who leave give what they keep to those who stay, before they go: an owner and its buddy
-/// may leave together. Others may hear of their leaving later than this; then what is lost with
-/// them is what a death would have taken.
+/// may leave together. Who hears of its leaving later than this goes like one who dies.
 Status Trainer::hand_over_shards() {
   MUSTER_ASSIGN_OR_RETURN(const auto stays, gather_flags(*communicator_, membership_.is_staying(),
                                                          step_stamp(), deadline()));

@@ -501,13 +501,15 @@ TEST_CASE("sharded, random joins, leaves, cuts and deaths one after another: the
     std::map<int, std::string> doomed;
     int dying = -1;
     std::int64_t quiet_until = 0;  // nobody dies while what was lost is not copied yet
+    std::int64_t calm_at = 0;      // several leave at once only where no other change is under way
     trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
       const std::vector<int> members = world.members();
       if (dying >= 0 && std::find(members.begin(), members.end(), dying) == members.end()) {
         dying = -1;
         quiet_until = step + 2;
+        calm_at = step + 4;
       }
-      if (step >= 40 || rng.below(2) != 0) return;
+      if (step >= 40 || rng.below(2) != 0 || step < quiet_until) return;
       const int one = members[rng.below(members.size())];
       const auto event = rng.below(8);
       const bool is_quiet = dying < 0 && step >= quiet_until;
@@ -516,14 +518,16 @@ TEST_CASE("sharded, random joins, leaves, cuts and deaths one after another: the
         doomed[one] = kPoints[rng.below(kPoints.size())];
         world.doom(one, doomed[one]);
       } else if (event < 6 && members.size() < 8) {
-        world.add(1 + static_cast<int>(rng.below(12)));
-      } else if (event == 6 && is_quiet) {
+        world.wait_for(world.add(1 + static_cast<int>(rng.below(12))));
+        calm_at = step + 4;
+      } else if (event == 6 && is_quiet && step >= calm_at) {
         quiet_until = step + 4;
         for (const int leaver : members) {
           if (world.slot_of(leaver) != 0 && rng.below(2) == 0) world.leave(leaver);
         }
       } else if (step >= quiet_until) {
         world.cut(one);
+        calm_at = step + 4;
       }
     };
     const auto world = trial.run(1 + static_cast<int>(rng.below(6)));
