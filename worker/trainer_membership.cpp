@@ -1,13 +1,8 @@
 #include "worker/trainer_membership.h"
 
-#include <fcntl.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <utility>
 
-#include "common/check.h"
 #include "common/contract.h"
 #include "common/log.h"
 #include "worker/comm/shared_communicator.h"
@@ -30,9 +25,13 @@ Error own_fault(const Error& error) {
   return Error(error.code(), error.message()).with_exit_code(contract::exit_code::kInternal);
 }
 
-void drain(int event_fd) {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(event_fd, &count, sizeof count);
+engine::View to_view(const sentinel::ViewMessage& message) {
+  engine::View view;
+  view.epoch = message.epoch;
+  view.rank = message.rank;
+  view.stop = message.stop;
+  for (const sentinel::ViewPeer& peer : message.peers) view.slots.push_back(peer.slot);
+  return view;
 }
 
 }  // namespace
@@ -40,12 +39,7 @@ void drain(int event_fd) {
 TrainerMembership::TrainerMembership(const sentinel::TrainerLaunch& launch,
                                      sentinel::ChannelWriter& channel, sentinel::Pulse& pulse,
                                      const Clock& clock)
-    : launch_(launch),
-      channel_(channel),
-      pulse_(pulse),
-      clock_(clock),
-      cancel_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  MUSTER_CHECK_MSG(static_cast<bool>(cancel_), "no descriptor is left at the start");
+    : launch_(launch), channel_(channel), pulse_(pulse), clock_(clock), connector_(clock) {
   reader_ = std::thread([this] { read_views(); });
 }
 
@@ -72,26 +66,48 @@ void TrainerMembership::read_views() {
   }
 }
 
-/// An urgent view ends the connections of the one before. So does any view for those who have not
-/// entered theirs: the others may have passed it over and would never come.
+/// An urgent view ends the connections of the present one, and of one that was about to be entered:
+/// whoever was lost may have been in either. Any other leaves both as they are; who passes one over
+/// closes its connections, and nobody waits for it.
 void TrainerMembership::take(sentinel::ViewMessage view) {
-  const std::lock_guard lock(mutex_);
-  if (newest_ && view.epoch <= newest_->epoch) return;
-  const bool is_waiting = connected_epoch_ > entered_epoch_;
-  const bool is_urgent = view.urgent;
-  newest_ = std::move(view);
-  newest_epoch_ = newest_->epoch;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t wrote = write(cancel_.get(), &one, sizeof one);
-  if (connected_ && (is_urgent || is_waiting)) connected_->abort();
+  std::optional<Ahead> given_up;  // it closes its connections once the lock is free
+  {
+    const std::lock_guard lock(mutex_);
+    if (newest_ && view.epoch <= newest_->epoch) return;
+    if (view.urgent) {
+      given_up.swap(ahead_);
+      const bool is_hit =
+          present_ && present_->communicator && concerns(view, present_->view, *newest_);
+      if (is_hit) present_->communicator->abort();
+    }
+    newest_ = std::move(view);
+    newest_epoch_ = newest_->epoch;
+    connect_ahead(*newest_);
+  }
   changed_.notify_all();
+}
+
+/// The lock is held.
+void TrainerMembership::connect_ahead(const sentinel::ViewMessage& view) {
+  if (view.rank < 0) return connector_.want_none();
+  comm::TcpOptions options;
+  for (const auto& peer : view.peers) options.peers.push_back({peer.host, peer.port});
+  options.rank = view.rank;
+  options.listen_fd = sentinel::kListenFd;
+  options.job_key = launch_.job_key;
+  options.job_uid = launch_.job_uid;
+  options.epoch = view.epoch;
+  options.connect_deadline = clock_.mono_now() + kConnectTimeout;
+  options.on_wait = [this] { pulse_.beat(); };
+  options.clock = &clock_;
+  connector_.want(std::move(options));
 }
 
 void TrainerMembership::ready(const Sha256Digest& digest) { channel_.send_ready({to_hex(digest)}); }
 
 Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadline) {
   std::unique_lock lock(mutex_);
-  connected_.reset();
+  present_.reset();
   while (!newest_ || newest_->epoch <= after) {
     if (is_alone_) return peer_lost("the sentinel is gone");
     const auto left = deadline - clock_.mono_now();
@@ -101,50 +117,83 @@ Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadli
     pulse_.beat();
     changed_.wait_for(lock, std::min<nanoseconds>(left, kReadPause));
   }
-  engine::View view;
-  view.epoch = newest_->epoch;
-  view.rank = newest_->rank;
-  view.stop = newest_->stop;
-  for (const sentinel::ViewPeer& peer : newest_->peers) view.slots.push_back(peer.slot);
-  return view;
+  if (ahead_ && ahead_->view.epoch < newest_->epoch) ahead_.reset();
+  return to_view(*newest_);
+}
+
+Result<std::int64_t> TrainerMembership::prepared_epoch() {
+  if (newest_epoch_ <= present_epoch_) return 0;
+  std::optional<Ahead> given_up;
+  std::optional<Error> error;
+  std::int64_t epoch = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    epoch = newest_->epoch;
+    if (ahead_ && ahead_->view.epoch < epoch) given_up.swap(ahead_);
+    if (ahead_) return epoch;
+    if (newest_->rank < 0) {
+      ahead_.emplace(Ahead{*newest_, nullptr});
+      return epoch;
+    }
+    auto connected = connector_.poll(epoch);
+    if (!connected) return 0;
+    if (*connected) {
+      ahead_.emplace(Ahead{*newest_, **std::move(connected)});
+      return epoch;
+    }
+    error = connected->error();
+  }
+  MUSTER_RETURN_IF_ERROR(cannot_connect(epoch, *error));
+  return 0;
+}
+
+/// The others train on meanwhile, and the sentinels try it under another number.
+Status TrainerMembership::cannot_connect(std::int64_t epoch, const Error& error) {
+  if (error.code() == ErrorCode::kIo) return own_fault(error);
+  if (error.code() == ErrorCode::kAborted) return {};  // told before, or overtaken
+  log_warning("the next membership cannot be connected",
+              {{"epoch", epoch}, {"error", error.message()}});
+  channel_.send_broken({epoch, {}});
+  return {};
+}
+
+std::optional<engine::View> TrainerMembership::prepared(std::int64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  if (!ahead_ || ahead_->view.epoch != epoch) return std::nullopt;
+  present_.reset();
+  return to_view(ahead_->view);
 }
 
 bool TrainerMembership::is_staying() const {
   const std::lock_guard lock(mutex_);
+  if (ahead_) return ahead_->view.rank >= 0;
   return !newest_ || newest_->rank >= 0;
 }
 
 Result<std::unique_ptr<comm::Communicator>> TrainerMembership::connect(const engine::View& view) {
-  comm::TcpOptions options;
   {
     const std::lock_guard lock(mutex_);
-    if (!newest_ || newest_->epoch != view.epoch) return peer_lost("a newer membership came");
-    drain(cancel_.get());
-    for (const auto& peer : newest_->peers) options.peers.push_back({peer.host, peer.port});
+    if (ahead_ && ahead_->view.epoch == view.epoch) {
+      log_info("was connected ahead", {{"epoch", view.epoch}});
+      return lend(*std::exchange(ahead_, {}));
+    }
   }
-  options.rank = view.rank;
-  // The socket is for all memberships; a communicator closes what it is given.
-  options.listen_fd = fcntl(sentinel::kListenFd, F_DUPFD_CLOEXEC, 0);
-  if (options.listen_fd < 0) {
-    return own_fault(Error(ErrorCode::kIo, "no descriptor is left for the listening socket"));
-  }
-  options.job_key = launch_.job_key;
-  options.job_uid = launch_.job_uid;
-  options.epoch = view.epoch;
-  options.connect_deadline = clock_.mono_now() + kConnectTimeout;
-  options.cancel_fd = cancel_.get();
-  options.on_wait = [this] { pulse_.beat(); };
-  options.clock = &clock_;
-  auto made = comm::make_tcp_communicator(options);
+  log_info("waits to be connected", {{"epoch", view.epoch}});
+  auto made = connector_.wait(view.epoch, clock_.mono_now() + 2 * kConnectTimeout,
+                              [this] { pulse_.beat(); });
   if (!made && made.error().code() == ErrorCode::kIo) return own_fault(made.error());
   if (!made) return made.error();
-  std::shared_ptr<comm::Communicator> communicator = *std::move(made);
   const std::lock_guard lock(mutex_);
   if (newest_->epoch != view.epoch) return peer_lost("a newer membership came");
-  connected_ = communicator;
-  connected_epoch_ = view.epoch;
+  return lend({*newest_, *std::move(made)});
+}
+
+/// The lock is held.
+Result<std::unique_ptr<comm::Communicator>> TrainerMembership::lend(Ahead entered) {
+  present_epoch_ = entered.view.epoch;
+  present_.emplace(std::move(entered));
   return std::unique_ptr<comm::Communicator>(
-      std::make_unique<comm::LentCommunicator>(std::move(communicator)));
+      std::make_unique<comm::LentCommunicator>(present_->communicator));
 }
 
 void TrainerMembership::broken(std::int64_t epoch, const Error& why) {
@@ -155,10 +204,6 @@ void TrainerMembership::broken(std::int64_t epoch, const Error& why) {
 }
 
 void TrainerMembership::entered(const engine::Entry& entry) {
-  {
-    const std::lock_guard lock(mutex_);
-    entered_epoch_ = entry.epoch;
-  }
   sentinel::EnteredMessage message;
   message.epoch = entry.epoch;
   message.step = entry.step + 1;

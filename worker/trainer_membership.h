@@ -1,5 +1,6 @@
 // The engine's Membership in a worker: views come from the sentinel over the channel, connections
-// are TCP between pods.
+// are TCP between pods. As soon as a view is known its members connect, while they train in the one
+// before.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,7 @@
 #include <thread>
 
 #include "common/clock.h"
-#include "common/file.h"
+#include "worker/comm/background_connector.h"
 #include "worker/engine/membership.h"
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/launch.h"
@@ -18,7 +19,7 @@
 
 namespace muster::worker {
 
-/// Owns a thread that reads views. Threads: as engine::Membership says.
+/// Owns a thread that reads views, and one that connects. Threads: as engine::Membership says.
 class TrainerMembership final : public engine::Membership {
  public:
   /// All of them outlive it.
@@ -28,7 +29,8 @@ class TrainerMembership final : public engine::Membership {
 
   void ready(const Sha256Digest& digest) override;
   Result<engine::View> next(std::int64_t after, MonoTime deadline) override;
-  std::int64_t newest_epoch() const override { return newest_epoch_; }
+  Result<std::int64_t> prepared_epoch() override;
+  std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override;
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;
@@ -38,14 +40,25 @@ class TrainerMembership final : public engine::Membership {
   void set_on_files(bool is_on_files) { is_on_files_ = is_on_files; }
 
  private:
+  using Connected = Result<std::unique_ptr<comm::Communicator>>;
+  /// A view to be entered.
+  struct Ahead {
+    sentinel::ViewMessage view;
+    std::shared_ptr<comm::Communicator> communicator;  ///< none for who is not a member of it
+  };
+
   void read_views();
   void take(sentinel::ViewMessage view);
+  void connect_ahead(const sentinel::ViewMessage& view);
+  Status cannot_connect(std::int64_t epoch, const Error& error);
+  Result<std::unique_ptr<comm::Communicator>> lend(Ahead entered);
 
   const sentinel::TrainerLaunch& launch_;
   sentinel::ChannelWriter& channel_;
   sentinel::Pulse& pulse_;
   const Clock& clock_;
-  UniqueFd cancel_;  ///< readable: connecting has become pointless
+  comm::BackgroundConnector connector_;
+  std::int64_t present_epoch_ = 0;  ///< of the training thread alone
   std::atomic<std::int64_t> newest_epoch_ = 0;
   std::atomic<bool> is_on_files_ = false;
   std::atomic<bool> is_stopping_ = false;
@@ -56,8 +69,8 @@ class TrainerMembership final : public engine::Membership {
   std::optional<sentinel::ViewMessage> newest_;
   bool is_alone_ = false;        ///< the sentinel is gone
   std::optional<Error> broken_;  ///< why the newest view did not hold
-  std::shared_ptr<comm::Communicator> connected_;
-  std::int64_t connected_epoch_ = 0, entered_epoch_ = 0;
+  std::optional<Ahead> ahead_;   ///< what prepared_epoch() named last
+  std::optional<Ahead> present_;
 
   std::thread reader_;
 };

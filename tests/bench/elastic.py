@@ -8,7 +8,10 @@ store is a process of its own that nothing happens to, one agent stands for one 
 at once. Everything is seen from outside: Muster's record as it grows, the lines that the peer's ranks write.
 
 stall: from the fault until a step made without the victim is done (kills, silence); the longest time between two steps
-until the change is done (scale-up, scale-down, leave). Goodput: committed steps x fault-free step time / wall.
+until the change is done (scale-up, scale-down, leave; `nothing`: in a second without any, which is what quotas and a busy
+machine alone do). At the change: the time between two steps in which the members changed, one of these steps included.
+Told: the longest that a survivor says it stood still, from its last work until it trains in the new membership. Goodput:
+committed steps x fault-free step time / wall.
 """
 
 import argparse
@@ -30,7 +33,7 @@ from job import Job, children_of, read, signal_all, stat_of  # noqa: E402
 
 PROCESSORS, IMAGES, PAUSE = 2.0, 4096, 0.001
 ENDLESS = 100_000_000
-KINDS = ["trainer kill", "worker kill", "silent loss", "scale-up", "scale-down", "planned leave"]
+KINDS = ["nothing", "trainer kill", "worker kill", "silent loss", "scale-up", "scale-down", "planned leave"]
 PEER_KINDS = ["trainer kill", "worker kill", "silent loss", "scale-up", "planned leave"]
 SETTLE_STEPS = 30
 PEER_SECONDS = 240
@@ -122,11 +125,11 @@ class Muster:
     kinds = KINDS
 
     def __init__(self, arguments, directory, data):
-        self.workers = arguments.workers
+        self.workers, self.details = arguments.workers, {}
         self.groups = [cgroup.Group(processors=PROCESSORS / self.workers) for _ in range(self.workers)] \
-            if cgroup.available("cpu") else []
+            if cgroup.available("cpu") and arguments.quota else []
         self.job = Job(directory, arguments.bin, self.workers, ENDLESS, pace_ms=0, training={
-            "model": {"mlp": {"hidden": [256]}}, "optimizer": {"sgd": {"learningRate": "0.01", "momentum": "0.9"}},
+            "model": {"mlp": {"hidden": arguments.hidden}}, "optimizer": {"sgd": {"learningRate": "0.01", "momentum": "0.9"}},
             "data": {"train": {"idx": {"images": f"{data}/images.idx", "labels": f"{data}/labels.idx"}}}})
         for slot, group in enumerate(self.groups):
             self.job.set_slot(slot, group.enter)
@@ -152,8 +155,38 @@ class Muster:
         times = [when for when, _, _ in self.lines.seen if when >= since - 1]
         return max(b - a for a, b in zip(times, times[1:]) if b >= since)
 
+    def at_change(self, since):
+        """The longer of the two times between steps before and after the first step of the new members: the line of the
+        last old one is written when the new membership has begun."""
+        seen = [one for one in self.lines.seen if one[0] >= since - 1]
+        for i in range(2, len(seen)):
+            if seen[i][0] >= since and seen[i][2] != seen[i - 1][2]:
+                return max(seen[i][0] - seen[i - 1][0], seen[i - 1][0] - seen[i - 2][0])
+        return None
+
+    def entries(self):
+        """What workers have said of memberships that they entered: {epoch: {slot: line}}."""
+        found = {}
+        for line in self.job.logs().splitlines():
+            if '"trains in a membership"' in line:
+                one = json.loads(line)
+                found.setdefault(one["epoch"], {})[one["slot"]] = one
+        return found
+
+    def told(self, epoch, survivors):
+        """The longest stall, of those who were in before, of the first membership after `epoch`."""
+        entries = self.entries()
+        later = [one for one in sorted(entries) if one > epoch]
+        stalls = [entries[later[0]][slot]["stall_ms"] for slot in survivors if slot in entries[later[0]]] if later else []
+        return max(stalls, default=None)
+
     def once(self, kind, rng):
         """(stall, survivors restarted) of one change; all train again afterwards."""
+        if kind == "nothing":
+            self.until(self.workers)
+            since = time.monotonic()
+            self.lines.watch("a second", lambda: time.monotonic() > since + 1, 60, self.job.alive)
+            return self.longest_gap(since), 0
         job, slot = self.job, rng.randrange(1, self.workers)
         is_resize = kind in ("scale-up", "scale-down")
         if kind == "scale-up":
@@ -162,6 +195,7 @@ class Muster:
         survivors = [one for one in range(self.workers) if one != (self.workers - 1 if is_resize else slot)]
         before = job.identities(survivors)
         worker = job.workers().get(slot)
+        epoch = max(self.entries(), default=0)
         self.lines.look()
         since = time.monotonic()
         frozen = []
@@ -184,6 +218,8 @@ class Muster:
             stall = self.longest_gap(since)
         else:
             stall = self.from_fault(since)
+        self.details.setdefault(kind, []).append({name: None if one is None else round(one, 1) for name, one in (
+            ("at_change_ms", self.at_change(since) and self.at_change(since) * 1000), ("told_ms", self.told(epoch, survivors)))})
         signal_all(frozen, signal.SIGCONT)
         after = job.identities(survivors)
         if kind == "scale-down":
@@ -342,7 +378,7 @@ def measure(side, arguments):
     side.lines.watch("a calm while", lambda: time.monotonic() > calm_since + arguments.calm, arguments.calm + 60, lambda: None)
     step_seconds = arguments.calm / max(1, side.committed() - calm_steps)
     stalls, restarted = {}, 0
-    for kind in side.kinds:
+    for kind in [one for one in side.kinds if not arguments.kinds or one in arguments.kinds.split(",")]:
         repeat = arguments.repeat if side.name == "Muster" else max(1, min(arguments.repeat, arguments.peer_repeat))
         stalls[kind] = []
         for _ in range(repeat):
@@ -351,9 +387,13 @@ def measure(side, arguments):
             restarted += others
         values = ", ".join(f"{stall * 1000:.0f}" for stall in sorted(stalls[kind]))
         print(f"{side.name}: {kind}: {values} ms", flush=True)
+        for name in ("at_change_ms", "told_ms"):
+            told = sorted(one[name] for one in getattr(side, "details", {}).get(kind, []) if one[name] is not None)
+            if told:
+                print(f"    {name}: {', '.join(f'{one:.1f}' for one in told)}", flush=True)
     result = {"step_ms": step_seconds * 1000, "stalls_ms": {kind: [round(one * 1000, 1) for one in values]
                                                            for kind, values in stalls.items()},
-              "survivors_restarted": restarted, "changes": sum(map(len, stalls.values())), "lost": side.lost()}
+              "details": getattr(side, "details", {}), "survivors_restarted": restarted, "changes": sum(map(len, stalls.values())), "lost": side.lost()}
     if arguments.goodput > 0:
         before, since, kills = side.committed(), time.monotonic(), 0
         while time.monotonic() < since + arguments.goodput:
@@ -380,6 +420,10 @@ def main():
     parser.add_argument("--goodput", type=float, default=600, help="seconds with a random kill every 5; 0 leaves it out")
     parser.add_argument("--peer-goodput", type=float, default=120, help="likewise for torchrun")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hidden", type=lambda text: [int(one) for one in text.split(",")], default=[256],
+                        help="Muster's hidden layers, with commas between them")
+    parser.add_argument("--no-quota", dest="quota", action="store_false", help="Muster's workers share the machine freely")
+    parser.add_argument("--kinds", help="only these changes, with commas between them")
     parser.add_argument("--only-peer", action="store_true", help="leave Muster out")
     parser.add_argument("--out", help="file for all figures as JSON")
     arguments = parser.parse_args()

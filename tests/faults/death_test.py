@@ -142,7 +142,17 @@ class Leave(FaultTest):
             self.assert_undisturbed(job, [0], before)
         report = job.end()
         self.assert_nothing_recomputed(job)
+        self.assert_only_joiners_waited(job)
         self.assertEqual([entry["workers"] for entry in report["workersOverTime"]][-1], 2)
+
+    def assert_only_joiners_waited(self, job):
+        """Who trains is connected with a joiner, and with those who stay, before it stops for them."""
+        folder = os.path.join(job.output, "logs")
+        logs = [read(os.path.join(folder, name)) for name in os.listdir(folder) if name.endswith(".log")]
+        ahead = [text.count('"was connected ahead"') for text in logs]
+        waits = [text.count('"waits to be connected"') for text in logs]
+        self.assertEqual(set(waits), {1}, "each but for its first membership")
+        self.assertGreaterEqual(max(ahead), 5, ahead)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ namespace {
 
 constexpr milliseconds kWaitMax{1000};
 
-struct Group {
+struct LocalGroup {
   std::size_t transfers_left = 0;
 };
 
@@ -28,16 +28,16 @@ class Hub {
         lanes_(ranks_.size() * ranks_.size()) {}
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  Result<std::shared_ptr<Group>> start(std::size_t rank, std::uint64_t step,
+  Result<std::shared_ptr<LocalGroup>> start(std::size_t rank, std::uint64_t step,
                                        MessagesByPeer messages);
-  Status wait(std::size_t rank, const Group& group, MonoTime deadline);
+  Status wait(std::size_t rank, const LocalGroup& group, MonoTime deadline);
   void close(std::size_t rank, ErrorCode code, const std::string& why);
-  void abandon(std::size_t rank, const Group& group);
+  void abandon(std::size_t rank, const LocalGroup& group);
   std::uint64_t sent_bytes(std::size_t rank);
 
  private:
   struct Transfer {
-    std::shared_ptr<Group> group;
+    std::shared_ptr<LocalGroup> group;
     std::uint64_t step = 0;
     std::uint64_t sequence = 0;
     Message message;
@@ -63,12 +63,12 @@ class Hub {
   std::vector<Lane> lanes_;
 };
 
-Result<std::shared_ptr<Group>> Hub::start(std::size_t rank, std::uint64_t step,
+Result<std::shared_ptr<LocalGroup>> Hub::start(std::size_t rank, std::uint64_t step,
                                           MessagesByPeer messages) {
   const std::unique_lock lock(mutex_);
   Rank& self = ranks_[rank];
   if (self.failure) return *self.failure;
-  auto group = std::make_shared<Group>();
+  auto group = std::make_shared<LocalGroup>();
   const std::uint64_t sequence = self.next_sequence++;
   for (std::size_t peer = 0; peer < ranks_.size(); ++peer) {
     if (messages.sends[peer].bytes() > 0) {
@@ -123,7 +123,7 @@ void Hub::match(std::size_t from, std::size_t to) {
   }
 }
 
-Status Hub::wait(std::size_t rank, const Group& group, MonoTime deadline) {
+Status Hub::wait(std::size_t rank, const LocalGroup& group, MonoTime deadline) {
   std::unique_lock lock(mutex_);
   while (group.transfers_left > 0) {
     if (ranks_[rank].failure) return *ranks_[rank].failure;
@@ -157,7 +157,7 @@ void Hub::close(std::size_t rank, ErrorCode code, const std::string& why) {
   fail(rank, code, why);
 }
 
-void Hub::abandon(std::size_t rank, const Group& group) {
+void Hub::abandon(std::size_t rank, const LocalGroup& group) {
   const std::unique_lock lock(mutex_);
   if (group.transfers_left > 0) {
     fail(rank, ErrorCode::kAborted, "a group of transfers was given up before it was complete");
@@ -171,7 +171,7 @@ std::uint64_t Hub::sent_bytes(std::size_t rank) {
 
 class LocalWork final : public Work {
  public:
-  LocalWork(std::shared_ptr<Hub> hub, std::size_t rank, std::shared_ptr<Group> group)
+  LocalWork(std::shared_ptr<Hub> hub, std::size_t rank, std::shared_ptr<LocalGroup> group)
       : hub_(std::move(hub)), rank_(rank), group_(std::move(group)) {}
   ~LocalWork() override { hub_->abandon(rank_, *group_); }
   Status wait(MonoTime deadline) override { return hub_->wait(rank_, *group_, deadline); }
@@ -179,7 +179,7 @@ class LocalWork final : public Work {
  private:
   std::shared_ptr<Hub> hub_;
   std::size_t rank_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<LocalGroup> group_;
 };
 
 class LocalCommunicator final : public Communicator {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
@@ -31,7 +32,7 @@ struct Entry {
   double stall_seconds = 0;       ///< from the last finished work until here
 };
 
-/// Threads: one calls everything but newest_epoch().
+/// Threads: one.
 class Membership {
  public:
   virtual ~Membership() = default;
@@ -43,16 +44,25 @@ class Membership {
   /// an exit code: nobody is left who could make one.
   virtual Result<View> next(std::int64_t after, MonoTime deadline) = 0;
 
-  /// The newest epoch this process has heard of. When all members of the current one have heard of
-  /// the same, they enter it at the next step boundary. Any thread; does not block.
-  virtual std::int64_t newest_epoch() const = 0;
+  /// The epoch of a newer view that this process can enter without a wait: its members are
+  /// connected with it, or it is none of them. 0: there is none. When all members of the present
+  /// view name the same, they enter it at the next step boundary; until this is called again they
+  /// can, unless somebody is lost. Called in every step. Does not block. Errors carry an exit code:
+  /// this process will never be able to enter any.
+  virtual Result<std::int64_t> prepared_epoch() = 0;
 
-  /// Whether this process belongs to the newest view it has heard of. Any thread; does not block.
+  /// The view that prepared_epoch() named last, to be connected and entered now; nothing when
+  /// somebody was lost since: see what next() says.
+  virtual std::optional<View> prepared(std::int64_t epoch) = 0;
+
+  /// Whether this process belongs to the view that prepared_epoch() named last, or, where somebody
+  /// was lost since, to the newest one.
   virtual bool is_staying() const = 0;
 
   /// The members of `view`, connected. It is aborted from elsewhere as soon as a member of it is
-  /// known to be gone. Blocks: until connected, or until a newer view makes it pointless. Errors:
-  /// as make_tcp_communicator; all of them mean: see what next() says.
+  /// known to be gone. Blocks: not for a view of prepared(), else until connected, or until a newer
+  /// view makes it pointless. Errors: as make_tcp_communicator; all of them mean: see what next()
+  /// says.
   virtual Result<std::unique_ptr<comm::Communicator>> connect(const View& view) = 0;
 
   /// The members of `epoch` cannot go on together.
@@ -67,7 +77,8 @@ class FixedMembership final : public Membership {
   explicit FixedMembership(comm::Communicator& communicator) : communicator_(communicator) {}
   void ready(const Sha256Digest&) override {}
   Result<View> next(std::int64_t after, MonoTime deadline) override;
-  std::int64_t newest_epoch() const override { return kEpoch; }
+  Result<std::int64_t> prepared_epoch() override { return 0; }
+  std::optional<View> prepared(std::int64_t) override { return std::nullopt; }
   bool is_staying() const override { return true; }
   Result<std::unique_ptr<comm::Communicator>> connect(const View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;

@@ -1,4 +1,5 @@
 // One step: what is missing of the gradients is computed, they are summed, the state is updated.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -14,6 +15,11 @@ namespace cpu = kernels::cpu;
 
 /// Rows of one forward pass of the evaluation, where the training has fewer.
 constexpr std::size_t kEvaluationRows = 256;
+
+/// A view that is further ahead counts as so far ahead: the sum of the squares over as many members
+/// as there may be stays a number that a float holds.
+constexpr std::int64_t kAheadMax = 63;
+static_assert(kAheadMax * kAheadMax * kMaxLogicalRanks < std::int64_t{1} << 24);
 
 double since(MonoTime& from, MonoTime to) {
   const double seconds = std::chrono::duration<double>(to - from).count();
@@ -105,14 +111,27 @@ Status Trainer::compute() {
 
 /// What this process asks of all rides in its first node, each flag once; nodes that were computed
 /// under an earlier membership may carry old ones.
-void Trainer::set_flags() {
+Status Trainer::set_flags() {
   const bool stop = hooks_.stop != nullptr && hooks_.stop->load();
-  const bool flip = membership_.newest_epoch() > view_.epoch;
+  MUSTER_ASSIGN_OR_RETURN(prepared_epoch_, membership_.prepared_epoch());
+  const auto ahead =
+      static_cast<float>(std::clamp<std::int64_t>(prepared_epoch_ - view_.epoch, 0, kAheadMax));
   for (std::size_t k = 0; k < sums_->count(); ++k) {
     const auto tail = sums_->buffer(k).subspan(shape_.values());
     tail[kTailStop] = stop && k == 0 ? 1.0f : 0.0f;
-    tail[kTailFlip] = flip && k == 0 ? 1.0f : 0.0f;
+    tail[kTailAhead] = k == 0 ? ahead : 0.0f;
+    tail[kTailAheadSquared] = k == 0 ? ahead * ahead : 0.0f;
   }
+  return {};
+}
+
+/// Whether all who compute are prepared for the same view. Numbers whose squares' mean is the
+/// square of their mean are equal; the sums are of small whole numbers, hence exact.
+bool Trainer::is_flip_agreed() const {
+  const auto tail = summed_tail();
+  const auto sum = static_cast<double>(tail[kTailAhead]);
+  const auto squares = static_cast<double>(tail[kTailAheadSquared]);
+  return sum > 0 && squares * static_cast<double>(members_computing_) == sum * sum;
 }
 
 /// Makes the next step; whether all agree to enter another membership after it.
@@ -125,7 +144,7 @@ Result<bool> Trainer::train_step() {
   read_batch();
   report_.data_seconds = since(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(compute());
-  set_flags();
+  MUSTER_RETURN_IF_ERROR(set_flags());
   report_.compute_seconds = since(mark, clock_.mono_now());
   last_work_ = mark;
   MUSTER_RETURN_IF_ERROR(is_sharded() ? make_sharded_step(mark) : make_step(mark));
@@ -133,7 +152,9 @@ Result<bool> Trainer::train_step() {
   last_work_ = mark;
   const auto tail = summed_tail();
   if (tail[kTailStop] > 0) standing_.is_stopping = 1;
-  return tail[kTailFlip] == static_cast<float>(members_computing_);
+  if (!is_flip_agreed()) return false;
+  agreed_epoch_ = prepared_epoch_;
+  return true;
 }
 
 /// Sums the gradients and makes the whole update.

@@ -59,8 +59,7 @@ Result<TrainingSummary> Trainer::run() {
   membership_.ready(both(spec_digest_, data_digest_));
   last_work_ = clock_.mono_now();
   for (;;) {
-    MUSTER_ASSIGN_OR_RETURN(
-        const View view, membership_.next(view_.epoch, clock_.mono_now() + config_.view_deadline));
+    MUSTER_ASSIGN_OR_RETURN(const View view, next_view());
     if (view.rank < 0) {
       result_ = summary();
       result_.left = true;
@@ -70,6 +69,7 @@ Result<TrainingSummary> Trainer::run() {
     if (communicator_) sent_before_ += communicator_->sent_bytes();
     if (outcome && *outcome == Outcome::kDone) return result_;
     if (!outcome) {
+      agreed_epoch_ = 0;
       // Peers learn of it by the closed connections, whatever the reason is.
       if (communicator_) communicator_->abort();
       if (!is_of_membership(outcome.error())) return outcome.error();
@@ -174,6 +174,15 @@ Status Trainer::load_state() {
   return {};
 }
 
+/// The one that all have agreed to enter, while it holds, else the newest.
+Result<View> Trainer::next_view() {
+  const std::int64_t agreed = std::exchange(agreed_epoch_, 0);
+  if (agreed > 0) {
+    if (auto view = membership_.prepared(agreed)) return *std::move(view);
+  }
+  return membership_.next(view_.epoch, clock_.mono_now() + config_.view_deadline);
+}
+
 Result<Trainer::Outcome> Trainer::live(const View& view) {
   view_ = view;
   if (is_owner() && keeps_files() && !store_) MUSTER_RETURN_IF_ERROR(open_store());
@@ -216,7 +225,9 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
 /// Where nobody has the state any more or yet, it comes from the files, and only their owner can
 /// say where training stood: without it nobody has a state.
 Result<std::vector<Greeting>> Trainer::find_state() {
-  MUSTER_ASSIGN_OR_RETURN(auto greetings, greet(deadline()));
+  // Who has no state may be connected while the others are in the middle of a step.
+  MUSTER_ASSIGN_OR_RETURN(
+      auto greetings, greet(has_state_ ? deadline() : clock_.mono_now() + config_.view_deadline));
   if (has_any_state(greetings) || !can_write()) return greetings;
   MUSTER_RETURN_IF_ERROR(say_what_is_lost());
   if (is_owner() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());

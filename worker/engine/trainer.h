@@ -22,7 +22,14 @@
 namespace muster::engine {
 
 /// Statistics that are summed with the gradients, behind the last value of the model.
-enum Tail : std::size_t { kTailLoss, kTailCorrect, kTailStop, kTailFlip, kTailSize };
+enum Tail : std::size_t {
+  kTailLoss,
+  kTailCorrect,
+  kTailStop,
+  kTailAhead,         ///< by how many epochs the view is newer that a member is prepared for
+  kTailAheadSquared,  ///< with it: whether that is the same for all
+  kTailSize
+};
 
 /// Threads: one.
 class Trainer {
@@ -41,6 +48,7 @@ class Trainer {
   Status prepare();
   Status open_store();
   Status load_state();
+  Result<View> next_view();
   Result<Outcome> live(const View& view);
   Result<std::vector<Greeting>> greet(MonoTime deadline);
   Result<std::vector<Greeting>> find_state();
@@ -56,7 +64,8 @@ class Trainer {
   void read_batch();
   void list_missing();
   Status compute();
-  void set_flags();
+  Status set_flags();
+  bool is_flip_agreed() const;
   Model::Batch batch() const;
   Status make_step(MonoTime& mark);
   Status judge();
@@ -133,6 +142,8 @@ class Trainer {
   std::optional<NodeSums> sums_;
   std::vector<float> total_;
   View view_;
+  std::int64_t prepared_epoch_ = 0;  ///< what Membership said in the step under way
+  std::int64_t agreed_epoch_ = 0;    ///< of a view that all have agreed to enter now; 0: none
   std::unique_ptr<comm::Communicator> communicator_;
   std::optional<GradientExchange> exchange_;  ///< or sharded_
   bool is_assignment_even_ = false;

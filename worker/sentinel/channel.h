@@ -117,6 +117,11 @@ struct ViewMessage {
   bool operator==(const ViewMessage&) const = default;
 };
 
+/// Whether those who train in `present`, and were told `before` last, must leave the step under way
+/// because of `next`, which is urgent: one of them is lost, or their own connections are to be made
+/// anew. What became of newcomers who have been told of since, and never trained, can wait.
+bool concerns(const ViewMessage& next, const ViewMessage& present, const ViewMessage& before);
+
 inline constexpr std::size_t kMaxHostBytes = 253;
 /// Of one view: 4,096 processes, and what they need at most.
 inline constexpr std::size_t kMaxViewPeers = 4096;

@@ -54,6 +54,13 @@ bool take(std::span<const std::byte>& in, T& value) {
 
 }  // namespace
 
+bool concerns(const ViewMessage& next, const ViewMessage& present, const ViewMessage& before) {
+  if (before.epoch <= present.epoch) return true;
+  return !std::all_of(present.peers.begin(), present.peers.end(), [&](const ViewPeer& one) {
+    return std::find(next.peers.begin(), next.peers.end(), one) != next.peers.end();
+  });
+}
+
 std::vector<std::byte> encode(const ViewMessage& view) {
   ViewHead head;
   head.epoch = view.epoch;

@@ -6,9 +6,12 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <tuple>
+#include <utility>
 
 #include "common/contract.h"
 #include "common/rng.h"
@@ -106,6 +109,188 @@ TEST_CASE("workers join and leave at step boundaries, and nothing is computed tw
     CHECK(ends.left == 2);
     CHECK(ends.complete == 2);
     CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+    CHECK(world->stalls() == 0);
+  }
+}
+
+/// At which step each view was entered that anybody has entered, by epoch.
+std::map<std::int64_t, std::int64_t> entered_at(const ElasticWorld& world) {
+  std::map<std::int64_t, std::int64_t> steps;
+  for (const Entry& entry : world.entries()) steps[entry.epoch] = entry.step;
+  return steps;
+}
+
+TEST_CASE("the members train on until all of them are connected with a joiner") {
+  Trial trial;
+  int joiner = -1;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 8) world.wait_for(joiner = world.add_slow(3));
+    if (step == 20) world.let_connect(joiner);
+  };
+  const auto world = trial.run(3);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.complete == 4);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  CHECK(world->stalls() == 0);
+  const auto steps = entered_at(*world);
+  REQUIRE(steps.size() == 2);
+  CHECK(steps.at(2) >= 20);
+  CHECK(steps.at(2) <= 22);
+}
+
+TEST_CASE(
+    "a joiner dies while the members connect with it: they train on as if it had never been") {
+  Trial trial;
+  int joiner = -1;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 8) world.wait_for(joiner = world.add_slow(3));
+    if (step == 14) world.doom(joiner, point::kConnect);
+    if (step == 15) world.wait_gone(joiner);
+  };
+  const auto world = trial.run(3);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.killed == 1);
+  CHECK(ends.complete == 3);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  CHECK(world->stalls() == 0);
+  const auto steps = entered_at(*world);
+  CHECK(steps.size() == 2);
+  CHECK_FALSE(steps.contains(2));
+}
+
+TEST_CASE("a joiner dies when all are connected with it and none has entered: they go on") {
+  Trial trial;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 8) world.wait_ended(world.add(3, point::kConnect));
+  };
+  const auto world = trial.run(3);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.killed == 1);
+  CHECK(ends.complete == 3);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+}
+
+TEST_CASE("a view overtakes one that is being connected: nobody ever enters that one") {
+  Trial trial;
+  int slow = -1;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 8) world.wait_for(slow = world.add_slow(3));
+    if (step == 12) world.wait_for(world.add(4));
+    if (step == 16) world.leave(2);
+    if (step == 20) world.let_connect(slow);
+  };
+  const auto world = trial.run(3);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.left == 1);
+  CHECK(ends.complete == 4);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  CHECK(world->stalls() == 0);
+  const auto steps = entered_at(*world);
+  REQUIRE(steps.size() == 2);
+  CHECK(steps.at(4) >= 20);
+}
+
+/// While `change` happens, the first three trainers stand at the beginning of the step after
+/// `step`.
+class BetweenSteps {
+ public:
+  BetweenSteps(std::int64_t step, std::function<void(ElasticWorld&)> change)
+      : step_(step), change_(std::move(change)) {}
+  ~BetweenSteps() {
+    if (thread_.joinable()) thread_.join();
+  }
+  BetweenSteps(const BetweenSteps&) = delete;
+  BetweenSteps& operator=(const BetweenSteps&) = delete;
+
+  void operator()(ElasticWorld& world, std::int64_t step) {
+    if (step != step_ - 1) return;
+    hold_all(world, point::kIdle);
+    thread_ = std::thread([this, &world] {
+      wait_all(world);
+      change_(world);
+      for (const int trainer : {0, 1, 2}) world.release(trainer);
+    });
+  }
+  /// Moves all three on to `point` of that step.
+  void go_to(ElasticWorld& world, std::string_view point) const {
+    hold_all(world, point);
+    wait_all(world);
+  }
+
+ private:
+  void hold_all(ElasticWorld& world, std::string_view point) const {
+    for (const int trainer : {0, 1, 2}) world.hold(trainer, point, step_);
+  }
+  static void wait_all(ElasticWorld& world) {
+    for (const int trainer : {0, 1, 2}) world.wait_held(trainer);
+  }
+
+  std::int64_t step_;
+  std::function<void(ElasticWorld&)> change_;
+  std::thread thread_;
+};
+
+TEST_CASE("a view overtakes one that all have just agreed to enter: they enter both in turn") {
+  Trial trial;
+  BetweenSteps between(8, [&](ElasticWorld& world) {
+    world.wait_connected(world.add(3));
+    between.go_to(world, point::kReduced);  // all have said by then what they are prepared for
+    world.wait_for(world.add(4));
+  });
+  trial.at_step = std::ref(between);
+  const auto world = trial.run(3);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.complete == 5);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  CHECK(world->stalls() == 0);
+  const auto steps = entered_at(*world);
+  REQUIRE(steps.size() == 3);
+  CHECK(steps.at(2) == 9);
+  CHECK(steps.at(3) == 10);
+}
+
+TEST_CASE("a view overtakes one that some have said they are prepared for: that one is left out") {
+  Trial trial;
+  BetweenSteps between(8, [&](ElasticWorld& world) {
+    world.wait_connected(world.add(3));
+    world.hold(0, point::kScatter, 8);  // it has said so; the others have not
+    for (const int trainer : {1, 2}) world.hold(trainer, point::kForward, 8);
+    for (const int trainer : {0, 1, 2}) world.wait_held(trainer);
+    world.wait_for(world.add(4));
+  });
+  trial.at_step = std::ref(between);
+  const auto world = trial.run(3);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.complete == 5);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  CHECK(world->stalls() == 0);
+  const auto steps = entered_at(*world);
+  REQUIRE(steps.size() == 2);
+  CHECK(steps.at(3) == 10);
+}
+
+TEST_CASE("a member dies while a joiner is connected ahead: the step is finished at once") {
+  for (const bool is_slow : {false, true}) {
+    CAPTURE(is_slow);
+    Trial trial;
+    BetweenSteps between(8, [&](ElasticWorld& world) {
+      if (is_slow) {
+        world.wait_for(world.add_slow(3));
+      } else {
+        world.wait_connected(world.add(3));
+      }
+      world.doom(1, point::kScatter);
+    });
+    trial.at_step = std::ref(between);
+    const auto world = trial.run(3);
+    const Ends ends = ends_of(*world, trial.steps);
+    CHECK(ends.killed == 1);
+    CHECK(ends.complete == 3);
+    const auto steps = entered_at(*world);
+    CHECK_FALSE(steps.contains(2));
+    // The others may have had what the dead one sent, and then finish that step without it.
+    CHECK(steps.at(3) >= 8);
+    CHECK(steps.at(3) <= 9);
   }
 }
 
@@ -307,8 +492,10 @@ TEST_CASE("random joins, leaves, deaths and cuts at random places: the same bits
       trial.config.checkpoint_every_steps = 5;
     }
     std::map<int, std::string> doomed;
+    int slow = -1;
     trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
       if (step >= 40 || rng.below(3) != 0) return;
+      if (slow >= 0) world.let_connect(std::exchange(slow, -1));
       const std::vector<int> members = world.members();
       const int one = members[rng.below(members.size())];
       const auto event = rng.below(8);
@@ -317,7 +504,12 @@ TEST_CASE("random joins, leaves, deaths and cuts at random places: the same bits
         const std::string_view point = kPoints[rng.below(kPoints.size())];
         if (doomed.emplace(one, point).second) world.doom(one, point);
       } else if (event < 6 && members.size() < 8) {
-        world.add(1 + static_cast<int>(rng.below(12)));
+        const int slot = 1 + static_cast<int>(rng.below(12));
+        if (rng.below(2) == 0) {
+          slow = world.add_slow(slot);
+        } else {
+          world.add(slot);
+        }
       } else if (event == 6 && world.slot_of(one) != 0) {
         world.leave(one);
       } else {

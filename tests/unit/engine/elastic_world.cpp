@@ -14,6 +14,10 @@ namespace {
 
 constexpr std::chrono::seconds kLongest{60};
 
+Error killed() {
+  return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
+}
+
 }  // namespace
 
 /// One view and what connects its members.
@@ -21,6 +25,7 @@ struct ElasticWorld::Round {
   std::int64_t epoch = 0;
   std::vector<int> members;  ///< by rank
   bool stop = false;
+  bool is_connected = false;
   std::vector<std::shared_ptr<comm::Communicator>> communicators;
 
   int rank_of(int trainer) const {
@@ -37,8 +42,11 @@ struct ElasticWorld::Trainer {
   std::string doom;     ///< the point where it dies; empty: it lives
   std::string held_at;  ///< the point where it stays, once it has made held_step steps
   std::int64_t held_step = -1;
-  std::shared_ptr<comm::Communicator> connected;
-  std::int64_t connected_epoch = 0, entered_epoch = 0;
+  bool is_held = false;  ///< it is there
+  bool is_slow = false;  ///< nobody comes to be connected with it
+  std::shared_ptr<Round> present;
+  std::shared_ptr<Round> ahead;  ///< what it said last that it is prepared for
+  std::int64_t entered_epoch = 0;
   std::optional<Result<engine::TrainingSummary>> outcome;
   std::thread thread;
 };
@@ -48,10 +56,11 @@ struct ElasticWorld::Shared {
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::map<int, Trainer> trainers;
-  Round round;
+  std::shared_ptr<Round> round = std::make_shared<Round>();
   int expected = 0;  ///< trainers that form the first view
   bool respawns_next = false;
   bool is_over = false;
+  int stalls = 0;
   std::vector<engine::Entry> entries;
 };
 
@@ -63,7 +72,7 @@ class ElasticWorld::Seat final : public engine::Membership {
     Shared& shared = *world_.shared_;
     const std::lock_guard lock(shared.mutex);
     shared.trainers[trainer_].is_ready = true;
-    if (shared.round.epoch == 0) {
+    if (shared.round->epoch == 0) {
       std::vector<int> all;
       for (const auto& [number, trainer] : shared.trainers) {
         if (trainer.is_ready) all.push_back(number);
@@ -72,7 +81,7 @@ class ElasticWorld::Seat final : public engine::Membership {
       return;
     }
     if (shared.is_over) return;
-    std::vector<int> members = shared.round.members;
+    std::vector<int> members = shared.round->members;
     members.push_back(trainer_);
     world_.publish(members, false);
   }
@@ -83,7 +92,8 @@ class ElasticWorld::Seat final : public engine::Membership {
     Trainer& self = shared.trainers[trainer_];
     const auto is_due = [&] {
       if (shared.is_over && self.entered_epoch == 0) return true;
-      return shared.round.epoch > after && (self.was_member || shared.round.rank_of(trainer_) >= 0);
+      return shared.round->epoch > after &&
+             (self.was_member || shared.round->rank_of(trainer_) >= 0);
     };
     if (!shared.changed.wait_for(lock, kLongest, is_due)) {
       return Error(ErrorCode::kDeadlineExceeded, "no view came")
@@ -93,42 +103,73 @@ class ElasticWorld::Seat final : public engine::Membership {
       return Error(ErrorCode::kAborted, kTooLate).with_exit_code(contract::exit_code::kPeerLost);
     }
     self.was_member = true;
-    engine::View view;
-    view.epoch = shared.round.epoch;
-    view.rank = shared.round.rank_of(trainer_);
-    view.stop = shared.round.stop;
-    for (const int member : shared.round.members) {
-      view.slots.push_back(shared.trainers[member].slot);
-    }
-    return view;
+    self.present.reset();
+    if (self.ahead != shared.round) world_.drop_ahead(trainer_);
+    return world_.view_of(*shared.round, trainer_);
   }
 
-  std::int64_t newest_epoch() const override {
-    const std::lock_guard lock(world_.shared_->mutex);
-    return world_.shared_->round.epoch;
+  Result<std::int64_t> prepared_epoch() override {
+    Shared& shared = *world_.shared_;
+    const std::lock_guard lock(shared.mutex);
+    Trainer& self = shared.trainers[trainer_];
+    if (shared.round == self.present) return 0;
+    if (self.ahead && self.ahead != shared.round) world_.drop_ahead(trainer_);
+    const bool is_member = shared.round->rank_of(trainer_) >= 0;
+    if (is_member && !world_.is_connected(*shared.round)) return 0;
+    self.ahead = shared.round;
+    return shared.round->epoch;
+  }
+
+  std::optional<engine::View> prepared(std::int64_t epoch) override {
+    Shared& shared = *world_.shared_;
+    const std::lock_guard lock(shared.mutex);
+    Trainer& self = shared.trainers[trainer_];
+    if (!self.ahead || self.ahead->epoch != epoch) return std::nullopt;
+    self.present.reset();
+    return world_.view_of(*self.ahead, trainer_);
   }
 
   bool is_staying() const override {
     const std::lock_guard lock(world_.shared_->mutex);
-    return world_.shared_->round.rank_of(trainer_) >= 0;
+    const auto& ahead = world_.shared_->trainers[trainer_].ahead;
+    return (ahead ? ahead : world_.shared_->round)->rank_of(trainer_) >= 0;
   }
 
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override {
     Shared& shared = *world_.shared_;
-    const std::lock_guard lock(shared.mutex);
-    if (view.epoch != shared.round.epoch) return Error(ErrorCode::kAborted, "a newer view came");
+    std::unique_lock lock(shared.mutex);
     Trainer& self = shared.trainers[trainer_];
-    self.connected = shared.round.communicators[static_cast<std::size_t>(view.rank)];
-    self.connected_epoch = view.epoch;
-    return std::unique_ptr<comm::Communicator>(
-        std::make_unique<comm::LentCommunicator>(self.connected));
+    if (!self.ahead) {
+      const std::shared_ptr<Round> wanted = shared.round;
+      if (self.entered_epoch > 0) {
+        ++shared.stalls;
+        for (const int member : wanted->members) shared.trainers[member].is_slow = false;
+        shared.changed.notify_all();
+      }
+      const auto is_killed = [&] { return self.is_slow && self.doom == engine::point::kConnect; };
+      const auto is_overtaken = [&] {
+        return wanted->epoch != view.epoch || wanted != shared.round;
+      };
+      const bool is_due = shared.changed.wait_for(lock, kLongest, [&] {
+        return is_killed() || is_overtaken() || shared.is_over || world_.is_connected(*wanted);
+      });
+      MUSTER_CHECK_MSG(is_due, "a view was never connected");
+      if (is_killed()) return killed();
+      if (is_overtaken()) return Error(ErrorCode::kAborted, "a newer view came");
+      if (!wanted->is_connected) return Error(ErrorCode::kAborted, "the others have ended");
+      self.ahead = wanted;
+    }
+    self.present = std::exchange(self.ahead, nullptr);
+    shared.changed.notify_all();
+    return std::unique_ptr<comm::Communicator>(std::make_unique<comm::LentCommunicator>(
+        self.present->communicators[static_cast<std::size_t>(view.rank)]));
   }
 
   /// Nobody is known to have died: the same members try again under another number.
   void broken(std::int64_t epoch, const Error&) override {
     const std::lock_guard lock(world_.shared_->mutex);
-    if (world_.shared_->round.epoch == epoch && !world_.shared_->is_over) {
-      world_.publish(world_.shared_->round.members, true);
+    if (world_.shared_->round->epoch == epoch && !world_.shared_->is_over) {
+      world_.publish(world_.shared_->round->members, true);
     }
   }
 
@@ -154,25 +195,61 @@ ElasticWorld::~ElasticWorld() {
   }
 }
 
-/// The lock is held. An urgent view breaks the connections of the one before; any other lets those
-/// who have entered it go on to their next step boundary.
+/// The lock is held. What somebody has of a round it will not enter closes.
+void ElasticWorld::end_connections(int trainer, const Round& round) {
+  const int rank = round.rank_of(trainer);
+  if (rank >= 0) round.communicators[static_cast<std::size_t>(rank)]->abort();
+}
+
+/// The lock is held.
+void ElasticWorld::drop_ahead(int trainer) {
+  const std::shared_ptr<Round> ahead = std::exchange(shared_->trainers[trainer].ahead, nullptr);
+  if (ahead) end_connections(trainer, *ahead);
+}
+
+/// The lock is held. All who live connect as soon as they hear of a view, the slow ones later.
+bool ElasticWorld::is_connected(Round& round) {
+  round.is_connected =
+      round.is_connected || std::none_of(round.members.begin(), round.members.end(), [&](int one) {
+        return shared_->trainers[one].is_slow || shared_->trainers[one].has_ended;
+      });
+  return round.is_connected;
+}
+
+engine::View ElasticWorld::view_of(const Round& round, int trainer) const {
+  engine::View view;
+  view.epoch = round.epoch;
+  view.rank = round.rank_of(trainer);
+  view.stop = round.stop;
+  for (const int member : round.members) view.slots.push_back(shared_->trainers[member].slot);
+  return view;
+}
+
+/// The lock is held. A view passes over the one before for all who have not entered it and have not
+/// said that they are prepared for it. An urgent one breaks the connections of those who lose
+/// somebody, or who were told of nothing since they entered theirs.
 void ElasticWorld::publish(std::vector<int> members, bool is_urgent, bool stop) {
   Shared& shared = *shared_;
   std::sort(members.begin(), members.end(), [&](int a, int b) {
     return std::pair(shared.trainers[a].slot, a) < std::pair(shared.trainers[b].slot, b);
   });
-  Round next;
-  next.epoch = shared.round.epoch + 1;
-  next.members = std::move(members);
-  next.stop = stop;
+  const auto next = std::make_shared<Round>();
+  next->epoch = shared.round->epoch + 1;
+  next->members = std::move(members);
+  next->stop = stop;
   for (auto& one :
-       comm::make_local_communicators(static_cast<int>(next.members.size()), shared.clock)) {
-    next.communicators.push_back(std::move(one));
+       comm::make_local_communicators(static_cast<int>(next->members.size()), shared.clock)) {
+    next->communicators.push_back(std::move(one));
   }
-  shared.round = std::move(next);
+  const std::shared_ptr<Round> before = std::exchange(shared.round, next);
   for (auto& [number, trainer] : shared.trainers) {
-    const bool is_waiting = trainer.connected_epoch > trainer.entered_epoch;
-    if (trainer.connected && (is_urgent || is_waiting)) trainer.connected->abort();
+    if (is_urgent) drop_ahead(number);
+    if (trainer.present != before && trainer.ahead != before) end_connections(number, *before);
+    if (!is_urgent || !trainer.present) continue;
+    const auto& present = trainer.present->members;
+    const bool is_one_lost = std::any_of(present.begin(), present.end(),
+                                         [&](int one) { return next->rank_of(one) < 0; });
+    if (trainer.present == before || is_one_lost) end_connections(number, *trainer.present);
   }
   shared.changed.notify_all();
 }
@@ -189,13 +266,25 @@ void ElasticWorld::respawn_next() {
 
 int ElasticWorld::add(int slot, std::string_view doom) {
   const std::lock_guard lock(shared_->mutex);
-  return add_locked(slot, doom);
+  return add_locked(slot, doom, false);
 }
 
-int ElasticWorld::add_locked(int slot, std::string_view doom) {
+int ElasticWorld::add_slow(int slot) {
+  const std::lock_guard lock(shared_->mutex);
+  return add_locked(slot, "", true);
+}
+
+void ElasticWorld::let_connect(int trainer) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->trainers[trainer].is_slow = false;
+  shared_->changed.notify_all();
+}
+
+int ElasticWorld::add_locked(int slot, std::string_view doom, bool is_slow) {
   const int number = static_cast<int>(shared_->trainers.size());
   Trainer& trainer = shared_->trainers[number];
   trainer.slot = slot;
+  trainer.is_slow = is_slow;
   trainer.doom = doom;
   trainer.thread = std::thread([this, number] { run(number); });
   return number;
@@ -212,53 +301,81 @@ void ElasticWorld::run(int number) {
     if (at_point_) MUSTER_RETURN_IF_ERROR(at_point_(number, point, step));
     std::unique_lock lock(shared_->mutex);
     Trainer& self = shared_->trainers[number];
-    const bool is_free = shared_->changed.wait_for(
-        lock, kLongest, [&] { return self.held_at != point || self.held_step != step; });
+    const auto is_held = [&] { return self.held_at == point && self.held_step == step; };
+    self.is_held = is_held();
+    if (self.is_held) shared_->changed.notify_all();
+    const bool is_free = shared_->changed.wait_for(lock, kLongest, [&] { return !is_held(); });
     MUSTER_CHECK_MSG(is_free, "a trainer was never released");
-    if (self.doom != point) return {};
-    return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
+    self.is_held = false;
+    return self.doom == point ? Status(killed()) : Status();
   };
   auto outcome = engine::run_training(config_, seat, shared_->clock, hooks);
   const std::lock_guard lock(shared_->mutex);
   Trainer& self = shared_->trainers[number];
   self.has_ended = true;
   self.outcome = std::move(outcome);
-  if (self.connected) self.connected->abort();
-  std::vector<int> left = shared_->round.members;
+  drop_ahead(number);
+  if (self.present) end_connections(number, *self.present);
+  end_connections(number, *shared_->round);
+  std::vector<int> left = shared_->round->members;
   if (std::erase(left, number) > 0) {
     // Those who have the state go on; a joiner alone has none to go on from.
     std::erase_if(left, [&](int one) { return shared_->trainers[one].has_ended; });
     const bool is_respawned = !*self.outcome && std::exchange(shared_->respawns_next, false);
-    if (is_respawned) add_locked(self.slot, "");
+    if (is_respawned) add_locked(self.slot, "", false);
     const bool has_state = is_respawned || std::any_of(left.begin(), left.end(), [&](int one) {
                              return shared_->trainers[one].entered_epoch > 0;
                            });
     if (has_state) publish(left, true);
     shared_->is_over = shared_->is_over || !has_state;
     for (const int one : left) {
-      const auto& connected = shared_->trainers[one].connected;
-      if (!has_state && connected) connected->abort();
+      const auto& present = shared_->trainers[one].present;
+      if (!has_state && present) end_connections(one, *present);
     }
   }
   shared_->changed.notify_all();
 }
 
-void ElasticWorld::wait_for(int trainer) {
+void ElasticWorld::wait_until(const char* what, const std::function<bool()>& condition) {
   std::unique_lock lock(shared_->mutex);
-  const bool is_in = shared_->changed.wait_for(
-      lock, kLongest, [&] { return shared_->round.rank_of(trainer) >= 0; });
-  MUSTER_CHECK_MSG(is_in, "a joiner never became ready");
+  MUSTER_CHECK_MSG(shared_->changed.wait_for(lock, kLongest, condition), what);
+}
+
+void ElasticWorld::wait_for(int trainer) {
+  wait_until("a joiner never became ready", [&] { return shared_->round->rank_of(trainer) >= 0; });
+}
+
+void ElasticWorld::wait_held(int trainer) {
+  wait_until("a trainer never came where it is held",
+             [&] { return shared_->trainers[trainer].is_held; });
+}
+
+void ElasticWorld::wait_gone(int trainer) {
+  wait_until("a trainer is never lost", [&] { return shared_->round->rank_of(trainer) < 0; });
+}
+
+void ElasticWorld::wait_connected(int trainer) {
+  wait_until("a trainer is never connected",
+             [&] { return shared_->trainers[trainer].present != nullptr; });
+}
+
+void ElasticWorld::wait_ended(int trainer) {
+  wait_until("a trainer does not die", [&] { return shared_->trainers[trainer].has_ended; });
 }
 
 void ElasticWorld::doom(int trainer, std::string_view point) {
   const std::lock_guard lock(shared_->mutex);
   shared_->trainers[trainer].doom = point;
+  shared_->changed.notify_all();
 }
 
 void ElasticWorld::hold(int trainer, std::string_view point, std::int64_t step) {
   const std::lock_guard lock(shared_->mutex);
-  shared_->trainers[trainer].held_at = point;
-  shared_->trainers[trainer].held_step = step;
+  Trainer& self = shared_->trainers[trainer];
+  self.held_at = point;
+  self.held_step = step;
+  self.is_held = false;
+  shared_->changed.notify_all();
 }
 
 void ElasticWorld::release(int trainer) {
@@ -269,18 +386,19 @@ void ElasticWorld::release(int trainer) {
 
 void ElasticWorld::leave(int trainer) {
   const std::lock_guard lock(shared_->mutex);
-  std::vector<int> left = shared_->round.members;
+  std::vector<int> left = shared_->round->members;
   if (left.size() > 1 && std::erase(left, trainer) > 0) publish(left, false);
 }
 
 void ElasticWorld::cut(int trainer) {
   const std::lock_guard lock(shared_->mutex);
-  if (shared_->trainers[trainer].connected) shared_->trainers[trainer].connected->abort();
+  const auto& present = shared_->trainers[trainer].present;
+  if (present) end_connections(trainer, *present);
 }
 
 void ElasticWorld::stop() {
   const std::lock_guard lock(shared_->mutex);
-  publish(shared_->round.members, false, true);
+  publish(shared_->round->members, false, true);
 }
 
 void ElasticWorld::join() {
@@ -289,12 +407,23 @@ void ElasticWorld::join() {
     return std::all_of(shared_->trainers.begin(), shared_->trainers.end(),
                        [](const auto& entry) { return entry.second.has_ended; });
   });
-  MUSTER_CHECK_MSG(have_ended, "a trainer hangs");
+  std::string state = "a trainer hangs; newest epoch " + std::to_string(shared_->round->epoch);
+  const auto epoch_of = [](const std::shared_ptr<Round>& round) {
+    return round ? std::to_string(round->epoch) : std::string("none");
+  };
+  for (const auto& [number, trainer] : shared_->trainers) {
+    if (trainer.has_ended) continue;
+    state += "; " + std::to_string(number) + " is in " + epoch_of(trainer.present) +
+             ", prepared for " + epoch_of(trainer.ahead) + ", entered " +
+             std::to_string(trainer.entered_epoch) + (trainer.is_slow ? ", slow" : "") +
+             (shared_->round->rank_of(number) < 0 ? ", out" : "");
+  }
+  MUSTER_CHECK_MSG(have_ended, state);
 }
 
 std::vector<int> ElasticWorld::members() const {
   const std::lock_guard lock(shared_->mutex);
-  return shared_->round.members;
+  return shared_->round->members;
 }
 
 int ElasticWorld::slot_of(int trainer) const {
@@ -315,6 +444,11 @@ int ElasticWorld::trainers() const {
 std::vector<engine::Entry> ElasticWorld::entries() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->entries;
+}
+
+int ElasticWorld::stalls() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->stalls;
 }
 
 }  // namespace muster::test

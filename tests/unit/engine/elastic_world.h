@@ -30,6 +30,10 @@ class ElasticWorld {
   /// Starts a trainer in `slot`; it becomes a member once it is ready, and dies when it comes to
   /// `doom`. Returns its number.
   int add(int slot, std::string_view doom = {});
+  /// The same; nobody comes to be connected with it before let_connect(), or before one that has
+  /// trained can do nothing else.
+  int add_slow(int slot);
+  void let_connect(int trainer);
   /// Called by every trainer at every point, before the start: an error is what the trainer meets
   /// there. May block.
   using AtPoint = std::function<Status(int trainer, std::string_view point, std::int64_t step)>;
@@ -43,11 +47,19 @@ class ElasticWorld {
   void wait_for(int trainer);
   /// How a joiner ends that was ready after the last member had finished.
   static constexpr const char* kTooLate = "the training was over before it became a member";
-  /// The trainer dies the next time it comes to `point`.
+  /// The trainer dies the next time it comes to `point`; a slow one while it connects, at kConnect.
   void doom(int trainer, std::string_view point);
   /// When it has made `step` steps and comes to `point`, the trainer stays there until release().
   void hold(int trainer, std::string_view point, std::int64_t step);
   void release(int trainer);
+  /// Until the trainer is where hold() said.
+  void wait_held(int trainer);
+  /// Until the trainer is not in the newest view any more.
+  void wait_gone(int trainer);
+  /// Until the trainer is connected and waits for the others to enter with it.
+  void wait_connected(int trainer);
+  /// Until the trainer's thread has come to its end.
+  void wait_ended(int trainer);
   /// It leaves at a step boundary, as on SIGTERM.
   void leave(int trainer);
   /// Its connections break, and nobody dies.
@@ -63,6 +75,9 @@ class ElasticWorld {
   const std::optional<Result<engine::TrainingSummary>>& outcome(int trainer) const;
   int trainers() const;
   std::vector<engine::Entry> entries() const;
+  /// How often one that had trained before entered a view for which it had not been prepared, so
+  /// that others may have waited until it was connected.
+  int stalls() const;
 
  private:
   class Seat;
@@ -70,8 +85,13 @@ class ElasticWorld {
   struct Shared;
   struct Round;
   void publish(std::vector<int> members, bool is_urgent, bool stop = false);
+  void drop_ahead(int trainer);
+  bool is_connected(Round& round);
+  engine::View view_of(const Round& round, int trainer) const;
   void run(int trainer);
-  int add_locked(int slot, std::string_view doom);
+  void end_connections(int trainer, const Round& round);
+  int add_locked(int slot, std::string_view doom, bool is_slow);
+  void wait_until(const char* what, const std::function<bool()>& condition);
 
   engine::TrainingConfig config_;
   OnState on_state_;

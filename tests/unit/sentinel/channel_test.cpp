@@ -195,3 +195,35 @@ TEST_CASE("bytes that are no view are refused") {
   outside.rank = 3;
   CHECK_FALSE(decode_view(encode(outside)));
 }
+
+TEST_CASE("an urgent view stops those alone who lose somebody, or whose own connections broke") {
+  const ViewPeer first{"10.0.0.1", 4001, 0, 0, 1};
+  const ViewPeer second{"10.0.0.2", 4001, 1, 0, 1};
+  const ViewPeer joiner{"10.0.0.3", 4001, 2, 0, 1};
+  const auto view = [](std::int64_t epoch, std::vector<ViewPeer> peers) {
+    ViewMessage message;
+    message.epoch = epoch;
+    message.peers = std::move(peers);
+    return message;
+  };
+  const ViewMessage present = view(5, {first, second});
+  const ViewMessage with_joiner = view(6, {first, second, joiner});
+  SUBCASE("one of those who train") { CHECK(concerns(view(6, {first}), present, present)); }
+  SUBCASE("one of them, while a joiner is being connected") {
+    CHECK(concerns(view(7, {first, joiner}), present, with_joiner));
+  }
+  SUBCASE("one of them was started anew") {
+    ViewPeer reborn = second;
+    reborn.incarnation = 2;
+    CHECK(concerns(view(7, {first, reborn, joiner}), present, with_joiner));
+  }
+  SUBCASE("the same again: their connections broke") {
+    CHECK(concerns(view(6, {first, second}), present, present));
+  }
+  SUBCASE("a joiner that never trained is lost") {
+    CHECK_FALSE(concerns(view(7, {first, second}), present, with_joiner));
+  }
+  SUBCASE("a joiner could not be connected with all") {
+    CHECK_FALSE(concerns(view(7, {first, second, joiner}), present, with_joiner));
+  }
+}

@@ -1,0 +1,67 @@
+// Connects the processes of one membership epoch after another on a thread of its own, so that who
+// trains in one goes on while the next is being connected.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/result.h"
+#include "worker/comm/communicator.h"
+
+namespace muster::comm {
+
+/// Only the epoch that was wanted last counts. Threads: any, all methods.
+class BackgroundConnector {
+ public:
+  using Connected = Result<std::unique_ptr<Communicator>>;
+
+  /// The clock outlives it.
+  explicit BackgroundConnector(const Clock& clock);
+  /// Calls off what is under way.
+  ~BackgroundConnector();
+  BackgroundConnector(const BackgroundConnector&) = delete;
+  BackgroundConnector& operator=(const BackgroundConnector&) = delete;
+
+  /// Begins to connect. What was wanted before, and not taken yet, is given up: its connections
+  /// close, and the peers see it. `options.listen_fd` stays the caller's and outlives this;
+  /// `on_wait` is for the communicator's own waits alone, because who connects here is not who
+  /// trains; `cancel_fd` and `refused` are not used. Blocks: no.
+  void want(TcpOptions options);
+  /// The same without anything to begin.
+  void want_none();
+
+  /// The communicator of `epoch`, for the one who asks first, or why there is none; nothing while
+  /// it is being connected. Errors: as make_tcp_communicator; kAborted when `epoch` is not the one
+  /// that is wanted, or was taken. Blocks: no.
+  std::optional<Connected> poll(std::int64_t epoch);
+  /// The same. Blocks: while it is being connected, or until `deadline` (kDeadlineExceeded);
+  /// `on_wait` is called meanwhile, at least every quarter of a second.
+  Connected wait(std::int64_t epoch, MonoTime deadline, const std::function<void()>& on_wait);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  void run();
+  void begin(std::optional<TcpOptions> options);
+  std::optional<Connected> take(std::int64_t epoch);
+
+  const Clock& clock_;
+  UniqueFd cancel_;  ///< readable: what is under way has become pointless
+
+  std::mutex mutex_;
+  // All below: under mutex_.
+  std::condition_variable changed_;
+  std::int64_t epoch_ = -1;          ///< that is wanted; -1: none
+  std::optional<TcpOptions> begun_;  ///< of it, until the thread takes them
+  std::optional<Connected> made_;    ///< of it
+  bool is_stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace muster::comm
