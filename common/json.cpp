@@ -21,7 +21,7 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   bool start_object(std::size_t) override { return open(Json::value_t::object); }
   bool key(string_t& value) override {
     if (leaving_out()) return true;
-    if (value == left_out_) {
+    if (!left_out_.empty() && value == left_out_) {
       left_out_below_ = depth_;
       return true;
     }

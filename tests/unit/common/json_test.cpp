@@ -30,6 +30,8 @@ TEST_CASE("the members of one name are left out, whatever they hold and wherever
   CHECK_FALSE(parse_json(R"({"m":[1,]})", "m"));
   CHECK_FALSE(parse_json(R"({"m":1,"a":1,"a":2})", "m"));
   CHECK(*parse_json(R"(["m"])", "m") == Json::array({"m"}));
+  // An empty key is a key like others: nothing is passed over in silence.
+  CHECK(dump_json(*parse_json(R"({"":{"":1},"a":2})")) == R"({"":{"":1},"a":2})");
 }
 
 TEST_CASE("bytes that are not UTF-8 are replaced, not thrown at") {
