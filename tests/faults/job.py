@@ -349,7 +349,7 @@ class FaultTest(unittest.TestCase):
 
     def assert_undisturbed(self, job, slots, before):
         """The processes of these slots are those of before."""
-        self.assertEqual(job.identities(slots), {slot: before[slot] for slot in slots})
+        self.assertEqual(job.identities(slots), {slot: before[slot] for slot in slots}, job.logs()[-20000:])
 
     @staticmethod
     def needs_root():

@@ -29,7 +29,7 @@ class Hub {
 
   int size() const { return static_cast<int>(ranks_.size()); }
   Result<std::shared_ptr<LocalGroup>> start(std::size_t rank, std::uint64_t step,
-                                       MessagesByPeer messages);
+                                            MessagesByPeer messages);
   Status wait(std::size_t rank, const LocalGroup& group, MonoTime deadline);
   void close(std::size_t rank, ErrorCode code, const std::string& why);
   void abandon(std::size_t rank, const LocalGroup& group);
@@ -64,7 +64,7 @@ class Hub {
 };
 
 Result<std::shared_ptr<LocalGroup>> Hub::start(std::size_t rank, std::uint64_t step,
-                                          MessagesByPeer messages) {
+                                               MessagesByPeer messages) {
   const std::unique_lock lock(mutex_);
   Rank& self = ranks_[rank];
   if (self.failure) return *self.failure;
