@@ -194,6 +194,7 @@ class Membership {
   bool is_linked(const Seat& seat, MonoTime now) const;
   /// Linked, and with the view, so that it could lead.
   bool is_abreast(const Seat& seat, MonoTime now) const;
+  bool complains(const Seat& who, const Seat& about, MonoTime now) const;
   bool hear_each_other(const Seat& a, const Seat& b, MonoTime now) const;
   int count_observers(const Seat& seat, MonoTime now) const;
   /// Slots of the view that should go because not all of the rest hear them.

@@ -25,22 +25,26 @@ bool Membership::is_abreast(const Seat& seat, MonoTime now) const {
   return one != nullptr && one->epoch == view_.epoch && is_linked(seat, now);
 }
 
+bool Membership::complains(const Seat& who, const Seat& about, MonoTime now) const {
+  const Peer* one = known(who.id);
+  return one != nullptr && one->has_beat && one->epoch == view_.epoch && is_linked(who, now) &&
+         std::binary_search(one->beat.unheard.begin(), one->beat.unheard.end(), about.id.slot);
+}
+
 bool Membership::hear_each_other(const Seat& a, const Seat& b, MonoTime now) const {
   if (a.id == self_.id) return is_linked(b, now);
   if (b.id == self_.id) return is_linked(a, now);
-  const auto complains = [&](const Seat& who, const Seat& about) {
-    const Peer* one = known(who.id);
-    return one != nullptr && one->has_beat && one->epoch == view_.epoch && is_linked(who, now) &&
-           std::binary_search(one->beat.unheard.begin(), one->beat.unheard.end(), about.id.slot);
-  };
-  return !complains(a, b) && !complains(b, a);
+  return !complains(a, b, now) && !complains(b, a, now);
 }
 
+/// Those who do not hear it, each for itself. What it says of them does not count: a worker whose
+/// last word is of those who were silent until now is not the one who was silent.
 int Membership::count_observers(const Seat& seat, MonoTime now) const {
-  int observers = 0;
+  const Peer* about = known(seat.id);
+  int observers = about != nullptr && (about->is_dead || is_silent(*about, now)) ? 1 : 0;
   for (const Seat& other : view_.seats) {
-    if (other.id == seat.id || !is_linked(other, now)) continue;
-    if (!hear_each_other(other, seat, now)) ++observers;
+    if (other.id == seat.id || other.id == self_.id || !is_linked(other, now)) continue;
+    if (complains(other, seat, now)) ++observers;
   }
   return observers;
 }

@@ -347,6 +347,16 @@ TEST_CASE("of two who do not hear each other one goes, after a while") {
   CHECK(slots_of(table.sent<Accept>(1)[0].view) == std::vector<int>{0, 1});
 }
 
+TEST_CASE("who last spoke of others' silence is not taken for the silent one when they are back") {
+  Table table(0, {0, 1, 2, 3, 4});
+  // Three are back; the word of 1 that they are silent is still the newest that was heard of it.
+  table.pass(milliseconds(75), {{1, unheard({2, 3, 4})}, {2, kPlain}, {3, kPlain}, {4, kPlain}});
+  CHECK(table.sent<Prepare>(2).empty());
+  // Where it stays so, it is cut off all the same.
+  table.pass(seconds(3), {{1, unheard({2, 3, 4})}, {2, kPlain}, {3, kPlain}, {4, kPlain}});
+  CHECK_FALSE(table.sent<Prepare>(2).empty());
+}
+
 TEST_CASE("whoever slept itself does not take it for the others' silence") {
   Table table(0, {0, 1, 2});
   table.outputs.clear();
