@@ -54,6 +54,8 @@ def run(command, timeout=1800, cwd=ROOT, env=None):
         out = error.stdout or b""
         raise StepFailed(f"{' '.join(command)}: not done in {timeout} s\n"
                          + (out.decode(errors="replace") if isinstance(out, bytes) else out)) from None
+    except OSError as error:
+        raise StepFailed(f"{command[0]}: {error.strerror}") from None
     if done.returncode != 0:
         raise StepFailed(f"{' '.join(command)[:200]}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout

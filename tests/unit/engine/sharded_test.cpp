@@ -266,7 +266,6 @@ TEST_CASE("sharded, an owner and its buddy die at once: back to the newest check
     trial.run(1);
     trial.config.checkpoint_path = directory.path();
     trial.falls = 3;
-    std::atomic<std::int64_t> restored = -1;
     trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
       if (step != 12) return;
       world.doom(1, point);
