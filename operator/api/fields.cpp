@@ -6,7 +6,6 @@ namespace muster::api {
 namespace {
 
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_alnum(char c) { return is_lower(c) || is_digit(c) || (c >= 'A' && c <= 'Z'); }
 
 /// Lower-case letters, digits and '-', the latter not at the ends; of any length.

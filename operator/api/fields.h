@@ -30,6 +30,8 @@ enum class NameRule {
 };
 bool matches(NameRule rule, std::string_view text);
 
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 /// Whether an absolute `path` is `directory` or lies in it; both without a slash at the end.
 bool is_below(const std::string& path, const std::string& directory);
 

@@ -21,8 +21,6 @@ struct Number {
   int exponent2 = 0;
 };
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 /// Takes the number in front of `text`, leaving the suffix. False: no number, or too many digits.
 bool take_digits(std::string_view& text, Number& out) {
   int significant = 0, any = 0;

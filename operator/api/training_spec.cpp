@@ -20,12 +20,11 @@ constexpr int kMaxBatchSize = 1 << 24;
 constexpr std::int64_t kMaxEpochs = 1'000'000;
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
 
-bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 bool take_digits(std::string_view& text) {
   const std::size_t before = text.size();
-  while (!text.empty() && is_decimal_digit(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_digit(text.front())) text.remove_prefix(1);
   return text.size() < before;
 }
 
@@ -158,7 +157,7 @@ std::string path_refused(const std::string& path) {
   }
   const std::size_t scheme = path.find("://");
   const auto is_scheme_letter = [](char c) {
-    return is_decimal_digit(c) || is_letter(c) || c == '+' || c == '.' || c == '-';
+    return is_digit(c) || is_letter(c) || c == '+' || c == '.' || c == '-';
   };
   if (scheme != std::string::npos && is_letter(path.front()) &&
       std::all_of(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(scheme),

@@ -30,6 +30,7 @@ struct NodeToleration {
   std::string key, op = "Equal", value, effect;
   auto operator<=>(const NodeToleration&) const = default;
 };
+/// Kubernetes' rule: without an effect every effect, `Exists` without a key every taint.
 bool tolerates_taint(const std::vector<NodeToleration>& tolerations, const api::Node::Taint& taint);
 
 /// What a pod asks for, and where it may stand.

@@ -49,15 +49,6 @@ std::int64_t workers_that_fit(const NodeRoom& room, const api::Resources& per_wo
   return fit;
 }
 
-bool tolerates(const std::vector<WaitingGang::Toleration>& tolerations,
-               const api::Node::Taint& taint) {
-  return std::any_of(tolerations.begin(), tolerations.end(), [&](const auto& toleration) {
-    if (!toleration.effect.empty() && toleration.effect != taint.effect) return false;
-    if (toleration.op == "Exists") return toleration.key.empty() || toleration.key == taint.key;
-    return toleration.key == taint.key && toleration.value == taint.value;
-  });
-}
-
 bool allows(const NodeLimit& limit, const std::string& node) {
   return !limit || limit->contains(node);
 }
@@ -68,10 +59,10 @@ constexpr std::size_t kRefusals = 8;
 Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
   if (!node.ready) return Refusal::kNotReady;
   const api::Node::Taint cordon{"node.kubernetes.io/unschedulable", "", "NoSchedule"};
-  if (node.unschedulable && !tolerates(gang.tolerations, cordon)) return Refusal::kCordoned;
+  if (node.unschedulable && !tolerates_taint(gang.tolerations, cordon)) return Refusal::kCordoned;
   for (const auto& taint : node.taints) {
     const bool keeps_out = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-    if (keeps_out && !tolerates(gang.tolerations, taint)) return Refusal::kTainted;
+    if (keeps_out && !tolerates_taint(gang.tolerations, taint)) return Refusal::kTainted;
   }
   for (const auto& [key, value] : gang.node_selector) {
     const auto found = node.meta.labels.find(key);
@@ -258,9 +249,7 @@ PodShape shape_of(const WaitingGang& gang) {
   PodShape shape;
   shape.requests = amounts_of(gang.per_worker);
   shape.node_selector = gang.node_selector;
-  for (const auto& one : gang.tolerations) {
-    shape.tolerations.push_back({one.key, one.op, one.value, one.effect});
-  }
+  shape.tolerations = gang.tolerations;
   shape.only_nodes = gang.volumes.every_slot;
   shape.avoid_nodes = gang.avoid;
   return shape;
@@ -513,8 +502,8 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   if (const auto list = fields.find("tolerations"); list != fields.end() && list->is_array()) {
     for (const Json& item : *list) {
       if (!item.is_object()) continue;
-      WaitingGang::Toleration toleration{text(item, "key"), text(item, "operator"),
-                                         text(item, "value"), text(item, "effect")};
+      NodeToleration toleration{text(item, "key"), text(item, "operator"), text(item, "value"),
+                                text(item, "effect")};
       if (toleration.op.empty()) toleration.op = "Equal";
       gang.tolerations.push_back(std::move(toleration));
     }

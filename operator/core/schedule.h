@@ -12,6 +12,7 @@
 
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
+#include "operator/core/inventory.h"
 #include "operator/core/volumes.h"
 
 namespace muster::core {
@@ -32,11 +33,7 @@ struct WaitingGang {
   int min = 1;    ///< fewest workers that may start
   api::Resources per_worker;
   std::map<std::string, std::string> node_selector;
-  struct Toleration {
-    std::string key, op = "Equal", value, effect;
-    bool operator==(const Toleration&) const = default;
-  };
-  std::vector<Toleration> tolerations;
+  std::vector<NodeToleration> tolerations;
   bool unplaced = false;  ///< spec.scheduling: Unplaced
   /// spec.topology. Where no node says in which domain of the required level it stands, one node
   /// alone is known to lie within one.
