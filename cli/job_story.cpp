@@ -36,6 +36,9 @@ constexpr std::array kFailureAdvice{
     Advice{"OutOfMemory", "Raise spec.worker.resources.memory, or lower batchSize."},
     Advice{"OOMKilled", "Raise spec.worker.resources.memory, or lower batchSize."},
     Advice{"DeviceFailed", "Keep the job off that node (kubectl cordon), and look at its device."},
+    Advice{"MemoryFaulty",
+           "Keep the job off that node (kubectl cordon) and test its memory; with "
+           "spec.training.checkpoint training goes back and on by itself."},
     Advice{"DiskFull",
            "Make room on the checkpoint's volume, or lower checkpoint.keep; the last "
            "whole checkpoint is still there."},

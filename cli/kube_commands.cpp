@@ -8,6 +8,7 @@
 #include "cli/get_command.h"
 #include "cli/kube_query.h"
 #include "cli/logs_command.h"
+#include "cli/plan_command.h"
 #include "cli/suspend_command.h"
 
 namespace muster::cli {
@@ -21,8 +22,11 @@ struct KubeCommands::Options {
   std::int64_t suspend_timeout = 300;
   FetchOptions fetch;
   std::int64_t fetch_timeout = 120;
+  PlanOptions plan;
   /// Set by the subcommand that was given.
   std::function<int(Kubectl&, const Display&)> chosen;
+  /// A plan over a saved cluster needs no kubectl.
+  bool is_offline() const { return !plan.cluster.empty(); }
 };
 
 namespace {
@@ -60,6 +64,13 @@ constexpr Help kFetchHelp{
     "It comes out of the claim that spec.training.checkpoint.volumeClaimName names. A pod of the\n"
     "worker image mounts the claim read-only, with your rights, and is deleted in the end.\n"
     "\n  muster fetch digits --output models/digits"};
+
+constexpr Help kPlanHelp{"Tell where and when a job would start, before it is submitted",
+                         "The operator's own rules, on the cluster as it is now, or as it was "
+                         "saved in a file. Ends with\n"
+                         "0 when the job would start now, with 3 when it would wait.\n"
+                         "\n  muster plan examples/digits.yaml --set spec.worker.count=4\n"
+                         "  muster plan examples/digits.yaml --cluster cluster.json -o json"};
 
 using Run = std::function<int(Kubectl&, const Display&)>;
 
@@ -110,6 +121,23 @@ void add_fetch(CLI::App& command, FetchOptions& fetch, std::int64_t& timeout) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{3'000}));
 }
 
+void add_plan(CLI::App& command, PlanOptions& plan) {
+  command.add_option("FILE", plan.file, "manifest of a TrainingJob (YAML or JSON)")->required();
+  command
+      .add_option(
+          "--set", plan.overrides,
+          "replace one value of the manifest: path=value, the value as YAML; may be repeated")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--cluster", plan.cluster,
+                  "of nodes, pods, jobs and queues as kubectl get -o json has saved them")
+      ->type_name("FILE");
+  command.add_option("-o,--output", plan.output, "json: for scripts")
+      ->check(CLI::IsMember({"json"}))
+      ->type_name("FORM");
+}
+
 }  // namespace
 
 KubeCommands::KubeCommands(CLI::App& app) : options_(std::make_unique<Options>()) {
@@ -153,6 +181,11 @@ KubeCommands::KubeCommands(CLI::App& app) : options_(std::make_unique<Options>()
                   return fetch_command(kubectl, all.fetch);
                 }),
             all.fetch, all.fetch_timeout);
+  add_plan(add("plan", kPlanHelp,
+               [&all](Kubectl& kubectl, const Display& display) {
+                 return plan_command(&kubectl, all.plan, display);
+               }),
+           all.plan);
 }
 
 KubeCommands::~KubeCommands() = default;
@@ -160,13 +193,6 @@ KubeCommands::~KubeCommands() = default;
 bool KubeCommands::is_chosen() const { return static_cast<bool>(options_->chosen); }
 
 int KubeCommands::run(const KubeEnvironment& environment) {
-  Kubectl::Setting setting;
-  setting.environment = environment.variables;
-  setting.flags = options_->flags;
-  setting.clock = environment.clock;
-  setting.signal_fd = environment.signal_fd;
-  auto kubectl = Kubectl::find(setting);
-  if (!kubectl) return tell_error(kubectl.error());
   Display display;
   if (environment.stdout_is_terminal) {
     display.width = environment.width;
@@ -176,6 +202,19 @@ int KubeCommands::run(const KubeEnvironment& environment) {
     display.has_colour =
         !is_dumb && (no_colour == environment.variables.end() || no_colour->second.empty());
   }
+  options_->plan.namespace_name = options_->flags.namespace_name;
+  if (options_->is_offline()) {
+    const int planned = plan_command(nullptr, options_->plan, display);
+    (void)flush();
+    return planned;
+  }
+  Kubectl::Setting setting;
+  setting.environment = environment.variables;
+  setting.flags = options_->flags;
+  setting.clock = environment.clock;
+  setting.signal_fd = environment.signal_fd;
+  auto kubectl = Kubectl::find(setting);
+  if (!kubectl) return tell_error(kubectl.error());
   const int code = options_->chosen(*kubectl, display);
   (void)flush();
   return code;

@@ -24,7 +24,7 @@ struct KubeEnvironment {
 
 class KubeCommands {
  public:
-  /// Adds get, describe, logs, suspend, resume and fetch to `app`. Keep it until run().
+  /// Adds get, describe, logs, suspend, resume, fetch and plan to `app`. Keep it until run().
   explicit KubeCommands(CLI::App& app);
   ~KubeCommands();
   KubeCommands(const KubeCommands&) = delete;

@@ -55,21 +55,29 @@ std::vector<std::string> notes_of(const api::TrainingJobSpec& spec) {
 
 }  // namespace
 
-Result<LocalJob> load_job(const std::string& file, const std::vector<std::string>& overrides) {
-  LocalJob local;
-  MUSTER_ASSIGN_OR_RETURN(local.manifest, read_yaml_file(file));
-  if (!local.manifest.is_object()) {
+Result<Manifest> load_manifest(const std::string& file, const std::vector<std::string>& overrides) {
+  Manifest manifest;
+  MUSTER_ASSIGN_OR_RETURN(manifest.json, read_yaml_file(file));
+  if (!manifest.json.is_object()) {
     return invalid(file + ": must be a map that starts with apiVersion and kind");
   }
   for (const std::string& assignment : overrides) {
-    MUSTER_RETURN_IF_ERROR(apply_override(assignment, local.manifest));
+    MUSTER_RETURN_IF_ERROR(apply_override(assignment, manifest.json));
   }
-  local.manifest.erase("status");
-  auto job = api::parse_training_job(local.manifest);
+  manifest.json.erase("status");
+  auto job = api::parse_training_job(manifest.json);
   if (!job) {
     return job.error().with(file).with_exit_code(contract::exit_code::kInvalidSpec);
   }
-  local.job = std::move(*job);
+  manifest.job = std::move(*job);
+  return manifest;
+}
+
+Result<LocalJob> load_job(const std::string& file, const std::vector<std::string>& overrides) {
+  LocalJob local;
+  MUSTER_ASSIGN_OR_RETURN(Manifest manifest, load_manifest(file, overrides));
+  local.manifest = std::move(manifest.json);
+  local.job = std::move(manifest.job);
   if (const Status checked = check_local(local.job.spec); !checked) {
     return checked.error().with(file);
   }

@@ -1,4 +1,4 @@
-// From a manifest's file and --set to the job of a local run.
+// From a manifest's file and --set to a job, and to the job of a local run.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,6 +11,15 @@
 
 namespace muster::cli {
 
+struct Manifest {
+  Json json;             ///< as written, with overrides and without a status
+  api::TrainingJob job;  ///< as validated
+};
+
+/// Reads, overrides and validates. Errors: "FILE: field: what would be right" with exit code
+/// kInvalidSpec, or kUsage for a file or --set that cannot be read. Nothing is written.
+Result<Manifest> load_manifest(const std::string& file, const std::vector<std::string>& overrides);
+
 struct LocalJob {
   Json manifest;          ///< as written, with overrides and a namespace: what the API server gets
   Json normalised;        ///< name and spec with every default: what identifies the run
@@ -20,8 +29,7 @@ struct LocalJob {
   std::vector<std::string> notes;  ///< what a local run does otherwise than a cluster, in sentences
 };
 
-/// Reads, overrides and validates. Errors: "FILE: field: what would be right" with exit code
-/// kInvalidSpec, or kUsage for a file or --set that cannot be read. Nothing is written.
+/// As load_manifest; refuses, too, what a local run cannot do.
 Result<LocalJob> load_job(const std::string& file, const std::vector<std::string>& overrides);
 
 }  // namespace muster::cli

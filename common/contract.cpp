@@ -44,6 +44,8 @@ std::string_view reason_of_exit_code(int code) {
       return "CpuOrContractRefused";
     case exit_code::kLeaseLost:
       return "LeaseLost";
+    case exit_code::kMemory:
+      return "MemoryFaulty";
     case exit_code::kInterrupted:
       return "Interrupted";
     default:

@@ -17,6 +17,12 @@ inline constexpr std::string_view kVersion = "v1alpha1";
 inline constexpr std::string_view kApiVersion = "muster.dev/v1alpha1";
 /// The kind.
 inline constexpr std::string_view kKindTrainingJob = "TrainingJob";
+/// The kind of queues.
+inline constexpr std::string_view kKindTrainingQueue = "TrainingQueue";
+/// The kind that tells how the network is built.
+inline constexpr std::string_view kKindTopologyConfig = "TopologyConfig";
+/// Queue of jobs without spec.queueName, where there is one of this name.
+inline constexpr std::string_view kDefaultQueue = "default";
 /// spec.managedBy of jobs this operator takes care of; others are left alone.
 inline constexpr std::string_view kManagedBy = "muster.dev/operator";
 /// Numerics contract of this build; a joiner with another one is refused.
@@ -147,7 +153,7 @@ inline constexpr int kComplete = 0;
 inline constexpr int kInternal = 1;
 /// Usage: flags, environment or file arguments.
 inline constexpr int kUsage = 2;
-/// The job failed and no worker gave a typed code.
+/// The job failed and no worker gave a typed code; `muster plan`: it would not start now.
 inline constexpr int kFailedJob = 3;
 /// The cluster refused, does not answer, or does not know the thing named; never a worker's.
 inline constexpr int kCluster = 4;
@@ -181,6 +187,8 @@ inline constexpr int kHung = 32;
 inline constexpr int kCpuOrContract = 33;
 /// muster-operator lost its leader's Lease; nothing was written afterwards.
 inline constexpr int kLeaseLost = 34;
+/// A bit of the training state has flipped in a worker's memory.
+inline constexpr int kMemory = 35;
 /// Interrupted by Ctrl-C, after a checkpoint.
 inline constexpr int kInterrupted = 130;
 }  // namespace exit_code
@@ -219,9 +227,9 @@ inline constexpr std::string_view kCheckpointSaved = "CheckpointSaved";
 inline constexpr std::string_view kCheckpointRestored = "CheckpointRestored";
 /// The gang starts again; the note says after which failure and when.
 inline constexpr std::string_view kRestarting = "Restarting";
-/// The gang gave way to one of higher priority.
+/// The gang gave way to another job, and starts again by itself; the note says to which and why.
 inline constexpr std::string_view kPreempted = "Preempted";
-/// The gang gave workers away.
+/// Workers left for another job while the others train on; the note says for which and why.
 inline constexpr std::string_view kShrunk = "Shrunk";
 /// The job is complete.
 inline constexpr std::string_view kCompleted = "Completed";
@@ -327,6 +335,13 @@ inline constexpr std::string_view kJobWorkers = "muster_job_workers";
 inline constexpr std::string_view kJobTargetWorkers = "muster_job_target_workers";
 /// Counter by namespace, training_job: gang restarts that count against maxRestarts.
 inline constexpr std::string_view kJobRestarts = "muster_job_restarts_total";
+/// Counter by namespace, training_job: how often it was asked to shrink for another job.
+inline constexpr std::string_view kJobShrinks = "muster_job_shrinks_total";
+/// Counter by namespace, training_job: how often it was preempted for another job.
+inline constexpr std::string_view kJobPreemptions = "muster_job_preemptions_total";
+/// Counter by namespace, training_job: processes times the time since their last checkpoint, summed
+/// over its preemptions: the most that these have cost.
+inline constexpr std::string_view kJobLostSeconds = "muster_job_lost_process_seconds_total";
 /// Gauge by namespace, training_job: newest step; absent before the first and of own programs.
 inline constexpr std::string_view kJobStep = "muster_job_step";
 /// Gauge by namespace, training_job: steps of the whole training.

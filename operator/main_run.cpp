@@ -282,6 +282,8 @@ Status Process::start_operator() {
   options.namespace_name = flags_.namespace_name;
   options.sees_nodes = flags_.namespace_name.empty();
   options.sees_volumes = options.sees_nodes;
+  options.sees_queues = options.sees_nodes;
+  options.sees_topologies = options.sees_nodes;
   options.is_leader = !flags_.leader_elect;
   options.master_key = master_key_;
   options.seed = seed_;

@@ -258,7 +258,10 @@ def job():
     d.series("Restarts", "Gang restarts, steps made again because of them, and failures by reason.", "none", [
         (top("muster_job_restarts_total"), "restarts"),
         (top("muster_job_repeated_steps_total"), "steps made again"),
-        (top("muster_job_failure", by="reason"), "last failure: {{reason}}")], h=6)
+        (top("muster_job_failure", by="reason"), "last failure: {{reason}}"),
+        (top("muster_job_shrinks_total"), "shrinks for others"),
+        (top("muster_job_preemptions_total"), "preemptions"),
+        (top("muster_job_lost_process_seconds_total"), "process seconds lost to preemptions, at most")], h=6)
     d.row("Learning")
     d.series("Loss over time", "Mean loss of the global batch.", "none", [(top("muster_worker_loss", RANK), "loss")], low=None)
     d.series("Accuracy", "On the test data, at the last evaluation.", "percentunit",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes docs/reference/manifest.md from crds/trainingjob.yaml; --check fails when it is not up to date."""
+"""Makes docs/reference/manifest.md, queue.md and topology.md from crds/; --check fails when one is not up to date."""
 
 import os
 import sys
@@ -8,8 +8,10 @@ import yaml
 
 from generated import ROOT, publish
 
-SOURCE = "crds/trainingjob.yaml"
-TARGET = "docs/reference/manifest.md"
+# (definition, page, title)
+PAGES = (("crds/trainingjob.yaml", "docs/reference/manifest.md", "The manifest of a TrainingJob"),
+         ("crds/trainingqueue.yaml", "docs/reference/queue.md", "The manifest of a TrainingQueue"),
+         ("crds/topologyconfig.yaml", "docs/reference/topology.md", "The manifest of a TopologyConfig"))
 
 
 def cell(text):
@@ -90,15 +92,15 @@ def table(schema, path):
     return lines
 
 
-def page():
-    with open(os.path.join(ROOT, SOURCE), encoding="utf-8") as file:
+def page(source, title):
+    with open(os.path.join(ROOT, source), encoding="utf-8") as file:
         crd = yaml.safe_load(file)
     version = crd["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     names = crd["spec"]["names"]
     lines = [
-        "# The manifest of a TrainingJob", "",
-        f"Made from `{SOURCE}` by `scripts/make_reference.py`; do not edit.", "",
+        f"# {title}", "",
+        f"Made from `{source}` by `scripts/make_reference.py`; do not edit.", "",
         f"`apiVersion: {crd['spec']['group']}/{version['name']}`, `kind: {names['kind']}`, "
         f"short name `{', '.join(names['shortNames'])}`, category `{', '.join(names['categories'])}`.", "",
         cell(schema["description"]), "",
@@ -107,16 +109,17 @@ def page():
     lines += ["", "## Rules between fields", "", "| where | rule |", "|---|---|"]
     seen = set()
     found = [("metadata" if m.startswith("metadata") else "spec", m) for _, m in
-             ((p, r["message"]) for p, r in (("", r) for r in schema["x-kubernetes-validations"]))]
+             ((p, r["message"]) for p, r in (("", r) for r in schema.get("x-kubernetes-validations", [])))]
     found += list(rules(schema["properties"]["spec"], ""))
     for where, message in found:
         line = f"| {'`' + where + '`' if where else '`spec`'} | {cell(message)} |"
         if line not in seen:
             lines.append(line)
         seen.add(line)
-    lines += ["", "## status", "", cell(schema["properties"]["status"]["description"]), ""]
-    lines += table(schema["properties"]["status"], "")
-    lines += ["", "## What `kubectl get tjob` shows", "", "| column | with | meaning |", "|---|---|---|"]
+    if "status" in schema["properties"]:
+        lines += ["", "## status", "", cell(schema["properties"]["status"]["description"]), ""]
+        lines += table(schema["properties"]["status"], "")
+    lines += ["", f"## What `kubectl get {names['shortNames'][0]}` shows", "", "| column | with | meaning |", "|---|---|---|"]
     for column in version["additionalPrinterColumns"]:
         wide = "`-o wide`" if column.get("priority") else ""
         lines.append(f"| {column['name'].upper()} | {wide} | {cell(column['description'])} |")
@@ -124,4 +127,4 @@ def page():
 
 
 if __name__ == "__main__":
-    sys.exit(publish({TARGET: page()}))
+    sys.exit(publish({target: page(source, title) for source, target, title in PAGES}))

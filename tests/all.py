@@ -23,13 +23,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
 FUZZED_AGAIN_SECONDS = 5  # where nothing has changed since
 # Programs that are built and run again under each sanitizer or compiler.
-ASAN_TESTS = ["test_common", "test_api", "test_core", "test_placement", "test_kube", "test_kube_rest", "test_embedded", "test_kubelet",
-              "test_http", "test_endpoint", "test_runtime", "test_kernels", "test_comm", "test_comm_tcp", "test_data",
-              "test_engine", "test_sentinel", "test_cli", "test_cli_kube"]
+ASAN_TESTS = ["test_common", "test_api", "test_core", "test_placement", "test_queue", "test_kube", "test_kube_rest",
+              "test_embedded", "test_kubelet", "test_http", "test_endpoint", "test_runtime", "test_kernels",
+              "test_comm", "test_comm_tcp", "test_data", "test_engine", "test_sentinel", "test_cli", "test_cli_kube"]
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
 LEAKY_LIBRARY_TESTS = {"test_kube_rest"}
 TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet"]
 TESTS_AT_ONCE = 2
+LONGEST_FIRST = ["sim_seeds", "membership_seeds", "test_engine"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
 CLANG_TESTS = ["test_kernels", "test_engine"]
 
@@ -104,8 +105,11 @@ def check(name, function, *arguments):
 
 def at_once(number, function, items):
     """function(item) of each, so many at the same time."""
+    def rank(item):
+        return LONGEST_FIRST.index(item) if item in LONGEST_FIRST else len(LONGEST_FIRST)
+
     with concurrent.futures.ThreadPoolExecutor(number) as pool:
-        list(pool.map(function, items))
+        list(pool.map(function, sorted(items, key=rank)))
 
 
 def sources(*suffixes):
@@ -193,11 +197,11 @@ def fuzzed_before(program):
 
 
 def step_fuzz():
-    check("build fuzz", build, "fuzz", ["fuzzers"])
-    directory = os.path.join(ROOT, "build/fuzz/fuzz")
+    check("build fuzzers", build, "asan-ubsan", ["fuzzers"])
+    directory = os.path.join(ROOT, "build/asan-ubsan/fuzz")
 
     def one(name):
-        program, found = f"{directory}/{name}", f"build/fuzz/found/{name}"
+        program, found = f"{directory}/{name}", f"build/asan-ubsan/found/{name}"
         os.makedirs(os.path.join(ROOT, found), exist_ok=True)
         stamp = fuzzed_before(program)
         duration = FUZZED_AGAIN_SECONDS if os.path.exists(stamp) else FUZZ_SECONDS
@@ -236,15 +240,20 @@ def step_cluster():
     check("Kubernetes programs", run, ["scripts/kube-tools"], 5400)
     check("build release", build, "release")
     python_test("tests/cluster/kube_tools_test.py")
-    python_test("tests/cluster/control_plane_test.py")
-    python_test("tests/cluster/contract_test.py", "build/release/tests")
-    python_test("tests/cluster/operator_test.py", "build/release/bin")
-    python_test("tests/cluster/plugin_test.py", "build/release/bin", "PluginTest")
-    python_test("tests/cluster/krew_test.py")
-    python_test("tests/chart/chart_test.py")
-    python_test("tests/chart/install_test.py")
-    python_test("tests/cluster/refusals_test.py")
-    python_test("tests/dashboards/dashboard_test.py", "build/release/bin")
+    # Each has a control plane of its own.
+    at_once(TESTS_AT_ONCE, lambda arguments: python_test(*arguments), CLUSTER_TESTS)
+
+
+# The longest first.
+CLUSTER_TESTS = [["tests/cluster/refusals_test.py"],
+                 ["tests/dashboards/dashboard_test.py", "build/release/bin"],
+                 ["tests/chart/install_test.py"],
+                 ["tests/cluster/contract_test.py", "build/release/tests"],
+                 ["tests/cluster/operator_test.py", "build/release/bin"],
+                 ["tests/cluster/plugin_test.py", "build/release/bin", "PluginTest"],
+                 ["tests/chart/chart_test.py"],
+                 ["tests/cluster/control_plane_test.py"],
+                 ["tests/cluster/krew_test.py"]]
 
 
 def step_nodes():
@@ -264,6 +273,7 @@ NODES_TESTS = [["tests/cluster/own_images_test.py"],
                ["tests/cluster/nodes.py", "job_test", "monitors_test"],
                ["tests/cluster/nodes.py", "api_away_test", "random_kills_test"],
                ["tests/cluster/nodes.py", "elastic_faults_test"],
+               ["tests/cluster/nodes.py", "queues_test"],
                ["tests/cluster/nodes.py", "installation_test"], ["tests/cluster/cluster_test.py"],
                ["tests/cluster/try_cluster_test.py"], ["tests/chart/image_test.py"]]
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "operator/api/spec_json.h"
+
 namespace muster::api {
 namespace {
 
@@ -325,6 +327,26 @@ Status add_unique(std::vector<std::string>& seen, const std::string& text, const
   }
   seen.push_back(text);
   return {};
+}
+
+void read_quantity(JsonReader& in, const Json& json, const char* field, std::int64_t& out,
+                   const ParseQuantity& parse) {
+  std::string text;
+  const auto found = json.is_object() ? json.find(field) : json.end();
+  std::int64_t number = 0;
+  if (found != json.end() && found->is_number_integer()) {
+    in.optional(field, number, {0, kMaxExactInteger});
+    text = std::to_string(number);
+  } else {
+    if (found != json.end() && found->is_number()) {
+      in.fail(field, "must be an integer or a quantity in quotes, such as \"1500m\"");
+    }
+    in.optional(field, text, 64);
+  }
+  if (!in.has(field) || !in.status()) return;
+  const auto amount = parse(text);
+  if (!amount) return in.fail(field, amount.error().message());
+  out = *amount;
 }
 
 Json without_nulls(const Json& value) {

@@ -59,6 +59,12 @@ void read_object(JsonReader& in, std::string_view field, const ReadObject& read)
 void read_strings(JsonReader& in, std::string_view field, std::size_t max_items,
                   std::size_t max_bytes, std::vector<std::string>& out);
 
+/// Reads a quantity that may be written as a string or as an integer, as in Kubernetes. `json` is
+/// the reader's object.
+using ParseQuantity = std::function<Result<std::int64_t>(const std::string& text)>;
+void read_quantity(JsonReader& in, const Json& json, const char* field, std::int64_t& out,
+                   const ParseQuantity& parse);
+
 /// Records `text` as seen; an error at `path` when it was there before.
 Status add_unique(std::vector<std::string>& seen, const std::string& text, const std::string& path,
                   std::string_view what);

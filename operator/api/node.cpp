@@ -8,10 +8,6 @@ namespace {
 
 constexpr std::size_t kMaxResources = 1024;
 
-bool counts_bytes(const std::string& name) {
-  return name == "memory" || name == "ephemeral-storage" || name.starts_with("hugepages-");
-}
-
 /// One entry of status.allocatable. cpu and memory must be right; another resource that cannot be
 /// read is left out, so that it is not offered to anyone.
 Status read_amount(const std::string& name, const Json& value, const std::string& path,
@@ -19,9 +15,7 @@ Status read_amount(const std::string& name, const Json& value, const std::string
   std::string text;
   if (value.is_string()) text = value.get<std::string>();
   if (value.is_number_integer()) text = value.dump();
-  auto amount = name == "cpu"        ? parse_cpu_millis(text)
-                : counts_bytes(name) ? parse_bytes(text)
-                                     : parse_count(text);
+  auto amount = parse_amount(name, text);
   if (amount) {
     out[name] = *amount;
     return {};

@@ -68,6 +68,17 @@ const KindInfo& info_of(Kind kind) {
                                                    "persistentvolumeclaims", true};
   static constexpr KindInfo kPodDisruptionBudget{"policy/v1", "PodDisruptionBudget",
                                                  "poddisruptionbudgets", true};
+  static constexpr KindInfo kTrainingQueue{"muster.dev/v1alpha1", "TrainingQueue", "trainingqueues",
+                                           false};
+  static constexpr KindInfo kPriorityClass{"scheduling.k8s.io/v1", "PriorityClass",
+                                           "priorityclasses", false};
+  static constexpr KindInfo kTopologyConfig{"muster.dev/v1alpha1", "TopologyConfig",
+                                            "topologyconfigs", false};
+  static constexpr KindInfo kKueueTopology{"kueue.x-k8s.io/v1beta2", "Topology", "topologies",
+                                           false};
+  static constexpr KindInfo kKaiTopology{"kai.scheduler/v1alpha1", "Topology", "topologies", false};
+  static constexpr KindInfo kHyperNode{"topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes",
+                                       false};
   switch (kind) {
     case Kind::kTrainingJob:
       return kTrainingJob;
@@ -91,6 +102,18 @@ const KindInfo& info_of(Kind kind) {
       return kPersistentVolumeClaim;
     case Kind::kPodDisruptionBudget:
       return kPodDisruptionBudget;
+    case Kind::kTrainingQueue:
+      return kTrainingQueue;
+    case Kind::kPriorityClass:
+      return kPriorityClass;
+    case Kind::kTopologyConfig:
+      return kTopologyConfig;
+    case Kind::kKueueTopology:
+      return kKueueTopology;
+    case Kind::kKaiTopology:
+      return kKaiTopology;
+    case Kind::kHyperNode:
+      return kHyperNode;
   }
   check_failed("kind", "not an enumerator of Kind");
 }
@@ -189,6 +212,20 @@ Json meta_to_json(const ObjectMeta& meta) {
     }
   }
   return json;
+}
+
+void require_kind(JsonReader& in, Kind kind) {
+  const KindInfo& info = info_of(kind);
+  std::string version, name;
+  in.required("apiVersion", version);
+  in.required("kind", name);
+  if (in.status() && version != info.api_version) {
+    in.fail("apiVersion",
+            "must be " + std::string(info.api_version) + ", not " + in_quotes(version));
+  }
+  if (in.status() && name != info.kind) {
+    in.fail("kind", "must be " + std::string(info.kind) + ", not " + in_quotes(name));
+  }
 }
 
 Json object_json(Kind kind, const ObjectMeta& meta) {

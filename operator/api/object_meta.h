@@ -71,7 +71,13 @@ enum class Kind {
   kSubjectAccessReview,
   kPersistentVolume,
   kPersistentVolumeClaim,
-  kPodDisruptionBudget
+  kPodDisruptionBudget,
+  kTrainingQueue,
+  kPriorityClass,
+  kTopologyConfig,
+  kKueueTopology,
+  kKaiTopology,
+  kHyperNode
 };
 
 struct KindInfo {

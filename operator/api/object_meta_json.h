@@ -23,6 +23,9 @@ void optional_time(JsonReader& in, std::string_view field, std::optional<WallTim
 Status read_string_map(const Json& json, const std::string& path,
                        std::map<std::string, std::string>& out);
 
+/// Reads "apiVersion" and "kind", which must be those of the kind.
+void require_kind(JsonReader& in, Kind kind);
+
 /// {"apiVersion", "kind", "metadata"} of a kind.
 Json object_json(Kind kind, const ObjectMeta& meta);
 

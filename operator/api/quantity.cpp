@@ -130,4 +130,11 @@ Result<std::int64_t> parse_count(const std::string& text) {
   return parse_quantity(text, 1, "\"4\"");
 }
 
+Result<std::int64_t> parse_amount(const std::string& resource, const std::string& text) {
+  if (resource == "cpu") return parse_cpu_millis(text);
+  const bool counts_bytes =
+      resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-");
+  return counts_bytes ? parse_bytes(text) : parse_count(text);
+}
+
 }  // namespace muster::api

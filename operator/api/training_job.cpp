@@ -147,20 +147,6 @@ Status check_name(const ObjectMeta& meta) {
   return {};
 }
 
-Status read_header(JsonReader& in) {
-  std::string version, kind;
-  in.required("apiVersion", version);
-  in.required("kind", kind);
-  if (in.status() && version != contract::kApiVersion) {
-    in.fail("apiVersion",
-            "must be " + std::string(contract::kApiVersion) + ", not " + in_quotes(version));
-  }
-  if (in.status() && kind != contract::kKindTrainingJob) {
-    in.fail("kind", "must be TrainingJob, not " + in_quotes(kind));
-  }
-  return in.status();
-}
-
 /// The path of the first member in which two documents differ; "" when they are equal.
 std::string first_difference(const Json& before, const Json& after, const std::string& path) {
   if (before == after) return "";
@@ -225,7 +211,8 @@ std::pair<TrainingJob, Status> read_parts(const Json& json, StatusIs status_is) 
   if (!json.is_object()) return {std::move(job), in.status()};
   // Each part is read whatever the others are: a refused spec must not hide the status.
   std::vector<Status> verdicts;
-  verdicts.push_back(read_header(in));
+  require_kind(in, Kind::kTrainingJob);
+  verdicts.push_back(in.status());
   verdicts.push_back(read_meta(json, job.meta));
   if (verdicts.back()) verdicts.push_back(check_name(job.meta));
   JsonReader parts(json, "");

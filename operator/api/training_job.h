@@ -70,6 +70,7 @@ struct TrainingSpec {
   int evaluation_every_epochs = 1;
   std::optional<CheckpointSpec> checkpoint;
   std::string optimizer_state = "Replicated";
+  int buddies = 1;
   int tensor = 1, pipeline = 1;
   bool operator==(const TrainingSpec&) const = default;
 };
@@ -110,6 +111,15 @@ struct WitnessGrant {
   std::int64_t from_epoch = 0, epoch = 0;
   std::vector<int> members;  ///< slots of `epoch`, ascending
   bool operator==(const WitnessGrant&) const = default;
+};
+
+/// What was taken back from the job for others, since it was made.
+struct TakenBack {
+  int shrinks = 0, preemptions = 0;
+  std::int64_t lost_process_seconds = 0;  ///< at most: computing that preemptions threw away
+  /// For whom it was preempted last: namespace/name, and uid.
+  std::string preempted_for, preempted_for_uid;
+  bool operator==(const TakenBack&) const = default;
 };
 
 struct Progress {
@@ -160,6 +170,7 @@ struct TrainingJobStatus {
   std::int64_t model_parameters = 0;
   std::string model_sha256, image_digest, data_sha256, contract;
   std::optional<FailureStatus> failure;
+  TakenBack taken_back;
   bool operator==(const TrainingJobStatus&) const = default;
 
   /// nullptr when the condition has never been set.
@@ -202,5 +213,7 @@ Json status_to_json(const TrainingJobStatus& status);
 Result<std::int64_t> parse_cpu_millis(const std::string& text);
 Result<std::int64_t> parse_bytes(const std::string& text);
 Result<std::int64_t> parse_count(const std::string& text);
+/// In the units of the resource: cpu, memory and what else counts bytes, everything else counted.
+Result<std::int64_t> parse_amount(const std::string& resource, const std::string& text);
 
 }  // namespace muster::api

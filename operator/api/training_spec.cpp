@@ -357,6 +357,10 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
     in.fail("optimizerState",
             "must be Replicated or Sharded, not " + in_quotes(out.optimizer_state));
   }
+  in.optional("buddies", out.buddies, {1, 2});
+  if (out.buddies > 1 && out.optimizer_state != "Sharded") {
+    in.fail("buddies", "is for optimizerState: Sharded alone; leave it out or use that");
+  }
   read_parallelism(in, out);
   in.no_other_fields();
   check_training(in, out);
@@ -378,6 +382,8 @@ Json training_to_json(const TrainingSpec& training) {
   if (!training.gradient_clipping.is_null()) {
     json["gradientClipping"] = training.gradient_clipping;
   }
+  // Left out where it says nothing, so that workers of an older version can read the rest.
+  if (training.buddies != 1) json["buddies"] = training.buddies;
   if (training.epochs > 0) json["epochs"] = training.epochs;
   if (training.steps > 0) json["steps"] = training.steps;
   if (training.checkpoint) {

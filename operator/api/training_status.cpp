@@ -69,6 +69,16 @@ Status read_failure(const Json& json, const std::string& path, FailureStatus& ou
   return in.status();
 }
 
+Status read_taken_back(const Json& json, const std::string& path, TakenBack& out) {
+  JsonReader in(json, path);
+  in.optional("shrinks", out.shrinks, kInt);
+  in.optional("preemptions", out.preemptions, kInt);
+  in.optional("lostProcessSeconds", out.lost_process_seconds, kCount);
+  in.optional("preemptedFor", out.preempted_for, 317);
+  in.optional("preemptedForUID", out.preempted_for_uid, 64);
+  return in.status();
+}
+
 void put(Json& json, const char* field, const std::string& text, std::size_t max_bytes) {
   if (!text.empty()) json[field] = cut(text, max_bytes);
 }
@@ -100,6 +110,15 @@ Json failure_to_json(const FailureStatus& failure) {
   Json json{{"slot", failure.slot}, {"exitCode", failure.exit_code}};
   put(json, "reason", failure.reason, kMaxTextBytes);
   put(json, "logTail", failure.log_tail, kMaxLogTailBytes);
+  return json;
+}
+
+Json taken_back_to_json(const TakenBack& taken) {
+  Json json{{"shrinks", taken.shrinks},
+            {"preemptions", taken.preemptions},
+            {"lostProcessSeconds", taken.lost_process_seconds}};
+  put(json, "preemptedFor", taken.preempted_for, 317);
+  put(json, "preemptedForUID", taken.preempted_for_uid, 64);
   return json;
 }
 
@@ -224,6 +243,9 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.object("checkpoint", out.checkpoint, &read_checkpoint);
   read_model(in, out);
   in.object("failure", out.failure, &read_failure);
+  std::optional<TakenBack> taken_back;
+  in.object("takenBack", taken_back, &read_taken_back);
+  if (taken_back) out.taken_back = *std::move(taken_back);
   in.value("imageDigest", out.image_digest, kMaxTextBytes);
   in.value("dataSHA256", out.data_sha256, kWord);
   in.value("contract", out.contract, kWord);
@@ -268,6 +290,9 @@ Json status_to_json(const TrainingJobStatus& status) {
   put(json, "dataSHA256", status.data_sha256, 64);
   put(json, "contract", status.contract, 64);
   if (status.failure) json["failure"] = failure_to_json(*status.failure);
+  if (!(status.taken_back == TakenBack{})) {
+    json["takenBack"] = taken_back_to_json(status.taken_back);
+  }
   return json;
 }
 

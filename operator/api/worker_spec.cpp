@@ -100,28 +100,6 @@ Status read_env(const Json& json, const std::string& path, EnvVar& out) {
   return in.status();
 }
 
-/// cpu and memory may be written as a string or as an integer, as in Kubernetes.
-template <typename Parse>
-void read_quantity(JsonReader& in, const Json& json, const char* field, std::int64_t& out,
-                   Parse parse) {
-  std::string text;
-  const auto found = json.is_object() ? json.find(field) : json.end();
-  std::int64_t number = 0;
-  if (found != json.end() && found->is_number_integer()) {
-    in.optional(field, number, {0, kMaxExactInteger});
-    text = std::to_string(number);
-  } else {
-    if (found != json.end() && found->is_number()) {
-      in.fail(field, "must be an integer or a quantity in quotes, such as \"1500m\"");
-    }
-    in.optional(field, text, 64);
-  }
-  if (!in.has(field) || !in.status()) return;
-  const auto amount = parse(text);
-  if (!amount) return in.fail(field, amount.error().message());
-  out = *amount;
-}
-
 Status read_resources(const Json& json, const std::string& path, Resources& out) {
   JsonReader in(json, path);
   read_quantity(in, json, "cpu", out.cpu_millis, parse_cpu_millis);

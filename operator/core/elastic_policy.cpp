@@ -1,6 +1,7 @@
 #include "operator/core/elastic_policy.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "common/contract.h"
 #include "operator/core/elastic.h"
@@ -23,9 +24,10 @@ struct Draft {
   int attempt = 0;
   std::set<std::string> avoid;
   std::vector<std::pair<Failure, std::string>> replaced;  ///< with its new node
-  std::vector<int> added, left, refused;
+  std::vector<int> added, left, refused, given_back;
   bool is_change() const {
-    return !replaced.empty() || !added.empty() || !left.empty() || !refused.empty();
+    return !replaced.empty() || !added.empty() || !left.empty() || !refused.empty() ||
+           !given_back.empty();
   }
 };
 
@@ -45,24 +47,41 @@ const Member* find(const GangView& gang, int slot) {
   return nullptr;
 }
 
+void add_shrink(api::TrainingJobStatus& status) {
+  status.taken_back.shrinks = std::min(status.taken_back.shrinks, INT_MAX - 1) + 1;
+}
+
 void drop(api::TrainingJobStatus& status, int slot) {
   std::erase_if(status.placement, [&](const auto& one) { return one.slot == slot; });
+}
+
+/// Whether those in the slots below that number could train on alone.
+bool can_go_on(const JobSnapshot& snapshot, const GangView& gang, int slots) {
+  return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+    return member.placement.slot < slots && member.state == MemberState::kRunning &&
+           is_member(snapshot, member);
+  });
+}
+
+/// The first slot that is taken back for another job.
+int first_taken(const JobSnapshot& snapshot) {
+  const auto& taken = snapshot.take_back;
+  return taken && taken->workers > 0 ? taken->slots_below : kMaxWorkers;
 }
 
 /// The highest slots leave, unless those that stay could not train on without them.
 void shrink(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   const int wish = wished_workers(snapshot.job);
-  const bool can_go_on =
-      std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
-        return member.placement.slot < wish && member.state == MemberState::kRunning &&
-               is_member(snapshot, member);
-      });
-  if (!can_go_on) return;
+  const int taken = std::min(wish, first_taken(snapshot));
+  const int stay = can_go_on(snapshot, gang, taken) ? taken : wish;
+  if (!can_go_on(snapshot, gang, stay)) return;
   for (const auto& member : gang.members) {
-    if (member.placement.slot < wish) continue;
-    drop(draft.status, member.placement.slot);
-    draft.left.push_back(member.placement.slot);
+    const int slot = member.placement.slot;
+    if (slot < stay) continue;
+    drop(draft.status, slot);
+    (slot < wish ? draft.given_back : draft.left).push_back(slot);
   }
+  if (!draft.given_back.empty()) add_shrink(draft.status);
 }
 
 /// Places that the cluster's scheduler refuses are given back, one by one.
@@ -92,6 +111,7 @@ void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   const bool may_grow = !until_growth(snapshot);
   for (std::size_t i = 0; i < std::min(slots.size(), nodes.size()); ++i) {
     if (find(gang, slots[i]) == nullptr && !may_grow) continue;
+    if (slots[i] >= first_taken(snapshot)) continue;
     api::SlotPlacement placed{slots[i], draft.attempt, nodes[i], domain_of(*verdict->placement, i)};
     if (const Member* member = find(gang, slots[i])) {
       Failure failure = read_failure(*member, snapshot);
@@ -136,6 +156,11 @@ void tell(Plan& plan, const Draft& draft, const JobSnapshot& snapshot, bool resi
               slots_text(draft.refused) + " not let onto its node in " +
                   std::to_string(words::kUnboundMost.count()) + " s; another place is looked for");
   }
+  if (!draft.given_back.empty()) {
+    add_event(plan, snapshot, "Normal", contract::reason::kShrunk,
+              slots_text(draft.given_back) + " to leave: " + snapshot.take_back->why +
+                  "; the others train on");
+  }
   if (resized || !draft.added.empty()) {
     add_event(plan, snapshot, "Normal", contract::reason::kResized,
               resize_sentence(draft, snapshot));
@@ -149,6 +174,7 @@ std::string reason_of(const Draft& draft) {
   }
   if (!draft.added.empty()) text += " adding " + slots_text(draft.added);
   if (!draft.left.empty()) text += " sending away " + slots_text(draft.left);
+  if (!draft.given_back.empty()) text += " giving back " + slots_text(draft.given_back);
   if (!draft.refused.empty()) text += " giving back the place of " + slots_text(draft.refused);
   return text.empty() ? "another size is wished for" : text;
 }
@@ -237,8 +263,14 @@ std::optional<Plan> decide_elastic(const JobSnapshot& snapshot, const GangView& 
     plan.reason = "a worker lost its peer; waiting for the peer's own end";
     return plan;
   }
-  Draft draft{
-      snapshot.job.status, static_cast<int>(next_epoch(snapshot, gang) - 1), {}, {}, {}, {}, {}};
+  Draft draft{snapshot.job.status,
+              static_cast<int>(next_epoch(snapshot, gang) - 1),
+              {},
+              {},
+              {},
+              {},
+              {},
+              {}};
   // Entries that are no member's (damaged, doubled) go with the first decision.
   draft.status.placement.clear();
   for (const auto& member : gang.members) draft.status.placement.push_back(member.placement);
@@ -253,6 +285,15 @@ std::optional<Plan> decide_elastic(const JobSnapshot& snapshot, const GangView& 
   if (!draft.is_change() && !resized) return std::nullopt;
   if (resized) draft.status.target_workers = wish;
   return write(std::move(draft), snapshot, gang, resized);
+}
+
+int shrinks_to(const JobSnapshot& snapshot) {
+  const GangView gang = view_gang(snapshot);
+  if (snapshot.job.spec.suspend || !is_elastic(snapshot, gang)) return 0;
+  const int least = std::max(1, snapshot.job.spec.worker.min);
+  if (static_cast<int>(gang.members.size()) <= least) return 0;
+  const int slots = gang.members[static_cast<std::size_t>(least - 1)].placement.slot + 1;
+  return can_go_on(snapshot, gang, slots) ? least : 0;
 }
 
 std::optional<seconds> until_elastic(const JobSnapshot& snapshot, const GangView& gang) {

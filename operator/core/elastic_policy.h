@@ -9,10 +9,14 @@
 
 namespace muster::core {
 
-/// One write that gives new attempts and places to slots that need them, takes slots beyond
-/// spec.worker.count out, and says so. Absent when there is nothing to decide now. The gang is
-/// elastic.
+/// One write that gives new attempts and places to slots that need them, takes slots out that are
+/// beyond spec.worker.count or that schedule takes back, and says so. Absent when there is nothing
+/// to decide now. The gang is elastic.
 std::optional<Plan> decide_elastic(const JobSnapshot& snapshot, const GangView& gang);
+
+/// To how many workers the job can be asked to shrink now, so that those that stay train on and
+/// nothing is computed anew; 0: it cannot.
+int shrinks_to(const JobSnapshot& snapshot);
 
 /// Until a slot's back-off, its leave or its refusal is over; absent without one.
 std::optional<seconds> until_elastic(const JobSnapshot& snapshot, const GangView& gang);

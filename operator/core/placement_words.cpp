@@ -68,7 +68,18 @@ std::string roomiest_text(const Topology& topology, const Room& room, const Plac
   return where;
 }
 
+/// Where the tree is from, and the first of what could not be used for it.
+std::string source_text(const Topology& topology) {
+  std::string text = "topology from " + topology.source;
+  const std::string note = passed_over_text(topology);
+  return note.empty() ? text : text + "; " + note;
+}
+
 }  // namespace
+
+std::string passed_over_text(const Topology& topology) {
+  return topology.notes.empty() ? "" : "passed over: " + head_of(topology.notes.front(), 300);
+}
 
 std::string why_here(const Topology& topology, const Room& room, const PlacementWish& wish,
                      const Placement& placement) {
@@ -91,8 +102,8 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
     text += ", bound by the link of host " +
             topology.nodes[static_cast<std::size_t>(placement.time.bound_node)];
   }
-  text += " (topology from " + topology.source + ", confidence " +
-          confidence_text(topology.confidence) + ")";
+  text +=
+      " (" + source_text(topology) + ", confidence " + confidence_text(topology.confidence) + ")";
   if (placement.is_search_cut) text += "; the search was cut short";
   return text;
 }
@@ -100,7 +111,7 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
 std::string why_unknown_level(const Topology& topology, const std::string& field,
                               const std::string& level) {
   return field + " is " + head_of(level, 63) + ", and no node says in which it stands; known are " +
-         topology.level_names() + " (topology from " + topology.source + ")";
+         topology.level_names() + " (" + source_text(topology) + ")";
 }
 
 std::string why_not_here(const Topology& topology, const Room& room, const PlacementWish& wish) {

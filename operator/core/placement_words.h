@@ -9,6 +9,8 @@ namespace muster::core {
 
 std::string why_here(const Topology& topology, const Room& room, const PlacementWish& wish,
                      const Placement& placement);
+/// The first object or label that could not be used for the tree, and why; empty: all could.
+std::string passed_over_text(const Topology& topology);
 /// No node says that it stands in a domain of this level.
 std::string why_unknown_level(const Topology& topology, const std::string& field,
                               const std::string& level);

@@ -54,6 +54,13 @@ struct PatchStatus {
   bool operator==(const PatchStatus&) const = default;
 };
 
+/// Merge patch of a queue's status under its uid and resourceVersion.
+struct PatchQueueStatus {
+  api::ObjectKey key;
+  Json patch;  ///< {"metadata": {uid, resourceVersion}, "status": {...}}
+  bool operator==(const PatchQueueStatus&) const = default;
+};
+
 /// Lost when it fails: an event is news, never state.
 struct EmitEvent {
   api::Event event;
@@ -67,8 +74,9 @@ struct DeleteJob {
   bool operator==(const DeleteJob&) const = default;
 };
 
-using Action = std::variant<CreatePod, DeletePod, CreateService, SetDisruptionBudget,
-                            RemoveDisruptionBudget, PatchStatus, EmitEvent, DeleteJob>;
+using Action =
+    std::variant<CreatePod, DeletePod, CreateService, SetDisruptionBudget, RemoveDisruptionBudget,
+                 PatchStatus, PatchQueueStatus, EmitEvent, DeleteJob>;
 
 /// What a plan's status write is: a decision is written alone, before anything that follows from
 /// it; observations come last; progress is an observation under a budget of its own.

@@ -10,6 +10,7 @@
 #include "operator/core/facts.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/members.h"
+#include "operator/core/preempt_policy.h"
 #include "operator/core/progress.h"
 #include "operator/core/replace_policy.h"
 #include "operator/core/status_edit.h"
@@ -123,6 +124,18 @@ Plan refuse_spec(const JobSnapshot& snapshot) {
 
 // ---- Suspension
 
+/// The last word of a worker that left: its checkpoint. The placement that could prove the attempt
+/// is gone; it is one of those given out since the gang started.
+void take_last_report(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
+  const auto at = snapshot.reports.find(0);
+  if (at == snapshot.reports.end()) return;
+  const std::int64_t newest = snapshot.job.status.membership_epoch - 1;
+  const std::int64_t start = snapshot.job.status.start_attempt;
+  const std::int64_t first = start < 0 ? newest : start;
+  if (at->second.attempt < first || at->second.attempt > newest) return;
+  take_report(status, at->second, snapshot);
+}
+
 Plan suspend(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   api::TrainingJobStatus status = job.status;
@@ -147,15 +160,7 @@ Plan suspend(const JobSnapshot& snapshot, const GangView& gang) {
     plan.reason = "waiting for the workers to leave";
     return plan;
   }
-  if (const auto at = snapshot.reports.find(0); at != snapshot.reports.end()) {
-    // The last word of a worker that left: its checkpoint. The placement that could prove the
-    // attempt is gone; it is one of those given out since the gang started.
-    const std::int64_t newest = job.status.membership_epoch - 1;
-    const std::int64_t first = job.status.start_attempt < 0 ? newest : job.status.start_attempt;
-    if (at->second.attempt >= first && at->second.attempt <= newest) {
-      take_report(status, at->second, snapshot);
-    }
-  }
+  take_last_report(status, snapshot);
   const bool news = !status.is_true(std::string(words::kSuspended));
   status.phase = words::kPhaseSuspended;
   status.workers = workers_text(0, status.target_workers);
@@ -246,6 +251,9 @@ Plan say_waiting(const JobSnapshot& snapshot, std::string_view reason, const std
     }
   }
   const bool resumed = status.is_true(std::string(words::kSuspended));
+  if (before != nullptr && before->reason == contract::reason::kPreempted) {
+    take_last_report(status, snapshot);
+  }
   status.phase = words::kPhaseWaiting;
   set_condition(status, snapshot, {words::kAdmitted, false, reason, message, true});
   set_condition(status, snapshot,
@@ -517,6 +525,10 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
       std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
         return std::binary_search(wish.slots.begin(), wish.slots.end(), member.placement.slot);
       });
+  for (const int slot : wish.slots) {
+    const auto holds = [&](const Member& member) { return member.placement.slot == slot; };
+    if (std::none_of(gang.members.begin(), gang.members.end(), holds)) wish.added.push_back(slot);
+  }
   for (const auto& member : gang.members) {
     const bool stays = fate_of(snapshot, member) == Fate::kStays;
     if (stays && !member.placement.node.empty()) wish.beside.insert(member.placement.node);
@@ -541,12 +553,14 @@ Plan decide(const JobSnapshot& snapshot) {
   if (job.spec.suspend) return suspend(snapshot, gang);
   if (auto plan = decide_deadline(snapshot, gang)) return *plan;
   if (is_elastic(snapshot, gang)) {
+    if (auto plan = decide_preemption(snapshot, gang)) return *plan;
     if (auto plan = decide_elastic(snapshot, gang)) return *plan;
     return run(snapshot, gang);
   }
   if (is_ending(snapshot, gang)) return run(snapshot, gang);
   if (auto plan = decide_failure(snapshot, gang)) return *plan;
   if (gang.members.empty()) return admit(snapshot, gang);
+  if (auto plan = decide_preemption(snapshot, gang)) return *plan;
   if (auto plan = decide_give_back(snapshot, gang)) return *plan;
   if (auto plan = decide_resize(snapshot, gang)) return *plan;
   return run(snapshot, gang);

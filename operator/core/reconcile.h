@@ -33,6 +33,8 @@ struct JobSnapshot {
   std::vector<api::Pod> pods;
   /// What schedule says about this job's gang; absent: it was not asked yet.
   std::optional<GangVerdict> gang;
+  /// What schedule takes back from it for another job; absent: nothing.
+  std::optional<TakeBack> take_back;
   /// Newest report by slot; hints only, bounded by the endpoint.
   std::map<int, ProgressReport> reports;
   /// What the workers said about their membership and was not told yet; bounded by the loop.

@@ -1,6 +1,6 @@
 // Where waiting gangs go: every gang at once, all of its workers or none. Fewest nodes first; with
-// spec.topology where the network is short (placement.h), as far as the nodes' labels tell. Quota,
-// fairness and preemption are not here yet.
+// spec.topology where the network is short (placement.h), as far as the nodes' labels tell. In
+// which order and with how much of their queues' quota: queue_pass.h.
 #pragma once
 
 #include <map>
@@ -13,6 +13,8 @@
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
 #include "operator/core/inventory.h"
+#include "operator/core/queue.h"
+#include "operator/core/topology_sources.h"
 #include "operator/core/volumes.h"
 
 namespace muster::core {
@@ -22,6 +24,7 @@ struct PlaceWish {
   std::vector<int> slots;        ///< ascending; empty = the whole gang
   std::set<std::string> beside;  ///< nodes of the slots that stay
   bool only_grows = false;       ///< the gang trains as it is: whoever cannot comes first
+  std::vector<int> added{};      ///< of the slots those that no worker of it holds yet
   bool operator==(const PlaceWish&) const = default;
 };
 
@@ -41,8 +44,10 @@ struct WaitingGang {
   /// Not empty: only these slots, each for itself. As many as fit are placed, the first of them
   /// first, on the nodes where the gang stands already if they have room.
   PlaceWish wish;
-  VolumeLimits volumes;         ///< not set by gang_of
-  std::set<std::string> avoid;  ///< nodes that the cluster's scheduler refused it a moment ago
+  QueueTurn turn{};  ///< not set by gang_of, nor are those below
+  VolumeLimits volumes;
+  std::set<std::string> avoid;      ///< nodes that the cluster's scheduler refused it a moment ago
+  std::string preempted_for_uid{};  ///< the job that it had to give way to last
   bool operator==(const WaitingGang&) const = default;
 };
 
@@ -56,7 +61,12 @@ struct ClusterSnapshot {
   std::vector<const api::Node*> nodes;  ///< any order
   std::vector<const api::Pod*> pods;    ///< any order
   std::vector<Assumed> assumed;
-  std::vector<WaitingGang> gangs;  ///< first come, first served; those that only grow last
+  /// First come, first served; those that only grow last. Those in queues in any order.
+  std::vector<WaitingGang> gangs;
+  std::vector<Queue> queues{};         ///< any order
+  std::vector<QueueHolder> holders{};  ///< any order
+  /// What tells of the network beside the nodes' labels; nullptr: nothing. Outlives the snapshot.
+  const TopologyObjects* topology = nullptr;
 };
 
 /// Slot i goes to node_of_slot[i] (empty = wherever the cluster's scheduler puts it).
@@ -81,8 +91,26 @@ struct GangVerdict {
   bool operator==(const GangVerdict&) const = default;
 };
 
-/// One verdict per waiting gang. Never gives a node more than is free on it, never part of a gang.
-std::map<api::ObjectKey, GangVerdict> schedule(const ClusterSnapshot& cluster);
+/// What a job that has places gives back, so that another one can start.
+struct TakeBack {
+  int workers = 0;      ///< that it keeps; 0: it is preempted
+  int slots_below = 0;  ///< of its slots those that stay; 0: none
+  api::ObjectKey job;   ///< for whom
+  std::string job_uid;
+  std::string why;  ///< in words
+  std::int64_t lost_process_seconds = 0;
+  bool operator==(const TakeBack&) const = default;
+};
+
+struct Schedule {
+  std::map<api::ObjectKey, GangVerdict> verdicts;  ///< one per waiting gang
+  std::map<api::ObjectKey, TakeBack> taken;        ///< by who gives it back
+  /// What is decided changes then by time alone.
+  std::optional<seconds> look_again;
+};
+
+/// Never gives a node more than is free on it, never part of a gang.
+Schedule schedule(const ClusterSnapshot& cluster);
 
 /// The gang of a job as schedule needs it. `job` has a valid spec.
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish = {});

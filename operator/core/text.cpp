@@ -34,7 +34,29 @@ std::size_t character_length(std::string_view text) {
   return length;
 }
 
+std::string cpu_text(std::int64_t millis) {
+  if (millis % 1000 == 0) return std::to_string(millis / 1000);
+  return std::to_string(millis) + "m";
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits{"Gi", "Mi", "Ki", ""};
+  std::int64_t unit = std::int64_t{1} << 30;
+  for (const char* name : kUnits) {
+    if (bytes % unit == 0 || unit == 1) return std::to_string(bytes / unit) + name;
+    unit >>= 10;
+  }
+  return std::to_string(bytes);
+}
+
 }  // namespace
+
+std::string amount_text(const std::string& resource, std::int64_t amount) {
+  if (resource == "cpu") return cpu_text(amount);
+  const bool counts_bytes =
+      resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-");
+  return counts_bytes ? bytes_text(amount) : std::to_string(amount);
+}
 
 std::string clean_text(std::string_view text) {
   std::string clean;

@@ -28,6 +28,9 @@ bool is_sha256(std::string_view text);
 /// With `digits` after the point; numbers that are none or out of range become "0".
 std::string decimal(double value, int digits);
 
+/// "500m" of cpu, "2Gi" of memory, "3" of everything else, from base units.
+std::string amount_text(const std::string& resource, std::int64_t amount);
+
 /// FNV-1a, for names that must not change.
 std::uint64_t hash_text(std::string_view text);
 std::string hex_text(std::uint64_t value);

@@ -125,11 +125,6 @@ std::string confidence_text(Confidence confidence) {
   return "low";
 }
 
-bool names_host(const std::string& level) {
-  return level == "host" || level == "node" || level == "hostname" ||
-         level == "kubernetes.io/hostname";
-}
-
 std::string Topology::path_of(int domain) const {
   std::string path;
   for (int at = domain; at > 0; at = domains[as_index(at)].parent) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "operator/api/topology_config.h"
 
 namespace muster::core {
 
@@ -103,8 +104,7 @@ struct Topology {
   int common_domain(int a, int b) const;
 };
 
-/// Names by which a job means one node.
-bool names_host(const std::string& level);
+using api::names_host;
 
 /// The same tree for any order of nodes. Errors: kInvalid or kTooLarge with a sentence, for more
 /// levels or nodes than bounds, a node named twice, or steps that do not descend.

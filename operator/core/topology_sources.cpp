@@ -1,10 +1,10 @@
 #include "operator/core/topology_sources.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <set>
 
+#include "common/check.h"
+#include "operator/api/topology_config.h"
 #include "operator/core/text.h"
 
 namespace muster::core {
@@ -134,65 +134,11 @@ bool describes(const LabelLevels& one, const api::Node& node) {
 
 // ---- Objects
 
-Result<double> read_decimal(const std::string& text, const std::string& at, double most) {
-  double value = 0;
-  const auto [end, failure] =
-      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  const bool is_right = failure == std::errc() && end == text.data() + text.size() &&
-                        std::isfinite(value) && value > 0 && value <= most;
-  if (is_right) return value;
-  return Error(ErrorCode::kInvalid, at + ": must be a decimal number over 0 and up to " +
-                                        decimal(most, 0) + ", in quotes");
-}
-
-void read_level(const Json& item, const std::string& at, TopologyLevel& out, JsonReader& parent) {
-  JsonReader in(item, at);
-  std::string oversubscription = "1";
-  std::int64_t latency = 0;
-  in.required("name", out.name, 63);
-  in.required("nodeLabel", out.key, kMaxKeyBytes);
-  in.optional("oversubscription", oversubscription, 32);
-  in.optional("latencyMicroseconds", latency, {0, 10'000'000});
-  in.no_other_fields();
-  if (out.name.empty()) in.fail("name", "must not be empty");
-  if (out.key.empty()) in.fail("nodeLabel", "must not be empty");
-  if (names_host(out.name)) in.fail("name", "names the host, which is a level of its own");
-  parent.take(in.status());
-  const auto value = read_decimal(oversubscription, in.path_of("oversubscription"), 1e6);
-  if (!value) parent.take(value.error());
-  if (value) out.oversubscription = *value;
-  out.latency_seconds = static_cast<double>(latency) * 1e-6;
-}
-
-void read_host(const Json& host, HostLink& out, JsonReader& parent) {
-  JsonReader in(host, parent.path_of("host"));
-  std::string network, local;
-  in.optional("gigabitsPerSecond", network, 32);
-  in.optional("localGigabitsPerSecond", local, 32);
-  in.no_other_fields();
-  parent.take(in.status());
-  const auto rate = [&](const std::string& text, const char* field, double& bytes_per_second) {
-    if (text.empty()) return;
-    const auto value = read_decimal(text, in.path_of(field), 1e6);
-    if (!value) parent.take(value.error());
-    if (value) bytes_per_second = *value * 1e9 / 8;
-  };
-  rate(network, "gigabitsPerSecond", out.bytes_per_second);
-  rate(local, "localGigabitsPerSecond", out.local_bytes_per_second);
-}
-
-Status check_distinct(const std::vector<TopologyLevel>& levels, const std::string& path) {
-  std::set<std::string> keys, names;
-  for (std::size_t i = 0; i < levels.size(); ++i) {
-    const std::string at = path + "[" + std::to_string(i) + "]";
-    if (!keys.insert(levels[i].key).second) {
-      return Error(ErrorCode::kInvalid, at + ".nodeLabel: is a level already");
-    }
-    if (!names.insert(levels[i].name).second) {
-      return Error(ErrorCode::kInvalid, at + ".name: is a level already");
-    }
-  }
-  return {};
+/// Of a field that the codec has accepted.
+double decimal_of(const std::string& text) {
+  const auto value = api::parse_topology_decimal(text, "");
+  MUSTER_CHECK(value.has_value());
+  return *value;
 }
 
 /// The last part of a label's key, without what says that it is about topology.
@@ -367,33 +313,27 @@ const std::vector<LabelLevels>& label_catalogue() {
 }
 
 Result<LabelLevels> read_topology_config(const Json& object) {
-  JsonReader in(object, "");
-  const Json* meta = in.object("metadata");
-  const Json* spec = in.object("spec");
-  MUSTER_RETURN_IF_ERROR(in.status());
-  std::string name;
-  if (meta != nullptr) JsonReader(*meta, "metadata").optional("name", name, 253);
+  const auto config = api::parse_topology_config(object);
+  const auto meta = object.is_object() ? object.find("metadata") : object.end();
+  const bool has_name = meta != object.end() && meta->is_object() && meta->contains("name") &&
+                        (*meta)["name"].is_string();
+  const std::string name = has_name ? (*meta)["name"].get<std::string>() : "";
   const std::string what = "TopologyConfig " + head_of(name, 63);
-  if (spec == nullptr) return Error(ErrorCode::kInvalid, what + ": spec: is required");
+  if (!config) return config.error().with(what);
   LabelLevels made;
   made.source = what;
   made.confidence = Confidence::kHigh;
-  JsonReader reader(*spec, "spec");
-  const Json* levels = reader.array("levels", kMaxTopologyLevels);
-  MUSTER_RETURN_IF_ERROR(reader.status());
-  if (levels == nullptr || levels->empty()) {
-    return Error(ErrorCode::kInvalid, what + ": spec.levels: must have at least one level");
+  for (const api::TopologyConfigLevel& one : config->levels) {
+    TopologyLevel level = level_of(one.node_label, one.name);
+    level.oversubscription = decimal_of(one.oversubscription);
+    level.latency_seconds = static_cast<double>(one.latency_microseconds) * 1e-6;
+    made.levels.push_back(std::move(level));
   }
-  for (std::size_t i = 0; i < levels->size(); ++i) {
-    read_level((*levels)[i], "spec.levels[" + std::to_string(i) + "]", made.levels.emplace_back(),
-               reader);
-  }
-  if (const Json* host = reader.object("host")) read_host(*host, made.host, reader);
-  reader.no_other_fields();
-  if (auto status = reader.status(); !status) return status.error().with(what);
-  if (auto status = check_distinct(made.levels, "spec.levels"); !status) {
-    return status.error().with(what);
-  }
+  const auto rate = [](const std::string& gigabits, double& bytes_per_second) {
+    if (!gigabits.empty()) bytes_per_second = decimal_of(gigabits) * 1e9 / 8;
+  };
+  rate(config->gigabits_per_second, made.host.bytes_per_second);
+  rate(config->local_gigabits_per_second, made.host.local_bytes_per_second);
   return made;
 }
 

@@ -16,6 +16,9 @@ inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kComplete = "Complete";
 inline constexpr std::string_view kFailed = "Failed";
 
+/// Of queues.
+inline constexpr std::string_view kActive = "Active";
+
 // ---- Phases, for display only
 inline constexpr std::string_view kPhasePending = "Pending";
 inline constexpr std::string_view kPhaseWaiting = "Waiting";
@@ -38,6 +41,7 @@ inline constexpr std::string_view kRepaired = "Repaired";
 inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";
 inline constexpr std::string_view kStatusLost = "StatusLost";
 inline constexpr std::string_view kResizing = "Resizing";
+inline constexpr std::string_view kClosed = "Closed";
 
 // ---- Reasons of a worker's end that are no exit codes
 inline constexpr std::string_view kWorkerLost = "WorkerLost";
@@ -69,6 +73,12 @@ inline constexpr std::chrono::seconds kForgivenAfter{600};
 inline constexpr std::chrono::seconds kGrowAfter{30};
 /// Pods of a later attempt than the job says: its status is late, or was lost.
 inline constexpr std::chrono::seconds kOldMost{15};
+/// A job that was preempted and runs again is not preempted for so long.
+inline constexpr std::chrono::seconds kSparedFor{300};
+/// A queue's status is written so often at most.
+inline constexpr std::chrono::seconds kQueueInterval{5};
+/// So long the list of queues is awaited in silence, before jobs that name one hear of it.
+inline constexpr std::chrono::seconds kQueuesUnknownMost{30};
 /// What a gang waits for is said anew so often at most, when only the words changed.
 inline constexpr std::chrono::seconds kWordsInterval{60};
 inline constexpr std::size_t kMaxLogTailBytes = 2048;

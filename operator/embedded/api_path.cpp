@@ -20,12 +20,13 @@ ResourceType make_type(api::Kind kind) {
   type.kind_name = info.kind;
   type.plural = info.plural;
   type.namespaced = info.namespaced;
-  const bool is_job = kind == api::Kind::kTrainingJob;
-  type.has_status =
-      is_job || kind == api::Kind::kPod || kind == api::Kind::kNode || kind == api::Kind::kService;
-  type.has_generation = is_job || kind == api::Kind::kPod;
-  type.is_built_in = !is_job;
-  type.needs_resource_version = is_job || kind == api::Kind::kLease;
+  const bool has_own_status = kind == api::Kind::kTrainingJob || kind == api::Kind::kTrainingQueue;
+  const bool is_custom = has_own_status || kind == api::Kind::kTopologyConfig;
+  type.has_status = has_own_status || kind == api::Kind::kPod || kind == api::Kind::kNode ||
+                    kind == api::Kind::kService;
+  type.has_generation = is_custom || kind == api::Kind::kPod;
+  type.is_built_in = !is_custom;
+  type.needs_resource_version = is_custom || kind == api::Kind::kLease;
   type.name_is_label = kind == api::Kind::kService;
   return type;
 }
@@ -96,7 +97,8 @@ const std::vector<ResourceType>& resource_types() {
     std::vector<ResourceType> types;
     for (const api::Kind kind :
          {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode, api::Kind::kService,
-          api::Kind::kEvent, api::Kind::kLease, api::Kind::kPodDisruptionBudget}) {
+          api::Kind::kEvent, api::Kind::kLease, api::Kind::kPodDisruptionBudget,
+          api::Kind::kTrainingQueue, api::Kind::kPriorityClass, api::Kind::kTopologyConfig}) {
       types.push_back(make_type(kind));
     }
     return types;

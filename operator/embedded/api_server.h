@@ -3,8 +3,8 @@
 // every test (wrapped with faults there). It speaks the HttpTransport interface, so client, codec
 // and watcher run unchanged; a contract suite keeps it equal to a real kube-apiserver.
 //
-// Not here: server-side apply, CEL (TrainingJobs are validated with operator/api), authentication,
-// TLS.
+// Not here: server-side apply, CEL (jobs and queues are validated with operator/api),
+// authentication, TLS.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@ struct ApiServerOptions {
   /// openAPIV3Schema of TrainingJob: unknown fields are dropped and defaults written, as by a real
   /// server. null: unknown fields are refused and defaults stay unwritten.
   Json job_schema = nullptr;
+  Json queue_schema = nullptr;  ///< of TrainingQueue, likewise
 };
 
 /// Threads: any. send() never blocks on anything but its lock.

@@ -84,8 +84,11 @@ std::optional<Refusal> choose_name(ApiState& state, const Target& target, Json& 
 }
 
 void shape(const ApiState& state, const ResourceType& type, Json& object) {
-  const Json& schema = state.options().job_schema;
-  if (type.kind == api::Kind::kTrainingJob && !schema.is_null()) apply_schema(schema, object);
+  const auto& options = state.options();
+  const bool is_job = type.kind == api::Kind::kTrainingJob;
+  if (!is_job && type.kind != api::Kind::kTrainingQueue) return;
+  const Json& schema = is_job ? options.job_schema : options.queue_schema;
+  if (!schema.is_null()) apply_schema(schema, object);
 }
 
 /// An empty list or map of metadata is the same as none.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "operator/api/topology_config.h"
 #include "operator/api/training_job.h"
+#include "operator/api/training_queue.h"
 
 namespace muster::embedded {
 namespace {
@@ -182,6 +184,14 @@ std::optional<Refusal> check_kind(const ResourceType& type, const Json& object) 
   if (type.kind == api::Kind::kTrainingJob) {
     const auto job = api::parse_training_job(object);
     if (!job) return invalid(type, name, job.error().message());
+  }
+  if (type.kind == api::Kind::kTrainingQueue) {
+    const auto queue = api::parse_training_queue(object);
+    if (!queue) return invalid(type, name, queue.error().message());
+  }
+  if (type.kind == api::Kind::kTopologyConfig) {
+    const auto config = api::parse_topology_config(object);
+    if (!config) return invalid(type, name, config.error().message());
   }
   if (type.kind == api::Kind::kPod) {
     const Json* spec = member(object, "spec");

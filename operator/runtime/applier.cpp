@@ -92,6 +92,14 @@ class Run {
     done_.version_after = version_of(*written);
     return {};
   }
+  Status operator()(const core::PatchQueueStatus& action) {
+    auto written =
+        client_.merge_patch(api::Kind::kTrainingQueue, action.key, "status", action.patch);
+    if (!written) return written.error().with("write the status of queue " + action.key.text());
+    done_.version_before = version_of(action.patch);
+    done_.version_after = version_of(*written);
+    return {};
+  }
   Status operator()(const core::EmitEvent& action) {
     const auto& event = action.event;
     Json object = api::to_json(event);

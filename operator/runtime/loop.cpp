@@ -4,6 +4,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "operator/core/elastic_policy.h"
 #include "operator/core/witness.h"
 #include "operator/core/words.h"
 #include "operator/runtime/job_key.h"
@@ -66,6 +67,7 @@ OperatorLoop::OperatorLoop(LoopOptions options)
       volumes_(api::parse_persistent_volume),
       claims_(api::parse_persistent_volume_claim),
       queue_(options_.seed, core::WorkQueueOptions{.observer = options_.metrics}),
+      queue_book_(options_.clock->mono_now()),
       is_leader_(options_.is_leader),
       now_(options_.clock->mono_now()),
       next_resync_(now_ + options_.resync),
@@ -88,15 +90,19 @@ MonoTime OperatorLoop::step() {
     next_resync_ = now_ + options_.resync;
     for (const auto& [key, record] : jobs_.all()) queue_.add(key);
   }
+  if (options_.sees_queues && queue_book_.turned_unknown(now_)) schedule_is_old_ = true;
+  if (schedule_due_ && *schedule_due_ <= now_) schedule_is_old_ = true;
   // Looking at jobs tells who waits; the verdicts then are looked at in turn.
   for (int round = 0; round < kScheduleRounds; ++round) {
     if (schedule_is_old_) run_schedule();
     while (const auto key = queue_.pop(now_)) look_at(*key);
     if (!schedule_is_old_) break;
   }
+  if (const auto due = queue_book_.due(); due && *due <= now_) write_queues();
   if (schedule_is_old_ || queue_.ready()) return now_;
-  const auto due = queue_.next_due();
-  return due ? std::min(*due, next_resync_) : next_resync_;
+  const MonoTime due =
+      std::min(queue_.next_due().value_or(next_resync_), queue_book_.due().value_or(next_resync_));
+  return std::min({due, next_resync_, schedule_due_.value_or(next_resync_)});
 }
 
 // ---- What arrives
@@ -126,6 +132,16 @@ void OperatorLoop::take(const WatchBatch& batch) {
       case api::Kind::kSubjectAccessReview:
       case api::Kind::kPodDisruptionBudget:
         break;  // Written, never watched.
+      case api::Kind::kTrainingQueue:
+      case api::Kind::kPriorityClass:
+        if (queue_book_.take(event, batch.kind)) schedule_is_old_ = true;
+        break;
+      case api::Kind::kTopologyConfig:
+      case api::Kind::kKueueTopology:
+      case api::Kind::kKaiTopology:
+      case api::Kind::kHyperNode:
+        if (topology_book_.take(event, batch.kind)) schedule_is_old_ = true;
+        break;
     }
   }
 }
@@ -135,6 +151,7 @@ void OperatorLoop::take_jobs(const kube::WatchEvent& event) {
     queue_.add(key);
     assumed_is_old_.insert(key);
     schedule_is_old_ = true;
+    queue_book_.touch();
   }
 }
 
@@ -142,6 +159,7 @@ void OperatorLoop::take_pods(const kube::WatchEvent& event) {
   for (const auto& key : pods_.apply(event)) {
     reindex_pod(key);
     schedule_is_old_ = true;
+    queue_book_.touch();
   }
 }
 
@@ -270,6 +288,7 @@ bool OperatorLoop::answer_witness(const JobRecord& record, const core::JobSnapsh
 }
 
 void OperatorLoop::take(ApplyDone done) {
+  if (done.key.namespace_name.empty()) return queue_book_.take(done, now_);
   queue_.done(done.key);
   if (options_.metrics != nullptr) {
     if (!done.version_after.empty()) options_.metrics->on_status_written(done.pass);
@@ -306,7 +325,7 @@ void OperatorLoop::take(ApplyDone done) {
     if (memory.unseen) queue_.add_at(done.key, now_ + kUnseenMost);
     return;
   }
-  memory.decided.clear();
+  forget_decided(memory);
   assumed_is_old_.insert(done.key);
   schedule_is_old_ = true;
   const Error& error = done.status.error();
@@ -362,11 +381,16 @@ bool OperatorLoop::is_unseen(const JobRecord& record, Memory& memory) {
   const bool seen = record.meta.resource_version != memory.unseen->version_before;
   if (seen || now_ - memory.unseen->since >= kUnseenMost) {
     memory.unseen.reset();
-    if (!memory.decided.empty()) assumed_is_old_.insert(record.meta.key());
-    memory.decided.clear();
+    if (memory.decided_places) assumed_is_old_.insert(record.meta.key());
+    forget_decided(memory);
     return false;
   }
   return true;
+}
+
+void OperatorLoop::forget_decided(Memory& memory) {
+  memory.decided.clear();
+  memory.decided_places.reset();
 }
 
 core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memory& memory) const {
@@ -379,6 +403,8 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   }
   const auto verdict = verdicts_.find(key);
   if (verdict != verdicts_.end()) snapshot.gang = verdict->second;
+  const auto taken = taken_.find(key);
+  if (taken != taken_.end()) snapshot.take_back = taken->second;
   snapshot.reports = memory.reports;
   snapshot.changes = memory.changes;
   if (options_.sees_nodes) add_nodes(snapshot);
@@ -420,10 +446,18 @@ void OperatorLoop::note_avoided(const api::ObjectKey& key, const core::Plan& pla
   for (const auto& [node, until] : memory.avoid) queue_.add_at(key, until);
 }
 
-void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot) {
+void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot,
+                                Memory& memory) {
+  if (const int least = core::shrinks_to(snapshot); memory.shrinks_to != least) {
+    memory.shrinks_to = least;
+    schedule_is_old_ = true;
+  }
   const auto wish = core::wanted_places(snapshot);
   if (!wish) {
-    if (waiting_.erase(key) > 0) verdicts_.erase(key);
+    if (waiting_.erase(key) > 0) {
+      verdicts_.erase(key);
+      queue_book_.touch();
+    }
     return;
   }
   const auto [found, is_new] = waiting_.try_emplace(key, *wish);
@@ -431,6 +465,7 @@ void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapsh
   found->second = *wish;
   assumed_is_old_.insert(key);
   schedule_is_old_ = true;
+  queue_book_.touch();
 }
 
 /// Drops what was done a moment ago and only is not seen yet. After a while it is done again: names
@@ -481,7 +516,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   core::JobSnapshot snapshot = snapshot_of(*record, memory);
   time_facts(snapshot, memory);
   update_endpoint(*record, memory);
-  note_waiting(key, snapshot);
+  note_waiting(key, snapshot, memory);
   if (answer_witness(*record, snapshot, memory)) return;
   core::Plan plan = core::reconcile(snapshot);
   note_avoided(key, plan, memory);
@@ -516,7 +551,7 @@ void OperatorLoop::tell_metrics(const JobRecord& record) {
 
 void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& memory) {
   const api::ObjectKey key = record.meta.key();
-  memory.decided.clear();
+  forget_decided(memory);
   assumed_is_old_.insert(key);
   const auto& before = record.job.status.placement;
   const auto is_known = [&](const api::SlotPlacement& placement) {
@@ -527,6 +562,7 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
   for (const auto& action : plan.actions) {
     const auto* patch = std::get_if<core::PatchStatus>(&action);
     if (patch == nullptr || plan.pass != core::Pass::kDecision) continue;
+    memory.decided_places = patch->status.placement;
     for (const auto& placement : patch->status.placement) {
       if (is_known(placement)) continue;
       memory.decided.push_back({placement.node, record.job.spec.worker.resources});
@@ -631,6 +667,8 @@ void OperatorLoop::update_assumed() {
 
 void OperatorLoop::run_schedule() {
   schedule_is_old_ = false;
+  const auto taken_before = std::exchange(taken_, {});
+  schedule_due_.reset();
   if (waiting_.empty()) return;
   core::ClusterSnapshot cluster;
   for (const auto& [key, node] : nodes_.all()) cluster.nodes.push_back(&node);
@@ -650,27 +688,121 @@ void OperatorLoop::run_schedule() {
   for (const auto& [key, volume] : volumes_.all()) storage.volumes.push_back(&volume);
   storage.nodes = cluster.nodes;
   for (const auto& [created, key] : order) {
-    const api::TrainingJob& job = jobs_.find(key)->job;
-    cluster.gangs.push_back(core::gang_of(job, waiting_.at(key)));
-    if (options_.sees_volumes) cluster.gangs.back().volumes = core::volume_limits(job, storage);
-    if (!options_.sees_nodes) cluster.gangs.back().unplaced = true;
-    if (const auto memory = memory_.find(key); memory != memory_.end()) {
-      for (const auto& [node, until] : memory->second.avoid) {
-        if (now_ < until) cluster.gangs.back().avoid.insert(node);
-      }
-    }
+    core::WaitingGang gang = waiting_gang(key, storage);
+    const bool asks = !gang.required_level.empty() || !gang.preferred_level.empty();
+    if (asks && options_.sees_topologies && !topology_book_.synced()) continue;
+    if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs.push_back(std::move(gang));
   }
+  cluster.topology = &topology_book_.objects();
+  cluster.queues = queue_book_.queues();
+  cluster.holders = queue_holders();
   const MonoTime began = options_.clock->mono_now();
-  auto verdicts = core::schedule(cluster);
+  auto [verdicts, taken, look_again] = core::schedule(cluster);
   if (options_.metrics != nullptr) {
     const std::chrono::duration<double> took = options_.clock->mono_now() - began;
     options_.metrics->on_scheduled(took.count());
   }
+  add_queue_notes(verdicts);
   for (const auto& [key, verdict] : verdicts) {
     const auto before = verdicts_.find(key);
     if (before == verdicts_.end() || !(before->second == verdict)) queue_.add(key);
   }
   verdicts_ = std::move(verdicts);
+  // One that could not be written waits for its back-off, and is no news.
+  for (const auto& [key, one] : taken) {
+    const auto before = taken_before.find(key);
+    if (before == taken_before.end() || !(before->second == one)) queue_.add(key);
+  }
+  taken_ = std::move(taken);
+  if (look_again) schedule_due_ = now_ + *look_again;
+}
+
+// ---- Queues
+
+core::WaitingGang OperatorLoop::waiting_gang(const api::ObjectKey& key,
+                                             const core::StorageSnapshot& storage) {
+  const api::TrainingJob& job = jobs_.find(key)->job;
+  core::WaitingGang gang = core::gang_of(job, waiting_.at(key));
+  if (options_.sees_queues) gang.turn = queue_book_.turn_of(job);
+  if (options_.sees_volumes) gang.volumes = core::volume_limits(job, storage);
+  if (!options_.sees_nodes) gang.unplaced = true;
+  if (const auto memory = memory_.find(key); memory != memory_.end()) {
+    for (const auto& [node, until] : memory->second.avoid) {
+      if (now_ < until) gang.avoid.insert(node);
+    }
+  }
+  return gang;
+}
+
+/// On a node that is away: nobody can end the pod, and the node's resources are nobody's.
+bool OperatorLoop::is_cut_off(const api::Pod& pod) const {
+  if (!options_.sees_nodes || pod.node_name.empty()) return false;
+  const api::Node* node = nodes_.find({"", pod.node_name});
+  return node == nullptr || (!node->ready && ready_nodes_ > 0);
+}
+
+std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
+  std::vector<core::QueueHolder> holders;
+  if (queue_book_.empty()) return holders;
+  for (const auto& [key, record] : jobs_.all()) {
+    if (record.job.spec.managed_by != contract::kManagedBy) continue;
+    const core::QueueTurn turn = queue_book_.turn_of(record.job);
+    if (turn.queue.empty()) continue;
+    std::vector<const api::Pod*> pods;
+    const auto waits = waiting_.find(key);
+    // Who waits for a whole gang has waited for what was to be waited for: what is still there is
+    // on nodes that cannot end it.
+    const bool may_leave = waits == waiting_.end() || !waits->second.slots.empty();
+    if (const auto own = pods_of_job_.find(key); may_leave && own != pods_of_job_.end()) {
+      for (const auto& pod : own->second) pods.push_back(pods_.find(pod));
+      std::erase_if(pods, [this](const api::Pod* pod) { return is_cut_off(*pod); });
+    }
+    const auto memory = memory_.find(key);
+    const bool is_decided = memory != memory_.end() && memory->second.decided_places;
+    const auto& places = is_decided ? *memory->second.decided_places : record.job.status.placement;
+    auto holder = core::holder_of(record.job, turn, places, pods, options_.clock->wall_now());
+    if (!holder) continue;
+    if (memory != memory_.end()) holder->shrinks_to = memory->second.shrinks_to;
+    // A slot that waits for another place has given up the one it had.
+    for (core::HeldSlot& slot : holder->slots) {
+      const bool is_homeless =
+          waits != waiting_.end() && !is_decided &&
+          std::binary_search(waits->second.slots.begin(), waits->second.slots.end(), slot.slot);
+      if (is_homeless) slot.node.clear();
+    }
+    holders.push_back(std::move(*holder));
+  }
+  return holders;
+}
+
+/// What jobs hear whose queue is not known, or not heeded here.
+void OperatorLoop::add_queue_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const {
+  for (const auto& [key, wish] : waiting_) {
+    const JobRecord* record = jobs_.find(key);
+    if (record == nullptr || record->job.spec.queue_name.empty()) continue;
+    const auto found = verdicts.find(key);
+    if (found != verdicts.end() && found->second.placement && !options_.sees_queues) {
+      std::string& why = found->second.placement->why;
+      why += why.empty() ? "" : "; ";
+      why += "spec.queueName is not heeded: this operator sees no queues";
+    }
+    if (!options_.sees_queues || queue_book_.synced()) continue;
+    const std::string why = queue_book_.why_unknown(now_);
+    if (!why.empty()) verdicts[key] = core::GangVerdict{std::nullopt, why, wish.slots};
+  }
+}
+
+void OperatorLoop::write_queues() {
+  if (!options_.sees_queues || !queue_book_.synced()) return;
+  std::map<std::string, int> waiting;
+  for (const auto& [key, wish] : waiting_) {
+    const JobRecord* record = jobs_.find(key);
+    if (record != nullptr && wish.slots.empty()) ++waiting[queue_book_.turn_of(record->job).queue];
+  }
+  for (Work& work :
+       queue_book_.writes(now_, options_.clock->wall_now(), queue_holders(), waiting)) {
+    options_.executor->execute(std::move(work));
+  }
 }
 
 }  // namespace muster::runtime

@@ -18,6 +18,8 @@
 #include "operator/runtime/applier.h"
 #include "operator/runtime/mailbox.h"
 #include "operator/runtime/metrics.h"
+#include "operator/runtime/queue_book.h"
+#include "operator/runtime/topology_book.h"
 #include "operator/runtime/workers_endpoint.h"
 
 namespace muster::runtime {
@@ -39,6 +41,12 @@ struct LoopOptions {
   bool sees_nodes = true;
   /// True: volumes and claims are watched, and limit where slots may go. Needs sees_nodes.
   bool sees_volumes = false;
+  /// True: queues and priority classes are watched, and spec.queueName is heeded. Needs the jobs of
+  /// all namespaces: queues are shared by them.
+  bool sees_queues = false;
+  /// True: the kinds of TopologyBook are watched, and gangs that ask for topology wait until they
+  /// are known. Needs sees_nodes.
+  bool sees_topologies = false;
   Metrics* metrics = nullptr;  ///< nullptr: nobody is told
 };
 
@@ -77,6 +85,7 @@ class OperatorLoop {
     std::deque<std::string> told_changes;
     MonoTime changes_window{};  ///< their number is bounded by the minute
     int changes_in_window = 0;
+    int shrinks_to = 0;  ///< core::shrinks_to when it was last looked at
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;
@@ -90,6 +99,8 @@ class OperatorLoop {
     std::map<std::string, MonoTime> acted;
     /// A placement on its way into status, with what each of its workers takes.
     std::vector<core::Assumed> decided;
+    /// All places that the job will have then, for their queue's quota.
+    std::optional<std::vector<api::SlotPlacement>> decided_places;
     std::optional<GangInfo> gang;  ///< as given to the endpoint
     /// Questions to the witness that wait for their turn, by slot, and the one whose yes is on its
     /// way into status.
@@ -111,11 +122,12 @@ class OperatorLoop {
   void forget(const api::ObjectKey& key);
   Memory& memory_of(const JobRecord& record);
   bool is_unseen(const JobRecord& record, Memory& memory);
+  static void forget_decided(Memory& memory);
   core::JobSnapshot snapshot_of(const JobRecord& record, const Memory& memory) const;
   void add_nodes(core::JobSnapshot& snapshot) const;
   void time_facts(core::JobSnapshot& snapshot, Memory& memory) const;
   void note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory);
-  void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot);
+  void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
   /// Answers the questions to the witness; whether one of them needs a write first, which was
   /// handed over then.
@@ -128,6 +140,11 @@ class OperatorLoop {
   void update_endpoint(const JobRecord& record, Memory& memory);
   void run_schedule();
   void update_assumed();
+  core::WaitingGang waiting_gang(const api::ObjectKey& key, const core::StorageSnapshot& storage);
+  bool is_cut_off(const api::Pod& pod) const;
+  std::vector<core::QueueHolder> queue_holders() const;
+  void add_queue_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const;
+  void write_queues();
 
   LoopOptions options_;
   kube::Store<JobRecord> jobs_;
@@ -138,6 +155,8 @@ class OperatorLoop {
   std::map<api::ObjectKey, std::set<api::ObjectKey>> pods_of_job_;
   std::map<api::ObjectKey, api::ObjectKey> job_of_pod_;
   core::WorkQueue queue_;
+  QueueBook queue_book_;
+  TopologyBook topology_book_;
   std::map<api::ObjectKey, Memory> memory_;
   /// Capacity promised to pods that the store does not show yet, by job; what changed since it was
   /// last added up stands in the second.
@@ -147,6 +166,8 @@ class OperatorLoop {
   int ready_nodes_ = 0;
   std::map<api::ObjectKey, core::PlaceWish> waiting_;
   std::map<api::ObjectKey, core::GangVerdict> verdicts_;
+  std::map<api::ObjectKey, core::TakeBack> taken_;
+  std::optional<MonoTime> schedule_due_;  ///< what is decided may change then by time alone
   bool is_leader_ = true;
   bool schedule_is_old_ = false;
   bool was_synced_ = false;

@@ -162,6 +162,7 @@ void JobBook::take_status(Job& job, const api::TrainingJob& seen, Now now) {
   job.workers = std::atoi(status.workers.c_str());  // "2/3": those that run
   job.target_workers = status.target_workers;
   job.restarts = std::max(job.restarts, status.restarts);
+  job.taken_back = status.taken_back;
   job.failure = status.failure ? reason_of(status.failure->reason) : "";
   if (status.progress && !job.step) {
     job.step = status.progress->step;
@@ -249,6 +250,16 @@ void JobBook::render_state(Page& page) const {
        [](const Job& job, const auto& put) { put(job.target_workers); });
   each(page, {name::kJobRestarts, "Gang restarts that count against maxRestarts.", kCounter},
        [](const Job& job, const auto& put) { put(job.restarts); });
+  each(page, {name::kJobShrinks, "How often it was asked to shrink for another job.", kCounter},
+       [](const Job& job, const auto& put) { put(job.taken_back.shrinks); });
+  each(page, {name::kJobPreemptions, "How often it was preempted for another job.", kCounter},
+       [](const Job& job, const auto& put) { put(job.taken_back.preemptions); });
+  each(page,
+       {name::kJobLostSeconds, "Processes times time since the checkpoint, of preemptions.",
+        kCounter},
+       [](const Job& job, const auto& put) {
+         put(static_cast<double>(job.taken_back.lost_process_seconds));
+       });
   each(page, {name::kJobStep, "Newest step.", kGauge}, [](const Job& job, const auto& put) {
     if (job.step) put(static_cast<double>(*job.step));
   });

@@ -41,6 +41,7 @@ class JobBook {
     std::vector<std::pair<std::string, std::string>> conditions;  ///< type, status
     std::string phase, failure;
     int workers = 0, target_workers = 0, restarts = 0;
+    api::TakenBack taken_back;
     std::int64_t total_steps = 0;
     std::optional<std::int64_t> step;
     std::int64_t most_steps = 0;  ///< the furthest that any attempt came

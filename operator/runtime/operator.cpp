@@ -43,8 +43,15 @@ class RunningOperator final : public Operator {
     if (options_.sees_volumes) {
       kinds.insert(kinds.end(), {api::Kind::kPersistentVolume, api::Kind::kPersistentVolumeClaim});
     }
+    if (options_.sees_queues) {
+      kinds.insert(kinds.end(), {api::Kind::kTrainingQueue, api::Kind::kPriorityClass});
+    }
+    if (options_.sees_topologies) {
+      kinds.insert(kinds.end(), TopologyBook::kKinds.begin(), TopologyBook::kKinds.end());
+    }
     for (const auto kind : kinds) {
       WatchPumpOptions pump;
+      pump.is_optional = TopologyBook::knows(kind);
       pump.client = options_.client;
       pump.clock = options_.clock;
       pump.kind = kind;
@@ -117,6 +124,8 @@ class RunningOperator final : public Operator {
     options.is_leader = options_.is_leader;
     options.sees_nodes = options_.sees_nodes;
     options.sees_volumes = options_.sees_volumes;
+    options.sees_queues = options_.sees_queues;
+    options.sees_topologies = options_.sees_topologies;
     options.metrics = options_.metrics;
     OperatorLoop loop(std::move(options));
     MonoTime trimmed = options_.clock->mono_now();

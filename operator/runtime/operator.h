@@ -27,6 +27,9 @@ struct OperatorOptions {
   bool sees_nodes = true;
   /// Needs the right to read persistent volumes and their claims.
   bool sees_volumes = false;
+  /// Needs the right to read queues and priority classes, and the jobs of all namespaces.
+  bool sees_queues = false;
+  bool sees_topologies = false;
   bool is_leader = true;   ///< false: stores are kept warm, nothing is decided until lead()
   std::string master_key;  ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
   std::uint64_t seed = 1;  ///< of back-off jitter

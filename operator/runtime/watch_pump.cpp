@@ -6,6 +6,8 @@ namespace muster::runtime {
 namespace {
 // A parsed page of 500 pods takes tens of MiB.
 constexpr int kPageSize = 100;
+/// How often it is looked whether a kind that is not there has come.
+constexpr seconds kLookForMissing{60};
 }  // namespace
 
 WatchPump::WatchPump(WatchPumpOptions options)
@@ -32,7 +34,25 @@ void WatchPump::deliver(std::vector<kube::WatchEvent> events) {
   if (!events.empty()) options_.sink(WatchBatch{options_.kind, std::move(events)});
 }
 
+/// Nobody has installed the kind, or the operator may not read it.
+bool WatchPump::is_missing(const Error& error) const {
+  return options_.is_optional &&
+         (error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kForbidden);
+}
+
+void WatchPump::do_without() {
+  using Type = kube::WatchEvent::Type;
+  look_again_ = options_.clock->mono_now() + kLookForMissing;
+  if (was_told_) return;
+  was_told_ = true;
+  std::vector<kube::WatchEvent> none;
+  none.push_back({Type::kInitStart, nullptr});
+  none.push_back({Type::kInitDone, nullptr});
+  deliver(std::move(none));
+}
+
 std::optional<MonoTime> WatchPump::wake() const {
+  if (look_again_) return look_again_;
   const auto request = watcher_.next(options_.clock->mono_now());
   if (const auto* wait = std::get_if<kube::WaitRequest>(&request)) return wait->until;
   return std::nullopt;
@@ -76,6 +96,8 @@ WatchPump::Did WatchPump::read_line(milliseconds idle) {
 
 WatchPump::Did WatchPump::ask() {
   const MonoTime now = options_.clock->mono_now();
+  if (look_again_ && now < *look_again_) return Did::kNothing;
+  look_again_.reset();
   const auto request = watcher_.next(now);
   if (std::holds_alternative<kube::WaitRequest>(request)) return Did::kNothing;
   if (const auto* list = std::get_if<kube::ListRequest>(&request)) {
@@ -84,6 +106,11 @@ WatchPump::Did WatchPump::ask() {
     options.limit = kPageSize;
     options.continue_token = list->continue_token;
     auto page = options_.client->list(options_.kind, options);
+    if (!page && is_missing(page.error())) {
+      do_without();
+      return Did::kWork;
+    }
+    was_told_ = false;
     if (!page) {
       log_warning("listing failed",
                   {{"kind", api::info_of(options_.kind).kind}, {"error", page.error().message()}});

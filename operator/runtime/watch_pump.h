@@ -21,6 +21,8 @@ struct WatchPumpOptions {
   std::string namespace_name;  ///< ignored for kinds without namespaces
   std::uint64_t seed = 1;
   kube::WatcherOptions watcher;
+  /// The kind need not be there, nor may it have to be read: until it can be, its list is empty.
+  bool is_optional = false;
   Metrics* metrics = nullptr;  ///< nullptr: nobody is told
   std::function<void(WatchBatch)> sink;
 };
@@ -44,12 +46,16 @@ class WatchPump {
   Did read_line(milliseconds idle);
   Did ask();
   void deliver(std::vector<kube::WatchEvent> events);
+  bool is_missing(const Error& error) const;
+  void do_without();
   void tell_metrics();
   void set_stream(std::unique_ptr<kube::HttpStream> stream);
 
   WatchPumpOptions options_;
   kube::Watcher watcher_;
   MonoTime last_line_{};
+  std::optional<MonoTime> look_again_;  ///< of a kind that is not there
+  bool was_told_ = false;               ///< that it is not
   std::int64_t told_relists_ = 0, told_bad_lines_ = 0;
   std::mutex mutex_;
   std::shared_ptr<kube::HttpStream> stream_;  // replaced under mutex_, read by the one thread

@@ -1,16 +1,22 @@
-// What the same bits on any number of workers cost: the engine's training step beside one that only
-// wants to be fast. One process of several (tests/bench/determinism.py starts them, each under its
-// quota); all make the steps of both kinds in turn, and rank 0 prints their seconds.
+// What the same bits on any number of workers cost: the engine's training step beside some that
+// only want to be fast. One process of several (tests/bench/determinism.py starts them, each under
+// its quota); all make the steps of all kinds in turn, and rank 0 prints their seconds.
 //
-//   determinism_bench RANK PORT,PORT,... --seconds 60 [--shape 784-2000-2000-2000-2000-10] [--batch
-//   256]
-//                     [--logical-ranks 16]
+//   determinism_bench RANK PORT,PORT,... [--seconds 60] [--shape 784-2000-2000-2000-2000-10]
+//                     [--batch 256] [--logical-ranks 16] [--gigabits 0] [--latency-us 0]
 //
-// strict: gradients by logical rank, summed on the fixed tree, as the engine trains.
-// fast:   one gradient over all rows of the process, summed as the pieces lie, in one group of
-// transfers. piped:  the same in pieces of 4 MiB, the next of which is under way while one is
-// added.
+// strict:     gradients by logical rank, summed on the fixed tree, as the engine trains: buckets go
+//             their way during the backward pass.
+// after:      the same, but nothing is sent before the backward pass is done.
+// overlapped: one gradient over all rows of the process, in the engine's buckets.
+// fast:       the same gradient, summed as the pieces lie, in one group of transfers.
+// piped:      the same in pieces of 4 MiB, the next of which is under way while one is added.
+//
+// With --gigabits, every wait lasts as long as links of that speed would take (modelled_wire.h).
+#include <time.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -21,6 +27,7 @@
 
 #include "common/clock.h"
 #include "common/rng.h"
+#include "tests/bench/modelled_wire.h"
 #include "worker/comm/communicator.h"
 #include "worker/engine/exchange.h"
 #include "worker/engine/model.h"
@@ -41,6 +48,7 @@ struct Options {
   std::vector<std::size_t> widths{784, 2000, 2000, 2000, 2000, 10};
   int batch = 256, logical_ranks = 16;
   double seconds = 60;
+  bench::Wire wire;
   int processes() const { return static_cast<int>(ports.size()); }
 };
 
@@ -146,6 +154,45 @@ class FastAllReduce {
   std::vector<float> received_[2];
 };
 
+engine::Buckets buckets_of(const engine::ModelShape& shape) {
+  return engine::Buckets(shape.values(), shape.layer_starts(),
+                         engine::TrainingConfig().bucket_blocks);
+}
+
+/// The gradients of one process and their sum over all of them, as the engine makes it.
+class Sum {
+ public:
+  Sum(const Options& options, const engine::ModelShape& shape, engine::Buckets buckets,
+      int logical_ranks)
+      : rows_per_rank_(static_cast<std::size_t>(options.batch / logical_ranks)),
+        sums_(shape.values()) {
+    const engine::Assignment assignment =
+        or_die(engine::assign(logical_ranks, options.processes()));
+    sums_.hold(assignment.nodes[static_cast<std::size_t>(options.rank)]);
+    std::vector<float*> buffers;
+    std::size_t row = 0;
+    for (std::size_t k = 0; k < sums_.count(); ++k) {
+      buffers.push_back(sums_.buffer(k).data());
+      const auto ranks = static_cast<std::size_t>(sums_.node(k).size());
+      nodes_.push_back({row, ranks, buffers.back(), static_cast<std::size_t>(sums_.node(k).first)});
+      row += ranks * rows_per_rank_;
+    }
+    engine::Reduction reduction{engine::Ownership(std::move(buckets), options.processes()),
+                                shape.parameters()};
+    exchange_.emplace(assignment, options.rank, std::move(reduction), buffers, memory_);
+  }
+
+  engine::Model::Batch batch() const { return {1, 0, rows_per_rank_, nodes_}; }
+  engine::GradientExchange& exchange() { return *exchange_; }
+
+ private:
+  std::size_t rows_per_rank_;
+  engine::NodeSums sums_;
+  std::vector<engine::Model::Node> nodes_;
+  std::vector<float> memory_;
+  std::optional<engine::GradientExchange> exchange_;
+};
+
 /// One process' model, state and gradients, and the steps of each kind.
 class Bench {
  public:
@@ -154,43 +201,26 @@ class Bench {
         communicator_(communicator),
         clock_(clock),
         shape_(engine::ModelShape::mlp(options.widths)),
-        assignment_(or_die(engine::assign(options.logical_ranks, options.processes()))),
-        nodes_(assignment_.nodes[static_cast<std::size_t>(options.rank)]),
-        rows_per_rank_(static_cast<std::size_t>(options.batch / options.logical_ranks)),
-        rows_(static_cast<std::size_t>(engine::count_ranks(nodes_)) * rows_per_rank_),
+        rows_(static_cast<std::size_t>(options.batch / options.processes())),
         model_(shape_, rows_, context_),
-        sums_(shape_.values()),
         parameters_(shape_.values()),
         gradient_(shape_.values()),
         optimizer_(config(), shape_.parameters()),
+        strict_(options, shape_, buckets_of(shape_), options.logical_ranks),
+        after_(options, shape_, engine::Buckets(shape_.values()), options.logical_ranks),
+        overlapped_(options, shape_, buckets_of(shape_), options.processes()),
         whole_(communicator, shape_.values()),
         piped_(communicator, kPieceFloats) {
     engine::initialise(shape_, 1, parameters_);
-    sums_.hold(nodes_);
-    std::vector<float*> buffers;
-    for (std::size_t k = 0; k < sums_.count(); ++k) buffers.push_back(sums_.buffer(k).data());
-    exchange_.emplace(assignment_, options.rank, engine::ExchangeSize{shape_.values(), 0},
-                      std::move(buffers), total_);
     Rng rng(static_cast<std::uint64_t>(options.rank) + 1);
     for (float& value : model_.input()) value = static_cast<float>(rng.below(256)) / 255.0f;
     for (auto& label : model_.labels())
       label = static_cast<std::int32_t>(rng.below(options.widths.back()));
   }
 
-  void strict() {
-    std::vector<engine::Model::Node> nodes;
-    std::size_t row = 0;
-    for (std::size_t k = 0; k < sums_.count(); ++k) {
-      const auto ranks = static_cast<std::size_t>(sums_.node(k).size());
-      nodes.push_back(
-          {row, ranks, sums_.buffer(k).data(), static_cast<std::size_t>(sums_.node(k).first)});
-      row += ranks * rows_per_rank_;
-    }
-    compute({1, 0, rows_per_rank_, nodes});
-    or_die(exchange_->sum(communicator_, context_, ++step_, deadline(), {}));
-    update(exchange_->total());
-  }
-
+  void strict() { exchange_by(strict_); }
+  void after() { exchange_by(after_); }
+  void overlapped() { exchange_by(overlapped_); }
   void fast() { reduce_by(whole_); }
   void piped() { reduce_by(piped_); }
 
@@ -205,37 +235,38 @@ class Bench {
   }
   MonoTime deadline() const { return clock_.mono_now() + seconds(120); }
 
-  void compute(const engine::Model::Batch& batch) {
+  void compute(const engine::Model::Batch& batch, const engine::Model::Finished& finished) {
     model_.forward(parameters_, batch);
     model_.losses_with_gradient(rows_, 1.0f / static_cast<float>(options_.batch));
-    model_.backward(parameters_, batch);
+    model_.backward(parameters_, batch, finished);
+  }
+
+  void exchange_by(Sum& sum) {
+    sum.exchange().begin(communicator_, context_, ++step_, nullptr);
+    compute(sum.batch(), [&](std::size_t first) { sum.exchange().advance(first, deadline()); });
+    or_die(sum.exchange().finish(deadline()));
+    optimizer_.update(context_, sum.exchange().gradients(), 1.0f, trained());
   }
 
   void reduce_by(FastAllReduce& reduce) {
     const std::vector<engine::Model::Node> nodes{{0, 1, gradient_.data(), 0}};
-    compute({1, 0, rows_, nodes});
+    compute({1, 0, rows_, nodes}, nullptr);
     reduce.sum(gradient_, ++step_, deadline());
-    update(gradient_);
+    optimizer_.update(context_, std::span(gradient_).first(shape_.parameters()), 1.0f, trained());
   }
 
-  void update(std::span<const float> gradient) {
-    optimizer_.update(context_, gradient.first(shape_.parameters()), 1.0f,
-                      std::span(parameters_).first(shape_.parameters()));
-  }
+  std::span<float> trained() { return std::span(parameters_).first(shape_.parameters()); }
 
   const Options& options_;
   comm::Communicator& communicator_;
   const Clock& clock_;
   kernels::cpu::Context context_{1};
   engine::ModelShape shape_;
-  engine::Assignment assignment_;
-  std::vector<engine::RankRange> nodes_;
-  std::size_t rows_per_rank_, rows_;
+  std::size_t rows_;
   engine::Model model_;
-  engine::NodeSums sums_;
-  std::vector<float> parameters_, total_, gradient_;
+  std::vector<float> parameters_, gradient_;
   engine::Optimizer optimizer_;
-  std::optional<engine::GradientExchange> exchange_;
+  Sum strict_, after_, overlapped_;
   FastAllReduce whole_, piped_;
   std::uint64_t step_ = 0;
 };
@@ -255,29 +286,44 @@ std::unique_ptr<comm::Communicator> connect(const Options& options, const Clock&
   return or_die(comm::make_tcp_communicator(tcp));
 }
 
+/// Processor time of this process, all threads.
+double processor_seconds() {
+  timespec used{};
+  (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
 void measure(const Options& options, Bench& bench, comm::Communicator& communicator,
              const Clock& clock) {
-  const std::pair<const char*, std::function<void()>> kinds[] = {
-      {"strict", [&] { bench.strict(); }}, {"fast", [&] { bench.fast(); }}, {"piped", [&] {
-                                                                               bench.piped();
-                                                                             }}};
+  const std::array<std::pair<const char*, std::function<void()>>, 5> kinds{
+      {{"strict", [&] { bench.strict(); }},
+       {"after", [&] { bench.after(); }},
+       {"overlapped", [&] { bench.overlapped(); }},
+       {"fast", [&] { bench.fast(); }},
+       {"piped", [&] { bench.piped(); }}}};
   const MonoTime until = clock.mono_now() + std::chrono::duration_cast<nanoseconds>(
                                                 std::chrono::duration<double>(options.seconds));
   for (int round = -kWarmUpRounds; round < kRoundsMost; ++round) {
     std::map<std::string, double> taken;
-    for (int k = 0; k < 3; ++k) {
-      const auto& [name, step] =
-          kinds[(round + kWarmUpRounds + k) % 3];  // each comes first, second and third
+    for (std::size_t k = 0; k < kinds.size(); ++k) {
+      // Each comes first, second and so on.
+      const auto turn = static_cast<std::size_t>(round + kWarmUpRounds) + k;
+      const auto& [name, step] = kinds[turn % kinds.size()];
       bench.meet();
       const MonoTime start = clock.mono_now();
+      const double used = processor_seconds();
       step();
       bench.meet();
       taken[name] = seconds_of(clock.mono_now() - start);
+      taken[std::string(name) + "_processor"] = processor_seconds() - used;
     }
     if (round < 0) continue;
     if (options.rank == 0) {
-      std::printf("{\"strict\": %.6f, \"fast\": %.6f, \"piped\": %.6f}\n", taken["strict"],
-                  taken["fast"], taken["piped"]);
+      const char* before = "{";
+      for (const auto& [name, seconds] : taken) {
+        std::printf("%s\"%s\": %.6f", std::exchange(before, ", "), name.c_str(), seconds);
+      }
+      std::printf("}\n");
     }
     // Rank 0 alone looks at the clock, so that all make the same number of rounds.
     std::byte more{round + 1 < kRoundsLeast || clock.mono_now() < until};
@@ -310,14 +356,20 @@ int main(int argc, char** argv) {
       options.batch = std::atoi(argv[i + 1]);
     } else if (flag == "--logical-ranks") {
       options.logical_ranks = std::atoi(argv[i + 1]);
+    } else if (flag == "--gigabits") {
+      options.wire.bytes_per_second = std::atof(argv[i + 1]) * 1e9 / 8;
+    } else if (flag == "--latency-us") {
+      options.wire.latency_seconds = std::atof(argv[i + 1]) * 1e-6;
     } else {
       std::fprintf(stderr, "determinism_bench: unknown option %s\n", argv[i]);
       return 2;
     }
   }
   const SystemClock clock;
-  const auto communicator = connect(options, clock);
-  Bench bench(options, *communicator, clock);
-  measure(options, bench, *communicator, clock);
+  const auto real = connect(options, clock);
+  bench::ModelledWire wire(*real, options.wire, clock);
+  comm::Communicator& communicator = options.wire.bytes_per_second > 0 ? wire : *real;
+  Bench bench(options, communicator, clock);
+  measure(options, bench, communicator, clock);
   return 0;
 }

@@ -2,6 +2,7 @@
 """What a change of membership costs, beside torchrun elastic on the same model, data and machine.
 
     tests/bench/elastic.py --bin build/release/bin [--torch PYTHON] [--workers 4] [--repeat 10] [--goodput 600] [--seed 1]
+    tests/bench/elastic.py --only-goodput [--goodput 600] [--seed 1]     no changes one by one
 
 MLP 784-256-10, batch 64, SGD with momentum; every worker under its own quota of 2/P processors. torchrun's rendezvous
 store is a process of its own that nothing happens to, one agent stands for one worker, and a killed one is started again
@@ -11,7 +12,8 @@ stall: from the fault until a step made without the victim is done (kills, silen
 until the change is done (scale-up, scale-down, leave; `nothing`: in a second without any, which is what quotas and a busy
 machine alone do). At the change: the time between two steps in which the members changed, one of these steps included.
 Told: the longest that a survivor says it stood still, from its last work until it trains in the new membership. Goodput:
-committed steps x fault-free step time / wall.
+committed steps x fault-free step time / wall, with a kill every 5 s of a trainer or a whole worker, whichever; the
+fault-free time is taken before and after.
 """
 
 import argparse
@@ -36,6 +38,7 @@ ENDLESS = 100_000_000
 KINDS = ["nothing", "trainer kill", "worker kill", "silent loss", "scale-up", "scale-down", "planned leave"]
 PEER_KINDS = ["trainer kill", "worker kill", "silent loss", "scale-up", "planned leave"]
 SETTLE_STEPS = 30
+KILL_EVERY_SECONDS = 5
 PEER_SECONDS = 240
 
 
@@ -228,10 +231,14 @@ class Muster:
         return stall, sum(before[one] != after.get(one) for one in before)
 
     def strike(self, rng):
-        workers = [one for one in self.job.workers().values() if one.trainers]
-        if workers:
-            victim = rng.choice(workers)
-            signal_all(rng.choice([victim.trainers, victim.pids()]), signal.SIGKILL)
+        """One random kill; who it was."""
+        workers = sorted((one for one in self.job.workers().values() if one.trainers), key=lambda one: one.slot)
+        if not workers:
+            return "nobody was there"
+        victim = rng.choice(workers)
+        kind, pids = rng.choice([("trainer", victim.trainers), ("worker", victim.pids())])
+        signal_all(pids, signal.SIGKILL)
+        return f"{kind} {victim.slot}"
 
     def lost(self):
         """(steps made twice or not at all, samples likewise), of the whole record."""
@@ -347,9 +354,10 @@ class Torchrun:
         slot = rng.randrange(self.workers)
         if rng.random() < 0.5 and children_of(self.agents[slot].pid):
             signal_all(children_of(self.agents[slot].pid), signal.SIGKILL)
-        else:
-            self.end_agent(slot, signal.SIGKILL)
-            self.start_agent(slot)
+            return f"trainer {slot}"
+        self.end_agent(slot, signal.SIGKILL)
+        self.start_agent(slot)
+        return f"worker {slot}"
 
     def lost(self):
         repeated = getattr(self, "repeated", 0)
@@ -370,15 +378,41 @@ class Torchrun:
             group.close()
 
 
+def calm_step_seconds(side, seconds):
+    """The time of a step while nothing happens."""
+    steps, since = side.committed(), time.monotonic()
+    side.lines.watch("a calm while", lambda: time.monotonic() > since + seconds, seconds + 60, lambda: None)
+    return (time.monotonic() - since) / max(1, side.committed() - steps)
+
+
+def measure_goodput(side, arguments, rng, calm_before):
+    """{goodput and what it was made of}"""
+    before, since, kills = side.committed(), time.monotonic(), []
+    while time.monotonic() < since + arguments.goodput:
+        kills.append([round(time.monotonic() - since, 1), side.strike(rng)])
+        due = since + len(kills) * KILL_EVERY_SECONDS
+        side.lines.watch("the next kill", lambda: time.monotonic() >= due, 60, lambda: None)
+    wall, steps = time.monotonic() - since, side.committed() - before
+    try:
+        side.until(side.workers)
+        calm_after = calm_step_seconds(side, arguments.calm)
+    except TimeoutError:  # the peer may not have come back
+        calm_after = calm_before
+    goodput = steps * (calm_before + calm_after) / 2 / wall
+    print(f"{side.name}: goodput {goodput:.3f}: {steps} steps in {wall:.0f} s with {len(kills)} kills; a step took "
+          f"{calm_before * 1000:.2f} ms before and {calm_after * 1000:.2f} ms after them without any", flush=True)
+    return {"goodput": goodput, "kills": len(kills), "kills_at_s": kills, "goodput_steps": steps, "goodput_wall_s": wall,
+            "calm_step_ms": [calm_before * 1000, calm_after * 1000]}
+
+
 def measure(side, arguments):
     """The rows of one side: {kind: [stall]}, survivors restarted, goodput."""
     rng = random.Random(arguments.seed)
     side.start()
-    calm_steps, calm_since = side.committed(), time.monotonic()
-    side.lines.watch("a calm while", lambda: time.monotonic() > calm_since + arguments.calm, arguments.calm + 60, lambda: None)
-    step_seconds = arguments.calm / max(1, side.committed() - calm_steps)
+    step_seconds = calm_step_seconds(side, arguments.calm)
     stalls, restarted = {}, 0
-    for kind in [one for one in side.kinds if not arguments.kinds or one in arguments.kinds.split(",")]:
+    for kind in [one for one in side.kinds if not arguments.only_goodput
+                 and (not arguments.kinds or one in arguments.kinds.split(","))]:
         repeat = arguments.repeat if side.name == "Muster" else max(1, min(arguments.repeat, arguments.peer_repeat))
         stalls[kind] = []
         for _ in range(repeat):
@@ -395,16 +429,7 @@ def measure(side, arguments):
                                                            for kind, values in stalls.items()},
               "details": getattr(side, "details", {}), "survivors_restarted": restarted, "changes": sum(map(len, stalls.values())), "lost": side.lost()}
     if arguments.goodput > 0:
-        before, since, kills = side.committed(), time.monotonic(), 0
-        while time.monotonic() < since + arguments.goodput:
-            kills += 1
-            side.strike(rng)
-            due = since + kills * 5
-            side.lines.watch("the next kill", lambda: time.monotonic() >= due, 60, lambda: None)
-        wall = time.monotonic() - since
-        result["goodput"] = (side.committed() - before) * step_seconds / wall
-        result["kills"] = kills
-        print(f"{side.name}: goodput {result['goodput']:.3f}, {kills} kills in {wall:.0f} s", flush=True)
+        result.update(measure_goodput(side, arguments, rng, step_seconds))
         result["lost"] = side.lost()
     return result
 
@@ -424,6 +449,7 @@ def main():
                         help="Muster's hidden layers, with commas between them")
     parser.add_argument("--no-quota", dest="quota", action="store_false", help="Muster's workers share the machine freely")
     parser.add_argument("--kinds", help="only these changes, with commas between them")
+    parser.add_argument("--only-goodput", action="store_true", help="no changes one by one")
     parser.add_argument("--only-peer", action="store_true", help="leave Muster out")
     parser.add_argument("--out", help="file for all figures as JSON")
     arguments = parser.parse_args()

@@ -43,7 +43,7 @@ class Muster:
         self.starts = 0
 
     def install(self, plane):
-        plane.kubectl("apply", "-f", f"{ROOT}/crds/trainingjob.yaml")
+        plane.kubectl("apply", "-f", f"{ROOT}/crds")
         wait_for("the kind is served", lambda: plane.get(self.jobs), SECONDS)
         self.kubeconfig = plane.user(self.user, ["system:masters"])
 

@@ -175,7 +175,7 @@ class ChartTest(unittest.TestCase):
                 allowed = ("create: (tokenreviews|subjectaccessreviews)[.][a-z.0-9]*|"
                            "get: validatingadmissionpolic(ies|ybindings)[.][a-z.0-9]* muster-[a-z -]*")
                 if section == "watch":
-                    allowed += "|get list watch: (nodes|pods|persistentvolumes)"
+                    allowed += "|get list watch: (nodes|pods|persistentvolumes|topologyconfigs[.]muster[.]dev|topologies[.](kueue[.]x-k8s[.]io|kai[.]scheduler)|hypernodes[.]topology[.]volcano[.]sh)"
                 self.assertRegex(f"{verbs}: {what}", f"^({allowed})$")
 
     def test_tenants_never_write_status(self):
@@ -186,14 +186,16 @@ class ChartTest(unittest.TestCase):
                     if "trainingjobs/status" in rule["resources"]:
                         self.assertEqual(rule["verbs"], ["get"])
 
-    def test_the_definition_is_the_projects_and_stays(self):
-        self.assertEqual(read("charts/muster/files/trainingjob.yaml"), read("crds/trainingjob.yaml"),
-                         "run: cp crds/trainingjob.yaml charts/muster/files/")
-        rendered = only(HELM.objects(), "CustomResourceDefinition")
-        self.assertEqual(rendered["metadata"].pop("annotations"), {"helm.sh/resource-policy": "keep"})
-        self.assertEqual(rendered, yaml.safe_load(read("crds/trainingjob.yaml")))
-        unkept = only(HELM.objects(overrides={"crds": {"keep": False}}), "CustomResourceDefinition")
-        self.assertNotIn("annotations", unkept["metadata"])
+    def test_the_definitions_are_the_projects_and_stay(self):
+        for name in ("trainingjob", "trainingqueue", "topologyconfig"):
+            self.assertEqual(read(f"charts/muster/files/{name}.yaml"), read(f"crds/{name}.yaml"),
+                             "run: cp crds/*.yaml charts/muster/files/")
+            kind, plural = "CustomResourceDefinition", f"{name}s.muster.dev"
+            rendered = only(HELM.objects(), kind, plural)
+            self.assertEqual(rendered["metadata"].pop("annotations"), {"helm.sh/resource-policy": "keep"})
+            self.assertEqual(rendered, yaml.safe_load(read(f"crds/{name}.yaml")))
+            unkept = only(HELM.objects(overrides={"crds": {"keep": False}}), kind, plural)
+            self.assertNotIn("annotations", unkept["metadata"])
 
     def test_the_master_secret_holds_an_authority_and_a_key(self):
         secret = only(HELM.objects(), "Secret", "muster-master")

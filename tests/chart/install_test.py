@@ -202,7 +202,7 @@ class Installed(unittest.TestCase):
         code, message = call("PATCH", PODS + "/member", {"metadata": {"annotations": {"note": "kept"}}}, "alice", merge)
         self.assertEqual(code, 200, message)
         for name in ("plain", "member"):
-            PLANE.kubectl("delete", "pod", "-n", "team", name, "--force", "--grace-period=0")
+            PLANE.kubectl("delete", "pod", "-n", "team", name, "--force", "--grace-period=0", "--ignore-not-found")
 
     def test_s13_tenants_do_not_write_status(self):
         self.assertEqual(call("POST", JOBS, job("honest"), "alice")[0], 201)

@@ -54,8 +54,9 @@ def main():
     try:
         with ControlPlane(directory, controller_manager=True,
                           extra={"kube-controller-manager": [f"--controllers={controllers}"]}) as plane:
-            plane.kubectl("apply", "-f", f"{ROOT}/crds/trainingjob.yaml")
-            wait_for("the kind is served", lambda: plane.get("/apis/muster.dev/v1alpha1/trainingjobs"), SECONDS)
+            plane.kubectl("apply", "-f", f"{ROOT}/crds")
+            for kind in ("trainingjobs", "trainingqueues", "topologyconfigs"):
+                wait_for("the kind is served", lambda kind=kind: plane.get(f"/apis/muster.dev/v1alpha1/{kind}"), SECONDS)
             return compare(plane.environment())
     finally:
         shutil.rmtree(directory, ignore_errors=True)

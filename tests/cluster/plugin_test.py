@@ -43,7 +43,7 @@ class PluginTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
         cls.plane = ControlPlane(os.path.join(cls.directory, "plane"))
         cls.enterClassContext(cls.plane)
-        cls.plane.kubectl("apply", "-f", os.path.join(ROOT, "crds/trainingjob.yaml"))
+        cls.plane.kubectl("apply", "-f", os.path.join(ROOT, "crds"))
         cls.plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.muster.dev", "--timeout=60s")
         os.symlink(os.path.join(os.path.abspath(BIN_DIR), "muster"), os.path.join(cls.directory, "kubectl-muster"))
 
@@ -103,6 +103,39 @@ class PluginTest(unittest.TestCase):
                  "eventTime": "2026-11-21T12:00:00.000000Z", "reportingController": "muster.dev/operator",
                  "reportingInstance": "muster-operator"}
         self.kubectl("create", "-f", "-", stdin=json.dumps(event))
+
+    def test_a_plan_reads_the_cluster_and_changes_nothing(self):
+        manifest = os.path.join(ROOT, "examples/digits.yaml")
+        done = self.muster("plan", manifest, "--set", "metadata.name=other")
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertIn("the cluster has no Node", done.stderr)
+        self.plane.kubectl("create", "-f", "-", stdin=json.dumps(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "planned-node"}}))
+        self.addCleanup(self.plane.kubectl, "delete", "node", "planned-node")
+        self.plane.kubectl("patch", "node", "planned-node", "--subresource=status", "--type=merge", "-p", json.dumps(
+            {"status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"},
+                        "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": NOW,
+                                        "lastTransitionTime": NOW, "reason": "Test", "message": ""}]}}))
+        before = self.kubectl("get", "tjob", "digits", "-o", "jsonpath={.metadata.resourceVersion}")
+        done = self.muster("plan", manifest, "--set", "metadata.name=other")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("there is no PersistentVolumeClaim digits", done.stdout)
+        other = ["plan", manifest, "--set", "metadata.name=other", "--set", "spec.training.checkpoint="]
+        done = self.muster(*other)
+        # The API server taints a new node; nobody is here to take that away once it is ready.
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("taint", done.stdout)
+        self.plane.kubectl("patch", "node", "planned-node", "--type=json", "-p",
+                           '[{"op": "remove", "path": "/spec/taints"}]')
+        done = self.muster(*other)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(f"other in namespace {self.namespace}: would start now\n", done.stdout)
+        self.assertIn("planned-node", done.stdout)
+        done = self.muster("plan", manifest)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"has a job {self.namespace}/digits already", done.stderr)
+        self.assertEqual(self.kubectl("get", "tjob", "digits", "-o", "jsonpath={.metadata.resourceVersion}"), before)
+        self.assertEqual(self.kubectl("get", "tjob", "-o", "name").split(), ["trainingjob.muster.dev/digits"])
 
     def test_get_shows_what_the_status_says(self):
         self.set_status(phase="Running", workers="2/2", conditions=[condition("Running", "True", "GangRunning", "run")],

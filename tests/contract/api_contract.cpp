@@ -64,7 +64,16 @@ std::string jobs_path(const std::string& namespace_name, const std::string& name
 std::string services_path(const std::string& namespace_name, const std::string& name) {
   return collection("/api/v1", namespace_name, "services", name);
 }
+std::string queues_path(const std::string& name) {
+  return "/apis/muster.dev/v1alpha1/trainingqueues" + (name.empty() ? "" : "/" + name);
+}
 
+Json queue(const std::string& name) {
+  return {{"apiVersion", "muster.dev/v1alpha1"},
+          {"kind", "TrainingQueue"},
+          {"metadata", {{"name", name}}},
+          {"spec", Json::object()}};
+}
 Json pod(const std::string& name) {
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
@@ -72,6 +81,11 @@ Json pod(const std::string& name) {
           {"spec",
            {{"restartPolicy", "Never"},
             {"containers", {{{"name", "worker"}, {"image", "example.invalid/worker:1"}}}}}}};
+}
+Json bound_pod(const std::string& name) {
+  auto wish = pod(name);
+  wish["spec"]["nodeName"] = "node-of-nobody";
+  return wish;
 }
 
 Json job(const std::string& name) {

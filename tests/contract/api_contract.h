@@ -38,11 +38,16 @@ Answer patch(const std::string& path, const Json& merge_patch);
 std::string pods_path(const std::string& namespace_name, const std::string& name = "");
 std::string jobs_path(const std::string& namespace_name, const std::string& name = "");
 std::string services_path(const std::string& namespace_name, const std::string& name = "");
+/// Queues have no namespace; tests name theirs after one of their own.
+std::string queues_path(const std::string& name = "");
 
 /// The least pod, job and service that a server takes.
 Json pod(const std::string& name);
+/// The same on a node that nobody runs.
+Json bound_pod(const std::string& name);
 Json job(const std::string& name);
 Json service(const std::string& name);
+Json queue(const std::string& name);
 /// `object` with a controller reference to `owner` (an object as the server returned it).
 Json owned_by(Json object, const Json& owner);
 

@@ -1,4 +1,4 @@
-// What the schema of the CRD does to a job.
+// What the schemas of the CRDs do to jobs and queues.
 #include "tests/contract/api_contract.h"
 
 namespace muster::contract_test {
@@ -49,6 +49,114 @@ TEST_CASE("fields that no schema names are dropped, in spec, status and at the t
   CHECK(same.code == 200);
   CHECK(same.meta("resourceVersion") == status.meta("resourceVersion"));
   CHECK(same.meta("generation") == "1");
+}
+
+TEST_CASE("a queue has no namespace, the defaults of its schema, and a status of its own") {
+  const auto name = new_namespace();
+  auto wish = queue(name);
+  wish["spec"]["nonsense"] = 1;
+  wish["spec"]["resources"] = Json::array({Json{{"name", "cpu"}, {"nominal", "4"}}});
+  wish["status"] = {{"admitted", 7}};
+  const auto made = call("POST", queues_path(), wish);
+  REQUIRE_MESSAGE(made.code == 201, made.message());
+  CHECK(made.body["spec"]["weight"] == 1);
+  CHECK(made.body["spec"]["suspend"] == false);
+  CHECK_FALSE(made.body["spec"].contains("nonsense"));
+  CHECK_FALSE(made.body.contains("status"));
+  CHECK(made.meta("namespace").empty());
+  CHECK(made.meta("generation") == "1");
+
+  const auto status = patch(queues_path(name) + "/status",
+                            {{"metadata", {{"resourceVersion", made.meta("resourceVersion")}}},
+                             {"spec", {{"weight", 5}}},
+                             {"status", {{"admitted", 3}, {"nonsense", true}}}});
+  REQUIRE_MESSAGE(status.code == 200, status.message());
+  CHECK(status.body["status"] == Json({{"admitted", 3}}));
+  CHECK(status.body["spec"]["weight"] == 1);
+  CHECK(status.meta("generation") == "1");
+  const auto late = patch(queues_path(name) + "/status",
+                          {{"metadata", {{"resourceVersion", made.meta("resourceVersion")}}},
+                           {"status", {{"admitted", 4}}}});
+  CHECK(late.code == 409);
+  const auto heavier = patch(queues_path(name), {{"spec", {{"weight", 5}}}});
+  CHECK(heavier.meta("generation") == "2");
+  CHECK(call("DELETE", queues_path(name)).code == 200);
+  CHECK(call("GET", queues_path(name)).code == 404);
+}
+
+TEST_CASE("a queue that cannot be right is refused") {
+  const auto name = new_namespace();
+  const auto code_with = [&](const Json& spec) {
+    auto wish = queue(name);
+    wish["spec"] = spec;
+    return call("POST", queues_path(), wish).code;
+  };
+  const auto resource = [](const Json& fields) {
+    Json one{{"name", "cpu"}, {"nominal", "4"}};
+    one.update(fields);
+    return Json{{"resources", Json::array({one})}};
+  };
+  CHECK(code_with(resource({{"nominal", "-1"}})) == 422);
+  CHECK(code_with(resource({{"nominal", -1}})) == 422);
+  CHECK(code_with(resource({{"nominal", "2P"}})) == 422);
+  CHECK(code_with(resource({{"nominal", nullptr}})) == 422);
+  CHECK(code_with(resource({{"borrowingLimit", "1"}})) == 422);
+  CHECK(code_with(resource({{"name", "a/b/c"}})) == 422);
+  CHECK(code_with({{"weight", 0}}) == 422);
+  CHECK(code_with({{"weight", 1001}}) == 422);
+  CHECK(code_with({{"cohort", "Not a label"}}) == 422);
+  CHECK(code_with({{"namespaces", Json::array({"a", "a"})}}) == 422);
+}
+
+TEST_CASE("a topology that cannot be right is refused") {
+  const std::string path = "/apis/muster.dev/v1alpha1/topologyconfigs";
+  const auto name = new_namespace();
+  const Json rack{{"name", "rack"}, {"nodeLabel", "example.com/rack"}};
+  const auto code_with = [&](const Json& spec) {
+    const Json wish{{"apiVersion", "muster.dev/v1alpha1"},
+                    {"kind", "TopologyConfig"},
+                    {"metadata", {{"name", name}}},
+                    {"spec", spec}};
+    return call("POST", path, wish).code;
+  };
+  const auto level = [&](const Json& fields) {
+    Json one = rack;
+    one.update(fields);
+    return Json{{"levels", Json::array({one})}};
+  };
+  CHECK(code_with(Json::object()) == 422);
+  CHECK(code_with({{"levels", Json::array()}}) == 422);
+  CHECK(code_with({{"levels", Json::array({rack, rack})}}) == 422);
+  Json other = rack;
+  other["name"] = "row";
+  CHECK(code_with({{"levels", Json::array({rack, other})}}) == 422);
+  CHECK(code_with(level({{"name", "host"}})) == 422);
+  CHECK(code_with(level({{"name", "Rack"}})) == 422);
+  CHECK(code_with(level({{"nodeLabel", "a/b/c"}})) == 422);
+  CHECK(code_with(level({{"oversubscription", "0"}})) == 422);
+  CHECK(code_with(level({{"oversubscription", "1000001"}})) == 422);
+  CHECK(code_with(level({{"oversubscription", "nan"}})) == 422);
+  CHECK(code_with(level({{"latencyMicroseconds", -1}})) == 422);
+  Json with_host = level({{"oversubscription", "2.5"}});
+  with_host["host"] = {{"gigabitsPerSecond", "0"}};
+  CHECK(code_with(with_host) == 422);
+  with_host["host"] = {{"gigabitsPerSecond", "200"}};
+  CHECK(code_with(with_host) == 201);
+  CHECK(call("DELETE", path + "/" + name).code == 200);
+}
+
+TEST_CASE("a watch of queues sees what becomes of them") {
+  const auto name = new_namespace();
+  Watch watch(queues_path());
+  REQUIRE(watch.code() == 200);
+  REQUIRE(call("POST", queues_path(), queue(name)).code == 201);
+  CHECK(watch.wait_for("ADDED", name));
+  REQUIRE(patch(queues_path(name), {{"spec", {{"weight", 2}}}}).code == 200);
+  const auto changed = watch.wait_for("MODIFIED", name);
+  REQUIRE(changed);
+  CHECK(changed->object["spec"]["weight"] == 2);
+  REQUIRE(call("DELETE", queues_path(name)).code == 200);
+  CHECK(watch.wait_for("DELETED", name));
 }
 
 }  // namespace muster::contract_test

@@ -3,12 +3,6 @@
 namespace muster::contract_test {
 namespace {
 
-Json bound_pod(const std::string& name) {
-  auto wish = pod(name);
-  wish["spec"]["nodeName"] = "node-of-nobody";
-  return wish;
-}
-
 Json delete_options(const Json& more) {
   Json options = {{"apiVersion", "v1"}, {"kind", "DeleteOptions"}};
   options.update(more);

@@ -1,16 +1,6 @@
 #include "tests/contract/api_contract.h"
 
 namespace muster::contract_test {
-namespace {
-
-Json bound_pod(const std::string& name) {
-  auto wish = pod(name);
-  wish["spec"]["nodeName"] = "node-of-nobody";
-  return wish;
-}
-
-}  // namespace
-
 TEST_CASE("a merge patch changes what it names and nothing else") {
   const auto ns = new_namespace();
   auto wish = pod("a");

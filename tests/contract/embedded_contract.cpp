@@ -1,4 +1,4 @@
-// The contract suite on the embedded API server, with the schema that a real one is given.
+// The contract suite on the embedded API server, with the schemas that a real one is given.
 #include <fstream>
 #include <sstream>
 
@@ -10,11 +10,11 @@
 namespace muster::contract_test {
 namespace {
 
-Json job_schema() {
-  std::ifstream file("crds/trainingjob.yaml");
+Json schema_of(const std::string& path) {
+  std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  const auto crd = parse_yaml(text.str(), "crds/trainingjob.yaml");
+  const auto crd = parse_yaml(text.str(), path);
   MUSTER_CHECK_MSG(crd.has_value(), crd.error().message());
   return (*crd)["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
 }
@@ -26,7 +26,8 @@ kube::HttpTransport& contract_transport() {
   static embedded::ApiServer server = [] {
     embedded::ApiServerOptions options;
     options.clock = &kClock;
-    options.job_schema = job_schema();
+    options.job_schema = schema_of("crds/trainingjob.yaml");
+    options.queue_schema = schema_of("crds/trainingqueue.yaml");
     return embedded::ApiServer(std::move(options));
   }();
   return server;

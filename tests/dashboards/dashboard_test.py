@@ -39,7 +39,8 @@ EXPORTERS = {
 # asks for; a mean since the start is what a rare event allows.
 PLAIN_COUNTERS = {"muster_worker_stall_seconds_total", "muster_worker_respawns_total",
                   "muster_worker_recomputed_logical_ranks_total", "muster_worker_state_bytes_total",
-                  "muster_job_restarts_total", "muster_job_repeated_steps_total",
+                  "muster_job_restarts_total", "muster_job_repeated_steps_total", "muster_job_shrinks_total",
+                  "muster_job_preemptions_total", "muster_job_lost_process_seconds_total",
                   "muster_job_productive_seconds_total", "muster_job_phase_seconds_total", "muster_gang_start_seconds",
                   "muster_schedule_seconds"}
 # Matchers that every selector of ours must have, by dashboard: a dashboard of many must not mix them up. The cluster

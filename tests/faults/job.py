@@ -212,9 +212,9 @@ class Job:
     def step(self):
         return self.last()["step"]
 
-    def wait_step(self, step):
+    def wait_step(self, step, seconds=DEADLINE):
         """Waits until that step is recorded; the newest one."""
-        return self.wait_for(f"step {step}", lambda: self.step() >= step and self.step())
+        return self.wait_for(f"step {step}", lambda: self.step() >= step and self.step(), seconds)
 
     def wait_trained_by(self, workers, more=3):
         """Waits until `more` steps from now on have been made by exactly so many workers."""

@@ -27,6 +27,20 @@ class Hang(FaultTest):
         self.assertIn("a trainer does not move and is killed", job.log_of(1))
         job.end()
 
+    def test_a_joiner_that_does_not_move_while_it_enters_is_killed_and_started_again(self):
+        job = self.training(2, most=3)
+        before = job.identities([0, 1])
+        entered = job.log_of(0).count("trains in a membership")
+        job.resize(3)
+        job.wait_for("the joiner enters", lambda: job.log_of(0).count("trains in a membership") > entered)
+        hung = job.trainer(2)
+        job.stop(2, what="trainer")
+        job.wait_for("another trainer", lambda: job.workers()[2].trainers not in ([hung], []))
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [0, 1], before)
+        self.assertIn("a trainer does not move and is killed", job.logs())
+        job.end()
+
     def test_a_trainer_that_goes_on_before_the_verdict_is_let_alone(self):
         job = self.training(3)
         before = job.identities([0, 1, 2])

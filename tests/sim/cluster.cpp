@@ -8,6 +8,10 @@ namespace {
 
 constexpr const char* kNodes[] = {"a", "b", "c"};
 constexpr seconds kSilentMost{40};
+/// Of one cohort; each alone has too little for the largest gang.
+constexpr const char* kQueues[] = {"left", "right"};
+constexpr int kQueueCpus = 3;
+constexpr const char* kHighPriority = "high";
 
 Json container_status(const char* state, Json content) {
   return Json::array({Json{{"name", "worker"}, {"state", {{state, std::move(content)}}}}});
@@ -18,6 +22,12 @@ Json container_status(const char* state, Json content) {
 Cluster::Cluster(std::uint64_t seed, ManualClock& clock, embedded::ApiServer& server)
     : rng_(seed), clock_(clock), server_(server), user_(kube::make_rest_client(server)) {
   for (const char* name : kNodes) create_node(name);
+  for (const char* name : kQueues) create_queue(name);
+  const Json high{{"apiVersion", "scheduling.k8s.io/v1"},
+                  {"kind", "PriorityClass"},
+                  {"metadata", {{"name", kHighPriority}}},
+                  {"value", 100}};
+  MUSTER_CHECK(user_->create(api::Kind::kPriorityClass, "", high).has_value());
   for (const auto& name : names_) create_job(name);
 }
 
@@ -34,22 +44,72 @@ void Cluster::create_node(const std::string& name) {
   nodes_[name] = NodeState{};
 }
 
+void Cluster::create_queue(const std::string& name) {
+  const Json cpu{{"name", "cpu"}, {"nominal", std::to_string(kQueueCpus)}};
+  const Json queue{{"apiVersion", contract::kApiVersion},
+                   {"kind", contract::kKindTrainingQueue},
+                   {"metadata", {{"name", name}}},
+                   {"spec", {{"cohort", "sim"}, {"resources", Json::array({cpu})}}}};
+  // Refused where it is there.
+  (void)user_->create(api::Kind::kTrainingQueue, "", queue);
+}
+
+std::vector<api::TrainingQueue> Cluster::queues() const {
+  const auto page = user_->list(api::Kind::kTrainingQueue, {"", "", 0, ""});
+  MUSTER_CHECK(page.has_value());
+  std::vector<api::TrainingQueue> queues;
+  for (const auto& item : page->items) queues.push_back(api::read_training_queue(item).first);
+  return queues;
+}
+
+/// An administrator who cannot make up his mind.
+void Cluster::queue_event() {
+  const std::string name = kQueues[rng_.below(std::size(kQueues))];
+  const api::ObjectKey key{"", name};
+  switch (rng_.below(6)) {
+    case 0:
+      (void)user_->remove(api::Kind::kTrainingQueue, key, {});
+      return;
+    case 1:
+      return create_queue(name);
+    case 2:
+      return patch(api::Kind::kTrainingQueue, key, "", Json{{"spec", {{"suspend", true}}}});
+    case 3:
+      return patch(api::Kind::kTrainingQueue, key, "",
+                   Json{{"spec", {{"namespaces", Json::array({"elsewhere"})}}}});
+    case 4: {
+      const Json cpu{{"name", "cpu"}, {"nominal", std::to_string(rng_.below(5))}};
+      return patch(api::Kind::kTrainingQueue, key, "",
+                   Json{{"spec", {{"resources", Json::array({cpu})}}}});
+    }
+    default:
+      return patch(api::Kind::kTrainingQueue, key, "",
+                   Json{{"spec", {{"suspend", false}, {"namespaces", nullptr}}}});
+  }
+}
+
 void Cluster::create_job(const std::string& name) {
-  const int count = 1 + static_cast<int>(rng_.below(3));
+  // Often the first borrows what the second has a right to: so there is something to take back.
+  const bool borrows = name == names_[0] && rng_.below(3) != 0;
+  const bool owns = name == names_[1] && rng_.below(3) != 0;
+  const int count = borrows ? kNodeCpus : owns ? kQueueCpus : 1 + static_cast<int>(rng_.below(3));
   Json spec{{"worker", {{"count", count}, {"resources", {{"cpu", "1"}, {"memory", "512Mi"}}}}},
             {"restart", {{"policy", "OnFailure"}, {"maxRestarts", 1000}, {"backoffSeconds", 1}}}};
-  const bool engine = rng_.below(2) == 0;
+  const bool engine = borrows || rng_.below(2) == 0;
   if (engine) {
     spec["training"] = engine_spec();
   } else {
     spec["worker"]["command"] = Json::array({"train"});
   }
-  if (rng_.below(2) == 0) {
+  if (borrows || (!owns && rng_.below(2) == 0)) {
     spec["worker"]["min"] = 1;
     spec["worker"]["max"] = 4;
   }
   if (rng_.below(6) == 0) spec["scheduling"] = "Unplaced";
-  if (rng_.below(4) == 0) spec["ttlSecondsAfterFinished"] = 30;
+  if (rng_.below(2) == 0) spec["ttlSecondsAfterFinished"] = 30;
+  if (rng_.below(3) != 0) spec["queueName"] = kQueues[rng_.below(std::size(kQueues))];
+  if (borrows || owns) spec["queueName"] = kQueues[owns ? 1 : 0];
+  if (rng_.below(3) == 0) spec["priorityClassName"] = kHighPriority;
   const bool strict = rng_.below(6) == 0;
   if (strict) spec["restart"]["maxRestarts"] = 1;
   const Json job{{"apiVersion", contract::kApiVersion},
@@ -65,6 +125,7 @@ void Cluster::create_job(const std::string& name) {
 }
 
 std::vector<api::Pod> Cluster::pods() const {
+  if (seen_pods_.version == server_.resource_version()) return seen_pods_.objects;
   const auto page = user_->list(api::Kind::kPod, {kNamespace, "", 0, ""});
   MUSTER_CHECK(page.has_value());
   std::vector<api::Pod> pods;
@@ -73,14 +134,17 @@ std::vector<api::Pod> Cluster::pods() const {
     MUSTER_CHECK_MSG(pod.has_value(), "pod");
     pods.push_back(std::move(*pod));
   }
+  seen_pods_ = {server_.resource_version(), pods};
   return pods;
 }
 
 std::vector<api::TrainingJob> Cluster::jobs() const {
+  if (seen_jobs_.version == server_.resource_version()) return seen_jobs_.objects;
   const auto page = user_->list(api::Kind::kTrainingJob, {kNamespace, "", 0, ""});
   MUSTER_CHECK(page.has_value());
   std::vector<api::TrainingJob> jobs;
   for (const auto& item : page->items) jobs.push_back(api::read_training_job(item).first);
+  seen_jobs_ = {server_.resource_version(), jobs};
   return jobs;
 }
 
@@ -347,7 +411,15 @@ void Cluster::meddle(const std::string& job) {
 
 void Cluster::user_event() {
   const std::string& job = names_[rng_.below(names_.size())];
-  switch (rng_.below(10)) {
+  switch (rng_.below(12)) {
+    case 10:
+      return queue_event();
+    case 11:
+      if (rng_.below(3) != 0) {
+        return patch_spec(
+            job, {{"priorityClassName", rng_.below(2) == 0 ? Json(nullptr) : Json(kHighPriority)}});
+      }
+      return patch_spec(job, {{"queueName", kQueues[rng_.below(std::size(kQueues))]}});
     case 0:
     case 1:
       return patch_spec(job, {{"suspend", true}});
@@ -388,6 +460,7 @@ ProgressReport Cluster::report() {
     auto& step = steps_[owner->uid];
     report.step = step += static_cast<std::int64_t>(rng_.below(20));
     report.checkpoint_step = step / 10 * 10;
+    report.checkpoint_durable = pod.meta.uid.back() % 2 == 0;
     if (report.attempt > 0) report.restored_step = step / 10 * 10;
     report.loss = "0.5";
     report.membership_epoch = 0;
@@ -419,9 +492,18 @@ void Cluster::calm() {
     nodes_[name] = NodeState{};
     set_ready(name, true);
   }
+  for (const char* name : kQueues) {
+    create_queue(name);
+    const Json cpu{{"name", "cpu"}, {"nominal", std::to_string(kQueueCpus)}};
+    patch(api::Kind::kTrainingQueue, {"", name}, "",
+          Json{{"spec",
+                {{"suspend", false}, {"namespaces", nullptr}, {"resources", Json::array({cpu})}}}});
+  }
   for (const auto& name : names_) {
     create_job(name);
-    patch_spec(name, {{"suspend", false}});
+    // Whoever has a right to what others borrow sometimes comes when they already train.
+    const bool is_late = name == names_[1] && rng_.below(2) == 0;
+    patch_spec(name, {{"suspend", is_late}});
   }
 }
 
@@ -440,6 +522,7 @@ void Cluster::finish(const api::Pod& pod) {
 }
 
 void Cluster::good_round() {
+  if (++good_rounds_ == 3) patch_spec(names_[1], {{"suspend", false}});
   advance_crews();
   for (const auto& pod : pods()) {
     if (pod.node_name.empty()) {

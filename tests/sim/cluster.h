@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "common/rng.h"
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
+#include "operator/api/training_queue.h"
 #include "operator/embedded/api_server.h"
 #include "operator/kube/api_client.h"
 #include "tests/sim/crews.h"
@@ -48,6 +50,7 @@ class Cluster {
 
   std::vector<api::Pod> pods() const;
   std::vector<api::TrainingJob> jobs() const;
+  std::vector<api::TrainingQueue> queues() const;
   /// Jobs whose status somebody else has written, or that may fail by their spec.
   bool may_fail(const std::string& uid) const { return may_fail_.contains(uid); }
   bool was_forged(const std::string& uid) const { return forged_.contains(uid); }
@@ -62,7 +65,16 @@ class Cluster {
     MonoTime silent_since{};
   };
 
+  /// What was read last, and the server's version then: reading it again is most of the work.
+  template <typename Object>
+  struct Seen {
+    std::optional<std::uint64_t> version;
+    std::vector<Object> objects;
+  };
+
   void create_node(const std::string& name);
+  void create_queue(const std::string& name);
+  void queue_event();
   void set_ready(const std::string& name, bool ready);
   void node_event();
   void tell_silent_nodes();
@@ -85,6 +97,8 @@ class Cluster {
   void patch_spec(const std::string& job, const Json& spec);
   int code_of_failure(const api::Pod& pod);
 
+  mutable Seen<api::Pod> seen_pods_;
+  mutable Seen<api::TrainingJob> seen_jobs_;
   Rng rng_;
   ManualClock& clock_;
   embedded::ApiServer& server_;
@@ -95,6 +109,7 @@ class Cluster {
   std::set<std::string> may_fail_, forged_;  ///< uids
   std::map<std::string, std::int64_t> steps_;
   Crews crews_;
+  int good_rounds_ = 0;
   std::set<std::string> cut_;      ///< names of pods that the others do not hear
   std::set<std::string> elastic_;  ///< uids of jobs whose workers speak of memberships
 };

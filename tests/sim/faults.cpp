@@ -27,7 +27,7 @@ std::vector<std::string> parts_of(const std::string& path) {
 std::string plural_of(const std::string& path) {
   for (const auto& part : parts_of(path)) {
     for (const char* plural : {"trainingjobs", "pods", "nodes", "services", "events", "leases",
-                               "poddisruptionbudgets"}) {
+                               "poddisruptionbudgets", "trainingqueues", "priorityclasses"}) {
       if (part == plural) return plural;
     }
   }

@@ -12,7 +12,8 @@ bool InlineExecutor::work() {
 
 OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed)
     : client(kube::make_rest_client(transport)), mailbox(100'000), executor(*client, mailbox) {
-  for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
+  for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode,
+                          api::Kind::kTrainingQueue, api::Kind::kPriorityClass}) {
     runtime::WatchPumpOptions pump;
     pump.client = client.get();
     pump.clock = &clock;
@@ -31,6 +32,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.pods.endpoint_url = endpoint.url();
   options.pods.default_image = "muster-worker";
   options.master_key = kMasterKey;
+  options.sees_queues = true;
   options.seed = seed;
   loop = std::make_unique<runtime::OperatorLoop>(std::move(options));
 }

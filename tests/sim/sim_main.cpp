@@ -34,6 +34,11 @@ struct Totals {
     elastic["joined"] += result.joins;
     elastic["asked the witness"] += result.questions;
     elastic["told yes"] += result.granted;
+    elastic["given by queues"] += result.queued;
+    elastic["seen to borrow"] += result.borrowed;
+    elastic["shrunk for others"] += result.shrinks;
+    elastic["preempted"] += result.preemptions;
+    elastic["came back after that"] += result.resumed;
     if (!result.wrong.empty()) wrong[seed] = result.wrong;
   }
 };
@@ -70,12 +75,13 @@ int main(int argc, char** argv) {
             << " events, " << totals.operators << " operators, " << totals.coverage.requests
             << " requests, " << totals.restarts << " restarts, " << totals.coverage.conflicts_made
             << " conflicts, " << totals.coverage.refused << " refused for quota\n";
-  const bool writes = print(totals.coverage.writes, {"crash before", "crash after", "reply lost"},
-                            {"create pods", "create services", "create events", "delete pods",
-                             "patch trainingjobs/status", "delete trainingjobs"},
-                            options.least);
+  const bool writes =
+      print(totals.coverage.writes, {"crash before", "crash after", "reply lost"},
+            {"create pods", "create services", "create events", "delete pods",
+             "patch trainingjobs/status", "delete trainingjobs", "patch trainingqueues/status"},
+            options.least);
   const bool views = print(totals.coverage.views, {"missed", "stale", "410"},
-                           {"trainingjobs", "pods", "nodes"}, options.least);
+                           {"trainingjobs", "pods", "nodes", "trainingqueues"}, options.least);
   bool elastic = true;
   std::cout << "  workers:";
   for (const auto& [what, count] : totals.elastic) {

@@ -53,6 +53,9 @@ struct Process {
   OneOperator op;
 };
 
+/// Of one job in the time after all trouble: it is spared for five minutes each time.
+constexpr int kCalmPreemptionsMost = 1 + kCalmRounds * 5 / 300;
+
 /// What was last seen of a job.
 struct Before {
   std::int64_t epoch = 0, observed = 0, checkpoint = -1;
@@ -60,6 +63,7 @@ struct Before {
   std::string ended;
   bool suspended = false;
   std::set<std::pair<int, int>> placed;  ///< slot and attempt
+  api::TakenBack taken_back;
 };
 
 class Simulation {
@@ -232,6 +236,7 @@ class Simulation {
                                                 "delete pods",
                                                 "patch trainingjobs/status",
                                                 "delete trainingjobs",
+                                                "patch trainingqueues/status",
                                                 "create poddisruptionbudgets"};
     if (!kAllowed.contains(name)) return name + " is nothing an operator may do";
     for (const auto& secret : secrets_) {
@@ -248,12 +253,36 @@ class Simulation {
       uid = conditions.is_object() && conditions.contains("uid") ? &conditions["uid"] : nullptr;
       return uid == nullptr ? name + " without a uid" : "";
     }
-    if (name == "patch trainingjobs/status") {
+    if (name == "patch trainingjobs/status" || name == "patch trainingqueues/status") {
       const Json& meta = (*body)["metadata"];
       if (!meta.contains("uid") || !meta.contains("resourceVersion")) {
         return name + " without uid and resourceVersion";
       }
       if (body->size() != 2) return name + " writes more than status";
+    }
+    return name == "patch trainingjobs/status" ? judge_take_back(*body) : "";
+  }
+
+  /// Who shrinks keeps its least, and fewer than it had; who is preempted leaves as a whole.
+  std::string judge_take_back(const Json& body) {
+    const Json& status = body["status"];
+    if (!status.contains("takenBack")) return "";
+    const auto uid = body["metadata"].value("uid", std::string());
+    const auto version = body["metadata"].value("resourceVersion", std::string());
+    for (const auto& job : cluster_.jobs()) {
+      const bool is_it = job.meta.uid == uid && job.meta.resource_version == version;
+      if (!is_it || cluster_.was_forged(job.meta.uid)) continue;
+      const api::TakenBack& before = job.status.taken_back;
+      const std::size_t had = job.status.placement.size();
+      const std::size_t keeps = status.contains("placement") ? status["placement"].size() : had;
+      const Json& taken = status["takenBack"];
+      if (taken.value("preemptions", before.preemptions) > before.preemptions) {
+        if (had == 0 || keeps > 0) return "job " + job.meta.name + " is preempted in part";
+      }
+      if (taken.value("shrinks", before.shrinks) > before.shrinks) {
+        const bool is_right = keeps < had && static_cast<int>(keeps) >= job.spec.worker.min;
+        if (!is_right) return "job " + job.meta.name + " shrinks to " + std::to_string(keeps);
+      }
     }
     return "";
   }
@@ -358,12 +387,25 @@ class Simulation {
                          static_cast<int>(status.placement.size()) == status.target_workers;
       if (!whole) say(who + "a part of a gang has places");
       check_placement(job, before);
+      check_taken_back(job, before);
     }
     result_.replacements += std::max(0, status.replacements - before.replacements);
     result_.resizes += before.target > 0 && status.target_workers != before.target ? 1 : 0;
     before = {status.membership_epoch, status.observed_generation, step,  status.restarts,
               status.replacements,     status.target_workers,      ended, job.spec.suspend,
-              placed(status)};
+              placed(status),          status.taken_back};
+  }
+
+  void check_taken_back(const api::TrainingJob& job, const Before& before) {
+    const api::TakenBack &now = job.status.taken_back, &then = before.taken_back;
+    result_.shrinks += std::max(0, now.shrinks - then.shrinks);
+    result_.preemptions += std::max(0, now.preemptions - then.preemptions);
+    const bool waited = before.placed.empty() && then.preemptions > 0;
+    result_.resumed += waited && !job.status.placement.empty() ? 1 : 0;
+    if (now.shrinks < then.shrinks || now.preemptions < then.preemptions ||
+        now.lost_process_seconds < then.lost_process_seconds) {
+      say("job " + job.meta.name + ": what was taken back from it is less than before");
+    }
   }
 
   static std::set<std::pair<int, int>> placed(const api::TrainingJobStatus& status) {
@@ -396,8 +438,36 @@ class Simulation {
     }
     if (cluster_.was_forged(job.meta.uid)) return;
     if (current > job.status.target_workers) say("job " + job.meta.name + " has too many workers");
-    // At most a gang and one that is on its way out.
-    if (live > 2 * 4) say("job " + job.meta.name + " has pods without end");
+    // At most a gang, one that is on its way out, and one of before that was made late, by an
+    // operator that leads no more, and that is not seen yet.
+    if (live > 3 * 4) say("job " + job.meta.name + " has pods without end");
+  }
+
+  /// One operator that has seen everything never lets a queue's jobs hold more than before beyond
+  /// what the queue has and its cohort lends.
+  void check_queues() {
+    if (processes_.size() != 1) return;
+    std::map<std::string, std::int64_t> held;
+    for (const auto& job : cluster_.jobs()) {
+      if (job.status.finished()) continue;
+      held[job.spec.queue_name] += static_cast<std::int64_t>(job.status.placement.size()) * 1000;
+    }
+    std::int64_t over = 0, idle = 0, grown = 0;
+    for (const auto& queue : cluster_.queues()) {
+      const std::int64_t now = held[queue.meta.name];
+      if (queue.spec.resources.empty()) continue;
+      const std::int64_t nominal = queue.spec.resources[0].nominal;
+      over += std::max<std::int64_t>(0, now - nominal);
+      idle += std::max<std::int64_t>(0, nominal - now);
+      if (now > nominal) grown += std::max<std::int64_t>(0, now - queue_held_[queue.meta.name]);
+      result_.queued += now > queue_held_[queue.meta.name] ? 1 : 0;
+      result_.borrowed += now > nominal ? 1 : 0;
+    }
+    queue_held_ = std::move(held);
+    // What was given before the trouble ended may be more: quotas were lowered, and two decided.
+    if (std::exchange(queues_looked_at_, true) && over > idle && grown > 0) {
+      say("jobs of queues took more than is lent");
+    }
   }
 
   // ---- The end
@@ -414,16 +484,24 @@ class Simulation {
     if (rng_.below(2) == 0) processes_.resize(1);
     for (auto& process : processes_) process->clock.heal();
     cluster_.calm();
+    std::map<std::string, int> preempted;
+    for (const auto& [uid, before] : seen_) preempted[uid] = before.taken_back.preemptions;
     for (int round = 0; round < kCalmRounds && ok(); ++round) {
       for (auto& process : processes_) post_reports(*process);
       settle();
       check();
+      check_queues();
       cluster_.good_round();
       clock_.advance(seconds(5));
       if (round > 8 && all_ended()) break;
     }
     if (!ok()) return;
-    for (const auto& job : cluster_.jobs()) check_end(job);
+    for (const auto& job : cluster_.jobs()) {
+      check_end(job);
+      const bool is_often =
+          job.status.taken_back.preemptions - preempted[job.meta.uid] > kCalmPreemptionsMost;
+      if (is_often && !cluster_.was_forged(job.meta.uid)) say("preempted again and again");
+    }
   }
 
   std::string pods_text(const api::TrainingJob& job) const {
@@ -488,6 +566,8 @@ class Simulation {
   std::map<std::string, Before> seen_;  ///< by uid
   /// Members that the witness let go on, by job and the epoch they came from.
   std::map<std::pair<std::string, std::int64_t>, std::vector<int>> granted_;
+  std::map<std::string, std::int64_t> queue_held_;  ///< when last looked, in thousandths
+  bool queues_looked_at_ = false;
   std::set<std::string> jobs_ever_;
   std::vector<std::string> secrets_{std::string(kMasterKey)};
   std::uint64_t checked_ = 0;

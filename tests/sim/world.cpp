@@ -63,6 +63,24 @@ api::TrainingJob World::job(const std::string& name) const {
   return api::read_training_job(job_json(name)).first;
 }
 
+void World::create_queue(const std::string& name, int cpus,
+                         const std::function<void(Json&)>& more) {
+  const Json cpu{{"name", "cpu"}, {"nominal", std::to_string(cpus)}};
+  Json queue{{"apiVersion", contract::kApiVersion},
+             {"kind", contract::kKindTrainingQueue},
+             {"metadata", {{"name", name}}},
+             {"spec", {{"resources", Json::array({cpu})}}}};
+  if (more) more(queue);
+  const auto made = user->create(api::Kind::kTrainingQueue, "", queue);
+  REQUIRE_MESSAGE(made.has_value(), made.error().message());
+}
+
+api::TrainingQueue World::queue(const std::string& name) const {
+  auto json = user->get(api::Kind::kTrainingQueue, {"", name});
+  REQUIRE_MESSAGE(json.has_value(), json.error().message());
+  return api::read_training_queue(*json).first;
+}
+
 std::vector<api::Pod> World::pods() const {
   const auto page = user->list(api::Kind::kPod, {kNamespace, "", 0, ""});
   REQUIRE(page.has_value());

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
+#include "operator/api/training_queue.h"
 #include "operator/embedded/api_server.h"
 #include "operator/kube/api_client.h"
 #include "tests/sim/one_operator.h"
@@ -35,6 +36,10 @@ class World {
   api::TrainingJob create_job(const std::string& name, int count,
                               const std::function<void(Json&)>& more = nullptr);
   api::TrainingJob job(const std::string& name) const;
+  /// A queue of so many processors; `more` edits the manifest.
+  void create_queue(const std::string& name, int cpus,
+                    const std::function<void(Json&)>& more = nullptr);
+  api::TrainingQueue queue(const std::string& name) const;
   std::vector<api::Pod> pods() const;
   bool has_pod(const std::string& name) const;
   /// Status patches of jobs that the API server has been asked for, by anybody.

@@ -1,5 +1,6 @@
 #include "worker/engine/agreement.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,6 +66,26 @@ Result<std::vector<std::uint8_t>> gather_flags(comm::Communicator& communicator,
     MUSTER_RETURN_IF_ERROR(gather(communicator, step, flags, deadline));
   }
   return flags;
+}
+
+Result<std::vector<std::vector<std::uint64_t>>> gather_sums(comm::Communicator& communicator,
+                                                            const std::vector<std::uint64_t>& own,
+                                                            std::uint64_t step, MonoTime deadline) {
+  const auto processes = static_cast<std::size_t>(communicator.size());
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  std::vector<std::uint64_t> all(processes * own.size());
+  std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(rank * own.size()));
+  std::vector<std::size_t> offsets;
+  for (std::size_t r = 0; r <= processes; ++r) {
+    offsets.push_back(r * own.size() * sizeof(std::uint64_t));
+  }
+  MUSTER_RETURN_IF_ERROR(comm::all_gather(
+      communicator, step, std::as_writable_bytes(std::span(all)), offsets, deadline));
+  std::vector<std::vector<std::uint64_t>> sums;
+  for (auto from = all.begin(); from != all.end(); from += std::ssize(own)) {
+    sums.emplace_back(from, from + std::ssize(own));
+  }
+  return sums;
 }
 
 Status follow(comm::Communicator& communicator, int root, const Status& own, const char* what,

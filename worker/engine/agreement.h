@@ -24,6 +24,11 @@ Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest,
 Result<std::vector<std::uint8_t>> gather_flags(comm::Communicator& communicator, bool own,
                                                std::uint64_t step, MonoTime deadline);
 
+/// By rank, the `own` of each, which are of one length.
+Result<std::vector<std::vector<std::uint64_t>>> gather_sums(comm::Communicator& communicator,
+                                                            const std::vector<std::uint64_t>& own,
+                                                            std::uint64_t step, MonoTime deadline);
+
 /// Process `root` tells the others how `own` went; they return an error with exit code kPeerLost.
 Status follow(comm::Communicator& communicator, int root, const Status& own, const char* what,
               std::uint64_t step, MonoTime deadline);

@@ -221,6 +221,10 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
     in.fail("optimizerState", "must be Replicated or Sharded");
   }
   config.is_sharded = state == "Sharded";
+  in.optional("buddies", config.buddies, {1, 2});
+  if (config.buddies > 1 && !config.is_sharded) {
+    in.fail("buddies", "is for optimizerState: Sharded alone");
+  }
   if (const Json* parallelism = in.object("parallelism")) {
     JsonReader fields(*parallelism, in.path_of("parallelism"));
     int one = 1;

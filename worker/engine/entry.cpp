@@ -40,6 +40,7 @@ Standing merge(const std::vector<Greeting>& greetings, std::int64_t step) {
     if (is_first) {
       all.step = one.step;
       all.loss = one.loss;
+      all.lineage = one.lineage;
       all.settled_step = one.settled_step;
     }
     is_first = false;
@@ -76,6 +77,19 @@ bool has_any_state(const std::vector<Greeting>& greetings) {
                      [](const Greeting& one) { return one.has_state; });
 }
 
+std::int64_t keep_newest_lineage(std::vector<Greeting>& greetings) {
+  std::int64_t newest = 0;
+  for (const Greeting& one : greetings) newest = std::max(newest, one.standing.lineage);
+  for (Greeting& one : greetings) {
+    if (!one.has_state || one.standing.lineage == newest) continue;
+    Greeting without_state;
+    without_state.spec = one.spec;
+    without_state.data = one.data;
+    one = std::move(without_state);
+  }
+  return newest;
+}
+
 Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& greetings, int rank) {
   MUSTER_CHECK(has_any_state(greetings));
   EntryPlan plan;
@@ -101,6 +115,7 @@ Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& gre
     held.push_back(has_state ? greetings[r].computed : std::vector<RankRange>());
     plan.is_fresh = plan.is_fresh && held.back().empty();
   }
+  plan.learns.resize(greetings.size());
   if (plan.is_fresh) {
     MUSTER_ASSIGN_OR_RETURN(plan.assignment,
                             assign(logical_ranks, static_cast<int>(greetings.size())));
@@ -108,6 +123,32 @@ Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& gre
     plan.assignment = repair(logical_ranks, held);
   }
   return plan;
+}
+
+bool may_learn(const EntryPlan& plan, const std::vector<Greeting>& greetings) {
+  if (plan.standing.step <= std::max<std::int64_t>(plan.standing.restored_step, 0)) return false;
+  for (std::size_t r = 0; r < greetings.size(); ++r) {
+    const bool is_behind = plan.source[r] != static_cast<int>(r);
+    if (is_behind && greetings[r].has_state) return false;
+  }
+  return true;
+}
+
+void let_learn(EntryPlan& plan, int logical_ranks, const std::vector<Greeting>& greetings) {
+  std::vector<std::size_t> others;
+  std::vector<std::vector<RankRange>> held;
+  for (std::size_t r = 0; r < greetings.size(); ++r) {
+    plan.learns[r] = plan.source[r] != static_cast<int>(r) ? 1 : 0;
+    if (plan.learns[r] != 0) continue;
+    others.push_back(r);
+    held.push_back(greetings[r].computed);
+  }
+  const Assignment dense = plan.is_fresh ? *assign(logical_ranks, static_cast<int>(others.size()))
+                                         : repair(logical_ranks, held);
+  plan.assignment.nodes.assign(greetings.size(), {});
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    plan.assignment.nodes[others[i]] = dense.nodes[i];
+  }
 }
 
 std::vector<Keeper> keepers_of(const std::vector<Greeting>& greetings) {
@@ -176,8 +217,8 @@ Result<std::vector<T>> gather_lists(comm::Communicator& communicator, const std:
 std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBounds& bounds) {
   const std::uint64_t blocks = blocks_of(bounds.trained);
   if (wire.computed > static_cast<std::uint64_t>(bounds.logical_ranks) || wire.held > blocks ||
-      wire.standing.step < 0 || wire.record_bytes > kRecordBytesMax || wire.has_state > 1 ||
-      wire.is_whole > 1 || wire.is_logged > 1) {
+      wire.standing.step < 0 || wire.standing.lineage < 0 || wire.record_bytes > kRecordBytesMax ||
+      wire.has_state > 1 || wire.is_whole > 1 || wire.is_logged > 1) {
     return std::nullopt;
   }
   Greeting greeting;
@@ -268,9 +309,8 @@ Result<std::vector<std::string>> collect_records(comm::Communicator& communicato
   return texts;
 }
 
-Result<std::uint64_t> transfer_state(comm::Communicator& communicator, const EntryPlan& plan,
-                                     std::span<const std::span<std::byte>> state,
-                                     MonoTime deadline) {
+Result<StateTransfer> transfer_state(comm::Communicator& communicator, const EntryPlan& plan,
+                                     std::span<const std::span<std::byte>> state) {
   const int rank = communicator.rank();
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
@@ -284,12 +324,11 @@ Result<std::uint64_t> transfer_state(comm::Communicator& communicator, const Ent
     }
   }
   // Everybody takes part, so that groups stay in the same order on all ranks.
-  MUSTER_ASSIGN_OR_RETURN(const auto work,
+  StateTransfer transfer;
+  MUSTER_ASSIGN_OR_RETURN(transfer.work,
                           communicator.start(0, comm::Memory::kHost, sends, receives));
-  MUSTER_RETURN_IF_ERROR(work->wait(deadline));
-  std::uint64_t received = 0;
-  for (const comm::ReceiveBuffer& part : receives) received += part.bytes;
-  return received;
+  for (const comm::ReceiveBuffer& part : receives) transfer.received_bytes += part.bytes;
+  return transfer;
 }
 
 }  // namespace muster::engine

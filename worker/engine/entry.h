@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -30,6 +31,8 @@ struct Standing {
   double accuracy = -1;
   float evaluated_loss = 0;
   float loss = 0;  ///< of the last step
+  /// How often all have gone back to a checkpoint because their copies were not alike.
+  std::int64_t lineage = 0;
 };
 
 /// What a member says of itself.
@@ -55,11 +58,18 @@ struct GreetingBounds {
 struct EntryPlan {
   Standing standing;        ///< of all members from now on
   std::vector<int> source;  ///< by rank: who gives it the state; itself: it has it
-  bool is_fresh = true;     ///< nobody holds anything of the next step
-  Assignment assignment;    ///< of the next step alone
+  /// By rank: 1 for who is given the state while the others make the next step. It computes and
+  /// owns nothing of that step, but is told what comes out of it.
+  std::vector<std::uint8_t> learns;
+  bool is_fresh = true;   ///< nobody holds anything of the next step
+  Assignment assignment;  ///< of the next step alone
 };
 
 bool has_any_state(const std::vector<Greeting>& greetings);
+
+/// A state that some have found wrong is nobody's any more, whoever has not heard of it: greetings
+/// of an older lineage than the newest, which is returned, lose their state and what goes with it.
+std::int64_t keep_newest_lineage(std::vector<Greeting>& greetings);
 
 /// Pure; where the optimiser's state is sharded. Finds the newest step at which the members
 /// together have everything, counting those who can make its update by themselves, and rewrites the
@@ -78,6 +88,12 @@ std::vector<Keeper> keepers_of(const std::vector<Greeting>& greetings);
 /// are not those of the state's holder.
 Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& greetings, int rank);
 
+/// Pure. Whether all who are behind may learn as `plan.learns` says: those who have the state were
+/// training before, and nobody else has one that is to be kept until the newer one is whole.
+bool may_learn(const EntryPlan& plan, const std::vector<Greeting>& greetings);
+/// Makes learners of them.
+void let_learn(EntryPlan& plan, int logical_ranks, const std::vector<Greeting>& greetings);
+
 /// All greetings by rank. Blocks: until `deadline`. Errors: as comm::Work::wait; kCorrupt when a
 /// greeting cannot be right.
 Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
@@ -90,10 +106,14 @@ Result<std::vector<std::string>> collect_records(comm::Communicator& communicato
                                                  const std::vector<Greeting>& greetings, int owner,
                                                  const std::string& own, MonoTime deadline);
 
-/// Moves `state`, whose parts are as long on all ranks, from sources to the others as `plan` says;
-/// returns the bytes that this rank received. Blocks and errors: as comm::Work::wait.
-Result<std::uint64_t> transfer_state(comm::Communicator& communicator, const EntryPlan& plan,
-                                     std::span<const std::span<std::byte>> state,
-                                     MonoTime deadline);
+/// Begins to move `state`, whose parts are as long on all ranks, from sources to the others as
+/// `plan` says. Until the work is done, who gives leaves the state as it is, and who takes has
+/// none.
+struct StateTransfer {
+  std::unique_ptr<comm::Work> work;
+  std::uint64_t received_bytes = 0;  ///< of this rank, when it is done
+};
+Result<StateTransfer> transfer_state(comm::Communicator& communicator, const EntryPlan& plan,
+                                     std::span<const std::span<std::byte>> state);
 
 }  // namespace muster::engine

@@ -1,6 +1,7 @@
 #include "worker/engine/exchange.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 
@@ -9,154 +10,254 @@ namespace {
 
 std::size_t bytes_of_floats(ElementRange range) { return range.size() * sizeof(float); }
 
-Status reached(const ExchangePoint& point, std::string_view name) {
-  return point ? point(name) : Status();
+ElementRange trained_part(const Reduction& reduction, ElementRange range) {
+  return intersection(range, {0, reduction.trained});
+}
+
+/// Counted from the first element of the tail.
+ElementRange tail_part(const Reduction& reduction, ElementRange range) {
+  const std::size_t elements = reduction.ownership.buckets().elements();
+  const ElementRange part = intersection(range, {reduction.trained, elements});
+  if (part.size() == 0) return {};
+  return {part.begin - reduction.trained, part.end - reduction.trained};
+}
+
+/// Blocks. One of the tail alone has no measured elements.
+ElementRange measured_part(const Reduction& reduction, ElementRange range) {
+  if (!reduction.is_measured) return {};
+  const auto block = [&](std::size_t at) { return blocks_of(std::min(at, reduction.trained)); };
+  return {block(range.begin), block(range.end)};
+}
+
+bool is_updated_by(const Reduction& reduction, int rank, int owner) {
+  return !reduction.shards || rank == owner || reduction.shards->is_buddy(owner, rank);
+}
+
+/// What comes from others: their node sums of what `rank` owns, in which it adds, and what they
+/// have reduced.
+std::size_t memory_for(const Assignment& assignment, int rank, const Reduction& reduction,
+                       bool is_added) {
+  std::size_t nodes = is_added ? 1 : 0;
+  std::size_t received = 0;
+  for (int peer = 0; peer < assignment.processes(); ++peer) {
+    if (peer != rank) received += assignment.nodes[static_cast<std::size_t>(peer)].size();
+  }
+  nodes = std::max(nodes, received);
+  std::size_t elements = 0;
+  for (std::size_t bucket = 0; bucket < reduction.ownership.buckets().count(); ++bucket) {
+    for (int owner = 0; owner < assignment.processes(); ++owner) {
+      const ElementRange owned = reduction.ownership.of(bucket, owner);
+      if (owner == rank) {
+        elements += nodes * owned.size();
+      } else if (is_updated_by(reduction, rank, owner)) {
+        elements += trained_part(reduction, owned).size();
+      }
+    }
+  }
+  return elements;
 }
 
 }  // namespace
 
-ElementRange measured_blocks(ElementRange range, std::size_t measured) {
-  return {blocks_of(std::min(range.begin, measured)), blocks_of(std::min(range.end, measured))};
-}
-
-std::uint64_t expected_bytes(const Assignment& assignment, int rank, ExchangeSize size) {
-  const int processes = assignment.processes();
-  const ElementRange owned = owned_elements(rank, processes, size.elements);
-  const std::uint64_t own = owned.size();
-  const std::uint64_t measured = measured_blocks(owned, size.measured).size();
+std::uint64_t expected_bytes(const Assignment& assignment, int rank, const Reduction& reduction) {
   const std::uint64_t nodes = assignment.nodes.at(static_cast<std::size_t>(rank)).size();
-  const auto others = static_cast<std::uint64_t>(processes - 1);
-  const std::uint64_t floats = nodes * (size.elements - own) + (own + measured) * others;
-  return others > 0 ? sizeof(float) * floats : 0;
+  std::uint64_t floats = 0;
+  for (std::size_t bucket = 0; bucket < reduction.ownership.buckets().count(); ++bucket) {
+    const ElementRange own = reduction.ownership.of(bucket, rank);
+    for (int peer = 0; peer < assignment.processes(); ++peer) {
+      if (peer == rank) continue;
+      floats += nodes * reduction.ownership.of(bucket, peer).size();
+      if (is_updated_by(reduction, peer, rank)) floats += trained_part(reduction, own).size();
+      floats += tail_part(reduction, own).size() + measured_part(reduction, own).size();
+    }
+  }
+  return sizeof(float) * floats;
 }
 
-OwnedSum::OwnedSum(const Assignment& assignment, int rank, std::size_t elements,
-                   const std::vector<float*>& nodes)
-    : owned_(owned_elements(rank, assignment.processes(), elements)) {
+GradientExchange::GradientExchange(const Assignment& assignment, int rank, Reduction reduction,
+                                   const std::vector<float*>& nodes, std::vector<float>& memory)
+    : reduction_(std::move(reduction)),
+      passes_(sum_passes(held_nodes(assignment))),
+      memory_(memory),
+      tail_(reduction_.ownership.buckets().elements() - reduction_.trained),
+      block_squares_(reduction_.is_measured ? blocks_of(reduction_.trained) : 0),
+      owns_elements_(!reduction_.ownership.of(rank).empty()),
+      buckets_(reduction_.ownership.buckets().count()) {
   MUSTER_CHECK(nodes.size() == assignment.nodes.at(static_cast<std::size_t>(rank)).size());
+  MUSTER_CHECK(assignment.processes() == reduction_.ownership.processes());
+  const std::size_t size = memory_for(assignment, rank, reduction_, !passes_.empty());
+  if (memory_.size() < size) memory_ = std::vector<float>(size);
   const std::vector<HeldNode> held = held_nodes(assignment);
-  passes_ = sum_passes(held);
-  std::vector<const float*> chunks;  // by held node: where its owned elements lie
-  std::size_t own = 0;
-  received_.reserve(held.size());
-  for (const HeldNode& node : held) {
-    if (node.process == rank) {
-      chunks.push_back(nodes[own++] + owned_.begin);
-      continue;
-    }
-    float* const chunk = received_.emplace_back(owned_.size()).data();
-    chunks.push_back(chunk);
-    // A peer's nodes ascend on both sides, so several from one peer match in the order given.
-    // Empty pieces are left out on both sides: there may be fewer blocks than processes.
-    if (owned_.size() > 0) receives_.push_back({node.process, chunk, bytes_of_floats(owned_)});
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    list_nodes(rank, nodes, held, bucket);
+    list_reduced(rank, bucket);
   }
-  for (int peer = 0; peer < assignment.processes(); ++peer) {
-    const ElementRange theirs = owned_elements(peer, assignment.processes(), elements);
+}
+
+float* GradientExchange::take_memory(std::size_t elements) {
+  MUSTER_CHECK(memory_taken_ + elements <= memory_.size());
+  return memory_.data() + std::exchange(memory_taken_, memory_taken_ + elements);
+}
+
+/// A peer's nodes ascend on both sides, so several from one peer match in the order given. Empty
+/// pieces are left out on both sides: there may be fewer blocks than processes.
+void GradientExchange::list_nodes(int rank, const std::vector<float*>& nodes,
+                                  const std::vector<HeldNode>& held, std::size_t bucket) {
+  Bucket& own = buckets_[bucket];
+  own.owned = reduction_.ownership.of(bucket, rank);
+  for (int peer = 0; peer < reduction_.ownership.processes(); ++peer) {
+    const ElementRange theirs = reduction_.ownership.of(bucket, peer);
     if (peer == rank || theirs.size() == 0) continue;
     for (const float* node : nodes) {
-      sends_.push_back({peer, node + theirs.begin, bytes_of_floats(theirs)});
+      own.node_sends.push_back({peer, node + theirs.begin, bytes_of_floats(theirs)});
     }
   }
-  list_inputs(std::move(chunks));
+  if (own.owned.size() == 0) return;
+  std::vector<Chunk> chunks;
+  std::size_t next = 0;
+  for (const HeldNode& node : held) {
+    if (node.process == rank) {
+      chunks.push_back({nodes[next++] + own.owned.begin, nullptr});
+      continue;
+    }
+    float* const values = take_memory(own.owned.size());
+    chunks.push_back({values, values});
+    own.node_receives.push_back({node.process, values, bytes_of_floats(own.owned)});
+  }
+  list_passes(std::move(chunks), own);
 }
 
-/// A pass leaves its sum in a buffer of its own, which stands for its first input from then on.
-void OwnedSum::list_inputs(std::vector<const float*> chunks) {
-  if (passes_.empty()) {
-    inputs_.push_back(std::move(chunks));
-    return;
-  }
-  between_.resize(passes_.size() - 1);
+/// A pass leaves its sum in the place of an input that was received, where it has one; the sum
+/// stands for its first input from then on.
+void GradientExchange::list_passes(std::vector<Chunk> chunks, Bucket& own) {
+  own.reduced = chunks[0].values;
   for (std::size_t p = 0; p < passes_.size(); ++p) {
-    auto& inputs = inputs_.emplace_back();
+    auto& inputs = own.inputs.emplace_back();
+    float* sum = nullptr;
     for (const int input : passes_[p].inputs) {
-      inputs.push_back(chunks[static_cast<std::size_t>(input)]);
+      const Chunk& chunk = chunks[static_cast<std::size_t>(input)];
+      inputs.push_back(chunk.values);
+      if (sum == nullptr) sum = chunk.writable;
     }
-    if (p == between_.size()) return;
-    between_[p].resize(owned_.size());
-    chunks[static_cast<std::size_t>(passes_[p].inputs[0])] = between_[p].data();
+    if (sum == nullptr && p + 1 == passes_.size()) sum = take_memory(own.owned.size());
+    if (sum == nullptr) sum = between_.emplace_back(own.owned.size()).data();
+    own.sums.push_back(sum);
+    chunks[static_cast<std::size_t>(passes_[p].inputs[0])] = {sum, sum};
+    own.reduced = sum;
   }
 }
 
-Status OwnedSum::collect(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,
-                         const ExchangePoint& point) {
-  MUSTER_ASSIGN_OR_RETURN(const auto scatter,
-                          communicator.start(step, comm::Memory::kHost, sends_, receives_));
-  MUSTER_RETURN_IF_ERROR(reached(point, "scatter"));
-  return scatter->wait(deadline);
-}
-
-void OwnedSum::add(kernels::cpu::Context& context, float* out) {
-  if (owned_.size() == 0) return;
-  if (passes_.empty()) std::copy_n(inputs_[0][0], owned_.size(), out);
-  for (std::size_t p = 0; p < passes_.size(); ++p) {
-    const auto& order = passes_[p].order;
-    float* const sum = p == between_.size() ? out : between_[p].data();
-    kernels::cpu::sum_nodes(context, inputs_[p].data(), order.data(), order.size(), owned_.size(),
-                            sum);
-  }
-}
-
-GradientExchange::GradientExchange(const Assignment& assignment, int rank, ExchangeSize size,
-                                   const std::vector<float*>& nodes, std::vector<float>& total)
-    : size_(size),
-      sum_(assignment, rank, size.elements, nodes),
-      block_squares_(blocks_of(size.measured)) {
-  MUSTER_CHECK(size.measured <= size.elements);
-  if (assignment.processes() == 1 && nodes.size() == 1) {
-    total_ = {nodes[0], size_.elements};  // nothing is to be added
-    is_added_ = false;
-    return;
-  }
-  total.resize(size_.elements);
-  total_ = total;
-  list_gather(rank, assignment.processes());
-}
-
-void GradientExchange::list_gather(int rank, int processes) {
-  const ElementRange owned = sum_.owned();
-  for (int peer = 0; peer < processes; ++peer) {
+void GradientExchange::list_reduced(int rank, std::size_t bucket) {
+  Bucket& own = buckets_[bucket];
+  const ElementRange own_trained = trained_part(reduction_, own.owned);
+  const ElementRange own_tail = tail_part(reduction_, own.owned);
+  const ElementRange own_blocks = measured_part(reduction_, own.owned);
+  if (own_trained.size() > 0) gradients_.push_back({own_trained, own.reduced});
+  for (int peer = 0; peer < reduction_.ownership.processes(); ++peer) {
     if (peer == rank) continue;
-    const ElementRange theirs = owned_elements(peer, processes, size_.elements);
-    if (theirs.size() > 0) {
-      gather_receives_.push_back({peer, total_.data() + theirs.begin, bytes_of_floats(theirs)});
+    const auto send = [&](ElementRange part, const float* values) {
+      if (part.size() > 0) own.sends.push_back({peer, values, bytes_of_floats(part)});
+    };
+    const auto receive = [&](ElementRange part, float* values) {
+      if (part.size() > 0) own.receives.push_back({peer, values, bytes_of_floats(part)});
+    };
+    const ElementRange theirs = reduction_.ownership.of(bucket, peer);
+    const ElementRange trained = trained_part(reduction_, theirs);
+    if (trained.size() > 0 && is_updated_by(reduction_, rank, peer)) {
+      float* const values = take_memory(trained.size());
+      gradients_.push_back({trained, values});
+      receive(trained, values);
     }
-    if (const auto blocks = measured_blocks(theirs, size_.measured); blocks.size() > 0) {
-      gather_receives_.push_back(
-          {peer, block_squares_.data() + blocks.begin, bytes_of_floats(blocks)});
-    }
-    if (owned.size() > 0) {
-      gather_sends_.push_back({peer, total_.data() + owned.begin, bytes_of_floats(owned)});
-    }
-    if (const auto blocks = measured_blocks(owned, size_.measured); blocks.size() > 0) {
-      gather_sends_.push_back(
-          {peer, block_squares_.data() + blocks.begin, bytes_of_floats(blocks)});
-    }
+    const ElementRange tail = tail_part(reduction_, theirs);
+    receive(tail, tail_.data() + tail.begin);
+    const ElementRange blocks = measured_part(reduction_, theirs);
+    receive(blocks, block_squares_.data() + blocks.begin);
+    if (is_updated_by(reduction_, peer, rank)) send(own_trained, own.reduced);
+    send(own_tail, tail_.data() + own_tail.begin);
+    send(own_blocks, block_squares_.data() + own_blocks.begin);
   }
 }
 
-void GradientExchange::measure(kernels::cpu::Context& context) {
-  const ElementRange owned = sum_.owned();
-  const ElementRange blocks = measured_blocks(owned, size_.measured);
-  if (blocks.size() == 0) return;
-  const std::size_t end = std::min(owned.end, size_.measured);
-  kernels::cpu::block_squares(context, end - owned.begin, total_.data() + owned.begin,
-                              block_squares_.data() + blocks.begin);
+void GradientExchange::begin(comm::Communicator& communicator, kernels::cpu::Context& context,
+                             std::uint64_t step, ExchangePoint point) {
+  MUSTER_CHECK(communicator.size() == reduction_.ownership.processes());
+  for (const Bucket& bucket : buckets_) {
+    MUSTER_CHECK_MSG(!bucket.nodes_under_way && !bucket.reduced_under_way,
+                     "a sum is begun before the last one has ended");
+  }
+  communicator_ = &communicator;
+  context_ = &context;
+  step_ = step;
+  point_ = std::move(point);
+  sent_ = reduced_ = 0;
+  status_ = Status();
+}
+
+void GradientExchange::advance(std::size_t first, MonoTime deadline) {
+  const Buckets& buckets = reduction_.ownership.buckets();
+  while (status_ && sent_ < buckets_.size() && buckets[sent_].begin >= first) {
+    status_ = send_nodes(sent_++);
+    if (status_ && sent_ > 1) status_ = reduce(reduced_++, deadline);
+  }
+}
+
+Status GradientExchange::finish(MonoTime deadline) {
+  advance(0, deadline);
+  MUSTER_RETURN_IF_ERROR(status_);
+  if (communicator_->size() > 1) MUSTER_RETURN_IF_ERROR(reached("scatter"));
+  while (reduced_ < buckets_.size()) MUSTER_RETURN_IF_ERROR(reduce(reduced_++, deadline));
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.reduced_under_way) continue;
+    MUSTER_RETURN_IF_ERROR(bucket.reduced_under_way->wait(deadline));
+    bucket.reduced_under_way.reset();
+  }
+  return {};
 }
 
 Status GradientExchange::sum(comm::Communicator& communicator, kernels::cpu::Context& context,
                              std::uint64_t step, MonoTime deadline, const ExchangePoint& point) {
-  if (communicator.size() > 1) {
-    MUSTER_RETURN_IF_ERROR(sum_.collect(communicator, step, deadline, point));
+  begin(communicator, context, step, point);
+  return finish(deadline);
+}
+
+Status GradientExchange::send_nodes(std::size_t bucket) {
+  if (communicator_->size() == 1) return {};
+  Bucket& own = buckets_[bucket];
+  MUSTER_ASSIGN_OR_RETURN(
+      own.nodes_under_way,
+      communicator_->start(step_, comm::Memory::kHost, own.node_sends, own.node_receives));
+  return bucket + 1 < buckets_.size() ? reached("bucket") : Status();
+}
+
+Status GradientExchange::reduce(std::size_t bucket, MonoTime deadline) {
+  Bucket& own = buckets_[bucket];
+  if (own.nodes_under_way) {
+    MUSTER_RETURN_IF_ERROR(own.nodes_under_way->wait(deadline));
+    own.nodes_under_way.reset();
   }
-  if (is_added_) sum_.add(context, total_.data() + sum_.owned().begin);
-  measure(context);
-  if (communicator.size() == 1) return {};
-  MUSTER_RETURN_IF_ERROR(reached(point, "reduced"));
-  MUSTER_ASSIGN_OR_RETURN(const auto gather, communicator.start(step, comm::Memory::kHost,
-                                                                gather_sends_, gather_receives_));
-  MUSTER_RETURN_IF_ERROR(reached(point, "gather"));
-  return gather->wait(deadline);
+  add(own);
+  if (communicator_->size() == 1) return {};
+  const bool is_last = bucket + 1 == buckets_.size();
+  if (is_last) MUSTER_RETURN_IF_ERROR(reached("reduced"));
+  MUSTER_ASSIGN_OR_RETURN(own.reduced_under_way, communicator_->start(step_, comm::Memory::kHost,
+                                                                      own.sends, own.receives));
+  return is_last ? reached(reduction_.shards ? "log" : "gather") : Status();
+}
+
+void GradientExchange::add(const Bucket& own) {
+  if (own.owned.size() == 0) return;
+  for (std::size_t p = 0; p < passes_.size(); ++p) {
+    const auto& order = passes_[p].order;
+    kernels::cpu::sum_nodes(*context_, own.inputs[p].data(), order.data(), order.size(),
+                            own.owned.size(), own.sums[p]);
+  }
+  const ElementRange trained = trained_part(reduction_, own.owned);
+  const ElementRange tail = tail_part(reduction_, own.owned);
+  std::copy_n(own.reduced + trained.size(), tail.size(), tail_.data() + tail.begin);
+  const ElementRange blocks = measured_part(reduction_, own.owned);
+  if (blocks.size() == 0) return;
+  kernels::cpu::block_squares(*context_, trained.size(), own.reduced,
+                              block_squares_.data() + blocks.begin);
 }
 
 }  // namespace muster::engine

@@ -1,10 +1,17 @@
 // The sum of the gradients over all logical ranks: each process holds the sums of its complete
-// subtrees, the blocks go to their owners all-to-all, the owner adds them along the tree, and the
-// reduced gradients are gathered by all.
+// subtrees, the blocks go to their owners all-to-all, the owner adds them along the tree, and gives
+// what comes out to those who need it.
+//
+// The flat buffer is cut into buckets, and one goes its way while the backward pass still computes
+// the next. The groups of transfers have the same order on all processes, whoever computes what:
+// node sums of bucket 0, of bucket 1, reduced gradients of bucket 0, node sums of bucket 2, reduced
+// gradients of bucket 1, and so on.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,97 +20,115 @@
 #include "kernels/ops.h"
 #include "worker/comm/communicator.h"
 #include "worker/engine/assignment.h"
-#include "worker/engine/ranges.h"
+#include "worker/engine/buckets.h"
+#include "worker/engine/optimizer.h"
+#include "worker/engine/shard.h"
 
 namespace muster::engine {
 
-/// What is summed, and how much of it is measured.
-struct ExchangeSize {
-  std::size_t elements = 0;  ///< of a node, the tail of statistics included
-  std::size_t measured = 0;  ///< leading elements whose squares are summed block by block
+/// What is summed, by whom and for whom.
+struct Reduction {
+  Ownership ownership;
+  std::size_t trained = 0;   ///< leading elements, which go to those who update them; the others,
+                             ///< the tail, go to all
+  bool is_measured = false;  ///< each block's sum of squares, of the trained elements, goes to all
+  std::optional<Shards> shards{};  ///< an owner and its buddies make an update; without: all
 };
 
-/// Payload bytes that `rank` sends in one GradientExchange::sum. Over all processes, with c nodes
-/// each and M bytes of gradient: c M (P - 1) to the owners and M (P - 1) back, so on average
-/// (c + 1) M (P - 1) / P a process; and one float a measured block to each of the others.
-std::uint64_t expected_bytes(const Assignment& assignment, int rank, ExchangeSize size);
+/// Payload bytes that `rank` sends in one sum.
+std::uint64_t expected_bytes(const Assignment& assignment, int rank, const Reduction& reduction);
 
-/// Called between the parts of a sum: "scatter" and "gather" while bytes move, "reduced" in
-/// between. An error ends the sum with it.
+/// Called between the parts of a sum: "bucket" while the node sums of a bucket move and later ones
+/// are still to come, "scatter" while the last move, "reduced" when everything owned is added up,
+/// "gather" (with shards "log") while that moves. An error ends the sum with it.
 using ExchangePoint = std::function<Status(std::string_view point)>;
-
-/// Of `range`, the blocks with measured elements. A block of the tail alone has none.
-ElementRange measured_blocks(ElementRange range, std::size_t measured);
-
-/// The first half of a sum: everybody's node sums of the elements that a process owns come to it
-/// and are added along the tree. The node sums stay as they are. Threads: one.
-class OwnedSum {
- public:
-  /// `nodes[k]`: `elements` floats, the sum of the k-th node of `rank` in `assignment`; outlive
-  /// this.
-  OwnedSum(const Assignment& assignment, int rank, std::size_t elements,
-           const std::vector<float*>& nodes);
-
-  /// What this process owns of [0, elements).
-  ElementRange owned() const { return owned_; }
-
-  /// Sends what others own and takes what they have of the owned elements.
-  /// Blocks: until `deadline` on the other processes.  Errors: as comm::Work::wait, or the point's.
-  Status collect(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,
-                 const ExchangePoint& point);
-  /// After collect(): the sum into `out`, owned().size() floats.
-  void add(kernels::cpu::Context& context, float* out);
-
- private:
-  void list_inputs(std::vector<const float*> chunks);
-
-  ElementRange owned_;
-  std::vector<std::vector<float>> received_;  ///< the others' nodes, only the owned elements
-  std::vector<std::vector<float>> between_;   ///< results of all passes but the last
-  std::vector<SumPass> passes_;
-  /// By pass: where the owned elements of its inputs lie; without passes the one node's.
-  std::vector<std::vector<const float*>> inputs_;
-  std::vector<comm::SendBuffer> sends_;
-  std::vector<comm::ReceiveBuffer> receives_;
-};
 
 /// One assignment's transfers and sums. The node sums that go in stay as they are, so that a sum
 /// that failed can be made anew with other members. Threads: one.
 class GradientExchange {
  public:
-  /// `nodes[k]`: the sum of the k-th node of `rank` in `assignment`; outlive the exchange.
-  /// `size.elements` floats each. `total` takes what comes out and is kept by the caller from
-  /// exchange to exchange; it may be empty.
-  GradientExchange(const Assignment& assignment, int rank, ExchangeSize size,
-                   const std::vector<float*>& nodes, std::vector<float>& total);
+  /// `nodes[k]`: the sum of the k-th node of `rank` in `assignment`, as many elements as there are
+  /// to be summed; outlive the exchange, and so does `memory`, which is the exchange's as long as
+  /// it lives and may be used by the next one.
+  GradientExchange(const Assignment& assignment, int rank, Reduction reduction,
+                   const std::vector<float*>& nodes, std::vector<float>& memory);
 
-  /// What all logical ranks sum up to, after sum().  Shape: (elements).
-  std::span<const float> total() const { return total_; }
-
-  /// Of the measured part of total(), each block's sum of squares, after sum(): made by the block's
-  /// owner and gathered with its elements.  Shape: (ceil(measured / 4096)).
-  std::span<const float> block_squares() const { return block_squares_; }
-
-  /// Whether this process makes a part of the sum, for which it waits for all others.
-  bool owns_elements() const { return sum_.owned().size() > 0; }
-
-  /// Makes total() and block_squares() of all processes' node sums.
+  /// Begins the sum of one step: `communicator` and `context` are used until finish() returns. What
+  /// came out of the last one is lost.
+  void begin(comm::Communicator& communicator, kernels::cpu::Context& context, std::uint64_t step,
+             ExchangePoint point);
+  /// From element `first` on all nodes' sums are final and stay untouched until finish() returns.
+  /// Sends what is complete now, adds up what was sent before, and gives that to others. An error
+  /// is kept for finish().
+  /// Blocks: until `deadline` on processes that are more than one bucket behind.
+  void advance(std::size_t first, MonoTime deadline);
+  /// The rest of it, and until everything is there and nothing moves any more.
   /// Blocks: until `deadline`, twice on the other processes.  Errors: as comm::Work::wait, or the
-  /// point's.
+  /// point's. Transfers may be under way then; aborting the communicator ends them.
+  Status finish(MonoTime deadline);
+  /// All of it at once.
   Status sum(comm::Communicator& communicator, kernels::cpu::Context& context, std::uint64_t step,
              MonoTime deadline, const ExchangePoint& point);
 
- private:
-  void list_gather(int rank, int processes);
-  void measure(kernels::cpu::Context& context);
+  // After finish():
+  /// Reduced gradients of all that this process updates, each trained element once.
+  std::span<const Gradient> gradients() const { return gradients_; }
+  /// What stands behind the trained elements.  Shape: (elements - trained).
+  std::span<const float> tail() const { return tail_; }
+  /// Each block's sum of squares, made by its owner.  Shape: (ceil(trained / 4096)), or none.
+  std::span<const float> block_squares() const { return block_squares_; }
 
-  ExchangeSize size_;
-  OwnedSum sum_;
-  std::vector<float> block_squares_;
-  std::span<float> total_;
-  bool is_added_ = true;  ///< false: the whole sum is the one node of the one process
-  std::vector<comm::SendBuffer> gather_sends_;
-  std::vector<comm::ReceiveBuffer> gather_receives_;
+  /// Whether this process makes a part of the sum, for which it waits for all others.
+  bool owns_elements() const { return owns_elements_; }
+
+ private:
+  /// The way of one bucket.
+  struct Bucket {
+    ElementRange owned;
+    std::vector<comm::SendBuffer> node_sends;
+    std::vector<comm::ReceiveBuffer> node_receives;
+    std::vector<std::vector<const float*>> inputs;  ///< of each pass, the owned elements
+    std::vector<float*> sums;                       ///< likewise
+    const float* reduced = nullptr;                 ///< what comes out
+    std::vector<comm::SendBuffer> sends;            ///< of that
+    std::vector<comm::ReceiveBuffer> receives;
+    std::unique_ptr<comm::Work> nodes_under_way, reduced_under_way;
+  };
+
+  /// The owned elements of one node's sum.
+  struct Chunk {
+    const float* values = nullptr;
+    float* writable = nullptr;  ///< the same, where it was received and may be lost
+  };
+
+  float* take_memory(std::size_t elements);
+  void list_nodes(int rank, const std::vector<float*>& nodes, const std::vector<HeldNode>& held,
+                  std::size_t bucket);
+  void list_passes(std::vector<Chunk> chunks, Bucket& own);
+  void list_reduced(int rank, std::size_t bucket);
+  Status send_nodes(std::size_t bucket);
+  Status reduce(std::size_t bucket, MonoTime deadline);
+  void add(const Bucket& own);
+  Status reached(std::string_view point) const { return point_ ? point_(point) : Status(); }
+
+  const Reduction reduction_;
+  const std::vector<SumPass> passes_;
+  std::vector<float>& memory_;
+  std::size_t memory_taken_ = 0;
+  std::vector<std::vector<float>> between_;  ///< of passes that have no other place for their sums
+  std::vector<float> tail_, block_squares_;
+  std::vector<Gradient> gradients_;
+  bool owns_elements_ = false;
+
+  // The sum under way.
+  comm::Communicator* communicator_ = nullptr;
+  kernels::cpu::Context* context_ = nullptr;
+  std::uint64_t step_ = 0;
+  ExchangePoint point_;
+  std::size_t sent_ = 0, reduced_ = 0;  ///< buckets
+  Status status_;
+
+  std::vector<Bucket> buckets_;  ///< last, so that transfers under way end before their buffers
 };
 
 }  // namespace muster::engine

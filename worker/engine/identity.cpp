@@ -67,6 +67,7 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
   all["checkpointEverySteps"] = config.checkpoint_every_steps;
   // Not of the identity: who keeps the state does not show in a checkpoint.
   all["sharded"] = config.is_sharded;
+  all["buddies"] = config.buddies;
   return sha256(std::string_view(dump_json(all)));
 }
 

@@ -206,7 +206,25 @@ void Model::losses(std::size_t rows) {
                              borders_.back().data(), loss_.data(), correct_.data());
 }
 
-void Model::linear_back(const Pass& pass, const float* dy, float* dx) {
+/// Statistics go the way of the gradients: along the tree over all logical ranks.
+void Model::sum_statistics(const Batch& batch) {
+  for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
+    const LayerShape& layer = shape_.layers()[l];
+    if (layer.kind != LayerKind::kBatchNorm) continue;
+    const std::size_t channels = layer.in.channels;
+    for (const Node& node : batch.nodes) {
+      const std::size_t at = node.first_row / batch.rows_per_rank * channels;
+      const std::size_t size = node.ranks * channels;
+      // The means are wanted again, and a sum over ranks uses its values up.
+      std::copy_n(kept_[l].mean.data() + at, size, dgamma_.data());
+      cpu::sum_ranks(node.ranks, channels, dgamma_.data(), node.gradient + layer.running_mean);
+      cpu::sum_ranks(node.ranks, channels, kept_[l].variance.data() + at,
+                     node.gradient + layer.running_variance);
+    }
+  }
+}
+
+void Model::linear_weights_back(const Pass& pass, const float* dy) {
   const LayerShape& layer = pass.layer;
   const std::size_t in = layer.in.size();
   const std::size_t out = layer.out.size();
@@ -215,12 +233,16 @@ void Model::linear_back(const Pass& pass, const float* dy, float* dx) {
                                  pass.x + node.first_row * in, dy + node.first_row * out,
                                  node.gradient + layer.weight, node.gradient + layer.bias);
   }
-  if (dx == nullptr) return;
-  cpu::linear_backward_input(context_, pass.rows, out, in, dy, pass.values + layer.weight,
-                             layer.reads_rectified ? pass.x : nullptr, dx);
 }
 
-void Model::convolution_back(const Pass& pass, const float* dy, float* dx) {
+void Model::linear_input_back(const Pass& pass, const float* dy, float* dx) {
+  const LayerShape& layer = pass.layer;
+  cpu::linear_backward_input(context_, pass.rows, layer.out.size(), layer.in.size(), dy,
+                             pass.values + layer.weight, layer.reads_rectified ? pass.x : nullptr,
+                             dx);
+}
+
+void Model::convolution_weights_back(const Pass& pass, const float* dy) {
   const LayerShape& layer = pass.layer;
   const std::size_t pixels = layer.in.pixels();
   const std::size_t taps = layer.side * layer.side * layer.in.channels;
@@ -232,8 +254,12 @@ void Model::convolution_back(const Pass& pass, const float* dy, float* dx) {
                                  dy + node.first_row * pixels * out, node.gradient + layer.weight,
                                  layer.has_bias ? node.gradient + layer.bias : nullptr);
   }
-  if (dx == nullptr) return;
-  cpu::linear_backward_input(context_, pass.rows * pixels, out, taps, dy,
+}
+
+void Model::convolution_input_back(const Pass& pass, const float* dy, float* dx) {
+  const LayerShape& layer = pass.layer;
+  cpu::linear_backward_input(context_, pass.rows * layer.in.pixels(), layer.out.channels,
+                             layer.side * layer.side * layer.in.channels, dy,
                              pass.values + layer.weight, nullptr, patches_.data());
   cpu::scatter_patches(context_, pass.rows, layer.in, layer.side, patches_.data(),
                        layer.reads_rectified ? pass.x : nullptr, dx);
@@ -248,37 +274,40 @@ void Model::batch_norm_back(const Pass& pass, const float* dy, float* dx) {
                                 {pass.kept.mean.data(), pass.kept.inverse.data(),
                                  pass.values + layer.weight, pass.values + layer.bias},
                                 dy, dgamma_.data(), dbeta_.data(), dx);
-  // Statistics go the way of the gradients: along the tree over all logical ranks.
   for (const Node& node : pass.batch->nodes) {
     const std::size_t at = node.first_row / rows * channels;
-    const auto sum = [&](std::span<float> by_rank, std::size_t offset) {
-      cpu::sum_ranks(node.ranks, channels, by_rank.data() + at, node.gradient + offset);
-    };
-    sum(dgamma_, layer.weight);
-    sum(dbeta_, layer.bias);
-    sum(pass.kept.mean, layer.running_mean);
-    sum(pass.kept.variance, layer.running_variance);
+    cpu::sum_ranks(node.ranks, channels, dgamma_.data() + at, node.gradient + layer.weight);
+    cpu::sum_ranks(node.ranks, channels, dbeta_.data() + at, node.gradient + layer.bias);
   }
 }
 
-void Model::backward(std::span<const float> values, const Batch& batch) {
+void Model::backward(std::span<const float> values, const Batch& batch, const Finished& finished) {
   const std::size_t rows = batch.rows();
   float* dy = borders_.back().data();
   std::size_t next = 0;
+  sum_statistics(batch);
   for (std::size_t l = shape_.layers().size(); l-- > 0;) {
     const LayerShape& layer = shape_.layers()[l];
     const Pass pass{layer, kept_[l], values.data(), borders_[l].data(), borders_[l + 1].data(),
                     rows,  &batch};
     float* dx = l > 0 ? gradients_[next].data() : nullptr;
+    const auto tell = [&] {
+      if (finished) finished(layer.weight);
+    };
     switch (layer.kind) {
       case LayerKind::kLinear:
-        linear_back(pass, dy, dx);
+        linear_weights_back(pass, dy);
+        tell();
+        if (dx != nullptr) linear_input_back(pass, dy, dx);
         break;
       case LayerKind::kConvolution:
-        convolution_back(pass, dy, dx);
+        convolution_weights_back(pass, dy);
+        tell();
+        if (dx != nullptr) convolution_input_back(pass, dy, dx);
         break;
       case LayerKind::kBatchNorm:
         batch_norm_back(pass, dy, dx);
+        tell();
         break;
       case LayerKind::kMaxPool:
         cpu::max_pool_backward(context_, rows, layer.in, pass.x, dy, dx);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -52,8 +53,13 @@ class Model {
   std::span<const float> loss() const { return loss_; }
   std::span<const float> correct() const { return correct_; }
 
-  /// Every value of every node's gradient, after losses_with_gradient() of the same batch.
-  void backward(std::span<const float> values, const Batch& batch);
+  /// Told that from value `first` on all nodes' gradients are final; `first` descends to 0.
+  using Finished = std::function<void(std::size_t first)>;
+  /// Every value of every node's gradient, after losses_with_gradient() of the same batch: the
+  /// statistics first, then layer by layer from the last one on. `finished` is called after each
+  /// layer that has gradients.
+  void backward(std::span<const float> values, const Batch& batch,
+                const Finished& finished = nullptr);
 
  private:
   /// Statistics that a batch normalisation keeps from its forward pass, by logical rank.
@@ -77,8 +83,11 @@ class Model {
   void convolution(const Pass& pass);
   void batch_norm(const Pass& pass);
   void drop(const Pass& pass);
-  void linear_back(const Pass& pass, const float* dy, float* dx);
-  void convolution_back(const Pass& pass, const float* dy, float* dx);
+  void sum_statistics(const Batch& batch);
+  void linear_weights_back(const Pass& pass, const float* dy);
+  void linear_input_back(const Pass& pass, const float* dy, float* dx);
+  void convolution_weights_back(const Pass& pass, const float* dy);
+  void convolution_input_back(const Pass& pass, const float* dy, float* dx);
   void batch_norm_back(const Pass& pass, const float* dy, float* dx);
 
   ModelShape shape_;

@@ -62,7 +62,7 @@ LayerShape& ModelShape::add(LayerKind kind, const Extent& out) {
   layer.kind = kind;
   layer.in = output();
   layer.out = out;
-  if (kind != LayerKind::kMaxPool && kind != LayerKind::kDropout) layer.name = named_++;
+  if (layer.has_tensors()) layer.name = named_++;
   if (!layers_.empty()) {
     const LayerShape& before = layers_.back();
     const bool passes_on = before.kind == LayerKind::kMaxPool || before.kind == LayerKind::kDropout;
@@ -169,6 +169,14 @@ Result<ModelShape> ModelShape::of(const TrainingConfig& config, const Extent& im
     shape.dropout(config.cnn->dropout).linear(static_cast<std::size_t>(width), true);
   }
   return shape.dropout(config.cnn->dropout).linear(last, false).finish();
+}
+
+std::vector<std::size_t> ModelShape::layer_starts() const {
+  std::vector<std::size_t> starts;
+  for (const LayerShape& layer : layers_) {
+    if (layer.has_tensors()) starts.push_back(layer.weight);
+  }
+  return starts;
 }
 
 std::vector<std::string> ModelShape::description() const {

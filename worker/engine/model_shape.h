@@ -36,6 +36,8 @@ struct LayerShape {
   std::size_t weight = 0, bias = 0;
   bool has_bias = false;
   std::size_t running_mean = 0, running_variance = 0;
+
+  bool has_tensors() const { return kind != LayerKind::kMaxPool && kind != LayerKind::kDropout; }
 };
 
 struct Tensor {
@@ -82,6 +84,8 @@ class ModelShape {
   /// Running means and variances: the rest of it.
   std::size_t running() const { return running_; }
   std::size_t values() const { return parameters_ + running_; }
+  /// Where each layer's parameters begin in the flat buffer, ascending.
+  std::vector<std::size_t> layer_starts() const;
   /// In the order of the flat buffer.
   const std::vector<Tensor>& tensors() const { return tensors_; }
   /// Those of them that are trained.

@@ -11,16 +11,6 @@ std::size_t blocks_of(std::size_t elements) {
   return (elements + kernels::kBlockElements - 1) / kernels::kBlockElements;
 }
 
-ElementRange owned_elements(int rank, int processes, std::size_t elements) {
-  const std::size_t blocks = blocks_of(elements);
-  const auto start = [&](int p) {
-    const std::size_t block =
-        blocks * static_cast<std::size_t>(p) / static_cast<std::size_t>(processes);
-    return std::min(block * kernels::kBlockElements, elements);
-  };
-  return {start(rank), start(rank + 1)};
-}
-
 ElementRange intersection(ElementRange a, ElementRange b) {
   const ElementRange both{std::max(a.begin, b.begin), std::min(a.end, b.end)};
   return both.begin < both.end ? both : ElementRange{a.begin, a.begin};
@@ -59,6 +49,15 @@ Ranges without(const Ranges& a, const Ranges& b) {
     if (range.size() > 0) left.push_back(range);
   }
   return left;
+}
+
+Ranges within(const Ranges& ranges, ElementRange part) {
+  Ranges inside;
+  for (const ElementRange range : ranges) {
+    const ElementRange both = intersection(range, part);
+    if (both.size() > 0) inside.push_back(both);
+  }
+  return inside;
 }
 
 std::size_t size_of(const Ranges& ranges) {

@@ -16,9 +16,6 @@ struct ElementRange {
 /// Blocks of 4,096 elements, the last one counted although it may be short.
 std::size_t blocks_of(std::size_t elements);
 
-/// What process `rank` owns: whole blocks, divided evenly.
-ElementRange owned_elements(int rank, int processes, std::size_t elements);
-
 /// What two have in common; empty at `a.begin` where that is nothing.
 ElementRange intersection(ElementRange a, ElementRange b);
 
@@ -29,6 +26,8 @@ using Ranges = std::vector<ElementRange>;
 Ranges united(Ranges ranges);
 Ranges united(const Ranges& a, const Ranges& b);
 Ranges without(const Ranges& a, const Ranges& b);
+/// What of `ranges` lies in `part`.
+Ranges within(const Ranges& ranges, ElementRange part);
 std::size_t size_of(const Ranges& ranges);
 /// Whether `ranges` are as Ranges are to be, and end at `elements` at the latest.
 bool are_ranges(const Ranges& ranges, std::size_t elements);

@@ -83,8 +83,13 @@ std::string decimal(float value) {
   return std::string(text.data(), end);
 }
 
-Record::~Record() {
-  if (fd_ >= 0) ::close(fd_);
+Record::~Record() { close(); }
+
+void Record::close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  buffer_.clear();
+  last_step_ = 0;
+  ends_with_evaluation_ = false;
 }
 
 Status Record::open(const std::string& path, std::int64_t restored_step) {

@@ -48,6 +48,8 @@ class Record {
     return ends_with_evaluation_ ? last_step_ : last_step_ - 1;
   }
   bool is_open() const { return fd_ >= 0; }
+  /// Forgets all, lines in memory, too; it may be opened again.
+  void close();
 
   /// Lines stay in memory until flush(); a record that is not open keeps the newest MiB.
   /// Errors: as open.

@@ -31,6 +31,29 @@ class OnFiles {
 
 }  // namespace
 
+bool Trainer::is_evaluation_due(const Standing& standing) const {
+  const std::int64_t step = standing.step;
+  const std::int64_t every = config_.evaluate_every_epochs * loader_->steps_per_epoch();
+  return config_.has_test && standing.settled_step < step && standing.evaluated_step != step &&
+         (step == total_steps_ || step % every == 0);
+}
+
+/// At the end a checkpoint is due also where it was left out before for want of an owner.
+bool Trainer::is_checkpoint_due(const Standing& standing) const {
+  const std::int64_t step = standing.step;
+  const bool is_due = standing.settled_step < step && step % config_.checkpoint_every_steps == 0;
+  return (is_due || is_end(standing)) && standing.checkpoint_step != step;
+}
+
+/// Whether anybody who learns would need the state itself before the next step.
+bool Trainer::is_state_wanted(const EntryPlan& plan) const {
+  const Standing& standing = plan.standing;
+  if (is_end(standing) || is_evaluation_due(standing) || is_comparison_due(standing)) return true;
+  // Who writes the record writes the parameters' hash; while the owner is away, all do.
+  return keeps_files() &&
+         (owner() < 0 || plan.source[static_cast<std::size_t>(owner())] != owner());
+}
+
 Status Trainer::settle() {
   MonoTime mark = clock_.mono_now();
   const auto lap = [&] {
@@ -45,18 +68,13 @@ Status Trainer::settle() {
   }
   const std::int64_t step = standing_.step;
   if (standing_.settled_step < step) {
-    const std::int64_t every = config_.evaluate_every_epochs * loader_->steps_per_epoch();
-    const bool is_evaluation_due = config_.has_test && (is_last_step() || step % every == 0);
-    if (is_evaluation_due && standing_.evaluated_step != step) {
+    if (is_evaluation_due(standing_)) {
       MUSTER_RETURN_IF_ERROR(evaluate_now());
       report_.evaluate_seconds = lap();
     }
     MUSTER_RETURN_IF_ERROR(record_evaluation());
   }
-  // At the end a checkpoint is due also where it was left out before for want of an owner.
-  const bool is_end = is_last_step() || standing_.is_stopping != 0;
-  const bool is_due = standing_.settled_step < step && step % config_.checkpoint_every_steps == 0;
-  if ((is_due || is_end) && standing_.checkpoint_step != step) {
+  if (is_checkpoint_due(standing_)) {
     MUSTER_RETURN_IF_ERROR(save());
     if (keeps_files()) report_.checkpoint_seconds = lap();
   }
@@ -196,6 +214,7 @@ Status Trainer::save() {
   MUSTER_RETURN_IF_ERROR(
       follow(*communicator_, owner(), own, "save the checkpoint", step_stamp(), deadline()));
   standing_.checkpoint_step = standing_.step;
+  returns_ = 0;
   return {};
 }
 

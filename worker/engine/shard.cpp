@@ -1,26 +1,32 @@
 #include "worker/engine/shard.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
+#include <utility>
 
 #include "common/check.h"
 
 namespace muster::engine {
 namespace {
 
-/// Ranks of one worker stand together; the largest group comes first.
-std::vector<int> by_worker(const std::vector<int>& slots) {
+/// Those who share, so that the ranks of one worker stand together, the largest group first.
+struct Ring {
+  std::vector<int> ranks;
+  std::size_t group = 0;  ///< how large that is
+};
+
+Ring by_worker(const std::vector<int>& slots, const std::vector<int>& owners) {
+  const auto slot = [&](int rank) { return slots[static_cast<std::size_t>(rank)]; };
   const auto group = [&](int rank) {
-    return std::count(slots.begin(), slots.end(), slots[static_cast<std::size_t>(rank)]);
+    return std::count_if(owners.begin(), owners.end(),
+                         [&](int other) { return slot(other) == slot(rank); });
   };
-  std::vector<int> ranks(slots.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-    const auto slot = [&](int rank) { return slots[static_cast<std::size_t>(rank)]; };
+  Ring ring{owners};
+  std::stable_sort(ring.ranks.begin(), ring.ranks.end(), [&](int a, int b) {
     return group(a) != group(b) ? group(a) > group(b) : slot(a) < slot(b);
   });
-  return ranks;
+  ring.group = static_cast<std::size_t>(group(ring.ranks[0]));
+  return ring;
 }
 
 bool contains(const Ranges& ranges, ElementRange part) {
@@ -58,67 +64,84 @@ int giver(ElementRange part, const std::vector<Keeper>& keepers,
   return static_cast<int>(*best);
 }
 
-}  // namespace
-
-std::vector<int> Shards::wards(int rank) const {
-  std::vector<int> all;
-  for (int other = 0; other < processes(); ++other) {
-    if (other != rank && buddy[static_cast<std::size_t>(other)] == rank) all.push_back(other);
-  }
-  return all;
-}
-
-Ranges Shards::held(int rank) const {
-  Ranges all{owned[static_cast<std::size_t>(rank)]};
-  for (const int ward : wards(rank)) all.push_back(owned[static_cast<std::size_t>(ward)]);
-  return united(std::move(all));
-}
-
-Shards make_shards(const std::vector<int>& slots, std::size_t elements, std::size_t trained) {
-  MUSTER_CHECK(!slots.empty() && trained <= elements);
-  const std::size_t processes = slots.size();
-  Shards shards;
-  shards.trained = trained;
-  for (std::size_t r = 0; r < processes; ++r) {
-    const auto all = owned_elements(static_cast<int>(r), static_cast<int>(processes), elements);
-    shards.owned.push_back(intersection(all, {0, trained}));
-  }
-  const std::vector<int> ring = by_worker(slots);
-  const auto group = static_cast<std::size_t>(
-      std::count(slots.begin(), slots.end(), slots[static_cast<std::size_t>(ring[0])]));
+void add_first_buddies(const Ring& ring, Shards& shards) {
+  const std::size_t processes = ring.ranks.size();
+  const std::size_t group = ring.group;
   const std::size_t others = processes - group;
-  shards.buddy.resize(processes);
   for (std::size_t i = 0; i < processes; ++i) {
     // A step as long as the largest group leaves every group; where the first is more than half of
     // all, its processes share the few others.
     std::size_t to = (i + group) % processes;
     if (others == 0) to = (i + 1) % processes;
     if (others > 0 && i < group && group > others) to = group + i % others;
-    shards.buddy[static_cast<std::size_t>(ring[i])] = ring[to];
+    shards.buddies[static_cast<std::size_t>(ring.ranks[i])].push_back(ring.ranks[to]);
   }
-  return shards;
 }
 
-Shards shards_among(const std::vector<int>& slots, const std::vector<std::uint8_t>& stays,
-                    std::size_t elements, std::size_t trained) {
-  std::vector<int> ranks, slots_left;
-  for (std::size_t r = 0; r < slots.size(); ++r) {
-    if (stays[r] == 0) continue;
-    ranks.push_back(static_cast<int>(r));
-    slots_left.push_back(slots[r]);
+/// One more for each: of the worker that has fewest of the owner's copies, then who has fewest
+/// copies of anybody's, then who comes next in the ring.
+void add_buddies(const std::vector<int>& slots, const std::vector<int>& ring, Shards& shards) {
+  const std::size_t processes = ring.size();
+  std::vector<int> load(slots.size());
+  for (const auto& buddies : shards.buddies) {
+    for (const int buddy : buddies) ++load[static_cast<std::size_t>(buddy)];
   }
-  const Shards among = make_shards(slots_left, elements, trained);
-  Shards all;
-  all.trained = trained;
-  all.owned.resize(slots.size());
-  all.buddy.resize(slots.size());
-  std::iota(all.buddy.begin(), all.buddy.end(), 0);
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const auto rank = static_cast<std::size_t>(ranks[i]);
-    all.owned[rank] = among.owned[i];
-    all.buddy[rank] = ranks[static_cast<std::size_t>(among.buddy[i])];
+  const auto slot = [&](int rank) { return slots[static_cast<std::size_t>(rank)]; };
+  for (std::size_t i = 0; i < processes; ++i) {
+    auto& own = shards.buddies[static_cast<std::size_t>(ring[i])];
+    std::optional<std::pair<int, int>> least;
+    int best = -1;
+    for (std::size_t step = 1; step < processes; ++step) {
+      const int rank = ring[(i + step) % processes];
+      if (std::find(own.begin(), own.end(), rank) != own.end()) continue;
+      int there = slot(ring[i]) == slot(rank) ? 1 : 0;
+      for (const int buddy : own) there += slot(buddy) == slot(rank) ? 1 : 0;
+      const std::pair<int, int> cost{there, load[static_cast<std::size_t>(rank)]};
+      if (least && *least <= cost) continue;
+      least = cost;
+      best = rank;
+    }
+    own.push_back(best);
+    ++load[static_cast<std::size_t>(best)];
+  }
+}
+
+}  // namespace
+
+bool Shards::is_buddy(int owner, int rank) const {
+  const auto& own = buddies[static_cast<std::size_t>(owner)];
+  return std::find(own.begin(), own.end(), rank) != own.end();
+}
+
+std::vector<int> Shards::wards(int rank) const {
+  std::vector<int> all;
+  for (int other = 0; other < processes(); ++other) {
+    if (is_buddy(other, rank)) all.push_back(other);
   }
   return all;
+}
+
+Ranges Shards::held(int rank) const {
+  Ranges all = owned[static_cast<std::size_t>(rank)];
+  for (const int ward : wards(rank)) all = united(all, owned[static_cast<std::size_t>(ward)]);
+  return all;
+}
+
+Shards make_shards(const std::vector<int>& slots, const ShardPlan& plan) {
+  const Ownership& ownership = plan.ownership;
+  MUSTER_CHECK(std::ssize(slots) == ownership.processes());
+  MUSTER_CHECK(plan.trained <= ownership.buckets().elements() && plan.buddies >= 1);
+  Shards shards;
+  shards.trained = plan.trained;
+  for (int rank = 0; rank < ownership.processes(); ++rank) {
+    shards.owned.push_back(within(ownership.of(rank), {0, plan.trained}));
+  }
+  shards.buddies.resize(slots.size());
+  const Ring ring = by_worker(slots, ownership.owners());
+  const int copies = std::min(plan.buddies, static_cast<int>(ring.ranks.size()) - 1);
+  if (copies > 0) add_first_buddies(ring, shards);
+  for (int more = 1; more < copies; ++more) add_buddies(slots, ring.ranks, shards);
+  return shards;
 }
 
 bool is_complete(std::size_t trained, const std::vector<Keeper>& keepers) {

@@ -1,38 +1,44 @@
 // Where the optimiser's state lives when it is sharded (spec.training.optimizerState): each block
-// has an owner, which updates it, and a buddy, which makes the same update on a copy. Pure
-// functions of the members: every process computes them for itself.
+// has an owner, which updates it, and one or two buddies, which make the same update on a copy.
+// Pure functions of the members: every process computes them for itself.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "worker/engine/buckets.h"
 #include "worker/engine/ranges.h"
 
 namespace muster::engine {
 
 /// Who keeps what in one membership.
 struct Shards {
-  std::size_t trained = 0;          ///< elements that have optimiser state: the first ones
-  std::vector<ElementRange> owned;  ///< by rank; together [0, trained), may be empty
-  std::vector<int> buddy;           ///< by rank: who keeps the copy; itself: there is nobody else
+  std::size_t trained = 0;    ///< elements that have optimiser state: the first ones
+  std::vector<Ranges> owned;  ///< by rank; together [0, trained)
+  /// By rank: who keeps a copy; none where there is nobody else.
+  std::vector<std::vector<int>> buddies;
   int processes() const { return static_cast<int>(owned.size()); }
+  bool is_buddy(int owner, int rank) const;
   /// Those whose copies `rank` keeps, ascending.
   std::vector<int> wards(int rank) const;
   /// All that `rank` keeps: its own and its wards'.
   Ranges held(int rank) const;
 };
 
-/// `slots[r]`: the worker of process r. A buddy is of another worker than the owner wherever there
-/// is one, so that the loss of a pod takes no block with both; each process then keeps one copy,
-/// or as even as can be where one worker has more than half of the processes.
-/// `elements`: of what is summed, the tail included; blocks are owned as GradientExchange does.
-Shards make_shards(const std::vector<int>& slots, std::size_t elements, std::size_t trained);
+/// What is to be shared, and with how many copies.
+struct ShardPlan {
+  Ownership ownership;  ///< of what is summed: who owns a block keeps its state
+  std::size_t trained = 0;
+  int buddies = 1;  ///< of each owner, where there are as many others
+};
 
-/// Who would keep what if those alone were members for whom `stays[r]` is 1; the ranks stay. All
-/// others own nothing.
-Shards shards_among(const std::vector<int>& slots, const std::vector<std::uint8_t>& stays,
-                    std::size_t elements, std::size_t trained);
+/// `slots[r]`: the worker of process r. A buddy is of another worker than the owner, and than the
+/// other buddy, wherever there is one, so that the loss of a pod takes as few copies of a block as
+/// can be. First buddies are spread so that each process keeps one copy, or as even as can be where
+/// one worker has more than half of the processes; so are second ones, after the workers. Whom the
+/// ownership leaves out keeps nothing.
+Shards make_shards(const std::vector<int>& slots, const ShardPlan& plan);
 
 /// What a member brings into a membership, all of one step.
 struct Keeper {

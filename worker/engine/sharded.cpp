@@ -9,6 +9,7 @@
 #include "common/contract.h"
 #include "common/log.h"
 #include "worker/engine/agreement.h"
+#include "worker/engine/sharded_exchange.h"
 #include "worker/engine/trainer.h"
 
 namespace muster::engine {
@@ -20,8 +21,8 @@ double lap(MonoTime& from, MonoTime to) {
 
 }  // namespace
 
-Shards Trainer::shards_of_view() const {
-  return make_shards(view_.slots, shape_.values() + kTailSize, shape_.parameters());
+Shards Trainer::shards_among(Ownership ownership) const {
+  return make_shards(view_.slots, {std::move(ownership), shape_.parameters(), config_.buddies});
 }
 
 Status Trainer::make_sharded_step(MonoTime& mark) {
@@ -31,20 +32,19 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
     if (status) return status;
     return status.error().with("step " + std::to_string(stamp));
   };
-  MUSTER_RETURN_IF_ERROR(named(sharded_->log(*communicator_, context_, stamp, deadline(), point)));
-  MUSTER_RETURN_IF_ERROR(judge());
   logged_ = standing_;
   ++logged_->step;
   logged_->loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
   if (summed_tail()[kTailStop] > 0) logged_->is_stopping = 1;
-  MUSTER_RETURN_IF_ERROR(named(sharded_->confirm(*communicator_, stamp, deadline(), point)));
-  report_.communicate_seconds = lap(mark, clock_.mono_now());
+  MUSTER_RETURN_IF_ERROR(named(confirm(*communicator_, stamp, deadline(), point)));
+  report_.communicate_seconds += lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
   apply();
   report_.update_seconds = lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(
-      named(sharded_->gather(*communicator_, stamp, parameters_, deadline(), point)));
-  is_whole_ = true;
+      named(gather_parameters(*communicator_, shards_, stamp, parameters_, deadline(), point)));
+  is_whole_ = has_state_ = true;
+  is_learning_ = false;
   MUSTER_RETURN_IF_ERROR(commit());
   report_.communicate_seconds += lap(mark, clock_.mono_now());
   return {};
@@ -53,9 +53,9 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
 /// The update that has been logged, of what this process keeps. It is not interrupted.
 void Trainer::apply() {
   const std::size_t trained = shape_.parameters();
-  optimizer_->update(context_, sharded_->gradients(), scale_,
+  optimizer_->update(context_, exchange_->gradients(), scale_,
                      std::span(parameters_).first(trained));
-  update_running(shape_, config_.logical_ranks, sharded_->tail(), parameters_);
+  update_running(shape_, config_.logical_ranks, exchange_->tail(), parameters_);
   standing_ = *logged_;
   logged_.reset();
   is_whole_ = size_of(optimizer_->state().held) == trained;
@@ -106,28 +106,20 @@ Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const
   return received;
 }
 
-/// Those who leave give what they keep to those who stay, before they go: an owner and its buddy
+/// Those who leave give what they keep to those who stay, before they go: an owner and its buddies
 /// may leave together. Who hears of its leaving later than this goes like one who dies.
 Status Trainer::hand_over_shards() {
   MUSTER_ASSIGN_OR_RETURN(const auto stays, gather_flags(*communicator_, membership_.is_staying(),
                                                          step_stamp(), deadline()));
   const auto staying = std::count(stays.begin(), stays.end(), 1);
   if (staying == 0 || staying == std::ssize(stays)) return {};
-  const Shards target =
-      shards_among(view_.slots, stays, shape_.values() + kTailSize, shape_.parameters());
-  std::vector<Keeper> keepers;
-  for (int r = 0; r < view_.size(); ++r) keepers.push_back({shards_.held(r), true});
-  OptimizerState& own = optimizer_->state();
-  OptimizerState next = laid_out(own, united(own.held, target.held(rank())));
-  MUSTER_ASSIGN_OR_RETURN(const std::uint64_t received,
-                          move_shards(plan_moves(target, keepers), nullptr, next));
-  static_cast<void>(received);
-  own = std::move(next);
-  return {};
+  const Shards target = shards_among(Ownership(*buckets_, stays));
+  const auto received = take_shards(target, keepers_now(), nullptr);
+  return received ? Status() : received.error();
 }
 
-/// Takes what this membership gives to this process. What it had stays with it until all have what
-/// they are to keep: until then somebody may need it again.
+/// Takes what this membership gives to this process. Who learns keeps nothing of the first step,
+/// and has all parameters after it.
 Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const EntryPlan& plan,
                                Entry& entry) {
   const Greeting& own = greetings[static_cast<std::size_t>(rank())];
@@ -135,20 +127,54 @@ Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const Ent
   if (own.has_state && standing_.step < own.standing.step) apply();
   logged_.reset();
   has_state_ = own.has_state;  // any other cannot be completed by anybody
-  shards_ = shards_of_view();
-  const Ranges target = shards_.held(rank());
-  OptimizerState next = laid_out(optimizer_->state(), united(own.held, target));
-  const auto moves = plan_moves(shards_, keepers_of(greetings));
-  MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, move_shards(moves, &plan, next));
-  optimizer_->state() = std::move(next);
-  is_whole_ = true;
+  if (!has_state_) optimizer_->hold({});
+  std::vector<Keeper> keepers = keepers_of(greetings);
+  for (std::size_t r = 0; r < keepers.size(); ++r) {
+    if (plan.learns[r] != 0) keepers[r].has_parameters = true;  // it needs none before that
+  }
+  shards_ = shards_among(ownership());
+  MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, take_shards(shards_, keepers, &plan));
   take_over(plan);
-  if (!was_there && hooks_.on_state) {
+  is_whole_ = !is_learning_;
+  if (!was_there && !is_learning_ && hooks_.on_state) {
     hooks_.on_state(standing_.step, parameters_, optimizer_->state());
   }
-  if (view_.size() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
-  optimizer_->hold(target);
+  return let_go_of_shards(0);
+}
+
+/// What `shards` gives to this process, beside all that it has: until all have what they are to
+/// keep, somebody may need that again. Returns the bytes that were received.
+Result<std::uint64_t> Trainer::take_shards(const Shards& shards, const std::vector<Keeper>& keepers,
+                                           const EntryPlan* plan) {
+  OptimizerState& own = optimizer_->state();
+  OptimizerState next = laid_out(own, united(own.held, shards.held(rank())));
+  MUSTER_ASSIGN_OR_RETURN(const std::uint64_t received,
+                          move_shards(plan_moves(shards, keepers), plan, next));
+  own = std::move(next);
+  return received;
+}
+
+/// All have theirs: what this process had beside its own goes.
+Status Trainer::let_go_of_shards(std::uint64_t stamp) {
+  if (view_.size() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, stamp, deadline()));
+  optimizer_->hold(shards_.held(rank()));
   return {};
+}
+
+/// Those who have learned keep their shares from now on.
+Status Trainer::deal_shards() {
+  Shards even = shards_among(ownership());
+  const auto received = take_shards(even, keepers_now(), nullptr);
+  if (!received) return received.error();
+  shards_ = std::move(even);
+  return let_go_of_shards(step_stamp());
+}
+
+/// What all members keep between two steps.
+std::vector<Keeper> Trainer::keepers_now() const {
+  std::vector<Keeper> keepers;
+  for (int r = 0; r < view_.size(); ++r) keepers.push_back({shards_.held(r), true});
+  return keepers;
 }
 
 /// Nobody has all of a state. At a start that is nothing to speak of.
@@ -158,13 +184,13 @@ Status Trainer::say_what_is_lost() const {
     return Error(ErrorCode::kUnavailable,
                  "step " + std::to_string(lost_step_) +
                      ": blocks of the optimiser's state are lost with the process that owned them "
-                     "and the one that kept their copy, and this job keeps no checkpoints; use "
-                     "spec.training.checkpoint or optimizerState: Replicated")
+                     "and those that kept their copies, and this job keeps no checkpoints; use "
+                     "spec.training.checkpoint, buddies: 2 or optimizerState: Replicated")
         .with_exit_code(contract::exit_code::kCheckpoint);
   }
   log_warning(
-      "blocks of the optimiser's state are lost with the process that owned them and the one that "
-      "kept their copy; training goes on from the newest checkpoint",
+      "blocks of the optimiser's state are lost with the process that owned them and those that "
+      "kept their copies; training goes on from the newest checkpoint",
       {{"step", lost_step_}});
   return {};
 }
@@ -179,8 +205,8 @@ Result<OptimizerState> Trainer::collect_state() {
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
   for (int from = 0; from < view_.size(); ++from) {
-    const ElementRange owned = shards_.owned[static_cast<std::size_t>(from)];
-    for (const ElementRange part : without(united(Ranges{owned}), there)) {
+    const Ranges& owned = shards_.owned[static_cast<std::size_t>(from)];
+    for (const ElementRange part : without(owned, there)) {
       for (std::size_t b = 0; b < own.buffers.size(); ++b) {
         const std::size_t bytes = part.size() * sizeof(float);
         if (from == rank()) {

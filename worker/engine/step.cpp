@@ -1,7 +1,7 @@
 // One step: what is missing of the gradients is computed, they are summed, the state is updated.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <utility>
 
 #include "common/contract.h"
 #include "worker/engine/agreement.h"
@@ -34,19 +34,29 @@ void Trainer::set_assignment(const Assignment& assignment) {
   sums_->hold(own);
   std::vector<float*> buffers;
   for (std::size_t k = 0; k < sums_->count(); ++k) buffers.push_back(sums_->buffer(k).data());
-  const std::size_t measured = config_.gradient_norm_max > 0 ? shape_.parameters() : 0;
-  const ExchangeSize size{shape_.values() + kTailSize, measured};
-  if (is_sharded()) {
-    sharded_.emplace(assignment, shards_, rank(), size, buffers);
-  } else {
-    exchange_.emplace(assignment, rank(), size, buffers, total_);
-  }
+  Reduction reduction{ownership(), shape_.parameters(), config_.gradient_norm_max > 0};
+  if (is_sharded()) reduction.shards = shards_;
+  exchange_.emplace(assignment, rank(), std::move(reduction), buffers, exchange_memory_);
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
-  const std::size_t own_rows = static_cast<std::size_t>(count_ranks(own)) * rows_per_rank();
+  reserve_model(own);
+}
+
+void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
+  const std::size_t own_rows = static_cast<std::size_t>(count_ranks(nodes)) * rows_per_rank();
   const std::size_t rows = config_.has_test ? std::max(own_rows, kEvaluationRows) : own_rows;
   // A spare computes nothing, and without a test set it evaluates nothing either.
   if (rows > 0 && (!model_ || model_->rows_max() < rows)) model_.emplace(shape_, rows, context_);
+}
+
+/// Who learns waits for what the others compute, and takes the memory meanwhile that it needs for
+/// its share of the next step.
+void Trainer::warm_up() {
+  const auto even = assign(config_.logical_ranks, view_.size());
+  const auto& own = even->nodes[static_cast<std::size_t>(rank())];
+  reserve_model(own);
+  sums_->hold(own);
+  sums_->hold({});
 }
 
 /// Which nodes are to be computed, and which rows are whose.
@@ -83,30 +93,46 @@ Model::Batch Trainer::batch() const {
   return {config_.seed, standing_.step, rows_per_rank(), missing_};
 }
 
+/// The gradients of what is missing. They are on their way to their owners before all are there;
+/// what becomes of that is not known before sum_gradients(), so that what is computed stays
+/// computed whoever dies meanwhile.
 Status Trainer::compute() {
   const std::size_t rows = indices_.size();
+  if (rows > 0) {
+    model_->forward(parameters_, batch());
+    MUSTER_RETURN_IF_ERROR(at(point::kForward));
+    model_->losses_with_gradient(rows, 1.0f / static_cast<float>(config_.batch_size));
+    for (std::size_t i = 0; i < missing_.size(); ++i) sum_losses(i);
+  }
+  MUSTER_RETURN_IF_ERROR(set_flags());
+  exchange_->begin(*communicator_, context_, step_stamp() + 1,
+                   [this](std::string_view point) { return at(point); });
+  if (is_learning_) warm_up();
   if (rows == 0) return {};
-  model_->forward(parameters_, batch());
-  MUSTER_RETURN_IF_ERROR(at(point::kForward));
-  model_->losses_with_gradient(rows, 1.0f / static_cast<float>(config_.batch_size));
-  model_->backward(parameters_, batch());
+  model_->backward(parameters_, batch(), [this](std::size_t first) {
+    const MonoTime start = clock_.mono_now();
+    exchange_->advance(first, deadline());
+    report_.communicate_seconds += std::chrono::duration<double>(clock_.mono_now() - start).count();
+  });
   MUSTER_RETURN_IF_ERROR(at(point::kBackward));
-  std::vector<float> losses, correct;
   for (std::size_t i = 0; i < missing_.size(); ++i) {
-    losses.clear();
-    correct.clear();
-    for (std::size_t r = 0; r < missing_[i].ranks; ++r) {
-      const std::size_t row = missing_[i].first_row + r * rows_per_rank();
-      losses.push_back(cpu::sum(model_->loss().data() + row, rows_per_rank()));
-      correct.push_back(cpu::sum(model_->correct().data() + row, rows_per_rank()));
-    }
-    const auto tail = sums_->buffer(missing_at_[i]).subspan(shape_.values());
-    tail[kTailLoss] = tree_sum(losses);
-    tail[kTailCorrect] = tree_sum(correct);
     sums_->set_computed(missing_at_[i]);
     computations_ += missing_[i].ranks;
   }
   return {};
+}
+
+/// Loss and hits of one of the missing nodes.
+void Trainer::sum_losses(std::size_t missing) {
+  std::vector<float> losses, correct;
+  for (std::size_t r = 0; r < missing_[missing].ranks; ++r) {
+    const std::size_t row = missing_[missing].first_row + r * rows_per_rank();
+    losses.push_back(cpu::sum(model_->loss().data() + row, rows_per_rank()));
+    correct.push_back(cpu::sum(model_->correct().data() + row, rows_per_rank()));
+  }
+  const auto tail = sums_->buffer(missing_at_[missing]).subspan(shape_.values());
+  tail[kTailLoss] = tree_sum(losses);
+  tail[kTailCorrect] = tree_sum(correct);
 }
 
 /// What this process asks of all rides in its first node, each flag once; nodes that were computed
@@ -114,8 +140,9 @@ Status Trainer::compute() {
 Status Trainer::set_flags() {
   const bool stop = hooks_.stop != nullptr && hooks_.stop->load();
   MUSTER_ASSIGN_OR_RETURN(prepared_epoch_, membership_.prepared_epoch());
-  const auto ahead =
-      static_cast<float>(std::clamp<std::int64_t>(prepared_epoch_ - view_.epoch, 0, kAheadMax));
+  // Who learns has no say yet; nobody goes on without it before it has learned.
+  const std::int64_t newer = has_learners() ? 0 : prepared_epoch_ - view_.epoch;
+  const auto ahead = static_cast<float>(std::clamp<std::int64_t>(newer, 0, kAheadMax));
   for (std::size_t k = 0; k < sums_->count(); ++k) {
     const auto tail = sums_->buffer(k).subspan(shape_.values());
     tail[kTailStop] = stop && k == 0 ? 1.0f : 0.0f;
@@ -144,9 +171,12 @@ Result<bool> Trainer::train_step() {
   read_batch();
   report_.data_seconds = since(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(compute());
-  MUSTER_RETURN_IF_ERROR(set_flags());
-  report_.compute_seconds = since(mark, clock_.mono_now());
+  report_.compute_seconds = since(mark, clock_.mono_now()) - report_.communicate_seconds;
   last_work_ = mark;
+  MUSTER_RETURN_IF_ERROR(sum_gradients());
+  MUSTER_RETURN_IF_ERROR(complete_state());
+  report_.communicate_seconds += since(mark, clock_.mono_now());
+  MUSTER_RETURN_IF_ERROR(judge());
   MUSTER_RETURN_IF_ERROR(is_sharded() ? make_sharded_step(mark) : make_step(mark));
   report_.step_seconds = std::chrono::duration<double>(mark - start).count();
   last_work_ = mark;
@@ -157,18 +187,19 @@ Result<bool> Trainer::train_step() {
   return true;
 }
 
-/// Sums the gradients and makes the whole update.
-Status Trainer::make_step(MonoTime& mark) {
-  const Status summed = exchange_->sum(*communicator_, context_, step_stamp() + 1, deadline(),
-                                       [this](std::string_view point) { return at(point); });
+/// Who learns has waited since the others began.
+Status Trainer::sum_gradients() {
+  const Status summed = exchange_->finish(is_learning_ ? long_deadline() : deadline());
   if (!summed) return summed.error().with("step " + std::to_string(standing_.step + 1));
-  report_.communicate_seconds = since(mark, clock_.mono_now());
-  MUSTER_RETURN_IF_ERROR(judge());
+  return {};
+}
+
+/// Makes the whole update.
+Status Trainer::make_step(MonoTime& mark) {
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
-  const std::size_t trained = shape_.parameters();
-  optimizer_->update(context_, exchange_->total().first(trained), scale_,
-                     std::span(parameters_).first(trained));
-  update_running(shape_, config_.logical_ranks, exchange_->total().subspan(trained), parameters_);
+  optimizer_->update(context_, exchange_->gradients(), scale_,
+                     std::span(parameters_).first(shape_.parameters()));
+  update_running(shape_, config_.logical_ranks, exchange_->tail(), parameters_);
   ++standing_.step;
   standing_.loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
   sums_->forget();
@@ -179,12 +210,7 @@ Status Trainer::make_step(MonoTime& mark) {
 
 /// What is summed behind the values of the model.
 std::span<const float> Trainer::summed_tail() const {
-  return is_sharded() ? sharded_->tail().subspan(shape_.running())
-                      : exchange_->total().subspan(shape_.values());
-}
-
-std::span<const float> Trainer::block_squares() const {
-  return is_sharded() ? sharded_->block_squares() : exchange_->block_squares();
+  return exchange_->tail().subspan(shape_.running());
 }
 
 Error Trainer::diverged(std::int64_t step, const std::string& what) const {
@@ -200,7 +226,7 @@ Status Trainer::judge() {
   if (!std::isfinite(loss)) return diverged(standing_.step + 1, "the loss is " + decimal(loss));
   scale_ = 1;
   if (!(config_.gradient_norm_max > 0)) return {};
-  const float norm = norm_of(block_squares());
+  const float norm = norm_of(exchange_->block_squares());
   if (!std::isfinite(norm)) {
     return diverged(standing_.step + 1, "the norm of the gradient is " + decimal(norm));
   }

@@ -75,7 +75,9 @@ Result<TrainingSummary> Trainer::run() {
       if (!is_of_membership(outcome.error())) return outcome.error();
       membership_.broken(view.epoch, peer_error(outcome.error()));
     }
+    state_under_way_.reset();
     communicator_.reset();
+    if (std::exchange(is_learning_, false)) forget_standing(standing_.lineage);
   }
 }
 
@@ -129,7 +131,8 @@ Status Trainer::prepare() {
   } else {
     optimizer_.emplace(config_, shape_.parameters());
   }
-  sums_.emplace(shape_.values() + kTailSize);
+  buckets_.emplace(shape_.values() + kTailSize, shape_.layer_starts(), config_.bucket_blocks);
+  sums_.emplace(buckets_->elements());
   return {};
 }
 
@@ -143,11 +146,13 @@ Status Trainer::open_store() {
 /// The newest checkpoint, where there is one, else the state before the first step.
 Status Trainer::load_state() {
   std::optional<std::int64_t> step;
+  const std::int64_t lineage = standing_.lineage;
   logged_.reset();
   is_whole_ = true;
   if (is_sharded()) {
     // What is read from files is read whole and dealt out then.
-    optimizer_->hold(store_ ? Ranges{{0, shape_.parameters()}} : shards_of_view().held(rank()));
+    optimizer_->hold(store_ ? Ranges{{0, shape_.parameters()}}
+                            : shards_among(ownership()).held(rank()));
   }
   if (store_) {
     MUSTER_ASSIGN_OR_RETURN(step, store_->load(parameters_, optimizer_->state()));
@@ -161,6 +166,7 @@ Status Trainer::load_state() {
         .with_exit_code(contract::exit_code::kCheckpoint);
   }
   standing_ = Standing();
+  standing_.lineage = lineage;
   has_state_ = true;
   sums_->forget();  // what is left of them is of a later step that is lost
   if (!step) {
@@ -180,22 +186,29 @@ Result<View> Trainer::next_view() {
   if (agreed > 0) {
     if (auto view = membership_.prepared(agreed)) return *std::move(view);
   }
-  return membership_.next(view_.epoch, clock_.mono_now() + config_.view_deadline);
+  return membership_.next(view_.epoch, long_deadline());
 }
 
 Result<Trainer::Outcome> Trainer::live(const View& view) {
   view_ = view;
+  owns_.assign(view_.slots.size(), 1);
   if (is_owner() && keeps_files() && !store_) MUSTER_RETURN_IF_ERROR(open_store());
   MUSTER_ASSIGN_OR_RETURN(communicator_, membership_.connect(view));
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
-  MUSTER_ASSIGN_OR_RETURN(const auto greetings, find_state());
-  if (!has_any_state(greetings)) {
-    result_ = summary();
-    return view.stop ? Outcome::kDone : Outcome::kNextView;
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const auto greetings, find_state());
+    if (!has_any_state(greetings)) {
+      result_ = summary();
+      return view.stop ? Outcome::kDone : Outcome::kNextView;
+    }
+    MUSTER_RETURN_IF_ERROR(enter(greetings));
+    if (!std::exchange(is_started_, true) && hooks_.on_start) hooks_.on_start(summary());
+    auto outcome = train();
+    if (!outcome && outcome.error().exit_code() == contract::exit_code::kNumerics) {
+      outcome = doubt(outcome.error());
+    }
+    if (!outcome || *outcome != Outcome::kStateLost) return outcome;
   }
-  MUSTER_RETURN_IF_ERROR(enter(greetings));
-  if (!std::exchange(is_started_, true) && hooks_.on_start) hooks_.on_start(summary());
-  return train();
 }
 
 Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
@@ -214,6 +227,9 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
   MUSTER_ASSIGN_OR_RETURN(
       auto greetings, exchange_greetings(*communicator_, own,
                                          {config_.logical_ranks, shape_.parameters()}, deadline));
+  const std::int64_t lineage = keep_newest_lineage(greetings);
+  if (has_state_ && standing_.lineage < lineage) drop_state(lineage);
+  standing_.lineage = lineage;
   if (!is_sharded()) return greetings;
   lost_step_ = -1;
   for (const Greeting& one : greetings) {
@@ -226,13 +242,12 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
 /// say where training stood: without it nobody has a state.
 Result<std::vector<Greeting>> Trainer::find_state() {
   // Who has no state may be connected while the others are in the middle of a step.
-  MUSTER_ASSIGN_OR_RETURN(
-      auto greetings, greet(has_state_ ? deadline() : clock_.mono_now() + config_.view_deadline));
+  MUSTER_ASSIGN_OR_RETURN(auto greetings, greet(has_state_ ? deadline() : long_deadline()));
   if (has_any_state(greetings) || !can_write()) return greetings;
   MUSTER_RETURN_IF_ERROR(say_what_is_lost());
   if (is_owner() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());
   // Reading a checkpoint takes its time; who dies over it is noticed elsewhere.
-  return greet(clock_.mono_now() + config_.view_deadline);
+  return greet(long_deadline());
 }
 
 /// All that the steps so far have left behind, for moving it from process to process.
@@ -248,6 +263,8 @@ std::vector<std::span<std::byte>> Trainer::state_bytes() {
   return parts;
 }
 
+/// Who learns has the state before its first update, and who gives it leaves it as it is until
+/// then.
 Status Trainer::receive_state(const EntryPlan& plan, Entry& entry) {
   const bool had_state = plan.source[static_cast<std::size_t>(rank())] == rank();
   const auto own = state_bytes();
@@ -257,8 +274,14 @@ Status Trainer::receive_state(const EntryPlan& plan, Entry& entry) {
     // Who gives the newer state may die in the middle of it; then the step is made from this one.
     for (auto& part : into) part = newer.emplace_back(part.size());
   }
-  MUSTER_ASSIGN_OR_RETURN(entry.state_bytes,
-                          transfer_state(*communicator_, plan, into, deadline()));
+  MUSTER_ASSIGN_OR_RETURN(auto transfer, transfer_state(*communicator_, plan, into));
+  entry.state_bytes = transfer.received_bytes;
+  if (has_learners()) {
+    state_under_way_ = std::move(transfer.work);
+    take_over(plan);
+    return {};
+  }
+  MUSTER_RETURN_IF_ERROR(transfer.work->wait(deadline()));
   for (std::size_t i = 0; i < newer.size(); ++i) {
     std::copy(newer[i].begin(), newer[i].end(), own[i].begin());
   }
@@ -270,10 +293,26 @@ Status Trainer::receive_state(const EntryPlan& plan, Entry& entry) {
   return {};
 }
 
+/// Until what receive_state() began is there.
+Status Trainer::complete_state() {
+  if (!state_under_way_) return {};
+  MUSTER_RETURN_IF_ERROR(state_under_way_->wait(deadline()));
+  state_under_way_.reset();
+  MUSTER_RETURN_IF_ERROR(at(point::kTransfer));
+  if (!std::exchange(is_learning_, false)) return {};
+  has_state_ = true;
+  if (hooks_.on_state) hooks_.on_state(standing_.step, parameters_, optimizer_->state());
+  return {};
+}
+
 Status Trainer::enter(const std::vector<Greeting>& greetings) {
   MUSTER_RETURN_IF_ERROR(at(point::kEnter));
-  MUSTER_ASSIGN_OR_RETURN(const EntryPlan plan,
-                          plan_entry(config_.logical_ranks, greetings, rank()));
+  MUSTER_ASSIGN_OR_RETURN(EntryPlan plan, plan_entry(config_.logical_ranks, greetings, rank()));
+  if (view_.stop) plan.standing.is_stopping = 1;
+  if (may_learn(plan, greetings) && !is_state_wanted(plan)) {
+    let_learn(plan, config_.logical_ranks, greetings);
+  }
+  for (std::size_t r = 0; r < owns_.size(); ++r) owns_[r] = plan.learns[r] != 0 ? 0 : 1;
   Entry entry;
   entry.epoch = view_.epoch;
   MUSTER_RETURN_IF_ERROR(is_sharded() ? receive_shards(greetings, plan, entry)
@@ -292,17 +331,22 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
 void Trainer::take_over(const EntryPlan& plan) {
   const bool is_behind = plan.standing.step != standing_.step;
   standing_ = plan.standing;
-  has_state_ = true;
+  is_learning_ = plan.learns[static_cast<std::size_t>(rank())] != 0;
+  has_state_ = !is_learning_;
   entered_step_ = standing_.step;
-  if (view_.stop) standing_.is_stopping = 1;
+  is_compared_ = false;
   if (is_behind) sums_->forget();  // they are of a step that is done
   if (!std::exchange(has_entered_, true)) reported_step_ = standing_.step;
   set_assignment(plan.assignment);
-  is_assignment_even_ = plan.is_fresh;
+  is_assignment_even_ = plan.is_fresh && !has_learners();
 }
 
 Result<Trainer::Outcome> Trainer::train() {
   for (;;) {
+    if (is_comparison_due(standing_)) {
+      MUSTER_ASSIGN_OR_RETURN(const bool is_sound, is_state_sound());
+      if (!is_sound) return Outcome::kStateLost;
+    }
     MUSTER_RETURN_IF_ERROR(settle());
     if (is_last_step() || standing_.is_stopping != 0) {
       // The model is written by the owner of the files; only a stop does not wait for it.
@@ -315,12 +359,20 @@ Result<Trainer::Outcome> Trainer::train() {
       if (is_sharded()) MUSTER_RETURN_IF_ERROR(hand_over_shards());
       return Outcome::kNextView;
     }
-    if (!is_assignment_even_) {
-      MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, view_.size()));
-      set_assignment(even);
-      is_assignment_even_ = true;
-    }
+    if (!is_assignment_even_) MUSTER_RETURN_IF_ERROR(deal_evenly());
   }
+}
+
+/// After a step that somebody had begun before, or that somebody was a learner in.
+Status Trainer::deal_evenly() {
+  MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, view_.size()));
+  if (has_learners()) {
+    owns_.assign(owns_.size(), 1);
+    if (is_sharded()) MUSTER_RETURN_IF_ERROR(deal_shards());
+  }
+  set_assignment(even);
+  is_assignment_even_ = true;
+  return {};
 }
 
 Result<TrainingSummary> run_training(const TrainingConfig& config, Membership& membership,

@@ -2,13 +2,16 @@
 // Private to the engine.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
+#include "worker/engine/buckets.h"
 #include "worker/engine/checkpoint.h"
+#include "worker/engine/copies.h"
 #include "worker/engine/entry.h"
 #include "worker/engine/exchange.h"
 #include "worker/engine/membership.h"
@@ -16,7 +19,6 @@
 #include "worker/engine/node_sums.h"
 #include "worker/engine/optimizer.h"
 #include "worker/engine/record.h"
-#include "worker/engine/sharded_exchange.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
@@ -41,7 +43,7 @@ class Trainer {
 
  private:
   /// How the time in one membership ended, where it did not end with an error.
-  enum class Outcome { kDone, kNextView };
+  enum class Outcome { kDone, kNextView, kStateLost };
 
   // trainer.cpp: from start to end
   Status load_data();
@@ -54,9 +56,11 @@ class Trainer {
   Result<std::vector<Greeting>> find_state();
   std::vector<std::span<std::byte>> state_bytes();
   Status receive_state(const EntryPlan& plan, Entry& entry);
+  Status complete_state();
   Status enter(const std::vector<Greeting>& greetings);
   void take_over(const EntryPlan& plan);
   Result<Outcome> train();
+  Status deal_evenly();
 
   // step.cpp: one step
   void set_assignment(const Assignment& assignment);
@@ -64,19 +68,24 @@ class Trainer {
   void read_batch();
   void list_missing();
   Status compute();
+  void sum_losses(std::size_t missing);
   Status set_flags();
   bool is_flip_agreed() const;
   Model::Batch batch() const;
-  Status make_step(MonoTime& mark);
+  Status sum_gradients();
   Status judge();
+  Status make_step(MonoTime& mark);
   Status commit();
+  Ownership ownership() const { return Ownership(*buckets_, owns_); }
+  bool has_learners() const { return std::find(owns_.begin(), owns_.end(), 0) != owns_.end(); }
+  void reserve_model(const std::vector<RankRange>& nodes);
+  void warm_up();
   std::span<const float> summed_tail() const;
-  std::span<const float> block_squares() const;
   Error diverged(std::int64_t step, const std::string& what) const;
 
   // sharded.cpp: what is different where each keeps a part of the optimiser's state
   bool is_sharded() const { return config_.is_sharded; }
-  Shards shards_of_view() const;
+  Shards shards_among(Ownership ownership) const;
   Status make_sharded_step(MonoTime& mark);
   void apply();
   Status receive_shards(const std::vector<Greeting>& greetings, const EntryPlan& plan,
@@ -84,10 +93,30 @@ class Trainer {
   Result<std::uint64_t> move_shards(const std::vector<Move>& moves, const EntryPlan* plan,
                                     OptimizerState& into);
   Status hand_over_shards();
+  Result<std::uint64_t> take_shards(const Shards& shards, const std::vector<Keeper>& keepers,
+                                    const EntryPlan* plan);
+  Status let_go_of_shards(std::uint64_t stamp);
+  Status deal_shards();
+  std::vector<Keeper> keepers_now() const;
   Status say_what_is_lost() const;
   Result<OptimizerState> collect_state();
 
+  // compare.cpp: whether all still have the same state
+  bool is_comparison_due(const Standing& standing) const;
+  CopySums copy_sums() const;
+  Result<bool> is_state_sound();
+  Status judge_state(const CopyVerdict& verdict);
+  Result<Outcome> doubt(const Error& diverged);
+  void drop_state(std::int64_t lineage);
+  void forget_standing(std::int64_t lineage);
+
   // settle.cpp: what is due between two steps, and at the end
+  bool is_end(const Standing& standing) const {
+    return standing.step == total_steps_ || standing.is_stopping != 0;
+  }
+  bool is_evaluation_due(const Standing& standing) const;
+  bool is_checkpoint_due(const Standing& standing) const;
+  bool is_state_wanted(const EntryPlan& plan) const;
   Status settle();
   Status open_record();
   Status hand_over_record(const std::vector<Greeting>& greetings);
@@ -112,6 +141,8 @@ class Trainer {
   bool can_write() const { return !keeps_files() || owner() >= 0; }
   bool is_last_step() const { return standing_.step == total_steps_; }
   MonoTime deadline() const { return clock_.mono_now() + config_.peer_deadline; }
+  /// Of a wait for others that may be at work alone; who dies over it is noticed elsewhere.
+  MonoTime long_deadline() const { return clock_.mono_now() + config_.view_deadline; }
   std::uint64_t step_stamp() const { return static_cast<std::uint64_t>(standing_.step); }
   std::size_t rows_per_rank() const { return static_cast<std::size_t>(loader_->rows_per_rank()); }
   Status at(std::string_view point) const {
@@ -129,23 +160,28 @@ class Trainer {
   data::Dataset train_, test_;
   Sha256Digest spec_digest_{}, data_digest_{};
   ModelShape shape_;
+  std::optional<Buckets> buckets_;
   std::optional<data::Loader> loader_;
   std::int64_t total_steps_ = 0;
 
   // The state after standing_.step steps: a function of spec, data and that number alone.
   bool has_state_ = false;
+  /// This process has no state yet, and has it after the step under way.
+  bool is_learning_ = false;
   Standing standing_;
   std::vector<float> parameters_;  ///< and behind them the running statistics of the model
   std::optional<Optimizer> optimizer_;
 
   // The step under way. Its node sums outlive a membership; all else is of the present one.
   std::optional<NodeSums> sums_;
-  std::vector<float> total_;
   View view_;
+  std::vector<std::uint8_t> owns_;   ///< by rank: 0 for who learns in the step under way
   std::int64_t prepared_epoch_ = 0;  ///< what Membership said in the step under way
   std::int64_t agreed_epoch_ = 0;    ///< of a view that all have agreed to enter now; 0: none
   std::unique_ptr<comm::Communicator> communicator_;
-  std::optional<GradientExchange> exchange_;  ///< or sharded_
+  std::unique_ptr<comm::Work> state_under_way_;  ///< to or from this process
+  std::vector<float> exchange_memory_;
+  std::optional<GradientExchange> exchange_;
   bool is_assignment_even_ = false;
   std::size_t members_computing_ = 1;  ///< members that hold a node
   std::optional<Model> model_;
@@ -157,7 +193,6 @@ class Trainer {
 
   // Only where the optimiser's state is sharded.
   Shards shards_;
-  std::optional<ShardedExchange> sharded_;
   /// Set while this process has all it needs for an update and does not know yet that the others
   /// have, too: where it stands after it.
   std::optional<Standing> logged_;
@@ -173,6 +208,9 @@ class Trainer {
   std::int64_t reported_step_ = 0;  ///< the last one that on_step was told of
   std::int64_t recorded_step_ = 0, recorded_evaluation_ = 0;  ///< the last ones in the record
   std::int64_t entered_step_ = 0;  ///< where the present membership began
+  bool is_compared_ = false;       ///< its members' copies were alike at least once
+  int returns_ = 0;                ///< to a checkpoint since the last one, with nobody found guilty
+  std::int64_t diverged_step_ = -1;  ///< where training stood when it last diverged
   bool is_started_ = false;
   bool has_entered_ = false;
   MonoTime last_work_{};

@@ -68,6 +68,7 @@ struct TrainingConfig {
   SgdConfig sgd;
   std::optional<AdamwConfig> adamw;  ///< in place of sgd
   bool is_sharded = false;           ///< each process keeps a part of the optimiser's state
+  int buddies = 1;                   ///< others that keep a copy of it
   float gradient_norm_max = 0;       ///< longer gradients are scaled down to it; 0: none is
   int evaluate_every_epochs = 1;
   std::string checkpoint_path;  ///< empty: no checkpoints
@@ -78,6 +79,8 @@ struct TrainingConfig {
   std::string data_root = ".";
   std::string job_uid;
   int threads = 1;
+  /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
+  std::size_t bucket_blocks = 256;
   std::int64_t hash_every_steps = 1;   ///< 0: only the last step's parameters are hashed
   milliseconds peer_deadline{30'000};  ///< longest wait for the other workers within a step
   /// Longest wait for a membership to go on with, a witness' answer included.
@@ -128,10 +131,12 @@ struct TrainingSummary {
 /// Places where tests let a process fail. Parts of a step are named in this order.
 namespace point {
 inline constexpr std::string_view kConnect = "connect", kEnter = "enter", kTransfer = "transfer",
-                                  kIdle = "idle", kForward = "forward", kBackward = "backward",
-                                  kScatter = "scatter", kReduced = "reduced", kGather = "gather",
-                                  kUpdate = "update", kUpdated = "updated", kEvaluate = "evaluate",
-                                  kCheckpoint = "checkpoint", kFinish = "finish";
+                                  kIdle = "idle", kForward = "forward", kBucket = "bucket",
+                                  kBackward = "backward", kScatter = "scatter",
+                                  kReduced = "reduced", kGather = "gather", kUpdate = "update",
+                                  kUpdated = "updated", kCompare = "compare",
+                                  kEvaluate = "evaluate", kCheckpoint = "checkpoint",
+                                  kFinish = "finish";
 // Only where the optimiser's state is sharded: before the update, which is before the gather then.
 inline constexpr std::string_view kLog = "log", kLogged = "logged";
 }  // namespace point

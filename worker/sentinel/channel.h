@@ -187,7 +187,8 @@ class ViewReader {
 class ViewSender {
  public:
   explicit ViewSender(int fd) : fd_(fd) {}
-  void set(const ViewMessage& view);
+  /// It is urgent, too, where it replaces one that was: the trainer has not heard of that.
+  void set(ViewMessage view);
   /// Whether pump() should be called once the descriptor is writable.
   bool has_unsent() const { return sent_ < bytes_.size(); }
   void pump();
@@ -197,6 +198,7 @@ class ViewSender {
   std::uint32_t serial_ = 0;
   std::vector<std::byte> bytes_;
   std::size_t sent_ = 0;
+  bool is_urgent_ = false;  ///< the view that is being sent
 };
 
 /// Two connected ends, close-on-exec; `reader` does not block. Errors: kIo.

@@ -29,6 +29,7 @@ bool may_be_respawned(int code) {
     case exit_code::kPeerLost:
     case exit_code::kOutOfMemory:
     case exit_code::kHung:
+    case exit_code::kMemory:
       return true;
     default:
       return false;

@@ -110,7 +110,9 @@ Result<ViewMessage> decode_view(std::span<const std::byte> in) {
   return view;
 }
 
-void ViewSender::set(const ViewMessage& view) {
+void ViewSender::set(ViewMessage view) {
+  view.urgent = view.urgent || (has_unsent() && is_urgent_);
+  is_urgent_ = view.urgent;
   bytes_ = encode(view);
   sent_ = 0;
   ++serial_;

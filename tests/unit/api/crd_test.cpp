@@ -1,12 +1,14 @@
-// crds/trainingjob.yaml against operator/api: the API server and this module must agree on every
-// field, bound and default. Rules between fields (CEL) need a real API server.
+// crds/*.yaml against operator/api: the API server and this module must agree on every field, bound
+// and default. Rules between fields (CEL) need a real API server.
 #include <doctest/doctest.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <functional>
 
+#include "operator/api/topology_config.h"
 #include "operator/api/training_job.h"
+#include "operator/api/training_queue.h"
 #include "tests/unit/api/jobs.h"
 
 using namespace muster;
@@ -39,12 +41,78 @@ Json json_of(const YAML::Node& node) {
   return scalar_of(node);
 }
 
-const Json& crd() {
-  static const Json document = json_of(YAML::LoadFile("crds/trainingjob.yaml"));
-  return document;
+/// A definition with the documents that between them have every field, and what this module makes
+/// of a document.
+struct Definition {
+  Json crd;
+  std::vector<Json> full, least;
+  Result<Json> (*written)(const Json& document);
+  /// Filled in here from other fields, so that no schema can say it.
+  std::vector<std::string> derived;
+
+  const Json& version() const { return crd["spec"]["versions"][0]; }
+  const Json& schema() const { return version()["schema"]["openAPIV3Schema"]; }
+  std::string refusal(const Json& document) const {
+    const auto made = written(document);
+    return made ? "" : made.error().message();
+  }
+};
+
+std::vector<Json> full_jobs() {
+  const Json by_steps = with(with(full_training_job(), "/spec/training/epochs", nullptr),
+                             "/spec/training/steps", 1000);
+  const Json cnn{{"channels", {8, 16}},
+                 {"kernelSize", 5},
+                 {"normalization", "None"},
+                 {"hidden", {32}},
+                 {"dropout", "0.5"}};
+  const Json with_cnn = with(full_training_job(), "/spec/training/model", Json{{"cnn", cnn}});
+  const Json adamw = *parse_json(R"({"learningRate": "0.001", "beta1": "0.9", "beta2": "0.999",
+                                     "epsilon": "1e-8", "weightDecay": "0.01"})");
+  const Json both = with(with_cnn, "/spec/training/optimizer", Json{{"adamw", adamw}});
+  return {full_training_job(), full_program_job(), by_steps, both};
 }
 
-const Json& root_schema() { return crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]; }
+template <typename Kind>
+Result<Json> written_of(const Result<Kind>& parsed) {
+  if (!parsed) return parsed.error();
+  return to_json(*parsed);
+}
+
+const Definition& jobs() {
+  static const Definition kJobs{
+      json_of(YAML::LoadFile("crds/trainingjob.yaml")),
+      full_jobs(),
+      {least_training_job(), least_program_job()},
+      [](const Json& document) { return written_of(parse_training_job(document)); },
+      {"/spec/worker/min", "/spec/worker/max", "/spec/worker/processes", "/spec/worker/threads"}};
+  return kJobs;
+}
+
+const Definition& queues() {
+  static const Definition kQueues{
+      json_of(YAML::LoadFile("crds/trainingqueue.yaml")),
+      {full_training_queue()},
+      {least_training_queue()},
+      [](const Json& document) { return written_of(parse_training_queue(document)); },
+      {}};
+  return kQueues;
+}
+
+const Definition& topologies() {
+  static const Definition kTopologies{
+      json_of(YAML::LoadFile("crds/topologyconfig.yaml")),
+      {full_topology_config()},
+      {least_topology_config()},
+      [](const Json& document) { return written_of(parse_topology_config(document)); },
+      {}};
+  return kTopologies;
+}
+
+const std::vector<const Definition*>& definitions() {
+  static const std::vector<const Definition*> kAll{&jobs(), &queues(), &topologies()};
+  return kAll;
+}
 
 /// "/spec/worker/env/2/name" as it stands in a sentence: "spec.worker.env[2].name".
 std::string sentence_path(const std::string& pointer) {
@@ -61,6 +129,7 @@ std::string sentence_path(const std::string& pointer) {
 
 /// One place of a document that a schema describes.
 struct Place {
+  const Definition* of;
   Json document;
   std::string pointer;
 };
@@ -80,7 +149,7 @@ void walk(const Json& schema, const std::string& generic, const std::vector<Plac
       for (const auto& place : places) {
         const std::string pointer = place.pointer + "/" + name;
         if (place.document.contains(Json::json_pointer(pointer))) {
-          below.push_back({place.document, pointer});
+          below.push_back({place.of, place.document, pointer});
         }
       }
       walk(property, generic + "/" + name, below, visit);
@@ -91,31 +160,25 @@ void walk(const Json& schema, const std::string& generic, const std::vector<Plac
     for (const auto& place : places) {
       const std::size_t size = place.document[Json::json_pointer(place.pointer)].size();
       for (std::size_t i = 0; i < size; ++i) {
-        below.push_back({place.document, place.pointer + "/" + std::to_string(i)});
+        below.push_back({place.of, place.document, place.pointer + "/" + std::to_string(i)});
       }
     }
     walk(schema["items"], generic + "/*", below, visit);
   }
 }
 
+void walk(const Definition& of, const Visit& visit) {
+  std::vector<Place> places;
+  for (const Json& document : of.full) places.push_back({&of, document, ""});
+  walk(of.schema(), "", places, visit);
+}
+
 void walk(const Visit& visit) {
-  const Json by_steps = with(with(full_training_job(), "/spec/training/epochs", nullptr),
-                             "/spec/training/steps", 1000);
-  const Json cnn{{"channels", {8, 16}},
-                 {"kernelSize", 5},
-                 {"normalization", "None"},
-                 {"hidden", {32}},
-                 {"dropout", "0.5"}};
-  const Json with_cnn = with(full_training_job(), "/spec/training/model", Json{{"cnn", cnn}});
-  const Json adamw = *parse_json(R"({"learningRate": "0.001", "beta1": "0.9", "beta2": "0.999",
-                                     "epsilon": "1e-8", "weightDecay": "0.01"})");
-  const Json both = with(with_cnn, "/spec/training/optimizer", Json{{"adamw", adamw}});
-  walk(root_schema(), "",
-       {{full_training_job(), ""}, {full_program_job(), ""}, {by_steps, ""}, {both, ""}}, visit);
+  for (const Definition* one : definitions()) walk(*one, visit);
 }
 
 std::string refusal_of(const Place& place, const Json& value) {
-  return refusal(with(place.document, place.pointer, value));
+  return place.of->refusal(with(place.document, place.pointer, value));
 }
 
 bool names(const std::string& sentence, const Place& place) {
@@ -265,8 +328,8 @@ TEST_CASE("what the schema requires is required here") {
         const bool is_lenient = place.pointer.starts_with("/status/conditions") &&
                                 (field == "reason" || field == "lastTransitionTime");
         if (is_lenient) continue;
-        const std::string sentence =
-            refusal(with(place.document, place.pointer + "/" + field.get<std::string>(), nullptr));
+        const std::string sentence = place.of->refusal(
+            with(place.document, place.pointer + "/" + field.get<std::string>(), nullptr));
         CHECK_MESSAGE(names(sentence, place), place.pointer << "/" << field << ": " << sentence);
         ++required;
       }
@@ -280,10 +343,10 @@ TEST_CASE("the schema's defaults are the ones filled in here") {
   walk([&](const Json& schema, const std::string&, const std::vector<Place>& places) {
     if (!schema.contains("default") || schema["default"].is_object()) return;
     for (const Place& place : places) {
-      const auto job = parse_training_job(with(place.document, place.pointer, nullptr));
+      const auto made = place.of->written(with(place.document, place.pointer, nullptr));
       // Some defaults do not suit the rest of the full documents; the least ones show those.
-      if (!job) continue;
-      const Json written = to_json(*job);
+      if (!made) continue;
+      const Json& written = *made;
       CHECK_MESSAGE(written[Json::json_pointer(place.pointer)] == schema["default"], place.pointer);
       ++defaults;
     }
@@ -292,58 +355,78 @@ TEST_CASE("the schema's defaults are the ones filled in here") {
 }
 
 TEST_CASE("what is filled in here is a default of the schema, or follows from other fields") {
-  const std::vector<std::string> derived = {"/spec/worker/min", "/spec/worker/max",
-                                            "/spec/worker/processes", "/spec/worker/threads"};
-  for (const Json& least : {least_training_job(), least_program_job()}) {
-    const Json written = to_json(*parse_training_job(least));
-    const std::function<void(const Json&, const Json&, const std::string&)> compare =
-        [&](const Json& value, const Json& schema, const std::string& at) {
-          if (value.is_object()) {
-            for (const auto& [key, member] : value.items()) {
-              compare(member, schema["properties"][key], at + "/" + key);
+  for (const Definition* of : definitions()) {
+    for (const Json& least : of->least) {
+      const Json written = *of->written(least);
+      const std::function<void(const Json&, const Json&, const std::string&)> compare =
+          [&](const Json& value, const Json& schema, const std::string& at) {
+            if (value.is_object()) {
+              for (const auto& [key, member] : value.items()) {
+                compare(member, schema["properties"][key], at + "/" + key);
+              }
+            } else if (!least.contains(Json::json_pointer(at)) &&
+                       std::find(of->derived.begin(), of->derived.end(), at) == of->derived.end()) {
+              CHECK_MESSAGE(schema.value("default", Json()) == value, at);
             }
-          } else if (!least.contains(Json::json_pointer(at)) &&
-                     std::find(derived.begin(), derived.end(), at) == derived.end()) {
-            CHECK_MESSAGE(schema.value("default", Json()) == value, at);
-          }
-        };
-    compare(written["spec"], root_schema()["properties"]["spec"], "/spec");
+          };
+      compare(written["spec"], of->schema()["properties"]["spec"], "/spec");
+    }
   }
 }
 
 TEST_CASE("what is written here stands in the schema") {
-  for (const Json& json :
-       {full_training_job(), full_program_job(), least_training_job(), least_program_job()}) {
-    const Json written = to_json(*parse_training_job(json));
-    for (const char* part : {"spec", "status"}) {
-      if (!written.contains(part)) continue;
-      std::vector<std::string> unknown;
-      undescribed(written[part], root_schema()["properties"][part], std::string("/") + part,
-                  unknown);
-      CHECK_MESSAGE(unknown.empty(), (unknown.empty() ? "" : unknown.front()));
+  for (const Definition* of : definitions()) {
+    std::vector<Json> documents = of->full;
+    documents.insert(documents.end(), of->least.begin(), of->least.end());
+    for (const Json& document : documents) {
+      const Json written = *of->written(document);
+      for (const char* part : {"spec", "status"}) {
+        if (!written.contains(part)) continue;
+        std::vector<std::string> unknown;
+        undescribed(written[part], of->schema()["properties"][part], std::string("/") + part,
+                    unknown);
+        CHECK_MESSAGE(unknown.empty(), (unknown.empty() ? "" : unknown.front()));
+      }
     }
   }
 }
 
 TEST_CASE("kubectl finds what it shows and scales") {
-  const Json& version = crd()["spec"]["versions"][0];
-  const Json job = full_training_job();
-  const auto resolves = [&](std::string path) {
-    for (std::size_t at = 0; (at = path.find_first_of(".[", at)) != std::string::npos; ++at) {
-      path[at] = '/';
+  for (const Definition* of : definitions()) {
+    const Json& document = of->full.front();
+    const auto resolves = [&](std::string path) {
+      for (std::size_t at = 0; (at = path.find_first_of(".[", at)) != std::string::npos; ++at) {
+        path[at] = '/';
+      }
+      std::erase(path, ']');
+      if (path == "/metadata/creationTimestamp") return true;
+      return document.contains(Json::json_pointer(path));
+    };
+    const bool has_status = of->schema()["properties"].contains("status");
+    CHECK(of->version()["additionalPrinterColumns"].size() > (has_status ? 6 : 2));
+    for (const Json& column : of->version()["additionalPrinterColumns"]) {
+      CHECK_MESSAGE(resolves(column["jsonPath"]), column["name"]);
+      CHECK(column["description"].get<std::string>().size() > 3);
     }
-    std::erase(path, ']');
-    if (path == "/metadata/creationTimestamp") return true;
-    return job.contains(Json::json_pointer(path));
-  };
-  CHECK(version["additionalPrinterColumns"].size() == 13);
-  for (const Json& column : version["additionalPrinterColumns"]) {
-    CHECK_MESSAGE(resolves(column["jsonPath"]), column["name"]);
-    CHECK(column["description"].get<std::string>().size() > 3);
+    const Json subresources = of->version().value("subresources", Json::object());
+    CHECK(subresources.contains("status") == has_status);
+    if (!subresources.contains("scale")) continue;
+    for (const auto& [name, path] : subresources["scale"].items()) {
+      CHECK_MESSAGE(resolves(path), name);
+    }
   }
-  for (const auto& [name, path] : version["subresources"]["scale"].items()) {
-    CHECK_MESSAGE(resolves(path), name);
+  CHECK(jobs().crd["metadata"]["name"] == "trainingjobs.muster.dev");
+  CHECK(jobs().version()["additionalPrinterColumns"].size() == 13);
+  CHECK(queues().crd["metadata"]["name"] == "trainingqueues.muster.dev");
+  CHECK(queues().crd["spec"]["scope"] == "Cluster");
+  CHECK(topologies().crd["metadata"]["name"] == "topologyconfigs.muster.dev");
+  CHECK(topologies().crd["spec"]["scope"] == "Cluster");
+}
+
+TEST_CASE("the definition in the chart is the project's") {
+  for (const char* name : {"trainingjob", "trainingqueue", "topologyconfig"}) {
+    const std::string file = std::string(name) + ".yaml";
+    CHECK(json_of(YAML::LoadFile("charts/muster/files/" + file)) ==
+          json_of(YAML::LoadFile("crds/" + file)));
   }
-  CHECK(version["subresources"].contains("status"));
-  CHECK(crd()["metadata"]["name"] == "trainingjobs.muster.dev");
 }

@@ -48,7 +48,7 @@ Json full_training_job() {
         "gradientClipping": {"maxNorm": "1.0"},
         "evaluation": {"everyEpochs": 2},
         "checkpoint": {"path": "/ckpt", "volumeClaimName": "claim", "everySteps": 50, "keep": 3},
-        "optimizerState": "Replicated", "parallelism": {"tensor": 1, "pipeline": 1}},
+        "optimizerState": "Sharded", "buddies": 2, "parallelism": {"tensor": 1, "pipeline": 1}},
       "restart": {"policy": "Never", "maxRestarts": 5, "backoffSeconds": 20},
       "topology": {"preferred": "rack"}, "scheduling": "Unplaced", "queueName": "research",
       "priorityClassName": "high", "suspend": true, "activeDeadlineSeconds": 3600,
@@ -62,6 +62,8 @@ Json full_training_job() {
       "replacements": 3, "resizes": 2, "startAttempt": 1,
       "placement": [{"slot": 0, "attempt": 1, "node": "n", "domain": "r1", "member": true,
         "replacements": 2}],
+      "takenBack": {"shrinks": 2, "preemptions": 1, "lostProcessSeconds": 36,
+        "preemptedFor": "team/x", "preemptedForUID": "u"},
       "witness": {"fromEpoch": 3, "epoch": 4, "members": [0, 1]},
       "startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:04:09Z",
       "restartAt": "2026-01-02T03:04:07Z",
@@ -105,6 +107,44 @@ Json full_program_job() {
                          {"name": "b", "resourceClaimTemplateName": "cb"}],
       "terminationGracePeriodSeconds": 60},
       "topology": {"required": "rack"}}})");
+}
+
+Json least_training_queue() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": "research"},
+    "spec": {}})");
+}
+
+Json full_training_queue() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue",
+    "metadata": {"name": "research", "uid": "u-2", "resourceVersion": "9", "generation": 2,
+      "creationTimestamp": "2026-01-02T03:04:05Z"},
+    "spec": {"cohort": "lab", "weight": 3, "suspend": true, "namespaces": ["team-a"],
+      "resources": [{"name": "nvidia.com/gpu", "nominal": "8", "borrowingLimit": "4",
+                     "lendingLimit": "6"}]},
+    "status": {
+      "observedGeneration": 2,
+      "conditions": [{"type": "Active", "status": "False", "reason": "Suspended", "message": "m",
+        "observedGeneration": 2, "lastTransitionTime": "2026-01-02T03:04:05Z"}],
+      "phase": "Suspended", "admitted": 2, "waiting": 1, "use": "nvidia.com/gpu 9/8",
+      "resources": [{"name": "nvidia.com/gpu", "used": "9", "borrowed": "1"}]}})");
+}
+
+Json least_topology_config() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TopologyConfig", "metadata": {"name": "default"},
+    "spec": {"levels": [{"name": "rack", "nodeLabel": "example.com/rack"}]}})");
+}
+
+Json full_topology_config() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TopologyConfig",
+    "metadata": {"name": "default", "uid": "u-3", "resourceVersion": "9", "generation": 2,
+      "creationTimestamp": "2026-01-02T03:04:05Z"},
+    "spec": {"levels": [{"name": "rack", "nodeLabel": "example.com/rack",
+                         "oversubscription": "2.5", "latencyMicroseconds": 30}],
+             "host": {"gigabitsPerSecond": "200", "localGigabitsPerSecond": "800"}}})");
 }
 
 std::string refusal(const Json& json) {

@@ -17,6 +17,12 @@ Json full_training_job();
 /// Every field that only an own program has.
 Json full_program_job();
 
+Json least_training_queue();
+/// Every field of a queue and of its status, set to something that is not its default.
+Json full_training_queue();
+Json full_topology_config();
+Json least_topology_config();
+
 /// Parses `json` as a TrainingJob; the error's sentence, or "" when it is accepted.
 std::string refusal(const Json& json);
 

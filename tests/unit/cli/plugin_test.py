@@ -505,6 +505,70 @@ class FetchTest(PluginTest):
             self.assertTrue(re.search(r"\S", done.stderr), arguments)
 
 
+def node(name, cpu="4"):
+    return {"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-11-21T09:00:00Z"},
+            "status": {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"},
+                       "conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+class PlanTest(PluginTest):
+    def setUp(self):
+        super().setUp()
+        self.write("job.json", {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "big"},
+                                "spec": {"worker": {"count": 3, "command": ["train"], "resources": {"cpu": "2"}}}})
+
+    def write(self, name, value):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(value if isinstance(value, str) else json.dumps(value))
+
+    def test_the_live_cluster_is_asked_for_what_it_has(self):
+        self.answer("api-resources", "nodes\ntopologies.kueue.x-k8s.io\ntopologies.other.example\n")
+        self.answer("get nodes,pods", items(node("a"), node("b")))
+        done = self.muster("plan", "job.json", "-n", "lab")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("big in namespace lab: would start now\n", done.stdout)
+        self.assertRegex(done.stdout, r"NODE +WORKERS +SLOTS +DOMAIN\na +2 +0-1")
+        self.assertEqual(len(self.calls()), 2)
+        kinds = next(word for word in self.calls()[1]["args"] if "nodes," in word).split(",")
+        self.assertIn("topologies.kueue.x-k8s.io", kinds)
+        self.assertNotIn("hypernodes.topology.volcano.sh", kinds)
+
+    def test_a_saved_cluster_needs_no_kubectl(self):
+        self.write("cluster.json", items(node("a"), node("b")))
+        env = {"PATH": "/nonexistent", "KUBECTL": "/nonexistent/kubectl"}
+        done = self.muster("plan", "job.json", "--cluster", "cluster.json", "--set", "spec.worker.count=5", "-o", "json",
+                           env=env)
+        self.assertEqual((done.returncode, done.stderr), (3, ""))
+        told = json.loads(done.stdout)
+        self.assertEqual((told["startsNow"], told["expectedStart"], told["job"]), (False, None, "default/big"))
+        self.assertIn("needs 5", told["why"])
+        self.write("cluster.yaml", """kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: a, uid: a, creationTimestamp: "2026-11-21T09:00:00Z"}, status: {allocatable:
+    {cpu: "8", memory: 16Gi, pods: "9"}, conditions: [{type: Ready, status: "True"}]}}
+""")
+        done = self.muster("plan", "job.json", "--cluster", "cluster.yaml", env=env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_what_cannot_be_planned_is_said(self):
+        self.write("cluster.json", items(node("a"), {**job(), "metadata": {**job()["metadata"], "namespace": "default"}}))
+        self.write("nothing.json", items())
+        self.write("broken.json", "{")
+        for arguments, code, sentence in [
+                (["--cluster", "missing.json"], 2, "missing.json"),
+                (["--cluster", "broken.json"], 2, "broken.json"),
+                (["--cluster", "nothing.json"], 2, "nothing.json: no object has a creationTimestamp"),
+                (["--cluster", "cluster.json", "--set", "spec.worker.count=0"], 20, "spec.worker.count"),
+                (["--cluster", "cluster.json", "--set", "spec.suspend=true"], 20, "spec.suspend: must be false"),
+                (["--cluster", "cluster.json", "--set", "metadata.name=digits"], 2, "has a job default/digits already")]:
+            with self.subTest(arguments):
+                done = self.muster("plan", "job.json", *arguments)
+                self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+                self.assertIn(sentence, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+
 if __name__ == "__main__":
     PluginTest.bin_dir = os.path.abspath(sys.argv.pop(1))
     unittest.main()

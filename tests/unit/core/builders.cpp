@@ -46,6 +46,7 @@ std::vector<std::string> words_of(const core::Plan& plan) {
                  },
                  [](const core::RemoveDisruptionBudget&) { return std::string("no budget"); },
                  [](const core::PatchStatus&) { return std::string("status"); },
+                 [](const core::PatchQueueStatus& a) { return "queue " + a.key.name; },
                  [](const core::EmitEvent& a) { return "event " + a.event.reason; },
                  [](const core::DeleteJob&) { return std::string("delete job"); }},
         action));

@@ -4,11 +4,13 @@
 #include <doctest/doctest.h>
 
 #include "common/contract.h"
+#include "operator/core/elastic_policy.h"
 #include "operator/core/words.h"
 #include "tests/unit/core/builders.h"
 
 using namespace muster;
 using test::kNow;
+using test::make_job;
 using test::SnapshotBuilder;
 using test::status_of;
 using test::words_of;
@@ -643,4 +645,112 @@ TEST_CASE("a gang that dies while it grows starts anew in the size it has") {
   CHECK(placement_of(status) == "0/1@n 1/1@n");
   CHECK(status.target_workers == 2);
   CHECK(status.workers == "0/2");
+}
+
+namespace {
+
+core::TakeBack take_back(int workers) {
+  return {workers, workers, {"team", "x"}, "uid-x", "queue product takes back 2 cpu", 24};
+}
+
+}  // namespace
+
+TEST_CASE("workers that are taken back leave in one decision, and the wish stays") {
+  auto job = training(4);
+  job.edit().take_back = take_back(2);
+  CHECK(core::shrinks_to(job.snapshot()) == 1);
+  const core::Plan plan = job.plan();
+  CHECK(plan.pass == core::Pass::kDecision);
+  CHECK(words_of(plan) == Words{"status", "event Shrunk"});
+  const auto& status = status_of(plan);
+  CHECK(placement_of(status) == "0/0@n* 1/0@n*");
+  CHECK(status.target_workers == 4);
+  CHECK(status.taken_back.shrinks == 1);
+  CHECK(status.is_true("Running"));
+  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
+        "workers 2, 3 to leave: queue product takes back 2 cpu; the others train on");
+  test::apply(job.edit(), plan);
+  // It does not grow into what it gave back while that is taken back.
+  answer(job, "n");
+  job.lasting(seconds(60));
+  CHECK(words_of(job.plan()).front().starts_with("delete "));
+  test::apply(job.edit(), job.plan());
+  for (const auto& action : job.plan().actions) {
+    CHECK_FALSE(std::holds_alternative<core::CreatePod>(action));
+  }
+  CHECK(job.snapshot().job.status.placement.size() == 2);
+  CHECK(job.snapshot().job.status.taken_back.shrinks == 1);
+  job.edit().take_back.reset();
+  job.lasting(seconds(60));
+  const core::Plan grows = job.plan();
+  CHECK(placement_of(status_of(grows)).starts_with("0/0@n* 1/0@n* 2/"));
+}
+
+TEST_CASE("nobody is sent away for another job while those who stay could not train on") {
+  auto job = training(3);
+  end_pod(job, 0, 137);
+  job.edit().take_back = take_back(1);
+  CHECK(core::shrinks_to(job.snapshot()) == 0);
+  answer(job, "n", 0);
+  for (const auto& action : job.plan().actions) {
+    const auto* patch = std::get_if<core::PatchStatus>(&action);
+    if (patch != nullptr) CHECK(patch->status.placement.size() == 3);
+  }
+  auto whole = training(3);
+  whole.edit().job.spec.worker.min = 3;
+  CHECK(core::shrinks_to(whole.snapshot()) == 0);
+  CHECK(core::shrinks_to(make_job("own").workers(3).all_running().snapshot()) == 0);
+}
+
+TEST_CASE("a preempted gang leaves as a whole, and how its workers end is no failure") {
+  for (const bool engine : {true, false}) {
+    auto job = engine ? training(2) : make_job("own").workers(2).all_running();
+    job.edit().job.status.restart_at = kNow;
+    job.edit().job.status.taken_back.lost_process_seconds = 6;
+    job.edit().take_back = take_back(0);
+    const core::Plan plan = job.plan();
+    CHECK(words_of(plan) == Words{"status", "event Preempted"});
+    const auto& status = status_of(plan);
+    CHECK(status.placement.empty());
+    CHECK(status.taken_back == api::TakenBack{0, 1, 30, "team/x", "uid-x"});
+    CHECK(status.phase == "Waiting");
+    CHECK(status.workers == "0/2");
+    CHECK_FALSE(status.start_time.has_value());
+    CHECK_FALSE(status.restart_at.has_value());
+    CHECK_FALSE(status.is_true("Running"));
+    CHECK(status.condition("Admitted")->reason == "Preempted");
+    test::apply(job.edit(), plan);
+    CHECK(words_of(job.plan()).front().starts_with("delete "));
+    CHECK(wanted(job).empty());
+    CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
+    test::apply(job.edit(), job.plan());
+    ProgressReport last = member_report(0, 0, 1, {0, 1});
+    last.checkpoint_step = 99;
+    job.report(last);
+    CHECK(core::wanted_places(job.snapshot()) == core::PlaceWish{});
+    job.edit().take_back.reset();
+    job.does_not_fit("1st in queue q: no room");
+    const auto waits = status_of(job.plan());
+    CHECK(waits.condition("Admitted")->reason == "GangWaiting");
+    CHECK(waits.checkpoint->step == 99);
+    CHECK(waits.restarts == 0);
+    job.fits_on("n");
+    CHECK(status_of(job.plan()).placement.size() == 2);
+  }
+}
+
+TEST_CASE("what ends a job comes before its being preempted") {
+  auto job = training(1);
+  job.edit().take_back = take_back(0);
+  end_pod(job, 0, 0);
+  CHECK(status_of(job.plan()).is_true("Complete"));
+  auto failed = make_job("own").engine().workers(1).all_running();
+  failed.edit().pods.clear();
+  failed.ended(0, contract::exit_code::kNumerics);
+  failed.edit().take_back = take_back(0);
+  CHECK(status_of(failed.plan()).is_true("Failed"));
+  auto suspended = training(1);
+  suspended.edit().job.spec.suspend = true;
+  suspended.edit().take_back = take_back(0);
+  CHECK(status_of(suspended.plan()).taken_back.preemptions == 0);
 }

@@ -33,6 +33,10 @@ class Generator {
     for (int i = count(0, 6); i > 0; --i) made.pods.push_back(pod(made.job, i));
     for (int i = count(0, 2); i > 0; --i) report(made);
     if (chance(2)) made.gang = verdict();
+    if (chance(6)) {
+      made.take_back =
+          core::TakeBack{count(0, 2), count(0, 3), {"team", "x"}, "u", text(), count(-9, 99)};
+    }
     if (chance(8)) made.gone_nodes.insert(node());
     if (chance(10)) made.create_failure = core::CreateFailure{"CreateFailed", text()};
     if (chance(6)) made.not_ready_nodes.insert(node());
@@ -251,6 +255,8 @@ TEST_CASE("over random snapshots: a plan that is carried out leaves nothing to d
       REQUIRE_MESSAGE(++passes <= kMaxPasses, "case " << i << " goes on: " << plan.reason);
       check_plan(snapshot, plan);
       apply(snapshot, plan);
+      // Schedule takes nothing from who waits.
+      if (snapshot.job.status.placement.empty()) snapshot.take_back.reset();
     }
     longest = std::max(longest, passes);
   }

@@ -43,7 +43,7 @@ struct Cluster {
     ClusterSnapshot snapshot{{}, {}, assumed, gangs};
     for (const auto& one : nodes) snapshot.nodes.push_back(&one);
     for (const auto& one : pods) snapshot.pods.push_back(&one);
-    return core::schedule(snapshot);
+    return core::schedule(snapshot).verdicts;
   }
   GangVerdict only() const { return schedule().begin()->second; }
 };

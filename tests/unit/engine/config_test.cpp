@@ -89,7 +89,11 @@ TEST_CASE("where the optimiser's state lives") {
   Json json = digits();
   json["optimizerState"] = "Sharded";
   CHECK(parse_training(json)->is_sharded);
+  json["buddies"] = 2;
+  CHECK(parse_training(json)->buddies == 2);
   json["optimizerState"] = "Replicated";
+  CHECK_FALSE(parse_training(json).has_value());
+  json.erase("buddies");
   CHECK_FALSE(parse_training(json)->is_sharded);
 }
 

@@ -4,11 +4,14 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <latch>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -27,6 +30,7 @@ using namespace muster;
 using namespace muster::engine;
 using test::bytes_of;
 using test::digits;
+using test::digits_in_buckets;
 using test::digits_with_layers;
 using test::ElasticWorld;
 using test::Ends;
@@ -37,9 +41,9 @@ using test::with_adamw;
 
 TEST_CASE("nothing happens: every logical rank of every step is computed once") {
   for (const int workers : {1, 2, 3, 5, 8}) {
-    for (const bool has_layers : {false, true}) {
+    for (const auto config_of : {digits, digits_with_layers, digits_in_buckets}) {
       Trial trial;
-      if (has_layers) trial.config = digits_with_layers(trial.steps);
+      trial.config = config_of(trial.steps);
       const Ends ends = ends_of(*trial.run(workers), trial.steps);
       CHECK(ends.complete == workers);
       CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
@@ -49,8 +53,10 @@ TEST_CASE("nothing happens: every logical rank of every step is computed once") 
 
 void die_at_each_place(TrainingConfig (*config_of)(std::int64_t steps)) {
   for (const std::string_view point :
-       {point::kIdle, point::kForward, point::kBackward, point::kScatter, point::kReduced,
-        point::kGather, point::kUpdate, point::kUpdated, point::kEvaluate, point::kFinish}) {
+       {point::kIdle, point::kForward, point::kBucket, point::kBackward, point::kScatter,
+        point::kReduced, point::kGather, point::kUpdate, point::kUpdated, point::kEvaluate,
+        point::kFinish}) {
+    if (point == point::kBucket && config_of != digits_in_buckets) continue;  // they have but one
     for (const int victim : {0, 2}) {
       CAPTURE(std::string(point));
       CAPTURE(victim);
@@ -76,6 +82,40 @@ TEST_CASE("a worker dies at each place: nor do running statistics and masks tell
 
 TEST_CASE("a worker dies at each place: nor do AdamW's moments and clipped gradients tell of it") {
   die_at_each_place([](std::int64_t steps) { return with_adamw(digits(steps)); });
+}
+
+TEST_CASE("a worker dies at each place: nor does what was under way in the backward pass") {
+  die_at_each_place(digits_in_buckets);
+}
+
+TEST_CASE("an exchange is cut in the middle of the backward pass: nobody computes anything again") {
+  // One process' connections break when it has sent so many buckets of step 12.
+  for (int buckets = 1; buckets <= 3; ++buckets) {
+    for (const bool is_sharded : {false, true}) {
+      CAPTURE(buckets);
+      CAPTURE(is_sharded);
+      Trial trial;
+      trial.steps = 26;
+      trial.config = digits_in_buckets(trial.steps);
+      trial.config.is_sharded = is_sharded;
+      std::atomic<int> sent = 0;
+      trial.before = [&](ElasticWorld& world) {
+        world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+          if (trainer != 1 || point != point::kBucket || step != 12) return {};
+          if (++sent != buckets) return {};
+          return Error(ErrorCode::kAborted, "the connections broke");
+        });
+      };
+      const auto world = trial.run(3);
+      const Ends ends = ends_of(*world, trial.steps);
+      CHECK(ends.complete == 3);
+      CHECK(sent == buckets + 3);  // and then all of them
+      CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+      const auto entries = world->entries();
+      CHECK(std::count_if(entries.begin(), entries.end(),
+                          [](const Entry& entry) { return entry.step == 12; }) == 3);
+    }
+  }
 }
 
 TEST_CASE("survivors keep what they have computed: only the lost share is computed again") {
@@ -246,7 +286,7 @@ TEST_CASE("a view overtakes one that all have just agreed to enter: they enter b
   const auto steps = entered_at(*world);
   REQUIRE(steps.size() == 3);
   CHECK(steps.at(2) == 9);
-  CHECK(steps.at(3) == 10);
+  CHECK(steps.at(3) == 11);  // nobody goes on without the first of them before it has the state
 }
 
 TEST_CASE("a view overtakes one that some have said they are prepared for: that one is left out") {
@@ -291,6 +331,375 @@ TEST_CASE("a member dies while a joiner is connected ahead: the step is finished
     // The others may have had what the dead one sent, and then finish that step without it.
     CHECK(steps.at(3) >= 8);
     CHECK(steps.at(3) <= 9);
+  }
+}
+
+namespace {
+
+/// A trial in which the fourth joins three that have made `step` steps.
+struct JoinTrial : Trial {
+  explicit JoinTrial(bool is_sharded, std::int64_t step = 9)
+      : between(step - 1, [](ElasticWorld& world) { world.wait_connected(world.add(3)); }) {
+    steps = 26;
+    config = digits_in_buckets(steps);
+    config.is_sharded = is_sharded;
+    at_step = std::ref(between);
+  }
+  BetweenSteps between;
+};
+
+Error killed() {
+  return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
+}
+
+/// When one trainer entered, and when it first computed: one step later where it learned.
+struct FirstSteps {
+  explicit FirstSteps(int whose) : trainer(whose) {}
+  void see(int whose, std::string_view point, std::int64_t step) {
+    if (whose != trainer) return;
+    if (point == point::kIdle && entered < 0) entered = step;
+    if (point == point::kForward && computed < 0) computed = step;
+  }
+  const int trainer;
+  std::atomic<std::int64_t> entered = -1, computed = -1;
+};
+
+}  // namespace
+
+TEST_CASE("a joiner is given the state while the others make a step") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    JoinTrial trial(is_sharded);
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<int, bool> has_entered;  // by trainer
+    std::set<int> reduced;            // those who have added up the first step with it
+    bool in_time = false;
+    std::int64_t joiner_computed = -1;
+    trial.before = [&](ElasticWorld& world) {
+      world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+        std::unique_lock lock(mutex);
+        if (trainer == 3) {
+          // It does not go on before the others have made that step's sums: without shards it has
+          // not begun to take the state.
+          if (point == (is_sharded ? point::kIdle : point::kEnter)) {
+            in_time = changed.wait_for(lock, seconds(20), [&] { return reduced.size() == 3; });
+          }
+          if (point == point::kForward && joiner_computed < 0) joiner_computed = step;
+          return {};
+        }
+        if (point == point::kEnter && step == 9) has_entered[trainer] = true;
+        if (point == point::kReduced && has_entered[trainer]) reduced.insert(trainer);
+        changed.notify_all();
+        return {};
+      });
+    };
+    const auto world = trial.run(3);
+    const Ends ends = ends_of(*world, trial.steps);
+    CHECK(ends.complete == 4);
+    CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+    CHECK(in_time);
+    CHECK(joiner_computed == 10);
+    for (const Entry& entry : world->entries()) {
+      CHECK(entry.recomputed == 0);
+      // Two powers of AdamW's betas; the parameters come with those of the next step.
+      if (is_sharded) CHECK(entry.state_bytes <= 2 * sizeof(double));
+    }
+  }
+}
+
+TEST_CASE(
+    "a joiner dies at each place of the step in which it learns: the others keep what they have") {
+  for (const bool is_sharded : {false, true}) {
+    for (const std::string_view point :
+         {point::kEnter, point::kTransfer, point::kIdle, point::kBucket, point::kScatter,
+          point::kReduced, point::kLog, point::kLogged, point::kGather, point::kUpdate,
+          point::kUpdated}) {
+      if (!is_sharded && (point == point::kLog || point == point::kLogged)) continue;
+      CAPTURE(is_sharded);
+      CAPTURE(std::string(point));
+      JoinTrial trial(is_sharded);
+      trial.before = [&](ElasticWorld& world) {
+        world.watch_points([&](int trainer, std::string_view at, std::int64_t) -> Status {
+          if (trainer != 3 || at != point) return {};
+          return killed();
+        });
+      };
+      const auto world = trial.run(3);
+      const Ends ends = ends_of(*world, trial.steps);
+      CHECK(ends.killed == 1);
+      CHECK(ends.complete == 3);
+      CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+    }
+  }
+}
+
+TEST_CASE("who gives the state dies at each place of that step: another gives it") {
+  for (const bool is_sharded : {false, true}) {
+    for (const std::string_view point :
+         {point::kEnter, point::kIdle, point::kForward, point::kBucket, point::kBackward,
+          point::kScatter, point::kReduced, point::kTransfer, point::kGather, point::kUpdate,
+          point::kUpdated}) {
+      CAPTURE(is_sharded);
+      CAPTURE(std::string(point));
+      JoinTrial trial(is_sharded);
+      std::atomic<bool> has_entered = false;
+      trial.before = [&](ElasticWorld& world) {
+        world.watch_points([&](int trainer, std::string_view at, std::int64_t step) -> Status {
+          if (trainer == 0 && at == point::kEnter && step == 9) has_entered = true;
+          if (trainer != 0 || at != point || !has_entered) return {};
+          return killed();
+        });
+      };
+      const auto world = trial.run(3);
+      const Ends ends = ends_of(*world, trial.steps);
+      CHECK(ends.killed == 1);
+      CHECK(ends.complete == 3);
+    }
+  }
+}
+
+TEST_CASE("who gives the state and adds up nothing keeps it as it is until it is given") {
+  // The model is one block, which the last of three owns; the first gives.
+  Trial trial;
+  trial.steps = 26;
+  trial.config = digits(trial.steps);
+  BetweenSteps between(8, [](ElasticWorld& world) { world.wait_connected(world.add(3)); });
+  trial.at_step = std::ref(between);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_another_ahead = false, is_taken = false, was_taken = false;
+  trial.before = [&](ElasticWorld& world) {
+    world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+      std::unique_lock lock(mutex);
+      if (trainer == 3 && step == 0 && point == point::kEnter) {
+        changed.wait_for(lock, seconds(20), [&] { return is_another_ahead; });
+        is_taken = true;
+      }
+      // It neither gives nor adds up, and is free to go on.
+      if (trainer == 1 && step == 10 && point == point::kForward) is_another_ahead = true;
+      if (trainer == 0 && step == 9 && point == point::kUpdate) was_taken = is_taken;
+      changed.notify_all();
+      return {};
+    });
+  };
+  CHECK(ends_of(*trial.run(3), trial.steps).complete == 4);
+  CHECK(is_another_ahead);
+  CHECK(was_taken);
+}
+
+TEST_CASE("a joiner has patience while the others make a step, however long that takes") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    JoinTrial trial(is_sharded);
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::set<std::string> passed;  // by the joiner, in that step
+    trial.before = [&](ElasticWorld& world) {
+      world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+        std::unique_lock lock(mutex);
+        if (trainer == 3 && step == 9) {
+          // A minute is longer than members wait for each other.
+          if (point == point::kIdle) world.lag(3, seconds(60));
+          if (point == point::kScatter) world.lag(3, seconds(0));
+          passed.insert(std::string(point));
+          changed.notify_all();
+        }
+        if (trainer < 3 && step == 9 && point == point::kForward) {
+          const auto waits = [&] { return passed.contains(std::string(point::kReduced)); };
+          if (!changed.wait_for(lock, seconds(20), waits)) return Error(ErrorCode::kInternal, "");
+        }
+        return {};
+      });
+    };
+    const auto world = trial.run(3);
+    CHECK(ends_of(*world, trial.steps).complete == 4);
+    const auto entries = world->entries();
+    CHECK(std::count_if(entries.begin(), entries.end(),
+                        [](const Entry& entry) { return entry.step == 9; }) == 4);
+  }
+}
+
+TEST_CASE("all who have the state die while one learns: it has none, and the files are read") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    const test::TempDirectory directory;
+    const std::string newest = directory.path() + "/step-000000000008";
+    JoinTrial trial(is_sharded);
+    trial.config.checkpoint_path = directory.path();
+    trial.config.checkpoint_every_steps = 4;
+    std::latch all_have_entered(3);
+    trial.before = [&](ElasticWorld& world) {
+      world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+        if (trainer > 2 || step != 9 || point != point::kForward) return {};
+        all_have_entered.arrive_and_wait();
+        if (trainer == 0) {
+          for (const int other : {1, 2}) world.wait_ended(other);
+          std::filesystem::remove_all(newest);
+          world.respawn_next();
+        }
+        return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
+      });
+    };
+    bool is_saved = false;
+    trial.on_state = [&](int trainer, std::int64_t step, std::span<const float>,
+                         const OptimizerState&) {
+      // The joiner has heard of the checkpoint of step 8, but there is none any more.
+      if (trainer == 3 && step == 9) is_saved = std::filesystem::exists(newest);
+    };
+    const auto world = trial.run(3);
+    const Ends ends = ends_of(*world, trial.steps);
+    CHECK(ends.killed == 3);
+    CHECK(ends.complete == 2);
+    CHECK(is_saved);
+    const auto entries = world->entries();
+    CHECK(std::count_if(entries.begin(), entries.end(),
+                        [](const Entry& entry) { return entry.step == 4; }) == 2);
+  }
+}
+
+TEST_CASE("several join at once, more than there are to give the state") {
+  for (const bool is_sharded : {false, true}) {
+    for (const int workers : {1, 3}) {
+      CAPTURE(is_sharded);
+      Trial trial;
+      trial.steps = 26;
+      trial.config = digits_in_buckets(trial.steps);
+      trial.config.is_sharded = is_sharded;
+      trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+        if (step != 8) return;
+        for (const int slot : {3, 4, 5, 6}) world.wait_for(world.add(slot));
+      };
+      const auto world = trial.run(workers);
+      const Ends ends = ends_of(*world, trial.steps);
+      CHECK(ends.complete == workers + 4);
+      CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+      CHECK(world->stalls() == 0);
+    }
+  }
+}
+
+TEST_CASE("one joins where something is due that wants the state: it has it at once") {
+  // A checkpoint after each fifth step, an evaluation after 22; nothing after 9.
+  for (const bool is_sharded : {false, true}) {
+    for (const std::int64_t joined : {5, 9, 22}) {
+      CAPTURE(is_sharded);
+      CAPTURE(joined);
+      const test::TempDirectory directory;
+      JoinTrial trial(is_sharded, joined);
+      trial.config.checkpoint_every_steps = 5;
+      trial.config.checkpoint_path = directory.path();
+      FirstSteps joiner(3);
+      trial.before = [&](ElasticWorld& world) {
+        world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+          joiner.see(trainer, point, step);
+          return {};
+        });
+      };
+      const auto world = trial.run(3);
+      const Ends ends = ends_of(*world, trial.steps);
+      CHECK(ends.complete == 4);
+      CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+      CHECK(joiner.entered == joined);
+      CHECK(joiner.computed == (joined == 9 ? 10 : joined));
+    }
+  }
+}
+
+TEST_CASE("who comes while slot 0 is away writes the record, and so does slot 0: no one learns") {
+  for (const int slot : {0, 3}) {
+    CAPTURE(slot);
+    const test::TempDirectory directory;
+    Trial trial;
+    trial.steps = 26;
+    trial.config = digits(trial.steps);
+    trial.config.checkpoint_path = directory.path();
+    FirstSteps joiner(3);
+    trial.before = [&](ElasticWorld& world) {
+      world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+        joiner.see(trainer, point, step);
+        return {};
+      });
+    };
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step == 6) world.doom(0, point::kScatter);
+      if (step == 10) world.wait_for(world.add(slot));
+      if (step == 16 && slot != 0) world.add(0);
+    };
+    const auto world = trial.run(3);
+    CHECK(ends_of(*world, trial.steps).complete == (slot == 0 ? 3 : 4));
+    CHECK(joiner.entered > 10);
+    CHECK(joiner.computed == joiner.entered);
+  }
+}
+
+TEST_CASE("a joiner dies while nothing of the state has come to it: who gives it trains on") {
+  JoinTrial trial(false);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<int> reduced;
+  trial.before = [&](ElasticWorld& world) {
+    world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+      std::unique_lock lock(mutex);
+      if (trainer < 3 && step == 9 && point == point::kReduced) reduced.insert(trainer);
+      changed.notify_all();
+      if (trainer != 3 || point != point::kEnter) return {};
+      changed.wait_for(lock, seconds(20), [&] { return reduced.size() == 3; });
+      return killed();
+    });
+  };
+  const auto world = trial.run(3);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.killed == 1);
+  CHECK(ends.complete == 3);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  CHECK(world->entries().size() <= 5 * 3);  // and not one membership a step
+}
+
+TEST_CASE("who has learned is a member like any other: those who had the state before may die") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    JoinTrial trial(is_sharded);
+    trial.before = [&](ElasticWorld& world) {
+      world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+        // Sharded, the first keeps the copy of what the fourth owns.
+        const bool dies = trainer == 0 || (trainer < 3 && !is_sharded);
+        return dies && step == 14 && point == point::kForward ? Status(killed()) : Status();
+      });
+    };
+    const Ends ends = ends_of(*trial.run(3), trial.steps);
+    CHECK(ends.killed == (is_sharded ? 1 : 3));
+    CHECK(ends.complete == (is_sharded ? 3 : 1));
+  }
+}
+
+TEST_CASE("one joins when all that is left is to end: it has the state at once") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    const test::TempDirectory directory;
+    Trial trial;
+    trial.steps = 26;
+    trial.config = digits_in_buckets(trial.steps);
+    trial.config.is_sharded = is_sharded;
+    trial.config.checkpoint_path = directory.path();
+    std::latch all_have_come(3);
+    std::array<std::atomic<bool>, 3> has_come{};
+    trial.before = [&](ElasticWorld& world) {
+      world.respawn_next();
+      world.watch_points([&](int trainer, std::string_view point, std::int64_t) -> Status {
+        if (trainer > 2 || point != point::kFinish) return {};
+        if (has_come[static_cast<std::size_t>(trainer)].exchange(true)) return {};
+        all_have_come.arrive_and_wait();
+        if (trainer != 1) {
+          world.wait_for(3);
+          return {};
+        }
+        return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
+      });
+    };
+    const Ends ends = ends_of(*trial.run(3), trial.steps);
+    CHECK(ends.killed == 1);
+    CHECK(ends.complete == 3);
   }
 }
 
@@ -475,11 +884,11 @@ TEST_CASE("whoever dies while slot 0 is away, its record lacks nothing") {
 
 TEST_CASE("random joins, leaves, deaths and cuts at random places: the same bits at every step") {
   constexpr std::array kPoints = {
-      point::kConnect,  point::kEnter,    point::kTransfer,  point::kIdle,   point::kForward,
-      point::kBackward, point::kScatter,  point::kReduced,   point::kGather, point::kUpdate,
-      point::kUpdated,  point::kEvaluate, point::kCheckpoint};
+      point::kConnect, point::kEnter,  point::kTransfer, point::kIdle,     point::kForward,
+      point::kBucket,  point::kBucket, point::kBackward, point::kScatter,  point::kReduced,
+      point::kGather,  point::kUpdate, point::kUpdated,  point::kEvaluate, point::kCheckpoint};
   std::map<std::string, int> deaths;
-  for (std::uint32_t number = 0; number < 40; ++number) {
+  for (std::uint32_t number = 0; number < 60; ++number) {
     CAPTURE(number);
     CAPTURE(test::seed());
     const test::TempDirectory directory;
@@ -487,6 +896,7 @@ TEST_CASE("random joins, leaves, deaths and cuts at random places: the same bits
     Rng rng(test::seed() * 1'000 + number);
     if (number % 4 >= 2) trial.config = digits_with_layers(trial.steps);
     if (number % 8 >= 4) trial.config = with_adamw(trial.config);
+    if (number >= 40) trial.config = digits_in_buckets(trial.steps);
     if (number % 2 == 1) {
       trial.config.checkpoint_path = directory.path();
       trial.config.checkpoint_every_steps = 5;

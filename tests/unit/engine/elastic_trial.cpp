@@ -40,6 +40,13 @@ TrainingConfig with_adamw(TrainingConfig config) {
   return config;
 }
 
+TrainingConfig digits_in_buckets(std::int64_t steps) {
+  TrainingConfig config = with_adamw(digits(steps));
+  config.mlp.hidden = {128, 128, 64, 64};
+  config.bucket_blocks = 1;
+  return config;
+}
+
 const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wanted) {
   using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, bool>;
   static std::map<Key, std::map<std::int64_t, ReferenceState>> known;
@@ -62,6 +69,7 @@ const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wa
     TrainingConfig config = wanted;
     config.checkpoint_path.clear();
     config.is_sharded = false;
+    config.bucket_blocks = TrainingConfig().bucket_blocks;
     MUSTER_CHECK(run_training(config, communicator, clock, hooks).has_value());
   });
   return states;

@@ -21,6 +21,9 @@ engine::TrainingConfig digits_with_layers(std::int64_t steps);
 /// The same with everything that an update can have: moments, their powers, a norm that is above
 /// its bound in some of the steps.
 engine::TrainingConfig with_adamw(engine::TrainingConfig config);
+/// Four layers of whole blocks, each of which goes its way while the next is computed: all there is
+/// of an update, too.
+engine::TrainingConfig digits_in_buckets(std::int64_t steps);
 
 /// What a step must leave behind.
 struct ReferenceState {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "common/check.h"
@@ -17,6 +18,60 @@ constexpr std::chrono::seconds kLongest{60};
 Error killed() {
   return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
 }
+
+/// One trainer's own.
+class LaggingClock final : public Clock {
+ public:
+  MonoTime mono_now() const override { return system_.mono_now() - seconds(behind_.load()); }
+  WallTime wall_now() const override { return system_.wall_now(); }
+  void lag(seconds by) { behind_ = by.count(); }
+
+ private:
+  SystemClock system_;
+  std::atomic<std::int64_t> behind_ = 0;
+};
+
+class WatchedWork final : public comm::Work {
+ public:
+  WatchedWork(std::unique_ptr<comm::Work> real, std::function<Status()> on_done)
+      : real_(std::move(real)), on_done_(std::move(on_done)) {}
+  Status wait(MonoTime deadline) override {
+    MUSTER_RETURN_IF_ERROR(real_->wait(deadline));
+    return on_done_();
+  }
+
+ private:
+  std::unique_ptr<comm::Work> real_;
+  std::function<Status()> on_done_;
+};
+
+/// One trainer's end of a round.
+class WatchedCommunicator final : public comm::SharedCommunicator {
+ public:
+  WatchedCommunicator(std::shared_ptr<comm::Communicator> real,
+                      const ElasticWorld::TransferWatch& watch, int trainer)
+      : SharedCommunicator(std::move(real)), watch_(watch), trainer_(trainer) {}
+
+  void abort() override {
+    SharedCommunicator::abort();
+    watch_.on_abort(trainer_);
+  }
+  Result<std::unique_ptr<comm::Work>> start(
+      std::uint64_t step, comm::Memory memory, std::span<const comm::SendBuffer> sends,
+      std::span<const comm::ReceiveBuffer> receives) override {
+    MUSTER_ASSIGN_OR_RETURN(auto work, SharedCommunicator::start(step, memory, sends, receives));
+    watch_.on_start(trainer_);
+    return std::unique_ptr<comm::Work>(std::make_unique<WatchedWork>(std::move(work), [this] {
+      const Status met = watch_.on_done(trainer_);
+      if (!met) SharedCommunicator::abort();
+      return met;
+    }));
+  }
+
+ private:
+  const ElasticWorld::TransferWatch& watch_;
+  const int trainer_;
+};
 
 }  // namespace
 
@@ -48,6 +103,7 @@ struct ElasticWorld::Trainer {
   std::shared_ptr<Round> ahead;  ///< what it said last that it is prepared for
   std::int64_t entered_epoch = 0;
   std::optional<Result<engine::TrainingSummary>> outcome;
+  LaggingClock clock;
   std::thread thread;
 };
 
@@ -161,8 +217,12 @@ class ElasticWorld::Seat final : public engine::Membership {
     }
     self.present = std::exchange(self.ahead, nullptr);
     shared.changed.notify_all();
-    return std::unique_ptr<comm::Communicator>(std::make_unique<comm::LentCommunicator>(
-        self.present->communicators[static_cast<std::size_t>(view.rank)]));
+    std::shared_ptr<comm::Communicator> own =
+        self.present->communicators[static_cast<std::size_t>(view.rank)];
+    if (world_.transfer_watch_) {
+      own = std::make_shared<WatchedCommunicator>(own, *world_.transfer_watch_, trainer_);
+    }
+    return std::unique_ptr<comm::Communicator>(std::make_unique<comm::LentCommunicator>(own));
   }
 
   /// Nobody is known to have died: the same members try again under another number.
@@ -230,6 +290,7 @@ engine::View ElasticWorld::view_of(const Round& round, int trainer) const {
 /// somebody, or who were told of nothing since they entered theirs.
 void ElasticWorld::publish(std::vector<int> members, bool is_urgent, bool stop) {
   Shared& shared = *shared_;
+  std::erase_if(members, [&](int one) { return shared.trainers[one].has_ended; });
   std::sort(members.begin(), members.end(), [&](int a, int b) {
     return std::pair(shared.trainers[a].slot, a) < std::pair(shared.trainers[b].slot, b);
   });
@@ -309,9 +370,11 @@ void ElasticWorld::run(int number) {
     self.is_held = false;
     return self.doom == point ? Status(killed()) : Status();
   };
-  auto outcome = engine::run_training(config_, seat, shared_->clock, hooks);
-  const std::lock_guard lock(shared_->mutex);
+  std::unique_lock lock(shared_->mutex);
   Trainer& self = shared_->trainers[number];
+  lock.unlock();
+  auto outcome = engine::run_training(config_, seat, self.clock, hooks);
+  lock.lock();
   self.has_ended = true;
   self.outcome = std::move(outcome);
   drop_ahead(number);
@@ -321,12 +384,13 @@ void ElasticWorld::run(int number) {
   if (std::erase(left, number) > 0) {
     // Those who have the state go on; a joiner alone has none to go on from.
     std::erase_if(left, [&](int one) { return shared_->trainers[one].has_ended; });
+    const bool is_done = self.outcome->has_value();  // the others are about to be, and need nothing
     const bool is_respawned = !*self.outcome && std::exchange(shared_->respawns_next, false);
     if (is_respawned) add_locked(self.slot, "", false);
     const bool has_state = is_respawned || std::any_of(left.begin(), left.end(), [&](int one) {
                              return shared_->trainers[one].entered_epoch > 0;
                            });
-    if (has_state) publish(left, true);
+    if (has_state && !is_done) publish(left, true);
     shared_->is_over = shared_->is_over || !has_state;
     for (const int one : left) {
       const auto& present = shared_->trainers[one].present;
@@ -382,6 +446,11 @@ void ElasticWorld::release(int trainer) {
   const std::lock_guard lock(shared_->mutex);
   shared_->trainers[trainer].held_step = -1;
   shared_->changed.notify_all();
+}
+
+void ElasticWorld::lag(int trainer, seconds by) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->trainers[trainer].clock.lag(by);
 }
 
 void ElasticWorld::leave(int trainer) {

@@ -2,6 +2,7 @@
 // between pods: for tests of what the engine makes of a changing membership.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -38,6 +39,13 @@ class ElasticWorld {
   /// there. May block.
   using AtPoint = std::function<Status(int trainer, std::string_view point, std::int64_t step)>;
   void watch_points(AtPoint at_point) { at_point_ = std::move(at_point); }
+  /// What becomes of the trainers' transfers, told by number, before the start. May block.
+  struct TransferWatch {
+    std::function<void(int trainer)> on_start;   ///< of a group
+    std::function<void(int trainer)> on_abort;   ///< by the trainer itself
+    std::function<Status(int trainer)> on_done;  ///< of a wait; an error breaks the connections
+  };
+  void watch_transfers(TransferWatch watch) { transfer_watch_ = std::move(watch); }
   /// The members at the start: they form the first view together. That of slot 0 has `doom`.
   void start(int workers, std::string_view doom = {});
   /// The next trainer that dies is started again, as its sentinel does.
@@ -60,6 +68,9 @@ class ElasticWorld {
   void wait_connected(int trainer);
   /// Until the trainer's thread has come to its end.
   void wait_ended(int trainer);
+  /// The trainer's own clock is behind all others' from now on: shorter waits are over for it
+  /// before they begin.
+  void lag(int trainer, std::chrono::seconds by);
   /// It leaves at a step boundary, as on SIGTERM.
   void leave(int trainer);
   /// Its connections break, and nobody dies.
@@ -96,6 +107,7 @@ class ElasticWorld {
   engine::TrainingConfig config_;
   OnState on_state_;
   AtPoint at_point_;
+  std::optional<TransferWatch> transfer_watch_;
   std::unique_ptr<Shared> shared_;
 };
 

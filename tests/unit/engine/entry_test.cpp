@@ -15,7 +15,8 @@ Greeting standing_at(int rank, std::int64_t step) {
   one.standing.step = step;
   one.standing.checkpoint_step = step;
   one.has_state = true;
-  one.held = make_shards({0, 1, 2, 3}, kTrainedHere, kTrainedHere).held(rank);
+  one.held =
+      make_shards({0, 1, 2, 3}, {Ownership(Buckets(kTrainedHere), 4), kTrainedHere}).held(rank);
   one.computed = {{4 * rank, 4 * rank + 4}};
   return one;
 }
@@ -111,4 +112,86 @@ TEST_CASE("shards: what was read from a checkpoint counts, what is left of later
   }
   CHECK(plan_entry(16, now, 1)->standing.step == 3);
   CHECK(plan_entry(16, now, 1)->standing.checkpoint_step == 3);
+}
+
+TEST_CASE("a state that some have found wrong is nobody's any more, whoever has not heard of it") {
+  std::vector<Greeting> all{standing_at(0, 5), logged_at(1, 5), standing_at(2, 5)};
+  all[0].has_state = false;
+  all[0].standing = Standing();
+  all[0].standing.lineage = 2;
+  all[1].standing.lineage = 1;
+  all[1].record_bytes = 9;
+  all[1].spec = sha256(std::string_view("spec"));
+  all[2].standing.lineage = 2;
+  CHECK(keep_newest_lineage(all) == 2);
+  CHECK_FALSE(all[1].has_state);
+  CHECK_FALSE(all[1].logged);
+  CHECK(all[1].held.empty());
+  CHECK(all[1].computed.empty());
+  CHECK(all[1].record_bytes == 0);
+  CHECK(all[1].standing.checkpoint_step == -1);
+  CHECK(all[1].spec == sha256(std::string_view("spec")));
+  CHECK(all[2].has_state);  // it has gone back and come to this step again
+  CHECK(all[2].standing.step == 5);
+}
+
+TEST_CASE("who has no state yet is told of the lineage, and a state keeps the one it has") {
+  std::vector<Greeting> all{standing_at(0, 5), Greeting()};
+  all[0].standing.lineage = 3;
+  CHECK(keep_newest_lineage(all) == 3);
+  CHECK(all[0].has_state);
+  const auto plan = plan_entry(16, all, 1);
+  REQUIRE(plan.has_value());
+  CHECK(plan->standing.lineage == 3);
+}
+
+namespace {
+
+Greeting joiner() { return {}; }
+
+/// One that has made `step` steps and computed nothing of the next.
+Greeting idle_at(int rank, std::int64_t step) {
+  Greeting one = standing_at(rank, step);
+  one.computed.clear();
+  return one;
+}
+
+}  // namespace
+
+TEST_CASE("who joins those who train learns in the next step, which the others make") {
+  const std::vector<Greeting> all{joiner(), idle_at(1, 5), joiner(), idle_at(3, 5), joiner()};
+  EntryPlan plan = *plan_entry(16, all, 1);
+  CHECK(plan.source == std::vector<int>{1, 1, 3, 3, 1});
+  REQUIRE(may_learn(plan, all));
+  let_learn(plan, 16, all);
+  CHECK(plan.learns == std::vector<std::uint8_t>{1, 0, 1, 0, 1});
+  using Nodes = std::vector<RankRange>;
+  CHECK(plan.assignment.nodes == std::vector<Nodes>{{}, Nodes{{0, 8}}, {}, Nodes{{8, 16}}, {}});
+  CHECK(plan.assignment.logical_ranks == 16);
+}
+
+TEST_CASE("what a dead one had of a step is computed by those who have the state") {
+  const std::vector<Greeting> all{standing_at(0, 5), joiner(), standing_at(3, 5)};
+  EntryPlan plan = *plan_entry(16, all, 1);
+  REQUIRE(may_learn(plan, all));
+  let_learn(plan, 16, all);
+  CHECK(plan.learns == std::vector<std::uint8_t>{0, 1, 0});
+  CHECK(plan.assignment.nodes[1].empty());
+  CHECK(count_ranks(plan.assignment.nodes[0]) == 8);
+  CHECK(count_ranks(plan.assignment.nodes[2]) == 8);
+  held_nodes(plan.assignment);  // every logical rank once
+}
+
+TEST_CASE("nobody learns at a start, or where a survivor is behind, or where all have the state") {
+  const auto may = [](const std::vector<Greeting>& all) {
+    return may_learn(*plan_entry(16, all, 0), all);
+  };
+  CHECK_FALSE(may({idle_at(0, 0), joiner()}));
+  auto restored = idle_at(0, 7);
+  restored.standing.restored_step = 7;
+  CHECK_FALSE(may({restored, joiner()}));
+  restored.standing.restored_step = 6;
+  CHECK(may({restored, joiner()}));
+  CHECK_FALSE(may({idle_at(0, 7), idle_at(1, 6), joiner()}));
+  CHECK(may({idle_at(0, 7), idle_at(1, 7)}));  // and nobody is behind
 }

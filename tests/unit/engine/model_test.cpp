@@ -384,3 +384,44 @@ TEST_CASE("what is dropped follows from seed, step, layer, row and element alone
   CHECK(kept < 30'000 + 433);
   MESSAGE("kept " << kept << " of 40000");
 }
+
+TEST_CASE("what is said to be finished is never written again, and all of it is said") {
+  const ModelShape shapes[] = {mlp({13, 17, 9, 6}, 0.3f), cnn(0.4f), cnn(0.4f, false)};
+  for (const ModelShape& shape : shapes) {
+    const ModelBatch batch = make_batch(shape, 4, 3, 5);
+    cpu::Context context;
+    Model model(shape, batch.rows(), context);
+    std::copy(batch.input.begin(), batch.input.end(), model.input().begin());
+    std::copy(batch.labels.begin(), batch.labels.end(), model.labels().begin());
+    // Two nodes of two logical ranks each, with something behind the values.
+    constexpr std::size_t kTail = 3;
+    std::vector<std::vector<float>> gradients(2, std::vector<float>(shape.values() + kTail, 77.0f));
+    const std::size_t half = batch.rows() / 2;
+    const std::vector<Model::Node> nodes{{0, 2, gradients[0].data(), 0},
+                                         {half, 2, gradients[1].data(), 2}};
+    const Model::Batch pass{batch.seed, batch.step, batch.rows_per_rank, nodes};
+    const std::vector<float> values = moved_values(shape, 5);
+    model.forward(values, pass);
+    model.losses_with_gradient(batch.rows(), 1.0f / static_cast<float>(batch.rows()));
+    std::vector<std::size_t> told;
+    std::vector<std::vector<float>> copies(2, std::vector<float>(gradients[0].size()));
+    model.backward(values, pass, [&](std::size_t first) {
+      const std::size_t last = told.empty() ? gradients[0].size() : told.back();
+      CHECK(first < last);
+      told.push_back(first);
+      for (std::size_t n = 0; n < 2; ++n) {
+        std::copy(gradients[n].begin() + static_cast<std::ptrdiff_t>(first),
+                  gradients[n].begin() + static_cast<std::ptrdiff_t>(last),
+                  copies[n].begin() + static_cast<std::ptrdiff_t>(first));
+      }
+    });
+    CHECK(same_bits(copies[0], gradients[0]));
+    CHECK(same_bits(copies[1], gradients[1]));
+    for (const auto& gradient : gradients) {
+      for (std::size_t i = 0; i < kTail; ++i) CHECK(gradient[shape.values() + i] == 77.0f);
+    }
+    std::vector<std::size_t> starts = shape.layer_starts();
+    std::reverse(starts.begin(), starts.end());
+    CHECK(told == starts);
+  }
+}

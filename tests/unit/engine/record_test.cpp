@@ -74,3 +74,20 @@ TEST_CASE("a decimal reads back as the same float") {
   CHECK(decimal(2.3025851f) == "2.3025851");
   CHECK(std::stof(decimal(1.5e-37f)) == 1.5e-37f);
 }
+
+TEST_CASE("a record that is closed forgets what it has, and can be opened again") {
+  const test::TempDirectory directory;
+  Record record;
+  REQUIRE(record.add(RecordedStep{3, 0, 64, 2, 0.5f, "", 0.25}).has_value());
+  record.close();
+  CHECK(record.lines().empty());
+  CHECK(record.last_step() == 0);
+  write_steps(directory / "r", 0, 20);
+  REQUIRE(record.open(directory / "r", 20).has_value());
+  REQUIRE(record.add(RecordedStep{21, 0, 64, 2, 0.5f, "", 0.25}).has_value());
+  record.close();
+  CHECK_FALSE(record.is_open());
+  REQUIRE(record.open(directory / "r", 10).has_value());
+  CHECK(record.last_step() == 10);
+  CHECK(lines_of(directory / "r").size() == 12);
+}

@@ -39,9 +39,23 @@ std::vector<std::vector<int>> gangs() {
 
 struct Sizes {
   std::size_t elements, trained;
+  std::vector<std::size_t> layers{};
 };
-const std::vector<Sizes> kSizes = {
-    {5, 1}, {kB + 4, kB}, {kB + 4, kB + 1}, {9 * kB + 7, 9 * kB - 3}, {30 * kB, 20 * kB + 5}};
+const std::vector<Sizes> kSizes = {{5, 1},
+                                   {kB + 4, kB},
+                                   {kB + 4, kB + 1},
+                                   {9 * kB + 7, 9 * kB - 3},
+                                   {9 * kB + 7, 9 * kB - 3, {0, kB, 3 * kB + 5, 8 * kB}},
+                                   {30 * kB, 20 * kB + 5},
+                                   {30 * kB, 20 * kB + 5, {0, 11 * kB, 13 * kB}}};
+
+Ownership ownership_of(const Sizes& size, std::size_t processes) {
+  return {Buckets(size.elements, size.layers, 1), static_cast<int>(processes)};
+}
+
+Shards shards_of(const std::vector<int>& slots, const Sizes& size, int buddies = 1) {
+  return make_shards(slots, {ownership_of(size, slots.size()), size.trained, buddies});
+}
 
 bool has_other_worker(const std::vector<int>& slots) {
   return std::any_of(slots.begin(), slots.end(), [&](int slot) { return slot != slots[0]; });
@@ -80,20 +94,21 @@ TEST_CASE("ranges are united, subtracted and found") {
 TEST_CASE("every trained element has one owner and one copy, and copies are spread") {
   for (const auto& slots : gangs()) {
     const int processes = static_cast<int>(slots.size());
-    for (const Sizes size : kSizes) {
-      const Shards shards = make_shards(slots, size.elements, size.trained);
-      std::size_t next = 0;
+    for (const Sizes& size : kSizes) {
+      const Shards shards = shards_of(slots, size);
+      Ranges all;
+      std::size_t owned = 0;
       std::size_t kept = 0;
       for (int r = 0; r < processes; ++r) {
-        const ElementRange own = shards.owned[static_cast<std::size_t>(r)];
-        if (own.size() > 0) {
-          CHECK(own.begin == next);
-          next = own.end;
-        }
-        CHECK(intersection(own, owned_elements(r, processes, size.elements)) == own);
+        const Ranges& own = shards.owned[static_cast<std::size_t>(r)];
+        // Who adds a block keeps its state.
+        CHECK(own == within(ownership_of(size, slots.size()).of(r), {0, size.trained}));
+        all = united(all, own);
+        owned += size_of(own);
         kept += size_of(shards.held(r));
       }
-      CHECK(next == size.trained);
+      CHECK(all == Ranges{{0, size.trained}});
+      CHECK(owned == size.trained);
       CHECK(kept == size.trained * (processes > 1 ? 2 : 1));
     }
   }
@@ -102,13 +117,15 @@ TEST_CASE("every trained element has one owner and one copy, and copies are spre
 TEST_CASE("a buddy is of another worker wherever there is one") {
   for (const auto& slots : gangs()) {
     CAPTURE(slots.size());
-    const Shards shards = make_shards(slots, 9 * kB, 9 * kB);
+    const Shards shards = shards_of(slots, {9 * kB, 9 * kB});
     std::size_t most = 0;
     std::size_t group = 0;
     for (int r = 0; r < shards.processes(); ++r) {
       const auto rank = static_cast<std::size_t>(r);
-      const auto buddy = static_cast<std::size_t>(shards.buddy[rank]);
-      if (slots.size() > 1) CHECK(buddy != rank);
+      REQUIRE(shards.buddies[rank].size() == (slots.size() > 1 ? 1 : 0));
+      if (slots.size() == 1) continue;
+      const auto buddy = static_cast<std::size_t>(shards.buddies[rank][0]);
+      CHECK(buddy != rank);
       if (has_other_worker(slots)) CHECK(slots[buddy] != slots[rank]);
       most = std::max(most, shards.wards(r).size());
       group = std::max(
@@ -123,14 +140,82 @@ TEST_CASE("a buddy is of another worker wherever there is one") {
   }
 }
 
+/// Of how many workers the owner and the buddies of `rank` are.
+std::size_t count_workers(const std::vector<int>& slots, const Shards& shards, std::size_t rank) {
+  std::set<int> workers{slots[rank]};
+  for (const int buddy : shards.buddies[rank]) {
+    workers.insert(slots[static_cast<std::size_t>(buddy)]);
+  }
+  return workers.size();
+}
+
+TEST_CASE("two buddies are different processes, of as many workers as can be") {
+  for (const auto& slots : gangs()) {
+    CAPTURE(slots.size());
+    const Shards one = shards_of(slots, {9 * kB, 9 * kB});
+    const Shards two = shards_of(slots, {9 * kB, 9 * kB}, 2);
+    const std::size_t workers = std::set<int>(slots.begin(), slots.end()).size();
+    const std::size_t copies = std::min<std::size_t>(2, slots.size() - 1);
+    std::size_t kept = 0;
+    for (std::size_t rank = 0; rank < slots.size(); ++rank) {
+      const auto& buddies = two.buddies[rank];
+      REQUIRE(buddies.size() == copies);
+      CHECK(two.owned[rank] == one.owned[rank]);
+      if (copies > 0) CHECK(buddies[0] == one.buddies[rank][0]);
+      if (copies > 1) CHECK(buddies[0] != buddies[1]);
+      CHECK_FALSE(two.is_buddy(static_cast<int>(rank), static_cast<int>(rank)));
+      CHECK(count_workers(slots, two, rank) == std::min<std::size_t>(workers, 1 + copies));
+      kept += size_of(two.held(static_cast<int>(rank)));
+    }
+    CHECK(kept == 9 * kB * (1 + copies));
+  }
+}
+
+TEST_CASE("with two buddies each process keeps two copies, where every worker is one process") {
+  for (int processes = 3; processes <= 9; ++processes) {
+    std::vector<int> slots(static_cast<std::size_t>(processes));
+    std::iota(slots.begin(), slots.end(), 0);
+    const Shards shards = shards_of(slots, {9 * kB, 9 * kB}, 2);
+    for (int rank = 0; rank < processes; ++rank) CHECK(shards.wards(rank).size() == 2);
+  }
+}
+
+TEST_CASE("with two buddies any two may be gone, and all is there") {
+  const Shards shards = shards_of({0, 1, 2, 3, 4}, {9 * kB, 9 * kB}, 2);
+  std::vector<Keeper> keepers;
+  for (int r = 0; r < 5; ++r) keepers.push_back(keeper_of(shards, r));
+  for (std::size_t a = 0; a < 5; ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      auto left = keepers;
+      left[a] = left[b] = {};
+      CHECK(is_complete(9 * kB, left));
+      for (std::size_t c = 0; c < b; ++c) {
+        auto fewer = left;
+        fewer[c] = {};
+        bool is_owner_with_buddies = false;
+        for (const std::size_t owner : {a, b, c}) {
+          std::size_t gone = 1;
+          for (const int buddy : shards.buddies[owner]) {
+            const auto who = static_cast<std::size_t>(buddy);
+            gone += who == a || who == b || who == c ? 1 : 0;
+          }
+          is_owner_with_buddies = is_owner_with_buddies || gone == 3;
+        }
+        CHECK(is_complete(9 * kB, fewer) != is_owner_with_buddies);
+      }
+    }
+  }
+}
+
 TEST_CASE("after any change of members everybody has its share, and nothing moves in vain") {
   Rng rng(test::seed() + 1);
   const auto all = gangs();
   for (int trial = 0; trial < 400; ++trial) {
     CAPTURE(trial);
-    const Sizes size = kSizes[rng.below(kSizes.size())];
+    const Sizes& size = kSizes[rng.below(kSizes.size())];
     const auto& before = all[rng.below(all.size())];
-    const Shards old = make_shards(before, size.elements, size.trained);
+    const int buddies = 1 + static_cast<int>(rng.below(2));
+    const Shards old = shards_of(before, size, buddies);
     // One of the old members may be gone, its buddy is not; some are new.
     std::vector<Keeper> keepers;
     std::vector<int> slots;
@@ -145,7 +230,7 @@ TEST_CASE("after any change of members everybody has its share, and nothing move
       slots.push_back(static_cast<int>(rng.below(6)));
     }
     REQUIRE(is_complete(size.trained, keepers));
-    const Shards shards = make_shards(slots, size.elements, size.trained);
+    const Shards shards = shards_of(slots, size, buddies);
     const auto moves = plan_moves(shards, keepers);
     const auto now = after(keepers, moves);
     std::size_t state = 0;
@@ -168,7 +253,7 @@ TEST_CASE("after any change of members everybody has its share, and nothing move
 }
 
 TEST_CASE("nothing moves where nothing changes, and an owner with its buddy takes blocks along") {
-  const Shards shards = make_shards({0, 1, 2, 3}, 8 * kB, 8 * kB);
+  const Shards shards = shards_of({0, 1, 2, 3}, {8 * kB, 8 * kB});
   std::vector<Keeper> keepers;
   for (int r = 0; r < 4; ++r) keepers.push_back(keeper_of(shards, r));
   CHECK(plan_moves(shards, keepers).empty());
@@ -176,8 +261,7 @@ TEST_CASE("nothing moves where nothing changes, and an owner with its buddy take
     for (int b = a + 1; b < 4; ++b) {
       auto left = keepers;
       left[static_cast<std::size_t>(a)] = left[static_cast<std::size_t>(b)] = {};
-      const bool are_buddies = shards.buddy[static_cast<std::size_t>(a)] == b ||
-                               shards.buddy[static_cast<std::size_t>(b)] == a;
+      const bool are_buddies = shards.is_buddy(a, b) || shards.is_buddy(b, a);
       CHECK(is_complete(8 * kB, left) == !are_buddies);
     }
   }
@@ -189,8 +273,10 @@ TEST_CASE("those who stay come to have all that those who leave have, with copie
          ++mask) {
       std::vector<std::uint8_t> stays;
       for (std::size_t r = 0; r < slots.size(); ++r) stays.push_back((mask >> (r % 6)) & 1);
-      const Shards now = make_shards(slots, 9 * kB + 7, 9 * kB);
-      const Shards target = shards_among(slots, stays, 9 * kB + 7, 9 * kB);
+      const Sizes size{9 * kB + 7, 9 * kB, {0, 2 * kB, 7 * kB}};
+      const Shards now = shards_of(slots, size);
+      const Buckets buckets(size.elements, size.layers, 1);
+      const Shards target = make_shards(slots, {Ownership(buckets, stays), size.trained});
       std::vector<Keeper> keepers;
       for (int r = 0; r < now.processes(); ++r) keepers.push_back(keeper_of(now, r));
       auto left = after(keepers, plan_moves(target, keepers));

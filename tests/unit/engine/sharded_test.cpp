@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <latch>
 #include <map>
 #include <mutex>
@@ -48,8 +49,15 @@ TrainingConfig wide_layers(std::int64_t steps) {
   return test::with_adamw(config);
 }
 
+/// Each process owns parts of several buckets.
+TrainingConfig wide_buckets(std::int64_t steps) {
+  TrainingConfig config = test::digits_in_buckets(steps);
+  config.is_sharded = true;
+  return config;
+}
+
 using ConfigOf = TrainingConfig (*)(std::int64_t steps);
-constexpr std::array<ConfigOf, 3> kShardedConfigs = {wide, wide_adamw, wide_layers};
+constexpr std::array<ConfigOf, 4> kShardedConfigs = {wide, wide_adamw, wide_layers, wide_buckets};
 
 /// As Trial, sharded.
 struct ShardedTrial : test::Trial {
@@ -82,34 +90,44 @@ void check_same_files(const std::string& one, const std::string& other,
 
 }  // namespace
 
-TEST_CASE("sharded, nothing happens: the same bits, and each keeps two shares of P") {
+void keep_shares(ConfigOf config_of, int workers, int buddies) {
+  ShardedTrial trial(config_of);
+  trial.config.buddies = buddies;
+  std::mutex mutex;
+  std::size_t most = 0;
+  std::size_t all = 0;
+  std::size_t whole = 0;
+  trial.on_state = [&](int, std::int64_t step, std::span<const float>,
+                       const OptimizerState& state) {
+    if (step != trial.steps) return;
+    const std::lock_guard lock(mutex);
+    most = std::max(most, state.buffers[0].values.size());
+    all += state.buffers[0].values.size();
+    for (const auto& buffer : state.buffers) {
+      CHECK(buffer.values.size() == size_of(state.held));
+      CHECK(buffer.values.capacity() == buffer.values.size());
+    }
+    for (const ElementRange range : state.held) whole = std::max(whole, range.end);
+  };
+  const auto ends = ends_of(*trial.run(workers), trial.steps);
+  CHECK(ends.complete == workers);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  // So many of each element, and of whole blocks nobody has more than one too many, so many times.
+  const auto copies = static_cast<std::size_t>(1 + buddies);
+  CHECK(all == whole * std::min<std::size_t>(static_cast<std::size_t>(workers), copies));
+  const std::size_t even = whole * copies / static_cast<std::size_t>(workers);
+  const std::size_t buckets = config_of == wide_buckets ? 4 : 1;
+  CHECK(most <= even + copies * buckets * kernels::kBlockElements);
+}
+
+TEST_CASE("sharded, nothing happens: the same bits, and each keeps two or three shares of P") {
   for (const ConfigOf config_of : kShardedConfigs) {
     for (const int workers : {1, 2, 3, 5, 8}) {
-      CAPTURE(workers);
-      ShardedTrial trial(config_of);
-      std::mutex mutex;
-      std::size_t most = 0;
-      std::size_t all = 0;
-      std::size_t whole = 0;
-      trial.on_state = [&](int, std::int64_t step, std::span<const float>,
-                           const OptimizerState& state) {
-        if (step != trial.steps) return;
-        const std::lock_guard lock(mutex);
-        most = std::max(most, state.buffers[0].values.size());
-        all += state.buffers[0].values.size();
-        for (const auto& buffer : state.buffers) {
-          CHECK(buffer.values.size() == size_of(state.held));
-          CHECK(buffer.values.capacity() == buffer.values.size());
-        }
-        for (const ElementRange range : state.held) whole = std::max(whole, range.end);
-      };
-      const auto ends = ends_of(*trial.run(workers), trial.steps);
-      CHECK(ends.complete == workers);
-      CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
-      // Two of each element, and of whole blocks nobody has more than one too many, twice.
-      CHECK(all == whole * (workers > 1 ? 2 : 1));
-      const std::size_t even = whole * 2 / static_cast<std::size_t>(workers);
-      CHECK(most <= even + 2 * kernels::kBlockElements);
+      for (const int buddies : {1, 2}) {
+        CAPTURE(workers);
+        CAPTURE(buddies);
+        keep_shares(config_of, workers, buddies);
+      }
     }
   }
 }
@@ -117,9 +135,10 @@ TEST_CASE("sharded, nothing happens: the same bits, and each keeps two shares of
 TEST_CASE("sharded, a worker dies at each place of a step: its buddy has what it had") {
   for (const ConfigOf config_of : kShardedConfigs) {
     for (const std::string_view point :
-         {point::kIdle, point::kForward, point::kBackward, point::kScatter, point::kReduced,
-          point::kLog, point::kLogged, point::kUpdate, point::kGather, point::kUpdated,
-          point::kEvaluate, point::kFinish}) {
+         {point::kIdle, point::kForward, point::kBucket, point::kBackward, point::kScatter,
+          point::kReduced, point::kLog, point::kLogged, point::kUpdate, point::kGather,
+          point::kUpdated, point::kEvaluate, point::kFinish}) {
+      if (point == point::kBucket && config_of != wide_buckets) continue;  // they have but one
       for (const int victim : {0, 2}) {
         CAPTURE(std::string(point));
         CAPTURE(victim);
@@ -283,6 +302,86 @@ TEST_CASE("sharded, an owner and its buddy die at once: back to the newest check
   }
 }
 
+TEST_CASE("sharded, one more dies while all go back: nothing is left of the shards before") {
+  const test::TempDirectory directory;
+  ShardedTrial trial;
+  trial.config.checkpoint_every_steps = 5;
+  trial.config.checkpoint_path = directory.path();
+  trial.falls = 5;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step != 12) return;
+    world.doom(1, point::kScatter);
+    world.doom(2, point::kEnter);
+  };
+  std::atomic<bool> goes_back = false;
+  trial.before = [&](ElasticWorld& world) {
+    world.watch_points([&](int trainer, std::string_view at, std::int64_t step) -> Status {
+      if (trainer == 0 && at == point::kEnter && step == 10) goes_back = true;
+      // The others have taken theirs, and wait for it.
+      if (trainer != 4 || at != point::kTransfer || !goes_back) return {};
+      return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
+    });
+  };
+  const auto world = trial.run(5);
+  const auto ends = ends_of(*world, trial.steps);
+  CHECK(ends.killed == 3);
+  CHECK(ends.complete == 2);
+}
+
+TEST_CASE("sharded, one dies before it has given a joiner its shards: the other keeps them") {
+  // Both have everything, and each gives the joiner a part of what it is to own.
+  for (const int victim : {0, 1}) {
+    CAPTURE(victim);
+    ShardedTrial trial(wide_buckets);
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::int64_t learned = -1;  // the step in which the joiner does
+    bool has_given = false;
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step == 8) world.wait_for(world.add(3));
+    };
+    trial.before = [&](ElasticWorld& world) {
+      world.watch_points([&](int trainer, std::string_view at, std::int64_t step) -> Status {
+        std::unique_lock lock(mutex);
+        if (trainer == 2 && at == point::kIdle && learned < 0) learned = step;
+        if (trainer == 1 - victim && at == point::kTransfer && learned >= 0 &&
+            step == learned + 1) {
+          has_given = true;
+        }
+        changed.notify_all();
+        if (trainer != victim || at != point::kUpdated || learned < 0) return {};
+        changed.wait_for(lock, seconds(20), [&] { return has_given; });
+        return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
+      });
+    };
+    const auto ends = ends_of(*trial.run(2), trial.steps);
+    CHECK(has_given);
+    CHECK(ends.killed == 1);
+    CHECK(ends.complete == 2);
+  }
+}
+
+TEST_CASE("sharded with two buddies, an owner and one of them die at once: nothing is lost") {
+  for (const std::string_view point :
+       {point::kScatter, point::kReduced, point::kLog, point::kLogged, point::kUpdate,
+        point::kGather, point::kUpdated}) {
+    for (const int other : {2, 3}) {
+      CAPTURE(std::string(point));
+      CAPTURE(other);
+      ShardedTrial trial;
+      trial.config.buddies = 2;
+      trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+        if (step != 12) return;
+        world.doom(1, point);
+        world.doom(other, point::kEnter);
+      };
+      const auto ends = ends_of(*trial.run(5), trial.steps);
+      CHECK(ends.killed == 2);
+      CHECK(ends.complete == 3);
+    }
+  }
+}
+
 TEST_CASE("sharded, an owner and its buddy die and no checkpoint is kept: the training ends") {
   ShardedTrial trial;
   trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
@@ -377,8 +476,9 @@ TEST_CASE("sharded, a death moves only what changes hands") {
     if (step == 12) world.doom(3, point::kScatter);
   };
   constexpr std::size_t kTrained = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10;
-  const Shards before = make_shards({0, 1, 2, 3, 4}, kTrained + 4, kTrained);
-  const Shards after = make_shards({0, 1, 2, 4}, kTrained + 4, kTrained);
+  const Buckets buckets(kTrained + 5);
+  const Shards before = make_shards({0, 1, 2, 3, 4}, {Ownership(buckets, 5), kTrained});
+  const Shards after = make_shards({0, 1, 2, 4}, {Ownership(buckets, 4), kTrained});
   std::vector<Keeper> keepers;
   for (const int rank : {0, 1, 2, 4}) keepers.push_back({before.held(rank), true});
   std::uint64_t expected = 0;
@@ -483,15 +583,15 @@ TEST_CASE("members that keep the state in different ways are told apart") {
 
 TEST_CASE("sharded, random joins, leaves, cuts and deaths one after another: the same bits") {
   constexpr std::array kPoints = {
-      point::kConnect,  point::kEnter,   point::kTransfer, point::kIdle,    point::kForward,
-      point::kBackward, point::kScatter, point::kReduced,  point::kLog,     point::kLogged,
-      point::kUpdate,   point::kGather,  point::kUpdated,  point::kEvaluate};
+      point::kConnect, point::kEnter,    point::kTransfer, point::kIdle,    point::kForward,
+      point::kBucket,  point::kBackward, point::kScatter,  point::kReduced, point::kLog,
+      point::kLogged,  point::kUpdate,   point::kGather,   point::kUpdated, point::kEvaluate};
   std::map<std::string, int> deaths;
   for (std::uint32_t number = 0; number < 40; ++number) {
     CAPTURE(number);
     CAPTURE(test::seed());
     const test::TempDirectory directory;
-    ShardedTrial trial(kShardedConfigs[number % 3], 44);
+    ShardedTrial trial(kShardedConfigs[number % kShardedConfigs.size()], 44);
     Rng rng(test::seed() * 1'000 + number);
     if (number % 2 == 1) {
       trial.config.checkpoint_path = directory.path();
@@ -546,7 +646,7 @@ TEST_CASE("sharded, whoever dies together with whom: right bits, from a checkpoi
     CAPTURE(number);
     CAPTURE(test::seed());
     const test::TempDirectory directory;
-    ShardedTrial trial(kShardedConfigs[number % 3], 36);
+    ShardedTrial trial(kShardedConfigs[number % kShardedConfigs.size()], 36);
     Rng rng(test::seed() * 10'000 + number);
     trial.config.checkpoint_path = directory.path();
     trial.config.checkpoint_every_steps = 3;

@@ -10,12 +10,6 @@ using kernels::Extent;
 const Extent kExtents[] = {{1, 1, 1},  {8, 8, 1}, {4, 4, 16}, {5, 3, 2},
                            {2, 7, 33}, {1, 6, 3}, {28, 28, 5}};
 
-void fill(Guarded<float>& buffer, Random& random, bool wild = false) {
-  for (std::size_t i = 0; i < buffer.size(); ++i) {
-    buffer[i] = wild ? random.wild() : random.value();
-  }
-}
-
 /// The pixel that tap (ky, kx) of the patch at (y, x) meets, or -1 outside the image.
 std::ptrdiff_t met(const Extent& image, std::size_t side, std::size_t pixel, std::size_t tap) {
   const auto signed_of = [](std::size_t v) { return static_cast<std::ptrdiff_t>(v); };

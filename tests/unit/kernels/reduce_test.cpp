@@ -6,12 +6,6 @@
 namespace muster::test {
 namespace {
 
-void fill(Guarded<float>& buffer, Random& random, bool wild) {
-  for (std::size_t i = 0; i < buffer.size(); ++i) {
-    buffer[i] = wild ? random.wild() : random.value();
-  }
-}
-
 TEST_CASE("a sum follows the lanes, blocks and tree of the contract wherever it starts") {
   Random random(seed());
   Guarded<float> values(40000);

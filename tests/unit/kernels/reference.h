@@ -83,6 +83,13 @@ class Guarded {
   std::byte* data_;
 };
 
+/// Values below 1, or with wild ones among them.
+inline void fill(Guarded<float>& buffer, Random& random, bool wild = false) {
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    buffer[i] = wild ? random.wild() : random.value();
+  }
+}
+
 using Floats = std::vector<float>;
 
 inline bool same_bits(float a, float b) {

@@ -163,6 +163,11 @@ TEST_CASE("time is booked on the phase it was spent in, and on steps made for th
   CHECK(world.value("muster_job_phase_seconds_total" + of_job(R"(phase="Running")")) == "11");
   CHECK(world.value("muster_job_phase_seconds_total" + of_job(R"(phase="Restarting")")) == "7");
   CHECK(world.value("muster_job_restarts_total" + kOfJob) == "1");
+  world.job.status.taken_back = {2, 1, 36, "team/x", "u"};
+  world.metrics.on_job(world.job);
+  CHECK(world.value("muster_job_shrinks_total" + kOfJob) == "2");
+  CHECK(world.value("muster_job_preemptions_total" + kOfJob) == "1");
+  CHECK(world.value("muster_job_lost_process_seconds_total" + kOfJob) == "36");
   // The second attempt starts from step 60 and makes thirty steps again.
   world.clock.advance(seconds(2));
   world.report(1, 80, 60);
@@ -341,6 +346,9 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
                             name::kJobWorkers,
                             name::kJobTargetWorkers,
                             name::kJobRestarts,
+                            name::kJobShrinks,
+                            name::kJobPreemptions,
+                            name::kJobLostSeconds,
                             name::kJobStep,
                             name::kJobTotalSteps,
                             name::kJobCheckpointStep,

@@ -13,9 +13,9 @@ using namespace muster;
 
 namespace {
 
-constexpr seconds kLong{60};
+constexpr seconds kPatience{60};
 
-struct Fixture {
+struct WholeOperator {
   SystemClock clock;
   embedded::ApiServer server{{&clock}};
   std::unique_ptr<kube::ApiClient> client = kube::make_rest_client(server);
@@ -58,7 +58,7 @@ struct Fixture {
     watch.resource_version = "0";
     auto stream = client->watch(kind, watch);
     REQUIRE(stream.has_value());
-    const MonoTime deadline = clock.mono_now() + kLong;
+    const MonoTime deadline = clock.mono_now() + kPatience;
     while (clock.mono_now() < deadline) {
       const auto line = (*stream)->next_line(seconds(10));
       if (!line) continue;
@@ -91,12 +91,12 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "with all its threads the operator takes a job to its end") {
+TEST_CASE_FIXTURE(WholeOperator, "with all its threads the operator takes a job to its end") {
   add_node();
   create_job("j");
   auto running = runtime::Operator::start(options());
   REQUIRE(running.has_value());
-  REQUIRE((*running)->wait_synced(clock.mono_now() + kLong).has_value());
+  REQUIRE((*running)->wait_synced(clock.mono_now() + kPatience).has_value());
   int pods = 0;
   wait_for(api::Kind::kPod, [&](const Json&) { return ++pods == 2; });
   end_pods("Running", {{"running", Json::object()}});
@@ -116,14 +116,14 @@ TEST_CASE_FIXTURE(Fixture, "with all its threads the operator takes a job to its
   (*running)->stop();
 }
 
-TEST_CASE_FIXTURE(Fixture, "nothing is written after stop, at whatever moment it comes") {
+TEST_CASE_FIXTURE(WholeOperator, "nothing is written after stop, at whatever moment it comes") {
   add_node();
   for (int round = 0; round < 20; ++round) {
     create_job("j" + std::to_string(round));
     auto running = runtime::Operator::start(options());
     REQUIRE(running.has_value());
     if (round % 2 == 0) {
-      REQUIRE((*running)->wait_synced(clock.mono_now() + kLong).has_value());
+      REQUIRE((*running)->wait_synced(clock.mono_now() + kPatience).has_value());
     }
     (*running)->stop();
     const auto version = server.resource_version();
@@ -132,7 +132,7 @@ TEST_CASE_FIXTURE(Fixture, "nothing is written after stop, at whatever moment it
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "a wrong master key is refused before anything starts") {
+TEST_CASE_FIXTURE(WholeOperator, "a wrong master key is refused before anything starts") {
   auto wrong = options();
   wrong.master_key = "secret";
   const auto running = runtime::Operator::start(wrong);
@@ -140,7 +140,7 @@ TEST_CASE_FIXTURE(Fixture, "a wrong master key is refused before anything starts
   CHECK(running.error().message() == "master key: must be 64 hexadecimal digits");
 }
 
-TEST_CASE_FIXTURE(Fixture, "waiting for a server that does not answer ends at the deadline") {
+TEST_CASE_FIXTURE(WholeOperator, "waiting for a server that does not answer ends at the deadline") {
   class Silent final : public kube::HttpTransport {
    public:
     Result<kube::HttpResponse> send(const kube::HttpRequest&) override {

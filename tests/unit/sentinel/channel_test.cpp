@@ -166,6 +166,8 @@ TEST_CASE("a view of thousands of processes arrives whole, the newest replaces a
   CHECK_FALSE(nothing->has_value());
   const ViewMessage first = long_view(4096);
   const ViewMessage second{10, false, true, -1, {}};
+  ViewMessage urgent_second = second;
+  urgent_second.urgent = true;  // the first was
   for (const bool is_replaced : {false, true}) {
     CAPTURE(is_replaced);
     sender.set(first);
@@ -178,8 +180,10 @@ TEST_CASE("a view of thousands of processes arrives whole, the newest replaces a
       REQUIRE(taken);
       got = std::move(*taken);
     }
-    CHECK((*got == (is_replaced ? second : first)));
+    CHECK((*got == (is_replaced ? urgent_second : first)));
   }
+  sender.set(second);
+  CHECK((**reader.wait(milliseconds(0)) == second));
   close(pair->reader);
   CHECK_FALSE(reader.wait(milliseconds(0)));
   close(pair->writer);

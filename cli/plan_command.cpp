@@ -1,0 +1,117 @@
+#include "cli/plan_command.h"
+
+#include "cli/files.h"
+#include "cli/kube_objects.h"
+#include "cli/kube_query.h"
+#include "cli/manifest.h"
+#include "cli/plan_forecast.h"
+#include "cli/plan_text.h"
+#include "common/contract.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/yaml_reader.h"
+#include "operator/kube/api_client.h"
+
+namespace muster::cli {
+namespace {
+
+namespace codes = contract::exit_code;
+
+/// A cluster of 10,000 nodes and 20,000 pods is about half of this.
+constexpr std::size_t kMostClusterBytes = std::size_t{256} << 20;
+constexpr YamlBounds kClusterYaml{kMostClusterBytes, 20'000'000, 60, "cluster"};
+
+/// All that the operator looks at, in one list. docs/reference/cli.md shows it for saving.
+constexpr const char* kWatched =
+    "nodes,pods,persistentvolumes,persistentvolumeclaims,priorityclasses.scheduling.k8s.io,"
+    "trainingjobs.muster.dev,trainingqueues.muster.dev";
+/// The same of what need not be installed.
+constexpr const char* kWatchedIfThere[] = {"topologyconfigs.muster.dev",
+                                           "topologies.kueue.x-k8s.io", "topologies.kai.scheduler",
+                                           "hypernodes.topology.volcano.sh"};
+
+Result<PlanCluster> saved_cluster(const std::string& file) {
+  auto text = read_file(file, kMostClusterBytes);
+  if (!text) return text.error().with_exit_code(codes::kUsage);
+  const bool is_json = text->find_first_not_of(" \t\r\n") != std::string::npos &&
+                       (*text)[text->find_first_not_of(" \t\r\n")] == '{';
+  auto list = is_json ? parse_json(*text, kube::kLeftOut) : parse_yaml(*text, file, kClusterYaml);
+  if (!list) {
+    return (is_json ? list.error().with(file) : list.error()).with_exit_code(codes::kUsage);
+  }
+  PlanCluster cluster;
+  cluster.objects = items_of(std::move(*list));
+  auto now = newest_time(cluster.objects);
+  if (!now) return now.error().with(file).with_exit_code(codes::kUsage);
+  cluster.now = *now;
+  return cluster;
+}
+
+Result<PlanCluster> live_cluster(Kubectl& kubectl) {
+  KubectlCall call;
+  call.arguments = {"api-resources", "--verbs=list", "-o", "name"};
+  MUSTER_ASSIGN_OR_RETURN(std::string there, kubectl.run(call));
+  there = "\n" + there + "\n";
+  std::string kinds = kWatched;
+  for (const char* kind : kWatchedIfThere) {
+    if (there.find("\n" + std::string(kind) + "\n") != std::string::npos) {
+      kinds += "," + std::string(kind);
+    }
+  }
+  MUSTER_ASSIGN_OR_RETURN(Json list,
+                          ask(kubectl, {"get", kinds, "--all-namespaces", "-o", "json"}));
+  return PlanCluster{items_of(std::move(list)), kubectl.clock().wall_now()};
+}
+
+Status check_plannable(const api::TrainingJob& job, const PlanCluster& cluster) {
+  const auto refuse = [](const std::string& sentence) {
+    return Error(ErrorCode::kInvalid, sentence).with_exit_code(codes::kInvalidSpec);
+  };
+  if (job.spec.managed_by != contract::kManagedBy) {
+    return refuse("spec.managedBy: must be " + std::string(contract::kManagedBy) +
+                  " for `muster plan`, which knows that operator's rules");
+  }
+  if (job.spec.suspend) {
+    return refuse("spec.suspend: must be false for `muster plan`; a suspended job takes no place");
+  }
+  for (const Json& object : cluster.objects) {
+    const bool is_it = text_at(object, {"kind"}) == contract::kKindTrainingJob &&
+                       text_at(object, {"metadata", "name"}) == job.meta.name &&
+                       text_at(object, {"metadata", "namespace"}) == job.meta.namespace_name;
+    if (!is_it) continue;
+    return Error(ErrorCode::kInvalid,
+                 "metadata.name: the cluster has a job " + job.meta.key().text() +
+                     " already; `muster describe " + job.meta.name +
+                     "` tells what it waits for, or give --set metadata.name=ANOTHER")
+        .with_exit_code(codes::kUsage);
+  }
+  return {};
+}
+
+Result<int> plan(Kubectl* kubectl, const PlanOptions& options, const Display& display) {
+  MUSTER_ASSIGN_OR_RETURN(Manifest manifest, load_manifest(options.file, options.overrides));
+  std::string& name_space = manifest.job.meta.namespace_name;
+  if (!options.namespace_name.empty()) name_space = options.namespace_name;
+  if (name_space.empty()) name_space = kubectl == nullptr ? "default" : kubectl->namespace_in_use();
+  manifest.json["metadata"]["namespace"] = name_space;
+  auto cluster = kubectl == nullptr ? saved_cluster(options.cluster) : live_cluster(*kubectl);
+  if (!cluster) return cluster.error();
+  const Status checked = check_plannable(manifest.job, *cluster);
+  if (!checked) return checked.error().with(options.file);
+  auto told = forecast(*cluster, manifest.json);
+  if (!told) return told.error().with_exit_code(codes::kUsage);
+  print(options.output == "json" ? dump_pretty(plan_json(*told))
+                                 : plan_text(*told, display, cluster->now));
+  return told->starts_now ? codes::kComplete : codes::kFailedJob;
+}
+
+}  // namespace
+
+int plan_command(Kubectl* kubectl, const PlanOptions& options, const Display& display) {
+  // What the operator's rules say to its log is no news to whoever asks.
+  configure_log(LogLevel::kError, {{"component", "muster-plan"}});
+  const auto code = plan(kubectl, options, display);
+  return code ? *code : tell_error(code.error());
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,167 @@
+#include "cli/plan_forecast.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "common/contract.h"
+#include "operator/runtime/what_if.h"
+
+namespace muster::cli {
+namespace {
+
+/// What the operator does at once is done within this; what it does only when something lasts
+/// (a gang that grows) is not.
+constexpr seconds kAtOnce{20};
+
+/// Times that lie in the past of whoever wrote them.
+constexpr std::array<std::string_view, 7> kPastTimes{
+    "creationTimestamp", "lastHeartbeatTime", "lastTransitionTime", "updatedAt",
+    "startTime",         "startedAt",         "lastUpdateTime"};
+
+void note_times(const Json& json, std::optional<WallTime>& newest) {
+  if (json.is_array()) {
+    for (const Json& one : json) note_times(one, newest);
+    return;
+  }
+  if (!json.is_object()) return;
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_structured()) {
+      note_times(value, newest);
+    } else if (value.is_string() &&
+               std::find(kPastTimes.begin(), kPastTimes.end(), name) != kPastTimes.end()) {
+      const auto time = parse_time(value.get<std::string>());
+      if (time) newest = std::max(newest.value_or(*time), *time);
+    }
+  }
+}
+
+/// When a running job ends by its own word.
+std::optional<WallTime> end_of(const api::TrainingJob& job) {
+  const auto& progress = job.status.progress;
+  if (!progress || progress->eta_seconds < 0 || !progress->updated_at) return std::nullopt;
+  return *progress->updated_at + seconds(progress->eta_seconds);
+}
+
+bool holds_places(const api::TrainingJob& job) {
+  return !job.status.finished() && !job.status.placement.empty();
+}
+
+std::string admitted_message(const api::TrainingJob& job) {
+  const api::Condition* admitted = job.status.condition("Admitted");
+  return admitted == nullptr ? "" : admitted->message;
+}
+
+/// Of a job that gave way; empty: its status does not say.
+std::string why_preempted(const api::TrainingJob& job) {
+  const api::Condition* running = job.status.condition("Running");
+  const bool says = running != nullptr && running->reason == contract::reason::kPreempted;
+  return says ? running->message : "";
+}
+
+class Forecaster {
+ public:
+  Forecaster(const PlanCluster& cluster, const Json& manifest)
+      : what_if_(cluster.now), manifest_(manifest) {
+    for (const Json& object : cluster.objects) what_if_.put(object);
+  }
+  PlanForecast run();
+
+ private:
+  bool settles();
+  void note_displaced();
+  void await_ends();
+  api::TrainingJob planned() const { return what_if_.job(key_).value_or(api::TrainingJob{}); }
+
+  runtime::WhatIf what_if_;
+  const Json& manifest_;
+  api::ObjectKey key_;
+  std::map<api::ObjectKey, int> workers_before_;
+  PlanForecast forecast_;
+};
+
+/// Whether the planned job has places once the operator has done what it does at once.
+bool Forecaster::settles() {
+  what_if_.run(kAtOnce);
+  return holds_places(planned());
+}
+
+PlanForecast Forecaster::run() {
+  what_if_.run(kAtOnce);
+  for (const auto& [key, job] : what_if_.jobs()) {
+    if (holds_places(job)) workers_before_[key] = static_cast<int>(job.status.placement.size());
+  }
+  Json object = manifest_;
+  object["metadata"]["uid"] = "planned";
+  object["metadata"]["resourceVersion"] = "planned";
+  object["metadata"]["generation"] = 1;
+  object["metadata"]["creationTimestamp"] = format_time(what_if_.now());
+  key_ = api::read_training_job(object).first.meta.key();
+  what_if_.put(std::move(object));
+  forecast_.starts_now = settles();
+  forecast_.why = admitted_message(planned());
+  if (!forecast_.starts_now) await_ends();
+  forecast_.job = planned();
+  note_displaced();
+  return std::move(forecast_);
+}
+
+void Forecaster::note_displaced() {
+  if (!forecast_.starts_now && !forecast_.starts_at) return;
+  for (const auto& [key, job] : what_if_.jobs()) {
+    const auto before = workers_before_.find(key);
+    if (before == workers_before_.end() || key == key_ || job.status.finished()) continue;
+    const int after = static_cast<int>(job.status.placement.size());
+    if (after >= before->second) continue;
+    forecast_.displaced.push_back({key, before->second, after, why_preempted(job)});
+  }
+}
+
+void Forecaster::await_ends() {
+  std::vector<std::pair<WallTime, api::ObjectKey>> ends;
+  for (const auto& [key, job] : what_if_.jobs()) {
+    if (key == key_ || !holds_places(job)) continue;
+    if (const auto end = end_of(job)) {
+      ends.emplace_back(*end, key);
+    } else {
+      forecast_.unending.push_back(key);
+    }
+  }
+  std::sort(ends.begin(), ends.end());
+  if (ends.size() > kMostPlanEnds) ends.resize(kMostPlanEnds);
+  for (const auto& [end, key] : ends) {
+    if (end > what_if_.now()) {
+      what_if_.run(std::chrono::ceil<seconds>(end - what_if_.now()));
+    }
+    what_if_.end_job(key);
+    forecast_.awaited.push_back(key);
+    const WallTime at = what_if_.now();
+    if (!settles()) continue;
+    forecast_.starts_at = at;
+    return;
+  }
+  forecast_.awaited.clear();
+}
+
+}  // namespace
+
+Result<PlanForecast> forecast(const PlanCluster& cluster, const Json& manifest) {
+  const bool has_nodes =
+      std::any_of(cluster.objects.begin(), cluster.objects.end(), [](const Json& object) {
+        return object.is_object() && object.value("kind", Json()) == "Node";
+      });
+  if (!has_nodes) {
+    return Error(ErrorCode::kInvalid,
+                 "the cluster has no Node among its objects, so nothing can be said about room");
+  }
+  return Forecaster(cluster, manifest).run();
+}
+
+Result<WallTime> newest_time(const std::vector<Json>& objects) {
+  std::optional<WallTime> newest;
+  for (const Json& object : objects) note_times(object, newest);
+  if (newest) return *newest;
+  return Error(ErrorCode::kInvalid, "no object has a creationTimestamp or another time");
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,51 @@
+// `muster plan`: what the operator would do with a job, asked of a cluster that was read once.
+// Pure: the operator's own rules (operator/runtime/what_if.h), and the ends that running jobs
+// foretell.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/result.h"
+#include "operator/api/training_job.h"
+
+namespace muster::cli {
+
+/// A job that would have other workers than without the planned one.
+struct PlanDisplaced {
+  api::ObjectKey job;
+  int workers_before = 0, workers_after = 0;
+  std::string why;  ///< of a job that is stopped; may be empty
+};
+
+struct PlanForecast {
+  api::TrainingJob job;  ///< with the places it would get; of a job that never does, as it waits
+  bool starts_now = false;
+  std::string why;  ///< why there, or what is missing now
+  std::vector<PlanDisplaced> displaced;
+
+  // ---- Of a job that does not start now
+  std::optional<WallTime> starts_at;     ///< absent: not known
+  std::vector<api::ObjectKey> awaited;   ///< whose ends come before, in that order
+  std::vector<api::ObjectKey> unending;  ///< jobs that run and do not say how long
+};
+
+/// Ends looked at before a forecast is given up.
+inline constexpr int kMostPlanEnds = 500;
+
+/// Objects that a cluster has, as `kubectl get -o json` lists them; kinds that the operator does
+/// not look at are passed over. Errors: kInvalid when the list has no node: then nothing is known.
+struct PlanCluster {
+  std::vector<Json> objects;
+  WallTime now;
+};
+Result<PlanForecast> forecast(const PlanCluster& cluster, const Json& manifest);
+
+/// The newest time that the objects tell of: when a saved cluster was read, as far as can be known.
+/// Errors: kInvalid when there is none.
+Result<WallTime> newest_time(const std::vector<Json>& objects);
+
+}  // namespace muster::cli

@@ -1,0 +1,159 @@
+#include "cli/plan_text.h"
+
+#include <algorithm>
+#include <map>
+
+#include "cli/kube_objects.h"
+#include "cli/progress_view.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr std::size_t kMostNames = 5;
+constexpr std::size_t kMostRows = 32;
+const std::string kIndent = "  ";
+
+std::string names(const std::vector<api::ObjectKey>& jobs) {
+  std::string text;
+  const std::size_t said = std::min(jobs.size(), kMostNames);
+  for (std::size_t i = 0; i < said; ++i) text += (i == 0 ? "" : ", ") + jobs[i].text();
+  if (jobs.size() > said) text += " and " + std::to_string(jobs.size() - said) + " more";
+  return text;
+}
+
+std::string workers_text(std::size_t count) {
+  return std::to_string(count) + (count == 1 ? " worker" : " workers");
+}
+
+class PlanPage {
+ public:
+  PlanPage(const PlanForecast& forecast, const Display& display, WallTime now)
+      : forecast_(forecast), display_(display), now_(now) {}
+
+  std::string write() {
+    const api::TrainingJob& job = forecast_.job;
+    const bool starts = forecast_.starts_now;
+    out_ = coloured(job.meta.name, Colour::kHead, display_) + " in namespace " +
+           job.meta.namespace_name + ": " +
+           coloured(starts ? "would start now" : "would wait",
+                    starts ? Colour::kGood : Colour::kBusy, display_) +
+           "\n";
+    if (!forecast_.why.empty()) paragraph(forecast_.why);
+    if (!starts) write_start();
+    write_displaced();
+    write_places();
+    return out_;
+  }
+
+ private:
+  void paragraph(const std::string& text) {
+    out_ += kIndent + wrapped(printable(text), display_.width, kIndent) + "\n";
+  }
+  void write_start();
+  void write_displaced();
+  void write_places();
+
+  const PlanForecast& forecast_;
+  const Display& display_;
+  WallTime now_;
+  std::string out_;
+};
+
+void PlanPage::write_start() {
+  const auto& unending = forecast_.unending;
+  const std::string silent =
+      unending.empty() ? "" : "; " + names(unending) + " do not say when they end";
+  if (!forecast_.starts_at) {
+    paragraph("expected start: not known" +
+              (unending.empty() ? ": no end of a running job would make room for it" : silent));
+    return;
+  }
+  const double in = std::chrono::duration<double>(*forecast_.starts_at - now_).count();
+  paragraph("expected start: in " + duration_text(std::max(0.0, in)) + " (" +
+            format_time(*forecast_.starts_at) + "), when " + names(forecast_.awaited) +
+            (forecast_.awaited.size() == 1 ? " has" : " have") + " ended by their own word" +
+            silent);
+}
+
+void PlanPage::write_displaced() {
+  for (const PlanDisplaced& one : forecast_.displaced) {
+    const std::string change =
+        one.workers_after == 0
+            ? "would be stopped with a checkpoint"
+            : "would shrink from " + workers_text(static_cast<std::size_t>(one.workers_before)) +
+                  " to " + std::to_string(one.workers_after);
+    paragraph(one.job.text() + " " + change + (one.why.empty() ? "" : ": " + one.why));
+  }
+}
+
+void PlanPage::write_places() {
+  const auto& placement = forecast_.job.status.placement;
+  if (placement.empty()) return;
+  struct Place {
+    std::vector<int> slots;
+    std::string domain;
+  };
+  std::vector<std::pair<std::string, Place>> nodes;  // in the order of slots
+  std::map<std::string, std::size_t> index;
+  for (const api::SlotPlacement& slot : placement) {
+    const auto [found, is_new] = index.try_emplace(slot.node, nodes.size());
+    if (is_new) nodes.push_back({slot.node, {{}, slot.domain}});
+    nodes[found->second].second.slots.push_back(slot.slot);
+  }
+  out_ += "\n";
+  Table table({"NODE", ">WORKERS", "SLOTS", "DOMAIN"});
+  for (std::size_t i = 0; i < std::min(nodes.size(), kMostRows); ++i) {
+    const auto& [node, place] = nodes[i];
+    const bool is_range =
+        place.slots.back() - place.slots.front() + 1 == static_cast<int>(place.slots.size());
+    std::string slots = std::to_string(place.slots.front());
+    if (place.slots.size() > 1 && is_range) {
+      slots += "-" + std::to_string(place.slots.back());
+    } else if (place.slots.size() > 1) {
+      slots += ", ...";
+    }
+    table.add({{node.empty() ? "wherever the scheduler puts it" : node},
+               {std::to_string(place.slots.size())},
+               {slots},
+               {place.domain}});
+  }
+  out_ += table.take(display_);
+  if (nodes.size() > kMostRows) {
+    out_ += "and " + std::to_string(nodes.size() - kMostRows) + " nodes more\n";
+  }
+}
+
+}  // namespace
+
+std::string plan_text(const PlanForecast& forecast, const Display& display, WallTime now) {
+  return PlanPage(forecast, display, now).write();
+}
+
+Json plan_json(const PlanForecast& forecast) {
+  Json json{{"job", forecast.job.meta.key().text()},
+            {"startsNow", forecast.starts_now},
+            {"why", forecast.why},
+            {"placement", Json::array()},
+            {"displaced", Json::array()}};
+  for (const api::SlotPlacement& slot : forecast.job.status.placement) {
+    Json one{{"slot", slot.slot}, {"node", slot.node}};
+    if (!slot.domain.empty()) one["domain"] = slot.domain;
+    json["placement"].push_back(std::move(one));
+  }
+  for (const PlanDisplaced& one : forecast.displaced) {
+    json["displaced"].push_back({{"job", one.job.text()},
+                                 {"workersBefore", one.workers_before},
+                                 {"workersAfter", one.workers_after},
+                                 {"why", one.why}});
+  }
+  if (forecast.starts_now) return json;
+  json["expectedStart"] = nullptr;
+  if (forecast.starts_at) json["expectedStart"] = format_time(*forecast.starts_at);
+  json["after"] = Json::array();
+  for (const auto& job : forecast.awaited) json["after"].push_back(job.text());
+  json["endUnknown"] = Json::array();
+  for (const auto& job : forecast.unending) json["endUnknown"].push_back(job.text());
+  return json;
+}
+
+}  // namespace muster::cli

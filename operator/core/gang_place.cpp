@@ -1,0 +1,311 @@
+#include "operator/core/gang_place.h"
+
+#include <algorithm>
+#include <array>
+
+#include "operator/core/placement.h"
+#include "operator/core/text.h"
+#include "operator/core/topology_sources.h"
+
+namespace muster::core {
+namespace {
+
+constexpr std::size_t kMaxNodesInText = 3;
+
+bool allows(const NodeLimit& limit, const std::string& node) {
+  return !limit || limit->contains(node);
+}
+
+enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume, kAvoided, kDomain };
+constexpr std::size_t kRefusals = 8;
+
+Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
+  if (!node.ready) return Refusal::kNotReady;
+  const api::Node::Taint cordon{"node.kubernetes.io/unschedulable", "", "NoSchedule"};
+  if (node.unschedulable && !tolerates_taint(gang.tolerations, cordon)) return Refusal::kCordoned;
+  for (const auto& taint : node.taints) {
+    const bool keeps_out = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+    if (keeps_out && !tolerates_taint(gang.tolerations, taint)) return Refusal::kTainted;
+  }
+  for (const auto& [key, value] : gang.node_selector) {
+    const auto found = node.meta.labels.find(key);
+    if (found == node.meta.labels.end() || found->second != value) return Refusal::kSelector;
+  }
+  if (!allows(gang.volumes.every_slot, node.meta.name)) return Refusal::kVolume;
+  return gang.avoid.contains(node.meta.name) ? Refusal::kAvoided : Refusal::kNone;
+}
+
+std::string free_text(const NodeRoom& room, const api::Resources& per_worker) {
+  std::string text;
+  for (const auto& [name, amount] : amounts_of(per_worker)) {
+    const auto found = room.free.find(name);
+    if (name == "pods" && found == room.free.end()) continue;
+    const std::int64_t free =
+        found == room.free.end() ? 0 : std::max<std::int64_t>(0, found->second);
+    if (name == "pods" && free > 0) continue;
+    if (!text.empty()) text += ", ";
+    text += name + " " + amount_text(name, free);
+  }
+  return text;
+}
+
+struct Candidate {
+  NodeRoom* room = nullptr;
+  std::int64_t fit = 0;
+};
+
+std::string why_not(const WaitingGang& gang, const std::vector<Candidate>& candidates,
+                    const std::array<int, kRefusals>& refused, std::int64_t total) {
+  const bool only_min = gang.min < gang.count;
+  std::string text = "needs " + std::to_string(gang.min) + " x " + resources_text(gang.per_worker);
+  if (only_min) text += " at least (" + std::to_string(gang.count) + " wished for)";
+  text += "; room for " + std::to_string(total);
+  std::size_t shown = 0;
+  for (const auto& candidate : candidates) {
+    if (shown++ == kMaxNodesInText) break;
+    text += "; node " + candidate.room->node->meta.name + " has " +
+            free_text(*candidate.room, gang.per_worker) + " free";
+  }
+  if (candidates.size() > kMaxNodesInText) {
+    text += "; " + std::to_string(candidates.size() - kMaxNodesInText) + " more nodes have less";
+  }
+  constexpr std::array<const char*, kRefusals> kWhy{"",
+                                                    "not ready",
+                                                    "cordoned",
+                                                    "tainted (spec.worker.tolerations)",
+                                                    "not selected (spec.worker.nodeSelector)",
+                                                    "without its volumes (spec.worker.volumes)",
+                                                    "refused a pod of this job a moment ago",
+                                                    "not where the others are"};
+  for (std::size_t i = 1; i < kRefusals; ++i) {
+    if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + kWhy[i];
+  }
+  if (candidates.empty() && refused == std::array<int, kRefusals>{}) text += "; there is no node";
+  return text;
+}
+
+/// Of a gang for which there is room, but none where its checkpoint's volume is.
+std::string why_no_first(const WaitingGang& gang) {
+  std::string nodes;
+  std::size_t shown = 0;
+  for (const std::string& node : *gang.volumes.first_slot) {
+    if (shown++ == kMaxNodesInText) break;
+    nodes += (nodes.empty() ? "" : ", ") + node;
+  }
+  return "needs " + resources_text(gang.per_worker) +
+         " for slot 0 on a node that reaches the volume of its checkpoint (" + nodes +
+         "), and there is no room now";
+}
+
+/// Of a gang that must stand within one domain, and fits no single node.
+std::string why_not_together(const WaitingGang& gang, const Rooms& rooms, std::int64_t most) {
+  const std::string note = rooms.passed_over();
+  std::string text = "spec.topology.required is " + gang.required_level +
+                     ", and no node says in which it stands, so all workers must fit one "
+                     "node; use preferred, or leave topology out";
+  if (!note.empty()) text += " (" + note + ")";
+  if (gang.unplaced) return text + ", or scheduling: Placed";
+  return text + ". Needs " + std::to_string(gang.min) + " x " + resources_text(gang.per_worker) +
+         " on a node; room for " + std::to_string(most);
+}
+
+/// Slots that join a gang: roomy nodes where it stands already come first.
+void sort_candidates(std::vector<Candidate>& candidates, const WaitingGang& gang) {
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
+    const bool a_beside = a.fit > 0 && gang.wish.beside.contains(a.room->node->meta.name);
+    const bool b_beside = b.fit > 0 && gang.wish.beside.contains(b.room->node->meta.name);
+    if (a_beside != b_beside) return a_beside;
+    // All workers of a gang are alike, so taking the roomiest nodes first uses the fewest.
+    return a.fit > b.fit;
+  });
+}
+
+PodShape shape_of(const WaitingGang& gang) {
+  PodShape shape;
+  shape.requests = amounts_of(gang.per_worker);
+  shape.node_selector = gang.node_selector;
+  shape.tolerations = gang.tolerations;
+  shape.only_nodes = gang.volumes.every_slot;
+  shape.avoid_nodes = gang.avoid;
+  return shape;
+}
+
+/// The lowest domain that holds all pods and this node, within the required level; -1 = none.
+int lowest_around(const Topology& topology, const Room& room, const PlacementWish& wish, int node) {
+  const auto fit = room.on_node[as_index(node)];
+  const int leaf = topology.leaf_of_node[as_index(node)];
+  if (names_host(wish.required)) return fit >= wish.pods ? leaf : -1;
+  const std::vector<int> levels = topology.levels_named(wish.required);
+  int lowest = fit > 0 ? leaf : -1;
+  while (lowest >= 0 && room.in_domain[as_index(lowest)] < wish.pods) {
+    lowest = topology.domains[as_index(lowest)].parent;
+  }
+  bool is_within = wish.required.empty();
+  for (int d = lowest; d >= 0; d = topology.domains[as_index(d)].parent) {
+    const int level = topology.domains[as_index(d)].level;
+    is_within = is_within || std::find(levels.begin(), levels.end(), level) != levels.end();
+  }
+  return is_within ? lowest : -1;
+}
+
+bool reaches_first(const WaitingGang& gang, const Topology& topology, const Placement& placement) {
+  return std::any_of(placement.hosts.begin(), placement.hosts.end(), [&](const HostShare& host) {
+    return allows(gang.volumes.first_slot, topology.nodes[as_index(host.node)]);
+  });
+}
+
+/// place_gang with one pod at least where slot 0 can mount the volume of its checkpoint: if need
+/// be, around a node that reaches it.
+PlacementVerdict place_with_first(const WaitingGang& gang, Inventory& inventory,
+                                  const PlacementWish& wish) {
+  const Topology& topology = inventory.topology();
+  PodShape shape = shape_of(gang);
+  const Room room = inventory.room(shape);
+  PlacementVerdict verdict = place_gang(topology, room, wish);
+  if (!verdict.placement || reaches_first(gang, topology, *verdict.placement)) return verdict;
+  int first = -1, around = -1;
+  for (const std::string& name : *gang.volumes.first_slot) {
+    const int node = inventory.index_of(name);
+    const int domain = node < 0 ? -1 : lowest_around(topology, room, wish, node);
+    if (domain < 0) continue;
+    const auto height = [&](int one) { return topology.domains[as_index(one)].height; };
+    if (around >= 0 && height(domain) >= height(around)) continue;
+    first = node;
+    around = domain;
+  }
+  if (first < 0) return {std::nullopt, why_no_first(gang)};
+  std::set<std::string> inside;
+  const Domain& domain = topology.domains[as_index(around)];
+  for (int node = domain.first_node; node < domain.first_node + domain.nodes; ++node) {
+    const std::string& name = topology.nodes[as_index(node)];
+    const bool is_beside = !names_host(wish.required) || node == first;
+    if (is_beside && allows(gang.volumes.every_slot, name)) inside.insert(name);
+  }
+  shape.only_nodes = std::move(inside);
+  verdict = place_gang(topology, inventory.room(shape), wish);
+  if (!verdict.placement || reaches_first(gang, topology, *verdict.placement)) return verdict;
+  auto& hosts = verdict.placement->hosts;
+  if (--hosts.back().pods == 0) hosts.pop_back();
+  hosts.push_back({first, 1});
+  std::sort(hosts.begin(), hosts.end(),
+            [](const HostShare& a, const HostShare& b) { return a.node < b.node; });
+  return verdict;
+}
+
+/// As many workers as fit, up to the wish and down to the least, along the tree.
+GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
+  PlacementWish wish;
+  wish.required = gang.required_level;
+  wish.preferred = gang.preferred_level;
+  wish.pods = gang.min;
+  PlacementVerdict best = place_with_first(gang, rooms.inventory(), wish);
+  if (!best.placement) {
+    return {std::nullopt, "needs " + std::to_string(gang.min) + " x " +
+                              resources_text(gang.per_worker) + ": " + best.why_not};
+  }
+  // What fits falls with the number, so halving finds the most; mostly all fit.
+  wish.pods = gang.count;
+  for (int low = gang.min, high = gang.count; low < high;) {
+    PlacementVerdict more = place_with_first(gang, rooms.inventory(), wish);
+    if (more.placement) {
+      low = wish.pods;
+      best = std::move(more);
+    } else {
+      high = wish.pods - 1;
+    }
+    wish.pods = low + (high - low + 1) / 2;
+  }
+  GangPlacement placed;
+  placed.node_of_slot = best.placement->node_of_slot(rooms.inventory().topology());
+  placed.why = best.placement->why;
+  const auto first =
+      std::find_if(placed.node_of_slot.begin(), placed.node_of_slot.end(),
+                   [&](const std::string& node) { return allows(gang.volumes.first_slot, node); });
+  std::rotate(placed.node_of_slot.begin(), first, placed.node_of_slot.end());
+  placed.domain_of_slot = rooms.domains_of(placed.node_of_slot);
+  for (const std::string& node : placed.node_of_slot) rooms.take(node, gang.per_worker);
+  return {std::move(placed), ""};
+}
+
+/// The gang that leaves out the nodes on which it may not take all it could: the tree counts whole
+/// nodes.
+WaitingGang outside(const WaitingGang& gang, const Rooms& rooms, const NodeCaps& caps) {
+  WaitingGang limited = gang;
+  for (std::size_t i = 0; i < caps.size(); ++i) {
+    const NodeRoom& room = rooms.all()[i];
+    const std::int64_t fit = workers_that_fit(room.free, gang.per_worker);
+    if (caps[i] < std::min<std::int64_t>(fit, gang.count)) {
+      limited.avoid.insert(room.node->meta.name);
+    }
+  }
+  return limited;
+}
+
+}  // namespace
+
+GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
+  if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not};
+  const bool joins = !gang.wish.slots.empty();
+  const bool together =
+      !gang.required_level.empty() && (gang.count > 1 || !gang.wish.beside.empty());
+  if (gang.unplaced && together) return {std::nullopt, why_not_together(gang, rooms, 0)};
+  if (gang.unplaced) {
+    return {GangPlacement{std::vector<std::string>(static_cast<std::size_t>(gang.count))}, ""};
+  }
+  const bool is_known = !gang.required_level.empty() && rooms.knows(gang.required_level);
+  if (!joins && (is_known || (!gang.preferred_level.empty() && rooms.knows("host")))) {
+    return caps == nullptr ? place_along_tree(gang, rooms)
+                           : place_along_tree(outside(gang, rooms, *caps), rooms);
+  }
+  // Where the level is not known, one node alone is known to be one domain; and there is none to
+  // join where nobody stands.
+  const bool on_one_node = together && (!is_known || gang.wish.beside.empty());
+  std::set<std::string> beside = gang.wish.beside;
+  if (together && is_known) beside = rooms.beside(beside, gang.required_level);
+  std::vector<Candidate> candidates;
+  std::array<int, kRefusals> refused{};
+  const NodeRoom* first_room = rooms.all().data();
+  std::int64_t total = 0;
+  for (NodeRoom& room : rooms.all()) {
+    const bool elsewhere = together && !beside.empty() && !beside.contains(room.node->meta.name);
+    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(*room.node, gang);
+    if (refusal != Refusal::kNone) {
+      ++refused[static_cast<std::size_t>(refusal)];
+      continue;
+    }
+    std::int64_t fit = workers_that_fit(room.free, gang.per_worker);
+    if (caps != nullptr) fit = std::min(fit, (*caps)[static_cast<std::size_t>(&room - first_room)]);
+    total = std::min<std::int64_t>(kManyWorkers, total + fit);
+    candidates.push_back({&room, fit});
+  }
+  sort_candidates(candidates, gang);
+  if (total < gang.min) return {std::nullopt, why_not(gang, candidates, refused, total)};
+  // Slot 0 mounts the checkpoint's volume, so the roomiest node that reaches it comes first.
+  const bool has_first = !joins || gang.wish.slots.front() == 0;
+  const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& one) {
+    return one.fit > 0 &&
+           (!has_first || allows(gang.volumes.first_slot, one.room->node->meta.name));
+  });
+  if (first == candidates.end()) return {std::nullopt, why_no_first(gang)};
+  std::rotate(candidates.begin(), first, first + 1);
+  if (on_one_node) {
+    // The roomiest that slot 0 can be on; smaller ones hold no more.
+    total = candidates.front().fit;
+    if (total < gang.min) return {std::nullopt, why_not_together(gang, rooms, total)};
+  }
+  const auto workers = std::min<std::int64_t>(gang.count, total);
+  GangPlacement placement;
+  for (const auto& candidate : candidates) {
+    for (std::int64_t i = 0; i < candidate.fit; ++i) {
+      if (static_cast<std::int64_t>(placement.node_of_slot.size()) == workers) break;
+      placement.node_of_slot.push_back(candidate.room->node->meta.name);
+      rooms.take(*candidate.room, gang.per_worker);
+    }
+  }
+  if (is_known || (!gang.preferred_level.empty() && rooms.knows("host"))) {
+    placement.domain_of_slot = rooms.domains_of(placement.node_of_slot);
+  }
+  return {std::move(placement), ""};
+}
+
+}  // namespace muster::core

@@ -1,0 +1,50 @@
+#include "operator/core/preempt_policy.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "common/contract.h"
+#include "operator/core/progress.h"
+#include "operator/core/status_edit.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+namespace {
+
+/// The schema's bound; a larger number would have every write of the status refused.
+std::int64_t in_bounds(std::int64_t time) {
+  return std::clamp<std::int64_t>(time, 0, (std::int64_t{1} << 53) - 1);
+}
+
+}  // namespace
+
+std::optional<Plan> decide_preemption(const JobSnapshot& snapshot, const GangView& gang) {
+  const auto& take_back = snapshot.take_back;
+  if (!take_back || take_back->workers > 0 || gang.members.empty()) return std::nullopt;
+  api::TrainingJobStatus status = snapshot.job.status;
+  if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
+  status.placement.clear();
+  status.start_time.reset();
+  status.restart_at.reset();
+  status.replicas = 0;
+  status.workers = workers_text(0, status.target_workers);
+  status.phase = words::kPhaseWaiting;
+  api::TakenBack& taken = status.taken_back;
+  taken.preemptions = std::min(taken.preemptions, INT_MAX - 1) + 1;
+  taken.lost_process_seconds =
+      in_bounds(in_bounds(taken.lost_process_seconds) + in_bounds(take_back->lost_process_seconds));
+  taken.preempted_for = take_back->job.text();
+  taken.preempted_for_uid = take_back->job_uid;
+  const std::string& why = take_back->why;
+  set_condition(status, snapshot, {words::kRunning, false, contract::reason::kPreempted, why});
+  set_condition(status, snapshot, {words::kRestarting, false, contract::reason::kPreempted, why});
+  set_condition(status, snapshot,
+                {words::kAdmitted, false, contract::reason::kPreempted, why, true});
+  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  add_event(plan, snapshot, "Normal", contract::reason::kPreempted,
+            why + "; it starts again by itself when there is room");
+  plan.reason = "preempted: " + why;
+  return plan;
+}
+
+}  // namespace muster::core

@@ -1,0 +1,158 @@
+#include "operator/core/queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "operator/core/queue_quota.h"
+#include "operator/core/rooms.h"
+#include "operator/core/status_edit.h"
+#include "operator/core/text.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+
+Queue queue_of(const api::TrainingQueue& object, const Status& verdict) {
+  const api::TrainingQueueSpec& spec = object.spec;
+  Queue queue{object.meta.name, spec.cohort, spec.resources, spec.weight, spec.namespaces, ""};
+  if (!verdict) {
+    queue.closed = "its spec is refused (" + verdict.error().message() + ")";
+  } else if (object.meta.deletion_time) {
+    queue.closed = "it is being deleted";
+  } else if (spec.suspend) {
+    queue.closed = "its spec.suspend is true";
+  }
+  return queue;
+}
+
+namespace {
+
+int workers_with(const QueueHolder& holder, const std::vector<HeldSlot>& leaving) {
+  std::set<int> slots;
+  for (const HeldSlot& one : holder.slots) slots.insert(one.slot);
+  for (const HeldSlot& one : leaving) slots.insert(one.slot);
+  return static_cast<int>(slots.size());
+}
+
+/// Times in status are anybody's: a difference that cannot be is none.
+seconds since(WallTime then, WallTime now) {
+  constexpr seconds kMost{366 * 24 * 3600};
+  return then > now ? seconds(0) : std::min(kMost, std::chrono::floor<seconds>(now - then));
+}
+
+/// What would be computed anew, were the job to start again.
+void add_unsaved(QueueHolder& holder, const api::TrainingJobStatus& status, WallTime now) {
+  const auto* running = status.condition(std::string(words::kRunning));
+  if (running == nullptr || running->status != "True") return;
+  holder.unsaved = since(running->last_transition_time, now);
+  const bool is_kept = status.checkpoint && status.checkpoint->durable && status.checkpoint->time;
+  if (!is_kept || *status.checkpoint->time < running->last_transition_time) return;
+  holder.unsaved = since(*status.checkpoint->time, now);
+  holder.has_saved = true;
+}
+
+}  // namespace
+
+int QueueHolder::workers() const { return workers_with(*this, leaving); }
+
+int QueueHolder::workers_that_stay() const {
+  std::vector<HeldSlot> stuck;
+  std::copy_if(leaving.begin(), leaving.end(), std::back_inserter(stuck),
+               [](const HeldSlot& one) { return one.is_stuck; });
+  return workers_with(*this, stuck);
+}
+
+std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTurn& turn,
+                                     const std::vector<api::SlotPlacement>& places,
+                                     const std::vector<const api::Pod*>& pods, WallTime now) {
+  const api::TrainingJobStatus& status = job.status;
+  QueueHolder holder{job.meta.key(), turn, job.spec.worker.resources, 1, {}, {}};
+  holder.min = std::max(1, job.spec.worker.min);
+  holder.uid = job.meta.uid;
+  holder.processes = std::max(1, job.spec.worker.processes);
+  holder.started = status.start_time.value_or(WallTime{});
+  add_unsaved(holder, status, now);
+  if (status.taken_back.preemptions > 0 && status.start_time) {
+    holder.spared = std::max(seconds(0), words::kSparedFor - since(*status.start_time, now));
+  }
+  // Whoever has ended, or is asked to leave, gives back with its last pod.
+  for (const auto& placement : places) {
+    if (status.finished()) break;
+    (job.spec.suspend ? holder.leaving : holder.slots).push_back({placement.slot, placement.node});
+  }
+  for (const api::Pod* pod : pods) {
+    if (pod->ended() || pod->termination) continue;
+    const auto is_it = [&](const api::SlotPlacement& one) {
+      return pod->meta.name == api::pod_name(job, one.slot, one.attempt);
+    };
+    const bool has_place = !status.finished() && std::any_of(places.begin(), places.end(), is_it);
+    if (has_place) continue;
+    const bool is_stuck =
+        pod->meta.deletion_time && now - *pod->meta.deletion_time > words::kOverdue;
+    holder.leaving.push_back(
+        {pod->slot(), pod->node_name.empty() ? pod->required_node : pod->node_name, is_stuck});
+  }
+  if (holder.slots.empty() && holder.leaving.empty()) return std::nullopt;
+  std::sort(holder.slots.begin(), holder.slots.end(),
+            [](const HeldSlot& a, const HeldSlot& b) { return a.slot < b.slot; });
+  return holder;
+}
+
+namespace {
+
+api::Condition active_condition(const api::TrainingQueue& object, const Queue& queue,
+                                WallTime now) {
+  api::Condition active;
+  active.type = words::kActive;
+  active.status = queue.closed.empty() ? "True" : "False";
+  active.reason = queue.closed.empty() ? words::kActive : words::kClosed;
+  active.message = head_of(queue.closed.empty() ? "its jobs start in their turn"
+                                                : "no further job starts: " + queue.closed,
+                           words::kMaxMessageBytes);
+  active.observed_generation = object.meta.generation;
+  active.last_transition_time = whole_seconds(now);
+  for (const auto& before : object.status.conditions) {
+    if (before.type != active.type || before.status != active.status) continue;
+    active.last_transition_time = before.last_transition_time;
+  }
+  return active;
+}
+
+}  // namespace
+
+api::TrainingQueueStatus queue_status(const api::TrainingQueue& object, const Queue& queue,
+                                      const std::vector<QueueHolder>& holders, int waiting,
+                                      WallTime now) {
+  QuotaLedger ledger({queue});
+  api::TrainingQueueStatus status;
+  for (const QueueHolder& holder : holders) {
+    if (holder.turn.queue != queue.name) continue;
+    ledger.charge(0, amounts_of(holder.per_worker), holder.workers());
+    ++status.admitted;
+  }
+  status.waiting = waiting;
+  status.observed_generation = object.meta.generation;
+  status.phase = queue.closed.empty() ? "Active" : "Closed";
+  status.conditions = {active_condition(object, queue, now)};
+  for (const api::QueueResource& one : queue.quota) {
+    const std::int64_t held = ledger.held(0, one.name);
+    status.resources.push_back({one.name, amount_text(one.name, held),
+                                amount_text(one.name, ledger.borrowed(0, one.name))});
+    if (!status.use.empty()) status.use += ", ";
+    status.use +=
+        one.name + " " + amount_text(one.name, held) + "/" + amount_text(one.name, one.nominal);
+  }
+  status.use = head_of(status.use, words::kMaxMessageBytes);
+  return status;
+}
+
+Json queue_status_patch(const api::TrainingQueue& object, const api::TrainingQueueStatus& status) {
+  const bool is_first = object.status == api::TrainingQueueStatus{};
+  Json patch = merge_patch(is_first ? Json::object() : api::status_to_json(object.status),
+                           api::status_to_json(status));
+  return {
+      {"metadata", {{"uid", object.meta.uid}, {"resourceVersion", object.meta.resource_version}}},
+      {"status", std::move(patch)}};
+}
+
+}  // namespace muster::core

@@ -1,0 +1,86 @@
+// Queues as the rules of operator/core see them: what a queue may use, which jobs hold some of it,
+// and in whose turn a gang waits. Plain data; the rules are in queue_quota (amounts), queue_line
+// (whose turn), queue_pass (what each turn gets) and queue_reclaim (what is taken back for it).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "operator/api/object_meta.h"
+#include "operator/api/pod.h"
+#include "operator/api/training_job.h"
+#include "operator/api/training_queue.h"
+
+namespace muster::core {
+
+struct Queue {
+  std::string name;
+  std::string cohort;  ///< empty: alone
+  std::vector<api::QueueResource> quota;
+  int weight = 1;
+  std::vector<std::string> namespaces;  ///< empty: all
+  std::string closed;                   ///< why no further job starts from it; empty: open
+  bool operator==(const Queue&) const = default;
+};
+
+/// A queue from its object. `verdict` is that of its spec.
+Queue queue_of(const api::TrainingQueue& object, const Status& verdict);
+
+/// Where a gang stands in its queue.
+struct QueueTurn {
+  std::string queue;     ///< empty: in none; the gang is placed as it comes
+  int priority = 0;      ///< value of its priority class; larger is more
+  WallTime created;      ///< of the job
+  bool preempts = true;  ///< false: its priority class says preemptionPolicy: Never
+  bool operator==(const QueueTurn&) const = default;
+};
+
+/// A worker that holds some of a queue's quota, and stands or will stand on a node.
+struct HeldSlot {
+  int slot = 0;
+  std::string node;
+  bool is_stuck = false;  ///< it should have left long ago: nobody counts on its leaving
+  bool operator==(const HeldSlot&) const = default;
+};
+
+/// A job that has places, or pods that still leave.
+struct QueueHolder {
+  api::ObjectKey job;
+  QueueTurn turn;
+  api::Resources per_worker;
+  int min = 1;
+  std::vector<HeldSlot> slots;    ///< its places, ascending
+  std::vector<HeldSlot> leaving;  ///< pods of places that it has no more
+  std::string uid{};
+  /// To so many workers it can be asked to shrink now, with nothing computed anew; 0: it cannot.
+  int shrinks_to = 0;
+  int processes = 1;       ///< of a worker
+  WallTime started{};      ///< since when it has places
+  seconds unsaved{0};      ///< since its newest durable checkpoint, or since it runs
+  bool has_saved = false;  ///< there is such a checkpoint of this run
+  seconds spared{0};       ///< so long it is not preempted: it was a while ago
+  bool operator==(const QueueHolder&) const = default;
+
+  /// Workers that count against the quota: a slot counts once, and until its pod is gone.
+  int workers() const;
+  /// Those of them that still count when all have left that leave in time.
+  int workers_that_stay() const;
+};
+
+/// `places`: those in its status, or on their way into it; `pods`: its own that are there. Absent:
+/// it holds nothing. Whether it can shrink is not set.
+std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTurn& turn,
+                                     const std::vector<api::SlotPlacement>& places,
+                                     const std::vector<const api::Pod*>& pods, WallTime now);
+
+/// What its status shall say. `waiting`: jobs that wait for their turn.
+api::TrainingQueueStatus queue_status(const api::TrainingQueue& object, const Queue& queue,
+                                      const std::vector<QueueHolder>& holders, int waiting,
+                                      WallTime now);
+/// The merge patch that writes it under the object's uid and version.
+Json queue_status_patch(const api::TrainingQueue& object, const api::TrainingQueueStatus& status);
+
+}  // namespace muster::core

@@ -1,0 +1,101 @@
+#include "operator/core/queue_line.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace muster::core {
+namespace {
+
+std::size_t place_of(int index) { return static_cast<std::size_t>(index); }
+
+bool is_older(const LineTurn& a, const LineTurn& b) {
+  return std::tie(a.created, a.job) < std::tie(b.created, b.job);
+}
+
+bool is_sooner(const LineTurn& a, const LineTurn& b) {
+  return a.priority != b.priority ? a.priority > b.priority : is_older(a, b);
+}
+
+}  // namespace
+
+QueueLine::QueueLine(std::vector<LineTurn> turns, const QuotaLedger& ledger, CanStart can_start)
+    : ledger_(ledger),
+      can_start_(std::move(can_start)),
+      by_queue_(place_of(ledger.queues())),
+      done_(place_of(ledger.queues()), 0),
+      ranks_(place_of(ledger.queues())) {
+  int cohorts = 0;
+  for (int queue = 0; queue < ledger.queues(); ++queue) {
+    cohorts = std::max(cohorts, ledger.cohort_of(queue) + 1);
+  }
+  is_old_.assign(place_of(cohorts), true);
+  first_.assign(place_of(cohorts), -1);
+  for (LineTurn& turn : turns) by_queue_[place_of(turn.queue)].push_back(std::move(turn));
+  for (auto& line : by_queue_) std::sort(line.begin(), line.end(), is_sooner);
+}
+
+const LineTurn& QueueLine::head(int queue) const {
+  return by_queue_[place_of(queue)][done_[place_of(queue)]];
+}
+
+bool QueueLine::waits(int queue) const {
+  return done_[place_of(queue)] < by_queue_[place_of(queue)].size();
+}
+
+bool QueueLine::comes_before(int a, int b) const {
+  const Rank &of_a = ranks_[place_of(a)], &of_b = ranks_[place_of(b)];
+  if (of_a.borrows != of_b.borrows) return of_b.borrows;
+  const LineTurn &turn_a = head(a), &turn_b = head(b);
+  if (turn_a.priority != turn_b.priority) return turn_a.priority > turn_b.priority;
+  if (of_a.share != of_b.share) return of_a.share < of_b.share;
+  return is_older(turn_a, turn_b);
+}
+
+void QueueLine::pass_over(int queue) {
+  while (waits(queue) && borrows(head(queue))) {
+    const LineTurn& turn = head(queue);
+    const auto [judged, is_new] = judged_.try_emplace(&turn, true);
+    if (is_new) judged->second = can_start_(turn);
+    if (judged->second) return;
+    passed_over_.push_back(&turn);
+    ++done_[place_of(queue)];
+  }
+}
+
+void QueueLine::rank(int cohort) {
+  is_old_[place_of(cohort)] = false;
+  int& first = first_[place_of(cohort)];
+  first = -1;
+  for (const int queue : ledger_.members_of(cohort)) {
+    pass_over(queue);
+    if (!waits(queue)) continue;
+    const LineTurn& turn = head(queue);
+    ranks_[place_of(queue)] = {borrows(turn), ledger_.share_with(queue, turn.per_worker, turn.min)};
+    if (first < 0 || comes_before(queue, first)) first = queue;
+  }
+}
+
+const LineTurn* QueueLine::next() {
+  int best = -1;
+  for (std::size_t cohort = 0; cohort < first_.size(); ++cohort) {
+    if (is_old_[cohort]) rank(static_cast<int>(cohort));
+    const int queue = first_[cohort];
+    if (queue >= 0 && (best < 0 || is_sooner(head(queue), head(best)))) best = queue;
+  }
+  if (!passed_over_.empty()) {
+    const LineTurn* turn = passed_over_.back();
+    passed_over_.pop_back();
+    return turn;
+  }
+  if (best < 0) return nullptr;
+  is_old_[place_of(ledger_.cohort_of(best))] = true;
+  return &by_queue_[place_of(best)][done_[place_of(best)]++];
+}
+
+bool QueueLine::others_wait(int queue) const {
+  const auto& members = ledger_.members_of(ledger_.cohort_of(queue));
+  return std::any_of(members.begin(), members.end(),
+                     [&](int other) { return other != queue && waits(other); });
+}
+
+}  // namespace muster::core

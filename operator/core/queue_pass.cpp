@@ -1,0 +1,304 @@
+#include "operator/core/queue_pass.h"
+
+#include <algorithm>
+
+#include "operator/core/queue_words.h"
+#include "operator/core/words.h"
+
+namespace muster::core {
+namespace {
+
+using Place = QuotaLedger::Place;
+
+bool waits_to_start(const WaitingGang& gang) {
+  return !gang.turn.queue.empty() && gang.wish.slots.empty();
+}
+
+/// The ledger once all that is held is charged.
+QuotaLedger charged_ledger(const ClusterSnapshot& cluster) {
+  QuotaLedger ledger(cluster.queues);
+  for (const QueueHolder& holder : cluster.holders) {
+    const int queue = ledger.index_of(holder.turn.queue);
+    if (queue >= 0) ledger.charge(queue, amounts_of(holder.per_worker), holder.workers());
+  }
+  return ledger;
+}
+
+}  // namespace
+
+std::vector<LineTurn> QueuePass::turns_of(const ClusterSnapshot& cluster,
+                                          const QuotaLedger& ledger) {
+  std::vector<LineTurn> turns;
+  for (std::size_t i = 0; i < cluster.gangs.size(); ++i) {
+    const WaitingGang& gang = cluster.gangs[i];
+    if (!waits_to_start(gang)) continue;
+    const int queue = ledger.index_of(gang.turn.queue);
+    const auto is_it = [&](const Queue& one) { return one.name == gang.turn.queue; };
+    const auto found = std::find_if(cluster.queues.begin(), cluster.queues.end(), is_it);
+    if (queue < 0 || !why_not_taken(*found, gang.job.namespace_name).empty()) continue;
+    turns.push_back({i, queue, gang.turn.priority, gang.turn.created, gang.job,
+                     amounts_of(gang.per_worker), gang.min});
+  }
+  return turns;
+}
+
+QueuePass::QueuePass(const ClusterSnapshot& cluster, Rooms& rooms)
+    : cluster_(cluster),
+      rooms_(rooms),
+      ledger_(charged_ledger(cluster)),
+      line_(turns_of(cluster, ledger_), ledger_, [this](const LineTurn& turn) {
+        return could_ever_start(turn, cluster_.gangs[turn.gang]);
+      }) {
+  for (const Queue& one : cluster.queues) queues_.emplace(one.name, &one);
+  refuse_strangers();
+}
+
+void QueuePass::refuse_strangers() {
+  for (const WaitingGang& gang : cluster_.gangs) {
+    if (!waits_to_start(gang)) continue;
+    const auto found = queues_.find(gang.turn.queue);
+    const std::string why = found == queues_.end()
+                                ? why_no_queue(gang.turn.queue, cluster_.queues)
+                                : why_not_taken(*found->second, gang.job.namespace_name);
+    if (why.empty()) continue;
+    refused_.insert(gang.job);
+    decide(gang, {std::nullopt, why});
+  }
+}
+
+const Queue& QueuePass::queue(int number) const { return *queues_.at(ledger_.name_of(number)); }
+
+void QueuePass::decide(const WaitingGang& gang, GangVerdict verdict) {
+  verdict.slots = gang.wish.slots;
+  verdicts_.insert_or_assign(gang.job, std::move(verdict));
+}
+
+void QueuePass::take_turn(const WaitingGang& gang) {
+  if (gang.turn.queue.empty()) return place_freely(gang);
+  if (!waits_to_start(gang)) return join(gang);
+  if (!refused_.contains(gang.job)) next_of_line();
+}
+
+int QueuePass::granted(const LineTurn& turn, const WaitingGang& gang, std::int64_t within) const {
+  // What others of the cohort wait for is not borrowed beyond the least; what is left when they
+  // have started is grown into.
+  if (line_.others_wait(turn.queue)) {
+    const std::int64_t own = ledger_.workers_within_nominal(turn.queue, turn.per_worker);
+    within = std::min(within, std::max<std::int64_t>(own, gang.min));
+  }
+  return static_cast<int>(std::min<std::int64_t>(gang.count, within));
+}
+
+bool QueuePass::is_too_far(int queue) {
+  const auto head = heads_.find(queue);
+  return head != heads_.end() && ++head->second.tried > kTriedBehindHead;
+}
+
+/// What the heads for whom `holds` leave to this gang of what is free.
+template <typename Holds>
+std::optional<NodeCaps> QueuePass::caps(const WaitingGang& gang, const Rooms& rooms,
+                                        const Holds& holds) const {
+  if (gang.unplaced) return std::nullopt;
+  std::optional<NodeCaps> caps;
+  const ResourceAmounts wanted = amounts_of(gang.per_worker);
+  for (const auto& [of_queue, head] : heads_) {
+    if (!holds(of_queue, head)) continue;
+    if (!caps) caps.emplace(rooms.all().size(), kManyWorkers);
+    const ResourceAmounts of_head = amounts_of(head.gang->per_worker);
+    for (std::size_t i = 0; i < caps->size(); ++i) {
+      if (head.pods[i] == 0) continue;
+      for (const auto& [resource, amount] : wanted) {
+        const auto kept = of_head.find(resource);
+        const auto free = rooms.all()[i].free.find(resource);
+        const bool is_shared = amount > 0 && kept != of_head.end() && kept->second > 0 &&
+                               free != rooms.all()[i].free.end();
+        if (!is_shared) continue;
+        const std::int64_t left = free->second - kept->second * head.pods[i];
+        (*caps)[i] = std::min((*caps)[i], std::max<std::int64_t>(0, left / amount));
+      }
+    }
+  }
+  return caps;
+}
+
+std::optional<NodeCaps> QueuePass::caps_for(const WaitingGang& gang, int queue) const {
+  return caps(gang, rooms_, [&](int of_queue, const Head& head) {
+    return of_queue == queue || head.lacks_nodes || head.is_promised;
+  });
+}
+
+void QueuePass::place_freely(const WaitingGang& gang) {
+  const bool is_new = gang.wish.slots.empty() || gang.wish.only_grows;
+  const auto kept = is_new
+                        ? caps(gang, rooms_, [](int, const Head& head) { return head.is_promised; })
+                        : std::nullopt;
+  decide(gang, place(gang, rooms_, kept ? &*kept : nullptr));
+}
+
+bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang) {
+  if (cluster_.holders.empty()) return false;
+  if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
+  // Who is promised room has it there already.
+  const auto left_by_heads = [&](const Rooms& rooms) {
+    return caps(gang, rooms, [&](int of_queue, const Head& head) {
+      return !head.is_promised && (of_queue == turn.queue || head.lacks_nodes);
+    });
+  };
+  if (reclaim_->make_room({gang, turn.queue, left_by_heads})) return true;
+  reclaim_->reserve(turn.queue, gang);
+  return false;
+}
+
+bool QueuePass::could_ever_start(const LineTurn& turn, const WaitingGang& gang) {
+  if (ledger_.workers_ever(turn.queue, turn.per_worker) < gang.min) return false;
+  if (gang.unplaced) return true;
+  if (!without_pods_) without_pods_.emplace(Rooms::without_pods(cluster_));
+  WaitingGang least = gang;
+  least.count = gang.min;
+  const GangVerdict verdict = place(least, *without_pods_);
+  if (!verdict.placement) return false;
+  for (const auto& node : verdict.placement->node_of_slot) {
+    without_pods_->give_back(node, gang.per_worker);
+  }
+  return true;
+}
+
+void QueuePass::make_head(const LineTurn& turn, Head head) {
+  const WaitingGang& gang = *head.gang;
+  head.pods.assign(rooms_.all().size(), 0);
+  // Nodes that are away for now may come back, so who refuses it today is not asked.
+  for (std::size_t i = 0; i < head.pods.size(); ++i) {
+    const api::Node& node = *rooms_.all()[i].node;
+    const bool is_closed =
+        std::any_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
+          const auto label = node.meta.labels.find(wanted.first);
+          return label == node.meta.labels.end() || label->second != wanted.second;
+        });
+    if (is_closed) continue;
+    head.pods[i] =
+        std::min<std::int64_t>(gang.min, workers_that_fit(node.allocatable, gang.per_worker));
+  }
+  heads_.emplace(turn.queue, std::move(head));
+  ledger_.reserve(turn.queue, turn.per_worker, gang.min);
+  line_.ledger_changed(turn.queue);
+}
+
+std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
+                                  std::int64_t within, const std::string& why_no_place) {
+  const auto head = heads_.find(turn.queue);
+  const bool is_behind = head != heads_.end();
+  if (within < gang.min) {
+    const QuotaLack lack = ledger_.lack(turn.queue, turn.per_worker, gang.min, Place::kFirst);
+    if (ledger_.workers_ever(turn.queue, turn.per_worker) < gang.min) {
+      return why_never(lack, ledger_.name_of(turn.queue));
+    }
+    if (lack.resource.empty() && is_behind) return why_kept(head->second.gang->job, "its quota");
+    return why_no_quota(lack, turn.queue, queue(turn.queue).cohort, ledger_, gang,
+                        is_behind ? 0 : within);
+  }
+  for (const auto& [of_queue, one] : heads_) {
+    if (of_queue != turn.queue && !one.lacks_nodes && !one.is_promised) continue;
+    WaitingGang least = gang;
+    least.count = gang.min;
+    const GangVerdict alone = place(least, rooms_);
+    if (!alone.placement) break;
+    for (const auto& node : alone.placement->node_of_slot) rooms_.give_back(node, gang.per_worker);
+    return why_kept(one.gang->job, "the room that there is");
+  }
+  return "its quota has room; " + why_no_place;
+}
+
+void QueuePass::next_of_line() {
+  const LineTurn* next = line_.next();
+  if (next == nullptr) return;
+  const LineTurn& turn = *next;
+  const WaitingGang& gang = cluster_.gangs[turn.gang];
+  const bool is_behind = heads_.contains(turn.queue);
+  const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker,
+                                                     is_behind ? Place::kBehind : Place::kFirst);
+  std::string why_no_place;
+  if (within >= gang.min && !is_too_far(turn.queue)) {
+    WaitingGang asked = gang;
+    asked.count = granted(turn, gang, within);
+    const auto caps = caps_for(gang, turn.queue);
+    GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
+    if (verdict.placement) {
+      const auto workers = static_cast<std::int64_t>(verdict.placement->node_of_slot.size());
+      ledger_.charge(turn.queue, turn.per_worker, workers);
+      if (reclaim_) reclaim_->start(turn.queue, gang, *verdict.placement, workers);
+      line_.ledger_changed(turn.queue);
+      return decide(gang, std::move(verdict));
+    }
+    why_no_place = std::move(verdict.why_not);
+  }
+  // Those who start in this pass are in the line no more.
+  const int place_in_line = ++waiting_[turn.queue];
+  std::string why = place_text(place_in_line, ledger_.name_of(turn.queue)) + ": ";
+  why += place_in_line > kPlacesInWords ? "waits for its turn"
+                                        : why_behind(turn, gang, within, why_no_place);
+  if (!is_behind && could_ever_start(turn, gang)) {
+    Head head{&gang, within >= gang.min, make_room(turn, gang)};
+    if (head.is_promised) why += makes_room_text(gang.job, reclaim_->taken());
+    make_head(turn, std::move(head));
+  }
+  decide(gang, {std::nullopt, std::move(why)});
+}
+
+Schedule QueuePass::decisions() && {
+  Schedule all;
+  all.verdicts = std::move(verdicts_);
+  if (!reclaim_) return all;
+  all.taken = reclaim_->taken();
+  for (const auto& [queue, head] : heads_) {
+    if (head.is_promised) all.look_again = words::kOverdue;
+  }
+  for (const QueueHolder& holder : cluster_.holders) {
+    if (holder.spared.count() == 0) continue;
+    all.look_again = std::min(all.look_again.value_or(holder.spared), holder.spared);
+  }
+  return all;
+}
+
+void QueuePass::join(const WaitingGang& gang) {
+  const int number = ledger_.index_of(gang.turn.queue);
+  const ResourceAmounts per_worker = amounts_of(gang.per_worker);
+  const auto& added = gang.wish.added;
+  const bool is_behind = number >= 0 && heads_.contains(number);
+  const std::int64_t within =
+      number < 0
+          ? 0
+          : ledger_.workers_within(number, per_worker, is_behind ? Place::kBehind : Place::kFirst);
+  // Who takes the place of another holds its quota; the slots up to the first that has none left.
+  std::size_t slots = 0;
+  std::int64_t more = 0;
+  for (const int slot : gang.wish.slots) {
+    const bool is_new = std::find(added.begin(), added.end(), slot) != added.end();
+    if (is_new && more == within) break;
+    more += is_new ? 1 : 0;
+    ++slots;
+  }
+  const std::string name = gang.turn.queue;
+  if (slots == 0) {
+    return decide(gang,
+                  {std::nullopt, number < 0 ? why_no_queue(name, cluster_.queues)
+                                            : "queue " + name + " has no quota left for more"});
+  }
+  WaitingGang asked = gang;
+  asked.count = static_cast<int>(slots);
+  // A replacement stands where another stood; who only grows comes after those who wait to start.
+  const auto caps = gang.wish.only_grows ? caps_for(gang, number) : std::nullopt;
+  GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
+  if (verdict.placement && number >= 0) {
+    const auto placed = verdict.placement->node_of_slot.size();
+    std::int64_t taken = 0;
+    for (std::size_t i = 0; i < placed; ++i) {
+      taken += std::find(added.begin(), added.end(), gang.wish.slots[i]) != added.end() ? 1 : 0;
+    }
+    ledger_.charge(number, per_worker, taken);
+    if (reclaim_) reclaim_->start(number, gang, *verdict.placement, taken);
+    line_.ledger_changed(number);
+  }
+  decide(gang, std::move(verdict));
+}
+
+}  // namespace muster::core

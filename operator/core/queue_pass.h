@@ -1,0 +1,85 @@
+// One pass over all gangs that wait: each queue's in its order, all others as they come.
+//
+// The first of a queue's line that cannot start is its *head*. What the head needs is kept for it:
+// of the quota against everybody behind it and against borrowers of the cohort (queue_quota.h), and
+// on the nodes against everybody behind it; where it lacks nothing but nodes, or room is made for
+// it (queue_reclaim.h), against every queue's jobs that come later, and then also against jobs in
+// no queue. Later jobs may start with what the head cannot use: on nodes where it cannot stand, or
+// with resources of which the head's share of the node stays free. Of when running jobs end nothing
+// is known, so nothing is built on it.
+//
+// Of those behind a head so many are looked for a place in a pass; a line of any length costs no
+// more.
+//
+// A gang that could not start were everything empty is no head: it would hold others up for ever.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "operator/core/gang_place.h"
+#include "operator/core/queue_line.h"
+#include "operator/core/queue_reclaim.h"
+#include "operator/core/rooms.h"
+
+namespace muster::core {
+
+inline constexpr int kTriedBehindHead = 100;
+
+class QueuePass {
+ public:
+  /// `cluster` and `rooms` outlive it.
+  QueuePass(const ClusterSnapshot& cluster, Rooms& rooms);
+
+  /// The turn of one gang. Gangs that wait to start in queues take each other's turns: the one that
+  /// comes next gets it. To be called once for each gang, those that only grow last.
+  void take_turn(const WaitingGang& gang);
+  Schedule decisions() &&;
+
+ private:
+  /// What is kept for a head on the nodes.
+  struct Head {
+    const WaitingGang* gang = nullptr;
+    bool lacks_nodes = false;  ///< and nothing else
+    bool is_promised = false;  ///< room is made for it
+    NodeCaps pods{};           ///< of it that may ever stand on each node
+    int tried = 0;             ///< gangs behind it that were looked for a place
+  };
+
+  static std::vector<LineTurn> turns_of(const ClusterSnapshot& cluster, const QuotaLedger& ledger);
+  void refuse_strangers();
+  const Queue& queue(int number) const;
+  void next_of_line();
+  void join(const WaitingGang& gang);
+  void decide(const WaitingGang& gang, GangVerdict verdict);
+  /// How many workers the gang is given of what the quota allows.
+  int granted(const LineTurn& turn, const WaitingGang& gang, std::int64_t within) const;
+  bool is_too_far(int queue);
+  template <typename Holds>
+  std::optional<NodeCaps> caps(const WaitingGang& gang, const Rooms& rooms,
+                               const Holds& holds) const;
+  std::optional<NodeCaps> caps_for(const WaitingGang& gang, int queue) const;
+  void place_freely(const WaitingGang& gang);
+  bool make_room(const LineTurn& turn, const WaitingGang& gang);
+  bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
+  void make_head(const LineTurn& turn, Head head);
+  std::string why_behind(const LineTurn& turn, const WaitingGang& gang, std::int64_t within,
+                         const std::string& why_no_place);
+
+  const ClusterSnapshot& cluster_;
+  Rooms& rooms_;
+  QuotaLedger ledger_;
+  QueueLine line_;
+  std::map<std::string, const Queue*> queues_;
+  std::set<api::ObjectKey> refused_;   ///< no turn: their queue is not there, or not theirs
+  std::map<int, Head> heads_;          ///< by queue
+  std::map<int, int> waiting_;         ///< gangs that did not start, by queue
+  std::optional<Rooms> without_pods_;  ///< made when first asked for
+  std::optional<Reclaim> reclaim_;     ///< likewise
+  std::map<api::ObjectKey, GangVerdict> verdicts_;
+};
+
+}  // namespace muster::core

@@ -1,0 +1,400 @@
+#include "operator/core/queue_reclaim.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "operator/core/gang_place.h"
+#include "operator/core/queue_words.h"
+
+namespace muster::core {
+namespace {
+
+using Place = QuotaLedger::Place;
+
+/// Sets of victims that are looked at beyond the first one found; with so many, the cheapest of
+/// seven jobs and more is found whatever they cost.
+constexpr int kSetsTried = 256;
+/// Victims of the first set that are tried to be spared, one by one.
+constexpr int kSparedTried = 256;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+std::int64_t Reclaim::Lender::lost() const {
+  return static_cast<std::int64_t>(holder->slots.size()) * holder->processes *
+         holder->unsaved.count();
+}
+
+/// Victims in the order in which they would be taken, those taken now, and the best set so far.
+struct Reclaim::Search {
+  const Claim& claim;
+  std::vector<Lender*> among;
+  std::vector<Lender*> taken{};
+  std::int64_t lost = 0;
+  std::optional<std::vector<Lender*>> best{};
+  std::int64_t best_lost = 0;
+  int tries = kSetsTried;
+
+  bool is_better() const {
+    return !best || std::pair(lost, taken.size()) < std::pair(best_lost, best->size());
+  }
+  void keep() {
+    best = taken;
+    best_lost = lost;
+  }
+};
+
+Reclaim::Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, const Rooms& rooms)
+    : ledger_(ledger), rooms_(rooms) {
+  for (const Queue& one : cluster.queues) queues_.emplace(one.name, &one);
+  for (const QueueHolder& holder : cluster.holders) {
+    for (const HeldSlot& one : holder.leaving) {
+      if (!one.is_stuck) rooms_.give_back(one.node, holder.per_worker);
+    }
+    const int queue = ledger_.index_of(holder.turn.queue);
+    if (queue < 0) continue;
+    Lender lender{&holder, queue, amounts_of(holder.per_worker),
+                  static_cast<int>(holder.slots.size())};
+    ledger_.charge(queue, lender.amounts, holder.workers_that_stay() - holder.workers());
+    if (lender.kept > 0) lenders_.push_back(std::move(lender));
+  }
+  std::sort(lenders_.begin(), lenders_.end(),
+            [](const Lender& a, const Lender& b) { return a.holder->job < b.holder->job; });
+}
+
+// ---- The cluster as it will be
+
+void Reclaim::set_workers(Lender& lender, int workers) {
+  ledger_.charge(lender.queue, lender.amounts, workers - lender.kept);
+  const auto& slots = lender.holder->slots;
+  while (lender.kept > workers) {
+    rooms_.give_back(slots[at(--lender.kept)].node, lender.holder->per_worker);
+  }
+  while (lender.kept < workers) {
+    rooms_.take(slots[at(lender.kept++)].node, lender.holder->per_worker);
+  }
+}
+
+std::vector<int> Reclaim::kept() const {
+  std::vector<int> kept;
+  for (const Lender& one : lenders_) kept.push_back(one.kept);
+  return kept;
+}
+
+void Reclaim::restore(const std::vector<int>& kept) {
+  for (std::size_t i = 0; i < lenders_.size(); ++i) set_workers(lenders_[i], kept[i]);
+}
+
+void Reclaim::reserve(int queue, const WaitingGang& head) {
+  ledger_.reserve(queue, amounts_of(head.per_worker), head.min);
+}
+
+void Reclaim::start(int queue, const WaitingGang& gang, const GangPlacement& placement,
+                    std::int64_t charged) {
+  ledger_.charge(queue, amounts_of(gang.per_worker), charged);
+  for (const auto& node : placement.node_of_slot) rooms_.take(node, gang.per_worker);
+}
+
+bool Reclaim::starts(const Claim& claim) {
+  const WaitingGang& gang = claim.head.gang;
+  const ResourceAmounts amounts = amounts_of(gang.per_worker);
+  const int queue = claim.head.queue;
+  if (ledger_.workers_within(queue, amounts, Place::kFirst) < gang.min) return false;
+  const bool must_own = claim.right == Right::kOwn;
+  if (must_own && ledger_.workers_within_nominal(queue, amounts) < gang.min) return false;
+  WaitingGang least = gang;
+  least.count = gang.min;
+  const auto caps = claim.head.caps(rooms_);
+  const GangVerdict verdict = place(least, rooms_, caps ? &*caps : nullptr);
+  if (!verdict.placement) return false;
+  for (const auto& node : verdict.placement->node_of_slot) rooms_.give_back(node, gang.per_worker);
+  return true;
+}
+
+void Reclaim::promise(const Head& head) {
+  WaitingGang least = head.gang;
+  least.count = head.gang.min;
+  const auto caps = head.caps(rooms_);
+  (void)place(least, rooms_, caps ? &*caps : nullptr);
+  ledger_.charge(head.queue, amounts_of(head.gang.per_worker), head.gang.min);
+}
+
+// ---- Who may be taken from
+
+ResourceAmounts Reclaim::lacking(const Head& head) const {
+  const ResourceAmounts all = amounts_of(head.gang.per_worker);
+  ResourceAmounts lacking;
+  for (const auto& one : all) {
+    const bool has_room = ledger_.workers_within(head.queue, {one}, Place::kFirst) >= head.gang.min;
+    if (!has_room) lacking.insert(one);
+  }
+  return lacking.empty() ? all : lacking;
+}
+
+bool Reclaim::may_take(const Claim& claim, const Lender& from) const {
+  const QueueTurn& turn = claim.head.gang.turn;
+  const bool is_lower = turn.preempts && from.holder->turn.priority < turn.priority;
+  if (from.queue == claim.head.queue) return is_lower;
+  const bool is_due = claim.right == Right::kOwn &&
+                      ledger_.cohort_of(from.queue) == ledger_.cohort_of(claim.head.queue);
+  if (!is_due && !is_lower) return false;
+  if (!ledger_.borrows(from.queue, claim.contested)) return false;
+  ResourceAmounts both;
+  for (const auto& [resource, amount] : claim.contested) {
+    const auto found = from.amounts.find(resource);
+    if (amount > 0 && found != from.amounts.end()) both.insert(*found);
+  }
+  return ledger_.borrows(from.queue, both);
+}
+
+// ---- Shrinking
+
+/// Borrowers first, then the lowest priority, then who started last.
+std::vector<Reclaim::Lender*> Reclaim::shrinkable(const Claim& claim) {
+  std::vector<Lender*> found;
+  for (Lender& one : lenders_) {
+    const int least = one.holder->shrinks_to;
+    if (least > 0 && one.kept > least && may_take(claim, one)) found.push_back(&one);
+  }
+  const auto rank = [&](const Lender* one) {
+    return std::tuple(one->queue == claim.head.queue, one->holder->turn.priority);
+  };
+  std::stable_sort(found.begin(), found.end(), [&](const Lender* a, const Lender* b) {
+    if (rank(a) != rank(b)) return rank(a) < rank(b);
+    return a->holder->started > b->holder->started;
+  });
+  return found;
+}
+
+void Reclaim::shrink_all(const Claim& claim) {
+  for (Lender* one : shrinkable(claim)) {
+    while (one->kept > one->holder->shrinks_to && may_take(claim, *one)) {
+      set_workers(*one, one->kept - 1);
+    }
+  }
+}
+
+/// Whoever was asked to shrink last keeps first what is not needed.
+void Reclaim::give_back(const Claim& claim, const std::vector<int>& before) {
+  std::vector<std::pair<Lender*, int>> shrunk;
+  const std::vector<int> after = kept();
+  restore(before);
+  for (Lender* one : shrinkable(claim)) {
+    const auto index = static_cast<std::size_t>(one - lenders_.data());
+    if (after[index] > 0 && after[index] < before[index]) shrunk.emplace_back(one, before[index]);
+  }
+  restore(after);
+  std::reverse(shrunk.begin(), shrunk.end());
+  for (const auto& [lender, most] : shrunk) {
+    for (int low = lender->kept, high = most; low < high;) {
+      const int middle = low + (high - low + 1) / 2;
+      set_workers(*lender, middle);
+      if (starts(claim)) {
+        low = middle;
+      } else {
+        high = middle - 1;
+        set_workers(*lender, low);
+      }
+    }
+  }
+}
+
+bool Reclaim::shrink(Claim& claim) {
+  const std::vector<int> before = kept();
+  for (const Right right : {Right::kOwn, Right::kPriority}) {
+    claim.right = right;
+    shrink_all(claim);
+    if (starts(claim)) {
+      give_back(claim, before);
+      return true;
+    }
+    restore(before);
+  }
+  return false;
+}
+
+// ---- Preempting
+
+/// In the order in which they are taken: the lowest priority, the least work lost, who started
+/// last.
+std::vector<Reclaim::Lender*> Reclaim::victims(const Claim& claim) {
+  std::vector<Lender*> found;
+  for (Lender& one : lenders_) {
+    // Whom it had to give way to it never sends away in turn.
+    const bool is_kept =
+        one.holder->spared.count() > 0 ||
+        (!one.holder->uid.empty() && one.holder->uid == claim.head.gang.preempted_for_uid);
+    if (one.kept > 0 && !is_kept && may_take(claim, one)) found.push_back(&one);
+  }
+  const auto rank = [](const Lender* one) {
+    return std::tuple(one->holder->turn.priority, one->lost());
+  };
+  std::stable_sort(found.begin(), found.end(), [&](const Lender* a, const Lender* b) {
+    if (rank(a) != rank(b)) return rank(a) < rank(b);
+    return a->holder->started > b->holder->started;
+  });
+  return found;
+}
+
+bool Reclaim::starts_without_rest(const Search& search, std::size_t next) {
+  const std::vector<int> before = kept();
+  for (std::size_t i = next; i < search.among.size(); ++i) set_workers(*search.among[i], 0);
+  const bool found = starts(search.claim);
+  restore(before);
+  return found;
+}
+
+/// A set to begin with: as many in order as it takes, without those that are not needed after all.
+void Reclaim::take_in_order(Search& search) {
+  const std::vector<int> before = kept();
+  std::vector<Lender*> path;
+  for (Lender* one : search.among) {
+    if (!may_take(search.claim, *one)) continue;
+    set_workers(*one, 0);
+    path.push_back(one);
+  }
+  const auto was = [&](const Lender* one) {
+    return before[static_cast<std::size_t>(one - lenders_.data())];
+  };
+  const auto keep_first = [&](std::size_t count) {
+    for (std::size_t i = 0; i < path.size(); ++i)
+      set_workers(*path[i], i < count ? 0 : was(path[i]));
+  };
+  if (starts(search.claim)) {
+    std::size_t low = 0, high = path.size();
+    while (low < high) {
+      const std::size_t middle = low + (high - low) / 2;
+      keep_first(middle);
+      if (starts(search.claim)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    keep_first(high);
+    path.resize(high);
+    std::stable_sort(path.begin(), path.end(),
+                     [](const Lender* a, const Lender* b) { return a->lost() > b->lost(); });
+    int tries = kSparedTried;
+    for (Lender* one : path) {
+      if (tries-- > 0) set_workers(*one, was(one));
+      if (one->kept > 0 && !starts(search.claim)) set_workers(*one, 0);
+      if (one->kept > 0) continue;
+      search.taken.push_back(one);
+      search.lost += one->lost();
+    }
+    search.keep();
+    search.taken.clear();
+    search.lost = 0;
+  }
+  restore(before);
+}
+
+void Reclaim::search(Search& search, std::size_t next) {
+  if (search.tries <= 0 || !search.is_better()) return;
+  --search.tries;
+  if (starts(search.claim)) return search.keep();
+  if (next == search.among.size() || !starts_without_rest(search, next)) return;
+  Lender& one = *search.among[next];
+  if (may_take(search.claim, one)) {
+    const int before = one.kept;
+    set_workers(one, 0);
+    search.taken.push_back(&one);
+    search.lost += one.lost();
+    this->search(search, next + 1);
+    search.lost -= one.lost();
+    search.taken.pop_back();
+    set_workers(one, before);
+  }
+  this->search(search, next + 1);
+}
+
+/// Where all that can be asked to shrink has.
+std::optional<Reclaim::Found> Reclaim::cheapest(const Claim& claim) {
+  const std::vector<Lender*> all = victims(claim);
+  std::set<int> priorities;
+  for (const Lender* one : all) priorities.insert(one->holder->turn.priority);
+  shrink_all(claim);
+  for (const int most : priorities) {
+    Search search{claim, {}};
+    std::copy_if(all.begin(), all.end(), std::back_inserter(search.among),
+                 [&](const Lender* one) { return one->holder->turn.priority <= most; });
+    if (!starts_without_rest(search, 0)) continue;
+    take_in_order(search);
+    this->search(search, 0);
+    if (search.best) return Found{claim.right, most, search.best_lost, *search.best};
+  }
+  return std::nullopt;
+}
+
+bool Reclaim::preempt(Claim& claim) {
+  const std::vector<int> before = kept();
+  std::optional<Found> best;
+  const auto cost = [](const Found& one) {
+    return std::tuple(one.most_priority, one.lost, one.victims.size());
+  };
+  for (const Right right : {Right::kOwn, Right::kPriority}) {
+    claim.right = right;
+    auto found = cheapest(claim);
+    restore(before);
+    if (found && (!best || cost(*found) < cost(*best))) best = std::move(found);
+  }
+  if (!best) return false;
+  claim.right = best->right;
+  shrink_all(claim);
+  for (Lender* one : best->victims) set_workers(*one, 0);
+  give_back(claim, before);
+  return true;
+}
+
+// ---- What comes of it
+
+bool Reclaim::make_room(const Head& head) {
+  const std::vector<int> before = kept();
+  Claim claim{head, Right::kPriority, lacking(head)};
+  if (!starts(claim) && !shrink(claim) && !preempt(claim)) return false;
+  note(claim, before);
+  promise(head);
+  return true;
+}
+
+void Reclaim::note(const Claim& claim, const std::vector<int>& before) {
+  for (std::size_t i = 0; i < lenders_.size(); ++i) {
+    const Lender& one = lenders_[i];
+    if (one.kept == before[i]) continue;
+    TakeBack taken;
+    taken.workers = one.kept;
+    taken.slots_below = one.kept == 0 ? 0 : one.holder->slots[at(one.kept - 1)].slot + 1;
+    taken.job = claim.head.gang.job;
+    taken.job_uid = claim.head.gang.uid;
+    taken.why = why(claim, one, before[i] - one.kept);
+    if (one.kept == 0) {
+      taken.lost_process_seconds = one.lost();
+      taken.why += "; " + lost_text(*one.holder);
+    }
+    taken_.insert_or_assign(one.holder->job, std::move(taken));
+  }
+}
+
+std::string Reclaim::why(const Claim& claim, const Lender& lender, int workers) const {
+  const WaitingGang& gang = claim.head.gang;
+  const bool is_lower = lender.holder->turn.priority < gang.turn.priority;
+  if (lender.queue == claim.head.queue || claim.right == Right::kPriority) {
+    return why_priority(gang, lender.holder->turn);
+  }
+  for (const api::QueueResource& one : queues_.at(gang.turn.queue)->quota) {
+    const auto found = lender.amounts.find(one.name);
+    const bool is_it = claim.contested.contains(one.name) && found != lender.amounts.end();
+    if (!is_it || found->second <= 0) continue;
+    // Of another cohort nothing is due: it is the priority there.
+    if (ledger_.cohort_of(lender.queue) != ledger_.cohort_of(claim.head.queue)) break;
+    return why_taken_back(gang, one.name, found->second * workers);
+  }
+  return is_lower ? why_priority(gang, lender.holder->turn)
+                  : "queue " + gang.turn.queue + " takes back room for " + gang.job.text();
+}
+
+}  // namespace muster::core

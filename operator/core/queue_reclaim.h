@@ -1,0 +1,107 @@
+// Taking back what was lent: whose workers leave so that the first of a line can start.
+//
+// Who may be taken from: in its own queue jobs of strictly lower priority; in other queues only
+// what is borrowed, by a job that stays within its own nominal quota from its cohort whatever the
+// priorities, else by a strictly higher priority. Jobs in no queue are left alone, and so is
+// everybody where the first could not start all the same.
+//
+// How: elastic jobs shrink first, down to their least, which costs nothing; of them no worker
+// leaves that could stay. Only where that is not enough are jobs preempted: of the lowest
+// priorities that suffice those that lose least work together (processes times the time since the
+// last checkpoint), then the fewest.
+//
+// All of it is decided on the cluster as it will be: pods that leave are gone, jobs whose room is
+// made have it. So what was taken is not taken twice, whoever asks again, and nothing is stored.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/core/queue_quota.h"
+#include "operator/core/rooms.h"
+
+namespace muster::core {
+
+class Reclaim {
+ public:
+  /// The first of a line, which cannot start as things are. `caps`: how many of its pods each node
+  /// may take for the sake of others, given what is free.
+  struct Head {
+    const WaitingGang& gang;
+    int queue = 0;  ///< the ledger's
+    std::function<std::optional<NodeCaps>(const Rooms&)> caps;
+  };
+
+  /// `cluster` outlives it; ledger and rooms are as the pass has left them so far.
+  Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, const Rooms& rooms);
+
+  /// Whether the head will have room for its least, and if need be who makes it.
+  bool make_room(const Head& head);
+  /// For who is not promised anything: what make_room keeps back from others for it.
+  void reserve(int queue, const WaitingGang& head);
+  /// A gang, or some of its slots, are given places now; so many of them are charged.
+  void start(int queue, const WaitingGang& gang, const GangPlacement& placement,
+             std::int64_t charged);
+
+  const std::map<api::ObjectKey, TakeBack>& taken() const { return taken_; }
+
+ private:
+  /// By what right something is taken. kOwn: the head must stay within its nominal quota.
+  enum class Right { kOwn, kPriority };
+  /// A job that may give something back.
+  struct Lender {
+    const QueueHolder* holder = nullptr;
+    int queue = 0;
+    ResourceAmounts amounts;  ///< of a worker
+    int kept = 0;             ///< of its places, the first ones
+    std::int64_t lost() const;
+  };
+  struct Claim {
+    const Head& head;
+    Right right = Right::kOwn;
+    ResourceAmounts contested;  ///< of what its worker takes: what it lacks, or all
+  };
+  struct Search;
+  /// Who is preempted, by what right, and what it costs: the highest priority, then the work.
+  struct Found {
+    Right right = Right::kOwn;
+    int most_priority = 0;
+    std::int64_t lost = 0;
+    std::vector<Lender*> victims;
+  };
+
+  bool starts(const Claim& claim);
+  ResourceAmounts lacking(const Head& head) const;
+  bool may_take(const Claim& claim, const Lender& from) const;
+  void set_workers(Lender& lender, int workers);
+  std::vector<int> kept() const;
+  void restore(const std::vector<int>& kept);
+
+  std::vector<Lender*> shrinkable(const Claim& claim);
+  bool shrink(Claim& claim);
+  void shrink_all(const Claim& claim);
+  void give_back(const Claim& claim, const std::vector<int>& before);
+
+  std::vector<Lender*> victims(const Claim& claim);
+  std::optional<Found> cheapest(const Claim& claim);
+  bool preempt(Claim& claim);
+  void take_in_order(Search& search);
+  void search(Search& search, std::size_t next);
+  bool starts_without_rest(const Search& search, std::size_t next);
+
+  void promise(const Head& head);
+  void note(const Claim& claim, const std::vector<int>& before);
+  std::string why(const Claim& claim, const Lender& lender, int workers) const;
+
+  QuotaLedger ledger_;  ///< as it will be
+  Rooms rooms_;         ///< likewise
+  std::map<std::string, const Queue*> queues_;
+  std::vector<Lender> lenders_;  ///< by job
+  std::map<api::ObjectKey, TakeBack> taken_;
+};
+
+}  // namespace muster::core

@@ -1,0 +1,134 @@
+#include "operator/core/queue_words.h"
+
+#include <algorithm>
+
+#include "operator/core/text.h"
+
+namespace muster::core {
+namespace {
+
+constexpr std::size_t kMaxNamesInText = 5;
+
+std::string ordinal(int number) {
+  const int tens = number % 100;
+  const int ones = number % 10;
+  const char* end = tens >= 11 && tens <= 13 ? "th"
+                    : ones == 1              ? "st"
+                    : ones == 2              ? "nd"
+                    : ones == 3              ? "rd"
+                                             : "th";
+  return std::to_string(number) + end;
+}
+
+template <typename List, typename Name>
+std::string names_text(const List& list, const Name& name_of) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& one : list) {
+    if (shown++ == kMaxNamesInText) {
+      return text + " and " + std::to_string(list.size() - kMaxNamesInText) + " more";
+    }
+    text += (text.empty() ? "" : ", ") + name_of(one);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string place_text(int place, const std::string& queue) {
+  if (place <= kPlacesInWords) return ordinal(place) + " in queue " + queue;
+  int beyond = kPlacesInWords;
+  while (place > beyond * 10) beyond *= 10;
+  return "beyond the " + ordinal(beyond) + " place in queue " + queue;
+}
+
+std::string why_no_queue(const std::string& queue, const std::vector<Queue>& queues) {
+  std::string text = "spec.queueName: there is no TrainingQueue " + queue + "; make it, or name ";
+  if (queues.empty()) return text + "none: there are no queues";
+  std::vector<std::string> names;
+  for (const Queue& one : queues) names.push_back(one.name);
+  std::sort(names.begin(), names.end());
+  return text + "one that there is (" + names_text(names, [](const auto& name) { return name; }) +
+         ")";
+}
+
+std::string why_not_taken(const Queue& queue, const std::string& namespace_name) {
+  if (!queue.closed.empty()) return "queue " + queue.name + " starts no jobs: " + queue.closed;
+  const auto& open = queue.namespaces;
+  const bool is_open =
+      open.empty() || std::find(open.begin(), open.end(), namespace_name) != open.end();
+  if (is_open) return "";
+  return "spec.queueName: queue " + queue.name + " takes no jobs of namespace " + namespace_name +
+         ", only of " + names_text(open, [](const auto& name) { return name; }) +
+         "; name another queue, or have the namespace added to the queue's spec.namespaces";
+}
+
+std::string why_no_quota(const QuotaLack& lack, int queue, const std::string& cohort,
+                         const QuotaLedger& ledger, const WaitingGang& gang, std::int64_t within) {
+  std::string text = "needs " + amount_text(lack.resource, lack.wanted) + " " + lack.resource +
+                     " of the queue's quota, and " + amount_text(lack.resource, lack.free) +
+                     " may be taken now; its jobs hold " + amount_text(lack.resource, lack.held) +
+                     ", nominal are " + amount_text(lack.resource, lack.nominal);
+  if (!cohort.empty()) text += " and at most " + amount_text(lack.resource, lack.most);
+  std::vector<int> borrowers;
+  for (const int other : ledger.members_of(ledger.cohort_of(queue))) {
+    if (other != queue && ledger.borrowed(other, lack.resource) > 0) borrowers.push_back(other);
+  }
+  if (!borrowers.empty()) {
+    text += "; in cohort " + cohort + " borrow: " + names_text(borrowers, [&](int other) {
+              return ledger.name_of(other) + " " +
+                     amount_text(lack.resource, ledger.borrowed(other, lack.resource));
+            });
+  }
+  if (within > 0) {
+    text += "; with spec.worker.min " + std::to_string(std::min<std::int64_t>(within, gang.min)) +
+            " it could start now";
+  }
+  return text;
+}
+
+std::string why_never(const QuotaLack& lack, const std::string& queue) {
+  return "asks for " + amount_text(lack.resource, lack.wanted) + " " + lack.resource +
+         " at least, and queue " + queue + " may never hold more than " +
+         amount_text(lack.resource, lack.most) +
+         "; lower spec.worker.min or its resources, or raise the queue's quota. It holds nobody up";
+}
+
+std::string why_taken_back(const WaitingGang& head, const std::string& resource,
+                           std::int64_t amount) {
+  return "queue " + head.turn.queue + " takes back " + amount_text(resource, amount) + " " +
+         resource + " of its nominal quota for " + head.job.text();
+}
+
+std::string why_priority(const WaitingGang& head, const QueueTurn& lower) {
+  std::string text = head.job.text() + " in queue " + head.turn.queue +
+                     " has the higher priority (" + std::to_string(head.turn.priority) + ", not " +
+                     std::to_string(lower.priority) + ")";
+  if (lower.queue != head.turn.queue) text += ", and queue " + lower.queue + " borrows";
+  return text;
+}
+
+std::string lost_text(const QueueHolder& holder) {
+  const auto processes = static_cast<std::int64_t>(holder.slots.size()) * holder.processes;
+  return std::to_string(processes) + (processes == 1 ? " process, " : " processes, ") +
+         std::to_string(holder.unsaved.count()) +
+         (holder.has_saved ? " s since the last checkpoint" : " s without a checkpoint");
+}
+
+std::string makes_room_text(const api::ObjectKey& head,
+                            const std::map<api::ObjectKey, TakeBack>& taken) {
+  std::vector<std::string> names;
+  for (const auto& [job, one] : taken) {
+    if (!(one.job == head)) continue;
+    names.push_back(job.text() + (one.workers == 0 ? " is preempted"
+                                                   : " shrinks to " + std::to_string(one.workers)));
+  }
+  if (names.empty()) return "; it starts when those are gone that leave now";
+  return "; room is made for it: " + names_text(names, [](const auto& name) { return name; });
+}
+
+std::string why_kept(const api::ObjectKey& first, const char* what) {
+  return std::string(what) + " is kept for " + first.text() + ", which comes first";
+}
+
+}  // namespace muster::core

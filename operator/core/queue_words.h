@@ -1,0 +1,36 @@
+// The sentences about queues: what a gang waits for, and what would help.
+#pragma once
+
+#include <string>
+
+#include "operator/core/queue_quota.h"
+#include "operator/core/schedule.h"
+
+namespace muster::core {
+
+/// "1st in queue research". Far from the first the place is said roughly, because every job that
+/// leaves a queue moves all behind it, and each new word is a write.
+std::string place_text(int place, const std::string& queue);
+/// How far from the first the reason is said in full.
+inline constexpr int kPlacesInWords = 10;
+
+std::string why_no_queue(const std::string& queue, const std::vector<Queue>& queues);
+/// Why this queue starts no job of that namespace; empty: it does.
+std::string why_not_taken(const Queue& queue, const std::string& namespace_name);
+
+/// `within` workers would have room now; `cohort` is the queue's, empty where it is alone.
+std::string why_no_quota(const QuotaLack& lack, int queue, const std::string& cohort,
+                         const QuotaLedger& ledger, const WaitingGang& gang, std::int64_t within);
+std::string why_never(const QuotaLack& lack, const std::string& queue);
+/// For whom and of what something is taken back.
+std::string why_taken_back(const WaitingGang& head, const std::string& resource,
+                           std::int64_t amount);
+std::string why_priority(const WaitingGang& head, const QueueTurn& lower);
+/// "3 processes, 12 s since the last checkpoint".
+std::string lost_text(const QueueHolder& holder);
+/// Who makes room for a head, of those that give something back.
+std::string makes_room_text(const api::ObjectKey& head,
+                            const std::map<api::ObjectKey, TakeBack>& taken);
+std::string why_kept(const api::ObjectKey& first, const char* what);
+
+}  // namespace muster::core

@@ -1,0 +1,140 @@
+#include "operator/core/rooms.h"
+
+#include <algorithm>
+
+#include "operator/core/placement_words.h"
+
+namespace muster::core {
+
+ResourceAmounts amounts_of(const api::Resources& resources) {
+  ResourceAmounts amounts{{"cpu", resources.cpu_millis}, {"memory", resources.memory_bytes}};
+  if (resources.gpus > 0) amounts[resources.gpu_resource] += resources.gpus;
+  amounts["pods"] = 1;
+  return amounts;
+}
+
+std::int64_t workers_that_fit(const ResourceAmounts& free, const api::Resources& per_worker) {
+  std::int64_t fit = kManyWorkers;
+  for (const auto& [name, amount] : amounts_of(per_worker)) {
+    if (amount <= 0) continue;
+    const auto found = free.find(name);
+    if (found == free.end()) {
+      if (name == "pods") continue;
+      return 0;
+    }
+    fit = std::min(fit, std::max<std::int64_t>(0, found->second / amount));
+  }
+  return fit;
+}
+
+void Rooms::add_nodes(const ClusterSnapshot& cluster) {
+  topology_ = cluster.topology;
+  for (const api::Node* node : cluster.nodes) rooms_.push_back({node, node->allocatable});
+  std::sort(rooms_.begin(), rooms_.end(), [](const NodeRoom& a, const NodeRoom& b) {
+    return a.node->meta.name < b.node->meta.name;
+  });
+}
+
+Rooms::Rooms(const ClusterSnapshot& cluster) {
+  add_nodes(cluster);
+  for (const api::Pod* pod : cluster.pods) {
+    if (pod->ended()) continue;
+    take(pod->node_name.empty() ? pod->required_node : pod->node_name, pod->requests);
+  }
+  for (const auto& assumed : cluster.assumed) take(assumed.node, assumed.requests);
+}
+
+Rooms Rooms::without_pods(const ClusterSnapshot& cluster) {
+  Rooms rooms;
+  rooms.add_nodes(cluster);
+  return rooms;
+}
+
+NodeRoom* Rooms::find(const std::string& node) {
+  const auto found = std::lower_bound(rooms_.begin(), rooms_.end(), node,
+                                      [](const NodeRoom& room, const std::string& wanted) {
+                                        return room.node->meta.name < wanted;
+                                      });
+  return found == rooms_.end() || found->node->meta.name != node ? nullptr : &*found;
+}
+
+void Rooms::change(NodeRoom& room, const api::Resources& resources, std::int64_t workers) {
+  const ResourceAmounts amounts = amounts_of(resources);
+  for (const auto& [name, amount] : amounts) {
+    const auto found = room.free.find(name);
+    if (found != room.free.end()) found->second += amount * workers;
+  }
+  const int node = inventory_ ? inventory_->index_of(room.node->meta.name) : -1;
+  if (node < 0) return;
+  if (workers < 0) {
+    inventory_->take(node, amounts);
+  } else {
+    inventory_->give_back(node, amounts);
+  }
+}
+
+void Rooms::take(const std::string& node, const api::Resources& resources) {
+  if (NodeRoom* room = find(node)) change(*room, resources, -1);
+}
+
+void Rooms::give_back(const std::string& node, const api::Resources& resources) {
+  if (NodeRoom* room = find(node)) change(*room, resources, 1);
+}
+
+bool Rooms::knows(const std::string& level) {
+  read_tree();
+  return inventory_ && (names_host(level) || !inventory_->topology().levels_named(level).empty());
+}
+
+std::string Rooms::passed_over() const {
+  return inventory_ ? passed_over_text(inventory_->topology()) : "";
+}
+
+std::set<std::string> Rooms::beside(const std::set<std::string>& nodes,
+                                    const std::string& level) const {
+  const Topology& topology = inventory_->topology();
+  const std::vector<int> levels = topology.levels_named(level);
+  std::set<std::string> found = nodes;
+  for (const std::string& name : nodes) {
+    const int node = inventory_->index_of(name);
+    if (node < 0 || names_host(level)) continue;
+    int at = topology.leaf_of_node[as_index(node)];
+    while (at >= 0 && std::find(levels.begin(), levels.end(),
+                                topology.domains[as_index(at)].level) == levels.end()) {
+      at = topology.domains[as_index(at)].parent;
+    }
+    if (at < 0) continue;
+    const Domain& domain = topology.domains[as_index(at)];
+    found.insert(topology.nodes.begin() + domain.first_node,
+                 topology.nodes.begin() + domain.first_node + domain.nodes);
+  }
+  return found;
+}
+
+std::vector<std::string> Rooms::domains_of(const std::vector<std::string>& nodes) const {
+  std::vector<std::string> paths;
+  const Topology& topology = inventory_->topology();
+  for (const std::string& name : nodes) {
+    const int node = inventory_->index_of(name);
+    paths.push_back(node < 0 ? "" : topology.path_of(topology.leaf_of_node[as_index(node)]));
+  }
+  return paths;
+}
+
+void Rooms::read_tree() {
+  if (was_read_) return;
+  was_read_ = true;
+  // What is free counts as what there is: pods are taken from it from now on.
+  std::vector<api::Node> nodes;
+  for (const NodeRoom& room : rooms_) {
+    nodes.push_back(*room.node);
+    nodes.back().allocatable = room.free;
+  }
+  std::vector<const api::Node*> pointers;
+  for (const api::Node& node : nodes) pointers.push_back(&node);
+  static const TopologyObjects kNone{};
+  auto topology = read_topology(pointers, topology_ == nullptr ? kNone : *topology_);
+  if (topology) inventory_.emplace(std::move(topology).value(), pointers);
+}
+
+}  // namespace muster::core

@@ -1,0 +1,71 @@
+// What is free on every node, and the cluster as a tree where a gang asks for it. Changes as gangs
+// are given places, or as if pods had left; whose turn it is, is decided elsewhere.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "operator/core/schedule.h"
+
+namespace muster::core {
+
+struct NodeRoom {
+  const api::Node* node = nullptr;
+  ResourceAmounts free;  ///< below 0 where more was promised than there is
+};
+
+/// What one pod takes, {"pods", 1} included.
+ResourceAmounts amounts_of(const api::Resources& resources);
+
+/// How many workers fit into what is free. A node that does not say how many pods it takes, takes
+/// any number.
+std::int64_t workers_that_fit(const ResourceAmounts& free, const api::Resources& per_worker);
+inline constexpr std::int64_t kManyWorkers = 1'000'000;
+
+/// The most pods of one gang that a node may take, by its place in Rooms::all().
+using NodeCaps = std::vector<std::int64_t>;
+
+class Rooms {
+ public:
+  /// What its pods and promises leave free.
+  explicit Rooms(const ClusterSnapshot& cluster);
+  /// As if no pod were there.
+  static Rooms without_pods(const ClusterSnapshot& cluster);
+  Rooms(const Rooms& other) : rooms_(other.rooms_), topology_(other.topology_) {}
+  Rooms& operator=(const Rooms&) = delete;
+
+  /// By the nodes' names; copies have the same order.
+  std::vector<NodeRoom>& all() { return rooms_; }
+  const std::vector<NodeRoom>& all() const { return rooms_; }
+
+  void take(NodeRoom& room, const api::Resources& resources) { change(room, resources, -1); }
+  void take(const std::string& node, const api::Resources& resources);
+  void give_back(const std::string& node, const api::Resources& resources);
+
+  /// Whether any node says in which domain of that level it stands.
+  bool knows(const std::string& level);
+  /// What could not be used of what tells of the network; after knows().
+  std::string passed_over() const;
+  /// After knows() said yes.
+  Inventory& inventory() { return *inventory_; }
+  /// Nodes that stand in one domain of the level with one of these. After knows() said yes.
+  std::set<std::string> beside(const std::set<std::string>& nodes, const std::string& level) const;
+  /// Domain paths of the nodes of slots. After knows() said yes.
+  std::vector<std::string> domains_of(const std::vector<std::string>& nodes) const;
+
+ private:
+  Rooms() = default;
+  NodeRoom* find(const std::string& node);
+  void add_nodes(const ClusterSnapshot& cluster);
+  void change(NodeRoom& room, const api::Resources& resources, std::int64_t workers);
+  void read_tree();
+
+  std::vector<NodeRoom> rooms_;
+  const TopologyObjects* topology_ = nullptr;
+  bool was_read_ = false;
+  std::optional<Inventory> inventory_;  ///< made when the first gang asks for it
+};
+
+}  // namespace muster::core

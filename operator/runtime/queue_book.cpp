@@ -1,0 +1,142 @@
+#include "operator/runtime/queue_book.h"
+
+#include <algorithm>
+
+#include "common/contract.h"
+#include "common/log.h"
+#include "operator/core/words.h"
+
+namespace muster::runtime {
+namespace {
+
+/// Adding up what all jobs hold costs the number of jobs.
+constexpr seconds kLookInterval{1};
+/// A write that the store does not show by then is lost to it.
+constexpr seconds kQueueUnseenMost{30};
+
+Result<QueueRecord> parse_queue_record(const Json& json) {
+  auto [object, verdict] = api::read_training_queue(json);
+  if (object.meta.name.empty()) return Error(ErrorCode::kInvalid, "a TrainingQueue without a name");
+  core::Queue queue = core::queue_of(object, verdict);
+  api::ObjectMeta meta = object.meta;
+  return QueueRecord{std::move(meta), std::move(object), std::move(queue)};
+}
+
+}  // namespace
+
+QueueBook::QueueBook(MonoTime now)
+    : queues_(parse_queue_record), priorities_(api::parse_priority_class), began_(now) {}
+
+bool QueueBook::take(const kube::WatchEvent& event, api::Kind kind) {
+  const bool was_synced = synced();
+  bool changed = false;
+  if (kind == api::Kind::kPriorityClass) {
+    changed = !priorities_.apply(event).empty();
+  } else {
+    for (const auto& key : queues_.apply(event)) {
+      if (queues_.find(key) == nullptr) writing_.erase(key);
+      changed = true;
+    }
+  }
+  changed = changed || was_synced != synced();
+  if (changed) touch();
+  return changed;
+}
+
+core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job) const {
+  core::QueueTurn turn;
+  turn.queue = job.spec.queue_name;
+  const std::string fallback(contract::kDefaultQueue);
+  // A quota that is evaded by leaving a line out would be none.
+  if (turn.queue.empty() && queues_.find({"", fallback}) != nullptr) turn.queue = fallback;
+  turn.created = job.meta.creation_time.value_or(WallTime{});
+  for (const auto& [key, one] : priorities_.all()) {
+    const bool is_it = job.spec.priority_class_name.empty()
+                           ? one.is_default
+                           : key.name == job.spec.priority_class_name;
+    if (!is_it) continue;
+    turn.priority = one.value;
+    turn.preempts = one.preempts;
+  }
+  return turn;
+}
+
+std::string QueueBook::why_unknown(MonoTime now) const {
+  if (now - began_ < core::words::kQueuesUnknownMost) return "";
+  return "spec.queueName: the operator could not list queues or priority classes until now; is "
+         "crds/trainingqueue.yaml applied, and may the operator read it?";
+}
+
+std::vector<core::Queue> QueueBook::queues() const {
+  std::vector<core::Queue> queues;
+  for (const auto& [key, record] : queues_.all()) queues.push_back(record.queue);
+  return queues;
+}
+
+bool QueueBook::turned_unknown(MonoTime now) {
+  if (synced() || was_unknown_ || now - began_ < core::words::kQueuesUnknownMost) return false;
+  was_unknown_ = true;
+  return true;
+}
+
+std::optional<MonoTime> QueueBook::due() const {
+  if (!synced()) {
+    return was_unknown_ ? std::nullopt : std::optional(began_ + core::words::kQueuesUnknownMost);
+  }
+  std::optional<MonoTime> due;
+  if (is_old_ && !empty()) due = not_before_;
+  for (const auto& [key, one] : writing_) {
+    if (one.look_at) due = std::min(due.value_or(*one.look_at), *one.look_at);
+  }
+  return due ? std::optional(std::max(*due, not_before_)) : std::nullopt;
+}
+
+std::vector<Work> QueueBook::writes(MonoTime now, WallTime wall_now,
+                                    const std::vector<core::QueueHolder>& holders,
+                                    const std::map<std::string, int>& waiting) {
+  is_old_ = false;
+  not_before_ = now + kLookInterval;
+  std::vector<Work> works;
+  for (const auto& [key, record] : queues_.all()) {
+    Writing& writing = writing_[key];
+    writing.look_at.reset();
+    if (writing.is_under_way) continue;
+    const auto found = waiting.find(key.name);
+    const int count = found == waiting.end() ? 0 : found->second;
+    const auto status = core::queue_status(record.object, record.queue, holders, count, wall_now);
+    if (status == record.object.status) continue;
+    // An own write that the store does not show yet is on its way back, or lost.
+    const bool is_unseen = record.meta.resource_version == writing.unseen_version;
+    const MonoTime from =
+        is_unseen ? std::max(writing.unseen_until, writing.not_before) : writing.not_before;
+    if (now < from) {
+      writing.look_at = from;
+      continue;
+    }
+    core::Plan plan;
+    plan.pass = core::Pass::kObservation;
+    plan.reason = "queue status";
+    plan.actions.push_back(
+        core::PatchQueueStatus{key, core::queue_status_patch(record.object, status)});
+    writing.is_under_way = true;
+    works.push_back(Work{key, record.meta.uid, std::move(plan), {}});
+  }
+  return works;
+}
+
+void QueueBook::take(const ApplyDone& done, MonoTime now) {
+  const auto found = writing_.find(done.key);
+  if (found == writing_.end()) return;
+  Writing& writing = found->second;
+  writing.is_under_way = false;
+  writing.not_before = now + core::words::kQueueInterval;
+  writing.unseen_until = now + kQueueUnseenMost;
+  const bool was_written = !done.version_after.empty() && done.version_after != done.version_before;
+  writing.unseen_version = was_written ? done.version_before : "";
+  touch();
+  if (done.status) return;
+  log_warning("a queue's status was not written",
+              {{"queue", done.key.name}, {"error", done.status.error().message()}});
+}
+
+}  // namespace muster::runtime

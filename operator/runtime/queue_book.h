@@ -1,0 +1,75 @@
+// What the loop knows of queues and priority classes, and the writes of the queues' own status. The
+// rules are in operator/core/queue*.h.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "operator/core/schedule.h"
+#include "operator/kube/store.h"
+#include "operator/runtime/applier.h"
+#include "operator/runtime/mailbox.h"
+
+namespace muster::runtime {
+
+struct QueueRecord {
+  api::ObjectMeta meta;
+  api::TrainingQueue object;
+  core::Queue queue;  ///< as the rules see it
+  bool operator==(const QueueRecord&) const = default;
+};
+
+/// Threads: one.
+class QueueBook {
+ public:
+  explicit QueueBook(MonoTime now);
+
+  /// Whether what was seen changes anything for jobs.
+  bool take(const kube::WatchEvent& event, api::Kind kind);
+  /// Whether queues and priority classes are all known.
+  bool synced() const { return queues_.synced() && priorities_.synced(); }
+  bool empty() const { return queues_.all().empty(); }
+
+  /// Where the job stands; an empty queue: in none.
+  core::QueueTurn turn_of(const api::TrainingJob& job) const;
+  /// Why the job cannot be given a turn yet although its spec is right: what it names is not known.
+  /// Empty for a while, too, in which nothing need be said.
+  std::string why_unknown(MonoTime now) const;
+  /// Once: whether that has begun.
+  bool turned_unknown(MonoTime now);
+  std::vector<core::Queue> queues() const;
+
+  // ---- The queues' status
+  /// Something changed that may show in it.
+  void touch() { is_old_ = true; }
+  /// When it is to be looked at again; absent: not before something changes.
+  std::optional<MonoTime> due() const;
+  /// What is to be written now. `waiting`: jobs that wait for their turn, by queue.
+  std::vector<Work> writes(MonoTime now, WallTime wall_now,
+                           const std::vector<core::QueueHolder>& holders,
+                           const std::map<std::string, int>& waiting);
+  void take(const ApplyDone& done, MonoTime now);
+
+ private:
+  /// About one queue's status; a fresh operator learns it anew.
+  struct Writing {
+    bool is_under_way = false;
+    std::string unseen_version;  ///< the store shows this one until it has seen the write
+    MonoTime unseen_until{}, not_before{};
+    std::optional<MonoTime> look_at;  ///< there was more to say, and not the time for it
+  };
+
+  kube::Store<QueueRecord> queues_;
+  kube::Store<api::PriorityClass> priorities_;
+  MonoTime began_;
+  bool was_unknown_ = false;
+  std::map<api::ObjectKey, Writing> writing_;
+  bool is_old_ = false;
+  MonoTime not_before_{};  ///< all together
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,193 @@
+#include "operator/runtime/what_if.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "common/check.h"
+
+namespace muster::runtime {
+namespace {
+
+constexpr std::array kWatched{api::Kind::kTrainingJob,
+                              api::Kind::kPod,
+                              api::Kind::kNode,
+                              api::Kind::kPersistentVolume,
+                              api::Kind::kPersistentVolumeClaim,
+                              api::Kind::kTrainingQueue,
+                              api::Kind::kPriorityClass,
+                              api::Kind::kTopologyConfig,
+                              api::Kind::kKueueTopology,
+                              api::Kind::kKaiTopology,
+                              api::Kind::kHyperNode};
+
+/// Turns of the loop in one run(): a bound, far above what any cluster takes.
+constexpr int kMostTurns = 100'000;
+
+std::string text_of(const Json& object, const char* field) {
+  const auto found = object.find(field);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::optional<api::Kind> watched_kind_of(const Json& object) {
+  const std::string kind = text_of(object, "kind");
+  const std::string api_version = text_of(object, "apiVersion");
+  for (const api::Kind one : kWatched) {
+    const api::KindInfo& info = api::info_of(one);
+    if (kind == info.kind && api_version == info.api_version) return one;
+  }
+  return std::nullopt;
+}
+
+/// An empty name: it has none.
+api::ObjectKey key_of(const Json& object) {
+  const auto meta = object.find("metadata");
+  if (meta == object.end() || !meta->is_object()) return {};
+  return {text_of(*meta, "namespace"), text_of(*meta, "name")};
+}
+
+bool belongs_to(const Json& pod, const std::string& uid) {
+  const auto meta = pod.find("metadata");
+  if (meta == pod.end() || !meta->contains("ownerReferences")) return false;
+  const Json& owners = (*meta)["ownerReferences"];
+  return owners.is_array() && std::any_of(owners.begin(), owners.end(), [&](const Json& owner) {
+           return owner.is_object() && text_of(owner, "uid") == uid;
+         });
+}
+
+}  // namespace
+
+WhatIf::WhatIf(WallTime now)
+    : clock_(now), mailbox_(std::numeric_limits<std::size_t>::max()), loop_(loop_options()) {}
+
+LoopOptions WhatIf::loop_options() {
+  LoopOptions options;
+  options.clock = &clock_;
+  options.mailbox = &mailbox_;
+  options.executor = &hands_;
+  options.pods.default_image = "muster-worker";
+  options.sees_volumes = true;
+  options.sees_queues = true;
+  options.sees_topologies = true;
+  return options;
+}
+
+bool WhatIf::put(Json object) {
+  if (!object.is_object()) return false;
+  const auto kind = watched_kind_of(object);
+  api::ObjectKey key = key_of(object);
+  if (!kind || key.name.empty()) return false;
+  if (has_begun_) tell(*kind, kube::WatchEvent::Type::kApply, object);
+  objects_[*kind].insert_or_assign(std::move(key), std::move(object));
+  return true;
+}
+
+void WhatIf::remove(api::Kind kind, const api::ObjectKey& key) {
+  const auto found = objects_[kind].find(key);
+  if (found == objects_[kind].end()) return;
+  if (has_begun_) tell(kind, kube::WatchEvent::Type::kDelete, found->second);
+  objects_[kind].erase(found);
+}
+
+void WhatIf::end_job(const api::ObjectKey& job) {
+  const auto found = objects_[api::Kind::kTrainingJob].find(job);
+  if (found == objects_[api::Kind::kTrainingJob].end()) return;
+  const std::string uid = text_of(found->second["metadata"], "uid");
+  std::vector<api::ObjectKey> pods;
+  for (const auto& [key, pod] : objects_[api::Kind::kPod]) {
+    if (belongs_to(pod, uid)) pods.push_back(key);
+  }
+  for (const auto& pod : pods) remove(api::Kind::kPod, pod);
+  remove(api::Kind::kTrainingJob, job);
+}
+
+void WhatIf::tell(api::Kind kind, kube::WatchEvent::Type type, const Json& object) {
+  WatchBatch batch{kind, {}};
+  batch.events.push_back({type, object});
+  MUSTER_CHECK(mailbox_.try_post(std::move(batch)));
+}
+
+void WhatIf::begin() {
+  using Type = kube::WatchEvent::Type;
+  has_begun_ = true;
+  for (const api::Kind kind : kWatched) {
+    WatchBatch batch{kind, {{Type::kInitStart, nullptr}}};
+    for (const auto& [key, object] : objects_[kind]) {
+      batch.events.push_back({Type::kInitApply, object});
+    }
+    batch.events.push_back({Type::kInitDone, nullptr});
+    MUSTER_CHECK(mailbox_.try_post(std::move(batch)));
+  }
+}
+
+void WhatIf::run(seconds time) {
+  if (!has_begun_) begin();
+  const MonoTime end = clock_.mono_now() + time;
+  for (int turn = 0; turn < kMostTurns; ++turn) {
+    const MonoTime due = loop_.step();
+    if (work() || due <= clock_.mono_now()) continue;
+    clock_.advance(std::min(due, end) - clock_.mono_now());
+    if (due > end) return;
+  }
+}
+
+bool WhatIf::work() {
+  const bool had_any = !hands_.works.empty();
+  for (auto works = std::exchange(hands_.works, {}); Work & one : works) apply(std::move(one));
+  return had_any;
+}
+
+void WhatIf::apply(Work work) {
+  ApplyDone done;
+  done.key = work.key;
+  done.uid = work.uid;
+  done.pass = work.plan.pass;
+  for (const core::Action& action : work.plan.actions) {
+    if (const auto* patch = std::get_if<core::PatchStatus>(&action)) {
+      write_status(api::Kind::kTrainingJob, patch->key, patch->patch, done);
+    } else if (const auto* queue = std::get_if<core::PatchQueueStatus>(&action)) {
+      write_status(api::Kind::kTrainingQueue, queue->key, queue->patch, done);
+    } else if (const auto* gone = std::get_if<core::DeletePod>(&action)) {
+      remove(api::Kind::kPod, gone->key);
+      done.deleted.push_back(gone->uid);
+    } else if (const auto* over = std::get_if<core::DeleteJob>(&action)) {
+      end_job(over->key);
+    } else if (const auto* made = std::get_if<core::CreatePod>(&action)) {
+      // The pod need not be there: its place in the job's status counts as taken.
+      done.created.push_back(made->pod.meta.name);
+    }
+  }
+  MUSTER_CHECK(mailbox_.try_post(std::move(done)));
+}
+
+void WhatIf::write_status(api::Kind kind, const api::ObjectKey& key, const Json& patch,
+                          ApplyDone& done) {
+  const auto found = objects_[kind].find(key);
+  if (found == objects_[kind].end()) return;
+  Json& object = found->second;
+  done.version_before = text_of(object["metadata"], "resourceVersion");
+  if (patch.contains("status")) object["status"].merge_patch(patch["status"]);
+  object["metadata"]["resourceVersion"] = "what-if-" + std::to_string(++writes_);
+  done.version_after = text_of(object["metadata"], "resourceVersion");
+  tell(kind, kube::WatchEvent::Type::kApply, object);
+}
+
+std::map<api::ObjectKey, api::TrainingJob> WhatIf::jobs() const {
+  std::map<api::ObjectKey, api::TrainingJob> jobs;
+  const auto all = objects_.find(api::Kind::kTrainingJob);
+  if (all == objects_.end()) return jobs;
+  for (const auto& [key, object] : all->second) {
+    jobs.emplace(key, api::read_training_job(object).first);
+  }
+  return jobs;
+}
+
+std::optional<api::TrainingJob> WhatIf::job(const api::ObjectKey& key) const {
+  const auto all = objects_.find(api::Kind::kTrainingJob);
+  if (all == objects_.end()) return std::nullopt;
+  const auto found = all->second.find(key);
+  if (found == all->second.end()) return std::nullopt;
+  return api::read_training_job(found->second).first;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,63 @@
+// A cluster as it was read once, under the operator's own rules and without its hands: the loop
+// decides as it would, its writes are kept here, pods that it deletes are gone at once, and time
+// passes when told to. For plans and forecasts.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "operator/runtime/loop.h"
+
+namespace muster::runtime {
+
+/// Threads: one.
+class WhatIf {
+ public:
+  /// `now`: when the cluster was read.
+  explicit WhatIf(WallTime now);
+
+  /// An object as the API server has it, in place of any of its name. False, and nothing is
+  /// changed: it has no name, or is of a kind that the operator does not watch.
+  bool put(Json object);
+  /// The job is over: it goes, and its pods with it.
+  void end_job(const api::ObjectKey& job);
+  /// Whatever the operator decides from now on for so long.
+  void run(seconds time);
+
+  WallTime now() const { return clock_.wall_now(); }
+  /// With the status that the operator has given them.
+  std::map<api::ObjectKey, api::TrainingJob> jobs() const;
+  std::optional<api::TrainingJob> job(const api::ObjectKey& key) const;
+
+ private:
+  /// Keeps what the loop wants done until it is looked at.
+  class Hands final : public Executor {
+   public:
+    void execute(Work work) override { works.push_back(std::move(work)); }
+    void stop() override { works.clear(); }
+    std::deque<Work> works;
+  };
+
+  LoopOptions loop_options();
+  void begin();
+  bool work();
+  void apply(Work work);
+  void write_status(api::Kind kind, const api::ObjectKey& key, const Json& patch, ApplyDone& done);
+  void remove(api::Kind kind, const api::ObjectKey& key);
+  void tell(api::Kind kind, kube::WatchEvent::Type type, const Json& object);
+
+  ManualClock clock_;
+  Mailbox mailbox_;
+  Hands hands_;
+  OperatorLoop loop_;
+  std::map<api::Kind, std::map<api::ObjectKey, Json>> objects_;
+  bool has_begun_ = false;
+  std::int64_t writes_ = 0;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Queues on a real cluster of two nodes, with real workers: what was lent is taken back, and nothing is lost by it.
+
+Needs root and the release programs.
+"""
+
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import installed  # noqa: E402
+from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
+from processes import wait_for  # noqa: E402
+
+# Of a processor; two workers of a long job. Two queues of one cohort have as much each.
+OWN = "500m"
+
+
+def queue(name):
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": name},
+            "spec": {"cohort": "lab", "resources": [{"name": "cpu", "nominal": OWN}]}}
+
+
+def in_queue(manifest, name, count, least, priority=None):
+    manifest["spec"]["worker"].update({"count": count, "min": least, "max": count})
+    manifest["spec"]["queueName"] = name
+    if priority:
+        manifest["spec"]["priorityClassName"] = priority
+    return manifest
+
+
+def short_job(name, queue_name, count, priority=None):
+    """One that keeps nothing and is soon over."""
+    manifest = in_queue(long_job(name, steps=2000), queue_name, count, count, priority)
+    del manifest["spec"]["training"]["checkpoint"]
+    return manifest
+
+
+class QueuesTest(LongJobTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
+                           "value": 1000})
+        for name in ("product", "research"):
+            cls.cluster.apply(queue(name))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.kubectl("delete", "tq/product", "tq/research", "priorityclass/high", "--ignore-not-found")
+        super().tearDownClass()
+
+    def reason(self, name):
+        """Of the condition Admitted."""
+        found = [one for one in self.job(name).get("status", {}).get("conditions", []) if one["type"] == "Admitted"]
+        return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else ("", "", "")
+
+    def workers(self, name):
+        return self.job(name)["status"].get("workers", "")
+
+    def taken_back(self, name):
+        return self.job(name)["status"].get("takenBack", {})
+
+    def apply_short(self, manifest):
+        self.addCleanup(self.kubectl, "delete", "tjob", manifest["metadata"]["name"], "--ignore-not-found", check=False)
+        self.apply(manifest)
+
+    def assert_every_step_once(self, name):
+        """In the record that the job keeps beside its model."""
+        path = os.path.join(self.directory, "fetched-" + name, "record.jsonl")
+        with open(path, encoding="utf-8") as file:
+            steps = [line["step"] for line in map(json.loads, file) if "step" in line and "loss" in line]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertEqual(steps[-1], LONG_STEPS)
+
+    def test_an_elastic_borrower_gives_the_owner_room_within_seconds_and_loses_nothing(self):
+        self.apply_with_claim(in_queue(long_job("wide"), "research", 4, 1))
+        wait_for("four workers train", lambda: self.workers("wide") == "4/4" and self.step("wide") > 1000, 180)
+        before = {pod["metadata"]["uid"] for pod in self.pods("wide")
+                  if int(pod["metadata"]["labels"]["muster.dev/slot"]) < 2}
+        began = time.monotonic()
+        self.apply_short(short_job("owner", "product", 2))
+        wait_for("the owner's gang has its place", lambda: self.reason("owner")[0] == "True", 60)
+        print(f"room was made in {time.monotonic() - began:.1f} s", file=sys.stderr)
+        self.assertEqual(self.taken_back("wide"), {"shrinks": 1, "preemptions": 0, "lostProcessSeconds": 0})
+        self.ended("owner")
+        self.assertIn("takes back 500m cpu of its nominal quota for team/owner",
+                      self.kubectl("describe", "tjob", "wide"))
+        self.ended("wide", seconds=600)
+        self.assertLessEqual(before, {pod["metadata"]["uid"] for pod in self.pods("wide")})
+        self.assertEqual(self.job("wide")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("wide"), self.laptop_model())
+        self.assert_every_step_once("wide")
+        # Nobody read a checkpoint, so no step was made twice.
+        self.assertNotIn("went on from the checkpoint", self.kubectl("describe", "tjob", "wide"))
+
+    def test_a_preempted_job_comes_back_by_itself_from_its_checkpoint(self):
+        self.apply_with_claim(in_queue(long_job("low"), "research", 2, 2))
+        wait_for("it trains", lambda: self.step("low") > 2000, 180)
+        self.apply_short(short_job("urgent", "research", 4, "high"))
+        wait_for("it gives way", lambda: self.taken_back("low").get("preemptions") == 1, 60)
+        # Its last word, a checkpoint of its own accord, comes with its leaving.
+        self.ended("urgent")
+        self.ended("low", seconds=600)
+        status = self.job("low")["status"]
+        self.assertEqual(status["restarts"], 0)
+        self.assertEqual(status["takenBack"]["preemptedFor"], "team/urgent")
+        self.assertEqual(status["takenBack"]["preemptions"], 1)
+        text = self.kubectl("describe", "tjob", "low")
+        self.assertRegex(text, r"has the higher priority \(1000, not 0\); 2 processes, \d+ s")
+        self.assertRegex(text, r"training went on from the checkpoint of step \d{4,}")
+        self.assertEqual(self.fetched_model("low"), self.laptop_model())
+        self.assert_every_step_once("low")
+
+
+if __name__ == "__main__":
+    installed.main()

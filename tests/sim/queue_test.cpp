@@ -1,0 +1,192 @@
+// Queues through the whole operator: what jobs and queues say, and what it costs in writes.
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "tests/sim/world.h"
+#include "tests/test_main.h"
+
+using namespace muster;
+using sim::World;
+
+namespace {
+
+std::function<void(Json&)> in_queue(const std::string& queue, const std::string& priority = "") {
+  return [=](Json& job) {
+    job["spec"]["queueName"] = queue;
+    if (!priority.empty()) job["spec"]["priorityClassName"] = priority;
+  };
+}
+
+std::string admitted(const World& world, const std::string& job) {
+  const auto status = world.job(job).status;
+  const auto* condition = status.condition("Admitted");
+  return condition == nullptr ? "" : condition->status + ": " + condition->message;
+}
+
+void end_job(World& world, const std::string& job) {
+  world.run_all_pods();
+  world.settle();
+  for (const auto& pod : world.pods()) {
+    if (pod.meta.controller()->name == job && !pod.ended()) world.end_pod(pod.meta.name, 0);
+  }
+  world.settle();
+}
+
+void make_priority(World& world, const std::string& name, int value) {
+  const Json one{{"apiVersion", "scheduling.k8s.io/v1"},
+                 {"kind", "PriorityClass"},
+                 {"metadata", {{"name", name}}},
+                 {"value", value}};
+  REQUIRE(world.user->create(api::Kind::kPriorityClass, "", one).has_value());
+}
+
+std::int64_t queue_writes(const World& world) {
+  const auto counts = world.server.request_counts();
+  const auto found = counts.find("patch trainingqueues/status");
+  return found == counts.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+TEST_CASE("jobs of a queue start as its quota lets them, and the queue says what it gives") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  world.create_queue("research", 3);
+  world.create_job("a", 2, in_queue("research"));
+  world.clock.advance(seconds(1));
+  world.create_job("b", 2, in_queue("research"));
+  world.create_job("free", 2);
+  world.settle();
+  CHECK(world.job("a").status.is_true("Admitted"));
+  CHECK(world.job("free").status.is_true("Admitted"));
+  CHECK(admitted(world, "b").starts_with("False: 1st in queue research: needs 2 cpu"));
+  world.pass(seconds(6));
+  auto status = world.queue("research").status;
+  CHECK(status.admitted == 1);
+  CHECK(status.waiting == 1);
+  CHECK(status.use == "cpu 2/3");
+  CHECK(status.phase == "Active");
+  end_job(world, "a");
+  CHECK(world.job("b").status.is_true("Admitted"));
+  end_job(world, "b");
+  world.pass(seconds(10));
+  status = world.queue("research").status;
+  CHECK(status.admitted == 0);
+  CHECK(status.waiting == 0);
+  CHECK(status.use == "cpu 0/3");
+}
+
+TEST_CASE("a job costs as many writes in a queue as without, and the queue one in five seconds") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  world.create_queue("research", 3);
+  world.create_job("a", 2, in_queue("research"));
+  world.settle();
+  end_job(world, "a");
+  CHECK(world.job("a").status.is_true("Complete"));
+  CHECK(world.status_writes() == 3);
+  world.pass(seconds(60));
+  const std::int64_t before = queue_writes(world);
+  CHECK(before >= 1);
+  CHECK(before <= 3);
+  for (int i = 0; i < 20; ++i) {
+    world.create_job("j" + std::to_string(i), 1, in_queue("research"));
+    world.pass(seconds(1));
+  }
+  CHECK(queue_writes(world) - before <= 6);
+  world.pass(seconds(30));
+  const std::int64_t writes = queue_writes(world) + world.status_writes();
+  world.pass(seconds(1200));
+  CHECK(queue_writes(world) + world.status_writes() == writes);
+}
+
+TEST_CASE("the priority class decides whose turn it is, and a fresh operator decides the same") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  make_priority(world, "high", 100);
+  world.create_queue("research", 2);
+  world.create_job("runs", 2, in_queue("research"));
+  world.settle();
+  world.create_job("low", 2, in_queue("research"));
+  world.clock.advance(seconds(5));
+  world.create_job("late", 2, in_queue("research", "high"));
+  world.settle();
+  world.restart_operator();
+  world.settle();
+  end_job(world, "runs");
+  CHECK(world.job("late").status.is_true("Admitted"));
+  CHECK_FALSE(world.job("low").status.is_true("Admitted"));
+}
+
+TEST_CASE("what a job names that is not there holds it up, with a sentence, and nothing is lost") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  world.create_job("a", 1, in_queue("research"));
+  world.settle();
+  CHECK(admitted(world, "a") ==
+        "False: spec.queueName: there is no TrainingQueue research; make it, or name none: there "
+        "are no queues");
+  world.create_queue("research", 4,
+                     [](Json& queue) { queue["spec"]["namespaces"] = Json::array({"ops"}); });
+  world.pass(seconds(61));
+  CHECK(admitted(world, "a").find("takes no jobs of namespace default, only of ops") !=
+        std::string::npos);
+  const auto patch = [&](const Json& spec) {
+    REQUIRE(world.user
+                ->merge_patch(api::Kind::kTrainingQueue, {"", "research"}, "", Json{{"spec", spec}})
+                .has_value());
+    world.settle();
+  };
+  patch({{"namespaces", nullptr}, {"suspend", true}});
+  world.pass(seconds(61));
+  CHECK(admitted(world, "a").find("its spec.suspend is true") != std::string::npos);
+  CHECK(world.queue("research").status.phase == "Closed");
+  patch({{"suspend", false}});
+  world.settle();
+  CHECK(world.job("a").status.is_true("Admitted"));
+  world.run_all_pods();
+  world.settle();
+  REQUIRE(world.user->remove(api::Kind::kTrainingQueue, {"", "research"}, {}).has_value());
+  world.create_job("b", 1, in_queue("research"));
+  world.pass(seconds(10));
+  CHECK(world.job("a").status.is_true("Running"));
+  CHECK(admitted(world, "b").find("there is no TrainingQueue research") != std::string::npos);
+  world.create_queue("research", 4);
+  world.settle();
+  CHECK(world.job("b").status.is_true("Admitted"));
+  world.pass(seconds(10));
+  CHECK(world.queue("research").status.admitted == 2);
+}
+
+TEST_CASE("a queue called default takes the jobs that name none") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  world.create_job("before", 2);
+  world.settle();
+  world.create_queue("default", 3);
+  world.create_job("after", 2);
+  world.pass(seconds(10));
+  CHECK(world.job("before").status.is_true("Admitted"));
+  CHECK(admitted(world, "after").starts_with("False: 1st in queue default"));
+  CHECK(world.queue("default").status.use == "cpu 2/3");
+}
+
+TEST_CASE("a suspended job gives its quota back when its last pod is gone") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  world.create_queue("research", 2);
+  world.create_job("a", 2, in_queue("research"));
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  world.create_job("b", 2, in_queue("research"));
+  REQUIRE(world.user
+              ->merge_patch(api::Kind::kTrainingJob, {"default", "a"}, "",
+                            Json{{"spec", {{"suspend", true}}}})
+              .has_value());
+  world.pass(seconds(3));
+  CHECK_FALSE(world.job("b").status.is_true("Admitted"));
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  CHECK(world.job("b").status.is_true("Admitted"));
+}

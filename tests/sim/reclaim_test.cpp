@@ -1,0 +1,206 @@
+// What was lent is taken back, through the whole operator: who leaves, who starts, who comes back.
+#include <doctest/doctest.h>
+
+#include "common/contract.h"
+#include "tests/sim/engine_spec.h"
+#include "tests/sim/world.h"
+#include "tests/test_main.h"
+
+using namespace muster;
+using sim::World;
+
+namespace {
+
+std::function<void(Json&)> trains_in(const std::string& queue, int min) {
+  return [=](Json& job) {
+    job["spec"]["queueName"] = queue;
+    job["spec"]["worker"].erase("command");
+    job["spec"]["worker"]["min"] = min;
+    job["spec"]["worker"]["max"] = job["spec"]["worker"]["count"];
+    job["spec"]["training"] = sim::engine_spec();
+  };
+}
+
+std::function<void(Json&)> comes_first_in(const std::string& queue, const std::string& priority) {
+  return [=](Json& job) {
+    job["spec"]["queueName"] = queue;
+    if (!priority.empty()) job["spec"]["priorityClassName"] = priority;
+  };
+}
+
+void make_lab(World& world) {
+  world.add_node("n", 4);
+  for (const char* name : {"product", "research"}) {
+    world.create_queue(name, 2, [](Json& queue) { queue["spec"]["cohort"] = "lab"; });
+  }
+}
+
+std::vector<api::Pod> pods_of(const World& world, const std::string& job) {
+  auto pods = world.pods();
+  std::erase_if(
+      pods, [&](const api::Pod& pod) { return pod.meta.controller()->name != job || pod.ended(); });
+  return pods;
+}
+
+/// Every running worker of the job says that all of them train together.
+void train_all(World& world, const std::string& job, std::int64_t checkpoint = -1) {
+  world.run_all_pods();
+  world.settle();
+  std::vector<int> members;
+  for (const auto& pod : pods_of(world, job)) members.push_back(pod.slot());
+  std::sort(members.begin(), members.end());
+  const std::int64_t epoch = world.job(job).status.membership_epoch;
+  for (const auto& pod : pods_of(world, job)) {
+    ProgressReport report;
+    report.job = "default/" + job;
+    report.slot = pod.slot();
+    report.attempt = pod.attempt();
+    report.step = std::max<std::int64_t>(checkpoint, 1);
+    report.checkpoint_step = checkpoint;
+    report.checkpoint_durable = checkpoint >= 0;
+    report.membership_epoch = epoch;
+    report.members = members;
+    REQUIRE(world.op->mailbox.post(report));
+  }
+  world.settle();
+}
+
+int leaving(const World& world, const std::string& job) {
+  int count = 0;
+  for (const auto& pod : pods_of(world, job)) count += pod.meta.deletion_time ? 1 : 0;
+  return count;
+}
+
+void finish_job(World& world, const std::string& job) {
+  world.run_all_pods();
+  world.settle();
+  for (const auto& pod : pods_of(world, job)) world.end_pod(pod.meta.name, 0);
+  world.settle();
+}
+
+std::vector<std::string> notes(const World& world, std::string_view reason) {
+  std::vector<std::string> found;
+  const auto page = world.user->list(api::Kind::kEvent, {"default", "", 0, ""});
+  REQUIRE(page);
+  for (const auto& event : page->items) {
+    if (event["reason"] == reason) found.push_back(event["note"].get<std::string>());
+  }
+  return found;
+}
+
+const api::Condition& admitted(const api::TrainingJob& job) {
+  const auto* condition = job.status.condition("Admitted");
+  REQUIRE(condition != nullptr);
+  return *condition;
+}
+
+}  // namespace
+
+TEST_CASE("an elastic borrower shrinks for the owner of the quota, and grows back afterwards") {
+  World world(test::seed());
+  make_lab(world);
+  world.create_job("wide", 4, trains_in("research", 1));
+  world.settle();
+  train_all(world, "wide");
+  REQUIRE(world.job("wide").status.workers == "4/4");
+  const std::int64_t before = world.status_writes();
+  world.create_job("own", 2, comes_first_in("product", ""));
+  world.settle();
+  CHECK(leaving(world, "wide") == 2);
+  auto wide = world.job("wide");
+  CHECK(wide.status.placement.size() == 2);
+  CHECK(wide.status.taken_back.shrinks == 1);
+  CHECK(wide.status.is_true("Running"));
+  CHECK(world.status_writes() - before == 2);
+  CHECK(notes(world, contract::reason::kShrunk) ==
+        std::vector<std::string>{"workers 2, 3 to leave: queue product takes back 2 cpu of its "
+                                 "nominal quota for default/own; the others train on"});
+  CHECK(admitted(world.job("own")).message.find("room is made for it: default/wide shrinks to 2") !=
+        std::string::npos);
+  // Not before they have left, however long that takes; and nobody else is asked for more.
+  world.pass(seconds(20));
+  CHECK_FALSE(world.job("own").status.is_true("Admitted"));
+  world.restart_operator();
+  world.settle();
+  CHECK(world.job("wide").status.taken_back.shrinks == 1);
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  CHECK(world.job("own").status.is_true("Admitted"));
+  train_all(world, "wide");
+  world.pass(seconds(60));
+  CHECK(world.job("wide").status.placement.size() == 2);
+  finish_job(world, "own");
+  world.pass(seconds(60));
+  wide = world.job("wide");
+  CHECK(wide.status.placement.size() == 4);
+  CHECK(wide.status.restarts == 0);
+  CHECK(wide.status.taken_back.preemptions == 0);
+}
+
+TEST_CASE("a job gives way to a higher priority and comes back by itself, through a new operator") {
+  World world(test::seed());
+  make_lab(world);
+  const Json high{{"apiVersion", "scheduling.k8s.io/v1"},
+                  {"kind", "PriorityClass"},
+                  {"metadata", {{"name", "high"}}},
+                  {"value", 100}};
+  REQUIRE(world.user->create(api::Kind::kPriorityClass, "", high).has_value());
+  world.create_job("low", 4, trains_in("research", 4));
+  world.settle();
+  train_all(world, "low", 40);
+  world.clock.advance(seconds(12));
+  world.create_job("late", 4, comes_first_in("research", "high"));
+  world.settle();
+  auto low = world.job("low");
+  CHECK(low.status.placement.empty());
+  CHECK(low.status.phase == "Waiting");
+  CHECK(admitted(low).reason == "Preempted");
+  const std::string why =
+      "default/late in queue research has the higher priority (100, not 0); 4 processes, 12 s "
+      "since the last checkpoint";
+  CHECK(admitted(low).message == why);
+  CHECK(low.status.taken_back ==
+        api::TakenBack{0, 1, 48, "default/late", world.job("late").meta.uid});
+  CHECK(leaving(world, "low") == 4);
+  world.restart_operator();
+  world.settle();
+  CHECK_FALSE(world.job("late").status.is_true("Admitted"));
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  CHECK(world.job("late").status.is_true("Admitted"));
+  low = world.job("low");
+  CHECK(admitted(low).reason == "GangWaiting");
+  CHECK(admitted(low).message.starts_with("1st in queue research: "));
+  CHECK(low.status.checkpoint->step == 40);
+  CHECK(notes(world, contract::reason::kPreempted) ==
+        std::vector<std::string>{why + "; it starts again by itself when there is room"});
+  finish_job(world, "late");
+  CHECK(world.job("low").status.is_true("Admitted"));
+  train_all(world, "low", 40);
+  low = world.job("low");
+  CHECK(low.status.is_true("Running"));
+  CHECK(low.status.restarts == 0);
+  CHECK(low.status.start_attempt == 1);
+  // For a while it is left alone, and then no more.
+  world.create_job("again", 4, comes_first_in("research", "high"));
+  world.pass(seconds(200));
+  CHECK(leaving(world, "low") == 0);
+  world.pass(seconds(120));
+  CHECK(leaving(world, "low") == 4);
+  CHECK(world.job("low").status.taken_back.preemptions == 2);
+}
+
+TEST_CASE("whoever is to be preempted and ends first has ended") {
+  World world(test::seed());
+  make_lab(world);
+  world.create_job("low", 4, comes_first_in("research", ""));
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  world.create_job("own", 2, comes_first_in("product", ""));
+  for (const auto& pod : pods_of(world, "low")) world.end_pod(pod.meta.name, 0);
+  world.settle();
+  CHECK(world.job("low").status.is_true("Complete"));
+  CHECK(world.job("low").status.taken_back.preemptions == 0);
+  CHECK(world.job("own").status.is_true("Admitted"));
+}

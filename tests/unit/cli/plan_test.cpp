@@ -1,0 +1,261 @@
+// `muster plan`: what the operator's rules say about a job that is not there yet.
+#include <doctest/doctest.h>
+
+#include "cli/plan_forecast.h"
+#include "cli/plan_text.h"
+#include "operator/api/pod.h"
+#include "operator/runtime/what_if.h"
+
+namespace muster::cli {
+namespace {
+
+const WallTime kReadAt = *parse_time("2026-11-21T12:00:00Z");
+
+struct SavedCluster {
+  PlanCluster cluster{{}, kReadAt};
+
+  void node(const std::string& name, const std::string& rack, int cpu = 4) {
+    const Json ready{{"type", "Ready"}, {"status", "True"}};
+    cluster.objects.push_back(
+        {{"apiVersion", "v1"},
+         {"kind", "Node"},
+         {"metadata",
+          {{"name", name},
+           {"uid", "node-" + name},
+           {"labels",
+            {{"oci.oraclecloud.com/host.network_block_id", "b"},
+             {"oci.oraclecloud.com/host.rack_id", rack}}}}},
+         {"status",
+          {{"allocatable", {{"cpu", std::to_string(cpu)}, {"memory", "64Gi"}, {"pods", "110"}}},
+           {"conditions", Json::array({ready})}}}});
+  }
+
+  /// A job of one-processor workers that has run on one node for an hour.
+  void running(const std::string& name, const std::string& node, int workers,
+               std::int64_t eta_seconds, const std::string& queue = "") {
+    api::TrainingJob job = *api::parse_training_job(manifest(name, workers, queue));
+    job.meta.namespace_name = "lab";
+    job.meta.uid = "uid-" + name;
+    job.meta.resource_version = "7";
+    job.meta.generation = 1;
+    job.meta.creation_time = kReadAt - seconds(3600);
+    api::TrainingJobStatus& status = job.status;
+    status.observed_generation = 1;
+    status.membership_epoch = 1;
+    status.target_workers = workers;
+    status.start_time = kReadAt - seconds(3600);
+    for (const char* type : {"Admitted", "Running"}) {
+      status.conditions.push_back({type, "True", "Test", "", 1, kReadAt - seconds(3600)});
+    }
+    if (eta_seconds >= 0) {
+      status.progress.emplace();
+      status.progress->eta_seconds = eta_seconds;
+      status.progress->updated_at = kReadAt - seconds(60);
+    }
+    for (int slot = 0; slot < workers; ++slot) status.placement.push_back({slot, 0, node, ""});
+    for (int slot = 0; slot < workers; ++slot) {
+      api::Pod pod = api::make_pod(job, status.placement[static_cast<std::size_t>(slot)], {});
+      pod.meta.uid = "pod-" + name + "-" + std::to_string(slot);
+      Json json = api::to_json(pod);
+      json["spec"]["nodeName"] = node;
+      json["status"] = {{"phase", "Running"}};
+      cluster.objects.push_back(std::move(json));
+    }
+    cluster.objects.push_back(api::to_json(job));
+  }
+
+  void queue(const std::string& name, int cpu, const std::string& cohort = "") {
+    Json spec{{"resources", Json::array({{{"name", "cpu"}, {"nominal", std::to_string(cpu)}}})}};
+    if (!cohort.empty()) spec["cohort"] = cohort;
+    cluster.objects.push_back(
+        {{"apiVersion", "muster.dev/v1alpha1"},
+         {"kind", "TrainingQueue"},
+         {"metadata", {{"name", name}, {"uid", "queue-" + name}, {"resourceVersion", "1"}}},
+         {"spec", spec}});
+  }
+
+  static Json manifest(const std::string& name, int workers, const std::string& queue = "") {
+    Json json{{"apiVersion", "muster.dev/v1alpha1"},
+              {"kind", "TrainingJob"},
+              {"metadata", {{"name", name}, {"namespace", "lab"}}},
+              {"spec",
+               {{"worker",
+                 {{"count", workers},
+                  {"command", Json::array({"train"})},
+                  {"resources", {{"cpu", "1"}, {"memory", "1Gi"}}}}}}}};
+    if (!queue.empty()) json["spec"]["queueName"] = queue;
+    return json;
+  }
+
+  PlanForecast plan(const Json& manifest) const {
+    auto told = forecast(cluster, manifest);
+    REQUIRE_MESSAGE(told.has_value(), told.error().message());
+    return std::move(*told);
+  }
+};
+
+std::string nodes_of(const PlanForecast& told) {
+  std::string text;
+  for (const auto& slot : told.job.status.placement) text += (text.empty() ? "" : " ") + slot.node;
+  return text;
+}
+
+TEST_CASE("a job that fits starts now, where the operator would put it") {
+  SavedCluster saved;
+  for (const char* name : {"a", "b"}) saved.node(name, "r1");
+  for (const char* name : {"c", "d"}) saved.node(name, "r2");
+  saved.running("old", "a", 3, 100);
+  Json job = SavedCluster::manifest("big", 8);
+  job["spec"]["topology"] = {{"required", "rack"}};
+
+  const PlanForecast told = saved.plan(job);
+
+  CHECK(told.starts_now);
+  CHECK(nodes_of(told) == "c c c c d d d d");
+  CHECK(told.job.status.placement.front().domain.find("r2") != std::string::npos);
+  CHECK(told.displaced.empty());
+  const std::string page = plan_text(told, {}, kReadAt);
+  CHECK(page.find("big in namespace lab: would start now\n") == 0);
+  CHECK(page.find("c           4  0-3") != std::string::npos);
+}
+
+TEST_CASE("a job that lacks room starts when enough of the others have ended") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.node("b", "r2");
+  saved.running("first", "a", 4, 160);   // a minute old: 100 s are left
+  saved.running("second", "b", 4, 660);  // 600 s
+
+  SUBCASE("the first end is enough") {
+    const PlanForecast told = saved.plan(SavedCluster::manifest("next", 4));
+    CHECK_FALSE(told.starts_now);
+    CHECK(told.why.find("needs 4") != std::string::npos);
+    REQUIRE(told.starts_at);
+    CHECK(*told.starts_at >= kReadAt + seconds(100));
+    CHECK(*told.starts_at <= kReadAt + seconds(101));
+    CHECK(told.awaited == std::vector<api::ObjectKey>{{"lab", "first"}});
+    CHECK(nodes_of(told) == "a a a a");
+    CHECK(plan_text(told, {}, kReadAt).find("in 1 min 40 s") != std::string::npos);
+  }
+  SUBCASE("both must end") {
+    const PlanForecast told = saved.plan(SavedCluster::manifest("next", 6));
+    REQUIRE(told.starts_at);
+    CHECK(*told.starts_at >= kReadAt + seconds(600));
+    CHECK(told.awaited == std::vector<api::ObjectKey>{{"lab", "first"}, {"lab", "second"}});
+  }
+  SUBCASE("no end would help") {
+    const PlanForecast told = saved.plan(SavedCluster::manifest("next", 9));
+    CHECK_FALSE(told.starts_now);
+    CHECK_FALSE(told.starts_at);
+    CHECK(told.awaited.empty());
+    CHECK(plan_text(told, {}, kReadAt).find("not known: no end of a running job") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("of jobs that do not say when they end nothing is foretold") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.running("silent", "a", 4, -1);
+
+  const PlanForecast told = saved.plan(SavedCluster::manifest("next", 2));
+
+  CHECK_FALSE(told.starts_at);
+  CHECK(told.unending == std::vector<api::ObjectKey>{{"lab", "silent"}});
+  CHECK(plan_text(told, {}, kReadAt).find("lab/silent do not say when they end") !=
+        std::string::npos);
+}
+
+TEST_CASE("who waits already is given what becomes free first") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.queue("q", 4);
+  saved.running("holder", "a", 4, 160, "q");
+  Json earlier = SavedCluster::manifest("earlier", 4, "q");
+  earlier["metadata"]["uid"] = "uid-earlier";
+  earlier["metadata"]["resourceVersion"] = "3";
+  earlier["metadata"]["creationTimestamp"] = "2026-11-21T11:30:00Z";
+  saved.cluster.objects.push_back(earlier);
+
+  const PlanForecast told = saved.plan(SavedCluster::manifest("next", 4, "q"));
+
+  CHECK_FALSE(told.starts_now);
+  CHECK(told.why.find("2nd in queue q") != std::string::npos);
+  // `earlier` takes what `holder` leaves, and nothing is known of its end.
+  CHECK_FALSE(told.starts_at);
+}
+
+TEST_CASE("who would have to give way is named") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.queue("product", 4, "lab");
+  saved.queue("research", 0, "lab");
+  saved.running("borrower", "a", 4, 600, "research");
+
+  const PlanForecast told = saved.plan(SavedCluster::manifest("next", 3, "product"));
+
+  CHECK(told.starts_now);
+  CHECK(nodes_of(told) == "a a a");
+  REQUIRE(told.displaced.size() == 1);
+  CHECK(told.displaced[0].job == api::ObjectKey{"lab", "borrower"});
+  CHECK(told.displaced[0].workers_before == 4);
+  CHECK(told.displaced[0].workers_after == 0);
+  const std::string page = plan_text(told, {}, kReadAt);
+  CHECK_MESSAGE(page.find("lab/borrower would be stopped with a checkpoint: queue product takes "
+                          "back") != std::string::npos,
+                page);
+}
+
+TEST_CASE("a plan says the same each time, and changes nothing of what it was given") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.running("first", "a", 4, 160);
+  const auto objects = saved.cluster.objects;
+  const Json once = plan_json(saved.plan(SavedCluster::manifest("next", 4)));
+  CHECK(once == plan_json(saved.plan(SavedCluster::manifest("next", 4))));
+  CHECK(saved.cluster.objects == objects);
+  CHECK(once["expectedStart"].is_string());
+  CHECK(once["after"] == Json::array({"lab/first"}));
+}
+
+TEST_CASE("what is decided is seen, so that it is decided once") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  Json job = SavedCluster::manifest("once", 2);
+  job["metadata"]["uid"] = "uid-once";
+  job["metadata"]["resourceVersion"] = "1";
+  runtime::WhatIf what_if(kReadAt);
+  for (const Json& object : saved.cluster.objects) CHECK(what_if.put(object));
+  CHECK(what_if.put(job));
+  CHECK_FALSE(
+      what_if.put({{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "s"}}}}));
+  what_if.run(seconds(20));
+  const auto decided = what_if.job({"lab", "once"});
+  REQUIRE(decided);
+  CHECK(decided->status.placement.size() == 2);
+  what_if.run(seconds(280));
+  CHECK(what_if.now() == kReadAt + seconds(300));
+  CHECK(what_if.job({"lab", "once"})->meta.resource_version == decided->meta.resource_version);
+  what_if.end_job({"lab", "once"});
+  CHECK_FALSE(what_if.job({"lab", "once"}));
+}
+
+TEST_CASE("without a node there is nothing to plan with") {
+  const auto told =
+      forecast(PlanCluster{{Json::object()}, kReadAt}, SavedCluster::manifest("x", 1));
+  REQUIRE_FALSE(told);
+  CHECK(told.error().message().find("no Node") != std::string::npos);
+}
+
+TEST_CASE("a saved cluster was read when its newest object was written") {
+  std::vector<Json> objects{
+      {{"metadata", {{"creationTimestamp", "2026-11-21T10:00:00Z"}}}},
+      {{"status",
+        {{"conditions", Json::array({{{"lastHeartbeatTime", "2026-11-21T12:00:00Z"}}})},
+         {"restartAt", "2027-01-01T00:00:00Z"}}}}};
+  CHECK(*newest_time(objects) == kReadAt);
+  CHECK_FALSE(newest_time({Json::object()}));
+}
+
+}  // namespace
+}  // namespace muster::cli

@@ -1,0 +1,199 @@
+// What must hold of queues whatever comes: drawn from seeds, checked after every pass.
+#include <doctest/doctest.h>
+
+#include "tests/unit/core/queue_world.h"
+
+using namespace muster;
+using namespace muster::core;
+using namespace muster::test;
+
+namespace {
+
+std::optional<std::int64_t> limit_or_none(Rng& rng, std::uint64_t most) {
+  if (rng.below(2) == 0) return std::nullopt;
+  return static_cast<std::int64_t>(rng.below(most));
+}
+
+QueueWorld random_world(Rng& rng) {
+  QueueWorld world;
+  for (std::size_t i = 1 + rng.below(4); i > 0; --i) {
+    Queue queue = make_queue("q" + std::to_string(i), static_cast<std::int64_t>(rng.below(9)));
+    queue.cohort = rng.below(4) == 0 ? "" : rng.below(3) == 0 ? "other" : "lab";
+    queue.weight = 1 + static_cast<int>(rng.below(3));
+    if (!queue.cohort.empty()) {
+      queue.quota[0].borrowing_limit = limit_or_none(rng, 6);
+      queue.quota[0].lending_limit = limit_or_none(rng, 6);
+    }
+    if (rng.below(2) == 0) {
+      queue.quota.push_back({"cpu", static_cast<std::int64_t>(rng.below(16)) * 1000, {}, {}});
+    }
+    world.queues.push_back(std::move(queue));
+  }
+  for (std::size_t i = 1 + rng.below(4); i > 0; --i) {
+    world.add_node("n" + std::to_string(i), static_cast<std::int64_t>(rng.below(9)),
+                   1 + static_cast<std::int64_t>(rng.below(8)));
+  }
+  return world;
+}
+
+void random_job(QueueWorld& world, Rng& rng, const std::string& queue) {
+  const int min = 1 + static_cast<int>(rng.below(3));
+  auto& job = world.add_job("j" + std::to_string(world.jobs_made), queue, min,
+                            static_cast<std::int64_t>(rng.below(4)));
+  job.gang.count = min + static_cast<int>(rng.below(3));
+  job.gang.per_worker.cpu_millis = 500 * (1 + static_cast<std::int64_t>(rng.below(4)));
+  job.gang.turn.priority = static_cast<int>(rng.below(3)) * 10;
+}
+
+std::string some_queue(const QueueWorld& world, Rng& rng) {
+  return rng.below(8) == 0 ? "" : world.queues[rng.below(world.queues.size())].name;
+}
+
+template <typename T>
+void shuffle(std::vector<T>& items, Rng& rng) {
+  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.below(i)]);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "quota and nodes hold whatever comes and goes, and the order of what is known is nothing") {
+  int started = 0, waited = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed);
+    QueueWorld world = random_world(rng);
+    for (int round = 0; round < 12; ++round) {
+      for (std::size_t i = rng.below(4); i > 0; --i) random_job(world, rng, some_queue(world, rng));
+      for (auto& job : world.jobs) {
+        if (!job.slots.empty() && rng.below(5) == 0) job.has_ended = true;
+      }
+      const auto verdicts = world.verdicts();
+      auto turned = world.snapshot();
+      shuffle(turned.queues, rng);
+      shuffle(turned.holders, rng);
+      shuffle(turned.nodes, rng);
+      // Those in no queue are first come, first served; all others may stand anywhere.
+      std::vector<WaitingGang> free, queued;
+      for (auto& gang : turned.gangs) (gang.turn.queue.empty() ? free : queued).push_back(gang);
+      if (free.empty()) shuffle(turned.gangs, rng);
+      CHECK(schedule(turned).verdicts == verdicts);
+      for (const auto& [key, verdict] : verdicts) {
+        CHECK(verdict.placement.has_value() == verdict.why_not.empty());
+      }
+      const int now = world.pass();
+      started += now;
+      waited += static_cast<int>(verdicts.size()) - now;
+    }
+  }
+  CHECK(started > 2000);
+  CHECK(waited > 3000);
+}
+
+namespace {
+
+/// After how many of `running` have ended (in that order) the job starts; those that started after
+/// it never end. -1: not even then.
+int starts_after(QueueWorld world, const std::vector<std::string>& running,
+                 const std::string& name) {
+  for (int ended = 0;; ++ended) {
+    world.pass();
+    if (world.runs(name)) return ended;
+    if (ended == static_cast<int>(running.size())) return -1;
+    world.end(running[static_cast<std::size_t>(ended)]);
+  }
+}
+
+/// A world in which some run and the next job waits; the names of those that run.
+std::vector<std::string> fill(QueueWorld& world, Rng& rng) {
+  for (int i = 0; i < 6; ++i) random_job(world, rng, "q");
+  world.pass();
+  std::vector<std::string> running;
+  std::erase_if(world.jobs, [](const QueueJob& job) { return job.slots.empty(); });
+  for (const auto& job : world.jobs) running.push_back(job.gang.job.name);
+  shuffle(running, rng);
+  return running;
+}
+
+}  // namespace
+
+TEST_CASE("nobody behind the first in the line ever delays it, though it never ends") {
+  int later = 0, backfilled = 0;
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed);
+    QueueWorld world;
+    world.queues = {make_queue("q", 4 + static_cast<std::int64_t>(rng.below(6)))};
+    world.queues[0].quota.push_back(
+        {"cpu", 4000 + static_cast<std::int64_t>(rng.below(4)) * 1000, {}, {}});
+    for (int i = 0; i < 3; ++i) {
+      world.add_node("n" + std::to_string(i), static_cast<std::int64_t>(rng.below(6)),
+                     1 + static_cast<std::int64_t>(rng.below(6)));
+    }
+    const auto running = fill(world, rng);
+    random_job(world, rng, "q");
+    const std::string first = world.jobs.back().gang.job.name;
+    world.jobs.back().gang.turn.priority = 50;
+    const int alone = starts_after(world, running, first);
+    for (int i = 0; i < 5; ++i) random_job(world, rng, "q");
+    QueueWorld after = world;
+    if (!after.runs(first)) {
+      after.pass();
+      for (std::size_t i = world.jobs.size() - 5; i < world.jobs.size(); ++i) {
+        backfilled += !after.runs(first) && !after.jobs[i].slots.empty() ? 1 : 0;
+      }
+    }
+    CHECK(starts_after(world, running, first) == alone);
+    later += alone > 0 ? 1 : 0;
+  }
+  CHECK(later > 300);
+  CHECK(backfilled > 100);
+}
+
+TEST_CASE("no borrower delays the first of another queue of its cohort") {
+  int later = 0;
+  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed);
+    QueueWorld world;
+    world.queues = {make_queue("q", 4, "lab"), make_queue("idle", 3, "lab"),
+                    make_queue("poor", 0, "lab")};
+    for (int i = 0; i < 2; ++i) world.add_node("n" + std::to_string(i), 64, 64);
+    const auto running = fill(world, rng);
+    random_job(world, rng, "q");
+    const std::string first = world.jobs.back().gang.job.name;
+    world.jobs.back().gang.turn.priority = 50;
+    const int alone = starts_after(world, running, first);
+    for (int i = 0; i < 4; ++i) random_job(world, rng, "poor");
+    CHECK(starts_after(world, running, first) == alone);
+    later += alone > 0 ? 1 : 0;
+  }
+  CHECK(later > 50);
+}
+
+TEST_CASE("where jobs end, every job that can start does in the end") {
+  int jobs = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed);
+    QueueWorld world = random_world(rng);
+    for (auto& queue : world.queues) queue.quota[0].nominal += 9;
+    for (auto& queue : world.queues) {
+      for (auto& one : queue.quota) one.nominal += one.name == "cpu" ? 10'000 : 0;
+    }
+    world.add_node("roomy", 9, 16);
+    for (int i = 0; i < 20; ++i) random_job(world, rng, some_queue(world, rng));
+    for (auto& job : world.jobs) job.gang.min = 1;
+    for (int round = 0; round < 200; ++round) {
+      world.pass();
+      for (auto& job : world.jobs) {
+        if (!job.slots.empty() && rng.below(2) == 0) job.has_ended = true;
+      }
+    }
+    for (const auto& job : world.jobs) {
+      ++jobs;
+      CHECK_MESSAGE(!job.slots.empty(), job.gang.job.name << ": " << job.gang.turn.queue);
+    }
+  }
+  CHECK(jobs == 4000);
+}

@@ -1,0 +1,302 @@
+// Queues: what each job is told, whose turn it is, who may borrow.
+#include "operator/core/queue.h"
+
+#include <doctest/doctest.h>
+
+#include "operator/core/queue_words.h"
+#include "tests/unit/core/queue_world.h"
+
+using namespace muster;
+using namespace muster::core;
+using namespace muster::test;
+
+TEST_CASE("a queue starts no more than its quota, the older job first") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 8)};
+  world.add_node("a", 32);
+  world.add_job("a", "research", 5);
+  world.add_job("b", "research", 3);
+  world.add_job("c", "research", 1);
+  CHECK(world.why("c").starts_with("1st in queue research: "));
+  CHECK(world.pass() == 2);
+  CHECK(world.runs("a"));
+  CHECK(world.runs("b"));
+  CHECK(world.why("c") ==
+        "1st in queue research: needs 1 nvidia.com/gpu of the queue's quota, and 0 may be taken "
+        "now; its jobs hold 8, nominal are 8");
+  world.end("b");
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("c"));
+}
+
+TEST_CASE("the higher priority of a queue comes first, however young") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 2)};
+  world.add_node("a", 32);
+  world.add_job("old", "research", 2);
+  world.add_job("high", "research", 2).gang.turn.priority = 10;
+  world.pass();
+  CHECK(world.runs("high"));
+  CHECK(world.why("old").starts_with("1st in queue research: needs 2 nvidia.com/gpu"));
+}
+
+TEST_CASE("a queue borrows what its cohort does not use, up to its limit") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 4, "lab"), make_queue("b", 4, "lab")};
+  world.queues[0].quota[0].borrowing_limit = 2;
+  world.add_node("n", 32);
+  for (int i = 0; i < 8; ++i) world.add_job("a" + std::to_string(i), "a", 1);
+  CHECK(world.pass() == 6);
+  CHECK(world.held("a", kGpu) == 6);
+  CHECK(world.why("a6") ==
+        "1st in queue a: needs 1 nvidia.com/gpu of the queue's quota, and 0 may be taken now; its "
+        "jobs hold 6, nominal are 4 and at most 6");
+  world.add_job("b0", "b", 3);
+  CHECK(world.pass() == 0);
+  CHECK(
+      world.why("b0") ==
+      "1st in queue b: needs 3 nvidia.com/gpu of the queue's quota, and 2 may be taken now; its "
+      "jobs hold 0, nominal are 4 and at most 8; in cohort lab borrow: a 2; with spec.worker.min 2 "
+      "it could start now; room is made for it: team/a0 is preempted");
+}
+
+TEST_CASE("what a queue does not lend is there for its own jobs") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 4, "lab"), make_queue("b", 4, "lab")};
+  world.queues[1].quota[0].lending_limit = 1;
+  world.add_node("n", 32);
+  for (int i = 0; i < 8; ++i) world.add_job("a" + std::to_string(i), "a", 1);
+  CHECK(world.pass() == 5);
+  world.add_job("b", "b", 3);
+  CHECK(world.pass() == 1);
+}
+
+TEST_CASE("who stays within its quota comes before a borrower of higher priority") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 2, "lab"), make_queue("b", 2, "lab")};
+  world.add_node("n", 32);
+  world.add_job("greedy", "a", 4).gang.turn.priority = 100;
+  world.add_job("own", "b", 2);
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("own"));
+}
+
+TEST_CASE("what is lent goes to borrowers by weight, not by who asked first") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 0, "lab"), make_queue("b", 0, "lab"),
+                  make_queue("idle", 12, "lab")};
+  world.queues[1].weight = 2;
+  world.add_node("n", 32);
+  for (int i = 0; i < 12; ++i) world.add_job("a" + std::to_string(i), "a", 1);
+  for (int i = 0; i < 12; ++i) world.add_job("b" + std::to_string(i), "b", 1);
+  world.pass();
+  CHECK(world.held("a", kGpu) == 4);
+  CHECK(world.held("b", kGpu) == 8);
+}
+
+TEST_CASE("the share is that of the resource a queue takes most of") {
+  QueueWorld world;
+  world.queues = {make_queue("gpus", 0, "lab"), make_queue("cpus", 0, "lab"),
+                  make_queue("idle", 10, "lab")};
+  for (auto& queue : world.queues) {
+    queue.quota.push_back({"cpu", queue.name == "idle" ? 100'000 : 0, {}, {}});
+  }
+  world.add_node("n", 32, 640);
+  for (int i = 0; i < 20; ++i) {
+    world.add_job("g" + std::to_string(i), "gpus", 1, 1);
+    world.add_job("c" + std::to_string(i), "cpus", 1, 0).gang.per_worker.cpu_millis = 10'000;
+  }
+  world.pass();
+  // A GPU is a tenth of what is lent, as ten processors are.
+  CHECK(world.held("gpus", kGpu) == 10);
+  CHECK(world.held("cpus", "cpu") == 90'000);
+}
+
+TEST_CASE(
+    "a gang takes of its own quota what it wishes, and borrows but its least while others wait") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 2, "lab"), make_queue("b", 2, "lab"),
+                  make_queue("idle", 4, "lab")};
+  world.add_node("n", 32);
+  auto& wide = world.add_job("wide", "a", 8);
+  wide.gang.min = 1;
+  world.add_job("other", "b", 4);
+  world.pass();
+  CHECK(world.held("a", kGpu) == 2);
+  CHECK(world.runs("other"));
+  QueueWorld alone;
+  alone.queues = world.queues;
+  alone.add_node("n", 32);
+  alone.add_job("wide", "a", 8).gang.min = 1;
+  alone.pass();
+  CHECK(alone.held("a", kGpu) == 8);
+}
+
+TEST_CASE("a job that could never start is told so, and holds nobody up") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 4)};
+  world.add_node("n", 32);
+  world.add_job("huge", "research", 5);
+  world.add_job("small", "research", 4);
+  world.pass();
+  CHECK(world.runs("small"));
+  CHECK(world.why("huge") ==
+        "1st in queue research: asks for 5 nvidia.com/gpu at least, and queue research may never "
+        "hold more than 4; lower spec.worker.min or its resources, or raise the queue's quota. It "
+        "holds nobody up");
+  QueueWorld poor;
+  poor.queues = {make_queue("research", 64)};
+  poor.add_node("n", 2);
+  poor.add_job("huge", "research", 1, 4);
+  poor.add_job("small", "research", 1, 2);
+  poor.pass();
+  CHECK(poor.runs("small"));
+}
+
+TEST_CASE("a smaller job behind the first takes nothing that the first needs") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 8)};
+  world.add_node("n", 32);
+  world.add_job("runs", "research", 6);
+  world.pass();
+  world.add_job("first", "research", 4);
+  world.add_job("small", "research", 1);
+  world.add_job("no-gpu", "research", 1, 0);
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("no-gpu"));
+  CHECK(world.why("small") ==
+        "2nd in queue research: its quota is kept for team/first, which comes first");
+  CHECK(world.why("first").find("; with spec.worker.min 2 it could start now") !=
+        std::string::npos);
+}
+
+TEST_CASE("nodes are kept for the first that lacks nothing else, against all queues") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 64), make_queue("b", 64)};
+  world.add_node("big", 8, 64);
+  world.add_node("small", 1, 64);
+  world.add_job("runs", "a", 1, 4);
+  world.pass();
+  REQUIRE(world.jobs[0].slots[0].node == "big");
+  world.add_job("first", "a", 1, 8);
+  world.add_job("fits", "b", 1, 1);
+  world.add_job("other", "b", 1, 1);
+  CHECK(world.pass() == 1);
+  REQUIRE(world.runs("fits"));
+  CHECK(world.jobs[2].slots[0].node == "small");
+  CHECK(world.why("other") ==
+        "1st in queue b: the room that there is is kept for team/first, which comes first");
+}
+
+TEST_CASE("closed, unknown and foreign queues start nothing, and say why") {
+  QueueWorld world;
+  world.queues = {make_queue("open", 8), make_queue("closed", 8), make_queue("others", 8)};
+  world.queues[1].closed = "its spec.suspend is true";
+  world.queues[2].namespaces = {"ops", "sales"};
+  world.add_node("n", 32);
+  world.add_job("lost", "nowhere", 1);
+  world.add_job("shut", "closed", 1);
+  world.add_job("foreign", "others", 1);
+  CHECK(world.pass() == 0);
+  CHECK(world.why("lost") ==
+        "spec.queueName: there is no TrainingQueue nowhere; make it, or name one that there is "
+        "(closed, open, others)");
+  CHECK(world.why("shut") == "queue closed starts no jobs: its spec.suspend is true");
+  CHECK(world.why("foreign") ==
+        "spec.queueName: queue others takes no jobs of namespace team, only of ops, sales; name "
+        "another queue, or have the namespace added to the queue's spec.namespaces");
+}
+
+TEST_CASE("jobs in no queue are placed as they come, whatever queues wait for") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 64)};
+  world.add_node("n", 8);
+  world.add_job("runs", "a", 1, 4);
+  world.pass();
+  world.add_job("first", "a", 1, 8);
+  world.add_job("free", "", 1, 4);
+  world.pass();
+  CHECK(world.runs("free"));
+}
+
+TEST_CASE("who trains grows within its quota, and not into what the first waits for") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 6)};
+  world.add_node("n", 32);
+  world.add_job("grows", "a", 2);
+  world.pass();
+  auto cluster = world.snapshot();
+  WaitingGang more = world.jobs[0].gang;
+  more.min = 1;
+  more.count = 4;
+  more.wish.slots = more.wish.added = {2, 3, 4, 5};
+  more.wish.only_grows = true;
+  cluster.gangs.push_back(more);
+  CHECK(schedule(cluster).verdicts.at(more.job).placement->node_of_slot.size() == 4);
+  world.add_job("first", "a", 5);
+  auto waits = world.snapshot();
+  waits.gangs.push_back(more);
+  CHECK(schedule(waits).verdicts.at(more.job).why_not == "queue a has no quota left for more");
+  // Whoever stands in for a lost worker holds its quota already.
+  waits.gangs.back().wish = PlaceWish{{1, 2}, {}, false, {2}};
+  const auto replaced = schedule(waits).verdicts.at(more.job);
+  REQUIRE(replaced.placement);
+  CHECK(replaced.placement->node_of_slot.size() == 1);
+}
+
+TEST_CASE("a pod that still leaves holds its quota") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 2)};
+  world.add_node("n", 32);
+  world.add_job("next", "a", 2);
+  auto cluster = world.snapshot();
+  cluster.holders.push_back(
+      {{"team", "gone"}, {"a", 0, {}}, world.jobs[0].gang.per_worker, 1, {}, {{0, "n"}}});
+  CHECK_FALSE(schedule(cluster).verdicts.at({"team", "next"}).placement);
+  // The slot's next worker and the pod before it count once.
+  cluster.holders.back().slots = {{0, "n"}};
+  CHECK(cluster.holders.back().workers() == 1);
+}
+
+TEST_CASE("far from the first the place is said roughly") {
+  CHECK(place_text(1, "q") == "1st in queue q");
+  CHECK(place_text(2, "q") == "2nd in queue q");
+  CHECK(place_text(10, "q") == "10th in queue q");
+  CHECK(place_text(11, "q") == "beyond the 10th place in queue q");
+  CHECK(place_text(100, "q") == "beyond the 10th place in queue q");
+  CHECK(place_text(101, "q") == "beyond the 100th place in queue q");
+}
+
+TEST_CASE("a queue's status says what its jobs hold, and who waits") {
+  api::TrainingQueue object;
+  object.meta.name = "a";
+  object.meta.generation = 3;
+  object.spec.resources = {{"cpu", 8000, {}, {}}, {kGpu, 2, {}, {}}};
+  const Queue queue = queue_of(object, Status());
+  api::Resources worker;
+  worker.cpu_millis = 1500;
+  worker.gpus = 1;
+  const std::vector<QueueHolder> holders{
+      {{"n", "j"}, {"a", 0, {}}, worker, 1, {{0, "x"}, {1, "x"}, {2, "x"}}, {}},
+      {{"n", "k"}, {"b", 0, {}}, worker, 1, {{0, "x"}}, {}}};
+  const WallTime now{seconds(1000)};
+  const auto status = queue_status(object, queue, holders, 4, now);
+  CHECK(status.use == "cpu 4500m/8, nvidia.com/gpu 3/2");
+  CHECK(status.resources[1] == api::QueueResourceStatus{kGpu, "3", "1"});
+  CHECK(status.admitted == 1);
+  CHECK(status.waiting == 4);
+  CHECK(status.observed_generation == 3);
+  REQUIRE(status.conditions.size() == 1);
+  CHECK(status.conditions[0].status == "True");
+  object.status = status;
+  object.spec.suspend = true;
+  const auto later =
+      queue_status(object, queue_of(object, Status()), holders, 4, now + seconds(60));
+  CHECK(later.phase == "Closed");
+  CHECK(later.conditions[0].status == "False");
+  CHECK(later.conditions[0].last_transition_time == now + seconds(60));
+  CHECK(queue_status(object, queue, holders, 4, now + seconds(60)) == status);
+  const Status wrong = Error(ErrorCode::kInvalid, "spec.weight: must be from 1 to 1000");
+  CHECK(queue_of(object, wrong).closed ==
+        "its spec is refused (spec.weight: must be from 1 to 1000)");
+}

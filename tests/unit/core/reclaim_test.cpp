@@ -1,0 +1,324 @@
+// Taking back what was lent: one rule a case.
+#include "operator/core/queue_reclaim.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/unit/core/queue_world.h"
+
+using namespace muster;
+using namespace muster::core;
+using namespace muster::test;
+
+namespace {
+
+/// Two queues of four GPUs each in one cohort, and room for eight.
+QueueWorld lab() {
+  QueueWorld world;
+  world.queues = {make_queue("product", 4, "lab"), make_queue("research", 4, "lab")};
+  world.add_node("n", 8);
+  return world;
+}
+
+QueueJob& elastic(QueueWorld& world, const std::string& name, const std::string& queue, int min,
+                  int count) {
+  QueueJob& job = world.add_job(name, queue, count);
+  job.gang.min = min;
+  job.is_elastic = true;
+  return job;
+}
+
+TakeBack taken_from(const QueueWorld& world, const std::string& name) {
+  const auto all = world.taken();
+  const auto found = all.find({"team", name});
+  if (found != all.end()) return found->second;
+  TakeBack nothing;
+  nothing.workers = -1;
+  return nothing;
+}
+
+}  // namespace
+
+TEST_CASE("a borrower shrinks for a queue's own quota, by no worker more than needed") {
+  QueueWorld world = lab();
+  elastic(world, "wide", "research", 2, 8);
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 8);
+  world.add_job("own", "product", 3);
+  CHECK(world.pass() == 0);
+  const TakeBack taken = taken_from(world, "wide");
+  CHECK(taken.workers == 5);
+  CHECK(taken.slots_below == 5);
+  CHECK(taken.job.name == "own");
+  CHECK(taken.lost_process_seconds == 0);
+  CHECK(taken.why == "queue product takes back 3 nvidia.com/gpu of its nominal quota for team/own");
+  CHECK(world.why("own").find("; room is made for it: team/wide shrinks to 5") !=
+        std::string::npos);
+  world.give_back();
+  // While they leave nothing more is taken, and it is said.
+  CHECK(world.taken().empty());
+  CHECK(world.why("own").find("; it starts when those are gone that leave now") !=
+        std::string::npos);
+  world.leave();
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("own"));
+  CHECK(world.taken().empty());
+}
+
+TEST_CASE("a queue keeps its nominal quota, whatever the priority of others") {
+  QueueWorld world = lab();
+  elastic(world, "wide", "research", 1, 4);
+  world.add_job("mine", "product", 4);
+  world.pass();
+  world.add_job("greedy", "product", 2).gang.turn.priority = 1000;
+  world.job("mine").gang.turn.priority = 1000;
+  CHECK(world.pass() == 0);
+  CHECK(world.taken().empty());
+  // What research borrows of a third is taken, but no more than that.
+  world.queues.push_back(make_queue("idle", 2, "lab"));
+  world.add_node("m", 2);
+  world.add_job("more", "research", 2);
+  REQUIRE(world.pass() == 1);
+  REQUIRE(world.runs("greedy"));
+}
+
+TEST_CASE("what a borrower took is taken back by the higher priority, its own quota is not") {
+  QueueWorld world = lab();
+  world.queues.push_back(make_queue("idle", 4, "lab"));
+  world.add_node("m", 4);
+  world.add_job("first", "research", 4);
+  world.add_job("second", "research", 4).unsaved = seconds(5);
+  world.add_job("mine", "product", 4).gang.turn.priority = 10;
+  world.pass();
+  world.job("first").unsaved = seconds(9);
+  QueueJob& high = world.add_job("high", "product", 4);
+  high.gang.turn.priority = 10;
+  CHECK(taken_from(world, "second").workers == 0);
+  CHECK(taken_from(world, "first").workers == -1);
+  CHECK(taken_from(world, "second").why ==
+        "team/high in queue product has the higher priority (10, not 0), and queue research "
+        "borrows; 4 processes, 5 s without a checkpoint");
+  CHECK(taken_from(world, "second").lost_process_seconds == 20);
+  // Twice as much would take what is research's own.
+  world.job("high").gang.min = world.job("high").gang.count = 5;
+  CHECK(world.taken().size() == 0);
+  world.job("high").gang.turn.preempts = false;
+  world.job("high").gang.min = world.job("high").gang.count = 4;
+  CHECK(world.taken().empty());
+}
+
+TEST_CASE("within a queue only a strictly higher priority preempts") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 4)};
+  world.add_node("n", 8);
+  world.add_job("low", "research", 4).unsaved = seconds(12);
+  world.pass();
+  world.add_job("same", "research", 4);
+  CHECK(world.taken().empty());
+  world.add_job("high", "research", 4).gang.turn.priority = 1;
+  CHECK(taken_from(world, "low").workers == 0);
+  CHECK(taken_from(world, "low").why ==
+        "team/high in queue research has the higher priority (1, not 0); 4 processes, 12 s without "
+        "a checkpoint");
+  world.give_back();
+  world.leave();
+  world.pass();
+  CHECK(world.runs("high"));
+  // Whoever gave way waits with its age.
+  CHECK(world.why("low").starts_with("1st in queue research: "));
+  CHECK(world.taken().empty());
+}
+
+TEST_CASE("nobody is preempted where shrinking is enough") {
+  QueueWorld world = lab();
+  elastic(world, "wide", "research", 1, 4).gang.turn.priority = 5;
+  world.add_job("fixed", "research", 4);
+  world.pass();
+  world.add_job("own", "product", 3);
+  CHECK(taken_from(world, "wide").workers == 1);
+  CHECK(world.taken().size() == 1);
+}
+
+TEST_CASE("of elastic jobs the lowest priority shrinks first, then who started last") {
+  QueueWorld world = lab();
+  world.queues[1].quota[0].nominal = 0;
+  world.queues[0].quota[0].nominal = 8;
+  elastic(world, "high", "research", 1, 2).gang.turn.priority = 5;
+  elastic(world, "old", "research", 1, 3);
+  world.pass();
+  world.clock = 100;
+  elastic(world, "late", "research", 1, 3);
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 8);
+  world.add_job("own", "product", 1);
+  CHECK(taken_from(world, "late").workers == 2);
+  world.job("own").gang.min = world.job("own").gang.count = 3;
+  CHECK(taken_from(world, "late").workers == 1);
+  CHECK(taken_from(world, "old").workers == 2);
+  CHECK(taken_from(world, "high").workers == -1);
+  world.job("own").gang.min = world.job("own").gang.count = 5;
+  CHECK(taken_from(world, "high").workers == 1);
+  world.job("own").gang.min = world.job("own").gang.count = 6;
+  const auto all = world.taken();
+  // Five workers that could be asked to leave are not enough, so one is preempted: of the lowest
+  // priority, who loses nothing; the others shrink no further than they must.
+  REQUIRE(all.contains({"team", "late"}));
+  CHECK(all.at({"team", "late"}).workers == 0);
+}
+
+TEST_CASE("preempted is who loses least work together, of the lowest priorities that suffice") {
+  QueueWorld world = lab();
+  world.queues[0].quota[0].nominal = 8;
+  world.queues[1].quota[0].nominal = 0;
+  world.add_job("a", "research", 1);
+  world.add_job("b", "research", 2);
+  world.add_job("c", "research", 2);
+  world.add_job("d", "research", 3);
+  world.pass();
+  world.job("a").unsaved = seconds(10);  // 10
+  world.job("b").unsaved = seconds(30);  // 60
+  world.job("c").unsaved = seconds(20);  // 40
+  world.job("d").unsaved = seconds(15);  // 45
+  world.add_job("own", "product", 3);
+  CHECK(taken_from(world, "d").workers == 0);
+  CHECK(world.taken().size() == 1);
+  world.job("d").unsaved = seconds(17);  // 51: a and c lose 50
+  CHECK(world.taken().size() == 2);
+  CHECK(taken_from(world, "a").workers == 0);
+  CHECK(taken_from(world, "c").workers == 0);
+  // Of a higher priority they are spared where the lower one is enough, however much that loses.
+  world.job("a").gang.turn.priority = 1;
+  CHECK(taken_from(world, "d").workers == 0);
+  CHECK(world.taken().size() == 1);
+}
+
+TEST_CASE("whoever cannot help is left alone") {
+  QueueWorld world = lab();
+  world.add_job("free", "", 1);
+  world.pass();
+  world.add_job("wide", "research", 6);
+  world.pass();
+  // Eight on one node, and one of them is nobody's to take.
+  world.queues[0].quota[0].nominal = 8;
+  world.add_job("huge", "product", 1, 8);
+  CHECK(world.pass() == 0);
+  CHECK(world.taken().empty());
+  world.end("free");
+  CHECK(taken_from(world, "wide").workers == 0);
+}
+
+TEST_CASE("where nodes are lacking, lower priorities of the queue give room") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 64)};
+  world.add_node("a", 4);
+  world.add_node("b", 4);
+  world.add_job("on-a", "research", 1, 4).unsaved = seconds(100);
+  world.add_job("on-b", "research", 1, 4).unsaved = seconds(50);
+  world.pass();
+  world.add_job("high", "research", 1, 4).gang.turn.priority = 1;
+  CHECK(taken_from(world, "on-b").workers == 0);
+  CHECK(taken_from(world, "on-a").workers == -1);
+  world.job("high").gang.node_selector["kubernetes.io/hostname"] = "a";
+  world.nodes[0].meta.labels["kubernetes.io/hostname"] = "a";
+  const std::string on_a = world.job("on-a").slots[0].node == "a" ? "on-a" : "on-b";
+  CHECK(taken_from(world, on_a).workers == 0);
+  CHECK(world.taken().size() == 1);
+}
+
+TEST_CASE("jobs in no queue are left alone, and do not take what is taken back for another") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 64)};
+  world.add_node("n", 8);
+  world.add_job("free", "", 4);
+  world.add_job("low", "research", 4);
+  world.pass();
+  world.add_job("high", "research", 6).gang.turn.priority = 1;
+  CHECK(world.taken().empty());
+  world.job("high").gang.min = world.job("high").gang.count = 4;
+  world.add_job("next", "", 2);
+  CHECK(taken_from(world, "low").workers == 0);
+  world.give_back();
+  world.job("low").leaving.resize(2);  // half of it is gone
+  CHECK(world.pass() == 0);
+  world.leave();
+  world.pass();
+  CHECK(world.runs("high"));
+  CHECK_FALSE(world.runs("next"));
+}
+
+TEST_CASE("what is taken back is not given to others behind, nor grown into") {
+  QueueWorld world = lab();
+  elastic(world, "wide", "research", 2, 8);
+  world.pass();
+  world.add_job("own", "product", 4);
+  world.give_back();
+  world.job("wide").leaving.resize(2);
+  world.add_job("other", "product", 2);
+  world.add_job("more", "research", 2);
+  auto cluster = world.snapshot();
+  WaitingGang grows = world.job("wide").gang;
+  grows.min = 1;
+  grows.count = 4;
+  grows.wish.slots = grows.wish.added = {4, 5, 6, 7};
+  grows.wish.only_grows = true;
+  cluster.gangs.push_back(grows);
+  const auto all = schedule(cluster);
+  for (const auto& [job, verdict] : all.verdicts) CHECK_FALSE(verdict.placement);
+  CHECK(all.taken.empty());
+  CHECK(all.look_again.has_value());
+  world.leave();
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("own"));
+}
+
+TEST_CASE("whoever was preempted is spared for a while, and never preempts whom it gave way to") {
+  QueueWorld world = lab();
+  world.add_job("low", "research", 8);
+  world.pass();
+  world.add_job("own", "product", 4);
+  world.job("low").spared = seconds(7);
+  CHECK(world.taken().empty());
+  CHECK(schedule(world.snapshot()).look_again == seconds(7));
+  world.job("low").spared = seconds(0);
+  world.give_back();
+  world.leave();
+  world.pass();
+  REQUIRE(world.runs("own"));
+  // Even though it is what is due now.
+  world.job("low").gang.min = world.job("low").gang.count = 4;
+  world.queues[1].quota[0].nominal = 8;
+  world.queues[0].quota[0].nominal = 0;
+  world.add_job("fills", "research", 4).gang.turn.priority = 5;
+  world.pass();
+  REQUIRE(world.runs("fills"));
+  world.job("low").gang.turn.priority = 1;
+  CHECK(world.taken().empty());
+  world.job("low").gang.preempted_for_uid = "another";
+  CHECK(taken_from(world, "own").workers == 0);
+}
+
+TEST_CASE("who leaves and should have left long ago is not waited for") {
+  QueueWorld world = lab();
+  world.add_job("stuck", "research", 4);
+  world.add_job("low", "research", 4);
+  world.pass();
+  world.add_job("own", "product", 4);
+  QueueJob& stuck = world.job("stuck");
+  stuck.leaving = std::exchange(stuck.slots, {});
+  CHECK(world.taken().empty());
+  for (auto& slot : stuck.leaving) slot.is_stuck = true;
+  CHECK(taken_from(world, "low").workers == 0);
+}
+
+TEST_CASE("two heads are not given the same") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 4, "lab"), make_queue("b", 4, "lab"), make_queue("c", 0, "lab")};
+  world.add_node("n", 8);
+  for (int i = 0; i < 8; ++i) world.add_job("c" + std::to_string(i), "c", 1);
+  world.pass();
+  world.add_job("a", "a", 3);
+  world.add_job("b", "b", 4);
+  const auto all = world.give_back();
+  CHECK(all.size() == 7);
+  world.leave();
+  CHECK(world.pass() == 2);
+}

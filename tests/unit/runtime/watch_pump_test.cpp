@@ -1,0 +1,100 @@
+// Watching a kind that need not be there.
+#include "operator/runtime/watch_pump.h"
+
+#include <doctest/doctest.h>
+
+#include "operator/embedded/api_server.h"
+
+using namespace muster;
+using Event = kube::WatchEvent::Type;
+
+namespace {
+
+/// An API server on which TopologyConfig is installed sooner or later.
+struct LateKind final : kube::HttpTransport {
+  ManualClock clock;
+  embedded::ApiServer server{{&clock}};
+  int answer = 404;  ///< 0: it is there
+  int asked = 0;
+
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    ++asked;
+    if (answer != 0) return kube::HttpResponse{answer, "{}", std::nullopt};
+    return server.send(request);
+  }
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    return server.open_stream(request);
+  }
+
+  std::unique_ptr<kube::ApiClient> client = kube::make_rest_client(*this);
+  std::vector<Event> seen;
+  std::unique_ptr<runtime::WatchPump> pump;
+
+  void start(bool is_optional) {
+    runtime::WatchPumpOptions options;
+    options.client = client.get();
+    options.clock = &clock;
+    options.kind = api::Kind::kTopologyConfig;
+    options.is_optional = is_optional;
+    options.sink = [this](const runtime::WatchBatch& batch) {
+      for (const auto& event : batch.events) seen.push_back(event.type);
+    };
+    pump = std::make_unique<runtime::WatchPump>(std::move(options));
+  }
+  void turn() {
+    while (pump->step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+    }
+  }
+  void install() {
+    answer = 0;
+    const Json level{{"name", "rack"}, {"nodeLabel", "example.com/rack"}};
+    const Json config{{"apiVersion", "muster.dev/v1alpha1"},
+                      {"kind", "TopologyConfig"},
+                      {"metadata", {{"name", "own"}}},
+                      {"spec", {{"levels", Json::array({level})}}}};
+    REQUIRE(kube::make_rest_client(server)->add(api::Kind::kTopologyConfig, "", config));
+  }
+};
+
+using Events = std::vector<Event>;
+
+TEST_CASE("of a kind that is not there, or may not be read, the list is empty until it can be") {
+  LateKind world;
+  SUBCASE("nobody has installed it") { world.answer = 404; }
+  SUBCASE("the operator may not read it") { world.answer = 403; }
+  world.start(true);
+  world.turn();
+  CHECK(world.seen == Events{Event::kInitStart, Event::kInitDone});
+  CHECK(world.asked == 1);
+
+  // Looked for again now and then; nothing is told twice.
+  REQUIRE(world.pump->wake());
+  CHECK(*world.pump->wake() == world.clock.mono_now() + seconds(60));
+  world.clock.advance(seconds(60));
+  world.turn();
+  CHECK(world.seen.size() == 2);
+  CHECK(world.asked == 2);
+
+  world.install();
+  world.clock.advance(seconds(60));
+  world.turn();
+  CHECK(world.seen == Events{Event::kInitStart, Event::kInitDone, Event::kInitStart,
+                             Event::kInitApply, Event::kInitDone});
+}
+
+TEST_CASE("a kind that must be there is waited for") {
+  LateKind world;
+  world.start(false);
+  world.turn();
+  CHECK(world.seen.empty());
+}
+
+TEST_CASE("a server that does not answer says nothing about an optional kind") {
+  LateKind world;
+  world.answer = 503;
+  world.start(true);
+  world.turn();
+  CHECK(world.seen.empty());
+}
+
+}  // namespace

@@ -1,0 +1,162 @@
+// The loop over a cluster that was read once: what it heeds of the objects there.
+#include "operator/runtime/what_if.h"
+
+#include <doctest/doctest.h>
+
+using namespace muster;
+
+namespace {
+
+const WallTime kReadAt{seconds(1'700'000'000)};
+
+/// Four nodes whose only labels nobody knows by itself, and a gang that must stay within a rack.
+struct UnknownLabels {
+  UnknownLabels() {
+    for (const auto& [name, rack] :
+         {std::pair{"n1", "left"}, {"n2", "right"}, {"n3", "left"}, {"n4", "right"}}) {
+      const Json ready{{"type", "Ready"}, {"status", "True"}};
+      put("v1", "Node", name,
+          {{"metadata", {{"labels", {{"example.com/place", rack}}}}},
+           {"status",
+            {{"allocatable", {{"cpu", "2"}, {"memory", "8Gi"}, {"pods", "9"}}},
+             {"conditions", Json::array({ready})}}}});
+    }
+    put("muster.dev/v1alpha1", "TrainingJob", "gang",
+        {{"metadata", {{"namespace", "lab"}}},
+         {"spec",
+          {{"topology", {{"required", "rack"}}},
+           {"worker", {{"count", 4}, {"command", Json::array({"train"})}}}}}});
+  }
+
+  void put(const char* api_version, const char* kind, const char* name, Json rest) {
+    Json object{{"apiVersion", api_version},
+                {"kind", kind},
+                {"metadata",
+                 {{"name", name}, {"uid", std::string("uid-") + name}, {"resourceVersion", "1"}}}};
+    object.merge_patch(rest);
+    CHECK(what_if.put(std::move(object)));
+  }
+
+  std::string places() {
+    what_if.run(seconds(20));
+    std::string text;
+    const auto job = what_if.job({"lab", "gang"});
+    for (const auto& slot : job->status.placement) text += slot.node + " ";
+    return text;
+  }
+  std::string why() {
+    const auto job = what_if.job({"lab", "gang"});
+    const api::Condition* admitted = job->status.condition("Admitted");
+    return admitted == nullptr ? "" : admitted->message;
+  }
+
+  runtime::WhatIf what_if{kReadAt};
+};
+
+TEST_CASE("labels that nobody knows by itself say nothing") {
+  UnknownLabels cluster;
+  CHECK(cluster.places().empty());
+  CHECK(cluster.why().find("no node says in which it stands") != std::string::npos);
+}
+
+TEST_CASE("a TopologyConfig, Kueue's or KAI's Topology or HyperNodes tell where nodes stand") {
+  UnknownLabels cluster;
+  std::string source;
+  SUBCASE("TopologyConfig") {
+    source = "TopologyConfig own";
+    cluster.put("muster.dev/v1alpha1", "TopologyConfig", "own",
+                {{"spec",
+                  {{"levels",
+                    Json::array({Json{{"name", "rack"}, {"nodeLabel", "example.com/place"}}})}}}});
+  }
+  SUBCASE("Kueue") {
+    source = "Kueue Topology own";
+    cluster.put("kueue.x-k8s.io/v1beta2", "Topology", "own",
+                {{"spec", {{"levels", Json::array({Json{{"nodeLabel", "example.com/place"}}})}}}});
+  }
+  SUBCASE("KAI") {
+    source = "KAI Topology own";
+    cluster.put("kai.scheduler/v1alpha1", "Topology", "own",
+                {{"spec", {{"levels", Json::array({Json{{"nodeLabel", "example.com/place"}}})}}}});
+  }
+  SUBCASE("Volcano") {
+    source = "HyperNode";
+    for (const auto& [name, first, second] :
+         {std::tuple{"left", "n1", "n3"}, {"right", "n2", "n4"}}) {
+      Json members = Json::array();
+      for (const char* node : {first, second}) {
+        members.push_back({{"type", "Node"}, {"selector", {{"exactMatch", {{"name", node}}}}}});
+      }
+      cluster.put("topology.volcano.sh/v1alpha1", "HyperNode", name,
+                  {{"spec", {{"tier", 1}, {"members", members}}}});
+    }
+  }
+  CHECK(cluster.places() == "n1 n1 n3 n3 ");
+  CHECK_MESSAGE(cluster.why().find(source) != std::string::npos, cluster.why());
+}
+
+/// Hands that only remember.
+struct Remembering final : runtime::Executor {
+  std::vector<std::string> reasons;
+  void execute(runtime::Work work) override { reasons.push_back(work.plan.reason); }
+  void stop() override {}
+};
+
+TEST_CASE("who asks for topology waits until all that tells of it is known") {
+  using Type = kube::WatchEvent::Type;
+  ManualClock clock;
+  runtime::Mailbox mailbox(100);
+  Remembering hands;
+  runtime::LoopOptions options;
+  options.clock = &clock;
+  options.mailbox = &mailbox;
+  options.executor = &hands;
+  options.sees_topologies = true;
+  runtime::OperatorLoop loop(options);
+  const auto list = [&](api::Kind kind, const Json& object) {
+    runtime::WatchBatch batch{kind, {{Type::kInitStart, nullptr}}};
+    if (!object.is_null()) batch.events.push_back({Type::kInitApply, object});
+    batch.events.push_back({Type::kInitDone, nullptr});
+    CHECK(mailbox.post(std::move(batch)));
+  };
+  const Json metadata{{"name", "gang"}, {"namespace", "lab"}, {"uid", "u"}};
+  list(api::Kind::kTrainingJob, {{"apiVersion", "muster.dev/v1alpha1"},
+                                 {"kind", "TrainingJob"},
+                                 {"metadata", metadata},
+                                 {"spec",
+                                  {{"topology", {{"preferred", "rack"}}},
+                                   {"worker", {{"command", Json::array({"train"})}}}}}});
+  list(api::Kind::kPod, nullptr);
+  list(api::Kind::kNode, nullptr);
+  (void)loop.step();
+  for (std::size_t i = 0; i + 1 < runtime::TopologyBook::kKinds.size(); ++i) {
+    list(runtime::TopologyBook::kKinds[i], nullptr);
+    (void)loop.step();
+  }
+  CHECK(hands.reasons.empty());
+  list(runtime::TopologyBook::kKinds.back(), nullptr);
+  (void)loop.step();
+  CHECK(hands.reasons.size() == 1);
+}
+
+TEST_CASE("a TopologyConfig that cannot be used is named to who asks for topology") {
+  UnknownLabels cluster;
+  // As an older schema may have let it in.
+  cluster.put("muster.dev/v1alpha1", "TopologyConfig", "own", {{"spec", {{"levels", 7}}}});
+  CHECK(cluster.places().empty());
+  CHECK_MESSAGE(cluster.why().find("passed over: TopologyConfig own: spec.levels: must be") !=
+                    std::string::npos,
+                cluster.why());
+}
+
+TEST_CASE("a TopologyConfig that comes later is heeded") {
+  UnknownLabels cluster;
+  CHECK(cluster.places().empty());
+  cluster.put(
+      "muster.dev/v1alpha1", "TopologyConfig", "own",
+      {{"spec",
+        {{"levels", Json::array({Json{{"name", "rack"}, {"nodeLabel", "example.com/place"}}})}}}});
+  CHECK(cluster.places() == "n1 n1 n3 n3 ");
+}
+
+}  // namespace

@@ -1,0 +1,79 @@
+#include "worker/engine/copies.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "common/check.h"
+
+namespace muster::engine {
+namespace {
+
+/// So many sums side by side that their vectors fill the processor's registers, and no more.
+constexpr std::size_t kLanes = 32;
+
+/// Per lane the sum of all values and the sum of these sums, which tells their order.
+struct Lanes {
+  std::array<std::uint32_t, kLanes> sums{}, sums_of_sums{};
+
+  void add(const float* values) {
+    for (std::size_t l = 0; l < kLanes; ++l) {
+      sums[l] += std::bit_cast<std::uint32_t>(values[l]);
+      sums_of_sums[l] += sums[l];
+    }
+  }
+};
+
+bool all_equal(const std::vector<CopySums>& sums, std::size_t which) {
+  return std::all_of(sums.begin(), sums.end(),
+                     [&](const CopySums& one) { return one[which] == sums[0][which]; });
+}
+
+}  // namespace
+
+/// One to one in the word for a given value and the other way round, so a change cannot be lost.
+void BitSum::mix(std::uint64_t word) {
+  value_ = (value_ ^ word) * 0x9e3779b97f4a7c15u;
+  value_ ^= value_ >> 29;
+}
+
+void BitSum::add(std::span<const float> values) {
+  Lanes lanes;
+  std::size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) lanes.add(values.data() + i);
+  std::array<float, kLanes> rest{};
+  std::copy(values.begin() + static_cast<std::ptrdiff_t>(i), values.end(), rest.begin());
+  lanes.add(rest.data());
+  mix(values.size());
+  for (std::size_t l = 0; l < kLanes; ++l) {
+    mix((std::uint64_t{lanes.sums_of_sums[l]} << 32) | lanes.sums[l]);
+  }
+}
+
+void BitSum::add(double value) { mix(std::bit_cast<std::uint64_t>(value)); }
+
+CopyVerdict judge_copies(const std::vector<CopySums>& sums, const Shards* shards) {
+  CopyVerdict verdict;
+  const auto processes = static_cast<int>(sums.size());
+  MUSTER_CHECK(shards == nullptr || shards->processes() == processes);
+  bool are_shards_alike = true;
+  for (int owner = 0; shards != nullptr && owner < processes; ++owner) {
+    const auto o = static_cast<std::size_t>(owner);
+    for (const int buddy : shards->buddies[o]) {
+      const CopySums& theirs = sums[static_cast<std::size_t>(buddy)];
+      are_shards_alike = are_shards_alike && sums[o].at(1 + o) == theirs.at(1 + o);
+    }
+  }
+  verdict.are_alike = are_shards_alike && all_equal(sums, 0);
+  if (verdict.are_alike || !are_shards_alike) return verdict;
+  for (const CopySums& right : sums) {
+    std::vector<int> wrong;
+    for (int rank = 0; rank < processes; ++rank) {
+      if (sums[static_cast<std::size_t>(rank)][0] != right[0]) wrong.push_back(rank);
+    }
+    if (2 * wrong.size() < sums.size()) verdict.wrong = std::move(wrong);
+  }
+  return verdict;
+}
+
+}  // namespace muster::engine

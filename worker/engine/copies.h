@@ -1,0 +1,42 @@
+// Whether the copies of the state that different processes keep are still the same bits. A bit that
+// flips in memory stays where it is, and through the gradients that are computed with it comes into
+// all copies: neither the loss nor the transfers tell of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "worker/engine/shard.h"
+
+namespace muster::engine {
+
+/// A sum over bits, made about as quickly as memory is read; order counts. Any one flipped bit
+/// changes it, and hardly any other difference does not. Not against those who mean harm.
+class BitSum {
+ public:
+  void add(std::span<const float> values);
+  void add(double value);
+  std::uint64_t value() const { return value_; }
+
+ private:
+  void mix(std::uint64_t word);
+  std::uint64_t value_ = 0x6d75737465722031u;
+};
+
+/// What a process says of the copies that it keeps: the sum of what all keep, then by owner of a
+/// shard the sum of that one's shard, 0 where it keeps none of it.
+using CopySums = std::vector<std::uint64_t>;
+
+struct CopyVerdict {
+  bool are_alike = true;
+  /// Ranks whose copy of what all keep is not the one of more than half of all; empty where there
+  /// is no such half, or where copies of shards differ: there are too few of them to tell.
+  std::vector<int> wrong;
+};
+
+/// By rank, all of one length: 1, or 1 + processes with `shards`.
+CopyVerdict judge_copies(const std::vector<CopySums>& sums, const Shards* shards);
+
+}  // namespace muster::engine
