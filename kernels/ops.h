@@ -174,6 +174,86 @@ void softmax_cross_entropy(Context& context, std::size_t M, std::size_t N,
                            const std::int32_t* labels, float scale, bool gradient, float* logits,
                            float* loss, float* correct);
 
+/// y[m] = table[tokens[m]] + positions[m mod T], one addition each. M is a multiple of T; every
+/// token is a row of the table. Shape: tokens (M), table (V,C), positions (T,C), y (M,C).
+void embed(Context& context, std::size_t M, std::size_t T, std::size_t C,
+           const std::int32_t* tokens, const float* table, const float* positions, float* y);
+
+/// dtable[tokens[i]] = dtable[tokens[i]] + dy[i] for i ascending: dtable holds what it is added to.
+/// Shape: tokens (M), dy (M,C), dtable (V,C).
+void add_token_rows(Context& context, std::size_t M, std::size_t C, const std::int32_t* tokens,
+                    const float* dy, float* dtable);
+
+/// Per logical rank the chain acc + dy from +0 over its `rows` sequences ascending; then the
+/// complete binary tree over the ranks, a power of two. Shape: dy (ranks * rows, T, C), dpositions
+/// (T,C).
+void position_gradient(Context& context, std::size_t ranks, std::size_t rows, std::size_t T,
+                       std::size_t C, const float* dy, float* dpositions);
+
+/// Layer normalisation of each row: mean = sum / C; d = x - mean; q = the sum of d * d; inverse =
+/// 1 / sqrt(q / C + epsilon); h = d * inverse; y = h * gamma + beta. Every operation is rounded;
+/// sums by the rule at the top of this file. y may be x. Shape: x and y (M,C), gamma and beta (C),
+/// mean and inverse (M).
+void layer_norm(Context& context, std::size_t M, std::size_t C, const float* x, const float* gamma,
+                const float* beta, float epsilon, float* mean, float* inverse, float* y);
+
+/// With h as above and g = dy * gamma: a = sum(g) / C; b = sum(g * h) / C; dx = ((g - a) - h * b) *
+/// inverse, then + skip unless it is nullptr (the gradient that went past the branch). Every
+/// operation is rounded. dx may be skip or dy. Shape: skip and dx (M,C), the others as above.
+void layer_norm_backward_input(Context& context, std::size_t M, std::size_t C, const float* x,
+                               const float* mean, const float* inverse, const float* gamma,
+                               const float* dy, const float* skip, float* dx);
+
+/// Per logical rank over its rows ascending, from +0: dgamma the chain fma(dy, h, acc), dbeta the
+/// chain acc + dy; then the complete binary tree over the ranks, a power of two. Shape: x and dy
+/// (ranks * rows, C), dgamma and dbeta (C).
+void layer_norm_backward_weights(Context& context, std::size_t ranks, std::size_t rows,
+                                 std::size_t C, const float* x, const float* mean,
+                                 const float* inverse, const float* dy, float* dgamma,
+                                 float* dbeta);
+
+/// GELU in its tanh form: s = x * x; u = kappa * fma(0.044715 * s, x, x), kappa = sqrt(2 / pi); e =
+/// exp(2 * u); t = 1 - 2 / (e + 1); h = 0.5 * x; y = fma(h, t, h). y may be x. Shape: all (n).
+/// Source: Hendrycks and Gimpel, arXiv:1606.08415; GPT-2 has this form.
+void gelu(Context& context, std::size_t n, const float* x, float* y);
+
+/// With s, u, t and h as above: w = fma(-t, t, 1); du = kappa * fma(0.134145, s, 1); slope =
+/// fma(h * w, du, fma(0.5, t, 0.5)); dx = dy * slope. Where s is infinite (|x| of 2^64 and above)
+/// the slope is NaN. dx may be dy. Shape: all (n).
+void gelu_backward(Context& context, std::size_t n, const float* x, const float* dy, float* dx);
+
+/// y = a + b. y may be a or b.  Shape: all (n).
+void add(Context& context, std::size_t n, const float* a, const float* b, float* y);
+
+/// Sizes of attention; C = heads * D. The 3C values of a position are query, key and value, each
+/// head after head.
+struct AttentionShape {
+  std::size_t rows;  ///< sequences
+  std::size_t T;     ///< positions of a sequence
+  std::size_t heads;
+  std::size_t D;  ///< values of one head
+};
+
+/// Causal attention of each sequence and head by itself. score[i][j] = (the chain over d of
+/// fma(q[i][d], k[j][d], acc) from +0) * scale for j <= i; m = the greatest score by comparison, +0
+/// for -0 (NaNs are passed over); e[j] = exp(score[i][j] - m); Z = the sum of e over j = 0..i by
+/// the rule at the top of this file; p[j] = e[j] / Z; y[i][d] = the chain over j ascending of
+/// fma(p[j], v[j][d], acc) from +0. Positions j > i have no part in any chain. greatest and total
+/// take m and Z. Shape: qkv (rows * T, 3C), y (rows * T, C), greatest and total (rows, heads, T).
+/// Memory of each thread: O(T * D), and 48 rows of T.
+void attention(Context& context, const AttentionShape& shape, const float* qkv, float scale,
+               float* y, float* greatest, float* total);
+
+/// Scores and p are made again as above, from greatest and total. dp[j] = the chain over d of
+/// fma(dy[i][d], v[j][d], acc); r = the sum over j of p[j] * dp[j], the product rounded; ds[i][j] =
+/// (p[j] * (dp[j] - r)) * scale. dq[i][d] = the chain over j ascending of fma(ds[i][j], k[j][d],
+/// acc); dk[j][d] = the chain over i ascending from j of fma(ds[i][j], q[i][d], acc); dv[j][d] =
+/// the same of fma(p[i][j], dy[i][d], acc); all from +0. Shape: dy as y, dqkv as qkv, overwritten.
+/// Memory of each thread: as above.
+void attention_backward(Context& context, const AttentionShape& shape, const float* qkv,
+                        float scale, const float* greatest, const float* total, const float* dy,
+                        float* dqkv);
+
 /// Sum of n values by the reduction rule at the top of this file. n = 0 gives +0.
 float sum(const float* values, std::size_t n);
 
