@@ -1,4 +1,5 @@
-// Labelled images in memory, as bytes: a dataset is the same on every worker, and its hash says so.
+// Labelled images or a text in memory, as bytes: a dataset is the same on every worker, and its
+// hash says so.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +15,22 @@ namespace muster::data {
 /// Most classes: a label is one byte.
 inline constexpr int kMaxClasses = 256;
 
+/// Samples and their labels. A text has none but its own bytes: the labels of a sample are its
+/// bytes moved on by one, the last of which is the first of the next sample.
 struct Dataset {
   std::size_t count = 0;
-  std::size_t features = 0;           ///< values of one image
-  int classes = 0;                    ///< 1 + the greatest label, at least 2
-  std::vector<std::uint8_t> images;   ///< (count, features)
-  std::vector<std::uint8_t> labels;   ///< (count)
+  std::size_t features = 0;           ///< values of one image; bytes of a text's context
+  std::size_t targets = 1;            ///< labels of one sample
+  int classes = 0;                    ///< 1 + the greatest label, at least 2; kMaxClasses of a text
+  std::vector<std::uint8_t> images;   ///< (count, features); of a text all its bytes, so also more
+  std::vector<std::uint8_t> labels;   ///< (count); of a text empty
   std::size_t height = 1, width = 0;  ///< of an image; one line where the file tells no height
   const std::uint8_t* image(std::size_t index) const { return images.data() + index * features; }
+  bool is_text() const { return labels.empty() && !images.empty(); }
+  /// The labels of a sample.  Shape: (targets).
+  const std::uint8_t* labels_of(std::size_t index) const {
+    return is_text() ? image(index) + 1 : labels.data() + index;
+  }
 };
 
 /// Paths of one set of images and its labels.
@@ -35,7 +44,7 @@ Result<Dataset> load_dataset(const DatasetPaths& paths);
 /// Reads the test set that belongs to `train`: the same features, no label that `train` lacks.
 Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train);
 
-/// SHA-256 over the decoded bytes: images, then labels.
+/// SHA-256 over the decoded bytes: images, then labels; of a text all bytes of its file.
 Sha256Digest hash_of(const Dataset& dataset);
 
 }  // namespace muster::data
