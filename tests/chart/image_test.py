@@ -127,7 +127,7 @@ class ImageTest(unittest.TestCase):
             for path in ("etc/passwd", "etc/nsswitch.conf", "etc/ssl/certs/ca-certificates.crt"):
                 self.assertIn(path, members)
 
-    def test_the_worker_has_the_digits_where_manifests_look_for_them(self):
+    def test_the_worker_has_the_examples_data_where_manifests_look_for_them(self):
         members = self.images["muster-worker"].members()
         for name in os.listdir(os.path.join(ROOT, "examples/data")):
             self.assertIn(f"{DATA}/{name}", members)

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <span>
 
 #include "common/contract.h"
 #include "tests/unit/data/idx_bytes.h"
@@ -96,6 +97,21 @@ TEST_CASE("the hash of a text is that of its file, also of the bytes that no sam
   const std::string path = directory / "text";
   write_bytes(path, bytes_of("to be, or not"));
   CHECK(to_hex(hash_of(*load_text(path, 5))) == to_hex(sha256("to be, or not")));
+}
+
+TEST_CASE("the texts of the example are one text, its last tenth for testing") {
+  const Dataset train = *load_text("examples/data/shakespeare-train.txt", 64);
+  const Dataset test = *load_text("examples/data/shakespeare-test.txt", 64);
+  CHECK(train.images.size() == 1'003'854);
+  CHECK(test.images.size() == 111'540);
+  CHECK(train.count == 15'685);
+  CHECK(test.count == 1'742);
+  CHECK(text_at(train.image(0), 14) == "First Citizen:");
+  Sha256 whole;  // that of tiny Shakespeare, which scripts/make_shakespeare.py divides
+  whole.update(std::as_bytes(std::span(train.images)));
+  whole.update(std::as_bytes(std::span(test.images)));
+  CHECK(to_hex(whole.finish()) ==
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed");
 }
 
 TEST_CASE("images have one label each, beside them") {
