@@ -217,9 +217,9 @@ void layer_norm_backward_weights(Context& context, std::size_t ranks, std::size_
 /// Source: Hendrycks and Gimpel, arXiv:1606.08415; GPT-2 has this form.
 void gelu(Context& context, std::size_t n, const float* x, float* y);
 
-/// With s, u, t and h as above: w = fma(-t, t, 1); du = kappa * fma(0.134145, s, 1); slope =
-/// fma(h * w, du, fma(0.5, t, 0.5)); dx = dy * slope. Where s is infinite (|x| of 2^64 and above)
-/// the slope is NaN. dx may be dy. Shape: all (n).
+/// With s, u, t and h as above: w = fma(-t, t, 1); du = kappa * fma(3 * 0.044715, s, 1), the
+/// product of floats rounded; slope = fma(h * w, du, fma(0.5, t, 0.5)); dx = dy * slope. Where s is
+/// infinite (|x| of 2^64 and above) the slope is NaN. dx may be dy. Shape: all (n).
 void gelu_backward(Context& context, std::size_t n, const float* x, const float* dy, float* dx);
 
 /// y = a + b. y may be a or b.  Shape: all (n).

@@ -1,6 +1,7 @@
 #include <atomic>
 
 #include "kernels/cpu/context_impl.h"
+#include "kernels/cpu/layer_table.h"
 #include "kernels/cpu/table.h"
 
 namespace muster::kernels::cpu {
@@ -70,5 +71,6 @@ const char* name_of(Target target) {
 
 const TileTable& tiles() { return *tiles_of(best_target()); }
 const VectorTable& vectors() { return *vectors_of(best_target()); }
+const LayerTable& layers() { return *layers_of(best_target()); }
 
 }  // namespace muster::kernels::cpu
