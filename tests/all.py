@@ -3,7 +3,8 @@
 
     tests/all.py [--only STEP[,STEP...]] [--list]
 
-A step builds only what it runs. Output of a passing step is one line; of a failing one, all of it.
+A step builds only what it runs. Output of a passing check is one line; of a failing one, its first and last lines.
+At the end each failure is told again in a few lines: often nothing else of a long run is kept.
 The last line reads `N passed, N failed`: doctest cases, ctest programs of other kinds, and checks.
 """
 
@@ -33,6 +34,12 @@ TESTS_AT_ONCE = 2
 LONGEST_FIRST = ["sim_seeds", "membership_seeds", "test_engine"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
 CLANG_TESTS = ["test_kernels", "test_engine"]
+# What is printed of a failing check: so many lines of so many characters; and again at the end.
+LINES_FIRST, LINES_LAST, LINES_AGAIN = 100, 300, 15
+CHARACTERS = 1000
+FAILURES_AGAIN = 40
+# A line of common/log.h, as it is or as ctest prints it.
+PRODUCT_LOG = re.compile(r'(\d+: )?\{"time":"[^"]*","level":"')
 
 
 class Totals:
@@ -40,6 +47,7 @@ class Totals:
     passed = 0
     failed = 0
     skipped = []
+    failures = []  # (name, the end of what it printed)
 
 
 class StepFailed(Exception):
@@ -83,6 +91,36 @@ def count(output):
     return max(0, sum(map(int, ran)) - wrong - skipped), wrong
 
 
+def printed(output):
+    """The beginning and the end of a failing check's output."""
+    lines = [line if len(line) <= CHARACTERS else line[:CHARACTERS] + " ..." for line in output.splitlines()]
+    left_out = len(lines) - LINES_FIRST - LINES_LAST
+    if left_out > 0:
+        lines[LINES_FIRST:-LINES_LAST] = [f"... {left_out} lines left out ..."]
+    return "\n".join(lines)
+
+
+def last_words(output):
+    """The end of it, without what the product has logged, after its first line: that names the command and its end."""
+    first, *rest = output.splitlines() or [""]
+    said = [line for line in rest if line.strip() and not PRODUCT_LOG.match(line)]
+    return [line[:CHARACTERS] for line in [first, *said[-LINES_AGAIN:]]]
+
+
+def fail(name, error, cases=1):
+    """Counts a failure and prints it, now and in a few lines at the end."""
+    Totals.failed += cases
+    Totals.failures.append((name, last_words(str(error))))
+    print(f"FAIL {name}\n{printed(str(error))}", flush=True)
+
+
+def print_failures():
+    for name, words in Totals.failures[:FAILURES_AGAIN]:
+        print("\n    ".join([f"FAIL {name}", *words]))
+    if len(Totals.failures) > FAILURES_AGAIN:
+        print(f"and {len(Totals.failures) - FAILURES_AGAIN} more")
+
+
 def check(name, function, *arguments):
     """Runs one check; counts it, or the cases it printed."""
     started = time.monotonic()
@@ -92,8 +130,7 @@ def check(name, function, *arguments):
         passed, failed = count(str(error)) or (0, 1)
         with Totals.lock:
             Totals.passed += passed
-            Totals.failed += max(1, failed)
-            print(f"FAIL {name} ({time.monotonic() - started:.0f} s)\n{error}", flush=True)
+            fail(f"{name} ({time.monotonic() - started:.0f} s)", error, max(1, failed))
         return
     with Totals.lock:
         Totals.passed += (count(output) or (1, 0))[0]
@@ -132,6 +169,7 @@ def step_style():
     for script in ("make_contract_reference", "make_chart_readme", "make_dashboards", "make_metrics_reference"):
         check(script, run, [sys.executable, f"scripts/{script}.py", "--check"])
     check("tidy self-test", run, [sys.executable, "tests/tidy/tidy_test.py"])
+    check("what a failing test says", run, [sys.executable, "tests/all_test.py"])
 
 
 def step_unit():
@@ -310,13 +348,13 @@ def main():
         try:
             STEPS[name]()
         except StepFailed as error:
-            Totals.failed += 1
-            print(f"FAIL {name}\n{error}", flush=True)
+            fail(name, error)
     for line in Totals.skipped:
         print(f"skipped: {line}")
     if not arguments.only:
         print(f"not run: {', '.join(LEFT_OUT)} (scripts/test --only {','.join(LEFT_OUT)})")
     print(f"all steps took {time.monotonic() - started:.0f} s")
+    print_failures()
     print(f"{Totals.passed} passed, {Totals.failed} failed")
     return 1 if Totals.failed else 0
 

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""What tests/all.py says of a failing check, where only the end of it or of the whole run is kept."""
+
+import contextlib
+import io
+import sys
+import unittest
+from unittest import mock
+
+import all as tests
+
+LOG = '{"time":"2026-11-22T13:53:12.663691Z","level":"warning","message":"a fault that was asked for"}'
+
+
+def output_of(function, *arguments):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        function(*arguments)
+    return text.getvalue().splitlines()
+
+
+def failing(lines):
+    def function():
+        raise tests.StepFailed("a program: exit code -6\n" + "\n".join(lines))
+    return function
+
+
+class AllTest(unittest.TestCase):
+    def setUp(self):
+        for name, value in {"passed": 0, "failed": 0, "failures": [], "skipped": []}.items():
+            patch = mock.patch.object(tests.Totals, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_a_failing_check_prints_its_beginning_and_its_end(self):
+        lines = output_of(tests.check, "a test", failing([f"line {n}" for n in range(5000)]))
+        self.assertLess(len(lines), 410)
+        self.assertIn("FAIL a test", lines[0])
+        self.assertIn("line 0", lines)
+        self.assertIn("line 4999", lines)
+        self.assertIn("... 4601 lines left out ...", lines)
+        self.assertEqual(tests.Totals.failed, 1)
+
+    def test_what_fits_is_printed_whole(self):
+        wanted = [f"line {n}" for n in range(399)]
+        self.assertEqual(output_of(tests.check, "a test", failing(wanted))[2:], wanted)
+
+    def test_a_line_has_an_end(self):
+        for line in output_of(tests.check, "a test", failing(["x" * 100_000])):
+            self.assertLess(len(line), 2000)
+        for line in output_of(tests.print_failures):
+            self.assertLess(len(line), 2000)
+
+    def test_each_failure_is_told_again_without_the_products_log(self):
+        said = [f"said {n}" for n in range(20)]
+        mixed = [line for one in said for line in (one, LOG, "25: " + LOG)] + [LOG] * 500
+        output_of(tests.check, "test_a", failing(mixed))
+        output_of(tests.check, "test_b", lambda: "well")
+        output_of(tests.check, "test_c", failing(["a check failed"]))
+        again = output_of(tests.print_failures)
+        self.assertIn("FAIL test_a", again[0])
+        self.assertEqual([line.strip() for line in again[1:17]], ["a program: exit code -6", *said[-15:]])
+        self.assertIn("FAIL test_c", again[17])
+        self.assertEqual(again[-1].strip(), "a check failed")
+        self.assertFalse([line for line in again if "test_b" in line or "level" in line])
+
+    def test_so_many_failures_are_told_again(self):
+        for n in range(100):
+            output_of(tests.check, f"test_{n}", failing(["a check failed"]))
+        again = output_of(tests.print_failures)
+        self.assertLess(len(again), 200)
+        self.assertEqual(again[-1], "and 60 more")
+
+    def test_the_failures_stand_before_the_last_line_of_a_run(self):
+        def step():
+            tests.check("test_a", failing(["why it failed"]))
+            raise tests.StepFailed("cmake: not there")
+
+        with mock.patch.dict(tests.STEPS, {"style": step}), mock.patch.object(sys, "argv", ["all.py", "--only", "style"]):
+            lines = output_of(tests.main)
+        at = next(n for n, line in enumerate(lines) if line.startswith("all steps took"))
+        self.assertEqual(lines[-1], "0 passed, 2 failed")
+        self.assertEqual([line.strip() for line in lines[at + 2:-1]],
+                         ["a program: exit code -6", "why it failed", "FAIL style", "cmake: not there"])
+
+    def test_what_a_program_that_aborts_has_said_is_there(self):
+        program = f"import os; print({LOG!r}); print('check failed: why', flush=True); os.abort()"
+        output_of(tests.check, "test_a", tests.run, [sys.executable, "-c", program])
+        again = output_of(tests.print_failures)
+        self.assertIn("exit code -6", again[1])
+        self.assertEqual(again[2].strip(), "check failed: why")
+
+
+if __name__ == "__main__":
+    unittest.main()
