@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/log.h"
+
 namespace muster::test {
 namespace {
 std::uint64_t g_seed = 1;
@@ -15,16 +17,22 @@ std::uint64_t seed() { return g_seed; }
 }  // namespace muster::test
 
 int main(int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], "--seed") == 0) {
+  // What a failing check says would be lost among what the product logs of the faults it is given.
+  muster::LogLevel least = muster::LogLevel::kError;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
       muster::test::g_seed = std::strtoull(argv[i + 1], nullptr, 10);
     }
+    if (std::strcmp(argv[i], "--log") == 0) least = muster::LogLevel::kDebug;
   }
+  muster::configure_log(least, {});
+  // Into a file, too, a line stands where it was said, before what stderr has of an end.
+  (void)std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   doctest::Context context(argc, argv);
   const int failed = context.run();
   if (failed != 0) {
-    std::fprintf(stderr, "again with: %s --seed %llu\n", argv[0],
-                 static_cast<unsigned long long>(muster::test::seed()));
+    std::fprintf(stderr, "again with: %s --seed %llu (--log: with what the product logs)\n",
+                 argv[0], static_cast<unsigned long long>(muster::test::seed()));
   }
   return failed;
 }

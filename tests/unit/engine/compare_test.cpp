@@ -358,21 +358,27 @@ TEST_CASE("whoever else dies while copies are compared, no wrong one is used any
 TEST_CASE("who has lost the others' sums keeps nothing: it is behind those who have gone back") {
   const test::TempDirectory directory;
   FlipTrial trial{compared_every_five(directory.path()), Flip{}, {}, {}};
-  std::atomic<bool> compares = false;
+  // Both of the trainer that is wrong, hence of one thread.
+  bool compares = false, has_lost = false;
   trial.before = [&](ElasticWorld& world) {
     world.watch_points([&](int trainer, std::string_view at, std::int64_t step) -> Status {
       if (trainer == trial.flip.trainer && at == point::kCompare && step == 15) compares = true;
       return {};
     });
-    // They were on their way when the connections broke; its own have come to all others.
+    // They were on their way when the connections broke; its own have come to all others. When it
+    // compares that step again, nothing breaks: whether all could go on then, with connections that
+    // break each time, would hang on who of the others is quicker.
     world.watch_transfers({[](int) {}, [](int) {},
                            [&](int trainer) -> Status {
-                             if (trainer != trial.flip.trainer || !compares.exchange(false))
-                               return {};
+                             if (trainer != trial.flip.trainer || !compares || has_lost) return {};
+                             has_lost = true;
                              return Error(ErrorCode::kAborted, "the connections broke");
                            }});
   };
-  check_went_back(*trial.run(3), {0, 1, 2}, 10);
+  const auto world = trial.run(3);
+  CHECK(has_lost);
+  check_went_back(*world, {0, 1, 2}, 10);
+  CHECK(world->entries().size() == 2 * 3);  // at the start, and once to go back
   check_calm(trial.config, directory.path());
 }
 

@@ -14,6 +14,8 @@ namespace muster::test {
 namespace {
 
 constexpr std::chrono::seconds kLongest{60};
+/// Of one world: more than any test needs. Who breaks a view each time would come to no end.
+constexpr std::int64_t kViewsMax = 300;
 
 Error killed() {
   return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
@@ -296,6 +298,7 @@ void ElasticWorld::publish(std::vector<int> members, bool is_urgent, bool stop) 
   });
   const auto next = std::make_shared<Round>();
   next->epoch = shared.round->epoch + 1;
+  MUSTER_CHECK_MSG(next->epoch <= kViewsMax, "view after view, and the training comes to no end");
   next->members = std::move(members);
   next->stop = stop;
   for (auto& one :
