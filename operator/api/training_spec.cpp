@@ -14,9 +14,15 @@ constexpr int kMaxLayerWidth = 65'536;
 constexpr std::size_t kMaxStages = 12;
 constexpr int kMaxChannels = 4096;
 constexpr int kMaxKernelSize = 15;
+constexpr int kMaxBlocks = 96;
+constexpr int kMaxHeads = 128;
+constexpr int kMaxGptWidth = 16'384;
+constexpr int kMaxContextLength = 4096;
 constexpr std::size_t kMaxDecimalBytes = 32;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr int kMaxBatchSize = 1 << 24;
+/// Of one step: samples x contextLength.
+constexpr int kMaxBatchTokens = 1 << 24;
 constexpr std::int64_t kMaxEpochs = 1'000'000;
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
 
@@ -129,9 +135,25 @@ Status read_cnn(const Json& json, const std::string& path, Json& out) {
   return in.status();
 }
 
+Status read_gpt(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  int layers = 0, heads = 0, width = 0, context_length = 0;
+  in.required("layers", layers, {1, kMaxBlocks});
+  in.required("heads", heads, {1, kMaxHeads});
+  in.required("width", width, {1, kMaxGptWidth});
+  in.required("contextLength", context_length, {1, kMaxContextLength});
+  if (in.status() && width % heads != 0) {
+    in.fail("width", "is " + std::to_string(width) + ", not a multiple of heads (" +
+                         std::to_string(heads) + ")");
+  }
+  in.no_other_fields();
+  out = Json{
+      {"layers", layers}, {"heads", heads}, {"width", width}, {"contextLength", context_length}};
+  return in.status();
+}
+
 Status read_model(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
-  if (in.has("gpt")) in.fail("gpt", "is not supported yet; the model must be mlp or cnn");
   const auto read = [&](const char* name,
                         Status (*member)(const Json&, const std::string&, Json&)) {
     read_object(in, name, [&](const Json& object, const std::string& at) {
@@ -143,14 +165,15 @@ Status read_model(const Json& json, const std::string& path, Json& out) {
   };
   read("mlp", read_mlp);
   read("cnn", read_cnn);
+  read("gpt", read_gpt);
   in.no_other_fields();
-  one_of(in, {"mlp", "cnn"});
+  one_of(in, {"mlp", "cnn", "gpt"});
   return in.status();
 }
 
 /// A file of the worker. Empty when it can be one, else what is wrong.
 std::string path_refused(const std::string& path) {
-  if (path.empty()) return "must be the path of an IDX file";
+  if (path.empty()) return "must be the path of a file";
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; };
   if (std::any_of(path.begin(), path.end(), is_control)) {
     return "must not contain control characters";
@@ -167,23 +190,38 @@ std::string path_refused(const std::string& path) {
   return "";
 }
 
+/// An object of `fields` that are paths, all required.
+Status read_paths(const Json& json, const std::string& path,
+                  std::initializer_list<const char*> fields, Json& out) {
+  JsonReader in(json, path);
+  out = Json::object();
+  std::vector<std::string> files(fields.size());
+  auto file = files.begin();
+  for (const char* field : fields) in.required(field, *file++, kMaxPathBytes);
+  in.no_other_fields();
+  file = files.begin();
+  for (const char* field : fields) {
+    const std::string why = path_refused(*file);
+    if (in.status() && !why.empty()) in.fail(field, why);
+    out[field] = std::move(*file++);
+  }
+  return in.status();
+}
+
 Status read_source(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
-  read_object(in, "idx", [&](const Json& object, const std::string& at) {
-    JsonReader idx(object, at);
-    std::string images, labels;
-    idx.required("images", images, kMaxPathBytes);
-    idx.required("labels", labels, kMaxPathBytes);
-    idx.no_other_fields();
-    for (const auto& [field, file] : {std::pair("images", &images), std::pair("labels", &labels)}) {
-      if (!idx.status()) break;
-      if (const std::string why = path_refused(*file); !why.empty()) idx.fail(field, why);
-    }
-    out = Json{{"idx", {{"images", images}, {"labels", labels}}}};
-    return idx.status();
-  });
+  const auto read = [&](const char* name, std::initializer_list<const char*> fields) {
+    read_object(in, name, [&](const Json& object, const std::string& at) {
+      Json files;
+      const Status status = read_paths(object, at, fields, files);
+      out = Json{{name, std::move(files)}};
+      return status;
+    });
+  };
+  read("idx", {"images", "labels"});
+  read("text", {"file"});
   in.no_other_fields();
-  one_of(in, {"idx"});
+  one_of(in, {"idx", "text"});
   return in.status();
 }
 
@@ -300,6 +338,28 @@ void read_parallelism(JsonReader& in, TrainingSpec& out) {
   });
 }
 
+/// A gpt learns from text alone, the other models from images alone.
+void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
+  const std::string model = training.model.begin().key();
+  const char* const wanted = model == "gpt" ? "text" : "idx";
+  for (const char* split : {"train", "test"}) {
+    if (training.data.contains(split) && !training.data[split].contains(wanted)) {
+      in.fail(std::string("data.") + split,
+              std::string("must be ") + wanted + ", because the model is " + model);
+    }
+  }
+  if (model != "gpt") return;
+  const int context_length = training.model["gpt"]["contextLength"].get<int>();
+  const int samples_max = kMaxBatchTokens / context_length;
+  if (training.batch_size > samples_max) {
+    in.fail("batchSize", "must be at most " + std::to_string(samples_max) + ", not " +
+                             std::to_string(training.batch_size) +
+                             ", because the contextLength is " + std::to_string(context_length) +
+                             " and a step has at most " + std::to_string(kMaxBatchTokens) +
+                             " tokens");
+  }
+}
+
 void check_training(JsonReader& in, const TrainingSpec& training) {
   if (!in.status()) return;
   const int ranks = training.logical_ranks;
@@ -315,6 +375,7 @@ void check_training(JsonReader& in, const TrainingSpec& training) {
     in.fail("", in.has("epochs") ? "has both epochs and steps; leave one out"
                                  : "must have epochs or steps: how long to train");
   }
+  check_data_suits_model(in, training);
 }
 
 }  // namespace

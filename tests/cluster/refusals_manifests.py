@@ -263,7 +263,7 @@ def optimizers():
 def models():
     at = "spec.training.model"
     mlp, cnn = {"hidden": [8]}, {"channels": [8]}
-    one = "must have exactly one of mlp or cnn"
+    one = "must have exactly one of mlp, cnn or gpt"
     rows = [Case(24, "no model", training(model={}), [at, one]),
             Case(24, "two models", training(model={"mlp": mlp, "cnn": cnn}), [at, one]),
             Case(24, "a model without stages", training(model={"cnn": {}}), [f"{at}.cnn.channels", "Required"]),
@@ -276,6 +276,44 @@ def models():
                          [f"{at}.cnn.{field}", words]))
     rows += [Case(24, f"dropout {value!r}", training(model={"mlp": {**mlp, "dropout": value}}), [f"{at}.mlp.dropout"])
              for value in ("1.0", "-0.5", "half", "")]
+    return rows
+
+
+GPT = {"layers": 4, "heads": 4, "width": 128, "contextLength": 64}
+TEXT, IDX = {"text": {"file": "a"}}, {"idx": {"images": "a", "labels": "b"}}
+
+
+def gpts():
+    """A model that reads text, and the text."""
+    at, data = "spec.training.model.gpt", {"train": TEXT}
+
+    def gpt(without=None, **fields):
+        members = {key: value for key, value in {**GPT, **fields}.items() if key != without}
+        return training(model={"gpt": members}, data=data)
+
+    rows = [Case(24, f"{field} {value} of a gpt", gpt(**{field: value}), [f"{at}.{field}", words])
+            for field, most in (("layers", 96), ("heads", 128), ("width", 16384), ("contextLength", 4096))
+            for value, words in ((0, f"{LEAST} 1"), (most + 1, f"{MOST} {most}"))]
+    rows += [Case(24, f"a gpt without {field}", gpt(without=field), [f"{at}.{field}", "Required value"]) for field in GPT]
+    both, wanted = "must have exactly one of idx or text", "data.train and data.test must be"
+    rows += [Case(24, "heads that do not divide the width", gpt(width=130), [at, "width must be a multiple of heads"]),
+             Case(24, "a gpt and a mlp", training(model={"gpt": GPT, "mlp": {"hidden": [8]}}, data=data),
+                  ["spec.training.model", "must have exactly one of mlp, cnn or gpt"]),
+             Case(24, "more tokens than a step has", training(model={"gpt": GPT}, data=data, batchSize=262160),
+                  ["spec.training", "batchSize x model.gpt.contextLength must be at most 16777216"]),
+             Case(24, "data of no kind", training(data={"train": {}}), ["spec.training.data.train", both]),
+             Case(24, "data of two kinds", training(data={"train": {**TEXT, **IDX}}), ["spec.training.data.train", both]),
+             Case(24, "images for a gpt", training(model={"gpt": GPT}), ["spec.training", f"{wanted} text"]),
+             Case(24, "a gpt tested with images", training(model={"gpt": GPT}, data={**data, "test": IDX}),
+                  ["spec.training", f"{wanted} text"]),
+             Case(24, "text for an mlp", training(data=data), ["spec.training", f"{wanted} idx"]),
+             Case(24, "an mlp tested with text", training(data={"train": IDX, "test": TEXT}),
+                  ["spec.training", f"{wanted} idx"])]
+    for split in ("train", "test"):
+        for value, words in (("", []), ("a\nb", []), ("a" * 4097, []), ("s3://a/b", ["must be a path, not a URL"])):
+            rows.append(Case(25, f"text of {split} {value[:20]!r}",
+                             training(model={"gpt": GPT}, data={**data, split: {"text": {"file": value}}}),
+                             [f"spec.training.data.{split}.text.file", *words]))
     return rows
 
 
@@ -315,7 +353,7 @@ def headers():
 
 
 CASES = [*counts(), *fields(), *images(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(), *models(),
-         *addresses(), *large(), *headers()]
+         *gpts(), *addresses(), *large(), *headers()]
 
 # Taken, and why that is right.
 TAKEN = [
@@ -328,6 +366,8 @@ TAKEN = [
     Case(6, "the longest image", job(image="a" * 255 + DIGEST), ["count", 1], 201),
     Case(6, "an image of a registry", job(image="Registry.example.com:5000/a/b_c--d.e:V1.0" + DIGEST), ["count", 1], 201),
     Case(15, "49,152 characters", job(command=["a"], args=["a" * 8192] * 5 + ["a" * 8191]), ["count", 1], 201),
+    Case(24, "a gpt with the most tokens of a step", training(model={"gpt": GPT}, data={"train": TEXT, "test": TEXT},
+                                                              batchSize=262144), ["count", 1], 201),
 ]
 
 # Not of this table: decided by the operator, or about a change of a job that is there.

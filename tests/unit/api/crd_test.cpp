@@ -70,7 +70,7 @@ std::vector<Json> full_jobs() {
   const Json adamw = *parse_json(R"({"learningRate": "0.001", "beta1": "0.9", "beta2": "0.999",
                                      "epsilon": "1e-8", "weightDecay": "0.01"})");
   const Json both = with(with_cnn, "/spec/training/optimizer", Json{{"adamw", adamw}});
-  return {full_training_job(), full_program_job(), by_steps, both};
+  return {full_training_job(), full_program_job(), by_steps, both, gpt_training_job()};
 }
 
 template <typename Kind>

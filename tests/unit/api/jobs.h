@@ -14,6 +14,8 @@ Json least_program_job();
 /// Every field of the built-in engine's job and of the status, set to something that is not its
 /// default.
 Json full_training_job();
+/// Every field of a model that reads text, and the text.
+Json gpt_training_job();
 /// Every field that only an own program has.
 Json full_program_job();
 

@@ -34,6 +34,55 @@ TEST_CASE("the least manifest gets every default") {
   CHECK(job.status == TrainingJobStatus{});
 }
 
+TEST_CASE("a gpt that learns from text is taken as it is written") {
+  const Json json = gpt_training_job();
+  const auto job = parse_training_job(json);
+  REQUIRE_MESSAGE(job, job.error().message());
+  CHECK(job->spec.training->model == json["spec"]["training"]["model"]);
+  CHECK(job->spec.training->data == json["spec"]["training"]["data"]);
+  CHECK(refusal(with(json, "/spec/training/data/test", nullptr)) == "");
+  // The most tokens of a step, and a head as wide as the model.
+  CHECK(refusal(with(json, "/spec/training/batchSize", 1 << 18)) == "");
+  CHECK(refusal(with(json, "/spec/training/model/gpt/heads", 1)) == "");
+}
+
+TEST_CASE("what is no gpt, and data that is not for it, are refused with the field named") {
+  struct Case {
+    const char* pointer;
+    Json value;
+    std::string sentence;
+  };
+  const std::string model = "spec.training.model.gpt.", data = "spec.training.data.";
+  const Json idx{{"idx", {{"images", "a"}, {"labels", "b"}}}};
+  const std::vector<Case> cases = {
+      {"model/gpt/layers", 97, model + "layers: must be from 1 to 96"},
+      {"model/gpt/heads", 129, model + "heads: must be from 1 to 128"},
+      {"model/gpt/width", 16'385, model + "width: must be from 1 to 16384"},
+      {"model/gpt/contextLength", 4097, model + "contextLength: must be from 1 to 4096"},
+      {"model/gpt/contextLength", nullptr, model + "contextLength: is required"},
+      {"model/gpt/width", 200, model + "width: is 200, not a multiple of heads (12)"},
+      {"model/gpt/vocabulary", 256,
+       model + "vocabulary: unknown field; known here: layers, heads, width, contextLength"},
+      {"data/train", idx, data + "train: must be text, because the model is gpt"},
+      {"data/test", idx, data + "test: must be text, because the model is gpt"},
+      {"model", Json{{"cnn", {{"channels", {8}}}}},
+       data + "train: must be idx, because the model is cnn"},
+      {"data/train/text/file", "", data + "train.text.file: must be the path of a file"},
+      {"data/train/text/file", nullptr, data + "train.text.file: is required"},
+      {"data/train/text/file", "s3://a/b", data + "train.text.file: must be a path, not a URL"},
+      {"data/test/text/file", "a\nb", data + "test.text.file: must not contain control characters"},
+      {"data/test/text/labels", "b", data + "test.text.labels: unknown field; known here: file"},
+      {"batchSize", (1 << 18) + 16,
+       "spec.training.batchSize: must be at most 262144, not 262160, because the contextLength is "
+       "64 and a step has at most 16777216 tokens"},
+  };
+  for (const Case& one : cases) {
+    const std::string pointer = std::string("/spec/training/") + one.pointer;
+    const std::string sentence = refusal(with(gpt_training_job(), pointer, one.value));
+    CHECK_MESSAGE(sentence.starts_with(one.sentence), pointer << " said: " << sentence);
+  }
+}
+
 TEST_CASE("AdamW gets its defaults, and every decimal of it has its bounds") {
   const std::string at = "spec.training.optimizer.adamw.";
   const auto with_adamw = [](const char* adamw) {
@@ -192,7 +241,7 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/training/model", "null", "spec.training.model", "required"},
       {"/spec/training/model", "{}", "spec.training.model", "mlp"},
       {"/spec/training/model", "{\"mlp\": {\"hidden\": [8]}, \"cnn\": {\"channels\": [8]}}",
-       "spec.training.model", "exactly one of mlp or cnn"},
+       "spec.training.model", "exactly one of mlp, cnn or gpt"},
       {"/spec/training/model", "{\"cnn\": {}}", "spec.training.model.cnn.channels", "is required"},
       {"/spec/training/model", "{\"cnn\": {\"channels\": []}}", "spec.training.model.cnn.channels",
        "at least one"},
@@ -214,13 +263,18 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/training/model/mlp/dropout", "\"-0.1\"", "spec.training.model.mlp.dropout", "from 0"},
       {"/spec/training/model/mlp/dropout", "\"half\"", "spec.training.model.mlp.dropout",
        "not a decimal"},
-      {"/spec/training/model", "{\"gpt\": {}}", "spec.training.model.gpt", "must be mlp or cnn"},
-      {"/spec/training/model", "{\"rnn\": {}}", "spec.training.model.rnn", "known here: mlp, cnn"},
+      {"/spec/training/model", "{\"gpt\": {}}", "spec.training.model.gpt.layers", "is required"},
+      {"/spec/training/model", "{\"rnn\": {}}", "spec.training.model.rnn",
+       "known here: mlp, cnn, gpt"},
       {"/spec/training/model/mlp/hidden", "[]", "spec.training.model.mlp.hidden", "at least one"},
       {"/spec/training/model/mlp/hidden", "[8, 0]", "spec.training.model.mlp.hidden[1]", "from 1"},
       {"/spec/training/model/mlp/hidden", "[1e3]", "spec.training.model.mlp.hidden[0]", "integer"},
       {"/spec/training/data", "{}", "spec.training.data.train", "required"},
-      {"/spec/training/data/train", "{}", "spec.training.data.train", "idx"},
+      {"/spec/training/data/train", "{}", "spec.training.data.train", "exactly one of idx or text"},
+      {"/spec/training/data/train/text", "{\"file\": \"a\"}", "spec.training.data.train",
+       "exactly one of idx or text"},
+      {"/spec/training/data/train", "{\"text\": {\"file\": \"a\"}}", "spec.training.data.train",
+       "must be idx, because the model is mlp"},
       {"/spec/training/data/test", "{\"csv\": {}}", "spec.training.data.test.csv", "unknown"},
       {"/spec/training/data/train/idx/labels", "null", "spec.training.data.train.idx.labels",
        "required"},
@@ -555,7 +609,7 @@ Json odd_value(Rng& rng) {
 TEST_CASE("ten thousand mutated documents are read or refused, and what is read is stable") {
   Rng rng(seed());
   const std::vector<Json> bases = {least_training_job(), least_program_job(), full_training_job(),
-                                   full_program_job()};
+                                   full_program_job(), gpt_training_job()};
   int accepted = 0, refused = 0;
   for (int round = 0; round < 10'000; ++round) {
     Json json = bases[rng.below(bases.size())];
