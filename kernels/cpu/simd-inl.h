@@ -36,11 +36,32 @@ HWY_INLINE void store(V value, float* to) { hn::StoreU(value, Floats(), to); }
 HWY_INLINE V fma(V a, V b, V c) { return hn::MulAdd(a, b, c); }
 HWY_INLINE V add(V a, V b) { return hn::Add(a, b); }
 HWY_INLINE M first(std::size_t n) { return hn::FirstN(Floats(), n); }
+
+#if HWY_TARGET == HWY_NEON
+// The machine has no masked access to memory, and Highway's stand-ins read and write back the lanes
+// outside the mask: they may lie behind a buffer's end, or belong to another thread.
+
+/// Lanes outside the mask are +0 and their memory is not touched. The mask is of first().
+HWY_INLINE V load_first(M mask, const float* from) {
+  if (hn::AllTrue(Floats(), mask)) return load(from);
+  float lanes[kVector] = {};
+  for (std::size_t i = 0; i < hn::CountTrue(Floats(), mask); ++i) lanes[i] = from[i];
+  return load(lanes);
+}
+HWY_INLINE void store_first(M mask, V value, float* to) {
+  if (hn::AllTrue(Floats(), mask)) return store(value, to);
+  float lanes[kVector];
+  store(value, lanes);
+  for (std::size_t i = 0; i < hn::CountTrue(Floats(), mask); ++i) to[i] = lanes[i];
+}
+#else
 /// Lanes outside the mask are +0 and their memory is not touched.
 HWY_INLINE V load_first(M mask, const float* from) { return hn::MaskedLoad(mask, Floats(), from); }
 HWY_INLINE void store_first(M mask, V value, float* to) {
   hn::BlendedStore(value, mask, Floats(), to);
 }
+#endif
+
 /// value where condition > 0, else +0.
 HWY_INLINE V where_positive(V condition, V value) {
   return hn::IfThenElseZero(hn::Gt(condition, zero()), value);
