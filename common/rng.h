@@ -18,7 +18,8 @@ enum class RngStream : std::uint32_t {
   kPermutation = 2,
   kDropout = 3,
   kAugment = 4,
-  kBackoff = 5
+  kBackoff = 5,
+  kSample = 6
 };
 
 /// Number `index` of stream (`key`, `stream`, `sub`): 32 uniform bits. Word index % 4 of the block

@@ -19,6 +19,12 @@ constexpr int kMaxWidth = 1 << 16;
 constexpr std::size_t kMaxStages = 12;
 constexpr int kMaxChannels = 4096;
 constexpr int kMaxKernelSize = 15;
+constexpr int kMaxGptLayers = 96;
+constexpr int kMaxHeads = 128;
+constexpr int kMaxGptWidth = 16384;
+constexpr int kMaxContextLength = 4096;
+/// Tokens of a batch: how many were foretold right is counted in a float.
+constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 24;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr std::size_t kMaxDecimalBytes = 32;
 /// Of AdamW's betas: 1 - beta^t must not vanish.
@@ -88,43 +94,73 @@ void read_cnn(JsonReader& fields, CnnConfig& cnn) {
   read_dropout(fields, cnn.dropout);
 }
 
+void read_gpt(JsonReader& fields, TrainingConfig& config) {
+  GptConfig& gpt = config.gpt.emplace();
+  fields.required("layers", gpt.layers, {1, kMaxGptLayers});
+  fields.required("heads", gpt.heads, {1, kMaxHeads});
+  fields.required("width", gpt.width, {1, kMaxGptWidth});
+  fields.required("contextLength", gpt.context_length, {1, kMaxContextLength});
+  if (!fields.status()) return;
+  if (gpt.width % gpt.heads != 0) {
+    fields.fail("width", "must be a multiple of heads (" + std::to_string(gpt.heads) + "); it is " +
+                             std::to_string(gpt.width));
+  }
+  if (std::int64_t{config.batch_size} * gpt.context_length > kMaxBatchTokens) {
+    fields.fail("contextLength",
+                "times batchSize must be at most " + std::to_string(kMaxBatchTokens) + " tokens");
+  }
+}
+
 void read_model(JsonReader& in, TrainingConfig& config) {
   const Json* model = in.object("model");
   if (model == nullptr) return in.fail("model", "is required: {mlp: {hidden: [128]}}");
   JsonReader one(*model, in.path_of("model"));
   const Json* mlp = one.object("mlp");
   const Json* cnn = one.object("cnn");
+  const Json* gpt = one.object("gpt");
   one.no_other_fields();
-  if (one.status() && (mlp == nullptr) == (cnn == nullptr)) {
-    one.fail("", "must have exactly one of mlp or cnn");
+  if (one.status() && (mlp != nullptr) + (cnn != nullptr) + (gpt != nullptr) != 1) {
+    one.fail("", "must have exactly one of mlp, cnn or gpt");
   }
   in.take(one.status());
   if (!in.status()) return;
-  JsonReader fields(mlp != nullptr ? *mlp : *cnn, one.path_of(mlp != nullptr ? "mlp" : "cnn"));
-  if (mlp != nullptr) {
-    read_mlp(fields, config.mlp);
-  } else {
-    read_cnn(fields, config.cnn.emplace());
-  }
-  fields.no_other_fields();
-  in.take(fields.status());
+  const auto read = [&](const Json* fields_of, const char* name, const auto& fill) {
+    if (fields_of == nullptr) return;
+    JsonReader fields(*fields_of, one.path_of(name));
+    fill(fields);
+    fields.no_other_fields();
+    in.take(fields.status());
+  };
+  read(mlp, "mlp", [&](JsonReader& fields) { read_mlp(fields, config.mlp); });
+  read(cnn, "cnn", [&](JsonReader& fields) { read_cnn(fields, config.cnn.emplace()); });
+  read(gpt, "gpt", [&](JsonReader& fields) { read_gpt(fields, config); });
 }
 
-void read_source(JsonReader& data, const char* name, IdxSource& source) {
+void read_source(JsonReader& data, const char* name, bool is_text, DataSource& source) {
   const Json* set = data.object(name);
   if (set == nullptr) return;
   JsonReader one(*set, data.path_of(name));
   const Json* idx = one.object("idx");
+  const Json* text = one.object("text");
   one.no_other_fields();
-  if (idx == nullptr) one.fail("idx", "is required; this engine reads no other format");
+  if (is_text ? text == nullptr || idx != nullptr : idx == nullptr || text != nullptr) {
+    one.fail("", is_text ? "must be text: {file}, because the model is gpt"
+                         : "must be idx: {images, labels}, because the model reads images");
+  }
   data.take(one.status());
-  if (idx == nullptr) return;
-  JsonReader fields(*idx, one.path_of("idx"));
-  fields.required("images", source.images, kMaxPathBytes);
-  fields.required("labels", source.labels, kMaxPathBytes);
+  if (!one.status()) return;
+  JsonReader fields(is_text ? *text : *idx, one.path_of(is_text ? "text" : "idx"));
+  const auto path = [&](const char* field, std::string& out) {
+    fields.required(field, out, kMaxPathBytes);
+    if (out.empty()) fields.fail(field, "must be a path");
+  };
+  if (is_text) {
+    path("file", source.text);
+  } else {
+    path("images", source.images);
+    path("labels", source.labels);
+  }
   fields.no_other_fields();
-  if (source.images.empty()) fields.fail("images", "must be a path");
-  if (source.labels.empty()) fields.fail("labels", "must be a path");
   data.take(fields.status());
 }
 
@@ -133,9 +169,9 @@ void read_data(JsonReader& in, TrainingConfig& config) {
   if (data == nullptr) return in.fail("data", "is required: {train: {idx: {images, labels}}}");
   JsonReader fields(*data, in.path_of("data"));
   if (!fields.has("train")) fields.fail("train", "is required: {idx: {images, labels}}");
-  read_source(fields, "train", config.train);
+  read_source(fields, "train", config.gpt.has_value(), config.train);
   config.has_test = fields.has("test");
-  read_source(fields, "test", config.test);
+  read_source(fields, "test", config.gpt.has_value(), config.test);
   fields.no_other_fields();
   in.take(fields.status());
 }
@@ -167,6 +203,20 @@ Status read_adamw(JsonReader fields, AdamwConfig& adamw) {
   return fields.status();
 }
 
+Status read_schedule(JsonReader fields, TrainingConfig& config) {
+  const Json* cosine = fields.object("cosine");
+  fields.no_other_fields();
+  if (cosine == nullptr) fields.fail("cosine", "is required: {warmupSteps: 100}");
+  if (!fields.status()) return fields.status();
+  JsonReader one(*cosine, fields.path_of("cosine"));
+  CosineConfig& schedule = config.cosine.emplace();
+  one.optional("warmupSteps", schedule.warmup_steps, {0, kMaxSteps});
+  read_decimal(one, "finalShare", schedule.final_share, "from 0 to 1, like \"0.1\"",
+               [](float v) { return v >= 0 && v <= 1; });
+  one.no_other_fields();
+  return one.status();
+}
+
 void read_optimizer(JsonReader& in, TrainingConfig& config) {
   const Json* optimizer = in.object("optimizer");
   if (optimizer == nullptr) {
@@ -175,6 +225,7 @@ void read_optimizer(JsonReader& in, TrainingConfig& config) {
   JsonReader one(*optimizer, in.path_of("optimizer"));
   const Json* sgd = one.object("sgd");
   const Json* adamw = one.object("adamw");
+  const Json* schedule = one.object("schedule");
   one.no_other_fields();
   if ((sgd == nullptr) == (adamw == nullptr)) one.fail("", "must have exactly one of sgd or adamw");
   in.take(one.status());
@@ -182,6 +233,9 @@ void read_optimizer(JsonReader& in, TrainingConfig& config) {
   if (sgd != nullptr) in.take(read_sgd(JsonReader(*sgd, one.path_of("sgd")), config.sgd));
   if (adamw != nullptr) {
     in.take(read_adamw(JsonReader(*adamw, one.path_of("adamw")), config.adamw.emplace()));
+  }
+  if (schedule != nullptr) {
+    in.take(read_schedule(JsonReader(*schedule, one.path_of("schedule")), config));
   }
 }
 

@@ -16,18 +16,17 @@ static_assert(sizeof(PartSum) == 8);
 
 PartSum evaluate_part(Model& model, std::span<const float> values, const data::Dataset& test,
                       SampleRange part, std::vector<float>& losses) {
-  losses.resize(part.last - part.first);
+  losses.clear();
   PartSum sum;
   for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
     const std::size_t rows = std::min(model.rows_max(), part.last - first);
-    kernels::cpu::bytes_to_unit(test.image(first), rows * test.features, model.input().data());
-    for (std::size_t i = 0; i < rows; ++i) model.labels()[i] = test.labels[first + i];
+    for (std::size_t i = 0; i < rows; ++i) model.set_row(i, test, first + i);
     model.forward(values, rows);
     model.losses(rows);
-    for (std::size_t i = 0; i < rows; ++i) {
-      losses[first - part.first + i] = model.loss()[i];
-      sum.correct += model.correct()[i] > 0 ? 1 : 0;
-    }
+    const std::size_t targets = rows * test.targets;
+    losses.insert(losses.end(), model.loss().begin(),
+                  model.loss().begin() + static_cast<std::ptrdiff_t>(targets));
+    for (const float correct : model.correct().first(targets)) sum.correct += correct > 0 ? 1 : 0;
   }
   sum.loss = kernels::cpu::sum(losses.data(), losses.size());
   return sum;
@@ -76,8 +75,9 @@ Result<Evaluation> evaluate(Model& model, std::span<const float> values, const d
     sums.push_back(part.loss);
     correct += part.correct;
   }
-  return Evaluation{static_cast<double>(correct) / static_cast<double>(test.count),
-                    tree_sum(sums) / static_cast<float>(test.count)};
+  const std::size_t targets = test.count * test.targets;
+  return Evaluation{static_cast<double>(correct) / static_cast<double>(targets),
+                    tree_sum(sums) / static_cast<float>(targets)};
 }
 
 }  // namespace muster::engine

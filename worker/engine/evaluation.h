@@ -10,7 +10,7 @@
 namespace muster::engine {
 
 struct Evaluation {
-  double accuracy = 0;  ///< correct / samples
+  double accuracy = 0;  ///< correct / labels
   float loss = 0;       ///< mean
 };
 

@@ -21,6 +21,15 @@ void add_optimizer(const TrainingConfig& config, Json& identity) {
     identity[at + ".sgd.learningRate"] = decimal(config.sgd.learning_rate);
     identity[at + ".sgd.momentum"] = decimal(config.sgd.momentum);
   }
+  // A schedule is stretched over all steps, so that their number belongs to it.
+  Json& schedule = identity[at + ".schedule"];
+  if (config.cosine) {
+    schedule = "cosine";
+    identity[at + ".schedule.cosine.warmupSteps"] = config.cosine->warmup_steps;
+    identity[at + ".schedule.cosine.finalShare"] = decimal(config.cosine->final_share);
+    identity["spec.training.epochs"] = config.epochs;
+    identity["spec.training.steps"] = config.steps;
+  }
   Json& norm = identity["spec.training.gradientClipping.maxNorm"];
   if (config.gradient_norm_max > 0) norm = decimal(config.gradient_norm_max);
 }
@@ -30,6 +39,13 @@ void add_model(const TrainingConfig& config, Json& identity) {
   const auto add = [&](const std::string& field, const Json& value) {
     identity["spec.training.model." + field] = value;
   };
+  if (config.gpt) {
+    add("gpt.layers", config.gpt->layers);
+    add("gpt.heads", config.gpt->heads);
+    add("gpt.width", config.gpt->width);
+    add("gpt.contextLength", config.gpt->context_length);
+    return;
+  }
   if (!config.cnn) {
     add("mlp.hidden", config.mlp.hidden);
     add("mlp.dropout", decimal(config.mlp.dropout));

@@ -11,9 +11,6 @@ namespace {
 
 namespace cpu = kernels::cpu;
 
-/// Added to variances before their root.
-constexpr float kEpsilon = 1e-5f;
-
 kernels::Activation activation_of(const LayerShape& layer) {
   return layer.is_rectified ? kernels::Activation::kRelu : kernels::Activation::kNone;
 }
@@ -60,54 +57,77 @@ Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context)
     : shape_(std::move(shape)),
       rows_max_(rows_max),
       context_(context),
-      labels_(rows_max),
-      loss_(rows_max),
-      correct_(rows_max) {
+      tokens_(shape_.reads_tokens() ? rows_max * shape_.input().size() : 0),
+      labels_(rows_max * shape_.targets()),
+      loss_(labels_.size()),
+      correct_(labels_.size()) {
   MUSTER_CHECK(!shape_.layers().empty() && rows_max > 0);
   reserve();
 }
 
 /// Cuts the arena: first measured, then dealt out.
 void Model::reserve() {
-  std::size_t widest = 0, patches = 0, channels = 0;
-  for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
-    const LayerShape& layer = shape_.layers()[l];
-    if (l > 0) widest = std::max(widest, layer.in.size());
-    if (layer.kind == LayerKind::kConvolution) {
-      patches = std::max(patches, layer.in.size() * layer.side * layer.side);
-    }
-    if (layer.kind == LayerKind::kBatchNorm) channels = std::max(channels, layer.in.channels);
-  }
   std::size_t taken = 0;
-  const auto take = [&](std::size_t columns) {
+  const Take take = [&](std::size_t columns) {
     // Empty before the arena is there: the first time only its size counts.
     const std::size_t size = columns * rows_max_;
     const auto part = arena_.empty() ? std::span<float>() : std::span(arena_).subspan(taken, size);
     taken += size;
     return part;
   };
-  const auto deal = [&] {
-    taken = 0;
-    borders_.assign(1, take(shape_.input().size()));
-    kept_.assign(shape_.layers().size(), {});
-    for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
-      const LayerShape& layer = shape_.layers()[l];
-      const bool in_place = layer.kind == LayerKind::kDropout;
-      borders_.push_back(in_place ? borders_.back() : take(layer.out.size()));
-      if (layer.kind != LayerKind::kBatchNorm) continue;
-      kept_[l].mean = take(layer.in.channels);
-      kept_[l].inverse = take(layer.in.channels);
-      kept_[l].variance = take(layer.in.channels);
-    }
-    gradients_[0] = take(widest);
-    gradients_[1] = take(widest);
-    patches_ = take(patches);
-    dgamma_ = take(channels);
-    dbeta_ = take(channels);
-  };
-  deal();
+  deal(take);
   arena_.resize(taken);
-  deal();
+  taken = 0;
+  deal(take);
+}
+
+void Model::deal(const Take& take) {
+  std::size_t widest = 0, patches = 0, channels = 0;
+  borders_.assign(1, take(shape_.reads_tokens() ? 0 : shape_.input().size()));
+  kept_.assign(shape_.layers().size(), {});
+  for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
+    const LayerShape& layer = shape_.layers()[l];
+    const bool in_place = layer.kind == LayerKind::kDropout;
+    borders_.push_back(in_place ? borders_.back() : take(layer.out.size()));
+    if (l > 0) widest = std::max(widest, layer.in.size());
+    switch (layer.kind) {
+      case LayerKind::kConvolution:
+        patches = std::max(patches, layer.in.size() * layer.side * layer.side);
+        break;
+      case LayerKind::kBatchNorm:
+        channels = std::max(channels, layer.in.channels);
+        kept_[l].mean = take(layer.in.channels);
+        kept_[l].inverse = take(layer.in.channels);
+        kept_[l].variance = take(layer.in.channels);
+        break;
+      case LayerKind::kLayerNorm:
+        kept_[l].mean = take(layer.in.pixels());
+        kept_[l].inverse = take(layer.in.pixels());
+        break;
+      case LayerKind::kAttention:
+        kept_[l].greatest = take(layer.heads * layer.in.pixels());
+        kept_[l].total = take(layer.heads * layer.in.pixels());
+        break;
+      default:
+        break;
+    }
+  }
+  gradients_[0] = take(widest);
+  gradients_[1] = take(widest);
+  stream_ = take(shape_.reads_tokens() ? shape_.layers()[0].out.size() : 0);
+  patches_ = take(patches);
+  dgamma_ = take(channels);
+  dbeta_ = take(channels);
+}
+
+void Model::set_row(std::size_t row, const data::Dataset& samples, std::size_t index) {
+  const std::size_t features = shape_.input().size(), targets = shape_.targets();
+  if (shape_.reads_tokens()) {
+    std::copy_n(samples.image(index), features, tokens_.begin() + std::ptrdiff_t(row * features));
+  } else {
+    cpu::bytes_to_unit(samples.image(index), features, borders_[0].data() + row * features);
+  }
+  std::copy_n(samples.labels_of(index), targets, labels_.begin() + std::ptrdiff_t(row * targets));
 }
 
 void Model::linear(const Pass& pass) {
@@ -186,6 +206,8 @@ void Model::run(std::span<const float> values, std::size_t rows, const Batch* ba
       case LayerKind::kDropout:
         if (batch != nullptr) drop(pass);
         break;
+      default:
+        run_gpt(pass);
     }
   }
 }
@@ -197,13 +219,17 @@ void Model::forward(std::span<const float> values, const Batch& batch) {
 }
 
 void Model::losses_with_gradient(std::size_t rows, float scale) {
-  cpu::softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), scale, true,
-                             borders_.back().data(), loss_.data(), correct_.data());
+  const std::size_t targets = shape_.targets();
+  cpu::softmax_cross_entropy(context_, rows * targets, shape_.output().size() / targets,
+                             labels_.data(), scale, true, borders_.back().data(), loss_.data(),
+                             correct_.data());
 }
 
 void Model::losses(std::size_t rows) {
-  cpu::softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), 1.0f, false,
-                             borders_.back().data(), loss_.data(), correct_.data());
+  const std::size_t targets = shape_.targets();
+  cpu::softmax_cross_entropy(context_, rows * targets, shape_.output().size() / targets,
+                             labels_.data(), 1.0f, false, borders_.back().data(), loss_.data(),
+                             correct_.data());
 }
 
 /// Statistics go the way of the gradients: along the tree over all logical ranks.
@@ -281,44 +307,51 @@ void Model::batch_norm_back(const Pass& pass, const float* dy, float* dx) {
   }
 }
 
+/// The gradients of one layer; returns that of its input.
+float* Model::back(const Pass& pass, float* dy, const Finished& finished) {
+  const LayerShape& layer = pass.layer;
+  float* dx = gradients_[dy == gradients_[0].data() ? 1 : 0].data();
+  const bool is_first = &layer == &shape_.layers().front();
+  const auto tell = [&] {
+    if (finished) finished(layer.weight);
+  };
+  switch (layer.kind) {
+    case LayerKind::kLinear:
+      linear_weights_back(pass, dy);
+      tell();
+      if (!is_first) linear_input_back(pass, dy, dx);
+      return dx;
+    case LayerKind::kConvolution:
+      convolution_weights_back(pass, dy);
+      tell();
+      if (!is_first) convolution_input_back(pass, dy, dx);
+      return dx;
+    case LayerKind::kBatchNorm:
+      batch_norm_back(pass, dy, dx);
+      tell();
+      return dx;
+    case LayerKind::kMaxPool:
+      cpu::max_pool_backward(context_, pass.rows, layer.in, pass.x, dy, dx);
+      return dx;
+    case LayerKind::kDropout:
+      // What was dropped is +0 and has no gradient already: its reader left it out.
+      cpu::scale(context_, pass.rows * layer.in.size(), scale_of(layer), dy);
+      return dy;
+    default:
+      dx = back_gpt(pass, dy, dx);
+      if (layer.has_tensors()) tell();
+      return dx;
+  }
+}
+
 void Model::backward(std::span<const float> values, const Batch& batch, const Finished& finished) {
   const std::size_t rows = batch.rows();
   float* dy = borders_.back().data();
-  std::size_t next = 0;
   sum_statistics(batch);
   for (std::size_t l = shape_.layers().size(); l-- > 0;) {
-    const LayerShape& layer = shape_.layers()[l];
-    const Pass pass{layer, kept_[l], values.data(), borders_[l].data(), borders_[l + 1].data(),
-                    rows,  &batch};
-    float* dx = l > 0 ? gradients_[next].data() : nullptr;
-    const auto tell = [&] {
-      if (finished) finished(layer.weight);
-    };
-    switch (layer.kind) {
-      case LayerKind::kLinear:
-        linear_weights_back(pass, dy);
-        tell();
-        if (dx != nullptr) linear_input_back(pass, dy, dx);
-        break;
-      case LayerKind::kConvolution:
-        convolution_weights_back(pass, dy);
-        tell();
-        if (dx != nullptr) convolution_input_back(pass, dy, dx);
-        break;
-      case LayerKind::kBatchNorm:
-        batch_norm_back(pass, dy, dx);
-        tell();
-        break;
-      case LayerKind::kMaxPool:
-        cpu::max_pool_backward(context_, rows, layer.in, pass.x, dy, dx);
-        break;
-      case LayerKind::kDropout:
-        // What was dropped is +0 and has no gradient already: its reader left it out.
-        cpu::scale(context_, rows * layer.in.size(), scale_of(layer), dy);
-        continue;
-    }
-    dy = dx;
-    next = 1 - next;
+    const Pass pass{shape_.layers()[l],     kept_[l], values.data(), borders_[l].data(),
+                    borders_[l + 1].data(), rows,     &batch};
+    dy = back(pass, dy, finished);
   }
 }
 

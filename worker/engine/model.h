@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "worker/data/dataset.h"
 #include "worker/engine/model_shape.h"
 
 namespace muster::engine {
@@ -19,9 +20,13 @@ class Model {
 
   const ModelShape& shape() const { return shape_; }
   std::size_t rows_max() const { return rows_max_; }
-  /// Filled by the caller before a forward pass.  Shape: (rows_max, input), (rows_max).
+  /// Filled by the caller before a forward pass. A model that reads tokens has no input(), all
+  /// others no tokens().  Shape: (rows_max, input), (rows_max, input), (rows_max, targets).
   std::span<float> input() { return borders_[0]; }
+  std::span<std::int32_t> tokens() { return tokens_; }
   std::span<std::int32_t> labels() { return labels_; }
+  /// Fills one row with a sample.
+  void set_row(std::size_t row, const data::Dataset& samples, std::size_t index);
 
   /// Rows [first_row, first_row + ranks x rows_per_rank) of the logical ranks from `first_rank` on:
   /// their gradient and statistics go to `gradient`, in the order of the flat buffer.
@@ -49,9 +54,11 @@ class Model {
   void losses_with_gradient(std::size_t rows, float scale);
   /// The same without touching the logits.
   void losses(std::size_t rows);
-  /// Of every row, after one of the two above.
+  /// Of every row's labels, after one of the two above.  Shape: (rows_max, targets).
   std::span<const float> loss() const { return loss_; }
   std::span<const float> correct() const { return correct_; }
+  /// Of every row, after a forward pass.  Shape: (rows_max, output).
+  std::span<const float> logits() const { return borders_.back(); }
 
   /// Told that from value `first` on all nodes' gradients are final; `first` descends to 0.
   using Finished = std::function<void(std::size_t first)>;
@@ -62,9 +69,11 @@ class Model {
                 const Finished& finished = nullptr);
 
  private:
-  /// Statistics that a batch normalisation keeps from its forward pass, by logical rank.
+  /// What layers keep from their forward pass: of a batch normalisation by logical rank, of a layer
+  /// normalisation by position, of an attention by head and position.
   struct Kept {
     std::span<float> mean, inverse, variance;
+    std::span<float> greatest, total;
   };
   /// One layer's pass over some rows. In a backward pass `dy` is the gradient of its output, and
   /// `dx` takes that of its input unless it is nullptr.
@@ -77,7 +86,10 @@ class Model {
     std::size_t rows;
     const Batch* batch;  ///< nullptr: evaluation
   };
+  /// Hands out parts of the arena, of so many values a row.
+  using Take = std::function<std::span<float>(std::size_t columns)>;
   void reserve();
+  void deal(const Take& take);
   void run(std::span<const float> values, std::size_t rows, const Batch* batch);
   void linear(const Pass& pass);
   void convolution(const Pass& pass);
@@ -89,6 +101,21 @@ class Model {
   void convolution_weights_back(const Pass& pass, const float* dy);
   void convolution_input_back(const Pass& pass, const float* dy, float* dx);
   void batch_norm_back(const Pass& pass, const float* dy, float* dx);
+  float* back(const Pass& pass, float* dy, const Finished& finished);
+
+  // model_gpt.cpp: layers of a transformer
+  kernels::cpu::AttentionShape attention_shape(const Pass& pass) const;
+  void run_gpt(const Pass& pass);
+  void project(const Pass& pass);
+  float* back_gpt(const Pass& pass, const float* dy, float* dx);
+  void projection_weights_back(const Pass& pass, const float* dy);
+  void layer_norm_weights_back(const Pass& pass, const float* dy);
+  void embedding_back(const Pass& pass, const float* dy);
+  void table_gradient(const Pass& pass, const float* dy, const Node& node, float* out,
+                      float* spare);
+
+  /// Added to variances before their root.
+  static constexpr float kEpsilon = 1e-5f;
 
   ModelShape shape_;
   std::size_t rows_max_;
@@ -98,9 +125,11 @@ class Model {
                                            ///< are one
   std::vector<Kept> kept_;                 ///< by layer
   std::span<float> gradients_[2];          ///< of borders, in turn
+  std::span<float> stream_;                ///< gradient of what goes past a transformer's branches
   std::span<float> patches_;               ///< of the convolution under way
   std::span<float> dgamma_, dbeta_;        ///< of the batch normalisation under way, by rank
-  std::vector<std::int32_t> labels_;
+  std::vector<float> tables_;  ///< gradients of the embedding that wait for their tree's other half
+  std::vector<std::int32_t> tokens_, labels_;
   std::vector<float> loss_, correct_;
 };
 

@@ -14,6 +14,9 @@ namespace {
 /// Share of the newest step in running statistics.
 constexpr float kRunningShare = 0.1f;
 
+/// 0.02 times the root of 3: uniform within it, values have a standard deviation of 0.02.
+constexpr float kGptBound = 0x1.1bc77ap-5f;
+
 std::string text_of(const Extent& extent) {
   return std::to_string(extent.height) + " x " + std::to_string(extent.width) + " x " +
          std::to_string(extent.channels);
@@ -31,9 +34,23 @@ const char* name_of(LayerKind kind) {
       return "max pooling";
     case LayerKind::kDropout:
       return "dropout";
+    case LayerKind::kEmbedding:
+      return "embedding";
+    case LayerKind::kLayerNorm:
+      return "layer normalisation";
+    case LayerKind::kProjection:
+      return "projection";
+    case LayerKind::kGelu:
+      return "GELU";
+    case LayerKind::kAttention:
+      return "attention";
+    case LayerKind::kHead:
+      return "tied head";
   }
   return "";
 }
+
+float bound_of(std::size_t fan_in) { return std::sqrt(6.0f / static_cast<float>(fan_in)); }
 
 Error invalid(const std::string& sentence) {
   return Error(ErrorCode::kInvalid, sentence).with_exit_code(contract::exit_code::kInvalidSpec);
@@ -57,12 +74,12 @@ Status check_stages(const TrainingConfig& config, Extent image) {
 
 }  // namespace
 
-LayerShape& ModelShape::add(LayerKind kind, const Extent& out) {
+LayerShape& ModelShape::add(LayerKind kind, const Extent& out, std::string name) {
   LayerShape layer;
   layer.kind = kind;
   layer.in = output();
   layer.out = out;
-  if (layer.has_tensors()) layer.name = named_++;
+  layer.name = std::move(name);
   if (!layers_.empty()) {
     const LayerShape& before = layers_.back();
     const bool passes_on = before.kind == LayerKind::kMaxPool || before.kind == LayerKind::kDropout;
@@ -71,10 +88,9 @@ LayerShape& ModelShape::add(LayerKind kind, const Extent& out) {
   return layers_.emplace_back(layer);
 }
 
-std::size_t ModelShape::add_tensor(const LayerShape& layer, const char* name,
-                                   std::vector<std::size_t> shape) {
+std::size_t ModelShape::add_tensor(const std::string& name, std::vector<std::size_t> shape) {
   Tensor tensor;
-  tensor.name = "layers." + std::to_string(layer.name) + "." + name;
+  tensor.name = name;
   tensor.offset = parameters_;
   tensor.size = 1;
   for (const std::size_t size : shape) tensor.size *= size;
@@ -84,35 +100,63 @@ std::size_t ModelShape::add_tensor(const LayerShape& layer, const char* name,
 }
 
 ModelShape& ModelShape::linear(std::size_t width, bool rectify) {
-  LayerShape& layer = add(LayerKind::kLinear, {1, 1, width});
+  LayerShape& layer = add(LayerKind::kLinear, {1, 1, width}, numbered());
   layer.is_rectified = rectify;
   layer.has_bias = true;
-  layer.weight = add_tensor(layer, "weight", {layer.in.size(), width});
-  tensors_.back().is_random = true;
-  tensors_.back().fan_in = layer.in.size();
-  layer.bias = add_tensor(layer, "bias", {width});
+  layer.weight = add_tensor(layer.name + ".weight", {layer.in.size(), width});
+  tensors_.back().bound = bound_of(layer.in.size());
+  layer.bias = add_tensor(layer.name + ".bias", {width});
   return *this;
 }
 
 void ModelShape::normalise() {
-  LayerShape& layer = add(LayerKind::kBatchNorm, output());
+  LayerShape& layer = add(LayerKind::kBatchNorm, output(), numbered());
   layer.is_rectified = true;
   layer.has_bias = true;
-  layer.weight = add_tensor(layer, "weight", {layer.in.channels});
+  layer.weight = add_tensor(layer.name + ".weight", {layer.in.channels});
   tensors_.back().first = 1;
-  layer.bias = add_tensor(layer, "bias", {layer.in.channels});
+  layer.bias = add_tensor(layer.name + ".bias", {layer.in.channels});
+}
+
+void ModelShape::embedding(std::size_t tokens, std::size_t width) {
+  LayerShape& layer = add(LayerKind::kEmbedding, {1, input_.width, width}, "wte");
+  layer.weight = add_tensor("wte.weight", {tokens, width});
+  tensors_.back().bound = kGptBound;
+  layer.positions = add_tensor("wpe.weight", {input_.width, width});
+  tensors_.back().bound = kGptBound;
+}
+
+void ModelShape::layer_norm(const std::string& name, bool is_branch) {
+  LayerShape& layer = add(LayerKind::kLayerNorm, output(), name);
+  layer.is_branch = is_branch;
+  layer.has_bias = true;
+  layer.weight = add_tensor(name + ".weight", {layer.in.channels});
+  tensors_.back().first = 1;
+  layer.bias = add_tensor(name + ".bias", {layer.in.channels});
+}
+
+void ModelShape::projection(const std::string& name, std::size_t width, float bound) {
+  LayerShape& layer = add(LayerKind::kProjection, {1, input_.width, width}, name);
+  layer.has_bias = true;
+  layer.weight = add_tensor(name + ".weight", {layer.in.channels, width});
+  tensors_.back().bound = bound;
+  layer.bias = add_tensor(name + ".bias", {width});
+}
+
+void ModelShape::attention(std::size_t heads) {
+  add(LayerKind::kAttention, {1, input_.width, output().channels / 3}).heads = heads;
 }
 
 ModelShape& ModelShape::stage(const Convolution& convolution) {
   const Extent in = output();
-  LayerShape& layer = add(LayerKind::kConvolution, {in.height, in.width, convolution.channels});
+  LayerShape& layer =
+      add(LayerKind::kConvolution, {in.height, in.width, convolution.channels}, numbered());
   layer.side = convolution.side;
   layer.is_rectified = layer.has_bias = !convolution.normalise;
-  layer.weight = add_tensor(
-      layer, "weight", {convolution.side, convolution.side, in.channels, convolution.channels});
-  tensors_.back().is_random = true;
-  tensors_.back().fan_in = convolution.side * convolution.side * in.channels;
-  if (layer.has_bias) layer.bias = add_tensor(layer, "bias", {convolution.channels});
+  layer.weight = add_tensor(layer.name + ".weight", {convolution.side, convolution.side,
+                                                     in.channels, convolution.channels});
+  tensors_.back().bound = bound_of(convolution.side * convolution.side * in.channels);
+  if (layer.has_bias) layer.bias = add_tensor(layer.name + ".bias", {convolution.channels});
   if (convolution.normalise) normalise();
   add(LayerKind::kMaxPool, {in.height / 2, in.width / 2, convolution.channels});
   return *this;
@@ -132,8 +176,8 @@ ModelShape& ModelShape::finish() {
   const std::size_t trained_values = parameters_;
   for (LayerShape& layer : layers_) {
     if (layer.kind != LayerKind::kBatchNorm) continue;
-    layer.running_mean = add_tensor(layer, "running_mean", {layer.in.channels});
-    layer.running_variance = add_tensor(layer, "running_var", {layer.in.channels});
+    layer.running_mean = add_tensor(layer.name + ".running_mean", {layer.in.channels});
+    layer.running_variance = add_tensor(layer.name + ".running_var", {layer.in.channels});
     tensors_.back().first = 1;
   }
   running_ = parameters_ - trained_values;
@@ -151,8 +195,44 @@ ModelShape ModelShape::mlp(std::span<const std::size_t> widths, float dropout) {
   return shape.finish();
 }
 
+ModelShape ModelShape::gpt(const GptConfig& config, std::size_t tokens) {
+  const auto width = static_cast<std::size_t>(config.width);
+  // Every block adds two branches to the stream; their last weights begin smaller for it.
+  const float last_bound = kGptBound / std::sqrt(2.0f * static_cast<float>(config.layers));
+  ModelShape shape({1, static_cast<std::size_t>(config.context_length), 1});
+  shape.embedding(tokens, width);
+  for (int block = 0; block < config.layers; ++block) {
+    const std::string name = "h." + std::to_string(block) + ".";
+    const auto branch = [&](const char* norm, const auto& inside, const std::string& last) {
+      const std::size_t stream = shape.layers_.size();
+      shape.layer_norm(name + norm, true);
+      inside();
+      shape.projection(last, width, last_bound);
+      shape.layers_.back().adds = stream;
+    };
+    branch(
+        "ln_1",
+        [&] {
+          shape.projection(name + "attn.c_attn", 3 * width, kGptBound);
+          shape.attention(static_cast<std::size_t>(config.heads));
+        },
+        name + "attn.c_proj");
+    branch(
+        "ln_2",
+        [&] {
+          shape.projection(name + "mlp.c_fc", 4 * width, kGptBound);
+          shape.add(LayerKind::kGelu, shape.output());
+        },
+        name + "mlp.c_proj");
+  }
+  shape.layer_norm("ln_f", false);
+  shape.add(LayerKind::kHead, {1, shape.input_.width, tokens});
+  return shape.finish();
+}
+
 Result<ModelShape> ModelShape::of(const TrainingConfig& config, const Extent& image, int classes) {
   const auto last = static_cast<std::size_t>(classes);
+  if (config.gpt) return gpt(*config.gpt, last);
   if (!config.cnn) {
     std::vector<std::size_t> widths{image.size()};
     widths.insert(widths.end(), config.mlp.hidden.begin(), config.mlp.hidden.end());
@@ -184,6 +264,7 @@ std::vector<std::string> ModelShape::description() const {
   for (const LayerShape& layer : layers_) {
     std::string line = name_of(layer.kind);
     if (layer.side > 0) line += " " + std::to_string(layer.side);
+    if (layer.heads > 0) line += " " + std::to_string(layer.heads);
     if (layer.dropout > 0) line += " " + decimal(layer.dropout);
     lines.push_back(line + ", " + text_of(layer.in) + " to " + text_of(layer.out));
   }
@@ -196,12 +277,11 @@ void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> va
     const Tensor& tensor = shape.tensors()[t];
     const auto own = values.subspan(tensor.offset, tensor.size);
     std::fill(own.begin(), own.end(), tensor.first);
-    if (!tensor.is_random) continue;
-    const float bound = std::sqrt(6.0f / static_cast<float>(tensor.fan_in));
+    if (!(tensor.bound > 0)) continue;
     for (std::size_t i = 0; i < own.size(); ++i) {
       const float unit = random_unit(seed, RngStream::kInit, static_cast<std::uint32_t>(t), i);
       // 2u - 1 is exact: u is a multiple of 2^-24.
-      own[i] = (2.0f * unit - 1.0f) * bound;
+      own[i] = (2.0f * unit - 1.0f) * tensor.bound;
     }
   }
 }

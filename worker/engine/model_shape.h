@@ -20,7 +20,19 @@ namespace muster::engine {
 
 using kernels::Extent;
 
-enum class LayerKind { kLinear, kConvolution, kBatchNorm, kMaxPool, kDropout };
+enum class LayerKind {
+  kLinear,
+  kConvolution,
+  kBatchNorm,
+  kMaxPool,
+  kDropout,
+  kEmbedding,   ///< tokens to the sum of their rows and their positions' rows of two tables
+  kLayerNorm,   ///< of each position
+  kProjection,  ///< a linear layer of each position
+  kGelu,
+  kAttention,  ///< causal; a position's query, key and value to their heads' answers
+  kHead        ///< each position against every row of the embedding's table
+};
 
 struct LayerShape {
   LayerKind kind = LayerKind::kLinear;
@@ -31,22 +43,26 @@ struct LayerShape {
   std::size_t side = 0;          ///< of a convolution's kernel
   float dropout = 0;             ///< the share of its input that it drops
   std::uint32_t number = 0;      ///< of a dropout among the dropouts
-  std::size_t name = 0;          ///< N of its tensors' names
+  std::size_t heads = 0;         ///< of an attention
+  std::size_t adds = 0;          ///< the border before layer `adds` is added to its output; 0: none
+  bool is_branch = false;        ///< what it reads also goes past it, to be added later
+  std::string name;              ///< of its tensors, before the last dot; empty: it has none
   // Offsets in the flat buffer, where it has them.
   std::size_t weight = 0, bias = 0;
   bool has_bias = false;
   std::size_t running_mean = 0, running_variance = 0;
+  std::size_t positions = 0;  ///< of an embedding's second table
 
-  bool has_tensors() const { return kind != LayerKind::kMaxPool && kind != LayerKind::kDropout; }
+  bool has_tensors() const { return !name.empty(); }
 };
 
 struct Tensor {
-  std::string name;  ///< layers.N.weight ...; N counts the layers that have tensors
+  std::string name;  ///< layers.N.weight ..., N counting the layers that have tensors; of a GPT
+                     ///< those of GPT-2's published checkpoints: h.0.attn.c_proj.bias ...
   std::vector<std::size_t> shape;
   std::size_t offset = 0;  ///< in the flat buffer
   std::size_t size = 0;
-  bool is_random = false;  ///< its first values come from the generator, else all are `first`
-  std::size_t fan_in = 0;
+  float bound = 0;  ///< above 0: its first values are uniform within +-bound, else all are `first`
   float first = 0;
 };
 
@@ -71,13 +87,21 @@ class ModelShape {
 
   /// Linear layers of these widths, input first, with ReLU and dropout between them.
   static ModelShape mlp(std::span<const std::size_t> widths, float dropout = 0);
+  /// A transformer as GPT-2 (Radford et al. 2019): learned positions, normalisation before each
+  /// branch, GELU, the head tied to the embedding. Its input is config.context_length tokens below
+  /// `tokens`, its output that many logits for each of them.
+  static ModelShape gpt(const GptConfig& config, std::size_t tokens);
   /// Errors: kInvalid naming the field of the spec, exit code kInvalidSpec: the images are too
   /// small to be halved by every stage. So each batch normalisation has at least four values a
-  /// channel.
+  /// channel. Of a GPT `image` counts for nothing.
   static Result<ModelShape> of(const TrainingConfig& config, const Extent& image, int classes);
 
   const Extent& input() const { return input_; }
   const Extent& output() const { return layers_.empty() ? input_ : layers_.back().out; }
+  /// Whether a row of the input is a sequence of tokens, each with a label of its own.
+  bool reads_tokens() const { return !layers_.empty() && layers_[0].kind == LayerKind::kEmbedding; }
+  /// Labels of one row, and losses.
+  std::size_t targets() const { return reads_tokens() ? input_.size() : 1; }
   const std::vector<LayerShape>& layers() const { return layers_; }
   /// Trained values: the first of the flat buffer.
   std::size_t parameters() const { return parameters_; }
@@ -94,20 +118,26 @@ class ModelShape {
   std::vector<std::string> description() const;
 
  private:
-  LayerShape& add(LayerKind kind, const Extent& out);
+  LayerShape& add(LayerKind kind, const Extent& out, std::string name = {});
+  std::string numbered() { return "layers." + std::to_string(numbered_++); }
   void normalise();
-  std::size_t add_tensor(const LayerShape& layer, const char* name, std::vector<std::size_t> shape);
+  void layer_norm(const std::string& name, bool is_branch);
+  void projection(const std::string& name, std::size_t width, float bound);
+  void attention(std::size_t heads);
+  void embedding(std::size_t tokens, std::size_t width);
+  std::size_t add_tensor(const std::string& name, std::vector<std::size_t> shape);
 
   Extent input_;
   std::vector<LayerShape> layers_;
   std::vector<Tensor> tensors_;
   std::size_t trained_ = 0, parameters_ = 0, running_ = 0;
-  std::size_t named_ = 0;  ///< layers that have tensors
+  std::size_t numbered_ = 0;  ///< layers that have a number in their name
   std::uint32_t dropouts_ = 0;
 };
 
-/// First values: weights uniform in +-sqrt(6 / fan_in) from the counter generator; scales and
-/// running variances 1; all else 0. Shape: values (shape.values()).
+/// First values: weights uniform in +-sqrt(6 / fan_in) from the counter generator, those of a GPT
+/// with its deviation of 0.02; scales and running variances 1; all else 0.
+/// Shape: values (shape.values()).
 void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> values);
 
 /// The running means and variances after a step, from the sums over all logical ranks that stand

@@ -47,7 +47,9 @@ Optimizer::Optimizer(const TrainingConfig& config, std::size_t parameters)
     : Optimizer(config, Ranges{{0, parameters}}) {}
 
 Optimizer::Optimizer(const TrainingConfig& config, Ranges held)
-    : sgd_(config.sgd), adamw_(config.adamw) {
+    : sgd_(config.sgd),
+      adamw_(config.adamw),
+      learning_rate_(adamw_ ? adamw_->learning_rate : sgd_.learning_rate) {
   // In a checkpoint the velocity has the parameters' own names.
   const std::vector<std::string> prefixes =
       adamw_ ? std::vector<std::string>{"m.", "v."} : std::vector<std::string>{""};
@@ -77,10 +79,10 @@ kernels::AdamwStep Optimizer::next_adamw_step() {
   step.beta2 = adamw_->beta2;
   step.one_minus_beta1 = 1.0f - adamw_->beta1;
   step.one_minus_beta2 = 1.0f - adamw_->beta2;
-  step.step_size = static_cast<float>(static_cast<double>(adamw_->learning_rate) / (1.0 - power1));
+  step.step_size = static_cast<float>(static_cast<double>(learning_rate_) / (1.0 - power1));
   step.root_scale = static_cast<float>(1.0 / std::sqrt(1.0 - power2));
   step.epsilon = adamw_->epsilon;
-  step.decay = adamw_->learning_rate * adamw_->weight_decay;
+  step.decay = learning_rate_ * adamw_->weight_decay;
   return step;
 }
 
@@ -108,8 +110,8 @@ void Optimizer::update(cpu::Context& context, std::span<const Gradient> gradient
       cpu::adamw(context, n, step, gradient.values, first, state_.buffers[1].values.data() + at,
                  values);
     } else {
-      cpu::sgd_momentum(context, n, {sgd_.learning_rate, sgd_.momentum, scale}, gradient.values,
-                        first, values);
+      cpu::sgd_momentum(context, n, {learning_rate_, sgd_.momentum, scale}, gradient.values, first,
+                        values);
     }
   }
 }

@@ -58,6 +58,9 @@ class Optimizer {
   /// From now on the state of `held` alone: as laid_out().
   void hold(const Ranges& held);
 
+  /// That of all steps from now on; before the first call that of the configuration.
+  void set_learning_rate(float rate) { learning_rate_ = rate; }
+
   /// One step with `gradient` x `scale`.  Shape: both as many as parameters. Blocks: until done.
   void update(kernels::cpu::Context& context, std::span<const float> gradient, float scale,
               std::span<float> parameters);
@@ -71,6 +74,7 @@ class Optimizer {
 
   SgdConfig sgd_;
   std::optional<AdamwConfig> adamw_;
+  float learning_rate_;
   OptimizerState state_;
 };
 

@@ -5,9 +5,12 @@
 #include <cmath>
 
 #include "common/contract.h"
+#include "common/model_files.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/evaluation.h"
+#include "worker/engine/files.h"
+#include "worker/engine/sample.h"
 #include "worker/engine/trainer.h"
 
 namespace muster::engine {
@@ -232,6 +235,21 @@ TrainingSummary Trainer::summary() const {
   return summary;
 }
 
+/// What stands beside the model of a text: how to load it, and what it writes.
+Status Trainer::describe_model() {
+  if (!config_.gpt) return {};
+  const auto write = [&](std::string_view name, const std::string& text) -> Status {
+    const auto written = write_file(config_.checkpoint_path + "/" + std::string(name), text);
+    return written ? Status() : Status(written.error());
+  };
+  const Json config = gpt2_config(*config_.gpt, shape_.output().channels);
+  MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, dump_json(config) + "\n"));
+  Model model(shape_, 1, context_);
+  MUSTER_RETURN_IF_ERROR(
+      write(contract::kSampleFile, write_sample(model, parameters_, {config_.seed})));
+  return sync_directory(config_.checkpoint_path);
+}
+
 Status Trainer::finish() {
   const bool is_complete = is_last_step() && can_write();
   MUSTER_RETURN_IF_ERROR(at(point::kFinish));
@@ -253,6 +271,7 @@ Status Trainer::finish() {
       const auto path = own ? store_->write_model(parameters_) : Result<std::string>(own.error());
       if (path) {
         result_.model_path = *path;
+        own = describe_model();
       } else {
         own = path.error();
       }

@@ -9,6 +9,7 @@
 #include "common/contract.h"
 #include "common/log.h"
 #include "worker/engine/agreement.h"
+#include "worker/engine/schedule.h"
 #include "worker/engine/sharded_exchange.h"
 #include "worker/engine/trainer.h"
 
@@ -34,7 +35,7 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   };
   logged_ = standing_;
   ++logged_->step;
-  logged_->loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
+  logged_->loss = summed_tail()[kTailLoss] / batch_targets();
   if (summed_tail()[kTailStop] > 0) logged_->is_stopping = 1;
   MUSTER_RETURN_IF_ERROR(named(confirm(*communicator_, stamp, deadline(), point)));
   report_.communicate_seconds += lap(mark, clock_.mono_now());
@@ -53,6 +54,7 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
 /// The update that has been logged, of what this process keeps. It is not interrupted.
 void Trainer::apply() {
   const std::size_t trained = shape_.parameters();
+  optimizer_->set_learning_rate(learning_rate_at(config_, logged_->step - 1, total_steps_));
   optimizer_->update(context_, exchange_->gradients(), scale_,
                      std::span(parameters_).first(trained));
   update_running(shape_, config_.logical_ranks, exchange_->tail(), parameters_);

@@ -6,6 +6,7 @@
 #include "common/contract.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/evaluation.h"
+#include "worker/engine/schedule.h"
 #include "worker/engine/trainer.h"
 
 namespace muster::engine {
@@ -13,8 +14,8 @@ namespace {
 
 namespace cpu = kernels::cpu;
 
-/// Rows of one forward pass of the evaluation, where the training has fewer.
-constexpr std::size_t kEvaluationRows = 256;
+/// Labels of one forward pass of the evaluation, where the training has fewer.
+constexpr std::size_t kEvaluationTargets = 256;
 
 /// A view that is further ahead counts as so far ahead: the sum of the squares over as many members
 /// as there may be stays a number that a float holds.
@@ -44,7 +45,8 @@ void Trainer::set_assignment(const Assignment& assignment) {
 
 void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
   const std::size_t own_rows = static_cast<std::size_t>(count_ranks(nodes)) * rows_per_rank();
-  const std::size_t rows = config_.has_test ? std::max(own_rows, kEvaluationRows) : own_rows;
+  const std::size_t rows_evaluated = std::max<std::size_t>(1, kEvaluationTargets / train_.targets);
+  const std::size_t rows = config_.has_test ? std::max(own_rows, rows_evaluated) : own_rows;
   // A spare computes nothing, and without a test set it evaluates nothing either.
   if (rows > 0 && (!model_ || model_->rows_max() < rows)) model_.emplace(shape_, rows, context_);
 }
@@ -81,11 +83,8 @@ void Trainer::read_batch() {
         std::span(indices_).subspan(missing_[i].first_row, missing_[i].ranks * rows_per_rank());
     loader_->samples(standing_.step, sums_->node(missing_at_[i]), rows);
   }
-  const std::size_t features = train_.features;
   for (std::size_t row = 0; row < indices_.size(); ++row) {
-    cpu::bytes_to_unit(train_.image(indices_[row]), features,
-                       model_->input().data() + row * features);
-    model_->labels()[row] = train_.labels[indices_[row]];
+    model_->set_row(row, train_, indices_[row]);
   }
 }
 
@@ -101,7 +100,7 @@ Status Trainer::compute() {
   if (rows > 0) {
     model_->forward(parameters_, batch());
     MUSTER_RETURN_IF_ERROR(at(point::kForward));
-    model_->losses_with_gradient(rows, 1.0f / static_cast<float>(config_.batch_size));
+    model_->losses_with_gradient(rows, 1.0f / batch_targets());
     for (std::size_t i = 0; i < missing_.size(); ++i) sum_losses(i);
   }
   MUSTER_RETURN_IF_ERROR(set_flags());
@@ -126,9 +125,10 @@ Status Trainer::compute() {
 void Trainer::sum_losses(std::size_t missing) {
   std::vector<float> losses, correct;
   for (std::size_t r = 0; r < missing_[missing].ranks; ++r) {
-    const std::size_t row = missing_[missing].first_row + r * rows_per_rank();
-    losses.push_back(cpu::sum(model_->loss().data() + row, rows_per_rank()));
-    correct.push_back(cpu::sum(model_->correct().data() + row, rows_per_rank()));
+    const std::size_t targets = rows_per_rank() * train_.targets;
+    const std::size_t at = missing_[missing].first_row * train_.targets + r * targets;
+    losses.push_back(cpu::sum(model_->loss().data() + at, targets));
+    correct.push_back(cpu::sum(model_->correct().data() + at, targets));
   }
   const auto tail = sums_->buffer(missing_at_[missing]).subspan(shape_.values());
   tail[kTailLoss] = tree_sum(losses);
@@ -197,11 +197,12 @@ Status Trainer::sum_gradients() {
 /// Makes the whole update.
 Status Trainer::make_step(MonoTime& mark) {
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
+  optimizer_->set_learning_rate(learning_rate_at(config_, standing_.step, total_steps_));
   optimizer_->update(context_, exchange_->gradients(), scale_,
                      std::span(parameters_).first(shape_.parameters()));
   update_running(shape_, config_.logical_ranks, exchange_->tail(), parameters_);
   ++standing_.step;
-  standing_.loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
+  standing_.loss = summed_tail()[kTailLoss] / batch_targets();
   sums_->forget();
   MUSTER_RETURN_IF_ERROR(commit());
   report_.update_seconds = since(mark, clock_.mono_now());
@@ -222,7 +223,7 @@ Error Trainer::diverged(std::int64_t step, const std::string& what) const {
 /// Whether the step that was summed can be made, and what its gradient is multiplied by. All
 /// processes have the same sums and come to the same end.
 Status Trainer::judge() {
-  const float loss = summed_tail()[kTailLoss] / static_cast<float>(config_.batch_size);
+  const float loss = summed_tail()[kTailLoss] / batch_targets();
   if (!std::isfinite(loss)) return diverged(standing_.step + 1, "the loss is " + decimal(loss));
   scale_ = 1;
   if (!(config_.gradient_norm_max > 0)) return {};

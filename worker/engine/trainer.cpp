@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "worker/data/text.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/files.h"
@@ -90,13 +91,20 @@ Status Trainer::load_data() {
   const auto absolute = [&](const std::string& path) {
     return path.starts_with('/') ? path : config_.data_root + "/" + path;
   };
+  const auto paths = [&](const DataSource& source) {
+    return data::DatasetPaths{absolute(source.images), absolute(source.labels)};
+  };
+  const auto text = [&](const DataSource& source) {
+    return data::load_text(absolute(source.text),
+                           static_cast<std::size_t>(config_.gpt->context_length));
+  };
   MUSTER_ASSIGN_OR_RETURN(
-      train_, data::load_dataset({absolute(config_.train.images), absolute(config_.train.labels)}));
+      train_, config_.gpt ? text(config_.train) : data::load_dataset(paths(config_.train)));
   data_digest_ = data::hash_of(train_);
   if (config_.has_test) {
-    MUSTER_ASSIGN_OR_RETURN(
-        test_, data::load_test_dataset(
-                   {absolute(config_.test.images), absolute(config_.test.labels)}, train_));
+    MUSTER_ASSIGN_OR_RETURN(test_, config_.gpt
+                                       ? text(config_.test)
+                                       : data::load_test_dataset(paths(config_.test), train_));
     if (config_.cnn && (test_.height != train_.height || test_.width != train_.width)) {
       return Error(ErrorCode::kInvalid, absolute(config_.test.images) + ": its images are " +
                                             size_of(test_) + ", those of the training set " +
@@ -105,10 +113,12 @@ Status Trainer::load_data() {
     }
   }
   if (train_.count < static_cast<std::size_t>(config_.batch_size)) {
+    const std::string has = " has only " + std::to_string(train_.count);
     return Error(ErrorCode::kInvalid,
                  "spec.training.batchSize: is " + std::to_string(config_.batch_size) + ", but " +
-                     config_.train.images + " has only " + std::to_string(train_.count) +
-                     " images; must be at most their number")
+                     (config_.gpt ? config_.train.text + has + " samples of contextLength bytes"
+                                  : config_.train.images + has + " images") +
+                     "; must be at most their number")
         .with_exit_code(contract::exit_code::kInvalidSpec);
   }
   return {};

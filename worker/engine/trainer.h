@@ -127,6 +127,7 @@ class Trainer {
   Status save();
   Status check_finite();
   Status save_own(const OptimizerState& optimizer);
+  Status describe_model();
   Status finish();
   TrainingSummary summary() const;
 
@@ -145,6 +146,10 @@ class Trainer {
   MonoTime long_deadline() const { return clock_.mono_now() + config_.view_deadline; }
   std::uint64_t step_stamp() const { return static_cast<std::uint64_t>(standing_.step); }
   std::size_t rows_per_rank() const { return static_cast<std::size_t>(loader_->rows_per_rank()); }
+  /// Labels of the whole batch, of which losses are the mean.
+  float batch_targets() const {
+    return static_cast<float>(static_cast<std::size_t>(config_.batch_size) * train_.targets);
+  }
   Status at(std::string_view point) const {
     if (hooks_.on_alive) hooks_.on_alive();
     return hooks_.at ? hooks_.at(point, standing_.step) : Status();

@@ -39,6 +39,13 @@ struct CnnConfig {
   float dropout = 0;          ///< share of every linear layer's input
 };
 
+/// A transformer as GPT-2 has it, over bytes.
+struct GptConfig {
+  int layers = 0, heads = 0;
+  int width = 0;           ///< of the stream; a multiple of heads
+  int context_length = 0;  ///< tokens that a sample has
+};
+
 struct SgdConfig {
   float learning_rate = 0.1f;
   float momentum = 0.0f;
@@ -51,8 +58,16 @@ struct AdamwConfig {
   float weight_decay = 0.01f;
 };
 
-struct IdxSource {
-  std::string images, labels;  ///< paths; relative ones start at TrainingConfig::data_root
+/// A learning rate that rises over the first steps and falls along half a cosine over the others.
+struct CosineConfig {
+  std::int64_t warmup_steps = 0;  ///< at most all steps
+  float final_share = 0;          ///< of the learning rate, towards which it falls
+};
+
+/// Paths; relative ones start at TrainingConfig::data_root.
+struct DataSource {
+  std::string images, labels;  ///< of IDX files
+  std::string text = {};       ///< instead of them: of a file whose bytes are the tokens
 };
 
 struct TrainingConfig {
@@ -63,13 +78,15 @@ struct TrainingConfig {
   std::int64_t steps = 0;
   MlpConfig mlp;
   std::optional<CnnConfig> cnn;  ///< instead of mlp
-  IdxSource train, test;
+  std::optional<GptConfig> gpt;  ///< instead of mlp
+  DataSource train, test;
   bool has_test = false;
   SgdConfig sgd;
-  std::optional<AdamwConfig> adamw;  ///< in place of sgd
-  bool is_sharded = false;           ///< each process keeps a part of the optimiser's state
-  int buddies = 1;                   ///< others that keep a copy of it
-  float gradient_norm_max = 0;       ///< longer gradients are scaled down to it; 0: none is
+  std::optional<AdamwConfig> adamw;    ///< in place of sgd
+  std::optional<CosineConfig> cosine;  ///< without: a constant learning rate
+  bool is_sharded = false;             ///< each process keeps a part of the optimiser's state
+  int buddies = 1;                     ///< others that keep a copy of it
+  float gradient_norm_max = 0;         ///< longer gradients are scaled down to it; 0: none is
   int evaluate_every_epochs = 1;
   std::string checkpoint_path;  ///< empty: no checkpoints
   bool checkpoint_durable = false;

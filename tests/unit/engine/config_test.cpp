@@ -85,6 +85,47 @@ TEST_CASE("AdamW and clipping are read as written, or have their defaults") {
   CHECK(config->gradient_norm_max == 1.5f);
 }
 
+TEST_CASE("a transformer is read with its text, and refused with images") {
+  Json json = digits();
+  json["model"] =
+      *parse_json(R"({"gpt": {"layers": 4, "heads": 2, "width": 128, "contextLength": 64}})");
+  json["data"] =
+      *parse_json(R"({"train": {"text": {"file": "a"}}, "test": {"text": {"file": "b"}}})");
+  const auto config = parse_training(json);
+  REQUIRE(config.has_value());
+  REQUIRE(config->gpt.has_value());
+  CHECK(config->gpt->layers == 4);
+  CHECK(config->gpt->heads == 2);
+  CHECK(config->gpt->width == 128);
+  CHECK(config->gpt->context_length == 64);
+  CHECK(config->train.text == "a");
+  CHECK(config->test.text == "b");
+  const auto sentence = [&](const std::string& at, const Json& value) {
+    Json wrong = json;
+    wrong[Json::json_pointer(at)] = value;
+    const auto refused = parse_training(wrong);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
+    return refused.error().message();
+  };
+  CHECK(sentence("/model/gpt/width", 127) ==
+        "spec.training.model.gpt.width: must be a multiple of heads (2); it is 127");
+  CHECK(begins(sentence("/model/gpt/layers", 97), "spec.training.model.gpt.layers: "));
+  CHECK(begins(sentence("/model/gpt/heads", 0), "spec.training.model.gpt.heads: "));
+  CHECK(begins(sentence("/model/gpt/contextLength", 4097),
+               "spec.training.model.gpt.contextLength: "));
+  CHECK(begins(sentence("/model/gpt/depth", 1), "spec.training.model.gpt.depth: "));
+  CHECK(begins(sentence("/batchSize", 1 << 19),
+               "spec.training.model.gpt.contextLength: times batchSize must be at most 16777216"));
+  CHECK(begins(sentence("/data/test", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}}),
+               "spec.training.data.test: must be text"));
+  CHECK(begins(sentence("/data/train/text/file", ""), "spec.training.data.train.text.file: "));
+  CHECK(begins(sentence("/model/mlp", Json{{"hidden", {3}}}),
+               "spec.training.model: must have exactly one of mlp, cnn or gpt"));
+  CHECK(begins(sentence("/model", Json{{"mlp", {{"hidden", {3}}}}}),
+               "spec.training.data.train: must be idx"));
+}
+
 TEST_CASE("where the optimiser's state lives") {
   Json json = digits();
   json["optimizerState"] = "Sharded";
@@ -149,7 +190,8 @@ TEST_CASE("every wrong field is refused by its path") {
   CHECK(begins(refused("/epochs", 0), "spec.training.epochs: exactly one"));
   CHECK(begins(refused("/steps", 5), "spec.training.epochs: exactly one"));
   CHECK(begins(refused("/model", nullptr), "spec.training.model: is required"));
-  CHECK(begins(refused("/model", Json{{"gpt", Json::object()}}), "spec.training.model.gpt: "));
+  CHECK(
+      begins(refused("/model", Json{{"gpt", Json::object()}}), "spec.training.model.gpt.layers: "));
   CHECK(begins(refused("/model/mlp/hidden", Json{0}), "spec.training.model.mlp.hidden: "));
   CHECK(begins(refused("/model/mlp/depth", 3), "spec.training.model.mlp.depth: "));
   CHECK(begins(refused("/model", Json::object()), "spec.training.model: must have exactly one"));

@@ -40,6 +40,16 @@ TrainingConfig with_adamw(TrainingConfig config) {
   return config;
 }
 
+TrainingConfig small_gpt(std::int64_t steps) {
+  TrainingConfig config = with_adamw(digits(steps));
+  config.gpt = engine::GptConfig{2, 2, 32, 16};
+  config.train = {"", "", "shakespeare-test.txt"};
+  config.has_test = false;
+  config.batch_size = 32;
+  config.adamw->learning_rate = 0.01f;
+  return config;
+}
+
 TrainingConfig digits_in_buckets(std::int64_t steps) {
   TrainingConfig config = with_adamw(digits(steps));
   config.mlp.hidden = {128, 128, 64, 64};
@@ -48,11 +58,11 @@ TrainingConfig digits_in_buckets(std::int64_t steps) {
 }
 
 const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wanted) {
-  using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, bool>;
+  using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, bool, bool>;
   static std::map<Key, std::map<std::int64_t, ReferenceState>> known;
   const auto layers = wanted.cnn ? wanted.cnn->hidden : std::vector<int>();
   auto& states = known[{wanted.steps, wanted.mlp.hidden, layers, wanted.cnn.has_value(),
-                        wanted.adamw.has_value()}];
+                        wanted.gpt.has_value(), wanted.adamw.has_value()}];
   if (!states.empty()) return states;
   on_all_ranks(1, [&](comm::Communicator& communicator) {
     engine::TrainingHooks hooks;

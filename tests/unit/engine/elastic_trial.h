@@ -21,6 +21,8 @@ engine::TrainingConfig digits_with_layers(std::int64_t steps);
 /// The same with everything that an update can have: moments, their powers, a norm that is above
 /// its bound in some of the steps.
 engine::TrainingConfig with_adamw(engine::TrainingConfig config);
+/// A transformer over text, with all there is of an update.
+engine::TrainingConfig small_gpt(std::int64_t steps);
 /// Four layers of whole blocks, each of which goes its way while the next is computed: all there is
 /// of an update, too.
 engine::TrainingConfig digits_in_buckets(std::int64_t steps);

@@ -17,7 +17,10 @@ const ModelShape kShape = ModelShape::mlp(std::vector<std::size_t>{6, 9, 4});
 
 data::Dataset made_up(std::size_t count) {
   Rng rng(test::seed());
-  data::Dataset set{count, 6, 4, {}, {}};
+  data::Dataset set;
+  set.count = count;
+  set.features = 6;
+  set.classes = 4;
   for (std::size_t i = 0; i < count * 6; ++i) {
     set.images.push_back(static_cast<std::uint8_t>(rng.below(256)));
   }

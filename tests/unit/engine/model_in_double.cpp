@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/rng.h"
+#include "tests/unit/engine/gpt_in_double.h"
 
 namespace muster::test {
 namespace {
@@ -113,6 +114,8 @@ void drop(const LayerShape& layer, const ModelBatch& batch, std::size_t row, Val
   }
 }
 
+}  // namespace
+
 double loss_of(const Values& logits, std::int32_t label) {
   const double most = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -120,7 +123,19 @@ double loss_of(const Values& logits, std::int32_t label) {
   return std::log(sum) + most - logits[static_cast<std::size_t>(label)];
 }
 
-}  // namespace
+void fill(engine::Model& model, const ModelBatch& batch, std::size_t first, std::size_t rows) {
+  const auto part = [&](const auto& all, auto out, std::size_t columns) {
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first * columns), rows * columns,
+                out.begin());
+  };
+  const std::size_t in = model.shape().input().size();
+  if (model.shape().reads_tokens()) {
+    part(batch.tokens, model.tokens(), in);
+  } else {
+    part(batch.input, model.input(), in);
+  }
+  part(batch.labels, model.labels(), model.shape().targets());
+}
 
 ModelBatch make_batch(const engine::ModelShape& shape, std::size_t ranks, std::size_t rows_per_rank,
                       std::uint64_t seed) {
@@ -128,17 +143,23 @@ ModelBatch make_batch(const engine::ModelShape& shape, std::size_t ranks, std::s
   ModelBatch batch;
   batch.ranks = ranks;
   batch.rows_per_rank = rows_per_rank;
+  const std::size_t classes = shape.output().size() / shape.targets();
   for (std::size_t i = 0; i < batch.rows() * shape.input().size(); ++i) {
-    batch.input.push_back(static_cast<float>(rng.unit()));
+    if (shape.reads_tokens()) {
+      batch.tokens.push_back(static_cast<std::int32_t>(rng.below(classes)));
+    } else {
+      batch.input.push_back(static_cast<float>(rng.unit()));
+    }
   }
-  for (std::size_t i = 0; i < batch.rows(); ++i) {
-    batch.labels.push_back(static_cast<std::int32_t>(rng.below(shape.output().size())));
+  for (std::size_t i = 0; i < batch.rows() * shape.targets(); ++i) {
+    batch.labels.push_back(static_cast<std::int32_t>(rng.below(classes)));
   }
   return batch;
 }
 
 double loss_in_double(const engine::ModelShape& shape, const std::vector<double>& values,
                       const ModelBatch& batch, bool evaluates) {
+  if (shape.reads_tokens()) return gpt_loss(shape, values, batch);
   const std::size_t in = shape.input().size();
   std::vector<Values> rows;
   for (std::size_t row = 0; row < batch.rows(); ++row) {

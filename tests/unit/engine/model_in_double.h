@@ -12,7 +12,8 @@ namespace muster::test {
 
 struct ModelBatch {
   std::size_t ranks = 1, rows_per_rank = 1;
-  std::vector<float> input;
+  std::vector<float> input;          ///< of a model that reads images
+  std::vector<std::int32_t> tokens;  ///< of one that reads tokens
   std::vector<std::int32_t> labels;
   std::uint64_t seed = 0;
   std::int64_t step = 0;
@@ -20,9 +21,15 @@ struct ModelBatch {
   std::size_t rows() const { return ranks * rows_per_rank; }
 };
 
-/// Random images and labels.
+/// Random images, or tokens, and labels.
 ModelBatch make_batch(const engine::ModelShape& shape, std::size_t ranks, std::size_t rows_per_rank,
                       std::uint64_t seed);
+
+/// Fills the first rows of the model with `rows` of the batch from `first` on.
+void fill(engine::Model& model, const ModelBatch& batch, std::size_t first, std::size_t rows);
+
+/// Of one row of logits.
+double loss_of(const std::vector<double>& logits, std::int32_t label);
 
 /// Mean loss of a training step; with `evaluates` as evaluation computes it.
 double loss_in_double(const engine::ModelShape& shape, const std::vector<double>& values,

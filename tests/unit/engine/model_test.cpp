@@ -9,6 +9,7 @@
 
 #include "common/rng.h"
 #include "tests/test_main.h"
+#include "tests/unit/engine/gpt_in_double.h"
 #include "tests/unit/engine/model_in_double.h"
 
 using namespace muster;
@@ -35,6 +36,9 @@ ModelShape cnn(float dropout, bool normalise = true) {
       .linear(4, false)
       .finish();
 }
+
+/// Two blocks of two heads over 5 tokens of 11.
+ModelShape gpt() { return ModelShape::gpt({2, 2, 6, 5}, 11); }
 
 std::vector<float> first_values(const ModelShape& shape, std::uint64_t seed) {
   std::vector<float> values(shape.values());
@@ -69,15 +73,10 @@ Passed passed(const ModelShape& shape, const std::vector<float>& values, const M
   }
   const std::size_t rows = ranks * batch.rows_per_rank;
   Model model(shape, rows, context);
-  const std::size_t in = shape.input().size();
-  const std::size_t row = first * batch.rows_per_rank;
-  std::copy_n(batch.input.begin() + static_cast<std::ptrdiff_t>(row * in), rows * in,
-              model.input().begin());
-  std::copy_n(batch.labels.begin() + static_cast<std::ptrdiff_t>(row), rows,
-              model.labels().begin());
+  test::fill(model, batch, first * batch.rows_per_rank, rows);
   const Model::Batch pass{batch.seed, batch.step, batch.rows_per_rank, list};
   model.forward(values, pass);
-  model.losses_with_gradient(rows, 1.0f / static_cast<float>(batch.rows()));
+  model.losses_with_gradient(rows, 1.0f / static_cast<float>(batch.labels.size()));
   model.backward(values, pass);
   Passed result;
   result.loss.assign(model.loss().begin(), model.loss().end());
@@ -92,7 +91,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 std::vector<ModelShape> all_kinds() {
-  return {mlp({13, 17, 6}), mlp({13, 17, 9, 6}, 0.3f), cnn(0), cnn(0.4f), cnn(0.4f, false)};
+  return {mlp({13, 17, 6}), mlp({13, 17, 9, 6}, 0.3f), cnn(0), cnn(0.4f), cnn(0.4f, false), gpt()};
 }
 
 }  // namespace
@@ -142,6 +141,70 @@ TEST_CASE("a dropout has no tensor and takes no number from the layers that have
   CHECK(with.layers().size() == without.layers().size() + 1);
 }
 
+TEST_CASE("a transformer's tensors have the names and shapes of GPT-2's checkpoints") {
+  const ModelShape shape = ModelShape::gpt({1, 2, 8, 5}, 11);
+  std::vector<std::string> lines;
+  for (const Tensor& tensor : shape.tensors()) {
+    std::string line = tensor.name;
+    for (const std::size_t size : tensor.shape) line += " " + std::to_string(size);
+    lines.push_back(line);
+  }
+  CHECK(lines == std::vector<std::string>{"wte.weight 11 8", "wpe.weight 5 8", "h.0.ln_1.weight 8",
+                                          "h.0.ln_1.bias 8", "h.0.attn.c_attn.weight 8 24",
+                                          "h.0.attn.c_attn.bias 24", "h.0.attn.c_proj.weight 8 8",
+                                          "h.0.attn.c_proj.bias 8", "h.0.ln_2.weight 8",
+                                          "h.0.ln_2.bias 8", "h.0.mlp.c_fc.weight 8 32",
+                                          "h.0.mlp.c_fc.bias 32", "h.0.mlp.c_proj.weight 32 8",
+                                          "h.0.mlp.c_proj.bias 8", "ln_f.weight 8", "ln_f.bias 8"});
+  // As large as the smallest GPT-2.
+  CHECK(ModelShape::gpt({12, 12, 768, 1024}, 50257).parameters() == 124'439'808);
+}
+
+TEST_CASE("a transformer's first weights have GPT-2's deviation, those that end a branch less") {
+  const ModelShape shape = ModelShape::gpt({8, 4, 64, 32}, 256);
+  const std::vector<float> values = first_values(shape, 7);
+  for (const Tensor& tensor : shape.tensors()) {
+    CAPTURE(tensor.name);
+    double squares = 0;
+    for (std::size_t i = 0; i < tensor.size; ++i) {
+      const double v = values[tensor.offset + i];
+      squares += v * v / static_cast<double>(tensor.size);
+    }
+    const bool is_scale = tensor.name.find("ln_") != std::string::npos;
+    if (tensor.name.ends_with("bias")) {
+      CHECK(squares == 0);
+    } else if (is_scale) {
+      CHECK(squares == 1);
+    } else {
+      const double expected = tensor.name.ends_with("c_proj.weight") ? 0.005 : 0.02;
+      // 2,048 values at least: the deviation of the sample is within 8 % of the distribution's.
+      CHECK(std::sqrt(squares) == doctest::Approx(expected).epsilon(0.08));
+    }
+  }
+}
+
+TEST_CASE("no position of a transformer reads what comes after it") {
+  const ModelShape shape = gpt();
+  const std::vector<float> values = moved_values(shape, 3);
+  cpu::Context context;
+  Model model(shape, 1, context);
+  const auto logits = [&](const std::vector<std::int32_t>& tokens) {
+    std::copy(tokens.begin(), tokens.end(), model.tokens().begin());
+    model.forward(values, 1);
+    return std::vector<float>(model.logits().begin(), model.logits().end());
+  };
+  const auto first = logits({1, 2, 3, 4, 5});
+  const auto second = logits({1, 2, 3, 9, 0});
+  const std::ptrdiff_t known = 3 * 11;
+  CHECK(
+      same_bits({first.begin(), first.begin() + known}, {second.begin(), second.begin() + known}));
+  CHECK_FALSE(first == second);
+  const auto expected = test::gpt_logits(shape, {values.begin(), values.end()}, {1, 2, 3, 4, 5});
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    CHECK(std::abs(double{first[i]} - expected[i / 11][i % 11]) < 1e-5);
+  }
+}
+
 TEST_CASE("first weights are uniform within their bound and biases are zero") {
   const ModelShape shape = mlp({64, 128, 10});
   const std::vector<float> parameters = first_values(shape, 7);
@@ -165,7 +228,7 @@ TEST_CASE("a convolution's first weights count all taps, scales and running vari
     CAPTURE(tensor.name);
     const bool is_one = tensor.name == "layers.1.weight" || tensor.name == "layers.3.weight" ||
                         tensor.name.ends_with("running_var");
-    if (tensor.is_random) continue;
+    if (tensor.bound > 0) continue;
     for (std::size_t i = 0; i < tensor.size; ++i) {
       CHECK(values[tensor.offset + i] == (is_one ? 1.0f : 0.0f));
     }
@@ -188,7 +251,10 @@ TEST_CASE("gradients are those of finite differences in double, for every layer"
                                  cnn(0.3f, false),
                                  cnn(0),
                                  cnn(0.3f),
-                                 stages};
+                                 stages,
+                                 gpt(),
+                                 ModelShape::gpt({1, 1, 4, 1}, 3),
+                                 ModelShape::gpt({3, 4, 8, 2}, 5)};
   double worst = 0;
   for (const ModelShape& shape : shapes) {
     CAPTURE(shape.description().front());
@@ -321,8 +387,7 @@ TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
     const ModelBatch batch = make_batch(shape, 1, 9, test::seed());
     cpu::Context context;
     Model model(shape, 9, context);
-    std::copy(batch.input.begin(), batch.input.end(), model.input().begin());
-    std::copy(batch.labels.begin(), batch.labels.end(), model.labels().begin());
+    test::fill(model, batch, 0, 9);
     model.forward(values, 9);
     model.losses(9);
     double mean = 0;
@@ -332,9 +397,7 @@ TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
     CHECK(std::abs(mean - loss_in_double(shape, point, batch)) > 1e-4);
     // A row's loss does not depend on its neighbours.
     Model one(shape, 1, context);
-    const std::size_t in = shape.input().size();
-    std::copy_n(batch.input.begin() + static_cast<std::ptrdiff_t>(4 * in), in, one.input().begin());
-    one.labels()[0] = batch.labels[4];
+    test::fill(one, batch, 4, 1);
     one.forward(values, 1);
     one.losses(1);
     CHECK(one.loss()[0] == model.loss()[4]);
@@ -386,13 +449,12 @@ TEST_CASE("what is dropped follows from seed, step, layer, row and element alone
 }
 
 TEST_CASE("what is said to be finished is never written again, and all of it is said") {
-  const ModelShape shapes[] = {mlp({13, 17, 9, 6}, 0.3f), cnn(0.4f), cnn(0.4f, false)};
+  const ModelShape shapes[] = {mlp({13, 17, 9, 6}, 0.3f), cnn(0.4f), cnn(0.4f, false), gpt()};
   for (const ModelShape& shape : shapes) {
     const ModelBatch batch = make_batch(shape, 4, 3, 5);
     cpu::Context context;
     Model model(shape, batch.rows(), context);
-    std::copy(batch.input.begin(), batch.input.end(), model.input().begin());
-    std::copy(batch.labels.begin(), batch.labels.end(), model.labels().begin());
+    test::fill(model, batch, 0, batch.rows());
     // Two nodes of two logical ranks each, with something behind the values.
     constexpr std::size_t kTail = 3;
     std::vector<std::vector<float>> gradients(2, std::vector<float>(shape.values() + kTail, 77.0f));

@@ -1,0 +1,168 @@
+#include "tests/unit/engine/gpt_in_double.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "common/check.h"
+
+namespace muster::test {
+namespace {
+
+using Vector = std::vector<double>;
+using Rows = std::vector<Vector>;  ///< by position
+
+/// The tensors of a model by their names.
+class Named {
+ public:
+  Named(const engine::ModelShape& shape, const Vector& values) : shape_(shape), values_(values) {}
+
+  double at(const std::string& name, std::size_t i) const {
+    return values_[tensor(name).offset + i];
+  }
+  const engine::Tensor& tensor(const std::string& name) const {
+    const auto& all = shape_.tensors();
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+    MUSTER_CHECK_MSG(found != all.end(), name);
+    return *found;
+  }
+  bool has_block(std::size_t block) const {
+    const std::string name = "h." + std::to_string(block) + ".ln_1.weight";
+    return std::any_of(shape_.tensors().begin(), shape_.tensors().end(),
+                       [&](const auto& one) { return one.name == name; });
+  }
+  std::size_t heads() const {
+    for (const auto& layer : shape_.layers()) {
+      if (layer.heads > 0) return layer.heads;
+    }
+    return 1;
+  }
+
+ private:
+  const engine::ModelShape& shape_;
+  const Vector& values_;
+};
+
+Rows normalised(const Named& named, const std::string& name, const Rows& x) {
+  const engine::Tensor& weight = named.tensor(name + ".weight");
+  Rows y = x;
+  for (Vector& row : y) {
+    double mean = 0, variance = 0;
+    for (const double v : row) mean += v / static_cast<double>(row.size());
+    for (const double v : row)
+      variance += (v - mean) * (v - mean) / static_cast<double>(row.size());
+    for (std::size_t c = 0; c < weight.size; ++c) {
+      row[c] = (row[c] - mean) / std::sqrt(variance + 1e-5f) * named.at(name + ".weight", c) +
+               named.at(name + ".bias", c);
+    }
+  }
+  return y;
+}
+
+/// Weights are (in, out), as GPT-2 stores them.
+Rows projected(const Named& named, const std::string& name, const Rows& x) {
+  const auto& shape = named.tensor(name + ".weight").shape;
+  Rows y;
+  for (const Vector& row : x) {
+    Vector out(shape[1]);
+    for (std::size_t n = 0; n < shape[1]; ++n) {
+      out[n] = named.at(name + ".bias", n);
+      for (std::size_t k = 0; k < shape[0]; ++k) {
+        out[n] += row[k] * named.at(name + ".weight", k * shape[1] + n);
+      }
+    }
+    y.push_back(std::move(out));
+  }
+  return y;
+}
+
+Rows attended(const Rows& qkv, std::size_t heads) {
+  const std::size_t width = qkv[0].size() / 3, size = width / heads;
+  Rows y(qkv.size(), Vector(width));
+  for (std::size_t head = 0; head < heads; ++head) {
+    for (std::size_t i = 0; i < qkv.size(); ++i) {
+      Vector share;
+      for (std::size_t j = 0; j <= i; ++j) {
+        double score = 0;
+        for (std::size_t d = 0; d < size; ++d) {
+          score += qkv[i][head * size + d] * qkv[j][width + head * size + d];
+        }
+        share.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
+      }
+      double total = 0;
+      for (const double s : share) total += s;
+      for (std::size_t j = 0; j <= i; ++j) {
+        for (std::size_t d = 0; d < size; ++d) {
+          y[i][head * size + d] += share[j] / total * qkv[j][2 * width + head * size + d];
+        }
+      }
+    }
+  }
+  return y;
+}
+
+double gelu(double x) {
+  const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1 + std::tanh(inner));
+}
+
+void add(Rows& to, const Rows& what) {
+  for (std::size_t t = 0; t < to.size(); ++t) {
+    for (std::size_t c = 0; c < to[t].size(); ++c) to[t][c] += what[t][c];
+  }
+}
+
+}  // namespace
+
+Rows gpt_logits(const engine::ModelShape& shape, const Vector& values,
+                const std::vector<std::int32_t>& tokens) {
+  const Named named(shape, values);
+  const auto& table = named.tensor("wte.weight").shape;
+  Rows stream;
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    Vector row(table[1]);
+    for (std::size_t c = 0; c < table[1]; ++c) {
+      row[c] = named.at("wte.weight", static_cast<std::size_t>(tokens[t]) * table[1] + c) +
+               named.at("wpe.weight", t * table[1] + c);
+    }
+    stream.push_back(std::move(row));
+  }
+  for (std::size_t block = 0; named.has_block(block); ++block) {
+    const std::string name = "h." + std::to_string(block) + ".";
+    const Rows qkv =
+        projected(named, name + "attn.c_attn", normalised(named, name + "ln_1", stream));
+    add(stream, projected(named, name + "attn.c_proj", attended(qkv, named.heads())));
+    Rows wide = projected(named, name + "mlp.c_fc", normalised(named, name + "ln_2", stream));
+    for (Vector& row : wide) std::transform(row.begin(), row.end(), row.begin(), gelu);
+    add(stream, projected(named, name + "mlp.c_proj", wide));
+  }
+  Rows logits;
+  for (const Vector& row : normalised(named, "ln_f", stream)) {
+    Vector of_all(table[0]);
+    for (std::size_t n = 0; n < table[0]; ++n) {
+      for (std::size_t c = 0; c < table[1]; ++c) {
+        of_all[n] += row[c] * named.at("wte.weight", n * table[1] + c);
+      }
+    }
+    logits.push_back(std::move(of_all));
+  }
+  return logits;
+}
+
+double gpt_loss(const engine::ModelShape& shape, const Vector& values, const ModelBatch& batch) {
+  const std::size_t length = shape.targets();
+  double total = 0;
+  for (std::size_t row = 0; row < batch.rows(); ++row) {
+    const auto begin = batch.tokens.begin() + static_cast<std::ptrdiff_t>(row * length);
+    const Rows logits =
+        gpt_logits(shape, values, {begin, begin + static_cast<std::ptrdiff_t>(length)});
+    for (std::size_t t = 0; t < length; ++t) {
+      total += loss_of(logits[t], batch.labels[row * length + t]);
+    }
+  }
+  return total / static_cast<double>(batch.rows() * length);
+}
+
+}  // namespace muster::test

@@ -1,0 +1,168 @@
+// A transformer over text keeps the promises of every other model, learns, and tells what it has
+// learned.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/model_files.h"
+#include "tests/test_main.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/elastic_trial.h"
+#include "tests/unit/engine/ranks.h"
+#include "tests/unit/engine/run_files.h"
+#include "worker/engine/model.h"
+#include "worker/engine/sample.h"
+
+using namespace muster;
+using namespace muster::engine;
+using test::bytes_of;
+
+namespace {
+
+/// The summary of rank 0; all ranks must have ended well and with the same model.
+TrainingSummary trained(const TrainingConfig& config, int processes) {
+  std::vector<TrainingSummary> summaries(static_cast<std::size_t>(processes));
+  test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    auto outcome = run_training(config, communicator, clock, {});
+    MUSTER_CHECK_MSG(outcome.has_value(), outcome ? "" : outcome.error().message());
+    summaries[static_cast<std::size_t>(communicator.rank())] = *outcome;
+  });
+  for (const TrainingSummary& summary : summaries) {
+    CHECK(summary.complete);
+    CHECK(summary.model_sha256 == summaries[0].model_sha256);
+  }
+  return summaries[0];
+}
+
+/// A text in which every byte follows from the one before it. Its period has no factor in common
+/// with a context, so that every letter comes to stand at every position.
+constexpr int kLetters = 25;
+std::string alphabet(std::size_t bytes) {
+  std::string text;
+  for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>('a' + i % kLetters);
+  return text;
+}
+
+TrainingConfig of_text(const std::string& file) {
+  TrainingConfig config = test::small_gpt(0);
+  config.train.text = file;
+  config.data_root = "/";
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("one to four workers, of one or two threads, train the same transformer") {
+  TrainingConfig config = test::small_gpt(12);
+  config.test = {"", "", "shakespeare-test.txt"};
+  config.has_test = true;
+  const TrainingSummary expected = trained(config, 1);
+  CHECK(expected.accuracy > 0);
+  for (const int processes : {2, 3, 4}) {
+    config.threads = 1 + processes % 2;
+    const TrainingSummary summary = trained(config, processes);
+    CHECK(summary.model_sha256 == expected.model_sha256);
+    CHECK(summary.loss == expected.loss);
+    CHECK(summary.accuracy == expected.accuracy);
+  }
+}
+
+TEST_CASE("a transformer's workers die, come and go, and no bit moves") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    test::Trial trial;
+    trial.steps = 24;
+    trial.config = test::small_gpt(trial.steps);
+    trial.config.is_sharded = is_sharded;
+    trial.config.bucket_blocks = 1;
+    trial.at_step = [](test::ElasticWorld& world, std::int64_t step) {
+      if (step == 5) world.doom(1, point::kBucket);
+      if (step == 10) world.add(3);
+      if (step == 16) world.leave(0);
+    };
+    const auto world = trial.run(3);
+    const test::Ends ends = test::ends_of(*world, trial.steps);
+    CHECK(ends.killed == 1);
+    CHECK(ends.left == 1);
+    CHECK(ends.complete >= 1);
+  }
+}
+
+TEST_CASE("a transformer goes on from a checkpoint with the same bits") {
+  test::TempDirectory directory;
+  TrainingConfig config = test::small_gpt(20);
+  const std::string expected = trained(config, 2).model_sha256;
+  config.checkpoint_path = directory.path();
+  config.checkpoint_every_steps = 4;
+  config.steps = 9;
+  trained(config, 1);
+  config.steps = 20;
+  const TrainingSummary resumed = trained(config, 3);
+  CHECK(resumed.restored_step == 9);
+  CHECK(resumed.model_sha256 == expected);
+}
+
+TEST_CASE("a transformer learns a text by heart and writes it, and others can load it") {
+  test::TempDirectory directory;
+  const std::string file = directory.path() + "/text";
+  std::ofstream(file) << alphabet(1200);
+  TrainingConfig config = of_text(file);
+  config.steps = 150;
+  config.checkpoint_path = directory.path() + "/model";
+  const TrainingSummary summary = trained(config, 2);
+  CHECK(summary.loss < 0.1f);
+
+  const std::string sample =
+      bytes_of(config.checkpoint_path + "/" + std::string(contract::kSampleFile));
+  REQUIRE(sample.size() == 512);
+  int right = 0;
+  for (std::size_t i = 1; i < sample.size(); ++i) {
+    right += sample[i] == 'a' + (sample[i - 1] - 'a' + 1) % kLetters ? 1 : 0;
+  }
+  CHECK(right >= 480);
+
+  const auto description =
+      parse_json(bytes_of(config.checkpoint_path + "/" + std::string(contract::kModelConfigFile)));
+  REQUIRE(description.has_value());
+  CHECK((*description)["model_type"] == "gpt2");
+  CHECK((*description)["n_layer"] == 2);
+  CHECK((*description)["n_embd"] == 32);
+  CHECK((*description)["vocab_size"] == 256);
+
+  // The same training writes the same bytes.
+  config.checkpoint_path = directory.path() + "/again";
+  trained(config, 1);
+  CHECK(bytes_of(config.checkpoint_path + "/" + std::string(contract::kSampleFile)) == sample);
+}
+
+TEST_CASE("what a model writes follows from its values and the seed alone") {
+  const ModelShape shape = ModelShape::gpt({1, 2, 8, 4}, 256);
+  std::vector<float> values(shape.values());
+  initialise(shape, 3, values);
+  kernels::cpu::Context one(1), two(2);
+  Model small(shape, 1, one), large(shape, 5, two);
+  const std::string first = write_sample(small, values, {7, 100});
+  CHECK(first.size() == 100);
+  CHECK(write_sample(large, values, {7, 100}) == first);
+  CHECK(write_sample(small, values, {8, 100}) != first);
+  // Hardly warm, it always takes the likeliest: a new model's bytes are all about as likely.
+  CHECK(write_sample(small, values, {7, 100, 1e-3f}) ==
+        write_sample(small, values, {8, 100, 1e-3f}));
+  CHECK(write_sample(small, values, {7, 20}) == first.substr(0, 20));
+}
+
+TEST_CASE("a text with too few samples for a batch is refused by name") {
+  test::TempDirectory directory;
+  const std::string file = directory.path() + "/text";
+  std::ofstream(file) << alphabet(31 * 16 + 1);
+  TrainingConfig config = of_text(file);
+  config.steps = 1;
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    const auto outcome = run_training(config, communicator, clock, {});
+    REQUIRE_FALSE(outcome.has_value());
+    CHECK(outcome.error().message().find("has only 31 samples") != std::string::npos);
+  });
+}

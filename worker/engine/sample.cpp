@@ -1,0 +1,68 @@
+#include "worker/engine/sample.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/check.h"
+#include "common/rng.h"
+
+namespace muster::engine {
+namespace {
+
+/// The token that `unit`, from 0 to below 1, falls on. Uses `logits` up.
+std::size_t draw(std::span<float> logits, float temperature, float unit) {
+  const float greatest = *std::max_element(logits.begin(), logits.end());
+  for (float& logit : logits) logit = (logit - greatest) / temperature;
+  kernels::cpu::exp_f32(logits.data(), logits.size(), logits.data());
+  for (std::size_t n = 1; n < logits.size(); ++n) logits[n] = logits[n - 1] + logits[n];
+  const float at = unit * logits.back();
+  const auto found =
+      std::find_if(logits.begin(), logits.end(), [&](float share) { return share > at; });
+  return static_cast<std::size_t>(std::min(found, logits.end() - 1) - logits.begin());
+}
+
+}  // namespace
+
+std::string write_sample(Model& model, std::span<const float> values,
+                         const SampleOptions& options) {
+  const std::size_t context = model.shape().targets();
+  const std::size_t tokens = model.shape().output().channels;
+  MUSTER_CHECK(model.shape().reads_tokens() && tokens <= 256 && options.temperature > 0);
+  std::string text = "\n";
+  std::vector<float> logits(tokens);
+  std::fill_n(model.tokens().begin(), context, 0);
+  for (std::size_t i = 0; i < options.bytes; ++i) {
+    const std::size_t length = std::min(context, text.size());
+    // What lies behind the last byte is not read by those before it.
+    for (std::size_t t = 0; t < length; ++t) {
+      model.tokens()[t] = static_cast<std::uint8_t>(text[text.size() - length + t]);
+    }
+    model.forward(values, 1);
+    const auto last = model.logits().subspan((length - 1) * tokens, tokens);
+    std::copy(last.begin(), last.end(), logits.begin());
+    const float unit = random_unit(options.seed, RngStream::kSample, 0, i);
+    text += static_cast<char>(draw(logits, options.temperature, unit));
+  }
+  return text.substr(1);
+}
+
+Json gpt2_config(const GptConfig& config, std::size_t tokens) {
+  return Json{{"model_type", "gpt2"},
+              {"architectures", {"GPT2LMHeadModel"}},
+              {"n_layer", config.layers},
+              {"n_head", config.heads},
+              {"n_embd", config.width},
+              {"n_positions", config.context_length},
+              {"vocab_size", tokens},
+              {"layer_norm_epsilon", 1e-5},
+              {"activation_function", "gelu_new"},
+              {"tie_word_embeddings", true},
+              {"embd_pdrop", 0},
+              {"attn_pdrop", 0},
+              {"resid_pdrop", 0},
+              {"bos_token_id", nullptr},
+              {"eos_token_id", nullptr},
+              {"torch_dtype", "float32"}};
+}
+
+}  // namespace muster::engine
