@@ -164,7 +164,7 @@ struct NormWorld {
   NormResult<float> expected;
 };
 
-TEST_CASE("layer normalisation is its definition's") {
+TEST_CASE("layer normalisation is its definition's, also in place") {
   Random random(seed());
   for (const bool wild : {false, true}) {
     for (const NormCase& shape : kNorms) {
@@ -180,6 +180,12 @@ TEST_CASE("layer normalisation is its definition's") {
         for (const Guarded<float>* buffer : {&world.y, &world.mean, &world.inverse}) {
           CHECK(buffer->untouched());
         }
+        const Floats x = copy_of(world.x);
+        for (std::size_t i = 0; i < x.size(); ++i) world.y[i] = x[i];
+        cpu::layer_norm(context, shape.M(), shape.C, world.y.data(), world.gamma.data(),
+                        world.beta.data(), 1e-5F, world.mean.data(), world.inverse.data(),
+                        world.y.data());
+        CHECK(mismatches(world.y, world.expected.y, x.size()) == 0);
       });
     }
   }
@@ -274,6 +280,9 @@ TEST_CASE("GELU, its gradient and addition are their definitions', also in place
     everywhere([&](cpu::Context& context) {
       CAPTURE(n);
       cpu::gelu(context, n, x.data(), y.data());
+      CHECK(mismatches(y, expected, n) == 0);
+      for (std::size_t i = 0; i < n; ++i) y[i] = x[i];
+      cpu::gelu(context, n, y.data(), y.data());
       CHECK(mismatches(y, expected, n) == 0);
       cpu::gelu_backward(context, n, x.data(), dy.data(), dx.data());
       CHECK(mismatches(dx, expected_dx, n) == 0);
