@@ -15,11 +15,13 @@ struct PartSum {
 static_assert(sizeof(PartSum) == 8);
 
 PartSum evaluate_part(Model& model, std::span<const float> values, const data::Dataset& test,
-                      SampleRange part, std::vector<float>& losses) {
+                      SampleRange part, const EvaluationLimits& limits,
+                      std::vector<float>& losses) {
   losses.clear();
   PartSum sum;
   for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
     const std::size_t rows = std::min(model.rows_max(), part.last - first);
+    if (limits.on_alive) limits.on_alive();
     for (std::size_t i = 0; i < rows; ++i) model.set_row(i, test, first + i);
     model.forward(values, rows);
     model.losses(rows);
@@ -50,7 +52,7 @@ float tree_sum(std::span<const float> values) {
 
 Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
                             int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
-                            MonoTime deadline) {
+                            const EvaluationLimits& limits) {
   std::vector<PartSum> parts(static_cast<std::size_t>(logical_ranks));
   std::vector<std::size_t> offsets;
   const auto size = static_cast<std::size_t>(communicator.size());
@@ -63,11 +65,12 @@ Result<Evaluation> evaluate(Model& model, std::span<const float> values, const d
        ++part) {
     const SampleRange samples =
         evaluated_samples(static_cast<int>(part), logical_ranks, test.count);
-    parts[part] = evaluate_part(model, values, test, samples, losses);
+    parts[part] = evaluate_part(model, values, test, samples, limits, losses);
   }
   if (communicator.size() > 1) {
-    MUSTER_RETURN_IF_ERROR(comm::all_gather(
-        communicator, step, std::as_writable_bytes(std::span(parts)), offsets, deadline));
+    MUSTER_RETURN_IF_ERROR(comm::all_gather(communicator, step,
+                                            std::as_writable_bytes(std::span(parts)), offsets,
+                                            limits.clock.mono_now() + limits.wait_max));
   }
   std::vector<float> sums;
   std::uint64_t correct = 0;

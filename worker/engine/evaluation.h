@@ -2,6 +2,8 @@
 // rank; sums go along the same tree as gradients, so the figure never depends on the processes.
 #pragma once
 
+#include <functional>
+
 #include "common/clock.h"
 #include "worker/comm/communicator.h"
 #include "worker/data/dataset.h"
@@ -14,6 +16,13 @@ struct Evaluation {
   float loss = 0;       ///< mean
 };
 
+/// What an evaluation has to keep to.
+struct EvaluationLimits {
+  const Clock& clock;
+  milliseconds wait_max;           ///< for the others, once the own share is done
+  std::function<void()> on_alive;  ///< empty: nobody asks
+};
+
 /// Samples [first, last) that logical rank `rank` of `logical_ranks` evaluates; may be empty.
 struct SampleRange {
   std::size_t first = 0, last = 0;
@@ -24,10 +33,11 @@ SampleRange evaluated_samples(int rank, int logical_ranks, std::size_t samples);
 float tree_sum(std::span<const float> values);
 
 /// All processes call it together; each takes an even share of the parts, whatever logical ranks it
-/// trains. Sends 8 bytes a part to each of the others.
-/// Blocks: until `deadline` on the other processes.  Errors: as comm::Work::wait.
+/// trains. Sends 8 bytes a part to each of the others. `on_alive` is called before each pass of the
+/// model, as a large set takes longer than anybody may be silent.
+/// Blocks: also on the other processes.  Errors: as comm::Work::wait.
 Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
                             int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
-                            MonoTime deadline);
+                            const EvaluationLimits& limits);
 
 }  // namespace muster::engine

@@ -16,6 +16,9 @@
 namespace muster::engine {
 namespace {
 
+/// Positions that are computed for the sample of a finished model.
+constexpr std::size_t kSampleWork = 32'768;
+
 /// As long as it lives, the training thread is busy with files.
 class OnFiles {
  public:
@@ -169,7 +172,7 @@ Status Trainer::record_evaluation() {
 Status Trainer::evaluate_now() {
   MUSTER_RETURN_IF_ERROR(at(point::kEvaluate));
   auto result = evaluate(*model_, parameters_, test_, config_.logical_ranks, *communicator_,
-                         step_stamp(), deadline());
+                         step_stamp(), {clock_, config_.view_deadline, hooks_.on_alive});
   if (!result) return peer_error(result.error().with("evaluation"));
   standing_.accuracy = result->accuracy;
   standing_.evaluated_loss = result->loss;
@@ -244,9 +247,11 @@ Status Trainer::describe_model() {
   };
   const Json config = gpt2_config(*config_.gpt, shape_.output().channels);
   MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, dump_json(config) + "\n"));
+  // Each byte takes a pass over a whole context.
+  const auto bytes = std::clamp<std::size_t>(kSampleWork / shape_.targets(), 64, 512);
   Model model(shape_, 1, context_);
   MUSTER_RETURN_IF_ERROR(
-      write(contract::kSampleFile, write_sample(model, parameters_, {config_.seed})));
+      write(contract::kSampleFile, write_sample(model, parameters_, {config_.seed, bytes})));
   return sync_directory(config_.checkpoint_path);
 }
 
@@ -277,7 +282,7 @@ Status Trainer::finish() {
       }
     }
     MUSTER_RETURN_IF_ERROR(
-        follow(*communicator_, owner(), own, "write the model", step_stamp(), deadline()));
+        follow(*communicator_, owner(), own, "write the model", step_stamp(), long_deadline()));
   }
   result_.sent_bytes = sent_before_ + communicator_->sent_bytes();
   return {};

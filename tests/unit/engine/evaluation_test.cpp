@@ -38,8 +38,9 @@ Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_m
   test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
     kernels::cpu::Context context;
     Model model(kShape, rows_max, context);
-    const auto result = evaluate(model, parameters, set, 8, communicator, 1,
-                                 SystemClock().mono_now() + seconds(60));
+    const SystemClock clock;
+    const auto result =
+        evaluate(model, parameters, set, 8, communicator, 1, {clock, seconds(60), {}});
     MUSTER_CHECK(result.has_value());
     found[static_cast<std::size_t>(communicator.rank())] = *result;
   });
@@ -62,6 +63,23 @@ TEST_CASE("the parts of the logical ranks are the whole test set, none twice") {
     }
     CHECK(next == samples);
   }
+}
+
+TEST_CASE("who evaluates a large set says before every pass that it is alive") {
+  const data::Dataset set = made_up(100);
+  std::vector<float> parameters(kShape.parameters());
+  initialise(kShape, 1, parameters);
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    kernels::cpu::Context context;
+    Model model(kShape, 3, context);
+    int beats = 0;
+    const auto result = evaluate(model, parameters, set, 8, communicator, 1,
+                                 {clock, seconds(60), [&] { ++beats; }});
+    MUSTER_CHECK(result.has_value());
+    // Parts of 12 or 13 rows, three at once.
+    CHECK(beats == 4 * 4 + 4 * 5);
+  });
 }
 
 TEST_CASE("accuracy is that of one row at a time, whoever evaluates how many rows at once") {
