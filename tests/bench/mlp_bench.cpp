@@ -1,10 +1,8 @@
 // Trains one MLP on made-up images with the engine itself, one worker, and prints
-// `images_per_second X peak_rss_mib Y`. tests/bench/mlp.py runs it beside PyTorch.
+// `images_per_second X peak_rss_mib Y`. tests/bench/training.py runs it beside PyTorch.
 //   mlp_bench --shape 784-256-10 --batch 64 --threads 2 [--logical-ranks 8] [--seconds 3]
 #include <stdlib.h>
-#include <sys/resource.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -13,10 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
 #include "common/rng.h"
-#include "worker/comm/communicator.h"
-#include "worker/engine/training.h"
+#include "tests/bench/measured_training.h"
 
 namespace {
 
@@ -24,7 +20,6 @@ using namespace muster;
 
 constexpr std::uint32_t kImages = 4096;
 constexpr int kWarmUpSteps = 20;
-constexpr std::int64_t kMeasuredSteps = 1'000'000'000;
 
 void write_idx(const std::string& path, const std::vector<std::uint32_t>& shape,
                const std::vector<char>& values) {
@@ -60,34 +55,6 @@ void write_data(const std::string& directory, const std::vector<int>& widths) {
   write_idx(directory + "/labels", {kImages}, labels);
 }
 
-struct Measured {
-  std::int64_t steps = 0;
-  double seconds = 0;
-};
-
-Measured measure(const engine::TrainingConfig& config, double seconds_wanted) {
-  const SystemClock clock;
-  const auto group = comm::make_local_communicators(1, clock);
-  std::atomic<bool> stop = false;
-  Measured measured;
-  MonoTime start;
-  engine::TrainingHooks hooks;
-  hooks.stop = &stop;
-  hooks.on_step = [&](const engine::StepReport& report) {
-    const MonoTime now = clock.mono_now();
-    if (report.step == kWarmUpSteps) start = now;
-    if (report.step <= kWarmUpSteps) return;
-    measured = {report.step - kWarmUpSteps, std::chrono::duration<double>(now - start).count()};
-    if (measured.seconds >= seconds_wanted) stop = true;
-  };
-  const auto result = engine::run_training(config, *group[0], clock, hooks);
-  if (!result) {
-    std::fprintf(stderr, "mlp_bench: %s\n", result.error().message().c_str());
-    std::exit(1);
-  }
-  return measured;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -112,7 +79,7 @@ int main(int argc, char** argv) {
   if (::mkdtemp(directory.data()) == nullptr) return 1;
   write_data(directory, widths);
   engine::TrainingConfig config;
-  config.steps = kMeasuredSteps;
+  config.steps = bench::kStepsMax;
   config.batch_size = std::atoi(options["--batch"].c_str());
   config.threads = std::atoi(options["--threads"].c_str());
   config.logical_ranks = std::atoi(options["--logical-ranks"].c_str());
@@ -121,12 +88,11 @@ int main(int argc, char** argv) {
   config.data_root = directory;
   config.sgd = {0.01f, 0.9f};
   config.hash_every_steps = 0;
-  const Measured measured = measure(config, std::atof(options["--seconds"].c_str()));
+  const bench::Measured measured =
+      bench::measure(config, kWarmUpSteps, std::atof(options["--seconds"].c_str()));
   std::filesystem::remove_all(directory);
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   std::printf("images_per_second %.0f peak_rss_mib %.1f\n",
               static_cast<double>(measured.steps * config.batch_size) / measured.seconds,
-              static_cast<double>(usage.ru_maxrss) / 1024);
+              bench::peak_rss_mib());
   return 0;
 }

@@ -1,0 +1,73 @@
+// Trains one GPT over made-up bytes with the engine itself, one worker, and prints
+// `tokens_per_second X peak_rss_mib Y`. tests/bench/training.py runs it beside PyTorch.
+//   gpt_bench --shape LAYERS-HEADS-WIDTH-CONTEXT --batch 12 --threads 2 [--logical-ranks 4]
+//   [--seconds 5]
+#include <stdlib.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "common/rng.h"
+#include "tests/bench/measured_training.h"
+
+namespace {
+
+using namespace muster;
+
+constexpr std::int64_t kWarmUpSteps = 3;
+constexpr int kSamples = 256;
+
+/// Bytes for so many samples.
+void write_text(const std::string& path, int context) {
+  Rng rng(1);
+  std::ofstream out(path, std::ios::binary);
+  for (int i = 0; i < kSamples * context + 1; ++i) out.put(static_cast<char>(rng.below(256)));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::map<std::string, std::string> options{{"--shape", "4-4-128-64"},
+                                             {"--batch", "12"},
+                                             {"--threads", "2"},
+                                             {"--logical-ranks", "4"},
+                                             {"--seconds", "5"}};
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (!options.contains(argv[i])) {
+      std::fprintf(stderr, "gpt_bench: unknown option %s\n", argv[i]);
+      return 2;
+    }
+    options[argv[i]] = argv[i + 1];
+  }
+  engine::TrainingConfig config;
+  engine::GptConfig& gpt = config.gpt.emplace();
+  if (std::sscanf(options["--shape"].c_str(), "%d-%d-%d-%d", &gpt.layers, &gpt.heads, &gpt.width,
+                  &gpt.context_length) != 4) {
+    std::fprintf(stderr, "gpt_bench: --shape must be layers, heads, width, context: 4-4-128-64\n");
+    return 2;
+  }
+  std::string directory = (std::filesystem::temp_directory_path() / "gpt-bench-XXXXXX").string();
+  if (::mkdtemp(directory.data()) == nullptr) return 1;
+  write_text(directory + "/text", gpt.context_length);
+  config.steps = bench::kStepsMax;
+  config.batch_size = std::atoi(options["--batch"].c_str());
+  config.threads = std::atoi(options["--threads"].c_str());
+  config.logical_ranks = std::atoi(options["--logical-ranks"].c_str());
+  config.train.text = "text";
+  config.data_root = directory;
+  config.adamw = engine::AdamwConfig{0.001f, 0.9f, 0.99f, 1e-8f, 0.1f};
+  config.gradient_norm_max = 1;
+  config.hash_every_steps = 0;
+  const bench::Measured measured =
+      bench::measure(config, kWarmUpSteps, std::atof(options["--seconds"].c_str()));
+  std::filesystem::remove_all(directory);
+  std::printf("tokens_per_second %.0f peak_rss_mib %.1f\n",
+              static_cast<double>(measured.steps * config.batch_size * gpt.context_length) /
+                  measured.seconds,
+              bench::peak_rss_mib());
+  return 0;
+}
