@@ -266,24 +266,51 @@ const DecimalField kAdamwFields[] = {
 const DecimalField kClippingFields[] = {{"maxNorm", nullptr, "1.0", "from 1e-9 to 1e9",
                                          [](float v) { return v >= 1e-9F && v <= 1e9F; }}};
 
-/// Reads an object that has decimal strings and nothing else; `out` has them as they were written.
+const DecimalField kFinalShare = {"finalShare", "0", "0.1", "from 0 to 1",
+                                  [](float v) { return v >= 0 && v <= 1; }};
+
+/// `out` has the field as it was written.
+void read_field(JsonReader& in, const Json& json, const DecimalField& field, Json& out) {
+  std::string text = field.fallback == nullptr ? "" : field.fallback;
+  if (field.fallback == nullptr && !in.has(field.name)) {
+    in.fail(field.name, std::string("is required, such as \"") + field.example + "\"");
+  }
+  const auto value = read_decimal(in, json, field.name, text, field.example);
+  if (value && !field.fits(*value)) {
+    in.fail(field.name, std::string("must be ") + field.range + ", not " + in_quotes(text));
+  }
+  out[field.name] = text;
+  std::string seen;  // makes the field known even where it was not read
+  if (in.status()) in.optional(field.name, seen, kMaxDecimalBytes);
+}
+
+/// Reads an object that has decimal strings and nothing else.
 Status read_decimals(const Json& json, const std::string& path,
                      std::span<const DecimalField> fields, Json& out) {
   JsonReader in(json, path);
   out = Json::object();
-  for (const DecimalField& field : fields) {
-    std::string text = field.fallback == nullptr ? "" : field.fallback;
-    if (field.fallback == nullptr && !in.has(field.name)) {
-      in.fail(field.name, std::string("is required, such as \"") + field.example + "\"");
-    }
-    const auto value = read_decimal(in, json, field.name, text, field.example);
-    if (value && !field.fits(*value)) {
-      in.fail(field.name, std::string("must be ") + field.range + ", not " + in_quotes(text));
-    }
-    out[field.name] = text;
-    std::string seen;  // makes the field known even where it was not read
-    if (in.status()) in.optional(field.name, seen, kMaxDecimalBytes);
-  }
+  for (const DecimalField& field : fields) read_field(in, json, field, out);
+  in.no_other_fields();
+  return in.status();
+}
+
+Status read_cosine(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  std::int64_t warmup = 0;
+  in.optional("warmupSteps", warmup, {0, kMaxSteps});
+  out = Json{{"warmupSteps", warmup}};
+  read_field(in, json, kFinalShare, out);
+  in.no_other_fields();
+  return in.status();
+}
+
+Status read_schedule(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  out = Json::object();
+  if (!in.has("cosine")) in.fail("cosine", "is required: the one schedule there is");
+  read_object(in, "cosine", [&](const Json& object, const std::string& at) {
+    return read_cosine(object, at, out["cosine"]);
+  });
   in.no_other_fields();
   return in.status();
 }
@@ -296,6 +323,9 @@ Status read_optimizer(const Json& json, const std::string& path, Json& out) {
   });
   read_object(in, "adamw", [&](const Json& object, const std::string& at) {
     return read_decimals(object, at, kAdamwFields, out["adamw"]);
+  });
+  read_object(in, "schedule", [&](const Json& object, const std::string& at) {
+    return read_schedule(object, at, out["schedule"]);
   });
   in.no_other_fields();
   one_of(in, {"sgd", "adamw"});

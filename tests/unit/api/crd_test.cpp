@@ -69,7 +69,9 @@ std::vector<Json> full_jobs() {
   const Json with_cnn = with(full_training_job(), "/spec/training/model", Json{{"cnn", cnn}});
   const Json adamw = *parse_json(R"({"learningRate": "0.001", "beta1": "0.9", "beta2": "0.999",
                                      "epsilon": "1e-8", "weightDecay": "0.01"})");
-  const Json both = with(with_cnn, "/spec/training/optimizer", Json{{"adamw", adamw}});
+  const Json schedule{{"cosine", {{"warmupSteps", 100}, {"finalShare", "0.1"}}}};
+  const Json both =
+      with(with_cnn, "/spec/training/optimizer", Json{{"adamw", adamw}, {"schedule", schedule}});
   return {full_training_job(), full_program_job(), by_steps, both, gpt_training_job()};
 }
 
