@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "cli/files.h"
 #include "common/contract.h"
 #include "common/file.h"
+#include "common/model_files.h"
 
 namespace muster::cli {
 namespace {
@@ -22,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxJobBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxReportBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxDifferences = 8;
+/// What some engines write beside the model.
+constexpr std::array kBesideModel{contract::kModelConfigFile, contract::kSampleFile};
 
 /// What the model's bits do not depend on, and what a person changes between two runs of one job.
 const std::set<std::string>& free_fields() {
@@ -129,6 +133,10 @@ std::string OutputDirectory::model() const {
   return path_ + "/" + std::string(contract::kModelFile);
 }
 
+std::string OutputDirectory::sample() const {
+  return path_ + "/" + std::string(contract::kSampleFile);
+}
+
 Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Json& job) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -183,7 +191,10 @@ Status OutputDirectory::forget_finished() const {
   if (error) return from(old, "remove", error);
   if (fs::exists(checkpoints(), error)) fs::rename(checkpoints(), old, error);
   if (error) return from(checkpoints(), "rename", error);
-  for (const std::string& file : {model(), report()}) {
+  std::vector<std::string> files{model()};
+  for (const std::string_view name : kBesideModel) files.push_back(path_ + "/" + std::string(name));
+  files.push_back(report());
+  for (const std::string& file : files) {
     fs::remove(file, error);
     if (error) return from(file, "remove", error);
   }
@@ -210,6 +221,11 @@ Result<bool> OutputDirectory::take_model() const {
   std::error_code error;
   const std::string made = checkpoints() + "/" + std::string(contract::kModelFile);
   if (!fs::exists(made, error)) return false;
+  for (const std::string_view name : kBesideModel) {
+    const std::string written = checkpoints() + "/" + std::string(name);
+    if (fs::exists(written, error)) fs::rename(written, path_ + "/" + std::string(name), error);
+    if (error) return from(written, "rename", error);
+  }
   fs::rename(made, model(), error);
   if (error) return from(made, "rename", error);
   return true;

@@ -1,5 +1,6 @@
 // DIR of `muster run`: one spec each, one run at a time; an unfinished run goes on, a finished one
-// starts anew. Holds job.json, lock, checkpoints/, logs/, model.safetensors and report.json.
+// starts anew. Holds job.json, lock, checkpoints/, logs/, model.safetensors and what stands
+// beside it, and report.json.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +36,14 @@ class OutputDirectory {
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string logs() const { return path_ + "/logs"; }
   std::string model() const;
+  /// Of text that the model wrote.
+  std::string sample() const;
   std::string report() const { return path_ + "/report.json"; }
   /// Step that the run goes on from; -1: from the start.
   std::int64_t resumed_from_step() const { return resumed_from_step_; }
 
-  /// Moves the model of a complete training to model(). False when there is none.
+  /// Moves the model of a complete training to model(), and the files beside it (model_files.h)
+  /// along with it. False when there is no model.
   Result<bool> take_model() const;
 
  private:

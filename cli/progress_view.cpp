@@ -24,19 +24,22 @@ std::string duration_text(double seconds) {
   return text;
 }
 
-std::string progress_text(const ProgressReport& report, const std::string& workers) {
+std::string progress_text(const ProgressReport& report, const ProgressContext& context) {
   std::string text = "step " + std::to_string(report.step);
   if (report.total_steps > 0) text += "/" + std::to_string(report.total_steps);
   text += "  epoch " + std::to_string(report.epoch);
   if (!report.loss.empty()) text += "  loss " + report.loss;
   if (!report.accuracy.empty()) text += "  accuracy " + report.accuracy;
   if (report.samples_per_second > 0) {
+    const bool is_text = context.tokens_per_sample > 0;
+    const double per_sample = is_text ? static_cast<double>(context.tokens_per_sample) : 1.0;
     char rate[64];
-    std::snprintf(rate, sizeof rate, "  %.0f samples/s", report.samples_per_second);
+    std::snprintf(rate, sizeof rate, "  %.0f %s/s", report.samples_per_second * per_sample,
+                  is_text ? "tokens" : "samples");
     text += rate;
   }
   if (report.eta_seconds >= 0) text += "  ETA " + duration_text(report.eta_seconds);
-  if (!workers.empty()) text += "  workers " + workers;
+  if (!context.workers.empty()) text += "  workers " + context.workers;
   return printable(text);
 }
 

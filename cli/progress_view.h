@@ -1,6 +1,7 @@
 // What a person sees while a job runs: one live line, and a line for everything that happens.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -11,9 +12,15 @@
 
 namespace muster::cli {
 
+/// What a progress line tells beyond the report of a worker.
+struct ProgressContext {
+  std::string workers;                 ///< "2/2"
+  std::int64_t tokens_per_sample = 0;  ///< 0: the samples are no texts
+};
+
 /// "step 220/440  epoch 10  loss 0.1234  accuracy 0.9611  51200 samples/s  ETA 3 s  workers 2/2";
-/// what is not known yet is left out.
-std::string progress_text(const ProgressReport& report, const std::string& workers);
+/// of texts tokens/s in the place of samples/s; what is not known yet is left out.
+std::string progress_text(const ProgressReport& report, const ProgressContext& context);
 
 /// "3 s", "2 min 05 s", "1 h 02 min".
 std::string duration_text(double seconds);

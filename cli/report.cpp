@@ -53,7 +53,8 @@ Json samples_per_second(const RunRecord& record) {
   return seconds > 0 ? Json(samples / seconds) : Json();
 }
 
-void add_training(Json& report, const Json& status, const RunRecord& record) {
+void add_training(Json& report, const Json& job, const RunRecord& record) {
+  const Json status = field(job, "status");
   const RecordedStep last = record.steps.empty() ? RecordedStep{} : record.steps.back();
   report["steps"] = last.step;
   report["totalSteps"] = field(field(status, "progress"), "totalSteps");
@@ -62,6 +63,11 @@ void add_training(Json& report, const Json& status, const RunRecord& record) {
   report["accuracy"] =
       record.evaluations.empty() ? Json() : Json(record.evaluations.back().accuracy);
   report["samplesPerSecond"] = samples_per_second(record);
+  if (const std::int64_t tokens = tokens_per_sample(job); tokens > 0) {
+    const Json& rate = report["samplesPerSecond"];
+    report["tokensPerSecond"] =
+        rate.is_number() ? Json(rate.get<double>() * static_cast<double>(tokens)) : Json();
+  }
   const Json model = field(status, "model");
   report["parameters"] = field(model, "parameters");
   report["sha256"] = field(model, "sha256");
@@ -74,6 +80,12 @@ void add_training(Json& report, const Json& status, const RunRecord& record) {
 }
 
 }  // namespace
+
+std::int64_t tokens_per_sample(const Json& job) {
+  const Json model = field(field(field(job, "spec"), "training"), "model");
+  const Json length = field(field(model, "gpt"), "contextLength");
+  return length.is_number_integer() ? length.get<std::int64_t>() : 0;
+}
 
 Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record) {
   const Json status = field(job, "status");
@@ -96,7 +108,7 @@ Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record
       facts.start_to_first_step_seconds ? Json(*facts.start_to_first_step_seconds) : Json();
   if (report["restarts"].is_null()) report["restarts"] = 0;
   if (report["conditions"].is_null()) report["conditions"] = Json::array();
-  if (field(field(job, "spec"), "training").is_object()) add_training(report, status, record);
+  if (field(field(job, "spec"), "training").is_object()) add_training(report, job, record);
   return report;
 }
 

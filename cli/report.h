@@ -25,6 +25,9 @@ struct RunFacts {
   bool has_model = false;
 };
 
+/// Tokens of one sample of a TrainingJob's data; 0 when its samples are no texts.
+std::int64_t tokens_per_sample(const Json& job);
+
 /// `job` is the TrainingJob as the API server last had it.
 Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record);
 

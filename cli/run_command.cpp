@@ -16,6 +16,7 @@
 #include "cli/output_directory.h"
 #include "cli/progress_view.h"
 #include "cli/report.h"
+#include "cli/sample.h"
 #include "common/contract.h"
 #include "common/file.h"
 
@@ -35,6 +36,7 @@ class Run {
       : options_(options),
         local_(std::move(local)),
         directory_(std::move(directory)),
+        tokens_per_sample_(tokens_per_sample(local_.normalised)),
         follower_(local_.job.meta.name),
         view_(stderr, options.view, *options.local.clock) {}
 
@@ -57,6 +59,7 @@ class Run {
   const RunOptions& options_;
   LocalJob local_;
   OutputDirectory directory_;
+  std::int64_t tokens_per_sample_;  ///< 0: the samples are no texts
   JobFollower follower_;
   ProgressView view_;
   LocalRun run_;  ///< its job: as the API server last had it
@@ -142,7 +145,7 @@ void Run::take_news() {
       const auto since = options_.local.clock->mono_now() - options_.started;
       first_report_ = {news.progress->step, std::chrono::duration<double>(since).count()};
     }
-    view_.progress(progress_text(*news.progress, status_.workers));
+    view_.progress(progress_text(*news.progress, {status_.workers, tokens_per_sample_}));
   }
   if (!news.job || ending_) return;
   ending_ = take_job(std::move(*news.job), news.is_deleted);
@@ -239,6 +242,7 @@ void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) co
     text += "logs " + directory_.logs() + "\n";
   }
   text += "report " + directory_.report() + "\n";
+  if (has_model) text += sample_lines(directory_.sample());
   std::fputs(printable(text).c_str(), stdout);
   std::fflush(stdout);
 }

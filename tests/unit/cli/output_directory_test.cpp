@@ -92,12 +92,16 @@ TEST_CASE("a finished run is trained anew, also when the preparation was interru
   put(base.path + "/checkpoints/step-000000000100/manifest.json", "{}");
   put(base.path + "/checkpoints.old/step-000000000900/manifest.json", "{}");
   put(base.path + "/model.safetensors", "model");
+  put(base.path + "/sample.txt", "To be");
+  put(base.path + "/config.json", "{}");
   put(base.path + "/logs/a.log", "x");
   put(base.path + "/report.json", R"({"status": "Complete"})");
   auto directory = OutputDirectory::open(base.path, job());
   REQUIRE(directory);
   CHECK(directory->resumed_from_step() == -1);
   CHECK_FALSE(fs::exists(directory->model()));
+  CHECK_FALSE(fs::exists(directory->sample()));
+  CHECK_FALSE(fs::exists(base.path + "/config.json"));
   CHECK_FALSE(fs::exists(directory->report()));
   CHECK_FALSE(fs::exists(base.path + "/checkpoints.old"));
   CHECK(fs::is_empty(directory->checkpoints()));
@@ -138,6 +142,15 @@ TEST_CASE("the model is moved out of the checkpoints once it is there") {
   put(directory->checkpoints() + "/model.safetensors", "model");
   CHECK(directory->take_model().value());
   CHECK(content_of(directory->model()) == "model");
+  CHECK_FALSE(fs::exists(directory->sample()));
+  put(directory->checkpoints() + "/model.safetensors", "newer");
+  put(directory->checkpoints() + "/sample.txt", "To be");
+  put(directory->checkpoints() + "/config.json", "{}");
+  CHECK(directory->take_model().value());
+  CHECK(content_of(directory->model()) == "newer");
+  CHECK(content_of(base.path + "/sample.txt") == "To be");
+  CHECK_FALSE(fs::exists(directory->checkpoints() + "/sample.txt"));
+  CHECK(content_of(base.path + "/config.json") == "{}");
 }
 
 TEST_CASE("a file is replaced whole or not at all") {

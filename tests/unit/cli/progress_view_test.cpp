@@ -32,17 +32,21 @@ class Memory {
 TEST_CASE("the progress line leaves out what is not known yet") {
   ProgressReport report;
   report.step = 1;
-  CHECK(progress_text(report, "") == "step 1  epoch 0");
+  CHECK(progress_text(report, {}) == "step 1  epoch 0");
   report.total_steps = 440;
   report.epoch = 3;
   report.loss = "0.1234";
   report.accuracy = "0.9611";
   report.samples_per_second = 51234.5;
   report.eta_seconds = 2.1;
-  CHECK(progress_text(report, "2/2") ==
+  CHECK(progress_text(report, {"2/2", 0}) ==
         "step 1/440  epoch 3  loss 0.1234  accuracy 0.9611  51234 samples/s  ETA 3 s  workers 2/2");
+  // Of texts it is the tokens that tell the speed.
+  CHECK(
+      progress_text(report, {"2/2", 64}) ==
+      "step 1/440  epoch 3  loss 0.1234  accuracy 0.9611  3279008 tokens/s  ETA 3 s  workers 2/2");
   report.loss = "\x1b[31m";
-  CHECK(progress_text(report, "").find('\x1b') == std::string::npos);
+  CHECK(progress_text(report, {}).find('\x1b') == std::string::npos);
 }
 
 TEST_CASE("durations are rounded up and readable") {

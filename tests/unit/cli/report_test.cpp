@@ -105,6 +105,21 @@ TEST_CASE("the report of a training tells the whole story") {
   CHECK(make_report(job, facts, record) == expected);
 }
 
+TEST_CASE("the report of a model that reads text tells the tokens a second, too") {
+  RunRecord record;
+  record.steps = {{1, 0, 16, 2, "2.5", "", 0.25}, {2, 0, 16, 2, "2.25", "", 0.25}};
+  const Json job = {
+      {"metadata", {{"name", "text"}}},
+      {"spec", {{"training", {{"model", {{"gpt", {{"layers", 4}, {"contextLength", 64}}}}}}}}}};
+  CHECK(tokens_per_sample(job) == 64);
+  const Json report = make_report(job, {}, record);
+  CHECK(report["samplesPerSecond"] == 64.0);
+  CHECK(report["tokensPerSecond"] == 4096.0);
+  // Of a training that made no step neither is known.
+  CHECK(make_report(job, {}, {})["tokensPerSecond"] == nullptr);
+  CHECK(tokens_per_sample(Json()) == 0);
+}
+
 TEST_CASE("the report of a run that never began is whole, too") {
   RunFacts facts;
   facts.outcome = "Failed";
