@@ -9,6 +9,10 @@ inline constexpr const char* kDigitsGolden =
 /// The same of examples/digits-cnn.yaml: convolution, batch normalisation, dropout.
 inline constexpr const char* kDigitsCnnGolden =
     "292db2a94283e9711330da6f3c297bd72e16038076b3ec723f1e645f5c1d81cc";
+/// The same of a GPT of two blocks after 12 steps with AdamW and clipping (small_gpt() of the
+/// engine's tests).
+inline constexpr const char* kSmallGptGolden =
+    "77beb0907be3c84a457aceeab5137ad3c1c0db134f759f970ef0b02980f8064d";
 inline constexpr int kDigitsSteps = 20 * 22;
 
 }  // namespace muster::test

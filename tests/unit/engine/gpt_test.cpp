@@ -6,6 +6,8 @@
 #include <fstream>
 
 #include "common/model_files.h"
+#include "kernels/ops.h"
+#include "tests/golden.h"
 #include "tests/test_main.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
@@ -67,6 +69,18 @@ TEST_CASE("one to four workers, of one or two threads, train the same transforme
     CHECK(summary.loss == expected.loss);
     CHECK(summary.accuracy == expected.accuracy);
   }
+}
+
+TEST_CASE("the golden hash of a transformer: the same bits on every instruction set") {
+  const kernels::cpu::Target best = kernels::cpu::best_target();
+  using kernels::cpu::Target;
+  for (const Target target : {Target::kScalar, Target::kAvx2, Target::kAvx512, Target::kNeon}) {
+    if (!kernels::cpu::has_target(target)) continue;
+    kernels::cpu::force_target(target);
+    CAPTURE(kernels::cpu::name_of(target));
+    CHECK(trained(test::small_gpt(12), 1).model_sha256 == test::kSmallGptGolden);
+  }
+  kernels::cpu::force_target(best);
 }
 
 TEST_CASE("a transformer's workers die, come and go, and no bit moves") {
