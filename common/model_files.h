@@ -7,7 +7,7 @@ namespace muster::contract {
 
 /// What a model of text wrote when it was asked to go on from an empty line. Bytes of a model's
 /// choice, never to be trusted.
-inline constexpr std::string_view kTextSampleFile = "sample.txt";
+inline constexpr std::string_view kSampleFile = "sample.txt";
 /// What Hugging Face's transformers need to know of a model to load it.
 inline constexpr std::string_view kModelConfigFile = "config.json";
 

@@ -251,7 +251,7 @@ Status Trainer::describe_model() {
   const auto bytes = std::clamp<std::size_t>(kSampleWork / shape_.targets(), 64, 512);
   Model model(shape_, 1, context_);
   MUSTER_RETURN_IF_ERROR(
-      write(contract::kTextSampleFile, write_sample(model, parameters_, {config_.seed, bytes})));
+      write(contract::kSampleFile, write_sample(model, parameters_, {config_.seed, bytes})));
   return sync_directory(config_.checkpoint_path);
 }
 

@@ -129,7 +129,7 @@ TEST_CASE("a transformer learns a text by heart and writes it, and others can lo
   CHECK(summary.loss < 0.1f);
 
   const std::string sample =
-      bytes_of(config.checkpoint_path + "/" + std::string(contract::kTextSampleFile));
+      bytes_of(config.checkpoint_path + "/" + std::string(contract::kSampleFile));
   REQUIRE(sample.size() == 512);
   int right = 0;
   for (std::size_t i = 1; i < sample.size(); ++i) {
@@ -148,7 +148,7 @@ TEST_CASE("a transformer learns a text by heart and writes it, and others can lo
   // The same training writes the same bytes.
   config.checkpoint_path = directory.path() + "/again";
   trained(config, 1);
-  CHECK(bytes_of(config.checkpoint_path + "/" + std::string(contract::kTextSampleFile)) == sample);
+  CHECK(bytes_of(config.checkpoint_path + "/" + std::string(contract::kSampleFile)) == sample);
 }
 
 TEST_CASE("what a model writes follows from its values and the seed alone") {
