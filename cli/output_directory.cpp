@@ -25,7 +25,7 @@ constexpr std::size_t kMaxJobBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxReportBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxDifferences = 8;
 /// What some engines write beside the model.
-constexpr std::array kBesideModel{contract::kModelConfigFile, contract::kTextSampleFile};
+constexpr std::array kBesideModel{contract::kModelConfigFile, contract::kSampleFile};
 
 /// What the model's bits do not depend on, and what a person changes between two runs of one job.
 const std::set<std::string>& free_fields() {
@@ -134,7 +134,7 @@ std::string OutputDirectory::model() const {
 }
 
 std::string OutputDirectory::sample() const {
-  return path_ + "/" + std::string(contract::kTextSampleFile);
+  return path_ + "/" + std::string(contract::kSampleFile);
 }
 
 Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Json& job) {
