@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "cli/files.h"
@@ -42,6 +43,19 @@ TEST_CASE("the digits example is a local job with every default written out") {
   CHECK_FALSE(job->normalised["metadata"].contains("namespace"));
   REQUIRE(job->notes.size() == 1);
   CHECK(job->notes[0].starts_with("spec.training.checkpoint.volumeClaimName is ignored"));
+}
+
+TEST_CASE("the example of a gpt is a local job, and its texts are there") {
+  auto job = load_job("examples/gpt-tiny.yaml", {});
+  if (!job) FAIL(job.error().message());
+  const Json& training = job->normalised["spec"]["training"];
+  CHECK(training["model"]["gpt"]["contextLength"] == 64);
+  CHECK(training["batchSize"].get<int>() % training["logicalRanks"].get<int>() == 0);
+  for (const char* split : {"train", "test"}) {
+    const auto file = training["data"][split]["text"]["file"].get<std::string>();
+    CHECK_MESSAGE(std::filesystem::is_regular_file(job->directory + "/" + file), file);
+  }
+  CHECK(job->notes.empty());
 }
 
 TEST_CASE("what a local run cannot do is refused with the field") {
