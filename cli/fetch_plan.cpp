@@ -1,10 +1,12 @@
 #include "cli/fetch_plan.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/kube_table.h"
 #include "common/contract.h"
 #include "common/json.h"
+#include "common/model_files.h"
 #include "operator/api/pod.h"
 
 namespace muster::cli {
@@ -51,12 +53,19 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
   const std::string model(contract::kModelFile);
   FetchPlan plan;
   if (job.status.is_true("Complete")) {
-    const std::string record(contract::kRecordFile);
+    std::vector<std::string> wanted{model};
+    if (!model_only) {
+      wanted.emplace_back(contract::kRecordFile);
+      if (job.spec.training->model.contains("gpt")) {
+        wanted.emplace_back(contract::kModelConfigFile);
+        wanted.emplace_back(contract::kSampleFile);
+      }
+    }
     plan.directory = checkpoint->path;
-    plan.wants = [=](const std::string& file) {
-      return file == model || (!model_only && file == record) ? file : std::string();
+    plan.last = *std::max_element(wanted.begin(), wanted.end());
+    plan.wants = [wanted](const std::string& file) {
+      return std::find(wanted.begin(), wanted.end(), file) != wanted.end() ? file : std::string();
     };
-    plan.last = model_only ? model : record;
     plan.model_sha256 = job.status.model_sha256;
     return plan;
   }

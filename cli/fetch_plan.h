@@ -21,9 +21,9 @@ struct FetchPlan {
   std::string model_sha256;  ///< what the model must have; "" = not known
 };
 
-/// Of a complete job the model and its record; of another its newest durable checkpoint, with a
-/// notice; with `model_only` nothing but model.safetensors. Errors: exit code kNoCheckpoint, with
-/// the sentence why nothing was kept.
+/// Of a complete job the model, its record and what a model of text has beside it; of another its
+/// newest durable checkpoint, with a notice; with `model_only` nothing but model.safetensors.
+/// Errors: exit code kNoCheckpoint, with the sentence why nothing was kept.
 Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only);
 
 inline constexpr const char* kFetchContainer = "fetch";

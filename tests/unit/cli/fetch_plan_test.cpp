@@ -1,0 +1,58 @@
+#include "cli/fetch_plan.h"
+
+#include <doctest/doctest.h>
+
+using namespace muster;
+using namespace muster::cli;
+
+namespace {
+
+/// A job of such a model, with its checkpoints on a claim; complete or at a durable checkpoint.
+api::TrainingJob job_of(const char* model, bool is_complete) {
+  api::TrainingJob job;
+  job.meta.name = "one";
+  api::TrainingSpec& training = job.spec.training.emplace();
+  training.model = *parse_json(model);
+  training.checkpoint.emplace().volume_claim_name = "claim";
+  training.checkpoint->path = "/kept";
+  if (is_complete) {
+    job.status.conditions.push_back({"Complete", "True", "AllWorkersSucceeded", "", 0, {}});
+  } else {
+    job.status.checkpoint.emplace().step = 7;
+  }
+  return job;
+}
+
+/// Those of all files of a finished job's directory that a plan takes, in the order of an archive.
+std::vector<std::string> taken(const FetchPlan& plan) {
+  std::vector<std::string> names;
+  for (const char* name : {"config.json", "model.safetensors", "record.jsonl", "sample.txt",
+                           "step-000000000007/model.safetensors"}) {
+    if (plan.last.empty() || name <= plan.last) {
+      if (!plan.wants(name).empty()) names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("of a complete job the model comes with what its engine left beside it") {
+  using Names = std::vector<std::string>;
+  const auto images = job_of(R"({"mlp": {"hidden": [8]}})", true);
+  CHECK(taken(*plan_fetch(images, false)) == Names{"model.safetensors", "record.jsonl"});
+  CHECK(taken(*plan_fetch(images, true)) == Names{"model.safetensors"});
+  const auto text = job_of(R"({"gpt": {"layers": 1}})", true);
+  CHECK(taken(*plan_fetch(text, false)) ==
+        Names{"config.json", "model.safetensors", "record.jsonl", "sample.txt"});
+  CHECK(taken(*plan_fetch(text, true)) == Names{"model.safetensors"});
+}
+
+TEST_CASE("of a job that is not complete its newest checkpoint comes") {
+  const auto plan = plan_fetch(job_of(R"({"gpt": {"layers": 1}})", false), false);
+  REQUIRE(plan.has_value());
+  CHECK(plan->directory == "/kept/step-000000000007");
+  CHECK(plan->wants("manifest.json") == "step-000000000007/manifest.json");
+  CHECK(plan->last.empty());
+  CHECK_FALSE(plan->notice.empty());
+}
