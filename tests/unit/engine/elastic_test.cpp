@@ -120,8 +120,12 @@ TEST_CASE("an exchange is cut in the middle of the backward pass: nobody compute
 
 TEST_CASE("survivors keep what they have computed: only the lost share is computed again") {
   Trial trial;
-  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
-    if (step == 20) world.doom(3, point::kScatter);
+  trial.before = [](ElasticWorld& world) {
+    // In this very step: one who is doomed by another may have come further meanwhile.
+    world.watch_points([](int trainer, std::string_view point, std::int64_t step) -> Status {
+      if (trainer != 3 || point != point::kScatter || step != 20) return {};
+      return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
+    });
   };
   const auto world = trial.run(4);
   const Ends ends = ends_of(*world, trial.steps);
