@@ -18,9 +18,7 @@ class Named {
  public:
   Named(const engine::ModelShape& shape, const Vector& values) : shape_(shape), values_(values) {}
 
-  double at(const std::string& name, std::size_t i) const {
-    return values_[tensor(name).offset + i];
-  }
+  const double* of(const std::string& name) const { return values_.data() + tensor(name).offset; }
   const engine::Tensor& tensor(const std::string& name) const {
     const auto& all = shape_.tensors();
     const auto found =
@@ -46,16 +44,16 @@ class Named {
 };
 
 Rows normalised(const Named& named, const std::string& name, const Rows& x) {
-  const engine::Tensor& weight = named.tensor(name + ".weight");
+  const double* const weight = named.of(name + ".weight");
+  const double* const bias = named.of(name + ".bias");
   Rows y = x;
   for (Vector& row : y) {
     double mean = 0, variance = 0;
     for (const double v : row) mean += v / static_cast<double>(row.size());
     for (const double v : row)
       variance += (v - mean) * (v - mean) / static_cast<double>(row.size());
-    for (std::size_t c = 0; c < weight.size; ++c) {
-      row[c] = (row[c] - mean) / std::sqrt(variance + 1e-5f) * named.at(name + ".weight", c) +
-               named.at(name + ".bias", c);
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      row[c] = (row[c] - mean) / std::sqrt(variance + 1e-5f) * weight[c] + bias[c];
     }
   }
   return y;
@@ -64,13 +62,15 @@ Rows normalised(const Named& named, const std::string& name, const Rows& x) {
 /// Weights are (in, out), as GPT-2 stores them.
 Rows projected(const Named& named, const std::string& name, const Rows& x) {
   const auto& shape = named.tensor(name + ".weight").shape;
+  const double* const weight = named.of(name + ".weight");
+  const double* const bias = named.of(name + ".bias");
   Rows y;
   for (const Vector& row : x) {
     Vector out(shape[1]);
     for (std::size_t n = 0; n < shape[1]; ++n) {
-      out[n] = named.at(name + ".bias", n);
+      out[n] = bias[n];
       for (std::size_t k = 0; k < shape[0]; ++k) {
-        out[n] += row[k] * named.at(name + ".weight", k * shape[1] + n);
+        out[n] += row[k] * weight[k * shape[1] + n];
       }
     }
     y.push_back(std::move(out));
@@ -120,12 +120,14 @@ Rows gpt_logits(const engine::ModelShape& shape, const Vector& values,
                 const std::vector<std::int32_t>& tokens) {
   const Named named(shape, values);
   const auto& table = named.tensor("wte.weight").shape;
+  const double* const tokens_table = named.of("wte.weight");
+  const double* const positions = named.of("wpe.weight");
   Rows stream;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     Vector row(table[1]);
     for (std::size_t c = 0; c < table[1]; ++c) {
-      row[c] = named.at("wte.weight", static_cast<std::size_t>(tokens[t]) * table[1] + c) +
-               named.at("wpe.weight", t * table[1] + c);
+      row[c] = tokens_table[static_cast<std::size_t>(tokens[t]) * table[1] + c] +
+               positions[t * table[1] + c];
     }
     stream.push_back(std::move(row));
   }
@@ -143,7 +145,7 @@ Rows gpt_logits(const engine::ModelShape& shape, const Vector& values,
     Vector of_all(table[0]);
     for (std::size_t n = 0; n < table[0]; ++n) {
       for (std::size_t c = 0; c < table[1]; ++c) {
-        of_all[n] += row[c] * named.at("wte.weight", n * table[1] + c);
+        of_all[n] += row[c] * tokens_table[n * table[1] + c];
       }
     }
     logits.push_back(std::move(of_all));
