@@ -31,8 +31,10 @@ class TryCluster(unittest.TestCase):
         self.assertEqual(pushed, ["muster-operator", "muster-worker"])
         for node in cluster.nodes:
             self.assertTrue(any(name.startswith(registry) for name in node.images()), "nodes pulled from the registry")
-        self.assertEqual(self.objects(cluster) - before, {"customresourcedefinition.apiextensions.k8s.io/"
-                                                          "trainingjobs.muster.dev"})
+        # Helm leaves definitions alone, because the objects of all tenants go with them.
+        self.assertEqual(self.objects(cluster) - before,
+                         {f"customresourcedefinition.apiextensions.k8s.io/{kind}.muster.dev"
+                          for kind in ("trainingjobs", "trainingqueues", "topologyconfigs")})
 
     @staticmethod
     def objects(cluster):
