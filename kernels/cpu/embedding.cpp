@@ -1,8 +1,7 @@
 // Rows of a table for tokens, and a row for each position.
 #include <bit>
 
-#include "kernels/cpu/context_impl.h"
-#include "kernels/cpu/panels.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/table.h"
 
 namespace muster::kernels::cpu {
@@ -32,12 +31,8 @@ void embed(Context& context, std::size_t M, std::size_t T, std::size_t C,
   if (M == 0 || C == 0) return;
   if (T == 0 || M % T != 0) fail("embed: rows are not whole sequences");
   const VectorTable& loops = vectors();
-  const std::size_t at_once = kTaskElements / C + 1;
-  parallel_for(context, (M + at_once - 1) / at_once, [&](std::size_t index, std::size_t) {
-    const std::size_t end = least(M, (index + 1) * at_once);
-    for (std::size_t m = index * at_once; m < end; ++m) {
-      loops.add(table + row_of(tokens[m]) * C, positions + m % T * C, C, y + m * C);
-    }
+  parallel_rows(context, M, C, kTaskElements, [&](std::size_t m) {
+    loops.add(table + row_of(tokens[m]) * C, positions + m % T * C, C, y + m * C);
   });
 }
 
@@ -47,9 +42,7 @@ void add_token_rows(Context& context, std::size_t M, std::size_t C, const std::i
   // A row's order is that of all tokens, so only columns can be shared out.
   const std::size_t share = C / static_cast<std::size_t>(context.threads());
   const std::size_t piece = round_up(share == 0 ? 1 : share, 64);
-  parallel_for(context, (C + piece - 1) / piece, [&](std::size_t index, std::size_t) {
-    const std::size_t first = index * piece;
-    const std::size_t n = least(piece, C - first);
+  parallel_pieces(context, C, piece, [&](std::size_t first, std::size_t n) {
     for (std::size_t i = 0; i < M; ++i) {
       float* row = dtable + row_of(tokens[i]) * C + first;
       loops.add(row, dy + i * C + first, n, row);

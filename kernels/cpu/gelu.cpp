@@ -1,6 +1,5 @@
-#include "kernels/cpu/context_impl.h"
 #include "kernels/cpu/layer_table.h"
-#include "kernels/cpu/panels.h"
+#include "kernels/cpu/pieces.h"
 
 namespace muster::kernels::cpu {
 namespace {
@@ -12,20 +11,15 @@ constexpr std::size_t kTaskElements = 2 * kBlockElements;
 
 void gelu(Context& context, std::size_t n, const float* x, float* y) {
   const LayerTable& table = layers();
-  parallel_for(context, (n + kTaskElements - 1) / kTaskElements,
-               [&](std::size_t index, std::size_t) {
-                 const std::size_t at = index * kTaskElements;
-                 table.gelu(least(kTaskElements, n - at), x + at, y + at);
-               });
+  parallel_pieces(context, n, kTaskElements,
+                  [&](std::size_t at, std::size_t size) { table.gelu(size, x + at, y + at); });
 }
 
 void gelu_backward(Context& context, std::size_t n, const float* x, const float* dy, float* dx) {
   const LayerTable& table = layers();
-  parallel_for(context, (n + kTaskElements - 1) / kTaskElements,
-               [&](std::size_t index, std::size_t) {
-                 const std::size_t at = index * kTaskElements;
-                 table.gelu_backward(least(kTaskElements, n - at), x + at, dy + at, dx + at);
-               });
+  parallel_pieces(context, n, kTaskElements, [&](std::size_t at, std::size_t size) {
+    table.gelu_backward(size, x + at, dy + at, dx + at);
+  });
 }
 
 }  // namespace muster::kernels::cpu

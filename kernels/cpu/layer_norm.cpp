@@ -2,9 +2,8 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/cpu/context_impl.h"
 #include "kernels/cpu/layer_table.h"
-#include "kernels/cpu/panels.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/row_sum.h"
 
 namespace muster::kernels::cpu {
@@ -14,16 +13,6 @@ namespace {
 constexpr std::size_t kTaskElements = 16'384;
 /// Columns of one task: whole cache lines, and few enough to give every thread some.
 constexpr std::size_t kColumns = 64;
-
-template <typename Function>
-void for_each_row(Context& context, std::size_t M, std::size_t C, Function function) {
-  if (C == 0) return;
-  const std::size_t at_once = kTaskElements / C + 1;
-  parallel_for(context, (M + at_once - 1) / at_once, [&](std::size_t index, std::size_t) {
-    const std::size_t end = least(M, (index + 1) * at_once);
-    for (std::size_t m = index * at_once; m < end; ++m) function(m);
-  });
-}
 
 NormGradient gradient_of(const LayerTable& table, std::size_t C, const NormRow& row, const float* x,
                          const float* gamma, const float* dy) {
@@ -43,10 +32,11 @@ NormGradient gradient_of(const LayerTable& table, std::size_t C, const NormRow& 
 
 void layer_norm(Context& context, std::size_t M, std::size_t C, const float* x, const float* gamma,
                 const float* beta, float epsilon, float* mean, float* inverse, float* y) {
+  if (C == 0) return;
   const VectorTable& loops = vectors();
   const LayerTable& table = layers();
   const auto n = static_cast<float>(C);
-  for_each_row(context, M, C, [&](std::size_t m) {
+  parallel_rows(context, M, C, kTaskElements, [&](std::size_t m) {
     const float* row = x + m * C;
     const float own =
         row_sum(C, [&](std::size_t first, std::size_t size,
@@ -64,8 +54,9 @@ void layer_norm(Context& context, std::size_t M, std::size_t C, const float* x, 
 void layer_norm_backward_input(Context& context, std::size_t M, std::size_t C, const float* x,
                                const float* mean, const float* inverse, const float* gamma,
                                const float* dy, const float* skip, float* dx) {
+  if (C == 0) return;
   const LayerTable& table = layers();
-  for_each_row(context, M, C, [&](std::size_t m) {
+  parallel_rows(context, M, C, kTaskElements, [&](std::size_t m) {
     const std::size_t at = m * C;
     const NormGradient by = gradient_of(table, C, {mean[m], inverse[m]}, x + at, gamma, dy + at);
     table.norm_gradient(C, by, x + at, gamma, dy + at, skip == nullptr ? nullptr : skip + at,
@@ -79,10 +70,8 @@ void layer_norm_backward_weights(Context& context, std::size_t ranks, std::size_
                                  float* dbeta) {
   if (!std::has_single_bit(ranks)) fail("logical ranks must be a power of two");
   const LayerTable& table = layers();
-  parallel_for(context, (C + kColumns - 1) / kColumns, [&](std::size_t index, std::size_t) {
-    const std::size_t first = index * kColumns;
-    const NormColumns of{ranks,     rows,       C,    least(kColumns, C - first),
-                         x + first, dy + first, mean, inverse};
+  parallel_pieces(context, C, kColumns, [&](std::size_t first, std::size_t n) {
+    const NormColumns of{ranks, rows, C, n, x + first, dy + first, mean, inverse};
     table.norm_weights(of, dgamma + first, dbeta + first);
   });
 }

@@ -1,5 +1,4 @@
-#include "kernels/cpu/context_impl.h"
-#include "kernels/cpu/panels.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/table.h"
 
 namespace muster::kernels::cpu {
@@ -8,11 +7,9 @@ void sgd_momentum(Context& context, std::size_t n, const SgdStep& step, const fl
                   float* w) {
   constexpr std::size_t kTaskElements = 16 * kBlockElements;
   const VectorTable& table = vectors();
-  parallel_for(context, (n + kTaskElements - 1) / kTaskElements,
-               [&](std::size_t index, std::size_t) {
-                 const std::size_t at = index * kTaskElements;
-                 table.sgd_momentum(least(kTaskElements, n - at), step, g + at, v + at, w + at);
-               });
+  parallel_pieces(context, n, kTaskElements, [&](std::size_t at, std::size_t size) {
+    table.sgd_momentum(size, step, g + at, v + at, w + at);
+  });
 }
 
 }  // namespace muster::kernels::cpu

@@ -1,5 +1,4 @@
-#include "kernels/cpu/context_impl.h"
-#include "kernels/cpu/panels.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/table.h"
 
 namespace muster::kernels::cpu {
@@ -24,8 +23,7 @@ void softmax_cross_entropy(Context& context, std::size_t M, std::size_t N,
                            float* loss, float* correct) {
   if (M == 0 || N == 0) return;
   const VectorTable& table = vectors();
-  const std::size_t rows_task = kTaskElements / N + 1;
-  const auto row_of = [&](std::size_t m) {
+  parallel_rows(context, M, N, kTaskElements, [&](std::size_t m) {
     float* row = logits + m * N;
     const auto label = static_cast<std::size_t>(labels[m]);
     if (label >= N) fail("softmax_cross_entropy: a label is not below the number of classes");
@@ -38,10 +36,6 @@ void softmax_cross_entropy(Context& context, std::size_t M, std::size_t N,
     const float own_part = row[label] / total;
     table.divide_and_scale(row, N, total, scale);
     row[label] = (own_part - 1.0F) * scale;
-  };
-  parallel_for(context, (M + rows_task - 1) / rows_task, [&](std::size_t index, std::size_t) {
-    const std::size_t end = least(M, (index + 1) * rows_task);
-    for (std::size_t m = index * rows_task; m < end; ++m) row_of(m);
   });
 }
 

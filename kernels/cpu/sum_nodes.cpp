@@ -1,7 +1,6 @@
 #include <cstring>
 
-#include "kernels/cpu/context_impl.h"
-#include "kernels/cpu/panels.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/table.h"
 
 namespace muster::kernels::cpu {
@@ -53,13 +52,11 @@ void sum_nodes(Context& context, const float* const* nodes, const std::int8_t* o
                std::size_t order_size, std::size_t n, float* out) {
   check_program(order, order_size);
   const VectorTable& table = vectors();
-  parallel_for(context, (n + kTaskElements - 1) / kTaskElements,
-               [&](std::size_t index, std::size_t) {
-                 const std::size_t end = least(n, (index + 1) * kTaskElements);
-                 for (std::size_t at = index * kTaskElements; at < end; at += kPiece) {
-                   run_program(table, nodes, order, order_size, at, least(kPiece, end - at), out);
-                 }
-               });
+  parallel_pieces(context, n, kTaskElements, [&](std::size_t first, std::size_t size) {
+    for (std::size_t at = first; at < first + size; at += kPiece) {
+      run_program(table, nodes, order, order_size, at, least(kPiece, first + size - at), out);
+    }
+  });
 }
 
 }  // namespace muster::kernels::cpu
