@@ -57,8 +57,8 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
     if (!model_only) {
       wanted.emplace_back(contract::kRecordFile);
       if (job.spec.training->model.contains("gpt")) {
-        wanted.emplace_back(contract::kModelConfigFile);
-        wanted.emplace_back(contract::kSampleFile);
+        wanted.insert(wanted.end(), contract::kFilesBesideModel.begin(),
+                      contract::kFilesBesideModel.end());
       }
     }
     plan.directory = checkpoint->path;

@@ -4,7 +4,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -24,8 +23,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxJobBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxReportBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxDifferences = 8;
-/// What some engines write beside the model.
-constexpr std::array kBesideModel{contract::kModelConfigFile, contract::kSampleFile};
 
 /// What the model's bits do not depend on, and what a person changes between two runs of one job.
 const std::set<std::string>& free_fields() {
@@ -192,7 +189,8 @@ Status OutputDirectory::forget_finished() const {
   if (fs::exists(checkpoints(), error)) fs::rename(checkpoints(), old, error);
   if (error) return from(checkpoints(), "rename", error);
   std::vector<std::string> files{model()};
-  for (const std::string_view name : kBesideModel) files.push_back(path_ + "/" + std::string(name));
+  for (const std::string_view name : contract::kFilesBesideModel)
+    files.push_back(path_ + "/" + std::string(name));
   files.push_back(report());
   for (const std::string& file : files) {
     fs::remove(file, error);
@@ -221,7 +219,7 @@ Result<bool> OutputDirectory::take_model() const {
   std::error_code error;
   const std::string made = checkpoints() + "/" + std::string(contract::kModelFile);
   if (!fs::exists(made, error)) return false;
-  for (const std::string_view name : kBesideModel) {
+  for (const std::string_view name : contract::kFilesBesideModel) {
     const std::string written = checkpoints() + "/" + std::string(name);
     if (fs::exists(written, error)) fs::rename(written, path_ + "/" + std::string(name), error);
     if (error) return from(written, "rename", error);

@@ -1,6 +1,7 @@
 // Files that a finished training leaves beside the model, where its engine writes any.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 namespace muster::contract {
@@ -10,5 +11,7 @@ namespace muster::contract {
 inline constexpr std::string_view kSampleFile = "sample.txt";
 /// What Hugging Face's transformers need to know of a model to load it.
 inline constexpr std::string_view kModelConfigFile = "config.json";
+/// All of them.
+inline constexpr std::array kFilesBesideModel{kModelConfigFile, kSampleFile};
 
 }  // namespace muster::contract
