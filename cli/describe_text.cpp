@@ -100,6 +100,12 @@ std::string Page::progress_words() const {
   if (runs && !progress.samples_per_second.empty()) {
     text += ", " + progress.samples_per_second + " samples/s";
   }
+  if (runs && !progress.step_milliseconds.empty()) {
+    text += ", " + progress.step_milliseconds + " ms a step";
+    if (!progress.exchange_milliseconds.empty()) {
+      text += " (" + progress.exchange_milliseconds + " of it exchange)";
+    }
+  }
   if (runs && progress.eta_seconds >= 0) {
     text += ", about " + duration_text(static_cast<double>(progress.eta_seconds)) + " to go";
   }

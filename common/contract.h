@@ -219,6 +219,8 @@ inline constexpr std::string_view kWorkerLost = "WorkerLost";
 inline constexpr std::string_view kWorkerRespawned = "WorkerRespawned";
 /// A worker holds the others up in every step; the note says by how much and why.
 inline constexpr std::string_view kWorkerSlow = "WorkerSlow";
+/// Running workers went back to a checkpoint by themselves; the note says why.
+inline constexpr std::string_view kTrainingReturned = "TrainingReturned";
 /// The number of workers changed.
 inline constexpr std::string_view kResized = "Resized";
 /// A checkpoint is complete.
@@ -254,6 +256,8 @@ inline constexpr std::string_view kRespawned = "Respawned";
 inline constexpr std::string_view kRefused = "Refused";
 /// A member has begun to hold the others up in every step.
 inline constexpr std::string_view kSlow = "Slow";
+/// The members went back to a checkpoint together: their state was lost, or was wrong.
+inline constexpr std::string_view kReturned = "Returned";
 }  // namespace change
 
 // ---- Why a worker holds the others up (ProgressReport.slowCause)

@@ -161,6 +161,8 @@ Json to_json(const ProgressReport& value) {
               {"loss", value.loss},
               {"accuracy", value.accuracy},
               {"samplesPerSecond", value.samples_per_second},
+              {"stepSeconds", value.step_seconds},
+              {"exchangeSeconds", value.exchange_seconds},
               {"etaSeconds", value.eta_seconds},
               {"checkpointStep", value.checkpoint_step},
               {"checkpointPath", value.checkpoint_path},
@@ -213,6 +215,8 @@ Result<ProgressReport> parse_progress_report(const Json& json) {
   MUSTER_RETURN_IF_ERROR(read_changes(in, value.changes));
   MUSTER_RETURN_IF_ERROR(in.status());
   read_number(in, json, "samplesPerSecond", value.samples_per_second);
+  read_number(in, json, "stepSeconds", value.step_seconds);
+  read_number(in, json, "exchangeSeconds", value.exchange_seconds);
   read_number(in, json, "etaSeconds", value.eta_seconds);
   MUSTER_RETURN_IF_ERROR(in.status());
   return value;

@@ -55,7 +55,7 @@ struct JoinResponse {
 struct MembershipChange {
   std::int64_t epoch = 0;     ///< the membership that came out of it
   std::int64_t step = 0;      ///< the step that training went on from
-  std::string kind;           ///< contract::change: Joined, Lost, Left, Respawned, Refused, Slow
+  std::string kind;           ///< contract::change: Joined, Lost, Left, Respawned, Refused, ...
   int slot = 0;               ///< whom it is about
   std::string reason;         ///< at most 256 bytes
   std::int64_t stall_ms = 0;  ///< how long this worker's training stood still
@@ -70,7 +70,9 @@ struct ProgressReport {
   std::string loss;      ///< decimal text; empty = not known yet
   std::string accuracy;  ///< of the last evaluation; empty = none yet
   double samples_per_second = 0;
-  double eta_seconds = -1;  ///< negative = not known
+  double step_seconds = 0;      ///< of late; 0 = not known
+  double exchange_seconds = 0;  ///< of these, waiting for the others' gradients and parameters
+  double eta_seconds = -1;      ///< negative = not known
   std::int64_t checkpoint_step = -1;
   std::string checkpoint_path;
   bool checkpoint_durable = false;

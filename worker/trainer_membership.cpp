@@ -210,6 +210,9 @@ void TrainerMembership::entered(const engine::Entry& entry) {
   message.recomputed_logical_ranks = entry.recomputed;
   message.state_bytes = entry.state_bytes;
   message.stall_seconds = entry.stall_seconds;
+  if (!entry.returned.empty()) {
+    message.returned = "from step " + std::to_string(entry.returned_from) + ": " + entry.returned;
+  }
   channel_.send_entered(message);
 }
 

@@ -126,6 +126,7 @@ struct Progress {
   std::int64_t step = 0, total_steps = 0, epoch = 0;
   std::string loss, accuracy;  ///< decimal text, no floats in the API
   std::string samples_per_second;
+  std::string step_milliseconds, exchange_milliseconds;  ///< measured by the workers
   std::int64_t eta_seconds = -1;
   std::optional<WallTime> updated_at;
   bool operator==(const Progress&) const = default;

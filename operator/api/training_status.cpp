@@ -46,6 +46,8 @@ Status read_progress(const Json& json, const std::string& path, Progress& out) {
   in.optional("loss", out.loss, 64);
   in.optional("accuracy", out.accuracy, 64);
   in.optional("samplesPerSecond", out.samples_per_second, 64);
+  in.optional("stepMilliseconds", out.step_milliseconds, 64);
+  in.optional("exchangeMilliseconds", out.exchange_milliseconds, 64);
   in.optional("etaSeconds", out.eta_seconds, kCount);
   optional_time(in, "updatedAt", out.updated_at);
   return in.status();
@@ -93,6 +95,8 @@ Json progress_to_json(const Progress& progress) {
   put(json, "loss", progress.loss, 64);
   put(json, "accuracy", progress.accuracy, 64);
   put(json, "samplesPerSecond", progress.samples_per_second, 64);
+  put(json, "stepMilliseconds", progress.step_milliseconds, 64);
+  put(json, "exchangeMilliseconds", progress.exchange_milliseconds, 64);
   if (progress.eta_seconds >= 0) json["etaSeconds"] = progress.eta_seconds;
   put(json, "updatedAt", progress.updated_at);
   return json;

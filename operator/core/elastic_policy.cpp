@@ -229,6 +229,7 @@ std::string sentence_of_change(const MembershipChange& change) {
   if (change.kind == contract::change::kLeft) text = who + " left";
   if (change.kind == contract::change::kRespawned)
     text = "the trainer of " + who + " was respawned";
+  if (change.kind == contract::change::kReturned) text = "training went back to a checkpoint";
   if (change.kind == contract::change::kRefused) text = who + " was not let in";
   text += " at step " + std::to_string(change.step);
   const std::string why = first_line(change.reason, 256);
@@ -248,6 +249,9 @@ std::optional<Shown> shown_as(const std::string& kind) {
   if (kind == contract::change::kLeft) return Shown{"Normal", contract::reason::kWorkerLost};
   if (kind == contract::change::kRefused) return Shown{"Warning", contract::reason::kWorkerLost};
   if (kind == contract::change::kSlow) return Shown{"Warning", contract::reason::kWorkerSlow};
+  if (kind == contract::change::kReturned) {
+    return Shown{"Warning", contract::reason::kTrainingReturned};
+  }
   if (kind == contract::change::kRespawned) {
     return Shown{"Warning", contract::reason::kWorkerRespawned};
   }

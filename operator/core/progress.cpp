@@ -65,6 +65,10 @@ void take_report(api::TrainingJobStatus& status, const ProgressReport& report,
   if (is_decimal(report.loss)) progress.loss = report.loss;
   if (is_decimal(report.accuracy)) progress.accuracy = report.accuracy;
   progress.samples_per_second = decimal(report.samples_per_second, 1);
+  if (report.step_seconds > 0) {
+    progress.step_milliseconds = decimal(report.step_seconds * 1e3, 3);
+    progress.exchange_milliseconds = decimal(std::max(0.0, report.exchange_seconds) * 1e3, 3);
+  }
   const bool known = report.eta_seconds >= 0 && report.eta_seconds < kMaxEtaSeconds;
   progress.eta_seconds = known ? static_cast<std::int64_t>(report.eta_seconds) : -1;
   if (status.progress) progress.updated_at = status.progress->updated_at;

@@ -64,6 +64,26 @@ class Death(FaultTest):
     def test_two_of_five_killed_at_once(self):
         self.dies(5, [1, 3], "worker", [0, 2, 4])
 
+    def test_an_owner_and_its_buddy_killed_at_once_go_back_to_the_newest_checkpoint(self):
+        job = self.training(5, training={"optimizerState": "Sharded"})
+        stood = job.wait_step(150)
+        before = job.identities([0, 3, 4])
+        job.kill(1, 2)
+        job.wait_for("all go back", lambda: "training goes on from the newest checkpoint" in job.log_of(0))
+        job.wait_step(stood + 100)
+        job.wait_trained_by(5)
+        self.assert_undisturbed(job, [0, 3, 4], before)
+        job.end()
+
+    def test_two_buddies_keep_the_state_of_an_owner_that_dies_with_one_of_them(self):
+        job = self.training(5, training={"optimizerState": "Sharded", "buddies": 2})
+        before = job.identities([0, 3, 4])
+        job.kill(1, 2)
+        job.wait_trained_by(5)
+        self.assertNotIn("training goes on from the newest checkpoint", job.logs())
+        self.assert_undisturbed(job, [0, 3, 4], before)
+        job.end()
+
     def test_the_two_who_would_lead_are_killed_at_once(self):
         self.dies(5, [0, 1], "worker", [2, 3, 4])
 

@@ -80,6 +80,7 @@ Result<bool> Trainer::is_state_sound() {
              {{"error", all_know.error().message()}});
   }
   MUSTER_RETURN_IF_ERROR(judge_state(verdict));
+  note_return("copies of the state differed: a bit had flipped in memory", standing_.step);
   drop_state(standing_.lineage + 1);
   return false;
 }
@@ -127,8 +128,15 @@ Result<Trainer::Outcome> Trainer::doubt(const Error& diverged) {
       "training has diverged; whether it does so again is seen by going on from the newest "
       "checkpoint",
       {{"step", standing_.step}, {"error", diverged.message()}});
+  note_return("training had diverged", standing_.step);
   drop_state(standing_.lineage + 1);
   return Outcome::kStateLost;
+}
+
+/// For the one that tells of it when training goes on.
+void Trainer::note_return(std::string why, std::int64_t step) {
+  returned_ = std::move(why);
+  returned_from_ = step;
 }
 
 /// Nothing of the state is to be used or handed on, nor what was recorded since the checkpoint.

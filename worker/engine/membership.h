@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -30,6 +31,9 @@ struct Entry {
   int recomputed = 0;             ///< logical ranks of the next step that somebody else had done
   std::uint64_t state_bytes = 0;  ///< received from another member
   double stall_seconds = 0;       ///< from the last finished work until here
+  /// Why the members have gone back to a checkpoint to get here; empty where they have not.
+  std::string returned;
+  std::int64_t returned_from = 0;  ///< the step that they stood at before
 };
 
 /// Threads: one.

@@ -110,6 +110,7 @@ Status Trainer::compute() {
   if (rows == 0) return {};
   model_->backward(parameters_, batch(), [this](std::size_t first) {
     const MonoTime start = clock_.mono_now();
+    if (hooks_.on_alive) hooks_.on_alive();
     exchange_->advance(first, deadline());
     report_.communicate_seconds += std::chrono::duration<double>(clock_.mono_now() - start).count();
   });

@@ -255,6 +255,9 @@ Result<std::vector<Greeting>> Trainer::find_state() {
   MUSTER_ASSIGN_OR_RETURN(auto greetings, greet(has_state_ ? deadline() : long_deadline()));
   if (has_any_state(greetings) || !can_write()) return greetings;
   MUSTER_RETURN_IF_ERROR(say_what_is_lost());
+  if (lost_step_ >= 0) {
+    note_return("blocks of the optimiser's state were lost with all that kept them", lost_step_);
+  }
   if (is_owner() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());
   // Reading a checkpoint takes its time; who dies over it is noticed elsewhere.
   return greet(long_deadline());
@@ -334,6 +337,8 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
     entry.recomputed += plan.is_fresh ? 0 : static_cast<int>(node.ranks);
   }
   entry.stall_seconds = std::chrono::duration<double>(clock_.mono_now() - last_work_).count();
+  entry.returned = std::exchange(returned_, {});
+  entry.returned_from = returned_from_;
   membership_.entered(entry);
   return {};
 }

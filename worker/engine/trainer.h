@@ -107,6 +107,7 @@ class Trainer {
   Result<bool> is_state_sound();
   Status judge_state(const CopyVerdict& verdict);
   Result<Outcome> doubt(const Error& diverged);
+  void note_return(std::string why, std::int64_t step);
   void drop_state(std::int64_t lineage);
   void forget_standing(std::int64_t lineage);
 
@@ -214,7 +215,9 @@ class Trainer {
   std::int64_t recorded_step_ = 0, recorded_evaluation_ = 0;  ///< the last ones in the record
   std::int64_t entered_step_ = 0;  ///< where the present membership began
   bool is_compared_ = false;       ///< its members' copies were alike at least once
-  int returns_ = 0;                ///< to a checkpoint since the last one, with nobody found guilty
+  std::string returned_;           ///< why there was a return that was not told yet
+  std::int64_t returned_from_ = 0;
+  int returns_ = 0;  ///< to a checkpoint since the last one, with nobody found guilty
   std::int64_t diverged_step_ = -1;  ///< where training stood when it last diverged
   bool is_started_ = false;
   bool has_entered_ = false;

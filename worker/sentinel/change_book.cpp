@@ -95,6 +95,11 @@ void ChangeBook::add_slow(const View& view, int slot, std::int64_t step, std::st
   if (settled_ + 1 == changes_.size()) ++settled_;
 }
 
+void ChangeBook::add_return(const View& view, const EnteredMessage& entered, WorkerId own) {
+  if (lowest_training_slot(view) != own.slot) return;
+  push(entered.epoch, kind::kReturned, own.slot, entered.returned);
+}
+
 void ChangeBook::add(const EnteredMessage& entered) {
   for (; settled_ < changes_.size() && changes_[settled_].epoch <= entered.epoch; ++settled_) {
     changes_[settled_].step = std::max<std::int64_t>(entered.step, 0);

@@ -20,6 +20,9 @@ class ChangeBook {
   void add_refused(const View& view, WorkerId id, const std::string& reason);
   /// This worker has begun to hold the others up.
   void add_slow(const View& view, int slot, std::int64_t step, std::string_view reason);
+  /// The members of `view` went back to a checkpoint; told by the same worker as their changes, and
+  /// before its trainer's add(entered).
+  void add_return(const View& view, const EnteredMessage& entered, WorkerId own);
   /// A trainer of this worker went on: the changes up to its epoch get their step and stall.
   void add(const EnteredMessage& entered);
 

@@ -79,6 +79,7 @@ struct EnteredWire {
   std::int64_t epoch = 0, step = 0, recomputed_logical_ranks = 0;
   std::uint64_t state_bytes = 0;
   double stall_seconds = 0;
+  std::array<char, kMaxReturnedBytes> returned{};
 };
 
 struct WaitWire {
@@ -162,6 +163,7 @@ std::vector<std::byte> encode_one(const EnteredMessage& message) {
   wire.recomputed_logical_ranks = message.recomputed_logical_ranks;
   wire.state_bytes = message.state_bytes;
   wire.stall_seconds = message.stall_seconds;
+  put_text(wire.returned, message.returned);
   return bytes_of(wire);
 }
 
@@ -244,8 +246,8 @@ std::optional<TrainerMessage> decode_trouble(Kind kind, const std::byte* bytes, 
   }
   if (kind == Kind::kEntered && size == sizeof(EnteredWire)) {
     const auto wire = read_wire<EnteredWire>(bytes);
-    return EnteredMessage{wire.epoch, wire.step, wire.recomputed_logical_ranks, wire.state_bytes,
-                          wire.stall_seconds};
+    return EnteredMessage{wire.epoch,       wire.step,          wire.recomputed_logical_ranks,
+                          wire.state_bytes, wire.stall_seconds, get_text(wire.returned)};
   }
   if (kind == Kind::kPace && size == sizeof(PaceWire)) {
     const auto wire = read_wire<PaceWire>(bytes);

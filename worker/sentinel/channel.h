@@ -80,6 +80,7 @@ struct EnteredMessage {
   std::int64_t recomputed_logical_ranks = 0;  ///< of this process, because their holder was lost
   std::uint64_t state_bytes = 0;              ///< of parameters and optimiser, received to get in
   double stall_seconds = 0;                   ///< without progress before; 0 at the start
+  std::string returned = {};  ///< why all went back to a checkpoint; empty where they did not
 };
 
 /// How fast the process is in its membership.
@@ -87,6 +88,7 @@ struct PaceMessage {
   Pace pace;
 };
 
+inline constexpr std::size_t kMaxReturnedBytes = 160;
 inline constexpr std::size_t kMaxPathBytes = 1024;
 inline constexpr std::size_t kMaxSentenceBytes = 2048;
 

@@ -44,14 +44,17 @@ void ProgressBook::add(int process, const StepsMessage& message) {
   computations_[index] = last.logical_rank_computations;
   if (process != 0) return;
   has_news_ = true;
-  double seconds = 0, samples = 0;
+  double seconds = 0, exchange = 0, samples = 0;
   for (const StepRecord& step : message.steps) {
     seconds += step.step_seconds;
+    exchange += step.communicate_seconds;
     samples += static_cast<double>(step.samples);
   }
   if (seconds > 0) {
-    smooth(seconds_per_step_, seconds / static_cast<double>(message.steps.size()));
-    smooth(samples_per_second_, samples / seconds);
+    const auto steps = static_cast<double>(message.steps.size());
+    smooth(report_.step_seconds, seconds / steps);
+    smooth(report_.exchange_seconds, exchange / steps);
+    smooth(report_.samples_per_second, samples / seconds);
   }
   report_.step = last.step;
   report_.total_steps = last.total_steps;
@@ -96,9 +99,9 @@ ProgressReport ProgressBook::report() const {
   report.sent_bytes = std::accumulate(sent_bytes_.begin(), sent_bytes_.end(), earlier_sent_bytes_);
   report.logical_rank_computations =
       std::accumulate(computations_.begin(), computations_.end(), earlier_computations_);
-  report.samples_per_second = samples_per_second_;
-  if (seconds_per_step_ > 0) {
-    report.eta_seconds = static_cast<double>(report.total_steps - report.step) * seconds_per_step_;
+  if (report.step_seconds > 0) {
+    report.eta_seconds =
+        static_cast<double>(report.total_steps - report.step) * report.step_seconds;
   }
   return report;
 }

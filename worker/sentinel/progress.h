@@ -29,8 +29,6 @@ class ProgressBook {
   ProgressReport report_;
   std::vector<std::uint64_t> sent_bytes_, computations_;             ///< by process
   std::uint64_t earlier_sent_bytes_ = 0, earlier_computations_ = 0;  ///< of those that ended
-  double seconds_per_step_ = 0;                                      ///< smoothed; 0 = not known
-  double samples_per_second_ = 0;
   bool has_news_ = false;
 };
 

@@ -25,7 +25,8 @@ class Pulse {
 
   /// The training thread is alive: to be called at least once between any two long pieces of work,
   /// and in every waiting loop. A trainer that has made a step and then does not beat for three
-  /// times its longest steps, at least two seconds, counts as hung. Threads: any. Blocks: no.
+  /// times its longest steps, at least two seconds, counts as hung; so does one that others wait
+  /// for, and that has made none, after a minute. Threads: any. Blocks: no.
   void beat();
 
  private:

@@ -138,6 +138,9 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     membership_->broken(now(), broken->epoch);
     act();
   } else if (auto* entered = std::get_if<EnteredMessage>(&message)) {
+    if (!entered->returned.empty() && local_rank == 0 && membership_) {
+      changes_.add_return(membership_->view(), *entered, membership_->self());
+    }
     changes_.add(*entered);
     metrics_.add(local_rank, *entered);
     log_info("trains in a membership", {{"epoch", entered->epoch},
@@ -272,7 +275,8 @@ Outcome SentinelWorker::explain(const TrainerProcess& process, int status) const
 
 void SentinelWorker::kill_hung() {
   for (TrainerProcess& process : processes_) {
-    if (process.told_epoch == 0 || is_killed_ || !process.is_hung(now())) continue;
+    const bool is_awaited = told_view_.seats.size() > 1;
+    if (is_killed_ || !process.is_hung(now(), is_awaited)) continue;
     log_error("a trainer does not move and is killed", {{"rank", process.launch.rank}});
     process.killed_for = KilledFor::kHang;
     (void)kill(-process.trainer.pid, SIGKILL);

@@ -13,6 +13,8 @@ constexpr milliseconds kDeathWait{200};
 constexpr std::size_t kStepsKept = 256;
 constexpr double kHangSeconds = 2;
 constexpr double kHangSteps = 3;
+/// Where no step tells how long one takes: twice what the others wait for it in a step.
+constexpr double kFirstStepSeconds = 60;
 constexpr milliseconds kFirstRespawn{100};
 
 }  // namespace
@@ -48,16 +50,19 @@ void TrainerProcess::take_steps(const StepsMessage& message) {
   }
 }
 
-bool TrainerProcess::is_hung(MonoTime now) {
+bool TrainerProcess::is_hung(MonoTime now, bool is_awaited) {
   if (!is_running || !pulse) return false;
   const std::uint64_t newest = pulse->beats();
-  if (newest != beats || !has_stepped || is_finished || killed_for != KilledFor::kNothing) {
+  const bool is_judged = told_epoch > 0 && (has_stepped || is_awaited);
+  if (newest != beats || !is_judged || is_finished || killed_for != KilledFor::kNothing) {
     beats = newest;
     beaten_at = now;
     return false;
   }
-  const double longest = *std::max_element(step_seconds.begin(), step_seconds.end());
-  const double allowed = std::max(kHangSeconds, kHangSteps * longest);
+  const auto longest = std::max_element(step_seconds.begin(), step_seconds.end());
+  const double allowed = longest == step_seconds.end()
+                             ? kFirstStepSeconds
+                             : std::max(kHangSeconds, kHangSteps * *longest);
   return std::chrono::duration<double>(now - beaten_at).count() > allowed;
 }
 

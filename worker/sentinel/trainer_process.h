@@ -56,8 +56,10 @@ struct TrainerProcess {
   std::optional<MonoTime> respawn_at;
 
   void take_steps(const StepsMessage& message);
-  /// Whether the training thread has not moved for too long.
-  bool is_hung(MonoTime now);
+  /// Whether the training thread has not moved for too long, judged once it was told a view and
+  /// has made a step. Where others of that view wait for it (`is_awaited`), before its first step,
+  /// too: nothing else would ever end their waiting.
+  bool is_hung(MonoTime now, bool is_awaited);
   /// Whether it may be started once more, and when; the place for a crash loop to end.
   bool plan_respawn(MonoTime now);
 };

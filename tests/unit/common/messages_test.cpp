@@ -19,6 +19,8 @@ TEST_CASE("messages survive the wire") {
   report.job = "default/digits";
   report.step = 5;
   report.samples_per_second = 1.5;
+  report.step_seconds = 0.25;
+  report.exchange_seconds = 0.125;
   report.sent_bytes = 123;
   report.membership_epoch = 4;
   report.members = {0, 2};

@@ -575,6 +575,16 @@ TEST_CASE("suspension comes before replacement") {
   CHECK(status_of(job.plan()).placement.empty());
 }
 
+TEST_CASE("a return to a checkpoint is one event with its reason") {
+  SnapshotBuilder job = training(3);
+  job.edit().changes = {{4, 101, "Returned", 0, "from step 117: copies differed", 42}};
+  const core::Plan plan = job.plan();
+  CHECK(words_of(plan) == Words{"event TrainingReturned"});
+  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
+        "training went back to a checkpoint at step 101 (from step 117: copies differed); training "
+        "stood still for 42 ms; membership epoch 4");
+}
+
 TEST_CASE("who slows the gang is named in status with its cause, and in one event") {
   SnapshotBuilder job = training(3);
   auto report = member_report(2, 0, 1, {0, 1, 2});

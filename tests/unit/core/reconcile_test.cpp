@@ -190,7 +190,8 @@ TEST_CASE("hostile numbers and texts of a report stay out of status") {
   report.step = 1;
   report.loss = "<script>";
   report.accuracy = "0.9";
-  report.samples_per_second = 1e300;
+  report.samples_per_second = report.step_seconds = 1e300;
+  report.exchange_seconds = -1;
   report.eta_seconds = 1e300;
   report.checkpoint_step = 3;
   report.checkpoint_path = std::string(5000, '\xFF');
@@ -201,6 +202,8 @@ TEST_CASE("hostile numbers and texts of a report stay out of status") {
   CHECK(status.progress->loss.empty());
   CHECK(status.progress->accuracy == "0.9");
   CHECK(status.progress->samples_per_second == "0");
+  CHECK(status.progress->step_milliseconds == "0");
+  CHECK(status.progress->exchange_milliseconds == "0.000");
   CHECK(status.progress->eta_seconds == -1);
   CHECK(status.checkpoint->path.size() == 512);
   CHECK(status.model_sha256.empty());

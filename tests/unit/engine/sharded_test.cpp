@@ -296,8 +296,10 @@ TEST_CASE("sharded, an owner and its buddy die at once: back to the newest check
     CHECK(ends.complete == 3);
     for (const int trainer : {0, 3, 4}) CHECK((*world->outcome(trainer))->restored_step == 10);
     const auto entries = world->entries();
-    CHECK(std::count_if(entries.begin(), entries.end(),
-                        [](const Entry& entry) { return entry.step == 10; }) == 3);
+    CHECK(std::count_if(entries.begin(), entries.end(), [](const Entry& entry) {
+            return entry.step == 10 && entry.returned_from >= 11 &&
+                   entry.returned.find("were lost") != std::string::npos;
+          }) == 3);
     check_same_files(calm.path(), directory.path(), {25, 26});
   }
 }

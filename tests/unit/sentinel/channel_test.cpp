@@ -109,7 +109,7 @@ TEST_CASE("a trainer's troubles arrive as they were, bounded") {
   writer.send_ready({std::string(64, 'd')});
   BrokenMessage broken{7, std::vector<int>(100, 3)};
   writer.send_broken(broken);
-  writer.send_entered({8, 41, 5, 1'000'000, 0.25});
+  writer.send_entered({8, 41, 5, 1'000'000, 0.25, std::string(1'000, 'r')});
   const auto ready = receive(pair->reader);
   REQUIRE((ready && *ready));
   CHECK(std::get<ReadyMessage>(**ready).digest == std::string(64, 'd'));
@@ -124,6 +124,9 @@ TEST_CASE("a trainer's troubles arrive as they were, bounded") {
   CHECK(std::get<EnteredMessage>(**entered).recomputed_logical_ranks == 5);
   CHECK(std::get<EnteredMessage>(**entered).state_bytes == 1'000'000);
   CHECK(std::get<EnteredMessage>(**entered).stall_seconds == 0.25);
+  const std::string& returned = std::get<EnteredMessage>(**entered).returned;
+  CHECK(returned.size() > kMaxReturnedBytes - 2);
+  CHECK(returned == std::string(returned.size(), 'r'));
   const Pace pace{8,
                   41,
                   2,

@@ -22,6 +22,7 @@ StepsMessage steps(int count, double seconds_each) {
     step.loss = 1.0 / i;
     step.step_seconds = seconds_each;
     step.compute_seconds = seconds_each / 2;
+    step.communicate_seconds = seconds_each / 4;
     step.sent_bytes = static_cast<std::uint64_t>(i) * 10;
     step.logical_rank_computations = static_cast<std::uint64_t>(i) * 8;
     step.checkpoint_step = 5;
@@ -48,6 +49,8 @@ TEST_CASE("the report is that of process 0, with bytes of all processes") {
   CHECK(report.sent_bytes == 300);
   CHECK(report.logical_rank_computations == 240);
   CHECK(report.samples_per_second == doctest::Approx(128));
+  CHECK(report.step_seconds == doctest::Approx(0.5));
+  CHECK(report.exchange_seconds == doctest::Approx(0.125));
   CHECK(report.eta_seconds == doctest::Approx(45));
   CHECK(report.checkpoint_step == 5);
 }
