@@ -52,6 +52,7 @@ std::string free_text(const NodeRoom& room, const api::Resources& per_worker) {
 struct Candidate {
   NodeRoom* room = nullptr;
   std::int64_t fit = 0;
+  int distance = 0;  ///< to the nodes where the gang stands already
 };
 
 std::string why_not(const WaitingGang& gang, const std::vector<Candidate>& candidates,
@@ -109,12 +110,14 @@ std::string why_not_together(const WaitingGang& gang, const Rooms& rooms, std::i
          " on a node; room for " + std::to_string(most);
 }
 
-/// Slots that join a gang: roomy nodes where it stands already come first.
+/// Slots that join a gang: nodes where it stands already come first, then the nearest to them.
 void sort_candidates(std::vector<Candidate>& candidates, const WaitingGang& gang) {
   std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
     const bool a_beside = a.fit > 0 && gang.wish.beside.contains(a.room->node->meta.name);
     const bool b_beside = b.fit > 0 && gang.wish.beside.contains(b.room->node->meta.name);
     if (a_beside != b_beside) return a_beside;
+    if ((a.fit > 0) != (b.fit > 0)) return a.fit > 0;
+    if (a.distance != b.distance) return a.distance < b.distance;
     // All workers of a gang are alike, so taking the roomiest nodes first uses the fewest.
     return a.fit > b.fit;
   });
@@ -197,6 +200,7 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   PlacementWish wish;
   wish.required = gang.required_level;
   wish.preferred = gang.preferred_level;
+  wish.work.gradient_bytes = gang.gradient_bytes;
   wish.pods = gang.min;
   PlacementVerdict best = place_with_first(gang, rooms.inventory(), wish);
   if (!best.placement) {
@@ -241,6 +245,20 @@ WaitingGang outside(const WaitingGang& gang, const Rooms& rooms, const NodeCaps&
   return limited;
 }
 
+/// Of a gang that asks for topology, where anything is known of it, the verdict; of one that does
+/// not, its place where the network is known and the tree has one.
+std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& rooms,
+                                             const NodeCaps* caps, bool is_known) {
+  const bool prefers = !gang.preferred_level.empty();
+  const bool asks = is_known || (prefers && rooms.knows("host"));
+  const bool is_free = gang.required_level.empty() && !prefers && gang.count > 1;
+  if (!asks && !(is_free && rooms.knows_network())) return std::nullopt;
+  GangVerdict verdict = caps == nullptr ? place_along_tree(gang, rooms)
+                                        : place_along_tree(outside(gang, rooms, *caps), rooms);
+  if (!asks && !verdict.placement) return std::nullopt;
+  return verdict;
+}
+
 }  // namespace
 
 GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
@@ -253,9 +271,8 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
     return {GangPlacement{std::vector<std::string>(static_cast<std::size_t>(gang.count))}, ""};
   }
   const bool is_known = !gang.required_level.empty() && rooms.knows(gang.required_level);
-  if (!joins && (is_known || (!gang.preferred_level.empty() && rooms.knows("host")))) {
-    return caps == nullptr ? place_along_tree(gang, rooms)
-                           : place_along_tree(outside(gang, rooms, *caps), rooms);
+  if (auto decided = joins ? std::nullopt : place_by_topology(gang, rooms, caps, is_known)) {
+    return *std::move(decided);
   }
   // Where the level is not known, one node alone is known to be one domain; and there is none to
   // join where nobody stands.
@@ -265,6 +282,7 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   std::vector<Candidate> candidates;
   std::array<int, kRefusals> refused{};
   const NodeRoom* first_room = rooms.all().data();
+  const std::vector<int> distances = rooms.distances_from(gang.wish.beside);
   std::int64_t total = 0;
   for (NodeRoom& room : rooms.all()) {
     const bool elsewhere = together && !beside.empty() && !beside.contains(room.node->meta.name);
@@ -274,9 +292,10 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
       continue;
     }
     std::int64_t fit = workers_that_fit(room.free, gang.per_worker);
-    if (caps != nullptr) fit = std::min(fit, (*caps)[static_cast<std::size_t>(&room - first_room)]);
+    const auto index = static_cast<std::size_t>(&room - first_room);
+    if (caps != nullptr) fit = std::min(fit, (*caps)[index]);
     total = std::min<std::int64_t>(kManyWorkers, total + fit);
-    candidates.push_back({&room, fit});
+    candidates.push_back({&room, fit, distances[index]});
   }
   sort_candidates(candidates, gang);
   if (total < gang.min) return {std::nullopt, why_not(gang, candidates, refused, total)};
@@ -302,7 +321,7 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
       rooms.take(*candidate.room, gang.per_worker);
     }
   }
-  if (is_known || (!gang.preferred_level.empty() && rooms.knows("host"))) {
+  if (is_known || rooms.knows_network() || (!gang.preferred_level.empty() && rooms.knows("host"))) {
     placement.domain_of_slot = rooms.domains_of(placement.node_of_slot);
   }
   return {std::move(placement), ""};

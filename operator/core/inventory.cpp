@@ -49,13 +49,14 @@ bool tolerates_taint(const std::vector<NodeToleration>& tolerations,
   });
 }
 
-Inventory::Inventory(Topology topology, const std::vector<const api::Node*>& nodes)
+Inventory::Inventory(std::shared_ptr<const Topology> topology,
+                     const std::vector<const api::Node*>& nodes)
     : topology_(std::move(topology)) {
   place_keys_.insert("kubernetes.io/hostname");
-  for (const TopologyLevel& level : topology_.levels) place_keys_.insert(level.key);
-  const std::size_t count = topology_.nodes.size();
+  for (const TopologyLevel& level : topology_->levels) place_keys_.insert(level.key);
+  const std::size_t count = topology_->nodes.size();
   for (std::size_t i = 0; i < count; ++i) {
-    index_.emplace(topology_.nodes[i], static_cast<int>(i));
+    index_.emplace(topology_->nodes[i], static_cast<int>(i));
   }
   class_of_node_.assign(count, 0);
   own_labels_.resize(count);
@@ -95,8 +96,8 @@ int Inventory::index_of(const std::string& node) const {
 Inventory::Column& Inventory::column(const std::string& resource) {
   const auto [entry, is_new] = columns_.try_emplace(resource);
   if (is_new) {
-    entry->second.capacity.assign(topology_.nodes.size(), kAbsent);
-    entry->second.free.assign(topology_.nodes.size(), 0);
+    entry->second.capacity.assign(topology_->nodes.size(), kAbsent);
+    entry->second.free.assign(topology_->nodes.size(), 0);
   }
   return entry->second;
 }
@@ -138,7 +139,7 @@ bool Inventory::update(const api::Node& node) {
     if (is_there != was_there || (is_there && now->second != before->second)) return false;
   }
   // Classes are kept for as long as the inventory lives; labels that change all the time end it.
-  if (classes_.size() > 2 * topology_.nodes.size() + kMaxSpareClasses) return false;
+  if (classes_.size() > 2 * topology_->nodes.size() + kMaxSpareClasses) return false;
   for (Tracked& tracked : tracked_) {
     --tracked.room.refused[static_cast<std::size_t>(refusal_of(tracked, index))];
   }
@@ -165,8 +166,8 @@ void Inventory::recount(int node) {
     const int change = now - tracked.room.on_node[as_index(node)];
     tracked.room.on_node[as_index(node)] = now;
     if (change == 0) continue;
-    for (int d = topology_.leaf_of_node[as_index(node)]; d >= 0;
-         d = topology_.domains[as_index(d)].parent) {
+    for (int d = topology_->leaf_of_node[as_index(node)]; d >= 0;
+         d = topology_->domains[as_index(d)].parent) {
       tracked.room.in_domain[as_index(d)] += change;
     }
   }
@@ -203,7 +204,7 @@ NodeRefusal Inventory::refusal_of(const Tracked& tracked, int node) const {
       return NodeRefusal::kSelector;
     }
   }
-  const std::string& name = topology_.nodes[as_index(node)];
+  const std::string& name = topology_->nodes[as_index(node)];
   if (shape.only_nodes && !shape.only_nodes->contains(name)) return NodeRefusal::kLimited;
   const bool is_avoided = !shape.avoid_nodes.empty() && shape.avoid_nodes.contains(name);
   return is_avoided ? NodeRefusal::kAvoided : NodeRefusal::kNone;
@@ -235,8 +236,8 @@ void Inventory::prepare(Tracked& tracked) const {
 void Inventory::fill(Tracked& tracked) const {
   prepare(tracked);
   Room& room = tracked.room;
-  room.on_node.assign(topology_.nodes.size(), kMaxPodsCounted);
-  room.in_domain.assign(topology_.domains.size(), 0);
+  room.on_node.assign(topology_->nodes.size(), kMaxPodsCounted);
+  room.in_domain.assign(topology_->domains.size(), 0);
   room.refused = {};
   // One array after the other: ten thousand nodes are counted anew for every new shape.
   for (const auto& [column, amount] : tracked.needs) {
@@ -250,15 +251,15 @@ void Inventory::fill(Tracked& tracked) const {
   const bool is_by_class = !shape.only_nodes && shape.avoid_nodes.empty() &&
                            std::none_of(shape.node_selector.begin(), shape.node_selector.end(),
                                         [&](const auto& one) { return is_own(one.first); });
-  for (std::size_t i = 0; i < topology_.nodes.size(); ++i) {
+  for (std::size_t i = 0; i < topology_->nodes.size(); ++i) {
     const NodeRefusal refusal = is_by_class ? tracked.by_class[as_index(class_of_node_[i])]
                                             : refusal_of(tracked, static_cast<int>(i));
     ++room.refused[static_cast<std::size_t>(refusal)];
     if (refusal != NodeRefusal::kNone) room.on_node[i] = 0;
-    room.in_domain[as_index(topology_.leaf_of_node[i])] += room.on_node[i];
+    room.in_domain[as_index(topology_->leaf_of_node[i])] += room.on_node[i];
   }
-  for (std::size_t d = topology_.domains.size(); d-- > 1;) {
-    room.in_domain[as_index(topology_.domains[d].parent)] += room.in_domain[d];
+  for (std::size_t d = topology_->domains.size(); d-- > 1;) {
+    room.in_domain[as_index(topology_->domains[d].parent)] += room.in_domain[d];
   }
 }
 

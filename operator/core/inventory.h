@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -59,9 +60,9 @@ class Inventory {
  public:
   /// `nodes` in any order are those of the topology. The topology's levels are read once, so a node
   /// that comes, goes or moves takes a new inventory.
-  Inventory(Topology topology, const std::vector<const api::Node*>& nodes);
+  Inventory(std::shared_ptr<const Topology> topology, const std::vector<const api::Node*>& nodes);
 
-  const Topology& topology() const { return topology_; }
+  const Topology& topology() const { return *topology_; }
   /// -1: no such node.
   int index_of(const std::string& node) const;
 
@@ -113,7 +114,7 @@ class Inventory {
   int fits(const Tracked& tracked, int node) const;
   void fill(Tracked& tracked) const;
 
-  Topology topology_;
+  std::shared_ptr<const Topology> topology_;
   std::set<std::string> place_keys_;  ///< labels that say where a node stands
   std::set<std::string> own_keys_;    ///< these, and labels that differ from node to node
   std::map<std::string, Column> columns_;

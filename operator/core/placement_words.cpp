@@ -93,9 +93,8 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
   text += domain_text(topology, domain) + " is the lowest domain with room for " +
           std::to_string(wish.pods) + " (" + std::to_string(room_of(room, domain)) + "): ";
   if (placement.leaves > 1) text += many(placement.leaves, "leaf domain") + ", ";
-  text += many(static_cast<int>(placement.hosts.size()), "host") + "; predicted step " +
-          milliseconds_text(placement.time.step_seconds) + ", of which exchange " +
-          milliseconds_text(placement.time.exchange_seconds);
+  text += many(static_cast<int>(placement.hosts.size()), "host") + "; predicted exchange " +
+          milliseconds_text(placement.time.exchange_seconds) + " a step";
   if (placement.time.bound_domain >= 0) {
     text += ", bound by the uplink of " + domain_text(topology, placement.time.bound_domain);
   } else if (placement.time.bound_node >= 0) {

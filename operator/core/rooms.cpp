@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "operator/core/placement_words.h"
+#include "operator/core/topology_sources.h"
 
 namespace muster::core {
 
@@ -86,6 +87,34 @@ bool Rooms::knows(const std::string& level) {
   return inventory_ && (names_host(level) || !inventory_->topology().levels_named(level).empty());
 }
 
+bool Rooms::knows_network() {
+  read_tree();
+  if (!inventory_) return false;
+  const auto& domains = inventory_->topology().domains;
+  return domains.size() > 1 && std::any_of(domains.begin() + 1, domains.end(),
+                                           [](const Domain& one) { return one.nodes > 1; });
+}
+
+std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) {
+  std::vector<int> distances(rooms_.size(), 0);
+  if (nodes.empty() || !knows_network()) return distances;
+  const Topology& topology = inventory_->topology();
+  std::set<int> around;  // the domains of these nodes
+  for (const std::string& name : nodes) {
+    const int node = inventory_->index_of(name);
+    int at = node < 0 ? -1 : topology.leaf_of_node[as_index(node)];
+    while (at >= 0 && around.insert(at).second) at = topology.domains[as_index(at)].parent;
+  }
+  around.insert(0);
+  for (std::size_t i = 0; i < rooms_.size(); ++i) {
+    const int node = inventory_->index_of(rooms_[i].node->meta.name);
+    int at = node < 0 ? 0 : topology.leaf_of_node[as_index(node)];
+    while (!around.contains(at)) at = topology.domains[as_index(at)].parent;
+    distances[i] = topology.domains[as_index(at)].height;
+  }
+  return distances;
+}
+
 std::string Rooms::passed_over() const {
   return inventory_ ? passed_over_text(inventory_->topology()) : "";
 }
@@ -124,17 +153,20 @@ std::vector<std::string> Rooms::domains_of(const std::vector<std::string>& nodes
 void Rooms::read_tree() {
   if (was_read_) return;
   was_read_ = true;
-  // What is free counts as what there is: pods are taken from it from now on.
-  std::vector<api::Node> nodes;
-  for (const NodeRoom& room : rooms_) {
-    nodes.push_back(*room.node);
-    nodes.back().allocatable = room.free;
+  std::vector<const api::Node*> nodes;
+  for (const NodeRoom& room : rooms_) nodes.push_back(room.node);
+  if (!topology_) {
+    auto read = read_topology(nodes);
+    if (!read) return;
+    topology_ = std::make_shared<const Topology>(std::move(read).value());
   }
-  std::vector<const api::Node*> pointers;
-  for (const api::Node& node : nodes) pointers.push_back(&node);
-  static const TopologyObjects kNone{};
-  auto topology = read_topology(pointers, topology_ == nullptr ? kNone : *topology_);
-  if (topology) inventory_.emplace(std::move(topology).value(), pointers);
+  inventory_.emplace(topology_, nodes);
+  for (const NodeRoom& room : rooms_) {
+    ResourceAmounts taken = room.node->allocatable;
+    for (auto& [name, amount] : taken) amount -= room.free.at(name);
+    const int node = inventory_->index_of(room.node->meta.name);
+    if (node >= 0) inventory_->take(node, taken);
+  }
 }
 
 }  // namespace muster::core

@@ -46,12 +46,17 @@ class Rooms {
 
   /// Whether any node says in which domain of that level it stands.
   bool knows(const std::string& level);
+  /// Whether it is known of any two nodes that they stand closer together than others.
+  bool knows_network();
   /// What could not be used of what tells of the network; after knows().
   std::string passed_over() const;
   /// After knows() said yes.
   Inventory& inventory() { return *inventory_; }
   /// Nodes that stand in one domain of the level with one of these. After knows() said yes.
   std::set<std::string> beside(const std::set<std::string>& nodes, const std::string& level) const;
+  /// By Rooms::all(), how far a node stands from the nearest of these, as the height of the domain
+  /// that they have in common; all alike where nothing is known.
+  std::vector<int> distances_from(const std::set<std::string>& nodes);
   /// Domain paths of the nodes of slots. After knows() said yes.
   std::vector<std::string> domains_of(const std::vector<std::string>& nodes) const;
 
@@ -63,7 +68,7 @@ class Rooms {
   void read_tree();
 
   std::vector<NodeRoom> rooms_;
-  const TopologyObjects* topology_ = nullptr;
+  std::shared_ptr<const Topology> topology_;
   bool was_read_ = false;
   std::optional<Inventory> inventory_;  ///< made when the first gang asks for it
 };

@@ -34,6 +34,21 @@ Schedule schedule(const ClusterSnapshot& cluster) {
   return std::move(pass).decisions();
 }
 
+double gradient_bytes_of(const api::TrainingJob& job) {
+  constexpr double kFloatBytes = 4, kByteTokens = 256;
+  if (job.status.model_parameters > 0) {
+    return kFloatBytes * static_cast<double>(job.status.model_parameters);
+  }
+  // The others' first layer goes by their data, which only the workers see.
+  if (!job.spec.training || !job.spec.training->model.contains("gpt")) return kUsualGradientBytes;
+  const Json& gpt = job.spec.training->model["gpt"];
+  const auto number = [&](const char* name) { return gpt.value(name, 0.0); };
+  const double width = number("width");
+  const double of_block = 12 * width * width + 13 * width;
+  return kFloatBytes *
+         ((kByteTokens + number("contextLength") + 2) * width + number("layers") * of_block);
+}
+
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   WaitingGang gang;
   gang.job = job.meta.key();
@@ -51,6 +66,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.unplaced = job.spec.scheduling == "Unplaced";
   gang.required_level = job.spec.topology_required;
   gang.preferred_level = job.spec.topology_preferred;
+  gang.gradient_bytes = gradient_bytes_of(job);
   const Json& fields = job.spec.worker.pod_fields;
   if (!fields.is_object()) return gang;
   const auto text = [](const Json& object, const char* name) {

@@ -1,9 +1,10 @@
-// Where waiting gangs go: every gang at once, all of its workers or none. Fewest nodes first; with
-// spec.topology where the network is short (placement.h), as far as the nodes' labels tell. In
-// which order and with how much of their queues' quota: queue_pass.h.
+// Where waiting gangs go: every gang at once, all of its workers or none; where the network is
+// short (placement.h) as far as anything is known of it, else on the fewest nodes. In which order
+// and with how much of their queues' quota: queue_pass.h.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,7 +15,8 @@
 #include "operator/api/training_job.h"
 #include "operator/core/inventory.h"
 #include "operator/core/queue.h"
-#include "operator/core/topology_sources.h"
+#include "operator/core/step_time.h"
+#include "operator/core/topology.h"
 #include "operator/core/volumes.h"
 
 namespace muster::core {
@@ -41,6 +43,7 @@ struct WaitingGang {
   /// spec.topology. Where no node says in which domain of the required level it stands, one node
   /// alone is known to lie within one.
   std::string required_level, preferred_level;
+  double gradient_bytes = kUsualGradientBytes;  ///< that a step exchanges
   /// Not empty: only these slots, each for itself. As many as fit are placed, the first of them
   /// first, on the nodes where the gang stands already if they have room.
   PlaceWish wish;
@@ -65,19 +68,19 @@ struct ClusterSnapshot {
   std::vector<WaitingGang> gangs;
   std::vector<Queue> queues{};         ///< any order
   std::vector<QueueHolder> holders{};  ///< any order
-  /// What tells of the network beside the nodes' labels; nullptr: nothing. Outlives the snapshot.
-  const TopologyObjects* topology = nullptr;
+  /// Where the nodes stand; nullptr: only what their labels say.
+  std::shared_ptr<const Topology> topology{};
 };
 
 /// Slot i goes to node_of_slot[i] (empty = wherever the cluster's scheduler puts it).
 struct GangPlacement {
   std::vector<std::string> node_of_slot;
-  std::vector<std::string> domain_of_slot{};  ///< path in the topology; empty: was not asked for
-  std::string why{};                          ///< why there, where topology was asked for
+  std::vector<std::string> domain_of_slot{};  ///< path in the topology; empty: nothing is known
+  std::string why{};                          ///< why there, where something is known
   bool operator==(const GangPlacement&) const = default;
 };
 
-/// For status; empty where topology was not asked for.
+/// For status; empty where nothing is known.
 inline std::string domain_of(const GangPlacement& placement, std::size_t index) {
   return index < placement.domain_of_slot.size() ? placement.domain_of_slot[index] : "";
 }
@@ -114,6 +117,10 @@ Schedule schedule(const ClusterSnapshot& cluster);
 
 /// The gang of a job as schedule needs it. `job` has a valid spec.
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish = {});
+
+/// What the gang exchanges in a step: as its workers have said, else as spec.training tells, else
+/// kUsualGradientBytes.
+double gradient_bytes_of(const api::TrainingJob& job);
 
 /// "{cpu 1, memory 512Mi, nvidia.com/gpu 2}".
 std::string resources_text(const api::Resources& resources);

@@ -10,9 +10,12 @@
 
 namespace muster::core {
 
+/// Of a job of which nothing is known: a model of 25 million parameters.
+inline constexpr double kUsualGradientBytes = 100e6;
+
 /// What a step does, the same on each of the gang's pods.
 struct StepWork {
-  double gradient_bytes = 100e6;
+  double gradient_bytes = kUsualGradientBytes;
   double compute_seconds = 0;
   double overlap_seconds = 0;  ///< of the exchange, hidden behind computing
   bool operator==(const StepWork&) const = default;

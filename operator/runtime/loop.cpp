@@ -166,6 +166,7 @@ void OperatorLoop::take_pods(const kube::WatchEvent& event) {
 void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
   for (const auto& key : nodes_.apply(event)) {
     schedule_is_old_ = true;
+    topology_book_.take_nodes();
     const api::Node* node = nodes_.find(key);
     const auto before = node_is_ready_.find(key.name);
     const bool was_ready = before != node_is_ready_.end() && before->second;
@@ -693,7 +694,7 @@ void OperatorLoop::run_schedule() {
     if (asks && options_.sees_topologies && !topology_book_.synced()) continue;
     if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs.push_back(std::move(gang));
   }
-  cluster.topology = &topology_book_.objects();
+  cluster.topology = topology_book_.topology(cluster.nodes);
   cluster.queues = queue_book_.queues();
   cluster.holders = queue_holders();
   const MonoTime began = options_.clock->mono_now();

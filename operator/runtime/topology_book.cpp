@@ -1,6 +1,7 @@
 #include "operator/runtime/topology_book.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace muster::runtime {
 namespace {
@@ -58,16 +59,17 @@ bool TopologyBook::synced() const {
   return configs_.synced() && kueue_.synced() && kai_.synced() && hyper_nodes_.synced();
 }
 
-const core::TopologyObjects& TopologyBook::objects() {
-  if (is_old_) {
-    is_old_ = false;
-    objects_ = {};
-    append(configs_, objects_.configs);
-    append(kueue_, objects_.peers);
-    append(kai_, objects_.peers);
-    append(hyper_nodes_, objects_.hyper_nodes);
-  }
-  return objects_;
+const std::shared_ptr<const core::Topology>& TopologyBook::topology(
+    const std::vector<const api::Node*>& nodes) {
+  if (!std::exchange(is_old_, false)) return topology_;
+  core::TopologyObjects objects;
+  append(configs_, objects.configs);
+  append(kueue_, objects.peers);
+  append(kai_, objects.peers);
+  append(hyper_nodes_, objects.hyper_nodes);
+  auto read = core::read_topology(nodes, objects);
+  topology_ = read ? std::make_shared<const core::Topology>(std::move(read).value()) : nullptr;
+  return topology_;
 }
 
 }  // namespace muster::runtime

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <array>
+#include <memory>
+#include <vector>
 
 #include "operator/core/topology_sources.h"
 #include "operator/kube/store.h"
@@ -30,14 +32,16 @@ class TopologyBook {
   bool take(const kube::WatchEvent& event, api::Kind kind);
   /// Whether all of them have been listed, or are known not to be there.
   bool synced() const;
-  /// By kind and name. The reference holds until the next take().
-  const core::TopologyObjects& objects();
+  /// The nodes are others now, or say something else of themselves.
+  void take_nodes() { is_old_ = true; }
+  /// Where these nodes stand, by all that was taken; nullptr: there are too many of them.
+  const std::shared_ptr<const core::Topology>& topology(const std::vector<const api::Node*>& nodes);
 
  private:
   kube::Store<TopologyRecord>& store_of(api::Kind kind);
 
   kube::Store<TopologyRecord> configs_, kueue_, kai_, hyper_nodes_;
-  core::TopologyObjects objects_;
+  std::shared_ptr<const core::Topology> topology_;
   bool is_old_ = true;
 };
 

@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
     for (core::TopologyLevel& level : changed.levels) {
       if (level.name == "subblock") level.oversubscription = row.oversubscription;
     }
-    core::Inventory inventory(std::move(changed), pointers);
+    core::Inventory inventory(std::make_shared<const core::Topology>(std::move(changed)), pointers);
     measure(inventory, row, rounds, seed);
     after = std::max(after, mebibytes());
   }

@@ -19,7 +19,7 @@ struct Stock {
   Inventory inventory() const {
     std::vector<const api::Node*> pointers;
     for (const auto& node : nodes) pointers.push_back(&node);
-    return Inventory(topology, pointers);
+    return Inventory(std::make_shared<const Topology>(topology), pointers);
   }
 };
 

@@ -225,9 +225,65 @@ TEST_CASE(
   CHECK(domains("a").size() == 1);
   CHECK(domains("b").size() == 1);
   CHECK(domains("a") != domains("b"));
-  CHECK(domains("c").empty());  // did not ask
+  CHECK(domains("c").size() == 1);  // did not ask
   CHECK(verdicts.at({"ns", "c"}).placement->node_of_slot.size() == 2);
   CHECK(domains("d").size() == 4);  // 8 of what the others left
+}
+
+TEST_CASE("a gang that asks for nothing stands close together where the network is known") {
+  Cluster cluster = racks();
+  // The roomiest nodes are far apart.
+  for (const int roomy : {0, 5})
+    cluster.nodes[static_cast<std::size_t>(roomy)] = node("n" + std::to_string(roomy), 3);
+  cluster.nodes[0].meta.labels = racks().nodes[0].meta.labels;
+  cluster.nodes[5].meta.labels = racks().nodes[5].meta.labels;
+  cluster.gangs = {gang("j", 4, 2)};
+  const GangVerdict verdict = cluster.only();
+  REQUIRE(verdict.placement);
+  const Nodes& domains = verdict.placement->domain_of_slot;
+  CHECK(std::set<std::string>(domains.begin(), domains.end()).size() == 1);
+  CHECK(verdict.placement->why.find("is the lowest domain with room for 4") != std::string::npos);
+  // More than a rack holds: one block.
+  cluster.gangs = {gang("j", 8, 8)};
+  const GangVerdict eight = cluster.only();
+  REQUIRE(eight.placement);
+  for (const std::string& domain : eight.placement->domain_of_slot) {
+    CHECK(domain.starts_with("b0"));
+  }
+  // Nothing is known: the fewest nodes, and no domain.
+  for (api::Node& one : cluster.nodes) one.meta.labels.clear();
+  cluster.gangs = {gang("j", 4, 4)};
+  const GangVerdict flat = cluster.only();
+  CHECK(flat.placement->node_of_slot == Nodes{"n0", "n0", "n0", "n5"});
+  CHECK(flat.placement->domain_of_slot.empty());
+}
+
+TEST_CASE("a lost worker's place is taken as near to the others as there is room") {
+  Cluster cluster = racks();
+  cluster.gangs = {gang("j", 2, 1)};
+  cluster.gangs[0].wish = {{2, 3}, {"n6"}, false};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n6", "n6"});
+  cluster.nodes[6].unschedulable = true;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n7", "n7"});
+  cluster.nodes[7].ready = false;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n4", "n4"});
+  for (const std::size_t gone : {4, 5}) cluster.nodes[gone].ready = false;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n0", "n0"});
+}
+
+TEST_CASE(
+    "how much a gang exchanges is what its workers say, else what a model tells, else a guess") {
+  api::TrainingJob job;
+  CHECK(gradient_bytes_of(job) == kUsualGradientBytes);
+  job.spec.training.emplace();
+  job.spec.training->model = Json{{"mlp", {{"hidden", {128}}}}};
+  CHECK(gradient_bytes_of(job) == kUsualGradientBytes);
+  job.spec.training->model =
+      Json{{"gpt", {{"layers", 2}, {"heads", 2}, {"width", 8}, {"contextLength", 16}}}};
+  // Tables of tokens and positions, two blocks, the last normalisation.
+  CHECK(gradient_bytes_of(job) == 4.0 * (256 * 8 + 16 * 8 + 2 * (12 * 64 + 13 * 8) + 2 * 8));
+  job.status.model_parameters = 1000;
+  CHECK(gradient_bytes_of(job) == 4000);
 }
 
 TEST_CASE("slots that join a gang stay within its required domain") {
