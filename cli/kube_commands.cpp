@@ -6,6 +6,7 @@
 #include "cli/describe_command.h"
 #include "cli/fetch_command.h"
 #include "cli/get_command.h"
+#include "cli/job_file_options.h"
 #include "cli/kube_query.h"
 #include "cli/logs_command.h"
 #include "cli/plan_command.h"
@@ -122,13 +123,7 @@ void add_fetch(CLI::App& command, FetchOptions& fetch, std::int64_t& timeout) {
 }
 
 void add_plan(CLI::App& command, PlanOptions& plan) {
-  command.add_option("FILE", plan.file, "manifest of a TrainingJob (YAML or JSON)")->required();
-  command
-      .add_option(
-          "--set", plan.overrides,
-          "replace one value of the manifest: path=value, the value as YAML; may be repeated")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
+  add_job_file(command, plan.file, plan.overrides);
   command
       .add_option("--cluster", plan.cluster,
                   "of nodes, pods, jobs and queues as kubectl get -o json has saved them")

@@ -9,9 +9,11 @@
 #include <initializer_list>
 #include <string>
 
+#include "cli/job_file_options.h"
 #include "cli/kube_commands.h"
 #include "cli/prove_command.h"
 #include "cli/run_command.h"
+#include "cli/simulate_command.h"
 #include "common/contract.h"
 #include "common/log.h"
 
@@ -88,12 +90,7 @@ muster::cli::KubeEnvironment kube_environment(const muster::Clock& clock) {
 void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
   CLI::App* run = app.add_subcommand("run", kRunDescription);
   run->footer(kRunFooter);
-  run->add_option("FILE", options.file, "manifest of a TrainingJob (YAML or JSON)")->required();
-  run->add_option(
-         "--set", options.overrides,
-         "replace one value of the manifest: path=value, the value as YAML; may be repeated")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
+  muster::cli::add_job_file(*run, options.file, options.overrides);
   run->add_option("--output", options.output,
                   "directory of the run (default muster-out/<job>); one spec each, an unfinished "
                   "run goes on, a finished one is trained anew")
@@ -123,13 +120,7 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
       "workers that are killed, frozen, cut off, sent away and resized by a schedule from the\n"
       "seed. Ends with 0 when the parameters are equal after every step, with 3 and the first\n"
       "step that differs otherwise.");
-  prove->add_option("FILE", options.file, "manifest of a TrainingJob (YAML or JSON)")->required();
-  prove
-      ->add_option("--set", options.overrides,
-                   "replace one value of the manifest: path=value, the value as YAML; may be "
-                   "repeated")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
+  muster::cli::add_job_file(*prove, options.file, options.overrides);
   prove
       ->add_option("--output", options.output,
                    "directory of both runs (default muster-out/prove-<job>); made anew")
@@ -153,6 +144,36 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
   return prove;
 }
 
+CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
+  CLI::App* simulate = app.add_subcommand(
+      "simulate",
+      "Replay jobs of the past on a saved cluster, by the operator's rules and others'");
+  simulate->footer(
+      "  muster simulate jobs.csv --cluster cluster.json\n\n"
+      "jobs.csv has a header and the columns submit and duration (seconds), and may have workers,\n"
+      "cpu, memory, gpus (of each worker), name, queue and priority. The cluster is a list as\n"
+      "`kubectl get -o json` prints it: nodes, and queues, priority classes and topology where\n"
+      "they count. The rules of others are models: whole gangs first come first served, whole\n"
+      "gangs as they fit, and pods one by one.");
+  simulate->add_option("JOBS", options.jobs, "trace (CSV)")->required();
+  simulate->add_option("--cluster", options.cluster, "saved cluster (JSON or YAML)")
+      ->required()
+      ->type_name("FILE");
+  simulate->add_option("--rules", options.rules, "to compare (default: all)")
+      ->delimiter(',')
+      ->type_name("RULE,...")
+      ->check(CLI::IsMember(muster::cli::kSimulateRules));
+  simulate
+      ->add_option("--checkpoint-minutes", options.checkpoint_minutes,
+                   "a job that has to stop loses what it ran since (default 30; 0: all of it)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 100'000));
+  simulate->add_option("-o,--output", options.output, "json: for scripts, with every job")
+      ->check(CLI::IsMember({"json"}))
+      ->type_name("FORM");
+  return simulate;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -169,6 +190,8 @@ int main(int argc, char** argv) {
   add_run(app, options, is_quiet);
   muster::cli::ProveOptions proof;
   const CLI::App* prove = add_prove(app, proof);
+  muster::cli::SimulateOptions simulation;
+  const CLI::App* simulate = add_simulate(app, simulation);
   muster::cli::KubeCommands kube(app);
   try {
     app.parse(argc, argv);
@@ -178,6 +201,11 @@ int main(int argc, char** argv) {
   }
 
   if (kube.is_chosen()) return kube.run(kube_environment(clock));
+  if (simulate->parsed()) {
+    const auto environment = kube_environment(clock);
+    return muster::cli::simulate_command(
+        simulation, {environment.width, environment.stdout_is_terminal}, clock);
+  }
 
   const bool is_debug = options.local.log_level == "debug";
   muster::configure_log(is_debug ? muster::LogLevel::kDebug : muster::LogLevel::kError,

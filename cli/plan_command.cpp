@@ -6,20 +6,14 @@
 #include "cli/manifest.h"
 #include "cli/plan_forecast.h"
 #include "cli/plan_text.h"
+#include "cli/saved_cluster.h"
 #include "common/contract.h"
-#include "common/file.h"
 #include "common/log.h"
-#include "common/yaml_reader.h"
-#include "operator/kube/api_client.h"
 
 namespace muster::cli {
 namespace {
 
 namespace codes = contract::exit_code;
-
-/// A cluster of 10,000 nodes and 20,000 pods is about half of this.
-constexpr std::size_t kMostClusterBytes = std::size_t{256} << 20;
-constexpr YamlBounds kClusterYaml{kMostClusterBytes, 20'000'000, 60, "cluster"};
 
 /// All that the operator looks at, in one list. docs/reference/cli.md shows it for saving.
 constexpr const char* kWatched =
@@ -31,16 +25,8 @@ constexpr const char* kWatchedIfThere[] = {"topologyconfigs.muster.dev",
                                            "hypernodes.topology.volcano.sh"};
 
 Result<PlanCluster> saved_cluster(const std::string& file) {
-  auto text = read_file(file, kMostClusterBytes);
-  if (!text) return text.error().with_exit_code(codes::kUsage);
-  const bool is_json = text->find_first_not_of(" \t\r\n") != std::string::npos &&
-                       (*text)[text->find_first_not_of(" \t\r\n")] == '{';
-  auto list = is_json ? parse_json(*text, kube::kLeftOut) : parse_yaml(*text, file, kClusterYaml);
-  if (!list) {
-    return (is_json ? list.error().with(file) : list.error()).with_exit_code(codes::kUsage);
-  }
   PlanCluster cluster;
-  cluster.objects = items_of(std::move(*list));
+  MUSTER_ASSIGN_OR_RETURN(cluster.objects, read_saved_cluster(file));
   auto now = newest_time(cluster.objects);
   if (!now) return now.error().with(file).with_exit_code(codes::kUsage);
   cluster.now = *now;

@@ -21,6 +21,8 @@ constexpr std::array kWatched{api::Kind::kTrainingJob,
                               api::Kind::kKaiTopology,
                               api::Kind::kHyperNode};
 
+/// Nothing is missed here, so nothing has to be looked at again soon.
+constexpr seconds kResync{24 * 3600};
 /// Turns of the loop in one run(): a bound, far above what any cluster takes.
 constexpr int kMostTurns = 100'000;
 
@@ -57,8 +59,11 @@ bool belongs_to(const Json& pod, const std::string& uid) {
 
 }  // namespace
 
-WhatIf::WhatIf(WallTime now)
-    : clock_(now), mailbox_(std::numeric_limits<std::size_t>::max()), loop_(loop_options()) {}
+WhatIf::WhatIf(WallTime now, NewPods new_pods)
+    : new_pods_(new_pods),
+      clock_(now),
+      mailbox_(std::numeric_limits<std::size_t>::max()),
+      loop_(loop_options()) {}
 
 LoopOptions WhatIf::loop_options() {
   LoopOptions options;
@@ -69,6 +74,7 @@ LoopOptions WhatIf::loop_options() {
   options.sees_volumes = true;
   options.sees_queues = true;
   options.sees_topologies = true;
+  options.resync = kResync;
   return options;
 }
 
@@ -120,12 +126,14 @@ void WhatIf::begin() {
   }
 }
 
-void WhatIf::run(seconds time) {
+void WhatIf::run(nanoseconds time, bool ends_with_write) {
   if (!has_begun_) begin();
+  const std::int64_t writes_before = writes_;
   const MonoTime end = clock_.mono_now() + time;
   for (int turn = 0; turn < kMostTurns; ++turn) {
     const MonoTime due = loop_.step();
     if (work() || due <= clock_.mono_now()) continue;
+    if (ends_with_write && writes_ != writes_before) return;
     clock_.advance(std::min(due, end) - clock_.mono_now());
     if (due > end) return;
   }
@@ -153,11 +161,23 @@ void WhatIf::apply(Work work) {
     } else if (const auto* over = std::get_if<core::DeleteJob>(&action)) {
       end_job(over->key);
     } else if (const auto* made = std::get_if<core::CreatePod>(&action)) {
-      // The pod need not be there: its place in the job's status counts as taken.
+      if (new_pods_ == NewPods::kRun) create(made->pod);
       done.created.push_back(made->pod.meta.name);
     }
   }
   MUSTER_CHECK(mailbox_.try_post(std::move(done)));
+}
+
+void WhatIf::create(const api::Pod& pod) {
+  Json object = api::to_json(pod);
+  const std::string number = std::to_string(++writes_);
+  object["metadata"]["uid"] = object["metadata"]["resourceVersion"] = "what-if-" + number;
+  object["metadata"]["creationTimestamp"] = format_time(now());
+  object["spec"]["nodeName"] = pod.required_node;
+  object["status"] = Json{{"phase", "Running"},
+                          {"podIP", "10.0.0.1"},
+                          {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}};
+  put(std::move(object));
 }
 
 void WhatIf::write_status(api::Kind kind, const api::ObjectKey& key, const Json& patch,
@@ -169,6 +189,7 @@ void WhatIf::write_status(api::Kind kind, const api::ObjectKey& key, const Json&
   if (patch.contains("status")) object["status"].merge_patch(patch["status"]);
   object["metadata"]["resourceVersion"] = "what-if-" + std::to_string(++writes_);
   done.version_after = text_of(object["metadata"], "resourceVersion");
+  if (kind == api::Kind::kTrainingJob) written_.insert(key);
   tell(kind, kube::WatchEvent::Type::kApply, object);
 }
 

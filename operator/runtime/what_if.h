@@ -1,6 +1,6 @@
 // A cluster as it was read once, under the operator's own rules and without its hands: the loop
 // decides as it would, its writes are kept here, pods that it deletes are gone at once, and time
-// passes when told to. For plans and forecasts.
+// passes when told to. For plans, forecasts and simulations.
 #pragma once
 
 #include <deque>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -18,8 +19,14 @@ namespace muster::runtime {
 /// Threads: one.
 class WhatIf {
  public:
+  /// What becomes of a pod that the operator creates.
+  enum class NewPods {
+    kImplied,  ///< it is not there; its place in the job's status counts as taken
+    kRun,      ///< it runs at once, where it was meant to
+  };
+
   /// `now`: when the cluster was read.
-  explicit WhatIf(WallTime now);
+  explicit WhatIf(WallTime now, NewPods new_pods = NewPods::kImplied);
 
   /// An object as the API server has it, in place of any of its name. False, and nothing is
   /// changed: it has no name, or is of a kind that the operator does not watch.
@@ -27,7 +34,11 @@ class WhatIf {
   /// The job is over: it goes, and its pods with it.
   void end_job(const api::ObjectKey& job);
   /// Whatever the operator decides from now on for so long.
-  void run(seconds time);
+  void run(nanoseconds time) { run(time, false); }
+  /// The same, but no longer than until it has written some job's status.
+  void run_to_write(nanoseconds time) { run(time, true); }
+  /// Jobs whose status was written since this was last asked.
+  std::set<api::ObjectKey> take_written() { return std::exchange(written_, {}); }
 
   WallTime now() const { return clock_.wall_now(); }
   /// With the status that the operator has given them.
@@ -44,18 +55,22 @@ class WhatIf {
   };
 
   LoopOptions loop_options();
+  void run(nanoseconds time, bool ends_with_write);
   void begin();
   bool work();
   void apply(Work work);
   void write_status(api::Kind kind, const api::ObjectKey& key, const Json& patch, ApplyDone& done);
+  void create(const api::Pod& pod);
   void remove(api::Kind kind, const api::ObjectKey& key);
   void tell(api::Kind kind, kube::WatchEvent::Type type, const Json& object);
 
+  NewPods new_pods_;
   ManualClock clock_;
   Mailbox mailbox_;
   Hands hands_;
   OperatorLoop loop_;
   std::map<api::Kind, std::map<api::ObjectKey, Json>> objects_;
+  std::set<api::ObjectKey> written_;
   bool has_begun_ = false;
   std::int64_t writes_ = 0;
 };

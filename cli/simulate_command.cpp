@@ -1,0 +1,64 @@
+#include "cli/simulate_command.h"
+
+#include <algorithm>
+
+#include "cli/files.h"
+#include "cli/kube_query.h"
+#include "cli/saved_cluster.h"
+#include "cli/simulation_text.h"
+#include "cli/simulation_trace.h"
+#include "common/contract.h"
+#include "common/file.h"
+#include "common/log.h"
+
+namespace muster::cli {
+namespace {
+
+namespace codes = contract::exit_code;
+using runtime::make_peer;
+using runtime::PeerRule;
+using runtime::SimulatedScheduler;
+
+std::unique_ptr<SimulatedScheduler> make_rule(const std::string& rule,
+                                              const std::vector<Json>& objects,
+                                              const std::vector<TraceJob>& trace) {
+  if (rule == "strict-fifo") return make_peer(PeerRule::kStrictFifo, objects, trace);
+  if (rule == "any-that-fits") return make_peer(PeerRule::kAnyThatFits, objects, trace);
+  if (rule == "pods") return make_peer(PeerRule::kPods, objects, trace);
+  return runtime::make_operator(objects, trace);
+}
+
+Result<int> run(const SimulateOptions& options, const Display& display, const Clock& clock) {
+  auto text = read_file(options.jobs, kMaxTraceBytes);
+  if (!text) return text.error().with_exit_code(codes::kUsage);
+  auto trace = read_trace(*text);
+  if (!trace) return trace.error().with(options.jobs).with_exit_code(codes::kUsage);
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<Json> objects, read_saved_cluster(options.cluster));
+  const bool has_nodes = std::any_of(objects.begin(), objects.end(), [](const Json& object) {
+    return object.is_object() && object.value("kind", "") == "Node";
+  });
+  if (!has_nodes) {
+    return Error(ErrorCode::kInvalid, options.cluster + ": has no Node among its objects")
+        .with_exit_code(codes::kUsage);
+  }
+  std::vector<RuleResult> results;
+  for (const std::string& rule : options.rules.empty() ? kSimulateRules : options.rules) {
+    const auto scheduler = make_rule(rule, objects, *trace);
+    const std::chrono::minutes every(options.checkpoint_minutes);
+    results.push_back({rule, runtime::simulate(*scheduler, *trace, every, clock)});
+  }
+  print(options.output == "json" ? dump_pretty(simulation_json(results, *trace, objects))
+                                 : simulation_text(results, *trace, objects, display));
+  return codes::kComplete;
+}
+
+}  // namespace
+
+int simulate_command(const SimulateOptions& options, const Display& display, const Clock& clock) {
+  configure_log(LogLevel::kError, {{"component", "muster-simulate"}});
+  const auto code = run(options, display, clock);
+  (void)flush();
+  return code ? *code : tell_error(code.error());
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,166 @@
+#include "cli/simulation_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "cli/progress_view.h"
+#include "operator/api/pod.h"
+
+namespace muster::cli {
+namespace {
+
+using runtime::SimulatedJob;
+using runtime::Simulation;
+
+double share(std::vector<double> values, double part) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const auto at = static_cast<std::size_t>(std::ceil(part * static_cast<double>(values.size())));
+  return values[std::min(values.size(), std::max<std::size_t>(at, 1)) - 1];
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double one : values) sum += one;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+std::string fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+/// What is scarce: GPUs, where any job asks for them, else processors.
+struct Scarce {
+  bool is_gpu = false;
+  double all = 0;
+
+  double of(const api::Resources& one) const {
+    return is_gpu ? static_cast<double>(one.gpus) : static_cast<double>(one.cpu_millis) / 1e3;
+  }
+};
+
+Scarce scarce_of(const std::vector<TraceJob>& trace, const std::vector<Json>& objects) {
+  Scarce scarce;
+  std::string resource = "cpu";
+  for (const TraceJob& one : trace) {
+    if (one.job.spec.worker.resources.gpus == 0) continue;
+    scarce.is_gpu = true;
+    resource = one.job.spec.worker.resources.gpu_resource;
+  }
+  for (const Json& object : objects) {
+    if (!object.is_object() || object.value("kind", "") != "Node") continue;
+    const auto node = api::parse_node(object);
+    if (!node) continue;
+    const auto found = node->allocatable.find(resource);
+    if (found == node->allocatable.end()) continue;
+    scarce.all += static_cast<double>(found->second) / (scarce.is_gpu ? 1 : 1e3);
+  }
+  return scarce;
+}
+
+struct Figures {
+  std::size_t ended = 0;
+  int stops = 0;
+  double completion_mean = 0, completion_p95 = 0, wait_mean = 0, wait_p95 = 0, lost = 0, used = 0,
+         leaves = 0, decision_p50 = 0, decision_p99 = 0, makespan = 0;
+};
+
+Figures figures_of(const Simulation& simulation, const std::vector<TraceJob>& trace,
+                   const Scarce& scarce) {
+  Figures figures;
+  std::vector<double> completion, wait, leaves;
+  double used = 0;
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    const SimulatedJob& job = simulation.jobs[i];
+    figures.stops += job.stops;
+    figures.lost += seconds_of(job.lost);
+    if (job.started) {
+      wait.push_back(seconds_of(*job.started - trace[i].submit));
+      if (job.leaves > 0) leaves.push_back(job.leaves);
+    }
+    if (!job.ended) continue;
+    ++figures.ended;
+    completion.push_back(seconds_of(*job.ended - trace[i].submit));
+    used += seconds_of(trace[i].duration) * scarce.of(trace[i].job.spec.worker.resources) *
+            trace[i].job.spec.worker.count;
+  }
+  figures.makespan = seconds_of(simulation.end - trace.front().submit);
+  figures.completion_mean = mean(completion);
+  figures.completion_p95 = share(completion, 0.95);
+  figures.wait_mean = mean(wait);
+  figures.wait_p95 = share(wait, 0.95);
+  if (scarce.all > 0 && figures.makespan > 0) {
+    figures.used = used / (scarce.all * figures.makespan);
+  }
+  figures.leaves = mean(leaves);
+  figures.decision_p50 = share(simulation.decision_seconds, 0.5);
+  figures.decision_p99 = share(simulation.decision_seconds, 0.99);
+  return figures;
+}
+
+}  // namespace
+
+std::string simulation_text(const std::vector<RuleResult>& results,
+                            const std::vector<TraceJob>& trace, const std::vector<Json>& objects,
+                            const Display& display) {
+  const Scarce scarce = scarce_of(trace, objects);
+  Table table({"RULE", ">ENDED", ">COMPLETION", ">P95", ">WAIT", ">P95", ">MAKESPAN",
+               scarce.is_gpu ? ">GPUS USED" : ">CPU USED", ">STOPS", ">LOST", ">LEAVES",
+               ">DECISION MS", ">P99"});
+  for (const RuleResult& one : results) {
+    const Figures is = figures_of(one.simulation, trace, scarce);
+    table.add({{one.rule},
+               {std::to_string(is.ended) + "/" + std::to_string(trace.size())},
+               {duration_text(is.completion_mean)},
+               {duration_text(is.completion_p95)},
+               {duration_text(is.wait_mean)},
+               {duration_text(is.wait_p95)},
+               {duration_text(is.makespan)},
+               {fixed(100 * is.used, 1) + "%"},
+               {std::to_string(is.stops)},
+               {duration_text(is.lost)},
+               {is.leaves > 0 ? fixed(is.leaves, 2) : ""},
+               {fixed(is.decision_p50 * 1e3, 2)},
+               {fixed(is.decision_p99 * 1e3, 2)}});
+  }
+  return table.take(display);
+}
+
+Json simulation_json(const std::vector<RuleResult>& results, const std::vector<TraceJob>& trace,
+                     const std::vector<Json>& objects) {
+  const Scarce scarce = scarce_of(trace, objects);
+  Json out = Json::array();
+  for (const RuleResult& one : results) {
+    const Figures is = figures_of(one.simulation, trace, scarce);
+    Json jobs = Json::array();
+    for (std::size_t i = 0; i < trace.size(); ++i) {
+      const SimulatedJob& job = one.simulation.jobs[i];
+      Json row{{"name", trace[i].job.meta.name},
+               {"submit", seconds_of(trace[i].submit)},
+               {"stops", job.stops},
+               {"lostSeconds", seconds_of(job.lost)},
+               {"leaves", job.leaves}};
+      if (job.started) row["started"] = seconds_of(*job.started);
+      if (job.ended) row["ended"] = seconds_of(*job.ended);
+      jobs.push_back(std::move(row));
+    }
+    out.push_back(
+        Json{{"rule", one.rule},
+             {"ended", is.ended},
+             {"completionSeconds", {{"mean", is.completion_mean}, {"p95", is.completion_p95}}},
+             {"waitSeconds", {{"mean", is.wait_mean}, {"p95", is.wait_p95}}},
+             {"makespanSeconds", is.makespan},
+             {"used", is.used},
+             {"stops", is.stops},
+             {"lostSeconds", is.lost},
+             {"leaves", is.leaves},
+             {"decisionSeconds", {{"p50", is.decision_p50}, {"p99", is.decision_p99}}},
+             {"jobs", std::move(jobs)}});
+  }
+  return out;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,161 @@
+#include "cli/simulation_trace.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string_view>
+
+#include "common/contract.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr std::size_t kMaxColumns = 64;
+constexpr double kMaxSeconds = 10.0 * 365 * 24 * 3600;
+
+std::vector<std::string_view> cells_of(std::string_view line) {
+  std::vector<std::string_view> cells;
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  for (std::size_t at = 0; at <= line.size() && cells.size() <= kMaxColumns;) {
+    const std::size_t comma = std::min(line.find(',', at), line.size());
+    std::string_view cell = line.substr(at, comma - at);
+    while (cell.starts_with(' ')) cell.remove_prefix(1);
+    while (cell.ends_with(' ')) cell.remove_suffix(1);
+    cells.push_back(cell);
+    at = comma + 1;
+  }
+  return cells;
+}
+
+/// One row by the names of its columns.
+class Row {
+ public:
+  Row(const std::vector<std::string>& columns, std::string_view line, std::size_t number)
+      : number_(number) {
+    const auto cells = cells_of(line);
+    if (cells.size() != columns.size()) {
+      fail("has " + std::to_string(cells.size()) + " columns, the header " +
+           std::to_string(columns.size()));
+      return;
+    }
+    for (std::size_t i = 0; i < columns.size(); ++i) cells_[columns[i]] = cells[i];
+  }
+
+  std::string text(const std::string& column) const {
+    const auto found = cells_.find(column);
+    return found == cells_.end() ? "" : std::string(found->second);
+  }
+  double number(const std::string& column, double otherwise, double most) {
+    const std::string cell = text(column);
+    if (cell.empty()) return otherwise;
+    double value = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+    const bool is_number = error == std::errc() && end == cell.data() + cell.size();
+    if (!is_number || !(value >= 0) || value > most) {
+      fail(column + " is '" + cell.substr(0, 64) + "', not a number from 0 to " +
+           std::to_string(static_cast<std::int64_t>(most)));
+      return otherwise;
+    }
+    return value;
+  }
+  void fail(const std::string& what) {
+    if (status_) {
+      status_ = Error(ErrorCode::kInvalid, "row " + std::to_string(number_) + ": " + what);
+    }
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  std::size_t number_;
+  std::map<std::string, std::string_view, std::less<>> cells_;
+  Status status_;
+};
+
+milliseconds milliseconds_of(double seconds) {
+  return milliseconds(static_cast<std::int64_t>(seconds * 1e3 + 0.5));
+}
+
+Result<TraceJob> read_job(Row& row, std::size_t number) {
+  TraceJob made;
+  made.submit = milliseconds_of(row.number("submit", -1, kMaxSeconds));
+  made.duration = milliseconds_of(row.number("duration", -1, kMaxSeconds));
+  if (made.submit.count() < 0) row.fail("submit: is required");
+  if (made.duration.count() < 0) row.fail("duration: is required");
+  const double workers = row.number("workers", 1, 4096);
+  if (workers < 1) row.fail("workers: must be at least 1");
+  MUSTER_RETURN_IF_ERROR(row.status());
+  std::string name = row.text("name");
+  if (name.empty()) name = "job-" + std::to_string(number);
+  Json worker{{"count", static_cast<int>(workers)},
+              {"image", "simulated"},
+              {"command", {"simulated"}},
+              {"resources", Json::object()}};
+  for (const char* resource : {"cpu", "memory", "gpus"}) {
+    const std::string cell = row.text(resource);
+    if (cell.empty()) continue;
+    if (std::string_view(resource) == "gpus") {
+      worker["resources"][resource] = static_cast<int>(row.number(resource, 0, 64));
+    } else {
+      worker["resources"][resource] = cell;
+    }
+  }
+  made.manifest = Json{{"apiVersion", contract::kApiVersion},
+                       {"kind", contract::kKindTrainingJob},
+                       {"metadata", {{"name", name}, {"namespace", "trace"}}},
+                       {"spec", {{"worker", std::move(worker)}}}};
+  if (const auto queue = row.text("queue"); !queue.empty()) {
+    made.manifest["spec"]["queueName"] = queue;
+  }
+  if (const auto priority = row.text("priority"); !priority.empty()) {
+    made.manifest["spec"]["priorityClassName"] = priority;
+  }
+  MUSTER_RETURN_IF_ERROR(row.status());
+  auto [job, verdict] = api::read_training_job(made.manifest);
+  if (!verdict) row.fail(verdict.error().message());
+  MUSTER_RETURN_IF_ERROR(row.status());
+  made.job = std::move(job);
+  return made;
+}
+
+}  // namespace
+
+Result<std::vector<TraceJob>> read_trace(const std::string& text) {
+  std::vector<TraceJob> trace;
+  std::vector<std::string> columns;
+  std::map<std::string, std::size_t> names;
+  std::size_t number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line(text.data() + at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \r") == std::string_view::npos) continue;
+    if (columns.empty()) {
+      for (const std::string_view cell : cells_of(line)) columns.emplace_back(cell);
+      if (columns.size() > kMaxColumns) {
+        return Error(ErrorCode::kInvalid, "row 1: has more than 64 columns");
+      }
+      continue;
+    }
+    if (trace.size() >= kMaxTraceJobs) {
+      return Error(ErrorCode::kTooLarge,
+                   "has more than " + std::to_string(kMaxTraceJobs) + " jobs");
+    }
+    Row row(columns, line, number);
+    MUSTER_RETURN_IF_ERROR(row.status());
+    MUSTER_ASSIGN_OR_RETURN(TraceJob job, read_job(row, trace.size()));
+    const auto [same, is_new] = names.emplace(job.job.meta.name, number);
+    if (!is_new) {
+      return Error(ErrorCode::kInvalid, "row " + std::to_string(number) + ": name is " +
+                                            job.job.meta.name + ", as in row " +
+                                            std::to_string(same->second));
+    }
+    trace.push_back(std::move(job));
+  }
+  if (trace.empty()) return Error(ErrorCode::kInvalid, "has no job");
+  std::stable_sort(trace.begin(), trace.end(),
+                   [](const TraceJob& a, const TraceJob& b) { return a.submit < b.submit; });
+  return trace;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,74 @@
+#include <map>
+#include <set>
+
+#include "common/check.h"
+#include "operator/runtime/simulation.h"
+#include "operator/runtime/what_if.h"
+
+namespace muster::runtime {
+namespace {
+
+/// When the trace begins; any time will do.
+constexpr WallTime kBegin{seconds(1'700'000'000)};
+
+class OperatorScheduler final : public SimulatedScheduler {
+ public:
+  OperatorScheduler(const std::vector<Json>& objects, const std::vector<TraceJob>& trace)
+      : trace_(trace), what_if_(kBegin, WhatIf::NewPods::kRun) {
+    for (const Json& object : objects) {
+      const std::string kind = object.is_object() ? object.value("kind", "") : "";
+      if (kind != "TrainingJob" && kind != "Pod") what_if_.put(object);
+    }
+    for (std::size_t i = 0; i < trace.size(); ++i) index_[trace[i].job.meta.key()] = i;
+  }
+
+  void submit(std::size_t job) override {
+    Json object = trace_[job].manifest;
+    Json& meta = object["metadata"];
+    meta["uid"] = "uid-" + std::to_string(job);
+    meta["resourceVersion"] = "submitted";
+    meta["generation"] = 1;
+    meta["creationTimestamp"] = format_time(what_if_.now());
+    MUSTER_CHECK(what_if_.put(std::move(object)));
+  }
+
+  void end(std::size_t job) override { what_if_.end_job(trace_[job].job.meta.key()); }
+
+  milliseconds run(milliseconds until) override {
+    what_if_.run_to_write(until - now());
+    return now();
+  }
+
+  std::vector<Change> take_changes() override {
+    std::vector<Change> changes;
+    for (const api::ObjectKey& key : what_if_.take_written()) {
+      const auto found = index_.find(key);
+      const auto job = what_if_.job(key);
+      if (found == index_.end() || !job) continue;
+      const auto& placement = job->status.placement;
+      std::set<std::string> leaves;
+      for (const auto& place : placement) {
+        if (!place.domain.empty()) leaves.insert(place.domain);
+      }
+      changes.push_back(
+          {found->second, static_cast<int>(placement.size()), static_cast<int>(leaves.size())});
+    }
+    return changes;
+  }
+
+ private:
+  milliseconds now() const { return std::chrono::ceil<milliseconds>(what_if_.now() - kBegin); }
+
+  const std::vector<TraceJob>& trace_;
+  WhatIf what_if_;
+  std::map<api::ObjectKey, std::size_t> index_;
+};
+
+}  // namespace
+
+std::unique_ptr<SimulatedScheduler> make_operator(const std::vector<Json>& objects,
+                                                  const std::vector<TraceJob>& trace) {
+  return std::make_unique<OperatorScheduler>(objects, trace);
+}
+
+}  // namespace muster::runtime

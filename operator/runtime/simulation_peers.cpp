@@ -1,0 +1,120 @@
+// What is known of others' rules, without their code: gangs (or pods) in the order of submission,
+// each on the tightest nodes that hold it.
+#include <algorithm>
+#include <set>
+
+#include "operator/core/rooms.h"
+#include "operator/runtime/simulation.h"
+
+namespace muster::runtime {
+namespace {
+
+class PeerScheduler final : public SimulatedScheduler {
+ public:
+  PeerScheduler(PeerRule rule, const std::vector<Json>& objects, const std::vector<TraceJob>& trace)
+      : rule_(rule), trace_(trace), places_(trace.size()) {
+    for (const Json& object : objects) {
+      if (!object.is_object() || object.value("kind", "") != "Node") continue;
+      if (auto node = api::parse_node(object)) nodes_.push_back(std::move(node).value());
+    }
+    core::ClusterSnapshot cluster;
+    for (const api::Node& node : nodes_) {
+      if (node.ready && !node.unschedulable && node.taints.empty()) cluster.nodes.push_back(&node);
+    }
+    rooms_.emplace(cluster);
+  }
+
+  void submit(std::size_t job) override {
+    waiting_.push_back(job);
+    decide();
+  }
+
+  void end(std::size_t job) override {
+    for (const std::string& node : places_[job]) rooms_->give_back(node, needs(job));
+    places_[job].clear();
+    decide();
+  }
+
+  milliseconds run(milliseconds until) override { return changes_.empty() ? now_ = until : now_; }
+  std::vector<Change> take_changes() override { return std::exchange(changes_, {}); }
+
+ private:
+  const api::Resources& needs(std::size_t job) const {
+    return trace_[job].job.spec.worker.resources;
+  }
+  std::size_t count(std::size_t job) const {
+    return static_cast<std::size_t>(trace_[job].job.spec.worker.count);
+  }
+
+  /// Of the nodes with room for a worker the one with room for the fewest.
+  core::NodeRoom* tightest(std::size_t job) {
+    core::NodeRoom* best = nullptr;
+    std::int64_t best_fit = 0;
+    for (core::NodeRoom& room : rooms_->all()) {
+      const std::int64_t fit = core::workers_that_fit(room.free, needs(job));
+      if (fit > 0 && (best == nullptr || fit < best_fit)) {
+        best = &room;
+        best_fit = fit;
+      }
+    }
+    return best;
+  }
+
+  /// Places for what it lacks, as many as there are.
+  void fill(std::size_t job) {
+    while (places_[job].size() < count(job)) {
+      core::NodeRoom* room = tightest(job);
+      if (room == nullptr) return;
+      while (places_[job].size() < count(job) &&
+             core::workers_that_fit(room->free, needs(job)) > 0) {
+        rooms_->take(*room, needs(job));
+        places_[job].push_back(room->node->meta.name);
+      }
+    }
+  }
+
+  int leaves_of(std::size_t job) {
+    if (!rooms_->knows_network()) return 0;
+    const auto domains = rooms_->domains_of(places_[job]);
+    return static_cast<int>(std::set<std::string>(domains.begin(), domains.end()).size());
+  }
+
+  bool start(std::size_t job) {
+    fill(job);
+    if (places_[job].size() == count(job)) {
+      changes_.push_back({job, static_cast<int>(count(job)), leaves_of(job)});
+      return true;
+    }
+    if (rule_ == PeerRule::kPods) return false;
+    for (const std::string& node : places_[job]) rooms_->give_back(node, needs(job));
+    places_[job].clear();
+    return false;
+  }
+
+  void decide() {
+    std::vector<std::size_t> still;
+    for (const std::size_t job : waiting_) {
+      const bool is_held_up = rule_ == PeerRule::kStrictFifo && !still.empty();
+      if (is_held_up || !start(job)) still.push_back(job);
+    }
+    waiting_ = std::move(still);
+  }
+
+  PeerRule rule_;
+  const std::vector<TraceJob>& trace_;
+  std::vector<api::Node> nodes_;
+  std::optional<core::Rooms> rooms_;
+  std::vector<std::size_t> waiting_;
+  std::vector<std::vector<std::string>> places_;
+  std::vector<Change> changes_;
+  milliseconds now_{};
+};
+
+}  // namespace
+
+std::unique_ptr<SimulatedScheduler> make_peer(PeerRule rule, const std::vector<Json>& objects,
+                                              const std::vector<TraceJob>& trace) {
+  return std::make_unique<PeerScheduler>(rule, objects, trace);
+}
+
+}  // namespace muster::runtime

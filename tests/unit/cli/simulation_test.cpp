@@ -1,0 +1,192 @@
+// `muster simulate`: traces, virtual time, the operator's rules and the models of others'.
+#include "operator/runtime/simulation.h"
+
+#include <doctest/doctest.h>
+
+#include "cli/simulation_text.h"
+#include "cli/simulation_trace.h"
+
+namespace muster::cli {
+namespace {
+
+using namespace runtime;
+
+Json node(const std::string& name, int gpus, const std::string& rack) {
+  const Json ready{{"type", "Ready"}, {"status", "True"}};
+  return {{"apiVersion", "v1"},
+          {"kind", "Node"},
+          {"metadata",
+           {{"name", name},
+            {"uid", "node-" + name},
+            {"labels",
+             {{"oci.oraclecloud.com/host.network_block_id", "b"},
+              {"oci.oraclecloud.com/host.rack_id", rack}}}}},
+          {"status",
+           {{"allocatable",
+             {{"cpu", "64"},
+              {"memory", "512Gi"},
+              {"pods", "110"},
+              {"nvidia.com/gpu", std::to_string(gpus)}}},
+            {"conditions", Json::array({ready})}}}};
+}
+
+/// Two racks of two nodes with 8 GPUs each.
+std::vector<Json> cluster() {
+  return {node("n0", 8, "r0"), node("n1", 8, "r0"), node("n2", 8, "r1"), node("n3", 8, "r1")};
+}
+
+std::vector<TraceJob> trace(const std::string& rows) {
+  auto read = read_trace("submit,duration,workers,gpus,cpu,memory\n" + rows);
+  REQUIRE_MESSAGE(read, (read ? "" : read.error().message()));
+  return std::move(*read);
+}
+
+Simulation play(SimulatedScheduler& scheduler, const std::vector<TraceJob>& jobs) {
+  return simulate(scheduler, jobs, std::chrono::minutes(30), ManualClock());
+}
+
+double start_of(const Simulation& simulation, std::size_t job) {
+  return simulation.jobs[job].started ? seconds_of(*simulation.jobs[job].started) : -1;
+}
+
+double end_of(const Simulation& simulation, std::size_t job) {
+  return simulation.jobs[job].ended ? seconds_of(*simulation.jobs[job].ended) : -1;
+}
+
+std::string refusal(const std::string& text) {
+  const auto read = read_trace(text);
+  return read ? "" : read.error().message();
+}
+
+}  // namespace
+
+TEST_CASE("a trace is read by the names of its columns, in the order of submission") {
+  const auto read = read_trace(
+      "name, duration ,submit,other,workers,gpus,cpu,memory,queue\r\n"
+      "b,60,100,x,2,8,4,32Gi,\r\n"
+      "\n"
+      "a,30.5,5,y,1,1,500m,1Gi,lab\n");
+  REQUIRE(read);
+  REQUIRE(read->size() == 2);
+  const TraceJob& first = (*read)[0];
+  CHECK(first.job.meta.name == "a");
+  CHECK(first.submit == seconds(5));
+  CHECK(first.duration == milliseconds(30'500));
+  CHECK(first.job.spec.worker.resources.cpu_millis == 500);
+  CHECK(first.job.spec.queue_name == "lab");
+  CHECK((*read)[1].job.spec.worker.count == 2);
+  CHECK((*read)[1].job.spec.worker.resources.gpus == 8);
+}
+
+TEST_CASE("a trace that is not one is refused with its row and column") {
+  CHECK(refusal("") == "has no job");
+  CHECK(refusal("submit,duration\n") == "has no job");
+  CHECK(refusal("submit,workers\n1,2\n") == "row 2: duration: is required");
+  CHECK(refusal("submit,duration\n1,2,3\n") == "row 2: has 3 columns, the header 2");
+  CHECK(refusal("submit,duration\n1,soon\n") ==
+        "row 2: duration is 'soon', not a number from 0 to 315360000");
+  CHECK(refusal("submit,duration\n1,-2\n").starts_with("row 2: duration is '-2'"));
+  CHECK(refusal("submit,duration\n1,nan\n").starts_with("row 2: duration is 'nan'"));
+  CHECK(refusal("submit,duration,workers\n1,2,0\n") == "row 2: workers: must be at least 1");
+  CHECK(refusal("submit,duration,memory\n1,2,lots\n").starts_with("row 2: spec.worker.resources"));
+  CHECK(refusal("submit,duration,name\n1,2,a\n3,4,a\n") == "row 3: name is a, as in row 2");
+}
+
+TEST_CASE("jobs run for as long as they did, one after the other where there is no room") {
+  const auto jobs = trace("0,100,4,8,1,1Gi\n10,50,2,8,1,1Gi\n20,30,2,8,1,1Gi\n");
+  for (const bool is_operator : {true, false}) {
+    CAPTURE(is_operator);
+    const auto objects = cluster();
+    const auto scheduler = is_operator ? make_operator(objects, jobs)
+                                       : make_peer(PeerRule::kStrictFifo, objects, jobs);
+    const Simulation told = play(*scheduler, jobs);
+    CHECK(end_of(told, 0) == doctest::Approx(100).epsilon(0.02));
+    CHECK(start_of(told, 1) == doctest::Approx(100).epsilon(0.02));
+    CHECK(end_of(told, 1) == doctest::Approx(150).epsilon(0.02));
+    CHECK(end_of(told, 2) == doctest::Approx(130).epsilon(0.02));
+    CHECK(told.end == *told.jobs[1].ended);
+    CHECK(told.jobs[1].stops == 0);
+    // The network is known: two workers of a node each stand in one rack.
+    CHECK(told.jobs[1].leaves == 1);
+  }
+}
+
+TEST_CASE("the models of others differ where their rules do") {
+  // The second needs everything; the third would fit beside the first.
+  const auto jobs = trace("0,100,3,8,1,1Gi\n1,10,4,8,1,1Gi\n2,500,1,8,1,1Gi\n");
+  const auto objects = cluster();
+  const auto starts = [&](PeerRule rule) {
+    const auto scheduler = make_peer(rule, objects, jobs);
+    const Simulation told = play(*scheduler, jobs);
+    return std::pair(start_of(told, 1), start_of(told, 2));
+  };
+  CHECK(starts(PeerRule::kStrictFifo) == std::pair(100.0, 110.0));
+  CHECK(starts(PeerRule::kAnyThatFits) == std::pair(502.0, 2.0));
+  // The second holds the one node that is left, and waits for the others with it.
+  CHECK(starts(PeerRule::kPods) == std::pair(100.0, 110.0));
+}
+
+TEST_CASE("half-placed gangs of pods may wait for each other for ever") {
+  const auto jobs = trace("0,10,2,8,1,1Gi\n0,10,2,8,1,1Gi\n1,10,3,8,1,1Gi\n2,10,3,8,1,1Gi\n");
+  const auto objects = cluster();
+  const auto scheduler = make_peer(PeerRule::kPods, objects, jobs);
+  const Simulation told = play(*scheduler, jobs);
+  CHECK(end_of(told, 0) == 10);
+  CHECK(end_of(told, 1) == 10);
+  const int ended = static_cast<int>(told.jobs[2].ended.has_value()) +
+                    static_cast<int>(told.jobs[3].ended.has_value());
+  CHECK(ended == 2);
+}
+
+TEST_CASE("a job that never fits does not stop the others, and has no end") {
+  const auto jobs = trace("0,10,9,8,1,1Gi\n1,10,1,8,1,1Gi\n");
+  const auto objects = cluster();
+  const auto scheduler = make_operator(objects, jobs);
+  const Simulation told = play(*scheduler, jobs);
+  CHECK_FALSE(told.jobs[0].started.has_value());
+  CHECK(end_of(told, 1) == doctest::Approx(11).epsilon(0.1));
+}
+
+TEST_CASE("a job that has to give its room back goes on from its last checkpoint") {
+  auto read = read_trace(
+      "submit,duration,workers,gpus,cpu,memory,queue\n"
+      "0,10000,4,8,1,1Gi,research\n5000,100,2,8,1,1Gi,product\n");
+  REQUIRE(read);
+  auto objects = cluster();
+  for (const auto& [name, gpus] : {std::pair("product", "32"), std::pair("research", "0")}) {
+    objects.push_back(
+        {{"apiVersion", "muster.dev/v1alpha1"},
+         {"kind", "TrainingQueue"},
+         {"metadata", {{"name", name}, {"uid", name}, {"resourceVersion", "1"}}},
+         {"spec",
+          {{"cohort", "lab"}, {"resources", {{{"name", "nvidia.com/gpu"}, {"nominal", gpus}}}}}}});
+  }
+  const auto scheduler = make_operator(objects, *read);
+  const Simulation told = play(*scheduler, *read);
+  CHECK(start_of(told, 0) == doctest::Approx(0));
+  CHECK(start_of(told, 1) == doctest::Approx(5000).epsilon(0.01));
+  CHECK(end_of(told, 1) == doctest::Approx(5100).epsilon(0.01));
+  CHECK(told.jobs[0].stops == 1);
+  // It ran 1,400 seconds since its checkpoint after an hour.
+  CHECK(seconds_of(told.jobs[0].lost) == doctest::Approx(1400).epsilon(0.02));
+  CHECK(end_of(told, 0) == doctest::Approx(5100 + 10'000 - 3600).epsilon(0.02));
+}
+
+TEST_CASE("what a simulation came to is a row a rule") {
+  const auto jobs = trace("0,100,4,8,1,1Gi\n0,100,4,8,1,1Gi\n");
+  const auto objects = cluster();
+  const auto scheduler = make_peer(PeerRule::kStrictFifo, objects, jobs);
+  const std::vector<RuleResult> results{{"strict-fifo", play(*scheduler, jobs)}};
+  const Json told = simulation_json(results, jobs, objects);
+  CHECK(told[0]["ended"] == 2);
+  CHECK(told[0]["completionSeconds"]["mean"] == 150.0);
+  CHECK(told[0]["waitSeconds"]["mean"] == 50.0);
+  CHECK(told[0]["waitSeconds"]["p95"] == 100.0);
+  CHECK(told[0]["used"] == 1.0);
+  CHECK(told[0]["jobs"][1]["started"] == 100.0);
+  const std::string text = simulation_text(results, jobs, objects, {});
+  CHECK(text.find("strict-fifo    2/2") != std::string::npos);
+  CHECK(text.find("100.0%") != std::string::npos);
+}
+
+}  // namespace muster::cli
