@@ -120,6 +120,8 @@ class Slow(NetworkTest):
     def undisturbed(self, steps, disturb):
         """Whatever is done to the packets changes no membership."""
         job, wire = self.wired(3, steps, pace_ms=0)
+        # A sentinel may come to say so after the first steps.
+        job.wait_for("all have said that they train", lambda: self.epochs(job) >= 3)
         before, epochs = job.identities(range(3)), self.epochs(job)
         disturb(wire)
         job.wait_step(min(steps - 20, job.step() + 20))
