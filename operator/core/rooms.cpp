@@ -1,6 +1,7 @@
 #include "operator/core/rooms.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "operator/core/placement_words.h"
 #include "operator/core/topology_sources.h"
@@ -88,11 +89,14 @@ bool Rooms::knows(const std::string& level) {
 }
 
 bool Rooms::knows_network() {
-  read_tree();
-  if (!inventory_) return false;
-  const auto& domains = inventory_->topology().domains;
-  return domains.size() > 1 && std::any_of(domains.begin() + 1, domains.end(),
-                                           [](const Domain& one) { return one.nodes > 1; });
+  read_topology_once();
+  if (!topology_) return false;
+  const auto& domains = topology_->domains;
+  const bool knows = domains.size() > 1 &&
+                     std::any_of(domains.begin() + 1, domains.end(),
+                                 [](const Domain& one) { return one.nodes > 1; });
+  if (knows) read_tree();
+  return knows;
 }
 
 std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) {
@@ -150,17 +154,22 @@ std::vector<std::string> Rooms::domains_of(const std::vector<std::string>& nodes
   return paths;
 }
 
-void Rooms::read_tree() {
-  if (was_read_) return;
-  was_read_ = true;
+std::vector<const api::Node*> Rooms::nodes() const {
   std::vector<const api::Node*> nodes;
   for (const NodeRoom& room : rooms_) nodes.push_back(room.node);
-  if (!topology_) {
-    auto read = read_topology(nodes);
-    if (!read) return;
-    topology_ = std::make_shared<const Topology>(std::move(read).value());
-  }
-  inventory_.emplace(topology_, nodes);
+  return nodes;
+}
+
+void Rooms::read_topology_once() {
+  if (std::exchange(was_read_, true) || topology_) return;
+  auto read = read_topology(nodes());
+  if (read) topology_ = std::make_shared<const Topology>(std::move(read).value());
+}
+
+void Rooms::read_tree() {
+  read_topology_once();
+  if (inventory_ || !topology_) return;
+  inventory_.emplace(topology_, nodes());
   for (const NodeRoom& room : rooms_) {
     ResourceAmounts taken = room.node->allocatable;
     for (auto& [name, amount] : taken) amount -= room.free.at(name);

@@ -65,12 +65,14 @@ class Rooms {
   NodeRoom* find(const std::string& node);
   void add_nodes(const ClusterSnapshot& cluster);
   void change(NodeRoom& room, const api::Resources& resources, std::int64_t workers);
+  std::vector<const api::Node*> nodes() const;
+  void read_topology_once();
   void read_tree();
 
   std::vector<NodeRoom> rooms_;
   std::shared_ptr<const Topology> topology_;
   bool was_read_ = false;
-  std::optional<Inventory> inventory_;  ///< made when the first gang asks for it
+  std::optional<Inventory> inventory_;  ///< made when the first gang can make use of it
 };
 
 }  // namespace muster::core
