@@ -103,6 +103,10 @@ Result<TraceJob> read_job(Row& row, std::size_t number) {
                        {"kind", contract::kKindTrainingJob},
                        {"metadata", {{"name", name}, {"namespace", "trace"}}},
                        {"spec", {{"worker", std::move(worker)}}}};
+  if (const double deadline = row.number("deadline", 0, kMaxSeconds); deadline > 0) {
+    if (milliseconds_of(deadline) < made.duration) row.fail("deadline: is less than duration");
+    made.manifest["spec"]["activeDeadlineSeconds"] = static_cast<std::int64_t>(deadline + 0.999);
+  }
   if (const auto queue = row.text("queue"); !queue.empty()) {
     made.manifest["spec"]["queueName"] = queue;
   }

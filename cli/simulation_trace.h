@@ -15,9 +15,12 @@ inline constexpr std::size_t kMaxTraceJobs = 100'000;
 inline constexpr std::size_t kMaxTraceBytes = std::size_t{64} << 20;
 
 /// CSV with a header; columns in any order, those that are not known are passed over:
-///   submit, duration  seconds, both required     workers  how many, 1 where there is no such
-///   column name              of the job, else its row's number queue, priority   spec.queueName,
-///   spec.priorityClassName cpu, memory, gpus of each worker, as in spec.worker.resources
+///   submit, duration   seconds, both required
+///   workers            how many, 1 where there is no such column
+///   name               of the job, else its row's number
+///   queue, priority    spec.queueName, spec.priorityClassName
+///   deadline           spec.activeDeadlineSeconds, no less than duration
+///   cpu, memory, gpus  of each worker, as in spec.worker.resources
 /// By time of submission. Errors: kInvalid with the row and the column.
 Result<std::vector<TraceJob>> read_trace(const std::string& text);
 

@@ -62,6 +62,8 @@ struct QueueHolder {
   seconds unsaved{0};      ///< since its newest durable checkpoint, or since it runs
   bool has_saved = false;  ///< there is such a checkpoint of this run
   seconds spared{0};       ///< so long it is not preempted: it was a while ago
+  /// By then it is over, whatever happens: what is left of its deadline. Absent: it has none.
+  std::optional<seconds> ends_within{};
   bool operator==(const QueueHolder&) const = default;
 
   /// Workers that count against the quota: a slot counts once, and until its pod is gone.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "operator/core/queue_backfill.h"
 #include "operator/core/queue_words.h"
 #include "operator/core/words.h"
 
@@ -208,6 +209,53 @@ std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
   return "its quota has room; " + why_no_place;
 }
 
+/// The gang with places, its quota charged, where there is any.
+std::optional<GangVerdict> QueuePass::start(const LineTurn& turn, const WaitingGang& gang,
+                                            std::int64_t within,
+                                            const std::optional<NodeCaps>& caps,
+                                            std::string& why_not) {
+  if (within < gang.min) return std::nullopt;
+  WaitingGang asked = gang;
+  asked.count = granted(turn, gang, within);
+  GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
+  if (!verdict.placement) {
+    why_not = std::move(verdict.why_not);
+    return std::nullopt;
+  }
+  const auto workers = static_cast<std::int64_t>(verdict.placement->node_of_slot.size());
+  ledger_.charge(turn.queue, turn.per_worker, workers);
+  if (reclaim_) reclaim_->start(turn.queue, gang, *verdict.placement, workers);
+  line_.ledger_changed(turn.queue);
+  return verdict;
+}
+
+bool QueuePass::is_over_before(Head& head, int queue, const WaitingGang& gang) {
+  // What is being made for a head it gets sooner than anybody could say.
+  if (!gang.ends_within || head.is_promised) return false;
+  if (!head.starts_within) {
+    head.starts_within = starts_within(cluster_, ledger_, rooms_, queue, *head.gang);
+  }
+  const std::optional<seconds>& waits = *head.starts_within;
+  return waits && *gang.ends_within + kHandOver <= *waits;
+}
+
+/// With what is kept for the first of its line, because it is over before.
+std::optional<GangVerdict> QueuePass::start_ahead(const LineTurn& turn, const WaitingGang& gang) {
+  Head& head = heads_.at(turn.queue);
+  if (!is_over_before(head, turn.queue, gang)) return std::nullopt;
+  const auto others = caps(gang, rooms_, [&](int of_queue, const Head& one) {
+    return of_queue != turn.queue && (one.lacks_nodes || one.is_promised);
+  });
+  std::string why_not;
+  auto started =
+      start(turn, gang, ledger_.workers_within(turn.queue, turn.per_worker, Place::kFirst), others,
+            why_not);
+  if (!started) return std::nullopt;
+  std::string& why = started->placement->why;
+  why += (why.empty() ? "" : "; ") + why_ahead(head.gang->job, **head.starts_within);
+  return started;
+}
+
 void QueuePass::next_of_line() {
   const LineTurn* next = line_.next();
   if (next == nullptr) return;
@@ -217,19 +265,10 @@ void QueuePass::next_of_line() {
   const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker,
                                                      is_behind ? Place::kBehind : Place::kFirst);
   std::string why_no_place;
-  if (within >= gang.min && !is_too_far(turn.queue)) {
-    WaitingGang asked = gang;
-    asked.count = granted(turn, gang, within);
-    const auto caps = caps_for(gang, turn.queue);
-    GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
-    if (verdict.placement) {
-      const auto workers = static_cast<std::int64_t>(verdict.placement->node_of_slot.size());
-      ledger_.charge(turn.queue, turn.per_worker, workers);
-      if (reclaim_) reclaim_->start(turn.queue, gang, *verdict.placement, workers);
-      line_.ledger_changed(turn.queue);
-      return decide(gang, std::move(verdict));
-    }
-    why_no_place = std::move(verdict.why_not);
+  if (!is_too_far(turn.queue)) {
+    auto started = start(turn, gang, within, caps_for(gang, turn.queue), why_no_place);
+    if (!started && is_behind) started = start_ahead(turn, gang);
+    if (started) return decide(gang, *std::move(started));
   }
   // Those who start in this pass are in the line no more.
   const int place_in_line = ++waiting_[turn.queue];

@@ -5,8 +5,8 @@
 // on the nodes against everybody behind it; where it lacks nothing but nodes, or room is made for
 // it (queue_reclaim.h), against every queue's jobs that come later, and then also against jobs in
 // no queue. Later jobs may start with what the head cannot use: on nodes where it cannot stand, or
-// with resources of which the head's share of the node stays free. Of when running jobs end nothing
-// is known, so nothing is built on it.
+// with resources of which the head's share of the node stays free; and of the same queue with what
+// is kept for it, if they are over before it can have it (queue_backfill.h).
 //
 // Of those behind a head so many are looked for a place in a pass; a line of any length costs no
 // more.
@@ -47,6 +47,8 @@ class QueuePass {
     bool is_promised = false;  ///< room is made for it
     NodeCaps pods{};           ///< of it that may ever stand on each node
     int tried = 0;             ///< gangs behind it that were looked for a place
+    /// starts_within() of it, once somebody wanted to know.
+    std::optional<std::optional<seconds>> starts_within{};
   };
 
   static std::vector<LineTurn> turns_of(const ClusterSnapshot& cluster, const QuotaLedger& ledger);
@@ -62,6 +64,11 @@ class QueuePass {
   std::optional<NodeCaps> caps(const WaitingGang& gang, const Rooms& rooms,
                                const Holds& holds) const;
   std::optional<NodeCaps> caps_for(const WaitingGang& gang, int queue) const;
+  bool is_over_before(Head& head, int queue, const WaitingGang& gang);
+  std::optional<GangVerdict> start(const LineTurn& turn, const WaitingGang& gang,
+                                   std::int64_t within, const std::optional<NodeCaps>& caps,
+                                   std::string& why_not);
+  std::optional<GangVerdict> start_ahead(const LineTurn& turn, const WaitingGang& gang);
   void place_freely(const WaitingGang& gang);
   bool make_room(const LineTurn& turn, const WaitingGang& gang);
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);

@@ -131,4 +131,9 @@ std::string why_kept(const api::ObjectKey& first, const char* what) {
   return std::string(what) + " is kept for " + first.text() + ", which comes first";
 }
 
+std::string why_ahead(const api::ObjectKey& head, seconds waits) {
+  return "goes ahead of " + head.text() + ", which has room in " + std::to_string(waits.count()) +
+         " s at the latest, because it is over before (spec.activeDeadlineSeconds)";
+}
+
 }  // namespace muster::core

@@ -28,6 +28,8 @@ std::string why_taken_back(const WaitingGang& head, const std::string& resource,
 std::string why_priority(const WaitingGang& head, const QueueTurn& lower);
 /// "3 processes, 12 s since the last checkpoint".
 std::string lost_text(const QueueHolder& holder);
+/// Of a gang that starts with what is kept for the first of its line.
+std::string why_ahead(const api::ObjectKey& head, seconds waits);
 /// Who makes room for a head, of those that give something back.
 std::string makes_room_text(const api::ObjectKey& head,
                             const std::map<api::ObjectKey, TakeBack>& taken);

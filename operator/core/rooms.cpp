@@ -92,9 +92,9 @@ bool Rooms::knows_network() {
   read_topology_once();
   if (!topology_) return false;
   const auto& domains = topology_->domains;
-  const bool knows = domains.size() > 1 &&
-                     std::any_of(domains.begin() + 1, domains.end(),
-                                 [](const Domain& one) { return one.nodes > 1; });
+  const bool knows =
+      domains.size() > 1 && std::any_of(domains.begin() + 1, domains.end(),
+                                        [](const Domain& one) { return one.nodes > 1; });
   if (knows) read_tree();
   return knows;
 }

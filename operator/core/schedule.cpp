@@ -67,6 +67,9 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.required_level = job.spec.topology_required;
   gang.preferred_level = job.spec.topology_preferred;
   gang.gradient_bytes = gradient_bytes_of(job);
+  if (job.spec.active_deadline_seconds) {
+    gang.ends_within = seconds(*job.spec.active_deadline_seconds);
+  }
   const Json& fields = job.spec.worker.pod_fields;
   if (!fields.is_object()) return gang;
   const auto text = [](const Json& object, const char* name) {

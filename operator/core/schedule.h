@@ -51,6 +51,8 @@ struct WaitingGang {
   VolumeLimits volumes;
   std::set<std::string> avoid;      ///< nodes that the cluster's scheduler refused it a moment ago
   std::string preempted_for_uid{};  ///< the job that it had to give way to last
+  /// So long after its start it is over, whatever happens. Absent: it has no deadline.
+  std::optional<seconds> ends_within{};
   bool operator==(const WaitingGang&) const = default;
 };
 

@@ -67,7 +67,8 @@ def openb(arguments):
             continue  # still there when the trace was taken
         jobs.append({"name": row["name"], "submit": float(row["creation_time"]),
                      "duration": max(1.0, float(row["deletion_time"]) - float(begin)), "workers": 1,
-                     "gpus": int(row["num_gpu"]), "cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"})
+                     "gpus": int(row["num_gpu"]), "cpu": f"{max(1, int(row['cpu_milli']))}m",
+                     "memory": f"{max(1, int(row['memory_mib']))}Mi"})
     nodes = [node(row["sn"], f"{row['cpu_milli']}m", f"{row['memory_mib']}Mi", int(row["gpu"]), {})
              for row in rows_of(arguments.files[1])]
     return jobs, nodes
@@ -81,6 +82,8 @@ def main():
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--rack", type=int, default=8)
     parser.add_argument("--faster", type=float, default=1)
+    parser.add_argument("--queue", help="of all jobs; it is in cluster.json and may use all of it")
+    parser.add_argument("--deadline", type=float, default=0, help="of each job, as a multiple of what it took")
     parser.add_argument("--most", type=int, default=0, help="only the first so many jobs")
     arguments = parser.parse_args()
     if len(arguments.files) != (2 if arguments.kind == "openb" else 1):
@@ -91,9 +94,16 @@ def main():
     first = jobs[0]["submit"]
     for job in jobs:
         job["submit"] = round((job["submit"] - first) / arguments.faster, 3)
+        job["queue"] = arguments.queue or ""
+        job["deadline"] = round(job["duration"] * arguments.deadline, 3) or ""
+    if arguments.queue:
+        nodes.append({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue",
+                      "metadata": {"name": arguments.queue, "uid": arguments.queue, "resourceVersion": "1"},
+                      "spec": {"resources": [{"name": GPU, "nominal": str(sum(
+                          int(one["status"]["allocatable"].get(GPU, 0)) for one in nodes))}]}})
     os.makedirs(arguments.out, exist_ok=True)
     with open(os.path.join(arguments.out, "jobs.csv"), "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ["name", "submit", "duration", "workers", "gpus", "cpu", "memory"])
+        writer = csv.DictWriter(file, ["name", "submit", "duration", "workers", "gpus", "cpu", "memory", "queue", "deadline"])
         writer.writeheader()
         writer.writerows(jobs)
     with open(os.path.join(arguments.out, "cluster.json"), "w", encoding="utf-8") as file:

@@ -89,6 +89,7 @@ TEST_CASE("a trace that is not one is refused with its row and column") {
   CHECK(refusal("submit,duration\n1,nan\n").starts_with("row 2: duration is 'nan'"));
   CHECK(refusal("submit,duration,workers\n1,2,0\n") == "row 2: workers: must be at least 1");
   CHECK(refusal("submit,duration,memory\n1,2,lots\n").starts_with("row 2: spec.worker.resources"));
+  CHECK(refusal("submit,duration,deadline\n1,2,1.5\n") == "row 2: deadline: is less than duration");
   CHECK(refusal("submit,duration,name\n1,2,a\n3,4,a\n") == "row 3: name is a, as in row 2");
 }
 
@@ -124,6 +125,25 @@ TEST_CASE("the models of others differ where their rules do") {
   CHECK(starts(PeerRule::kAnyThatFits) == std::pair(502.0, 2.0));
   // The second holds the one node that is left, and waits for the others with it.
   CHECK(starts(PeerRule::kPods) == std::pair(100.0, 110.0));
+}
+
+TEST_CASE("deadlines let jobs of a queue go ahead of the first that waits for more") {
+  const std::string head = "submit,duration,workers,gpus,cpu,memory,queue,deadline\n";
+  const std::string rows = "0,1000,3,8,1,1Gi,q,2000\n1,10,4,8,1,1Gi,q,20\n2,100,1,8,1,1Gi,q,";
+  auto objects = cluster();
+  objects.push_back({{"apiVersion", "muster.dev/v1alpha1"},
+                     {"kind", "TrainingQueue"},
+                     {"metadata", {{"name", "q"}, {"uid", "q"}, {"resourceVersion", "1"}}},
+                     {"spec", {{"resources", {{{"name", "nvidia.com/gpu"}, {"nominal", "32"}}}}}}});
+  for (const bool is_bounded : {true, false}) {
+    CAPTURE(is_bounded);
+    const auto read = read_trace(head + rows + (is_bounded ? "200\n" : "\n"));
+    REQUIRE(read);
+    const auto scheduler = make_operator(objects, *read);
+    const Simulation told = play(*scheduler, *read);
+    CHECK(start_of(told, 1) == doctest::Approx(1000).epsilon(0.02));
+    CHECK(start_of(told, 2) == doctest::Approx(is_bounded ? 2 : 1010).epsilon(0.02));
+  }
 }
 
 TEST_CASE("half-placed gangs of pods may wait for each other for ever") {

@@ -37,6 +37,7 @@ struct QueueJob {
   seconds unsaved{0}, spared{0};
   WallTime started{};
   int shrinks = 0, preemptions = 0;
+  int deadline = 0;  ///< seconds after its start; 0: it has none
 };
 
 class QueueWorld {
@@ -79,6 +80,7 @@ class QueueWorld {
       if (job.has_ended) continue;
       if (job.slots.empty() && job.leaving.empty()) {
         cluster.gangs.push_back(job.gang);
+        if (job.deadline > 0) cluster.gangs.back().ends_within = seconds(job.deadline);
         continue;
       }
       core::QueueHolder holder{job.gang.job, job.gang.turn, job.gang.per_worker,
@@ -88,6 +90,11 @@ class QueueWorld {
       holder.unsaved = job.unsaved;
       holder.spared = job.spared;
       holder.started = job.started;
+      if (job.deadline > 0) {
+        const seconds ran =
+            std::chrono::duration_cast<seconds>(WallTime(seconds(clock)) - job.started);
+        holder.ends_within = std::max(seconds(0), seconds(job.deadline) - ran);
+      }
       for (const auto* slots : {&job.slots, &job.leaving}) {
         for (const auto& slot : *slots) {
           cluster.assumed.push_back({slot.node, job.gang.per_worker});

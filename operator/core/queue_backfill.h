@@ -1,0 +1,23 @@
+// Who may start with what is kept for the first of a line: whoever is over before that one could
+// start. Ends are foretold by spec.activeDeadlineSeconds alone, since nobody outlives that; what
+// workers say of their progress is a guess. The rule is that of EASY backfilling (Lifka, "The
+// ANL/IBM SP scheduling system", 1995), with a deadline in place of a user's estimate.
+#pragma once
+
+#include <optional>
+
+#include "operator/core/queue_quota.h"
+#include "operator/core/rooms.h"
+
+namespace muster::core {
+
+/// Between the end of one job and the start of the next: grace periods, and the pass itself.
+inline constexpr seconds kHandOver{60};
+
+/// When `gang`, the first of its queue's line, has quota and room for its least at the latest: all
+/// with a deadline end when that has passed, all others never, and nobody else starts. Absent: it
+/// is not known.
+std::optional<seconds> starts_within(const ClusterSnapshot& cluster, const QuotaLedger& ledger,
+                                     const Rooms& rooms, int queue, const WaitingGang& gang);
+
+}  // namespace muster::core

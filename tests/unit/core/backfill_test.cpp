@@ -1,0 +1,181 @@
+// Who goes ahead of the first of a line, and that the first is no later for it.
+#include <doctest/doctest.h>
+
+#include "operator/core/queue_backfill.h"
+#include "tests/unit/core/queue_world.h"
+
+using namespace muster;
+using namespace muster::core;
+using namespace muster::test;
+
+namespace {
+
+/// Eight GPUs; six are held until 3,600 s from now, and the first in the line wants all.
+QueueWorld waiting_for_all() {
+  QueueWorld world;
+  world.queues = {make_queue("research", 8)};
+  world.add_node("n", 8);
+  world.add_job("long", "research", 6).deadline = 3600;
+  world.pass();
+  world.add_job("all", "research", 8);
+  return world;
+}
+
+/// What the pass knows of the first in the line; the pass itself starts nobody here.
+std::optional<seconds> foretold(const QueueWorld& world, const std::string& name) {
+  const ClusterSnapshot cluster = world.snapshot();
+  QuotaLedger ledger(cluster.queues);
+  for (const QueueHolder& holder : cluster.holders) {
+    ledger.charge(ledger.index_of(holder.turn.queue), amounts_of(holder.per_worker),
+                  holder.workers());
+  }
+  const Rooms rooms(cluster);
+  for (const WaitingGang& gang : cluster.gangs) {
+    if (gang.job.name != name) continue;
+    return starts_within(cluster, ledger, rooms, ledger.index_of(gang.turn.queue), gang);
+  }
+  return std::nullopt;
+}
+
+/// The one that comes first of those that wait.
+QueueJob* first_waiting(QueueWorld& world) {
+  for (QueueJob& job : world.jobs) {
+    if (!job.has_ended && job.slots.empty()) return &job;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("who is over before the first of the line has room goes ahead of it, and says so") {
+  QueueWorld world = waiting_for_all();
+  CHECK(foretold(world, "all") == seconds(3600));
+  world.add_job("short", "research", 2).deadline = 3540;
+  world.add_job("late", "research", 1).deadline = 3541;
+  world.add_job("endless", "research", 1);
+  const auto verdicts = world.verdicts();
+  CHECK_FALSE(verdicts.at({"team", "all"}).placement);
+  REQUIRE(verdicts.at({"team", "short"}).placement);
+  CHECK(verdicts.at({"team", "short"}).placement->why ==
+        "goes ahead of team/all, which has room in 3600 s at the latest, because it is over before "
+        "(spec.activeDeadlineSeconds)");
+  CHECK(world.pass() == 1);
+  world.end("short");
+  CHECK(world.pass() == 0);
+  CHECK_FALSE(world.runs("late"));
+  CHECK_FALSE(world.runs("endless"));
+}
+
+TEST_CASE("time passes for those that run, and what runs ahead counts as well") {
+  QueueWorld world = waiting_for_all();
+  world.clock = 3000;
+  CHECK(foretold(world, "all") == seconds(600));
+  world.add_job("short", "research", 2).deadline = 700;
+  CHECK(world.pass() == 0);
+  world.job("short").deadline = 540;
+  CHECK(world.pass() == 1);
+  CHECK(foretold(world, "all") == seconds(600));
+  world.end("long");
+  CHECK(foretold(world, "all") == seconds(540));
+}
+
+TEST_CASE("nothing is foretold where one whose place is needed has no deadline") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 8)};
+  world.add_node("n", 8);
+  world.add_job("endless", "research", 2);
+  world.add_job("bounded", "research", 4).deadline = 100;
+  world.pass();
+  world.add_job("all", "research", 8);
+  world.add_job("half", "research", 4);
+  CHECK_FALSE(foretold(world, "all").has_value());
+  CHECK(foretold(world, "half") == seconds(100));
+  world.add_job("short", "research", 1).deadline = 1;
+  CHECK(world.pass() == 0);
+  // Of two that end, the second is the one that makes the room.
+  world.job("endless").deadline = 50;
+  CHECK(foretold(world, "all") == seconds(100));
+  CHECK(foretold(world, "half") == seconds(50));
+}
+
+TEST_CASE("what others of the cohort wait for is not taken by going ahead") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 4, "lab"), make_queue("b", 4, "lab")};
+  world.add_node("n", 8);
+  world.add_job("a0", "a", 2).deadline = 5000;
+  world.add_job("b0", "b", 4).deadline = 5000;
+  world.pass();
+  world.add_job("a1", "a", 4);
+  world.add_job("b1", "b", 4);
+  world.add_job("b2", "b", 2).deadline = 10;
+  world.add_job("a2", "a", 2).deadline = 10;
+  world.pass();
+  CHECK_FALSE(world.runs("b2"));  // two are free, and they are a's own
+  CHECK(world.runs("a2"));
+}
+
+TEST_CASE("nobody goes ahead with nodes that are kept for the first of another queue") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 16), make_queue("x", 16)};
+  world.add_node("n", 8);
+  world.add_job("a0", "a", 6).deadline = 5000;
+  world.pass();
+  world.add_job("x1", "x", 4);
+  world.add_job("a1", "a", 8);
+  world.add_job("a2", "a", 2).deadline = 10;
+  CHECK(world.pass() == 0);
+  world.end("x1");
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("a2"));
+}
+
+TEST_CASE("over random lines the first starts no later than was foretold when it came first") {
+  int ahead = 0, foretold_starts = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed);
+    QueueWorld world;
+    world.queues = {make_queue("q", 12)};
+    for (const char* name : {"n0", "n1", "n2"}) world.add_node(name, 4);
+    std::map<std::string, int> ends;      // when who runs ends
+    std::map<std::string, int> promised;  // when who came first was to start
+    for (int event = 0; event < 60; ++event) {
+      if (rng.below(2) == 0 || ends.empty()) {
+        QueueJob& job = world.add_job("j" + std::to_string(world.jobs_made), "q",
+                                      1 + static_cast<int>(rng.below(3)),
+                                      1 + static_cast<std::int64_t>(rng.below(4)));
+        if (rng.below(10) != 0) job.deadline = 100 + static_cast<int>(rng.below(5000));
+      } else {
+        const auto next =
+            std::min_element(ends.begin(), ends.end(),
+                             [](const auto& a, const auto& b) { return a.second < b.second; });
+        world.clock = std::max(world.clock, next->second);
+        world.end(next->first);
+        ends.erase(next);
+      }
+      const QueueJob* first = first_waiting(world);
+      const std::string first_name = first == nullptr ? "" : first->gang.job.name;
+      world.pass();
+      for (const QueueJob& job : world.jobs) {
+        const std::string& name = job.gang.job.name;
+        if (job.has_ended || job.slots.empty() || ends.contains(name)) continue;
+        const int most = job.deadline > 0 ? job.deadline : 20'000;
+        ends[name] =
+            world.clock + 1 + static_cast<int>(rng.below(static_cast<std::uint64_t>(most)));
+        if (name != first_name && !first_name.empty() && !world.runs(first_name)) ++ahead;
+        if (const auto by = promised.find(name); by != promised.end()) {
+          CHECK(world.clock <= by->second);
+          ++foretold_starts;
+        }
+      }
+      first = first_waiting(world);
+      if (first == nullptr || promised.contains(first->gang.job.name)) continue;
+      if (const auto within = foretold(world, first->gang.job.name)) {
+        promised[first->gang.job.name] = world.clock + static_cast<int>(within->count());
+      }
+    }
+  }
+  MESSAGE(ahead << " went ahead, " << foretold_starts << " firsts started in time");
+  CHECK(ahead > 300);
+  CHECK(foretold_starts > 300);
+}
