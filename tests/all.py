@@ -284,6 +284,7 @@ def step_cluster():
 
 # The longest first.
 CLUSTER_TESTS = [["tests/cluster/refusals_test.py"],
+                 ["tests/cluster/placement_test.py", "build/release/bin"],
                  ["tests/dashboards/dashboard_test.py", "build/release/bin"],
                  ["tests/chart/install_test.py"],
                  ["tests/cluster/contract_test.py", "build/release/tests"],

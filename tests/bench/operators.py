@@ -28,7 +28,8 @@ from operator_peers import ROOT, WORKERS, Bare, Muster, TrainingOperator  # noqa
 from cluster_load import Api, Audit, Load, LoadError, Watch, process_figures  # noqa: E402
 from control_plane import ControlPlane  # noqa: E402
 from processes import ClusterError, wait_for  # noqa: E402
-from training_operator import PeerError, kwok_stages  # noqa: E402
+from kwok import make_node, start_kwok, wait_ready  # noqa: E402
+from training_operator import PeerError  # noqa: E402
 
 NODES = 100
 THREADS = 8
@@ -166,20 +167,9 @@ class Bench:
         amounts = {"cpu": "64", "memory": "256Gi", "pods": "250"}
         self.nodes = [f"node-{index:03}" for index in range(NODES)]
         for name in self.nodes:
-            self.api.call("POST", "/api/v1/nodes", {
-                "apiVersion": "v1", "kind": "Node", "status": {"capacity": amounts, "allocatable": amounts},
-                "metadata": {"name": name, "labels": {"type": "kwok", "kubernetes.io/hostname": name},
-                             "annotations": {"kwok.x-k8s.io/node": "fake"}}})
-        stages = [f"--config={path}" for path in kwok_stages()]
-        self.plane.daemon("kwok", [f"{self.plane.bin}/kwok", *stages, f"--kubeconfig={self.plane.user('kwok', ['system:masters'])}",
-                                   "--manage-all-nodes", "--cidr=10.128.0.0/14", "--node-lease-duration-seconds=40"])
-
-        def ready():
-            nodes = json.loads(self.plane.get("/api/v1/nodes"))["items"]
-            return len(nodes) == NODES and all(
-                any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"].get("conditions", []))
-                and not node["spec"].get("taints") for node in nodes)
-        wait_for("all nodes are ready", ready, min(120, self.limit()))
+            self.api.call("POST", "/api/v1/nodes", make_node(name, amounts))
+        start_kwok(self.plane)
+        wait_ready(self.plane, NODES, min(120, self.limit()))
 
     def requests(self, names):
         """What applies these jobs."""

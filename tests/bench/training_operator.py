@@ -73,17 +73,6 @@ def go_program():
     return run([os.path.join(ROOT, "scripts", "go-toolchain")], ROOT).strip()
 
 
-def kwok_stages():
-    """KWOK's own files that say how its nodes and pods live, of the version that scripts/kube-tools builds."""
-    go, module = go_program(), os.path.join(ROOT, "tests", "cluster", "tools", "kwok")
-    run([go, "mod", "download", "sigs.k8s.io/kwok"], module)
-    stages = os.path.join(run([go, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"], module).strip(),
-                          "kustomize", "stage")
-    return [os.path.join(stages, path) for path in (
-        "node/fast/node-initialize.yaml", "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
-        "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml")]
-
-
 def provide(lifted):
     """(program, directory of its CRDs)."""
     go = go_program()

@@ -10,6 +10,7 @@
 #include "worker/engine/block_hash.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/files.h"
+#include "worker/engine/on_files.h"
 #include "worker/engine/sample.h"
 #include "worker/engine/trainer.h"
 
@@ -18,22 +19,6 @@ namespace {
 
 /// Positions that are computed for the sample of a finished model.
 constexpr std::size_t kSampleWork = 32'768;
-
-/// As long as it lives, the training thread is busy with files.
-class OnFiles {
- public:
-  explicit OnFiles(const TrainingHooks& hooks) : hooks_(hooks) {
-    if (hooks_.on_files) hooks_.on_files(true);
-  }
-  ~OnFiles() {
-    if (hooks_.on_files) hooks_.on_files(false);
-  }
-  OnFiles(const OnFiles&) = delete;
-  OnFiles& operator=(const OnFiles&) = delete;
-
- private:
-  const TrainingHooks& hooks_;
-};
 
 }  // namespace
 

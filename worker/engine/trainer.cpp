@@ -11,6 +11,7 @@
 #include "worker/engine/files.h"
 #include "worker/engine/float_environment.h"
 #include "worker/engine/identity.h"
+#include "worker/engine/on_files.h"
 
 namespace muster::engine {
 namespace {
@@ -165,6 +166,7 @@ Status Trainer::load_state() {
                             : shards_among(ownership()).held(rank()));
   }
   if (store_) {
+    const OnFiles files(hooks_);
     MUSTER_ASSIGN_OR_RETURN(step, store_->load(parameters_, optimizer_->state()));
   }
   if (step && *step > total_steps_) {

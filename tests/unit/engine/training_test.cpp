@@ -59,6 +59,7 @@ struct Run {
   int processes = 1;
   std::function<void(comm::Communicator&, const StepReport&, std::atomic<bool>&)> on_step;
   std::function<void(int, TrainingConfig&)> differ;  ///< per rank
+  std::function<void(bool)> on_files;                ///< of every rank
 
   std::vector<Outcome> outcomes() const {
     std::vector<Outcome> results(static_cast<std::size_t>(processes));
@@ -68,6 +69,7 @@ struct Run {
       std::atomic<bool> stop = false;
       TrainingHooks hooks;
       hooks.stop = &stop;
+      hooks.on_files = on_files;
       hooks.on_step = [&](const StepReport& report) {
         if (on_step) on_step(communicator, report, stop);
       };
@@ -465,6 +467,25 @@ TEST_CASE("killed and resumed from the last checkpoint: same bits") {
     CHECK(summary.model_sha256 == kGolden);
   }
   CHECK(record_of(directory.path()).size() == kTrainedSteps + 20);
+}
+
+TEST_CASE("work on files is told, so that nobody takes it for a standstill: reading, too") {
+  const test::TempDirectory directory;
+  Run run;
+  run.config.checkpoint_path = directory.path();
+  run.config.checkpoint_every_steps = 5;
+  std::string story;
+  run.on_files = [&](bool begins) { story += begins ? '<' : '>'; };
+  run.on_step = [&](comm::Communicator&, const StepReport& report, std::atomic<bool>& stop) {
+    if (report.step == 1 || report.step == 12) story += 's';
+    stop = report.step == 10;
+  };
+  CHECK(run.summaries()[0].step == 11);
+  // What there is is read, and the record is begun.
+  CHECK(story.substr(0, 7) == "<><>s<>");
+  story.clear();
+  CHECK(run.summaries()[0].restored_step == 11);
+  CHECK(story.substr(0, 5) == "<><>s");
 }
 
 TEST_CASE("a finished training that is started again trains nothing") {
