@@ -209,12 +209,11 @@ std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
   return "its quota has room; " + why_no_place;
 }
 
-/// The gang with places, its quota charged, where there is any.
+/// The gang with places, its quota charged, where there is room; `within` is its least at least.
 std::optional<GangVerdict> QueuePass::start(const LineTurn& turn, const WaitingGang& gang,
                                             std::int64_t within,
                                             const std::optional<NodeCaps>& caps,
                                             std::string& why_not) {
-  if (within < gang.min) return std::nullopt;
   WaitingGang asked = gang;
   asked.count = granted(turn, gang, within);
   GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
@@ -239,18 +238,17 @@ bool QueuePass::is_over_before(Head& head, int queue, const WaitingGang& gang) {
   return waits && *gang.ends_within + kHandOver <= *waits;
 }
 
-/// With what is kept for the first of its line, because it is over before.
+/// With what is kept for the first of its line, which it is over before.
 std::optional<GangVerdict> QueuePass::start_ahead(const LineTurn& turn, const WaitingGang& gang) {
-  Head& head = heads_.at(turn.queue);
-  if (!is_over_before(head, turn.queue, gang)) return std::nullopt;
+  const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker, Place::kFirst);
+  if (within < gang.min) return std::nullopt;
   const auto others = caps(gang, rooms_, [&](int of_queue, const Head& one) {
     return of_queue != turn.queue && (one.lacks_nodes || one.is_promised);
   });
   std::string why_not;
-  auto started =
-      start(turn, gang, ledger_.workers_within(turn.queue, turn.per_worker, Place::kFirst), others,
-            why_not);
+  auto started = start(turn, gang, within, others, why_not);
   if (!started) return std::nullopt;
+  const Head& head = heads_.at(turn.queue);
   std::string& why = started->placement->why;
   why += (why.empty() ? "" : "; ") + why_ahead(head.gang->job, **head.starts_within);
   return started;
@@ -265,9 +263,13 @@ void QueuePass::next_of_line() {
   const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker,
                                                      is_behind ? Place::kBehind : Place::kFirst);
   std::string why_no_place;
-  if (!is_too_far(turn.queue)) {
-    auto started = start(turn, gang, within, caps_for(gang, turn.queue), why_no_place);
-    if (!started && is_behind) started = start_ahead(turn, gang);
+  const bool may_go_ahead = is_behind && is_over_before(heads_.at(turn.queue), turn.queue, gang);
+  if ((within >= gang.min || may_go_ahead) && !is_too_far(turn.queue)) {
+    std::optional<GangVerdict> started;
+    if (within >= gang.min) {
+      started = start(turn, gang, within, caps_for(gang, turn.queue), why_no_place);
+    }
+    if (!started && may_go_ahead) started = start_ahead(turn, gang);
     if (started) return decide(gang, *std::move(started));
   }
   // Those who start in this pass are in the line no more.

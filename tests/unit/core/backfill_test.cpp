@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "operator/core/queue_backfill.h"
+#include "operator/core/queue_pass.h"
 #include "tests/unit/core/queue_world.h"
 
 using namespace muster;
@@ -112,6 +113,16 @@ TEST_CASE("what others of the cohort wait for is not taken by going ahead") {
   world.pass();
   CHECK_FALSE(world.runs("b2"));  // two are free, and they are a's own
   CHECK(world.runs("a2"));
+}
+
+TEST_CASE("of those behind the first only whoever could start counts among the hundred looked at") {
+  QueueWorld world = waiting_for_all();
+  for (int i = 0; i < 2 * kTriedBehindHead; ++i) {
+    world.add_job("two" + std::to_string(i), "research", 2);  // no quota is left for it
+  }
+  world.add_job("free", "research", 1, 0);
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("free"));
 }
 
 TEST_CASE("nobody goes ahead with nodes that are kept for the first of another queue") {
