@@ -147,9 +147,8 @@ void Forecaster::await_ends() {
 
 Result<PlanForecast> forecast(const PlanCluster& cluster, const Json& manifest) {
   const bool has_nodes =
-      std::any_of(cluster.objects.begin(), cluster.objects.end(), [](const Json& object) {
-        return object.is_object() && object.value("kind", Json()) == "Node";
-      });
+      std::any_of(cluster.objects.begin(), cluster.objects.end(),
+                  [](const Json& object) { return runtime::is_of_kind(object, "Node"); });
   if (!has_nodes) {
     return Error(ErrorCode::kInvalid,
                  "the cluster has no Node among its objects, so nothing can be said about room");

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/percentile.h"
 #include "cli/progress_view.h"
 #include "cli/prove_side.h"
 #include "common/contract.h"

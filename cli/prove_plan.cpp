@@ -105,11 +105,4 @@ Verdict compare(const RunRecord& calm, const RunRecord& disturbed, bool has_same
   return verdict;
 }
 
-std::int64_t percentile(std::vector<std::int64_t> values, int percent) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t at = (values.size() * static_cast<std::size_t>(percent) + 99) / 100;
-  return values[std::clamp<std::size_t>(at, 1, values.size()) - 1];
-}
-
 }  // namespace muster::cli

@@ -47,7 +47,4 @@ struct Verdict {
 /// the same model; else what differs first.
 Verdict compare(const RunRecord& calm, const RunRecord& disturbed, bool has_same_model);
 
-/// The value that at least `percent` of `values` do not exceed; 0 without values.
-std::int64_t percentile(std::vector<std::int64_t> values, int percent);
-
 }  // namespace muster::cli

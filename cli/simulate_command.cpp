@@ -10,6 +10,7 @@
 #include "common/contract.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "operator/runtime/what_if.h"
 
 namespace muster::cli {
 namespace {
@@ -35,7 +36,7 @@ Result<int> run(const SimulateOptions& options, const Display& display, const Cl
   if (!trace) return trace.error().with(options.jobs).with_exit_code(codes::kUsage);
   MUSTER_ASSIGN_OR_RETURN(const std::vector<Json> objects, read_saved_cluster(options.cluster));
   const bool has_nodes = std::any_of(objects.begin(), objects.end(), [](const Json& object) {
-    return object.is_object() && object.value("kind", "") == "Node";
+    return runtime::is_of_kind(object, "Node");
   });
   if (!has_nodes) {
     return Error(ErrorCode::kInvalid, options.cluster + ": has no Node among its objects")

@@ -1,24 +1,17 @@
 #include "cli/simulation_text.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 
+#include "cli/percentile.h"
 #include "cli/progress_view.h"
 #include "operator/api/pod.h"
+#include "operator/runtime/what_if.h"
 
 namespace muster::cli {
 namespace {
 
 using runtime::SimulatedJob;
 using runtime::Simulation;
-
-double share(std::vector<double> values, double part) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const auto at = static_cast<std::size_t>(std::ceil(part * static_cast<double>(values.size())));
-  return values[std::min(values.size(), std::max<std::size_t>(at, 1)) - 1];
-}
 
 double mean(const std::vector<double>& values) {
   double sum = 0;
@@ -51,7 +44,7 @@ Scarce scarce_of(const std::vector<TraceJob>& trace, const std::vector<Json>& ob
     resource = one.job.spec.worker.resources.gpu_resource;
   }
   for (const Json& object : objects) {
-    if (!object.is_object() || object.value("kind", "") != "Node") continue;
+    if (!runtime::is_of_kind(object, "Node")) continue;
     const auto node = api::parse_node(object);
     if (!node) continue;
     const auto found = node->allocatable.find(resource);
@@ -89,15 +82,15 @@ Figures figures_of(const Simulation& simulation, const std::vector<TraceJob>& tr
   }
   figures.makespan = seconds_of(simulation.end - trace.front().submit);
   figures.completion_mean = mean(completion);
-  figures.completion_p95 = share(completion, 0.95);
+  figures.completion_p95 = percentile(completion, 95);
   figures.wait_mean = mean(wait);
-  figures.wait_p95 = share(wait, 0.95);
+  figures.wait_p95 = percentile(wait, 95);
   if (scarce.all > 0 && figures.makespan > 0) {
     figures.used = used / (scarce.all * figures.makespan);
   }
   figures.leaves = mean(leaves);
-  figures.decision_p50 = share(simulation.decision_seconds, 0.5);
-  figures.decision_p99 = share(simulation.decision_seconds, 0.99);
+  figures.decision_p50 = percentile(simulation.decision_seconds, 50);
+  figures.decision_p99 = percentile(simulation.decision_seconds, 99);
   return figures;
 }
 

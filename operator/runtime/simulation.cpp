@@ -1,7 +1,7 @@
 #include "operator/runtime/simulation.h"
 
 #include <algorithm>
-#include <map>
+#include <set>
 
 namespace muster::runtime {
 namespace {
@@ -37,6 +37,11 @@ class Simulator {
   void settle(std::size_t job);
   void end(std::size_t job);
   int wished(std::size_t job) const { return trace_[job].job.spec.worker.count; }
+  /// Of one that runs, if its workers stay.
+  std::pair<milliseconds, std::size_t> end_of(std::size_t job) const {
+    const State& state = states_[job];
+    return {state.since + state.left * wished(job) / state.workers, job};
+  }
 
   SimulatedScheduler& scheduler_;
   const std::vector<TraceJob>& trace_;
@@ -44,7 +49,7 @@ class Simulator {
   const Clock& clock_;
   Simulation result_;
   std::vector<State> states_;
-  std::map<std::pair<milliseconds, std::size_t>, std::size_t> ends_;  ///< of those that run
+  std::set<std::pair<milliseconds, std::size_t>> ends_;  ///< of those that run
   std::size_t submitted_ = 0, ended_ = 0;
   milliseconds now_{};
   bool has_news_ = false;
@@ -53,8 +58,7 @@ class Simulator {
 std::optional<milliseconds> Simulator::next_event() const {
   std::optional<milliseconds> next;
   if (submitted_ < trace_.size()) next = trace_[submitted_].submit;
-  if (!ends_.empty())
-    next = std::min(next.value_or(milliseconds::max()), ends_.begin()->first.first);
+  if (!ends_.empty()) next = std::min(next.value_or(milliseconds::max()), ends_.begin()->first);
   return next;
 }
 
@@ -62,7 +66,7 @@ std::optional<milliseconds> Simulator::next_event() const {
 void Simulator::settle(std::size_t job) {
   State& state = states_[job];
   if (state.workers > 0) {
-    ends_.erase({state.since + state.left * wished(job) / state.workers, job});
+    ends_.erase(end_of(job));
     state.left -= (now_ - state.since) * state.workers / wished(job);
     state.left = std::max(state.left, milliseconds(0));
   }
@@ -85,10 +89,7 @@ void Simulator::take(const SimulatedScheduler::Change& change) {
     told.leaves = change.leaves;
   }
   state.workers = change.workers;
-  if (state.workers > 0) {
-    ends_.emplace(std::pair(now_ + state.left * wished(change.job) / state.workers, change.job),
-                  change.job);
-  }
+  if (state.workers > 0) ends_.insert(end_of(change.job));
 }
 
 void Simulator::decide_until(milliseconds until) {
@@ -103,7 +104,6 @@ void Simulator::decide_until(milliseconds until) {
 void Simulator::end(std::size_t job) {
   settle(job);
   result_.jobs[job].ended = result_.end = now_;
-  result_.worker_seconds += seconds_of(trace_[job].duration) * static_cast<double>(wished(job));
   states_[job].workers = 0;
   ++ended_;
   scheduler_.end(job);
@@ -120,10 +120,8 @@ Simulation Simulator::run() {
       scheduler_.submit(submitted_++);
       has_news_ = true;
     }
-    while (!ends_.empty() && ends_.begin()->first.first <= now_) {
-      const std::size_t job = ends_.begin()->second;
-      ends_.erase(ends_.begin());
-      end(job);
+    while (!ends_.empty() && ends_.begin()->first <= now_) {
+      end(ends_.begin()->second);
       has_news_ = true;
     }
   }

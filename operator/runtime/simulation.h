@@ -63,7 +63,6 @@ struct SimulatedJob {
 struct Simulation {
   std::vector<SimulatedJob> jobs;        ///< as in the trace
   milliseconds end{};                    ///< when the last that did has ended
-  double worker_seconds = 0;             ///< that led to something
   std::vector<double> decision_seconds;  ///< of this machine, by job that came or ended
 };
 

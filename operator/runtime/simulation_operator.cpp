@@ -16,8 +16,8 @@ class OperatorScheduler final : public SimulatedScheduler {
   OperatorScheduler(const std::vector<Json>& objects, const std::vector<TraceJob>& trace)
       : trace_(trace), what_if_(kBegin, WhatIf::NewPods::kRun) {
     for (const Json& object : objects) {
-      const std::string kind = object.is_object() ? object.value("kind", "") : "";
-      if (kind != "TrainingJob" && kind != "Pod") what_if_.put(object);
+      const bool is_work = is_of_kind(object, "TrainingJob") || is_of_kind(object, "Pod");
+      if (!is_work) what_if_.put(object);
     }
     for (std::size_t i = 0; i < trace.size(); ++i) index_[trace[i].job.meta.key()] = i;
   }

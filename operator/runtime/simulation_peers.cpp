@@ -5,6 +5,7 @@
 
 #include "operator/core/rooms.h"
 #include "operator/runtime/simulation.h"
+#include "operator/runtime/what_if.h"
 
 namespace muster::runtime {
 namespace {
@@ -14,7 +15,7 @@ class PeerScheduler final : public SimulatedScheduler {
   PeerScheduler(PeerRule rule, const std::vector<Json>& objects, const std::vector<TraceJob>& trace)
       : rule_(rule), trace_(trace), places_(trace.size()) {
     for (const Json& object : objects) {
-      if (!object.is_object() || object.value("kind", "") != "Node") continue;
+      if (!is_of_kind(object, "Node")) continue;
       if (auto node = api::parse_node(object)) nodes_.push_back(std::move(node).value());
     }
     core::ClusterSnapshot cluster;

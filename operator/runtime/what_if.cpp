@@ -59,6 +59,10 @@ bool belongs_to(const Json& pod, const std::string& uid) {
 
 }  // namespace
 
+bool is_of_kind(const Json& object, std::string_view kind) {
+  return object.is_object() && text_of(object, "kind") == kind;
+}
+
 WhatIf::WhatIf(WallTime now, NewPods new_pods)
     : new_pods_(new_pods),
       clock_(now),
@@ -128,12 +132,11 @@ void WhatIf::begin() {
 
 void WhatIf::run(nanoseconds time, bool ends_with_write) {
   if (!has_begun_) begin();
-  const std::int64_t writes_before = writes_;
   const MonoTime end = clock_.mono_now() + time;
   for (int turn = 0; turn < kMostTurns; ++turn) {
     const MonoTime due = loop_.step();
     if (work() || due <= clock_.mono_now()) continue;
-    if (ends_with_write && writes_ != writes_before) return;
+    if (ends_with_write && !written_.empty()) return;
     clock_.advance(std::min(due, end) - clock_.mono_now());
     if (due > end) return;
   }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,9 @@
 #include "operator/runtime/loop.h"
 
 namespace muster::runtime {
+
+/// Whether that is what the object says of itself; whatever it may be.
+bool is_of_kind(const Json& object, std::string_view kind);
 
 /// Threads: one.
 class WhatIf {
@@ -35,7 +39,7 @@ class WhatIf {
   void end_job(const api::ObjectKey& job);
   /// Whatever the operator decides from now on for so long.
   void run(nanoseconds time) { run(time, false); }
-  /// The same, but no longer than until it has written some job's status.
+  /// The same, but no longer than until take_written() has something.
   void run_to_write(nanoseconds time) { run(time, true); }
   /// Jobs whose status was written since this was last asked.
   std::set<api::ObjectKey> take_written() { return std::exchange(written_, {}); }

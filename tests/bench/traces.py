@@ -49,7 +49,7 @@ def kalos(arguments):
         gpus = int(float(row["gpu_per_worker"]))
         jobs.append({"name": f"kalos-{row['job_id']}", "submit": float(row["arrival_time"]),
                      "duration": int(row["num_iteration"]) * each, "workers": int(row["gpu_workers"]), "gpus": gpus,
-                     "cpu": f"{int(float(row['cpu_per_gpu_worker']) * min(gpus, 1))}", "memory": "64Gi"})
+                     "cpu": f"{int(float(row['cpu_per_gpu_worker']))}", "memory": "64Gi"})
     return jobs, made_nodes(arguments.nodes or 160, arguments.rack)
 
 

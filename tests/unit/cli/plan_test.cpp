@@ -5,6 +5,7 @@
 #include "cli/plan_text.h"
 #include "operator/api/pod.h"
 #include "operator/runtime/what_if.h"
+#include "tests/unit/cli/cluster_objects.h"
 
 namespace muster::cli {
 namespace {
@@ -15,19 +16,8 @@ struct SavedCluster {
   PlanCluster cluster{{}, kReadAt};
 
   void node(const std::string& name, const std::string& rack, int cpu = 4) {
-    const Json ready{{"type", "Ready"}, {"status", "True"}};
-    cluster.objects.push_back(
-        {{"apiVersion", "v1"},
-         {"kind", "Node"},
-         {"metadata",
-          {{"name", name},
-           {"uid", "node-" + name},
-           {"labels",
-            {{"oci.oraclecloud.com/host.network_block_id", "b"},
-             {"oci.oraclecloud.com/host.rack_id", rack}}}}},
-         {"status",
-          {{"allocatable", {{"cpu", std::to_string(cpu)}, {"memory", "64Gi"}, {"pods", "110"}}},
-           {"conditions", Json::array({ready})}}}});
+    cluster.objects.push_back(racked_node(
+        name, rack, {{"cpu", std::to_string(cpu)}, {"memory", "64Gi"}, {"pods", "110"}}));
   }
 
   /// A job of one-processor workers that has run on one node for an hour.
@@ -65,13 +55,7 @@ struct SavedCluster {
   }
 
   void queue(const std::string& name, int cpu, const std::string& cohort = "") {
-    Json spec{{"resources", Json::array({{{"name", "cpu"}, {"nominal", std::to_string(cpu)}}})}};
-    if (!cohort.empty()) spec["cohort"] = cohort;
-    cluster.objects.push_back(
-        {{"apiVersion", "muster.dev/v1alpha1"},
-         {"kind", "TrainingQueue"},
-         {"metadata", {{"name", name}, {"uid", "queue-" + name}, {"resourceVersion", "1"}}},
-         {"spec", spec}});
+    cluster.objects.push_back(training_queue(name, "cpu", std::to_string(cpu), cohort));
   }
 
   static Json manifest(const std::string& name, int workers, const std::string& queue = "") {

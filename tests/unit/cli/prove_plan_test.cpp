@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "cli/percentile.h"
+
 using namespace muster;
 using namespace muster::cli;
 

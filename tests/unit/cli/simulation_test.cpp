@@ -5,6 +5,7 @@
 
 #include "cli/simulation_text.h"
 #include "cli/simulation_trace.h"
+#include "tests/unit/cli/cluster_objects.h"
 
 namespace muster::cli {
 namespace {
@@ -12,22 +13,11 @@ namespace {
 using namespace runtime;
 
 Json node(const std::string& name, int gpus, const std::string& rack) {
-  const Json ready{{"type", "Ready"}, {"status", "True"}};
-  return {{"apiVersion", "v1"},
-          {"kind", "Node"},
-          {"metadata",
-           {{"name", name},
-            {"uid", "node-" + name},
-            {"labels",
-             {{"oci.oraclecloud.com/host.network_block_id", "b"},
-              {"oci.oraclecloud.com/host.rack_id", rack}}}}},
-          {"status",
-           {{"allocatable",
-             {{"cpu", "64"},
-              {"memory", "512Gi"},
-              {"pods", "110"},
-              {"nvidia.com/gpu", std::to_string(gpus)}}},
-            {"conditions", Json::array({ready})}}}};
+  return racked_node(name, rack,
+                     {{"cpu", "64"},
+                      {"memory", "512Gi"},
+                      {"pods", "110"},
+                      {"nvidia.com/gpu", std::to_string(gpus)}});
 }
 
 /// Two racks of two nodes with 8 GPUs each.
@@ -131,10 +121,7 @@ TEST_CASE("deadlines let jobs of a queue go ahead of the first that waits for mo
   const std::string head = "submit,duration,workers,gpus,cpu,memory,queue,deadline\n";
   const std::string rows = "0,1000,3,8,1,1Gi,q,2000\n1,10,4,8,1,1Gi,q,20\n2,100,1,8,1,1Gi,q,";
   auto objects = cluster();
-  objects.push_back({{"apiVersion", "muster.dev/v1alpha1"},
-                     {"kind", "TrainingQueue"},
-                     {"metadata", {{"name", "q"}, {"uid", "q"}, {"resourceVersion", "1"}}},
-                     {"spec", {{"resources", {{{"name", "nvidia.com/gpu"}, {"nominal", "32"}}}}}}});
+  objects.push_back(training_queue("q", "nvidia.com/gpu", "32"));
   for (const bool is_bounded : {true, false}) {
     CAPTURE(is_bounded);
     const auto read = read_trace(head + rows + (is_bounded ? "200\n" : "\n"));
@@ -160,7 +147,10 @@ TEST_CASE("half-placed gangs of pods may wait for each other for ever") {
 
 TEST_CASE("a job that never fits does not stop the others, and has no end") {
   const auto jobs = trace("0,10,9,8,1,1Gi\n1,10,1,8,1,1Gi\n");
-  const auto objects = cluster();
+  auto objects = cluster();
+  for (const char* stray : {"5", "null", R"({"kind": 5})", R"({"kind": {}})"}) {
+    objects.push_back(Json::parse(stray));  // is passed over
+  }
   const auto scheduler = make_operator(objects, jobs);
   const Simulation told = play(*scheduler, jobs);
   CHECK_FALSE(told.jobs[0].started.has_value());
@@ -174,12 +164,7 @@ TEST_CASE("a job that has to give its room back goes on from its last checkpoint
   REQUIRE(read);
   auto objects = cluster();
   for (const auto& [name, gpus] : {std::pair("product", "32"), std::pair("research", "0")}) {
-    objects.push_back(
-        {{"apiVersion", "muster.dev/v1alpha1"},
-         {"kind", "TrainingQueue"},
-         {"metadata", {{"name", name}, {"uid", name}, {"resourceVersion", "1"}}},
-         {"spec",
-          {{"cohort", "lab"}, {"resources", {{{"name", "nvidia.com/gpu"}, {"nominal", gpus}}}}}}});
+    objects.push_back(training_queue(name, "nvidia.com/gpu", gpus, "lab"));
   }
   const auto scheduler = make_operator(objects, *read);
   const Simulation told = play(*scheduler, *read);
