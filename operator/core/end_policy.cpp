@@ -252,12 +252,8 @@ std::optional<Plan> decide_success(const JobSnapshot& snapshot, const GangView& 
 }
 
 std::optional<seconds> until_deadline(const JobSnapshot& snapshot) {
-  const auto& limit = snapshot.job.spec.active_deadline_seconds;
-  const auto& start = snapshot.job.status.start_time;
-  if (!limit || !start) return std::nullopt;
-  const std::int64_t bounded = std::clamp<std::int64_t>(*limit, 0, 1LL << 31);
-  const auto left = *start + seconds(bounded) - snapshot.now;
-  return std::max(seconds(0), std::chrono::ceil<seconds>(left));
+  if (!snapshot.job.status.start_time) return std::nullopt;
+  return deadline_left(snapshot.job, snapshot.now);
 }
 
 std::optional<Plan> decide_deadline(const JobSnapshot& snapshot, const GangView& gang) {

@@ -71,10 +71,7 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   holder.uid = job.meta.uid;
   holder.processes = std::max(1, job.spec.worker.processes);
   holder.started = status.start_time.value_or(WallTime{});
-  if (const auto& limit = job.spec.active_deadline_seconds) {
-    const seconds ran = status.start_time ? since(*status.start_time, now) : seconds(0);
-    holder.ends_within = std::max(seconds(0), seconds(*limit) - ran);
-  }
+  holder.ends_within = deadline_left(job, now);
   add_unsaved(holder, status, now);
   if (status.taken_back.preemptions > 0 && status.start_time) {
     holder.spared = std::max(seconds(0), words::kSparedFor - since(*status.start_time, now));

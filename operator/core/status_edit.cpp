@@ -94,4 +94,12 @@ void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
   plan.actions.push_back(EmitEvent{std::move(event)});
 }
 
+std::optional<seconds> deadline_left(const api::TrainingJob& job, WallTime now) {
+  const auto& limit = job.spec.active_deadline_seconds;
+  if (!limit) return std::nullopt;
+  const seconds bounded(std::clamp<std::int64_t>(*limit, 0, 1LL << 31));
+  const auto left = job.status.start_time.value_or(now) + bounded - now;
+  return std::max(seconds(0), std::chrono::ceil<seconds>(left));
+}
+
 }  // namespace muster::core

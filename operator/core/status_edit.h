@@ -1,6 +1,7 @@
 // Small edits of a job's status, and the merge patch between two statuses.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,5 +38,8 @@ Plan write_status(const JobSnapshot& snapshot, api::TrainingJobStatus status, Pa
 /// time.
 void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
                std::string_view reason, const std::string& note);
+
+/// What is left of spec.activeDeadlineSeconds, all of it before the start; absent without one.
+std::optional<seconds> deadline_left(const api::TrainingJob& job, WallTime now);
 
 }  // namespace muster::core
