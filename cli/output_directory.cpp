@@ -71,11 +71,12 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-/// Whether there is anything but the lock file.
+/// Whether there is nothing but what a run leaves that could not write its job.json.
 bool is_empty(const std::string& path) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.path().filename() != "lock") return false;
+    const auto name = entry.path().filename();
+    if (name != "lock" && name != "job.json.tmp") return false;
   }
   return !error;
 }
@@ -204,6 +205,9 @@ Status OutputDirectory::forget_finished() const {
 Status OutputDirectory::prepare(const Json& job) {
   MUSTER_RETURN_IF_ERROR(check_spec(job));
   if (is_finished()) MUSTER_RETURN_IF_ERROR(forget_finished());
+  // First of all: a directory with anything else in it, but without this, is taken for a
+  // stranger's.
+  MUSTER_RETURN_IF_ERROR(write_file_atomically(path_ + "/job.json", dump_pretty(job)));
   std::error_code error;
   fs::remove(report(), error);  // it tells of the run before; this one's comes at its end
   if (error) return from(report(), "remove", error);
@@ -212,7 +216,7 @@ Status OutputDirectory::prepare(const Json& job) {
     if (error) return from(directory, "create directory", error);
   }
   resumed_from_step_ = newest_checkpoint_step(checkpoints());
-  return write_file_atomically(path_ + "/job.json", dump_pretty(job));
+  return {};
 }
 
 Result<bool> OutputDirectory::take_model() const {

@@ -4,6 +4,7 @@
 
 #include "cli/files.h"
 #include "common/contract.h"
+#include "tests/full_disk.h"
 #include "tests/unit/kubelet/temporary_directory.h"
 
 namespace muster::cli {
@@ -132,6 +133,24 @@ TEST_CASE("a directory of something else, a file and a damaged job.json are refu
   auto file = OutputDirectory::open(base.path + "/photo.jpg", job());
   REQUIRE_FALSE(file);
   CHECK(file.error().message().starts_with(base.path + "/photo.jpg: "));
+}
+
+TEST_CASE("after a full disk the same directory is taken again") {
+  const test::TemporaryDirectory base;
+  const std::string path = base.path + "/out";
+  {
+    const test::FullDisk full(0);
+    auto directory = OutputDirectory::open(path, job());
+    REQUIRE_FALSE(directory);
+    CHECK(directory.error().exit_code() == contract::exit_code::kDisk);
+    CHECK(directory.error().message().find(path + "/job.json") != std::string::npos);
+  }
+  CHECK(OutputDirectory::open(path, job()));
+  // As when the process ends in the middle of writing.
+  const std::string cut = base.path + "/cut";
+  put(cut + "/lock", "");
+  put(cut + "/job.json.tmp", "{\"metad");
+  CHECK(OutputDirectory::open(cut, job()));
 }
 
 TEST_CASE("the model is moved out of the checkpoints once it is there") {

@@ -8,8 +8,8 @@
 
 #include "common/contract.h"
 #include "common/rng.h"
+#include "tests/full_disk.h"
 #include "tests/unit/data/idx_bytes.h"
-#include "tests/unit/engine/full_disk.h"
 
 using namespace muster;
 using namespace muster::engine;

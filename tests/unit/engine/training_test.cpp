@@ -10,9 +10,9 @@
 
 #include "common/contract.h"
 #include "kernels/ops.h"
+#include "tests/full_disk.h"
 #include "tests/golden.h"
 #include "tests/unit/data/idx_bytes.h"
-#include "tests/unit/engine/full_disk.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
 
