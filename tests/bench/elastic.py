@@ -223,7 +223,7 @@ class Muster:
             stall = self.from_fault(since)
         self.details.setdefault(kind, []).append({name: None if one is None else round(one, 1) for name, one in (
             ("at_change_ms", self.at_change(since) and self.at_change(since) * 1000), ("told_ms", self.told(epoch, survivors)))})
-        signal_all(frozen, signal.SIGCONT)
+        signal_all(frozen, signal.SIGKILL)  # as a node without power; who only was silent would be let in ever later
         after = job.identities(survivors)
         if kind == "scale-down":
             job.resize(self.workers)
