@@ -18,7 +18,7 @@ namespace {
 
 namespace codes = contract::exit_code;
 
-constexpr milliseconds kBetweenLooks{500};
+constexpr milliseconds kBetweenFetchLooks{500};
 constexpr milliseconds kDeleteDeadline{30'000};
 constexpr milliseconds kLongestSilence{60'000};
 /// A stream can be cut, and a running job replaces the checkpoint that is read.
@@ -128,7 +128,7 @@ Status Fetch::wait_for_pod() {
                        " (--timeout)" + (why.empty() ? ": " + pod.phase : why))
           .with_exit_code(codes::kDeadline);
     }
-    MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenLooks));
+    MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenFetchLooks));
   }
 }
 
@@ -165,7 +165,7 @@ Status Fetch::copy() {
       return is_archive ? copied.error().with_exit_code(codes::kCluster) : copied.error();
     }
     tell("muster: " + copied.error().message() + "; trying again");
-    MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenLooks));
+    MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenFetchLooks));
     MUSTER_RETURN_IF_ERROR(look());
   }
 }

@@ -10,7 +10,7 @@ namespace {
 
 namespace codes = contract::exit_code;
 
-constexpr milliseconds kBetweenLooks{1'000};
+constexpr milliseconds kBetweenSuspendLooks{1'000};
 
 std::string message_of(const api::TrainingJob& job, const char* condition) {
   const api::Condition* found = job.status.condition(condition);
@@ -56,7 +56,7 @@ Result<JobView> wait_for(Kubectl& kubectl, const SuspendOptions& options, JobVie
     }
     if (now != told) tell(now);
     told = now;
-    MUSTER_RETURN_IF_ERROR(pause_for(kubectl, kBetweenLooks));
+    MUSTER_RETURN_IF_ERROR(pause_for(kubectl, kBetweenSuspendLooks));
     MUSTER_ASSIGN_OR_RETURN(view, get_job(kubectl, options.job));
   }
   return view;

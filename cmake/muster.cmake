@@ -25,7 +25,7 @@ find_package(Threads REQUIRED)
 # Two thirds of a compiler's time here go into headers that every file includes: files of one target are compiled
 # together, so that these are read once. Names in anonymous namespaces must therefore differ within a target.
 option(MUSTER_UNITY "Compile the files of a target in batches" ON)
-set(MUSTER_BATCH_SIZE 10)
+set(MUSTER_BATCH_MOST 20)
 
 # The numerics contract (ARCHITECTURE.md): a product and a sum are fused only where the code says so.
 # This holds for every object of the project, not just the kernels.
@@ -77,6 +77,9 @@ function(muster_batches variable target)
     set(${variable} ${ARGN} PARENT_SCOPE)
     return()
   endif()
+  # As many as are needed, of one size: the longest decides when a target is ready.
+  math(EXPR parts "(${count} + ${MUSTER_BATCH_MOST} - 1) / ${MUSTER_BATCH_MOST}")
+  math(EXPR size "(${count} + ${parts} - 1) / ${parts}")
   set(batches "")
   set(text "")
   set(taken 0)
@@ -85,7 +88,7 @@ function(muster_batches variable target)
     cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
     string(APPEND text "#include \"${path}\"\n")
     math(EXPR taken "${taken} + 1")
-    math(EXPR left "${taken} % ${MUSTER_BATCH_SIZE}")
+    math(EXPR left "${taken} % ${size}")
     if(left EQUAL 0 OR taken EQUAL count)
       set(batch ${CMAKE_CURRENT_BINARY_DIR}/batches/${target}_${taken}.cpp)
       file(CONFIGURE OUTPUT ${batch} CONTENT "${text}" @ONLY)

@@ -30,6 +30,9 @@ enum class NameRule {
 };
 bool matches(NameRule rule, std::string_view text);
 
+/// A number that is kept as it was written, such as "0.1" or "1e-3".
+inline constexpr std::size_t kMaxDecimalBytes = 32;
+
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// Whether an absolute `path` is `directory` or lies in it; both without a slash at the end.

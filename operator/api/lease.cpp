@@ -7,14 +7,14 @@
 namespace muster::api {
 namespace {
 
-constexpr std::size_t kMaxTextBytes = 512;
+constexpr std::size_t kMaxLeaseTextBytes = 512;
 constexpr std::int64_t kMaxDurationSeconds = 3600;
 constexpr std::int64_t kMaxTransitions = 1'000'000'000;
 
 std::string text_of(const Json& spec, const char* field) {
   const auto found = spec.find(field);
   if (found == spec.end() || !found->is_string()) return {};
-  return found->get<std::string>().substr(0, kMaxTextBytes);
+  return found->get<std::string>().substr(0, kMaxLeaseTextBytes);
 }
 
 std::int64_t number_of(const Json& spec, const char* field, std::int64_t most) {

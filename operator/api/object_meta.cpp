@@ -10,7 +10,7 @@ namespace muster::api {
 namespace {
 
 constexpr std::size_t kMaxMapEntries = 4096;
-constexpr std::size_t kMaxValueBytes = 262'144;  // Kubernetes' bound of all annotations together
+constexpr std::size_t kMaxAnnotationBytes = 262'144;  // Kubernetes' bound of all annotations together
 constexpr std::int64_t kMaxGeneration = (std::int64_t{1} << 53) - 1;
 
 /// A path segment: names reach us from other clusters' objects, and none may add a slash or query.
@@ -138,7 +138,7 @@ Status read_string_map(const Json& json, const std::string& path,
                  path + ": has more than " + std::to_string(kMaxMapEntries) + " entries");
   }
   for (const auto& [key, value] : json.items()) {
-    if (!value.is_string() || value.get_ref<const std::string&>().size() > kMaxValueBytes) {
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > kMaxAnnotationBytes) {
       return Error(ErrorCode::kInvalid,
                    path + "." + cut(key, 64) + ": must be a string (write numbers in quotes)");
     }

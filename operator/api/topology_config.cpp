@@ -11,7 +11,6 @@
 namespace muster::api {
 namespace {
 
-constexpr std::size_t kMaxDecimalBytes = 32;
 constexpr double kMostDecimal = 1e6;
 constexpr JsonReader::Range kLatency = {0, 10'000'000};
 

@@ -18,7 +18,6 @@ constexpr int kMaxBlocks = 96;
 constexpr int kMaxHeads = 128;
 constexpr int kMaxGptWidth = 16'384;
 constexpr int kMaxContextLength = 4096;
-constexpr std::size_t kMaxDecimalBytes = 32;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr int kMaxBatchSize = 1 << 24;
 /// Of one step: samples x contextLength.

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kMaxConditions = 32;
 constexpr std::size_t kMaxSlots = 4096;
 constexpr std::size_t kMaxLogTailBytes = 2048;
-constexpr std::size_t kMaxTextBytes = 1024;
+constexpr std::size_t kMaxStatusTextBytes = 1024;
 constexpr JsonReader::Range kCount = {0, kMaxExactInteger};
 constexpr JsonReader::Range kInt = {0, INT32_MAX};
 
@@ -19,7 +19,7 @@ Status read_placement(const Json& json, const std::string& path, SlotPlacement& 
   in.required("slot", out.slot, {0, kMaxSlots - 1});
   in.optional("attempt", out.attempt, kInt);
   in.optional("node", out.node, 253);
-  in.optional("domain", out.domain, kMaxTextBytes);
+  in.optional("domain", out.domain, kMaxStatusTextBytes);
   in.optional("member", out.member);
   in.optional("replacements", out.replacements, kInt);
   return in.status();
@@ -66,7 +66,7 @@ Status read_failure(const Json& json, const std::string& path, FailureStatus& ou
   JsonReader in(json, path);
   in.optional("slot", out.slot, {0, kMaxSlots - 1});
   in.optional("exitCode", out.exit_code, {INT32_MIN, INT32_MAX});
-  in.optional("reason", out.reason, kMaxTextBytes);
+  in.optional("reason", out.reason, kMaxStatusTextBytes);
   in.optional("logTail", out.log_tail, kMaxLogTailBytes);
   return in.status();
 }
@@ -112,7 +112,7 @@ Json checkpoint_to_json(const CheckpointStatus& checkpoint) {
 
 Json failure_to_json(const FailureStatus& failure) {
   Json json{{"slot", failure.slot}, {"exitCode", failure.exit_code}};
-  put(json, "reason", failure.reason, kMaxTextBytes);
+  put(json, "reason", failure.reason, kMaxStatusTextBytes);
   put(json, "logTail", failure.log_tail, kMaxLogTailBytes);
   return json;
 }
@@ -129,7 +129,7 @@ Json taken_back_to_json(const TakenBack& taken) {
 Json placement_to_json(const SlotPlacement& placement) {
   Json json{{"slot", placement.slot}, {"attempt", placement.attempt}};
   put(json, "node", placement.node, 253);
-  put(json, "domain", placement.domain, kMaxTextBytes);
+  put(json, "domain", placement.domain, kMaxStatusTextBytes);
   if (placement.member) json["member"] = true;
   if (placement.replacements > 0) json["replacements"] = placement.replacements;
   return json;
@@ -231,7 +231,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.value("workers", out.workers, kWord);
   in.value("targetWorkers", out.target_workers, JsonReader::Range{0, kMaxSlots});
   in.value("replicas", out.replicas, JsonReader::Range{0, kMaxSlots});
-  in.value("selector", out.selector, kMaxTextBytes);
+  in.value("selector", out.selector, kMaxStatusTextBytes);
   in.value("membershipEpoch", out.membership_epoch, kCount);
   in.value("restarts", out.restarts, kInt);
   in.value("replacements", out.replacements, kInt);
@@ -250,7 +250,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   std::optional<TakenBack> taken_back;
   in.object("takenBack", taken_back, &read_taken_back);
   if (taken_back) out.taken_back = *std::move(taken_back);
-  in.value("imageDigest", out.image_digest, kMaxTextBytes);
+  in.value("imageDigest", out.image_digest, kMaxStatusTextBytes);
   in.value("dataSHA256", out.data_sha256, kWord);
   in.value("contract", out.contract, kWord);
   return in.first_wrong();
@@ -266,7 +266,7 @@ Json status_to_json(const TrainingJobStatus& status) {
             {"placement", Json::array()}};
   put(json, "phase", status.phase, 64);
   put(json, "workers", status.workers, 64);
-  put(json, "selector", status.selector, kMaxTextBytes);
+  put(json, "selector", status.selector, kMaxStatusTextBytes);
   for (const auto& condition : status.conditions) {
     json["conditions"].push_back(condition_to_json(condition));
   }
@@ -290,7 +290,7 @@ Json status_to_json(const TrainingJobStatus& status) {
   if (status.model_parameters > 0) model["parameters"] = status.model_parameters;
   put(model, "sha256", status.model_sha256, 64);
   if (!model.empty()) json["model"] = std::move(model);
-  put(json, "imageDigest", status.image_digest, kMaxTextBytes);
+  put(json, "imageDigest", status.image_digest, kMaxStatusTextBytes);
   put(json, "dataSHA256", status.data_sha256, 64);
   put(json, "contract", status.contract, 64);
   if (status.failure) json["failure"] = failure_to_json(*status.failure);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMaxTerms = 256;
 constexpr std::size_t kMaxValues = 1024;
-constexpr std::size_t kMaxValueBytes = 256;
+constexpr std::size_t kMaxTermValueBytes = 256;
 
 Status read_storage(const Json& amounts, std::int64_t& out) {
   const auto found = amounts.find("storage");
@@ -22,7 +22,7 @@ Status read_requirement(const Json& json, const std::string& path, NodeRequireme
   JsonReader in(json, path);
   in.required("key", out.key);
   in.required("operator", out.op);
-  read_strings(in, "values", kMaxValues, kMaxValueBytes, out.values);
+  read_strings(in, "values", kMaxValues, kMaxTermValueBytes, out.values);
   return in.status();
 }
 

@@ -49,13 +49,13 @@ std::string free_text(const NodeRoom& room, const api::Resources& per_worker) {
   return text;
 }
 
-struct Candidate {
+struct NodeOffer {
   NodeRoom* room = nullptr;
   std::int64_t fit = 0;
   int distance = 0;  ///< to the nodes where the gang stands already
 };
 
-std::string why_not(const WaitingGang& gang, const std::vector<Candidate>& candidates,
+std::string why_not(const WaitingGang& gang, const std::vector<NodeOffer>& candidates,
                     const std::array<int, kRefusals>& refused, std::int64_t total) {
   const bool only_min = gang.min < gang.count;
   std::string text = "needs " + std::to_string(gang.min) + " x " + resources_text(gang.per_worker);
@@ -111,7 +111,7 @@ std::string why_not_together(const WaitingGang& gang, const Rooms& rooms, std::i
 }
 
 /// Slots that join a gang: nodes where it stands already come first, then the nearest to them.
-void sort_candidates(std::vector<Candidate>& candidates, const WaitingGang& gang) {
+void sort_candidates(std::vector<NodeOffer>& candidates, const WaitingGang& gang) {
   std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
     const bool a_beside = a.fit > 0 && gang.wish.beside.contains(a.room->node->meta.name);
     const bool b_beside = b.fit > 0 && gang.wish.beside.contains(b.room->node->meta.name);
@@ -279,7 +279,7 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   const bool on_one_node = together && (!is_known || gang.wish.beside.empty());
   std::set<std::string> beside = gang.wish.beside;
   if (together && is_known) beside = rooms.beside(beside, gang.required_level);
-  std::vector<Candidate> candidates;
+  std::vector<NodeOffer> candidates;
   std::array<int, kRefusals> refused{};
   const NodeRoom* first_room = rooms.all().data();
   const std::vector<int> distances = rooms.distances_from(gang.wish.beside);
@@ -301,7 +301,7 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   if (total < gang.min) return {std::nullopt, why_not(gang, candidates, refused, total)};
   // Slot 0 mounts the checkpoint's volume, so the roomiest node that reaches it comes first.
   const bool has_first = !joins || gang.wish.slots.front() == 0;
-  const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& one) {
+  const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const NodeOffer& one) {
     return one.fit > 0 &&
            (!has_first || allows(gang.volumes.first_slot, one.room->node->meta.name));
   });

@@ -2,7 +2,7 @@
 """clang-tidy over every product source of a build directory; a file whose text and headers have not changed since it was
 found clean is not looked at again (stamps below $XDG_CACHE_HOME/muster/clang-tidy).
 
-    tests/tidy/clang_tidy.py build/clang
+    tests/tidy/clang_tidy.py build/tidy
 """
 
 import concurrent.futures

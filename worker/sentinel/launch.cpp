@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::size_t kMaxLaunchBytes = std::size_t{64} * 1024 * 1024;
 constexpr std::size_t kMaxTextBytes = 4096;
-constexpr int kExecFailed = 127;
 
 Error io_error(const std::string& what) {
   return Error(ErrorCode::kIo, what + ": " + std::strerror(errno));

@@ -22,6 +22,9 @@ inline constexpr int kChannelFd = 4;  ///< its end of the channel
 inline constexpr int kListenFd = 5;   ///< its listening socket; the sentinel keeps it open, too
 inline constexpr int kPulseFd = 6;    ///< its Pulse's page
 
+/// Exit code of a process that could not become the trainer, a shell's for the same.
+inline constexpr int kExecFailed = 127;
+
 struct TrainerPeer {
   std::string host;
   int port = 0;

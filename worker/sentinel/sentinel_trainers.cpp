@@ -19,8 +19,6 @@ namespace {
 
 namespace exit_code = contract::exit_code;
 
-constexpr int kExecFailed = 127;
-
 /// Whether another try in the same pod can help: what was wrong is not the spec, the data or the
 /// machine.
 bool may_be_respawned(int code) {

@@ -23,7 +23,7 @@ using namespace muster::engine;
 namespace {
 
 constexpr int kLogicalRanks = 16;
-constexpr std::size_t kB = kernels::kBlockElements;
+constexpr std::size_t kBlock = kernels::kBlockElements;
 /// The digits example: 64-128-10, and four statistics behind it.
 constexpr std::size_t kDigits = 64 * 128 + 128 + 128 * 10 + 10;
 
@@ -67,7 +67,7 @@ std::vector<std::size_t> layers_of(std::size_t trained) {
   std::vector<std::size_t> starts;
   for (std::size_t at = 0, next = 0; at < trained; at += next) {
     starts.push_back(at);
-    next = 1 + random_bits(test::seed(), RngStream::kPermutation, 1, at) % (2 * kB);
+    next = 1 + random_bits(test::seed(), RngStream::kPermutation, 1, at) % (2 * kBlock);
   }
   return starts;
 }
@@ -214,31 +214,31 @@ void sum_on_all(const Assignment& assignment, const Size& size, int times) {
 }  // namespace
 
 TEST_CASE("buckets begin with layers, from the end on, and are whole blocks") {
-  const Buckets one(3 * kB + 5);
+  const Buckets one(3 * kBlock + 5);
   REQUIRE(one.count() == 1);
-  CHECK(one[0] == ElementRange{0, 3 * kB + 5});
+  CHECK(one[0] == ElementRange{0, 3 * kBlock + 5});
   // The second layer begins inside a block, which is complete with the first layer.
-  const Buckets two(10 * kB + 7, {0, 3 * kB + 1, 8 * kB}, 2);
+  const Buckets two(10 * kBlock + 7, {0, 3 * kBlock + 1, 8 * kBlock}, 2);
   REQUIRE(two.count() == 3);
-  CHECK(two[0] == ElementRange{8 * kB, 10 * kB + 7});
-  CHECK(two[1] == ElementRange{4 * kB, 8 * kB});
-  CHECK(two[2] == ElementRange{0, 4 * kB});
+  CHECK(two[0] == ElementRange{8 * kBlock, 10 * kBlock + 7});
+  CHECK(two[1] == ElementRange{4 * kBlock, 8 * kBlock});
+  CHECK(two[2] == ElementRange{0, 4 * kBlock});
   // What is too small goes with the layers before it; only the last bucket may be smaller.
-  CHECK(Buckets(10 * kB + 7, {0, 3 * kB + 1, 8 * kB}, 4).count() == 2);
-  CHECK(Buckets(10 * kB + 7, {0, kB, 8 * kB}, 5).count() == 2);
-  CHECK(Buckets(10 * kB + 7, {0, 3 * kB + 1, 8 * kB}, 100).count() == 1);
-  CHECK(Buckets(kB, {0, 5, 77}, 1).count() == 1);
+  CHECK(Buckets(10 * kBlock + 7, {0, 3 * kBlock + 1, 8 * kBlock}, 4).count() == 2);
+  CHECK(Buckets(10 * kBlock + 7, {0, kBlock, 8 * kBlock}, 5).count() == 2);
+  CHECK(Buckets(10 * kBlock + 7, {0, 3 * kBlock + 1, 8 * kBlock}, 100).count() == 1);
+  CHECK(Buckets(kBlock, {0, 5, 77}, 1).count() == 1);
 }
 
 TEST_CASE("there are no more buckets than two groups each may be under way for") {
   for (const std::size_t blocks : {1u, 22u, 23u, 24u, 25u, 48u, 500u, 5'000u}) {
     std::vector<std::size_t> layers;
-    for (std::size_t block = 0; block < blocks; ++block) layers.push_back(block * kB);
-    const Buckets buckets(blocks * kB, layers, 1);
+    for (std::size_t block = 0; block < blocks; ++block) layers.push_back(block * kBlock);
+    const Buckets buckets(blocks * kBlock, layers, 1);
     CAPTURE(blocks);
     CHECK(buckets.count() <= Buckets::kCountMax);
     CHECK(buckets.count() >= std::min<std::size_t>(blocks, 12));
-    std::size_t next = blocks * kB;
+    std::size_t next = blocks * kBlock;
     for (std::size_t k = 0; k < buckets.count(); ++k) {
       CHECK(buckets[k].end == next);
       next = buckets[k].begin;
@@ -265,7 +265,7 @@ TEST_CASE("blocks are divided whole, evenly and without gaps, among those who ar
         all = united(all, own);
         std::size_t blocks = 0;
         for (const ElementRange range : own) {
-          CHECK(range.begin % kB == 0);
+          CHECK(range.begin % kBlock == 0);
           blocks += blocks_of(range.size());
         }
         blocks_most = std::max(blocks_most, blocks);
@@ -279,7 +279,7 @@ TEST_CASE("blocks are divided whole, evenly and without gaps, among those who ar
 
 TEST_CASE("the sum has the same bits for every number of processes and however it is cut") {
   for (const int processes : {1, 2, 3, 4, 5, 7, 16}) {
-    for (const std::size_t elements : {std::size_t{1}, kB, kB + 1, 3 * kB + 5, 9 * kB + 3}) {
+    for (const std::size_t elements : {std::size_t{1}, kBlock, kBlock + 1, 3 * kBlock + 5, 9 * kBlock + 3}) {
       for (const bool is_cut : {false, true}) {
         CAPTURE(processes);
         CAPTURE(elements);
@@ -293,7 +293,7 @@ TEST_CASE("the sum has the same bits for every number of processes and however i
 
 TEST_CASE("every process has the tail and every block's sum of squares, of the trained alone") {
   for (const int processes : {1, 2, 3, 4, 5, 7, 16}) {
-    for (const std::size_t trained : {std::size_t{1}, kB - 1, kB, kB + 1, 2 * kB - 2, 5 * kB}) {
+    for (const std::size_t trained : {std::size_t{1}, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock - 2, 5 * kBlock}) {
       CAPTURE(processes);
       CAPTURE(trained);
       // The tail stands in the last block or in one of its own, or both.
@@ -302,16 +302,16 @@ TEST_CASE("every process has the tail and every block's sum of squares, of the t
   }
   std::vector<std::vector<RankRange>> held = (*assign(kLogicalRanks, 5)).nodes;
   held.pop_back();
-  sum_on_all(repair(kLogicalRanks, held), {3 * kB, 4, true, layers_of(3 * kB)}, 2);
+  sum_on_all(repair(kLogicalRanks, held), {3 * kBlock, 4, true, layers_of(3 * kBlock)}, 2);
 }
 
 TEST_CASE("the sum has the same bits after a repair, and with spares") {
   std::vector<std::vector<RankRange>> held = (*assign(kLogicalRanks, 5)).nodes;
   held[1].clear();  // a joiner in the place of a dead one
   held.pop_back();
-  const Size size{2 * kB + 1, 0, false, {0, kB / 2, kB}};
+  const Size size{2 * kBlock + 1, 0, false, {0, kBlock / 2, kBlock}};
   sum_on_all(repair(kLogicalRanks, held), size, 2);
-  sum_on_all(*assign(kLogicalRanks, 18), {3 * kB, 0, false, {0, kB, 2 * kB}}, 2);
+  sum_on_all(*assign(kLogicalRanks, 18), {3 * kBlock, 0, false, {0, kBlock, 2 * kBlock}}, 2);
   // One process that has every node but not the whole sum.
   sum_on_all(repair(kLogicalRanks, {{{0, 4}}}), size, 2);
   // One process that holds the whole sum, beside a spare.
@@ -321,7 +321,7 @@ TEST_CASE("the sum has the same bits after a repair, and with spares") {
 TEST_CASE("nobody adds but those who own something, and all have what comes out") {
   for (const std::vector<std::uint8_t>& owns :
        std::vector<std::vector<std::uint8_t>>{{1, 0, 0}, {0, 1, 1}, {0, 0, 1}}) {
-    const Size size{7 * kB + 1, 4, true, layers_of(7 * kB + 1)};
+    const Size size{7 * kBlock + 1, 4, true, layers_of(7 * kBlock + 1)};
     const Assignment assignment = *assign(kLogicalRanks, 3);
     const Reduction reduction{Ownership(size.buckets(), owns), size.trained, true};
     sum_on_all(test::on_all_ranks, assignment, reduction, size, 2);
@@ -338,12 +338,12 @@ TEST_CASE("more node sums than one pass of the sum takes") {
   // 128 logical ranks of which one process holds every second one.
   std::vector<std::vector<RankRange>> held(2);
   for (int rank = 0; rank < 128; ++rank) held[rank % 2].push_back({rank, rank + 1});
-  const Size size{2 * kB + 1, 4, true, {0, kB}};
+  const Size size{2 * kBlock + 1, 4, true, {0, kBlock}};
   const Assignment assignment = repair(128, held);
   const auto nodes = [](int rank) {
     std::vector<std::vector<float>> values;
     for (int first = rank; first < 128; first += 2) {
-      auto& one = values.emplace_back(size_t{2 * kB + 5});
+      auto& one = values.emplace_back(size_t{2 * kBlock + 5});
       for (std::size_t i = 0; i < one.size(); ++i) one[i] = gradient(first, i);
     }
     return values;
@@ -417,10 +417,10 @@ TEST_CASE("bytes on the wire are those of the formula, within 2 %") {
     // blocks, and the process with the short one holds more nodes than that with a full one.
     if (processes != 3) CHECK(std::abs(ratio - 1) < 0.02);
   }
-  CHECK(std::abs(wire_over_formula(3, {24 * kB}, 1) - 1) < 0.02);
+  CHECK(std::abs(wire_over_formula(3, {24 * kBlock}, 1) - 1) < 0.02);
   // With the norm, one float more for each block to each of the others; cut into buckets, only
   // headers.
-  const Size cut{24 * kB - 4, 4, true, {0, 9 * kB, 15 * kB, 21 * kB}};
+  const Size cut{24 * kBlock - 4, 4, true, {0, 9 * kBlock, 15 * kBlock, 21 * kBlock}};
   CHECK(std::abs(wire_over_formula(3, cut, 1) - 1) < 0.02);
 }
 
@@ -432,7 +432,7 @@ TEST_CASE("owners and buddies have the sum's bits, all have tail and squares, th
                                                                      {0, 0, 0, 1},
                                                                      {0, 0, 1, 1, 2},
                                                                      {0, 1, 2, 3, 4, 5, 6}}) {
-    for (const std::size_t trained : {std::size_t{1}, kB - 4, kB - 2, kB, 5 * kB, 9 * kB + 3}) {
+    for (const std::size_t trained : {std::size_t{1}, kBlock - 4, kBlock - 2, kBlock, 5 * kBlock, 9 * kBlock + 3}) {
       for (const bool is_measured : {false, true}) {
         CAPTURE(slots.size());
         CAPTURE(trained);
@@ -450,12 +450,12 @@ TEST_CASE("owners and buddies have the sum's bits, all have tail and squares, th
 }
 
 TEST_CASE("a sharded step has the bytes of a replicated one on the wire, copies included") {
-  constexpr std::size_t kTrained = 24 * kB - 9;
+  constexpr std::size_t kTrained = 24 * kBlock - 9;
   for (const int processes : {2, 3, 4}) {
     CAPTURE(processes);
     std::vector<int> slots;
     for (int r = 0; r < processes; ++r) slots.push_back(r);
-    const Size size{kTrained, 4, true, {0, 7 * kB, 15 * kB}};
+    const Size size{kTrained, 4, true, {0, 7 * kBlock, 15 * kBlock}};
     const Assignment assignment = *assign(kLogicalRanks, processes);
     const Reduction reduction = reduction_of(size, slots, 1 + processes % 2);
     const auto sent = sum_on_all(test::on_all_ranks_by_tcp, assignment, reduction, size, 3);
@@ -471,7 +471,7 @@ TEST_CASE("a sharded step has the bytes of a replicated one on the wire, copies 
 }
 
 TEST_CASE("a bucket is with its owner while the others still compute the rest") {
-  const Size size{6 * kB, 4, false, {0, 2 * kB, 4 * kB}};
+  const Size size{6 * kBlock, 4, false, {0, 2 * kBlock, 4 * kBlock}};
   const Assignment assignment = *assign(kLogicalRanks, 3);
   const Reduction reduction = reduction_of(size, 3);
   const std::vector<float> expected = whole_sum(size.elements());
@@ -490,14 +490,14 @@ TEST_CASE("a bucket is with its owner while the others still compute the rest") 
         return {};
       });
       const std::uint64_t before = communicator.sent_bytes();
-      nodes.compute_from(4 * kB);
-      exchange.advance(4 * kB, soon());
+      nodes.compute_from(4 * kBlock);
+      exchange.advance(4 * kBlock, soon());
       wrong += communicator.sent_bytes() == before;
       if (communicator.rank() == 0) {
         one_is_reduced.wait();  // both others have added up a bucket that this one takes part in
       } else {
-        nodes.compute_from(2 * kB);
-        exchange.advance(2 * kB, soon());
+        nodes.compute_from(2 * kBlock);
+        exchange.advance(2 * kBlock, soon());
         const auto own = reduction.ownership.of(0, communicator.rank());
         for (const Gradient& gradient : exchange.gradients()) {
           if (gradient.range.begin != own.begin) continue;
@@ -519,7 +519,7 @@ TEST_CASE("a bucket is with its owner while the others still compute the rest") 
 
 TEST_CASE(
     "one is lost when some buckets are under way: the others end, their node sums as they were") {
-  const Size size{9 * kB + 3, 4, true, layers_of(9 * kB + 3)};
+  const Size size{9 * kBlock + 3, 4, true, layers_of(9 * kBlock + 3)};
   const Assignment assignment = *assign(kLogicalRanks, 4);
   const std::vector<float> expected = whole_sum(size.elements());
   const auto buckets = static_cast<int>(size.buckets().count());
