@@ -64,6 +64,11 @@ class AllTest(unittest.TestCase):
         self.assertEqual(again[-1].strip(), "a check failed")
         self.assertFalse([line for line in again if "test_b" in line or "level" in line])
 
+    def test_what_could_not_be_tried_is_told(self):
+        said = ["skipped: no network", "12: /a/b_test.cpp:157: MESSAGE: skipped: no AVX-512", "an object is skipped: no", "ok"]
+        output_of(tests.check, "test_a", lambda: "\n".join(said))
+        self.assertEqual(tests.Totals.skipped, ["test_a: no network", "test_a: no AVX-512"])
+
     def test_so_many_failures_are_told_again(self):
         for n in range(100):
             output_of(tests.check, f"test_{n}", failing(["a check failed"]))

@@ -1,4 +1,4 @@
-// The golden hash (ARCHITECTURE.md, "Numerics contract"): what training examples/digits.yaml to its
+// The golden hash (docs/numerics.md): what training examples/digits.yaml to its
 // end gives, on every machine, whatever the workers. It changes only with the contract's version.
 #pragma once
 

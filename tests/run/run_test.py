@@ -13,6 +13,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -160,7 +161,7 @@ class Golden(RunTest):
         self.assertEqual(report["logicalRankComputations"], 16 * 440)
         self.assertEqual(report["workersOverTime"], [{"step": 1, "workers": 2}])
         self.assertEqual(report["restarts"], 0)
-        self.assertGreater(report["sentBytes"], 0)
+        self.assertGreater(report["sentBytes"], 0)  # held against the formula by tests/unit/engine/exchange_test.cpp
         self.assertGreater(report["samplesPerSecond"], 0)
         self.assertGreater(report["startToFirstStepSeconds"], 0)
         self.assertIn("Complete", [c["type"] for c in report["conditions"] if c["status"] == "True"])
@@ -505,6 +506,14 @@ class BadInput(RunTest):
         code, out, _ = self.run_muster("run", "--help")
         self.assertEqual(code, 0)
         self.assertIn("muster run examples/digits.yaml", out)
+
+    def test_a_port_that_is_taken_is_named(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            code, out, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--metrics-port", str(port))
+        self.assertEqual(code, 28, out + err)
+        self.assertRegex(err, rf"--metrics-port: .*127\.0\.0\.1:{port}: .*in use")
+        self.assertFalse(os.path.exists(self.path("out/model.safetensors")))
 
     def failed(self, code, sentence, *arguments, job=None):
         got, out, err = self.run_muster("run", job or self.digits, "--output", self.path("out"), *arguments)

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Each rule of tidy is seen refusing what it forbids and passing what it allows."""
 
+import os
+import subprocess
+import tempfile
 import unittest
 
 import tidy
@@ -50,6 +53,18 @@ class TidyTest(unittest.TestCase):
         cmake = {"cli": "muster_library(cli SOURCES a.cpp)", "": "project(x)"}
         self.assertFalse(list(tidy.check_cmake(["cli/a.cpp"], cmake.get)))
         self.assertTrue(list(tidy.check_cmake(["cli/aa.cpp"], cmake.get)))
+
+    def test_objects_that_take_their_mathematics_from_libm(self):
+        for call, is_found in (("expf", True), ("sqrtf", False)):
+            with self.subTest(call), tempfile.TemporaryDirectory() as build:
+                source = f'extern "C" float {call}(float);\nfloat f(float x) {{ return {call}(x); }}\n'
+                made = os.path.join(build, "a.o")
+                subprocess.run(["g++", "-O0", "-fno-builtin", "-x", "c++", "-c", "-o", made, "-"], input=source, text=True, check=True)
+                for target in tidy.rules.LIBM_TARGETS:
+                    subprocess.run(["ar", "rc", os.path.join(build, f"lib{target}.a"), made], check=True)
+                told = list(tidy.check_objects(build))
+                self.assertEqual(len(told), len(tidy.rules.LIBM_TARGETS) if is_found else 0, told)
+                self.assertTrue(all(call in sentence for sentence in told))
 
     def test_todo_needs_an_issue(self):
         self.assertTrue(found(tidy.check_forbidden, "cli/a.cpp", "// TODO fix\n"))

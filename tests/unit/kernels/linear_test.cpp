@@ -1,4 +1,5 @@
 // Every element of the three matrix products against scalar chains of std::fma, bit by bit.
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 
@@ -12,10 +13,21 @@ struct Shape {
   std::size_t M, N, K;
 };
 
-void fill_buffer(Guarded<float>& buffer, Random& random, bool wild) {
+/// What matrices hold: values below 1, now and then what breaks careless code, or values so small
+/// that their products are denormal.
+enum class Values { kPlain, kWild, kTiny };
+Values any_values(Random& random) { return static_cast<Values>(random.below(3)); }
+
+void fill_buffer(Guarded<float>& buffer, Random& random, Values values) {
   for (std::size_t i = 0; i < buffer.size(); ++i) {
-    buffer[i] = wild ? random.wild() : random.value();
+    buffer[i] = values == Values::kWild ? random.wild() : random.value();
+    if (values == Values::kTiny) buffer[i] *= 1e-20F;
   }
+}
+
+std::size_t denormals(const Floats& values) {
+  return static_cast<std::size_t>(std::count_if(
+      values.begin(), values.end(), [](float x) { return std::fpclassify(x) == FP_SUBNORMAL; }));
 }
 
 void poison(Guarded<float>& buffer) {
@@ -101,6 +113,14 @@ std::vector<Shape> forward_shapes(Random& random) {
                                {9, 49, 257},  {17, 97, 513}, {8, 48, 256}, {16, 144, 300},
                                {33, 160, 70}, {300, 7, 20},  {520, 50, 9}, {2, 300, 300}};
   for (std::size_t n = 1; n <= 16; ++n) shapes.push_back({1 + random.below(30), n, 37});
+  // One more and one less than what is computed at once: steps of a chain, rows, columns.
+  for (const std::size_t k : {255, 256, 511, 512}) shapes.push_back({7, 18, k});
+  for (const std::size_t m : {11, 12, 13, 15, 255, 256, 257, 511, 512, 513}) {
+    shapes.push_back({m, 17, 12});
+  }
+  for (const std::size_t n : {23, 24, 25, 31, 32, 33, 47, 49, 63, 64, 65, 95, 96}) {
+    shapes.push_back({13, n, 20});
+  }
   for (int i = 0; i < 150; ++i) {
     shapes.push_back({1 + random.below(40), 1 + random.below(120), 1 + random.below(90)});
   }
@@ -109,17 +129,18 @@ std::vector<Shape> forward_shapes(Random& random) {
 
 TEST_CASE("a forward product equals scalar chains in every bit") {
   Random random(seed());
-  std::size_t compared = 0;
+  std::size_t compared = 0, tiny = 0;
   for (const Shape& s : forward_shapes(random)) {
     Guarded<float> x(s.M * s.K), w(s.K * s.N), bias(s.N), y(s.M * s.N);
-    const bool wild = random.below(3) == 0;
+    const Values values = any_values(random);
     const bool relu = random.below(2) == 0;
     const bool with_bias = random.below(3) != 0;
-    fill_buffer(x, random, wild);
-    fill_buffer(w, random, wild);
-    fill_buffer(bias, random, wild);
+    fill_buffer(x, random, values);
+    fill_buffer(w, random, values);
+    fill_buffer(bias, random, values);
     const float* b = with_bias ? bias.data() : nullptr;
     const Floats expected = reference_forward(s, x.data(), w.data(), b, relu);
+    tiny += denormals(expected);
     everywhere([&](cpu::Context& context) {
       CAPTURE(s.M);
       CAPTURE(s.N);
@@ -135,20 +156,22 @@ TEST_CASE("a forward product equals scalar chains in every bit") {
     });
   }
   std::printf("forward: %zu elements compared\n", compared);
+  CHECK(tiny > 1000);
 }
 
 TEST_CASE("an input gradient equals scalar chains in every bit") {
   Random random(seed() + 1);
-  std::size_t compared = 0;
+  std::size_t compared = 0, tiny = 0;
   for (const Shape& s : forward_shapes(random)) {
     Guarded<float> dy(s.M * s.N), w(s.K * s.N), out(s.M * s.K), dx(s.M * s.K);
-    const bool wild = random.below(3) == 0;
+    const Values values = any_values(random);
     const bool masked = random.below(2) == 0;
-    fill_buffer(dy, random, wild);
-    fill_buffer(w, random, wild);
-    fill_buffer(out, random, true);
+    fill_buffer(dy, random, values);
+    fill_buffer(w, random, values);
+    fill_buffer(out, random, Values::kWild);
     const float* mask = masked ? out.data() : nullptr;
     const Floats expected = reference_input(s, dy.data(), w.data(), mask);
+    tiny += denormals(expected);
     everywhere([&](cpu::Context& context) {
       CAPTURE(s.M);
       CAPTURE(s.N);
@@ -162,11 +185,12 @@ TEST_CASE("an input gradient equals scalar chains in every bit") {
     });
   }
   std::printf("input gradient: %zu elements compared\n", compared);
+  CHECK(tiny > 1000);
 }
 
 TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chains in every bit") {
   Random random(seed() + 2);
-  std::size_t compared = 0;
+  std::size_t compared = 0, tiny = 0;
   std::vector<std::pair<std::size_t, Shape>> cases = {
       {1, {64, 10, 128}},   {8, {64, 50, 33}},   {16, {128, 49, 17}},  {64, {64, 20, 9}},
       {4, {0, 3, 5}},       {8, {264, 60, 41}},  {2, {130, 100, 40}},  {16, {160, 13, 300}},
@@ -174,6 +198,14 @@ TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chain
       {64, {320, 200, 11}}, {4, {1200, 150, 8}}, {4, {136, 150, 512}}, {2, {1060, 150, 9}},
       {1, {1030, 150, 13}}};
   for (std::size_t n = 1; n <= 16; ++n) cases.push_back({4, {12, n, 1 + random.below(30)}});
+  // Chains of one rank, and of two, one step longer and shorter than the blocks they are cut into.
+  for (const std::size_t block : {128, 256, 512, 1024}) {
+    for (const std::size_t rows : {block - 1, block, block + 1}) {
+      cases.push_back({1, {rows, 33, 13}});
+      cases.push_back({2, {2 * rows, 100, 7}});
+      cases.push_back({1, {rows, 10, 512}});
+    }
+  }
   for (int i = 0; i < 120; ++i) {
     const std::size_t ranks = std::size_t{1} << random.below(6);
     const std::size_t rows = 1 + random.below(ranks > 8 ? 5 : 20);
@@ -181,11 +213,12 @@ TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chain
   }
   for (const auto& [ranks, s] : cases) {
     Guarded<float> x(s.M * s.K), dy(s.M * s.N), dw(s.K * s.N), db(s.N);
-    const bool wild = random.below(3) == 0;
-    fill_buffer(x, random, wild);
-    fill_buffer(dy, random, wild);
+    const Values values = any_values(random);
+    fill_buffer(x, random, values);
+    fill_buffer(dy, random, values);
     const Floats expected = reference_weights(ranks, s, x.data(), dy.data());
     const Floats expected_bias = reference_bias(ranks, s, dy.data());
+    tiny += denormals(expected);
     everywhere([&](cpu::Context& context) {
       CAPTURE(ranks);
       CAPTURE(s.M);
@@ -203,15 +236,16 @@ TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chain
     });
   }
   std::printf("weight gradient: %zu elements compared\n", compared);
+  CHECK(tiny > 1000);
 }
 
 TEST_CASE("a row's result does not depend on how many rows are computed with it") {
   Random random(seed() + 3);
   const Shape s{61, 77, 300};
   Guarded<float> x(s.M * s.K), w(s.K * s.N), bias(s.N), all(s.M * s.N), some(s.M * s.N);
-  fill_buffer(x, random, true);
-  fill_buffer(w, random, true);
-  fill_buffer(bias, random, false);
+  fill_buffer(x, random, Values::kWild);
+  fill_buffer(w, random, Values::kWild);
+  fill_buffer(bias, random, Values::kPlain);
   everywhere([&](cpu::Context& context) {
     cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), bias.data(),
                         kernels::Activation::kNone, all.data());
@@ -229,8 +263,8 @@ TEST_CASE("the weight gradients of two halves add up to that of the whole") {
   const Shape s{64, 37, 29};
   Guarded<float> x(s.M * s.K), dy(s.M * s.N), whole(s.K * s.N), left(s.K * s.N), right(s.K * s.N);
   Guarded<float> db(s.N);
-  fill_buffer(x, random, false);
-  fill_buffer(dy, random, false);
+  fill_buffer(x, random, Values::kPlain);
+  fill_buffer(dy, random, Values::kPlain);
   everywhere([&](cpu::Context& context) {
     const std::size_t half = s.M / 2;
     cpu::linear_backward_weights(context, 8, 8, s.N, s.K, x.data(), dy.data(), whole.data(),

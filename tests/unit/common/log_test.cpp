@@ -1,0 +1,105 @@
+#include "common/log.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "common/json.h"
+
+namespace muster {
+namespace {
+
+struct Ended {
+  int status = 0;  ///< as waitpid tells it
+  std::vector<std::string> lines;
+};
+
+/// What a process of its own writes to stderr that does `what` and then ends.
+Ended in_a_process(const std::function<void()>& what) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);  // doctest's handler would tell of it
+    dup2(ends[1], STDERR_FILENO);
+    what();
+    _exit(0);
+  }
+  REQUIRE(child > 0);
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(n));
+  }
+  close(ends[0]);
+  Ended ended;
+  REQUIRE(waitpid(child, &ended.status, 0) == child);
+  for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    ended.lines.push_back(text.substr(at, end - at));
+  }
+  return ended;
+}
+
+TEST_CASE("a line of the log is JSON whatever it tells, and has an end") {
+  const std::string hostile = "\"}\n{\x1b[2J\\ \xff\xc3";
+  const Ended ended = in_a_process([&] {
+    configure_log(LogLevel::kInfo, {{"component", "test"}, {"slot", 3}});
+    log_info("one", {{"hostile", hostile}, {"long", std::string(5000, 'x')}, {"n", 7}});
+    log_warning(hostile, {{"yes", true}});
+  });
+  REQUIRE(ended.lines.size() == 2);
+  const auto first = parse_json(ended.lines[0]);
+  REQUIRE(first);
+  CHECK((*first)["message"] == "one");
+  CHECK((*first)["level"] == "info");
+  CHECK((*first)["component"] == "test");
+  CHECK((*first)["slot"] == 3);
+  CHECK((*first)["n"] == 7);
+  CHECK((*first)["long"].get<std::string>() == std::string(1024, 'x') + "...");
+  // Bytes that are not ASCII stand one by one as what they are in Latin-1.
+  CHECK((*first)["hostile"] == "\"}\n{\x1b[2J\\ \u00ff\u00c3");
+  const auto second = parse_json(ended.lines[1]);
+  REQUIRE(second);
+  CHECK((*second)["level"] == "warning");
+  CHECK((*second)["yes"] == true);
+}
+
+TEST_CASE("what is below the level is not written") {
+  const auto all = [] {
+    log_debug("a");
+    log_info("b");
+    log_warning("c");
+    log_error("d");
+  };
+  CHECK(in_a_process([&] {
+          configure_log(LogLevel::kDebug, {});
+          all();
+        }).lines.size() == 4);
+  const Ended errors = in_a_process([&] {
+    configure_log(LogLevel::kError, {});
+    all();
+  });
+  REQUIRE(errors.lines.size() == 1);
+  CHECK(errors.lines[0].find("\"message\":\"d\"") != std::string::npos);
+}
+
+TEST_CASE("a broken invariant ends the process and says which and where") {
+  const Ended ended = in_a_process([] { MUSTER_CHECK_MSG(1 + 1 == 3, "sums"); });
+  REQUIRE(WIFSIGNALED(ended.status));
+  CHECK(WTERMSIG(ended.status) == SIGABRT);
+  REQUIRE_FALSE(ended.lines.empty());
+  for (const char* part : {"1 + 1 == 3", "sums", "log_test.cpp"}) {
+    CHECK_MESSAGE(ended.lines[0].find(part) != std::string::npos, ended.lines[0]);
+  }
+  CHECK(in_a_process([] { MUSTER_CHECK(1 + 1 == 2); }).status == 0);
+}
+
+}  // namespace
+}  // namespace muster
