@@ -18,6 +18,9 @@ constexpr int kMaxBlocks = 96;
 constexpr int kMaxHeads = 128;
 constexpr int kMaxGptWidth = 16'384;
 constexpr int kMaxContextLength = 4096;
+constexpr int kByteTokens = 256;
+constexpr int kMaxVocabularySize = 1 << 20;
+constexpr std::size_t kMaxShards = 256;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr int kMaxBatchSize = 1 << 24;
 /// Of one step: samples x contextLength.
@@ -141,6 +144,8 @@ Status read_gpt(const Json& json, const std::string& path, Json& out) {
   in.required("heads", heads, {1, kMaxHeads});
   in.required("width", width, {1, kMaxGptWidth});
   in.required("contextLength", context_length, {1, kMaxContextLength});
+  int vocabulary_size = kByteTokens;
+  in.optional("vocabularySize", vocabulary_size, {2, kMaxVocabularySize});
   if (in.status() && width % heads != 0) {
     in.fail("width", "is " + std::to_string(width) + ", not a multiple of heads (" +
                          std::to_string(heads) + ")");
@@ -148,6 +153,8 @@ Status read_gpt(const Json& json, const std::string& path, Json& out) {
   in.no_other_fields();
   out = Json{
       {"layers", layers}, {"heads", heads}, {"width", width}, {"contextLength", context_length}};
+  // Left out where it was, so that workers of an older version can read the rest.
+  if (in.has("vocabularySize")) out["vocabularySize"] = vocabulary_size;
   return in.status();
 }
 
@@ -207,6 +214,26 @@ Status read_paths(const Json& json, const std::string& path,
   return in.status();
 }
 
+Status read_shards(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  out = Json{{"files", Json::array()}};
+  if (!in.has("files")) in.fail("files", "is required: the shards, at least one");
+  read_list(in, "files", kMaxShards, [&](const Json& item, const std::string& at) -> Status {
+    const std::string file = item.is_string() ? item.get<std::string>() : "";
+    const std::string why = path_refused(file);
+    if (!why.empty()) return Error(ErrorCode::kInvalid, at + ": " + why);
+    if (file.size() > kMaxPathBytes) {
+      return Error(ErrorCode::kInvalid,
+                   at + ": must have at most " + std::to_string(kMaxPathBytes) + " bytes");
+    }
+    out["files"].push_back(file);
+    return {};
+  });
+  if (in.status() && out["files"].empty()) in.fail("files", "must have at least one shard");
+  in.no_other_fields();
+  return in.status();
+}
+
 Status read_source(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   const auto read = [&](const char* name, std::initializer_list<const char*> fields) {
@@ -219,8 +246,14 @@ Status read_source(const Json& json, const std::string& path, Json& out) {
   };
   read("idx", {"images", "labels"});
   read("text", {"file"});
+  read_object(in, "tokens", [&](const Json& object, const std::string& at) {
+    Json shards;
+    const Status status = read_shards(object, at, shards);
+    out = Json{{"tokens", std::move(shards)}};
+    return status;
+  });
   in.no_other_fields();
-  one_of(in, {"idx", "text"});
+  one_of(in, {"idx", "text", "tokens"});
   return in.status();
 }
 
@@ -367,17 +400,34 @@ void read_parallelism(JsonReader& in, TrainingSpec& out) {
   });
 }
 
-/// A gpt learns from text alone, the other models from images alone.
+/// Tokens are of a vocabulary that is said; a text is of bytes.
+void check_vocabulary(JsonReader& in, const Json& gpt, const std::string& kind) {
+  const std::string field = "model.gpt.vocabularySize";
+  const bool is_given = gpt.contains("vocabularySize");
+  if (kind == "tokens" && !is_given) {
+    in.fail(field, "is required, because the data are tokens; GPT-2 has 50257");
+  }
+  if (kind == "text" && is_given && gpt["vocabularySize"] != kByteTokens) {
+    in.fail(field, "must be " + std::to_string(kByteTokens) +
+                       " or left out, because the data are the bytes of a text");
+  }
+}
+
+/// A gpt learns from text or tokens, the other models from images alone.
 void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
   const std::string model = training.model.begin().key();
-  const char* const wanted = model == "gpt" ? "text" : "idx";
+  const bool is_gpt = model == "gpt";
   for (const char* split : {"train", "test"}) {
-    if (training.data.contains(split) && !training.data[split].contains(wanted)) {
-      in.fail(std::string("data.") + split,
-              std::string("must be ") + wanted + ", because the model is " + model);
+    if (!training.data.contains(split)) continue;
+    const std::string kind = training.data[split].begin().key();
+    if ((kind == "idx") == is_gpt) {
+      in.fail(std::string("data.") + split, std::string("must be ") +
+                                                (is_gpt ? "text or tokens" : "idx") +
+                                                ", because the model is " + model);
     }
+    if (is_gpt) check_vocabulary(in, training.model["gpt"], kind);
   }
-  if (model != "gpt") return;
+  if (!is_gpt) return;
   const int context_length = training.model["gpt"]["contextLength"].get<int>();
   const int samples_max = kMaxBatchTokens / context_length;
   if (training.batch_size > samples_max) {

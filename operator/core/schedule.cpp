@@ -43,10 +43,11 @@ double gradient_bytes_of(const api::TrainingJob& job) {
   if (!job.spec.training || !job.spec.training->model.contains("gpt")) return kUsualGradientBytes;
   const Json& gpt = job.spec.training->model["gpt"];
   const auto number = [&](const char* name) { return gpt.value(name, 0.0); };
+  const double tokens = gpt.value("vocabularySize", kByteTokens);
   const double width = number("width");
   const double of_block = 12 * width * width + 13 * width;
   return kFloatBytes *
-         ((kByteTokens + number("contextLength") + 2) * width + number("layers") * of_block);
+         ((tokens + number("contextLength") + 2) * width + number("layers") * of_block);
 }
 
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {

@@ -295,7 +295,7 @@ def gpts():
             for field, most in (("layers", 96), ("heads", 128), ("width", 16384), ("contextLength", 4096))
             for value, words in ((0, f"{LEAST} 1"), (most + 1, f"{MOST} {most}"))]
     rows += [Case(24, f"a gpt without {field}", gpt(without=field), [f"{at}.{field}", "Required value"]) for field in GPT]
-    both, wanted = "must have exactly one of idx or text", "data.train and data.test must be"
+    both, wanted = "must have exactly one of idx, text or tokens", "data.train and data.test must be"
     rows += [Case(24, "heads that do not divide the width", gpt(width=130), [at, "width must be a multiple of heads"]),
              Case(24, "a gpt and a mlp", training(model={"gpt": GPT, "mlp": {"hidden": [8]}}, data=data),
                   ["spec.training.model", "must have exactly one of mlp, cnn or gpt"]),
@@ -303,9 +303,9 @@ def gpts():
                   ["spec.training", "batchSize x model.gpt.contextLength must be at most 16777216"]),
              Case(24, "data of no kind", training(data={"train": {}}), ["spec.training.data.train", both]),
              Case(24, "data of two kinds", training(data={"train": {**TEXT, **IDX}}), ["spec.training.data.train", both]),
-             Case(24, "images for a gpt", training(model={"gpt": GPT}), ["spec.training", f"{wanted} text"]),
+             Case(24, "images for a gpt", training(model={"gpt": GPT}), ["spec.training", f"{wanted} text or tokens"]),
              Case(24, "a gpt tested with images", training(model={"gpt": GPT}, data={**data, "test": IDX}),
-                  ["spec.training", f"{wanted} text"]),
+                  ["spec.training", f"{wanted} text or tokens"]),
              Case(24, "text for an mlp", training(data=data), ["spec.training", f"{wanted} idx"]),
              Case(24, "an mlp tested with text", training(data={"train": IDX, "test": TEXT}),
                   ["spec.training", f"{wanted} idx"])]
@@ -315,6 +315,27 @@ def gpts():
                              training(model={"gpt": GPT}, data={**data, split: {"text": {"file": value}}}),
                              [f"spec.training.data.{split}.text.file", *words]))
     return rows
+
+
+def shards():
+    """A model that reads tokens, and their files."""
+    of_tokens = {**GPT, "vocabularySize": 50257}
+
+    def job_of(files, gpt=None, **data):
+        return training(model={"gpt": gpt or of_tokens}, data={"train": {"tokens": {"files": files}}, **data})
+
+    at, size = "spec.training.data.train.tokens.files", "model.gpt.vocabularySize"
+    return [Case(24, "tokens without a vocabulary", job_of(["a"], GPT), ["spec.training", f"{size} is required"]),
+            Case(24, "a text of a vocabulary", training(model={"gpt": of_tokens}, data={"train": TEXT}),
+                 ["spec.training", f"{size} must be 256 or left out"]),
+            Case(24, "a vocabulary of one", job_of(["a"], {**GPT, "vocabularySize": 1}), [f"spec.training.{size}", f"{LEAST} 2"]),
+            Case(24, "a vocabulary too large", job_of(["a"], {**GPT, "vocabularySize": 1048577}),
+                 [f"spec.training.{size}", f"{MOST} 1048576"]),
+            Case(24, "no shard", job_of([]), [at]), Case(24, "257 shards", job_of(["a"] * 257), [at]),
+            Case(24, "tokens for an mlp", training(data={"train": {"tokens": {"files": ["a"]}}}),
+                 ["spec.training", "data.train and data.test must be idx"]),
+            *(Case(25, f"a shard {value[:20]!r}", job_of(["a", value]), [f"{at}[1]", *words])
+              for value, words in (("", []), ("a\nb", []), ("a" * 4097, []), ("s3://a/b", ["must be a path, not a URL"])))]
 
 
 def addresses():
@@ -353,7 +374,7 @@ def headers():
 
 
 CASES = [*counts(), *fields(), *images(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(), *models(),
-         *gpts(), *addresses(), *large(), *headers()]
+         *gpts(), *shards(), *addresses(), *large(), *headers()]
 
 # Taken, and why that is right.
 TAKEN = [
@@ -368,6 +389,8 @@ TAKEN = [
     Case(15, "49,152 characters", job(command=["a"], args=["a" * 8192] * 5 + ["a" * 8191]), ["count", 1], 201),
     Case(24, "a gpt with the most tokens of a step", training(model={"gpt": GPT}, data={"train": TEXT, "test": TEXT},
                                                               batchSize=262144), ["count", 1], 201),
+    Case(24, "a gpt over shards of tokens", training(model={"gpt": {**GPT, "vocabularySize": 50257}},
+                                                     data={"train": {"tokens": {"files": ["a"] * 256}}}), ["count", 1], 201),
 ]
 
 # Not of this table: decided by the operator, or about a change of a job that is there.

@@ -5,6 +5,7 @@
 
 #include "common/contract.h"
 #include "worker/data/idx.h"
+#include "worker/data/tokens.h"
 
 namespace muster::data {
 namespace {
@@ -56,6 +57,7 @@ Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& trai
 }
 
 Sha256Digest hash_of(const Dataset& dataset) {
+  if (dataset.shards) return dataset.shards->digest();
   Sha256 hash;
   hash.update(std::as_bytes(std::span(dataset.images)));
   hash.update(std::as_bytes(std::span(dataset.labels)));

@@ -5,34 +5,46 @@
 #include <unistd.h>
 
 #include <cerrno>
-
-#include "common/file.h"
+#include <utility>
 
 namespace muster::data {
-Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes) {
+
+Result<RegularFile> open_regular(const std::string& path) {
   // Without O_NONBLOCK the open of a named pipe would wait for its writer for ever.
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return os_error(path, "open", errno);
   struct stat info = {};
   if (::fstat(file.get(), &info) != 0) return os_error(path, "stat", errno);
   if (!S_ISREG(info.st_mode)) {
     return Error(ErrorCode::kInvalid, path + ": is not a regular file");
   }
-  const auto size = static_cast<std::uint64_t>(info.st_size);
-  if (size > max_bytes) {
-    return Error(ErrorCode::kTooLarge, path + ": has " + std::to_string(size) + " bytes; at most " +
-                                           std::to_string(max_bytes) + " are read");
-  }
-  std::vector<std::uint8_t> bytes(size);
+  return RegularFile{std::move(file), static_cast<std::uint64_t>(info.st_size)};
+}
+
+Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t> out,
+                            const std::string& path) {
   std::size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t got = ::read(file.get(), bytes.data() + filled, bytes.size() - filled);
+  while (filled < out.size()) {
+    const ssize_t got =
+        ::pread(fd, out.data() + filled, out.size() - filled, static_cast<off_t>(offset + filled));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return os_error(path, "read", errno);
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);
   }
-  bytes.resize(filled);
+  return filled;
+}
+
+Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes) {
+  MUSTER_ASSIGN_OR_RETURN(const RegularFile file, open_regular(path));
+  if (file.bytes > max_bytes) {
+    return Error(ErrorCode::kTooLarge, path + ": has " + std::to_string(file.bytes) +
+                                           " bytes; at most " + std::to_string(max_bytes) +
+                                           " are read");
+  }
+  std::vector<std::uint8_t> bytes(file.bytes);
+  MUSTER_ASSIGN_OR_RETURN(const std::size_t got, read_at(file.fd.get(), 0, bytes, path));
+  bytes.resize(got);
   return bytes;
 }
 

@@ -1,14 +1,31 @@
-// Whole files into memory, with a bound.
+// Regular files: opened, read in pieces, or whole into memory with a bound.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "common/file.h"
 #include "common/result.h"
 
 namespace muster::data {
+
+struct RegularFile {
+  UniqueFd fd;
+  std::uint64_t bytes = 0;
+};
+
+/// Opens for reading; never waits for the other end of a pipe.
+/// Errors: kNotFound, kIo (with strerror), kInvalid for what is no regular file; each names the
+/// path.  Blocks: on the disk.
+Result<RegularFile> open_regular(const std::string& path);
+
+/// Fills `out` from byte `offset` on as far as the file goes; how many bytes that were.
+/// Errors: kIo with `path`.  Blocks: on the disk.
+Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t> out,
+                            const std::string& path);
 
 /// The bytes of a regular file of at most `max_bytes`.
 /// Errors: kNotFound, kIo (with strerror), kTooLarge; each names the path.  Blocks: on the disk.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/contract.h"
+#include "worker/data/tokens.h"
 #include "worker/engine/assignment.h"
 #include "worker/engine/training.h"
 
@@ -23,6 +24,8 @@ constexpr int kMaxGptLayers = 96;
 constexpr int kMaxHeads = 128;
 constexpr int kMaxGptWidth = 16384;
 constexpr int kMaxContextLength = 4096;
+constexpr int kByteTokens = 256;
+constexpr int kMaxVocabularySize = 1 << 20;
 /// Tokens of a batch: how many were foretold right is counted in a float.
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 24;
 constexpr std::size_t kMaxPathBytes = 4096;
@@ -100,6 +103,7 @@ void read_gpt(JsonReader& fields, TrainingConfig& config) {
   fields.required("heads", gpt.heads, {1, kMaxHeads});
   fields.required("width", gpt.width, {1, kMaxGptWidth});
   fields.required("contextLength", gpt.context_length, {1, kMaxContextLength});
+  fields.optional("vocabularySize", gpt.vocabulary_size, {2, kMaxVocabularySize});
   if (!fields.status()) return;
   if (gpt.width % gpt.heads != 0) {
     fields.fail("width", "must be a multiple of heads (" + std::to_string(gpt.heads) + "); it is " +
@@ -136,32 +140,66 @@ void read_model(JsonReader& in, TrainingConfig& config) {
   read(gpt, "gpt", [&](JsonReader& fields) { read_gpt(fields, config); });
 }
 
-void read_source(JsonReader& data, const char* name, bool is_text, DataSource& source) {
+void read_path(JsonReader& fields, const char* field, std::string& out) {
+  fields.required(field, out, kMaxPathBytes);
+  if (out.empty()) fields.fail(field, "must be a path");
+}
+
+void read_shards(JsonReader& fields, std::vector<std::string>& out) {
+  const Json* files = fields.array("files", data::kMaxShards);
+  for (const Json& file : files == nullptr ? Json::array() : *files) {
+    const std::string path = file.is_string() ? file.get<std::string>() : "";
+    if (path.empty() || path.size() > kMaxPathBytes) {
+      return fields.fail("files",
+                         "must be paths of at most " + std::to_string(kMaxPathBytes) + " bytes");
+    }
+    out.push_back(path);
+  }
+  if (out.empty()) fields.fail("files", "is required: the shards, at least one");
+}
+
+/// A gpt learns from a text or from tokens, the other models from images.
+void read_source(JsonReader& data, const char* name, bool is_gpt, DataSource& source) {
   const Json* set = data.object(name);
   if (set == nullptr) return;
   JsonReader one(*set, data.path_of(name));
   const Json* idx = one.object("idx");
   const Json* text = one.object("text");
+  const Json* tokens = one.object("tokens");
   one.no_other_fields();
-  if (is_text ? text == nullptr || idx != nullptr : idx == nullptr || text != nullptr) {
-    one.fail("", is_text ? "must be text: {file}, because the model is gpt"
-                         : "must be idx: {images, labels}, because the model reads images");
+  const int given = (idx != nullptr) + (text != nullptr) + (tokens != nullptr);
+  if (given != 1 || (idx == nullptr) != is_gpt) {
+    one.fail("", is_gpt ? "must be text: {file} or tokens: {files}, because the model is gpt"
+                        : "must be idx: {images, labels}, because the model reads images");
   }
   data.take(one.status());
   if (!one.status()) return;
-  JsonReader fields(is_text ? *text : *idx, one.path_of(is_text ? "text" : "idx"));
-  const auto path = [&](const char* field, std::string& out) {
-    fields.required(field, out, kMaxPathBytes);
-    if (out.empty()) fields.fail(field, "must be a path");
-  };
-  if (is_text) {
-    path("file", source.text);
+  const char* const kind = idx != nullptr ? "idx" : text != nullptr ? "text" : "tokens";
+  JsonReader fields((*set)[kind], one.path_of(kind));
+  if (idx != nullptr) {
+    read_path(fields, "images", source.images);
+    read_path(fields, "labels", source.labels);
+  } else if (text != nullptr) {
+    read_path(fields, "file", source.text);
   } else {
-    path("images", source.images);
-    path("labels", source.labels);
+    read_shards(fields, source.shards);
   }
   fields.no_other_fields();
   data.take(fields.status());
+}
+
+/// Tokens are of a vocabulary that is said; a text is of bytes.
+void check_vocabulary(JsonReader& in, const Json& model, const TrainingConfig& config) {
+  if (!config.gpt) return;
+  for (const DataSource* source : {&config.train, &config.test}) {
+    if (!source->shards.empty() && model["gpt"].value("vocabularySize", Json()).is_null()) {
+      return in.fail("model.gpt.vocabularySize", "is required, because the data are tokens");
+    }
+    if (!source->text.empty() && config.gpt->vocabulary_size != kByteTokens) {
+      return in.fail("model.gpt.vocabularySize",
+                     "must be 256 or left out, because the data are the bytes of a text");
+    }
+  }
 }
 
 void read_data(JsonReader& in, TrainingConfig& config) {
@@ -174,6 +212,7 @@ void read_data(JsonReader& in, TrainingConfig& config) {
   read_source(fields, "test", config.gpt.has_value(), config.test);
   fields.no_other_fields();
   in.take(fields.status());
+  if (in.status()) check_vocabulary(in, *in.object("model"), config);
 }
 
 constexpr const char* kRateRange = "above 0 and at most 1000, like \"0.1\"";

@@ -14,15 +14,17 @@ struct PartSum {
 };
 static_assert(sizeof(PartSum) == 8);
 
-PartSum evaluate_part(Model& model, std::span<const float> values, const data::Dataset& test,
-                      SampleRange part, const EvaluationLimits& limits,
-                      std::vector<float>& losses) {
+Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
+                              const data::Dataset& test, SampleRange part,
+                              const EvaluationLimits& limits, std::vector<float>& losses) {
   losses.clear();
   PartSum sum;
   for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
     const std::size_t rows = std::min(model.rows_max(), part.last - first);
     if (limits.on_alive) limits.on_alive();
-    for (std::size_t i = 0; i < rows; ++i) model.set_row(i, test, first + i);
+    for (std::size_t i = 0; i < rows; ++i) {
+      MUSTER_RETURN_IF_ERROR(model.set_row(i, test, first + i));
+    }
     model.forward(values, rows);
     model.losses(rows);
     const std::size_t targets = rows * test.targets;
@@ -65,7 +67,8 @@ Result<Evaluation> evaluate(Model& model, std::span<const float> values, const d
        ++part) {
     const SampleRange samples =
         evaluated_samples(static_cast<int>(part), logical_ranks, test.count);
-    parts[part] = evaluate_part(model, values, test, samples, limits, losses);
+    MUSTER_ASSIGN_OR_RETURN(parts[part],
+                            evaluate_part(model, values, test, samples, limits, losses));
   }
   if (communicator.size() > 1) {
     MUSTER_RETURN_IF_ERROR(comm::all_gather(communicator, step,

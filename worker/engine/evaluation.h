@@ -35,7 +35,7 @@ float tree_sum(std::span<const float> values);
 /// All processes call it together; each takes an even share of the parts, whatever logical ranks it
 /// trains. Sends 8 bytes a part to each of the others. `on_alive` is called before each pass of the
 /// model, as a large set takes longer than anybody may be silent.
-/// Blocks: also on the other processes.  Errors: as comm::Work::wait.
+/// Blocks: also on the other processes.  Errors: as comm::Work::wait and Model::set_row.
 Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
                             int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
                             const EvaluationLimits& limits);

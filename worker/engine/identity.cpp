@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "worker/data/dataset.h"
 #include "worker/engine/record.h"
 
 namespace muster::engine {
@@ -44,6 +45,9 @@ void add_model(const TrainingConfig& config, Json& identity) {
     add("gpt.heads", config.gpt->heads);
     add("gpt.width", config.gpt->width);
     add("gpt.contextLength", config.gpt->context_length);
+    // Bytes are not told, as in checkpoints that are older than other tokens.
+    const bool is_of_bytes = config.gpt->vocabulary_size == data::kMaxClasses;
+    add("gpt.vocabularySize", is_of_bytes ? Json() : Json(config.gpt->vocabulary_size));
     return;
   }
   if (!config.cnn) {

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/rng.h"
+#include "worker/data/tokens.h"
 
 namespace muster::engine {
 namespace {
@@ -120,14 +121,16 @@ void Model::deal(const Take& take) {
   dbeta_ = take(channels);
 }
 
-void Model::set_row(std::size_t row, const data::Dataset& samples, std::size_t index) {
+Status Model::set_row(std::size_t row, const data::Dataset& samples, std::size_t index) {
   const std::size_t features = shape_.input().size(), targets = shape_.targets();
+  const auto labels = std::span(labels_).subspan(row * targets, targets);
   if (shape_.reads_tokens()) {
-    std::copy_n(samples.image(index), features, tokens_.begin() + std::ptrdiff_t(row * features));
-  } else {
-    cpu::bytes_to_unit(samples.image(index), features, borders_[0].data() + row * features);
+    return data::read_sample(samples, index, std::span(tokens_).subspan(row * features, features),
+                             labels);
   }
-  std::copy_n(samples.labels_of(index), targets, labels_.begin() + std::ptrdiff_t(row * targets));
+  cpu::bytes_to_unit(samples.image(index), features, borders_[0].data() + row * features);
+  std::copy_n(samples.labels_of(index), targets, labels.begin());
+  return {};
 }
 
 void Model::linear(const Pass& pass) {

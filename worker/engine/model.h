@@ -25,8 +25,8 @@ class Model {
   std::span<float> input() { return borders_[0]; }
   std::span<std::int32_t> tokens() { return tokens_; }
   std::span<std::int32_t> labels() { return labels_; }
-  /// Fills one row with a sample.
-  void set_row(std::size_t row, const data::Dataset& samples, std::size_t index);
+  /// Fills one row with a sample.  Errors: as data::read_sample.
+  Status set_row(std::size_t row, const data::Dataset& samples, std::size_t index);
 
   /// Rows [first_row, first_row + ranks x rows_per_rank) of the logical ranks from `first_rank` on:
   /// their gradient and statistics go to `gradient`, in the order of the flat buffer.

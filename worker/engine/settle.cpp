@@ -232,6 +232,8 @@ Status Trainer::describe_model() {
   };
   const Json config = gpt2_config(*config_.gpt, shape_.output().channels);
   MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, dump_json(config) + "\n"));
+  // What other tokens than bytes stand for is not known here.
+  if (train_.shards) return sync_directory(config_.checkpoint_path);
   // Each byte takes a pass over a whole context.
   const auto bytes = std::clamp<std::size_t>(kSampleWork / shape_.targets(), 64, 512);
   Model model(shape_, 1, context_);

@@ -77,15 +77,16 @@ void Trainer::list_missing() {
   indices_.resize(row);
 }
 
-void Trainer::read_batch() {
+Status Trainer::read_batch() {
   for (std::size_t i = 0; i < missing_.size(); ++i) {
     const auto rows =
         std::span(indices_).subspan(missing_[i].first_row, missing_[i].ranks * rows_per_rank());
     loader_->samples(standing_.step, sums_->node(missing_at_[i]), rows);
   }
   for (std::size_t row = 0; row < indices_.size(); ++row) {
-    model_->set_row(row, train_, indices_[row]);
+    MUSTER_RETURN_IF_ERROR(model_->set_row(row, train_, indices_[row]));
   }
+  return {};
 }
 
 Model::Batch Trainer::batch() const {
@@ -169,7 +170,7 @@ Result<bool> Trainer::train_step() {
   const MonoTime start = clock_.mono_now();
   MonoTime mark = start;
   list_missing();
-  read_batch();
+  MUSTER_RETURN_IF_ERROR(read_batch());
   report_.data_seconds = since(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(compute());
   report_.compute_seconds = since(mark, clock_.mono_now()) - report_.communicate_seconds;

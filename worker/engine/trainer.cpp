@@ -6,6 +6,7 @@
 
 #include "common/contract.h"
 #include "worker/data/text.h"
+#include "worker/data/tokens.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/files.h"
@@ -88,37 +89,44 @@ int Trainer::owner() const {
   return found == view_.slots.end() ? -1 : static_cast<int>(found - view_.slots.begin());
 }
 
-Status Trainer::load_data() {
+Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
   const auto absolute = [&](const std::string& path) {
     return path.starts_with('/') ? path : config_.data_root + "/" + path;
   };
-  const auto paths = [&](const DataSource& source) {
-    return data::DatasetPaths{absolute(source.images), absolute(source.labels)};
-  };
-  const auto text = [&](const DataSource& source) {
-    return data::load_text(absolute(source.text),
-                           static_cast<std::size_t>(config_.gpt->context_length));
-  };
-  MUSTER_ASSIGN_OR_RETURN(
-      train_, config_.gpt ? text(config_.train) : data::load_dataset(paths(config_.train)));
+  const auto context = [&] { return static_cast<std::size_t>(config_.gpt->context_length); };
+  if (!source.text.empty()) return data::load_text(absolute(source.text), context());
+  if (!source.shards.empty()) {
+    data::TokenSource tokens{
+        {}, static_cast<std::uint32_t>(config_.gpt->vocabulary_size), context()};
+    for (const std::string& path : source.shards) tokens.paths.push_back(absolute(path));
+    return data::load_tokens(tokens);
+  }
+  const data::DatasetPaths paths{absolute(source.images), absolute(source.labels)};
+  if (&source == &config_.train) return data::load_dataset(paths);
+  MUSTER_ASSIGN_OR_RETURN(data::Dataset test, data::load_test_dataset(paths, train_));
+  if (config_.cnn && (test.height != train_.height || test.width != train_.width)) {
+    return Error(ErrorCode::kInvalid, paths.images + ": its images are " + size_of(test) +
+                                          ", those of the training set " + size_of(train_) +
+                                          "; they must be equal")
+        .with_exit_code(contract::exit_code::kData);
+  }
+  return test;
+}
+
+Status Trainer::load_data() {
+  MUSTER_ASSIGN_OR_RETURN(train_, load_set(config_.train));
   data_digest_ = data::hash_of(train_);
   if (config_.has_test) {
-    MUSTER_ASSIGN_OR_RETURN(test_, config_.gpt
-                                       ? text(config_.test)
-                                       : data::load_test_dataset(paths(config_.test), train_));
-    if (config_.cnn && (test_.height != train_.height || test_.width != train_.width)) {
-      return Error(ErrorCode::kInvalid, absolute(config_.test.images) + ": its images are " +
-                                            size_of(test_) + ", those of the training set " +
-                                            size_of(train_) + "; they must be equal")
-          .with_exit_code(contract::exit_code::kData);
-    }
+    MUSTER_ASSIGN_OR_RETURN(test_, load_set(config_.test));
   }
   if (train_.count < static_cast<std::size_t>(config_.batch_size)) {
     const std::string has = " has only " + std::to_string(train_.count);
+    const std::string samples = config_.train.text.empty()
+                                    ? "data.train.tokens" + has + " samples of contextLength tokens"
+                                    : config_.train.text + has + " samples of contextLength bytes";
     return Error(ErrorCode::kInvalid,
                  "spec.training.batchSize: is " + std::to_string(config_.batch_size) + ", but " +
-                     (config_.gpt ? config_.train.text + has + " samples of contextLength bytes"
-                                  : config_.train.images + has + " images") +
+                     (config_.gpt ? samples : config_.train.images + has + " images") +
                      "; must be at most their number")
         .with_exit_code(contract::exit_code::kInvalidSpec);
   }

@@ -46,6 +46,7 @@ class Trainer {
   enum class Outcome { kDone, kNextView, kStateLost };
 
   // trainer.cpp: from start to end
+  Result<data::Dataset> load_set(const DataSource& source) const;
   Status load_data();
   Status prepare();
   Status open_store();
@@ -65,7 +66,7 @@ class Trainer {
   // step.cpp: one step
   void set_assignment(const Assignment& assignment);
   Result<bool> train_step();
-  void read_batch();
+  Status read_batch();
   void list_missing();
   Status compute();
   void sum_losses(std::size_t missing);

@@ -39,11 +39,12 @@ struct CnnConfig {
   float dropout = 0;          ///< share of every linear layer's input
 };
 
-/// A transformer as GPT-2 has it, over bytes.
+/// A transformer as GPT-2 has it.
 struct GptConfig {
   int layers = 0, heads = 0;
-  int width = 0;           ///< of the stream; a multiple of heads
-  int context_length = 0;  ///< tokens that a sample has
+  int width = 0;              ///< of the stream; a multiple of heads
+  int context_length = 0;     ///< tokens that a sample has
+  int vocabulary_size = 256;  ///< all tokens are below it; of a text that of bytes
 };
 
 struct SgdConfig {
@@ -66,8 +67,9 @@ struct CosineConfig {
 
 /// Paths; relative ones start at TrainingConfig::data_root.
 struct DataSource {
-  std::string images, labels;  ///< of IDX files
-  std::string text = {};       ///< instead of them: of a file whose bytes are the tokens
+  std::string images, labels;            ///< of IDX files
+  std::string text = {};                 ///< instead of them: of a file whose bytes are the tokens
+  std::vector<std::string> shards = {};  ///< or of files that hold tokens
 };
 
 struct TrainingConfig {

@@ -85,6 +85,15 @@ Json gpt_training_job() {
       "optimizer": {"adamw": {"learningRate": "0.001"}}}}})");
 }
 
+Json token_training_job() {
+  Json json = gpt_training_job();
+  Json& training = json["spec"]["training"];
+  training["model"]["gpt"]["vocabularySize"] = 50'257;
+  training["data"] = Json{{"train", {{"tokens", {{"files", {"a", "b"}}}}}},
+                          {"test", {{"tokens", {{"files", {"c"}}}}}}};
+  return json;
+}
+
 Json full_program_job() {
   return parsed(R"({
     "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",

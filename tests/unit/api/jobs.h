@@ -16,6 +16,7 @@ Json least_program_job();
 Json full_training_job();
 /// Every field of a model that reads text, and the text.
 Json gpt_training_job();
+Json token_training_job();
 /// Every field that only an own program has.
 Json full_program_job();
 

@@ -62,9 +62,12 @@ TEST_CASE("what is no gpt, and data that is not for it, are refused with the fie
       {"model/gpt/contextLength", nullptr, model + "contextLength: is required"},
       {"model/gpt/width", 200, model + "width: is 200, not a multiple of heads (12)"},
       {"model/gpt/vocabulary", 256,
-       model + "vocabulary: unknown field; known here: layers, heads, width, contextLength"},
-      {"data/train", idx, data + "train: must be text, because the model is gpt"},
-      {"data/test", idx, data + "test: must be text, because the model is gpt"},
+       model + "vocabulary: unknown field; known here: layers, heads, width, contextLength, "
+               "vocabularySize"},
+      {"model/gpt/vocabularySize", 50'257,
+       model + "vocabularySize: must be 256 or left out, because the data are the bytes of a text"},
+      {"data/train", idx, data + "train: must be text or tokens, because the model is gpt"},
+      {"data/test", idx, data + "test: must be text or tokens, because the model is gpt"},
       {"model", Json{{"cnn", {{"channels", {8}}}}},
        data + "train: must be idx, because the model is cnn"},
       {"data/train/text/file", "", data + "train.text.file: must be the path of a file"},
@@ -79,6 +82,47 @@ TEST_CASE("what is no gpt, and data that is not for it, are refused with the fie
   for (const Case& one : cases) {
     const std::string pointer = std::string("/spec/training/") + one.pointer;
     const std::string sentence = refusal(with(gpt_training_job(), pointer, one.value));
+    CHECK_MESSAGE(sentence.starts_with(one.sentence), pointer << " said: " << sentence);
+  }
+}
+
+TEST_CASE(
+    "a gpt that learns from tokens is taken as it is written, and refused with the field named") {
+  const Json json = token_training_job();
+  const auto job = parse_training_job(json);
+  REQUIRE_MESSAGE(job, job.error().message());
+  CHECK(job->spec.training->model == json["spec"]["training"]["model"]);
+  CHECK(job->spec.training->data == json["spec"]["training"]["data"]);
+  struct Case {
+    const char* pointer;
+    Json value;
+    std::string sentence;
+  };
+  const std::string vocabulary = "spec.training.model.gpt.vocabularySize: ";
+  const std::string train = "spec.training.data.train", files = train + ".tokens.files";
+  const std::vector<Case> cases = {
+      {"model/gpt/vocabularySize", nullptr,
+       vocabulary + "is required, because the data are tokens; GPT-2 has 50257"},
+      {"model/gpt/vocabularySize", 1, vocabulary + "must be from 2 to 1048576"},
+      {"model/gpt/vocabularySize", (1 << 20) + 1, vocabulary + "must be from 2 to 1048576"},
+      {"data/test", Json{{"text", {{"file", "a"}}}},
+       vocabulary + "must be 256 or left out, because the data are the bytes of a text"},
+      {"data/train/tokens/files", Json::array(), files + ": must have at least one shard"},
+      {"data/train/tokens/files", nullptr, files + ": is required"},
+      {"data/train/tokens/files", Json(std::vector<std::string>(257, "a")),
+       files + ": has more than 256 items"},
+      {"data/train/tokens/files/1", "", files + "[1]: must be the path of a file"},
+      {"data/train/tokens/files/1", 7, files + "[1]: must be the path of a file"},
+      {"data/train/tokens/files/0", "s3://a/b", files + "[0]: must be a path, not a URL"},
+      {"data/train/tokens/files/0", std::string(4097, 'a'),
+       files + "[0]: must have at most 4096 bytes"},
+      {"data/train/text", Json{{"file", "a"}}, train + ": must have exactly one of idx, text or"},
+      {"model", Json{{"mlp", {{"hidden", {8}}}}},
+       train + ": must be idx, because the model is mlp"},
+  };
+  for (const Case& one : cases) {
+    const std::string pointer = std::string("/spec/training/") + one.pointer;
+    const std::string sentence = refusal(with(token_training_job(), pointer, one.value));
     CHECK_MESSAGE(sentence.starts_with(one.sentence), pointer << " said: " << sentence);
   }
 }
@@ -270,9 +314,10 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/training/model/mlp/hidden", "[8, 0]", "spec.training.model.mlp.hidden[1]", "from 1"},
       {"/spec/training/model/mlp/hidden", "[1e3]", "spec.training.model.mlp.hidden[0]", "integer"},
       {"/spec/training/data", "{}", "spec.training.data.train", "required"},
-      {"/spec/training/data/train", "{}", "spec.training.data.train", "exactly one of idx or text"},
+      {"/spec/training/data/train", "{}", "spec.training.data.train",
+       "exactly one of idx, text or tokens"},
       {"/spec/training/data/train/text", "{\"file\": \"a\"}", "spec.training.data.train",
-       "exactly one of idx or text"},
+       "exactly one of idx, text or tokens"},
       {"/spec/training/data/train", "{\"text\": {\"file\": \"a\"}}", "spec.training.data.train",
        "must be idx, because the model is mlp"},
       {"/spec/training/data/test", "{\"csv\": {}}", "spec.training.data.test.csv", "unknown"},
@@ -617,7 +662,7 @@ Json odd_value(Rng& rng) {
 TEST_CASE("ten thousand mutated documents are read or refused, and what is read is stable") {
   Rng rng(seed());
   const std::vector<Json> bases = {least_training_job(), least_program_job(), full_training_job(),
-                                   full_program_job(), gpt_training_job()};
+                                   full_program_job(),   gpt_training_job(),  token_training_job()};
   int accepted = 0, refused = 0;
   for (int round = 0; round < 10'000; ++round) {
     Json json = bases[rng.below(bases.size())];

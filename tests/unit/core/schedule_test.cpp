@@ -282,6 +282,8 @@ TEST_CASE(
       Json{{"gpt", {{"layers", 2}, {"heads", 2}, {"width", 8}, {"contextLength", 16}}}};
   // Tables of tokens and positions, two blocks, the last normalisation.
   CHECK(gradient_bytes_of(job) == 4.0 * (256 * 8 + 16 * 8 + 2 * (12 * 64 + 13 * 8) + 2 * 8));
+  job.spec.training->model["gpt"]["vocabularySize"] = 50'257;
+  CHECK(gradient_bytes_of(job) == 4.0 * (50'257 * 8 + 16 * 8 + 2 * (12 * 64 + 13 * 8) + 2 * 8));
   job.status.model_parameters = 1000;
   CHECK(gradient_bytes_of(job) == 4000);
 }

@@ -126,6 +126,46 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
                "spec.training.data.train: must be idx"));
 }
 
+TEST_CASE("a transformer is read with tokens and their vocabulary") {
+  Json json = digits();
+  json["model"] = *parse_json(
+      R"({"gpt": {"layers": 1, "heads": 2, "width": 8, "contextLength": 64, "vocabularySize": 50257}})");
+  json["data"] = *parse_json(
+      R"({"train": {"tokens": {"files": ["a", "b"]}}, "test": {"tokens": {"files": ["c"]}}})");
+  const auto config = parse_training(json);
+  REQUIRE_MESSAGE(config, config.error().message());
+  CHECK(config->gpt->vocabulary_size == 50'257);
+  CHECK(config->train.shards == std::vector<std::string>{"a", "b"});
+  CHECK(config->test.shards == std::vector<std::string>{"c"});
+  const auto sentence = [&](const std::string& at, const Json& value) {
+    Json wrong = json;
+    wrong[Json::json_pointer(at)] = value;
+    const auto refused = parse_training(wrong);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
+    return refused.error().message();
+  };
+  const std::string at = "spec.training.model.gpt.vocabularySize: ";
+  CHECK(sentence("/model/gpt/vocabularySize", nullptr) ==
+        at + "is required, because the data are tokens");
+  CHECK(sentence("/data/test", Json{{"text", {{"file", "b"}}}}) ==
+        at + "must be 256 or left out, because the data are the bytes of a text");
+  CHECK(begins(sentence("/model/gpt/vocabularySize", 1), at));
+  CHECK(begins(sentence("/model/gpt/vocabularySize", (1 << 20) + 1), at));
+  const std::string files = "spec.training.data.train.tokens.files: ";
+  CHECK(sentence("/data/train/tokens/files", Json::array()) ==
+        files + "is required: the shards, at least one");
+  CHECK(sentence("/data/train/tokens/files", nullptr) ==
+        files + "is required: the shards, at least one");
+  CHECK(begins(sentence("/data/train/tokens/files", Json{"a", ""}), files));
+  CHECK(begins(sentence("/data/train/tokens/files", Json{"a", 3}), files));
+  CHECK(begins(sentence("/data/train/tokens/files", std::vector<std::string>(257, "a")), files));
+  CHECK(begins(sentence("/data/train/text", Json{{"file", "a"}}),
+               "spec.training.data.train: must be text: {file} or tokens: {files}"));
+  CHECK(begins(sentence("/model", Json{{"mlp", {{"hidden", {3}}}}}),
+               "spec.training.data.train: must be idx"));
+}
+
 TEST_CASE("where the optimiser's state lives") {
   Json json = digits();
   json["optimizerState"] = "Sharded";

@@ -5,11 +5,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/contract.h"
 #include "common/model_files.h"
 #include "kernels/ops.h"
 #include "tests/golden.h"
 #include "tests/test_main.h"
-#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/shard_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
@@ -54,7 +55,108 @@ TrainingConfig of_text(const std::string& file) {
   return config;
 }
 
+/// Tokens of four shards that repeat each other after a while, none of them a byte.
+TrainingConfig of_tokens(const test::TempDirectory& directory) {
+  TrainingConfig config = test::small_gpt(12);
+  config.gpt->vocabulary_size = 1000;
+  config.data_root = directory.path();
+  config.train = {};
+  for (const int shard : {0, 1, 2, 3}) {
+    std::vector<std::uint32_t> tokens;
+    for (std::uint32_t i = 0; i < 1501; ++i) tokens.push_back(256 + i * i % 743);
+    config.train.shards.push_back("shard-" + std::to_string(shard));
+    test::write_bytes(directory / config.train.shards.back(),
+                      test::shard_bytes(tokens, shard == 2 ? 4 : 2));
+  }
+  config.test.shards = {"shard-1"};
+  config.has_test = true;
+  return config;
+}
+
 }  // namespace
+
+TEST_CASE("a text's bytes as tokens in shards train to the bits that the text itself trains to") {
+  const test::TempDirectory directory;
+  const std::string text = bytes_of("examples/data/shakespeare-test.txt");
+  TrainingConfig config = test::small_gpt(12);
+  config.data_root = directory.path();
+  config.train = {};
+  constexpr std::size_t kFirstPart = 50'001;
+  for (const std::size_t first : {std::size_t{0}, kFirstPart}) {
+    std::vector<std::uint32_t> tokens;
+    for (const char byte : text.substr(first, first == 0 ? kFirstPart : text.npos)) {
+      tokens.push_back(static_cast<unsigned char>(byte));
+    }
+    config.train.shards.push_back("from-" + std::to_string(first));
+    test::write_bytes(directory / config.train.shards.back(),
+                      test::shard_bytes(tokens, first == 0 ? 2 : 4));
+  }
+  CHECK(trained(config, 1).model_sha256 == test::kSmallGptGolden);
+}
+
+TEST_CASE("one to four workers train the same transformer from shards, also in the middle of one") {
+  const test::TempDirectory directory;
+  TrainingConfig config = of_tokens(directory);
+  const TrainingSummary expected = trained(config, 1);
+  CHECK(expected.accuracy > 0);
+  for (const int processes : {2, 3, 4}) {
+    const TrainingSummary summary = trained(config, processes);
+    CHECK(summary.model_sha256 == expected.model_sha256);
+    CHECK(summary.data_sha256 == expected.data_sha256);
+    CHECK(summary.accuracy == expected.accuracy);
+  }
+  // 375 samples are 11 steps: it goes on within the first epoch, and then from the second one's
+  // beginning.
+  config.checkpoint_path = directory / "model";
+  for (const std::int64_t steps : {5, 11, 12}) {
+    config.steps = steps;
+    const TrainingSummary summary = trained(config, 2);
+    if (steps == 12) CHECK(summary.model_sha256 == expected.model_sha256);
+  }
+  const auto description =
+      parse_json(bytes_of(config.checkpoint_path + "/" + std::string(contract::kModelConfigFile)));
+  REQUIRE(description.has_value());
+  CHECK((*description)["vocab_size"] == 1000);
+  CHECK_FALSE(
+      std::filesystem::exists(config.checkpoint_path + "/" + std::string(contract::kSampleFile)));
+}
+
+TEST_CASE("a checkpoint of another vocabulary is refused by its field") {
+  const test::TempDirectory directory;
+  TrainingConfig config = of_tokens(directory);
+  config.checkpoint_path = directory / "model";
+  config.steps = 1;
+  trained(config, 1);
+  config.gpt->vocabulary_size = 1001;
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    const auto outcome = run_training(config, communicator, clock, {});
+    REQUIRE_FALSE(outcome.has_value());
+    CHECK(outcome.error().exit_code() == contract::exit_code::kCheckpoint);
+    CHECK(outcome.error().message().find("spec.training.model.gpt.vocabularySize was 1000") !=
+          std::string::npos);
+  });
+}
+
+TEST_CASE("a shard that is cut while a job trains ends it with exit code 21 and a sentence") {
+  const test::TempDirectory directory;
+  TrainingConfig config = of_tokens(directory);
+  config.has_test = false;
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    TrainingHooks hooks;
+    hooks.at = [&](std::string_view point, std::int64_t step) -> Status {
+      if (point == point::kIdle && step == 2) {
+        std::filesystem::resize_file(directory / "shard-0", 1024);
+      }
+      return {};
+    };
+    const auto outcome = run_training(config, communicator, clock, hooks);
+    REQUIRE_FALSE(outcome.has_value());
+    CHECK(outcome.error().exit_code() == contract::exit_code::kData);
+    CHECK(outcome.error().message().starts_with(directory / "shard-0: has become shorter"));
+  });
+}
 
 TEST_CASE("one to four workers, of one or two threads, train the same transformer") {
   TrainingConfig config = test::small_gpt(12);

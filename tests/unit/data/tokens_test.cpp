@@ -1,0 +1,162 @@
+#include "worker/data/tokens.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "common/contract.h"
+#include "tests/unit/data/shard_bytes.h"
+#include "worker/data/dataset.h"
+
+using namespace muster;
+using namespace muster::data;
+using namespace muster::test;
+
+namespace {
+
+using Tokens = std::vector<std::uint32_t>;
+
+Tokens counted(std::size_t count, std::uint32_t from = 0) {
+  Tokens tokens(count);
+  std::iota(tokens.begin(), tokens.end(), from);
+  return tokens;
+}
+
+/// Input and labels of a sample, one behind the other.
+std::vector<std::int32_t> sample_of(const Dataset& set, std::size_t index) {
+  std::vector<std::int32_t> both(2 * set.features);
+  const auto tokens = std::span(both).first(set.features);
+  const Status read = read_sample(set, index, tokens, std::span(both).last(set.features));
+  REQUIRE_MESSAGE(read, read.error().message());
+  return both;
+}
+
+template <typename T>
+std::string sentence_of(const Result<T>& result) {
+  REQUIRE_FALSE(result.has_value());
+  CHECK(result.error().exit_code() == contract::exit_code::kData);
+  return result.error().message();
+}
+
+std::string header_refused(const Bytes& file) {
+  const auto head = std::span(file).first(std::min(file.size(), kShardHeaderBytes));
+  return sentence_of(parse_shard_header(head, file.size(), "x"));
+}
+
+}  // namespace
+
+TEST_CASE("each token is the label of those before it, in whatever files they stand") {
+  const TempDirectory directory;
+  // 14 tokens of which the last makes no whole sample.
+  write_bytes(directory / "all", shard_bytes(counted(14, 50'000)));
+  write_bytes(directory / "a", shard_bytes(counted(5, 50'000)));
+  write_bytes(directory / "b", shard_bytes(counted(1, 50'005), 4));
+  write_bytes(directory / "c", shard_bytes(counted(8, 50'006)));
+  const Dataset one = *load_tokens({{directory / "all"}, 50'257, 4});
+  const Dataset three =
+      *load_tokens({{directory / "a", directory / "b", directory / "c"}, 50'257, 4});
+  CHECK_FALSE(one.is_text());
+  for (const Dataset* set : {&one, &three}) {
+    REQUIRE(set->count == 3);
+    CHECK(set->features == 4);
+    CHECK(set->targets == 4);
+    CHECK(set->classes == 50'257);
+    CHECK(sample_of(*set, 0) ==
+          std::vector<std::int32_t>{50000, 50001, 50002, 50003, 50001, 50002, 50003, 50004});
+    CHECK(sample_of(*set, 1) ==
+          std::vector<std::int32_t>{50004, 50005, 50006, 50007, 50005, 50006, 50007, 50008});
+    CHECK(sample_of(*set, 2) ==
+          std::vector<std::int32_t>{50008, 50009, 50010, 50011, 50009, 50010, 50011, 50012});
+  }
+  CHECK(hash_of(one) == hash_of(three));
+}
+
+TEST_CASE("the hash of tokens is that of all of them with four bytes each") {
+  const TempDirectory directory;
+  // More than are read at once.
+  const Tokens tokens = counted(40'000, 3);
+  write_bytes(directory / "x", shard_bytes(tokens));
+  Bytes wide;
+  append_integers(wide, tokens, 4);
+  const Dataset set = *load_tokens({{directory / "x"}, 50'000, 16});
+  CHECK(to_hex(hash_of(set)) == to_hex(sha256(std::as_bytes(std::span(wide)))));
+}
+
+TEST_CASE("tokens of four bytes may be above those that two bytes hold") {
+  const TempDirectory directory;
+  write_bytes(directory / "x", shard_bytes({128'000, 1, 70'000}, 4));
+  const Dataset set = *load_tokens({{directory / "x"}, 128'256, 1});
+  CHECK(sample_of(set, 1) == std::vector<std::int32_t>{1, 70'000});
+}
+
+TEST_CASE("what is no shard is refused with what would be one") {
+  const Bytes good = shard_bytes(counted(10));
+  CHECK(parse_shard_header(std::span(good).first(1024), good.size(), "x")->tokens == 10);
+  CHECK(header_refused({}) == "x: is empty; must be a shard of tokens");
+  CHECK(header_refused({'t', 'e', 'x', 't', '\n'}) ==
+        "x: starts with the number 1954047348; a shard of tokens starts with 20240520 (tokens of 2 "
+        "bytes) or 20240801 (of 4 bytes)");
+  CHECK(header_refused({1, 2, 3}) ==
+        "x: is cut within its header of 1024 bytes; copy the file again");
+  CHECK(header_refused(Bytes(good.begin(), good.begin() + 1023)) ==
+        "x: is cut within its header of 1024 bytes; copy the file again");
+  Bytes other = good;
+  other[4] = 2;
+  CHECK(header_refused(other) ==
+        "x: its header says version 2; shards that start with 20240520 must have version 1");
+  CHECK(header_refused(Bytes(good.begin(), good.end() - 1)) ==
+        "x: its header says 10 tokens of 2 bytes = 20 bytes, but 19 follow");
+  other = good;
+  other.push_back(0);
+  CHECK(header_refused(other) ==
+        "x: its header says 10 tokens of 2 bytes = 20 bytes, but 21 follow");
+  other = good;
+  other[8] = 0;
+  CHECK(header_refused(other) == "x: its header says 0 tokens; must be from 1 to 2147483647");
+  other[11] = 0x80;
+  CHECK(header_refused(other).starts_with("x: its header says 2147483648 tokens; must be from 1"));
+}
+
+TEST_CASE("a token out of the vocabulary is refused with its file and place, before training") {
+  const TempDirectory directory;
+  Tokens tokens = counted(40'000);
+  tokens[35'001] = 50'257;
+  write_bytes(directory / "good", shard_bytes(counted(10)));
+  write_bytes(directory / "x", shard_bytes(tokens));
+  const TokenSource source{{directory / "good", directory / "x"}, 50'257, 8};
+  CHECK(sentence_of(load_tokens(source)) ==
+        directory / "x" +
+            ": token 35001 is 50257; must be below spec.training.model.gpt.vocabularySize (50257)");
+  tokens[35'001] = 50'256;
+  write_bytes(directory / "x", shard_bytes(tokens));
+  CHECK(load_tokens(source)->count == 5001);
+}
+
+TEST_CASE(
+    "too few tokens for a sample, and shards that cannot be read, are refused by their path") {
+  const TempDirectory directory;
+  write_bytes(directory / "x", shard_bytes(counted(4)));
+  CHECK(sentence_of(load_tokens({{directory / "x"}, 256, 4})) ==
+        directory / "x" + ": has 4 tokens; shards for a context of 4 must have at least 5");
+  CHECK(load_tokens({{directory / "x", directory / "x"}, 256, 4})->count == 1);
+  CHECK(sentence_of(load_tokens({{directory / "x", directory / "y"}, 256, 4}))
+            .starts_with(directory / "y: "));
+  std::filesystem::create_directory(directory / "folder");
+  CHECK(sentence_of(load_tokens({{directory / "folder"}, 256, 4})) ==
+        directory / "folder: is not a regular file");
+}
+
+TEST_CASE("a shard that changes while a job trains ends it with a sentence") {
+  const TempDirectory directory;
+  const std::string path = directory / "x";
+  write_bytes(path, shard_bytes(counted(100)));
+  const Dataset set = *load_tokens({{path}, 256, 10});
+  std::vector<std::int32_t> tokens(10), labels(10);
+  std::filesystem::resize_file(path, 1024 + 2 * 50);
+  CHECK(read_sample(set, 3, tokens, labels));
+  CHECK(sentence_of(read_sample(set, 5, tokens, labels)) ==
+        path + ": has become shorter since it was opened; leave it as it is while jobs train");
+  write_bytes(path, shard_bytes(Tokens(100, 256)));
+  CHECK(sentence_of(read_sample(set, 5, tokens, labels)).starts_with(path + ": token 50 is 256"));
+}

@@ -1,0 +1,210 @@
+#include "worker/data/tokens.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "common/check.h"
+#include "common/contract.h"
+#include "worker/data/dataset.h"
+#include "worker/data/file.h"
+
+namespace muster::data {
+namespace {
+
+/// Tokens that are read at once.
+constexpr std::size_t kPieceTokens = 32'768;
+/// Of one set: positions of a keyed permutation.
+constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 32;
+
+struct ShardFormat {
+  std::uint32_t magic, version;
+  std::size_t token_bytes;
+};
+constexpr std::array kShardFormats{ShardFormat{20240520, 1, 2}, ShardFormat{20240801, 7, 4}};
+
+Error bad_shard(const std::string& name, ErrorCode code, const std::string& message) {
+  return Error(code, name + ": " + message).with_exit_code(contract::exit_code::kData);
+}
+
+std::uint32_t little_endian(std::span<const std::uint8_t> bytes) {
+  std::uint32_t value = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;) value = value << 8 | bytes[i];
+  return value;
+}
+
+}  // namespace
+
+Result<ShardHeader> parse_shard_header(std::span<const std::uint8_t> head, std::uint64_t file_bytes,
+                                       const std::string& name) {
+  if (file_bytes == 0) {
+    return bad_shard(name, ErrorCode::kInvalid, "is empty; must be a shard of tokens");
+  }
+  const auto field = [&](std::size_t index) { return little_endian(head.subspan(4 * index, 4)); };
+  // A file of another kind may be short, too: its magic says more than its length.
+  const auto format = std::find_if(
+      kShardFormats.begin(), kShardFormats.end(),
+      [&](const ShardFormat& one) { return head.size() >= 4 && one.magic == field(0); });
+  if (head.size() >= 4 && format == kShardFormats.end()) {
+    return bad_shard(name, ErrorCode::kInvalid,
+                     "starts with the number " + std::to_string(field(0)) +
+                         "; a shard of tokens starts with 20240520 (tokens of 2 bytes) or 20240801 "
+                         "(of 4 bytes)");
+  }
+  if (head.size() < kShardHeaderBytes) {
+    return bad_shard(name, ErrorCode::kCorrupt,
+                     "is cut within its header of 1024 bytes; copy the file again");
+  }
+  if (field(1) != format->version) {
+    return bad_shard(name, ErrorCode::kInvalid,
+                     "its header says version " + std::to_string(field(1)) +
+                         "; shards that start with " + std::to_string(format->magic) +
+                         " must have version " + std::to_string(format->version));
+  }
+  const ShardHeader header{field(2), format->token_bytes};
+  if (header.tokens == 0 || header.tokens > INT32_MAX) {
+    return bad_shard(name, ErrorCode::kInvalid,
+                     "its header says " + std::to_string(header.tokens) +
+                         " tokens; must be from 1 to " + std::to_string(INT32_MAX));
+  }
+  const std::uint64_t expected = header.tokens * header.token_bytes;
+  const std::uint64_t follow = file_bytes - kShardHeaderBytes;
+  if (follow != expected) {
+    return bad_shard(name, follow < expected ? ErrorCode::kCorrupt : ErrorCode::kInvalid,
+                     "its header says " + std::to_string(header.tokens) + " tokens of " +
+                         std::to_string(header.token_bytes) +
+                         " bytes = " + std::to_string(expected) + " bytes, but " +
+                         std::to_string(follow) + " follow");
+  }
+  return header;
+}
+
+Status decode_tokens(std::span<const std::uint8_t> bytes, const TokenRule& rule,
+                     const std::string& name, std::span<std::int32_t> out) {
+  MUSTER_CHECK(bytes.size() == out.size() * rule.token_bytes && rule.vocabulary <= INT32_MAX);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::uint32_t token =
+        little_endian(bytes.subspan(i * rule.token_bytes, rule.token_bytes));
+    if (token >= rule.vocabulary) {
+      return bad_shard(name, ErrorCode::kInvalid,
+                       "token " + std::to_string(rule.first + i) + " is " + std::to_string(token) +
+                           "; must be below spec.training.model.gpt.vocabularySize (" +
+                           std::to_string(rule.vocabulary) + ")");
+    }
+    out[i] = static_cast<std::int32_t>(token);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const TokenShards>> TokenShards::open(const std::vector<std::string>& paths,
+                                                             std::uint32_t vocabulary) {
+  MUSTER_CHECK(!paths.empty() && paths.size() <= kMaxShards);
+  std::shared_ptr<TokenShards> shards(new TokenShards(vocabulary));
+  Sha256 hash;
+  for (const std::string& path : paths) {
+    const Status added = shards->add(path, hash);
+    if (!added) return added.error().with_exit_code(contract::exit_code::kData);
+  }
+  shards->digest_ = hash.finish();
+  return std::shared_ptr<const TokenShards>(std::move(shards));
+}
+
+Status TokenShards::add(const std::string& path, Sha256& hash) {
+  MUSTER_ASSIGN_OR_RETURN(RegularFile file, open_regular(path));
+  std::array<std::uint8_t, kShardHeaderBytes> head;
+  MUSTER_ASSIGN_OR_RETURN(const std::size_t got, read_at(file.fd.get(), 0, head, path));
+  MUSTER_ASSIGN_OR_RETURN(const ShardHeader header,
+                          parse_shard_header(std::span(head).first(got), file.bytes, path));
+  const Shard& shard = shards_.emplace_back(Shard{path, std::move(file.fd), header, size_});
+  size_ += header.tokens;
+  std::vector<std::int32_t> tokens(std::min<std::uint64_t>(kPieceTokens, header.tokens));
+  std::vector<std::byte> bytes;
+  for (std::uint64_t first = 0; first < header.tokens; first += tokens.size()) {
+    tokens.resize(std::min<std::uint64_t>(tokens.size(), header.tokens - first));
+    MUSTER_RETURN_IF_ERROR(read_piece(shard, first, tokens));
+    bytes.clear();
+    for (const std::int32_t token : tokens) {
+      for (int shift = 0; shift < 32; shift += 8) {
+        bytes.push_back(static_cast<std::byte>(token >> shift & 0xff));
+      }
+    }
+    hash.update(bytes);
+  }
+  return {};
+}
+
+/// `first` counts from the shard's first token.
+Status TokenShards::read_piece(const Shard& shard, std::uint64_t first,
+                               std::span<std::int32_t> out) const {
+  const std::size_t width = shard.header.token_bytes;
+  std::vector<std::uint8_t> bytes(out.size() * width);
+  MUSTER_ASSIGN_OR_RETURN(
+      const std::size_t got,
+      read_at(shard.file.get(), kShardHeaderBytes + first * width, bytes, shard.path));
+  if (got < bytes.size()) {
+    return bad_shard(shard.path, ErrorCode::kCorrupt,
+                     "has become shorter since it was opened; leave it as it is while jobs train");
+  }
+  return decode_tokens(bytes, {width, vocabulary_, first}, shard.path, out);
+}
+
+Status TokenShards::read(std::uint64_t first, std::span<std::int32_t> out) const {
+  MUSTER_CHECK(first <= size_ && out.size() <= size_ - first);
+  auto shard = std::upper_bound(shards_.begin(), shards_.end(), first,
+                                [](std::uint64_t at, const Shard& one) { return at < one.first; });
+  // The one before begins at `first` or ahead of it.
+  for (--shard; !out.empty(); ++shard) {
+    const std::uint64_t at = first - shard->first;
+    const auto piece = std::min<std::uint64_t>(out.size(), shard->header.tokens - at);
+    const Status got = read_piece(*shard, at, out.first(piece));
+    if (!got) return got.error().with_exit_code(contract::exit_code::kData);
+    out = out.subspan(piece);
+    first += piece;
+  }
+  return {};
+}
+
+Result<Dataset> load_tokens(const TokenSource& source) {
+  const std::size_t context = source.context;
+  MUSTER_CHECK(context >= 1);
+  MUSTER_ASSIGN_OR_RETURN(auto shards, TokenShards::open(source.paths, source.vocabulary));
+  const std::string more = source.paths.size() > 1 ? " and the shards after it" : "";
+  if (shards->size() <= context) {
+    return bad_shard(source.paths[0] + more, ErrorCode::kInvalid,
+                     "has " + std::to_string(shards->size()) + " tokens; shards for a context of " +
+                         std::to_string(context) + " must have at least " +
+                         std::to_string(context + 1));
+  }
+  Dataset dataset;
+  dataset.count = (shards->size() - 1) / context;
+  if (dataset.count > kMaxSamples) {
+    return bad_shard(source.paths[0] + more, ErrorCode::kTooLarge,
+                     "has " + std::to_string(dataset.count) + " samples; at most " +
+                         std::to_string(kMaxSamples) + " are read, so leave shards out");
+  }
+  dataset.features = context;
+  dataset.targets = context;
+  dataset.classes = static_cast<int>(source.vocabulary);
+  dataset.width = context;
+  dataset.shards = std::move(shards);
+  return dataset;
+}
+
+Status read_sample(const Dataset& samples, std::size_t index, std::span<std::int32_t> tokens,
+                   std::span<std::int32_t> labels) {
+  MUSTER_CHECK(tokens.size() == samples.features && labels.size() == tokens.size());
+  if (!samples.shards) {
+    std::copy_n(samples.image(index), tokens.size(), tokens.begin());
+    std::copy_n(samples.labels_of(index), labels.size(), labels.begin());
+    return {};
+  }
+  const std::uint64_t first = std::uint64_t{index} * samples.features;
+  MUSTER_RETURN_IF_ERROR(samples.shards->read(first, tokens));
+  std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
+  return samples.shards->read(first + tokens.size(), labels.last(1));
+}
+
+}  // namespace muster::data

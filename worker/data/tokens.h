@@ -1,0 +1,102 @@
+// Tokens that a tokenizer has made of a text, in shards on the disk: samples are read one by one
+// and never all held. Which text a token stands for does not matter here.
+//
+// A shard has 256 little-endian integers of 4 bytes, the first of which are magic, version and the
+// number of tokens, and then the tokens. Source: karpathy/llm.c, dev/data/data_common.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/file.h"
+#include "common/result.h"
+#include "common/sha256.h"
+
+namespace muster::data {
+
+struct Dataset;
+
+inline constexpr std::size_t kShardHeaderBytes = 1024;
+/// Most shards of one set: each is an open file.
+inline constexpr std::size_t kMaxShards = 256;
+
+struct ShardHeader {
+  std::uint64_t tokens = 0;
+  std::size_t token_bytes = 2;  ///< 2 or 4
+};
+
+/// Reads the first kShardHeaderBytes of a file, or all of a shorter one, that has `file_bytes`;
+/// `name` stands in front of every error.
+/// Errors: kInvalid or kCorrupt, one sentence with what would be right, exit code kData.
+Result<ShardHeader> parse_shard_header(std::span<const std::uint8_t> head, std::uint64_t file_bytes,
+                                       const std::string& name);
+
+/// What the tokens of a shard must be.
+struct TokenRule {
+  std::size_t token_bytes = 2;
+  std::uint32_t vocabulary = 0;  ///< every token is below it
+  std::uint64_t first = 0;       ///< place in its shard of the first token read
+};
+
+/// Widens tokens.  Shape: bytes (out.size() * rule.token_bytes).
+/// Errors: kInvalid with the place of a token that is not below rule.vocabulary, exit code kData.
+Status decode_tokens(std::span<const std::uint8_t> bytes, const TokenRule& rule,
+                     const std::string& name, std::span<std::int32_t> out);
+
+/// Shards one after another as one row of tokens: where one ends and the next begins does not show
+/// in what is read.  Threads: any.
+class TokenShards {
+ public:
+  /// Reads every token once, so that what is wrong with any of them is known before training.
+  /// Errors: kNotFound, kIo, and those above; exit code kData.  Blocks: on the disk.
+  static Result<std::shared_ptr<const TokenShards>> open(const std::vector<std::string>& paths,
+                                                         std::uint32_t vocabulary);
+
+  std::uint64_t size() const { return size_; }
+  /// SHA-256 over all tokens, each as 4 little-endian bytes.
+  const Sha256Digest& digest() const { return digest_; }
+
+  /// Tokens from `first` on.  Requires first + out.size() <= size().
+  /// Errors: the file is not any more what it was; exit code kData.  Blocks: on the disk.
+  Status read(std::uint64_t first, std::span<std::int32_t> out) const;
+
+ private:
+  struct Shard {
+    std::string path;
+    UniqueFd file;
+    ShardHeader header;
+    std::uint64_t first = 0;  ///< token of all shards that it begins with
+  };
+  explicit TokenShards(std::uint32_t vocabulary) : vocabulary_(vocabulary) {}
+  Status add(const std::string& path, Sha256& hash);
+  Status read_piece(const Shard& shard, std::uint64_t first, std::span<std::int32_t> out) const;
+
+  std::uint32_t vocabulary_;
+  std::vector<Shard> shards_;
+  std::uint64_t size_ = 0;
+  Sha256Digest digest_{};
+};
+
+/// What a set of samples is cut from, and how.
+struct TokenSource {
+  std::vector<std::string> paths;
+  std::uint32_t vocabulary = 0;
+  std::size_t context = 0;
+};
+
+/// Opens the shards, for training and for testing alike. Sample i is made of the tokens from i *
+/// context to i * context + context of all shards: all but the last are the input, all but the
+/// first are the labels. Requires context >= 1, and from 1 to kMaxShards paths.
+/// Errors, Blocks: as TokenShards::open.
+Result<Dataset> load_tokens(const TokenSource& source);
+
+/// Copies a sample of a text or of tokens.  Shape: tokens, labels (samples.features).
+/// Errors, Blocks: as TokenShards::read; none of a text.
+Status read_sample(const Dataset& samples, std::size_t index, std::span<std::int32_t> tokens,
+                   std::span<std::int32_t> labels);
+
+}  // namespace muster::data
