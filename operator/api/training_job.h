@@ -63,9 +63,10 @@ struct TrainingSpec {
   int batch_size = 64;
   std::int64_t epochs = 0;  ///< 0 = not given; exactly one of epochs and steps is given
   std::int64_t steps = 0;
-  Json model;      ///< one-of, validated: {"mlp": {"hidden": [128]}}
-  Json data;       ///< {"train": {"idx": {...}}, "test": {...}}; text or tokens in place of idx
-  Json optimizer;  ///< one-of: {"sgd": {"learningRate": "0.1", "momentum": "0.9"}}
+  Json model;  ///< one-of, validated: {"mlp": {"hidden": [128]}}
+  Json data;   ///< {"train": {"idx": {...}}, "test": {...}}; text or tokens in place of idx
+  std::string pretrained;  ///< directory of the model to begin with; empty: not given
+  Json optimizer;          ///< one-of: {"sgd": {"learningRate": "0.1", "momentum": "0.9"}}
   Json gradient_clipping;  ///< {"maxNorm": "1.0"}; null: not given
   int evaluation_every_epochs = 1;
   std::optional<CheckpointSpec> checkpoint;

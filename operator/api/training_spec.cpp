@@ -179,7 +179,7 @@ Status read_model(const Json& json, const std::string& path, Json& out) {
 
 /// A file of the worker. Empty when it can be one, else what is wrong.
 std::string path_refused(const std::string& path) {
-  if (path.empty()) return "must be the path of a file";
+  if (path.empty()) return "must be a path";
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; };
   if (std::any_of(path.begin(), path.end(), is_control)) {
     return "must not contain control characters";
@@ -268,6 +268,13 @@ Status read_data(const Json& json, const std::string& path, Json& out) {
   }
   in.no_other_fields();
   return in.status();
+}
+
+Status read_pretrained(const Json& json, const std::string& path, std::string& out) {
+  Json paths;
+  MUSTER_RETURN_IF_ERROR(read_paths(json, path, {"directory"}, paths));
+  out = paths["directory"].get<std::string>();
+  return {};
 }
 
 /// A field that is a decimal string. `fits` is asked about the engine's float.
@@ -427,6 +434,9 @@ void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
     }
     if (is_gpt) check_vocabulary(in, training.model["gpt"], kind);
   }
+  if (!is_gpt && !training.pretrained.empty()) {
+    in.fail("pretrained", "is for a gpt alone, and the model is " + model);
+  }
   if (!is_gpt) return;
   const int context_length = training.model["gpt"]["contextLength"].get<int>();
   const int samples_max = kMaxBatchTokens / context_length;
@@ -477,6 +487,9 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   read_object(in, "data", [&](const Json& object, const std::string& at) {
     return read_data(object, at, out.data);
   });
+  read_object(in, "pretrained", [&](const Json& object, const std::string& at) {
+    return read_pretrained(object, at, out.pretrained);
+  });
   read_object(in, "optimizer", [&](const Json& object, const std::string& at) {
     return read_optimizer(object, at, out.optimizer);
   });
@@ -522,7 +535,8 @@ Json training_to_json(const TrainingSpec& training) {
   if (!training.gradient_clipping.is_null()) {
     json["gradientClipping"] = training.gradient_clipping;
   }
-  // Left out where it says nothing, so that workers of an older version can read the rest.
+  // Left out where they say nothing, so that workers of an older version can read the rest.
+  if (!training.pretrained.empty()) json["pretrained"] = Json{{"directory", training.pretrained}};
   if (training.buddies != 1) json["buddies"] = training.buddies;
   if (training.epochs > 0) json["epochs"] = training.epochs;
   if (training.steps > 0) json["steps"] = training.steps;

@@ -334,6 +334,12 @@ def shards():
             Case(24, "no shard", job_of([]), [at]), Case(24, "257 shards", job_of(["a"] * 257), [at]),
             Case(24, "tokens for an mlp", training(data={"train": {"tokens": {"files": ["a"]}}}),
                  ["spec.training", "data.train and data.test must be idx"]),
+            Case(24, "a pretrained mlp", training(pretrained={"directory": "a"}),
+                 ["spec.training", "pretrained is for a gpt alone"]),
+            *(Case(25, f"pretrained at {value[:20]!r}",
+                   training(model={"gpt": GPT}, data={"train": TEXT}, pretrained={"directory": value}),
+                   ["spec.training.pretrained.directory", *words])
+              for value, words in (("", []), ("a\nb", []), ("hf://gpt2", ["must be a path, not a URL"]))),
             *(Case(25, f"a shard {value[:20]!r}", job_of(["a", value]), [f"{at}[1]", *words])
               for value, words in (("", []), ("a\nb", []), ("a" * 4097, []), ("s3://a/b", ["must be a path, not a URL"])))]
 

@@ -168,8 +168,9 @@ Status load_tensors(const std::string& path, const Json& expected, std::span<con
     for (const Tensor& tensor : shape) {
       const std::string name = buffer.prefix + tensor.name;
       const auto found = file->tensors.find(name);
-      if (found == file->tensors.end() || found->second.shape != tensor.shape) {
-        return corrupt("its tensor " + name + " is missing or has another shape");
+      if (found == file->tensors.end() || found->second.shape != tensor.shape ||
+          found->second.dtype != "F32") {
+        return corrupt("its tensor " + name + " is missing or has another shape or dtype");
       }
       std::memcpy(buffer.values.data() + tensor.offset, found->second.bytes.data(),
                   found->second.bytes.size());

@@ -215,6 +215,16 @@ void read_data(JsonReader& in, TrainingConfig& config) {
   if (in.status()) check_vocabulary(in, *in.object("model"), config);
 }
 
+void read_pretrained(JsonReader& in, TrainingConfig& config) {
+  const Json* pretrained = in.object("pretrained");
+  if (pretrained == nullptr) return;
+  JsonReader fields(*pretrained, in.path_of("pretrained"));
+  read_path(fields, "directory", config.pretrained);
+  fields.no_other_fields();
+  in.take(fields.status());
+  if (!config.gpt) in.fail("pretrained", "is for a gpt alone");
+}
+
 constexpr const char* kRateRange = "above 0 and at most 1000, like \"0.1\"";
 bool is_rate(float value) { return value > 0 && value <= 1000; }
 
@@ -359,6 +369,7 @@ Result<TrainingConfig> parse_training(const Json& training) {
   }
   read_model(in, config);
   read_data(in, config);
+  read_pretrained(in, config);
   read_optimizer(in, config);
   read_clipping(in, config);
   read_rest(in, config);

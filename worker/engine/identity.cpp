@@ -64,20 +64,22 @@ void add_model(const TrainingConfig& config, Json& identity) {
 
 }  // namespace
 
-Json identity_of(const TrainingConfig& config, const ModelShape& shape,
-                 const std::string& data_sha256) {
+Json identity_of(const TrainingConfig& config, const ModelShape& shape, const InputHashes& inputs) {
   Json identity{{"spec.training.seed", config.seed},
                 {"spec.training.logicalRanks", config.logical_ranks},
                 {"spec.training.batchSize", config.batch_size},
                 {"the model's layers", shape.description()}};
   add_model(config, identity);
   add_optimizer(config, identity);
-  if (!data_sha256.empty()) identity["SHA-256 of spec.training.data.train"] = data_sha256;
+  Json& pretrained = identity["SHA-256 of spec.training.pretrained"];
+  if (!inputs.pretrained.empty()) pretrained = inputs.pretrained;
+  if (!inputs.data.empty()) identity["SHA-256 of spec.training.data.train"] = inputs.data;
   return identity;
 }
 
-Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape& shape) {
-  Json all = identity_of(config, shape, "");
+Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape& shape,
+                                  const std::string& pretrained_sha256) {
+  Json all = identity_of(config, shape, {"", pretrained_sha256});
   all["contract"] = kernels::kNumericsContract;
   all["epochs"] = config.epochs;
   all["steps"] = config.steps;

@@ -18,6 +18,14 @@ bool read_size(const Json& json, std::uint64_t& out) {
   return out <= (std::uint64_t{1} << 53);
 }
 
+struct Dtype {
+  std::string_view name;
+  std::uint64_t bytes;  ///< of one value
+};
+constexpr Dtype kDtypes[] = {{"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4}, {"I32", 4},
+                             {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2}, {"U16", 2},
+                             {"U8", 1},  {"I8", 1},  {"BOOL", 1}};
+
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
 };
@@ -29,14 +37,20 @@ Result<ByteRange> read_tensor(const std::string& name, const Json& json,
       !json.contains("data_offsets")) {
     return corrupt(quoted + " must have dtype, shape and data_offsets");
   }
-  if (json["dtype"] != "F32") return corrupt(quoted + " must have the dtype F32");
+  const auto* const dtype =
+      std::find_if(std::begin(kDtypes), std::end(kDtypes),
+                   [&](const Dtype& one) { return json["dtype"] == one.name; });
+  if (dtype == std::end(kDtypes)) {
+    return corrupt(quoted + " has an unknown dtype; must be one such as F32");
+  }
   const Json& shape = json["shape"];
   const Json& offsets = json["data_offsets"];
   if (!shape.is_array() || shape.size() > kMaxRank || !offsets.is_array() || offsets.size() != 2) {
     return corrupt(quoted + " has a shape or data_offsets that cannot be right");
   }
   SafetensorsFile::Tensor tensor;
-  std::uint64_t bytes = sizeof(float);
+  tensor.dtype = dtype->name;
+  std::uint64_t bytes = dtype->bytes;
   for (const Json& dimension : shape) {
     std::uint64_t size = 0;
     if (!read_size(dimension, size)) return corrupt(quoted + " has a shape that cannot be right");

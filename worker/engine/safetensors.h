@@ -1,5 +1,5 @@
-// The safetensors format: a length, a JSON header, and the tensors' bytes. Only F32 is read and
-// written. Source: huggingface/safetensors, README, "Format".
+// The safetensors format: a length, a JSON header, and the tensors' bytes. Only F32 is written.
+// Source: huggingface/safetensors, README, "Format".
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,15 @@ std::string safetensors_header(std::span<const TensorRef> tensors,
 struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
   struct Tensor {
+    std::string dtype;
     std::vector<std::size_t> shape;
-    std::span<const std::uint8_t> bytes;  ///< of the parsed buffer; little-endian floats
+    std::span<const std::uint8_t> bytes;  ///< of the parsed buffer; of F32 little-endian floats
   };
   std::map<std::string, Tensor> tensors;
 };
 
-/// Reads a file's content, which stays owned by the caller. Refuses overlaps, holes, other dtypes
-/// and sizes that do not match.  Errors: kCorrupt with one sentence.
+/// Reads a file's content, which stays owned by the caller. Refuses overlaps, holes, unknown
+/// dtypes and sizes that do not match.  Errors: kCorrupt with one sentence.
 Result<SafetensorsFile> parse_safetensors(std::span<const std::uint8_t> file);
 
 }  // namespace muster::engine

@@ -13,6 +13,7 @@
 #include "worker/engine/float_environment.h"
 #include "worker/engine/identity.h"
 #include "worker/engine/on_files.h"
+#include "worker/engine/pretrained.h"
 
 namespace muster::engine {
 namespace {
@@ -90,9 +91,6 @@ int Trainer::owner() const {
 }
 
 Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
-  const auto absolute = [&](const std::string& path) {
-    return path.starts_with('/') ? path : config_.data_root + "/" + path;
-  };
   const auto context = [&] { return static_cast<std::size_t>(config_.gpt->context_length); };
   if (!source.text.empty()) return data::load_text(absolute(source.text), context());
   if (!source.shards.empty()) {
@@ -136,7 +134,10 @@ Status Trainer::load_data() {
 Status Trainer::prepare() {
   MUSTER_ASSIGN_OR_RETURN(
       shape_, ModelShape::of(config_, {train_.height, train_.width, 1}, train_.classes));
-  spec_digest_ = configuration_digest(config_, shape_);
+  parameters_.resize(shape_.values());
+  // What is wrong with them is known before anybody waits for others.
+  if (!config_.pretrained.empty()) MUSTER_RETURN_IF_ERROR(begin_parameters());
+  spec_digest_ = configuration_digest(config_, shape_, pretrained_sha256_);
   loader_.emplace(
       data::LoaderOptions{config_.seed, train_.count, config_.logical_ranks, config_.batch_size});
   total_steps_ = config_.steps > 0 ? config_.steps : config_.epochs * loader_->steps_per_epoch();
@@ -144,7 +145,6 @@ Status Trainer::prepare() {
     return Error(ErrorCode::kInvalid, "spec.training.steps: is more than 2^32 passes over the data")
         .with_exit_code(contract::exit_code::kInvalidSpec);
   }
-  parameters_.resize(shape_.values());
   if (is_sharded()) {
     optimizer_.emplace(config_, Ranges());  // what is kept depends on the members
   } else {
@@ -156,10 +156,26 @@ Status Trainer::prepare() {
 }
 
 Status Trainer::open_store() {
-  store_.emplace(CheckpointOptions{config_.checkpoint_path, config_.checkpoint_keep, shape_,
-                                   identity_of(config_, shape_, to_hex(data_digest_)),
-                                   config_.job_uid});
+  store_.emplace(CheckpointOptions{
+      config_.checkpoint_path, config_.checkpoint_keep, shape_,
+      identity_of(config_, shape_, {to_hex(data_digest_), pretrained_sha256_}), config_.job_uid});
   return make_directories(config_.checkpoint_path);
+}
+
+/// Those before the first step: drawn, or read and the same as the last time.
+Status Trainer::begin_parameters() {
+  if (config_.pretrained.empty()) {
+    initialise(shape_, config_.seed, parameters_);
+    return {};
+  }
+  const OnFiles files(hooks_);
+  const std::string directory = absolute(config_.pretrained);
+  MUSTER_RETURN_IF_ERROR(load_pretrained(directory, *config_.gpt, shape_, parameters_));
+  const std::string before = std::exchange(pretrained_sha256_, block_hash(parameters_));
+  if (before.empty() || before == pretrained_sha256_) return {};
+  return Error(ErrorCode::kConflict,
+               directory + ": is not what it was at the start; leave it as it is while jobs train")
+      .with_exit_code(contract::exit_code::kCheckpoint);
 }
 
 /// The newest checkpoint, where there is one, else the state before the first step.
@@ -191,7 +207,7 @@ Status Trainer::load_state() {
   sums_->forget();  // what is left of them is of a later step that is lost
   if (!step) {
     // A damaged checkpoint passed over may have left its values behind.
-    initialise(shape_, config_.seed, parameters_);
+    MUSTER_RETURN_IF_ERROR(begin_parameters());
     optimizer_->reset();
     return {};
   }

@@ -46,10 +46,14 @@ class Trainer {
   enum class Outcome { kDone, kNextView, kStateLost };
 
   // trainer.cpp: from start to end
+  std::string absolute(const std::string& path) const {
+    return path.starts_with('/') ? path : config_.data_root + "/" + path;
+  }
   Result<data::Dataset> load_set(const DataSource& source) const;
   Status load_data();
   Status prepare();
   Status open_store();
+  Status begin_parameters();
   Status load_state();
   Result<View> next_view();
   Result<Outcome> live(const View& view);
@@ -166,6 +170,7 @@ class Trainer {
   // What the training is made of; unchanged from prepare() on.
   data::Dataset train_, test_;
   Sha256Digest spec_digest_{}, data_digest_{};
+  std::string pretrained_sha256_;  ///< of the first parameters, where they are read
   ModelShape shape_;
   std::optional<Buckets> buckets_;
   std::optional<data::Loader> loader_;

@@ -81,6 +81,7 @@ struct TrainingConfig {
   MlpConfig mlp;
   std::optional<CnnConfig> cnn;  ///< instead of mlp
   std::optional<GptConfig> gpt;  ///< instead of mlp
+  std::string pretrained;        ///< directory of a GPT-2 to begin with; as the paths of data
   DataSource train, test;
   bool has_test = false;
   SgdConfig sgd;

@@ -91,6 +91,7 @@ Json token_training_job() {
   training["model"]["gpt"]["vocabularySize"] = 50'257;
   training["data"] = Json{{"train", {{"tokens", {{"files", {"a", "b"}}}}}},
                           {"test", {{"tokens", {{"files", {"c"}}}}}}};
+  training["pretrained"] = Json{{"directory", "gpt2"}};
   return json;
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("what is no gpt, and data that is not for it, are refused with the fie
       {"data/test", idx, data + "test: must be text or tokens, because the model is gpt"},
       {"model", Json{{"cnn", {{"channels", {8}}}}},
        data + "train: must be idx, because the model is cnn"},
-      {"data/train/text/file", "", data + "train.text.file: must be the path of a file"},
+      {"data/train/text/file", "", data + "train.text.file: must be a path"},
       {"data/train/text/file", nullptr, data + "train.text.file: is required"},
       {"data/train/text/file", "s3://a/b", data + "train.text.file: must be a path, not a URL"},
       {"data/test/text/file", "a\nb", data + "test.text.file: must not contain control characters"},
@@ -93,11 +93,13 @@ TEST_CASE(
   REQUIRE_MESSAGE(job, job.error().message());
   CHECK(job->spec.training->model == json["spec"]["training"]["model"]);
   CHECK(job->spec.training->data == json["spec"]["training"]["data"]);
+  CHECK(job->spec.training->pretrained == "gpt2");
   struct Case {
     const char* pointer;
     Json value;
     std::string sentence;
   };
+  const std::string pretrained = "spec.training.pretrained";
   const std::string vocabulary = "spec.training.model.gpt.vocabularySize: ";
   const std::string train = "spec.training.data.train", files = train + ".tokens.files";
   const std::vector<Case> cases = {
@@ -111,11 +113,15 @@ TEST_CASE(
       {"data/train/tokens/files", nullptr, files + ": is required"},
       {"data/train/tokens/files", Json(std::vector<std::string>(257, "a")),
        files + ": has more than 256 items"},
-      {"data/train/tokens/files/1", "", files + "[1]: must be the path of a file"},
-      {"data/train/tokens/files/1", 7, files + "[1]: must be the path of a file"},
+      {"data/train/tokens/files/1", "", files + "[1]: must be a path"},
+      {"data/train/tokens/files/1", 7, files + "[1]: must be a path"},
       {"data/train/tokens/files/0", "s3://a/b", files + "[0]: must be a path, not a URL"},
       {"data/train/tokens/files/0", std::string(4097, 'a'),
        files + "[0]: must have at most 4096 bytes"},
+      {"pretrained", Json::object(), pretrained + ".directory: is required"},
+      {"pretrained/directory", "", pretrained + ".directory: must be a path"},
+      {"pretrained/directory", "hf://gpt2", pretrained + ".directory: must be a path, not a URL"},
+      {"pretrained/file", "a", pretrained + ".file: unknown field; known here: directory"},
       {"data/train/text", Json{{"file", "a"}}, train + ": must have exactly one of idx, text or"},
       {"model", Json{{"mlp", {{"hidden", {8}}}}},
        train + ": must be idx, because the model is mlp"},
@@ -313,6 +319,8 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/training/model/mlp/hidden", "[]", "spec.training.model.mlp.hidden", "at least one"},
       {"/spec/training/model/mlp/hidden", "[8, 0]", "spec.training.model.mlp.hidden[1]", "from 1"},
       {"/spec/training/model/mlp/hidden", "[1e3]", "spec.training.model.mlp.hidden[0]", "integer"},
+      {"/spec/training/pretrained", "{\"directory\": \"a\"}", "spec.training.pretrained",
+       "is for a gpt alone, and the model is mlp"},
       {"/spec/training/data", "{}", "spec.training.data.train", "required"},
       {"/spec/training/data/train", "{}", "spec.training.data.train",
        "exactly one of idx, text or tokens"},

@@ -1,0 +1,177 @@
+#include "worker/engine/pretrained.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "common/check.h"
+#include "common/contract.h"
+#include "common/json.h"
+#include "common/model_files.h"
+#include "worker/data/file.h"
+#include "worker/engine/safetensors.h"
+
+namespace muster::engine {
+namespace {
+
+constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxWeightBytes = std::size_t{1} << 40;
+constexpr const char* kPrefix = "transformer.";
+constexpr const char* kHead = "lm_head.weight";
+
+Error refused_weights(const std::string& path, const std::string& message) {
+  return Error(ErrorCode::kInvalid, path + ": " + message)
+      .with_exit_code(contract::exit_code::kCheckpoint);
+}
+
+Result<std::vector<std::uint8_t>> read_whole(const std::string& path, std::size_t bytes_max) {
+  auto read = data::read_file(path, bytes_max);
+  if (!read) return read.error().with_exit_code(contract::exit_code::kCheckpoint);
+  return read;
+}
+
+/// A field of config.json and what it must be. Where it may be left out, that is what it is then.
+struct ConfigRule {
+  const char* field;
+  Json wanted;
+  const char* spec = nullptr;  ///< the field of spec.training.model.gpt that says the same
+};
+
+std::vector<ConfigRule> rules_of(const GptConfig& config) {
+  return {{"n_layer", config.layers, "layers"},
+          {"n_head", config.heads, "heads"},
+          {"n_embd", config.width, "width"},
+          {"n_positions", config.context_length, "contextLength"},
+          {"vocab_size", config.vocabulary_size, "vocabularySize"},
+          {"activation_function", "gelu_new"},
+          {"n_inner", nullptr},
+          {"tie_word_embeddings", true},
+          {"add_cross_attention", false},
+          {"scale_attn_weights", true},
+          {"scale_attn_by_inverse_layer_idx", false}};
+}
+
+Status check_config(const Json& json, const GptConfig& config, const std::string& path) {
+  const auto found_in = [&](const char* field) {
+    const auto at = json.find(field);
+    return at == json.end() ? Json() : *at;
+  };
+  if (!json.is_object() || found_in("model_type") != "gpt2") {
+    return refused_weights(path, "its model_type must be \"gpt2\"");
+  }
+  for (const ConfigRule& rule : rules_of(config)) {
+    const bool is_inner = std::string_view(rule.field) == "n_inner";
+    const Json found = found_in(rule.field);
+    if (found == rule.wanted || (rule.spec == nullptr && found.is_null())) continue;
+    if (is_inner && found == 4 * config.width) continue;
+    const std::string wanted =
+        is_inner ? "null or " + std::to_string(4 * config.width) : dump_json(rule.wanted);
+    return refused_weights(
+        path, std::string(rule.field) + " is " +
+                  (found.is_null() ? "missing" : dump_json(found).substr(0, 64)) + "; must be " +
+                  wanted +
+                  (rule.spec == nullptr ? std::string(", as in GPT-2")
+                                        : std::string(", spec.training.model.gpt.") + rule.spec));
+  }
+  const Json epsilon = found_in("layer_norm_epsilon");
+  if (!epsilon.is_null() &&
+      !(epsilon.is_number() && static_cast<float>(epsilon.get<double>()) == 1e-5f)) {
+    return refused_weights(path, "layer_norm_epsilon must be 1e-05, as in GPT-2");
+  }
+  return {};
+}
+
+std::string sizes_of(const std::vector<std::size_t>& shape) {
+  std::string text;
+  for (const std::size_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text.empty() ? "nothing" : text;
+}
+
+using Tensors = std::map<std::string, SafetensorsFile::Tensor>;
+
+/// By the names of the published checkpoints.
+Result<Tensors> without_prefix(const SafetensorsFile& file, const std::string& path) {
+  Tensors tensors;
+  for (const auto& [name, tensor] : file.tensors) {
+    const bool has_prefix = name.starts_with(kPrefix);
+    const std::string plain = has_prefix ? name.substr(std::strlen(kPrefix)) : name;
+    if (!tensors.emplace(plain, tensor).second) {
+      return refused_weights(path, "has the tensor " + plain + " twice, with and without \"" +
+                                       kPrefix + "\" in front");
+    }
+  }
+  return tensors;
+}
+
+/// Of the masks of older versions, which hold no weights.
+bool is_mask(const std::string& name) {
+  return name.starts_with("h.") &&
+         (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
+}
+
+Status check_tensor(const SafetensorsFile::Tensor& found, const Tensor& tensor,
+                    const std::string& path) {
+  if (found.dtype != "F32") {
+    return refused_weights(path, "its tensor " + tensor.name + " has the dtype " + found.dtype +
+                                     "; must be F32, so save the model in float32");
+  }
+  if (found.shape != tensor.shape) {
+    return refused_weights(path, "its tensor " + tensor.name + " is " + sizes_of(found.shape) +
+                                     "; must be " + sizes_of(tensor.shape));
+  }
+  return {};
+}
+
+/// What is left when the model's own tensors are taken out.
+Status check_others(const Tensors& tensors, const SafetensorsFile::Tensor& table,
+                    const std::string& path) {
+  for (const auto& [name, tensor] : tensors) {
+    if (is_mask(name)) continue;
+    if (name != kHead) {
+      return refused_weights(
+          path, "has the tensor " + name.substr(0, 64) + ", which is none of this model's");
+    }
+    if (tensor.dtype != table.dtype || tensor.shape != table.shape ||
+        !std::equal(tensor.bytes.begin(), tensor.bytes.end(), table.bytes.begin())) {
+      return refused_weights(path, std::string("its tensor ") + kHead +
+                                       " is not wte.weight; the head must be tied to it");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status load_pretrained(const std::string& directory, const GptConfig& config,
+                       const ModelShape& shape, std::span<float> values) {
+  MUSTER_CHECK(shape.reads_tokens() && values.size() == shape.values());
+  const std::string config_path = directory + "/" + std::string(contract::kModelConfigFile);
+  MUSTER_ASSIGN_OR_RETURN(const auto text, read_whole(config_path, kMaxConfigBytes));
+  const auto json = parse_json(std::string(text.begin(), text.end()));
+  if (!json) return refused_weights(config_path, json.error().message());
+  MUSTER_RETURN_IF_ERROR(check_config(*json, config, config_path));
+  const std::string path = directory + "/" + std::string(contract::kModelFile);
+  MUSTER_ASSIGN_OR_RETURN(const auto content, read_whole(path, kMaxWeightBytes));
+  const auto file = parse_safetensors(content);
+  if (!file) return refused_weights(path, file.error().message());
+  MUSTER_ASSIGN_OR_RETURN(Tensors tensors, without_prefix(*file, path));
+  SafetensorsFile::Tensor table;
+  for (const Tensor& tensor : shape.tensors()) {
+    const auto found = tensors.find(tensor.name);
+    if (found == tensors.end()) {
+      return refused_weights(path, "has no tensor " + tensor.name);
+    }
+    MUSTER_RETURN_IF_ERROR(check_tensor(found->second, tensor, path));
+    const auto into = values.subspan(tensor.offset, tensor.size);
+    std::memcpy(into.data(), found->second.bytes.data(), into.size_bytes());
+    if (!std::all_of(into.begin(), into.end(), [](float v) { return std::isfinite(v); })) {
+      return refused_weights(path, "its tensor " + tensor.name + " has a value that is not finite");
+    }
+    if (tensor.offset == 0) table = found->second;
+    tensors.erase(found);
+  }
+  return check_others(tensors, table, path);
+}
+
+}  // namespace muster::engine
