@@ -14,6 +14,7 @@
 #include "cli/prove_command.h"
 #include "cli/run_command.h"
 #include "cli/simulate_command.h"
+#include "cli/tokenize_command.h"
 #include "common/contract.h"
 #include "common/log.h"
 
@@ -175,6 +176,24 @@ CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
   return simulate;
 }
 
+CLI::App* add_tokenize(CLI::App& app, muster::cli::TokenizeOptions& options) {
+  CLI::App* tokenize =
+      app.add_subcommand("tokenize", "Make a shard of tokens of texts, by a GPT-2's vocabulary");
+  tokenize->footer(
+      "  muster tokenize book.txt --vocabulary gpt2 --output data/train.bin\n\n"
+      "The vocabulary is a directory with vocab.json and merges.txt, as Hugging Face keeps them.\n"
+      "Every text begins with the token <|endoftext|>, where the vocabulary has it. The shard is\n"
+      "what spec.training.data.train.tokens.files takes.");
+  tokenize->add_option("TEXT", options.texts, "files of any bytes, at most 1 GiB each")->required();
+  tokenize->add_option("--vocabulary", options.vocabulary, "of vocab.json and merges.txt")
+      ->required()
+      ->type_name("DIR");
+  tokenize->add_option("--output", options.output, "the shard; a file of that name is replaced")
+      ->required()
+      ->type_name("FILE");
+  return tokenize;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -193,6 +212,8 @@ int main(int argc, char** argv) {
   const CLI::App* prove = add_prove(app, proof);
   muster::cli::SimulateOptions simulation;
   const CLI::App* simulate = add_simulate(app, simulation);
+  muster::cli::TokenizeOptions texts;
+  const CLI::App* tokenize = add_tokenize(app, texts);
   muster::cli::KubeCommands kube(app);
   try {
     app.parse(argc, argv);
@@ -201,6 +222,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : muster::contract::exit_code::kUsage;
   }
 
+  if (tokenize->parsed()) return muster::cli::tokenize_command(texts);
   if (kube.is_chosen()) return kube.run(kube_environment(clock));
   if (simulate->parsed()) {
     const auto environment = kube_environment(clock);

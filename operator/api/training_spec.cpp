@@ -266,6 +266,12 @@ Status read_data(const Json& json, const std::string& path, Json& out) {
       return read_source(object, at, out[split]);
     });
   }
+  read_object(in, "vocabulary", [&](const Json& object, const std::string& at) {
+    return read_paths(object, at, {"directory"}, out["vocabulary"]);
+  });
+  if (in.has("vocabulary") && !(out.contains("train") && out["train"].contains("tokens"))) {
+    in.fail("vocabulary", "is for tokens alone");
+  }
   in.no_other_fields();
   return in.status();
 }

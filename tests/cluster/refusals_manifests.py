@@ -336,6 +336,8 @@ def shards():
                  ["spec.training", "data.train and data.test must be idx"]),
             Case(24, "a pretrained mlp", training(pretrained={"directory": "a"}),
                  ["spec.training", "pretrained is for a gpt alone"]),
+            Case(24, "a vocabulary of a text", training(model={"gpt": GPT}, data={"train": TEXT, "vocabulary": {"directory": "a"}}),
+                 ["spec.training.data", "vocabulary is for tokens alone"]),
             *(Case(25, f"pretrained at {value[:20]!r}",
                    training(model={"gpt": GPT}, data={"train": TEXT}, pretrained={"directory": value}),
                    ["spec.training.pretrained.directory", *words])

@@ -342,6 +342,33 @@ class Text(RunTest):
         self.assertEqual(head["h.3.attn.c_attn.weight"]["shape"], [128, 384])
         self.assertEqual(head["wte.weight"]["shape"], [256, 128])
 
+    def test_a_text_becomes_tokens_that_a_gpt_learns_and_goes_on_from(self):
+        vocabulary = os.path.join(ROOT, "tests/unit/bpe/vocabulary")
+        with open(os.path.join(vocabulary, "vocab.json"), encoding="utf-8") as file:
+            size = len(json.load(file))
+        for split in ("train", "test"):
+            code, out, err = self.run_muster("tokenize", self.path(f"examples/data/shakespeare-{split}.txt"), "--vocabulary",
+                                             vocabulary, "--output", self.path(f"examples/{split}.bin"))
+            self.assertEqual(code, 0, out + err)
+            self.assertRegex(out, rf"/{split}\.bin: \d+ tokens of \d+ bytes; vocabularySize {size}\n$")
+        self.digits = self.path("examples/gpt-tiny.yaml")
+        tokens = [*self.STEPS, "--quiet", "--set", f"spec.training.model.gpt.vocabularySize={size}",
+                  "--set", f"spec.training.data={{train: {{tokens: {{files: [train.bin]}}}}, test: {{tokens: {{files: [test.bin]}}}}, "
+                           f"vocabulary: {{directory: {vocabulary}}}}}"]
+        report = self.train("tokens1", *tokens, "--set", "spec.worker.count=1")
+        self.assertEqual(self.train("tokens3", *tokens, "--set", "spec.worker.count=3")["sha256"], report["sha256"])
+        self.assertGreater(os.path.getsize(self.path("tokens1/sample.txt")), 512)
+        again = self.train("again", *tokens, "--set", f"spec.training.pretrained={{directory: {self.path('tokens1')}}}")
+        # The average of some steps, because each has other samples.
+        first, last = ([float(step["loss"]) for step in one["byStep"]] for one in (again, report))
+        self.assertLess(abs(sum(first[:5]) - sum(last[-5:])) / 5, 0.3)
+        for flag, sentence in (("--vocabulary", "vocab.json: cannot open"), ("--output", "cannot create")):
+            arguments = {"--vocabulary": vocabulary, "--output": self.path("x.bin"), flag: self.path("nowhere/x")}
+            code, out, err = self.run_muster("tokenize", self.path("examples/data/shakespeare-test.txt"),
+                                             *(word for pair in arguments.items() for word in pair))
+            self.assertEqual(code, 21 if flag == "--vocabulary" else 29, out + err)
+            self.assertIn(sentence, err)
+
     def test_a_gpt_is_proved_under_kills_and_resizes(self):
         code, out, err = self.run_muster("prove", self.path("examples/gpt-tiny.yaml"), "--workers", "1,3", "--kills", "3",
                                          "--seed", "3", *self.STEPS)

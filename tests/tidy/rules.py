@@ -6,11 +6,12 @@ import re
 # module -> modules whose headers it may include (itself always).
 MAY_INCLUDE = {
     "common": [],
+    "common/bpe": ["common"],
     "common/http": ["common"],
     "kernels": [],
     "worker/comm": ["common"],
     "worker/data": ["common"],
-    "worker/engine": ["common", "worker/comm", "worker/data", "kernels"],
+    "worker/engine": ["common", "common/bpe", "worker/comm", "worker/data", "kernels"],
     "worker/sentinel": ["common", "common/http"],
     "worker": ["common", "common/http", "worker/sentinel", "worker/comm", "worker/engine", "kernels"],
     "operator/api": ["common"],
@@ -19,7 +20,7 @@ MAY_INCLUDE = {
     "operator/embedded": ["common", "operator/api", "operator/kube"],
     "operator/runtime": ["common", "common/http", "operator/api", "operator/core", "operator/kube"],
     "operator": ["common", "operator/api", "operator/kube", "operator/runtime"],
-    "cli": ["common", "common/http", "operator/api", "operator/kube", "operator/embedded", "operator/runtime"],
+    "cli": ["common", "common/bpe", "common/http", "operator/api", "operator/kube", "operator/embedded", "operator/runtime"],
 }
 
 # pattern, where it is allowed (path prefixes), what to use instead

@@ -20,12 +20,6 @@ constexpr std::size_t kPieceTokens = 32'768;
 /// Of one set: positions of a keyed permutation.
 constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 32;
 
-struct ShardFormat {
-  std::uint32_t magic, version;
-  std::size_t token_bytes;
-};
-constexpr std::array kShardFormats{ShardFormat{20240520, 1, 2}, ShardFormat{20240801, 7, 4}};
-
 Error bad_shard(const std::string& name, ErrorCode code, const std::string& message) {
   return Error(code, name + ": " + message).with_exit_code(contract::exit_code::kData);
 }
@@ -46,15 +40,15 @@ Result<ShardHeader> parse_shard_header(std::span<const std::uint8_t> head, std::
   const auto field = [&](std::size_t index) { return little_endian(head.subspan(4 * index, 4)); };
   // A file of another kind may be short, too: its magic says more than its length.
   const auto format = std::find_if(
-      kShardFormats.begin(), kShardFormats.end(),
-      [&](const ShardFormat& one) { return head.size() >= 4 && one.magic == field(0); });
-  if (head.size() >= 4 && format == kShardFormats.end()) {
+      token_shard::kFormats.begin(), token_shard::kFormats.end(),
+      [&](const token_shard::Format& one) { return head.size() >= 4 && one.magic == field(0); });
+  if (head.size() >= 4 && format == token_shard::kFormats.end()) {
     return bad_shard(name, ErrorCode::kInvalid,
                      "starts with the number " + std::to_string(field(0)) +
                          "; a shard of tokens starts with 20240520 (tokens of 2 bytes) or 20240801 "
                          "(of 4 bytes)");
   }
-  if (head.size() < kShardHeaderBytes) {
+  if (head.size() < token_shard::kHeaderBytes) {
     return bad_shard(name, ErrorCode::kCorrupt,
                      "is cut within its header of 1024 bytes; copy the file again");
   }
@@ -65,13 +59,13 @@ Result<ShardHeader> parse_shard_header(std::span<const std::uint8_t> head, std::
                          " must have version " + std::to_string(format->version));
   }
   const ShardHeader header{field(2), format->token_bytes};
-  if (header.tokens == 0 || header.tokens > INT32_MAX) {
+  if (header.tokens == 0 || header.tokens > token_shard::kMaxTokens) {
     return bad_shard(name, ErrorCode::kInvalid,
                      "its header says " + std::to_string(header.tokens) +
-                         " tokens; must be from 1 to " + std::to_string(INT32_MAX));
+                         " tokens; must be from 1 to " + std::to_string(token_shard::kMaxTokens));
   }
   const std::uint64_t expected = header.tokens * header.token_bytes;
-  const std::uint64_t follow = file_bytes - kShardHeaderBytes;
+  const std::uint64_t follow = file_bytes - token_shard::kHeaderBytes;
   if (follow != expected) {
     return bad_shard(name, follow < expected ? ErrorCode::kCorrupt : ErrorCode::kInvalid,
                      "its header says " + std::to_string(header.tokens) + " tokens of " +
@@ -114,7 +108,7 @@ Result<std::shared_ptr<const TokenShards>> TokenShards::open(const std::vector<s
 
 Status TokenShards::add(const std::string& path, Sha256& hash) {
   MUSTER_ASSIGN_OR_RETURN(RegularFile file, open_regular(path));
-  std::array<std::uint8_t, kShardHeaderBytes> head;
+  std::array<std::uint8_t, token_shard::kHeaderBytes> head;
   MUSTER_ASSIGN_OR_RETURN(const std::size_t got, read_at(file.fd.get(), 0, head, path));
   MUSTER_ASSIGN_OR_RETURN(const ShardHeader header,
                           parse_shard_header(std::span(head).first(got), file.bytes, path));
@@ -143,7 +137,7 @@ Status TokenShards::read_piece(const Shard& shard, std::uint64_t first,
   std::vector<std::uint8_t> bytes(out.size() * width);
   MUSTER_ASSIGN_OR_RETURN(
       const std::size_t got,
-      read_at(shard.file.get(), kShardHeaderBytes + first * width, bytes, shard.path));
+      read_at(shard.file.get(), token_shard::kHeaderBytes + first * width, bytes, shard.path));
   if (got < bytes.size()) {
     return bad_shard(shard.path, ErrorCode::kCorrupt,
                      "has become shorter since it was opened; leave it as it is while jobs train");

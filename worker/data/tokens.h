@@ -1,8 +1,5 @@
 // Tokens that a tokenizer has made of a text, in shards on the disk: samples are read one by one
 // and never all held. Which text a token stands for does not matter here.
-//
-// A shard has 256 little-endian integers of 4 bytes, the first of which are magic, version and the
-// number of tokens, and then the tokens. Source: karpathy/llm.c, dev/data/data_common.py.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +12,12 @@
 #include "common/file.h"
 #include "common/result.h"
 #include "common/sha256.h"
+#include "common/token_shard.h"
 
 namespace muster::data {
 
 struct Dataset;
 
-inline constexpr std::size_t kShardHeaderBytes = 1024;
 /// Most shards of one set: each is an open file.
 inline constexpr std::size_t kMaxShards = 256;
 
@@ -29,9 +26,9 @@ struct ShardHeader {
   std::size_t token_bytes = 2;  ///< 2 or 4
 };
 
-/// Reads the first kShardHeaderBytes of a file, or all of a shorter one, that has `file_bytes`;
-/// `name` stands in front of every error.
-/// Errors: kInvalid or kCorrupt, one sentence with what would be right, exit code kData.
+/// Reads the first token_shard::kHeaderBytes of a file, or all of a shorter one, that has
+/// `file_bytes`; `name` stands in front of every error. Errors: kInvalid or kCorrupt, one sentence
+/// with what would be right, exit code kData.
 Result<ShardHeader> parse_shard_header(std::span<const std::uint8_t> head, std::uint64_t file_bytes,
                                        const std::string& name);
 

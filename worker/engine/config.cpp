@@ -208,6 +208,13 @@ void read_data(JsonReader& in, TrainingConfig& config) {
   JsonReader fields(*data, in.path_of("data"));
   if (!fields.has("train")) fields.fail("train", "is required: {idx: {images, labels}}");
   read_source(fields, "train", config.gpt.has_value(), config.train);
+  if (const Json* vocabulary = fields.object("vocabulary")) {
+    JsonReader one(*vocabulary, fields.path_of("vocabulary"));
+    read_path(one, "directory", config.vocabulary);
+    one.no_other_fields();
+    fields.take(one.status());
+    if (config.train.shards.empty()) fields.fail("vocabulary", "is for tokens alone");
+  }
   config.has_test = fields.has("test");
   read_source(fields, "test", config.gpt.has_value(), config.test);
   fields.no_other_fields();

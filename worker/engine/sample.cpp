@@ -23,27 +23,28 @@ std::size_t draw(std::span<float> logits, float temperature, float unit) {
 
 }  // namespace
 
-std::string write_sample(Model& model, std::span<const float> values,
-                         const SampleOptions& options) {
+std::vector<std::int32_t> write_sample(Model& model, std::span<const float> values,
+                                       const SampleOptions& options) {
   const std::size_t context = model.shape().targets();
   const std::size_t tokens = model.shape().output().channels;
-  MUSTER_CHECK(model.shape().reads_tokens() && tokens <= 256 && options.temperature > 0);
-  std::string text = "\n";
+  MUSTER_CHECK(model.shape().reads_tokens() && options.temperature > 0);
+  MUSTER_CHECK(options.first >= 0 && static_cast<std::size_t>(options.first) < tokens);
+  std::vector<std::int32_t> written{options.first};
   std::vector<float> logits(tokens);
   std::fill_n(model.tokens().begin(), context, 0);
-  for (std::size_t i = 0; i < options.bytes; ++i) {
-    const std::size_t length = std::min(context, text.size());
-    // What lies behind the last byte is not read by those before it.
-    for (std::size_t t = 0; t < length; ++t) {
-      model.tokens()[t] = static_cast<std::uint8_t>(text[text.size() - length + t]);
-    }
+  for (std::size_t i = 0; i < options.tokens; ++i) {
+    const std::size_t length = std::min(context, written.size());
+    // What lies behind the last token is not read by those before it.
+    std::copy_n(written.end() - static_cast<std::ptrdiff_t>(length), length,
+                model.tokens().begin());
     model.forward(values, 1);
     const auto last = model.logits().subspan((length - 1) * tokens, tokens);
     std::copy(last.begin(), last.end(), logits.begin());
     const float unit = random_unit(options.seed, RngStream::kSample, 0, i);
-    text += static_cast<char>(draw(logits, options.temperature, unit));
+    written.push_back(static_cast<std::int32_t>(draw(logits, options.temperature, unit)));
   }
-  return text.substr(1);
+  written.erase(written.begin());
+  return written;
 }
 
 Json gpt2_config(const GptConfig& config, std::size_t tokens) {

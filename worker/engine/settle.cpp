@@ -232,13 +232,20 @@ Status Trainer::describe_model() {
   };
   const Json config = gpt2_config(*config_.gpt, shape_.output().channels);
   MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, dump_json(config) + "\n"));
-  // What other tokens than bytes stand for is not known here.
-  if (train_.shards) return sync_directory(config_.checkpoint_path);
-  // Each byte takes a pass over a whole context.
-  const auto bytes = std::clamp<std::size_t>(kSampleWork / shape_.targets(), 64, 512);
+  // Without a vocabulary nobody knows what other tokens than bytes stand for.
+  if (train_.shards && !vocabulary_) return sync_directory(config_.checkpoint_path);
+  // Each token takes a pass over a whole context.
+  SampleOptions options{config_.seed,
+                        std::clamp<std::size_t>(kSampleWork / shape_.targets(), 64, 512)};
+  if (vocabulary_) {
+    const auto border = vocabulary_->find(bpe::kEndOfText);
+    options.first = border ? *border : *vocabulary_->find("\n");
+  }
   Model model(shape_, 1, context_);
+  const auto tokens = write_sample(model, parameters_, options);
   MUSTER_RETURN_IF_ERROR(
-      write(contract::kSampleFile, write_sample(model, parameters_, {config_.seed, bytes})));
+      write(contract::kSampleFile,
+            vocabulary_ ? vocabulary_->decode(tokens) : std::string(tokens.begin(), tokens.end())));
   return sync_directory(config_.checkpoint_path);
 }
 

@@ -111,7 +111,22 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
   return test;
 }
 
+/// Only the end of the training needs it, but what is wrong with it is better known at the start.
+Status Trainer::load_vocabulary() {
+  if (config_.vocabulary.empty()) return {};
+  const std::string directory = absolute(config_.vocabulary);
+  MUSTER_ASSIGN_OR_RETURN(vocabulary_, bpe::Vocabulary::load(directory));
+  const auto wanted = static_cast<std::size_t>(config_.gpt->vocabulary_size);
+  if (vocabulary_->size() == wanted) return {};
+  return Error(ErrorCode::kInvalid,
+               directory + ": its vocabulary has " + std::to_string(vocabulary_->size()) +
+                   " tokens; must have spec.training.model.gpt.vocabularySize (" +
+                   std::to_string(wanted) + ")")
+      .with_exit_code(contract::exit_code::kData);
+}
+
 Status Trainer::load_data() {
+  MUSTER_RETURN_IF_ERROR(load_vocabulary());
   MUSTER_ASSIGN_OR_RETURN(train_, load_set(config_.train));
   data_digest_ = data::hash_of(train_);
   if (config_.has_test) {

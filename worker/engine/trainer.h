@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/bpe/vocabulary.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/engine/buckets.h"
@@ -50,6 +51,7 @@ class Trainer {
     return path.starts_with('/') ? path : config_.data_root + "/" + path;
   }
   Result<data::Dataset> load_set(const DataSource& source) const;
+  Status load_vocabulary();
   Status load_data();
   Status prepare();
   Status open_store();
@@ -169,6 +171,7 @@ class Trainer {
 
   // What the training is made of; unchanged from prepare() on.
   data::Dataset train_, test_;
+  std::optional<bpe::Vocabulary> vocabulary_;
   Sha256Digest spec_digest_{}, data_digest_{};
   std::string pretrained_sha256_;  ///< of the first parameters, where they are read
   ModelShape shape_;

@@ -82,6 +82,7 @@ struct TrainingConfig {
   std::optional<CnnConfig> cnn;  ///< instead of mlp
   std::optional<GptConfig> gpt;  ///< instead of mlp
   std::string pretrained;        ///< directory of a GPT-2 to begin with; as the paths of data
+  std::string vocabulary;  ///< directory that says what tokens stand for; as the paths of data
   DataSource train, test;
   bool has_test = false;
   SgdConfig sgd;

@@ -90,7 +90,8 @@ Json token_training_job() {
   Json& training = json["spec"]["training"];
   training["model"]["gpt"]["vocabularySize"] = 50'257;
   training["data"] = Json{{"train", {{"tokens", {{"files", {"a", "b"}}}}}},
-                          {"test", {{"tokens", {{"files", {"c"}}}}}}};
+                          {"test", {{"tokens", {{"files", {"c"}}}}}},
+                          {"vocabulary", {{"directory", "gpt2"}}}};
   training["pretrained"] = Json{{"directory", "gpt2"}};
   return json;
 }

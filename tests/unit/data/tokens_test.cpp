@@ -40,7 +40,7 @@ std::string sentence_of(const Result<T>& result) {
 }
 
 std::string header_refused(const Bytes& file) {
-  const auto head = std::span(file).first(std::min(file.size(), kShardHeaderBytes));
+  const auto head = std::span(file).first(std::min(file.size(), token_shard::kHeaderBytes));
   return sentence_of(parse_shard_header(head, file.size(), "x"));
 }
 

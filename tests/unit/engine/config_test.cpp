@@ -164,11 +164,17 @@ TEST_CASE("a transformer is read with tokens and their vocabulary") {
                "spec.training.data.train: must be text: {file} or tokens: {files}"));
   CHECK(begins(sentence("/model", Json{{"mlp", {{"hidden", {3}}}}}),
                "spec.training.data.train: must be idx"));
+  json["data"]["vocabulary"] = Json{{"directory", "bpe"}};
+  CHECK(parse_training(json)->vocabulary == "bpe");
+  CHECK(begins(sentence("/data/vocabulary/directory", ""),
+               "spec.training.data.vocabulary.directory: "));
   json["pretrained"] = Json{{"directory", "gpt2"}};
   CHECK(parse_training(json)->pretrained == "gpt2");
   CHECK(begins(sentence("/pretrained/directory", ""), "spec.training.pretrained.directory: "));
   CHECK(begins(sentence("/pretrained/file", "a"), "spec.training.pretrained.file: "));
   json = digits();
+  CHECK(sentence("/data/vocabulary", Json{{"directory", "a"}}) ==
+        "spec.training.data.vocabulary: is for tokens alone");
   CHECK(sentence("/pretrained", Json{{"directory", "a"}}) ==
         "spec.training.pretrained: is for a gpt alone");
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/bpe/vocabulary.h"
 #include "common/contract.h"
 #include "common/model_files.h"
 #include "kernels/ops.h"
@@ -259,14 +260,52 @@ TEST_CASE("what a model writes follows from its values and the seed alone") {
   initialise(shape, 3, values);
   kernels::cpu::Context one(1), two(2);
   Model small(shape, 1, one), large(shape, 5, two);
-  const std::string first = write_sample(small, values, {7, 100});
+  const auto first = write_sample(small, values, {7, 100});
   CHECK(first.size() == 100);
   CHECK(write_sample(large, values, {7, 100}) == first);
   CHECK(write_sample(small, values, {8, 100}) != first);
   // Hardly warm, it always takes the likeliest: a new model's bytes are all about as likely.
-  CHECK(write_sample(small, values, {7, 100, 1e-3f}) ==
-        write_sample(small, values, {8, 100, 1e-3f}));
-  CHECK(write_sample(small, values, {7, 20}) == first.substr(0, 20));
+  CHECK(write_sample(small, values, {7, 100, '\n', 1e-3f}) ==
+        write_sample(small, values, {8, 100, '\n', 1e-3f}));
+  CHECK(write_sample(small, values, {7, 100, '\n', 1e-3f}) !=
+        write_sample(small, values, {7, 100, 'x', 1e-3f}));
+  CHECK(write_sample(small, values, {7, 20}) ==
+        std::vector<std::int32_t>(first.begin(), first.begin() + 20));
+}
+
+TEST_CASE("with a vocabulary a model of tokens writes text, and one of another size is refused") {
+  const test::TempDirectory directory;
+  TrainingConfig config = of_tokens(directory);
+  config.has_test = false;
+  config.gpt->vocabulary_size = 1000;
+  config.vocabulary = std::filesystem::absolute("tests/unit/bpe/vocabulary");
+  const auto vocabulary = bpe::Vocabulary::load(config.vocabulary);
+  REQUIRE(vocabulary.has_value());
+  config.checkpoint_path = directory / "model";
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    const auto outcome = run_training(config, communicator, clock, {});
+    REQUIRE_FALSE(outcome.has_value());
+    CHECK(outcome.error().exit_code() == contract::exit_code::kData);
+    CHECK(outcome.error().message() ==
+          config.vocabulary + ": its vocabulary has " + std::to_string(vocabulary->size()) +
+              " tokens; must have spec.training.model.gpt.vocabularySize (1000)");
+  });
+  // Text that the vocabulary itself has cut: what is written is decoded by it, and not some bytes.
+  std::vector<std::int32_t> tokens;
+  vocabulary->encode(bytes_of("examples/data/shakespeare-test.txt").substr(0, 8000), tokens);
+  test::write_bytes(directory / "text",
+                    test::shard_bytes(std::vector<std::uint32_t>(tokens.begin(), tokens.end())));
+  config.train.shards = {"text"};
+  config.gpt->vocabulary_size = static_cast<int>(vocabulary->size());
+  config.steps = 30;
+  trained(config, 1);
+  const std::string sample =
+      bytes_of(config.checkpoint_path + "/" + std::string(contract::kSampleFile));
+  CHECK(sample.size() > 512);
+  std::vector<std::int32_t> again;
+  vocabulary->encode(sample, again);
+  CHECK(again.size() < sample.size() * 9 / 10);
 }
 
 TEST_CASE("a text with too few samples for a batch is refused by name") {

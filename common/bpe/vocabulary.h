@@ -1,0 +1,67 @@
+// Byte-level byte-pair encoding as GPT-2 has it, by the two files in which Hugging Face keeps a
+// vocabulary: text to tokens and back. Any bytes can be encoded, and come back as they were.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "common/result.h"
+
+namespace muster::bpe {
+
+inline constexpr std::string_view kVocabularyFile = "vocab.json";
+inline constexpr std::string_view kMergesFile = "merges.txt";
+/// What stands between two texts, where a vocabulary has it.
+inline constexpr std::string_view kEndOfText = "<|endoftext|>";
+inline constexpr std::size_t kMaxTokens = std::size_t{1} << 20;
+
+/// The contents of the two files.
+struct VocabularyText {
+  std::string_view tokens, merges;
+};
+
+/// Threads: any number at once.
+class Vocabulary {
+ public:
+  /// Errors: kInvalid; one sentence that begins with the file's name and says what would be right.
+  static Result<Vocabulary> parse(const VocabularyText& text);
+  /// The two files of `directory`.  Errors: also kNotFound, kIo, kTooLarge; each with the path and
+  /// exit code kData.  Blocks: on the disk.
+  static Result<Vocabulary> load(const std::string& directory);
+
+  /// All tokens are from 0 to below it.
+  std::size_t size() const { return bytes_.size(); }
+  /// The token that stands for exactly these bytes.
+  std::optional<std::int32_t> find(std::string_view bytes) const;
+  /// What a token stands for.  Requires 0 <= token < size().
+  const std::string& bytes_of(std::int32_t token) const;
+
+  /// Appends the tokens of a text. What is spelt like a special token is text like any other.
+  /// Takes time in proportion to n log n for n bytes, whatever they are: a piece of more than 1 MiB
+  /// is cut.
+  void encode(std::string_view text, std::vector<std::int32_t>& out) const;
+  /// The bytes of one token after the other.  Requires tokens of this vocabulary.
+  std::string decode(std::span<const std::int32_t> tokens) const;
+
+ private:
+  struct Merge {
+    std::int32_t rank = 0, token = 0;
+  };
+  static std::uint64_t key_of(std::int32_t left, std::int32_t right);
+  class Encoder;
+  Status read_tokens(std::string_view text);
+  Status read_merges(std::string_view text);
+  Status add_merge(std::string_view line, const std::string& at);
+
+  std::vector<std::string> bytes_;                        ///< by token
+  std::unordered_map<std::string, std::int32_t> tokens_;  ///< by bytes
+  std::unordered_map<std::uint64_t, Merge> merges_;       ///< by the two tokens that become one
+  std::int32_t single_[256] = {};                         ///< tokens of single bytes
+};
+
+}  // namespace muster::bpe
