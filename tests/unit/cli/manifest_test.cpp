@@ -58,6 +58,22 @@ TEST_CASE("the example of a gpt is a local job, and its texts are there") {
   CHECK(job->notes.empty());
 }
 
+TEST_CASE("the example of GPT-2 is a local job of the published sizes") {
+  auto job = load_job("examples/gpt2-124m.yaml", {});
+  if (!job) FAIL(job.error().message());
+  const Json& training = job->normalised["spec"]["training"];
+  CHECK(training["model"]["gpt"] ==
+        *parse_json(R"({"layers": 12, "heads": 12, "width": 768, "contextLength": 1024,
+                        "vocabularySize": 50257})"));
+  CHECK(training["batchSize"].get<int>() % training["logicalRanks"].get<int>() == 0);
+  CHECK(job->job.spec.worker.max <= training["logicalRanks"].get<int>());
+  CHECK(job->notes.empty());
+  // What its comment says of going on from published weights.
+  const auto from =
+      load_job("examples/gpt2-124m.yaml", {"spec.training.pretrained={directory: data/gpt2}"});
+  CHECK_MESSAGE(from, from.error().message());
+}
+
 TEST_CASE("what a local run cannot do is refused with the field") {
   namespace codes = contract::exit_code;
   CHECK(refusal({}, 0) == "accepted");
