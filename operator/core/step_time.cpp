@@ -12,8 +12,15 @@ constexpr double kAcrossRegions = 20e-3;
 
 }  // namespace
 
-StepModel::StepModel(const Topology& topology, const StepWork& work)
-    : topology_(topology), work_(work), pods_in_(topology.domains.size(), 0) {
+double rate_beside(const LinkUse& others, double flows, double bytes_per_second) {
+  if (others.flows <= 0) return bytes_per_second;
+  return std::max(bytes_per_second - others.bytes_per_second,
+                  bytes_per_second * flows / (flows + others.flows));
+}
+
+StepModel::StepModel(const Topology& topology, const StepWork& work,
+                     const std::vector<LinkUse>* others)
+    : topology_(topology), work_(work), others_(others), pods_in_(topology.domains.size(), 0) {
   for (const Domain& domain : topology.domains) {
     const double over =
         domain.level < 0 ? 1 : topology.levels[as_index(domain.level)].oversubscription;
@@ -21,10 +28,32 @@ StepModel::StepModel(const Topology& topology, const StepWork& work)
   }
 }
 
-double StepModel::host_rate(int domain) const {
+bool StepModel::is_fast(int domain) const {
   const int level = topology_.domains[as_index(domain)].level;
-  const bool is_fast = level >= 0 && topology_.levels[as_index(level)].is_fast;
-  return is_fast ? topology_.host.fast_bytes_per_second : topology_.host.bytes_per_second;
+  return level >= 0 && topology_.levels[as_index(level)].is_fast;
+}
+
+double StepModel::host_rate(int domain) const {
+  return is_fast(domain) ? topology_.host.fast_bytes_per_second : topology_.host.bytes_per_second;
+}
+
+int StepModel::link_of(int node, int domain) const {
+  return is_fast(domain) ? -1 : static_cast<int>(topology_.domains.size()) + node;
+}
+
+LinkUse StepModel::use(int link) const {
+  return others_ == nullptr || link < 0 ? LinkUse{} : (*others_)[as_index(link)];
+}
+
+double StepModel::flows_within(double seconds, int n, int link, double bytes_per_second) const {
+  const double per_flow = work_.gradient_bytes / n;
+  const double alone = seconds * bytes_per_second / per_flow;
+  const LinkUse others = use(link);
+  if (others.flows <= 0) return alone;
+  // rate_beside the other way round.
+  const double left = bytes_per_second - others.bytes_per_second;
+  const double of_left = left > 0 ? seconds * left / per_flow : 0;
+  return std::max(alone - others.flows, of_left);
 }
 
 double StepModel::latency(int domain) const {
@@ -53,6 +82,39 @@ StepTime StepModel::step_of(double latency, double load) const {
   return time;
 }
 
+/// Fills crossings_; the lowest domain that holds all.
+int StepModel::cross(const std::vector<HostShare>& hosts, int pods) const {
+  crossings_.clear();
+  const auto leaf = [&](const HostShare& host) {
+    return topology_.leaf_of_node[as_index(host.node)];
+  };
+  const auto flows = [&](int inside) { return static_cast<double>(inside) * (pods - inside); };
+  const int common = topology_.common_domain(leaf(hosts.front()), leaf(hosts.back()));
+  for (const HostShare& host : hosts) {
+    crossings_.push_back({link_of(host.node, common), flows(host.pods), host_rate(common)});
+    for (int d = leaf(host); d != common; d = topology_.domains[as_index(d)].parent) {
+      pods_in_[as_index(d)] += host.pods;
+    }
+  }
+  for (const HostShare& host : hosts) {
+    for (int d = leaf(host); d != common; d = topology_.domains[as_index(d)].parent) {
+      int& inside = pods_in_[as_index(d)];
+      if (inside == 0) break;  // seen, and so is all above it
+      crossings_.push_back({d, flows(inside), uplink(d)});
+      inside = 0;
+    }
+  }
+  return common;
+}
+
+const std::vector<Crossing>& StepModel::crossings(const std::vector<HostShare>& hosts) const {
+  int n = 0;
+  for (const HostShare& host : hosts) n += host.pods;
+  crossings_.clear();
+  if (hosts.size() > 1) cross(hosts, n);
+  return crossings_;
+}
+
 StepTime StepModel::predict(const std::vector<HostShare>& hosts) const {
   int n = 0;
   for (const HostShare& host : hosts) n += host.pods;
@@ -63,37 +125,20 @@ StepTime StepModel::predict(const std::vector<HostShare>& hosts) const {
   }
   const double per_pair = work_.gradient_bytes / n;
   double load = 0;
-  int bound_domain = -1, bound_node = -1;
   for (const HostShare& host : hosts) {
     load = std::max(load, (host.pods - 1) * per_pair / topology_.host.local_bytes_per_second);
   }
   if (hosts.size() == 1) return step_of(topology_.host.local_latency_seconds, load);
-  const auto leaf = [&](const HostShare& host) {
-    return topology_.leaf_of_node[as_index(host.node)];
-  };
-  const int common = topology_.common_domain(leaf(hosts.front()), leaf(hosts.back()));
-  for (const HostShare& host : hosts) {
-    const double seconds = load_seconds(host.pods, n, host_rate(common));
-    if (seconds > load) {
-      load = seconds;
-      bound_node = host.node;
-    }
-    for (int d = leaf(host); d != common; d = topology_.domains[as_index(d)].parent) {
-      pods_in_[as_index(d)] += host.pods;
-    }
-  }
-  for (const HostShare& host : hosts) {
-    for (int d = leaf(host); d != common; d = topology_.domains[as_index(d)].parent) {
-      int& pods = pods_in_[as_index(d)];
-      if (pods == 0) break;  // seen, and so is all above it
-      const double seconds = load_seconds(pods, n, uplink(d));
-      if (seconds > load) {
-        load = seconds;
-        bound_domain = d;
-        bound_node = -1;
-      }
-      pods = 0;
-    }
+  const int common = cross(hosts, n);
+  int bound_domain = -1, bound_node = -1;
+  for (std::size_t i = 0; i < crossings_.size(); ++i) {
+    const Crossing& one = crossings_[i];
+    const double rate = rate_beside(use(one.link), one.flows, one.bytes_per_second);
+    const double seconds = one.flows * per_pair / rate;
+    if (seconds <= load) continue;
+    load = seconds;
+    bound_domain = i < hosts.size() ? -1 : one.link;
+    bound_node = i < hosts.size() ? hosts[i].node : -1;
   }
   StepTime time = step_of(latency(common), load);
   time.bound_domain = bound_domain;
