@@ -159,12 +159,14 @@ bool reaches_first(const WaitingGang& gang, const Topology& topology, const Plac
 
 /// place_gang with one pod at least where slot 0 can mount the volume of its checkpoint: if need
 /// be, around a node that reaches it.
-PlacementVerdict place_with_first(const WaitingGang& gang, Inventory& inventory,
-                                  const PlacementWish& wish) {
+PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, PlacementWish wish) {
+  Inventory& inventory = rooms.inventory();
   const Topology& topology = inventory.topology();
+  const Traffic* traffic = rooms.traffic();
+  wish.work = work_of(gang.step, wish.pods, topology.host);
   PodShape shape = shape_of(gang);
   const Room room = inventory.room(shape);
-  PlacementVerdict verdict = place_gang(topology, room, wish);
+  PlacementVerdict verdict = place_gang(topology, room, wish, traffic);
   if (!verdict.placement || reaches_first(gang, topology, *verdict.placement)) return verdict;
   int first = -1, around = -1;
   for (const std::string& name : *gang.volumes.first_slot) {
@@ -185,7 +187,7 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Inventory& inventory,
     if (is_beside && allows(gang.volumes.every_slot, name)) inside.insert(name);
   }
   shape.only_nodes = std::move(inside);
-  verdict = place_gang(topology, inventory.room(shape), wish);
+  verdict = place_gang(topology, inventory.room(shape), wish, traffic);
   if (!verdict.placement || reaches_first(gang, topology, *verdict.placement)) return verdict;
   auto& hosts = verdict.placement->hosts;
   if (--hosts.back().pods == 0) hosts.pop_back();
@@ -200,9 +202,8 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   PlacementWish wish;
   wish.required = gang.required_level;
   wish.preferred = gang.preferred_level;
-  wish.work.gradient_bytes = gang.gradient_bytes;
   wish.pods = gang.min;
-  PlacementVerdict best = place_with_first(gang, rooms.inventory(), wish);
+  PlacementVerdict best = place_with_first(gang, rooms, wish);
   if (!best.placement) {
     return {std::nullopt, "needs " + std::to_string(gang.min) + " x " +
                               resources_text(gang.per_worker) + ": " + best.why_not};
@@ -210,7 +211,7 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   // What fits falls with the number, so halving finds the most; mostly all fit.
   wish.pods = gang.count;
   for (int low = gang.min, high = gang.count; low < high;) {
-    PlacementVerdict more = place_with_first(gang, rooms.inventory(), wish);
+    PlacementVerdict more = place_with_first(gang, rooms, wish);
     if (more.placement) {
       low = wish.pods;
       best = std::move(more);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 #include <tuple>
 
 #include "operator/core/placement_fill.h"
@@ -122,13 +123,27 @@ struct Candidate {
 
 class Search {
  public:
-  Search(const Topology& topology, const Room& room, const PlacementWish& wish)
+  Search(const Topology& topology, const Room& room, const PlacementWish& wish,
+         const Traffic* traffic)
       : topology_(topology),
         room_(room),
         wish_(wish),
-        model_(topology, wish.work),
-        filler_(model_, room),
+        traffic_(traffic),
+        model_(topology, wish.work, traffic == nullptr ? nullptr : &traffic->uses()),
+        filler_(model_, room, traffic),
         tries_(wish.tries) {}
+
+  /// What is found is to be better than this, which is one of those that are searched.
+  Placement start_from(const Placement& one) {
+    std::set<int> leaves;
+    for (const HostShare& host : one.hosts) {
+      leaves.insert(topology_.leaf_of_node[as_index(host.node)]);
+    }
+    Filling filling{one.hosts, model_.predict(one.hosts), 0, -wish_.pods};
+    for (const int leaf : leaves) filling.room_left += room_of(leaf);
+    consider(filling, one.domain);
+    return made({one.domain, one.branches, one.leaves, {}}).value();
+  }
 
   /// Nothing: no domain of these levels has room. No levels: anywhere.
   std::optional<Placement> within(const std::vector<int>& levels) {
@@ -136,7 +151,8 @@ class Search {
     if (candidates.empty()) return std::nullopt;
     for (Candidate& one : candidates) shape(one);
     const auto rank = [&](const Candidate& one) {
-      return std::tuple(one.branches, one.leaves, room_of(one.domain), one.domain);
+      return std::tuple(one.branches, one.leaves, busy(one.domain), room_of(one.domain),
+                        one.domain);
     };
     std::sort(candidates.begin(), candidates.end(),
               [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
@@ -159,7 +175,7 @@ class Search {
     }
     if (best < 0) return std::nullopt;
     const int leaf = topology_.leaf_of_node[as_index(best)];
-    Filling filling{{{best, wish_.pods}}, {}, room_of(leaf) - wish_.pods};
+    Filling filling{{{best, wish_.pods}}, {}, 0, room_of(leaf) - wish_.pods};
     filling.time = model_.predict(filling.hosts);
     consider(filling, leaf);
     return made({leaf, 1, 1, {}});
@@ -168,6 +184,7 @@ class Search {
  private:
   int room_of(int domain) const { return room_.in_domain[as_index(domain)]; }
   const Domain& domain_at(int domain) const { return topology_.domains[as_index(domain)]; }
+  double busy(int domain) const { return traffic_ == nullptr ? 0 : traffic_->busy(domain); }
 
   std::vector<Candidate> lowest(const std::vector<int>& levels) const {
     std::vector<bool> is_allowed(topology_.domains.size(), levels.empty());
@@ -302,7 +319,7 @@ class Search {
     problem.leaves_wanted = one.leaves;
     const Domain& domain = domain_at(one.domain);
     if (domain.height < 2) {
-      problem.branches = {0};
+      problem.branches = {{one.domain, 0}};
       const auto leaves = domain.height == 0 ? std::vector<int>{one.domain}
                                              : useful(leaves_under(one.domain), one.leaves);
       for (const int leaf : leaves) add_leaf(problem, leaf, 0);
@@ -313,7 +330,7 @@ class Search {
     for (const int branch : chosen) {
       const bool is_leaf = domain_at(branch).height == 0;
       const int index = static_cast<int>(problem.branches.size());
-      problem.branches.push_back(is_leaf ? 0 : model_.uplink(branch));
+      problem.branches.push_back({branch, is_leaf ? 0 : model_.uplink(branch)});
       for (const int leaf : leaves_under(branch)) {
         all.push_back(leaf);
         branch_of.emplace_back(leaf, index);
@@ -336,7 +353,7 @@ class Search {
     if (leaves.size() > 2 * most) {
       is_cut_ = true;
       const auto is_roomier = [&](int a, int b) {
-        return room_of(a) != room_of(b) ? room_of(a) > room_of(b) : a < b;
+        return std::tuple(-room_of(a), busy(a), a) < std::tuple(-room_of(b), busy(b), b);
       };
       const auto middle = leaves.begin() + static_cast<std::ptrdiff_t>(most);
       std::nth_element(leaves.begin(), middle, leaves.end(), is_roomier);
@@ -378,7 +395,7 @@ class Search {
 
   bool is_better(const Filling& filling) const {
     if (!best_) return true;
-    const double a = filling.time.step_seconds, b = best_->time.step_seconds;
+    const double a = filling.cost, b = best_->cost;
     if (std::abs(a - b) > kSame * std::max(a, b)) return a < b;
     if (filling.hosts.size() != best_->hosts.size()) {
       return filling.hosts.size() < best_->hosts.size();
@@ -386,10 +403,20 @@ class Search {
     return filling.room_left < best_->room_left;
   }
 
-  void consider(const Filling& filling, int domain) {
+  void consider(Filling& filling, int domain) {
+    Slowdown slowdown;
+    filling.cost = filling.time.step_seconds;
+    // What it costs others only adds to it.
+    if (best_ && filling.cost > best_->cost * (1 + kSame)) return;
+    if (traffic_ != nullptr) {
+      slowdown = traffic_->slowdown(model_.crossings(filling.hosts),
+                                    wish_.work.gradient_bytes / wish_.pods, filling.time);
+      filling.cost *= 1 + slowdown.workers / wish_.pods;
+    }
     if (!is_better(filling)) return;
     best_ = filling;
     best_domain_ = domain;
+    slowdown_ = slowdown;
   }
 
   /// One try. Nothing when the bound is not kept.
@@ -413,7 +440,7 @@ class Search {
     const double latency = floor > 0 ? model_.latency(problem.domain) : 0;
     const double least = model_.step_of(latency, floor).step_seconds;
     for (const BigPlace& big : big_places(problem)) {
-      if (!best_ || best_->time.step_seconds <= least * (1 + kSame)) return;
+      if (!best_ || best_->cost <= least * (1 + kSame)) return;
       if (tries_ <= 0) is_cut_ = true;
       improve(problem, big, floor);
     }
@@ -421,7 +448,7 @@ class Search {
 
   void improve(const FillProblem& problem, const BigPlace& big, double floor) {
     const double latency = model_.latency(problem.domain);
-    const double to_beat = best_->time.exchange_seconds / 2 - latency;
+    const double to_beat = model_.load_of(latency, best_->cost);
     if (to_beat <= floor) return;
     auto found = try_bound(problem, to_beat * (1 - kFineEnough), big);
     if (!found) return;
@@ -473,7 +500,7 @@ class Search {
     std::vector<int> held(problem.branches.size(), 0);
     for (const LeafRoom& leaf : problem.leaves) held[as_index(leaf.branch)] += leaf.room;
     for (std::size_t b = 0; b < problem.branches.size(); ++b) {
-      const bool is_big = problem.branches[b] > 0 && held[b] > half;
+      const bool is_big = problem.branches[b].uplink > 0 && held[b] > half;
       if (is_big) places.push_back({static_cast<int>(b), -1, -1});
     }
     return places;
@@ -487,6 +514,8 @@ class Search {
     placement.branches = one.branches;
     placement.leaves = one.leaves;
     placement.time = best_->time;
+    placement.undisturbed_seconds = best_->time.exchange_seconds;
+    placement.slowdown = slowdown_;
     placement.is_search_cut = is_cut_;
     return placement;
   }
@@ -494,13 +523,60 @@ class Search {
   const Topology& topology_;
   const Room& room_;
   const PlacementWish& wish_;
+  const Traffic* traffic_;
   StepModel model_;
   Filler filler_;
   int tries_;
   bool is_cut_ = false;
   std::optional<Filling> best_;
   int best_domain_ = 0;
+  Slowdown slowdown_;  ///< by the best
 };
+
+/// The link that costs most where a gang would stand that knew nothing of the others: the one that
+/// bounds its own step, or where it slows another most.
+int dearest_link(const Topology& topology, const Placement& one, double alone_step) {
+  const double own = one.time.step_seconds / alone_step - 1;
+  int pods = 0;
+  for (const HostShare& host : one.hosts) pods += host.pods;
+  if (one.slowdown.workers > own * pods) return one.slowdown.link;
+  return one.time.bound_domain >= 0
+             ? one.time.bound_domain
+             : static_cast<int>(topology.domains.size()) + one.time.bound_node;
+}
+
+/// `alone` is best if nobody else sends; what is best beside them.
+Placement beside_others(const Topology& topology, const Room& room, const PlacementWish& wish,
+                        const Traffic& traffic, const std::vector<int>& levels,
+                        const Placement& alone) {
+  Search search(topology, room, wish, &traffic);
+  const Placement disturbed = search.start_from(alone);
+  const double alone_step = alone.time.step_seconds;
+  const bool is_same =
+      disturbed.time.step_seconds <= alone_step * (1 + kSame) && disturbed.slowdown.workers <= 0;
+  Placement found = is_same ? disturbed : search.within(levels).value();
+  found.is_search_cut = found.is_search_cut || alone.is_search_cut;
+  if (found.hosts != alone.hosts) {
+    found.avoided_link = dearest_link(topology, disturbed, alone_step);
+  }
+  found.undisturbed_seconds = StepModel(topology, wish.work).predict(found.hosts).exchange_seconds;
+  return found;
+}
+
+/// Of the levels to be kept, or of those that are wished for.
+std::optional<Placement> place_within(const Topology& topology, const Room& room,
+                                      const PlacementWish& wish, const Traffic* traffic,
+                                      const std::vector<int>& levels) {
+  Search search(topology, room, wish, nullptr);
+  std::optional<Placement> alone = search.within(levels);
+  if (!alone || traffic == nullptr) return alone;
+  return beside_others(topology, room, wish, *traffic, levels, *alone);
+}
+
+std::optional<Placement> place_on_host(const Topology& topology, const Room& room,
+                                       const PlacementWish& wish) {
+  return Search(topology, room, wish, nullptr).on_one_host();
+}
 
 }  // namespace
 
@@ -511,37 +587,38 @@ std::vector<std::string> Placement::node_of_slot(const Topology& topology) const
   return nodes;
 }
 
-PlacementVerdict place_gang(const Topology& topology, const Room& room, const PlacementWish& wish) {
+PlacementVerdict place_gang(const Topology& topology, const Room& room, const PlacementWish& wish,
+                            const Traffic* traffic) {
   if (wish.pods < 1 || wish.pods > kMaxPodsCounted || wish.tries < 1) {
     return {std::nullopt, "needs from 1 to " + std::to_string(kMaxPodsCounted) + " pods"};
   }
-  Search search(topology, room, wish);
   std::optional<Placement> placement;
   bool is_wish_kept = true;
   if (!wish.required.empty()) {
     const std::vector<int> levels = topology.levels_named(wish.required);
     if (names_host(wish.required)) {
-      placement = search.on_one_host();
+      placement = place_on_host(topology, room, wish);
     } else if (levels.empty()) {
       return {std::nullopt, why_unknown_level(topology, "spec.topology.required", wish.required)};
     } else {
-      placement = search.within(levels);
+      placement = place_within(topology, room, wish, traffic, levels);
     }
   } else {
     if (!wish.preferred.empty()) {
       const std::vector<int> levels = topology.levels_named(wish.preferred);
       if (names_host(wish.preferred)) {
-        placement = search.on_one_host();
+        placement = place_on_host(topology, room, wish);
       } else if (!levels.empty()) {
-        placement = search.within(levels);
+        placement = place_within(topology, room, wish, traffic, levels);
       }
       is_wish_kept = placement.has_value();
     }
-    if (!placement) placement = search.within({});
+    if (!placement) placement = place_within(topology, room, wish, traffic, {});
   }
   if (!placement) return {std::nullopt, why_not_here(topology, room, wish)};
   placement->is_wish_kept = is_wish_kept;
   placement->why = why_here(topology, room, wish, *placement);
+  if (traffic != nullptr) placement->why += why_beside(topology, *traffic, *placement);
   return {std::move(placement), ""};
 }
 

@@ -10,6 +10,7 @@
 #include "operator/core/inventory.h"
 #include "operator/core/step_time.h"
 #include "operator/core/topology.h"
+#include "operator/core/traffic.h"
 
 namespace muster::core {
 
@@ -22,11 +23,16 @@ struct PlacementWish {
 };
 
 struct Placement {
-  std::vector<HostShare> hosts;  ///< ascending, so that slots follow the tree
-  int domain = 0;                ///< the lowest domain that holds all
-  int branches = 0;              ///< of that domain
-  int leaves = 0;                ///< leaf domains; a leaf is its own
-  StepTime time;
+  std::vector<HostShare> hosts;    ///< ascending, so that slots follow the tree
+  int domain = 0;                  ///< the lowest domain that holds all
+  int branches = 0;                ///< of that domain
+  int leaves = 0;                  ///< leaf domains; a leaf is its own
+  StepTime time;                   ///< beside the others' traffic
+  double undisturbed_seconds = 0;  ///< the exchange, if nobody else sent
+  Slowdown slowdown;               ///< of the others
+  /// The link, as StepModel numbers them, for whose users it stands elsewhere than it would without
+  /// them; -1: nobody's traffic decided anything.
+  int avoided_link = -1;
   bool is_wish_kept = true;    ///< false: no domain of the preferred level had room
   bool is_search_cut = false;  ///< there was more to try
   std::string why;
@@ -42,9 +48,12 @@ struct PlacementVerdict {
 };
 
 /// Among placements within the required domain, in this order: the lowest domain that holds all;
-/// the fewest of that domain's branches; the fewest leaf domains (these three exactly); the
-/// shortest predicted step; the fewest hosts; the least room left over beside them. `room` is the
-/// inventory's for these pods.
-PlacementVerdict place_gang(const Topology& topology, const Room& room, const PlacementWish& wish);
+/// the fewest of that domain's branches; the fewest leaf domains (these three exactly); the least
+/// cost; the fewest hosts; the least room left over beside them. The cost is the predicted step
+/// beside the others' traffic, longer by what it costs the others: the part by which their steps
+/// grow, for each of their workers to one of ours. `room` is the inventory's for these pods;
+/// `traffic`, of the same topology, that of everybody else; nullptr: nobody else sends.
+PlacementVerdict place_gang(const Topology& topology, const Room& room, const PlacementWish& wish,
+                            const Traffic* traffic = nullptr);
 
 }  // namespace muster::core

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace muster::core {
 namespace {
 
 /// The most x up to n/2 with x(n-x) <= limit; n when every x is allowed.
 int most_going_out(int n, double limit) {
+  limit = std::max(0.0, limit);
   const double half = static_cast<double>(n / 2) * (n - n / 2);
   if (limit >= half) return n;
   const double root = std::sqrt(std::max(0.0, static_cast<double>(n) * n - 4 * limit));
@@ -21,9 +23,11 @@ int most_going_out(int n, double limit) {
 
 }  // namespace
 
-int Filler::host_cap(const FillProblem& problem, double bound) const {
-  const double per_pair = model_.work().gradient_bytes / problem.pods;
-  return most_going_out(problem.pods, bound * model_.host_rate(problem.domain) / per_pair);
+/// node -1: any that nobody else uses.
+int Filler::host_cap(const FillProblem& problem, int node) const {
+  const int link = node < 0 ? -1 : model_.link_of(node, problem.domain);
+  const double rate = model_.host_rate(problem.domain);
+  return most_going_out(problem.pods, model_.flows_within(bound_, problem.pods, link, rate));
 }
 
 int Filler::local_cap(const FillProblem& problem, double bound) const {
@@ -32,9 +36,12 @@ int Filler::local_cap(const FillProblem& problem, double bound) const {
   return 1 + static_cast<int>(std::min<double>(limit * (1 + 1e-12), problem.pods - 1));
 }
 
-int Filler::allowed_on(int node, int big_node) const {
+int Filler::allowed_on(const FillProblem& problem, int node, int big_node) const {
   const int fit = std::min(room_.on_node[as_index(node)], local_cap_);
-  return node == big_node ? fit : std::min(fit, host_cap_);
+  if (node == big_node) return fit;
+  const bool is_shared =
+      traffic_ != nullptr && fit > 0 && traffic_->is_used(model_.link_of(node, problem.domain));
+  return std::min(fit, is_shared ? host_cap(problem, node) : host_cap_);
 }
 
 int Filler::leaf_cap(const FillProblem& problem, double bound, int leaf,
@@ -42,13 +49,13 @@ int Filler::leaf_cap(const FillProblem& problem, double bound, int leaf,
   const LeafRoom& one = problem.leaves[as_index(leaf)];
   int cap = problem.pods;
   if (one.uplink > 0 && leaf != big.leaf) {
-    const double per_pair = model_.work().gradient_bytes / problem.pods;
-    cap = most_going_out(problem.pods, bound * one.uplink / per_pair);
+    cap = most_going_out(problem.pods,
+                         model_.flows_within(bound, problem.pods, one.domain, one.uplink));
   }
   if (cap == 0) return 0;
   int pods = 0;
   for (int node = one.first_node; node < one.first_node + one.nodes && pods < cap; ++node) {
-    pods += allowed_on(node, big.node);
+    pods += allowed_on(problem, node, big.node);
   }
   return std::min(pods, cap);
 }
@@ -60,7 +67,7 @@ bool Filler::choose_leaves(const FillProblem& problem, double bound, const BigPl
   for (std::size_t i = 0; i < problem.leaves.size(); ++i) {
     const int leaf = static_cast<int>(i);
     const int pods = leaf_cap(problem, bound, leaf, big);
-    if (pods > 0) picks_.push_back({leaf, pods});
+    if (pods > 0) picks_.push_back({leaf, pods, busy(problem.leaves[i])});
   }
   const auto less_room = [&](const Pick& a, const Pick& b) {
     const int left = problem.leaves[as_index(a.leaf)].room,
@@ -69,17 +76,20 @@ bool Filler::choose_leaves(const FillProblem& problem, double bound, const BigPl
   };
   const auto comes_first = [&](const Pick& a, const Pick& b) {
     if ((a.leaf == big.leaf) != (b.leaf == big.leaf)) return a.leaf == big.leaf;
-    return a.pods != b.pods ? a.pods > b.pods : less_room(a, b);
+    if (a.pods != b.pods) return a.pods > b.pods;
+    return a.busy != b.busy ? a.busy < b.busy : less_room(a, b);
   };
   std::sort(picks_.begin(), picks_.end(), comes_first);
   // A branch's uplink bounds its leaves together; what is left for each falls along its own order,
   // so that taking the largest of all is still right.
-  const double per_pair = model_.work().gradient_bytes / problem.pods;
   std::vector<int> left;
   for (std::size_t b = 0; b < problem.branches.size(); ++b) {
-    const bool is_bound = problem.branches[b] > 0 && static_cast<int>(b) != big.branch;
-    const int most = is_bound ? most_going_out(problem.pods, bound * problem.branches[b] / per_pair)
-                              : problem.pods;
+    const auto& [domain, uplink] = problem.branches[b];
+    const bool is_bound = uplink > 0 && static_cast<int>(b) != big.branch;
+    const int most =
+        is_bound
+            ? most_going_out(problem.pods, model_.flows_within(bound, problem.pods, domain, uplink))
+            : problem.pods;
     left.push_back(most == problem.pods ? std::numeric_limits<int>::max() : most);
   }
   bool is_cut = false;
@@ -98,32 +108,72 @@ bool Filler::choose_leaves(const FillProblem& problem, double bound, const BigPl
   return pods >= problem.pods;
 }
 
+/// Whether one leaf may stand in for another: what bounds their branches is the same.
+bool Filler::is_beside(const FillProblem& problem, int leaf, int other) const {
+  const int a = problem.leaves[as_index(leaf)].branch, b = problem.leaves[as_index(other)].branch;
+  const bool is_bound = problem.branches[as_index(a)].uplink > 0;
+  return is_bound ? a == b : problem.branches[as_index(b)].uplink == 0;
+}
+
+double Filler::busy(const LeafRoom& leaf) const {
+  return traffic_ == nullptr || leaf.uplink == 0 ? 0 : traffic_->busy(leaf.domain);
+}
+
+/// Leaves that others use make way for those that they use less, as long as all pods have room:
+/// what is not our narrowest link may be somebody else's.
+void Filler::prefer_quiet(const FillProblem& problem) {
+  if (traffic_ == nullptr || spare_.empty()) return;
+  int left = -problem.pods;
+  std::vector<Pick*> order;
+  for (Pick& pick : picks_) {
+    left += pick.pods;
+    if (pick.busy > 0) order.push_back(&pick);
+  }
+  if (order.empty()) return;
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Pick* a, const Pick* b) { return a->busy > b->busy; });
+  std::stable_sort(spare_.begin(), spare_.end(),
+                   [](const Pick& a, const Pick& b) { return a.busy < b.busy; });
+  for (Pick* pick : order) {
+    for (Pick& one : spare_) {
+      if (one.busy >= pick->busy) break;
+      if (one.pods < std::max(1, pick->pods - left)) continue;
+      if (!is_beside(problem, pick->leaf, one.leaf)) continue;
+      left -= pick->pods - one.pods;
+      *pick = std::exchange(one, {one.leaf, 0, one.busy});
+      break;
+    }
+  }
+}
+
 /// The last leaf takes what the others leave, so it may be one that leaves less room over.
 void Filler::tighten_last(const FillProblem& problem) {
   int needed = problem.pods;
   for (std::size_t i = 0; i + 1 < picks_.size(); ++i) needed -= picks_[i].pods;
   Pick& last = picks_.back();
-  const int branch = problem.leaves[as_index(last.leaf)].branch;
   for (const Pick& one : spare_) {
-    const LeafRoom& leaf = problem.leaves[as_index(one.leaf)];
-    const bool is_beside = problem.branches[as_index(branch)] == 0
-                               ? problem.branches[as_index(leaf.branch)] == 0
-                               : leaf.branch == branch;
-    if (!is_beside || one.pods < needed) continue;
-    if (leaf.room < problem.leaves[as_index(last.leaf)].room) last = one;
+    if (!is_beside(problem, last.leaf, one.leaf) || one.pods < needed) continue;
+    if (one.busy > last.busy) continue;
+    const int room = problem.leaves[as_index(one.leaf)].room;
+    if (room < problem.leaves[as_index(last.leaf)].room) last = one;
   }
 }
 
-void Filler::fill_leaf(const LeafRoom& leaf, int pods, int big_node, std::vector<HostShare>& out) {
+void Filler::fill_leaf(const FillProblem& problem, const LeafRoom& leaf, int pods, int big_node,
+                       std::vector<HostShare>& out) {
   order_.clear();
   for (int node = leaf.first_node; node < leaf.first_node + leaf.nodes; ++node) {
-    if (const int allowed = allowed_on(node, big_node); allowed > 0) {
+    if (const int allowed = allowed_on(problem, node, big_node); allowed > 0) {
       order_.push_back({node, allowed});
     }
   }
   std::sort(order_.begin(), order_.end(), [&](const HostShare& a, const HostShare& b) {
     if ((a.node == big_node) != (b.node == big_node)) return a.node == big_node;
     if (a.pods != b.pods) return a.pods > b.pods;
+    if (traffic_ != nullptr) {
+      const double one = traffic_->busy_card(a.node), other = traffic_->busy_card(b.node);
+      if (one != other) return one < other;
+    }
     const int left = room_.on_node[as_index(a.node)], right = room_.on_node[as_index(b.node)];
     return left != right ? left < right : a.node < b.node;
   });
@@ -144,9 +194,11 @@ void Filler::fill_leaf(const LeafRoom& leaf, int pods, int big_node, std::vector
 
 std::optional<Filling> Filler::fill(const FillProblem& problem, double bound_seconds,
                                     const BigPlace& big) {
-  host_cap_ = host_cap(problem, bound_seconds);
+  bound_ = bound_seconds;
+  host_cap_ = host_cap(problem, -1);
   local_cap_ = local_cap(problem, bound_seconds);
   if (!choose_leaves(problem, bound_seconds, big)) return std::nullopt;
+  prefer_quiet(problem);
   tighten_last(problem);
   Filling filling;
   int pods = problem.pods;
@@ -154,7 +206,7 @@ std::optional<Filling> Filler::fill(const FillProblem& problem, double bound_sec
     const LeafRoom& leaf = problem.leaves[as_index(pick.leaf)];
     const int share = std::min(pick.pods, pods);
     if (share == 0) continue;
-    fill_leaf(leaf, share, big.node, filling.hosts);
+    fill_leaf(problem, leaf, share, big.node, filling.hosts);
     filling.room_left += leaf.room - share;
     pods -= share;
   }

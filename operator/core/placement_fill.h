@@ -7,6 +7,7 @@
 
 #include "operator/core/inventory.h"
 #include "operator/core/step_time.h"
+#include "operator/core/traffic.h"
 
 namespace muster::core {
 
@@ -19,11 +20,17 @@ struct LeafRoom {
   double uplink = 0;  ///< bytes a second; 0 = it is the whole domain, so nothing leaves it
 };
 
+/// One between the domain and its leaves.
+struct BranchLink {
+  int domain = 0;
+  double uplink = 0;  ///< bytes a second; 0 = the branch is a leaf itself
+};
+
 struct FillProblem {
   int domain = 0;
   int pods = 0;
-  int leaves_wanted = 1;         ///< that many leaves hold all pods, and fewer do not
-  std::vector<double> branches;  ///< uplinks of the branches; 0 = the branch is a leaf itself
+  int leaves_wanted = 1;  ///< that many leaves hold all pods, and fewer do not
+  std::vector<BranchLink> branches;
   std::vector<LeafRoom> leaves;  ///< by domain
 };
 
@@ -36,34 +43,46 @@ struct BigPlace {
 struct Filling {
   std::vector<HostShare> hosts;  ///< ascending
   StepTime time;
+  double cost = 0;    ///< see place_gang
   int room_left = 0;  ///< of its leaves
 };
 
 class Filler {
  public:
-  Filler(const StepModel& model, const Room& room) : model_(model), room_(room) {}
+  /// `traffic` is what the model's others are from; nullptr: nobody else sends.
+  Filler(const StepModel& model, const Room& room, const Traffic* traffic)
+      : model_(model), room_(room), traffic_(traffic) {}
 
   /// The filling with the fewest hosts that the bound on the seconds of one exchange leaves room
-  /// for; nothing when it leaves none. A big place may bring it over the bound: see its time.
+  /// for, on links that others use less where that is all the same; nothing when it leaves none. A
+  /// big place may bring it over the bound: see its time.
   std::optional<Filling> fill(const FillProblem& problem, double bound_seconds,
                               const BigPlace& big);
 
  private:
   struct Pick {
     int leaf = 0;
-    int pods = 0;  ///< that the bound allows it
+    int pods = 0;     ///< that the bound allows it
+    double busy = 0;  ///< what others use of its links
   };
-  int host_cap(const FillProblem& problem, double bound) const;
+  int host_cap(const FillProblem& problem, int node) const;
   int local_cap(const FillProblem& problem, double bound) const;
   int leaf_cap(const FillProblem& problem, double bound, int leaf, const BigPlace& big) const;
   bool choose_leaves(const FillProblem& problem, double bound, const BigPlace& big);
+  bool is_beside(const FillProblem& problem, int leaf, int other) const;
+  double busy(const LeafRoom& leaf) const;
+  void prefer_quiet(const FillProblem& problem);
   void tighten_last(const FillProblem& problem);
-  void fill_leaf(const LeafRoom& leaf, int pods, int big_node, std::vector<HostShare>& out);
-  int allowed_on(int node, int big_node) const;
+  void fill_leaf(const FillProblem& problem, const LeafRoom& leaf, int pods, int big_node,
+                 std::vector<HostShare>& out);
+  int allowed_on(const FillProblem& problem, int node, int big_node) const;
 
   const StepModel& model_;
   const Room& room_;
-  int host_cap_ = 0, local_cap_ = 0;
+  const Traffic* traffic_;
+  double bound_ = 0;
+  int host_cap_ = 0;  ///< of a host whose card nobody else uses
+  int local_cap_ = 0;
   std::vector<Pick> picks_, spare_;
   std::vector<HostShare> order_;
 };

@@ -7,6 +7,9 @@
 namespace muster::core {
 namespace {
 
+constexpr std::size_t kMaxJobsInText = 3;
+constexpr double kWorthTelling = 0.005;  ///< that much more of a step
+
 std::string many(int count, const std::string& one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
@@ -68,6 +71,20 @@ std::string roomiest_text(const Topology& topology, const Room& room, const Plac
   return where;
 }
 
+std::string job_text(const api::ObjectKey& job) { return job.namespace_name + "/" + job.name; }
+
+/// "ns/a uses", "ns/a and ns/b use", "ns/a, ns/b, ns/c and 4 more use".
+std::string users_text(const std::vector<api::ObjectKey>& jobs) {
+  const std::size_t shown = std::min(jobs.size(), kMaxJobsInText);
+  std::string text;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const bool is_last = i + 1 == jobs.size();
+    text += (i == 0 ? "" : is_last ? " and " : ", ") + job_text(jobs[i]);
+  }
+  if (jobs.size() > shown) text += " and " + std::to_string(jobs.size() - shown) + " more";
+  return text + (jobs.size() == 1 ? " uses" : " use");
+}
+
 /// Where the tree is from, and the first of what could not be used for it.
 std::string source_text(const Topology& topology) {
   std::string text = "topology from " + topology.source;
@@ -104,6 +121,35 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
   text +=
       " (" + source_text(topology) + ", confidence " + confidence_text(topology.confidence) + ")";
   if (placement.is_search_cut) text += "; the search was cut short";
+  return text;
+}
+
+std::string why_beside(const Topology& topology, const Traffic& traffic,
+                       const Placement& placement) {
+  std::string text;
+  if (const int link = placement.avoided_link; link >= 0) {
+    const int node = link - static_cast<int>(topology.domains.size());
+    const bool is_node = node >= 0;
+    const bool stays =
+        std::any_of(placement.hosts.begin(), placement.hosts.end(), [&](const HostShare& host) {
+          if (is_node) return host.node == node;
+          const Domain& domain = topology.domains[as_index(link)];
+          return host.node >= domain.first_node && host.node < domain.first_node + domain.nodes;
+        });
+    const std::string where =
+        is_node ? "host " + topology.nodes[as_index(node)] : domain_text(topology, link);
+    text += stays ? "; with less than otherwise on " : "; rather than on ";
+    text +=
+        where + ", whose " + (is_node ? "link " : "uplink ") + users_text(traffic.jobs_on(link));
+  }
+  const double more = placement.time.exchange_seconds - placement.undisturbed_seconds;
+  if (more > kWorthTelling * placement.time.exchange_seconds) {
+    text += "; " + milliseconds_text(more) + " of the exchange are due to others' traffic";
+  }
+  if (placement.slowdown.most > kWorthTelling) {
+    text += "; slows " + job_text(traffic.job(placement.slowdown.gang)) + " by " +
+            decimal(100 * placement.slowdown.most, 0) + " %";
+  }
   return text;
 }
 

@@ -9,6 +9,9 @@ namespace muster::core {
 
 std::string why_here(const Topology& topology, const Room& room, const PlacementWish& wish,
                      const Placement& placement);
+/// What others' traffic has to do with it; empty: nothing.
+std::string why_beside(const Topology& topology, const Traffic& traffic,
+                       const Placement& placement);
 /// The first object or label that could not be used for the tree, and why; empty: all could.
 std::string passed_over_text(const Topology& topology);
 /// No node says that it stands in a domain of this level.

@@ -71,6 +71,9 @@ const Queue& QueuePass::queue(int number) const { return *queues_.at(ledger_.nam
 
 void QueuePass::decide(const WaitingGang& gang, GangVerdict verdict) {
   verdict.slots = gang.wish.slots;
+  if (verdict.placement && gang.wish.slots.empty() && !gang.unplaced) {
+    rooms_.start(gang, verdict.placement->node_of_slot);
+  }
   verdicts_.insert_or_assign(gang.job, std::move(verdict));
 }
 

@@ -39,6 +39,7 @@ void Rooms::add_nodes(const ClusterSnapshot& cluster) {
 
 Rooms::Rooms(const ClusterSnapshot& cluster) {
   add_nodes(cluster);
+  running_ = cluster.running;
   for (const api::Pod* pod : cluster.pods) {
     if (pod->ended()) continue;
     take(pod->node_name.empty() ? pod->required_node : pod->node_name, pod->requests);
@@ -117,6 +118,32 @@ std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) {
     distances[i] = topology.domains[as_index(at)].height;
   }
   return distances;
+}
+
+SendingGang Rooms::on_hosts(const RunningGang& gang) const {
+  std::map<int, int> pods_on;
+  for (const std::string& name : gang.nodes) {
+    const int node = inventory_->index_of(name);
+    if (node >= 0) ++pods_on[node];
+  }
+  SendingGang sending{gang.job, {}, gang.step};
+  for (const auto& [node, pods] : pods_on) sending.hosts.push_back({node, pods});
+  return sending;
+}
+
+const Traffic* Rooms::traffic() {
+  if (!traffic_) {
+    std::vector<SendingGang> sending;
+    for (const RunningGang& gang : running_) sending.push_back(on_hosts(gang));
+    for (const RunningGang& gang : started_) sending.push_back(on_hosts(gang));
+    traffic_.emplace(inventory_->topology(), sending);
+  }
+  return traffic_->empty() ? nullptr : &*traffic_;
+}
+
+void Rooms::start(const WaitingGang& gang, const std::vector<std::string>& nodes) {
+  started_.push_back({gang.job, nodes, gang.step});
+  if (traffic_) traffic_->add(on_hosts(started_.back()));
 }
 
 std::string Rooms::passed_over() const {

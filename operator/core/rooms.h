@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,12 @@ using NodeCaps = std::vector<std::int64_t>;
 
 class Rooms {
  public:
-  /// What its pods and promises leave free.
+  /// What its pods and promises leave free. What `cluster` points to and its running gangs outlive
+  /// it.
   explicit Rooms(const ClusterSnapshot& cluster);
   /// As if no pod were there.
   static Rooms without_pods(const ClusterSnapshot& cluster);
+  /// Without the gangs that run: a copy is there to try what would fit.
   Rooms(const Rooms& other) : rooms_(other.rooms_), topology_(other.topology_) {}
   Rooms& operator=(const Rooms&) = delete;
 
@@ -52,6 +55,11 @@ class Rooms {
   std::string passed_over() const;
   /// After knows() said yes.
   Inventory& inventory() { return *inventory_; }
+  /// What the gangs send that run or have just been given places; nullptr: nobody meets anybody.
+  /// After knows() said yes.
+  const Traffic* traffic();
+  /// A gang of this pass has its places.
+  void start(const WaitingGang& gang, const std::vector<std::string>& nodes);
   /// Nodes that stand in one domain of the level with one of these. After knows() said yes.
   std::set<std::string> beside(const std::set<std::string>& nodes, const std::string& level) const;
   /// By Rooms::all(), how far a node stands from the nearest of these, as the height of the domain
@@ -68,11 +76,15 @@ class Rooms {
   std::vector<const api::Node*> nodes() const;
   void read_topology_once();
   void read_tree();
+  SendingGang on_hosts(const RunningGang& gang) const;
 
   std::vector<NodeRoom> rooms_;
   std::shared_ptr<const Topology> topology_;
   bool was_read_ = false;
   std::optional<Inventory> inventory_;  ///< made when the first gang can make use of it
+  std::span<const RunningGang> running_;
+  std::vector<RunningGang> started_;  ///< in this pass
+  std::optional<Traffic> traffic_;    ///< likewise
 };
 
 }  // namespace muster::core

@@ -1,11 +1,35 @@
 #include "operator/core/schedule.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include "operator/core/queue_pass.h"
 #include "operator/core/text.h"
 
 namespace muster::core {
+namespace {
+
+/// Seconds from a status's milliseconds; 0 for what is no such number.
+double seconds_in(const std::string& milliseconds) {
+  double value = 0;
+  const char* end = milliseconds.data() + milliseconds.size();
+  const auto read = std::from_chars(milliseconds.data(), end, value);
+  const bool is_time = read.ec == std::errc() && read.ptr == end && std::isfinite(value);
+  return is_time ? std::max(0.0, value) / 1e3 : 0;
+}
+
+StepFacts step_facts_of(const api::TrainingJob& job) {
+  StepFacts facts;
+  facts.gradient_bytes = gradient_bytes_of(job);
+  if (job.status.progress) {
+    facts.step_seconds = seconds_in(job.status.progress->step_milliseconds);
+    facts.exchange_seconds = seconds_in(job.status.progress->exchange_milliseconds);
+  }
+  return facts;
+}
+
+}  // namespace
 
 std::string resources_text(const api::Resources& resources) {
   std::string text = "{cpu " + amount_text("cpu", resources.cpu_millis) + ", memory " +
@@ -50,6 +74,15 @@ double gradient_bytes_of(const api::TrainingJob& job) {
          ((tokens + number("contextLength") + 2) * width + number("layers") * of_block);
 }
 
+RunningGang running_gang(const api::TrainingJob& job,
+                         const std::vector<api::SlotPlacement>& places) {
+  RunningGang gang{job.meta.key(), {}, step_facts_of(job)};
+  for (const api::SlotPlacement& place : places) {
+    if (!place.node.empty()) gang.nodes.push_back(place.node);
+  }
+  return gang;
+}
+
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   WaitingGang gang;
   gang.job = job.meta.key();
@@ -67,7 +100,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.unplaced = job.spec.scheduling == "Unplaced";
   gang.required_level = job.spec.topology_required;
   gang.preferred_level = job.spec.topology_preferred;
-  gang.gradient_bytes = gradient_bytes_of(job);
+  gang.step = step_facts_of(job);
   if (job.spec.active_deadline_seconds) {
     gang.ends_within = seconds(*job.spec.active_deadline_seconds);
   }

@@ -15,8 +15,8 @@
 #include "operator/api/training_job.h"
 #include "operator/core/inventory.h"
 #include "operator/core/queue.h"
-#include "operator/core/step_time.h"
 #include "operator/core/topology.h"
+#include "operator/core/traffic.h"
 #include "operator/core/volumes.h"
 
 namespace muster::core {
@@ -43,7 +43,7 @@ struct WaitingGang {
   /// spec.topology. Where no node says in which domain of the required level it stands, one node
   /// alone is known to lie within one.
   std::string required_level, preferred_level;
-  double gradient_bytes = kUsualGradientBytes;  ///< that a step exchanges
+  StepFacts step;  ///< of its runs until now
   /// Not empty: only these slots, each for itself. As many as fit are placed, the first of them
   /// first, on the nodes where the gang stands already if they have room.
   PlaceWish wish;
@@ -62,6 +62,13 @@ struct Assumed {
   api::Resources requests;
 };
 
+/// A gang that has its places: others share the network with it.
+struct RunningGang {
+  api::ObjectKey job;
+  std::vector<std::string> nodes;  ///< of its pods, any order
+  StepFacts step;
+};
+
 struct ClusterSnapshot {
   std::vector<const api::Node*> nodes;  ///< any order
   std::vector<const api::Pod*> pods;    ///< any order
@@ -70,6 +77,7 @@ struct ClusterSnapshot {
   std::vector<WaitingGang> gangs;
   std::vector<Queue> queues{};         ///< any order
   std::vector<QueueHolder> holders{};  ///< any order
+  std::vector<RunningGang> running{};  ///< any order; none of `gangs` that waits for all its slots
   /// Where the nodes stand; nullptr: only what their labels say.
   std::shared_ptr<const Topology> topology{};
 };
@@ -123,6 +131,11 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish = {});
 /// What the gang exchanges in a step: as its workers have said, else as spec.training tells, else
 /// kUsualGradientBytes.
 double gradient_bytes_of(const api::TrainingJob& job);
+
+/// The job as those meet it that share links with it. `places`: those in its status, or on their
+/// way into it.
+RunningGang running_gang(const api::TrainingJob& job,
+                         const std::vector<api::SlotPlacement>& places);
 
 /// "{cpu 1, memory 512Mi, nvidia.com/gpu 2}".
 std::string resources_text(const api::Resources& resources);

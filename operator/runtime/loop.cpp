@@ -695,6 +695,7 @@ void OperatorLoop::run_schedule() {
     if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs.push_back(std::move(gang));
   }
   cluster.topology = topology_book_.topology(cluster.nodes);
+  cluster.running = running_gangs();
   cluster.queues = queue_book_.queues();
   cluster.holders = queue_holders();
   const MonoTime began = options_.clock->mono_now();
@@ -733,6 +734,21 @@ core::WaitingGang OperatorLoop::waiting_gang(const api::ObjectKey& key,
     }
   }
   return gang;
+}
+
+std::vector<core::RunningGang> OperatorLoop::running_gangs() const {
+  std::vector<core::RunningGang> running;
+  for (const auto& [key, record] : jobs_.all()) {
+    const api::TrainingJob& job = record.job;
+    const auto memory = memory_.find(key);
+    const bool is_decided = memory != memory_.end() && memory->second.decided_places;
+    const auto& places = is_decided ? *memory->second.decided_places : job.status.placement;
+    const auto waits = waiting_.find(key);
+    const bool waits_for_all = waits != waiting_.end() && waits->second.slots.empty();
+    if (places.size() < 2 || job.status.finished() || waits_for_all) continue;
+    running.push_back(core::running_gang(job, places));
+  }
+  return running;
 }
 
 /// On a node that is away: nobody can end the pod, and the node's resources are nobody's.

@@ -143,6 +143,7 @@ class OperatorLoop {
   core::WaitingGang waiting_gang(const api::ObjectKey& key, const core::StorageSnapshot& storage);
   bool is_cut_off(const api::Pod& pod) const;
   std::vector<core::QueueHolder> queue_holders() const;
+  std::vector<core::RunningGang> running_gangs() const;
   void add_queue_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const;
   void write_queues();
 

@@ -1,9 +1,10 @@
 // How long a placement takes: gangs of up to 1,024 pods on 10,000 nodes with 8 GPUs each (16 a
 // rack, 64 racks a block), and the memory that all of it takes. Every decision begins with a shape
 // of pod that was never asked for, so the whole cluster is counted (cold), and is made once more
-// with what the inventory keeps (warm); then the gang's pods are taken, one event each. Residents
-// are drawn anew for every row. Times are the thread's processor time, which others on the machine
-// cannot lengthen.
+// with what the inventory keeps (warm); then the gang's pods are taken, one event each. The same
+// once more beside the traffic of the residents, who are gangs of 2 to 64 pods (beside), and making
+// the ledger of that traffic from nothing (ledger). Residents are drawn anew for every row. Times
+// are the thread's processor time, which others on the machine cannot lengthen.
 //
 //   placement_bench [--nodes N] [--rounds N] [--seed N]
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "operator/core/inventory.h"
 #include "operator/core/placement.h"
 #include "operator/core/topology_sources.h"
+#include "operator/core/traffic.h"
 
 namespace {
 
@@ -108,8 +111,10 @@ core::PodShape shape_of(int gpus, int round) {
   return shape;
 }
 
-void occupy(core::Inventory& inventory, const Row& row, Rng& rng, int sign) {
+/// GPUs taken, by node.
+std::vector<int> occupy(core::Inventory& inventory, const Row& row, Rng& rng, int sign) {
   const int nodes = static_cast<int>(inventory.topology().nodes.size());
+  std::vector<int> taken;
   for (int node = 0; node < nodes; ++node) {
     std::int64_t gpus = 0;
     if (row.whole_hosts) {
@@ -123,15 +128,41 @@ void occupy(core::Inventory& inventory, const Row& row, Rng& rng, int sign) {
     } else {
       inventory.give_back(node, amounts);
     }
+    taken.push_back(static_cast<int>(gpus));
   }
+  return taken;
+}
+
+/// The residents as gangs of 2 to 64 pods like the row's, along the tree, a part of which has told
+/// what its steps are.
+std::vector<core::SendingGang> gangs_of(const std::vector<int>& taken, const Row& row, Rng& rng) {
+  std::vector<core::SendingGang> gangs;
+  int missing = 0;
+  for (std::size_t node = 0; node < taken.size(); ++node) {
+    for (int pods = taken[node] / row.gpus; pods > 0;) {
+      if (missing == 0) {
+        missing = 2 << rng.below(6);
+        core::SendingGang& gang = gangs.emplace_back();
+        gang.job = {"ns", "gang-" + std::to_string(gangs.size())};
+        gang.step.gradient_bytes = 1e9 * static_cast<double>(1 + rng.below(8));
+        gang.step.step_seconds = rng.below(4) == 0 ? 0 : 0.5 + rng.unit();
+        gang.step.exchange_seconds = gang.step.step_seconds * rng.unit();
+      }
+      const int here = std::min(pods, missing);
+      gangs.back().hosts.push_back({static_cast<int>(node), here});
+      pods -= here;
+      missing -= here;
+    }
+  }
+  return gangs;
 }
 
 void measure(core::Inventory& inventory, const Row& row, int rounds, std::uint64_t seed) {
-  std::vector<double> cold, warm, events;
-  int placed = 0, leaves = 0, cut = 0;
+  std::vector<double> cold, warm, events, beside, ledger;
+  int placed = 0, leaves = 0, cut = 0, moved = 0;
   for (int round = 0; round < rounds; ++round) {
     Rng residents(seed + static_cast<std::uint64_t>(round));
-    occupy(inventory, row, residents, 1);
+    const std::vector<int> taken = occupy(inventory, row, residents, 1);
     core::PlacementWish wish;
     wish.pods = row.pods;
     wish.work.gradient_bytes = 2e9;
@@ -142,6 +173,14 @@ void measure(core::Inventory& inventory, const Row& row, int rounds, std::uint64
     };
     cold.push_back(microseconds_of(decide));
     warm.push_back(microseconds_of(decide));
+    const std::vector<core::SendingGang> gangs = gangs_of(taken, row, residents);
+    std::optional<core::Traffic> traffic;
+    ledger.push_back(microseconds_of([&] { traffic.emplace(inventory.topology(), gangs); }));
+    beside.push_back(microseconds_of([&] {
+      const auto best =
+          core::place_gang(inventory.topology(), inventory.room(shape), wish, &*traffic);
+      moved += best.placement && best.placement->avoided_link >= 0 ? 1 : 0;
+    }));
     if (verdict.placement) {
       ++placed;
       leaves += verdict.placement->leaves;
@@ -161,10 +200,14 @@ void measure(core::Inventory& inventory, const Row& row, int rounds, std::uint64
     Rng again(seed + static_cast<std::uint64_t>(round));
     occupy(inventory, row, again, -1);
   }
-  std::printf("| %-46s | %3d/%d | %6.1f | %5.0f | %5.0f | %5.0f | %5.0f | %6.2f | %d |\n", row.name,
-              placed, rounds, placed == 0 ? 0 : static_cast<double>(leaves) / placed,
-              quantile(cold, 0.5), quantile(cold, 0.99), quantile(warm, 0.5), quantile(warm, 0.99),
-              quantile(events, 0.5), cut);
+  std::printf(
+      "| %-46s | %3d/%d | %6.1f | %5.0f | %5.0f | %5.0f | %5.0f | %6.2f | %d | %5.0f | %5.0f | %d "
+      "| "
+      "%5.0f |\n",
+      row.name, placed, rounds, placed == 0 ? 0 : static_cast<double>(leaves) / placed,
+      quantile(cold, 0.5), quantile(cold, 0.99), quantile(warm, 0.5), quantile(warm, 0.99),
+      quantile(events, 0.5), cut, quantile(beside, 0.5), quantile(beside, 0.99), moved,
+      quantile(ledger, 0.5));
   std::fflush(stdout);
 }
 
@@ -191,8 +234,9 @@ int main(int argc, char** argv) {
   std::printf("%zu nodes, %zu domains, topology read in %.1f ms\n", topology.nodes.size(),
               topology.domains.size(), reading / 1e3);
   std::printf(
-      "| gang | placed | leaves | cold p50 us | p99 | warm p50 | p99 | event us | cut |\n"
-      "|---|---|---|---|---|---|---|---|---|\n");
+      "| gang | placed | leaves | cold p50 us | p99 | warm p50 | p99 | event us | cut | "
+      "beside p50 | p99 | elsewhere | ledger |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   double after = 0;
   for (const Row& row : kRows) {
     core::Topology changed = topology;

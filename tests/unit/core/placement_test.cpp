@@ -249,3 +249,97 @@ TEST_CASE("a search that is cut short still places, and says so") {
   CHECK(verdict.placement->is_search_cut);
   CHECK(has(verdict.placement->why, "the search was cut short"));
 }
+
+namespace {
+
+/// A block of four racks of four hosts that have a quarter of their bandwidth out of the rack.
+Topology four_racks() {
+  TopologyInput input = tree_of({"block", "rack"});
+  input.levels[1].oversubscription = 4;
+  for (const std::string rack : {"r1", "r2", "r3", "r4"}) add_hosts(input, {"b", rack}, 4);
+  return built(std::move(input));
+}
+
+/// Room for one pod on every host but those where others stand.
+Room beside(const Topology& topology, const std::vector<SendingGang>& gangs) {
+  std::vector<int> on_node(topology.nodes.size(), 1);
+  for (const SendingGang& gang : gangs) {
+    for (const HostShare& host : gang.hosts) on_node[as_index(host.node)] = 0;
+  }
+  return room_of(topology, on_node);
+}
+
+}  // namespace
+
+TEST_CASE("a second gang keeps off the uplink that the first one fills, and says so") {
+  const Topology topology = four_racks();
+  // Always sending, two hosts in each of the first two racks.
+  const SendingGang first{{"ns", "a"}, {{0, 1}, {1, 1}, {4, 1}, {5, 1}}, {4e9, 1, 1}};
+  const SendingGang second{{"ns", "b"}, {{2, 1}, {12, 1}}, {4e9, 1, 1}};
+  std::vector<int> on_node(16, 1);
+  for (const int taken : {0, 1, 2, 4, 5, 12}) on_node[as_index(taken)] = 0;
+  on_node[3] = 2;  // r1, r2, r3 and r4 have room for 2, 2, 4 and 3
+  on_node[8] = 0;
+  on_node[9] = 0;  // and r3 for 2
+  const Room room = room_of(topology, on_node);
+  PlacementWish wish = gang_wish(4);
+  wish.work.gradient_bytes = 4e9;
+  const auto blind = place_gang(topology, room, wish);
+  CHECK(blind.placement->leaves == 2);
+  const Traffic traffic(topology, {first, second});
+  const auto heeds = place_gang(topology, room, wish, &traffic);
+  REQUIRE(heeds.placement);
+  CHECK(heeds.placement->leaves == 2);
+  for (const HostShare& host : heeds.placement->hosts) CHECK(host.node >= 8);  // neither r1 nor r2
+  CHECK(has(heeds.placement->why, "; rather than on rack b/r1, whose uplink ns/a and ns/b use"));
+  CHECK_FALSE(has(blind.placement->why, "rather"));
+}
+
+TEST_CASE("who has no choice shares a link, and hears what it costs itself and others") {
+  const Topology topology = four_racks();
+  const SendingGang first{{"ns", "a"}, {{0, 1}, {4, 1}}, {4e9, 1, 0.5}};
+  std::vector<int> on_node(16, 0);
+  for (const int free : {1, 2, 5, 6}) on_node[as_index(free)] = 1;
+  PlacementWish wish = gang_wish(4);
+  wish.work.gradient_bytes = 4e9;
+  const Traffic traffic(topology, {first});
+  const auto verdict = place_gang(topology, room_of(topology, on_node), wish, &traffic);
+  CHECK_FALSE(has(verdict.placement->why, "rather"));
+  CHECK(has(verdict.placement->why, " of the exchange are due to others' traffic; slows ns/a by "));
+  CHECK(verdict.placement->time.exchange_seconds > verdict.placement->undisturbed_seconds);
+  // Traffic that is not met changes nothing, not even the words.
+  const SendingGang far{{"ns", "far"}, {{8, 1}, {12, 1}}, {4e9, 1, 0.5}};
+  const Traffic elsewhere(topology, {far});
+  CHECK(place_gang(topology, room_of(topology, on_node), wish, &elsewhere).placement->why ==
+        place_gang(topology, room_of(topology, on_node), wish).placement->why);
+}
+
+TEST_CASE("a gang that others cannot slow still keeps off the link that they need") {
+  const Topology topology = four_racks();
+  // Our exchange is hidden behind computing; theirs is all of their step.
+  const SendingGang first{{"ns", "a"}, {{0, 1}, {1, 1}, {4, 1}, {5, 1}}, {4e9, 1, 1}};
+  PlacementWish wish = gang_wish(4);
+  wish.work = {4e9, 10, 100};
+  const Room room = beside(topology, {first});
+  const Traffic traffic(topology, {first});
+  const auto verdict = place_gang(topology, room, wish, &traffic);
+  CHECK(verdict.placement->slowdown.workers == 0);
+  wish.pods = 6;
+  const auto six = place_gang(topology, room, wish, &traffic);
+  CHECK(six.placement->leaves == 2);
+  CHECK(six.placement->slowdown.workers == 0);
+}
+
+TEST_CASE("the sentence names three of those that use a link, and counts the others") {
+  const Topology topology = four_racks();
+  std::vector<SendingGang> many;
+  for (const std::string name : {"a", "b", "c", "d", "e"}) {
+    many.push_back({{"ns", name}, {{0, 1}, {4, 1}}, {4e9, 1, 1}});
+  }
+  std::vector<int> on_node(16, 0);
+  for (const int free : {1, 2, 5, 6, 9, 10, 13, 14}) on_node[as_index(free)] = 1;
+  PlacementWish wish = gang_wish(4);
+  const Traffic traffic(topology, many);
+  const auto verdict = place_gang(topology, room_of(topology, on_node), wish, &traffic);
+  CHECK(has(verdict.placement->why, "whose uplink ns/a, ns/b, ns/c and 2 more use"));
+}

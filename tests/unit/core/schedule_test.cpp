@@ -38,9 +38,11 @@ struct Cluster {
   std::vector<api::Pod> pods;
   std::vector<Assumed> assumed;
   std::vector<WaitingGang> gangs;
+  std::vector<RunningGang> running{};
 
   std::map<api::ObjectKey, GangVerdict> schedule() const {
     ClusterSnapshot snapshot{{}, {}, assumed, gangs};
+    snapshot.running = running;
     for (const auto& one : nodes) snapshot.nodes.push_back(&one);
     for (const auto& one : pods) snapshot.pods.push_back(&one);
     return core::schedule(snapshot).verdicts;
@@ -256,6 +258,66 @@ TEST_CASE("a gang that asks for nothing stands close together where the network 
   const GangVerdict flat = cluster.only();
   CHECK(flat.placement->node_of_slot == Nodes{"n0", "n0", "n0", "n5"});
   CHECK(flat.placement->domain_of_slot.empty());
+}
+
+TEST_CASE("a gang keeps off the links of those that run, and of those placed a moment before") {
+  Cluster cluster = racks();
+  for (api::Node& one : cluster.nodes) one.allocatable["cpu"] = 4000;
+  // It runs in both racks of the first block, which are fuller, so the tightest that holds all.
+  cluster.running = {{{"ns", "a"}, {"n0", "n1", "n2", "n3"}, {1e9, 1, 0.9}}};
+  for (const std::string name : {"n0", "n1", "n2", "n3"}) {
+    cluster.assumed.push_back({name, gang("a", 1, 1).per_worker});
+  }
+  cluster.gangs = {gang("b", 10, 10)};
+  const auto block_of = [](const GangVerdict& verdict) {
+    std::set<std::string> blocks;
+    for (const auto& domain : verdict.placement->domain_of_slot) blocks.insert(domain.substr(0, 2));
+    return blocks;
+  };
+  const GangVerdict beside = cluster.only();
+  CHECK(block_of(beside) == std::set<std::string>{"b1"});
+  CHECK(beside.placement->why.find("rather than on") != std::string::npos);
+  CHECK(beside.placement->why.find("ns/a uses") != std::string::npos);
+  cluster.running.clear();
+  CHECK(block_of(cluster.only()) == std::set<std::string>{"b0"});
+}
+
+TEST_CASE("a gang keeps off the links of one that was given its places a moment before") {
+  Cluster cluster = racks();
+  for (std::size_t i = 0; i < 8; ++i) cluster.nodes[i].allocatable["cpu"] = i < 4 ? 4000 : 1000;
+  const WaitingGang first = gang("first", 4, 4, 3), second = gang("second", 4, 4);
+  cluster.gangs = {first, second};
+  const auto both = cluster.schedule();
+  CHECK(both.at({"ns", "first"}).placement->domain_of_slot[0].starts_with("b0"));
+  CHECK(both.at({"ns", "second"}).placement->domain_of_slot[0].starts_with("b1"));
+  // If the first one sent nothing, both blocks would do.
+  for (const std::string name : {"n0", "n1", "n2", "n3"}) {
+    cluster.assumed.push_back({name, first.per_worker});
+  }
+  cluster.gangs = {second};
+  CHECK(cluster.only().placement->domain_of_slot[0].starts_with("b0"));
+}
+
+TEST_CASE("what a running job sends is what its workers report; what is no figure is none") {
+  api::TrainingJob job;
+  job.meta.namespace_name = "ns";
+  job.meta.name = "a";
+  job.status.model_parameters = 1000;
+  job.status.progress.emplace();
+  job.status.progress->step_milliseconds = "250.5";
+  job.status.progress->exchange_milliseconds = "50";
+  std::vector<api::SlotPlacement> places(3);
+  places[0].node = "n1";
+  places[2].node = "n2";
+  const RunningGang gang = running_gang(job, places);
+  CHECK(gang.job == api::ObjectKey{"ns", "a"});
+  CHECK(gang.nodes == Nodes{"n1", "n2"});
+  CHECK(gang.step == StepFacts{4000, 0.2505, 0.05});
+  CHECK(gang_of(job).step == gang.step);
+  for (const std::string none : {"", "nan", "inf", "-5", "1e999", "12x", "0x10"}) {
+    job.status.progress->step_milliseconds = none;
+    CHECK(running_gang(job, {}).step.step_seconds == 0);
+  }
 }
 
 TEST_CASE("a lost worker's place is taken as near to the others as there is room") {

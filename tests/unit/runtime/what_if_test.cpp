@@ -102,6 +102,53 @@ struct Remembering final : runtime::Executor {
   void stop() override {}
 };
 
+TEST_CASE("two jobs: the second one keeps off the uplinks that the first one uses") {
+  runtime::WhatIf what_if{kReadAt};
+  const auto put = [&](const char* api_version, const char* kind, const std::string& name,
+                       Json rest) {
+    Json object{{"apiVersion", api_version},
+                {"kind", kind},
+                {"metadata", {{"name", name}, {"uid", "uid-" + name}, {"resourceVersion", "1"}}}};
+    object.merge_patch(rest);
+    CHECK(what_if.put(std::move(object)));
+  };
+  for (int i = 10; i < 22; ++i) {
+    const Json ready{{"type", "Ready"}, {"status", "True"}};
+    put("v1", "Node", "n" + std::to_string(i),
+        {{"metadata", {{"labels", {{"example.com/rack", "r" + std::to_string((i - 10) / 3)}}}}},
+         {"status",
+          {{"allocatable", {{"cpu", "2"}, {"memory", "8Gi"}, {"pods", "9"}}},
+           {"conditions", Json::array({ready})}}}});
+  }
+  put("muster.dev/v1alpha1", "TopologyConfig", "own",
+      {{"spec",
+        {{"levels", Json::array({Json{{"name", "rack"},
+                                      {"nodeLabel", "example.com/rack"},
+                                      {"oversubscription", "4"}}})}}}});
+  const auto submit = [&](const std::string& name) {
+    put("muster.dev/v1alpha1", "TrainingJob", name,
+        {{"metadata", {{"namespace", "lab"}}},
+         {"spec",
+          {{"worker",
+            {{"count", 4},
+             {"command", Json::array({"train"})},
+             {"resources", {{"cpu", "1500m"}}}}}}}});
+    what_if.run(seconds(20));
+    std::string nodes;
+    const auto job = what_if.job({"lab", name});
+    for (const auto& slot : job->status.placement) nodes += slot.node;
+    return nodes;
+  };
+  // Racks of three hosts, a worker on each: one rack and a host of another.
+  CHECK(submit("first") == "n10n11n12n13");
+  // The second rack would be the tightest for the last worker.
+  CHECK(submit("second") == "n16n17n18n19");
+  const auto job = what_if.job({"lab", "second"});
+  const api::Condition* admitted = job->status.condition("Admitted");
+  REQUIRE(admitted != nullptr);
+  CHECK(admitted->message.find("lab/first uses") != std::string::npos);
+}
+
 TEST_CASE("who asks for topology waits until all that tells of it is known") {
   using Type = kube::WatchEvent::Type;
   ManualClock clock;
