@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "operator/core/placement.h"
 #include "operator/core/text.h"
@@ -164,6 +165,7 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   const Topology& topology = inventory.topology();
   const Traffic* traffic = rooms.traffic();
   wish.work = work_of(gang.step, wish.pods, topology.host);
+  std::tie(wish.usual, wish.pod_size) = rooms.usual_sizes(gang.per_worker);
   PodShape shape = shape_of(gang);
   const Room room = inventory.room(shape);
   PlacementVerdict verdict = place_gang(topology, room, wish, traffic);

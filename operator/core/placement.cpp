@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <set>
+#include <map>
 #include <tuple>
 
 #include "operator/core/placement_fill.h"
@@ -130,17 +130,20 @@ class Search {
         wish_(wish),
         traffic_(traffic),
         model_(topology, wish.work, traffic == nullptr ? nullptr : &traffic->uses()),
-        filler_(model_, room, traffic),
+        filler_(model_, room, traffic, wish.usual, wish.pod_size),
         tries_(wish.tries) {}
 
   /// What is found is to be better than this, which is one of those that are searched.
   Placement start_from(const Placement& one) {
-    std::set<int> leaves;
+    Filling filling{one.hosts, model_.predict(one.hosts)};
+    std::map<int, int> pods_in;
     for (const HostShare& host : one.hosts) {
-      leaves.insert(topology_.leaf_of_node[as_index(host.node)]);
+      pods_in[topology_.leaf_of_node[as_index(host.node)]] += host.pods;
     }
-    Filling filling{one.hosts, model_.predict(one.hosts), 0, -wish_.pods};
-    for (const int leaf : leaves) filling.room_left += room_of(leaf);
+    for (const auto& [leaf, pods] : pods_in) {
+      filling.room_left += room_of(leaf) - pods;
+      filling.lost += filler_.lost_by({leaf, 0, 0, 0, room_of(leaf), 0}, pods);
+    }
     consider(filling, one.domain);
     return made({one.domain, one.branches, one.leaves, {}}).value();
   }
@@ -175,7 +178,7 @@ class Search {
     }
     if (best < 0) return std::nullopt;
     const int leaf = topology_.leaf_of_node[as_index(best)];
-    Filling filling{{{best, wish_.pods}}, {}, 0, room_of(leaf) - wish_.pods};
+    Filling filling{{{best, wish_.pods}}, {}};
     filling.time = model_.predict(filling.hosts);
     consider(filling, leaf);
     return made({leaf, 1, 1, {}});
@@ -400,7 +403,19 @@ class Search {
     if (filling.hosts.size() != best_->hosts.size()) {
       return filling.hosts.size() < best_->hosts.size();
     }
+    if (const int spares = compare_lost(filling); spares != 0) return spares < 0;
     return filling.room_left < best_->room_left;
+  }
+
+  /// Below 0: it breaks up less room than the best. What is about equal is equal.
+  int compare_lost(const Filling& filling) const {
+    const double more = filling.lost - best_->lost;
+    return std::abs(more) <= kSame * wish_.pods ? 0 : more < 0 ? -1 : 1;
+  }
+
+  bool is_alike(const Filling& filling) const {
+    const double a = filling.cost, b = best_->cost;
+    return std::abs(a - b) <= kSame * std::max(a, b) && filling.hosts.size() == best_->hosts.size();
   }
 
   void consider(Filling& filling, int domain) {
@@ -413,7 +428,10 @@ class Search {
                                     wish_.work.gradient_bytes / wish_.pods, filling.time);
       filling.cost *= 1 + slowdown.workers / wish_.pods;
     }
+    const bool is_by_room = best_ && is_alike(filling) && compare_lost(filling) != 0;
+    if (is_by_room) spares_room_ = true;
     if (!is_better(filling)) return;
+    if (!is_by_room && best_ && !is_alike(filling)) spares_room_ = false;
     best_ = filling;
     best_domain_ = domain;
     slowdown_ = slowdown;
@@ -516,6 +534,7 @@ class Search {
     placement.time = best_->time;
     placement.undisturbed_seconds = best_->time.exchange_seconds;
     placement.slowdown = slowdown_;
+    placement.spares_room = spares_room_;
     placement.is_search_cut = is_cut_;
     return placement;
   }
@@ -530,7 +549,8 @@ class Search {
   bool is_cut_ = false;
   std::optional<Filling> best_;
   int best_domain_ = 0;
-  Slowdown slowdown_;  ///< by the best
+  Slowdown slowdown_;         ///< by the best
+  bool spares_room_ = false;  ///< it was chosen of several, alike but for that
 };
 
 /// The link that costs most where a gang would stand that knew nothing of the others: the one that

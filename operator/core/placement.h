@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/core/fragments.h"
 #include "operator/core/inventory.h"
 #include "operator/core/step_time.h"
 #include "operator/core/topology.h"
@@ -18,6 +19,10 @@ struct PlacementWish {
   int pods = 1;
   std::string required, preferred;  ///< names of levels, one of them at most; empty: the best
   StepWork work;
+  /// What gangs want that come, and a pod of these in the same unit; nullptr: nothing is known. It
+  /// outlives the call.
+  const UsualSizes* usual = nullptr;
+  std::int64_t pod_size = 1;
   /// Fillings looked at before the best of them is taken; one of many leaves counts as several.
   int tries = 400;
 };
@@ -33,6 +38,7 @@ struct Placement {
   /// The link, as StepModel numbers them, for whose users it stands elsewhere than it would without
   /// them; -1: nobody's traffic decided anything.
   int avoided_link = -1;
+  bool spares_room = false;    ///< chosen of several, alike but for the room they break up
   bool is_wish_kept = true;    ///< false: no domain of the preferred level had room
   bool is_search_cut = false;  ///< there was more to try
   std::string why;
@@ -49,7 +55,8 @@ struct PlacementVerdict {
 
 /// Among placements within the required domain, in this order: the lowest domain that holds all;
 /// the fewest of that domain's branches; the fewest leaf domains (these three exactly); the least
-/// cost; the fewest hosts; the least room left over beside them. The cost is the predicted step
+/// cost; the fewest hosts; the least room broken up, so that gangs of the usual sizes cannot use
+/// it; the least room left over beside them. The cost is the predicted step
 /// beside the others' traffic, longer by what it costs the others: the part by which their steps
 /// grow, for each of their workers to one of ours. `room` is the inventory's for these pods;
 /// `traffic`, of the same topology, that of everybody else; nullptr: nobody else sends.

@@ -146,16 +146,26 @@ void Filler::prefer_quiet(const FillProblem& problem) {
   }
 }
 
-/// The last leaf takes what the others leave, so it may be one that leaves less room over.
+double Filler::lost_by(const LeafRoom& leaf, int pods) const {
+  if (usual_ == nullptr) return 0;
+  const double more =
+      usual_->lost((leaf.room - pods) * pod_size_) - usual_->lost(leaf.room * pod_size_);
+  return more / static_cast<double>(pod_size_);
+}
+
+/// The last leaf takes what the others leave, so it may be one where that breaks up less room, or
+/// leaves less over.
 void Filler::tighten_last(const FillProblem& problem) {
   int needed = problem.pods;
   for (std::size_t i = 0; i + 1 < picks_.size(); ++i) needed -= picks_[i].pods;
   Pick& last = picks_.back();
+  const auto wasted = [&](const Pick& pick) {
+    const LeafRoom& leaf = problem.leaves[as_index(pick.leaf)];
+    return std::pair(lost_by(leaf, needed), leaf.room);
+  };
   for (const Pick& one : spare_) {
     if (!is_beside(problem, last.leaf, one.leaf) || one.pods < needed) continue;
-    if (one.busy > last.busy) continue;
-    const int room = problem.leaves[as_index(one.leaf)].room;
-    if (room < problem.leaves[as_index(last.leaf)].room) last = one;
+    if (one.busy <= last.busy && wasted(one) < wasted(last)) last = one;
   }
 }
 
@@ -208,6 +218,7 @@ std::optional<Filling> Filler::fill(const FillProblem& problem, double bound_sec
     if (share == 0) continue;
     fill_leaf(problem, leaf, share, big.node, filling.hosts);
     filling.room_left += leaf.room - share;
+    filling.lost += lost_by(leaf, share);
     pods -= share;
   }
   std::sort(filling.hosts.begin(), filling.hosts.end(),

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "operator/core/fragments.h"
 #include "operator/core/inventory.h"
 #include "operator/core/step_time.h"
 #include "operator/core/traffic.h"
@@ -44,20 +45,26 @@ struct Filling {
   std::vector<HostShare> hosts;  ///< ascending
   StepTime time;
   double cost = 0;    ///< see place_gang
+  double lost = 0;    ///< room, in pods, that gangs of the usual sizes cannot use then
   int room_left = 0;  ///< of its leaves
 };
 
 class Filler {
  public:
-  /// `traffic` is what the model's others are from; nullptr: nobody else sends.
-  Filler(const StepModel& model, const Room& room, const Traffic* traffic)
-      : model_(model), room_(room), traffic_(traffic) {}
+  /// `traffic` is what the model's others are from; nullptr: nobody else sends. `usual` as in
+  /// PlacementWish, `pod_size` too.
+  Filler(const StepModel& model, const Room& room, const Traffic* traffic, const UsualSizes* usual,
+         std::int64_t pod_size)
+      : model_(model), room_(room), traffic_(traffic), usual_(usual), pod_size_(pod_size) {}
 
   /// The filling with the fewest hosts that the bound on the seconds of one exchange leaves room
   /// for, on links that others use less where that is all the same; nothing when it leaves none. A
   /// big place may bring it over the bound: see its time.
   std::optional<Filling> fill(const FillProblem& problem, double bound_seconds,
                               const BigPlace& big);
+  /// Room of a leaf, in pods, that gangs of the usual sizes cannot use when so many stand there,
+  /// and could before; below 0: they can use more of what is left.
+  double lost_by(const LeafRoom& leaf, int pods) const;
 
  private:
   struct Pick {
@@ -80,6 +87,8 @@ class Filler {
   const StepModel& model_;
   const Room& room_;
   const Traffic* traffic_;
+  const UsualSizes* usual_;
+  std::int64_t pod_size_;
   double bound_ = 0;
   int host_cap_ = 0;  ///< of a host whose card nobody else uses
   int local_cap_ = 0;

@@ -120,6 +120,7 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
   }
   text +=
       " (" + source_text(topology) + ", confidence " + confidence_text(topology.confidence) + ")";
+  if (placement.spares_room) text += "; of places alike the one that breaks up the least room";
   if (placement.is_search_cut) text += "; the search was cut short";
   return text;
 }

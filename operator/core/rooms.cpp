@@ -40,6 +40,7 @@ void Rooms::add_nodes(const ClusterSnapshot& cluster) {
 Rooms::Rooms(const ClusterSnapshot& cluster) {
   add_nodes(cluster);
   running_ = cluster.running;
+  waiting_ = cluster.gangs;
   for (const api::Pod* pod : cluster.pods) {
     if (pod->ended()) continue;
     take(pod->node_name.empty() ? pod->required_node : pod->node_name, pod->requests);
@@ -139,6 +140,27 @@ const Traffic* Rooms::traffic() {
     traffic_.emplace(inventory_->topology(), sending);
   }
   return traffic_->empty() ? nullptr : &*traffic_;
+}
+
+std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resources& per_worker) {
+  const bool by_gpu = per_worker.gpus > 0;
+  const auto size_of = [&](const api::Resources& one) {
+    return by_gpu ? one.gpus : one.gpus > 0 ? 0 : one.cpu_millis;
+  };
+  std::optional<UsualSizes>& sizes = by_gpu ? gpu_sizes_ : cpu_sizes_;
+  if (!sizes) {
+    std::vector<std::int64_t> all;
+    const auto add = [&](const api::Resources& one, std::size_t pods) {
+      const std::int64_t size = size_of(one) * static_cast<std::int64_t>(pods);
+      if (size > 0) all.push_back(size);
+    };
+    for (const RunningGang& gang : running_) add(gang.per_worker, gang.nodes.size());
+    for (const WaitingGang& gang : waiting_) {
+      if (gang.wish.slots.empty()) add(gang.per_worker, static_cast<std::size_t>(gang.count));
+    }
+    sizes.emplace(std::move(all));
+  }
+  return {&*sizes, std::max<std::int64_t>(1, size_of(per_worker))};
 }
 
 void Rooms::start(const WaitingGang& gang, const std::vector<std::string>& nodes) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/core/fragments.h"
 #include "operator/core/schedule.h"
 
 namespace muster::core {
@@ -30,8 +31,7 @@ using NodeCaps = std::vector<std::int64_t>;
 
 class Rooms {
  public:
-  /// What its pods and promises leave free. What `cluster` points to and its running gangs outlive
-  /// it.
+  /// What its pods and promises leave free. What `cluster` points to and its gangs outlive it.
   explicit Rooms(const ClusterSnapshot& cluster);
   /// As if no pod were there.
   static Rooms without_pods(const ClusterSnapshot& cluster);
@@ -58,6 +58,9 @@ class Rooms {
   /// What the gangs send that run or have just been given places; nullptr: nobody meets anybody.
   /// After knows() said yes.
   const Traffic* traffic();
+  /// Sizes of the gangs that run or wait, in GPUs of those that take any, in thousandths of
+  /// processors of the others, and a pod in that unit.
+  std::pair<const UsualSizes*, std::int64_t> usual_sizes(const api::Resources& per_worker);
   /// A gang of this pass has its places.
   void start(const WaitingGang& gang, const std::vector<std::string>& nodes);
   /// Nodes that stand in one domain of the level with one of these. After knows() said yes.
@@ -83,8 +86,10 @@ class Rooms {
   bool was_read_ = false;
   std::optional<Inventory> inventory_;  ///< made when the first gang can make use of it
   std::span<const RunningGang> running_;
-  std::vector<RunningGang> started_;  ///< in this pass
-  std::optional<Traffic> traffic_;    ///< likewise
+  std::span<const WaitingGang> waiting_;
+  std::optional<UsualSizes> gpu_sizes_, cpu_sizes_;  ///< likewise
+  std::vector<RunningGang> started_;                 ///< in this pass
+  std::optional<Traffic> traffic_;                   ///< likewise
 };
 
 }  // namespace muster::core

@@ -76,7 +76,7 @@ double gradient_bytes_of(const api::TrainingJob& job) {
 
 RunningGang running_gang(const api::TrainingJob& job,
                          const std::vector<api::SlotPlacement>& places) {
-  RunningGang gang{job.meta.key(), {}, step_facts_of(job)};
+  RunningGang gang{job.meta.key(), {}, step_facts_of(job), job.spec.worker.resources};
   for (const api::SlotPlacement& place : places) {
     if (!place.node.empty()) gang.nodes.push_back(place.node);
   }

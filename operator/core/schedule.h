@@ -67,6 +67,7 @@ struct RunningGang {
   api::ObjectKey job;
   std::vector<std::string> nodes;  ///< of its pods, any order
   StepFacts step;
+  api::Resources per_worker{};
 };
 
 struct ClusterSnapshot {

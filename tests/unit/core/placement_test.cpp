@@ -343,3 +343,36 @@ TEST_CASE("the sentence names three of those that use a link, and counts the oth
   const auto verdict = place_gang(topology, room_of(topology, on_node), wish, &traffic);
   CHECK(has(verdict.placement->why, "whose uplink ns/a, ns/b, ns/c and 2 more use"));
 }
+
+TEST_CASE("room that is left is lost on gangs that are larger, by how often these come") {
+  CHECK(UsualSizes().lost(5) == 0);
+  const UsualSizes sizes({8, 2, 4, 4});
+  CHECK(sizes.lost(0) == 0);
+  CHECK(sizes.lost(1) == 1);
+  CHECK(sizes.lost(3) == doctest::Approx(3 * 0.75));
+  CHECK(sizes.lost(4) == doctest::Approx(4 * 0.25));
+  CHECK(sizes.lost(8) == 0);
+}
+
+TEST_CASE("of places that are alike the one is taken that breaks up the least room") {
+  TopologyInput input = tree_of({"block", "rack"});
+  add_hosts(input, {"b", "r1"}, 1);
+  add_hosts(input, {"b", "r2"}, 1);
+  const Topology topology = built(std::move(input));
+  const Room room = room_of(topology, {3, 4});
+  PlacementWish wish = gang_wish(2);
+  const auto tightest = place_gang(topology, room, wish);
+  CHECK(tightest.placement->hosts == Shares{{0, 2}});
+  CHECK_FALSE(has(tightest.placement->why, "breaks up"));
+  // After the tightest, 1 is left, on which nobody can stand; after the other, 2 for another pair.
+  const UsualSizes pairs({16, 16, 16});
+  wish.usual = &pairs;
+  wish.pod_size = 8;
+  const auto spares = place_gang(topology, room, wish);
+  CHECK(spares.placement->hosts == Shares{{1, 2}});
+  CHECK(has(spares.placement->why, "; of places alike the one that breaks up the least room"));
+  // Where four come, the rack with room for four is kept whole.
+  const UsualSizes fours({32});
+  wish.usual = &fours;
+  CHECK(place_gang(topology, room, wish).placement->hosts == Shares{{0, 2}});
+}

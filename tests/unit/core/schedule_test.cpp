@@ -298,6 +298,24 @@ TEST_CASE("a gang keeps off the links of one that was given its places a moment 
   CHECK(cluster.only().placement->domain_of_slot[0].starts_with("b0"));
 }
 
+TEST_CASE("of places alike the one that leaves most for gangs of the sizes that run and wait") {
+  Cluster cluster = racks();
+  cluster.nodes.resize(4);
+  // A host in each rack has room: for 3 and for 4.
+  const int room[] = {3, 0, 4, 0};
+  for (std::size_t i = 0; i < 4; ++i) cluster.nodes[i].allocatable["cpu"] = 1000 * room[i];
+  cluster.gangs = {gang("j", 2, 2)};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n2", "n2"});
+  CHECK(cluster.only().placement->why.find("breaks up the least room") != std::string::npos);
+  // Many of 4 run: what holds one is kept. Those with GPUs are another matter.
+  for (const std::string name : {"a", "b", "c"}) {
+    cluster.running.push_back({{"ns", name}, {"x", "y"}, {}, gang(name, 2, 2, 2).per_worker});
+  }
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n0", "n0"});
+  for (RunningGang& one : cluster.running) one.per_worker.gpus = 8;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"n2", "n2"});
+}
+
 TEST_CASE("what a running job sends is what its workers report; what is no figure is none") {
   api::TrainingJob job;
   job.meta.namespace_name = "ns";
