@@ -10,7 +10,8 @@ namespace muster::api {
 namespace {
 
 constexpr std::size_t kMaxMapEntries = 4096;
-constexpr std::size_t kMaxAnnotationBytes = 262'144;  // Kubernetes' bound of all annotations together
+/// Of all annotations together, as Kubernetes has it.
+constexpr std::size_t kMaxAnnotationBytes = 262'144;
 constexpr std::int64_t kMaxGeneration = (std::int64_t{1} << 53) - 1;
 
 /// A path segment: names reach us from other clusters' objects, and none may add a slash or query.

@@ -279,7 +279,8 @@ TEST_CASE("blocks are divided whole, evenly and without gaps, among those who ar
 
 TEST_CASE("the sum has the same bits for every number of processes and however it is cut") {
   for (const int processes : {1, 2, 3, 4, 5, 7, 16}) {
-    for (const std::size_t elements : {std::size_t{1}, kBlock, kBlock + 1, 3 * kBlock + 5, 9 * kBlock + 3}) {
+    for (const std::size_t elements :
+         {std::size_t{1}, kBlock, kBlock + 1, 3 * kBlock + 5, 9 * kBlock + 3}) {
       for (const bool is_cut : {false, true}) {
         CAPTURE(processes);
         CAPTURE(elements);
@@ -293,7 +294,8 @@ TEST_CASE("the sum has the same bits for every number of processes and however i
 
 TEST_CASE("every process has the tail and every block's sum of squares, of the trained alone") {
   for (const int processes : {1, 2, 3, 4, 5, 7, 16}) {
-    for (const std::size_t trained : {std::size_t{1}, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock - 2, 5 * kBlock}) {
+    for (const std::size_t trained :
+         {std::size_t{1}, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock - 2, 5 * kBlock}) {
       CAPTURE(processes);
       CAPTURE(trained);
       // The tail stands in the last block or in one of its own, or both.
@@ -432,7 +434,8 @@ TEST_CASE("owners and buddies have the sum's bits, all have tail and squares, th
                                                                      {0, 0, 0, 1},
                                                                      {0, 0, 1, 1, 2},
                                                                      {0, 1, 2, 3, 4, 5, 6}}) {
-    for (const std::size_t trained : {std::size_t{1}, kBlock - 4, kBlock - 2, kBlock, 5 * kBlock, 9 * kBlock + 3}) {
+    for (const std::size_t trained :
+         {std::size_t{1}, kBlock - 4, kBlock - 2, kBlock, 5 * kBlock, 9 * kBlock + 3}) {
       for (const bool is_measured : {false, true}) {
         CAPTURE(slots.size());
         CAPTURE(trained);
