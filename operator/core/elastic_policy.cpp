@@ -230,12 +230,13 @@ std::string sentence_of_change(const MembershipChange& change) {
   if (change.kind == contract::change::kRespawned)
     text = "the trainer of " + who + " was respawned";
   if (change.kind == contract::change::kReturned) text = "training went back to a checkpoint";
-  if (change.kind == contract::change::kRefused) text = who + " was not let in";
-  text += " at step " + std::to_string(change.step);
   const std::string why = first_line(change.reason, 256);
-  if (!why.empty()) text += " (" + why + ")";
-  return text + "; training stood still for " + std::to_string(change.stall_ms) +
-         " ms; membership epoch " + std::to_string(change.epoch);
+  const std::string because = why.empty() ? "" : " (" + why + ")";
+  const std::string epoch = "; membership epoch " + std::to_string(change.epoch);
+  // Nobody went on from anywhere, nor stood still, for one that never was a member.
+  if (change.kind == contract::change::kRefused) return who + " was not let in" + because + epoch;
+  return text + " at step " + std::to_string(change.step) + because +
+         "; training stood still for " + std::to_string(change.stall_ms) + " ms" + epoch;
 }
 
 struct Shown {
@@ -328,9 +329,11 @@ void tell_changes(Plan& plan, const JobSnapshot& snapshot) {
     if (++told > kMostEvents) continue;
     add_event(plan, snapshot, shown->type, shown->reason, sentence_of_change(change));
   }
-  if (told <= kMostEvents) return;
+  const std::size_t more = snapshot.changes_untold + (told > kMostEvents ? told - kMostEvents : 0);
+  if (more == 0) return;
   add_event(plan, snapshot, "Normal", contract::reason::kResized,
-            std::to_string(told - kMostEvents) + " more changes of the workers' membership");
+            std::to_string(more) + (more == 1 ? " more change" : " more changes") +
+                " of the workers' membership");
 }
 
 }  // namespace muster::core

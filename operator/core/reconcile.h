@@ -39,6 +39,8 @@ struct JobSnapshot {
   std::map<int, ProgressReport> reports;
   /// What the workers said about their membership and was not told yet; bounded by the loop.
   std::vector<MembershipChange> changes;
+  /// Beside them, so many that came too fast to be told one by one.
+  std::size_t changes_untold = 0;
   /// Of the nodes that placement and pods name: those that no longer exist, and those that are
   /// there and not ready. When no node at all is ready, none is said not to be: the cluster is in
   /// trouble, and nothing would run elsewhere.

@@ -25,6 +25,7 @@ constexpr int kProgressWritesPerSecond = 10;
 constexpr int kScheduleRounds = 3;
 constexpr std::size_t kToldChangesMost = 256;
 constexpr int kChangesPerMinute = 60;
+constexpr seconds kChangesWindow{60};
 constexpr seconds kBudgetRetryAfter{300};
 
 std::string message_of(const Status& status) { return status ? "" : status.error().message(); }
@@ -221,10 +222,11 @@ void OperatorLoop::take(ProgressReport report) {
   queue_.add(key);
 }
 
-/// Every worker tells of a change; it is news once.
+/// Every worker tells of a change; it is news once. Of more than so many a minute only their number
+/// is told, when the minute is over.
 void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
                                 Memory& memory) const {
-  if (now_ - memory.changes_window >= seconds(60)) {
+  if (now_ - memory.changes_window >= kChangesWindow) {
     memory.changes_window = now_;
     memory.changes_in_window = 0;
   }
@@ -235,8 +237,13 @@ void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
     if (std::find(told.begin(), told.end(), name) != told.end()) continue;
     told.push_back(name);
     if (told.size() > kToldChangesMost) told.pop_front();
-    if (++memory.changes_in_window > kChangesPerMinute) continue;
-    memory.changes.push_back(change);
+    if (memory.changes_in_window < kChangesPerMinute) {
+      ++memory.changes_in_window;
+      memory.changes.push_back(change);
+      continue;
+    }
+    ++memory.changes_untold;
+    memory.untold_due = memory.changes_window + kChangesWindow;
   }
 }
 
@@ -408,6 +415,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   if (taken != taken_.end()) snapshot.take_back = taken->second;
   snapshot.reports = memory.reports;
   snapshot.changes = memory.changes;
+  if (now_ >= memory.untold_due) snapshot.changes_untold = memory.changes_untold;
   if (options_.sees_nodes) add_nodes(snapshot);
   snapshot.create_failure = memory.create_failure;
   snapshot.budget = memory.budget;
@@ -527,6 +535,8 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
     queue_.add_at(key, now_ + seconds(1));
     return;
   }
+  memory.changes_untold -= snapshot.changes_untold;
+  if (memory.changes_untold > 0) queue_.add_at(key, memory.untold_due);
   if (memory.create_failure) queue_.add_at(key, memory.create_failure_until);
   if (plan.requeue_after) queue_.add_at(key, now_ + *plan.requeue_after);
   if (plan.empty()) {

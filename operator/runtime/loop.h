@@ -85,7 +85,9 @@ class OperatorLoop {
     std::deque<std::string> told_changes;
     MonoTime changes_window{};  ///< their number is bounded by the minute
     int changes_in_window = 0;
-    int shrinks_to = 0;  ///< core::shrinks_to when it was last looked at
+    std::size_t changes_untold = 0;  ///< beyond that: told as a number
+    MonoTime untold_due{};           ///< at the end of that minute
+    int shrinks_to = 0;              ///< core::shrinks_to when it was last looked at
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;

@@ -16,6 +16,8 @@ from installed import MUSTER, ROOT  # noqa: E402
 from long_job import LongJobTest, long_job, sha256  # noqa: E402
 from processes import run, wait_for  # noqa: E402
 
+STALL = r"; training stood still for \d+ ms; membership epoch \d+"
+
 
 class JobTest(LongJobTest):
     # ---- What a user does
@@ -102,6 +104,10 @@ class JobTest(LongJobTest):
         self.ended("kubelet")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("kubelet")}, before)
 
+    def assert_told(self, name, sentence):
+        """What workers tell of a change comes with one of their next reports."""
+        wait_for(f"{name}: {sentence}", lambda: re.search(sentence, self.kubectl("describe", "tjob", name)), 60)
+
     def uid_of_slot(self, name, slot):
         return {pod["metadata"]["uid"] for pod in self.pods(name)
                 if pod["metadata"]["labels"]["muster.dev/slot"] == str(slot)}
@@ -115,8 +121,7 @@ class JobTest(LongJobTest):
         self.assertEqual(self.uid_of_slot("killed", 0), survivor)
         self.assertEqual(self.job("killed")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("killed"), self.laptop_model())
-        text = self.kubectl("describe", "tjob", "killed")
-        self.assertRegex(text, r"WorkerLost|slot 1", text)
+        self.assert_told("killed", r"WorkerLost .*worker 1 was lost at step \d+ \([a-z ]+\)" + STALL)
 
     def test_scaled_up_and_down_while_it_trains(self):
         self.start_long("elastic", most=3)
@@ -128,6 +133,8 @@ class JobTest(LongJobTest):
         self.ended("elastic")
         after = {pod["metadata"]["uid"] for pod in self.pods("elastic")}
         self.assertEqual(before & after, before)
+        self.assert_told("elastic", r"WorkerJoined .*worker 2 joined at step \d+" + STALL)
+        self.assert_told("elastic", r"WorkerLost .*worker 2 left at step \d+ \(asked to leave\)" + STALL)
         self.assertEqual(self.job("elastic")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("elastic"), self.laptop_model())
 
@@ -168,8 +175,7 @@ class JobTest(LongJobTest):
         status = self.job("scaled")["status"]
         self.assertEqual(status["restarts"], 0, status)
         # Handed over at the end of a step.
-        wait_for("the leave is told", lambda: re.search(r"worker \d left at step \d+ \(asked to leave\)",
-                                                        self.kubectl("describe", "tjob", "scaled")), 60)
+        self.assert_told("scaled", r"WorkerLost .*worker \d left at step \d+ \(asked to leave\)" + STALL)
 
     def test_a_force_deleted_pod_is_replaced_once(self):
         self.start_long("forced")

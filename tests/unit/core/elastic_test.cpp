@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+
 #include "common/contract.h"
 #include "operator/core/elastic_policy.h"
 #include "operator/core/words.h"
@@ -624,15 +626,54 @@ TEST_CASE("changes that workers tell of are events with step and stall, bounded"
                         {7, 20, "Nonsense", 0, "", 4}};
   const core::Plan plan = job.plan();
   CHECK(words_of(plan) == Words{"event WorkerLost", "event WorkerJoined", "event WorkerRespawned"});
-  CHECK(std::get<core::EmitEvent>(plan.actions.front()).event.note ==
-        "worker 1 was lost at step 17 (its trainer was killed); training stood still for 12 ms; "
-        "membership epoch 5");
   std::set<std::string> names;
   for (int i = 0; i < 100; ++i) job.edit().changes.push_back({10 + i, 1, "Joined", 1, "", 0});
   for (const auto& action : job.plan().actions) {
     names.insert(std::get<core::EmitEvent>(action).event.meta.name);
   }
   CHECK(names.size() == 9);
+}
+
+TEST_CASE("each kind of change has its sentence: who, when, why, for how long") {
+  auto job = training(2);
+  job.edit().changes = {{5, 17, "Lost", 1, "its trainer was killed", 12},
+                        {6, 18, "Joined", 1, "", 3},
+                        {7, 19, "Left", 0, "asked to leave", 0},
+                        {8, 20, "Respawned", 0, "", 4},
+                        {8, 0, "Refused", 2, "contract fp32-chain/9\nmore", 0}};
+  const std::vector<std::array<std::string, 3>> expected = {
+      {"Warning", "WorkerLost",
+       "worker 1 was lost at step 17 (its trainer was killed); training stood still for 12 ms; "
+       "membership epoch 5"},
+      {"Normal", "WorkerJoined",
+       "worker 1 joined at step 18; training stood still for 3 ms; membership epoch 6"},
+      {"Normal", "WorkerLost",
+       "worker 0 left at step 19 (asked to leave); training stood still for 0 ms; membership epoch "
+       "7"},
+      {"Warning", "WorkerRespawned",
+       "the trainer of worker 0 was respawned at step 20; training stood still for 4 ms; "
+       "membership epoch 8"},
+      {"Warning", "WorkerLost",
+       "worker 2 was not let in (contract fp32-chain/9); membership epoch 8"}};
+  const core::Plan plan = job.plan();
+  REQUIRE(plan.actions.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const api::Event& event = std::get<core::EmitEvent>(plan.actions[i]).event;
+    CHECK(std::array{event.type, event.reason, event.note} == expected[i]);
+  }
+}
+
+TEST_CASE("what came too fast to be told one by one is told as a number") {
+  auto job = training(2);
+  job.edit().changes_untold = 1;
+  core::Plan plan = job.plan();
+  REQUIRE(words_of(plan) == Words{"event Resized"});
+  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
+        "1 more change of the workers' membership");
+  for (int i = 0; i < 10; ++i) job.edit().changes.push_back({10 + i, 1, "Joined", 1, "", 0});
+  plan = job.plan();
+  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
+        "3 more changes of the workers' membership");
 }
 
 TEST_CASE("what the workers wait for is said") {

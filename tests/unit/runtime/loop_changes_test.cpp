@@ -1,0 +1,119 @@
+// What workers tell of their membership, on its way to events: each change once, no flood of them,
+// and none that is not counted.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/contract.h"
+#include "operator/runtime/loop.h"
+
+using namespace muster;
+
+namespace {
+
+/// The operator's loop over one job whose status is never stored, and the events that come of it.
+class ChangesWorld final : public runtime::Executor {
+ public:
+  ChangesWorld() {
+    clock_.advance(seconds(1'000));
+    list(api::Kind::kPod, {});
+    list(api::Kind::kTrainingJob,
+         {R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {
+        "name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 1},
+      "spec": {"worker": {"count": 2, "command": ["x"]}}})"});
+    events();
+  }
+
+  void execute(runtime::Work work) override {
+    for (const auto& action : work.plan.actions) {
+      const auto* emit = std::get_if<core::EmitEvent>(&action);
+      if (emit != nullptr) notes_.push_back(emit->event.note);
+    }
+    runtime::ApplyDone done;
+    done.key = {"ns", "j"};
+    done.uid = "u";
+    REQUIRE(mailbox_.post(std::move(done)));
+  }
+  void stop() override {}
+
+  /// Workers tell of so many joins in memberships that nobody has told of.
+  void tell(int changes) {
+    ProgressReport report;
+    report.job = "ns/j";
+    for (int i = 0; i < changes; ++i) {
+      report.changes.push_back({++epoch_, 7, std::string(contract::change::kJoined), 1, "", 0});
+    }
+    last_ = report;
+    REQUIRE(mailbox_.post(std::move(report)));
+  }
+  void repeat() { REQUIRE(mailbox_.post(ProgressReport(last_))); }
+  void pass(seconds time) { clock_.advance(time); }
+
+  /// About changes, since it was asked last: how many were told by themselves, and what was said of
+  /// all others.
+  std::pair<int, std::vector<std::string>> events() {
+    // What was carried out is heard in the next step.
+    for (int i = 0; i < 3; ++i) loop_.step();
+    std::pair<int, std::vector<std::string>> found;
+    for (const std::string& note : std::exchange(notes_, {})) {
+      if (note.find(" joined at step 7") != std::string::npos) ++found.first;
+      if (note.find(" more change") != std::string::npos) found.second.push_back(note);
+    }
+    return found;
+  }
+
+ private:
+  runtime::LoopOptions options() {
+    runtime::LoopOptions made;
+    made.clock = &clock_;
+    made.mailbox = &mailbox_;
+    made.executor = this;
+    made.master_key = std::string(64, '7');
+    made.sees_nodes = false;
+    return made;
+  }
+  void list(api::Kind kind, const std::vector<std::string>& objects) {
+    runtime::WatchBatch batch{kind, {{kube::WatchEvent::Type::kInitStart, nullptr}}};
+    for (const std::string& text : objects) {
+      batch.events.push_back({kube::WatchEvent::Type::kInitApply, *parse_json(text)});
+    }
+    batch.events.push_back({kube::WatchEvent::Type::kInitDone, nullptr});
+    REQUIRE(mailbox_.post(std::move(batch)));
+  }
+
+  ManualClock clock_;
+  runtime::Mailbox mailbox_{100};
+  std::int64_t epoch_ = 0;
+  ProgressReport last_;
+  std::vector<std::string> notes_;
+  runtime::OperatorLoop loop_{options()};
+};
+
+using Told = std::pair<int, std::vector<std::string>>;
+
+}  // namespace
+
+TEST_CASE("of more than sixty changes in a minute the rest is one event when the minute is over") {
+  ChangesWorld world;
+  for (int i = 0; i < 7; ++i) world.tell(10);
+  CHECK(world.events() == Told{8, {"52 more changes of the workers' membership"}});
+  world.pass(seconds(59));
+  world.tell(5);
+  CHECK(world.events() == Told{});
+  world.pass(seconds(1));
+  CHECK(world.events() == Told{0, {"15 more changes of the workers' membership"}});
+  world.pass(seconds(300));
+  CHECK(world.events() == Told{});
+  world.tell(2);
+  CHECK(world.events() == Told{2, {}});
+}
+
+TEST_CASE("what several workers tell of one change, or one of them twice, is told once") {
+  ChangesWorld world;
+  world.tell(3);
+  world.repeat();
+  CHECK(world.events() == Told{3, {}});
+  world.repeat();
+  CHECK(world.events() == Told{});
+}
