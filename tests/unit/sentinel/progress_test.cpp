@@ -110,6 +110,28 @@ TEST_CASE("the newest stall and the delay of a process are told beside all stall
   CHECK(text.find("muster_worker_step_delay_seconds" + labels + "0.04\n") != std::string::npos);
 }
 
+TEST_CASE("what a process computed again and was given adds up, beside its newest membership") {
+  Metrics metrics({"ns", "digits", 1}, 2);
+  metrics.add(1, EnteredMessage{3, 10, 2, 4096, 0});
+  metrics.add(1, EnteredMessage{4, 20, 3, 904, 0});
+  metrics.set_membership(3, 4);
+  metrics.set_membership(4, 5);
+  const std::string text = metrics.render();
+  const auto has = [&](const std::string& name, int process, const char* value) {
+    return text.find("muster_worker_" + name + R"({namespace="ns",process=")" +
+                     std::to_string(process) + R"(",slot="1",training_job="digits"} )" + value +
+                     "\n") != std::string::npos;
+  };
+  CHECK(has("recomputed_logical_ranks_total", 0, "0"));
+  CHECK(has("recomputed_logical_ranks_total", 1, "5"));
+  CHECK(has("state_bytes_total", 0, "0"));
+  CHECK(has("state_bytes_total", 1, "5000"));
+  for (const int process : {0, 1}) {
+    CHECK(has("membership_epoch", process, "4"));
+    CHECK(has("members", process, "5"));
+  }
+}
+
 TEST_CASE("metrics carry the contract's names and labels, and no other value than was told") {
   Metrics metrics({"ns", "digits", 3}, 2);
   metrics.add(1, steps(4, 0.002));
