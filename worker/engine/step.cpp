@@ -79,12 +79,14 @@ void Trainer::list_missing() {
 
 Status Trainer::read_batch() {
   for (std::size_t i = 0; i < missing_.size(); ++i) {
-    const auto rows =
-        std::span(indices_).subspan(missing_[i].first_row, missing_[i].ranks * rows_per_rank());
-    loader_->samples(standing_.step, sums_->node(missing_at_[i]), rows);
-  }
-  for (std::size_t row = 0; row < indices_.size(); ++row) {
-    MUSTER_RETURN_IF_ERROR(model_->set_row(row, train_, indices_[row]));
+    const std::size_t first = missing_[i].first_row;
+    const auto rows = std::span(indices_).subspan(first, missing_[i].ranks * rows_per_rank());
+    const RankRange ranks = sums_->node(missing_at_[i]);
+    loader_->samples(standing_.step, ranks, rows);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      MUSTER_RETURN_IF_ERROR(model_->set_row(first + r, train_, rows[r]));
+    }
+    if (hooks_.on_batch) hooks_.on_batch(standing_.step + 1, ranks, rows);
   }
   return {};
 }

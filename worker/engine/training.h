@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/result.h"
+#include "worker/data/loader.h"
 
 namespace muster::comm {
 class Communicator;
@@ -171,6 +172,11 @@ struct TrainingHooks {
   std::function<void(std::int64_t step, std::span<const float> parameters,
                      const OptimizerState& optimizer)>
       on_state;
+  /// What this process has read for logical ranks of step `step`: the samples' indices, rank by
+  /// rank. Told again where what was computed of them is lost, and read anew.
+  std::function<void(std::int64_t step, data::RankRange ranks,
+                     std::span<const std::uint64_t> samples)>
+      on_batch;
   /// Called often by the training thread, unless it is waiting for others or works on files.
   std::function<void()> on_alive;
   /// Around work on files, which may take any time: true before, false after.

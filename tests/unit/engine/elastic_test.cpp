@@ -39,7 +39,7 @@ using test::record_of;
 using test::Trial;
 using test::with_adamw;
 
-TEST_CASE("nothing happens: every logical rank of every step is computed once") {
+TEST_CASE("nothing happens: every logical rank of every step is read and computed once") {
   for (const int workers : {1, 2, 3, 5, 8}) {
     for (const auto config_of : {digits, digits_with_layers, digits_in_buckets}) {
       Trial trial;
@@ -47,6 +47,7 @@ TEST_CASE("nothing happens: every logical rank of every step is computed once") 
       const Ends ends = ends_of(*trial.run(workers), trial.steps);
       CHECK(ends.complete == workers);
       CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+      CHECK(ends.reads == ends.computations);
     }
   }
 }
@@ -153,6 +154,7 @@ TEST_CASE("workers join and leave at step boundaries, and nothing is computed tw
     CHECK(ends.left == 2);
     CHECK(ends.complete == 2);
     CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+    CHECK(ends.reads == ends.computations);
     CHECK(world->stalls() == 0);
   }
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <tuple>
 
 #include "common/check.h"
@@ -75,6 +76,12 @@ const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wa
       }
       for (const auto& scalar : optimizer.scalars) state.scalars.push_back(scalar.value);
     };
+    hooks.on_batch = [&](std::int64_t step, data::RankRange ranks,
+                         std::span<const std::uint64_t> samples) {
+      MUSTER_CHECK(ranks.size() == wanted.logical_ranks);
+      states[step].samples.assign(samples.begin(), samples.end());
+      std::sort(states[step].samples.begin(), states[step].samples.end());
+    };
     const SystemClock clock;
     TrainingConfig config = wanted;
     config.checkpoint_path.clear();
@@ -127,10 +134,36 @@ void Watch::see(int trainer, std::int64_t step, std::span<const float> parameter
   at_step_(step);
 }
 
+void Watch::read(std::int64_t step, data::RankRange ranks, std::span<const std::uint64_t> samples) {
+  const std::size_t rows = samples.size() / static_cast<std::size_t>(ranks.size());
+  const std::lock_guard lock(mutex_);
+  for (int rank = ranks.first; rank < ranks.last; ++rank) {
+    const auto own = samples.subspan(static_cast<std::size_t>(rank - ranks.first) * rows, rows);
+    Samples& known = samples_[step][rank];
+    if (known.empty()) known.assign(own.begin(), own.end());
+    if (!std::equal(known.begin(), known.end(), own.begin(), own.end())) ++read_differently_;
+  }
+}
+
+/// Whether all logical ranks were read, and together what the reference has read.
+bool Watch::is_all_read(std::int64_t step) const {
+  const auto found = samples_.find(step);
+  if (found == samples_.end() || found->second.size() != logical_ranks_) return false;
+  Samples all;
+  for (const auto& [rank, own] : found->second) all.insert(all.end(), own.begin(), own.end());
+  std::sort(all.begin(), all.end());
+  return all == expected_.at(step).samples;
+}
+
 void Watch::check(int falls) {
   CHECK(states_ > 0);
   CHECK(wrong_ == 0);
   CHECK(backwards_ <= falls);
+  CHECK(read_differently_ == 0);
+  // What is read for a step that nobody has made is of no account.
+  for (std::int64_t step = std::max<std::int64_t>(1, first_step()); step <= newest_; ++step) {
+    CHECK_MESSAGE(is_all_read(step), "samples of step ", step);
+  }
 }
 
 std::unique_ptr<ElasticWorld> Trial::run(int workers) const {
@@ -144,15 +177,23 @@ std::unique_ptr<ElasticWorld> Trial::run(int workers) const {
         watch.see(trainer, step, parameters, optimizer);
         if (on_state) on_state(trainer, step, parameters, optimizer);
       });
+  world->watch_batches(
+      [&](std::int64_t step, data::RankRange ranks, std::span<const std::uint64_t> samples) {
+        watch.read(step, ranks, samples);
+      });
+  const bool is_new = !std::filesystem::exists(config.checkpoint_path) ||
+                      std::filesystem::is_empty(config.checkpoint_path);
   if (before) before(*world);
   world->start(workers, doom_of_slot_0);
   world->join();
   watch.check(falls);
+  if (is_new) CHECK(watch.first_step() == 1);
   return world;
 }
 
 Ends ends_of(const ElasticWorld& world, std::int64_t steps) {
   Ends ends;
+  ends.reads = world.reads();
   for (int trainer = 0; trainer < world.trainers(); ++trainer) {
     const auto& outcome = world.outcome(trainer);
     REQUIRE(outcome.has_value());

@@ -32,33 +32,45 @@ struct ReferenceState {
   std::string parameters;                        ///< SHA-256
   std::vector<std::vector<Sha256Digest>> state;  ///< by buffer of the optimiser: of its blocks
   std::vector<double> scalars;
+  std::vector<std::uint64_t> samples;  ///< that the step read, each as often as it did; ascending
 };
 
 /// By step, from one worker that nothing happens to.
 const std::map<std::int64_t, ReferenceState>& reference(const engine::TrainingConfig& wanted);
 
-/// Holds every state of every trainer against the reference, and calls `at_step` the first time
-/// that anybody comes to a step.
+/// Holds every state of every trainer and what was read for each step against the reference, and
+/// calls `at_step` the first time that anybody comes to a step.
 class Watch {
  public:
   Watch(const engine::TrainingConfig& config, std::function<void(std::int64_t)> at_step)
-      : expected_(reference(config)), at_step_(std::move(at_step)) {}
+      : expected_(reference(config)),
+        logical_ranks_(static_cast<std::size_t>(config.logical_ranks)),
+        at_step_(std::move(at_step)) {}
 
   void see(int trainer, std::int64_t step, std::span<const float> parameters,
            const engine::OptimizerState& optimizer);
+  void read(std::int64_t step, data::RankRange ranks, std::span<const std::uint64_t> samples);
   /// `falls`: how many times a trainer may have gone back to an earlier step.
   void check(int falls);
+  /// Of the first step that anybody read anything for.
+  std::int64_t first_step() const { return samples_.empty() ? 0 : samples_.begin()->first; }
 
  private:
+  using Samples = std::vector<std::uint64_t>;
+  bool is_all_read(std::int64_t step) const;
+
   bool is_right(std::int64_t step, std::span<const float> parameters,
                 const engine::OptimizerState& optimizer) const;
 
   const std::map<std::int64_t, ReferenceState>& expected_;
+  const std::size_t logical_ranks_;
   std::function<void(std::int64_t)> at_step_;
   std::mutex mutex_, events_;
   std::map<int, std::int64_t> last_;
+  std::map<std::int64_t, std::map<int, Samples>> samples_;  ///< by step and logical rank
   std::int64_t newest_ = 0;
   int states_ = 0, wrong_ = 0, backwards_ = 0;
+  int read_differently_ = 0;  ///< logical ranks, of one step, by one and then by another
 };
 
 /// A run with what `at_step` does to it.
@@ -77,6 +89,7 @@ struct Trial {
 struct Ends {
   int complete = 0, left = 0, killed = 0;
   std::uint64_t computations = 0;
+  std::uint64_t reads = 0;  ///< shares of batches that were read
 };
 Ends ends_of(const ElasticWorld& world, std::int64_t steps);
 

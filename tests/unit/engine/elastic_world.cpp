@@ -361,6 +361,11 @@ void ElasticWorld::run(int number) {
                        const engine::OptimizerState& optimizer) {
     on_state_(number, step, parameters, optimizer);
   };
+  hooks.on_batch = [&](std::int64_t step, data::RankRange ranks,
+                       std::span<const std::uint64_t> samples) {
+    reads_ += static_cast<std::uint64_t>(ranks.size());
+    if (on_batch_) on_batch_(step, ranks, samples);
+  };
   hooks.at = [&](std::string_view point, std::int64_t step) -> Status {
     if (at_point_) MUSTER_RETURN_IF_ERROR(at_point_(number, point, step));
     std::unique_lock lock(shared_->mutex);
@@ -460,6 +465,12 @@ void ElasticWorld::leave(int trainer) {
   const std::lock_guard lock(shared_->mutex);
   std::vector<int> left = shared_->round->members;
   if (left.size() > 1 && std::erase(left, trainer) > 0) publish(left, false);
+}
+
+void ElasticWorld::lose(int trainer) {
+  const std::lock_guard lock(shared_->mutex);
+  std::vector<int> left = shared_->round->members;
+  if (left.size() > 1 && std::erase(left, trainer) > 0) publish(left, true);
 }
 
 void ElasticWorld::cut(int trainer) {

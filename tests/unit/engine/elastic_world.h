@@ -2,6 +2,7 @@
 // between pods: for tests of what the engine makes of a changing membership.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -39,6 +40,10 @@ class ElasticWorld {
   /// there. May block.
   using AtPoint = std::function<Status(int trainer, std::string_view point, std::int64_t step)>;
   void watch_points(AtPoint at_point) { at_point_ = std::move(at_point); }
+  /// Told what each trainer reads (TrainingHooks::on_batch), before the start.
+  using OnBatch = std::function<void(std::int64_t step, data::RankRange ranks,
+                                     std::span<const std::uint64_t> samples)>;
+  void watch_batches(OnBatch on_batch) { on_batch_ = std::move(on_batch); }
   /// What becomes of the trainers' transfers, told by number, before the start. May block.
   struct TransferWatch {
     std::function<void(int trainer)> on_start;   ///< of a group
@@ -75,6 +80,9 @@ class ElasticWorld {
   void leave(int trainer);
   /// Its connections break, and nobody dies.
   void cut(int trainer);
+  /// The others are told that it is lost, and it is told nothing: as when a stopped process is
+  /// voted out.
+  void lose(int trainer);
   /// All stop at a step boundary.
   void stop();
   /// Until every trainer has ended; at the latest after a minute, which is a failure.
@@ -86,6 +94,8 @@ class ElasticWorld {
   const std::optional<Result<engine::TrainingSummary>>& outcome(int trainer) const;
   int trainers() const;
   std::vector<engine::Entry> entries() const;
+  /// How many logical ranks' shares of a batch were read, by all trainers together.
+  std::uint64_t reads() const { return reads_; }
   /// How often one that had trained before entered a view for which it had not been prepared, so
   /// that others may have waited until it was connected.
   int stalls() const;
@@ -107,7 +117,9 @@ class ElasticWorld {
   engine::TrainingConfig config_;
   OnState on_state_;
   AtPoint at_point_;
+  OnBatch on_batch_;
   std::optional<TransferWatch> transfer_watch_;
+  std::atomic<std::uint64_t> reads_ = 0;
   std::unique_ptr<Shared> shared_;
 };
 

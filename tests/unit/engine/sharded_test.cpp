@@ -112,6 +112,7 @@ void keep_shares(ConfigOf config_of, int workers, int buddies) {
   const auto ends = ends_of(*trial.run(workers), trial.steps);
   CHECK(ends.complete == workers);
   CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  CHECK(ends.reads == ends.computations);
   // So many of each element, and of whole blocks nobody has more than one too many, so many times.
   const auto copies = static_cast<std::size_t>(1 + buddies);
   CHECK(all == whole * std::min<std::size_t>(static_cast<std::size_t>(workers), copies));
@@ -457,6 +458,7 @@ TEST_CASE("sharded, workers come and go in any number: nothing is computed twice
     CHECK(ends.left == 9);
     CHECK(ends.complete == 1);
     CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+    CHECK(ends.reads == ends.computations);
   }
 }
 
