@@ -10,15 +10,15 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from job import FaultTest, main, read, signal_all, stat_of  # noqa: E402
+from job import CNN, FaultTest, main, read, signal_all, stat_of  # noqa: E402
 
 TRIES = 5
 
 
 class Death(FaultTest):
-    def dies(self, workers, victims, what, survivors):
+    def dies(self, workers, victims, what, survivors, **rest):
         """So many of `workers` die at once; those that are left train on, and the dead come back a little later."""
-        job = self.training(workers)
+        job = self.training(workers, **rest)
         for slot in victims:
             job.set_slot(slot, "sleep 0.5")
         before = job.identities(survivors)
@@ -84,6 +84,9 @@ class Death(FaultTest):
         self.assert_undisturbed(job, [0, 3, 4], before)
         job.end()
 
+    def test_neither_batch_statistics_nor_masks_nor_moments_tell_of_deaths(self):
+        self.dies(4, [0, 2], "worker", [1, 3], steps=1000, training=CNN)
+
     def test_the_two_who_would_lead_are_killed_at_once(self):
         self.dies(5, [0, 1], "worker", [2, 3, 4])
 
@@ -146,7 +149,12 @@ class Death(FaultTest):
 
 class Leave(FaultTest):
     def test_two_of_four_asked_to_leave_hand_over_and_nothing_is_computed_twice(self):
-        job = self.training(4)
+        self.two_leave(self.training(4))
+
+    def test_neither_batch_statistics_nor_masks_nor_moments_tell_of_those_who_leave(self):
+        self.two_leave(self.training(4, steps=1000, training=CNN))
+
+    def two_leave(self, job):
         before = job.identities([0, 1])
         workers = job.workers()
         signal_all([workers[2].sentinel, workers[3].sentinel], signal.SIGTERM)

@@ -5,7 +5,7 @@ network, processor quota, program or data than the rest. The operator and its ku
 stops it takes operator and API server away at once.
 
 The oracle (Job.end): every step once and in order, each with the SHA-256 and loss of an undisturbed run of one worker,
-the model byte-equal, and no restart of the gang unless the test says how many.
+the model and the optimiser's state byte-equal, and no restart of the gang unless the test says how many.
 """
 
 import json
@@ -21,6 +21,9 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEADLINE = 120
 POLL_SECONDS = 0.005
+# spec.training of all layers there are: what a step makes depends on statistics over a batch, on masks, and on moments.
+CNN = {"model": {"cnn": {"channels": [4, 8], "kernelSize": 3, "normalization": "Batch", "hidden": [32], "dropout": "0.25"}},
+       "optimizer": {"adamw": {"learningRate": "0.003", "weightDecay": "0.05"}}, "gradientClipping": {"maxNorm": "1.0"}}
 WRAPPER = """#!/bin/sh
 case "$1" in --*) exec "{worker}" "$@";; esac
 WORKER="{worker}" ENTER=""
@@ -279,8 +282,14 @@ class Job:
         with open(os.path.join(self.output, "model.safetensors"), "rb") as file:
             return file.read()
 
+    def optimizer(self):
+        """The optimiser's state after the last step, as its checkpoint has it."""
+        path = os.path.join(self.output, "checkpoints", f"step-{self.steps:012}", "optimizer.safetensors")
+        with open(path, "rb") as file:
+            return file.read()
+
     def reference(self):
-        """(records, model) of an undisturbed run of one worker."""
+        """(records, model, optimiser's state) of an undisturbed run of one worker."""
         training = json.dumps(self.manifest["spec"]["training"], sort_keys=True)
         if training not in Job.references:
             with tempfile.TemporaryDirectory(prefix="muster-faults-") as directory:
@@ -289,7 +298,7 @@ class Job:
                 code, said = job.wait()
                 if code != 0:
                     raise AssertionError(f"the undisturbed run: {said}")
-                Job.references[training] = job.record(), job.model()
+                Job.references[training] = job.record(), job.model(), job.optimizer()
         return Job.references[training]
 
     def end(self, restarts=0):
@@ -305,9 +314,9 @@ class Job:
         return report
 
     def check(self, model):
-        """Holds record and model against the undisturbed run."""
+        """Holds record, model and the optimiser's state against the undisturbed run."""
         facts = lambda lines: [(line["step"], line["loss"], line["sha256"], line["samples"]) for line in lines]
-        records, right = self.reference()
+        records, right, optimizer = self.reference()
         made = self.record()
         if [line["step"] for line in made] != list(range(1, self.steps + 1)):
             raise AssertionError(f"not every step once and in order: {[line['step'] for line in made]}")
@@ -316,6 +325,8 @@ class Job:
             raise AssertionError(f"the first step that differs is {wrong[:1] or 'missing'}")
         if model != right:
             raise AssertionError("the models differ")
+        if self.optimizer() != optimizer:
+            raise AssertionError("the optimiser's states differ")
 
     def close(self):
         """Ends what is left, whatever happened; SIGKILL for muster ends its workers."""

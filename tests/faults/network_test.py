@@ -11,7 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from job import FaultTest, main  # noqa: E402
+from job import CNN, FaultTest, main  # noqa: E402
 from wire import Wire, available  # noqa: E402
 
 SEED = int(os.environ.get("MUSTER_SEED") or time.time_ns() % 1_000_000)
@@ -117,9 +117,9 @@ class Cut(NetworkTest):
 
 
 class Slow(NetworkTest):
-    def undisturbed(self, steps, disturb):
+    def undisturbed(self, steps, disturb, **rest):
         """Whatever is done to the packets changes no membership."""
-        job, wire = self.wired(3, steps, pace_ms=0)
+        job, wire = self.wired(3, steps, pace_ms=0, **rest)
         # A sentinel may come to say so after the first steps.
         job.wait_for("all have said that they train", lambda: self.epochs(job) >= 3)
         before, epochs = job.identities(range(3)), self.epochs(job)
@@ -134,6 +134,10 @@ class Slow(NetworkTest):
         wire = self.undisturbed(700, lambda wire: wire.disturb(loss=0.01, twice=0.01, late=0.02))
         print(f"MUSTER_SEED={SEED} {wire.counts}")
         self.assertGreater(wire.counts["dropped"], 0)
+        self.assertGreater(wire.counts["twice"], 0)
+
+    def test_neither_batch_statistics_nor_masks_nor_moments_tell_of_late_packets(self):
+        wire = self.undisturbed(400, lambda wire: wire.disturb(twice=0.01, late=0.05, delay=(0.0, 0.005)), training=CNN)
         self.assertGreater(wire.counts["twice"], 0)
 
     def test_ten_megabits_and_two_hundred_milliseconds_of_jitter_evict_nobody(self):

@@ -10,14 +10,19 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from job import FaultTest, main, signal_all  # noqa: E402
+from job import CNN, FaultTest, main, signal_all  # noqa: E402
 
 WAITS = "membership waits"
 
 
 class Hang(FaultTest):
     def test_a_trainer_that_does_not_move_is_killed_and_started_again(self):
-        job = self.training(3)
+        self.one_hangs(self.training(3))
+
+    def test_neither_batch_statistics_nor_masks_nor_moments_tell_of_a_hang(self):
+        self.one_hangs(self.training(3, steps=1000, training=CNN))
+
+    def one_hangs(self, job):
         sentinel, survivors, hung = job.workers()[1].sentinel, job.identities([0, 2]), job.trainer(1)
         job.stop(1, what="trainer")
         job.wait_for("another trainer", lambda: job.workers()[1].trainers not in ([hung], []))
@@ -130,6 +135,22 @@ class OperatorAway(FaultTest):
         job.wait_trained_by(3)
         self.back(job)
         self.assert_undisturbed(job, [0, 2], survivors)
+        job.end()
+
+    def test_a_silent_minority_is_left_behind_while_operator_and_api_server_are_away(self):
+        job = self.training(3)
+        survivors, sentinel, old = job.identities([0, 1]), job.workers()[2].sentinel, job.trainer(2)
+        self.away(job)
+        frozen = job.stop(2)
+        job.wait_trained_by(2, more=50)
+        self.back(job)
+        job.go_on(frozen)
+        job.wait_for("its trainer starts anew", lambda: job.workers()[2].trainers not in ([old], []))
+        job.wait_trained_by(3)
+        self.assertEqual(job.workers()[2].sentinel, sentinel, "the worker itself need not go")
+        self.assert_undisturbed(job, [0, 1], survivors)
+        # Who hears more than half of all asks nobody.
+        self.assertNotIn(WAITS, job.log_of(0) + job.log_of(1))
         job.end()
 
     def test_workers_die_while_operator_and_api_server_are_away_and_are_replaced_afterwards(self):
