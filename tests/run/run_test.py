@@ -316,6 +316,32 @@ class Prove(RunTest):
         self.assertEqual(code, 0, out + err)
         self.assertIn("EQUAL: 220 of 220 steps have the same parameters, the models are byte-equal (" + GOLDEN_CNN, out)
         self.assertIn("SIGKILL", out + err)
+        self.assertRegex(err, r"undisturbed: step \d+/220  workers 1/1  \|  disturbed: step \d+/220  workers \d/[13]"
+                              r"  membership \d+  changes \d+, longest stall \d+ ms\n")
+
+    def test_a_disturbed_run_that_trains_something_else_is_told_apart_by_its_first_step(self):
+        other = self.path("other/data")
+        shutil.copytree(self.path("examples/data"), other)
+        with gzip.open(self.path("examples/data/digits-train-labels.idx.gz")) as file:
+            labels = bytearray(file.read())
+        labels[8:] = bytes((label + 1) % 10 for label in labels[8:])
+        with gzip.open(os.path.join(other, "digits-train-labels.idx.gz"), "wb") as file:
+            file.write(labels)
+        # The workers of one side read other labels.
+        programs = self.path("bin")
+        os.makedirs(programs)
+        shutil.copy(self.muster(), programs)
+        with open(os.path.join(programs, "muster-worker"), "w", encoding="utf-8") as file:
+            file.write(f"""#!/bin/sh
+case "$MUSTER_CHECKPOINT_PATH" in */disturbed/*) export MUSTER_DATA_ROOT="{self.path("other")}";; esac
+exec "{os.path.join(os.path.abspath(self.bin_dir), "muster-worker")}" "$@"
+""")
+        os.chmod(os.path.join(programs, "muster-worker"), 0o755)
+        self.bin_dir = programs
+        code, out, err = self.run_muster("prove", self.digits, "--workers", "1,2", "--kills", "0", "--pace", "0",
+                                         "--set", "spec.training.epochs=1")
+        self.assertEqual(code, 3, out + err)
+        self.assertRegex(out, r"\nDIFFERENT: step 1: parameters [0-9a-f]{16}\.\.\. against [0-9a-f]{16}\.\.\. undisturbed\n$")
 
 
 class Text(RunTest):
