@@ -52,43 +52,6 @@ TEST_CASE("nothing happens: every logical rank of every step is read and compute
   }
 }
 
-void die_at_each_place(TrainingConfig (*config_of)(std::int64_t steps)) {
-  for (const std::string_view point :
-       {point::kIdle, point::kForward, point::kBucket, point::kBackward, point::kScatter,
-        point::kReduced, point::kGather, point::kUpdate, point::kUpdated, point::kEvaluate,
-        point::kFinish}) {
-    if (point == point::kBucket && config_of != digits_in_buckets) continue;  // they have but one
-    for (const int victim : {0, 2}) {
-      CAPTURE(std::string(point));
-      CAPTURE(victim);
-      Trial trial;
-      trial.config = config_of(trial.steps);
-      trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
-        if (step == 20) world.doom(victim, point);
-      };
-      const Ends ends = ends_of(*trial.run(3), trial.steps);
-      CHECK(ends.killed == 1);
-      CHECK(ends.complete == 2);
-    }
-  }
-}
-
-TEST_CASE("a worker dies at each place of a step: no step is lost, the bits stay") {
-  die_at_each_place(digits);
-}
-
-TEST_CASE("a worker dies at each place: nor do running statistics and masks tell of it") {
-  die_at_each_place(digits_with_layers);
-}
-
-TEST_CASE("a worker dies at each place: nor do AdamW's moments and clipped gradients tell of it") {
-  die_at_each_place([](std::int64_t steps) { return with_adamw(digits(steps)); });
-}
-
-TEST_CASE("a worker dies at each place: nor does what was under way in the backward pass") {
-  die_at_each_place(digits_in_buckets);
-}
-
 TEST_CASE("an exchange is cut in the middle of the backward pass: nobody computes anything again") {
   // One process' connections break when it has sent so many buckets of step 12.
   for (int buckets = 1; buckets <= 3; ++buckets) {
@@ -886,60 +849,4 @@ TEST_CASE("whoever dies while slot 0 is away, its record lacks nothing") {
     CHECK(ends_of(*world, trial.steps).complete == 3);
     CHECK(record_of(directory.path()) == record_of(calm.path()));
   }
-}
-
-TEST_CASE("random joins, leaves, deaths and cuts at random places: the same bits at every step") {
-  constexpr std::array kPoints = {
-      point::kConnect, point::kEnter,  point::kTransfer, point::kIdle,     point::kForward,
-      point::kBucket,  point::kBucket, point::kBackward, point::kScatter,  point::kReduced,
-      point::kGather,  point::kUpdate, point::kUpdated,  point::kEvaluate, point::kCheckpoint};
-  std::map<std::string, int> deaths;
-  for (std::uint32_t number = 0; number < 60; ++number) {
-    CAPTURE(number);
-    CAPTURE(test::seed());
-    const test::TempDirectory directory;
-    Trial trial;
-    Rng rng(test::seed() * 1'000 + number);
-    if (number % 4 >= 2) trial.config = digits_with_layers(trial.steps);
-    if (number % 8 >= 4) trial.config = with_adamw(trial.config);
-    if (number >= 40) trial.config = digits_in_buckets(trial.steps);
-    if (number % 2 == 1) {
-      trial.config.checkpoint_path = directory.path();
-      trial.config.checkpoint_every_steps = 5;
-    }
-    std::map<int, std::string> doomed;
-    int slow = -1;
-    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
-      if (step >= 40 || rng.below(3) != 0) return;
-      if (slow >= 0) world.let_connect(std::exchange(slow, -1));
-      const std::vector<int> members = world.members();
-      const int one = members[rng.below(members.size())];
-      const auto event = rng.below(8);
-      // One member that nothing happens to keeps the state.
-      if (event < 3 && members.size() > doomed.size() + 1 && world.slot_of(one) != 0) {
-        const std::string_view point = kPoints[rng.below(kPoints.size())];
-        if (doomed.emplace(one, point).second) world.doom(one, point);
-      } else if (event < 6 && members.size() < 8) {
-        const int slot = 1 + static_cast<int>(rng.below(12));
-        if (rng.below(2) == 0) {
-          slow = world.add_slow(slot);
-        } else {
-          world.add(slot);
-        }
-      } else if (event == 6 && world.slot_of(one) != 0) {
-        world.leave(one);
-      } else {
-        world.cut(one);
-      }
-    };
-    const auto world = trial.run(1 + static_cast<int>(rng.below(5)));
-    const Ends ends = ends_of(*world, trial.steps);
-    CHECK(ends.complete >= 1);
-    for (const auto& [trainer, point] : doomed) {
-      if (!world->outcome(trainer)->has_value()) ++deaths[point];
-    }
-  }
-  std::string table;
-  for (const auto& [point, count] : deaths) table += " " + point + " " + std::to_string(count);
-  MESSAGE("deaths by place:" << table);
 }

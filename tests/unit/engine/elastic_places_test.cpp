@@ -1,0 +1,290 @@
+// The promise of the project at the engine, place by place: whichever place of a step or of a
+// membership a trainer dies at, or stands still at, among however many, every step has the bits of
+// an undisturbed run of one worker.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "common/rng.h"
+#include "tests/test_main.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/elastic_trial.h"
+
+using namespace muster;
+using namespace muster::engine;
+using test::digits;
+using test::digits_in_buckets;
+using test::digits_with_layers;
+using test::ElasticWorld;
+using test::Ends;
+using test::ends_of;
+using test::Trial;
+using test::with_adamw;
+
+namespace {
+
+using PlacesConfig = TrainingConfig (*)(std::int64_t steps);
+
+constexpr std::array kWorkers = {2, 3, 4, 5, 7, 8};
+/// All there are where every member keeps the whole state; those of a step between the others.
+constexpr std::array kPlaces = {
+    point::kConnect, point::kEnter,    point::kTransfer,   point::kIdle,
+    point::kForward, point::kBucket,   point::kBackward,   point::kScatter,
+    point::kReduced, point::kGather,   point::kUpdate,     point::kUpdated,
+    point::kCompare, point::kEvaluate, point::kCheckpoint, point::kFinish};
+
+bool is_of_entry(std::string_view place) {
+  return place == point::kConnect || place == point::kEnter || place == point::kTransfer;
+}
+bool is_of_files(std::string_view place) {
+  return place == point::kCompare || place == point::kCheckpoint;
+}
+
+/// So long that all places come after step 12: an evaluation with step 22, a checkpoint with 20.
+struct PlaceTrial : Trial {
+  PlaceTrial(PlacesConfig config_of, std::string_view place) {
+    steps = 26;
+    config = config_of(steps);
+    if (!is_of_files(place)) return;
+    config.checkpoint_path = directory.path();
+    config.checkpoint_every_steps = 20;
+  }
+  const test::TempDirectory directory;
+};
+
+struct Death {
+  int workers = 0, victim = 0;
+};
+
+void die_at(std::string_view place, Death death, PlacesConfig config_of) {
+  CAPTURE(std::string(place));
+  CAPTURE(death.workers);
+  CAPTURE(death.victim);
+  PlaceTrial trial(config_of, place);
+  // Files are slot 0's alone: the others wait for it at the end.
+  const bool comes_back = is_of_files(place) && death.victim == 0;
+  if (comes_back) trial.before = [](ElasticWorld& world) { world.respawn_next(); };
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step != 12) return;
+    world.doom(death.victim, place);
+    if (is_of_entry(place)) world.cut(death.victim);
+  };
+  const Ends ends = ends_of(*trial.run(death.workers), trial.steps);
+  CHECK(ends.killed == 1);
+  CHECK(ends.complete == death.workers - (comes_back ? 0 : 1));
+}
+
+void die_at_each_place(PlacesConfig config_of, int workers) {
+  for (const std::string_view place : kPlaces) {
+    if (place == point::kBucket && config_of != digits_in_buckets) continue;  // they have but one
+    for (const int victim : {0, workers - 1}) die_at(place, {workers, victim}, config_of);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a worker dies at each place, of 2 to 8: no step is lost, the bits stay") {
+  for (const int workers : kWorkers) die_at_each_place(digits, workers);
+}
+
+TEST_CASE("a worker dies at each place: nor do running statistics and masks tell of it") {
+  for (const int workers : kWorkers) die_at_each_place(digits_with_layers, workers);
+}
+
+TEST_CASE("a worker dies at each place: nor do AdamW's moments and clipped gradients tell of it") {
+  die_at_each_place([](std::int64_t steps) { return with_adamw(digits(steps)); }, 3);
+}
+
+TEST_CASE("a worker dies at each place: nor does what was under way in the backward pass") {
+  die_at_each_place(digits_in_buckets, 3);
+}
+
+namespace {
+
+/// One of the trainers stands still at a place, as one that was sent SIGSTOP, until the others have
+/// come as far as they can without it.
+class Standstill {
+ public:
+  Standstill(std::string_view place, int trainer, int workers)
+      : place_(place), trainer_(trainer), others_(static_cast<std::size_t>(workers - 1)) {}
+
+  /// At every point of every trainer. `meanwhile`: what happens while it stands.
+  Status at(int trainer, std::string_view point, std::int64_t step,
+            const std::function<void()>& meanwhile) {
+    std::unique_lock lock(mutex_);
+    if (trainer != trainer_) {
+      // Nobody has the sums of a step that one has not given its own to.
+      const bool is_of_step = !is_of_entry(place_) && !is_of_files(place_) &&
+                              place_ != point::kEvaluate && place_ != point::kFinish;
+      const bool is_far =
+          is_of_step ? point == point::kBucket || point == point::kScatter : point == place_;
+      if (step >= kFrom && is_far) waiting_.insert(trainer);
+      if (has_stood_ && point == point::kEnter) entering_.insert(trainer);
+      changed_.notify_all();
+      return {};
+    }
+    if (point != place_ || step < kFrom || has_stood_) return {};
+    was_waited_for = wait(lock, waiting_);
+    has_stood_ = true;
+    if (!meanwhile) return {};
+    meanwhile();
+    went_on_without = wait(lock, entering_);
+    return {};
+  }
+
+  bool was_waited_for = false, went_on_without = false;
+
+ private:
+  static constexpr std::int64_t kFrom = 12;
+
+  bool wait(std::unique_lock<std::mutex>& lock, const std::set<int>& who) {
+    return changed_.wait_for(lock, seconds(20), [&] { return who.size() == others_; });
+  }
+
+  const std::string_view place_;
+  const int trainer_;
+  const std::size_t others_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_stood_ = false;
+  std::set<int> waiting_, entering_;
+};
+
+struct Stood {
+  bool is_lost = false;
+  int trainer = 0;
+};
+
+void stand_at_each_place(PlacesConfig config_of, Stood stood) {
+  constexpr int kMembers = 3;
+  for (const std::string_view place : kPlaces) {
+    if (place == point::kBucket && config_of != digits_in_buckets) continue;
+    CAPTURE(std::string(place));
+    PlaceTrial trial(config_of, place);
+    // Without slot 0 there would be nobody to write files to the end.
+    const int trainer = is_of_files(place) ? kMembers - 1 : stood.trainer;
+    Standstill standstill(place, trainer, kMembers);
+    trial.before = [&](ElasticWorld& world) {
+      const auto lose = [&] { world.lose(trainer); };
+      world.watch_points([&, lose](int one, std::string_view point, std::int64_t step) {
+        return standstill.at(one, point, step, stood.is_lost ? lose : std::function<void()>());
+      });
+    };
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      // The one behind has made the step before by then.
+      if (step == 14 && is_of_entry(place)) world.cut(0);
+    };
+    const auto world = trial.run(kMembers);
+    const Ends ends = ends_of(*world, trial.steps);
+    CHECK(standstill.was_waited_for);
+    CHECK(standstill.went_on_without == stood.is_lost);
+    CHECK(ends.left == (stood.is_lost ? 1 : 0));
+    CHECK(ends.complete == kMembers - ends.left);
+    if (stood.is_lost) continue;
+    CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+    CHECK(world->entries().size() == kMembers * (is_of_entry(place) ? 2u : 1u));
+    if (!is_of_entry(place)) CHECK(ends.reads == ends.computations);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a trainer stands still at each place and goes on: nothing comes of it") {
+  stand_at_each_place(digits, {false, 2});
+  stand_at_each_place(digits_with_layers, {false, 0});
+  stand_at_each_place(digits_in_buckets, {false, 1});
+}
+
+TEST_CASE("a trainer stands still at each place, and is left behind: what it does is nothing") {
+  stand_at_each_place(digits, {true, 2});
+  stand_at_each_place(digits_with_layers, {true, 0});
+  stand_at_each_place(digits_in_buckets, {true, 1});
+}
+
+namespace {
+
+/// What happens at random to the members of one run, of which one that nothing happens to keeps the
+/// state.
+class RandomChanges {
+ public:
+  RandomChanges(std::uint64_t seed, std::int64_t until) : rng_(seed), until_(until) {}
+
+  void operator()(ElasticWorld& world, std::int64_t step) {
+    if (step >= until_ || rng_.below(3) != 0) return;
+    if (slow_ >= 0) world.let_connect(std::exchange(slow_, -1));
+    const std::vector<int> members = world.members();
+    const int one = members[rng_.below(members.size())];
+    const auto event = rng_.below(8);
+    if (event < 3 && members.size() > doomed.size() + 1 && world.slot_of(one) != 0) {
+      const std::string_view place = kPlaces[rng_.below(kPlaces.size())];
+      if (doomed.emplace(one, place).second) world.doom(one, place);
+    } else if (event < 6 && members.size() < 8) {
+      const int slot = 1 + static_cast<int>(rng_.below(12));
+      if (rng_.below(2) == 0) {
+        slow_ = world.add_slow(slot);
+      } else {
+        world.add(slot);
+      }
+    } else if (event == 6 && world.slot_of(one) != 0) {
+      world.leave(one);
+    } else {
+      world.cut(one);
+    }
+  }
+
+  std::map<int, std::string> doomed;  ///< by trainer: where it is to die
+
+ private:
+  Rng rng_;
+  const std::int64_t until_;
+  int slow_ = -1;
+};
+
+/// Where trainers died in one random run.
+std::vector<std::string> deaths_of_run(std::uint32_t number) {
+  const test::TempDirectory directory;
+  Trial trial;
+  if (number % 4 >= 2) trial.config = digits_with_layers(trial.steps);
+  if (number % 8 >= 4) trial.config = with_adamw(trial.config);
+  if (number % 3 == 2) trial.config = digits_in_buckets(trial.steps);
+  if (number % 2 == 1) {
+    trial.config.checkpoint_path = directory.path();
+    trial.config.checkpoint_every_steps = 5;
+  }
+  RandomChanges changes(test::seed() * 1'000 + number, 40);
+  trial.at_step = std::ref(changes);
+  const auto world = trial.run(kWorkers[number % kWorkers.size()]);
+  CHECK(ends_of(*world, trial.steps).complete >= 1);
+  std::vector<std::string> deaths;
+  for (const auto& [trainer, place] : changes.doomed) {
+    if (!world->outcome(trainer)->has_value()) deaths.push_back(place);
+  }
+  return deaths;
+}
+
+}  // namespace
+
+TEST_CASE("random joins, leaves, deaths and cuts at random places: the same bits at every step") {
+  constexpr std::uint32_t kRunsLeast = 60, kRunsMost = 300;
+  std::map<std::string, int> deaths;
+  std::uint32_t number = 0;
+  // How far a trainer has come when others break a view is up to the machine.
+  for (; number < kRunsLeast || (number < kRunsMost && deaths.size() < kPlaces.size()); ++number) {
+    CAPTURE(number);
+    CAPTURE(test::seed());
+    for (const std::string& place : deaths_of_run(number)) ++deaths[place];
+  }
+  std::string table;
+  for (const std::string_view place : kPlaces) {
+    const int count = deaths[std::string(place)];
+    table += " " + std::string(place) + " " + std::to_string(count);
+    CHECK_MESSAGE(count >= 1, "nobody died at ", std::string(place));
+  }
+  MESSAGE("deaths by place in " << number << " runs:" << table);
+}
