@@ -18,7 +18,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cgroup  # noqa: E402
-from job import FaultTest, main  # noqa: E402
+from job import FaultTest, main, read  # noqa: E402
 
 STARVE_SECONDS = int(os.environ.get("MUSTER_STARVE_SECONDS", "8"))
 HOG = """
@@ -170,9 +170,10 @@ class Jump(FaultTest):
 
 
 class Misfit(FaultTest):
-    def refused(self, prepare, reason):
-        """A third worker that does not fit is refused with a reason, and the two who train do not notice."""
-        job = self.job(2, most=3)
+    def refused(self, prepare, reason, said):
+        """A third worker that does not fit is refused with a reason in status, and the two who train do not notice."""
+        # Status says it while the next attempt waits: the first one comes at once.
+        job = self.job(2, most=3, pace_ms=20)
         prepare(job)
         self.addCleanup(job.close)
         job.start()
@@ -180,6 +181,9 @@ class Misfit(FaultTest):
         before = job.identities([0, 1])
         job.resize(3)
         job.wait_for("it is refused", lambda: re.search(reason, job.logs()))
+        # What `muster run` says is the message of the condition Running.
+        job.wait_for("status says why", lambda: re.search(
+            rf"Running: 2 of 3 workers run;.* worker 2 was not let in: {said}", read(job.log)))
         job.wait_step(job.step() + 20)
         self.assert_undisturbed(job, [0, 1], before)
         report = job.end()
@@ -195,7 +199,7 @@ class Misfit(FaultTest):
                 target.write(text.replace(b"fp32-chain/1", b"fp32-chain/9"))
             os.chmod(program, 0o755)
             job.set_slot(2, f'WORKER="{program}"')
-        self.refused(prepare, r"fp32-chain/9")
+        self.refused(prepare, r"fp32-chain/9", r"CpuOrContractRefused .*fp32-chain/1, slot 2 has \"fp32-chain/9\"")
 
     def test_a_joiner_with_other_data_is_refused_by_those_who_train(self):
         def prepare(job):
@@ -208,7 +212,7 @@ class Misfit(FaultTest):
             with gzip.open(path, "wb") as file:
                 file.write(labels)
             job.set_slot(2, f"export MUSTER_DATA_ROOT={other}")
-        self.refused(prepare, r"do not let this one in")
+        self.refused(prepare, r"do not let this one in", r"DataInvalid .*do not let this one in")
 
 
 if __name__ == "__main__":
