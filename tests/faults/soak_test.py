@@ -8,6 +8,7 @@
 How to run the long ones: docs/benchmarks.md, "Long runs".
 """
 
+import collections
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ ENDLESS = 100_000_000
 GROWTH_KIB = 1024
 # A day's record, logs, and the undisturbed run that it is held against are to stay small.
 PACE_MS, STEPS_OF_A_SIZE = (5, 10) if SECONDS <= 900 else (50, 100)
+SIZES = [1, 8, 3, 16, 5]
 
 
 def holdings(pid):
@@ -38,12 +40,11 @@ def holdings(pid):
 
 
 def steps_of(job):
-    """(step, loss, SHA-256) of every line of the record, one after the other: a day's are too many to keep."""
+    """Every step's line of the record, one after the other: a day's are too many to keep."""
     with open(os.path.join(job.output, "checkpoints", "record.jsonl"), encoding="ascii") as file:
         for line in file:
             if line.startswith('{"step"'):
-                one = json.loads(line)
-                yield one["step"], one["loss"], one["sha256"]
+                yield json.loads(line)
 
 
 class Soak(FaultTest):
@@ -70,7 +71,7 @@ class Soak(FaultTest):
         return True
 
     def ended_by_request(self, job):
-        """Stops the run with a checkpoint, and lets it end at the step after."""
+        """Stops the run with a checkpoint, and lets it end at the step after; how many steps so many workers made."""
         job.process.send_signal(signal.SIGINT)
         code, said = job.wait()
         self.assertEqual(code, 130, said)
@@ -80,11 +81,14 @@ class Soak(FaultTest):
             code, said = wait_for("the undisturbed run ends", lambda: calm.process.poll() is not None and calm.wait(),
                                   DEADLINE + steps / 500)
             self.assertEqual(code, 0, said)
+            facts = lambda line: line and (line["step"], line["loss"], line["sha256"], line["samples"])
+            by_workers = collections.Counter()
             for number, (made, right) in enumerate(itertools.zip_longest(steps_of(job), steps_of(calm)), 1):
-                self.assertEqual(made, right)
-                self.assertEqual(made[0], number)
+                self.assertEqual(facts(made), facts(right))
+                self.assertEqual(made["step"], number)
+                by_workers[made["workers"]] += 1
             self.assertEqual(number, steps)
-        return steps
+        return by_workers
 
     def test_after_many_faults_the_survivors_hold_no_more_than_before(self):
         print(f"MUSTER_SEED={SEED}")
@@ -112,20 +116,23 @@ class Soak(FaultTest):
             # The API server in memory keeps the history of all objects, up to 64 MiB a kind.
             if pid != job.process.pid:
                 self.assertLessEqual(now[2], resident + GROWTH_KIB)
-        steps = self.ended_by_request(job)
+        steps = self.ended_by_request(job).total()
         print(f"{FAULTS} faults {counts}; {steps} steps, all bit-equal to an undisturbed run of one worker")
 
     def test_scaled_all_the_time_under_random_kills(self):
         print(f"MUSTER_SEED={SEED}")
         rng = random.Random(SEED)
-        job = self.job(1, steps=ENDLESS, most=8, pace_ms=PACE_MS)
+        job = self.job(1, steps=ENDLESS, most=max(SIZES), pace_ms=PACE_MS)
         job.manifest["spec"]["restart"]["maxRestarts"] = 1000
         job.write_manifest()
         job.start().wait_trained_by(1)
         ends, kill_at, counts = time.monotonic() + SECONDS, 0.0, {"resize": 0, "kill": 0}
-        while time.monotonic() < ends:
-            job.resize([8, 3, 5, 1, 6, 2][counts["resize"] % 6])
+        # On a slow machine, too, each size has its turn.
+        while time.monotonic() < ends or counts["resize"] < len(SIZES):
+            size = SIZES[counts["resize"] % len(SIZES)]
+            job.resize(size)
             counts["resize"] += 1
+            job.wait_trained_by(size, more=1)
             job.wait_step(job.step() + STEPS_OF_A_SIZE)
             if time.monotonic() >= kill_at:
                 workers = list(job.workers().values())
@@ -135,8 +142,12 @@ class Soak(FaultTest):
                     kill_at = time.monotonic() + rng.expovariate(1 / 5)
         job.resize(3)
         job.wait_trained_by(3)
-        steps = self.ended_by_request(job)
-        print(f"{counts} in {SECONDS:.0f} s; {steps} steps, all bit-equal to an undisturbed run of one worker")
+        by_workers = self.ended_by_request(job)
+        print(f"{counts} in {SECONDS:.0f} s; {by_workers.total()} steps, all bit-equal to an undisturbed run of one worker; "
+              f"steps by workers {dict(sorted(by_workers.items()))}")
+        for size in SIZES:
+            self.assertGreater(by_workers[size], 0, f"{size} workers")
+        self.assertGreater(counts["kill"], 0)
 
 
 if __name__ == "__main__":
