@@ -64,6 +64,9 @@ inline constexpr std::string_view kEnvEndpoint = "MUSTER_ENDPOINT";
 inline constexpr std::string_view kEnvCaCert = "MUSTER_CA_CERT";
 /// Address of the pod, which the other workers reach it at; absent outside a cluster.
 inline constexpr std::string_view kEnvPodIp = "MUSTER_POD_IP";
+/// Name of the node that the worker runs on: those of one node are lost together. Absent = not
+/// known.
+inline constexpr std::string_view kEnvNode = "MUSTER_NODE";
 /// File with the bearer token for the endpoint.
 inline constexpr std::string_view kEnvTokenFile = "MUSTER_TOKEN_FILE";
 /// File for the worker's last word, at most 4,096 bytes: on success its final progress report as

@@ -84,7 +84,8 @@ Json to_json(const JoinRequest& value) {
               {"host", value.host},
               {"ports", ports_json(value.ports)},
               {"contract", value.contract},
-              {"sentinelPort", value.sentinel_port}};
+              {"sentinelPort", value.sentinel_port},
+              {"domain", value.domain}};
 }
 
 Result<JoinRequest> parse_join_request(const Json& json) {
@@ -96,6 +97,7 @@ Result<JoinRequest> parse_join_request(const Json& json) {
   in.required("host", value.host, kMaxNameBytes);
   in.required("contract", value.contract, kMaxNameBytes);
   in.optional("sentinelPort", value.sentinel_port, {0, 65535});
+  in.optional("domain", value.domain, kMaxDomainBytes);
   read_ports(in, value.ports);
   if (value.ports.empty()) in.fail("ports", "is required");
   MUSTER_RETURN_IF_ERROR(in.status());
@@ -109,7 +111,8 @@ Json to_json(const JoinResponse& value) {
                      {"host", peer.host},
                      {"ports", ports_json(peer.ports)},
                      {"sentinelPort", peer.sentinel_port},
-                     {"attempt", peer.attempt}});
+                     {"attempt", peer.attempt},
+                     {"domain", peer.domain}});
   }
   return Json{{"complete", value.complete}, {"retryAfterMs", value.retry_after_ms},
               {"present", value.present},   {"expected", value.expected},
@@ -140,6 +143,7 @@ Result<JoinResponse> parse_join_response(const Json& json) {
       one.required("host", peer.host, kMaxNameBytes);
       one.optional("sentinelPort", peer.sentinel_port, {0, 65535});
       one.optional("attempt", peer.attempt, {0, 1'000'000'000});
+      one.optional("domain", peer.domain, kMaxDomainBytes);
       read_ports(one, peer.ports);
       MUSTER_RETURN_IF_ERROR(one.status());
       value.peers.push_back(std::move(peer));

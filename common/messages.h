@@ -18,6 +18,7 @@ namespace muster {
 
 inline constexpr int kMaxWorkers = 4096;
 inline constexpr int kMaxProcesses = 64;
+inline constexpr std::size_t kMaxDomainBytes = 253;  ///< as of a node's name
 
 struct JoinRequest {
   std::string job;  ///< "<namespace>/<name>"
@@ -27,6 +28,8 @@ struct JoinRequest {
   std::vector<int> ports;  ///< one listening port per trainer process, in LOCAL_RANK order
   std::string contract;    ///< numerics contract of this build; another one is refused
   int sentinel_port = 0;   ///< UDP; where this worker's sentinel talks about membership
+  /// Workers of one domain are lost together: the name of the node. Empty = not known.
+  std::string domain{};
 };
 
 struct JoinPeer {
@@ -35,6 +38,7 @@ struct JoinPeer {
   std::vector<int> ports;
   int sentinel_port = 0;
   int attempt = 0;
+  std::string domain{};  ///< as in its join
 };
 
 struct JoinResponse {

@@ -30,7 +30,10 @@ engine::View to_view(const sentinel::ViewMessage& message) {
   view.epoch = message.epoch;
   view.rank = message.rank;
   view.stop = message.stop;
-  for (const sentinel::ViewPeer& peer : message.peers) view.slots.push_back(peer.slot);
+  for (const sentinel::ViewPeer& peer : message.peers) {
+    view.slots.push_back(peer.slot);
+    view.domains.push_back(peer.domain);
+  }
   return view;
 }
 

@@ -137,6 +137,10 @@ Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodO
     env.push_back(Json{{"name", contract::kEnvPodIp},
                        {"valueFrom", {{"fieldRef", {{"fieldPath", "status.podIP"}}}}}});
   }
+  if (job.spec.training) {
+    env.push_back(Json{{"name", contract::kEnvNode},
+                       {"valueFrom", {{"fieldRef", {{"fieldPath", "spec.nodeName"}}}}}});
+  }
   if (has_metrics(job, options)) {
     set_env(env, contract::kEnvMetricsPort, std::to_string(options.worker_metrics_port));
   }

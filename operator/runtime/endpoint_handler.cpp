@@ -320,8 +320,9 @@ void EndpointHandler::join(JoinRequest request, const Caller& caller,
       replies.emplace_back(respond, std::move(*refused));
     } else {
       worker->pod_uid = caller.pod_uid;
-      worker->address = JoinPeer{request.slot, std::move(request.host), std::move(request.ports),
-                                 request.sentinel_port, request.attempt};
+      worker->address =
+          JoinPeer{request.slot,          std::move(request.host), std::move(request.ports),
+                   request.sentinel_port, request.attempt,         std::move(request.domain)};
       park(*gang, request.slot, respond, replies);
       try_start(*gang);
       release(*gang, replies, told);

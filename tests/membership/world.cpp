@@ -47,7 +47,8 @@ struct Node {
 
 class World {
  public:
-  World(std::uint64_t seed, bool is_loud) : rng_(seed), is_loud_(is_loud) {}
+  World(std::uint64_t seed, bool is_loud)
+      : rng_(seed), is_loud_(is_loud), has_domains_(seed % 2 == 1) {}
 
   MembershipResult run() {
     plan();
@@ -162,7 +163,16 @@ class World {
       if (!seat.trainers.empty() && other->digest != view.digest) {
         fail("another digest trains in " + text(view));
       }
+      check_domain(seat, view);
     }
+  }
+
+  /// Workers know where they run; in a gang that began without domains nobody says it, as older
+  /// builds could not read it.
+  void check_domain(const Seat& seat, const View& view) {
+    const Domain right = has_domains_ ? domain_of_slot(seat.id.slot) : kUnknownDomain;
+    // A newcomer is let in when it knows the view before, and with it whether domains are told.
+    if (seat.domain != right) fail("a wrong domain of " + text(seat.id) + " in " + text(view));
   }
 
   Node* find(WorkerId id) {
@@ -276,8 +286,10 @@ class World {
     schedule_tick(nodes_.size() - 1);
   }
 
+  static Domain domain_of_slot(int slot) { return 1 + static_cast<Domain>(slot / 2); }
   static Seat seat_of(WorkerId id) {
-    return {id, "host-" + std::to_string(id.slot), 1'000 + id.attempt, 1, {}};
+    return {
+        id, "host-" + std::to_string(id.slot), 1'000 + id.attempt, 1, {}, domain_of_slot(id.slot)};
   }
 
   void load_trainer(std::size_t index) {
@@ -503,7 +515,10 @@ class World {
   void start_gang() {
     View first;
     first.epoch = stored_epoch_ = static_cast<std::int64_t>(1 + rng_.below(5));
-    for (int slot = 0; slot < plan_.workers; ++slot) first.seats.push_back(seat_of({slot, 0}));
+    for (int slot = 0; slot < plan_.workers; ++slot) {
+      first.seats.push_back(seat_of({slot, 0}));
+      if (!has_domains_) first.seats.back().domain = kUnknownDomain;
+    }
     by_epoch_[first.epoch] = {first, {}};
     for (const Seat& seat : first.seats) {
       add_node(seat.id, std::make_unique<Membership>(quick(), seat, first, now_), kDigest);
@@ -657,6 +672,7 @@ class World {
 
   Rng rng_;
   bool is_loud_;
+  bool has_domains_;  ///< the gang begins with them
   MembershipResult result_;
   MembershipPlan plan_;
   MonoTime now_{seconds(1)};

@@ -20,7 +20,9 @@ struct View {
   std::int64_t epoch = 0;
   int rank = -1;           ///< own place among the members; -1: not one of them any more
   std::vector<int> slots;  ///< by rank: the worker it belongs to
-  bool stop = false;       ///< all stop at the boundary where they enter, with a checkpoint
+  /// By rank: what it is lost together with, 0 where that is not known; empty: of none.
+  std::vector<std::uint64_t> domains{};
+  bool stop = false;  ///< all stop at the boundary where they enter, with a checkpoint
   int size() const { return static_cast<int>(slots.size()); }
 };
 

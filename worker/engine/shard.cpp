@@ -1,7 +1,9 @@
 #include "worker/engine/shard.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "common/check.h"
@@ -9,23 +11,50 @@
 namespace muster::engine {
 namespace {
 
-/// Those who share, so that the ranks of one worker stand together, the largest group first.
+/// By rank: the lowest slot of its domain, which is its own where the domain is not known.
+std::vector<int> homes_of(const std::vector<int>& slots,
+                          const std::vector<std::uint64_t>& domains) {
+  std::map<std::uint64_t, int> lowest;
+  for (std::size_t r = 0; r < domains.size(); ++r) {
+    const auto [at, is_new] = lowest.try_emplace(domains[r], slots[r]);
+    at->second = std::min(at->second, slots[r]);
+  }
+  std::vector<int> homes = slots;
+  for (std::size_t r = 0; r < domains.size(); ++r) {
+    if (domains[r] != 0) homes[r] = lowest[domains[r]];
+  }
+  return homes;
+}
+
+/// Those who share, so that the ranks of one domain stand together, the largest domain first, and
+/// in it those of one worker, the largest first.
 struct Ring {
   std::vector<int> ranks;
-  std::size_t group = 0;  ///< how large that is
+  std::size_t domain = 0;  ///< processes of the largest domain
+  std::size_t group = 0;   ///< of the largest worker
 };
 
-Ring by_worker(const std::vector<int>& slots, const std::vector<int>& owners) {
-  const auto slot = [&](int rank) { return slots[static_cast<std::size_t>(rank)]; };
-  const auto group = [&](int rank) {
-    return std::count_if(owners.begin(), owners.end(),
-                         [&](int other) { return slot(other) == slot(rank); });
+Ring make_ring(const std::vector<int>& slots, const std::vector<int>& homes,
+               const std::vector<int>& owners) {
+  std::map<int, std::ptrdiff_t> of_slot, of_home;
+  for (const int rank : owners) {
+    ++of_slot[slots[static_cast<std::size_t>(rank)]];
+    ++of_home[homes[static_cast<std::size_t>(rank)]];
+  }
+  const auto key = [&](int rank) {
+    const int slot = slots[static_cast<std::size_t>(rank)];
+    const int home = homes[static_cast<std::size_t>(rank)];
+    return std::tuple(-of_home[home], home, -of_slot[slot], slot);
   };
   Ring ring{owners};
-  std::stable_sort(ring.ranks.begin(), ring.ranks.end(), [&](int a, int b) {
-    return group(a) != group(b) ? group(a) > group(b) : slot(a) < slot(b);
-  });
-  ring.group = static_cast<std::size_t>(group(ring.ranks[0]));
+  std::stable_sort(ring.ranks.begin(), ring.ranks.end(),
+                   [&](int a, int b) { return key(a) < key(b); });
+  for (const auto& [home, count] : of_home) {
+    ring.domain = std::max(ring.domain, static_cast<std::size_t>(count));
+  }
+  for (const auto& [slot, count] : of_slot) {
+    ring.group = std::max(ring.group, static_cast<std::size_t>(count));
+  }
   return ring;
 }
 
@@ -68,35 +97,79 @@ void add_first_buddies(const Ring& ring, Shards& shards) {
   const std::size_t processes = ring.ranks.size();
   const std::size_t group = ring.group;
   const std::size_t others = processes - group;
+  // A step as long as the largest domain leaves every domain. Where that is more than half of all,
+  // the step that is as long as the rest takes as many out of it as there are elsewhere, and all of
+  // those into it; one as long as the largest worker leaves every worker.
+  const std::size_t step = std::max(group, std::min(ring.domain, processes - ring.domain));
   for (std::size_t i = 0; i < processes; ++i) {
-    // A step as long as the largest group leaves every group; where the first is more than half of
-    // all, its processes share the few others.
-    std::size_t to = (i + group) % processes;
+    // Where one worker is more than half of all, its processes share the few others.
+    std::size_t to = (i + step) % processes;
     if (others == 0) to = (i + 1) % processes;
     if (others > 0 && i < group && group > others) to = group + i % others;
     shards.buddies[static_cast<std::size_t>(ring.ranks[i])].push_back(ring.ranks[to]);
   }
 }
 
+/// How many of an owner and its buddies are where `rank` is.
+std::ptrdiff_t count_beside(const std::vector<int>& places, int rank, int owner,
+                            const std::vector<int>& buddies) {
+  const auto place = [&](int one) { return places[static_cast<std::size_t>(one)]; };
+  return (place(owner) == place(rank) ? 1 : 0) +
+         std::count_if(buddies.begin(), buddies.end(),
+                       [&](int buddy) { return place(buddy) == place(rank); });
+}
+
+/// One more for each, all by the same step around the ring, so that all keep as many: the step that
+/// leaves fewest owners with all copies in their own domain, then fewest copies in one domain.
+/// Whether there is a step that takes everybody to a worker without a copy.
+bool add_by_step(const std::vector<int>& slots, const std::vector<int>& homes,
+                 const std::vector<int>& ring, Shards& shards) {
+  const std::size_t processes = ring.size();
+  std::optional<std::pair<std::ptrdiff_t, std::ptrdiff_t>> least;
+  std::size_t best = 0;
+  for (std::size_t step = 1; step < processes; ++step) {
+    std::ptrdiff_t clashes = 0;
+    std::pair<std::ptrdiff_t, std::ptrdiff_t> cost{0, 0};
+    for (std::size_t i = 0; i < processes && clashes == 0; ++i) {
+      const int rank = ring[(i + step) % processes];
+      const auto& own = shards.buddies[static_cast<std::size_t>(ring[i])];
+      clashes += count_beside(slots, rank, ring[i], own);
+      const auto beside = count_beside(homes, rank, ring[i], own);
+      const auto at_home = count_beside(homes, ring[i], ring[i], own);
+      const bool is_all = at_home == std::ssize(own) + 1;
+      cost.first += is_all && beside == at_home ? 1 : 0;
+      cost.second += beside;
+    }
+    if (clashes > 0 || (least && *least <= cost)) continue;
+    least = cost;
+    best = step;
+  }
+  for (std::size_t i = 0; best > 0 && i < processes; ++i) {
+    shards.buddies[static_cast<std::size_t>(ring[i])].push_back(ring[(i + best) % processes]);
+  }
+  return best > 0;
+}
+
 /// One more for each: of the worker that has fewest of the owner's copies, then who has fewest
-/// copies of anybody's, then who comes next in the ring.
-void add_buddies(const std::vector<int>& slots, const std::vector<int>& ring, Shards& shards) {
+/// copies of anybody's, then of the domain that has fewest of the owner's, then who comes next in
+/// the ring.
+void add_buddies(const std::vector<int>& slots, const std::vector<int>& homes,
+                 const std::vector<int>& ring, Shards& shards) {
   const std::size_t processes = ring.size();
   std::vector<int> load(slots.size());
   for (const auto& buddies : shards.buddies) {
     for (const int buddy : buddies) ++load[static_cast<std::size_t>(buddy)];
   }
-  const auto slot = [&](int rank) { return slots[static_cast<std::size_t>(rank)]; };
   for (std::size_t i = 0; i < processes; ++i) {
     auto& own = shards.buddies[static_cast<std::size_t>(ring[i])];
-    std::optional<std::pair<int, int>> least;
+    std::optional<std::tuple<std::ptrdiff_t, int, std::ptrdiff_t>> least;
     int best = -1;
     for (std::size_t step = 1; step < processes; ++step) {
       const int rank = ring[(i + step) % processes];
       if (std::find(own.begin(), own.end(), rank) != own.end()) continue;
-      int there = slot(ring[i]) == slot(rank) ? 1 : 0;
-      for (const int buddy : own) there += slot(buddy) == slot(rank) ? 1 : 0;
-      const std::pair<int, int> cost{there, load[static_cast<std::size_t>(rank)]};
+      const std::tuple cost{count_beside(slots, rank, ring[i], own),
+                            load[static_cast<std::size_t>(rank)],
+                            count_beside(homes, rank, ring[i], own)};
       if (least && *least <= cost) continue;
       least = cost;
       best = rank;
@@ -137,10 +210,16 @@ Shards make_shards(const std::vector<int>& slots, const ShardPlan& plan) {
     shards.owned.push_back(within(ownership.of(rank), {0, plan.trained}));
   }
   shards.buddies.resize(slots.size());
-  const Ring ring = by_worker(slots, ownership.owners());
+  MUSTER_CHECK(plan.domains.empty() || plan.domains.size() == slots.size());
+  const std::vector<int> homes = homes_of(slots, plan.domains);
+  const Ring ring = make_ring(slots, homes, ownership.owners());
   const int copies = std::min(plan.buddies, static_cast<int>(ring.ranks.size()) - 1);
   if (copies > 0) add_first_buddies(ring, shards);
-  for (int more = 1; more < copies; ++more) add_buddies(slots, ring.ranks, shards);
+  for (int more = 1; more < copies; ++more) {
+    // Without common domains it is as builds have it that know of none.
+    const bool is_done = homes != slots && add_by_step(slots, homes, ring.ranks, shards);
+    if (!is_done) add_buddies(slots, homes, ring.ranks, shards);
+  }
   return shards;
 }
 

@@ -23,7 +23,8 @@ double lap(MonoTime& from, MonoTime to) {
 }  // namespace
 
 Shards Trainer::shards_among(Ownership ownership) const {
-  return make_shards(view_.slots, {std::move(ownership), shape_.parameters(), config_.buddies});
+  return make_shards(view_.slots,
+                     {std::move(ownership), shape_.parameters(), config_.buddies, view_.domains});
 }
 
 Status Trainer::make_sharded_step(MonoTime& mark) {

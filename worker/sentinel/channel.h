@@ -102,6 +102,7 @@ struct ViewPeer {
   int slot = 0;
   int local_rank = 0;
   std::int64_t incarnation = 0;
+  std::uint64_t domain = 0;  ///< view.h
   bool operator==(const ViewPeer&) const = default;
 };
 

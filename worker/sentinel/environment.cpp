@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -151,6 +153,17 @@ void read_endpoint(Reader& in, WorkerConfig& config) {
   }
 }
 
+void read_node(Reader& in, WorkerConfig& config) {
+  config.node = in.text(contract::kEnvNode).value_or("");
+  const bool is_name = config.node.size() <= kMaxDomainBytes &&
+                       std::all_of(config.node.begin(), config.node.end(), [](unsigned char c) {
+                         return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+                       });
+  if (is_name) return;
+  in.fail(contract::kEnvNode, "must be a node's name: letters, digits, '-', '.' and '_', at most " +
+                                  std::to_string(kMaxDomainBytes) + " of them");
+}
+
 void read_log_level(Reader& in, WorkerConfig& config) {
   const auto text = in.text(contract::kEnvLogLevel);
   if (!text) return;
@@ -180,6 +193,7 @@ Result<WorkerConfig> parse_environment(const EnvironmentLookup& lookup) {
   read_log_level(in, config);
   read_job(in, config);
   read_endpoint(in, config);
+  read_node(in, config);
   if (const auto bind = in.text(contract::kEnvBind);
       bind && !split_bind(*bind, config.processes, config)) {
     in.fail(contract::kEnvBind,

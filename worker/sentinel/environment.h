@@ -21,6 +21,7 @@ struct WorkerConfig {
   std::string endpoint;        ///< URL without a path
   std::string ca_certificate;  ///< PEM of what an https endpoint's certificate must lead to
   std::string pod_ip;          ///< own address for the others; empty = asked of the system
+  std::string node;            ///< where it runs; empty = not known
   std::string token_file;      ///< read anew for each post: projected tokens are renewed
   std::string bind_address = "0.0.0.0";
   int bind_port = 0;  ///< of process 0; 0 = any free ones

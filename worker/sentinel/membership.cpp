@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "common/check.h"
+#include "common/sha256.h"
 
 namespace muster::sentinel {
 namespace {
@@ -19,6 +20,14 @@ bool holds(const std::vector<WorkerId>& all, WorkerId id) {
 
 }  // namespace
 
+Domain domain_of(std::string_view name) {
+  if (name.empty()) return kUnknownDomain;
+  const Sha256Digest digest = sha256(name);
+  Domain domain = 0;
+  for (std::size_t i = 0; i < sizeof domain; ++i) domain = domain << 8 | digest[i];
+  return domain;
+}
+
 const Seat* find_seat(const View& view, WorkerId id) {
   const Seat* seat = find_slot(view, id.slot);
   return seat != nullptr && seat->id == id ? seat : nullptr;
@@ -29,6 +38,11 @@ const Seat* find_slot(const View& view, int slot) {
       std::lower_bound(view.seats.begin(), view.seats.end(), slot,
                        [](const Seat& seat, int wanted) { return seat.id.slot < wanted; });
   return found != view.seats.end() && found->id.slot == slot ? &*found : nullptr;
+}
+
+bool has_domains(const View& view) {
+  return std::any_of(view.seats.begin(), view.seats.end(),
+                     [](const Seat& seat) { return seat.domain != kUnknownDomain; });
 }
 
 bool has_trainers(const View& view) {
@@ -43,7 +57,10 @@ std::vector<int> slots_of(const View& view) {
 }
 
 Membership::Membership(const MembershipOptions& options, Seat self, View first, MonoTime now)
-    : options_(options), self_(std::move(self)), view_(std::move(first)) {
+    : options_(options),
+      self_(std::move(self)),
+      own_domain_(self_.domain),
+      view_(std::move(first)) {
   MUSTER_CHECK(find_seat(view_, self_.id) != nullptr);
   is_member_ = true;
   epoch_max_ = view_.epoch;
@@ -55,7 +72,10 @@ Membership::Membership(const MembershipOptions& options, Seat self, View first, 
 
 Membership::Membership(const MembershipOptions& options, Seat self, std::vector<Contact> contacts,
                        std::int64_t epoch_seen, MonoTime now)
-    : options_(options), self_(std::move(self)), epoch_max_(epoch_seen) {
+    : options_(options),
+      self_(std::move(self)),
+      own_domain_(std::exchange(self_.domain, kUnknownDomain)),
+      epoch_max_(epoch_seen) {
   last_evaluated_ = next_beat_ = not_before_ = newcomer_since_ = now;
   for (Contact& contact : contacts) {
     if (contact.id == self_.id || peers_.size() >= kMaxPeers) continue;
@@ -265,6 +285,7 @@ void Membership::adopt(MonoTime now, const View& view) {
   if (view.epoch <= view_.epoch || is_out_) return;
   const bool was_member = is_member_;
   view_ = view;
+  if (!was_member && has_domains(view_)) self_.domain = own_domain_;
   epoch_max_ = std::max(epoch_max_, view.epoch);
   acceptor_ = {};
   proposal_.reset();

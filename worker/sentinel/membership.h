@@ -84,9 +84,11 @@ using Output = std::variant<Send, Decided, AskWitness, Fenced, PeersLost, Refuse
 
 class Membership {
  public:
-  /// One of the first seats: `first` was given to all of them alike, without trainers.
+  /// One of the first seats: `first` was given to all of them alike, without trainers, and `self`
+  /// as it stands in it.
   Membership(const MembershipOptions& options, Seat self, View first, MonoTime now);
-  /// A newcomer that knows where some members are.
+  /// A newcomer that knows where some members are. It tells its domain once it knows a view
+  /// with domains: members of an older build know of none, and could not read what it says.
   Membership(const MembershipOptions& options, Seat self, std::vector<Contact> contacts,
              std::int64_t epoch_seen, MonoTime now);
 
@@ -237,6 +239,7 @@ class Membership {
 
   MembershipOptions options_;
   Seat self_;
+  Domain own_domain_ = kUnknownDomain;  ///< to be told once the others tell theirs
   std::uint64_t digest_ = 0;
   std::vector<Pace> paces_;
   bool is_member_ = false, is_leaving_ = false, is_done_ = false, is_out_ = false;

@@ -85,7 +85,8 @@ inline constexpr std::size_t kMessageKinds = std::variant_size_v<MessageBody>;
 inline constexpr std::size_t kMaxMessageBytes = 60'000;
 inline constexpr std::size_t kMaxReasonBytes = 256;
 
-/// Empty when it would be longer than kMaxMessageBytes.
+/// Empty when it would be longer than kMaxMessageBytes. Domains are in it only where one is known,
+/// so that a gang without them talks as older builds do.
 std::vector<std::byte> encode(const Message& message);
 /// Errors: kCorrupt.
 Result<Message> decode_message(std::span<const std::byte> bytes);

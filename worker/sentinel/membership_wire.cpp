@@ -13,9 +13,13 @@ namespace {
 
 constexpr std::size_t kMaxHost = 253;
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 62;
+/// Beside the kind: every seat has its domain behind it.
+constexpr std::uint8_t kWithDomains = 0x80;
 
 class Writer {
  public:
+  /// Of a message with domains.
+  bool has_domains = false;
   void u8(std::uint8_t value) { bytes_.push_back(static_cast<std::byte>(value)); }
   void u64(std::uint64_t value) { little(value, 8); }
   void i64(std::int64_t value) { little(static_cast<std::uint64_t>(value), 8); }
@@ -45,6 +49,8 @@ class Writer {
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> in) : in_(in) {}
+  bool has_domains = false;     ///< of a message with domains
+  bool is_domain_seen = false;  ///< one was not kUnknownDomain
   bool ok() const { return ok_; }
   bool at_end() const { return in_.empty(); }
   void fail() { ok_ = false; }
@@ -117,6 +123,7 @@ void put(Writer& out, const Seat& seat) {
     out.i64(one.incarnation);
     out.i32(one.port);
   });
+  if (out.has_domains) out.u64(seat.domain);
 }
 
 Seat get_seat(Reader& in) {
@@ -135,6 +142,8 @@ Seat get_seat(Reader& in) {
   for (std::size_t i = 1; i < seat.trainers.size(); ++i) {
     if (seat.trainers[i - 1].local_rank >= seat.trainers[i].local_rank) in.fail();
   }
+  if (in.has_domains) seat.domain = in.u64();
+  in.is_domain_seen = in.is_domain_seen || seat.domain != kUnknownDomain;
   return seat;
 }
 
@@ -254,6 +263,17 @@ Beat get_beat(Reader& in) {
   return beat;
 }
 
+bool has_domain(const Beat& body) { return body.self.domain != kUnknownDomain; }
+bool has_domain(const Promise& body) {
+  return body.accepted_ballot.round > 0 && has_domains(body.accepted);
+}
+bool has_domain(const Accept& body) { return has_domains(body.view); }
+bool has_domain(const Commit& body) { return has_domains(body.view); }
+template <typename Other>
+bool has_domain(const Other&) {
+  return false;
+}
+
 void put(Writer& out, const Prepare& body) { put(out, body.ballot); }
 void put(Writer& out, const Nack& body) { put(out, body.promised); }
 void put(Writer& out, const Accepted& body) { put(out, body.ballot); }
@@ -315,7 +335,8 @@ const char* name_of(const MessageBody& body) {
 
 std::vector<std::byte> encode(const Message& message) {
   Writer out;
-  out.u8(static_cast<std::uint8_t>(message.body.index()));
+  out.has_domains = std::visit([](const auto& body) { return has_domain(body); }, message.body);
+  out.u8(static_cast<std::uint8_t>(message.body.index() | (out.has_domains ? kWithDomains : 0)));
   put(out, message.from);
   out.u64(message.sequence);
   out.i64(message.epoch);
@@ -328,11 +349,13 @@ std::vector<std::byte> encode(const Message& message) {
 Result<Message> decode_message(std::span<const std::byte> bytes) {
   Reader in(bytes);
   const std::uint8_t kind = in.u8();
+  in.has_domains = (kind & kWithDomains) != 0;
   Message message;
   message.from = get_id(in);
   message.sequence = in.u64();
   message.epoch = in.number();
-  message.body = get_body(in, kind);
+  message.body = get_body(in, kind & ~kWithDomains);
+  if (in.has_domains != in.is_domain_seen) in.fail();
   if (!in.ok() || !in.at_end()) {
     return Error(ErrorCode::kCorrupt, "a sentinel's message of " + std::to_string(bytes.size()) +
                                           " bytes has no known form");

@@ -117,6 +117,7 @@ Status SentinelWorker::open_listeners() {
   request_.slot = config_.slot;
   request_.attempt = config_.attempt;
   request_.contract = contract::kNumericsContract;
+  request_.domain = config_.node;
   const bool is_any = config_.bind_address == "0.0.0.0" || config_.bind_address == "::";
   request_.host = is_any ? config_.pod_ip : config_.bind_address;
   for (int i = 0; i < config_.processes; ++i) {

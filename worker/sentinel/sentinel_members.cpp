@@ -12,15 +12,19 @@ namespace {
 
 namespace exit_code = contract::exit_code;
 
+/// With the domains where all are known: a build that knows of none could not read of another's.
 View first_view(const JoinResponse& response) {
   View view;
   view.epoch = response.epoch;
+  const bool has_domains = std::none_of(response.peers.begin(), response.peers.end(),
+                                        [](const JoinPeer& peer) { return peer.domain.empty(); });
   for (const JoinPeer& peer : response.peers) {
     view.seats.push_back({{peer.slot, peer.attempt},
                           peer.host,
                           peer.sentinel_port,
                           static_cast<int>(peer.ports.size()),
-                          {}});
+                          {},
+                          has_domains ? domain_of(peer.domain) : kUnknownDomain});
   }
   std::sort(view.seats.begin(), view.seats.end(),
             [](const Seat& a, const Seat& b) { return a.id < b.id; });
@@ -33,13 +37,15 @@ void SentinelWorker::begin_membership(const Postman::Joined& joined) {
   host_ = joined.request.host;
   const JoinResponse& response = joined.response;
   mesh_->set_seal(MeshSeal(response.job_key, response.job_uid));
-  const Seat self{
-      {config_.slot, config_.attempt}, host_, request_.sentinel_port, config_.processes, {}};
+  Seat self{{config_.slot, config_.attempt}, host_, request_.sentinel_port, config_.processes, {},
+            domain_of(config_.node)};
   if (!response.joining) {
     View first = first_view(response);
     // The endpoint may not tell attempts of a gang that starts; one's own is known.
     for (Seat& seat : first.seats) {
-      if (seat.id.slot == self.id.slot) seat = self;
+      if (seat.id.slot != self.id.slot) continue;
+      self.domain = seat.domain;
+      seat = self;
     }
     membership_.emplace(options_.membership, self, std::move(first), now());
     return;
@@ -126,7 +132,8 @@ void SentinelWorker::tell(TrainerProcess& process, const View& view) {
                           one.local_rank == process.launch.local_rank &&
                           one.incarnation == process.launch.incarnation;
       if (is_own) message.rank = static_cast<int>(message.peers.size());
-      message.peers.push_back({seat.host, one.port, seat.id.slot, one.local_rank, one.incarnation});
+      message.peers.push_back(
+          {seat.host, one.port, seat.id.slot, one.local_rank, one.incarnation, seat.domain});
     }
   }
   // One that was never in is not told that it is out.

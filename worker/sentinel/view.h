@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace muster::sentinel {
@@ -23,6 +24,12 @@ struct TrainerPlace {
   auto operator<=>(const TrainerPlace&) const = default;
 };
 
+/// What is lost together, as a number: equal ones are one domain, whatever else they mean.
+using Domain = std::uint64_t;
+inline constexpr Domain kUnknownDomain = 0;
+/// Of its name, the same everywhere; of an empty one kUnknownDomain.
+Domain domain_of(std::string_view name);
+
 /// One worker: its sentinel, and those of its trainers that may train (all, some or none).
 struct Seat {
   WorkerId id;
@@ -30,6 +37,7 @@ struct Seat {
   int sentinel_port = 0;
   int processes = 1;  ///< trainers it has when all is well
   std::vector<TrainerPlace> trainers{};
+  Domain domain = kUnknownDomain;  ///< where it runs
   bool operator==(const Seat&) const = default;
 };
 
@@ -64,6 +72,8 @@ struct View {
 /// nullptr when it has no seat in `view`.
 const Seat* find_seat(const View& view, WorkerId id);
 const Seat* find_slot(const View& view, int slot);
+/// Whether any seat's is known.
+bool has_domains(const View& view);
 /// Whether any trainer is in it.
 bool has_trainers(const View& view);
 std::vector<int> slots_of(const View& view);

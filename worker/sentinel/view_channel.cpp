@@ -32,6 +32,7 @@ struct PeerHead {
   std::int64_t incarnation = 0;
   std::int32_t port = 0, slot = 0, local_rank = 0;
   std::uint32_t host_bytes = 0;
+  std::uint64_t domain = 0;
 };
 
 constexpr std::size_t kMaxViewBytes =
@@ -77,6 +78,7 @@ std::vector<std::byte> encode(const ViewMessage& view) {
     one.port = peer.port;
     one.slot = peer.slot;
     one.local_rank = peer.local_rank;
+    one.domain = peer.domain;
     one.host_bytes = static_cast<std::uint32_t>(std::min(peer.host.size(), kMaxHostBytes));
     put(bytes, one);
     const auto* host = reinterpret_cast<const std::byte*>(peer.host.data());
@@ -102,7 +104,8 @@ Result<ViewMessage> decode_view(std::span<const std::byte> in) {
     }
     std::string host(reinterpret_cast<const char*>(in.data()), one.host_bytes);
     in = in.subspan(one.host_bytes);
-    view.peers.push_back({std::move(host), one.port, one.slot, one.local_rank, one.incarnation});
+    view.peers.push_back(
+        {std::move(host), one.port, one.slot, one.local_rank, one.incarnation, one.domain});
   }
   if (!in.empty() || view.rank < -1 || view.rank >= static_cast<int>(view.peers.size())) {
     return corrupt;

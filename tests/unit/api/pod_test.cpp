@@ -175,6 +175,18 @@ TEST_CASE("a worker in a cluster is told its pod's address, and one on a laptop 
   CHECK(pod_ip({"http://127.0.0.1:9443", "", "muster:1"}).is_null());
 }
 
+TEST_CASE("a worker that trains is told its node, and an own program nothing that it did not ask") {
+  const auto node = [](const Json& job) {
+    const Pod pod = make_pod(job_of(job), {0, 0, "n", ""}, kOptions);
+    for (const Json& variable : pod.spec["containers"][0]["env"]) {
+      if (variable["name"] == "MUSTER_NODE") return variable;
+    }
+    return Json();
+  };
+  CHECK(node(full_training_job())["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName");
+  CHECK(node(full_program_job()).is_null());
+}
+
 TEST_CASE("an own program finds its gang by the names it knows") {
   Json json = full_program_job();
   json["spec"]["worker"]["count"] = 3;

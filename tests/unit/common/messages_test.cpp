@@ -5,12 +5,13 @@
 using namespace muster;
 
 TEST_CASE("messages survive the wire") {
-  const JoinRequest request{"default/digits", 3, 2, "127.0.0.1", {4001, 4002}, "fp32-chain/1"};
+  const JoinRequest request{"default/digits", 3, 2,       "127.0.0.1", {4001, 4002},
+                            "fp32-chain/1",   9, "node-3"};
   CHECK(dump_json(to_json(*parse_join_request(to_json(request)))) == dump_json(to_json(request)));
 
   JoinResponse response;
   response.complete = true;
-  response.peers = {{0, "a", {1}}, {1, "b", {2, 3}}};
+  response.peers = {{0, "a", {1}}, {1, "b", {2, 3}, 9, 2, "node-3"}};
   response.training = Json{{"seed", 7}};
   CHECK(dump_json(to_json(*parse_join_response(to_json(response)))) ==
         dump_json(to_json(response)));
@@ -40,6 +41,15 @@ TEST_CASE("messages survive the wire") {
 }
 
 TEST_CASE("hostile messages are refused with the field") {
+  Json from_far = to_json(JoinRequest{"default/digits", 0, 0, "h", {1}, "c"});
+  from_far["domain"] = std::string(254, 'n');
+  CHECK(parse_join_request(from_far).error().message().find("join.domain") == 0);
+  from_far["domain"] = 7;
+  CHECK(parse_join_request(from_far).error().message().find("join.domain") == 0);
+  JoinResponse many;
+  many.peers = {{0, "a", {1}, 9, 2, std::string(254, 'n')}};
+  CHECK(parse_join_response(to_json(many)).error().message().find("join response.peers.domain") ==
+        0);
   Json join = to_json(JoinRequest{"default/digits", 0, 0, "h", {1}, "c"});
   join["ports"] = Json::array({0});
   CHECK(parse_join_request(join).error().message().find("join.ports") == 0);

@@ -445,15 +445,17 @@ using Peers = std::vector<std::pair<int, int>>;
 
 }  // namespace
 
-TEST_CASE("sentinel ports and attempts reach the peers") {
+TEST_CASE("sentinel ports, attempts and nodes reach the peers") {
   HandlerWorld world;
   world.handler.set_gang(started_gang(2));
-  JoinRequest request{"ns/job", 0, 4, "10.0.0.1", {1001}, "fp32-chain/1", 777};
+  JoinRequest request{"ns/job", 0, 4, "10.0.0.1", {1001}, "fp32-chain/1", 777, "node-3"};
   (void)world.post(contract::kPathJoin, dump_json(to_json(request)));
   const JoinResponse response = response_of(world.join(1, 4));
   REQUIRE(response.peers.size() == 2);
   CHECK(response.peers[0].sentinel_port == 777);
   CHECK(response.peers[0].attempt == 4);
+  CHECK(response.peers[0].domain == "node-3");
+  CHECK(response.peers[1].domain.empty());
   CHECK_FALSE(response.joining);
 }
 

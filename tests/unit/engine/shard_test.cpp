@@ -207,6 +207,145 @@ TEST_CASE("with two buddies any two may be gone, and all is there") {
   }
 }
 
+/// Every way of putting `workers` on nodes, at most four: the node of each, numbered as they come.
+std::vector<std::vector<int>> placements(int workers) {
+  std::vector<std::vector<int>> all{{}};
+  for (int worker = 0; worker < workers; ++worker) {
+    std::vector<std::vector<int>> longer;
+    for (const auto& nodes : all) {
+      const int used = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end()) + 1;
+      for (int node = 0; node <= std::min(used, 3); ++node) {
+        longer.push_back(nodes);
+        longer.back().push_back(node);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+struct Gang {
+  std::vector<int> slots;
+  std::vector<std::uint64_t> domains;
+};
+
+/// The nodes are called by numbers that say nothing about their order.
+Gang gang_on(const std::vector<int>& nodes, int per_worker, std::uint64_t factor) {
+  Gang gang;
+  for (std::size_t worker = 0; worker < nodes.size(); ++worker) {
+    for (int i = 0; i < per_worker; ++i) {
+      gang.slots.push_back(static_cast<int>(worker));
+      gang.domains.push_back((static_cast<std::uint64_t>(nodes[worker]) + 1) * factor);
+    }
+  }
+  return gang;
+}
+
+Shards shards_of(const Gang& gang, int buddies) {
+  const Sizes size{9 * kB + 7, 9 * kB};
+  return make_shards(gang.slots,
+                     {ownership_of(size, gang.slots.size()), size.trained, buddies, gang.domains});
+}
+
+/// How many owners have all their copies where they are themselves.
+std::ptrdiff_t count_unsafe(const Gang& gang, const Shards& shards) {
+  std::ptrdiff_t unsafe = 0;
+  for (std::size_t r = 0; r < gang.slots.size(); ++r) {
+    const auto& own = shards.buddies[r];
+    unsafe += std::all_of(own.begin(), own.end(), [&](int buddy) {
+      return gang.domains[static_cast<std::size_t>(buddy)] == gang.domains[r];
+    });
+  }
+  return unsafe;
+}
+
+std::ptrdiff_t largest_domain(const Gang& gang) {
+  std::ptrdiff_t most = 0;
+  for (const std::uint64_t one : gang.domains) {
+    most = std::max(most, std::count(gang.domains.begin(), gang.domains.end(), one));
+  }
+  return most;
+}
+
+TEST_CASE("copies are on another node wherever one has room, and nobody keeps more for it") {
+  for (int workers = 2; workers <= 8; ++workers) {
+    for (const auto& nodes : placements(workers)) {
+      for (const int per_worker : {1, 2}) {
+        const Gang gang = gang_on(nodes, per_worker, 0x9e3779b97f4a7c15ull);
+        const auto processes = std::ssize(gang.slots);
+        const Shards shards = shards_of(gang, 1);
+        CAPTURE(nodes);
+        CAPTURE(per_worker);
+        for (int r = 0; r < shards.processes(); ++r) {
+          const auto rank = static_cast<std::size_t>(r);
+          REQUIRE(shards.buddies[rank].size() == 1);
+          CHECK(gang.slots[static_cast<std::size_t>(shards.buddies[rank][0])] != gang.slots[rank]);
+          CHECK(shards.wards(r).size() == 1);
+        }
+        // Each process elsewhere takes one; more would be more than its share.
+        const std::ptrdiff_t most = largest_domain(gang);
+        CHECK(count_unsafe(gang, shards) == std::max<std::ptrdiff_t>(0, 2 * most - processes));
+        // How the nodes are called changes nothing.
+        CHECK(shards_of(gang_on(nodes, per_worker, 0xd1b54a32d192ed03ull), 1).buddies ==
+              shards.buddies);
+      }
+    }
+  }
+}
+
+TEST_CASE("a node that is lost with all its workers takes no block along") {
+  for (int workers = 2; workers <= 8; ++workers) {
+    for (const auto& nodes : placements(workers)) {
+      const Gang gang = gang_on(nodes, 1, 7);
+      if (2 * largest_domain(gang) > std::ssize(gang.slots)) continue;
+      CAPTURE(nodes);
+      const Shards shards = shards_of(gang, 1);
+      for (const std::uint64_t lost : gang.domains) {
+        std::vector<Keeper> left;
+        for (int r = 0; r < shards.processes(); ++r) {
+          const bool is_lost = gang.domains[static_cast<std::size_t>(r)] == lost;
+          left.push_back(is_lost ? Keeper() : keeper_of(shards, r));
+        }
+        CHECK(is_complete(shards.trained, left));
+      }
+    }
+  }
+}
+
+TEST_CASE("of two copies one is on another node wherever one has room, and all keep two") {
+  for (int workers = 3; workers <= 8; ++workers) {
+    for (const auto& nodes : placements(workers)) {
+      const Gang gang = gang_on(nodes, 1, 7);
+      CAPTURE(nodes);
+      const Shards shards = shards_of(gang, 2);
+      for (int r = 0; r < shards.processes(); ++r) CHECK(shards.wards(r).size() == 2);
+      const std::ptrdiff_t most = largest_domain(gang);
+      const std::ptrdiff_t room = 2 * (std::ssize(gang.slots) - most);
+      CHECK(count_unsafe(gang, shards) == std::max<std::ptrdiff_t>(0, most - room));
+    }
+  }
+}
+
+TEST_CASE("a worker whose node is not known stands alone, and nobody else for it") {
+  for (const auto& slots : gangs()) {
+    for (const int buddies : {1, 2}) {
+      const Sizes size{9 * kB + 7, 9 * kB};
+      const auto with = [&](std::vector<std::uint64_t> domains) {
+        return make_shards(slots, {ownership_of(size, slots.size()), size.trained, buddies,
+                                   std::move(domains)})
+            .buddies;
+      };
+      std::vector<std::uint64_t> own;
+      for (const int slot : slots) own.push_back(100 - static_cast<std::uint64_t>(slot));
+      const auto plain = with({});
+      CHECK(with(std::vector<std::uint64_t>(slots.size(), 0)) == plain);
+      CHECK(with(own) == plain);
+    }
+  }
+  const Gang half_known{{0, 1, 2, 3}, {5, 5, 0, 0}};
+  CHECK(count_unsafe(half_known, shards_of(half_known, 1)) == 0);
+}
+
 TEST_CASE("after any change of members everybody has its share, and nothing moves in vain") {
   Rng rng(test::seed() + 1);
   const auto all = gangs();

@@ -152,7 +152,7 @@ ViewMessage long_view(int peers) {
   ViewMessage view{9, true, false, peers - 1, {}};
   for (int i = 0; i < peers; ++i) {
     view.peers.push_back({"host-" + std::to_string(i) + std::string(100, 'h'), 1 + i, i / 4, i % 4,
-                          std::int64_t{1} << 40});
+                          std::int64_t{1} << 40, std::uint64_t{1} << 63});
   }
   return view;
 }

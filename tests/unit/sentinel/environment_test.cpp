@@ -46,6 +46,7 @@ TEST_CASE("the environment becomes a configuration, with defaults for what may b
   CHECK(config->termination_log == "/dev/termination-log");
   CHECK(config->data_root == "/usr/share/muster");
   CHECK(config->metrics_port == 0);
+  CHECK(config->node.empty());
   CHECK_FALSE(config->hash_every.has_value());
 }
 
@@ -96,6 +97,9 @@ TEST_CASE("a missing or wrong variable is named, with what would be right") {
            {"MUSTER_CA_CERT", "-----BEGIN CERTIFICATE-----",
             "MUSTER_ENDPOINT must begin with https:// where MUSTER_CA_CERT is set"},
            {"MUSTER_POD_IP", "pod-0", "MUSTER_POD_IP must be a numeric address, not \"pod-0\""},
+           {"MUSTER_NODE", "node 1",
+            "MUSTER_NODE must be a node's name: letters, digits, '-', '.' and '_', at most 253 of "
+            "them"},
            {"MUSTER_TOKEN_FILE", nullptr,
             "MUSTER_TOKEN_FILE is not set; it is needed, for example "
             "/var/run/secrets/muster/token"},
@@ -123,10 +127,15 @@ TEST_CASE("in a cluster the CA of the endpoint and the pod's own address are giv
   const std::string bundle = "-----BEGIN CERTIFICATE-----\n" + std::string(20'000, 'x');
   variables["MUSTER_CA_CERT"] = bundle;
   variables["MUSTER_POD_IP"] = "fd00::7";
+  variables["MUSTER_NODE"] = "ip-10-0-0-7.eu.internal";
   const auto config = parse(variables);
   REQUIRE(config);
   CHECK(config->ca_certificate == bundle);
   CHECK(config->pod_ip == "fd00::7");
+  CHECK(config->node == "ip-10-0-0-7.eu.internal");
+  variables["MUSTER_NODE"] = std::string(254, 'n');
+  CHECK_FALSE(parse(variables));
+  variables.erase("MUSTER_NODE");
   variables["MUSTER_CA_CERT"] = "garbage";
   const auto garbage = parse(variables);
   REQUIRE_FALSE(garbage);

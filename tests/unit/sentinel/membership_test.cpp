@@ -48,19 +48,21 @@ class Table {
     outputs.clear();
   }
 
-  void say_as(WorkerId from, MessageBody body, std::int64_t epoch) {
-    self_.receive(now_, Message{from, ++sequence_, epoch, std::move(body)});
+  void say_as(WorkerId from, MessageBody body, std::int64_t told) {
+    self_.receive(now_, Message{from, ++sequence_, told, std::move(body)});
     keep();
   }
-  void say(int from, MessageBody body, std::int64_t epoch = kEpoch) {
-    say_as({from, 0}, std::move(body), epoch);
+  void say(int from, MessageBody body, std::int64_t told) {
+    say_as({from, 0}, std::move(body), told);
   }
-  void beat(int from, const Tweak& tweak = nullptr, std::int64_t epoch = kEpoch) {
+  void say(int from, MessageBody body) { say(from, std::move(body), epoch); }
+  void beat(int from, const Tweak& tweak = nullptr) { beat(from, tweak, epoch); }
+  void beat(int from, const Tweak& tweak, std::int64_t told) {
     Beat one;
     one.self = seat_of(from);
     one.digest = kDigest;
     if (tweak) tweak(one);
-    say(from, one, epoch);
+    say(from, one, told);
   }
   /// Time goes by; each of `heard` beats all the while.
   void pass(milliseconds time, const std::map<int, Tweak>& heard) {
@@ -86,7 +88,7 @@ class Table {
   void promise(int from, Ballot accepted = {}, const View& before = {}) {
     const auto prepares = sent<Prepare>(from);
     REQUIRE_FALSE(prepares.empty());
-    say(from, Promise{prepares.back().ballot, kEpoch, accepted, before});
+    say(from, Promise{prepares.back().ballot, epoch, accepted, before});
   }
   void accept(int from) {
     const auto accepts = sent<Accept>(from);
@@ -116,6 +118,7 @@ class Table {
   const Membership& self() const { return self_; }
 
   std::vector<Output> outputs;
+  std::int64_t epoch = kEpoch;  ///< of the view that the others are in
 
  private:
   static Membership make(int self, const std::vector<int>& slots,
@@ -334,6 +337,70 @@ TEST_CASE("newcomers do not come in the view in which somebody leaves") {
   CHECK(slots_of(view) == std::vector<int>{0, 1});
   CHECK(view.departed == std::vector<Departure>{{{2, 0}, Fate::kLeft}});
   CHECK(view.urgent_epoch < view.epoch);
+}
+
+TEST_CASE("a newcomer tells its domain where the others do, for older builds could not read it") {
+  Seat self = seat_of(2);
+  self.domain = domain_of("node-b");
+  MonoTime now = MonoTime{} + seconds(100);
+  Membership newcomer({}, self, {{{0, 0}, "127.0.0.1", 1'000}}, kEpoch, now);
+  const auto told = [&] {
+    now += seconds(1);
+    newcomer.tick(now);
+    Domain domain = 1;
+    for (const Output& output : newcomer.take_outputs()) {
+      const auto* send = std::get_if<Send>(&output);
+      const auto* beat = send != nullptr ? std::get_if<Beat>(&send->message.body) : nullptr;
+      if (beat != nullptr) domain = beat->self.domain;
+    }
+    return domain;
+  };
+  newcomer.receive(now, Message{{0, 0}, 1, kEpoch, Commit{view_of(kEpoch, {0, 1})}});
+  CHECK(told() == kUnknownDomain);
+  View with_domains = view_of(kEpoch + 1, {0, 1});
+  for (Seat& seat : with_domains.seats) seat.domain = domain_of("node-a");
+  newcomer.receive(now, Message{{0, 0}, 2, kEpoch + 1, Commit{with_domains}});
+  CHECK(told() == domain_of("node-b"));
+}
+
+TEST_CASE("a member that was left out tells its domain when it asks to be let in again") {
+  View first = view_of(1, {0, 1, 2});
+  first.seats[2].domain = domain_of("node-b");
+  const MonoTime now = MonoTime{} + seconds(100);
+  Membership member({}, first.seats[2], first, now);
+  for (const std::int64_t epoch : {kEpoch, kEpoch + 1}) {
+    View without = view_of(epoch, {0, 1});
+    without.seats[0].domain = domain_of("node-a");
+    member.receive(now, Message{{0, 0}, 1, epoch, Commit{without}});
+    REQUIRE_FALSE(member.is_member());
+  }
+  (void)member.take_outputs();
+  member.tick(now + seconds(1));
+  bool is_told = false;
+  for (const Output& output : member.take_outputs()) {
+    const auto* send = std::get_if<Send>(&output);
+    const auto* beat = send != nullptr ? std::get_if<Beat>(&send->message.body) : nullptr;
+    is_told = is_told || (beat != nullptr && beat->self.domain == domain_of("node-b"));
+  }
+  CHECK(is_told);
+}
+
+TEST_CASE("the domain that a newcomer tells stands in the view that it comes in with") {
+  Table table(0, {0, 1});
+  const Table::Tweak with_domain = [](Beat& beat) { beat.self.domain = domain_of("node-b"); };
+  table.pass(milliseconds(200), {{1, knows_newcomer(2)}, {2, with_domain}});
+  table.promise(1);
+  table.accept(1);
+  REQUIRE(find_slot(table.self().view(), 2) != nullptr);
+  CHECK(find_slot(table.self().view(), 2)->domain == domain_of("node-b"));
+}
+
+TEST_CASE("domains of one name are equal, of others not, and of none unknown") {
+  CHECK(domain_of("node-a") == domain_of("node-a"));
+  CHECK(domain_of("node-a") != domain_of("node-b"));
+  CHECK(domain_of("") == kUnknownDomain);
+  // Of SHA-256, most significant byte first: the same on every machine and in every build.
+  CHECK(domain_of("abc") == 0xba7816bf8f01cfeaull);
 }
 
 TEST_CASE("of two who do not hear each other one goes, after a while") {
