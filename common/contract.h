@@ -427,6 +427,9 @@ inline constexpr std::string_view kWorkerMembers = "muster_worker_members";
 inline constexpr std::string_view kWorkerStallSeconds = "muster_worker_stall_seconds_total";
 /// Gauge: seconds that the newest change of membership took from this process; 0 before the first.
 inline constexpr std::string_view kWorkerLastStallSeconds = "muster_worker_last_stall_seconds";
+/// Gauge: how much longer than a usual step the one took in which the newest change of membership
+/// came; 0 before the first.
+inline constexpr std::string_view kWorkerChangeDelaySeconds = "muster_worker_change_delay_seconds";
 /// Gauge: how much longer the others wait for this process in a usual step than for each other.
 inline constexpr std::string_view kWorkerStepDelaySeconds = "muster_worker_step_delay_seconds";
 /// Counter: trainers that died and were started again at this place.

@@ -53,8 +53,9 @@ void read_slots(JsonReader& in, const char* field, std::vector<int>& slots) {
 }
 
 Json to_json(const MembershipChange& value) {
-  return Json{{"epoch", value.epoch}, {"step", value.step},     {"kind", value.kind},
-              {"slot", value.slot},   {"reason", value.reason}, {"stallMs", value.stall_ms}};
+  return Json{{"epoch", value.epoch},     {"step", value.step},     {"kind", value.kind},
+              {"slot", value.slot},       {"reason", value.reason}, {"stallMs", value.stall_ms},
+              {"delayMs", value.delay_ms}};
 }
 
 Status read_changes(JsonReader& in, std::vector<MembershipChange>& changes) {
@@ -69,6 +70,7 @@ Status read_changes(JsonReader& in, std::vector<MembershipChange>& changes) {
     one.required("slot", change.slot, {0, kMaxWorkers - 1});
     one.optional("reason", change.reason, 256);
     one.optional("stallMs", change.stall_ms, {0, kMaxStep});
+    one.optional("delayMs", change.delay_ms, {-1, kMaxStep});
     MUSTER_RETURN_IF_ERROR(one.status());
     changes.push_back(std::move(change));
   }

@@ -57,12 +57,13 @@ struct JoinResponse {
 
 /// One change of the workers' membership, as a worker saw it.
 struct MembershipChange {
-  std::int64_t epoch = 0;     ///< the membership that came out of it
-  std::int64_t step = 0;      ///< the step that training went on from
-  std::string kind;           ///< contract::change: Joined, Lost, Left, Respawned, Refused, ...
-  int slot = 0;               ///< whom it is about
-  std::string reason;         ///< at most 256 bytes
-  std::int64_t stall_ms = 0;  ///< how long this worker's training stood still
+  std::int64_t epoch = 0;      ///< the membership that came out of it
+  std::int64_t step = 0;       ///< the step that training went on from
+  std::string kind;            ///< contract::change: Joined, Lost, Left, Respawned, Refused, ...
+  int slot = 0;                ///< whom it is about
+  std::string reason;          ///< at most 256 bytes
+  std::int64_t stall_ms = 0;   ///< how long this worker's training stood still
+  std::int64_t delay_ms = -1;  ///< how much longer that step took than a usual one; -1 = not known
 };
 
 /// Sent by the sentinel of every slot, at most one a second, and once at the end.

@@ -304,6 +304,8 @@ def job():
                       (top("muster_worker_respawns_total", RANK, "slot, process"), "slot {{slot}} process {{process}} respawns")])
     d.series("Newest stall", "What the newest change of membership took from each process.", "s", [
         (top("muster_worker_last_stall_seconds", RANK, "slot, process"), "slot {{slot}} process {{process}}")])
+    d.series("Newest change's delay", "How much longer the step of the newest change took than the median of those before.",
+             "s", [(top("muster_worker_change_delay_seconds", RANK, "slot, process"), "slot {{slot}} process {{process}}")])
     d.series("Step delay", "How much longer the others wait for a rank in a usual step than for each other. Status names "
              "who slows the gang by a fifth.", "s", [
                  (top("muster_worker_step_delay_seconds", RANK, "slot, process"), "slot {{slot}} process {{process}}")])

@@ -18,6 +18,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "kernels/ops.h"
+#include "worker/change_delay.h"
 #include "worker/engine/training.h"
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/launch.h"
@@ -113,6 +114,7 @@ sentinel::StepRecord to_record(const engine::StepReport& report) {
   record.record_seconds = report.record_seconds;
   record.evaluate_seconds = report.evaluate_seconds;
   record.checkpoint_seconds = report.checkpoint_seconds;
+  record.membership_epoch = report.membership_epoch;
   return record;
 }
 
@@ -213,8 +215,15 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
     channel.send_summary(to_message(summary, config));
   };
   PaceTeller pace_teller(clock, channel);
+  ChangeDelay change_delay;
   hooks.on_step = [&](const engine::StepReport& report) {
-    channel.add_step(to_record(report));
+    sentinel::StepRecord record = to_record(report);
+    const double between =
+        report.record_seconds + report.evaluate_seconds + report.checkpoint_seconds;
+    record.change_delay_seconds =
+        change_delay.add({clock.mono_now(), report.step, report.membership_epoch, between})
+            .value_or(-1);
+    channel.add_step(record);
     pace_teller.add(report);
   };
   hooks.on_alive = [&] { pulse.beat(); };

@@ -235,8 +235,12 @@ std::string sentence_of_change(const MembershipChange& change) {
   const std::string epoch = "; membership epoch " + std::to_string(change.epoch);
   // Nobody went on from anywhere, nor stood still, for one that never was a member.
   if (change.kind == contract::change::kRefused) return who + " was not let in" + because + epoch;
-  return text + " at step " + std::to_string(change.step) + because +
-         "; training stood still for " + std::to_string(change.stall_ms) + " ms" + epoch;
+  text += " at step " + std::to_string(change.step) + because + "; training stood still for " +
+          std::to_string(change.stall_ms) + " ms";
+  if (change.delay_ms >= 0) {
+    text += ", the step took " + std::to_string(change.delay_ms) + " ms longer than usual";
+  }
+  return text + epoch;
 }
 
 struct Shown {

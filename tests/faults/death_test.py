@@ -87,6 +87,21 @@ class Death(FaultTest):
     def test_neither_batch_statistics_nor_masks_nor_moments_tell_of_deaths(self):
         self.dies(4, [0, 2], "worker", [1, 3], steps=1000, training=CNN)
 
+    def test_a_node_lost_with_both_its_workers_takes_no_block_along(self):
+        # Large enough that each of the four has blocks of its own.
+        job = self.job(4, training={"optimizerState": "Sharded", "model": {"mlp": {"hidden": [512]}}})
+        for slot in range(4):
+            job.set_slot(slot, f"export MUSTER_NODE=node-{slot // 2}")
+        job.start()
+        job.wait_trained_by(4)
+        before = job.identities([2, 3])
+        job.kill(0, 1)
+        job.wait_trained_by(4)
+        self.assertNotIn("training goes on from the newest checkpoint", job.logs())
+        self.assertIn("made the step of a change", job.log_of(2))
+        self.assert_undisturbed(job, [2, 3], before)
+        job.end()
+
     def test_the_two_who_would_lead_are_killed_at_once(self):
         self.dies(5, [0, 1], "worker", [2, 3, 4])
 

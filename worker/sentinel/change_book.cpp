@@ -1,7 +1,6 @@
 #include "worker/sentinel/change_book.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/contract.h"
 
@@ -12,6 +11,13 @@ namespace kind = contract::change;
 
 constexpr std::size_t kMaxKept = 256;
 constexpr std::size_t kMaxReasonBytes = 256;
+
+/// -1 for what is no time.
+std::int64_t whole_ms(double seconds) {
+  constexpr double kMost = 1e12;
+  const double ms = seconds * 1000;
+  return ms >= 0 ? static_cast<std::int64_t>(std::min(ms, kMost)) : -1;
+}
 
 int lowest_training_slot(const View& view) {
   for (const Seat& seat : view.seats) {
@@ -41,6 +47,7 @@ void ChangeBook::push(std::int64_t epoch, std::string_view called, int slot,
                       std::string_view reason) {
   if (changes_.size() >= kMaxKept) {
     changes_.erase(changes_.begin());
+    if (entered_ > 0) --entered_;
     if (settled_ > 0) --settled_;
     ++told_;
   }
@@ -86,13 +93,13 @@ void ChangeBook::add(const View& before, const View& after, WorkerId own) {
 
 void ChangeBook::add_refused(const View& view, WorkerId id, const std::string& reason) {
   push(view.epoch, kind::kRefused, id.slot, reason);
-  if (settled_ + 1 == changes_.size()) ++settled_;
+  settle_newest();
 }
 
 void ChangeBook::add_slow(const View& view, int slot, std::int64_t step, std::string_view reason) {
   push(view.epoch, kind::kSlow, slot, reason);
   changes_.back().step = std::max<std::int64_t>(step, 0);
-  if (settled_ + 1 == changes_.size()) ++settled_;
+  settle_newest();
 }
 
 void ChangeBook::add_return(const View& view, const EnteredMessage& entered, WorkerId own) {
@@ -101,12 +108,24 @@ void ChangeBook::add_return(const View& view, const EnteredMessage& entered, Wor
 }
 
 void ChangeBook::add(const EnteredMessage& entered) {
-  for (; settled_ < changes_.size() && changes_[settled_].epoch <= entered.epoch; ++settled_) {
-    changes_[settled_].step = std::max<std::int64_t>(entered.step, 0);
-    const double stall_ms = entered.stall_seconds * 1000;
-    changes_[settled_].stall_ms =
-        std::isfinite(stall_ms) && stall_ms > 0 ? static_cast<std::int64_t>(stall_ms) : 0;
+  for (; entered_ < changes_.size() && changes_[entered_].epoch <= entered.epoch; ++entered_) {
+    changes_[entered_].step = std::max<std::int64_t>(entered.step, 0);
+    changes_[entered_].stall_ms = std::max<std::int64_t>(whole_ms(entered.stall_seconds), 0);
   }
+}
+
+void ChangeBook::add(const StepRecord& step) {
+  for (; settled_ < entered_ && changes_[settled_].epoch <= step.membership_epoch; ++settled_) {
+    MembershipChange& change = changes_[settled_];
+    const bool is_of_members = change.kind != kind::kSlow && change.kind != kind::kRefused;
+    if (is_of_members) change.delay_ms = whole_ms(step.change_delay_seconds);
+  }
+}
+
+void ChangeBook::settle_newest() {
+  if (entered_ + 1 < changes_.size()) return;
+  entered_ = changes_.size();
+  if (settled_ + 1 == entered_) settled_ = entered_;
 }
 
 std::vector<MembershipChange> ChangeBook::untold() const {
@@ -119,6 +138,7 @@ void ChangeBook::set_told(std::uint64_t number) {
   if (number <= told_) return;
   const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(number - told_, settled_));
   changes_.erase(changes_.begin(), changes_.begin() + static_cast<std::ptrdiff_t>(count));
+  entered_ -= count;
   settled_ -= count;
   told_ += count;
 }

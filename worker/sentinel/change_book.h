@@ -1,5 +1,5 @@
-// Changes of membership for the report: who came and went, where training went on, and how long it
-// stood. Pure.
+// Changes of membership for the report: who came and went, where training went on, how long it
+// stood, and how much later that step was done. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,13 @@ class ChangeBook {
   void add_return(const View& view, const EnteredMessage& entered, WorkerId own);
   /// A trainer of this worker went on: the changes up to its epoch get their step and stall.
   void add(const EnteredMessage& entered);
+  /// It has made a step: changes up to that one's epoch that it went on after get the delay.
+  void add(const StepRecord& step);
+  /// No step will come any more.
+  void settle() { settled_ = entered_; }
 
   /// The newest that were not yet told, oldest first, at most kMaxReportedChanges; those of the
-  /// newest view wait until training goes on.
+  /// newest view wait until training has gone on for a step.
   std::vector<MembershipChange> untold() const;
   /// Number of the newest one in untold(); to be given back to set_told().
   std::uint64_t newest() const { return told_ + settled_; }
@@ -35,10 +39,13 @@ class ChangeBook {
   void set_told(std::uint64_t number);
 
  private:
+  /// The newest one is about no change that training stood still for.
+  void settle_newest();
   void push(std::int64_t epoch, std::string_view kind, int slot, std::string_view reason);
 
   std::vector<MembershipChange> changes_;  ///< untold ones
-  std::size_t settled_ = 0;                ///< of them, with step and stall
+  std::size_t entered_ = 0;                ///< of them, with step and stall
+  std::size_t settled_ = 0;                ///< of these, with their delay, where it has one
   std::uint64_t told_ = 0;
 };
 

@@ -30,6 +30,10 @@ struct StepRecord {
   double step_seconds = 0, data_seconds = 0, compute_seconds = 0, communicate_seconds = 0,
          update_seconds = 0;
   double record_seconds = 0, evaluate_seconds = 0, checkpoint_seconds = 0;
+  std::int64_t membership_epoch = 0;  ///< that it was made in
+  /// How much longer than a usual step it took, where a change of membership came in it; negative
+  /// where none did, or nothing is known of usual ones.
+  double change_delay_seconds = -1;
 };
 
 /// CPU and memory of the process when it sent a group of steps.

@@ -49,12 +49,20 @@ struct Process {
   prometheus::Gauge* epoch;
   prometheus::Gauge* members;
   prometheus::Gauge* last_stall;
+  prometheus::Gauge* change_delay;
   prometheus::Gauge* step_delay;
   prometheus::Histogram* step_seconds;
   std::array<prometheus::Histogram*, kPhases> phases;
   /// Totals of the processes that were at this place before.
   double earlier_sent = 0, earlier_computed = 0, earlier_cpu = 0;
 };
+
+Labels labels_of(const MetricLabels& labels, int process) {
+  return {{"namespace", labels.namespace_name},
+          {"training_job", labels.training_job},
+          {"slot", std::to_string(labels.slot)},
+          {"process", std::to_string(process)}};
+}
 
 /// A counter that follows a total counted elsewhere.
 void follow(prometheus::Counter& counter, double total) {
@@ -104,6 +112,9 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
   auto& members = impl.gauge(name::kWorkerMembers, "Workers in this membership.");
   auto& last_stall = impl.gauge(name::kWorkerLastStallSeconds,
                                 "Standing still for the newest change of membership.");
+  auto& change_delay = impl.gauge(name::kWorkerChangeDelaySeconds,
+                                  "How much longer than a usual step the one of the newest change "
+                                  "of membership took.");
   auto& step_delay = impl.gauge(name::kWorkerStepDelaySeconds,
                                 "How much longer the others wait for this process than for each "
                                 "other in a usual step.");
@@ -114,10 +125,7 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
   auto& phases = impl.histogram(name::kWorkerPhaseSeconds,
                                 "Time of the parts of a step and of what stands between steps.");
   for (int i = 0; i < processes; ++i) {
-    const Labels own{{"namespace", labels.namespace_name},
-                     {"training_job", labels.training_job},
-                     {"slot", std::to_string(labels.slot)},
-                     {"process", std::to_string(i)}};
+    const Labels own = labels_of(labels, i);
     Process process{own,
                     &steps.Add(own),
                     &samples.Add(own),
@@ -136,6 +144,7 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
                     &epoch.Add(own),
                     &members.Add(own),
                     &last_stall.Add(own),
+                    &change_delay.Add(own),
                     &step_delay.Add(own),
                     &step_seconds.Add(own, step_buckets()),
                     {}};
@@ -209,6 +218,11 @@ void Metrics::set_step_delay(int process, microseconds delay) {
   MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
   impl_->processes[static_cast<std::size_t>(process)].step_delay->Set(
       std::chrono::duration<double>(delay).count());
+}
+
+void Metrics::set_change_delay(int process, double seconds) {
+  MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
+  impl_->processes[static_cast<std::size_t>(process)].change_delay->Set(std::max(0.0, seconds));
 }
 
 void Metrics::set_membership(std::int64_t epoch, int workers) {

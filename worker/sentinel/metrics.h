@@ -29,6 +29,8 @@ class Metrics {
   void restart(int process);
   void add(int process, const EnteredMessage& message);
   void add_respawn(int process);
+  /// Of the step in which the membership changed last.
+  void set_change_delay(int process, double seconds);
   void set_step_delay(int process, microseconds delay);
   void set_membership(std::int64_t epoch, int workers);
   /// All families as text.

@@ -80,6 +80,7 @@ void SentinelWorker::leave(const Outcome& outcome) {
   const ProgressReport last = full_report();
   write_termination_log(
       config_, outcome.code == exit_code::kComplete ? termination_message(last) : outcome.sentence);
+  changes_.settle();
   if (postman_) {
     if (book_.has_news()) report();
     postman_->finish(book_.has_news() ? options_.final_report_timeout : milliseconds(0));

@@ -117,6 +117,7 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     book_.add(local_rank, *steps);
     metrics_.add(local_rank, *steps);
     process.take_steps(*steps);
+    for (const StepRecord& step : steps->steps) take_change_delay(local_rank, step);
   } else if (auto* summary = std::get_if<SummaryMessage>(&message)) {
     book_.add(local_rank, *summary);
     if (!summary->is_final) {
@@ -149,6 +150,15 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
   } else if (auto* pace = std::get_if<PaceMessage>(&message)) {
     take_pace(process, pace->pace);
   }
+}
+
+void SentinelWorker::take_change_delay(int local_rank, const StepRecord& step) {
+  changes_.add(step);
+  if (step.change_delay_seconds < 0) return;
+  metrics_.set_change_delay(local_rank, step.change_delay_seconds);
+  log_info("made the step of a change", {{"epoch", step.membership_epoch},
+                                         {"step", step.step},
+                                         {"delay_ms", step.change_delay_seconds * 1000}});
 }
 
 /// What a trainer tells goes to the others with the next beats; what they have told so far says how

@@ -25,7 +25,7 @@ TEST_CASE("messages survive the wire") {
   report.sent_bytes = 123;
   report.membership_epoch = 4;
   report.members = {0, 2};
-  report.changes = {{4, 17, "Lost", 1, "its trainer was killed", 12}};
+  report.changes = {{4, 17, "Lost", 1, "its trainer was killed", 12, 30}};
   report.waiting = "the witness";
   report.slow_percent = 40;
   report.slow_cause = "network";
@@ -38,6 +38,24 @@ TEST_CASE("messages survive the wire") {
   CHECK(dump_json(to_json(*parse_witness_request(to_json(ask)))) == dump_json(to_json(ask)));
   const WitnessResponse answer{true, 5, {1, 2}};
   CHECK(dump_json(to_json(*parse_witness_response(to_json(answer)))) == dump_json(to_json(answer)));
+}
+
+TEST_CASE("what an older build does not say is not known") {
+  Json join = to_json(JoinRequest{"default/digits", 0, 0, "h", {1}, "c"});
+  join.erase("domain");
+  CHECK(parse_join_request(join)->domain.empty());
+  JoinResponse response;
+  response.complete = true;
+  response.peers = {{0, "a", {1}, 9, 2, "node-3"}};
+  Json answer = to_json(response);
+  answer["peers"][0].erase("domain");
+  CHECK(parse_join_response(answer)->peers[0].domain.empty());
+  ProgressReport report;
+  report.job = "default/digits";
+  report.changes = {{4, 17, "Lost", 1, "", 12, 30}};
+  Json told = to_json(report);
+  told["changes"][0].erase("delayMs");
+  CHECK(parse_progress_report(told)->changes[0].delay_ms == -1);
 }
 
 TEST_CASE("hostile messages are refused with the field") {

@@ -621,11 +621,18 @@ TEST_CASE("who slows the gang is named in status with its cause, and in one even
 TEST_CASE("changes that workers tell of are events with step and stall, bounded") {
   auto job = training(2);
   job.edit().changes = {{5, 17, "Lost", 1, "its trainer was killed", 12},
-                        {6, 18, "Joined", 1, "", 3},
+                        {6, 18, "Joined", 1, "", 3, 250},
                         {6, 19, "Respawned", 0, "", 4},
                         {7, 20, "Nonsense", 0, "", 4}};
   const core::Plan plan = job.plan();
   CHECK(words_of(plan) == Words{"event WorkerLost", "event WorkerJoined", "event WorkerRespawned"});
+  CHECK(std::get<core::EmitEvent>(plan.actions.front()).event.note ==
+        "worker 1 was lost at step 17 (its trainer was killed); training stood still for 12 ms; "
+        "membership epoch 5");
+  CHECK(
+      std::get<core::EmitEvent>(plan.actions[1]).event.note ==
+      "worker 1 joined at step 18; training stood still for 3 ms, the step took 250 ms longer than "
+      "usual; membership epoch 6");
   std::set<std::string> names;
   for (int i = 0; i < 100; ++i) job.edit().changes.push_back({10 + i, 1, "Joined", 1, "", 0});
   for (const auto& action : job.plan().actions) {

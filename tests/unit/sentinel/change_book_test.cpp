@@ -29,9 +29,16 @@ EnteredMessage entered(std::int64_t epoch, std::int64_t step, double stall_secon
   return message;
 }
 
+StepRecord step_in(std::int64_t epoch, double delay_seconds) {
+  StepRecord step;
+  step.membership_epoch = epoch;
+  step.change_delay_seconds = delay_seconds;
+  return step;
+}
+
 }  // namespace
 
-TEST_CASE("changes wait for the step and the stall that they cost, and are told once") {
+TEST_CASE("changes wait for the step, stall and delay that they cost, and are told once") {
   ChangeBook book;
   const View three = view(1, {seat(0), seat(1), seat(2)});
   book.add({}, three, {0, 0});
@@ -39,6 +46,9 @@ TEST_CASE("changes wait for the step and the stall that they cost, and are told 
   book.add(three, two, {0, 0});
   CHECK(book.untold().empty());
   book.add(entered(2, 41, 0.0125));
+  book.add(step_in(1, -1));  // made before, told late
+  CHECK(book.untold().empty());
+  book.add(step_in(2, 0.0405));
   const auto told = book.untold();
   REQUIRE(told.size() == 2);
   CHECK(told[0].kind == kind::kLost);
@@ -50,6 +60,7 @@ TEST_CASE("changes wait for the step and the stall that they cost, and are told 
     CHECK(change.epoch == 2);
     CHECK(change.step == 41);
     CHECK(change.stall_ms == 12);
+    CHECK(change.delay_ms == 40);
   }
   book.set_told(book.newest());
   CHECK(book.untold().empty());
@@ -64,6 +75,7 @@ TEST_CASE("one worker tells for all, the lowest that trains") {
   message.returned = "from step 17: a bit had flipped";
   book.add_return(after, message, {2, 0});
   book.add(message);
+  book.settle();
   CHECK(book.untold().empty());
 }
 
@@ -74,12 +86,43 @@ TEST_CASE("a return to a checkpoint is told with its reason, without a new membe
   message.returned = "from step 17: a bit had flipped";
   book.add_return(both, message, {0, 0});
   book.add(message);
+  book.add(step_in(3, -1));
   const auto told = book.untold();
   REQUIRE(told.size() == 1);
   CHECK(told[0].kind == kind::kReturned);
   CHECK(told[0].reason == "from step 17: a bit had flipped");
   CHECK(told[0].step == 11);
   CHECK(told[0].stall_ms == 250);
+  CHECK(told[0].delay_ms == -1);
+}
+
+TEST_CASE("at the end all that training went on after is told, without a delay") {
+  ChangeBook book;
+  const View both = view(1, {seat(0), seat(1)});
+  book.add(both, view(2, {seat(0)}, {{{1, 0}, Fate::kDied}}), {0, 0});
+  book.add(entered(2, 41, 0.0125));
+  book.add(view(2, {seat(0)}), view(3, {seat(0), seat(1)}), {0, 0});
+  book.settle();
+  const auto told = book.untold();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].epoch == 2);
+  CHECK(told[0].delay_ms == -1);
+}
+
+TEST_CASE("what is no change of members waits for those before it alone") {
+  ChangeBook book;
+  const View both = view(1, {seat(0), seat(1)});
+  book.add_slow(both, 0, 12, "by 40 %: compute");
+  CHECK(book.untold().size() == 1);
+  book.add(both, view(2, {seat(0)}, {{{1, 0}, Fate::kDied}}), {0, 0});
+  book.add(entered(2, 41, 0.0125));
+  book.add_slow(view(2, {seat(0)}), 0, 41, "by 50 %: compute");
+  CHECK(book.untold().size() == 1);
+  book.add(step_in(2, 0.25));
+  const auto told = book.untold();
+  REQUIRE(told.size() == 3);
+  CHECK(told[1].delay_ms == 250);
+  CHECK(told[2].delay_ms == -1);
 }
 
 }  // namespace muster::sentinel

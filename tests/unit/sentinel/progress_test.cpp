@@ -104,10 +104,12 @@ TEST_CASE("the newest stall and the delay of a process are told beside all stall
   metrics.add(0, EnteredMessage{3, 10, 2, 0, 0.5});
   metrics.add(0, EnteredMessage{4, 20, 2, 0, 0.25});
   metrics.set_step_delay(0, microseconds(40'000));
+  metrics.set_change_delay(0, 0.125);
   const std::string text = metrics.render();
   CHECK(text.find("muster_worker_stall_seconds_total" + labels + "0.75\n") != std::string::npos);
   CHECK(text.find("muster_worker_last_stall_seconds" + labels + "0.25\n") != std::string::npos);
   CHECK(text.find("muster_worker_step_delay_seconds" + labels + "0.04\n") != std::string::npos);
+  CHECK(text.find("muster_worker_change_delay_seconds" + labels + "0.125\n") != std::string::npos);
 }
 
 TEST_CASE("what a process computed again and was given adds up, beside its newest membership") {
