@@ -20,6 +20,7 @@ MembershipOptions quick() {
   options.gather_start = milliseconds(2'000);
   options.holder = milliseconds(2'000);
   options.probation = milliseconds(200);
+  options.forgiveness = milliseconds(2'000);
   options.lost = milliseconds(20'000);
   return options;
 }

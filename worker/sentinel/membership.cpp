@@ -294,17 +294,11 @@ void Membership::adopt(MonoTime now, const View& view) {
   not_before_ = adopted_ = now;
   leaves_since_ = joins_since_ = start_since_ = broken_since_ = std::nullopt;
   overtaken_since_.reset();
-  for (const Departure& gone : view_.departed) {
-    if (gone.fate == Fate::kSilent) ++evictions_[gone.id];
-  }
+  count_evictions(now);
   // Workers are replaced as long as a job lasts: of those who are gone nothing is kept.
   std::erase_if(peers_, [this, now](const auto& entry) {
     const auto& [id, one] = entry;
     return find_seat(view_, id) == nullptr && (one.is_dead || now - one.heard > options_.lost);
-  });
-  std::erase_if(evictions_, [this](const auto& entry) {
-    const Seat* const seat = find_slot(view_, entry.first.slot);
-    return seat != nullptr && seat->id.attempt > entry.first.attempt;
   });
   for (const Seat& seat : view_.seats) {
     if (seat.id == self_.id) continue;
@@ -329,6 +323,23 @@ void Membership::adopt(MonoTime now, const View& view) {
     if (is_left) outputs_.emplace_back(Decided{view_});
     if (!is_left) become_newcomer(now);
   }
+}
+
+void Membership::count_evictions(MonoTime now) {
+  for (const Departure& gone : view_.departed) {
+    if (gone.fate != Fate::kSilent) continue;
+    Eviction& past = evictions_[gone.id];
+    if (past.in_since && now - *past.in_since >= options_.forgiveness) past.count = 0;
+    ++past.count;
+    past.in_since.reset();
+  }
+  for (auto& [id, past] : evictions_) {
+    if (!past.in_since && find_seat(view_, id) != nullptr) past.in_since = now;
+  }
+  std::erase_if(evictions_, [this](const auto& entry) {
+    const Seat* const seat = find_slot(view_, entry.first.slot);
+    return seat != nullptr && seat->id.attempt > entry.first.attempt;
+  });
 }
 
 void Membership::become_newcomer(MonoTime now) {

@@ -39,6 +39,7 @@ struct MembershipOptions {
   milliseconds ballot{150};           ///< a ballot that is not through by then is tried anew
   milliseconds ask_again{500};        ///< the witness
   milliseconds probation{1'000};      ///< clean links before one who was cut off is let in, doubled
+  milliseconds forgiveness{600'000};  ///< who stays in so long after that begins anew
   milliseconds lost{60'000};          ///< a newcomer that hears nobody for so long gives up
 };
 
@@ -176,6 +177,7 @@ class Membership {
   void handle(MonoTime now, const Message& message, const Refusal& refusal);
   void handle(MonoTime now, const Message& message, const Commit& commit);
   void adopt(MonoTime now, const View& view);
+  void count_evictions(MonoTime now);
   void become_newcomer(MonoTime now);
   void evaluate(MonoTime now);
   void evaluate_newcomer(MonoTime now);
@@ -247,7 +249,12 @@ class Membership {
   View view_;
   std::int64_t epoch_max_ = 0;  ///< newest number seen anywhere
   std::map<WorkerId, Peer> peers_;
-  std::map<WorkerId, int> evictions_;  ///< how often one was cut off
+  /// Of one who was cut off: how often, and since when it is in again.
+  struct Eviction {
+    int count = 0;
+    std::optional<MonoTime> in_since;
+  };
+  std::map<WorkerId, Eviction> evictions_;
   Acceptor acceptor_;
   std::optional<Proposal> proposal_;
   std::int64_t round_max_ = 0;

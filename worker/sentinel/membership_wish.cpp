@@ -174,7 +174,8 @@ bool Membership::fits(MonoTime now, const View& next, WorkerId id, Peer& one) {
   }
   const auto cut_off = evictions_.find(id);
   if (cut_off == evictions_.end()) return true;
-  return now - one.clean_since >= options_.probation * (1 << std::min(cut_off->second - 1, 6));
+  return now - one.clean_since >=
+         options_.probation * (1 << std::min(cut_off->second.count - 1, 6));
 }
 
 void Membership::add_newcomers(MonoTime now, View& next) {

@@ -424,6 +424,57 @@ TEST_CASE("who last spoke of others' silence is not taken for the silent one whe
   CHECK_FALSE(table.sent<Prepare>(2).empty());
 }
 
+namespace {
+
+/// 0 leads, 1 follows, 2 comes and goes.
+class Probation {
+ public:
+  explicit Probation(const MembershipOptions& options) : table_(0, {0, 1, 2}, options) {}
+
+  void cut_off() { change({{1, unheard({2})}}, milliseconds(500)); }
+  /// Whether 2 is let in after it was heard by all for `time`.
+  bool is_let_in_after(milliseconds time) {
+    pass(time, {{1, knows_newcomer(2)}, {2, kPlain}});
+    return !table_.sent<Prepare>(1).empty();
+  }
+  void let_in() { change({{1, knows_newcomer(2)}, {2, kPlain}}, milliseconds(500)); }
+  void stay_in(milliseconds time) { pass(time, {{1, kPlain}, {2, kPlain}}); }
+
+ private:
+  void pass(milliseconds time, const std::map<int, Table::Tweak>& heard) {
+    table_.outputs.clear();
+    table_.pass(time, heard);
+  }
+  void change(const std::map<int, Table::Tweak>& heard, milliseconds time) {
+    pass(time, heard);
+    table_.promise(1);
+    table_.accept(1);
+    table_.epoch = table_.self().view().epoch;
+    pass(milliseconds(100), {{1, kPlain}});
+  }
+
+  Table table_;
+};
+
+}  // namespace
+
+TEST_CASE("who was cut off often waits longer each time, and begins anew after a good while in") {
+  MembershipOptions options;
+  options.probation = milliseconds(1'000);
+  options.forgiveness = milliseconds(30'000);
+  Probation world(options);
+  for (const milliseconds wait : {milliseconds(1'000), milliseconds(2'000), milliseconds(4'000)}) {
+    world.cut_off();
+    CHECK_FALSE(world.is_let_in_after(wait - milliseconds(300)));
+    world.let_in();
+    world.stay_in(milliseconds(25'000));
+  }
+  world.stay_in(milliseconds(6'000));
+  world.cut_off();
+  CHECK_FALSE(world.is_let_in_after(milliseconds(700)));
+  world.let_in();
+}
+
 TEST_CASE("whoever slept itself does not take it for the others' silence") {
   Table table(0, {0, 1, 2});
   table.outputs.clear();
