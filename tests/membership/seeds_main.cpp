@@ -1,11 +1,13 @@
-// Runs seeds of the membership simulation: --seeds N (3000) from --first S (1) in --threads T (2),
-// or --seed S alone, telling what happens. Fails when a rule was broken, and when some kind of
-// message met some fault fewer than --least N (20) times: a run that tried nothing proves nothing.
+// Runs seeds of the membership simulation: those that are kept, then --seeds N (3000) from --first
+// S (1) in --threads T (2), or --seed S alone, telling what happens. Fails when a rule was broken,
+// and when some kind of message met some fault fewer than --least N (20) times: a run that tried
+// nothing proves nothing.
 #include <iostream>
 #include <map>
 #include <mutex>
 #include <string>
 
+#include "tests/membership/kept_seeds.h"
 #include "tests/membership/world.h"
 #include "tests/seeds.h"
 
@@ -30,7 +32,7 @@ struct Totals {
     }
     for (const auto& [name, count] : result.events) events[name] += count;
     messages += result.messages;
-    if (!result.wrong.empty()) wrong[seed] = result.wrong;
+    if (!result.wrong.empty()) wrong.emplace(seed, result.wrong);
   }
 };
 
@@ -58,6 +60,12 @@ int main(int argc, char** argv) {
   muster::test::SeedOptions options{.seeds = 3000};
   if (!muster::test::read_seed_options(argc, argv, "membership_seeds", options)) return 2;
   Totals totals;
+  for (const muster::sim::KeptSeed& kept : muster::sim::kKeptSeeds) {
+    if (options.is_alone) break;
+    MembershipResult result = muster::sim::run_membership_seed(kept.seed, false);
+    if (!result.wrong.empty()) result.wrong += std::string(" (kept: ") + kept.showed + ")";
+    totals.add(kept.seed, result);
+  }
   muster::test::for_each_seed(options, [&](std::uint64_t seed) {
     totals.add(seed, muster::sim::run_membership_seed(seed, options.is_alone));
   });

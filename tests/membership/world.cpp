@@ -394,8 +394,12 @@ class World {
     }
     const auto to = index_.find(send.to);
     if (to == index_.end()) return;  // at the start, before the other is there
-    if (is_cut(send.message.from, send.to) ||
-        (is_faulty_ && is_seldom && plan_.loss > 0 && chance(0.1))) {
+    // A cut that begins just now: else what is said seldom would hardly ever meet one.
+    if (is_faulty_ && is_seldom && plan_.loss > 0 && chance(0.1)) {
+      ++result_.events["cut at a message"];
+      cut(send.message.from.slot, send.to.slot, span(1, 300));
+    }
+    if (is_cut(send.message.from, send.to)) {
       ++covered[3];
       return;
     }
@@ -429,7 +433,7 @@ class World {
     const bool is_seldom = message.body.index() >= 7 || message.body.index() == 3;
     if (is_faulty_ && !is_beat && chance(is_seldom ? 0.15 : 0.01)) freeze(to, span(50, 1'000));
     if (node.life == Life::kFrozen) ++covered[6];
-    const double death = is_beat ? 0.0002 : plan_.death * (is_seldom ? 4 : 1);
+    const double death = is_beat ? 0.0002 : plan_.death * (is_seldom ? 6 : 1);
     if (is_faulty_ && node.lives() && chance(death)) {
       ++covered[5];
       die(to, chance(0.5) ? Life::kRefuses : Life::kSilent);
