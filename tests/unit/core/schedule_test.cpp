@@ -260,7 +260,7 @@ TEST_CASE("a gang that asks for nothing stands close together where the network 
   CHECK(flat.placement->domain_of_slot.empty());
 }
 
-TEST_CASE("a gang keeps off the links of those that run, and of those placed a moment before") {
+TEST_CASE("a gang keeps off the links of those that run") {
   Cluster cluster = racks();
   for (api::Node& one : cluster.nodes) one.allocatable["cpu"] = 4000;
   // It runs in both racks of the first block, which are fuller, so the tightest that holds all.
