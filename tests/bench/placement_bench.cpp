@@ -2,9 +2,10 @@
 // rack, 64 racks a block), and the memory that all of it takes. Every decision begins with a shape
 // of pod that was never asked for, so the whole cluster is counted (cold), and is made once more
 // with what the inventory keeps (warm); then the gang's pods are taken, one event each. The same
-// once more beside the traffic of the residents, who are gangs of 2 to 64 pods (beside), and making
-// the ledger of that traffic from nothing (ledger). Residents are drawn anew for every row. Times
-// are the thread's processor time, which others on the machine cannot lengthen.
+// once more beside the traffic of the residents, who are gangs of 2 to 64 pods, with their sizes as
+// the usual ones (beside), and making the ledger of that traffic from nothing (ledger). Residents
+// are drawn anew for every row. Times are the thread's processor time, which others on the machine
+// cannot lengthen.
 //
 //   placement_bench [--nodes N] [--rounds N] [--seed N]
 #include <algorithm>
@@ -176,6 +177,15 @@ void measure(core::Inventory& inventory, const Row& row, int rounds, std::uint64
     const std::vector<core::SendingGang> gangs = gangs_of(taken, row, residents);
     std::optional<core::Traffic> traffic;
     ledger.push_back(microseconds_of([&] { traffic.emplace(inventory.topology(), gangs); }));
+    std::vector<std::int64_t> sizes;
+    for (const core::SendingGang& gang : gangs) {
+      std::int64_t pods = 0;
+      for (const core::HostShare& host : gang.hosts) pods += host.pods;
+      sizes.push_back(pods * row.gpus);
+    }
+    const core::UsualSizes usual(std::move(sizes));
+    wish.usual = &usual;
+    wish.pod_size = row.gpus;
     beside.push_back(microseconds_of([&] {
       const auto best =
           core::place_gang(inventory.topology(), inventory.room(shape), wish, &*traffic);
