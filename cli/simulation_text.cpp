@@ -102,9 +102,10 @@ std::string simulation_text(const std::vector<RuleResult>& results,
   const Scarce scarce = scarce_of(trace, objects);
   Table table({"RULE", ">ENDED", ">COMPLETION", ">P95", ">WAIT", ">P95", ">MAKESPAN",
                scarce.is_gpu ? ">GPUS USED" : ">CPU USED", ">STOPS", ">LOST", ">LEAVES",
-               ">DECISION MS", ">P99"});
+               ">ROOM LOST", ">DECISION MS", ">P99"});
   for (const RuleResult& one : results) {
     const Figures is = figures_of(one.simulation, trace, scarce);
+    const std::optional<double>& lost = one.simulation.room_lost;
     table.add({{one.rule},
                {std::to_string(is.ended) + "/" + std::to_string(trace.size())},
                {duration_text(is.completion_mean)},
@@ -116,6 +117,7 @@ std::string simulation_text(const std::vector<RuleResult>& results,
                {std::to_string(is.stops)},
                {duration_text(is.lost)},
                {is.leaves > 0 ? fixed(is.leaves, 2) : ""},
+               {lost ? fixed(100 * *lost, 1) + "%" : ""},
                {fixed(is.decision_p50 * 1e3, 2)},
                {fixed(is.decision_p99 * 1e3, 2)}});
   }
@@ -150,6 +152,7 @@ Json simulation_json(const std::vector<RuleResult>& results, const std::vector<T
              {"stops", is.stops},
              {"lostSeconds", is.lost},
              {"leaves", is.leaves},
+             {"roomLost", one.simulation.room_lost ? Json(*one.simulation.room_lost) : Json()},
              {"decisionSeconds", {{"p50", is.decision_p50}, {"p99", is.decision_p99}}},
              {"jobs", std::move(jobs)}});
   }

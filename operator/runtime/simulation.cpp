@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "operator/runtime/simulation_room.h"
+
 namespace muster::runtime {
 namespace {
 
@@ -12,12 +14,13 @@ constexpr milliseconds kPatience = std::chrono::hours(24);
 
 class Simulator {
  public:
-  Simulator(SimulatedScheduler& scheduler, const std::vector<TraceJob>& trace,
-            milliseconds checkpoint_every, const Clock& clock)
+  Simulator(SimulatedScheduler& scheduler, const std::vector<Json>& objects,
+            const std::vector<TraceJob>& trace, milliseconds checkpoint_every, const Clock& clock)
       : scheduler_(scheduler),
         trace_(trace),
         checkpoint_every_(checkpoint_every),
         clock_(clock),
+        room_(objects, trace),
         states_(trace.size()) {
     result_.jobs.resize(trace.size());
     for (std::size_t i = 0; i < trace.size(); ++i) states_[i].left = trace[i].duration;
@@ -47,6 +50,7 @@ class Simulator {
   const std::vector<TraceJob>& trace_;
   milliseconds checkpoint_every_;
   const Clock& clock_;
+  RoomMeter room_;
   Simulation result_;
   std::vector<State> states_;
   std::set<std::pair<milliseconds, std::size_t>> ends_;  ///< of those that run
@@ -76,6 +80,7 @@ void Simulator::settle(std::size_t job) {
 void Simulator::take(const SimulatedScheduler::Change& change) {
   State& state = states_[change.job];
   SimulatedJob& told = result_.jobs[change.job];
+  if (!told.ended) room_.place(change.job, change.nodes, now_);
   if (told.ended || state.workers == change.workers) return;
   settle(change.job);
   if (change.workers == 0) {
@@ -105,6 +110,7 @@ void Simulator::end(std::size_t job) {
   settle(job);
   result_.jobs[job].ended = result_.end = now_;
   states_[job].workers = 0;
+  room_.place(job, {}, now_);
   ++ended_;
   scheduler_.end(job);
 }
@@ -125,14 +131,16 @@ Simulation Simulator::run() {
       has_news_ = true;
     }
   }
+  result_.room_lost = room_.lost();
   return std::move(result_);
 }
 
 }  // namespace
 
-Simulation simulate(SimulatedScheduler& scheduler, const std::vector<TraceJob>& trace,
-                    milliseconds checkpoint_every, const Clock& clock) {
-  return Simulator(scheduler, trace, checkpoint_every, clock).run();
+Simulation simulate(SimulatedScheduler& scheduler, const std::vector<Json>& objects,
+                    const std::vector<TraceJob>& trace, milliseconds checkpoint_every,
+                    const Clock& clock) {
+  return Simulator(scheduler, objects, trace, checkpoint_every, clock).run();
 }
 
 }  // namespace muster::runtime

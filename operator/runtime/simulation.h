@@ -29,6 +29,7 @@ class SimulatedScheduler {
     std::size_t job = 0;  ///< in the trace
     int workers = 0;      ///< that run from now on
     int leaves = 0;       ///< leaf domains they stand in; 0: nothing is known of the network
+    std::vector<std::string> nodes{};  ///< of the workers
   };
   virtual ~SimulatedScheduler() = default;
   virtual void submit(std::size_t job) = 0;
@@ -61,14 +62,18 @@ struct SimulatedJob {
 };
 
 struct Simulation {
-  std::vector<SimulatedJob> jobs;        ///< as in the trace
-  milliseconds end{};                    ///< when the last that did has ended
+  std::vector<SimulatedJob> jobs;  ///< as in the trace
+  milliseconds end{};              ///< when the last that did has ended
+  /// Of the free room that which gangs of the trace's sizes could not use: RoomMeter.
+  std::optional<double> room_lost;
   std::vector<double> decision_seconds;  ///< of this machine, by job that came or ended
 };
 
 /// Until all have ended, or nobody runs and nobody starts any more. A job that has to stop goes on
-/// from the last multiple of `checkpoint_every` of what it has run. `clock` measures decisions.
-Simulation simulate(SimulatedScheduler& scheduler, const std::vector<TraceJob>& trace,
-                    milliseconds checkpoint_every, const Clock& clock);
+/// from the last multiple of `checkpoint_every` of what it has run. `objects` are the scheduler's;
+/// `clock` measures decisions.
+Simulation simulate(SimulatedScheduler& scheduler, const std::vector<Json>& objects,
+                    const std::vector<TraceJob>& trace, milliseconds checkpoint_every,
+                    const Clock& clock);
 
 }  // namespace muster::runtime

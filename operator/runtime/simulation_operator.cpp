@@ -50,8 +50,10 @@ class OperatorScheduler final : public SimulatedScheduler {
       for (const auto& place : placement) {
         if (!place.domain.empty()) leaves.insert(place.domain);
       }
-      changes.push_back(
-          {found->second, static_cast<int>(placement.size()), static_cast<int>(leaves.size())});
+      Change change{found->second, static_cast<int>(placement.size()),
+                    static_cast<int>(leaves.size())};
+      for (const auto& place : placement) change.nodes.push_back(place.node);
+      changes.push_back(std::move(change));
     }
     return changes;
   }

@@ -83,7 +83,7 @@ class PeerScheduler final : public SimulatedScheduler {
   bool start(std::size_t job) {
     fill(job);
     if (places_[job].size() == count(job)) {
-      changes_.push_back({job, static_cast<int>(count(job)), leaves_of(job)});
+      changes_.push_back({job, static_cast<int>(count(job)), leaves_of(job), places_[job]});
       return true;
     }
     if (rule_ == PeerRule::kPods) return false;

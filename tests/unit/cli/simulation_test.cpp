@@ -5,6 +5,7 @@
 
 #include "cli/simulation_text.h"
 #include "cli/simulation_trace.h"
+#include "operator/runtime/simulation_room.h"
 #include "tests/unit/cli/cluster_objects.h"
 
 namespace muster::cli {
@@ -32,7 +33,7 @@ std::vector<TraceJob> trace(const std::string& rows) {
 }
 
 Simulation play(SimulatedScheduler& scheduler, const std::vector<TraceJob>& jobs) {
-  return simulate(scheduler, jobs, std::chrono::minutes(30), ManualClock());
+  return simulate(scheduler, cluster(), jobs, std::chrono::minutes(30), ManualClock());
 }
 
 double start_of(const Simulation& simulation, std::size_t job) {
@@ -192,6 +193,30 @@ TEST_CASE("what a simulation came to is a row a rule") {
   const std::string text = simulation_text(results, jobs, objects, {});
   CHECK(text.find("strict-fifo    2/2") != std::string::npos);
   CHECK(text.find("100.0%") != std::string::npos);
+}
+
+TEST_CASE("room is lost where too little of it lies together for gangs of the trace's sizes") {
+  // Of 8 and of 16 GPUs; a rack has 16.
+  const std::vector<TraceJob> jobs = trace("0,100,1,8,1,1Gi\n0,100,2,8,1,1Gi\n");
+  RoomMeter meter(cluster(), jobs);
+  CHECK_FALSE(meter.lost());
+  meter.place(0, {"n0"}, seconds(0));
+  // For 10 s 8 of 24 are of use to one of the two alone; then 8 of 8.
+  meter.place(1, {"n2", "n3"}, seconds(10));
+  meter.place(0, {}, seconds(20));
+  CHECK(meter.lost().value() == doctest::Approx((40.0 + 40) / (240 + 80)));
+  // A rack that nobody is on is whole.
+  meter.place(1, {}, seconds(30));
+  CHECK(meter.lost().value() == doctest::Approx(80.0 / (320 + 160)));
+  RoomMeter flat({}, jobs);
+  flat.place(0, {"n0"}, seconds(0));
+  flat.place(0, {}, seconds(9));
+  CHECK_FALSE(flat.lost());
+  for (const auto& scheduler :
+       {make_operator(cluster(), jobs), make_peer(PeerRule::kAnyThatFits, cluster(), jobs)}) {
+    const Simulation told = play(*scheduler, jobs);
+    CHECK(told.room_lost.value() == doctest::Approx(0.5).epsilon(0.02));
+  }
 }
 
 }  // namespace muster::cli
