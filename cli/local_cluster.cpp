@@ -153,6 +153,7 @@ Status Cluster::start_operator() {
   runtime::OperatorOptions options;
   options.client = measured_client_.get();
   options.metrics = &metrics_;
+  if (options_.prices) options.prices = &*options_.prices;
   options.endpoint = endpoint_.get();
   options.clock = options_.clock;
   options.pods.endpoint_url = endpoint_->url();

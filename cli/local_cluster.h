@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/messages.h"
 #include "common/result.h"
+#include "operator/api/price_list.h"
 #include "operator/kube/api_client.h"
 
 namespace muster::cli {
@@ -28,6 +29,7 @@ struct LocalClusterOptions {
   /// Port of the operator's /metrics on loopback, with the worker of slot i at the (i+1)th behind
   /// it; 0: none.
   int metrics_port = 0;
+  std::optional<api::PriceList> prices;  ///< absent: cost is not counted
   /// Called on the endpoint's thread; must return at once.
   std::function<void(const ProgressReport&)> on_progress;
 };

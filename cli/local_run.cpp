@@ -29,6 +29,7 @@ LocalClusterOptions cluster_options(const LocalRunOptions& options, const LocalJ
   cluster.log_directory = directory.logs();
   cluster.working_directory = local.directory;
   cluster.metrics_port = options.metrics_port;
+  cluster.prices = options.prices;
   cluster.token_file = directory.path() + "/token";
   if (!local.job.spec.training) cluster.ports = std::min(local.job.spec.worker.max, 512);
   return cluster;

@@ -23,6 +23,7 @@ struct LocalRunOptions {
   std::string log_level = "info";                  ///< of the workers' logs
   std::optional<std::int64_t> hash_every;          ///< steps; nullopt = the worker's default
   int metrics_port = 0;                            ///< 0 = none
+  std::optional<api::PriceList> prices;            ///< absent: cost is not counted
 };
 
 LocalClusterOptions cluster_options(const LocalRunOptions& options, const LocalJob& local,

@@ -109,6 +109,9 @@ void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
                   "of slot i on N + 1 + i")
       ->type_name("N")
       ->check(CLI::Range(1, 65'535));
+  run->add_option("--price-list", options.price_list,
+                  "what nodes cost (YAML); the report and the metrics tell what the job has cost")
+      ->type_name("FILE");
   run->add_flag("--quiet", is_quiet, "say nothing while the job runs; the end is still told");
 }
 

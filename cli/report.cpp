@@ -106,6 +106,7 @@ Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record
       {"resumedFromStep", facts.resumed_from_step >= 0 ? Json(facts.resumed_from_step) : Json()}};
   report["startToFirstStepSeconds"] =
       facts.start_to_first_step_seconds ? Json(*facts.start_to_first_step_seconds) : Json();
+  if (const Json cost = field(status, "cost"); cost.is_object()) report["cost"] = cost;
   if (report["restarts"].is_null()) report["restarts"] = 0;
   if (report["conditions"].is_null()) report["conditions"] = Json::array();
   if (field(field(job, "spec"), "training").is_object()) add_training(report, job, record);

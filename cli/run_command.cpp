@@ -260,7 +260,13 @@ int run_command(const RunOptions& options) {
       options.output.empty() ? "muster-out/" + local->job.meta.name : options.output;
   auto directory = OutputDirectory::open(output, local->normalised);
   if (!directory) return refuse(directory.error());
-  Run run(options, std::move(*local), std::move(*directory));
+  RunOptions priced = options;
+  if (!options.price_list.empty()) {
+    auto prices = runtime::read_price_file(options.price_list);
+    if (!prices) return refuse(prices.error());
+    priced.local.prices = std::move(*prices);
+  }
+  Run run(priced, std::move(*local), std::move(*directory));
   return run.run();
 }
 

@@ -20,6 +20,7 @@ struct RunOptions {
   std::string file;
   std::vector<std::string> overrides;  ///< --set, in order
   std::string output;                  ///< empty = muster-out/<job>
+  std::string price_list;              ///< file; empty = cost is not counted
   ViewMode view = ViewMode::kLines;
   LocalRunOptions local;
   MonoTime started;  ///< when the command was started

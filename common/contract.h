@@ -349,6 +349,9 @@ inline constexpr std::string_view kJobPreemptions = "muster_job_preemptions_tota
 /// Counter by namespace, training_job: processes times the time since their last checkpoint, summed
 /// over its preemptions: the most that these have cost.
 inline constexpr std::string_view kJobLostSeconds = "muster_job_lost_process_seconds_total";
+/// Gauge by namespace, training_job, currency: what it has cost by the operator's price list, as
+/// far as that is known; absent without one.
+inline constexpr std::string_view kJobCost = "muster_job_cost";
 /// Gauge by namespace, training_job: newest step; absent before the first and of own programs.
 inline constexpr std::string_view kJobStep = "muster_job_step";
 /// Gauge by namespace, training_job: steps of the whole training.

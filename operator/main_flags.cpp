@@ -171,6 +171,10 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
       ->check([](const std::string& name) {
         return is_dns_label(name) ? std::string() : "must be names of policies with commas between";
       });
+  app.add_option("--price-list", flags.price_list,
+                 "what nodes cost (YAML); status.cost of jobs is counted by it, until the next "
+                 "start")
+      ->type_name("FILE");
   app.add_option("--log-level", texts.log_level, "default info")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));

@@ -39,6 +39,7 @@ struct Flags {
   std::string worker_image = "muster-worker:0.1.0";
   int worker_metrics_port = 0;
   std::vector<std::string> admission_policies;  ///< looked at from time to time; empty = none
+  std::string price_list;                       ///< file; empty = cost is not counted
   double kube_api_qps = 0;                      ///< 0 = no limit
   milliseconds resync_period{300'000};
   LogLevel log_level = LogLevel::kInfo;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "common/contract.h"
 #include "common/sha256.h"
@@ -24,6 +25,7 @@
 #include "operator/runtime/metrics_server.h"
 #include "operator/runtime/metrics_transport.h"
 #include "operator/runtime/operator.h"
+#include "operator/runtime/price_file.h"
 #include "operator/runtime/token_review.h"
 
 namespace muster::operator_main {
@@ -81,6 +83,7 @@ class Process {
 
  private:
   Status connect();
+  Status read_prices();
   Status start_trust();
   Status start_endpoint();
   Status start_health();
@@ -99,6 +102,7 @@ class Process {
   const SystemClock clock_;
   const Alarm lost_;
   std::string namespace_;  ///< the operator's own
+  std::optional<api::PriceList> prices_;
   std::uint64_t seed_ = 1;
 
   // In this order each uses those above it.
@@ -150,6 +154,14 @@ Status Process::connect() {
   measured_lease_calls_ =
       runtime::make_measured_transport({lease_calls_.get(), metrics_.get(), &clock_, host});
   ::getrandom(&seed_, sizeof seed_, 0);
+  return {};
+}
+
+Status Process::read_prices() {
+  if (flags_.price_list.empty()) return {};
+  auto prices = runtime::read_price_file(flags_.price_list);
+  if (!prices) return prices.error().with("--price-list");
+  prices_ = std::move(*prices);
   return {};
 }
 
@@ -279,6 +291,7 @@ Status Process::start_operator() {
   options.pods.default_image = flags_.worker_image;
   options.pods.worker_metrics_port = flags_.worker_metrics_port;
   options.metrics = metrics_.get();
+  if (prices_) options.prices = &*prices_;
   options.namespace_name = flags_.namespace_name;
   options.sees_nodes = flags_.namespace_name.empty();
   options.sees_volumes = options.sees_nodes;
@@ -370,6 +383,7 @@ Status Process::start_metrics() {
 }
 
 Status Process::start() {
+  MUSTER_RETURN_IF_ERROR(read_prices());
   MUSTER_RETURN_IF_ERROR(connect());
   MUSTER_RETURN_IF_ERROR(start_trust());
   MUSTER_RETURN_IF_ERROR(start_endpoint());

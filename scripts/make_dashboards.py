@@ -262,6 +262,8 @@ def job():
         (top("muster_job_shrinks_total"), "shrinks for others"),
         (top("muster_job_preemptions_total"), "preemptions"),
         (top("muster_job_lost_process_seconds_total"), "process seconds lost to preemptions, at most")], h=6)
+    d.series("Cost", "What the job has cost by the operator's price list; nothing where that is not known.", "none", [
+        (top("muster_job_cost", by="currency"), "{{currency}}")], h=6)
     d.row("Learning")
     d.series("Loss over time", "Mean loss of the global batch.", "none", [(top("muster_worker_loss", RANK), "loss")], low=None)
     d.series("Accuracy", "On the test data, at the last evaluation.", "percentunit",

@@ -10,6 +10,7 @@
 
 #include "common/json.h"
 #include "common/result.h"
+#include "operator/api/decimal.h"
 #include "operator/api/object_meta.h"
 
 namespace muster::api {
@@ -149,6 +150,26 @@ struct FailureStatus {
   bool operator==(const FailureStatus&) const = default;
 };
 
+/// What the job has used of one price of the list.
+struct CostItem {
+  std::string tier, resource;
+  Billionths units = 0;  ///< of it that the job has now; of memory GiB
+  Billionths hours = 0;  ///< units times hours until `updated_at`
+  bool operator==(const CostItem&) const = default;
+};
+
+/// What the job has cost until `updated_at`, as far as that is known.
+struct JobCost {
+  std::string currency;
+  std::optional<Billionths> amount;         ///< absent: nothing of it is known
+  std::optional<Billionths> rate_per_hour;  ///< at `updated_at`; absent: not known
+  std::int64_t unknown_seconds = 0;         ///< time of which the cost, or a part, is not known
+  std::string unknown;                      ///< why, the last time that it was so
+  std::optional<WallTime> updated_at;
+  std::vector<CostItem> items;  ///< by tier and resource
+  bool operator==(const JobCost&) const = default;
+};
+
 struct TrainingJobStatus {
   std::int64_t observed_generation = 0;
   std::vector<Condition> conditions;
@@ -173,6 +194,7 @@ struct TrainingJobStatus {
   std::string model_sha256, image_digest, data_sha256, contract;
   std::optional<FailureStatus> failure;
   TakenBack taken_back;
+  std::optional<JobCost> cost;
   bool operator==(const TrainingJobStatus&) const = default;
 
   /// nullptr when the condition has never been set.

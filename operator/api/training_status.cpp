@@ -2,6 +2,7 @@
 // (a newer operator may have written them).
 #include "operator/api/fields.h"
 #include "operator/api/object_meta_json.h"
+#include "operator/api/price_list.h"
 #include "operator/api/spec_json.h"
 
 namespace muster::api {
@@ -11,6 +12,8 @@ constexpr std::size_t kMaxConditions = 32;
 constexpr std::size_t kMaxSlots = 4096;
 constexpr std::size_t kMaxLogTailBytes = 2048;
 constexpr std::size_t kMaxStatusTextBytes = 1024;
+constexpr std::size_t kMaxBillionthsBytes = 20;
+constexpr std::size_t kMaxCostItems = kMaxTiers * kMaxPricesOfTier;
 constexpr JsonReader::Range kCount = {0, kMaxExactInteger};
 constexpr JsonReader::Range kInt = {0, INT32_MAX};
 
@@ -81,6 +84,41 @@ Status read_taken_back(const Json& json, const std::string& path, TakenBack& out
   return in.status();
 }
 
+void read_billionths(JsonReader& in, const char* field, std::optional<Billionths>& out) {
+  std::string text;
+  in.optional(field, text, kMaxBillionthsBytes);
+  if (!in.has(field) || !in.status()) return;
+  const auto value = parse_billionths(text);
+  if (!value || *value < 0) return in.fail(field, "must be a decimal from 0 on, such as \"12.5\"");
+  out = value;
+}
+
+Status read_cost_item(const Json& json, const std::string& path, CostItem& out) {
+  JsonReader in(json, path);
+  in.required("tier", out.tier, 63);
+  in.required("resource", out.resource, 317);
+  std::optional<Billionths> units, hours;
+  read_billionths(in, "units", units);
+  read_billionths(in, "hours", hours);
+  out.units = units.value_or(0);
+  out.hours = hours.value_or(0);
+  return in.status();
+}
+
+Status read_cost(const Json& json, const std::string& path, JobCost& out) {
+  JsonReader in(json, path);
+  in.required("currency", out.currency, 3);
+  read_billionths(in, "amount", out.amount);
+  read_billionths(in, "ratePerHour", out.rate_per_hour);
+  in.optional("unknownSeconds", out.unknown_seconds, kCount);
+  in.optional("unknown", out.unknown, kMaxStatusTextBytes);
+  optional_time(in, "updatedAt", out.updated_at);
+  read_list(in, "items", kMaxCostItems, [&](const Json& item, const std::string& at) {
+    return read_cost_item(item, at, out.items.emplace_back());
+  });
+  return in.status();
+}
+
 void put(Json& json, const char* field, const std::string& text, std::size_t max_bytes) {
   if (!text.empty()) json[field] = cut(text, max_bytes);
 }
@@ -123,6 +161,22 @@ Json taken_back_to_json(const TakenBack& taken) {
             {"lostProcessSeconds", taken.lost_process_seconds}};
   put(json, "preemptedFor", taken.preempted_for, 317);
   put(json, "preemptedForUID", taken.preempted_for_uid, 64);
+  return json;
+}
+
+Json cost_to_json(const JobCost& cost) {
+  Json json{{"currency", cost.currency}};
+  if (cost.amount) json["amount"] = billionths_text(*cost.amount);
+  if (cost.rate_per_hour) json["ratePerHour"] = billionths_text(*cost.rate_per_hour);
+  if (cost.unknown_seconds > 0) json["unknownSeconds"] = cost.unknown_seconds;
+  put(json, "unknown", cost.unknown, kMaxStatusTextBytes);
+  put(json, "updatedAt", cost.updated_at);
+  for (const CostItem& item : cost.items) {
+    json["items"].push_back({{"tier", item.tier},
+                             {"resource", item.resource},
+                             {"units", billionths_text(item.units)},
+                             {"hours", billionths_text(item.hours)}});
+  }
   return json;
 }
 
@@ -250,6 +304,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   std::optional<TakenBack> taken_back;
   in.object("takenBack", taken_back, &read_taken_back);
   if (taken_back) out.taken_back = *std::move(taken_back);
+  in.object("cost", out.cost, &read_cost);
   in.value("imageDigest", out.image_digest, kMaxStatusTextBytes);
   in.value("dataSHA256", out.data_sha256, kWord);
   in.value("contract", out.contract, kWord);
@@ -297,6 +352,7 @@ Json status_to_json(const TrainingJobStatus& status) {
   if (!(status.taken_back == TakenBack{})) {
     json["takenBack"] = taken_back_to_json(status.taken_back);
   }
+  if (status.cost) json["cost"] = cost_to_json(*status.cost);
   return json;
 }
 

@@ -15,6 +15,7 @@
 #include "common/result.h"
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
+#include "operator/core/cost.h"
 #include "operator/core/plan.h"
 #include "operator/core/schedule.h"
 
@@ -45,6 +46,11 @@ struct JobSnapshot {
   /// there and not ready. When no node at all is ready, none is said not to be: the cluster is in
   /// trouble, and nothing would run elsewhere.
   std::set<std::string> gone_nodes, not_ready_nodes;
+  /// What nodes cost; nullptr: nobody says. `priced_nodes`, where somebody does: those that
+  /// placement, pods and verdict name. `sees_nodes` is false where no node is known.
+  const api::PriceList* prices = nullptr;
+  PricedNodes priced_nodes;
+  bool sees_nodes = true;
   /// Hint of the loop; a fresh operator tries again and learns it anew.
   std::optional<CreateFailure> create_failure;
   /// minAvailable of the job's PodDisruptionBudget as this operator has left it, 0 = there is none;

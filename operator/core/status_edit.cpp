@@ -55,11 +55,38 @@ Json merge_patch(const Json& from, const Json& to) {
   return patch;
 }
 
+namespace {
+
+/// Counts the cost of the places that the job has had, and notes which it has with `status`. Only
+/// said with what is written anyway: money that runs is no reason for a write.
+void count_cost(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
+  std::vector<std::string> nodes;
+  if (!status.finished()) {
+    for (const api::SlotPlacement& place : status.placement) {
+      nodes.push_back(place.node);
+      if (!place.node.empty()) continue;
+      // The cluster's scheduler has chosen, or will.
+      const std::string name = api::pod_name(snapshot.job, place.slot, place.attempt);
+      for (const api::Pod& pod : snapshot.pods) {
+        if (pod.meta.name == name) nodes.back() = pod.node_name;
+      }
+    }
+  }
+  if (!status.cost && (snapshot.prices == nullptr || nodes.empty())) return;
+  const CostUse use{snapshot.job.spec.worker, nodes, snapshot.priced_nodes, snapshot.sees_nodes};
+  api::JobCost cost = std::move(status.cost).value_or(api::JobCost{});
+  cost = cost_until(std::move(cost), snapshot.prices, snapshot.now);
+  status.cost = with_use(std::move(cost), snapshot.prices, use, snapshot.now);
+}
+
+}  // namespace
+
 Plan write_status(const JobSnapshot& snapshot, api::TrainingJobStatus status, Pass pass) {
   Plan plan;
   const api::TrainingJob& job = snapshot.job;
   status.observed_generation = std::max(job.meta.generation, job.status.observed_generation);
   if (status == job.status) return plan;
+  count_cost(status, snapshot);
   // One that was never written lacks the zeroes, too; columns would be blank.
   const bool is_first = job.status == api::TrainingJobStatus{};
   Json patch = merge_patch(is_first ? Json::object() : api::status_to_json(job.status),

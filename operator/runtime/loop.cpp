@@ -417,6 +417,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   snapshot.changes = memory.changes;
   if (now_ >= memory.untold_due) snapshot.changes_untold = memory.changes_untold;
   if (options_.sees_nodes) add_nodes(snapshot);
+  if (options_.prices != nullptr) add_prices(snapshot);
   snapshot.create_failure = memory.create_failure;
   snapshot.budget = memory.budget;
   snapshot.budget_failed = now_ < memory.budget_retry_at;
@@ -434,6 +435,19 @@ void OperatorLoop::add_nodes(core::JobSnapshot& snapshot) const {
   };
   for (const auto& placement : snapshot.job.status.placement) add(placement.node);
   for (const auto& pod : snapshot.pods) add(pod.node_name);
+}
+
+void OperatorLoop::add_prices(core::JobSnapshot& snapshot) const {
+  snapshot.prices = options_.prices;
+  snapshot.sees_nodes = options_.sees_nodes;
+  const auto add = [&](const std::string& name) {
+    const api::Node* node = name.empty() ? nullptr : nodes_.find({"", name});
+    if (node != nullptr) snapshot.priced_nodes.emplace(name, node);
+  };
+  for (const auto& placement : snapshot.job.status.placement) add(placement.node);
+  for (const auto& pod : snapshot.pods) add(pod.node_name);
+  if (!snapshot.gang || !snapshot.gang->placement) return;
+  for (const auto& node : snapshot.gang->placement->node_of_slot) add(node);
 }
 
 void OperatorLoop::time_facts(core::JobSnapshot& snapshot, Memory& memory) const {
@@ -555,6 +569,11 @@ void OperatorLoop::tell_metrics(const JobRecord& record) {
   if (options_.metrics == nullptr) return;
   if (record.job.spec.managed_by == contract::kManagedBy) {
     options_.metrics->on_job(record.job);
+    if (const auto& cost = record.job.status.cost) {
+      // Status is written when something else is; the metric is as young as the last look.
+      options_.metrics->on_cost(
+          record.meta.key(), core::cost_until(*cost, options_.prices, options_.clock->wall_now()));
+    }
   } else {
     options_.metrics->on_job_gone(record.meta.key());
   }

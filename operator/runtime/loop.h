@@ -47,7 +47,8 @@ struct LoopOptions {
   /// True: the kinds of TopologyBook are watched, and gangs that ask for topology wait until they
   /// are known. Needs sees_nodes.
   bool sees_topologies = false;
-  Metrics* metrics = nullptr;  ///< nullptr: nobody is told
+  const api::PriceList* prices = nullptr;  ///< outlives the loop; nullptr: cost is not counted
+  Metrics* metrics = nullptr;              ///< nullptr: nobody is told
 };
 
 /// A job as the store keeps it: with the verdict on its spec.
@@ -127,6 +128,7 @@ class OperatorLoop {
   static void forget_decided(Memory& memory);
   core::JobSnapshot snapshot_of(const JobRecord& record, const Memory& memory) const;
   void add_nodes(core::JobSnapshot& snapshot) const;
+  void add_prices(core::JobSnapshot& snapshot) const;
   void time_facts(core::JobSnapshot& snapshot, Memory& memory) const;
   void note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory);
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);

@@ -297,6 +297,11 @@ void Metrics::on_job(const api::TrainingJob& job) {
   if (started) impl_->gang_start_seconds.Observe(*started);
 }
 
+void Metrics::on_cost(const api::ObjectKey& job, const api::JobCost& cost) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->jobs.add(job, cost);
+}
+
 void Metrics::on_progress(const api::ObjectKey& job, const ProgressReport& report) {
   const std::lock_guard lock(impl_->mutex);
   impl_->jobs.add(job, report, impl_->now());

@@ -60,6 +60,8 @@ class Metrics final : public core::WorkQueueObserver {
 
   /// A job of this operator's as it stands now; its series live until on_job_gone.
   void on_job(const api::TrainingJob& job);
+  /// What a job that was seen has cost by now.
+  void on_cost(const api::ObjectKey& job, const api::JobCost& cost);
   /// A report that was accepted for a job that was seen; of slot 0, the others say the same.
   void on_progress(const api::ObjectKey& job, const ProgressReport& report);
   void on_job_gone(const api::ObjectKey& job);

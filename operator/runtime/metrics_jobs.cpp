@@ -217,6 +217,17 @@ void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now n
   job.reported_at = now.mono;
 }
 
+void JobBook::add(const api::ObjectKey& key, const api::JobCost& cost) {
+  const auto found = jobs_.find(key);
+  if (found == jobs_.end()) return;
+  found->second.cost.reset();
+  if (cost.amount) {
+    found->second.cost = static_cast<double>(*cost.amount) / static_cast<double>(api::kOne);
+  }
+  // It becomes a label, and status is anybody's.
+  found->second.currency = api::is_currency(cost.currency) ? cost.currency : "";
+}
+
 template <typename Add>
 void JobBook::each(Page& page, const Family& family, Add&& add) const {
   page.begin(family);
@@ -259,6 +270,10 @@ void JobBook::render_state(Page& page) const {
         kCounter},
        [](const Job& job, const auto& put) {
          put(static_cast<double>(job.taken_back.lost_process_seconds));
+       });
+  each(page, {name::kJobCost, "What it has cost, as far as that is known.", kGauge},
+       [](const Job& job, const auto& put) {
+         if (job.cost) put(*job.cost, {{"currency", job.currency}});
        });
   each(page, {name::kJobStep, "Newest step.", kGauge}, [](const Job& job, const auto& put) {
     if (job.step) put(static_cast<double>(*job.step));

@@ -28,6 +28,7 @@ class JobBook {
   /// seen to happen.
   std::optional<double> add(const api::TrainingJob& job, Now now);
   void add(const api::ObjectKey& key, const ProgressReport& report, Now now);
+  void add(const api::ObjectKey& key, const api::JobCost& cost);
   void remove(const api::ObjectKey& key) { jobs_.erase(key); }
 
   /// The families of all jobs in the text format.
@@ -42,6 +43,8 @@ class JobBook {
     std::string phase, failure;
     int workers = 0, target_workers = 0, restarts = 0;
     api::TakenBack taken_back;
+    std::optional<double> cost;  ///< absent: not known
+    std::string currency;
     std::int64_t total_steps = 0;
     std::optional<std::int64_t> step;
     std::int64_t most_steps = 0;  ///< the furthest that any attempt came

@@ -127,6 +127,7 @@ class RunningOperator final : public Operator {
     options.sees_queues = options_.sees_queues;
     options.sees_topologies = options_.sees_topologies;
     options.metrics = options_.metrics;
+    options.prices = options_.prices;
     OperatorLoop loop(std::move(options));
     MonoTime trimmed = options_.clock->mono_now();
     while (!stopping_) {

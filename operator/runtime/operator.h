@@ -11,6 +11,7 @@
 #include "common/messages.h"
 #include "common/result.h"
 #include "operator/api/pod.h"
+#include "operator/api/price_list.h"
 #include "operator/kube/api_client.h"
 #include "operator/runtime/metrics.h"
 #include "operator/runtime/workers_endpoint.h"
@@ -35,7 +36,8 @@ struct OperatorOptions {
   std::uint64_t seed = 1;  ///< of back-off jitter
   seconds resync{300};
   std::string reporting_instance = "muster-operator";
-  Metrics* metrics = nullptr;  ///< outlives the operator; nullptr: nobody is told
+  Metrics* metrics = nullptr;              ///< outlives the operator; nullptr: nobody is told
+  const api::PriceList* prices = nullptr;  ///< likewise; nullptr: cost is not counted
 };
 
 class Operator {

@@ -265,6 +265,7 @@ class ChartTest(unittest.TestCase):
                           {"watchNamespace": "Team_A"}, {"metrics": {"readers": [{"name": "x"}]}},
                           {"admissionPolicies": {"allowedPriorityClasses": ["it's"]}},
                           {"admissionPolicies": {"images": {"allowedPrefixes": ["'"]}}},
+                          {"priceList": {"currency": "euro"}}, {"priceList": {"tiers": [{"name": "a"}]}},
                           {"leaderElection": {"leaseDuration": 15}}):
             code, text = HELM.template(overrides=overrides)
             self.assertNotEqual(code, 0, f"{overrides} was taken")
@@ -326,6 +327,21 @@ class ChartTest(unittest.TestCase):
             self.assertEqual(one["spec"]["ingress"], [{"from": [{"podSelector": {"matchLabels": worker}}]},
                                                       {"ports": [{"port": 9095}], "from": [scrapers]}])
         print("skipped: NetworkPolicies were read, not tried: a plain bridge network does not enforce them")
+
+    def test_the_price_list_is_the_operators_file_and_a_new_one_starts_it_anew(self):
+        values = yaml.safe_load(read("charts/muster/ci/everything-values.yaml"))["priceList"]
+        objects = HELM.objects(overrides={"priceList": values})
+        data = only(objects, "ConfigMap", "muster-prices")["data"]
+        self.assertEqual(yaml.safe_load(data["prices.yaml"]), values)
+        pod = only(objects, "Deployment")["spec"]["template"]
+        (container,) = pod["spec"]["containers"]
+        (mount,) = [one for one in container["volumeMounts"] if one["name"] == "prices"]
+        self.assertIn(f"--price-list={mount['mountPath']}/{list(data)[0]}", container["args"])
+        self.assertIn({"name": "prices", "configMap": {"name": "muster-prices"}}, pod["spec"]["volumes"])
+        values["tiers"][0]["prices"][0]["perHour"] = "2.60"
+        again = only(HELM.objects(overrides={"priceList": values}), "Deployment")["spec"]["template"]
+        self.assertNotEqual(again["metadata"]["annotations"], pod["metadata"]["annotations"])
+        self.assertNotIn("prices", json.dumps(HELM.objects()[0]) + json.dumps(only(HELM.objects(), "Deployment")))
 
     def test_rules_and_dashboards_are_passed_on_unchanged(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))

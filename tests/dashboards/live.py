@@ -131,12 +131,15 @@ class World:
         shutil.copytree(os.path.join(ROOT, "examples"), self.path("examples"))
         with open(self.path("fails.yaml"), "w", encoding="utf-8") as file:
             file.write(FAILING)
+        with open(self.path("prices.yaml"), "w", encoding="utf-8") as file:
+            file.write('{currency: EUR, tiers: [{name: all, prices: [{resource: cpu, perHour: "3600"}]}]}\n')
         muster = os.path.join(self.bin_dir, "muster")
         self.launch("fails", muster, "run", "fails.yaml", "--metrics-port", str(failing))
         # One after the other, so that figures of all operators together change.
         self.wait_until(lambda: self.range('muster_jobs{phase="Restarting"} == 1'), 60)
         self.launch("digits", muster, "run", "examples/digits.yaml", "--output", self.path("out"), "--hash-every", "50",
-                    "--metrics-port", str(training), "--set", "spec.training.epochs=1000000",
+                    "--metrics-port", str(training), "--price-list", "prices.yaml",
+                    "--set", "spec.training.epochs=1000000",
                     "--set", "spec.restart.backoffSeconds=2",
                     # Slow to learn, so that figures move, and slow in steps, so that a restart repeats some.
                     "--set", 'spec.training.optimizer.sgd.learningRate="0.0005"',

@@ -31,7 +31,7 @@ TEST_CASE("the flags of the chart are understood") {
        "--health-probe-bind-address=:8081", "--endpoint-bind-address=:9443",
        "--endpoint-url=https://muster-endpoint.muster.svc:9443", "--master-dir=/etc/muster/master",
        "--worker-image=w:1", "--worker-metrics-port=9095", "--kube-api-qps=0.5",
-       "--resync-period=5m", "--log-level=debug"});
+       "--price-list=/etc/muster/prices/prices.yaml", "--resync-period=5m", "--log-level=debug"});
   REQUIRE_MESSAGE(line, line.error().message());
   const Flags& flags = line->flags;
   CHECK_FALSE(flags.leader_elect);
@@ -44,6 +44,7 @@ TEST_CASE("the flags of the chart are understood") {
   CHECK(flags.kube_api_qps == 0.5);
   CHECK(flags.worker_metrics_port == 9095);
   CHECK(flags.resync_period == seconds(300));
+  CHECK(flags.price_list == "/etc/muster/prices/prices.yaml");
   CHECK(flags.log_level == LogLevel::kDebug);
 }
 

@@ -142,6 +142,26 @@ TEST_CASE("words in a job's status that are not ours make no labels") {
   CHECK(world.value("muster_job_failure" + of_job(R"(reason="Error")")) == "1");
 }
 
+TEST_CASE("cost is shown in its currency as far as it is known, and not at all where it is not") {
+  World world;
+  world.run();
+  CHECK(world.metrics.render().find("muster_job_cost") == std::string::npos);
+  api::JobCost cost;
+  cost.currency = "EUR";
+  cost.unknown = "node n is in no tier";
+  world.metrics.on_cost(world.job.meta.key(), cost);
+  CHECK(world.metrics.render().find("muster_job_cost") == std::string::npos);
+  cost.amount = 12'500'000'000;
+  world.metrics.on_cost(world.job.meta.key(), cost);
+  CHECK(world.value("muster_job_cost" + of_job(R"(currency="EUR")")) == "12.5");
+  cost.currency = R"(E"R)";
+  world.metrics.on_cost(world.job.meta.key(), cost);
+  CHECK(world.value("muster_job_cost" + of_job(R"(currency="")")) == "12.5");
+  world.metrics.on_cost({"team", "other"}, cost);
+  world.metrics.on_job_gone(world.job.meta.key());
+  CHECK(world.metrics.render().find("muster_job_cost") == std::string::npos);
+}
+
 TEST_CASE("time is booked on the phase it was spent in, and on steps made for the first time") {
   World world;
   world.metrics.on_job(world.job);
@@ -309,6 +329,7 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
   world.job.status.checkpoint = api::CheckpointStatus{8, world.clock.wall_now(), true, "/c"};
   world.metrics.on_job(world.job);
   world.report(0, 3);
+  world.metrics.on_cost(world.job.meta.key(), {"EUR", api::kOne, {}, 0, "", {}, {}});
   world.metrics.set_leader(true);
   world.metrics.set_concurrency(4);
   world.metrics.on_endpoint(contract::kPathJoin, 200);
@@ -349,6 +370,7 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
                             name::kJobShrinks,
                             name::kJobPreemptions,
                             name::kJobLostSeconds,
+                            name::kJobCost,
                             name::kJobStep,
                             name::kJobTotalSteps,
                             name::kJobCheckpointStep,
