@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/cost_words.h"
 #include "cli/job_story.h"
 #include "cli/job_table.h"
 #include "cli/progress_view.h"
@@ -168,6 +169,7 @@ void Page::write_facts() {
     fact("Restarts", std::to_string(job_.status.restarts) + " of at most " +
                          std::to_string(job_.spec.restart.max_restarts));
   }
+  if (job_.status.cost) fact("Cost", cost_words(*job_.status.cost, now_));
   fact("Queue", job_.spec.queue_name);
   fact("Priority", job_.spec.priority_class_name);
   std::string image = job_.spec.worker.image;

@@ -128,6 +128,10 @@ void add_plan(CLI::App& command, PlanOptions& plan) {
       .add_option("--cluster", plan.cluster,
                   "of nodes, pods, jobs and queues as kubectl get -o json has saved them")
       ->type_name("FILE");
+  command
+      .add_option("--price-list", plan.price_list,
+                  "what nodes cost (YAML), to tell what the job would")
+      ->type_name("FILE");
   command.add_option("-o,--output", plan.output, "json: for scripts")
       ->check(CLI::IsMember({"json"}))
       ->type_name("FORM");

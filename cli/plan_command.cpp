@@ -9,6 +9,7 @@
 #include "cli/saved_cluster.h"
 #include "common/contract.h"
 #include "common/log.h"
+#include "operator/runtime/price_file.h"
 
 namespace muster::cli {
 namespace {
@@ -82,6 +83,11 @@ Result<int> plan(Kubectl* kubectl, const PlanOptions& options, const Display& di
   manifest.json["metadata"]["namespace"] = name_space;
   auto cluster = kubectl == nullptr ? saved_cluster(options.cluster) : live_cluster(*kubectl);
   if (!cluster) return cluster.error();
+  if (!options.price_list.empty()) {
+    auto prices = runtime::read_price_file(options.price_list);
+    if (!prices) return prices.error();
+    cluster->prices = std::move(*prices);
+  }
   const Status checked = check_plannable(manifest.job, *cluster);
   if (!checked) return checked.error().with(options.file);
   auto told = forecast(*cluster, manifest.json);

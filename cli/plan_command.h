@@ -12,6 +12,7 @@ namespace muster::cli {
 struct PlanOptions {
   std::string file;
   std::vector<std::string> overrides;
+  std::string price_list;      ///< file; empty: no cost is told
   std::string cluster;         ///< file of a saved cluster; empty: the live one
   std::string namespace_name;  ///< of the job; empty: the manifest's, else the one in use
   std::string output;          ///< "json", or empty

@@ -62,7 +62,9 @@ std::string why_preempted(const api::TrainingJob& job) {
 class Forecaster {
  public:
   Forecaster(const PlanCluster& cluster, const Json& manifest)
-      : what_if_(cluster.now), manifest_(manifest) {
+      : what_if_(cluster.now, runtime::WhatIf::NewPods::kImplied,
+                 cluster.prices ? &*cluster.prices : nullptr),
+        manifest_(manifest) {
     for (const Json& object : cluster.objects) what_if_.put(object);
   }
   PlanForecast run();
@@ -71,6 +73,7 @@ class Forecaster {
   bool settles();
   void note_displaced();
   void await_ends();
+  void tell_cost();
   api::TrainingJob planned() const { return what_if_.job(key_).value_or(api::TrainingJob{}); }
 
   runtime::WhatIf what_if_;
@@ -102,8 +105,18 @@ PlanForecast Forecaster::run() {
   forecast_.why = admitted_message(planned());
   if (!forecast_.starts_now) await_ends();
   forecast_.job = planned();
+  tell_cost();
   note_displaced();
   return std::move(forecast_);
+}
+
+void Forecaster::tell_cost() {
+  const auto& deadline = forecast_.job.spec.active_deadline_seconds;
+  const auto& start = forecast_.job.status.start_time;
+  if (!deadline || !start || !holds_places(forecast_.job)) return;
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  forecast_.over_by = *start + seconds(std::min(*deadline, kMost));
+  forecast_.cost_at_most = what_if_.cost_until(key_, *forecast_.over_by);
 }
 
 void Forecaster::note_displaced() {

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/result.h"
+#include "operator/api/price_list.h"
 #include "operator/api/training_job.h"
 
 namespace muster::cli {
@@ -25,6 +26,10 @@ struct PlanForecast {
   api::TrainingJob job;  ///< with the places it would get; of a job that never does, as it waits
   bool starts_now = false;
   std::string why;  ///< why there, or what is missing now
+  /// Of a job that gets places and has a deadline: when it is over by that at the latest, and what
+  /// it will have cost then. What an hour costs at its start stands in the job's status.
+  std::optional<WallTime> over_by;
+  std::optional<api::JobCost> cost_at_most;
   std::vector<PlanDisplaced> displaced;
 
   // ---- Of a job that does not start now
@@ -41,6 +46,7 @@ inline constexpr int kMostPlanEnds = 500;
 struct PlanCluster {
   std::vector<Json> objects;
   WallTime now;
+  std::optional<api::PriceList> prices{};  ///< absent: no cost is told
 };
 Result<PlanForecast> forecast(const PlanCluster& cluster, const Json& manifest);
 

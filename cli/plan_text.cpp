@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "cli/cost_words.h"
 #include "cli/kube_objects.h"
 #include "cli/progress_view.h"
 
@@ -40,6 +41,7 @@ class PlanPage {
            "\n";
     if (!forecast_.why.empty()) paragraph(forecast_.why);
     if (!starts) write_start();
+    write_cost();
     write_displaced();
     write_places();
     return out_;
@@ -50,6 +52,7 @@ class PlanPage {
     out_ += kIndent + wrapped(printable(text), display_.width, kIndent) + "\n";
   }
   void write_start();
+  void write_cost();
   void write_displaced();
   void write_places();
 
@@ -73,6 +76,19 @@ void PlanPage::write_start() {
             format_time(*forecast_.starts_at) + "), when " + names(forecast_.awaited) +
             (forecast_.awaited.size() == 1 ? " has" : " have") + " ended by their own word" +
             silent);
+}
+
+void PlanPage::write_cost() {
+  const auto& cost = forecast_.job.status.cost;
+  if (!cost) return;
+  std::string text = "cost: " + rate_words(*cost);
+  if (const auto& most = forecast_.cost_at_most; most && most->unknown_seconds == 0) {
+    text += "; at most " + money_text(*most->amount, most->currency) + " by its deadline (" +
+            format_time(*forecast_.over_by) + "), with these workers";
+  } else if (cost->rate_per_hour) {
+    text += "; in all not known, because nothing says when it ends (spec.activeDeadlineSeconds)";
+  }
+  paragraph(text);
 }
 
 void PlanPage::write_displaced() {
@@ -145,6 +161,14 @@ Json plan_json(const PlanForecast& forecast) {
                                  {"workersBefore", one.workers_before},
                                  {"workersAfter", one.workers_after},
                                  {"why", one.why}});
+  }
+  if (const auto& cost = forecast.job.status.cost) {
+    Json& told =
+        json["cost"] = {{"currency", cost->currency}, {"perHour", nullptr}, {"atMost", nullptr}};
+    if (cost->rate_per_hour) told["perHour"] = api::billionths_text(*cost->rate_per_hour);
+    if (!cost->rate_per_hour) told["unknown"] = cost->unknown;
+    const auto& most = forecast.cost_at_most;
+    if (most && most->unknown_seconds == 0) told["atMost"] = api::billionths_text(*most->amount);
   }
   if (forecast.starts_now) return json;
   json["expectedStart"] = nullptr;

@@ -63,8 +63,9 @@ bool is_of_kind(const Json& object, std::string_view kind) {
   return object.is_object() && text_of(object, "kind") == kind;
 }
 
-WhatIf::WhatIf(WallTime now, NewPods new_pods)
+WhatIf::WhatIf(WallTime now, NewPods new_pods, const api::PriceList* prices)
     : new_pods_(new_pods),
+      prices_(prices),
       clock_(now),
       mailbox_(std::numeric_limits<std::size_t>::max()),
       loop_(loop_options()) {}
@@ -79,6 +80,7 @@ LoopOptions WhatIf::loop_options() {
   options.sees_queues = true;
   options.sees_topologies = true;
   options.resync = kResync;
+  options.prices = prices_;
   return options;
 }
 
@@ -212,6 +214,12 @@ std::optional<api::TrainingJob> WhatIf::job(const api::ObjectKey& key) const {
   const auto found = all->second.find(key);
   if (found == all->second.end()) return std::nullopt;
   return api::read_training_job(found->second).first;
+}
+
+std::optional<api::JobCost> WhatIf::cost_until(const api::ObjectKey& key, WallTime then) const {
+  const auto found = job(key);
+  if (!found || !found->status.cost) return std::nullopt;
+  return core::cost_until(*found->status.cost, prices_, then);
 }
 
 }  // namespace muster::runtime

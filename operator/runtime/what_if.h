@@ -30,7 +30,9 @@ class WhatIf {
   };
 
   /// `now`: when the cluster was read.
-  explicit WhatIf(WallTime now, NewPods new_pods = NewPods::kImplied);
+  /// `prices`: as LoopOptions'.
+  explicit WhatIf(WallTime now, NewPods new_pods = NewPods::kImplied,
+                  const api::PriceList* prices = nullptr);
 
   /// An object as the API server has it, in place of any of its name. False, and nothing is
   /// changed: it has no name, or is of a kind that the operator does not watch.
@@ -48,6 +50,9 @@ class WhatIf {
   /// With the status that the operator has given them.
   std::map<api::ObjectKey, api::TrainingJob> jobs() const;
   std::optional<api::TrainingJob> job(const api::ObjectKey& key) const;
+  /// What the job will have cost by then, should it keep the places it has; absent: that is not
+  /// counted.
+  std::optional<api::JobCost> cost_until(const api::ObjectKey& job, WallTime then) const;
 
  private:
   /// Keeps what the loop wants done until it is looked at.
@@ -69,6 +74,7 @@ class WhatIf {
   void tell(api::Kind kind, kube::WatchEvent::Type type, const Json& object);
 
   NewPods new_pods_;
+  const api::PriceList* prices_;
   ManualClock clock_;
   Mailbox mailbox_;
   Hands hands_;

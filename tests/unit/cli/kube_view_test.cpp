@@ -1,6 +1,7 @@
 // What the commands for clusters make of objects and of kubectl's words.
 #include <doctest/doctest.h>
 
+#include "cli/cost_words.h"
 #include "cli/job_story.h"
 #include "cli/json_stream.h"
 #include "cli/kube_objects.h"
@@ -42,6 +43,42 @@ TEST_CASE("numbers are grouped by thousands") {
   CHECK(grouped(999) == "999");
   CHECK(grouped(1'000) == "1,000");
   CHECK(grouped(-1'234'567) == "-1,234,567");
+}
+
+TEST_CASE("money is rounded to hundredths, and small amounts are not rounded away") {
+  const struct {
+    const char* amount;
+    const char* text;
+  } rows[] = {{"0", "0 EUR"},
+              {"0.0000004", "0 EUR"},
+              {"0.00123456", "0.001235 EUR"},
+              {"0.1", "0.10 EUR"},
+              {"12.345", "12.35 EUR"},
+              {"12.344999999", "12.34 EUR"},
+              {"1234.999", "1235.00 EUR"},
+              {"9223372036.854775807", "9223372036.85 EUR"}};
+  for (const auto& row : rows)
+    CHECK(money_text(*api::parse_billionths(row.amount), "EUR") == row.text);
+}
+
+TEST_CASE("what a job costs is told with what is not known of it") {
+  api::JobCost cost;
+  cost.currency = "EUR";
+  cost.amount = 12'500'000'000;
+  cost.rate_per_hour = 0;
+  cost.updated_at = kNow - seconds(180);
+  CHECK(cost_words(cost, kNow) == "12.50 EUR");
+  cost.rate_per_hour = 4'000'000'000;
+  CHECK(cost_words(cost, kNow) == "12.50 EUR; 4.00 EUR an hour now (as of 3m ago)");
+  cost.unknown_seconds = 300;
+  cost.unknown = "node n is in no tier";
+  CHECK(cost_words(cost, kNow) ==
+        "12.50 EUR and what 5 min 00 s cost, which is not known: node n is in no tier; 4.00 EUR an "
+        "hour now (as of 3m ago)");
+  cost.rate_per_hour.reset();
+  CHECK(cost_words(cost, kNow).ends_with("node n is in no tier; nor is what it costs now"));
+  cost.amount.reset();
+  CHECK(cost_words(cost, kNow) == "not known: node n is in no tier");
 }
 
 TEST_CASE("a table aligns its columns and keeps foreign text on its line") {

@@ -224,6 +224,72 @@ TEST_CASE("what is decided is seen, so that it is decided once") {
   CHECK_FALSE(what_if.job({"lab", "once"}));
 }
 
+/// Two an hour and processor in rack r1, half of it by night (from 20 to 6); r2 has no price.
+void price_of_r1(SavedCluster& saved) {
+  auto prices = api::parse_price_list(*parse_json(R"({"currency": "EUR", "tiers": [
+    {"name": "r1", "nodes": {"oci.oraclecloud.com/host.rack_id": "r1"},
+     "prices": [{"resource": "cpu", "perHour": "2"}],
+     "hours": [{"from": "06:00", "to": "20:00", "factor": "1"},
+               {"from": "20:00", "to": "06:00", "factor": "0.5"}]}]})"));
+  REQUIRE_MESSAGE(prices.has_value(), prices.error().message());
+  saved.cluster.prices = std::move(*prices);
+}
+
+TEST_CASE("with a price list the plan tells what the job costs where it would stand") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  price_of_r1(saved);
+  Json job = SavedCluster::manifest("next", 4);
+
+  SUBCASE("an hour, and in all by its deadline") {
+    job["spec"]["activeDeadlineSeconds"] = 10 * 3600;
+    const PlanForecast told = saved.plan(job);
+    REQUIRE(told.starts_now);
+    // Ten hours from twenty seconds after noon on: eight at 8 but for these, two at 4 and these.
+    const std::string page = plan_text(told, {}, kReadAt);
+    CHECK_MESSAGE(page.find("cost: 8.00 EUR an hour; at most 71.98 EUR by its deadline "
+                            "(2026-11-21T22:00:20Z), with these workers\n") != std::string::npos,
+                  page);
+    const Json json = plan_json(told);
+    CHECK(json["cost"] == Json{{"currency", "EUR"}, {"perHour", "8"}, {"atMost", "71.977777778"}});
+  }
+  SUBCASE("without a deadline nothing says when it ends") {
+    const PlanForecast told = saved.plan(job);
+    CHECK(plan_json(told)["cost"] ==
+          Json{{"currency", "EUR"}, {"perHour", "8"}, {"atMost", nullptr}});
+    CHECK(plan_text(told, {}, kReadAt).find("in all not known") != std::string::npos);
+  }
+  SUBCASE("of a job that waits, from its expected start on") {
+    saved.running("first", "a", 4, 9 * 3600 + 60);
+    const PlanForecast told = saved.plan(job);
+    REQUIRE(told.starts_at);
+    CHECK(plan_json(told)["cost"]["perHour"] == "4");
+  }
+  SUBCASE("on a node without a price it is unknown") {
+    saved.cluster.objects.clear();
+    saved.node("b", "r2");
+    job["spec"]["activeDeadlineSeconds"] = 3600;
+    const PlanForecast told = saved.plan(job);
+    REQUIRE(told.starts_now);
+    CHECK(plan_json(told)["cost"]["perHour"] == nullptr);
+    CHECK(plan_json(told)["cost"]["atMost"] == nullptr);
+    CHECK(plan_text(told, {}, kReadAt)
+              .find("cost: not known: node b is in no tier of the price list; one must have its "
+                    "labels\n") != std::string::npos);
+  }
+  SUBCASE("a job that never has a place has no cost") {
+    CHECK_FALSE(plan_json(saved.plan(SavedCluster::manifest("huge", 9))).contains("cost"));
+  }
+}
+
+TEST_CASE("without a price list the plan says nothing of cost") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  const PlanForecast told = saved.plan(SavedCluster::manifest("next", 4));
+  CHECK_FALSE(plan_json(told).contains("cost"));
+  CHECK(plan_text(told, {}, kReadAt).find("cost") == std::string::npos);
+}
+
 TEST_CASE("without a node there is nothing to plan with") {
   const auto told =
       forecast(PlanCluster{{Json::object()}, kReadAt}, SavedCluster::manifest("x", 1));

@@ -214,6 +214,14 @@ class DescribeTest(PluginTest):
         self.assertIn("imagePullSecrets", done.stdout)
         self.assertEqual(done.stdout.count("events cannot be read"), 1)
 
+    def test_what_a_job_has_cost_is_a_fact_of_it(self):
+        self.answer("get trainingjobs", job([condition("Running", "True", "GangRunning", "runs")], phase="Running", cost={
+            "currency": "EUR", "amount": "12.345", "ratePerHour": "4.4", "updatedAt": "2026-11-21T12:00:00Z"}))
+        self.answer("get pods", items(pod(0), pod(1)))
+        self.answer("events", items())
+        done = self.muster("describe", "digits")
+        self.assertRegex(done.stdout, r"\n  Cost +12[.]35 EUR; 4[.]40 EUR an hour now \(as of .* ago\)\n")
+
     def test_a_job_that_is_not_there_is_named_with_its_namespace(self):
         self.answer("get trainingjobs", stderr=NOT_FOUND, code=1)
         done = self.muster("describe", "digits", "-n", "lab")
@@ -550,6 +558,40 @@ items:
 """)
         done = self.muster("plan", "job.json", "--cluster", "cluster.yaml", env=env)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_the_price_list_of_the_examples_tells_a_cost(self):
+        labels = {"node.kubernetes.io/instance-type": "n2-standard-8"}
+        small = node("a")
+        small["metadata"]["labels"] = labels
+        self.write("cluster.json", items(small))
+        prices = os.path.join(ROOT, "examples/prices.yaml")
+        done = self.muster("plan", "job.json", "--cluster", "cluster.json", "--price-list", prices, "--set",
+                           "spec.worker.count=1", "--set", "spec.activeDeadlineSeconds=3600", "-o", "json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        cost = json.loads(done.stdout)["cost"]
+        self.assertEqual(cost["currency"], "EUR")
+        self.assertGreater(float(cost["perHour"]), 0)
+        self.assertGreater(float(cost["atMost"]), 0)
+
+    def test_a_price_list_that_cannot_be_right_is_said_with_file_and_field(self):
+        self.write("cluster.json", items(node("a")))
+        tier = "{name: all, prices: [{resource: cpu, perHour: %s}]%s}"
+        for prices, sentence in [
+                ("{currency: EUR, tiers: [" + tier % ('"-1"', "") + "]}", "tiers[0].prices[0].perHour: must not be negative"),
+                ("{currency: EUR, tiers: [" + tier % ("0.5", "") + "]}", "tiers[0].prices[0].perHour: must be a decimal in"),
+                ("{currency: EUR, tiers: [" + tier % ("1", ', hours: [{from: "00:00", to: "23:00", factor: 1}]') + "]}",
+                 "tiers[0].hours: leaves a gap from Mon 23:00 on"),
+                ("", "prices.yaml"), ("tiers: [", "prices.yaml"), (None, "prices.yaml")]:
+            with self.subTest(prices):
+                if prices is None:
+                    os.remove(self.path("prices.yaml"))
+                else:
+                    self.write("prices.yaml", prices)
+                done = self.muster("plan", "job.json", "--cluster", "cluster.json", "--price-list", "prices.yaml")
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                self.assertIn("prices.yaml", done.stderr)
+                self.assertIn(sentence, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
     def test_what_cannot_be_planned_is_said(self):
         self.write("cluster.json", items(node("a"), {**job(), "metadata": {**job()["metadata"], "namespace": "default"}}))
