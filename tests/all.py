@@ -30,7 +30,9 @@ ASAN_TESTS = ["test_common", "test_api", "test_core", "test_placement", "test_qu
               "test_cli", "test_cli_kube", "test_cli_plan"]
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
 LEAKY_LIBRARY_TESTS = {"test_kube_rest"}
-TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet"]
+TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet", "test_sentinel"]
+# It does not see that a timed lock is taken from a holder that died, and calls its unlocking wrong.
+ROBUST_LOCK_TESTS = {"test_sentinel"}
 TESTS_AT_ONCE = 2
 LONGEST_FIRST = ["sim_seeds", "membership_seeds", "test_engine"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
@@ -224,8 +226,12 @@ def step_tsan():
     # The runtime needs a fixed memory layout; newer kernels randomise more than g++ 12's bears.
     prefix = ["setarch", "-R"] if shutil.which("setarch") else []
     check("build tsan", lambda: build("tsan", available("tsan", TSAN_TESTS)))
-    at_once(TESTS_AT_ONCE, lambda name: check(f"{name} (tsan)", run, prefix + [f"build/tsan/tests/{name}"], 900, ROOT,
-                                              {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}), TSAN_TESTS)
+
+    def one(name):
+        options = "halt_on_error=1" + (":report_mutex_bugs=0" if name in ROBUST_LOCK_TESTS else "")
+        check(f"{name} (tsan)", run, prefix + [f"build/tsan/tests/{name}"], 900, ROOT, {**os.environ, "TSAN_OPTIONS": options})
+
+    at_once(TESTS_AT_ONCE, one, TSAN_TESTS)
 
 
 def fuzzed_before(program):
