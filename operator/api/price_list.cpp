@@ -9,7 +9,7 @@ namespace muster::api {
 namespace {
 
 constexpr std::size_t kMaxHoursOfTier = 64;
-constexpr std::size_t kMaxSteps = 32;
+constexpr std::size_t kMaxVolumeSteps = 32;
 constexpr std::size_t kMaxLabelsOfTier = 16;
 constexpr std::size_t kMaxPriceTextBytes = 32;
 constexpr int kMinutesOfDay = 24 * 60;
@@ -87,7 +87,7 @@ Status read_price_step(const Json& json, const std::string& path, std::vector<Pr
 
 void read_volume(JsonReader& in, std::vector<PriceStep>& out) {
   std::optional<Billionths> end;
-  read_list(in, "volume", kMaxSteps, [&](const Json& item, const std::string& at) {
+  read_list(in, "volume", kMaxVolumeSteps, [&](const Json& item, const std::string& at) {
     return read_price_step(item, at, out, end);
   });
   if (in.status() && end) {
