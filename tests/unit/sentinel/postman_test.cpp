@@ -19,12 +19,12 @@ using namespace muster::sentinel;
 namespace {
 
 /// An endpoint that answers as the test says, and a token file beside it.
-struct World {
+struct PostWorld {
   SystemClock clock;
   std::string token_file = "/tmp/muster-token-XXXXXX";
   std::unique_ptr<http::Server> server;
 
-  explicit World(http::Handler handler, std::optional<http::TlsIdentity> tls = std::nullopt) {
+  explicit PostWorld(http::Handler handler, std::optional<http::TlsIdentity> tls = std::nullopt) {
     const int fd = mkstemp(token_file.data());
     REQUIRE(fd >= 0);
     close(fd);
@@ -35,7 +35,7 @@ struct World {
     REQUIRE(started);
     server = std::move(*started);
   }
-  ~World() {
+  ~PostWorld() {
     server->stop();
     unlink(token_file.c_str());
   }
@@ -83,7 +83,7 @@ http::Response complete() {
 TEST_CASE("a worker that is not yet known, too fast or early tries on, with its own address") {
   std::atomic<int> posts = 0;
   std::string host;
-  World world([&](const http::Request& request, const http::Responder& respond) {
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
     static constexpr int kStatus[] = {404, 429, 503, 500};
     const int post = posts++;
     if (post < 4) return respond({kStatus[post], "application/json", "{}", {}});
@@ -105,7 +105,7 @@ TEST_CASE("a worker joins over TLS, with the token as it is in its file at each 
   const http::TlsIdentity ca = test::authority();
   std::vector<std::string> tokens;
   std::string token_file;
-  World world(
+  PostWorld world(
       [&](const http::Request& request, const http::Responder& respond) {
         tokens.emplace_back(request.bearer_token());
         if (tokens.size() > 1) return respond(complete());
@@ -124,8 +124,8 @@ TEST_CASE("a worker joins over TLS, with the token as it is in its file at each 
 
 TEST_CASE("an endpoint that is not of the CA never sees the token, and the worker says why") {
   std::atomic<int> posts = 0;
-  World world([&](const http::Request&, const http::Responder&) { ++posts; },
-              test::server_of(test::authority()));
+  PostWorld world([&](const http::Request&, const http::Responder&) { ++posts; },
+                  test::server_of(test::authority()));
   PostmanOptions options = world.options();
   options.ca_certificate = test::authority("other-ca").certificate;
   const HastyClock clock;
@@ -146,7 +146,7 @@ TEST_CASE("a refusal is final, and another numerics contract has its own exit co
        {std::pair("ContractRefused", contract::exit_code::kCpuOrContract),
         std::pair("SlotRefused", contract::exit_code::kInternal)}) {
     std::atomic<int> posts = 0;
-    World world([&posts, why = reason](const http::Request&, const http::Responder& respond) {
+    PostWorld world([&posts, why = reason](const http::Request&, const http::Responder& respond) {
       ++posts;
       respond(
           {409, "application/json", dump_json(Json{{"reason", why}, {"message", "because"}}), {}});
@@ -161,7 +161,7 @@ TEST_CASE("a refusal is final, and another numerics contract has its own exit co
 }
 
 TEST_CASE("an answer that is no answer ends the join, and hostile text does not break it") {
-  World world([](const http::Request&, const http::Responder& respond) {
+  PostWorld world([](const http::Request&, const http::Responder& respond) {
     respond({200, "application/json", R"({"complete":"yes"})", {}});
   });
   Postman postman(world.options());
@@ -172,7 +172,7 @@ TEST_CASE("an answer that is no answer ends the join, and hostile text does not 
 }
 
 TEST_CASE("a refusal whose reason is not even text is still a refusal") {
-  World world([](const http::Request&, const http::Responder& respond) {
+  PostWorld world([](const http::Request&, const http::Responder& respond) {
     respond({409, "application/json", R"({"reason":7,"message":[]})", {}});
   });
   Postman postman(world.options());
@@ -184,7 +184,7 @@ TEST_CASE("a refusal whose reason is not even text is still a refusal") {
 TEST_CASE("of many reports the last always arrives") {
   std::atomic<int> reports = 0;
   std::atomic<std::int64_t> last_step = -1;
-  World world([&](const http::Request& request, const http::Responder& respond) {
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
     if (request.path == contract::kPathJoin) return respond(complete());
     ++reports;
     last_step = parse_progress_report(*parse_json(request.body))->step;
@@ -203,7 +203,7 @@ TEST_CASE("of many reports the last always arrives") {
 
 TEST_CASE("an endpoint that hangs does not hold the end up") {
   std::promise<void> arrived;
-  World world([&](const http::Request& request, const http::Responder& respond) {
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
     if (request.path == contract::kPathJoin) return respond(complete());
     arrived.set_value();
   });
