@@ -565,7 +565,7 @@ class BadInput(RunTest):
             port = taken.getsockname()[1]
             code, out, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--metrics-port", str(port))
         self.assertEqual(code, 28, out + err)
-        self.assertRegex(err, rf"--metrics-port: .*127\.0\.0\.1:{port}: .*in use")
+        self.assertRegex(out, rf"^Failed: .*--metrics-port: .*127\.0\.0\.1:{port}: Address already in use")
         self.assertFalse(os.path.exists(self.path("out/model.safetensors")))
 
     def failed(self, code, sentence, *arguments, job=None):
