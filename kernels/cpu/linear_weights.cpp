@@ -16,11 +16,11 @@ namespace {
 
 /// Columns of x are read in place, or for long chains copied side by side first. In place, a tile's
 /// lines of x stay in the second cache until its neighbour wants their other half, so blocks may be
-/// long; with one or two panels to share the fetching, short, within the first cache.
+/// long; where few columns of dw share the fetching, short, within the first cache.
 constexpr std::size_t kStepsCopied = 256;
 constexpr std::size_t kStepsInPlace = 512;
-constexpr std::size_t kStepsFewPanels = 128;
-constexpr std::size_t kFewPanels = 2;
+constexpr std::size_t kStepsFewColumns = 128;
+constexpr std::size_t kFewColumns = 96;
 constexpr std::size_t kChainInPlaceMax = 1024;
 /// Rows of x that lie a multiple of this apart share so few sets of the caches that they would
 /// drive each other out.
@@ -262,12 +262,12 @@ void linear_backward_weights(Context& context, std::size_t ranks, std::size_t ro
     });
   }
   const std::size_t chain = ranks * rows;
-  const bool few_panels = panels.count() <= kFewPanels;
+  const bool few_columns = N <= kFewColumns;
   const std::size_t in_place_max = K % kUnluckyStride == 0 ? kChainUnluckyMax : kChainInPlaceMax;
-  const bool in_place = few_panels || chain <= in_place_max;
-  const std::size_t steps_max = few_panels ? kStepsFewPanels
-                                : in_place ? kStepsInPlace
-                                           : kStepsCopied;
+  const bool in_place = few_columns || chain <= in_place_max;
+  const std::size_t steps_max = few_columns ? kStepsFewColumns
+                                : in_place  ? kStepsInPlace
+                                            : kStepsCopied;
   const Blocks blocks = cut(ranks, rows, steps_max);
   const Gradient gradient{chain, rows, K, N, x, dy, dw, blocks, !in_place};
   const std::size_t fit = kRowsFloats / (chain == 0 ? 1 : chain) / table.rows * table.rows;
