@@ -258,14 +258,14 @@ int run_command(const RunOptions& options) {
   }
   const std::string output =
       options.output.empty() ? "muster-out/" + local->job.meta.name : options.output;
-  auto directory = OutputDirectory::open(output, local->normalised);
-  if (!directory) return refuse(directory.error());
   RunOptions priced = options;
   if (!options.price_list.empty()) {
     auto prices = runtime::read_price_file(options.price_list);
     if (!prices) return refuse(prices.error());
     priced.local.prices = std::move(*prices);
   }
+  auto directory = OutputDirectory::open(output, local->normalised);
+  if (!directory) return refuse(directory.error());
   Run run(priced, std::move(*local), std::move(*directory));
   return run.run();
 }

@@ -550,6 +550,7 @@ class BadInput(RunTest):
         self.refused(2, r"--no-such-flag", self.digits, "--no-such-flag")
         self.refused(2, r"--hash-every", self.digits, "--hash-every", "-1")
         self.refused(2, r"--log-level", self.digits, "--log-level", "loud")
+        self.refused(2, r"absent\.yaml: cannot open", self.digits, "--price-list", self.path("absent.yaml"))
         self.refused(2, r"--set nonsense: write a path, = and a value", self.digits, "--set", "nonsense")
         self.assertEqual(self.run_muster()[0], 2)
         self.assertEqual(self.run_muster("run")[0], 2)
