@@ -25,7 +25,7 @@ std::string fixed(double value, int digits) {
   return text;
 }
 
-/// What is scarce: GPUs, where any job asks for them, else processors.
+/// What the cluster has of what is scarce.
 struct Scarce {
   bool is_gpu = false;
   double all = 0;
@@ -36,19 +36,11 @@ struct Scarce {
 };
 
 Scarce scarce_of(const std::vector<TraceJob>& trace, const std::vector<Json>& objects) {
-  Scarce scarce;
-  std::string resource = "cpu";
-  for (const TraceJob& one : trace) {
-    if (one.job.spec.worker.resources.gpus == 0) continue;
-    scarce.is_gpu = true;
-    resource = one.job.spec.worker.resources.gpu_resource;
-  }
-  for (const Json& object : objects) {
-    if (!runtime::is_of_kind(object, "Node")) continue;
-    const auto node = api::parse_node(object);
-    if (!node) continue;
-    const auto found = node->allocatable.find(resource);
-    if (found == node->allocatable.end()) continue;
+  const runtime::ScarceResource resource = runtime::scarce_in(trace);
+  Scarce scarce{resource.is_gpu};
+  for (const api::Node& node : runtime::nodes_among(objects)) {
+    const auto found = node.allocatable.find(resource.name);
+    if (found == node.allocatable.end()) continue;
     scarce.all += static_cast<double>(found->second) / (scarce.is_gpu ? 1 : 1e3);
   }
   return scarce;

@@ -27,4 +27,14 @@ std::size_t utf8_length(std::string_view text) {
   return length;
 }
 
+char32_t utf8_code_point(std::string_view character) {
+  const auto byte = [&](std::size_t i) {
+    return static_cast<char32_t>(static_cast<unsigned char>(character[i]));
+  };
+  if (character.size() == 1) return byte(0);
+  char32_t code = byte(0) & (0x7Fu >> character.size());
+  for (std::size_t i = 1; i < character.size(); ++i) code = code << 6 | (byte(i) & 0x3F);
+  return code;
+}
+
 }  // namespace muster

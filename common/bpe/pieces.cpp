@@ -22,13 +22,7 @@ Character character_at(std::string_view text) {
   if (text.empty()) return {};
   const std::size_t length = utf8_length(text);
   if (length == 0) return {CharacterClass::kOther, 1};
-  const auto byte = [&](std::size_t i) {
-    return static_cast<char32_t>(static_cast<unsigned char>(text[i]));
-  };
-  if (length == 1) return {class_of(byte(0)), 1};
-  char32_t code = byte(0) & (0x7Fu >> length);
-  for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3F);
-  return {class_of(code), length};
+  return {class_of(utf8_code_point(text.substr(0, length))), length};
 }
 
 /// Bytes of the characters of one class that `text` begins with, and of the last of them.

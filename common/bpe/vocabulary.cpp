@@ -44,11 +44,8 @@ std::optional<std::string> bytes_spelt(std::string_view spelling) {
   std::string bytes;
   while (!spelling.empty()) {
     const std::size_t length = utf8_length(spelling);
-    if (length == 0 || length > 2) return std::nullopt;
-    const auto first = static_cast<unsigned char>(spelling[0]);
-    const unsigned code =
-        length == 1 ? first
-                    : (first & 0x1Fu) << 6 | (static_cast<unsigned char>(spelling[1]) & 0x3Fu);
+    if (length == 0) return std::nullopt;
+    const char32_t code = utf8_code_point(spelling.substr(0, length));
     if (code >= kCharacters || kByteOfCharacter[code] < 0) return std::nullopt;
     bytes += static_cast<char>(kByteOfCharacter[code]);
     spelling.remove_prefix(length);

@@ -11,7 +11,6 @@ namespace {
 constexpr std::size_t kMaxHoursOfTier = 64;
 constexpr std::size_t kMaxVolumeSteps = 32;
 constexpr std::size_t kMaxLabelsOfTier = 16;
-constexpr std::size_t kMaxPriceTextBytes = 32;
 constexpr int kMinutesOfDay = 24 * 60;
 constexpr std::array<std::string_view, 7> kDays{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"};
 
@@ -37,7 +36,7 @@ void read_price_decimal(JsonReader& in, const Json& json, const char* field,
   } else if (value.is_number()) {
     in.fail(field, std::string("must be a decimal in quotes, such as \"") + bounds.example + "\"");
   } else {
-    in.optional(field, text, kMaxPriceTextBytes);
+    in.optional(field, text, kMaxDecimalBytes);
   }
   if (value.is_null() || !in.status()) return;
   if (text.starts_with('-')) return in.fail(field, "must not be negative");

@@ -61,7 +61,7 @@ inline constexpr int kMinutesOfWeek = 7 * 24 * 60;
 /// naming the field and what would be right.
 Result<PriceList> parse_price_list(const Json& json);
 
-/// A currency as lists and budgets name it: three capital letters (ISO 4217).
+/// A currency as price lists name it: three capital letters (ISO 4217).
 bool is_currency(const std::string& text);
 
 }  // namespace muster::api

@@ -428,10 +428,10 @@ class Search {
                                     wish_.work.gradient_bytes / wish_.pods, filling.time);
       filling.cost *= 1 + slowdown.workers / wish_.pods;
     }
-    const bool is_by_room = best_ && is_alike(filling) && compare_lost(filling) != 0;
-    if (is_by_room) spares_room_ = true;
+    const bool is_one_of_alike = best_ && is_alike(filling);
+    if (is_one_of_alike && compare_lost(filling) != 0) spares_room_ = true;
     if (!is_better(filling)) return;
-    if (!is_by_room && best_ && !is_alike(filling)) spares_room_ = false;
+    if (!is_one_of_alike) spares_room_ = false;
     best_ = filling;
     best_domain_ = domain;
     slowdown_ = slowdown;

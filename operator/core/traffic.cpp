@@ -7,7 +7,7 @@ namespace muster::core {
 namespace {
 
 /// What a gang adds to a link: on the average of a step, and never more than the link carries.
-LinkUse use_of(const Crossing& one, double bytes_per_flow, double step_seconds, double duty) {
+LinkUse added_use(const Crossing& one, double bytes_per_flow, double step_seconds, double duty) {
   const double wanted = 2 * bytes_per_flow * one.flows / step_seconds;
   return {std::min(wanted, one.bytes_per_second), duty * one.flows};
 }
@@ -87,6 +87,10 @@ void Traffic::add(const SendingGang& gang) {
   add_to_links(static_cast<int>(senders_.size()) - 1);
 }
 
+LinkUse Traffic::use_of(const Sender& sender, const Crossing& one) {
+  return added_use(one, sender.bytes_per_flow, sender.step_seconds, sender.duty);
+}
+
 void Traffic::add_to_links(int gang) {
   const Sender& sender = senders_[as_index(gang)];
   const int domains = static_cast<int>(topology_.domains.size());
@@ -96,7 +100,7 @@ void Traffic::add_to_links(int gang) {
       senders_[as_index(other.gang)].load = -1;
     }
     on_link_[as_index(one.link)].push_back({gang, i});
-    const LinkUse use = use_of(one, sender.bytes_per_flow, sender.step_seconds, sender.duty);
+    const LinkUse use = use_of(sender, one);
     uses_[as_index(one.link)] = uses_[as_index(one.link)] + use;
     int at = one.link < domains ? topology_.domains[as_index(one.link)].parent
                                 : topology_.leaf_of_node[as_index(one.link - domains)];
@@ -125,8 +129,7 @@ double Traffic::load_of(const Sender& sender) const {
   if (sender.load >= 0) return sender.load;
   sender.load = sender.local_load;
   for (const Crossing& one : sender.crossings) {
-    const LinkUse mine = use_of(one, sender.bytes_per_flow, sender.step_seconds, sender.duty);
-    const LinkUse others = uses_[as_index(one.link)] - mine;
+    const LinkUse others = uses_[as_index(one.link)] - use_of(sender, one);
     sender.load = std::max(sender.load, load_on(sender, one, others));
   }
   return sender.load;
@@ -141,12 +144,12 @@ Slowdown Traffic::slowdown(const std::vector<Crossing>& own, double bytes_per_fl
   // Links that are not shared load them as before, so only these are looked at.
   for (const Crossing& ours : own) {
     if (!is_used(ours.link)) continue;
-    const LinkUse added = use_of(ours, bytes_per_flow, time.step_seconds, duty);
+    const LinkUse added = added_use(ours, bytes_per_flow, time.step_seconds, duty);
     for (const OnLink& there : on_link_[as_index(ours.link)]) {
       const Sender& sender = senders_[as_index(there.gang)];
       const Crossing& one = sender.crossings[there.crossing];
-      const LinkUse mine = use_of(one, sender.bytes_per_flow, sender.step_seconds, sender.duty);
-      const double load = load_on(sender, one, uses_[as_index(one.link)] - mine + added);
+      const LinkUse others = uses_[as_index(one.link)] - use_of(sender, one);
+      const double load = load_on(sender, one, others + added);
       Meeting& meeting = meetings_[as_index(there.gang)];
       if (meeting.link < 0) met.push_back(there.gang);
       if (load > meeting.load) meeting = {load, one.link};

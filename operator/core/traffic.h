@@ -87,6 +87,7 @@ class Traffic {
   };
 
   bool take_facts(Sender& sender, const SendingGang& gang) const;
+  static LinkUse use_of(const Sender& sender, const Crossing& one);
   double load_of(const Sender& sender) const;
   double load_on(const Sender& sender, const Crossing& one, const LinkUse& others) const;
   void add_to_links(int gang);

@@ -54,6 +54,15 @@ std::optional<api::ObjectKey> job_of(const api::Pod& pod) {
   return api::ObjectKey{pod.meta.namespace_name, owner->name};
 }
 
+/// Those that placement and pods name.
+std::set<std::string> named_nodes(const core::JobSnapshot& snapshot) {
+  std::set<std::string> names;
+  for (const auto& placement : snapshot.job.status.placement) names.insert(placement.node);
+  for (const auto& pod : snapshot.pods) names.insert(pod.node_name);
+  names.erase("");
+  return names;
+}
+
 }  // namespace
 
 bool JobRecord::operator==(const JobRecord& other) const {
@@ -427,27 +436,25 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
 }
 
 void OperatorLoop::add_nodes(core::JobSnapshot& snapshot) const {
-  const auto add = [&](const std::string& name) {
-    if (name.empty()) return;
+  for (const std::string& name : named_nodes(snapshot)) {
     const api::Node* node = nodes_.find({"", name});
     if (node == nullptr) snapshot.gone_nodes.insert(name);
     if (node != nullptr && !node->ready && ready_nodes_ > 0) snapshot.not_ready_nodes.insert(name);
-  };
-  for (const auto& placement : snapshot.job.status.placement) add(placement.node);
-  for (const auto& pod : snapshot.pods) add(pod.node_name);
+  }
 }
 
 void OperatorLoop::add_prices(core::JobSnapshot& snapshot) const {
   snapshot.prices = options_.prices;
   snapshot.sees_nodes = options_.sees_nodes;
-  const auto add = [&](const std::string& name) {
-    const api::Node* node = name.empty() ? nullptr : nodes_.find({"", name});
+  std::set<std::string> names = named_nodes(snapshot);
+  if (snapshot.gang && snapshot.gang->placement) {
+    const auto& wanted = snapshot.gang->placement->node_of_slot;
+    names.insert(wanted.begin(), wanted.end());
+  }
+  for (const std::string& name : names) {
+    const api::Node* node = nodes_.find({"", name});
     if (node != nullptr) snapshot.priced_nodes.emplace(name, node);
-  };
-  for (const auto& placement : snapshot.job.status.placement) add(placement.node);
-  for (const auto& pod : snapshot.pods) add(pod.node_name);
-  if (!snapshot.gang || !snapshot.gang->placement) return;
-  for (const auto& node : snapshot.gang->placement->node_of_slot) add(node);
+  }
 }
 
 void OperatorLoop::time_facts(core::JobSnapshot& snapshot, Memory& memory) const {

@@ -137,6 +137,15 @@ Simulation Simulator::run() {
 
 }  // namespace
 
+ScarceResource scarce_in(const std::vector<TraceJob>& trace) {
+  ScarceResource scarce;
+  for (const TraceJob& one : trace) {
+    const api::Resources& resources = one.job.spec.worker.resources;
+    if (resources.gpus > 0) scarce = {true, resources.gpu_resource};
+  }
+  return scarce;
+}
+
 Simulation simulate(SimulatedScheduler& scheduler, const std::vector<Json>& objects,
                     const std::vector<TraceJob>& trace, milliseconds checkpoint_every,
                     const Clock& clock) {

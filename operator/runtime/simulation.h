@@ -61,6 +61,13 @@ struct SimulatedJob {
   int leaves = 0;  ///< when it started
 };
 
+/// What a trace is short of: GPUs, where any job asks for them, else processors.
+struct ScarceResource {
+  bool is_gpu = false;
+  std::string name = "cpu";  ///< as nodes call it
+};
+ScarceResource scarce_in(const std::vector<TraceJob>& trace);
+
 struct Simulation {
   std::vector<SimulatedJob> jobs;  ///< as in the trace
   milliseconds end{};              ///< when the last that did has ended

@@ -13,11 +13,7 @@ namespace {
 class PeerScheduler final : public SimulatedScheduler {
  public:
   PeerScheduler(PeerRule rule, const std::vector<Json>& objects, const std::vector<TraceJob>& trace)
-      : rule_(rule), trace_(trace), places_(trace.size()) {
-    for (const Json& object : objects) {
-      if (!is_of_kind(object, "Node")) continue;
-      if (auto node = api::parse_node(object)) nodes_.push_back(std::move(node).value());
-    }
+      : rule_(rule), trace_(trace), nodes_(nodes_among(objects)), places_(trace.size()) {
     core::ClusterSnapshot cluster;
     for (const api::Node& node : nodes_) {
       if (node.ready && !node.unschedulable && node.taints.empty()) cluster.nodes.push_back(&node);

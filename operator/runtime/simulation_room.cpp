@@ -21,23 +21,15 @@ int needs(const api::Resources& one, bool is_gpu) {
 
 RoomMeter::RoomMeter(const std::vector<Json>& objects, const std::vector<TraceJob>& trace)
     : trace_(trace) {
-  std::string resource = "cpu";
-  for (const TraceJob& one : trace) {
-    if (one.job.spec.worker.resources.gpus == 0) continue;
-    counts_gpus_ = true;
-    resource = one.job.spec.worker.resources.gpu_resource;
-  }
+  const ScarceResource scarce = scarce_in(trace);
+  counts_gpus_ = scarce.is_gpu;
   std::vector<std::int64_t> sizes;
   for (const TraceJob& one : trace) {
     const api::WorkerSpec& worker = one.job.spec.worker;
     sizes.push_back(std::int64_t{worker.count} * needs(worker.resources, counts_gpus_));
   }
   sizes_ = core::UsualSizes(std::move(sizes));
-  std::vector<api::Node> nodes;
-  for (const Json& object : objects) {
-    if (!is_of_kind(object, "Node")) continue;
-    if (auto node = api::parse_node(object)) nodes.push_back(std::move(node).value());
-  }
+  const std::vector<api::Node> nodes = nodes_among(objects);
   core::ClusterSnapshot cluster;
   for (const api::Node& node : nodes) cluster.nodes.push_back(&node);
   core::Rooms rooms(cluster);
@@ -47,7 +39,7 @@ RoomMeter::RoomMeter(const std::vector<Json>& objects, const std::vector<TraceJo
     const std::string path = rooms.domains_of({node.meta.name}).front();
     const auto [entry, is_new] = leaf_named.try_emplace(path, leaves_.size());
     if (is_new) leaves_.emplace_back();
-    const auto amount = node.allocatable.find(resource);
+    const auto amount = node.allocatable.find(scarce.name);
     const int all = amount == node.allocatable.end() ? 0 : whole(amount->second, counts_gpus_);
     leaves_[entry->second].all += all;
     leaves_[entry->second].free += all;

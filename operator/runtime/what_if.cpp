@@ -63,6 +63,15 @@ bool is_of_kind(const Json& object, std::string_view kind) {
   return object.is_object() && text_of(object, "kind") == kind;
 }
 
+std::vector<api::Node> nodes_among(const std::vector<Json>& objects) {
+  std::vector<api::Node> nodes;
+  for (const Json& object : objects) {
+    if (!is_of_kind(object, "Node")) continue;
+    if (auto node = api::parse_node(object)) nodes.push_back(std::move(node).value());
+  }
+  return nodes;
+}
+
 WhatIf::WhatIf(WallTime now, NewPods new_pods, const api::PriceList* prices)
     : new_pods_(new_pods),
       prices_(prices),

@@ -19,6 +19,8 @@ namespace muster::runtime {
 
 /// Whether that is what the object says of itself; whatever it may be.
 bool is_of_kind(const Json& object, std::string_view kind);
+/// Those of `objects` that are nodes and can be read, in their order.
+std::vector<api::Node> nodes_among(const std::vector<Json>& objects);
 
 /// Threads: one.
 class WhatIf {

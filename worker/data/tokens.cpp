@@ -1,10 +1,7 @@
 #include "worker/data/tokens.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <utility>
 
 #include "common/check.h"

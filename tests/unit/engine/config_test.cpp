@@ -22,6 +22,14 @@ Json digits() {
     "optimizerState": "Replicated", "parallelism": {"tensor": 1, "pipeline": 1}})");
 }
 
+/// Why it is refused.
+std::string sentence_of(const Json& json) {
+  const auto config = parse_training(json);
+  REQUIRE_FALSE(config.has_value());
+  CHECK(config.error().exit_code() == contract::exit_code::kInvalidSpec);
+  return config.error().message();
+}
+
 /// The sentence when the value at the JSON pointer `at` is replaced (or removed, when null).
 std::string refused(const std::string& at, const Json& value) {
   Json json = digits();
@@ -31,10 +39,7 @@ std::string refused(const std::string& at, const Json& value) {
   } else {
     json[pointer] = value;
   }
-  const auto config = parse_training(json);
-  REQUIRE_FALSE(config.has_value());
-  CHECK(config.error().exit_code() == contract::exit_code::kInvalidSpec);
-  return config.error().message();
+  return sentence_of(json);
 }
 
 bool begins(const std::string& text, const std::string& part) { return text.starts_with(part); }
@@ -103,10 +108,7 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
   const auto sentence = [&](const std::string& at, const Json& value) {
     Json wrong = json;
     wrong[Json::json_pointer(at)] = value;
-    const auto refused = parse_training(wrong);
-    REQUIRE_FALSE(refused.has_value());
-    CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
-    return refused.error().message();
+    return sentence_of(wrong);
   };
   CHECK(sentence("/model/gpt/width", 127) ==
         "spec.training.model.gpt.width: must be a multiple of heads (2); it is 127");
@@ -140,10 +142,7 @@ TEST_CASE("a transformer is read with tokens and their vocabulary") {
   const auto sentence = [&](const std::string& at, const Json& value) {
     Json wrong = json;
     wrong[Json::json_pointer(at)] = value;
-    const auto refused = parse_training(wrong);
-    REQUIRE_FALSE(refused.has_value());
-    CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
-    return refused.error().message();
+    return sentence_of(wrong);
   };
   const std::string at = "spec.training.model.gpt.vocabularySize: ";
   CHECK(sentence("/model/gpt/vocabularySize", nullptr) ==

@@ -7,6 +7,7 @@
 
 #include "common/contract.h"
 #include "operator/runtime/loop.h"
+#include "tests/unit/runtime/listed.h"
 
 using namespace muster;
 
@@ -74,12 +75,7 @@ class ChangesWorld final : public runtime::Executor {
     return made;
   }
   void list(api::Kind kind, const std::vector<std::string>& objects) {
-    runtime::WatchBatch batch{kind, {{kube::WatchEvent::Type::kInitStart, nullptr}}};
-    for (const std::string& text : objects) {
-      batch.events.push_back({kube::WatchEvent::Type::kInitApply, *parse_json(text)});
-    }
-    batch.events.push_back({kube::WatchEvent::Type::kInitDone, nullptr});
-    REQUIRE(mailbox_.post(std::move(batch)));
+    REQUIRE(mailbox_.post(test::listed(kind, objects)));
   }
 
   ManualClock clock_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "operator/runtime/loop.h"
+#include "tests/unit/runtime/listed.h"
 
 using namespace muster;
 
@@ -33,12 +34,7 @@ struct VolumeFixture {
   }
 
   void list(api::Kind kind, const std::vector<std::string>& objects) {
-    runtime::WatchBatch batch{kind, {{kube::WatchEvent::Type::kInitStart, nullptr}}};
-    for (const std::string& text : objects) {
-      batch.events.push_back({kube::WatchEvent::Type::kInitApply, *parse_json(text)});
-    }
-    batch.events.push_back({kube::WatchEvent::Type::kInitDone, nullptr});
-    REQUIRE(mailbox.post(std::move(batch)));
+    REQUIRE(mailbox.post(test::listed(kind, objects)));
   }
 
   void list_cluster() {

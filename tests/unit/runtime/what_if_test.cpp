@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/unit/runtime/listed.h"
+
 using namespace muster;
 
 namespace {
@@ -150,7 +152,6 @@ TEST_CASE("two jobs: the second one keeps off the uplinks that the first one use
 }
 
 TEST_CASE("who asks for topology waits until all that tells of it is known") {
-  using Type = kube::WatchEvent::Type;
   ManualClock clock;
   runtime::Mailbox mailbox(100);
   Remembering hands;
@@ -161,10 +162,9 @@ TEST_CASE("who asks for topology waits until all that tells of it is known") {
   options.sees_topologies = true;
   runtime::OperatorLoop loop(options);
   const auto list = [&](api::Kind kind, const Json& object) {
-    runtime::WatchBatch batch{kind, {{Type::kInitStart, nullptr}}};
-    if (!object.is_null()) batch.events.push_back({Type::kInitApply, object});
-    batch.events.push_back({Type::kInitDone, nullptr});
-    CHECK(mailbox.post(std::move(batch)));
+    std::vector<Json> objects;
+    if (!object.is_null()) objects.push_back(object);
+    CHECK(mailbox.post(test::listed(kind, std::move(objects))));
   };
   const Json metadata{{"name", "gang"}, {"namespace", "lab"}, {"uid", "u"}};
   list(api::Kind::kTrainingJob, {{"apiVersion", "muster.dev/v1alpha1"},
