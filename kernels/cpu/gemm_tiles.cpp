@@ -101,6 +101,15 @@ HWY_INLINE void fetch_next(const Tile& tile) {
   }
 }
 
+/// Asks for this tile's share of what is packed next, into the second cache: the first is full.
+HWY_INLINE void fetch_ahead(const Tile& tile) {
+  for (std::size_t i = 0; i < tile.ahead_rows; ++i) {
+    const float* row = tile.ahead + i * tile.ahead_stride;
+    for (std::size_t j = 0; j < tile.ahead_floats; j += 16) __builtin_prefetch(row + j, 0, 2);
+    __builtin_prefetch(row + tile.ahead_floats - 1, 0, 2);
+  }
+}
+
 /// A by rows: rows past the edge repeat the last one, and their results are dropped.
 template <std::size_t kWidth>
 void by_rows(const Tile& tile) {
@@ -113,6 +122,7 @@ void by_rows(const Tile& tile) {
   HWY_ALIGN float spill[kTileRows * kWidth * kVector];
   const bool whole = tile.rows == kTileRows && tile.columns == kWidth * kVector;
   fetch_next<kWidth>(tile);
+  fetch_ahead(tile);
   if (tile.reload) {
     if (whole) {
       MUSTER_EACH_ROW(MUSTER_LOAD)
@@ -164,6 +174,7 @@ void by_columns(const Tile& tile) {
   const std::size_t a_stride = tile.a_stride;
   const std::size_t b_stride = tile.b_stride;
   fetch_next<kWidth>(tile);
+  fetch_ahead(tile);
   if (tile.from != nullptr) {
     MUSTER_EACH_ROW(MUSTER_RESUME)
   }

@@ -45,6 +45,10 @@ bool in_place(const Product& product, const TileTable& tiles, const Panel& panel
 
 /// The cut of a chain into blocks of nearly equal length: a short last one would cost as much
 /// loading and storing as a long one.
+struct Range {
+  std::size_t begin, end;
+};
+
 class StepBlocks {
  public:
   explicit StepBlocks(std::size_t steps) : steps_(steps) {
@@ -52,8 +56,9 @@ class StepBlocks {
     length_ = round_up((steps + count_ - 1) / count_, 4);
   }
   std::size_t count() const { return count_; }
-  std::size_t begin(std::size_t block) const { return least(steps_, block * length_); }
-  std::size_t end(std::size_t block) const { return least(steps_, (block + 1) * length_); }
+  Range range(std::size_t block) const {
+    return {least(steps_, block * length_), least(steps_, (block + 1) * length_)};
+  }
 
  private:
   std::size_t steps_;
@@ -61,13 +66,10 @@ class StepBlocks {
   std::size_t length_;
 };
 
-struct Range {
-  std::size_t begin, end;
-};
-
 /// One panel of B over some rows and steps; b is the first of these steps.
 void compute_panel(const Product& product, const TileTable& tiles, const Panel& panel,
-                   const float* b, std::size_t b_stride, Range rows, Range steps) {
+                   const float* b, std::size_t b_stride, Range rows, Range steps,
+                   const Ahead& ahead) {
   const bool final = steps.end == product.steps;
   Tile tile{};
   tile.a_stride = product.steps;
@@ -80,6 +82,7 @@ void compute_panel(const Product& product, const TileTable& tiles, const Panel& 
   tile.reload = steps.begin != 0;
   tile.bias = final && product.bias != nullptr ? product.bias + panel.first : nullptr;
   tile.relu = final && product.relu;
+  const std::size_t count = (rows.end - rows.begin + tiles.rows - 1) / tiles.rows;
   for (std::size_t row = rows.begin; row < rows.end; row += tiles.rows) {
     const std::size_t at = row * product.columns + panel.first;
     tile.a = product.a + row * product.steps + steps.begin;
@@ -88,6 +91,7 @@ void compute_panel(const Product& product, const TileTable& tiles, const Panel& 
     tile.rows = least(tiles.rows, rows.end - row);
     const bool more = row + 2 * tiles.rows <= rows.end;
     tile.next = more ? tile.c + tiles.rows * product.columns : nullptr;
+    ahead.share((row - rows.begin) / tiles.rows, count, tile);
     tiles.by_rows[panel.vectors - 1](tile);
   }
 }
@@ -97,12 +101,12 @@ void compute_block(const Product& product, const TileTable& tiles, const Panels&
   const Panel panel = panels[index];
   if (in_place(product, tiles, panel)) {
     compute_panel(product, tiles, panel, product.b + steps.begin * product.columns + panel.first,
-                  product.columns, rows, steps);
+                  product.columns, rows, steps, {});
   } else {
     const std::size_t width = panel.vectors * tiles.lanes;
     const float* packed =
         group.packed + (panels.packed_size(index, product.steps) - group.packed_first);
-    compute_panel(product, tiles, panel, packed + steps.begin * width, width, rows, steps);
+    compute_panel(product, tiles, panel, packed + steps.begin * width, width, rows, steps, {});
   }
 }
 
@@ -119,6 +123,14 @@ void pack_panel(const Product& product, const TileTable& tiles, const Panel& pan
   }
 }
 
+/// What pack_panel would read.
+Ahead unpacked(const Product& product, const Panel& panel, Range steps) {
+  const std::size_t count = steps.end - steps.begin;
+  const float* from = column_of(product, panel.first);
+  if (product.transposed) return {from + steps.begin, panel.columns, count, product.steps};
+  return {from + steps.begin * product.columns, count, panel.columns, product.columns};
+}
+
 /// Few rows: each thread packs a block of a panel and uses it at once, while it is in the first
 /// cache. Written out whole, the packed matrix would be read as often as the matrix itself.
 void multiply_few_rows(Context& context, const Product& product, const TileTable& tiles,
@@ -129,9 +141,15 @@ void multiply_few_rows(Context& context, const Product& product, const TileTable
     const std::size_t width = panel.vectors * tiles.lanes;
     float* packed = thread_scratch(context, thread).reserve((kStepsBlock + 4) * width);
     for (std::size_t block = 0; block < blocks.count(); ++block) {
-      const Range steps{blocks.begin(block), blocks.end(block)};
+      const Range steps = blocks.range(block);
       pack_panel(product, tiles, panel, steps, packed);
-      compute_panel(product, tiles, panel, packed, width, {0, product.rows}, steps);
+      Ahead ahead;
+      if (block + 1 < blocks.count()) {
+        ahead = unpacked(product, panel, blocks.range(block + 1));
+      } else if (index + 1 < panels.count()) {
+        ahead = unpacked(product, panels[index + 1], blocks.range(0));
+      }
+      compute_panel(product, tiles, panel, packed, width, {0, product.rows}, steps, ahead);
     }
   });
 }
@@ -163,7 +181,7 @@ void compute_group(Context& context, const Product& product, const TileTable& ti
     const Range rows{row, least(product.rows, row + rows_task)};
     for (std::size_t i = part.first; i < part.end; ++i) {
       for (std::size_t block = 0; block < blocks.count(); ++block) {
-        const Range steps{blocks.begin(block), blocks.end(block)};
+        const Range steps = blocks.range(block);
         compute_block(product, tiles, panels, group, i, rows, steps);
       }
     }

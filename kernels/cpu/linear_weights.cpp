@@ -147,7 +147,7 @@ struct Part {
 };
 
 void compute_piece(const Work& work, const Part& part, const Piece& piece, const float* b,
-                   const Slots& slots) {
+                   const Slots& slots, const Ahead& ahead) {
   const Gradient& gradient = work.gradient;
   const TileTable& tiles = work.tiles;
   Tile tile{};
@@ -161,7 +161,8 @@ void compute_piece(const Work& work, const Part& part, const Piece& piece, const
   const std::size_t packed_rows =
       gradient.pack_rows ? round_up(work.row_end - work.row_begin, tiles.rows) : tiles.rows;
   const float* packed_x = work.packed + piece.step * packed_rows;
-  std::size_t slot_index = 0;
+  const std::size_t count = (part.row_end - part.row_begin + tiles.rows - 1) / tiles.rows;
+  std::size_t index = 0;
   for (std::size_t row = part.row_begin; row < part.row_end; row += tiles.rows) {
     tile.rows = least(tiles.rows, part.row_end - row);
     if (gradient.pack_rows || tile.rows < tiles.rows) {
@@ -173,11 +174,19 @@ void compute_piece(const Work& work, const Part& part, const Piece& piece, const
       tile.a_stride = gradient.rows;
     }
     tile.c = gradient.dw + row * gradient.columns + part.panel.first;
-    link_slots(gradient.blocks, piece, slots, slot_index++, tile);
+    link_slots(gradient.blocks, piece, slots, index, tile);
+    ahead.share(index++, count, tile);
     const bool more = tile.to == nullptr && row + 2 * tiles.rows <= part.row_end;
     tile.next = more ? tile.c + tiles.rows * gradient.columns : nullptr;
     tiles.by_columns[part.panel.vectors - 1](tile);
   }
+}
+
+/// What is packed of dy for a piece.
+Ahead unpacked(const Gradient& gradient, std::size_t first, std::size_t columns,
+               const Piece& piece) {
+  return {gradient.dy + piece.step * gradient.columns + first, piece.steps * gradient.blocks.ranks,
+          columns, gradient.columns};
 }
 
 /// Packs each block of the panel of dy and uses it at once, while it is in the first cache.
@@ -200,7 +209,17 @@ void compute_part(const Work& work, const Part& part, Scratch& scratch) {
       const Piece piece = piece_of(gradient, block, i);
       tiles.pack(gradient.dy + piece.step * gradient.columns + part.panel.first, gradient.columns,
                  piece.steps * blocks.ranks, part.panel.columns, width, packed);
-      compute_piece(work, part, piece, packed, slots);
+      const bool last = i + 1 == blocks.parts;
+      Ahead ahead;
+      if (!last || block + 1 < blocks.count) {
+        ahead = unpacked(gradient, part.panel.first, part.panel.columns,
+                         piece_of(gradient, last ? block + 1 : block, last ? 0 : i + 1));
+      } else if (part.panel.first + part.panel.columns < gradient.columns) {
+        const std::size_t first = part.panel.first + part.panel.columns;
+        ahead = unpacked(gradient, first, least(width, gradient.columns - first),
+                         piece_of(gradient, 0, 0));
+      }
+      compute_piece(work, part, piece, packed, slots, ahead);
     }
   }
 }

@@ -59,6 +59,23 @@ inline std::size_t round_up(std::size_t value, std::size_t to) {
 }
 inline std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
+/// A part of a matrix that is wanted soon: rows of `floats` floats that lie `stride` apart. The
+/// tiles computed before that fetch it, each a share: one after the other, its lines come from the
+/// last cache or from memory in the time that sums take anyway.
+struct Ahead {
+  const float* from = nullptr;
+  std::size_t rows = 0, floats = 0, stride = 0;
+
+  void share(std::size_t index, std::size_t tiles, Tile& tile) const {
+    const std::size_t each = (rows + tiles - 1) / tiles;
+    const std::size_t first = least(rows, index * each);
+    tile.ahead = from + first * stride;
+    tile.ahead_rows = least(rows, first + each) - first;
+    tile.ahead_floats = floats;
+    tile.ahead_stride = stride;
+  }
+};
+
 /// Rows of C that one task computes against all panels: whole tiles, and of A about `floats`.
 inline std::size_t rows_of_task(std::size_t floats, std::size_t steps, const TileTable& tiles) {
   const std::size_t rows = floats / (steps == 0 ? 1 : steps);

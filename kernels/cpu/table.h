@@ -41,6 +41,12 @@ struct Tile {
   // nullptr.
   const float* next;
   std::size_t next_stride;
+  // What is packed after some tiles, of which each fetches a share: rows of ahead_floats floats,
+  // ahead_stride apart.
+  const float* ahead;
+  std::size_t ahead_rows;
+  std::size_t ahead_floats;
+  std::size_t ahead_stride;
   // By columns only: `ranks` chains of `steps` steps, summed on the tree; then the sums of earlier
   // blocks that are its left neighbours. from, left and to hold a tile as rows * width floats.
   std::size_t ranks;
