@@ -1,3 +1,6 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -28,6 +31,16 @@ void relax() {
 void fail(const char* what) {
   std::fprintf(stderr, "kernels: %s\n", what);
   std::abort();
+}
+
+std::size_t second_cache_floats() {
+  static const std::size_t floats = [] {
+    constexpr long kLeast = 256 << 10, kUnknown = 1 << 20, kMost = 2 << 20;
+    const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    const long used = bytes <= 0 ? kUnknown : std::clamp(bytes, kLeast, kMost);
+    return static_cast<std::size_t>(used) / sizeof(float);
+  }();
+  return floats;
 }
 
 float* Scratch::reserve(std::size_t count) {

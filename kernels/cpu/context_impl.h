@@ -45,6 +45,11 @@ Scratch& shared_scratch(Context& context);
 /// Memory of one thread of the pool.
 Scratch& thread_scratch(Context& context, std::size_t thread);
 
+/// What the second cache of a processor of this machine holds: from 256 KiB to 2 MiB, 1 MiB where
+/// the machine does not tell. Any thread. It decides in which order outputs are computed, never the
+/// order of the sums in one.
+std::size_t second_cache_floats();
+
 /// Ends the process with a sentence: an invariant of the caller is broken.
 [[noreturn]] void fail(const char* what);
 

@@ -31,6 +31,14 @@
     if constexpr (kWidth > 1) c##i##_1 = fma(x, b1, c##i##_1); \
     if constexpr (kWidth > 2) c##i##_2 = fma(x, b2, c##i##_2); \
   }
+#define MUSTER_COPY                                          \
+  if constexpr (kCopies) {                                   \
+    __builtin_prefetch(b + kStepsAhead * b_stride);          \
+    store(b0, copy);                                         \
+    if constexpr (kWidth > 1) store(b1, copy + kVector);     \
+    if constexpr (kWidth > 2) store(b2, copy + 2 * kVector); \
+    copy += kWidth * kVector;                                \
+  }
 #define MUSTER_DECLARE(i)                                    \
   V c##i##_0 = zero(), c##i##_1 = zero(), c##i##_2 = zero(); \
   static_cast<void>(c##i##_0), static_cast<void>(c##i##_1), static_cast<void>(c##i##_2);
@@ -63,6 +71,9 @@ constexpr std::size_t kVectorsMax = 2;
 constexpr std::size_t kTileRows = 8;
 constexpr std::size_t kVectorsMax = 2;
 #endif
+
+/// Rows of a wide matrix lie further apart than the machine looks ahead by itself.
+constexpr std::size_t kStepsAhead = 12;
 
 /// The edge of a matrix: C to buffer, where what C has not is +0.
 template <std::size_t kWidth>
@@ -111,8 +122,8 @@ HWY_INLINE void fetch_ahead(const Tile& tile) {
 }
 
 /// A by rows: rows past the edge repeat the last one, and their results are dropped.
-template <std::size_t kWidth>
-void by_rows(const Tile& tile) {
+template <std::size_t kWidth, bool kCopies>
+void sum_by_rows(const Tile& tile) {
   const std::size_t last = tile.rows - 1;
 #define MUSTER_POINTER(i)                                                              \
   const float* HWY_RESTRICT a##i = tile.a + ((i) < last ? (i) : last) * tile.a_stride; \
@@ -132,6 +143,8 @@ void by_rows(const Tile& tile) {
     }
   }
   const float* HWY_RESTRICT b = tile.b;
+  float* HWY_RESTRICT copy = tile.b_copy;
+  static_cast<void>(copy);
   const std::size_t steps = tile.steps;
   const std::size_t b_stride = tile.b_stride;
   for (std::size_t k = 0; k < steps; ++k) {
@@ -140,6 +153,7 @@ void by_rows(const Tile& tile) {
     const V b2 = kWidth > 2 ? load(b + 2 * kVector) : b0;
 #define MUSTER_A(i) a##i[k]
     MUSTER_EACH_ROW(MUSTER_STEP)
+    MUSTER_COPY
 #undef MUSTER_A
     b += b_stride;
   }
@@ -162,14 +176,16 @@ void by_rows(const Tile& tile) {
 
 /// A by columns, with the logical ranks' chains summed on the tree: the stack holds the complete
 /// subtrees to the left, as many as the rank's number has bits set.
-template <std::size_t kWidth>
-void by_columns(const Tile& tile) {
+template <std::size_t kWidth, bool kCopies>
+void sum_by_columns(const Tile& tile) {
   MUSTER_EACH_ROW(MUSTER_DECLARE)
   constexpr std::size_t kCells = kTileRows * kWidth * kVector;
   HWY_ALIGN float stack[kTreeDepthMax * kCells];
   float* HWY_RESTRICT spill = stack;
   const float* HWY_RESTRICT a = tile.a;
   const float* HWY_RESTRICT b = tile.b;
+  float* HWY_RESTRICT copy = tile.b_copy;
+  static_cast<void>(copy);
   const std::size_t steps = tile.steps;
   const std::size_t a_stride = tile.a_stride;
   const std::size_t b_stride = tile.b_stride;
@@ -190,6 +206,7 @@ void by_columns(const Tile& tile) {
       const V b2 = kWidth > 2 ? load(b + 2 * kVector) : b0;
 #define MUSTER_A(i) a[i]
       MUSTER_EACH_ROW(MUSTER_STEP)
+      MUSTER_COPY
 #undef MUSTER_A
       a += a_stride;
       b += b_stride;
@@ -214,15 +231,24 @@ void by_columns(const Tile& tile) {
   }
 }
 
+template <std::size_t kWidth>
+void by_rows(const Tile& tile) {
+  tile.b_copy == nullptr ? sum_by_rows<kWidth, false>(tile) : sum_by_rows<kWidth, true>(tile);
+}
+
+template <std::size_t kWidth>
+void by_columns(const Tile& tile) {
+  tile.b_copy == nullptr ? sum_by_columns<kWidth, false>(tile) : sum_by_columns<kWidth, true>(tile);
+}
+
 void pack(const float* b, std::size_t stride, std::size_t steps, std::size_t columns,
           std::size_t width, float* out) {
   const std::size_t whole = columns / kVector * kVector;
   const M rest = first(columns - whole);
   for (std::size_t k = 0; k < steps; ++k) {
     std::size_t j = 0;
-    // Rows of a wide matrix lie further apart than the machine looks ahead by itself.
     for (std::size_t ahead = 0; ahead < columns; ahead += 16) {
-      __builtin_prefetch(b + 12 * stride + ahead);
+      __builtin_prefetch(b + kStepsAhead * stride + ahead);
     }
     for (; j < whole; j += kVector) store(load(b + j), out + j);
     if (whole != columns) {

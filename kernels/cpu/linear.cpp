@@ -11,9 +11,9 @@ namespace {
 constexpr std::size_t kStepsBlock = 256;
 /// Floats of A that are computed against all panels of a group before the next rows: a share of the
 /// second cache.
-constexpr std::size_t kRowsFloats = std::size_t{1} << 17;
+std::size_t rows_floats() { return second_cache_floats() / 2; }
 /// Up to here a panel's rows are all computed at once.
-constexpr std::size_t kFewRows = 512;
+std::size_t few_rows_max() { return second_cache_floats() / 512; }
 
 struct Product {
   std::size_t rows, columns, steps;
@@ -66,15 +66,23 @@ class StepBlocks {
   std::size_t length_;
 };
 
-/// One panel of B over some rows and steps; b is the first of these steps.
+/// Some steps of a panel of B.
+struct RightPanel {
+  const float* from;
+  std::size_t stride;
+  float* copy = nullptr;  // where the first tile packs it; or nullptr: read as it lies
+  Ahead ahead = {};       // what is wanted after it
+};
+
+/// One panel of B over some rows and steps.
 void compute_panel(const Product& product, const TileTable& tiles, const Panel& panel,
-                   const float* b, std::size_t b_stride, Range rows, Range steps,
-                   const Ahead& ahead) {
+                   const RightPanel& b, Range rows, Range steps) {
   const bool final = steps.end == product.steps;
   Tile tile{};
   tile.a_stride = product.steps;
-  tile.b = b;
-  tile.b_stride = b_stride;
+  tile.b = b.from;
+  tile.b_stride = b.stride;
+  tile.b_copy = b.copy;
   tile.steps = steps.end - steps.begin;
   tile.c_stride = product.columns;
   tile.next_stride = product.columns;
@@ -91,8 +99,12 @@ void compute_panel(const Product& product, const TileTable& tiles, const Panel& 
     tile.rows = least(tiles.rows, rows.end - row);
     const bool more = row + 2 * tiles.rows <= rows.end;
     tile.next = more ? tile.c + tiles.rows * product.columns : nullptr;
-    ahead.share((row - rows.begin) / tiles.rows, count, tile);
+    b.ahead.share((row - rows.begin) / tiles.rows, count, tile);
     tiles.by_rows[panel.vectors - 1](tile);
+    if (tile.b_copy == nullptr) continue;
+    tile.b = tile.b_copy;
+    tile.b_stride = panel.columns;
+    tile.b_copy = nullptr;
   }
 }
 
@@ -100,13 +112,13 @@ void compute_block(const Product& product, const TileTable& tiles, const Panels&
                    const Group& group, std::size_t index, Range rows, Range steps) {
   const Panel panel = panels[index];
   if (in_place(product, tiles, panel)) {
-    compute_panel(product, tiles, panel, product.b + steps.begin * product.columns + panel.first,
-                  product.columns, rows, steps, {});
+    const float* b = product.b + steps.begin * product.columns + panel.first;
+    compute_panel(product, tiles, panel, {b, product.columns}, rows, steps);
   } else {
     const std::size_t width = panel.vectors * tiles.lanes;
     const float* packed =
         group.packed + (panels.packed_size(index, product.steps) - group.packed_first);
-    compute_panel(product, tiles, panel, packed + steps.begin * width, width, rows, steps, {});
+    compute_panel(product, tiles, panel, {packed + steps.begin * width, width}, rows, steps);
   }
 }
 
@@ -131,8 +143,9 @@ Ahead unpacked(const Product& product, const Panel& panel, Range steps) {
   return {from + steps.begin * product.columns, count, panel.columns, product.columns};
 }
 
-/// Few rows: each thread packs a block of a panel and uses it at once, while it is in the first
-/// cache. Written out whole, the packed matrix would be read as often as the matrix itself.
+/// Few rows: each thread packs a block of a panel, where it can while its first tile multiplies,
+/// and uses it at once, while it is in the first cache. Written out whole, the packed matrix would
+/// be read as often as the matrix itself.
 void multiply_few_rows(Context& context, const Product& product, const TileTable& tiles,
                        const Panels& panels) {
   const StepBlocks blocks(product.steps);
@@ -142,14 +155,19 @@ void multiply_few_rows(Context& context, const Product& product, const TileTable
     float* packed = thread_scratch(context, thread).reserve((kStepsBlock + 4) * width);
     for (std::size_t block = 0; block < blocks.count(); ++block) {
       const Range steps = blocks.range(block);
-      pack_panel(product, tiles, panel, steps, packed);
-      Ahead ahead;
-      if (block + 1 < blocks.count()) {
-        ahead = unpacked(product, panel, blocks.range(block + 1));
-      } else if (index + 1 < panels.count()) {
-        ahead = unpacked(product, panels[index + 1], blocks.range(0));
+      RightPanel b{packed, width};
+      if (!product.transposed && panel.columns == width) {
+        const float* from = product.b + steps.begin * product.columns + panel.first;
+        b = {from, product.columns, packed};
+      } else {
+        pack_panel(product, tiles, panel, steps, packed);
       }
-      compute_panel(product, tiles, panel, packed, width, {0, product.rows}, steps, ahead);
+      if (block + 1 < blocks.count()) {
+        b.ahead = unpacked(product, panel, blocks.range(block + 1));
+      } else if (index + 1 < panels.count()) {
+        b.ahead = unpacked(product, panels[index + 1], blocks.range(0));
+      }
+      compute_panel(product, tiles, panel, b, {0, product.rows}, steps);
     }
   });
 }
@@ -158,7 +176,7 @@ void multiply_few_rows(Context& context, const Product& product, const TileTable
 void compute_group(Context& context, const Product& product, const TileTable& tiles,
                    const Panels& panels, const Group& group) {
   const auto threads = static_cast<std::size_t>(context.threads());
-  std::size_t rows_task = rows_of_task(kRowsFloats, product.steps, tiles);
+  std::size_t rows_task = rows_of_task(rows_floats(), product.steps, tiles);
   std::size_t panels_task = group.end - group.first;
   if (threads > 1) {
     const std::size_t share =
@@ -215,7 +233,7 @@ void multiply(Context& context, const Product& product) {
   const TileTable& table = tiles();
   const Panels panels(product.columns, table);
   const auto threads = static_cast<std::size_t>(context.threads());
-  const bool few_rows = product.rows > 2 * table.rows && product.rows <= kFewRows;
+  const bool few_rows = product.rows > 2 * table.rows && product.rows <= few_rows_max();
   if (few_rows && (threads == 1 || panels.count() >= 2 * threads)) {
     multiply_few_rows(context, product, table, panels);
   } else {

@@ -14,9 +14,10 @@
 namespace muster::kernels::cpu {
 namespace {
 
-/// Columns of x are read in place, or for long chains copied side by side first. In place, a tile's
-/// lines of x stay in the second cache until its neighbour wants their other half, so blocks may be
-/// long; where few columns of dw share the fetching, short, within the first cache.
+/// Columns of x are copied side by side first, or read in place: where few columns of dw share the
+/// copying, and where tiles share lines evenly. There, a tile's lines of x stay in the second cache
+/// until its neighbour wants their other half, so blocks may be long; with few columns, short,
+/// within the first cache.
 constexpr std::size_t kStepsCopied = 256;
 constexpr std::size_t kStepsInPlace = 512;
 constexpr std::size_t kStepsFewColumns = 128;
@@ -26,6 +27,7 @@ constexpr std::size_t kChainInPlaceMax = 1024;
 /// drive each other out.
 constexpr std::size_t kUnluckyStride = 512;
 constexpr std::size_t kChainUnluckyMax = 128;
+constexpr std::size_t kLineFloats = 16;
 /// Floats of x that are copied at once: with what they meet, a share of the last cache.
 constexpr std::size_t kRowsFloats = std::size_t{1} << 20;
 
@@ -35,6 +37,10 @@ struct Blocks {
   std::size_t length;  // of a part; the last may be shorter
   std::size_t count;   // not counting parts
 };
+
+std::size_t in_place_max(std::size_t stride) {
+  return stride % kUnluckyStride == 0 ? kChainUnluckyMax : kChainInPlaceMax;
+}
 
 Blocks cut(std::size_t ranks, std::size_t rows, std::size_t steps_max) {
   if (rows > steps_max) {
@@ -146,13 +152,23 @@ struct Part {
   std::size_t row_begin, row_end;
 };
 
-void compute_piece(const Work& work, const Part& part, const Piece& piece, const float* b,
+void compute_piece(const Work& work, const Part& part, const Piece& piece, float* packed,
                    const Slots& slots, const Ahead& ahead) {
   const Gradient& gradient = work.gradient;
   const TileTable& tiles = work.tiles;
   Tile tile{};
-  tile.b = b;
-  tile.b_stride = part.panel.vectors * tiles.lanes;
+  const std::size_t width = part.panel.vectors * tiles.lanes;
+  tile.b = packed;
+  tile.b_stride = width;
+  const float* dy = gradient.dy + piece.step * gradient.columns + part.panel.first;
+  if (part.panel.columns == width) {
+    tile.b = dy;
+    tile.b_stride = gradient.columns;
+    tile.b_copy = packed;
+  } else {
+    tiles.pack(dy, gradient.columns, piece.steps * gradient.blocks.ranks, part.panel.columns, width,
+               packed);
+  }
   tile.steps = piece.steps;
   tile.ranks = gradient.blocks.ranks;
   tile.c_stride = gradient.columns;
@@ -179,17 +195,29 @@ void compute_piece(const Work& work, const Part& part, const Piece& piece, const
     const bool more = tile.to == nullptr && row + 2 * tiles.rows <= part.row_end;
     tile.next = more ? tile.c + tiles.rows * gradient.columns : nullptr;
     tiles.by_columns[part.panel.vectors - 1](tile);
+    tile.b = packed;
+    tile.b_stride = width;
+    tile.b_copy = nullptr;
   }
 }
 
-/// What is packed of dy for a piece.
-Ahead unpacked(const Gradient& gradient, std::size_t first, std::size_t columns,
-               const Piece& piece) {
-  return {gradient.dy + piece.step * gradient.columns + first, piece.steps * gradient.blocks.ranks,
-          columns, gradient.columns};
+/// What of dy is packed after `piece`: the next piece of its panel, or the first of the next panel.
+Ahead packed_after(const Gradient& gradient, const Panel& panel, const Piece& piece) {
+  const Blocks& blocks = gradient.blocks;
+  std::size_t index = piece.block * blocks.parts + piece.part + 1;
+  std::size_t column = panel.first;
+  if (index == blocks.count * blocks.parts) {
+    index = 0;
+    column += panel.columns;
+  }
+  if (column == gradient.columns) return {};
+  const Piece next = piece_of(gradient, index / blocks.parts, index % blocks.parts);
+  return {gradient.dy + next.step * gradient.columns + column, next.steps * blocks.ranks,
+          least(panel.columns, gradient.columns - column), gradient.columns};
 }
 
-/// Packs each block of the panel of dy and uses it at once, while it is in the first cache.
+/// Packs each block of the panel of dy, where it can while its first tile multiplies, and uses it
+/// at once, while it is in the first cache.
 void compute_part(const Work& work, const Part& part, Scratch& scratch) {
   const Gradient& gradient = work.gradient;
   const Blocks& blocks = gradient.blocks;
@@ -207,18 +235,7 @@ void compute_part(const Work& work, const Part& part, Scratch& scratch) {
   for (std::size_t block = 0; block < blocks.count; ++block) {
     for (std::size_t i = 0; i < blocks.parts; ++i) {
       const Piece piece = piece_of(gradient, block, i);
-      tiles.pack(gradient.dy + piece.step * gradient.columns + part.panel.first, gradient.columns,
-                 piece.steps * blocks.ranks, part.panel.columns, width, packed);
-      const bool last = i + 1 == blocks.parts;
-      Ahead ahead;
-      if (!last || block + 1 < blocks.count) {
-        ahead = unpacked(gradient, part.panel.first, part.panel.columns,
-                         piece_of(gradient, last ? block + 1 : block, last ? 0 : i + 1));
-      } else if (part.panel.first + part.panel.columns < gradient.columns) {
-        const std::size_t first = part.panel.first + part.panel.columns;
-        ahead = unpacked(gradient, first, least(width, gradient.columns - first),
-                         piece_of(gradient, 0, 0));
-      }
+      const Ahead ahead = packed_after(gradient, part.panel, piece);
       compute_piece(work, part, piece, packed, slots, ahead);
     }
   }
@@ -282,8 +299,7 @@ void linear_backward_weights(Context& context, std::size_t ranks, std::size_t ro
   }
   const std::size_t chain = ranks * rows;
   const bool few_columns = N <= kFewColumns;
-  const std::size_t in_place_max = K % kUnluckyStride == 0 ? kChainUnluckyMax : kChainInPlaceMax;
-  const bool in_place = few_columns || chain <= in_place_max;
+  const bool in_place = few_columns || (kLineFloats % table.rows == 0 && chain <= in_place_max(K));
   const std::size_t steps_max = few_columns ? kStepsFewColumns
                                 : in_place  ? kStepsInPlace
                                             : kStepsCopied;

@@ -40,7 +40,23 @@ void store(const Tile& tile, const Accumulators& sums) {
   }
 }
 
+void pack(const float* b, std::size_t stride, std::size_t steps, std::size_t columns,
+          std::size_t width, float* out) {
+  for (std::size_t k = 0; k < steps; ++k) {
+    for (std::size_t j = 0; j < width; ++j) {
+      out[k * width + j] = j < columns ? b[k * stride + j] : 0.0F;
+    }
+  }
+}
+
+/// Packs what a tile of `chains` chains was asked to pack.
+void copy_b(const Tile& tile, std::size_t chains) {
+  if (tile.b_copy == nullptr) return;
+  pack(tile.b, tile.b_stride, chains * tile.steps, tile.columns, kColumns, tile.b_copy);
+}
+
 void by_rows(const Tile& tile) {
+  copy_b(tile, 1);
   Accumulators sums{};
   if (tile.reload) {
     for (std::size_t i = 0; i < tile.rows; ++i) {
@@ -65,6 +81,7 @@ void merge(const Accumulators& left, Accumulators& sums) {
 }
 
 void by_columns(const Tile& tile) {
+  copy_b(tile, tile.ranks);
   Accumulators stack[kTreeDepthMax];
   std::size_t depth = 0;
   for (std::size_t rank = 0; rank < tile.ranks; ++rank) {
@@ -84,15 +101,6 @@ void by_columns(const Tile& tile) {
     std::memcpy(tile.to, &stack[0], sizeof(stack[0]));
   } else {
     store(tile, stack[0]);
-  }
-}
-
-void pack(const float* b, std::size_t stride, std::size_t steps, std::size_t columns,
-          std::size_t width, float* out) {
-  for (std::size_t k = 0; k < steps; ++k) {
-    for (std::size_t j = 0; j < width; ++j) {
-      out[k * width + j] = j < columns ? b[k * stride + j] : 0.0F;
-    }
   }
 }
 

@@ -28,6 +28,7 @@ struct Tile {
   std::size_t a_stride;
   const float* b;
   std::size_t b_stride;
+  float* b_copy;  // b is written here side by side as it is read: steps * width floats; or nullptr
   std::size_t steps;
   float* c;
   std::size_t c_stride;
