@@ -19,6 +19,10 @@ struct Advice {
   std::string_view help;
 };
 
+constexpr std::string_view kMoreMemory =
+    "Raise spec.worker.resources.memory, or lower spec.training.microBatchSize, which leaves the "
+    "bits as they are, or set it where it is left out.";
+
 constexpr std::array kFailureAdvice{
     Advice{"InvalidSpec", "Repair the field that the message names and apply the manifest again."},
     Advice{"DataInvalid",
@@ -33,8 +37,8 @@ constexpr std::array kFailureAdvice{
            "checkpoints outlive the workers."},
     Advice{"Numerics", "Try a smaller learning rate, and look for wrong values in the data."},
     Advice{"PeerLost", "Look at the log of the other worker, which was lost first: muster logs."},
-    Advice{"OutOfMemory", "Raise spec.worker.resources.memory, or lower batchSize."},
-    Advice{"OOMKilled", "Raise spec.worker.resources.memory, or lower batchSize."},
+    Advice{"OutOfMemory", kMoreMemory},
+    Advice{"OOMKilled", kMoreMemory},
     Advice{"DeviceFailed", "Keep the job off that node (kubectl cordon), and look at its device."},
     Advice{"MemoryFaulty",
            "Keep the job off that node (kubectl cordon) and test its memory; with "

@@ -62,7 +62,8 @@ struct TrainingSpec {
   std::int64_t seed = 0;
   int logical_ranks = 16;
   int batch_size = 64;
-  std::int64_t epochs = 0;  ///< 0 = not given; exactly one of epochs and steps is given
+  int micro_batch_size = 0;  ///< 0 = not given: all that a process has
+  std::int64_t epochs = 0;   ///< 0 = not given; exactly one of epochs and steps is given
   std::int64_t steps = 0;
   Json model;  ///< one-of, validated: {"mlp": {"hidden": [128]}}
   Json data;   ///< {"train": {"idx": {...}}, "test": {...}}; text or tokens in place of idx
@@ -73,6 +74,7 @@ struct TrainingSpec {
   std::optional<CheckpointSpec> checkpoint;
   std::string optimizer_state = "Replicated";
   int buddies = 1;
+  std::string activations = "Kept";
   int tensor = 1, pipeline = 1;
   bool operator==(const TrainingSpec&) const = default;
 };

@@ -443,6 +443,9 @@ void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
   if (!is_gpt && !training.pretrained.empty()) {
     in.fail("pretrained", "is for a gpt alone, and the model is " + model);
   }
+  if (!is_gpt && training.activations != "Kept") {
+    in.fail("activations", "Recomputed is for a gpt alone, and the model is " + model);
+  }
   if (!is_gpt) return;
   const int context_length = training.model["gpt"]["contextLength"].get<int>();
   const int samples_max = kMaxBatchTokens / context_length;
@@ -466,6 +469,13 @@ void check_training(JsonReader& in, const TrainingSpec& training) {
     in.fail("batchSize", "is " + std::to_string(training.batch_size) +
                              ", not a multiple of logicalRanks (" + std::to_string(ranks) + ")");
   }
+  const int rank_size = training.batch_size / ranks;
+  if (training.micro_batch_size != 0 && training.micro_batch_size < rank_size) {
+    in.fail("microBatchSize", "must be at least " + std::to_string(rank_size) +
+                                  ", the samples of a logical rank (batchSize / logicalRanks), "
+                                  "not " +
+                                  std::to_string(training.micro_batch_size));
+  }
   if (in.has("epochs") == in.has("steps")) {
     in.fail("", in.has("epochs") ? "has both epochs and steps; leave one out"
                                  : "must have epochs or steps: how long to train");
@@ -482,6 +492,7 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   in.optional("seed", out.seed, {0, kMaxExactInteger});
   in.optional("logicalRanks", out.logical_ranks, {1, kMaxLogicalRanks});
   in.optional("batchSize", out.batch_size, {1, kMaxBatchSize});
+  in.optional("microBatchSize", out.micro_batch_size, {1, kMaxBatchSize});
   in.optional("epochs", out.epochs, {1, kMaxEpochs});
   in.optional("steps", out.steps, {1, kMaxSteps});
   for (const char* field : {"model", "data", "optimizer"}) {
@@ -516,6 +527,10 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
     in.fail("optimizerState",
             "must be Replicated or Sharded, not " + in_quotes(out.optimizer_state));
   }
+  in.optional("activations", out.activations, 64);
+  if (out.activations != "Kept" && out.activations != "Recomputed") {
+    in.fail("activations", "must be Kept or Recomputed, not " + in_quotes(out.activations));
+  }
   in.optional("buddies", out.buddies, {1, 2});
   if (out.buddies > 1 && out.optimizer_state != "Sharded") {
     in.fail("buddies", "is for optimizerState: Sharded alone; leave it out or use that");
@@ -543,6 +558,8 @@ Json training_to_json(const TrainingSpec& training) {
   }
   // Left out where they say nothing, so that workers of an older version can read the rest.
   if (!training.pretrained.empty()) json["pretrained"] = Json{{"directory", training.pretrained}};
+  if (training.micro_batch_size != 0) json["microBatchSize"] = training.micro_batch_size;
+  if (training.activations != "Kept") json["activations"] = training.activations;
   if (training.buddies != 1) json["buddies"] = training.buddies;
   if (training.epochs > 0) json["epochs"] = training.epochs;
   if (training.steps > 0) json["steps"] = training.steps;

@@ -331,6 +331,15 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
     in.fail("optimizerState", "must be Replicated or Sharded");
   }
   config.is_sharded = state == "Sharded";
+  std::string activations = "Kept";
+  in.optional("activations", activations);
+  if (activations != "Kept" && activations != "Recomputed") {
+    in.fail("activations", "must be Kept or Recomputed");
+  }
+  config.recomputes_activations = activations == "Recomputed";
+  if (config.recomputes_activations && !config.gpt) {
+    in.fail("activations", "Recomputed is for a gpt alone");
+  }
   in.optional("buddies", config.buddies, {1, 2});
   if (config.buddies > 1 && !config.is_sharded) {
     in.fail("buddies", "is for optimizerState: Sharded alone");
@@ -368,6 +377,13 @@ Result<TrainingConfig> parse_training(const Json& training) {
     in.fail("batchSize", "must be a multiple of logicalRanks (" +
                              std::to_string(config.logical_ranks) + "); it is " +
                              std::to_string(config.batch_size));
+  }
+  in.optional("microBatchSize", config.micro_batch_size, {1, kMaxBatchSize});
+  if (in.status() && in.has("microBatchSize") &&
+      config.micro_batch_size < config.batch_size / config.logical_ranks) {
+    in.fail("microBatchSize", "must be at least batchSize / logicalRanks (" +
+                                  std::to_string(config.batch_size / config.logical_ranks) +
+                                  "); it is " + std::to_string(config.micro_batch_size));
   }
   in.optional("epochs", config.epochs, {0, kMaxEpochs});
   in.optional("steps", config.steps, {0, kMaxSteps});

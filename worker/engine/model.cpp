@@ -54,10 +54,11 @@ std::size_t Model::Batch::rows() const {
   return rows;
 }
 
-Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context)
+Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context, Activations activations)
     : shape_(std::move(shape)),
       rows_max_(rows_max),
       context_(context),
+      activations_(activations),
       tokens_(shape_.reads_tokens() ? rows_max * shape_.input().size() : 0),
       labels_(rows_max * shape_.targets()),
       loss_(labels_.size()),
@@ -82,14 +83,40 @@ void Model::reserve() {
   deal(take);
 }
 
+/// Of a branch the last border, of which the stream goes on, stays; with recomputation the others
+/// lie where those of every branch do.
+void Model::deal_borders(const Take& take) {
+  const auto& layers = shape_.layers();
+  std::vector<std::size_t> places(layers.size(), SIZE_MAX);  // of the borders that are shared
+  std::size_t place = 0, shared_columns = 0;
+  for (std::size_t l = 0; l < layers.size() && activations_ == Activations::kRecomputed; ++l) {
+    if (layers[l].is_branch) place = 0;
+    if (!shape_.is_within_branch(l)) continue;
+    places[l] = place;
+    place += layers[l].out.size();
+    shared_columns = std::max(shared_columns, place);
+  }
+  const std::span<float> shared = take(shared_columns);
+  borders_.assign(1, take(shape_.reads_tokens() ? 0 : shape_.input().size()));
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const std::size_t columns = layers[l].out.size();
+    if (layers[l].kind == LayerKind::kDropout) {
+      borders_.push_back(borders_.back());
+    } else if (places[l] == SIZE_MAX) {
+      borders_.push_back(take(columns));
+    } else {
+      borders_.push_back(
+          shared.empty() ? shared : shared.subspan(places[l] * rows_max_, columns * rows_max_));
+    }
+  }
+}
+
 void Model::deal(const Take& take) {
   std::size_t widest = 0, patches = 0, channels = 0;
-  borders_.assign(1, take(shape_.reads_tokens() ? 0 : shape_.input().size()));
+  deal_borders(take);
   kept_.assign(shape_.layers().size(), {});
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
     const LayerShape& layer = shape_.layers()[l];
-    const bool in_place = layer.kind == LayerKind::kDropout;
-    borders_.push_back(in_place ? borders_.back() : take(layer.out.size()));
     if (l > 0) widest = std::max(widest, layer.in.size());
     switch (layer.kind) {
       case LayerKind::kConvolution:
@@ -187,32 +214,49 @@ void Model::drop(const Pass& pass) {
   }
 }
 
+Model::Pass Model::pass_of(std::size_t layer, std::span<const float> values, std::size_t rows,
+                           const Batch* batch) {
+  return {shape_.layers()[layer],     kept_[layer], values.data(), borders_[layer].data(),
+          borders_[layer + 1].data(), rows,         batch};
+}
+
 void Model::run(std::span<const float> values, std::size_t rows, const Batch* batch) {
   MUSTER_CHECK(rows <= rows_max_ && values.size() == shape_.values());
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
-    const LayerShape& layer = shape_.layers()[l];
-    const Pass pass{layer, kept_[l], values.data(), borders_[l].data(), borders_[l + 1].data(),
-                    rows,  batch};
-    switch (layer.kind) {
-      case LayerKind::kLinear:
-        linear(pass);
-        break;
-      case LayerKind::kConvolution:
-        convolution(pass);
-        break;
-      case LayerKind::kBatchNorm:
-        batch_norm(pass);
-        break;
-      case LayerKind::kMaxPool:
-        cpu::max_pool(context_, rows, layer.in, pass.x, pass.y);
-        break;
-      case LayerKind::kDropout:
-        if (batch != nullptr) drop(pass);
-        break;
-      default:
-        run_gpt(pass);
-    }
+    if (shape_.layers()[l].is_branch) branch_held_ = l;
+    run_layer(pass_of(l, values, rows, batch));
   }
+}
+
+void Model::run_layer(const Pass& pass) {
+  switch (pass.layer.kind) {
+    case LayerKind::kLinear:
+      linear(pass);
+      break;
+    case LayerKind::kConvolution:
+      convolution(pass);
+      break;
+    case LayerKind::kBatchNorm:
+      batch_norm(pass);
+      break;
+    case LayerKind::kMaxPool:
+      cpu::max_pool(context_, pass.rows, pass.layer.in, pass.x, pass.y);
+      break;
+    case LayerKind::kDropout:
+      if (pass.batch != nullptr) drop(pass);
+      break;
+    default:
+      run_gpt(pass);
+  }
+}
+
+/// Everything in the branch that ends with layer `last`, except what that one puts out.
+void Model::recompute_branch(std::size_t last, std::span<const float> values, const Batch& batch) {
+  const std::size_t first = shape_.layers()[last].adds;
+  if (branch_held_ == first) return;
+  branch_held_ = first;
+  const std::size_t rows = batch.rows();
+  for (std::size_t l = first; l < last; ++l) run_layer(pass_of(l, values, rows, &batch));
 }
 
 void Model::forward(std::span<const float> values, std::size_t rows) { run(values, rows, nullptr); }
@@ -352,9 +396,9 @@ void Model::backward(std::span<const float> values, const Batch& batch, const Fi
   float* dy = borders_.back().data();
   sum_statistics(batch);
   for (std::size_t l = shape_.layers().size(); l-- > 0;) {
-    const Pass pass{shape_.layers()[l],     kept_[l], values.data(), borders_[l].data(),
-                    borders_[l + 1].data(), rows,     &batch};
-    dy = back(pass, dy, finished);
+    const bool ends_branch = shape_.layers()[l].adds != 0;
+    if (ends_branch && activations_ == Activations::kRecomputed) recompute_branch(l, values, batch);
+    dy = back(pass_of(l, values, rows, &batch), dy, finished);
   }
 }
 

@@ -13,13 +13,22 @@
 
 namespace muster::engine {
 
+/// What becomes of what the layers of a transformer's branches have put out: it is kept until the
+/// backward pass, or made anew from the branch's beginning when that comes to it. The same bits,
+/// for a part of a forward pass more and the memory of one branch instead of all.
+/// Source: Chen et al., arXiv:1604.06174.
+enum class Activations { kKept, kRecomputed };
+
 class Model {
  public:
   /// `rows_max` rows at once. `context` outlives the model.
-  Model(ModelShape shape, std::size_t rows_max, kernels::cpu::Context& context);
+  Model(ModelShape shape, std::size_t rows_max, kernels::cpu::Context& context,
+        Activations activations = Activations::kKept);
 
   const ModelShape& shape() const { return shape_; }
   std::size_t rows_max() const { return rows_max_; }
+  /// Of what all passes need beside the values and the gradients.
+  std::size_t arena_bytes() const { return arena_.size() * sizeof(float); }
   /// Filled by the caller before a forward pass. A model that reads tokens has no input(), all
   /// others no tokens().  Shape: (rows_max, input), (rows_max, input), (rows_max, targets).
   std::span<float> input() { return borders_[0]; }
@@ -90,7 +99,12 @@ class Model {
   using Take = std::function<std::span<float>(std::size_t columns)>;
   void reserve();
   void deal(const Take& take);
+  void deal_borders(const Take& take);
   void run(std::span<const float> values, std::size_t rows, const Batch* batch);
+  void run_layer(const Pass& pass);
+  Pass pass_of(std::size_t layer, std::span<const float> values, std::size_t rows,
+               const Batch* batch);
+  void recompute_branch(std::size_t last, std::span<const float> values, const Batch& batch);
   void linear(const Pass& pass);
   void convolution(const Pass& pass);
   void batch_norm(const Pass& pass);
@@ -120,9 +134,11 @@ class Model {
   ModelShape shape_;
   std::size_t rows_max_;
   kernels::cpu::Context& context_;
+  const Activations activations_;
+  std::size_t branch_held_ = 0;  ///< first layer of the branch whose borders are in memory
   std::vector<float> arena_;
   std::vector<std::span<float>> borders_;  ///< by layer border: input, ..., logits; a dropout's two
-                                           ///< are one
+                                           ///< are one, and so is what branches use in turn
   std::vector<Kept> kept_;                 ///< by layer
   std::span<float> gradients_[2];          ///< of borders, in turn
   std::span<float> stream_;                ///< gradient of what goes past a transformer's branches

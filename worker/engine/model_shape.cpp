@@ -259,6 +259,13 @@ std::vector<std::size_t> ModelShape::layer_starts() const {
   return starts;
 }
 
+bool ModelShape::is_within_branch(std::size_t layer) const {
+  for (std::size_t end = layer + 1; end < layers_.size(); ++end) {
+    if (layers_[end].adds != 0) return layers_[end].adds <= layer;
+  }
+  return false;
+}
+
 std::vector<std::string> ModelShape::description() const {
   std::vector<std::string> lines;
   for (const LayerShape& layer : layers_) {

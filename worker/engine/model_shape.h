@@ -103,6 +103,8 @@ class ModelShape {
   /// Labels of one row, and losses.
   std::size_t targets() const { return reads_tokens() ? input_.size() : 1; }
   const std::vector<LayerShape>& layers() const { return layers_; }
+  /// Whether what a layer puts out is read within a transformer's branch alone.
+  bool is_within_branch(std::size_t layer) const;
   /// Trained values: the first of the flat buffer.
   std::size_t parameters() const { return parameters_; }
   /// Running means and variances: the rest of it.

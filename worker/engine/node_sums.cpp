@@ -33,6 +33,11 @@ void NodeSums::hold(const std::vector<RankRange>& nodes) {
   }
 }
 
+std::span<float> NodeSums::spare(std::size_t number) {
+  while (spares_.size() <= number) spares_.push_back(take_buffer());
+  return spares_[number];
+}
+
 void NodeSums::forget() {
   for (Entry& entry : entries_) entry.is_computed = false;
 }

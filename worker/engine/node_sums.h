@@ -21,9 +21,12 @@ class NodeSums {
   /// The step is over: nothing is computed any more.
   void forget();
 
+  std::size_t elements() const { return elements_; }
   std::size_t count() const { return entries_.size(); }
   RankRange node(std::size_t k) const { return entries_[k].node; }
   std::span<float> buffer(std::size_t k) { return entries_[k].values; }
+  /// One more buffer, for the sum of a part of a node; kept from step to step.
+  std::span<float> spare(std::size_t number);
   bool is_computed(std::size_t k) const { return entries_[k].is_computed; }
   void set_computed(std::size_t k) { entries_[k].is_computed = true; }
   std::vector<RankRange> computed() const;
@@ -38,7 +41,7 @@ class NodeSums {
 
   std::size_t elements_;
   std::vector<Entry> entries_;
-  std::vector<std::vector<float>> free_;
+  std::vector<std::vector<float>> free_, spares_;
 };
 
 }  // namespace muster::engine

@@ -43,12 +43,21 @@ void Trainer::set_assignment(const Assignment& assignment) {
   reserve_model(own);
 }
 
+/// Logical ranks that are computed at once.
+int Trainer::ranks_most() const {
+  if (config_.micro_batch_size == 0) return config_.logical_ranks;
+  return std::max(1, config_.micro_batch_size / loader_->rows_per_rank());
+}
+
 void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
-  const std::size_t own_rows = static_cast<std::size_t>(count_ranks(nodes)) * rows_per_rank();
+  const int ranks = std::min(count_ranks(nodes), ranks_most());
+  const std::size_t own_rows = static_cast<std::size_t>(ranks) * rows_per_rank();
   const std::size_t rows_evaluated = std::max<std::size_t>(1, kEvaluationTargets / train_.targets);
   const std::size_t rows = config_.has_test ? std::max(own_rows, rows_evaluated) : own_rows;
   // A spare computes nothing, and without a test set it evaluates nothing either.
-  if (rows > 0 && (!model_ || model_->rows_max() < rows)) model_.emplace(shape_, rows, context_);
+  if (rows == 0 || (model_ && model_->rows_max() >= rows)) return;
+  model_.emplace(shape_, rows, context_,
+                 config_.recomputes_activations ? Activations::kRecomputed : Activations::kKept);
 }
 
 /// Who learns waits for what the others compute, and takes the memory meanwhile that it needs for
@@ -61,80 +70,108 @@ void Trainer::warm_up() {
   sums_->hold({});
 }
 
-/// Which nodes are to be computed, and which rows are whose.
+/// In which passes the nodes are computed that are missing.
 void Trainer::list_missing() {
   missing_.clear();
-  missing_at_.clear();
-  std::size_t row = 0;
+  std::vector<RankRange> nodes;
   for (std::size_t k = 0; k < sums_->count(); ++k) {
     if (sums_->is_computed(k)) continue;
-    const auto ranks = static_cast<std::size_t>(sums_->node(k).size());
-    missing_.push_back(
-        {row, ranks, sums_->buffer(k).data(), static_cast<std::size_t>(sums_->node(k).first)});
-    missing_at_.push_back(k);
-    row += ranks * rows_per_rank();
+    missing_.push_back(k);
+    nodes.push_back(sums_->node(k));
   }
-  indices_.resize(row);
+  passes_ = plan_passes(nodes, ranks_most());
 }
 
-Status Trainer::read_batch() {
-  for (std::size_t i = 0; i < missing_.size(); ++i) {
-    const std::size_t first = missing_[i].first_row;
-    const auto rows = std::span(indices_).subspan(first, missing_[i].ranks * rows_per_rank());
-    const RankRange ranks = sums_->node(missing_at_[i]);
-    loader_->samples(standing_.step, ranks, rows);
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      MUSTER_RETURN_IF_ERROR(model_->set_row(first + r, train_, rows[r]));
+/// Where the sum of a slot of a piece's stack is made.
+std::span<float> Trainer::sum_in_slot(const Piece& piece, unsigned slot) {
+  return slot == 0 ? sums_->buffer(missing_[piece.node]) : sums_->spare(slot - 1);
+}
+
+/// Which rows of a pass are whose, and what they are.
+Status Trainer::read_batch(const ComputePass& pass) {
+  const MonoTime start = clock_.mono_now();
+  pass_nodes_.clear();
+  std::size_t row = 0;
+  for (const Piece& piece : pass) {
+    const auto ranks = static_cast<std::size_t>(piece.ranks.size());
+    indices_.resize(ranks * rows_per_rank());
+    loader_->samples(standing_.step, piece.ranks, indices_);
+    for (std::size_t r = 0; r < indices_.size(); ++r) {
+      MUSTER_RETURN_IF_ERROR(model_->set_row(row + r, train_, indices_[r]));
     }
-    if (hooks_.on_batch) hooks_.on_batch(standing_.step + 1, ranks, rows);
+    if (hooks_.on_batch) hooks_.on_batch(standing_.step + 1, piece.ranks, indices_);
+    pass_nodes_.push_back({row, ranks, sum_in_slot(piece, piece.slot).data(),
+                           static_cast<std::size_t>(piece.ranks.first)});
+    row += indices_.size();
   }
+  report_.data_seconds += std::chrono::duration<double>(clock_.mono_now() - start).count();
   return {};
 }
 
-Model::Batch Trainer::batch() const {
-  return {config_.seed, standing_.step, rows_per_rank(), missing_};
+/// The gradients of what is missing, pass by pass. They are on their way to their owners before all
+/// of the last pass are there; what becomes of that is not known before sum_gradients(), so that
+/// what is computed stays computed whoever dies meanwhile.
+Status Trainer::compute() {
+  for (std::size_t p = 0; p < passes_.size(); ++p) {
+    MUSTER_RETURN_IF_ERROR(compute_pass(passes_[p], p + 1 == passes_.size()));
+  }
+  return passes_.empty() ? begin_sum() : Status();
 }
 
-/// The gradients of what is missing. They are on their way to their owners before all are there;
-/// what becomes of that is not known before sum_gradients(), so that what is computed stays
-/// computed whoever dies meanwhile.
-Status Trainer::compute() {
-  const std::size_t rows = indices_.size();
-  if (rows > 0) {
-    model_->forward(parameters_, batch());
-    MUSTER_RETURN_IF_ERROR(at(point::kForward));
-    model_->losses_with_gradient(rows, 1.0f / batch_targets());
-    for (std::size_t i = 0; i < missing_.size(); ++i) sum_losses(i);
-  }
+Status Trainer::begin_sum() {
   MUSTER_RETURN_IF_ERROR(set_flags());
   exchange_->begin(*communicator_, context_, step_stamp() + 1,
                    [this](std::string_view point) { return at(point); });
   if (is_learning_) warm_up();
-  if (rows == 0) return {};
-  model_->backward(parameters_, batch(), [this](std::size_t first) {
-    const MonoTime start = clock_.mono_now();
+  return {};
+}
+
+Status Trainer::compute_pass(const ComputePass& pass, bool is_last) {
+  MUSTER_RETURN_IF_ERROR(read_batch(pass));
+  const Model::Batch batch{config_.seed, standing_.step, rows_per_rank(), pass_nodes_};
+  model_->forward(parameters_, batch);
+  MUSTER_RETURN_IF_ERROR(at(point::kForward));
+  model_->losses_with_gradient(batch.rows(), 1.0f / batch_targets());
+  for (const Model::Node& node : pass_nodes_) sum_losses(node);
+  if (is_last) MUSTER_RETURN_IF_ERROR(begin_sum());
+  std::size_t end = sums_->elements();
+  model_->backward(parameters_, batch, [&](std::size_t first) {
+    for (const Piece& piece : pass) merge(piece, first, end);
+    end = first;
     if (hooks_.on_alive) hooks_.on_alive();
+    if (!is_last) return;
+    const MonoTime start = clock_.mono_now();
     exchange_->advance(first, deadline());
     report_.communicate_seconds += std::chrono::duration<double>(clock_.mono_now() - start).count();
   });
   MUSTER_RETURN_IF_ERROR(at(point::kBackward));
-  for (std::size_t i = 0; i < missing_.size(); ++i) {
-    sums_->set_computed(missing_at_[i]);
-    computations_ += missing_[i].ranks;
+  for (const Piece& piece : pass) {
+    const std::size_t k = missing_[piece.node];
+    if (piece.ranks.last == sums_->node(k).last) sums_->set_computed(k);
+    computations_ += static_cast<std::uint64_t>(piece.ranks.size());
   }
   return {};
 }
 
-/// Loss and hits of one of the missing nodes.
-void Trainer::sum_losses(std::size_t missing) {
+/// Adds up elements [first, end) of the subtrees that a piece completes.
+void Trainer::merge(const Piece& piece, std::size_t first, std::size_t end) {
+  for (unsigned slot = piece.slot; slot > piece.slot - piece.merges; --slot) {
+    float* const left = sum_in_slot(piece, slot - 1).data() + first;
+    cpu::add(context_, end - first, left, sum_in_slot(piece, slot).data() + first, left);
+  }
+}
+
+/// Loss and hits of one of the nodes of a pass. What else rides behind the values is set later.
+void Trainer::sum_losses(const Model::Node& node) {
   std::vector<float> losses, correct;
-  for (std::size_t r = 0; r < missing_[missing].ranks; ++r) {
+  for (std::size_t r = 0; r < node.ranks; ++r) {
     const std::size_t targets = rows_per_rank() * train_.targets;
-    const std::size_t at = missing_[missing].first_row * train_.targets + r * targets;
+    const std::size_t at = node.first_row * train_.targets + r * targets;
     losses.push_back(cpu::sum(model_->loss().data() + at, targets));
     correct.push_back(cpu::sum(model_->correct().data() + at, targets));
   }
-  const auto tail = sums_->buffer(missing_at_[missing]).subspan(shape_.values());
+  const auto tail = std::span(node.gradient, sums_->elements()).subspan(shape_.values());
+  std::fill(tail.begin(), tail.end(), 0.0f);
   tail[kTailLoss] = tree_sum(losses);
   tail[kTailCorrect] = tree_sum(correct);
 }
@@ -172,10 +209,9 @@ Result<bool> Trainer::train_step() {
   const MonoTime start = clock_.mono_now();
   MonoTime mark = start;
   list_missing();
-  MUSTER_RETURN_IF_ERROR(read_batch());
-  report_.data_seconds = since(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(compute());
-  report_.compute_seconds = since(mark, clock_.mono_now()) - report_.communicate_seconds;
+  report_.compute_seconds =
+      since(mark, clock_.mono_now()) - report_.data_seconds - report_.communicate_seconds;
   last_work_ = mark;
   MUSTER_RETURN_IF_ERROR(sum_gradients());
   MUSTER_RETURN_IF_ERROR(complete_state());

@@ -374,8 +374,8 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
   MUSTER_RETURN_IF_ERROR(hand_over_record(greetings));
   entry.step = standing_.step;
   list_missing();
-  for (const Model::Node& node : missing_) {
-    entry.recomputed += plan.is_fresh ? 0 : static_cast<int>(node.ranks);
+  for (const std::size_t k : missing_) {
+    entry.recomputed += plan.is_fresh ? 0 : sums_->node(k).size();
   }
   entry.stall_seconds = std::chrono::duration<double>(clock_.mono_now() - last_work_).count();
   entry.returned = std::exchange(returned_, {});

@@ -19,6 +19,7 @@
 #include "worker/engine/model.h"
 #include "worker/engine/node_sums.h"
 #include "worker/engine/optimizer.h"
+#include "worker/engine/passes.h"
 #include "worker/engine/record.h"
 #include "worker/engine/training.h"
 
@@ -72,13 +73,17 @@ class Trainer {
   // step.cpp: one step
   void set_assignment(const Assignment& assignment);
   Result<bool> train_step();
-  Status read_batch();
+  int ranks_most() const;
   void list_missing();
+  std::span<float> sum_in_slot(const Piece& piece, unsigned slot);
+  Status read_batch(const ComputePass& pass);
   Status compute();
-  void sum_losses(std::size_t missing);
+  Status begin_sum();
+  Status compute_pass(const ComputePass& pass, bool is_last);
+  void merge(const Piece& piece, std::size_t first, std::size_t end);
+  void sum_losses(const Model::Node& node);
   Status set_flags();
   bool is_flip_agreed() const;
-  Model::Batch batch() const;
   Status sum_gradients();
   Status judge();
   Status make_step(MonoTime& mark);
@@ -200,9 +205,10 @@ class Trainer {
   bool is_assignment_even_ = false;
   std::size_t members_computing_ = 1;  ///< members that hold a node
   std::optional<Model> model_;
-  std::vector<std::uint64_t> indices_;
-  std::vector<Model::Node> missing_;     ///< nodes that are to be computed in this step
-  std::vector<std::size_t> missing_at_;  ///< their places in sums_
+  std::vector<std::size_t> missing_;     ///< nodes of sums_ that are to be computed in this step
+  std::vector<ComputePass> passes_;      ///< in which they are computed
+  std::vector<Model::Node> pass_nodes_;  ///< of the pass under way, one a piece
+  std::vector<std::uint64_t> indices_;   ///< the samples of a piece
 
   float scale_ = 1;  ///< of the gradient that has been summed last
 

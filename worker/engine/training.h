@@ -76,8 +76,9 @@ struct DataSource {
 struct TrainingConfig {
   std::uint64_t seed = 0;
   int logical_ranks = 16;
-  int batch_size = 64;      ///< global
-  std::int64_t epochs = 0;  ///< or steps; exactly one is positive
+  int batch_size = 64;       ///< global
+  int micro_batch_size = 0;  ///< samples that a process computes at once at most; 0: all it has
+  std::int64_t epochs = 0;   ///< or steps; exactly one is positive
   std::int64_t steps = 0;
   MlpConfig mlp;
   std::optional<CnnConfig> cnn;  ///< instead of mlp
@@ -87,11 +88,12 @@ struct TrainingConfig {
   DataSource train, test;
   bool has_test = false;
   SgdConfig sgd;
-  std::optional<AdamwConfig> adamw;    ///< in place of sgd
-  std::optional<CosineConfig> cosine;  ///< without: a constant learning rate
-  bool is_sharded = false;             ///< each process keeps a part of the optimiser's state
-  int buddies = 1;                     ///< others that keep a copy of it
-  float gradient_norm_max = 0;         ///< longer gradients are scaled down to it; 0: none is
+  std::optional<AdamwConfig> adamw;     ///< in place of sgd
+  std::optional<CosineConfig> cosine;   ///< without: a constant learning rate
+  bool is_sharded = false;              ///< each process keeps a part of the optimiser's state
+  int buddies = 1;                      ///< others that keep a copy of it
+  bool recomputes_activations = false;  ///< of a gpt, in place of keeping all
+  float gradient_norm_max = 0;          ///< longer gradients are scaled down to it; 0: none is
   int evaluate_every_epochs = 1;
   std::string checkpoint_path;  ///< empty: no checkpoints
   bool checkpoint_durable = false;

@@ -40,7 +40,7 @@ Json full_training_job() {
         "resources": {"cpu": "1500m", "memory": "1Gi", "gpus": 2, "gpuResource": "amd.com/gpu"},
         "image": "registry.example/worker:1"},
       "training": {"algorithm": "Backpropagation", "mode": "Strict", "seed": 7, "logicalRanks": 32,
-        "batchSize": 128, "epochs": 20,
+        "batchSize": 128, "microBatchSize": 16, "epochs": 20,
         "model": {"mlp": {"hidden": [128, 64], "dropout": "0.1"}},
         "data": {"train": {"idx": {"images": "a", "labels": "b"}},
                  "test": {"idx": {"images": "c", "labels": "d"}}},
@@ -82,7 +82,7 @@ Json full_training_job() {
 Json gpt_training_job() {
   return parsed(R"({
     "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "text"},
-    "spec": {"training": {"steps": 1000, "batchSize": 32,
+    "spec": {"training": {"steps": 1000, "batchSize": 32, "activations": "Recomputed",
       "model": {"gpt": {"layers": 6, "heads": 12, "width": 192, "contextLength": 64}},
       "data": {"train": {"text": {"file": "a"}}, "test": {"text": {"file": "b"}}},
       "optimizer": {"adamw": {"learningRate": "0.001"}}}}})");

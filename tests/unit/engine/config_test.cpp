@@ -178,6 +178,23 @@ TEST_CASE("a transformer is read with tokens and their vocabulary") {
         "spec.training.pretrained: is for a gpt alone");
 }
 
+TEST_CASE("how many samples are computed at once") {
+  Json json = digits();
+  CHECK(parse_training(json)->micro_batch_size == 0);
+  json["microBatchSize"] = 4;
+  CHECK(parse_training(json)->micro_batch_size == 4);
+  json["microBatchSize"] = 3;
+  CHECK(parse_training(json).error().message() ==
+        "spec.training.microBatchSize: must be at least batchSize / logicalRanks (4); it is 3");
+}
+
+TEST_CASE("what becomes of activations") {
+  CHECK_FALSE(parse_training(digits())->recomputes_activations);
+  CHECK(refused("/activations", "Recomputed") ==
+        "spec.training.activations: Recomputed is for a gpt alone");
+  CHECK(refused("/activations", "Lost") == "spec.training.activations: must be Kept or Recomputed");
+}
+
 TEST_CASE("where the optimiser's state lives") {
   Json json = digits();
   json["optimizerState"] = "Sharded";

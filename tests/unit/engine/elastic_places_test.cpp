@@ -82,7 +82,7 @@ void die_at(std::string_view place, Death death, PlacesConfig config_of) {
 
 void die_at_each_place(PlacesConfig config_of, int workers) {
   for (const std::string_view place : kPlaces) {
-    if (place == point::kBucket && config_of != digits_in_buckets) continue;  // they have but one
+    if (place == point::kBucket && config_of(1).bucket_blocks > 1) continue;  // they have but one
     for (const int victim : {0, workers - 1}) die_at(place, {workers, victim}, config_of);
   }
 }
@@ -103,6 +103,16 @@ TEST_CASE("a worker dies at each place: nor do AdamW's moments and clipped gradi
 
 TEST_CASE("a worker dies at each place: nor does what was under way in the backward pass") {
   die_at_each_place(digits_in_buckets, 3);
+}
+
+TEST_CASE("a worker dies at each place, of passes that have a part of a node each") {
+  die_at_each_place(
+      [](std::int64_t steps) {
+        TrainingConfig config = digits_in_buckets(steps);
+        config.micro_batch_size = config.batch_size / config.logical_ranks;
+        return config;
+      },
+      3);
 }
 
 namespace {

@@ -597,6 +597,7 @@ TEST_CASE("sharded, random joins, leaves, cuts and deaths one after another: the
     const test::TempDirectory directory;
     ShardedTrial trial(kShardedConfigs[number % kShardedConfigs.size()], 44);
     Rng rng(test::seed() * 1'000 + number);
+    trial.config.micro_batch_size = static_cast<int>(number % 3) * trial.config.batch_size / 8;
     if (number % 2 == 1) {
       trial.config.checkpoint_path = directory.path();
       trial.config.checkpoint_every_steps = 5;

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Peak memory of a worker, and its speed, where a step is computed in passes and activations are computed again.
+
+One worker, 2 threads, a GPT on the text of examples/; the rows in turn, medians of --runs. All rows must end with the same model.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SHAPE = ["model.gpt.layers=12", "model.gpt.heads=4", "model.gpt.width=128", "model.gpt.contextLength=512", "batchSize=16",
+         "logicalRanks=16", "steps=4"]
+ROWS = {"all at once": [],
+        "microBatchSize: 4": ["microBatchSize=4"],
+        "microBatchSize: 1": ["microBatchSize=1"],
+        "Recomputed": ["activations=Recomputed"],
+        "Recomputed, microBatchSize: 4": ["activations=Recomputed", "microBatchSize=4"],
+        "Recomputed, microBatchSize: 1": ["activations=Recomputed", "microBatchSize=1"]}
+# Peak of the largest of a command's processes, those included that it has waited for: the trainer's.
+PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+
+
+def one(muster, fields):
+    """(peak MiB, samples a second, SHA-256 of the model) of one training."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = os.path.join(directory, "out")
+        manifest = os.path.join(directory, "gpt.yaml")
+        with open("examples/gpt-tiny.yaml", encoding="utf-8") as example, open(manifest, "w", encoding="utf-8") as file:
+            # Without the test, which would take longer than the training.
+            file.writelines(line.replace("data/", os.path.abspath("examples/data") + "/") for line in example
+                            if not line.strip().startswith("test:"))
+        command = [muster, "run", manifest, "--output", out, "--quiet"]
+        for field in ["worker.count=1", "worker.threads=2", *(f"training.{f}" for f in SHAPE + fields)]:
+            command += ["--set", f"spec.{field}"]
+        peak = subprocess.run([sys.executable, "-c", PEAK, *command], check=True, capture_output=True, text=True).stdout
+        with open(os.path.join(out, "report.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        return int(peak) / 1024, report["samplesPerSecond"], report["sha256"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--muster", required=True)
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    taken = {name: [] for name in ROWS}
+    for _ in range(arguments.runs):
+        for name, fields in ROWS.items():
+            taken[name].append(one(arguments.muster, fields))
+    models = {model for runs in taken.values() for _, _, model in runs}
+    plain = statistics.median(speed for _, speed, _ in taken["all at once"])
+    for name, runs in taken.items():
+        peak, speed = (statistics.median(values) for values in list(zip(*runs))[:2])
+        print(f"{name}: {peak:.0f} MiB, {speed:.2f} samples/s, {speed / plain:.2f} times", flush=True)
+    print("the same model" if len(models) == 1 else f"{len(models)} models")
+    return 0 if len(models) == 1 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

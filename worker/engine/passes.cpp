@@ -1,0 +1,47 @@
+#include "worker/engine/passes.h"
+
+#include <bit>
+
+#include "common/check.h"
+
+namespace muster::engine {
+namespace {
+
+/// Piece i finds as many sums on the stack as i has bits set, and completes as many subtrees as it
+/// ends with: the carries of a binary counter.
+void cut(std::size_t node, RankRange ranks, int length, std::vector<ComputePass>& passes) {
+  unsigned number = 0;
+  for (int first = ranks.first; first < ranks.last; first += length, ++number) {
+    passes.push_back({{node,
+                       {first, first + length},
+                       static_cast<unsigned>(std::popcount(number)),
+                       static_cast<unsigned>(std::countr_one(number))}});
+  }
+}
+
+}  // namespace
+
+std::vector<ComputePass> plan_passes(const std::vector<RankRange>& nodes, int ranks_most) {
+  MUSTER_CHECK(ranks_most >= 1);
+  const int piece = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks_most)));
+  std::vector<ComputePass> passes;
+  int room = 0;  // of the last pass, for further whole nodes
+  for (std::size_t k = 0; k < nodes.size(); ++k) {
+    const int size = nodes[k].size();
+    MUSTER_CHECK(std::has_single_bit(static_cast<unsigned>(size)) && nodes[k].first % size == 0);
+    if (size > ranks_most) {
+      cut(k, nodes[k], piece, passes);
+      room = 0;
+      continue;
+    }
+    if (size > room) {
+      passes.emplace_back();
+      room = ranks_most;
+    }
+    passes.back().push_back({k, nodes[k]});
+    room -= size;
+  }
+  return passes;
+}
+
+}  // namespace muster::engine

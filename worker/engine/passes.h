@@ -1,0 +1,31 @@
+// In which passes through the model a process computes its nodes of the sum, so that no pass has
+// more logical ranks than fit its memory: gradients are accumulated along the same tree along which
+// they are summed, which gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "worker/engine/assignment.h"
+
+namespace muster::engine {
+
+/// A subtree of a node, or the whole node, that one pass computes. The pieces of a node are summed
+/// in a stack, whose slot 0 is the node's own sum: the gradient of a piece goes to slot `slot`, and
+/// then so many times the top of the stack is added to what lies below it.
+struct Piece {
+  std::size_t node = 0;  ///< index in the list
+  RankRange ranks;
+  unsigned slot = 0, merges = 0;
+  auto operator<=>(const Piece&) const = default;
+};
+
+using ComputePass = std::vector<Piece>;
+
+/// The passes of `nodes`, ascending and complete subtrees each. A pass has at most `ranks_most`
+/// logical ranks: either several whole nodes, or one of the equal pieces of a node that has more;
+/// then these are a power of two, and as many of them as the node needs follow each other. A node's
+/// stack has at most log2(its ranks) slots beside slot 0. Requires: ranks_most >= 1.
+std::vector<ComputePass> plan_passes(const std::vector<RankRange>& nodes, int ranks_most);
+
+}  // namespace muster::engine
