@@ -17,7 +17,7 @@ struct Piece {
   std::size_t node = 0;  ///< index in the list
   RankRange ranks;
   unsigned slot = 0, merges = 0;
-  auto operator<=>(const Piece&) const = default;
+  bool operator==(const Piece&) const = default;
 };
 
 using ComputePass = std::vector<Piece>;
