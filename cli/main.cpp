@@ -155,11 +155,11 @@ CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
   simulate->footer(
       "  muster simulate jobs.csv --cluster cluster.json\n\n"
       "jobs.csv has a header and the columns submit and duration (seconds), and may have workers,\n"
-      "cpu, memory, gpus (of each worker), name, queue, priority and deadline. The cluster is a "
-      "list\n"
-      "as `kubectl get -o json` prints it: nodes, and queues, priority classes and topology where\n"
-      "they count. The rules of others are models: whole gangs first come first served, whole\n"
-      "gangs as they fit, and pods one by one.");
+      "min (of an elastic job), cpu, memory, gpus (of each worker), name, queue, priority and\n"
+      "deadline. The cluster is a list as `kubectl get -o json` prints it: nodes, and queues,\n"
+      "priority classes and topology where they count. The rules of others are models: whole "
+      "gangs\n"
+      "first come first served, whole gangs as they fit, and pods one by one.");
   simulate->add_option("JOBS", options.jobs, "trace (CSV)")->required();
   simulate->add_option("--cluster", options.cluster, "saved cluster (JSON or YAML)")
       ->required()

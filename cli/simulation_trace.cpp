@@ -1,6 +1,7 @@
 #include "cli/simulation_trace.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -71,6 +72,34 @@ class Row {
   Status status_;
 };
 
+/// What an elastic job trains: the least that the engine takes, cut into as many logical ranks as
+/// there may be processes. Nobody computes it.
+Json training_for(int processes) {
+  const auto ranks = std::bit_ceil(static_cast<unsigned>(processes));
+  const Json data{{"idx", {{"images", "simulated"}, {"labels", "simulated"}}}};
+  return Json{{"seed", 1},
+              {"epochs", 1},
+              {"batchSize", ranks},
+              {"logicalRanks", ranks},
+              {"model", {{"mlp", {{"hidden", Json::array({1})}}}}},
+              {"data", {{"train", data}, {"test", data}}},
+              {"optimizer", {{"sgd", {{"learningRate", "0.1"}}}}}};
+}
+
+/// spec.worker and, of an elastic job, spec.training; but resources.
+Json gang_of(Row& row, int workers) {
+  const int least = static_cast<int>(row.number("min", workers, 4096));
+  if (least < 1 || least > workers) row.fail("min: must be from 1 to workers");
+  if (least >= workers) {
+    return Json{
+        {"worker",
+         {{"count", workers}, {"image", "simulated"}, {"command", Json::array({"simulated"})}}}};
+  }
+  const int gpus = static_cast<int>(row.number("gpus", 0, 64));  // a process each
+  return Json{{"worker", {{"count", workers}, {"min", least}, {"max", workers}}},
+              {"training", training_for(workers * std::max(1, gpus))}};
+}
+
 milliseconds milliseconds_of(double seconds) {
   return milliseconds(static_cast<std::int64_t>(seconds * 1e3 + 0.5));
 }
@@ -81,28 +110,26 @@ Result<TraceJob> read_job(Row& row, std::size_t number) {
   made.duration = milliseconds_of(row.number("duration", -1, kMaxSeconds));
   if (made.submit.count() < 0) row.fail("submit: is required");
   if (made.duration.count() < 0) row.fail("duration: is required");
-  const double workers = row.number("workers", 1, 4096);
+  const int workers = static_cast<int>(row.number("workers", 1, 4096));
   if (workers < 1) row.fail("workers: must be at least 1");
+  Json spec = gang_of(row, workers);
   MUSTER_RETURN_IF_ERROR(row.status());
   std::string name = row.text("name");
   if (name.empty()) name = "job-" + std::to_string(number);
-  Json worker{{"count", static_cast<int>(workers)},
-              {"image", "simulated"},
-              {"command", {"simulated"}},
-              {"resources", Json::object()}};
+  Json& resources = spec["worker"]["resources"] = Json::object();
   for (const char* resource : {"cpu", "memory", "gpus"}) {
     const std::string cell = row.text(resource);
     if (cell.empty()) continue;
     if (std::string_view(resource) == "gpus") {
-      worker["resources"][resource] = static_cast<int>(row.number(resource, 0, 64));
+      resources[resource] = static_cast<int>(row.number(resource, 0, 64));
     } else {
-      worker["resources"][resource] = cell;
+      resources[resource] = cell;
     }
   }
   made.manifest = Json{{"apiVersion", contract::kApiVersion},
                        {"kind", contract::kKindTrainingJob},
                        {"metadata", {{"name", name}, {"namespace", "trace"}}},
-                       {"spec", {{"worker", std::move(worker)}}}};
+                       {"spec", std::move(spec)}};
   if (const double deadline = row.number("deadline", 0, kMaxSeconds); deadline > 0) {
     if (milliseconds_of(deadline) < made.duration) row.fail("deadline: is less than duration");
     made.manifest["spec"]["activeDeadlineSeconds"] = static_cast<std::int64_t>(deadline + 0.999);

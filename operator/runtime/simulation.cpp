@@ -83,6 +83,7 @@ void Simulator::take(const SimulatedScheduler::Change& change) {
   if (!told.ended) room_.place(change.job, change.nodes, now_);
   if (told.ended || state.workers == change.workers) return;
   settle(change.job);
+  if (state.workers > 0 && change.workers > 0) ++told.resizes;
   if (change.workers == 0) {
     const milliseconds done = trace_[change.job].duration - state.left;
     const milliseconds lost = checkpoint_every_.count() > 0 ? done % checkpoint_every_ : done;

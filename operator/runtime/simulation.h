@@ -14,7 +14,9 @@
 
 namespace muster::runtime {
 
-/// A job of the past: what it asked for, when, and how long it ran with all of its workers.
+/// A job of the past: what it asked for, when, and how long it ran with all of its workers. One of
+/// the engine's (spec.training) with a `min` below its count is elastic; with fewer workers it runs
+/// in proportion longer.
 struct TraceJob {
   Json manifest;          ///< of a TrainingJob, with the cluster's way of saying who it is
   api::TrainingJob job;   ///< the same, read
@@ -58,7 +60,8 @@ struct SimulatedJob {
   std::optional<milliseconds> started, ended;  ///< first start
   milliseconds lost{};                         ///< of running, because it had to stop
   int stops = 0;
-  int leaves = 0;  ///< when it started
+  int resizes = 0;  ///< how often it went on with more or fewer workers
+  int leaves = 0;   ///< when it started
 };
 
 /// What a trace is short of: GPUs, where any job asks for them, else processors.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -32,7 +33,10 @@ class OperatorScheduler final : public SimulatedScheduler {
     MUSTER_CHECK(what_if_.put(std::move(object)));
   }
 
-  void end(std::size_t job) override { what_if_.end_job(trace_[job].job.meta.key()); }
+  void end(std::size_t job) override {
+    what_if_.end_job(trace_[job].job.meta.key());
+    crews_.erase(job);
+  }
 
   milliseconds run(milliseconds until) override {
     what_if_.run_to_write(until - now());
@@ -45,6 +49,7 @@ class OperatorScheduler final : public SimulatedScheduler {
       const auto found = index_.find(key);
       const auto job = what_if_.job(key);
       if (found == index_.end() || !job) continue;
+      if (job->spec.training) meet(found->second, *job);
       const auto& placement = job->status.placement;
       std::set<std::string> leaves;
       for (const auto& place : placement) {
@@ -59,11 +64,38 @@ class OperatorScheduler final : public SimulatedScheduler {
   }
 
  private:
+  /// Who trains together, as an elastic job's workers have agreed on it.
+  struct Crew {
+    std::int64_t epoch = 0;
+    std::vector<int> slots;
+  };
+
+  /// The workers of an elastic job agree at once on whoever has a place, and say so.
+  void meet(std::size_t index, const api::TrainingJob& job) {
+    std::vector<int> slots;
+    for (const auto& place : job.status.placement) slots.push_back(place.slot);
+    std::sort(slots.begin(), slots.end());
+    Crew& crew = crews_[index];
+    if (crew.slots == slots) return;
+    crew.slots = slots;
+    crew.epoch = std::max(crew.epoch, job.status.membership_epoch) + 1;
+    for (const auto& place : job.status.placement) {
+      ProgressReport report;
+      report.job = job.meta.key().text();
+      report.slot = place.slot;
+      report.attempt = place.attempt;
+      report.membership_epoch = crew.epoch;
+      report.members = crew.slots;
+      what_if_.report(std::move(report));
+    }
+  }
+
   milliseconds now() const { return std::chrono::ceil<milliseconds>(what_if_.now() - kBegin); }
 
   const std::vector<TraceJob>& trace_;
   WhatIf what_if_;
   std::map<api::ObjectKey, std::size_t> index_;
+  std::map<std::size_t, Crew> crews_;  ///< by job of the trace
 };
 
 }  // namespace

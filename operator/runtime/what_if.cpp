@@ -122,6 +122,8 @@ void WhatIf::end_job(const api::ObjectKey& job) {
   remove(api::Kind::kTrainingJob, job);
 }
 
+void WhatIf::report(ProgressReport report) { MUSTER_CHECK(mailbox_.try_post(std::move(report))); }
+
 void WhatIf::tell(api::Kind kind, kube::WatchEvent::Type type, const Json& object) {
   WatchBatch batch{kind, {}};
   batch.events.push_back({type, object});

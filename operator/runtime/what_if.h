@@ -41,6 +41,8 @@ class WhatIf {
   bool put(Json object);
   /// The job is over: it goes, and its pods with it.
   void end_job(const api::ObjectKey& job);
+  /// What a worker says of itself and of those it trains with.
+  void report(ProgressReport report);
   /// Whatever the operator decides from now on for so long.
   void run(nanoseconds time) { run(time, false); }
   /// The same, but no longer than until take_written() has something.

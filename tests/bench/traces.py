@@ -17,6 +17,7 @@ openb     github.com/alibaba/clusterdata, cluster-trace-gpu-v2023: pods; a share
 import argparse
 import csv
 import json
+import math
 import os
 import sys
 
@@ -83,6 +84,7 @@ def main():
     parser.add_argument("--rack", type=int, default=8)
     parser.add_argument("--faster", type=float, default=1)
     parser.add_argument("--queue", help="of all jobs; it is in cluster.json and may use all of it")
+    parser.add_argument("--min", type=float, default=1, help="of each job, as a share of its workers; below 1 it is elastic")
     parser.add_argument("--deadline", type=float, default=0, help="of each job, as a multiple of what it took")
     parser.add_argument("--most", type=int, default=0, help="only the first so many jobs")
     arguments = parser.parse_args()
@@ -95,6 +97,7 @@ def main():
     for job in jobs:
         job["submit"] = round((job["submit"] - first) / arguments.faster, 3)
         job["queue"] = arguments.queue or ""
+        job["min"] = max(1, math.ceil(job["workers"] * arguments.min))
         job["deadline"] = round(job["duration"] * arguments.deadline, 3) or ""
     if arguments.queue:
         nodes.append({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue",
@@ -103,7 +106,8 @@ def main():
                           int(one["status"]["allocatable"].get(GPU, 0)) for one in nodes))}]}})
     os.makedirs(arguments.out, exist_ok=True)
     with open(os.path.join(arguments.out, "jobs.csv"), "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ["name", "submit", "duration", "workers", "gpus", "cpu", "memory", "queue", "deadline"])
+        columns = ["name", "submit", "duration", "workers", "min", "gpus", "cpu", "memory", "queue", "deadline"]
+        writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(jobs)
     with open(os.path.join(arguments.out, "cluster.json"), "w", encoding="utf-8") as file:

@@ -67,6 +67,13 @@ TEST_CASE("a trace is read by the names of its columns, in the order of submissi
   CHECK(first.job.spec.queue_name == "lab");
   CHECK((*read)[1].job.spec.worker.count == 2);
   CHECK((*read)[1].job.spec.worker.resources.gpus == 8);
+  const auto elastic = read_trace("submit,duration,workers,min\n0,1,5,2\n0,1,5,5\n0,1,5,\n");
+  REQUIRE(elastic);
+  CHECK((*elastic)[0].job.spec.worker.min == 2);
+  CHECK((*elastic)[0].job.spec.worker.max == 5);
+  CHECK((*elastic)[0].job.spec.training.has_value());
+  CHECK_FALSE((*elastic)[1].job.spec.training.has_value());
+  CHECK_FALSE((*elastic)[2].job.spec.training.has_value());
 }
 
 TEST_CASE("a trace that is not one is refused with its row and column") {
@@ -79,6 +86,10 @@ TEST_CASE("a trace that is not one is refused with its row and column") {
   CHECK(refusal("submit,duration\n1,-2\n").starts_with("row 2: duration is '-2'"));
   CHECK(refusal("submit,duration\n1,nan\n").starts_with("row 2: duration is 'nan'"));
   CHECK(refusal("submit,duration,workers\n1,2,0\n") == "row 2: workers: must be at least 1");
+  for (const char* min : {"0", "3"}) {
+    CHECK(refusal("submit,duration,workers,min\n1,2,2," + std::string(min) + "\n") ==
+          "row 2: min: must be from 1 to workers");
+  }
   CHECK(refusal("submit,duration,memory\n1,2,lots\n").starts_with("row 2: spec.worker.resources"));
   CHECK(refusal("submit,duration,deadline\n1,2,1.5\n") == "row 2: deadline: is less than duration");
   CHECK(refusal("submit,duration,name\n1,2,a\n3,4,a\n") == "row 3: name is a, as in row 2");
@@ -178,6 +189,30 @@ TEST_CASE("a job that has to give its room back goes on from its last checkpoint
   CHECK(end_of(told, 0) == doctest::Approx(5100 + 10'000 - 3600).epsilon(0.02));
 }
 
+TEST_CASE("an elastic job starts with the room there is, grows, and gives back what it was lent") {
+  const auto read = read_trace(
+      "submit,duration,workers,min,gpus,cpu,memory,queue\n"
+      "0,1000,3,,8,1,1Gi,research\n"
+      "1,1000,4,1,8,1,1Gi,research\n"
+      "1400,100,2,,8,1,1Gi,product\n");
+  REQUIRE_MESSAGE(read, (read ? "" : read.error().message()));
+  auto objects = cluster();
+  for (const auto& [name, gpus] : {std::pair("product", "32"), std::pair("research", "0")}) {
+    objects.push_back(training_queue(name, "nvidia.com/gpu", gpus, "lab"));
+  }
+  const auto scheduler = make_operator(objects, *read);
+  const Simulation told = play(*scheduler, *read);
+  CHECK(start_of(told, 1) == doctest::Approx(1));
+  CHECK(start_of(told, 2) == doctest::Approx(1400).epsilon(0.001));
+  CHECK(end_of(told, 2) == doctest::Approx(1500).epsilon(0.001));
+  // A quarter of its pace until the first has ended, half of it while two nodes are wanted back;
+  // room counts once it has lasted 30 s.
+  CHECK(told.jobs[1].stops == 0);
+  CHECK(told.jobs[1].lost == seconds(0));
+  CHECK(end_of(told, 1) == doctest::Approx(1000 + 750 + 50 + 22.5 + 15).epsilon(0.002));
+  CHECK(told.jobs[1].resizes == 3);
+}
+
 TEST_CASE("what a simulation came to is a row a rule") {
   const auto jobs = trace("0,100,4,8,1,1Gi\n0,100,4,8,1,1Gi\n");
   const auto objects = cluster();
@@ -188,6 +223,9 @@ TEST_CASE("what a simulation came to is a row a rule") {
   CHECK(told[0]["completionSeconds"]["mean"] == 150.0);
   CHECK(told[0]["waitSeconds"]["mean"] == 50.0);
   CHECK(told[0]["waitSeconds"]["p95"] == 100.0);
+  // 1 and 2: of the squares of both the sum's square is 9 / 10.
+  CHECK(told[0]["slowdown"]["mean"] == 1.5);
+  CHECK(told[0]["fairness"].get<double>() == doctest::Approx(0.9));
   CHECK(told[0]["used"] == 1.0);
   CHECK(told[0]["jobs"][1]["started"] == 100.0);
   const std::string text = simulation_text(results, jobs, objects, {});
