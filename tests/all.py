@@ -174,6 +174,7 @@ def step_style():
     check("tidy", run, [sys.executable, "tests/tidy/tidy.py"])
     for script in ("make_contract_reference", "make_chart_readme", "make_dashboards", "make_metrics_reference"):
         check(script, run, [sys.executable, f"scripts/{script}.py", "--check"])
+    check("breakages are in place", run, [sys.executable, "tests/breakages/run", "--check"])
     check("tidy self-test", run, [sys.executable, "tests/tidy/tidy_test.py"])
     check("what a failing test says", run, [sys.executable, "tests/all_test.py"])
 

@@ -76,6 +76,14 @@ class Table {
     now_ += time;
     tick();
   }
+  /// The own trainer dies and comes back without the state. Returns what is ready now.
+  std::vector<TrainerPlace> restart_trainer() {
+    Seat seat = seat_of(self_.self().slot);
+    ++seat.trainers[0].incarnation;
+    self_.set_trainers(now_, seat.trainers, kDigest);
+    keep();
+    return seat.trainers;
+  }
   void refuse(int slot) {
     self_.refused(now_, {slot, 0});
     keep();
@@ -188,6 +196,20 @@ TEST_CASE("what somebody may have decided is decided again, not the own wish") {
   CHECK(table.sent<Accept>(1)[0].ballot > Ballot{5, 1});
 }
 
+TEST_CASE("of what several have accepted the newest is decided again") {
+  for (const bool is_newest_first : {true, false}) {
+    CAPTURE(is_newest_first);
+    Table table(0, {0, 1, 2, 3});
+    table.refuse(3);
+    View older = view_of(kEpoch + 4, {0, 1, 2}), newer = view_of(kEpoch + 5, {0, 1});
+    older.base = newer.base = kEpoch;
+    table.promise(is_newest_first ? 2 : 1, {5, 1}, older);
+    table.promise(is_newest_first ? 1 : 2, {6, 2}, newer);
+    REQUIRE_FALSE(table.sent<Accept>(1).empty());
+    CHECK(table.sent<Accept>(1)[0].view == newer);
+  }
+}
+
 TEST_CASE("half of the workers need the witness, and what it grants needs all of them") {
   Table table(0, {0, 1, 2, 3});
   table.pass(milliseconds(500), {{1, unheard({2, 3})}});
@@ -225,6 +247,15 @@ TEST_CASE("who was heard until it died is certainly dead: the survivor decides a
 TEST_CASE("who was silent before it died may have decided with others: the witness is asked") {
   Table table(0, {0, 1});
   table.pass(milliseconds(1'000), {});
+  table.refuse(1);
+  table.pass(milliseconds(1'000), {});
+  CHECK(table.told<Decided>().empty());
+  CHECK_FALSE(table.told<AskWitness>().empty());
+}
+
+TEST_CASE("who heard nothing of us before it died may have decided with others") {
+  Table table(0, {0, 1});
+  table.beat(1, unheard({0}));
   table.refuse(1);
   table.pass(milliseconds(1'000), {});
   CHECK(table.told<Decided>().empty());
@@ -337,6 +368,24 @@ TEST_CASE("newcomers do not come in the view in which somebody leaves") {
   CHECK(slots_of(view) == std::vector<int>{0, 1});
   CHECK(view.departed == std::vector<Departure>{{{2, 0}, Fate::kLeft}});
   CHECK(view.urgent_epoch < view.epoch);
+}
+
+TEST_CASE("who alone holds the state leaves when another holds it, too") {
+  Table table(0, {0, 1});
+  const std::vector<TrainerPlace> ready = table.restart_trainer();
+  table.pass(milliseconds(1'500), {{1, leaves}});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  const View learning = table.sent<Accept>(1)[0].view;
+  CHECK(slots_of(learning) == std::vector<int>{0, 1});
+  CHECK(learning.seats[0].trainers == ready);
+  table.accept(1);
+  table.epoch = learning.epoch;
+  table.outputs.clear();
+  table.pass(milliseconds(1'500), {{1, leaves}});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  CHECK(slots_of(table.sent<Accept>(1)[0].view) == std::vector<int>{0});
 }
 
 TEST_CASE("a newcomer tells its domain where the others do, for older builds could not read it") {

@@ -1,0 +1,68 @@
+"""Breakages of the operations under the numerics contract."""
+from breakage import Breakage
+
+TILES = "kernels/cpu/gemm_tiles.cpp"
+LINEAR = "kernels/cpu/linear.cpp"
+WEIGHTS = "kernels/cpu/linear_weights.cpp"
+SOFTMAX = "kernels/cpu/softmax.cpp"
+ATTENTION = "kernels/cpu/attention.cpp"
+ATTENTION_BACKWARD = "kernels/cpu/attention_backward.cpp"
+BATCH_NORM = "kernels/cpu/batch_norm.cpp"
+LAYER_NORM = "kernels/cpu/layer_norm.cpp"
+EMBEDDING = "kernels/cpu/embedding.cpp"
+POOLING = "kernels/cpu/pooling.cpp"
+CONVOLUTION = "kernels/cpu/convolution.cpp"
+
+
+def kernel(name, file, right, wrong):
+    return Breakage(name, file, right, wrong, "test_kernels")
+
+
+BREAKAGES = [
+    kernel("the bias of a whole tile is left out", TILES, "    if (tile.bias != nullptr) {\n      MUSTER_EACH_ROW(MUSTER_BIAS)",
+           "    if (tile.bias == tile.c) {\n      MUSTER_EACH_ROW(MUSTER_BIAS)"),
+    kernel("the bias of an edge is left out", TILES, "if (tile.bias != nullptr) value = add(value, load_first(mask, tile.bias + j));", ""),
+    kernel("a chain does not go on from where its last block ended", TILES, "  if (tile.reload) {\n    if (whole) {",
+           "  if (tile.reload && tile.steps == 0) {\n    if (whole) {"),
+    kernel("the copy of a panel has its first vector twice", TILES, "if constexpr (kWidth > 1) store(b1, copy + kVector);",
+           "if constexpr (kWidth > 1) store(b0, copy + kVector);"),
+    kernel("the copy of a panel is one step late", TILES, "    copy += kWidth * kVector;                                \\\n",
+           "    copy += b == tile.b ? 0 : kWidth * kVector;              \\\n"),
+    kernel("sums of logical ranks are not merged along the tree", TILES,
+           "for (std::size_t bits = rank; (bits & 1) != 0; bits >>= 1) {", "for (std::size_t bits = rank; (bits & 2) != 0; bits >>= 1) {"),
+    kernel("ReLU is forgotten at the edge", TILES, "if (tile.relu) value = where_positive(value, value);", ""),
+    kernel("the mask of ReLU's gradient is that of the first outputs", TILES, "load_first(mask, tile.mask + at)", "load_first(mask, tile.mask)"),
+    kernel("each block of a chain begins at zero", LINEAR, "tile.reload = steps.begin != 0;", "tile.reload = false;"),
+    kernel("each block of a chain adds the bias", LINEAR, "tile.bias = final && product.bias != nullptr",
+           "tile.bias = product.bias != nullptr"),
+    kernel("the first tile alone sees the packed panel", LINEAR, "    tile.b_stride = panel.columns;\n", ""),
+    kernel("blocks of weight gradients do not meet their left neighbours", WEIGHTS,
+           "tile.lefts = static_cast<std::size_t>(std::countr_one(piece.block));", "tile.lefts = 0;"),
+    kernel("parts of one rank's chain begin at zero", WEIGHTS, "tile.from = piece.part != 0 ? top : nullptr;", "tile.from = nullptr;"),
+    kernel("columns of x behind the last are copied from the next row", WEIGHTS,
+           "out[i] = i < rest ? from[i] : 0.0F;", "out[i] = i + 1 < rest ? from[i] : 0.0F;"),
+    kernel("softmax does not take the greatest away", SOFTMAX, "table.exp_sum(row, N, max, gradient ? row : nullptr)",
+           "table.exp_sum(row, N, 0.0F, gradient ? row : nullptr)"),
+    kernel("the gradient of the loss forgets the label", SOFTMAX, "(own_part - 1.0F) * scale", "own_part * scale"),
+    kernel("of equal logits the last one wins", SOFTMAX, "greatest = greatest && logits[i] <= own;",
+           "greatest = greatest && logits[i] < own;"),
+    kernel("a position attends to all but itself", ATTENTION, "loops.divide_and_scale(block[i], i + 1, total[at], 1.0F);",
+           "loops.divide_and_scale(block[i], i, total[at], 1.0F);"),
+    kernel("the gradient of attention's softmax forgets the mean", ATTENTION_BACKWARD,
+           "table.score_gradient(p, i + 1, mean, row.scale, dp);", "table.score_gradient(p, i + 1, 0.0F * mean, row.scale, dp);"),
+    kernel("the variance of a row is divided by one less", LAYER_NORM, "std::sqrt(squares / n + epsilon)",
+           "std::sqrt(squares / (n - 1.0F) + epsilon)"),
+    kernel("the gradient of layer normalisation does not average", LAYER_NORM, "products.finish() / n", "products.finish()"),
+    kernel("the slope of GELU has another cubic part", "kernels/cpu/gelu.h", "kGeluSlope = 3.0F * kGeluCubic",
+           "kGeluSlope = 2.0F * kGeluCubic"),
+    kernel("all sequences have the positions of the first row", EMBEDDING, "positions + m % T * C", "positions + m / T * C"),
+    kernel("gradients of positions are not merged along the tree", EMBEDDING, "(bits & 1) != 0", "(bits & 2) != 0"),
+    kernel("a block's squares are its first lane's", "kernels/cpu/reduce.cpp", "out[block] = lane_tree(lanes);", "out[block] = lanes[0];"),
+    kernel("the running variance is not the unbiased one", BATCH_NORM, "squares[c] / n_less_one", "squares[c] / n"),
+    kernel("of equal pixels the last one gets the gradient", POOLING, "const bool is_greater = window.at[i][c] > greatest;",
+           "const bool is_greater = window.at[i][c] >= greatest;"),
+    kernel("patches take their upper edge from the image before", CONVOLUTION,
+           "if (y + ky < half || y + ky >= image.height + half) {", "if (y + ky >= image.height + half) {"),
+    kernel("logical ranks of a sum of nodes are taken one too few", "kernels/cpu/sum_nodes.cpp",
+           "    stack[depth - 1] = target;\n", ""),
+]
