@@ -101,6 +101,11 @@ void linear_backward_input(Context& context, std::size_t M, std::size_t N, std::
 void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
                              std::size_t K, const float* x, const float* dy, float* dw, float* db);
 
+/// The same for further rows of one logical rank: its chains go on from what dw holds. Without a
+/// bias. Shape: x (rows,K), dy (rows,N), dw (K,N).
+void linear_backward_weights_further(Context& context, std::size_t rows, std::size_t N,
+                                     std::size_t K, const float* x, const float* dy, float* dw);
+
 /// What a convolution's kernel meets at each pixel, so that the convolution is a product of
 /// matrices: tap (ky, kx) of the patch at (y, x) is the pixel at (y + ky - side / 2, x + kx - side
 /// / 2), +0 outside the image. `side` is odd. Shape: x (M, image), patches (M * pixels, side * side

@@ -189,10 +189,16 @@ void sum_by_columns(const Tile& tile) {
   const std::size_t steps = tile.steps;
   const std::size_t a_stride = tile.a_stride;
   const std::size_t b_stride = tile.b_stride;
+  const bool whole = tile.rows == kTileRows && tile.columns == kWidth * kVector;
   fetch_next<kWidth>(tile);
   fetch_ahead(tile);
   if (tile.from != nullptr) {
     MUSTER_EACH_ROW(MUSTER_RESUME)
+  } else if (tile.reload && whole) {
+    MUSTER_EACH_ROW(MUSTER_LOAD)
+  } else if (tile.reload) {
+    load_edge<kWidth>(tile, spill);
+    MUSTER_EACH_ROW(MUSTER_FILL)
   }
   for (std::size_t rank = 0; rank < tile.ranks; ++rank) {
     if (rank != 0) {
@@ -223,7 +229,7 @@ void sum_by_columns(const Tile& tile) {
   }
   if (tile.to != nullptr) {
     MUSTER_EACH_ROW(MUSTER_KEEP)
-  } else if (tile.rows == kTileRows && tile.columns == kWidth * kVector) {
+  } else if (whole) {
     MUSTER_EACH_ROW(MUSTER_STORE)
   } else {
     MUSTER_EACH_ROW(MUSTER_SPILL)

@@ -61,6 +61,7 @@ struct Gradient {
   float* dw;
   Blocks blocks;
   bool pack_rows;
+  bool goes_on;  // the chains of the only logical rank begin with what dw holds
 };
 
 /// One part of one block.
@@ -191,6 +192,7 @@ void compute_piece(const Work& work, const Part& part, const Piece& piece, float
     }
     tile.c = gradient.dw + row * gradient.columns + part.panel.first;
     link_slots(gradient.blocks, piece, slots, index, tile);
+    tile.reload = gradient.goes_on && piece.part == 0;
     ahead.share(index++, count, tile);
     const bool more = tile.to == nullptr && row + 2 * tiles.rows <= part.row_end;
     tile.next = more ? tile.c + tiles.rows * gradient.columns : nullptr;
@@ -283,20 +285,10 @@ void compute_rows(Context& context, const Work& work, const Panels& panels) {
   });
 }
 
-}  // namespace
-
-void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
-                             std::size_t K, const float* x, const float* dy, float* dw, float* db) {
-  if (!std::has_single_bit(ranks)) fail("logical ranks must be a power of two");
-  if (N == 0) return;
+void weights_gradient(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
+                      std::size_t K, const float* x, const float* dy, float* dw, bool goes_on) {
   const TileTable& table = tiles();
   const Panels panels(N, table);
-  if (db != nullptr) {
-    parallel_for(context, panels.count(), [&](std::size_t index, std::size_t) {
-      const Panel panel = panels[index];
-      vectors().bias_gradient(ranks, rows, N, panel.columns, dy + panel.first, db + panel.first);
-    });
-  }
   const std::size_t chain = ranks * rows;
   const bool few_columns = N <= kFewColumns;
   const bool in_place = few_columns || (kLineFloats % table.rows == 0 && chain <= in_place_max(K));
@@ -304,7 +296,7 @@ void linear_backward_weights(Context& context, std::size_t ranks, std::size_t ro
                                 : in_place  ? kStepsInPlace
                                             : kStepsCopied;
   const Blocks blocks = cut(ranks, rows, steps_max);
-  const Gradient gradient{chain, rows, K, N, x, dy, dw, blocks, !in_place};
+  const Gradient gradient{chain, rows, K, N, x, dy, dw, blocks, !in_place, goes_on};
   const std::size_t fit = kRowsFloats / (chain == 0 ? 1 : chain) / table.rows * table.rows;
   const std::size_t rows_group = fit == 0 ? table.rows : fit;
   for (std::size_t row = 0; row < K; row += rows_group) {
@@ -312,6 +304,28 @@ void linear_backward_weights(Context& context, std::size_t ranks, std::size_t ro
     const float* packed = pack_x(context, gradient, table, row, end);
     compute_rows(context, {gradient, table, row, end, packed}, panels);
   }
+}
+
+}  // namespace
+
+void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
+                             std::size_t K, const float* x, const float* dy, float* dw, float* db) {
+  if (!std::has_single_bit(ranks)) fail("logical ranks must be a power of two");
+  if (N == 0) return;
+  if (db != nullptr) {
+    const Panels panels(N, tiles());
+    parallel_for(context, panels.count(), [&](std::size_t index, std::size_t) {
+      const Panel panel = panels[index];
+      vectors().bias_gradient(ranks, rows, N, panel.columns, dy + panel.first, db + panel.first);
+    });
+  }
+  weights_gradient(context, ranks, rows, N, K, x, dy, dw, false);
+}
+
+void linear_backward_weights_further(Context& context, std::size_t rows, std::size_t N,
+                                     std::size_t K, const float* x, const float* dy, float* dw) {
+  if (N == 0 || rows == 0) return;
+  weights_gradient(context, 1, rows, N, K, x, dy, dw, true);
 }
 
 }  // namespace muster::kernels::cpu

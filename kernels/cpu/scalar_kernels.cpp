@@ -28,6 +28,14 @@ void chain(const Tile& tile, const float* a, const float* b, Accumulators& sums)
   }
 }
 
+void load(const Tile& tile, Accumulators& sums) {
+  for (std::size_t i = 0; i < tile.rows; ++i) {
+    for (std::size_t j = 0; j < tile.columns; ++j) {
+      sums.value[i][j] = tile.c[i * tile.c_stride + j];
+    }
+  }
+}
+
 void store(const Tile& tile, const Accumulators& sums) {
   for (std::size_t i = 0; i < tile.rows; ++i) {
     for (std::size_t j = 0; j < tile.columns; ++j) {
@@ -58,13 +66,7 @@ void copy_b(const Tile& tile, std::size_t chains) {
 void by_rows(const Tile& tile) {
   copy_b(tile, 1);
   Accumulators sums{};
-  if (tile.reload) {
-    for (std::size_t i = 0; i < tile.rows; ++i) {
-      for (std::size_t j = 0; j < tile.columns; ++j) {
-        sums.value[i][j] = tile.c[i * tile.c_stride + j];
-      }
-    }
-  }
+  if (tile.reload) load(tile, sums);
   chain<true>(tile, tile.a, tile.b, sums);
   store(tile, sums);
 }
@@ -86,7 +88,11 @@ void by_columns(const Tile& tile) {
   std::size_t depth = 0;
   for (std::size_t rank = 0; rank < tile.ranks; ++rank) {
     Accumulators sums{};
-    if (tile.from != nullptr) load_cells(tile.from, sums);
+    if (tile.from != nullptr) {
+      load_cells(tile.from, sums);
+    } else if (tile.reload) {
+      load(tile, sums);
+    }
     const std::size_t first = rank * tile.steps;
     chain<false>(tile, tile.a + first * tile.a_stride, tile.b + first * tile.b_stride, sums);
     for (std::size_t bits = rank; (bits & 1) != 0; bits >>= 1) merge(stack[--depth], sums);

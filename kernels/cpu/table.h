@@ -34,7 +34,7 @@ struct Tile {
   std::size_t c_stride;
   std::size_t rows;
   std::size_t columns;
-  bool reload;        // the chains go on from what C holds, else from +0
+  bool reload;        // the chains go on from what C holds, else from +0; by columns the only one
   const float* bias;  // added after the chain; or nullptr
   const float* mask;  // C is +0 where this is not > 0, same stride as C; or nullptr
   bool relu;          // after the bias

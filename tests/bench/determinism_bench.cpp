@@ -237,7 +237,7 @@ class Bench {
 
   void compute(const engine::Model::Batch& batch, const engine::Model::Finished& finished) {
     model_.forward(parameters_, batch);
-    model_.losses_with_gradient(rows_, 1.0f / static_cast<float>(options_.batch));
+    model_.losses_with_gradient(parameters_, batch, 1.0f / static_cast<float>(options_.batch));
     model_.backward(parameters_, batch, finished);
   }
 

@@ -26,7 +26,7 @@ Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
       MUSTER_RETURN_IF_ERROR(model.set_row(i, test, first + i));
     }
     model.forward(values, rows);
-    model.losses(rows);
+    model.losses(values, rows);
     const std::size_t targets = rows * test.targets;
     losses.insert(losses.end(), model.loss().begin(),
                   model.loss().begin() + static_cast<std::ptrdiff_t>(targets));

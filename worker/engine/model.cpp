@@ -12,6 +12,11 @@ namespace {
 
 namespace cpu = kernels::cpu;
 
+/// A head makes the logits of so many positions at once, so that reading its table costs less than
+/// multiplying with it; of more, while they are not more logits than that.
+constexpr std::size_t kHeadPositions = 256;
+constexpr std::size_t kHeadLogits = std::size_t{1} << 20;
+
 kernels::Activation activation_of(const LayerShape& layer) {
   return layer.is_rectified ? kernels::Activation::kRelu : kernels::Activation::kNone;
 }
@@ -65,6 +70,10 @@ Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context, Acti
       correct_(labels_.size()) {
   MUSTER_CHECK(!shape_.layers().empty() && rows_max > 0);
   reserve();
+  if (!has_head()) return;
+  const std::size_t tokens = shape_.output().channels;
+  const std::size_t at_once = std::max(kHeadPositions, kHeadLogits / tokens);
+  head_logits_.resize(std::min(at_once, rows_max * positions()) * tokens);
 }
 
 /// Cuts the arena: first measured, then dealt out.
@@ -102,6 +111,8 @@ void Model::deal_borders(const Take& take) {
     const std::size_t columns = layers[l].out.size();
     if (layers[l].kind == LayerKind::kDropout) {
       borders_.push_back(borders_.back());
+    } else if (layers[l].kind == LayerKind::kHead) {
+      borders_.emplace_back();
     } else if (places[l] == SIZE_MAX) {
       borders_.push_back(take(columns));
     } else {
@@ -223,6 +234,7 @@ Model::Pass Model::pass_of(std::size_t layer, std::span<const float> values, std
 void Model::run(std::span<const float> values, std::size_t rows, const Batch* batch) {
   MUSTER_CHECK(rows <= rows_max_ && values.size() == shape_.values());
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
+    if (shape_.layers()[l].kind == LayerKind::kHead) return;  // comes with the losses
     if (shape_.layers()[l].is_branch) branch_held_ = l;
     run_layer(pass_of(l, values, rows, batch));
   }
@@ -265,18 +277,32 @@ void Model::forward(std::span<const float> values, const Batch& batch) {
   run(values, batch.rows(), &batch);
 }
 
-void Model::losses_with_gradient(std::size_t rows, float scale) {
-  const std::size_t targets = shape_.targets();
-  cpu::softmax_cross_entropy(context_, rows * targets, shape_.output().size() / targets,
-                             labels_.data(), scale, true, borders_.back().data(), loss_.data(),
-                             correct_.data());
+void Model::losses_with_gradient(std::span<const float> values, const Batch& batch, float scale) {
+  if (has_head()) return lose_head(values.data(), batch, scale);
+  cpu::softmax_cross_entropy(context_, batch.rows(), shape_.output().size(), labels_.data(), scale,
+                             true, borders_.back().data(), loss_.data(), correct_.data());
 }
 
-void Model::losses(std::size_t rows) {
-  const std::size_t targets = shape_.targets();
-  cpu::softmax_cross_entropy(context_, rows * targets, shape_.output().size() / targets,
-                             labels_.data(), 1.0f, false, borders_.back().data(), loss_.data(),
-                             correct_.data());
+void Model::losses(std::span<const float> values, std::size_t rows) {
+  if (!has_head()) {
+    cpu::softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), 1.0f, false,
+                               borders_.back().data(), loss_.data(), correct_.data());
+    return;
+  }
+  const std::size_t at_once = head_logits_.size() / shape_.output().channels;
+  const std::size_t all = rows * positions();
+  for (std::size_t first = 0; first < all; first += at_once) {
+    const std::size_t some = std::min(at_once, all - first);
+    set_logits(values.data(), first, some);
+    lose_positions(first, some, 1.0f, false);
+  }
+}
+
+std::span<const float> Model::logits(std::span<const float> values, std::size_t label) {
+  const std::size_t classes = shape_.output().size() / shape_.targets();
+  if (!has_head()) return borders_.back().subspan(label * classes, classes);
+  set_logits(values.data(), label, 1);
+  return std::span(head_logits_).first(classes);
 }
 
 /// Statistics go the way of the gradients: along the tree over all logical ranks.
@@ -393,9 +419,9 @@ float* Model::back(const Pass& pass, float* dy, const Finished& finished) {
 
 void Model::backward(std::span<const float> values, const Batch& batch, const Finished& finished) {
   const std::size_t rows = batch.rows();
-  float* dy = borders_.back().data();
+  float* dy = has_head() ? gradients_[0].data() : borders_.back().data();
   sum_statistics(batch);
-  for (std::size_t l = shape_.layers().size(); l-- > 0;) {
+  for (std::size_t l = shape_.layers().size() - (has_head() ? 1 : 0); l-- > 0;) {
     const bool ends_branch = shape_.layers()[l].adds != 0;
     if (ends_branch && activations_ == Activations::kRecomputed) recompute_branch(l, values, batch);
     dy = back(pass_of(l, values, rows, &batch), dy, finished);

@@ -28,7 +28,7 @@ class Model {
   const ModelShape& shape() const { return shape_; }
   std::size_t rows_max() const { return rows_max_; }
   /// Of what all passes need beside the values and the gradients.
-  std::size_t arena_bytes() const { return arena_.size() * sizeof(float); }
+  std::size_t arena_bytes() const { return (arena_.size() + head_logits_.size()) * sizeof(float); }
   /// Filled by the caller before a forward pass. A model that reads tokens has no input(), all
   /// others no tokens().  Shape: (rows_max, input), (rows_max, input), (rows_max, targets).
   std::span<float> input() { return borders_[0]; }
@@ -53,21 +53,22 @@ class Model {
     std::size_t rows() const;
   };
 
-  /// Logits as evaluation wants them: no dropout, running statistics.
-  /// Shape: values (shape.values()).
+  /// As evaluation wants it: no dropout, running statistics.  Shape: values (shape.values()).
   void forward(std::span<const float> values, std::size_t rows);
-  /// Logits of a training step; the batch outlives backward().
+  /// Of a training step; the batch outlives backward().
   void forward(std::span<const float> values, const Batch& batch);
 
-  /// From logits to losses, and to the logits' gradient times `scale` in their place.
-  void losses_with_gradient(std::size_t rows, float scale);
-  /// The same without touching the logits.
-  void losses(std::size_t rows);
+  /// Losses after a forward pass of the same batch, and their gradient times `scale`. Of a head's
+  /// logits only those of some positions are there at a time.
+  void losses_with_gradient(std::span<const float> values, const Batch& batch, float scale);
+  /// Without the gradient.
+  void losses(std::span<const float> values, std::size_t rows);
   /// Of every row's labels, after one of the two above.  Shape: (rows_max, targets).
   std::span<const float> loss() const { return loss_; }
   std::span<const float> correct() const { return correct_; }
-  /// Of every row, after a forward pass.  Shape: (rows_max, output).
-  std::span<const float> logits() const { return borders_.back(); }
+  /// What decides one label, after an evaluation's forward pass and until the next call.
+  /// Shape: (output.size() / targets).
+  std::span<const float> logits(std::span<const float> values, std::size_t label);
 
   /// Told that from value `first` on all nodes' gradients are final; `first` descends to 0.
   using Finished = std::function<void(std::size_t first)>;
@@ -125,8 +126,17 @@ class Model {
   void projection_weights_back(const Pass& pass, const float* dy);
   void layer_norm_weights_back(const Pass& pass, const float* dy);
   void embedding_back(const Pass& pass, const float* dy);
-  void table_gradient(const Pass& pass, const float* dy, const Node& node, float* out,
-                      float* spare);
+  bool has_head() const { return shape_.layers().back().kind == LayerKind::kHead; }
+  std::size_t positions() const { return shape_.input().pixels(); }
+  const float* head_input(std::size_t position) const;
+  void set_logits(const float* values, std::size_t first, std::size_t positions);
+  void lose_head(const float* values, const Batch& batch, float scale);
+  void lose_rank(const float* values, std::size_t first, std::size_t positions, float scale,
+                 float* table);
+  void lose_positions(std::size_t first, std::size_t positions, float scale, bool with_gradient);
+  /// Floats of the table that embedding and head share.
+  std::size_t table_size() const;
+  float* table_of(const Batch& batch, std::size_t node, std::size_t rank);
 
   /// Added to variances before their root.
   static constexpr float kEpsilon = 1e-5f;
@@ -137,14 +147,18 @@ class Model {
   const Activations activations_;
   std::size_t branch_held_ = 0;  ///< first layer of the branch whose borders are in memory
   std::vector<float> arena_;
-  std::vector<std::span<float>> borders_;  ///< by layer border: input, ..., logits; a dropout's two
-                                           ///< are one, and so is what branches use in turn
+  std::vector<std::span<float>> borders_;  ///< by layer border: input, ..., logits unless a head
+                                           ///< makes them; a dropout's two are one, and so is what
+                                           ///< branches use in turn
   std::vector<Kept> kept_;                 ///< by layer
   std::span<float> gradients_[2];          ///< of borders, in turn
   std::span<float> stream_;                ///< gradient of what goes past a transformer's branches
   std::span<float> patches_;               ///< of the convolution under way
   std::span<float> dgamma_, dbeta_;        ///< of the batch normalisation under way, by rank
-  std::vector<float> tables_;  ///< gradients of the embedding that wait for their tree's other half
+  std::vector<float> head_logits_;         ///< of some positions
+  /// The head's share in the gradient of the table, by logical rank of the pass but each node's
+  /// first, whose lies in the gradient; it waits for the embedding's.
+  std::vector<float> tables_;
   std::vector<std::int32_t> tokens_, labels_;
   std::vector<float> loss_, correct_;
 };

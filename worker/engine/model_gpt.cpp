@@ -3,7 +3,7 @@
 // The stream that runs past the branches is added to by each branch's last projection. On the way
 // back its gradient stays in one place: a branch reads it there at its end, and the normalisation
 // at the branch's beginning adds what the branch has made of it.
-#include <bit>
+#include <algorithm>
 #include <cmath>
 
 #include "common/check.h"
@@ -51,11 +51,6 @@ void Model::run_gpt(const Pass& pass) {
                      pass.kept.total.data());
       return;
     }
-    case LayerKind::kHead:
-      // y = x table^T.
-      cpu::linear_backward_input(context_, positions, layer.in.channels, layer.out.channels, pass.x,
-                                 pass.values + shape_.layers().front().weight, nullptr, pass.y);
-      return;
     default:
       MUSTER_CHECK_MSG(false, "not a layer of a transformer");
   }
@@ -101,12 +96,6 @@ float* Model::back_gpt(const Pass& pass, const float* dy, float* dx) {
                               pass.kept.greatest.data(), pass.kept.total.data(), dy, dx);
       return dx;
     }
-    case LayerKind::kHead:
-      // dx = dy table. The table's own gradient waits for the embedding's.
-      cpu::linear_forward(context_, positions, layer.in.channels, layer.out.channels, dy,
-                          pass.values + shape_.layers().front().weight, nullptr,
-                          kernels::Activation::kNone, dx);
-      return dx;
     default:
       MUSTER_CHECK_MSG(false, "not a layer of a transformer");
   }
@@ -137,43 +126,101 @@ void Model::layer_norm_weights_back(const Pass& pass, const float* dy) {
   }
 }
 
-void Model::embedding_back(const Pass& pass, const float* dy) {
-  const LayerShape& layer = pass.layer;
-  const std::size_t table = layer.positions - layer.weight;
-  for (const Node& node : pass.batch->nodes) {
-    const auto depth = static_cast<std::size_t>(std::bit_width(node.ranks) - 1);
-    if (tables_.size() < depth * table) tables_.resize(depth * table);
-    table_gradient(pass, dy, node, node.gradient + layer.weight, tables_.data());
-    cpu::position_gradient(context_, node.ranks, pass.batch->rows_per_rank, layer.in.pixels(),
-                           layer.out.channels, dy + node.first_row * layer.out.size(),
-                           node.gradient + layer.positions);
+std::size_t Model::table_size() const {
+  const LayerShape& embedding = shape_.layers().front();
+  return embedding.positions - embedding.weight;
+}
+
+/// The gradient of the table that one logical rank makes.
+float* Model::table_of(const Batch& batch, std::size_t node, std::size_t rank) {
+  if (rank == 0) return batch.nodes[node].gradient + shape_.layers().front().weight;
+  std::size_t place = rank - 1;
+  for (const Node& before : batch.nodes.first(node)) place += before.ranks - 1;
+  return tables_.data() + place * table_size();
+}
+
+const float* Model::head_input(std::size_t position) const {
+  return borders_[borders_.size() - 2].data() + position * shape_.layers().back().in.channels;
+}
+
+/// Logits of some positions: x table^T.
+void Model::set_logits(const float* values, std::size_t first, std::size_t positions) {
+  const LayerShape& head = shape_.layers().back();
+  cpu::linear_backward_input(context_, positions, head.in.channels, head.out.channels,
+                             head_input(first), values + shape_.layers().front().weight, nullptr,
+                             head_logits_.data());
+}
+
+/// From the logits of some positions to their losses.
+void Model::lose_positions(std::size_t first, std::size_t positions, float scale,
+                           bool with_gradient) {
+  cpu::softmax_cross_entropy(context_, positions, shape_.output().channels, labels_.data() + first,
+                             scale, with_gradient, head_logits_.data(), loss_.data() + first,
+                             correct_.data() + first);
+}
+
+/// The head, the losses and the head's gradients, rank by rank.
+void Model::lose_head(const float* values, const Batch& batch, float scale) {
+  std::size_t ranks = 0;
+  for (const Node& node : batch.nodes) ranks += node.ranks - 1;
+  if (tables_.size() < ranks * table_size()) tables_.resize(ranks * table_size());
+  const std::size_t of_rank = batch.rows_per_rank * positions();
+  for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
+    const Node& node = batch.nodes[n];
+    for (std::size_t rank = 0; rank < node.ranks; ++rank) {
+      lose_rank(values, node.first_row * positions() + rank * of_rank, of_rank, scale,
+                table_of(batch, n, rank));
+    }
   }
 }
 
-/// Of the table that embedding and head share: of a logical rank first the head's chain, which the
-/// embedding's additions go on with; then the tree. `spare` has room for a table for each level of
-/// it.
-void Model::table_gradient(const Pass& pass, const float* dy, const Node& node, float* out,
-                           float* spare) {
-  const LayerShape& layer = pass.layer;
-  const std::size_t table = layer.positions - layer.weight;
-  if (node.ranks == 1) {
-    const std::size_t positions = pass.batch->rows_per_rank * layer.in.pixels();
-    const std::size_t at = node.first_row * layer.in.pixels();
-    const std::size_t width = layer.out.channels, tokens = shape_.output().channels;
-    cpu::linear_backward_weights(context_, 1, positions, width, tokens,
-                                 borders_.back().data() + at * tokens,
-                                 borders_[borders_.size() - 2].data() + at * width, out, nullptr);
-    cpu::add_token_rows(context_, positions, width, tokens_.data() + at, dy + at * width, out);
-    return;
+/// The chains of the table's gradient go over all positions of the rank, some at a time.
+void Model::lose_rank(const float* values, std::size_t first, std::size_t positions, float scale,
+                      float* table) {
+  const LayerShape& head = shape_.layers().back();
+  const std::size_t width = head.in.channels, tokens = head.out.channels;
+  const std::size_t at_once = head_logits_.size() / tokens;
+  for (std::size_t done = 0; done < positions; done += at_once) {
+    const std::size_t at = first + done, some = std::min(at_once, positions - done);
+    set_logits(values, at, some);
+    lose_positions(at, some, scale, true);
+    cpu::linear_forward(context_, some, width, tokens, head_logits_.data(),
+                        values + shape_.layers().front().weight, nullptr,
+                        kernels::Activation::kNone, gradients_[0].data() + at * width);
+    if (done == 0) {
+      cpu::linear_backward_weights(context_, 1, some, width, tokens, head_logits_.data(),
+                                   head_input(at), table, nullptr);
+    } else {
+      cpu::linear_backward_weights_further(context_, some, width, tokens, head_logits_.data(),
+                                           head_input(at), table);
+    }
   }
-  Node left = node;
-  left.ranks = node.ranks / 2;
-  Node right = left;
-  right.first_row += left.ranks * pass.batch->rows_per_rank;
-  table_gradient(pass, dy, left, out, spare);
-  table_gradient(pass, dy, right, spare, spare + table);
-  cpu::add(context_, table, out, spare, out);
+}
+
+/// Of the table that embedding and head share: of a logical rank the head's chain, which the
+/// embedding's additions go on with; then the tree over the ranks.
+void Model::embedding_back(const Pass& pass, const float* dy) {
+  const LayerShape& layer = pass.layer;
+  const Batch& batch = *pass.batch;
+  const std::size_t of_rank = batch.rows_per_rank * positions();
+  for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
+    const Node& node = batch.nodes[n];
+    const std::size_t first = node.first_row * positions();
+    for (std::size_t rank = 0; rank < node.ranks; ++rank) {
+      const std::size_t at = first + rank * of_rank;
+      cpu::add_token_rows(context_, of_rank, layer.out.channels, tokens_.data() + at,
+                          dy + at * layer.out.channels, table_of(batch, n, rank));
+    }
+    for (std::size_t half = 1; half < node.ranks; half *= 2) {
+      for (std::size_t rank = 0; rank < node.ranks; rank += 2 * half) {
+        float* const left = table_of(batch, n, rank);
+        cpu::add(context_, table_size(), left, table_of(batch, n, rank + half), left);
+      }
+    }
+    cpu::position_gradient(context_, node.ranks, batch.rows_per_rank, positions(),
+                           layer.out.channels, dy + first * layer.out.channels,
+                           node.gradient + layer.positions);
+  }
 }
 
 }  // namespace muster::engine

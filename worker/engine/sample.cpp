@@ -38,7 +38,7 @@ std::vector<std::int32_t> write_sample(Model& model, std::span<const float> valu
     std::copy_n(written.end() - static_cast<std::ptrdiff_t>(length), length,
                 model.tokens().begin());
     model.forward(values, 1);
-    const auto last = model.logits().subspan((length - 1) * tokens, tokens);
+    const auto last = model.logits(values, length - 1);
     std::copy(last.begin(), last.end(), logits.begin());
     const float unit = random_unit(options.seed, RngStream::kSample, 0, i);
     written.push_back(static_cast<std::int32_t>(draw(logits, options.temperature, unit)));

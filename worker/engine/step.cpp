@@ -131,7 +131,7 @@ Status Trainer::compute_pass(const ComputePass& pass, bool is_last) {
   const Model::Batch batch{config_.seed, standing_.step, rows_per_rank(), pass_nodes_};
   model_->forward(parameters_, batch);
   MUSTER_RETURN_IF_ERROR(at(point::kForward));
-  model_->losses_with_gradient(batch.rows(), 1.0f / batch_targets());
+  model_->losses_with_gradient(parameters_, batch, 1.0f / batch_targets());
   for (const Model::Node& node : pass_nodes_) sum_losses(node);
   if (is_last) MUSTER_RETURN_IF_ERROR(begin_sum());
   std::size_t end = sums_->elements();

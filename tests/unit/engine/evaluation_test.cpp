@@ -94,7 +94,7 @@ TEST_CASE("accuracy is that of one row at a time, whoever evaluates how many row
       kernels::cpu::bytes_to_unit(set.image(i), 6, model.input().data());
       model.labels()[0] = set.labels[i];
       model.forward(parameters, 1);
-      model.losses(1);
+      model.losses(parameters, 1);
       correct += model.correct()[0] > 0 ? 1 : 0;
     }
     const Evaluation one = evaluated(set, 1, 1);

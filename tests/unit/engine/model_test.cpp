@@ -76,7 +76,7 @@ Passed passed(const ModelShape& shape, const std::vector<float>& values, const M
   test::fill(model, batch, first * batch.rows_per_rank, rows);
   const Model::Batch pass{batch.seed, batch.step, batch.rows_per_rank, list};
   model.forward(values, pass);
-  model.losses_with_gradient(rows, 1.0f / static_cast<float>(batch.labels.size()));
+  model.losses_with_gradient(values, pass, 1.0f / static_cast<float>(batch.labels.size()));
   model.backward(values, pass);
   Passed result;
   result.loss.assign(model.loss().begin(), model.loss().end());
@@ -191,7 +191,12 @@ TEST_CASE("no position of a transformer reads what comes after it") {
   const auto logits = [&](const std::vector<std::int32_t>& tokens) {
     std::copy(tokens.begin(), tokens.end(), model.tokens().begin());
     model.forward(values, 1);
-    return std::vector<float>(model.logits().begin(), model.logits().end());
+    std::vector<float> all;
+    for (std::size_t position = 0; position < tokens.size(); ++position) {
+      const auto own = model.logits(values, position);
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
   };
   const auto first = logits({1, 2, 3, 4, 5});
   const auto second = logits({1, 2, 3, 9, 0});
@@ -283,6 +288,36 @@ TEST_CASE("gradients are those of finite differences in double, for every layer"
     }
   }
   MESSAGE("furthest from the difference: " << worst);
+}
+
+TEST_CASE(
+    "a head that cannot make all logits at once has the losses and gradients of one that can") {
+  constexpr std::size_t kLength = 150;
+  const ModelShape shape = ModelShape::gpt({1, 1, 4, kLength}, 5'000);
+  const std::vector<float> values = moved_values(shape, test::seed());
+  const ModelBatch batch = make_batch(shape, 1, 2, test::seed() + 1);
+  const Passed found = passed(shape, values, batch, 0, {1});
+  cpu::Context context(1);
+  for (std::size_t row = 0; row < 2; ++row) {
+    Model alone(shape, 1, context);
+    test::fill(alone, batch, row, 1);
+    alone.forward(values, 1);
+    alone.losses(values, 1);
+    CHECK(std::memcmp(alone.loss().data(), &found.loss[row * kLength], kLength * 4) == 0);
+  }
+  std::vector<double> point(values.begin(), values.end());
+  for (std::size_t i = 11; i < shape.parameters(); i += shape.parameters() / 20) {
+    constexpr double kStep = 1e-5;
+    const double at = point[i];
+    point[i] = at + kStep;
+    const double above = loss_in_double(shape, point, batch);
+    point[i] = at - kStep;
+    const double below = loss_in_double(shape, point, batch);
+    point[i] = at;
+    const double expected = (above - below) / (2 * kStep);
+    CAPTURE(i);
+    CHECK(std::abs(static_cast<double>(found.gradient[i]) - expected) < 2e-7);
+  }
 }
 
 TEST_CASE("statistics are the mean and the unbiased variance of each logical rank, summed") {
@@ -389,7 +424,7 @@ TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
     Model model(shape, 9, context);
     test::fill(model, batch, 0, 9);
     model.forward(values, 9);
-    model.losses(9);
+    model.losses(values, 9);
     double mean = 0;
     for (const float loss : model.loss()) mean += double{loss} / 9;
     const std::vector<double> point(values.begin(), values.end());
@@ -399,7 +434,7 @@ TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
     Model one(shape, 1, context);
     test::fill(one, batch, 4, 1);
     one.forward(values, 1);
-    one.losses(1);
+    one.losses(values, 1);
     CHECK(one.loss()[0] == model.loss()[4]);
   }
 }
@@ -438,7 +473,7 @@ TEST_CASE("what is dropped follows from seed, step, layer, row and element alone
     model.input()[0] = 1;
     model.labels()[0] = 1;
     model.forward(values, Model::Batch{7, step, 1, {&node, 1}});
-    model.losses_with_gradient(1, 1);
+    model.losses_with_gradient(values, Model::Batch{7, step, 1, {&node, 1}}, 1);
     model.backward(values, Model::Batch{7, step, 1, {&node, 1}});
     for (std::size_t i = 0; i < 1000; ++i) kept += gradient[2000 + 2 * i] != 0 ? 1 : 0;
   }
@@ -464,7 +499,7 @@ TEST_CASE("what is said to be finished is never written again, and all of it is 
     const Model::Batch pass{batch.seed, batch.step, batch.rows_per_rank, nodes};
     const std::vector<float> values = moved_values(shape, 5);
     model.forward(values, pass);
-    model.losses_with_gradient(batch.rows(), 1.0f / static_cast<float>(batch.rows()));
+    model.losses_with_gradient(values, pass, 1.0f / static_cast<float>(batch.rows()));
     std::vector<std::size_t> told;
     std::vector<std::vector<float>> copies(2, std::vector<float>(gradients[0].size()));
     model.backward(values, pass, [&](std::size_t first) {

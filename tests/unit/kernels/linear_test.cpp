@@ -258,6 +258,38 @@ TEST_CASE("a row's result does not depend on how many rows are computed with it"
   });
 }
 
+TEST_CASE("a rank's weight gradient goes on with further rows as if they had come at once") {
+  Random random(seed() + 5);
+  for (int i = 0; i < 60; ++i) {
+    const Shape s{2 + random.below(i % 6 == 0 ? 1'200 : 60), 1 + random.below(130),
+                  1 + random.below(70)};
+    Guarded<float> x(s.M * s.K), dy(s.M * s.N), whole(s.K * s.N), parts(s.K * s.N);
+    fill_buffer(x, random, any_values(random));
+    fill_buffer(dy, random, any_values(random));
+    const std::size_t cut = random.below(s.M + 1);
+    const std::size_t next = cut + random.below(s.M - cut + 1);
+    CAPTURE(s.M);
+    CAPTURE(s.N);
+    CAPTURE(s.K);
+    CAPTURE(cut);
+    CAPTURE(next);
+    everywhere([&](cpu::Context& context) {
+      poison(whole);
+      poison(parts);
+      cpu::linear_backward_weights(context, 1, s.M, s.N, s.K, x.data(), dy.data(), whole.data(),
+                                   nullptr);
+      cpu::linear_backward_weights(context, 1, cut, s.N, s.K, x.data(), dy.data(), parts.data(),
+                                   nullptr);
+      cpu::linear_backward_weights_further(context, next - cut, s.N, s.K, x.data() + cut * s.K,
+                                           dy.data() + cut * s.N, parts.data());
+      cpu::linear_backward_weights_further(context, s.M - next, s.N, s.K, x.data() + next * s.K,
+                                           dy.data() + next * s.N, parts.data());
+      CHECK(mismatches(parts, whole, whole.size()) == 0);
+      CHECK(parts.untouched());
+    });
+  }
+}
+
 TEST_CASE("the weight gradients of two halves add up to that of the whole") {
   Random random(seed() + 4);
   const Shape s{64, 37, 29};
