@@ -278,7 +278,7 @@ void Model::forward(std::span<const float> values, const Batch& batch) {
 }
 
 void Model::losses_with_gradient(std::span<const float> values, const Batch& batch, float scale) {
-  if (has_head()) return lose_head(values.data(), batch, scale);
+  if (has_head()) return head_losses(values.data(), batch, scale);
   cpu::softmax_cross_entropy(context_, batch.rows(), shape_.output().size(), labels_.data(), scale,
                              true, borders_.back().data(), loss_.data(), correct_.data());
 }
@@ -293,15 +293,15 @@ void Model::losses(std::span<const float> values, std::size_t rows) {
   const std::size_t all = rows * positions();
   for (std::size_t first = 0; first < all; first += at_once) {
     const std::size_t some = std::min(at_once, all - first);
-    set_logits(values.data(), first, some);
-    lose_positions(first, some, 1.0f, false);
+    make_logits(values.data(), first, some);
+    losses_at(first, some, 1.0f, false);
   }
 }
 
 std::span<const float> Model::logits(std::span<const float> values, std::size_t label) {
   const std::size_t classes = shape_.output().size() / shape_.targets();
   if (!has_head()) return borders_.back().subspan(label * classes, classes);
-  set_logits(values.data(), label, 1);
+  make_logits(values.data(), label, 1);
   return std::span(head_logits_).first(classes);
 }
 

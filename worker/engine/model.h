@@ -129,11 +129,11 @@ class Model {
   bool has_head() const { return shape_.layers().back().kind == LayerKind::kHead; }
   std::size_t positions() const { return shape_.input().pixels(); }
   const float* head_input(std::size_t position) const;
-  void set_logits(const float* values, std::size_t first, std::size_t positions);
-  void lose_head(const float* values, const Batch& batch, float scale);
-  void lose_rank(const float* values, std::size_t first, std::size_t positions, float scale,
-                 float* table);
-  void lose_positions(std::size_t first, std::size_t positions, float scale, bool with_gradient);
+  void make_logits(const float* values, std::size_t first, std::size_t positions);
+  void head_losses(const float* values, const Batch& batch, float scale);
+  void rank_losses(const float* values, std::size_t first, std::size_t positions, float scale,
+                   float* table);
+  void losses_at(std::size_t first, std::size_t positions, float scale, bool with_gradient);
   /// Floats of the table that embedding and head share.
   std::size_t table_size() const;
   float* table_of(const Batch& batch, std::size_t node, std::size_t rank);

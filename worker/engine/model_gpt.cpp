@@ -144,7 +144,7 @@ const float* Model::head_input(std::size_t position) const {
 }
 
 /// Logits of some positions: x table^T.
-void Model::set_logits(const float* values, std::size_t first, std::size_t positions) {
+void Model::make_logits(const float* values, std::size_t first, std::size_t positions) {
   const LayerShape& head = shape_.layers().back();
   cpu::linear_backward_input(context_, positions, head.in.channels, head.out.channels,
                              head_input(first), values + shape_.layers().front().weight, nullptr,
@@ -152,15 +152,14 @@ void Model::set_logits(const float* values, std::size_t first, std::size_t posit
 }
 
 /// From the logits of some positions to their losses.
-void Model::lose_positions(std::size_t first, std::size_t positions, float scale,
-                           bool with_gradient) {
+void Model::losses_at(std::size_t first, std::size_t positions, float scale, bool with_gradient) {
   cpu::softmax_cross_entropy(context_, positions, shape_.output().channels, labels_.data() + first,
                              scale, with_gradient, head_logits_.data(), loss_.data() + first,
                              correct_.data() + first);
 }
 
 /// The head, the losses and the head's gradients, rank by rank.
-void Model::lose_head(const float* values, const Batch& batch, float scale) {
+void Model::head_losses(const float* values, const Batch& batch, float scale) {
   std::size_t ranks = 0;
   for (const Node& node : batch.nodes) ranks += node.ranks - 1;
   if (tables_.size() < ranks * table_size()) tables_.resize(ranks * table_size());
@@ -168,22 +167,22 @@ void Model::lose_head(const float* values, const Batch& batch, float scale) {
   for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
     const Node& node = batch.nodes[n];
     for (std::size_t rank = 0; rank < node.ranks; ++rank) {
-      lose_rank(values, node.first_row * positions() + rank * of_rank, of_rank, scale,
-                table_of(batch, n, rank));
+      rank_losses(values, node.first_row * positions() + rank * of_rank, of_rank, scale,
+                  table_of(batch, n, rank));
     }
   }
 }
 
 /// The chains of the table's gradient go over all positions of the rank, some at a time.
-void Model::lose_rank(const float* values, std::size_t first, std::size_t positions, float scale,
-                      float* table) {
+void Model::rank_losses(const float* values, std::size_t first, std::size_t positions, float scale,
+                        float* table) {
   const LayerShape& head = shape_.layers().back();
   const std::size_t width = head.in.channels, tokens = head.out.channels;
   const std::size_t at_once = head_logits_.size() / tokens;
   for (std::size_t done = 0; done < positions; done += at_once) {
     const std::size_t at = first + done, some = std::min(at_once, positions - done);
-    set_logits(values, at, some);
-    lose_positions(at, some, scale, true);
+    make_logits(values, at, some);
+    losses_at(at, some, scale, true);
     cpu::linear_forward(context_, some, width, tokens, head_logits_.data(),
                         values + shape_.layers().front().weight, nullptr,
                         kernels::Activation::kNone, gradients_[0].data() + at * width);
