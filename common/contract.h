@@ -234,6 +234,8 @@ inline constexpr std::string_view kCheckpointRestored = "CheckpointRestored";
 inline constexpr std::string_view kRestarting = "Restarting";
 /// The gang gave way to another job, and starts again by itself; the note says to which and why.
 inline constexpr std::string_view kPreempted = "Preempted";
+/// The queue's budget is spent: the gang stopped with a checkpoint, and starts again by itself.
+inline constexpr std::string_view kBudgetSpent = "BudgetSpent";
 /// Workers left for another job while the others train on; the note says for which and why.
 inline constexpr std::string_view kShrunk = "Shrunk";
 /// The job is complete.

@@ -1,5 +1,8 @@
 #include "operator/api/decimal.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "operator/api/fields.h"
 
 namespace muster::api {
@@ -44,5 +47,14 @@ std::string billionths_text(Billionths value) {
   while (!rest.empty() && rest.back() == '0') rest.pop_back();
   return (value < 0 ? "-" : "") + std::to_string(size / kOne) + (rest.empty() ? "" : "." + rest);
 }
+
+double plain(Billionths value) { return static_cast<double>(value) / static_cast<double>(kOne); }
+
+Billionths billionths(double value) {
+  constexpr double kMost = 9.2e9;
+  return std::llround(std::clamp(value, 0.0, kMost) * static_cast<double>(kOne));
+}
+
+Billionths sum_of(Billionths a, Billionths b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
 
 }  // namespace muster::api

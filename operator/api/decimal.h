@@ -18,4 +18,10 @@ std::optional<Billionths> parse_billionths(std::string_view text);
 /// The shortest text that parse_billionths reads as `value`.
 std::string billionths_text(Billionths value);
 
+/// As a floating-point number, and back: rounded to the nearest, and held within 0 and the most.
+double plain(Billionths value);
+Billionths billionths(double value);
+/// Of numbers from 0 on; held within the most.
+Billionths sum_of(Billionths a, Billionths b);
+
 }  // namespace muster::api

@@ -349,6 +349,15 @@ void read_quantity(JsonReader& in, const Json& json, const char* field, std::int
   out = *amount;
 }
 
+void read_billionths(JsonReader& in, const char* field, std::optional<Billionths>& out) {
+  std::string text;
+  in.optional(field, text, kMaxBillionthsBytes);
+  if (!in.has(field) || !in.status()) return;
+  const auto value = parse_billionths(text);
+  if (!value || *value < 0) return in.fail(field, "must be a decimal from 0 on, such as \"12.5\"");
+  out = value;
+}
+
 Json without_nulls(const Json& value) {
   if (value.is_object()) {
     Json copy = Json::object();

@@ -4,12 +4,14 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/json.h"
 #include "common/result.h"
+#include "operator/api/decimal.h"
 
 namespace muster::api {
 
@@ -41,6 +43,10 @@ bool is_below(const std::string& path, const std::string& directory);
 /// Reads a string that follows `rule`; an empty one is refused (but by kLabelValue).
 void optional_name(JsonReader& in, std::string_view field, std::string& out, NameRule rule);
 void required_name(JsonReader& in, std::string_view field, std::string& out, NameRule rule);
+
+/// Reads a decimal from 0 on that is written as a string.
+inline constexpr std::size_t kMaxBillionthsBytes = 20;
+void read_billionths(JsonReader& in, const char* field, std::optional<Billionths>& out);
 
 /// Reads one of `words`.
 void optional_enum(JsonReader& in, std::string_view field, std::string& out,

@@ -1,8 +1,12 @@
 #include "operator/api/training_queue.h"
 
+#include <algorithm>
+#include <array>
+
 #include "common/contract.h"
 #include "operator/api/fields.h"
 #include "operator/api/object_meta_json.h"
+#include "operator/api/price_list.h"
 #include "operator/api/spec_json.h"
 #include "operator/api/training_job.h"
 
@@ -12,6 +16,7 @@ namespace {
 constexpr std::size_t kMaxQueueResources = 64;
 constexpr std::size_t kMaxQueueNamespaces = 256;
 constexpr std::size_t kMaxQueueConditions = 32;
+constexpr std::size_t kMaxSpendingTextBytes = 1024;
 constexpr std::int64_t kMostOfAResource = 1'000'000'000'000'000;  // 1P
 constexpr JsonReader::Range kGeneration = {0, kMaxExactInteger};
 constexpr JsonReader::Range kJobs = {0, INT32_MAX};
@@ -60,6 +65,41 @@ void read_namespaces(JsonReader& in, std::vector<std::string>& out) {
             });
 }
 
+/// By BudgetPeriod.
+constexpr std::array kPeriods{"Day", "Week", "Month", "Forever"};
+
+Status read_budget(const Json& json, const std::string& path, QueueBudget& out) {
+  JsonReader in(json, path);
+  in.required("currency", out.currency, 3);
+  if (in.status() && !is_currency(out.currency)) {
+    in.fail("currency", "must be the price list's, three capital letters such as EUR");
+  }
+  std::optional<Billionths> amount;
+  read_billionths(in, "amount", amount);
+  if (in.status() && !amount) in.fail("amount", "is required");
+  out.amount = amount.value_or(0);
+  std::string period = kPeriods[static_cast<std::size_t>(out.period)];
+  optional_enum(in, "period", period, {kPeriods[0], kPeriods[1], kPeriods[2], kPeriods[3]});
+  const auto found = std::find(kPeriods.begin(), kPeriods.end(), period);
+  if (found != kPeriods.end()) out.period = static_cast<BudgetPeriod>(found - kPeriods.begin());
+  in.no_other_fields();
+  return in.status();
+}
+
+Status read_spending(const Json& json, const std::string& path, QueueSpending& out) {
+  JsonReader in(json, path);
+  in.required("currency", out.currency, 3);
+  std::optional<Billionths> spent, rate;
+  read_billionths(in, "spent", spent);
+  read_billionths(in, "ratePerHour", rate);
+  out.spent = spent.value_or(0);
+  out.rate_per_hour = rate.value_or(0);
+  optional_time(in, "since", out.since);
+  optional_time(in, "updatedAt", out.updated_at);
+  in.optional("unknown", out.unknown, kMaxSpendingTextBytes);
+  return in.status();
+}
+
 Status read_queue_spec(const Json& json, const std::string& path, TrainingQueueSpec& out) {
   JsonReader in(json, path);
   optional_name(in, "cohort", out.cohort, NameRule::kLabel);
@@ -73,6 +113,9 @@ Status read_queue_spec(const Json& json, const std::string& path, TrainingQueueS
   in.optional("weight", out.weight, {1, 1000});
   read_namespaces(in, out.namespaces);
   in.optional("suspend", out.suspend);
+  read_object(in, "budget", [&](const Json& object, const std::string& at) {
+    return read_budget(object, at, out.budget.emplace());
+  });
   in.no_other_fields();
   if (!in.status() || !out.cohort.empty()) return in.status();
   for (const QueueResource& one : out.resources) {
@@ -105,6 +148,9 @@ Status read_queue_status(const Json& json, const std::string& path, TrainingQueu
   });
   read_list(in, "resources", kMaxQueueResources, [&](const Json& item, const std::string& at) {
     return read_used(item, at, out.resources.emplace_back());
+  });
+  read_object(in, "budget", [&](const Json& object, const std::string& at) {
+    return read_spending(object, at, out.budget.emplace());
   });
   return in.status();
 }
@@ -199,6 +245,14 @@ Json status_to_json(const TrainingQueueStatus& status) {
     if (!one.borrowed.empty()) entry["borrowed"] = one.borrowed;
     json["resources"].push_back(std::move(entry));
   }
+  if (!status.budget) return json;
+  const QueueSpending& budget = *status.budget;
+  Json& out = json["budget"] = Json{{"currency", budget.currency},
+                                    {"spent", billionths_text(budget.spent)},
+                                    {"ratePerHour", billionths_text(budget.rate_per_hour)}};
+  if (budget.since) out["since"] = format_time(*budget.since);
+  if (budget.updated_at) out["updatedAt"] = format_time(*budget.updated_at);
+  if (!budget.unknown.empty()) out["unknown"] = cut(budget.unknown, kMaxSpendingTextBytes);
   return json;
 }
 
@@ -216,6 +270,12 @@ Json to_json(const TrainingQueue& queue) {
     json["spec"]["resources"].push_back(std::move(entry));
   }
   if (!spec.namespaces.empty()) json["spec"]["namespaces"] = spec.namespaces;
+  if (spec.budget) {
+    json["spec"]["budget"] =
+        Json{{"currency", spec.budget->currency},
+             {"amount", billionths_text(spec.budget->amount)},
+             {"period", kPeriods[static_cast<std::size_t>(spec.budget->period)]}};
+  }
   if (!(queue.status == TrainingQueueStatus{})) json["status"] = status_to_json(queue.status);
   return json;
 }

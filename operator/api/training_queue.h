@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/json.h"
 #include "common/result.h"
+#include "operator/api/decimal.h"
 #include "operator/api/object_meta.h"
 
 namespace muster::api {
@@ -23,12 +25,24 @@ struct QueueResource {
   bool operator==(const QueueResource&) const = default;
 };
 
+/// When a budget begins anew, in UTC: at midnight, on Monday, on the first of the month, never.
+enum class BudgetPeriod { kDay, kWeek, kMonth, kForever };
+
+/// What the queue's jobs may cost together, by the operator's price list.
+struct QueueBudget {
+  std::string currency;  ///< the price list's
+  Billionths amount = 0;
+  BudgetPeriod period = BudgetPeriod::kMonth;
+  bool operator==(const QueueBudget&) const = default;
+};
+
 struct TrainingQueueSpec {
   std::string cohort;                    ///< empty: alone
   std::vector<QueueResource> resources;  ///< names differ; what is not named is not limited
   int weight = 1;
   std::vector<std::string> namespaces;  ///< empty: all
   bool suspend = false;
+  std::optional<QueueBudget> budget;
   bool operator==(const TrainingQueueSpec&) const = default;
 };
 
@@ -38,6 +52,16 @@ struct QueueResourceStatus {
   bool operator==(const QueueResourceStatus&) const = default;
 };
 
+/// What the queue's jobs have cost since `since`, as far as it is known.
+struct QueueSpending {
+  std::string currency;
+  Billionths spent = 0;          ///< until `updated_at`
+  Billionths rate_per_hour = 0;  ///< since then
+  std::optional<WallTime> since, updated_at;
+  std::string unknown;  ///< which jobs' costs are not counted, and why; empty: all are
+  bool operator==(const QueueSpending&) const = default;
+};
+
 struct TrainingQueueStatus {
   std::int64_t observed_generation = 0;
   std::vector<Condition> conditions;
@@ -45,6 +69,7 @@ struct TrainingQueueStatus {
   int admitted = 0, waiting = 0;
   std::string use;  ///< display only
   std::vector<QueueResourceStatus> resources;
+  std::optional<QueueSpending> budget;
   bool operator==(const TrainingQueueStatus&) const = default;
 };
 

@@ -12,7 +12,6 @@ constexpr std::size_t kMaxConditions = 32;
 constexpr std::size_t kMaxSlots = 4096;
 constexpr std::size_t kMaxLogTailBytes = 2048;
 constexpr std::size_t kMaxStatusTextBytes = 1024;
-constexpr std::size_t kMaxBillionthsBytes = 20;
 constexpr std::size_t kMaxCostItems = kMaxTiers * kMaxPricesOfTier;
 constexpr JsonReader::Range kCount = {0, kMaxExactInteger};
 constexpr JsonReader::Range kInt = {0, INT32_MAX};
@@ -82,15 +81,6 @@ Status read_taken_back(const Json& json, const std::string& path, TakenBack& out
   in.optional("preemptedFor", out.preempted_for, 317);
   in.optional("preemptedForUID", out.preempted_for_uid, 64);
   return in.status();
-}
-
-void read_billionths(JsonReader& in, const char* field, std::optional<Billionths>& out) {
-  std::string text;
-  in.optional(field, text, kMaxBillionthsBytes);
-  if (!in.has(field) || !in.status()) return;
-  const auto value = parse_billionths(text);
-  if (!value || *value < 0) return in.fail(field, "must be a decimal from 0 on, such as \"12.5\"");
-  out = value;
 }
 
 Status read_cost_item(const Json& json, const std::string& path, CostItem& out) {

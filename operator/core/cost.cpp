@@ -10,7 +10,10 @@ namespace muster::core {
 namespace {
 
 using api::Billionths;
+using api::billionths;
 using api::kOne;
+using api::plain;
+using api::sum_of;
 
 constexpr seconds kWeek{7 * 24 * 3600};
 /// Of an interval between two writes; a status may say anything.
@@ -19,16 +22,6 @@ constexpr seconds kMostCounted{10LL * 365 * 24 * 3600};
 constexpr seconds kMondayToEpoch{3 * 24 * 3600};
 constexpr const char* kNoList = "the operator has no price list (--price-list)";
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-double plain(Billionths value) { return static_cast<double>(value) / static_cast<double>(kOne); }
-
-/// Rounded to the nearest, and held within what the number can be.
-Billionths billionths(double value) {
-  constexpr double kMost = 9.2e9;
-  return std::llround(std::clamp(value, 0.0, kMost) * static_cast<double>(kOne));
-}
-
-Billionths sum_of(Billionths a, Billionths b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
 
 seconds second_of_week(const api::PriceList& prices, WallTime time) {
   const seconds since = std::chrono::floor<seconds>(time.time_since_epoch());

@@ -16,6 +16,14 @@ std::int64_t in_bounds(std::int64_t time) {
   return std::clamp<std::int64_t>(time, 0, (std::int64_t{1} << 53) - 1);
 }
 
+void count_preemption(api::TakenBack& taken, const TakeBack& take_back) {
+  taken.preemptions = std::min(taken.preemptions, INT_MAX - 1) + 1;
+  taken.lost_process_seconds =
+      in_bounds(in_bounds(taken.lost_process_seconds) + in_bounds(take_back.lost_process_seconds));
+  taken.preempted_for = take_back.job.text();
+  taken.preempted_for_uid = take_back.job_uid;
+}
+
 }  // namespace
 
 std::optional<Plan> decide_preemption(const JobSnapshot& snapshot, const GangView& gang) {
@@ -29,20 +37,17 @@ std::optional<Plan> decide_preemption(const JobSnapshot& snapshot, const GangVie
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);
   status.phase = words::kPhaseWaiting;
-  api::TakenBack& taken = status.taken_back;
-  taken.preemptions = std::min(taken.preemptions, INT_MAX - 1) + 1;
-  taken.lost_process_seconds =
-      in_bounds(in_bounds(taken.lost_process_seconds) + in_bounds(take_back->lost_process_seconds));
-  taken.preempted_for = take_back->job.text();
-  taken.preempted_for_uid = take_back->job_uid;
+  const bool is_for_a_job = !take_back->job.name.empty();
+  if (is_for_a_job) count_preemption(status.taken_back, *take_back);
+  const auto reason = is_for_a_job ? contract::reason::kPreempted : contract::reason::kBudgetSpent;
   const std::string& why = take_back->why;
-  set_condition(status, snapshot, {words::kRunning, false, contract::reason::kPreempted, why});
-  set_condition(status, snapshot, {words::kRestarting, false, contract::reason::kPreempted, why});
-  set_condition(status, snapshot,
-                {words::kAdmitted, false, contract::reason::kPreempted, why, true});
+  set_condition(status, snapshot, {words::kRunning, false, reason, why});
+  set_condition(status, snapshot, {words::kRestarting, false, reason, why});
+  set_condition(status, snapshot, {words::kAdmitted, false, reason, why, true});
   Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
-  add_event(plan, snapshot, "Normal", contract::reason::kPreempted,
-            why + "; it starts again by itself when there is room");
+  add_event(
+      plan, snapshot, "Normal", reason,
+      why + "; it starts again by itself when there is " + (is_for_a_job ? "room" : "budget"));
   plan.reason = "preempted: " + why;
   return plan;
 }

@@ -1,6 +1,6 @@
-// A gang gives way to another: all of it leaves, with a checkpoint where it can save one, and it
-// waits for its turn again with the age it has. For whom, and why this one, is decided in
-// queue_reclaim.
+// A gang gives way to another, or stops because its queue's budget is spent: all of it leaves, with
+// a checkpoint where it can save one, and it waits for its turn again with the age it has. For
+// whom, and why this one, is decided in queue_reclaim.
 #pragma once
 
 #include <optional>

@@ -6,6 +6,7 @@
 
 #include "operator/core/queue_quota.h"
 #include "operator/core/rooms.h"
+#include "operator/core/spending.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -14,7 +15,7 @@ namespace muster::core {
 
 Queue queue_of(const api::TrainingQueue& object, const Status& verdict) {
   const api::TrainingQueueSpec& spec = object.spec;
-  Queue queue{object.meta.name, spec.cohort, spec.resources, spec.weight, spec.namespaces, ""};
+  Queue queue{object.meta.name, spec.cohort, spec.resources, spec.weight, spec.namespaces, "", ""};
   if (!verdict) {
     queue.closed = "its spec is refused (" + verdict.error().message() + ")";
   } else if (object.meta.deletion_time) {
@@ -144,6 +145,7 @@ api::TrainingQueueStatus queue_status(const api::TrainingQueue& object, const Qu
         one.name + " " + amount_text(one.name, held) + "/" + amount_text(one.name, one.nominal);
   }
   status.use = head_of(status.use, words::kMaxMessageBytes);
+  status.budget = queue_spending(object, holders, now);
   return status;
 }
 

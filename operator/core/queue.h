@@ -23,6 +23,7 @@ struct Queue {
   int weight = 1;
   std::vector<std::string> namespaces;  ///< empty: all
   std::string closed;                   ///< why no further job starts from it; empty: open
+  std::string spent{};                  ///< why its jobs stop: the budget; empty: they do not
   bool operator==(const Queue&) const = default;
 };
 
@@ -64,6 +65,9 @@ struct QueueHolder {
   seconds spared{0};       ///< so long it is not preempted: it was a while ago
   /// By then it is over, whatever happens: what is left of its deadline. Absent: it has none.
   std::optional<seconds> ends_within{};
+  /// What an hour of it costs now, and in what; absent: that is not known, or nobody asks.
+  std::optional<api::Billionths> rate_per_hour{};
+  std::string currency{};
   bool operator==(const QueueHolder&) const = default;
 
   /// Workers that count against the quota: a slot counts once, and until its pod is gone.

@@ -291,7 +291,19 @@ void QueuePass::next_of_line() {
 Schedule QueuePass::decisions() && {
   Schedule all;
   all.verdicts = std::move(verdicts_);
-  if (!reclaim_) return all;
+  if (reclaim_) take_back(all);
+  for (const QueueHolder& holder : cluster_.holders) {
+    const auto found = queues_.find(holder.turn.queue);
+    if (holder.slots.empty() || found == queues_.end() || found->second->spent.empty()) continue;
+    TakeBack stopped;
+    stopped.why = "queue " + holder.turn.queue + ": " + found->second->spent;
+    all.taken.insert_or_assign(holder.job, std::move(stopped));
+  }
+  return all;
+}
+
+/// What is taken back for the first of the lines.
+void QueuePass::take_back(Schedule& all) const {
   all.taken = reclaim_->taken();
   for (const auto& [queue, head] : heads_) {
     if (head.is_promised) all.look_again = words::kOverdue;
@@ -300,7 +312,6 @@ Schedule QueuePass::decisions() && {
     if (holder.spared.count() == 0) continue;
     all.look_again = std::min(all.look_again.value_or(holder.spared), holder.spared);
   }
-  return all;
 }
 
 void QueuePass::join(const WaitingGang& gang) {

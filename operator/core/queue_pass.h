@@ -73,6 +73,7 @@ class QueuePass {
   bool make_room(const LineTurn& turn, const WaitingGang& gang);
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
   void make_head(const LineTurn& turn, Head head);
+  void take_back(Schedule& all) const;
   std::string why_behind(const LineTurn& turn, const WaitingGang& gang, std::int64_t within,
                          const std::string& why_no_place);
 

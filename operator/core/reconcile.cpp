@@ -251,7 +251,8 @@ Plan say_waiting(const JobSnapshot& snapshot, std::string_view reason, const std
     }
   }
   const bool resumed = status.is_true(std::string(words::kSuspended));
-  if (before != nullptr && before->reason == contract::reason::kPreempted) {
+  if (before != nullptr && (before->reason == contract::reason::kPreempted ||
+                            before->reason == contract::reason::kBudgetSpent)) {
     take_last_report(status, snapshot);
   }
   status.phase = words::kPhaseWaiting;

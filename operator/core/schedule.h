@@ -109,7 +109,7 @@ struct GangVerdict {
 struct TakeBack {
   int workers = 0;      ///< that it keeps; 0: it is preempted
   int slots_below = 0;  ///< of its slots those that stay; 0: none
-  api::ObjectKey job;   ///< for whom
+  api::ObjectKey job;   ///< for whom; no name: for nobody, its queue's budget is spent
   std::string job_uid;
   std::string why;  ///< in words
   std::int64_t lost_process_seconds = 0;

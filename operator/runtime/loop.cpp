@@ -706,7 +706,8 @@ void OperatorLoop::run_schedule() {
   schedule_is_old_ = false;
   const auto taken_before = std::exchange(taken_, {});
   schedule_due_.reset();
-  if (waiting_.empty()) return;
+  const WallTime wall_now = options_.clock->wall_now();
+  if (waiting_.empty() && !queue_book_.is_any_spent(wall_now)) return;
   core::ClusterSnapshot cluster;
   for (const auto& [key, node] : nodes_.all()) cluster.nodes.push_back(&node);
   for (const auto& [key, pod] : pods_.all()) cluster.pods.push_back(&pod);
@@ -732,7 +733,7 @@ void OperatorLoop::run_schedule() {
   }
   cluster.topology = topology_book_.topology(cluster.nodes);
   cluster.running = running_gangs();
-  cluster.queues = queue_book_.queues();
+  cluster.queues = queue_book_.queues(wall_now);
   cluster.holders = queue_holders();
   const MonoTime began = options_.clock->mono_now();
   auto [verdicts, taken, look_again] = core::schedule(cluster);
@@ -816,6 +817,12 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
     auto holder = core::holder_of(record.job, turn, places, pods, options_.clock->wall_now());
     if (!holder) continue;
     if (memory != memory_.end()) holder->shrinks_to = memory->second.shrinks_to;
+    if (record.job.status.cost && queue_book_.has_budget(turn.queue)) {
+      const auto cost =
+          core::cost_until(*record.job.status.cost, options_.prices, options_.clock->wall_now());
+      holder->rate_per_hour = cost.rate_per_hour;
+      holder->currency = cost.currency;
+    }
     // A slot that waits for another place has given up the one it had.
     for (core::HeldSlot& slot : holder->slots) {
       const bool is_homeless =

@@ -4,6 +4,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "operator/core/spending.h"
 #include "operator/core/words.h"
 
 namespace muster::runtime {
@@ -67,10 +68,23 @@ std::string QueueBook::why_unknown(MonoTime now) const {
          "crds/trainingqueue.yaml applied, and may the operator read it?";
 }
 
-std::vector<core::Queue> QueueBook::queues() const {
+std::vector<core::Queue> QueueBook::queues(WallTime now) const {
   std::vector<core::Queue> queues;
-  for (const auto& [key, record] : queues_.all()) queues.push_back(record.queue);
+  for (const auto& [key, record] : queues_.all()) {
+    queues.push_back(core::queue_at(record.queue, record.object, now));
+  }
   return queues;
+}
+
+bool QueueBook::has_budget(const std::string& queue) const {
+  const QueueRecord* record = queues_.find({"", queue});
+  return record != nullptr && record->object.spec.budget;
+}
+
+bool QueueBook::is_any_spent(WallTime now) const {
+  return std::any_of(queues_.all().begin(), queues_.all().end(), [&](const auto& one) {
+    return !core::queue_at(one.second.queue, one.second.object, now).spent.empty();
+  });
 }
 
 bool QueueBook::turned_unknown(MonoTime now) {
@@ -101,9 +115,13 @@ std::vector<Work> QueueBook::writes(MonoTime now, WallTime wall_now,
     Writing& writing = writing_[key];
     writing.look_at.reset();
     if (writing.is_under_way) continue;
+    if (const auto left = core::until_spending_news(record.object, wall_now)) {
+      writing.look_at = now + *left;
+    }
     const auto found = waiting.find(key.name);
     const int count = found == waiting.end() ? 0 : found->second;
-    const auto status = core::queue_status(record.object, record.queue, holders, count, wall_now);
+    const core::Queue queue = core::queue_at(record.queue, record.object, wall_now);
+    const auto status = core::queue_status(record.object, queue, holders, count, wall_now);
     if (status == record.object.status) continue;
     // An own write that the store does not show yet is on its way back, or lost.
     const bool is_unseen = record.meta.resource_version == writing.unseen_version;

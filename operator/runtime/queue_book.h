@@ -41,7 +41,10 @@ class QueueBook {
   std::string why_unknown(MonoTime now) const;
   /// Once: whether that has begun.
   bool turned_unknown(MonoTime now);
-  std::vector<core::Queue> queues() const;
+  std::vector<core::Queue> queues(WallTime now) const;
+  /// Whether what its jobs cost counts.
+  bool has_budget(const std::string& queue) const;
+  bool is_any_spent(WallTime now) const;
 
   // ---- The queues' status
   /// Something changed that may show in it.

@@ -10,7 +10,8 @@ bool InlineExecutor::work() {
   return true;
 }
 
-OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed)
+OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed,
+                         const api::PriceList* prices)
     : client(kube::make_rest_client(transport)), mailbox(100'000), executor(*client, mailbox) {
   for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode,
                           api::Kind::kTrainingQueue, api::Kind::kPriorityClass}) {
@@ -33,6 +34,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.pods.default_image = "muster-worker";
   options.master_key = kMasterKey;
   options.sees_queues = true;
+  options.prices = prices;
   options.seed = seed;
   loop = std::make_unique<runtime::OperatorLoop>(std::move(options));
 }

@@ -47,7 +47,8 @@ class FakeEndpoint final : public runtime::WorkersEndpoint {
 
 /// The parts of an operator that end with it; a new one starts from the API server alone.
 struct OneOperator {
-  explicit OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed);
+  explicit OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed,
+                       const api::PriceList* prices = nullptr);
   std::unique_ptr<kube::ApiClient> client;
   runtime::Mailbox mailbox;
   FakeEndpoint endpoint;

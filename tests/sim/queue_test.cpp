@@ -190,3 +190,52 @@ TEST_CASE("a suspended job gives its quota back when its last pod is gone") {
   world.settle();
   CHECK(world.job("b").status.is_true("Admitted"));
 }
+
+TEST_CASE("a queue's jobs stop when its budget is spent, and go on when it begins anew") {
+  World world(test::seed());
+  const Json list{
+      {"currency", "EUR"},
+      {"tiers", {{{"name", "all"}, {"prices", {{{"resource", "cpu"}, {"perHour", "1"}}}}}}}};
+  auto prices = api::parse_price_list(list);
+  REQUIRE_MESSAGE(prices, (prices ? "" : prices.error().message()));
+  world.prices = std::move(*prices);
+  world.restart_operator();
+  world.add_node("n", 32);
+  world.create_queue("research", 8, [](Json& queue) {
+    queue["spec"]["budget"] = Json{{"currency", "EUR"}, {"amount", "3"}, {"period", "Forever"}};
+  });
+  world.create_job("a", 2, in_queue("research"));
+  world.create_job("free", 2);
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  const auto before = queue_writes(world);
+  world.pass(std::chrono::minutes(80));
+  CHECK(world.job("a").status.is_true("Running"));
+  auto budget = world.queue("research").status.budget;
+  REQUIRE(budget);
+  CHECK(api::plain(budget->rate_per_hour) == doctest::Approx(2));
+  CHECK(api::plain(budget->spent) > 2);
+  // Once in ten minutes, and what tells that the job was admitted.
+  CHECK(queue_writes(world) - before <= 8 + 2);
+  // An operator that starts anew counts from what was written.
+  world.restart_operator();
+  world.pass(std::chrono::minutes(12));
+  world.reap(143);
+  world.pass(seconds(10));
+  CHECK(world.job("free").status.is_true("Running"));
+  CHECK_FALSE(world.job("a").status.is_true("Running"));
+  CHECK(world.job("a").status.taken_back == api::TakenBack{});
+  CHECK(admitted(world, "a")
+            .starts_with("False: queue research starts no jobs: its budget of 3 EUR is spent; "
+                         "raise spec.budget.amount"));
+  const auto queue = world.queue("research");
+  CHECK(queue.status.phase == "Closed");
+  CHECK(api::plain(queue.status.budget->spent) == doctest::Approx(3).epsilon(0.03));
+  CHECK(queue.status.budget->rate_per_hour == 0);
+  const Json raised{{"spec", {{"budget", {{"amount", "300"}, {"period", "Month"}}}}}};
+  REQUIRE(world.user->merge_patch(api::Kind::kTrainingQueue, {"", "research"}, "", raised));
+  world.settle();
+  CHECK(world.job("a").status.is_true("Admitted"));
+  CHECK(world.queue("research").status.phase != "");
+}

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ class World {
   embedded::ApiServer server;
   std::unique_ptr<kube::ApiClient> user;  ///< the user's own client, without faults
   std::unique_ptr<OneOperator> op;
+  std::optional<api::PriceList> prices;  ///< of operators that start from now on
 
   /// Kills the operator and starts a fresh one.
   void restart_operator();

@@ -146,13 +146,17 @@ Json full_training_queue() {
       "creationTimestamp": "2026-01-02T03:04:05Z"},
     "spec": {"cohort": "lab", "weight": 3, "suspend": true, "namespaces": ["team-a"],
       "resources": [{"name": "nvidia.com/gpu", "nominal": "8", "borrowingLimit": "4",
-                     "lendingLimit": "6"}]},
+                     "lendingLimit": "6"}],
+      "budget": {"currency": "EUR", "amount": "500.5", "period": "Week"}},
     "status": {
       "observedGeneration": 2,
       "conditions": [{"type": "Active", "status": "False", "reason": "Suspended", "message": "m",
         "observedGeneration": 2, "lastTransitionTime": "2026-01-02T03:04:05Z"}],
       "phase": "Suspended", "admitted": 2, "waiting": 1, "use": "nvidia.com/gpu 9/8",
-      "resources": [{"name": "nvidia.com/gpu", "used": "9", "borrowed": "1"}]}})");
+      "resources": [{"name": "nvidia.com/gpu", "used": "9", "borrowed": "1"}],
+      "budget": {"currency": "EUR", "spent": "12.25", "ratePerHour": "3",
+        "since": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-02T03:04:05Z",
+        "unknown": "team-a/x: why"}}})");
 }
 
 Json least_topology_config() {

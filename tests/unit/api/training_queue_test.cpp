@@ -62,6 +62,20 @@ TEST_CASE("what cannot be a queue is refused with the field and what would be ri
   CHECK(queue_refusal(with(full_training_queue(), "/spec/cohort", nullptr)) ==
         "spec.cohort: is required where a resource (nvidia.com/gpu) has borrowingLimit or "
         "lendingLimit; without a cohort there is nobody to borrow from or to lend to");
+  const auto budget = [](const char* text) {
+    return queue_refusal(with(full_training_queue(), "/spec/budget", *parse_json(text)));
+  };
+  CHECK(budget(R"({"amount": "5"})") == "spec.budget.currency: is required");
+  CHECK(budget(R"({"currency": "eur", "amount": "5"})")
+            .starts_with("spec.budget.currency: must be the price list's, three capital letters"));
+  CHECK(budget(R"({"currency": "EUR"})") == "spec.budget.amount: is required");
+  CHECK(budget(R"({"currency": "EUR", "amount": "-5"})") ==
+        "spec.budget.amount: must be a decimal from 0 on, such as \"12.5\"");
+  CHECK(budget(R"({"currency": "EUR", "amount": 5})").starts_with("spec.budget.amount: "));
+  CHECK(budget(R"({"currency": "EUR", "amount": "5", "period": "Year"})")
+            .starts_with("spec.budget.period: "));
+  CHECK(budget(R"({"currency": "EUR", "amount": "5", "hard": true})")
+            .starts_with("spec.budget.hard: "));
   CHECK(queue_refusal(with(full_training_queue(), "/metadata/namespace", "a"))
             .starts_with("metadata.namespace: must be left out"));
   CHECK(queue_refusal(with(full_training_queue(), "/metadata/name", "a.b"))
