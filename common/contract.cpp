@@ -46,6 +46,8 @@ std::string_view reason_of_exit_code(int code) {
       return "LeaseLost";
     case exit_code::kMemory:
       return "MemoryFaulty";
+    case exit_code::kKeyRefused:
+      return "KeyRefused";
     case exit_code::kInterrupted:
       return "Interrupted";
     default:

@@ -192,6 +192,8 @@ inline constexpr int kCpuOrContract = 33;
 inline constexpr int kLeaseLost = 34;
 /// A bit of the training state has flipped in a worker's memory.
 inline constexpr int kMemory = 35;
+/// The workers that train have another key than this one, or are of another job.
+inline constexpr int kKeyRefused = 36;
 /// Interrupted by Ctrl-C, after a checkpoint.
 inline constexpr int kInterrupted = 130;
 }  // namespace exit_code
@@ -259,6 +261,9 @@ inline constexpr std::string_view kLeft = "Left";
 inline constexpr std::string_view kRespawned = "Respawned";
 /// A worker that does not fit the job was not let in.
 inline constexpr std::string_view kRefused = "Refused";
+/// Somebody without the job's key wants in and is refused; the reason begins with its address, the
+/// slot is that of the worker that tells.
+inline constexpr std::string_view kStranger = "Stranger";
 /// A member has begun to hold the others up in every step.
 inline constexpr std::string_view kSlow = "Slow";
 /// The members went back to a checkpoint together: their state was lost, or was wrong.

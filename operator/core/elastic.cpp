@@ -36,15 +36,28 @@ std::string kept_or(const api::Condition* before, const std::string& head,
   return text.empty() ? "" : head + text;
 }
 
+/// Why the training did not let this one in; null where that is not so. What its last attempt ended
+/// with is said while the next one is under way, too: it takes a while to end alike.
+std::optional<api::FailureStatus> why_not_let_in(const JobSnapshot& snapshot,
+                                                 const Member& member) {
+  if (is_member(snapshot, member)) return std::nullopt;
+  if (member.state == MemberState::kFailed) {
+    Failure failure = read_failure(member, snapshot);
+    return failure.unfit ? std::optional(std::move(failure.facts)) : std::nullopt;
+  }
+  const auto& last = snapshot.job.status.failure;
+  const bool is_its = last && last->slot == member.placement.slot &&
+                      member.placement.replacements > 0 && is_unfit(snapshot.job, *last);
+  return is_its ? last : std::nullopt;
+}
+
 /// Of those whom the training does not let in, the first, and why: trying again does not help them.
 std::string not_let_in_text(const JobSnapshot& snapshot, const GangView& gang) {
   for (const auto& member : gang.members) {
-    if (member.state != MemberState::kFailed || is_member(snapshot, member)) continue;
-    const Failure failure = read_failure(member, snapshot);
-    if (failure.retryable) continue;
-    return "; worker " + std::to_string(member.placement.slot) +
-           " was not let in: " + failure.facts.reason + " " +
-           first_line(failure.facts.log_tail, 512);
+    const auto why = why_not_let_in(snapshot, member);
+    if (!why) continue;
+    return "; worker " + std::to_string(member.placement.slot) + " was not let in: " + why->reason +
+           " " + first_line(why->log_tail, 512);
   }
   return "";
 }
@@ -167,7 +180,7 @@ std::optional<seconds> until_replacement(const JobSnapshot& snapshot, const Memb
   if (failure.planned || failure.node_lost || failure.pod_lost) return std::nullopt;
   api::RestartSpec restart = snapshot.job.spec.restart;
   // Who cannot be let in will not fit a moment later either, whatever the job says of restarts.
-  if (!failure.retryable) restart.backoff_seconds = std::max<int>(restart.backoff_seconds, 1);
+  if (failure.unfit) restart.backoff_seconds = std::max<int>(restart.backoff_seconds, 1);
   const seconds left =
       restart_backoff(restart, before - 1) - lasted(snapshot, facts::down(member.placement));
   return left.count() > 0 ? std::optional(left) : std::nullopt;

@@ -223,6 +223,10 @@ std::string sentence_of_change(const MembershipChange& change) {
     return who + " slows the gang " + first_line(change.reason, 256) + "; seen at step " +
            std::to_string(change.step);
   }
+  if (change.kind == contract::change::kStranger) {
+    return "refused " + first_line(change.reason, 256) + "; membership epoch " +
+           std::to_string(change.epoch);
+  }
   std::string text;
   if (change.kind == contract::change::kJoined) text = who + " joined";
   if (change.kind == contract::change::kLost) text = who + " was lost";
@@ -253,6 +257,7 @@ std::optional<Shown> shown_as(const std::string& kind) {
   if (kind == contract::change::kLost) return Shown{"Warning", contract::reason::kWorkerLost};
   if (kind == contract::change::kLeft) return Shown{"Normal", contract::reason::kWorkerLost};
   if (kind == contract::change::kRefused) return Shown{"Warning", contract::reason::kWorkerLost};
+  if (kind == contract::change::kStranger) return Shown{"Warning", contract::reason::kWorkerLost};
   if (kind == contract::change::kSlow) return Shown{"Warning", contract::reason::kWorkerSlow};
   if (kind == contract::change::kReturned) {
     return Shown{"Warning", contract::reason::kTrainingReturned};

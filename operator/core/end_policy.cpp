@@ -191,9 +191,15 @@ Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
                      member.pod->termination.has_value();
   if (!typed) return failure;
   failure.retryable = contract::is_retryable_exit_code(failure.facts.exit_code);
+  failure.unfit = is_unfit(job, failure.facts);
   failure.follower = failure.facts.exit_code == codes::kPeerLost;
   failure.planned = failure.facts.exit_code == codes::kPlannedLeave;
   return failure;
+}
+
+bool is_unfit(const api::TrainingJob& job, const api::FailureStatus& facts) {
+  return job.spec.training.has_value() && (!contract::is_retryable_exit_code(facts.exit_code) ||
+                                           facts.exit_code == codes::kKeyRefused);
 }
 
 std::string sentence_of(const Failure& failure) {
@@ -218,7 +224,7 @@ std::string sentence_of(const Failure& failure) {
 bool fails_job(const JobSnapshot& snapshot, const Member& member) {
   const Failure failure = read_failure(member, snapshot);
   // One that wants to be let in and cannot does not stop those who train.
-  if (!failure.retryable) return is_member(snapshot, member);
+  if (failure.unfit) return is_member(snapshot, member);
   return snapshot.job.spec.restart.policy == "Never" && !failure.planned;
 }
 

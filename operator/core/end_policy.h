@@ -13,6 +13,8 @@ struct Failure {
   api::FailureStatus facts;
   int attempt = 0;
   bool retryable = true;
+  /// Those who train do not let it in, and will not while they train: at most a start of all helps.
+  bool unfit = false;
   bool follower = false;   ///< ended because another one did
   bool planned = false;    ///< left as asked, with its work handed over
   bool pod_lost = false;   ///< deleted by somebody else
@@ -21,6 +23,8 @@ struct Failure {
 };
 
 Failure read_failure(const Member& member, const JobSnapshot& snapshot);
+/// Whether a worker that ended so is unfit (above) where it was no member.
+bool is_unfit(const api::TrainingJob& job, const api::FailureStatus& facts);
 /// "worker 1 (attempt 3) on node n ended with exit code 137 (Signaled)".
 std::string sentence_of(const Failure& failure);
 

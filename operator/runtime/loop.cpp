@@ -240,8 +240,10 @@ void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
     memory.changes_in_window = 0;
   }
   for (const auto& change : changes) {
-    const std::string name =
+    std::string name =
         std::to_string(change.epoch) + "/" + std::to_string(change.slot) + "/" + change.kind;
+    // A stranger has no slot, and its address stands in the reason.
+    if (change.kind == contract::change::kStranger) name += "/" + change.reason;
     auto& told = memory.told_changes;
     if (std::find(told.begin(), told.end(), name) != told.end()) continue;
     told.push_back(name);

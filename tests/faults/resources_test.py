@@ -214,6 +214,19 @@ class Misfit(FaultTest):
             job.set_slot(2, f"export MUSTER_DATA_ROOT={other}")
         self.refused(prepare, r"do not let this one in", r"DataInvalid .*do not let this one in")
 
+    def test_a_joiner_with_another_key_is_told_so_and_named_by_its_address(self):
+        def prepare(job):
+            program = os.path.join(job.directory, "other-worker")
+            with open(job.worker_program, "rb") as source, open(program, "wb") as target:
+                text = source.read()
+                # What its sentinel's key is derived with: so it has another than those who train.
+                self.assertIn(b"muster sentinel mesh", text)
+                target.write(text.replace(b"muster sentinel mesh", b"muster sentinel mess"))
+            os.chmod(program, 0o755)
+            job.set_slot(2, f'WORKER="{program}"')
+        job = self.refused(prepare, r"it has another key", r"KeyRefused .*it has another key than they have")
+        self.assertRegex(job.log_of(0), r"what a stranger says is refused.*127\.0\.0\.1")
+
 
 if __name__ == "__main__":
     main()

@@ -96,6 +96,12 @@ void ChangeBook::add_refused(const View& view, WorkerId id, const std::string& r
   settle_newest();
 }
 
+void ChangeBook::add_stranger(const View& view, const std::string& host, WorkerId own) {
+  if (lowest_training_slot(view) != own.slot) return;
+  push(view.epoch, kind::kStranger, own.slot, host + ": it has another key, or is of another job");
+  settle_newest();
+}
+
 void ChangeBook::add_slow(const View& view, int slot, std::int64_t step, std::string_view reason) {
   push(view.epoch, kind::kSlow, slot, reason);
   changes_.back().step = std::max<std::int64_t>(step, 0);
@@ -117,7 +123,8 @@ void ChangeBook::add(const EnteredMessage& entered) {
 void ChangeBook::add(const StepRecord& step) {
   for (; settled_ < entered_ && changes_[settled_].epoch <= step.membership_epoch; ++settled_) {
     MembershipChange& change = changes_[settled_];
-    const bool is_of_members = change.kind != kind::kSlow && change.kind != kind::kRefused;
+    const bool is_of_members = change.kind != kind::kSlow && change.kind != kind::kRefused &&
+                               change.kind != kind::kStranger;
     if (is_of_members) change.delay_ms = whole_ms(step.change_delay_seconds);
   }
 }

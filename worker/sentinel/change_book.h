@@ -18,6 +18,9 @@ class ChangeBook {
   /// `after` follows `before`. The worker whose seat is the lowest that trains tells for all.
   void add(const View& before, const View& after, WorkerId own);
   void add_refused(const View& view, WorkerId id, const std::string& reason);
+  /// Somebody at `host` (a numeric address) has not this job's key; told by the same worker as
+  /// changes are.
+  void add_stranger(const View& view, const std::string& host, WorkerId own);
   /// This worker has begun to hold the others up.
   void add_slow(const View& view, int slot, std::int64_t step, std::string_view reason);
   /// The members of `view` went back to a checkpoint; told by the same worker as their changes, and

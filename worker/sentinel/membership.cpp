@@ -13,6 +13,8 @@ namespace {
 /// Workers that are known, seats and others; a job has far fewer.
 constexpr std::size_t kMaxPeers = 8192;
 constexpr milliseconds kTellAgain{20};
+/// Said more rarely than this, "your key is another one" is a stray answer and proves nothing.
+constexpr milliseconds kUnauthorizedPause{1'000};
 
 bool holds(const std::vector<WorkerId>& all, WorkerId id) {
   return std::find(all.begin(), all.end(), id) != all.end();
@@ -153,6 +155,14 @@ void Membership::refused(MonoTime now, WorkerId id) {
   forgive_own_sleep(now);
   mark_dead(now, id);
   evaluate(now);
+}
+
+void Membership::unauthorized(MonoTime now, WorkerId id) {
+  if (is_member_ || is_out_ || known(id) == nullptr) return;
+  if (!unauthorized_ || now - unauthorized_->newest > kUnauthorizedPause) {
+    unauthorized_ = Unauthorized{now, now};
+  }
+  unauthorized_->newest = now;
 }
 
 void Membership::mark_dead(MonoTime now, WorkerId id) {
@@ -377,8 +387,14 @@ void Membership::evaluate(MonoTime now) {
 void Membership::evaluate_newcomer(MonoTime now) {
   waiting_ = "waiting to be let in by the workers that train";
   if (is_lost_told_) return;
-  bool is_any_left = false;
+  if (has_other_key(now)) {
+    is_lost_told_ = true;
+    outputs_.emplace_back(OtherKey{});
+    return;
+  }
+  bool is_any_left = false, is_any_heard = view_.epoch > 0;
   for (const auto& [id, one] : peers_) {
+    is_any_heard = is_any_heard || one.is_heard_once;
     if (one.is_dead) continue;
     const bool is_seat =
         view_.epoch > 0 ? find_seat(view_, id) != nullptr : !one.has_beat || one.epoch > 0;
@@ -388,7 +404,21 @@ void Membership::evaluate_newcomer(MonoTime now) {
   }
   if (is_any_left) return;
   is_lost_told_ = true;
-  outputs_.emplace_back(PeersLost{"none of the workers that trained is left to join"});
+  // Older builds do not tell whose key is another one.
+  outputs_.emplace_back(PeersLost{
+      is_any_heard ? "none of the workers that trained is left to join"
+                   : "none of the workers that train has answered: they are gone, cannot be "
+                     "reached, or have another key"});
+}
+
+bool Membership::has_other_key(MonoTime now) const {
+  if (!unauthorized_ || now - unauthorized_->newest > kUnauthorizedPause) return false;
+  // One address may be another job's by now: whoever trains and was heard speaks for this job.
+  const bool is_heard =
+      view_.epoch > 0 || std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+        return entry.second.is_heard_once && entry.second.epoch > 0;
+      });
+  return !is_heard && now - unauthorized_->first >= options_.other_key;
 }
 
 void Membership::describe_waiting(MonoTime now) {

@@ -41,6 +41,7 @@ struct MembershipOptions {
   milliseconds probation{1'000};      ///< clean links before one who was cut off is let in, doubled
   milliseconds forgiveness{600'000};  ///< who stays in so long after that begins anew
   milliseconds lost{60'000};          ///< a newcomer that hears nobody for so long gives up
+  milliseconds other_key{5'000};      ///< or so long only that its key is another one
 };
 
 /// One who was met outside of a view: from the endpoint's answer to join.
@@ -76,12 +77,15 @@ struct PeersLost {
 struct Refused {
   std::string reason;
 };
+/// Those who train say that this worker has another key: nothing can be said to them.
+struct OtherKey {};
 /// This worker, leading, refused another.
 struct RefusedNewcomer {
   WorkerId id;
   std::string reason;
 };
-using Output = std::variant<Send, Decided, AskWitness, Fenced, PeersLost, Refused, RefusedNewcomer>;
+using Output =
+    std::variant<Send, Decided, AskWitness, Fenced, PeersLost, Refused, OtherKey, RefusedNewcomer>;
 
 class Membership {
  public:
@@ -98,6 +102,9 @@ class Membership {
   void receive(MonoTime now, const Message& message);
   /// The kernel of `id`'s machine says that nobody listens there any more.
   void refused(MonoTime now, WorkerId id);
+  /// `id` cannot open what this worker says. Nothing proves that it is `id`, or one of this job:
+  /// it counts only while nobody who trains is heard.
+  void unauthorized(MonoTime now, WorkerId id);
   /// Something about `slot` looks wrong: it is asked at once.
   void suspect(MonoTime now, int slot);
   /// The trainers of this worker that are ready now, and what they are about.
@@ -181,6 +188,7 @@ class Membership {
   void become_newcomer(MonoTime now);
   void evaluate(MonoTime now);
   void evaluate_newcomer(MonoTime now);
+  bool has_other_key(MonoTime now) const;
   void describe_waiting(MonoTime now);
   void mark_dead(MonoTime now, WorkerId id);
   void send(WorkerId to, MessageBody body);
@@ -264,6 +272,11 @@ class Membership {
   std::optional<MonoTime> leaves_since_, joins_since_, start_since_, broken_since_,
       overtaken_since_;
   std::string waiting_;
+  /// When somebody said first, without a pause since, and last that this worker has another key.
+  struct Unauthorized {
+    MonoTime first{}, newest{};
+  };
+  std::optional<Unauthorized> unauthorized_;
   bool is_beat_due_ = false;
   bool is_lost_told_ = false;
   std::uint64_t sequence_ = 0;

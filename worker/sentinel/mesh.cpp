@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "common/contract.h"
-#include "worker/sentinel/socket_address.h"
 
 namespace muster::sentinel {
 namespace {
@@ -17,6 +16,8 @@ namespace {
 constexpr std::size_t kMaxDatagramBytes = 65'536;
 constexpr std::size_t kMaxPeers = 8'192;
 constexpr int kMaxMessages = 1'000;
+/// Answers of one peer that are looked at at a time.
+constexpr int kMaxAnswers = 16;
 /// A few hundred sentinels may all speak at once.
 constexpr int kReceiveBufferBytes = 4 * 1024 * 1024;
 
@@ -33,7 +34,7 @@ bool watch(int epoll_fd, int fd, std::uint32_t events) {
 }
 
 /// Whether the socket's pending error, taken by this, says that nobody listens over there.
-bool take_refusal(int fd) {
+bool is_port_closed(int fd) {
   int error = 0;
   socklen_t size = sizeof error;
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == ECONNREFUSED;
@@ -73,12 +74,13 @@ Mesh::Peer* Mesh::find_or_connect(WorkerId to, const std::string& host, int port
   UniqueFd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // Connected, so that the other kernel's refusal comes back to us.
   if (!fd || connect(fd.get(), address.get(), address.size) != 0 ||
-      !watch(epoll_.get(), fd.get(), 0)) {
+      !watch(epoll_.get(), fd.get(), EPOLLIN)) {
     return nullptr;
   }
   peer.fd = std::move(fd);
   peer.host = host;
   peer.port = port;
+  peer.sent = 0;
   forget_earlier(to);
   return &peer;
 }
@@ -98,6 +100,7 @@ void Mesh::send(WorkerId to, const std::string& host, int port, const Message& m
   Peer* peer = seal_ && !body.empty() ? find_or_connect(to, host, port) : nullptr;
   if (peer == nullptr) return;
   const std::vector<std::byte> datagram = seal_->seal(body);
+  peer->echoes[peer->sent++ % kEchoesKept] = echo_of(datagram);
   // What one send returns may be the refusal of the one before; then this one has not gone.
   for (int i = 0; i < 2; ++i) {
     if (::send(peer->fd.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL) >= 0) return;
@@ -106,25 +109,60 @@ void Mesh::send(WorkerId to, const std::string& host, int port, const Message& m
   }
 }
 
+void Mesh::refuse(std::span<const std::byte> datagram, SocketAddress from,
+                  Received& received) const {
+  std::string host = host_of(from);
+  std::vector<std::string>& all = received.strangers;
+  if (all.size() >= kMaxStrangers || std::find(all.begin(), all.end(), host) != all.end()) return;
+  all.push_back(std::move(host));
+  const auto answer = make_refusal(echo_of(datagram));
+  // It is only a courtesy: what does not go now comes with the stranger's next datagram.
+  (void)sendto(socket_.get(), answer.data(), answer.size(), MSG_NOSIGNAL, from.get(), from.size);
+}
+
+bool Mesh::take_refusals(const Peer& peer) {
+  const auto known = std::span(peer.echoes).first(std::min(peer.sent, kEchoesKept));
+  bool is_refused = false;
+  std::array<std::byte, kRefusalBytes + 1> buffer{};  // a longer one is seen to be longer
+  for (int i = 0; i < kMaxAnswers; ++i) {
+    const ssize_t bytes = recv(peer.fd.get(), buffer.data(), buffer.size(), 0);
+    if (bytes < 0) break;
+    const auto echo = read_refusal(std::span(buffer).first(static_cast<std::size_t>(bytes)));
+    is_refused =
+        is_refused || (echo && std::find(known.begin(), known.end(), *echo) != known.end());
+  }
+  return is_refused;
+}
+
 Mesh::Received Mesh::receive() {
   Received received;
   std::vector<std::byte> buffer(kMaxDatagramBytes);
   for (int i = 0; i < kMaxMessages; ++i) {
-    const ssize_t bytes = recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    SocketAddress from;
+    from.size = sizeof from.storage;
+    const ssize_t bytes =
+        recvfrom(socket_.get(), buffer.data(), buffer.size(), 0, from.get(), &from.size);
     if (bytes < 0) break;
     if (!seal_) continue;
-    auto message = seal_->open(std::span(buffer).first(static_cast<std::size_t>(bytes)), drops_);
+    const auto datagram = std::span(buffer).first(static_cast<std::size_t>(bytes));
+    const std::uint64_t unauthorized = drops_.unauthorized;
+    auto message = seal_->open(datagram, drops_);
     if (message) received.messages.push_back(std::move(*message));
+    if (drops_.unauthorized != unauthorized) refuse(datagram, from, received);
   }
   std::array<epoll_event, 64> events{};
   const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < ready; ++i) {
-    const int fd = events[static_cast<std::size_t>(i)].data.fd;
-    if (fd == socket_.get() || !take_refusal(fd)) continue;
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    const int fd = event.data.fd;
+    if (fd == socket_.get()) continue;
     const auto found = std::find_if(peers_.begin(), peers_.end(), [fd](const auto& entry) {
       return entry.second.fd.get() == fd;
     });
-    if (found != peers_.end()) refused_.push_back(found->first);
+    if (found == peers_.end()) continue;
+    if (is_port_closed(fd)) refused_.push_back(found->first);
+    if ((event.events & EPOLLIN) == 0 || !take_refusals(found->second)) continue;
+    received.unauthorized.push_back(found->first);
   }
   received.refused = std::exchange(refused_, {});
   return received;

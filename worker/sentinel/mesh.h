@@ -1,6 +1,7 @@
 // Datagrams between the sentinels of one job. Each is authenticated under the job's key and taken
 // once; whatever else arrives is dropped and counted. Nothing is sent twice here: membership
-// repeats what matters.
+// repeats what matters. Who has another key is told so, that it need not wait for ever: in the
+// clear, because there is no key in common, but in words that only who saw its datagram can say.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include "common/file.h"
 #include "common/result.h"
 #include "worker/sentinel/membership_message.h"
+#include "worker/sentinel/socket_address.h"
 
 namespace muster::sentinel {
 
@@ -26,6 +28,17 @@ struct MeshDrops {
 /// Of how many attempts at one slot something is remembered, for workers are replaced as long as a
 /// job lasts: the newest, and those before it that may still be about to die or to be answered.
 inline constexpr std::ptrdiff_t kAttemptsKept = 3;
+
+/// The first bytes of a sealed datagram's MAC. Nobody guesses them, so who knows them was sent it.
+using Echo = std::array<std::byte, 16>;
+/// Of a datagram that MeshSeal::seal has made, or has found to be of another key.
+Echo echo_of(std::span<const std::byte> datagram);
+/// What is answered to the latter. Layout: magic (4), its echo: shorter than whatever it answers,
+/// so that a forged sender's address gains nothing by it.
+inline constexpr std::size_t kRefusalBytes = 4 + sizeof(Echo);
+std::array<std::byte, kRefusalBytes> make_refusal(const Echo& echo);
+/// The echo of such an answer; nothing when it is none.
+std::optional<Echo> read_refusal(std::span<const std::byte> datagram);
 
 /// Seals and opens datagrams. Layout: magic (4), HMAC-SHA256 (32) over uid and message, message.
 class MeshSeal {
@@ -70,18 +83,30 @@ class Mesh {
   struct Received {
     std::vector<Message> messages;
     std::vector<WorkerId> refused;  ///< nobody listens there any more, says the kernel of theirs
+    std::vector<WorkerId> unauthorized;  ///< they say that their key is not this worker's
+    /// Numeric addresses that datagrams under another key came from, each once, at most
+    /// kMaxStrangers. They may be forged.
+    std::vector<std::string> strangers;
   };
+  static constexpr std::size_t kMaxStrangers = 8;
   /// What there is now, at most 1,000 messages. Blocks: no.
   Received receive();
   const MeshDrops& drops() const { return drops_; }
 
  private:
+  /// Of so many datagrams to one peer a refusal is understood; at a beat's pace a second's.
+  static constexpr std::size_t kEchoesKept = 32;
   struct Peer {
     UniqueFd fd;
     std::string host;
     int port = 0;
+    std::array<Echo, kEchoesKept> echoes{};
+    std::size_t sent = 0;
   };
   Peer* find_or_connect(WorkerId to, const std::string& host, int port);
+  void refuse(std::span<const std::byte> datagram, SocketAddress from, Received& received) const;
+  /// Whether the other side has another key. Takes what there is of its answers.
+  static bool take_refusals(const Peer& peer);
   void forget_earlier(WorkerId than);
 
   UniqueFd socket_, epoll_;

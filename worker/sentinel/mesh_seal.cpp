@@ -11,6 +11,7 @@ namespace muster::sentinel {
 namespace {
 
 constexpr std::array<char, 4> kMagic{'M', 'S', 'M', '1'};
+constexpr std::array<char, 4> kRefusalMagic{'M', 'S', 'R', '1'};
 constexpr std::size_t kMacBytes = 32;
 constexpr int kMaxSlots = 4'096;
 constexpr std::string_view kPurpose = "muster sentinel mesh";
@@ -30,6 +31,30 @@ std::span<const unsigned char> chars(std::string_view text) {
 }
 
 }  // namespace
+
+Echo echo_of(std::span<const std::byte> datagram) {
+  Echo echo{};
+  MUSTER_CHECK(datagram.size() >= kMagic.size() + kMacBytes);
+  std::memcpy(echo.data(), datagram.data() + kMagic.size(), echo.size());
+  return echo;
+}
+
+std::array<std::byte, kRefusalBytes> make_refusal(const Echo& echo) {
+  std::array<std::byte, kRefusalBytes> out{};
+  std::memcpy(out.data(), kRefusalMagic.data(), kRefusalMagic.size());
+  std::memcpy(out.data() + kRefusalMagic.size(), echo.data(), echo.size());
+  return out;
+}
+
+std::optional<Echo> read_refusal(std::span<const std::byte> datagram) {
+  if (datagram.size() != kRefusalBytes ||
+      std::memcmp(datagram.data(), kRefusalMagic.data(), kRefusalMagic.size()) != 0) {
+    return std::nullopt;
+  }
+  Echo echo{};
+  std::memcpy(echo.data(), datagram.data() + kRefusalMagic.size(), echo.size());
+  return echo;
+}
 
 // A key of its own, so that no proof of a connection is ever a datagram's.
 MeshSeal::MeshSeal(const std::string& job_key, std::string job_uid)

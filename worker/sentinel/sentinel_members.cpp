@@ -12,6 +12,10 @@ namespace {
 
 namespace exit_code = contract::exit_code;
 
+constexpr const char* kOtherKeySentence =
+    "the workers that train do not let this one in: it has another key than they have, or is of "
+    "another job; all get one key when the job is suspended and resumed";
+
 /// With the domains where all are known: a build that knows of none could not read of another's.
 View first_view(const JoinResponse& response) {
   View view;
@@ -61,11 +65,21 @@ void SentinelWorker::take_mesh() {
   Mesh::Received received = mesh_->receive();
   for (const Message& message : received.messages) membership_->receive(now(), message);
   for (const WorkerId& id : received.refused) membership_->refused(now(), id);
+  for (const WorkerId& id : received.unauthorized) membership_->unauthorized(now(), id);
+  for (const std::string& host : received.strangers) note_stranger(host);
   if (const auto answer = postman_->take_witness_answer()) {
     membership_->witness(now(), {answer->granted, answer->epoch, answer->members});
   }
   if (now() >= membership_->next_tick()) membership_->tick(now());
   act();
+}
+
+void SentinelWorker::note_stranger(const std::string& host) {
+  if (!membership_->is_member() || !strangers_.note(now(), host)) return;
+  log_warning("what a stranger says is refused: it has another key, or is of another job",
+              {{"host", host}, {"refused", mesh_->drops().unauthorized}});
+  changes_.add_stranger(told_view_, host, membership_->self());
+  if (book_.has_news()) report();
 }
 
 void SentinelWorker::act() {
@@ -88,6 +102,8 @@ void SentinelWorker::act() {
       } else if (auto* refused = std::get_if<Refused>(&output)) {
         end_with({exit_code::kData,
                   "the workers that train do not let this one in: " + refused->reason});
+      } else if (std::get_if<OtherKey>(&output) != nullptr) {
+        end_with({exit_code::kKeyRefused, kOtherKeySentence});
       } else if (auto* newcomer = std::get_if<RefusedNewcomer>(&output)) {
         changes_.add_refused(told_view_, newcomer->id, newcomer->reason);
       }

@@ -17,6 +17,7 @@
 #include "worker/sentinel/postman.h"
 #include "worker/sentinel/progress.h"
 #include "worker/sentinel/sentinel.h"
+#include "worker/sentinel/strangers.h"
 #include "worker/sentinel/trainer_process.h"
 
 namespace muster::sentinel {
@@ -81,6 +82,7 @@ class SentinelWorker {
   // sentinel_members.cpp
   void begin_membership(const Postman::Joined& joined);
   void take_mesh();
+  void note_stranger(const std::string& host);
   void act();
   void on_view(const View& view);
   void tell(TrainerProcess& process, const View& view);
@@ -103,6 +105,7 @@ class SentinelWorker {
   std::vector<TrainerProcess> processes_;  ///< by local rank
   std::vector<Outcome> ends_;              ///< of trainers that did not end with 0, in order
   std::optional<Mesh> mesh_;
+  Strangers strangers_;
   std::optional<Membership> membership_;
   View told_view_;  ///< the newest that was decided with a seat for this worker, or its leave
   std::uint64_t digest_ = 0;

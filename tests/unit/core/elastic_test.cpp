@@ -321,6 +321,57 @@ TEST_CASE("the first replacement comes at once, the next ones wait twice as long
   CHECK(status_of(lost.plan()).placement[1].replacements == 0);
 }
 
+TEST_CASE("a joiner with another key is named in status, and those who train are let alone") {
+  auto job = training(2);
+  job.edit().job.status.placement[1].member = false;
+  job.edit().job.status.placement[1].replacements = 3;
+  job.edit().reports.erase(1);
+  end_pod(job, 1, contract::exit_code::kKeyRefused);
+  pod_of(job, 1).termination->message = "it has another key than they have\nmore";
+  SUBCASE("while its next attempt waits") {}
+  SUBCASE("whatever the job says of restarts") { job.restarts("Never", 3); }
+  SUBCASE("even where they are at once") {
+    job.edit().job.spec.restart.backoff_seconds = 0;
+    job.lasting(seconds(3));
+  }
+  CHECK(wanted(job).empty());
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  CHECK(running_message(status_of(job.plan())) ==
+        "1 of 2 workers run; worker 1 was not let in: KeyRefused it has another key than they "
+        "have");
+}
+
+TEST_CASE(
+    "why a joiner was not let in is said while its next attempt is under way, until it is in") {
+  auto job = training(2);
+  job.edit().job.status.placement[1].member = false;
+  job.edit().reports.erase(1);
+  end_pod(job, 1, contract::exit_code::kKeyRefused);
+  pod_of(job, 1).termination->message = "it has another key";
+  answer(job, "n");
+  const std::string why = "; worker 1 was not let in: KeyRefused it has another key";
+  const core::Plan replaced = job.plan();
+  CHECK(running_message(status_of(replaced)) == "1 of 2 workers run" + why);
+  test::apply(job.edit(), replaced);
+  job.edit().gang.reset();
+  for (int i = 0; i < 3; ++i) test::apply(job.edit(), job.plan());
+  CHECK(running_message(job.snapshot().job.status) == "1 of 2 workers run" + why);
+  join_all(job, 4);
+  for (int i = 0; i < 3; ++i) test::apply(job.edit(), job.plan());
+  CHECK(running_message(job.snapshot().job.status) == "2 of 2 workers run");
+}
+
+TEST_CASE("when all start anew, all get one key: whose key was another one does not fail the job") {
+  auto job = training(2);
+  job.edit().job.status.placement[1].member = false;
+  job.edit().reports.erase(1);
+  end_pod(job, 1, contract::exit_code::kKeyRefused);
+  end_pod(job, 0, 137);
+  const auto status = status_of(job.plan());
+  CHECK_FALSE(status.is_true("Failed"));
+  CHECK(status.restarts == 1);
+}
+
 TEST_CASE(
     "who was not let in is tried again after a second or more, even where restarts are at once") {
   auto job = training(2);
@@ -647,7 +698,8 @@ TEST_CASE("each kind of change has its sentence: who, when, why, for how long") 
                         {6, 18, "Joined", 1, "", 3},
                         {7, 19, "Left", 0, "asked to leave", 0},
                         {8, 20, "Respawned", 0, "", 4},
-                        {8, 0, "Refused", 2, "contract fp32-chain/9\nmore", 0}};
+                        {8, 0, "Refused", 2, "contract fp32-chain/9\nmore", 0},
+                        {8, 0, "Stranger", 0, "10.0.0.7: it has another key\nmore", 0}};
   const std::vector<std::array<std::string, 3>> expected = {
       {"Warning", "WorkerLost",
        "worker 1 was lost at step 17 (its trainer was killed); training stood still for 12 ms; "
@@ -661,7 +713,8 @@ TEST_CASE("each kind of change has its sentence: who, when, why, for how long") 
        "the trainer of worker 0 was respawned at step 20; training stood still for 4 ms; "
        "membership epoch 8"},
       {"Warning", "WorkerLost",
-       "worker 2 was not let in (contract fp32-chain/9); membership epoch 8"}};
+       "worker 2 was not let in (contract fp32-chain/9); membership epoch 8"},
+      {"Warning", "WorkerLost", "refused 10.0.0.7: it has another key; membership epoch 8"}};
   const core::Plan plan = job.plan();
   REQUIRE(plan.actions.size() == expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -48,6 +48,21 @@ class ChangesWorld final : public runtime::Executor {
     last_ = report;
     REQUIRE(mailbox_.post(std::move(report)));
   }
+  void tell_strangers(const std::vector<std::string>& reasons) {
+    ProgressReport report;
+    report.job = "ns/j";
+    for (const std::string& reason : reasons) {
+      report.changes.push_back({3, 0, std::string(contract::change::kStranger), 0, reason, 0});
+    }
+    REQUIRE(mailbox_.post(std::move(report)));
+  }
+  /// What was said of strangers since it was asked last.
+  std::vector<std::string> strangers() {
+    for (int i = 0; i < 3; ++i) loop_.step();
+    std::vector<std::string> found = std::exchange(notes_, {});
+    std::erase_if(found, [](const std::string& note) { return !note.starts_with("refused "); });
+    return found;
+  }
   void repeat() { REQUIRE(mailbox_.post(ProgressReport(last_))); }
   void pass(seconds time) { clock_.advance(time); }
 
@@ -103,6 +118,18 @@ TEST_CASE("of more than sixty changes in a minute the rest is one event when the
   CHECK(world.events() == Told{});
   world.tell(2);
   CHECK(world.events() == Told{2, {}});
+}
+
+TEST_CASE("of one membership each stranger is told of, once") {
+  ChangesWorld world;
+  const std::vector<std::string> both = {"10.0.0.7: it has another key",
+                                         "10.0.0.8: it has another key"};
+  world.tell_strangers(both);
+  CHECK(world.strangers() ==
+        std::vector<std::string>{"refused 10.0.0.7: it has another key; membership epoch 3",
+                                 "refused 10.0.0.8: it has another key; membership epoch 3"});
+  world.tell_strangers(both);
+  CHECK(world.strangers().empty());
 }
 
 TEST_CASE("what several workers tell of one change, or one of them twice, is told once") {

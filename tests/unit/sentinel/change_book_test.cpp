@@ -109,6 +109,21 @@ TEST_CASE("at the end all that training went on after is told, without a delay")
   CHECK(told[0].delay_ms == -1);
 }
 
+TEST_CASE("a stranger is told of at once, with its address, by the lowest that trains") {
+  const View both = view(4, {seat(0), seat(1)});
+  ChangeBook first, second;
+  first.add_stranger(both, "10.0.0.7", {0, 0});
+  second.add_stranger(both, "10.0.0.7", {1, 0});
+  CHECK(second.untold().empty());
+  const auto told = first.untold();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].kind == kind::kStranger);
+  CHECK(told[0].epoch == 4);
+  CHECK(told[0].slot == 0);
+  CHECK(told[0].reason == "10.0.0.7: it has another key, or is of another job");
+  CHECK(told[0].delay_ms == -1);
+}
+
 TEST_CASE("what is no change of members waits for those before it alone") {
   ChangeBook book;
   const View both = view(1, {seat(0), seat(1)});

@@ -88,6 +88,10 @@ class Table {
     self_.refused(now_, {slot, 0});
     keep();
   }
+  void deny(int slot) {
+    self_.unauthorized(now_, {slot, 0});
+    keep();
+  }
   void answer(const Membership::WitnessAnswer& answer) {
     self_.witness(now_, answer);
     keep();
@@ -149,6 +153,43 @@ class Table {
   MonoTime now_ = MonoTime{} + seconds(100);
   std::uint64_t sequence_ = 0;
   Membership self_;
+};
+
+/// One in slot 9 that was told where some members are.
+struct Newcomer {
+  explicit Newcomer(const std::vector<int>& slots)
+      : self(MembershipOptions{}, seat_of(9), contacts_of(slots), kEpoch, now) {}
+
+  static std::vector<Contact> contacts_of(const std::vector<int>& slots) {
+    std::vector<Contact> contacts;
+    for (const int slot : slots) contacts.push_back({{slot, 0}, "127.0.0.1", 1'000 + slot});
+    return contacts;
+  }
+  void hear(WorkerId from, std::int64_t epoch) {
+    Beat beat;
+    beat.self = seat_of(from.slot);
+    self.receive(now, Message{from, 1, epoch, beat});
+  }
+  /// Time goes by, in which `happens` all the while.
+  void pass(milliseconds time, const std::function<void()>& happens) {
+    for (milliseconds gone{0}; gone < time; gone += milliseconds(25)) {
+      now += milliseconds(25);
+      happens();
+      self.tick(now);
+      for (Output& output : self.take_outputs()) {
+        if (!std::holds_alternative<Send>(output)) outputs.push_back(std::move(output));
+      }
+    }
+  }
+  template <typename Kind>
+  std::ptrdiff_t told() const {
+    return std::count_if(outputs.begin(), outputs.end(),
+                         [](const Output& output) { return std::holds_alternative<Kind>(output); });
+  }
+
+  MonoTime now = MonoTime{} + seconds(100);
+  Membership self;
+  std::vector<Output> outputs;
 };
 
 const Table::Tweak kPlain = nullptr;
@@ -348,6 +389,61 @@ TEST_CASE("a newcomer with another spec or other data is refused with the reason
   CHECK(table.told<RefusedNewcomer>()[0].id == WorkerId{2, 0});
   REQUIRE_FALSE(table.sent<Refusal>(2).empty());
   CHECK(table.sent<Refusal>(2)[0].reason.find("spec or data") != std::string::npos);
+}
+
+TEST_CASE("a newcomer that hears for long only that its key is another one gives up") {
+  Newcomer joiner({0, 1});
+  const auto is_refused = [&] { joiner.self.unauthorized(joiner.now, {0, 0}); };
+  SUBCASE("by one of those who train, while the other is silent") {
+    joiner.pass(milliseconds(4'900), is_refused);
+    CHECK(joiner.told<OtherKey>() == 0);
+    joiner.pass(milliseconds(10'000), is_refused);
+    CHECK(joiner.told<OtherKey>() == 1);
+    CHECK(joiner.told<PeersLost>() == 0);
+  }
+  SUBCASE("another newcomer speaks for nobody") {
+    joiner.hear({7, 0}, 0);
+    joiner.pass(milliseconds(5'100), is_refused);
+    CHECK(joiner.told<OtherKey>() == 1);
+  }
+  SUBCASE("whoever trains and was heard shows that the key is right") {
+    joiner.hear({1, 0}, kEpoch);
+    joiner.pass(milliseconds(20'000), is_refused);
+    CHECK(joiner.told<OtherKey>() == 0);
+  }
+  SUBCASE("now and then is no proof") {
+    for (int i = 0; i < 20; ++i) {
+      is_refused();
+      joiner.pass(milliseconds(1'100), [] {});
+    }
+    CHECK(joiner.told<OtherKey>() == 0);
+  }
+  SUBCASE("of one that nobody knows it is none") {
+    joiner.pass(milliseconds(10'000), [&] { joiner.self.unauthorized(joiner.now, {9, 9}); });
+    CHECK(joiner.told<OtherKey>() == 0);
+  }
+}
+
+TEST_CASE("a newcomer that hears nobody gives up after a minute and says what may be the matter") {
+  Newcomer joiner({0, 1});
+  joiner.pass(milliseconds(59'900), [] {});
+  CHECK(joiner.told<PeersLost>() == 0);
+  joiner.pass(milliseconds(1'000), [] {});
+  REQUIRE(joiner.told<PeersLost>() == 1);
+  for (const Output& output : joiner.outputs) {
+    const auto* lost = std::get_if<PeersLost>(&output);
+    if (lost != nullptr) CHECK(lost->reason.find("have another key") != std::string::npos);
+  }
+}
+
+TEST_CASE("whoever is a member does not care who cannot open what it says") {
+  Table table(0, {0, 1});
+  for (int i = 0; i < 200; ++i) {
+    table.deny(1);
+    table.pass(milliseconds(100), {{1, kPlain}});
+  }
+  CHECK(table.self().is_member());
+  CHECK(table.told<OtherKey>().empty());
 }
 
 TEST_CASE("newcomers do not come in the view in which somebody leaves") {

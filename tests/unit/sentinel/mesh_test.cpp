@@ -2,8 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "common/rng.h"
@@ -45,6 +49,50 @@ Mesh::Received wait_for(Mesh& mesh) {
   REQUIRE(poll(&ready, 1, 30'000) == 1);
   return mesh.receive();
 }
+
+/// A sentinel of nobody's at 127.0.0.`last`, which says and hears bytes.
+class Datagrams {
+ public:
+  explicit Datagrams(int last = 1) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = at(last, 0);
+    socklen_t size = sizeof address;
+    REQUIRE(bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    port_ = ntohs(address.sin_port);
+  }
+  int port() const { return port_; }
+  void send(int port, std::span<const std::byte> bytes) const {
+    const sockaddr_in to = at(1, port);
+    REQUIRE(sendto(fd_.get(), bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr*>(&to),
+                   sizeof to) >= 0);
+  }
+  struct Heard {
+    int port = 0;
+    std::vector<std::byte> bytes;
+  };
+  /// The next one; nothing when there is none now.
+  std::optional<Heard> hear() const {
+    std::vector<std::byte> bytes(65'536);
+    sockaddr_in from{};
+    socklen_t size = sizeof from;
+    const ssize_t got = recvfrom(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT,
+                                 reinterpret_cast<sockaddr*>(&from), &size);
+    if (got < 0) return std::nullopt;
+    bytes.resize(static_cast<std::size_t>(got));
+    return Heard{ntohs(from.sin_port), std::move(bytes)};
+  }
+
+ private:
+  static sockaddr_in at(int last, int port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(0x7f000000U + static_cast<std::uint32_t>(last));
+    return address;
+  }
+  UniqueFd fd_;
+  int port_ = 0;
+};
 
 }  // namespace
 
@@ -127,6 +175,83 @@ TEST_CASE("sentinels hear each other, and learn from the kernel that one is gone
   REQUIRE(gone.refused.size() == 1);
   CHECK((gone.refused[0] == WorkerId{1, 0}));
   first->send({2, 0}, "not an address", port, beat_of({0, 0}, 3));  // costs nothing
+}
+
+TEST_CASE("who has another key, or is of another job, is named by its address and told so") {
+  std::string key = kKey, uid = "uid";
+  SUBCASE("another key") { key.assign(64, 'b'); }
+  SUBCASE("another job") { uid = "another"; }
+  auto member = Mesh::open("127.0.0.1");
+  auto joiner = Mesh::open("127.0.0.1");
+  REQUIRE((member && joiner));
+  member->set_seal(MeshSeal(kKey, "uid"));
+  joiner->set_seal(MeshSeal(key, uid));
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    joiner->send({0, 0}, "127.0.0.1", member->port(), beat_of({1, 0}, i));
+  }
+  const auto got = wait_for(*member);
+  CHECK(got.messages.empty());
+  CHECK(got.strangers == std::vector<std::string>{"127.0.0.1"});
+  const auto answer = wait_for(*joiner);
+  CHECK(answer.messages.empty());
+  CHECK(answer.strangers.empty());
+  CHECK(answer.refused.empty());
+  CHECK(answer.unauthorized == std::vector<WorkerId>{{0, 0}});
+}
+
+TEST_CASE("only who was sent a datagram can say that its key is another one") {
+  auto mesh = Mesh::open("127.0.0.1");
+  REQUIRE(mesh);
+  mesh->set_seal(MeshSeal(kKey, "uid"));
+  const Datagrams other;
+  mesh->send({1, 0}, "127.0.0.1", other.port(), beat_of({0, 0}, 1));
+  const auto sent = other.hear();
+  REQUIRE(sent);
+  const Echo echo = echo_of(sent->bytes);
+  auto right = make_refusal(echo);
+  CHECK(right.size() < sent->bytes.size());
+  std::vector<std::vector<std::byte>> wrong;
+  wrong.emplace_back();
+  wrong.emplace_back(right.begin(), right.end() - 1);
+  wrong.emplace_back(right.begin(), right.end()).push_back(std::byte{0});
+  for (const std::size_t at : {std::size_t{0}, right.size() - 1}) {
+    wrong.emplace_back(right.begin(), right.end())[at] ^= std::byte{1};
+  }
+  const auto zero = make_refusal({});
+  wrong.emplace_back(zero.begin(), zero.end());
+  for (const auto& bytes : wrong) {
+    other.send(sent->port, bytes);
+    CHECK(wait_for(*mesh).unauthorized.empty());
+  }
+  // Nor does it count where it was not asked.
+  other.send(mesh->port(), right);
+  CHECK(wait_for(*mesh).unauthorized.empty());
+  CHECK(mesh->drops().garbage == 1);
+  other.send(sent->port, right);
+  CHECK(wait_for(*mesh).unauthorized == std::vector<WorkerId>{{1, 0}});
+}
+
+TEST_CASE(
+    "garbage is neither answered nor anybody's, and of many strangers few are heard at once") {
+  auto mesh = Mesh::open("127.0.0.1");
+  REQUIRE(mesh);
+  mesh->set_seal(MeshSeal(kKey, "uid"));
+  const Datagrams noise;
+  const std::vector<std::byte> garbage(100, std::byte{'M'});
+  noise.send(mesh->port(), garbage);
+  CHECK(wait_for(*mesh).strangers.empty());
+  CHECK_FALSE(noise.hear());
+  const MeshSeal other(std::string(64, 'b'), "uid");
+  std::vector<Datagrams> strangers;
+  for (int i = 0; i < 20; ++i) {
+    strangers.emplace_back(i + 1);
+    strangers.back().send(mesh->port(), other.seal(encode(beat_of({1, 0}, 1))));
+  }
+  CHECK(wait_for(*mesh).strangers.size() == Mesh::kMaxStrangers);
+  CHECK(mesh->drops().unauthorized == 20);
+  const auto answered = std::count_if(strangers.begin(), strangers.end(),
+                                      [](const Datagrams& one) { return one.hear().has_value(); });
+  CHECK(answered == Mesh::kMaxStrangers);
 }
 
 TEST_CASE("workers that are replaced again and again leave no descriptor behind") {
