@@ -43,6 +43,9 @@ constexpr std::array kFailureAdvice{
     Advice{"MemoryFaulty",
            "Keep the job off that node (kubectl cordon) and test its memory; with "
            "spec.training.checkpoint training goes back and on by itself."},
+    Advice{"KeyRefused",
+           "The operator's master key was replaced while the job trained, or another job has its "
+           "addresses; all its workers get one key when it is suspended and resumed."},
     Advice{"DiskFull",
            "Make room on the checkpoint's volume, or lower checkpoint.keep; the last "
            "whole checkpoint is still there."},

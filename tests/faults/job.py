@@ -246,6 +246,8 @@ class Job:
             worker = workers[slot]
             pids += {"worker": worker.pids(), "trainer": worker.trainers, "sentinel": [worker.sentinel]}[what]
         assert pids, f"nobody to kill in {slots}"
+        # A death is mended within milliseconds, and this process may lose the processor between two signals for longer.
+        signal_all(pids, signal.SIGSTOP)
         signal_all(pids, signal.SIGKILL)
 
     def stop(self, *slots, what="worker"):
