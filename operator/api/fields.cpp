@@ -354,7 +354,8 @@ void read_billionths(JsonReader& in, const char* field, std::optional<Billionths
   in.optional(field, text, kMaxBillionthsBytes);
   if (!in.has(field) || !in.status()) return;
   const auto value = parse_billionths(text);
-  if (!value || *value < 0) return in.fail(field, "must be a decimal from 0 on, such as \"12.5\"");
+  if (!value || *value < 0)
+    return in.fail(field, "must be a decimal from 0 to 9000000000, such as \"12.5\"");
   out = value;
 }
 

@@ -65,6 +65,8 @@ void read_namespaces(JsonReader& in, std::vector<std::string>& out) {
             });
 }
 
+constexpr Billionths kBudgetBelow = 1'000'000'000 * kOne;
+
 /// By BudgetPeriod.
 constexpr std::array kPeriods{"Day", "Week", "Month", "Forever"};
 
@@ -77,6 +79,7 @@ Status read_budget(const Json& json, const std::string& path, QueueBudget& out) 
   std::optional<Billionths> amount;
   read_billionths(in, "amount", amount);
   if (in.status() && !amount) in.fail("amount", "is required");
+  if (in.status() && *amount >= kBudgetBelow) in.fail("amount", "must be less than 1000000000");
   out.amount = amount.value_or(0);
   std::string period = kPeriods[static_cast<std::size_t>(out.period)];
   optional_enum(in, "period", period, {kPeriods[0], kPeriods[1], kPeriods[2], kPeriods[3]});

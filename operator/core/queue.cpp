@@ -15,8 +15,10 @@ namespace muster::core {
 
 Queue queue_of(const api::TrainingQueue& object, const Status& verdict) {
   const api::TrainingQueueSpec& spec = object.spec;
-  Queue queue{object.meta.name, spec.cohort, spec.resources, spec.weight, spec.namespaces, "", ""};
-  if (!verdict) {
+  Queue queue{
+      object.meta.name, spec.cohort, spec.resources, spec.weight, spec.namespaces, "", "", false};
+  queue.is_refused = !verdict;
+  if (queue.is_refused) {
     queue.closed = "its spec is refused (" + verdict.error().message() + ")";
   } else if (object.meta.deletion_time) {
     queue.closed = "it is being deleted";
@@ -145,7 +147,8 @@ api::TrainingQueueStatus queue_status(const api::TrainingQueue& object, const Qu
         one.name + " " + amount_text(one.name, held) + "/" + amount_text(one.name, one.nominal);
   }
   status.use = head_of(status.use, words::kMaxMessageBytes);
-  status.budget = queue_spending(object, holders, now);
+  // What was spent outlives a spec that cannot be read for a while.
+  status.budget = queue.is_refused ? object.status.budget : queue_spending(object, holders, now);
   return status;
 }
 

@@ -24,6 +24,7 @@ struct Queue {
   std::vector<std::string> namespaces;  ///< empty: all
   std::string closed;                   ///< why no further job starts from it; empty: open
   std::string spent{};                  ///< why its jobs stop: the budget; empty: they do not
+  bool is_refused = false;              ///< its spec; nothing of it is known
   bool operator==(const Queue&) const = default;
 };
 

@@ -40,6 +40,13 @@ void make_priority(World& world, const std::string& name, int value) {
   REQUIRE(world.user->create(api::Kind::kPriorityClass, "", one).has_value());
 }
 
+int events_of(const World& world, std::string_view reason) {
+  const auto page = world.user->list(api::Kind::kEvent, {"default", "", 0, ""});
+  REQUIRE(page);
+  return static_cast<int>(std::count_if(page->items.begin(), page->items.end(),
+                                        [&](const Json& one) { return one["reason"] == reason; }));
+}
+
 std::int64_t queue_writes(const World& world) {
   const auto counts = world.server.request_counts();
   const auto found = counts.find("patch trainingqueues/status");
@@ -202,7 +209,7 @@ TEST_CASE("a queue's jobs stop when its budget is spent, and go on when it begin
   world.restart_operator();
   world.add_node("n", 32);
   world.create_queue("research", 8, [](Json& queue) {
-    queue["spec"]["budget"] = Json{{"currency", "EUR"}, {"amount", "3"}, {"period", "Forever"}};
+    queue["spec"]["budget"] = Json{{"currency", "EUR"}, {"amount", "3"}, {"period", "Day"}};
   });
   world.create_job("a", 2, in_queue("research"));
   world.create_job("free", 2);
@@ -216,7 +223,7 @@ TEST_CASE("a queue's jobs stop when its budget is spent, and go on when it begin
   REQUIRE(budget);
   CHECK(api::plain(budget->rate_per_hour) == doctest::Approx(2));
   CHECK(api::plain(budget->spent) > 2);
-  // Once in ten minutes, and what tells that the job was admitted.
+  // It begins at 22:13. Once in ten minutes, and what tells that the job was admitted.
   CHECK(queue_writes(world) - before <= 8 + 2);
   // An operator that starts anew counts from what was written.
   world.restart_operator();
@@ -226,16 +233,18 @@ TEST_CASE("a queue's jobs stop when its budget is spent, and go on when it begin
   CHECK(world.job("free").status.is_true("Running"));
   CHECK_FALSE(world.job("a").status.is_true("Running"));
   CHECK(world.job("a").status.taken_back == api::TakenBack{});
-  CHECK(admitted(world, "a")
-            .starts_with("False: queue research starts no jobs: its budget of 3 EUR is spent; "
-                         "raise spec.budget.amount"));
-  const auto queue = world.queue("research");
-  CHECK(queue.status.phase == "Closed");
-  CHECK(api::plain(queue.status.budget->spent) == doctest::Approx(3).epsilon(0.03));
-  CHECK(queue.status.budget->rate_per_hour == 0);
-  const Json raised{{"spec", {{"budget", {{"amount", "300"}, {"period", "Month"}}}}}};
-  REQUIRE(world.user->merge_patch(api::Kind::kTrainingQueue, {"", "research"}, "", raised));
-  world.settle();
+  CHECK(admitted(world, "a") ==
+        "False: queue research starts no jobs: its budget of 3 EUR a day is spent; raise "
+        "spec.budget.amount, or wait until 2023-11-15T00:00:00Z");
+  CHECK(world.job("a").status.condition("Running")->reason == contract::reason::kBudgetSpent);
+  CHECK(events_of(world, contract::reason::kBudgetSpent) == 1);
+  const auto queue = world.queue("research").status;
+  CHECK(queue.phase == "Closed");
+  CHECK(api::plain(queue.budget->spent) == doctest::Approx(3).epsilon(0.03));
+  CHECK(queue.budget->rate_per_hour == 0);
+  world.pass(std::chrono::minutes(16));
+  CHECK(format_time(world.clock.wall_now()) > "2023-11-15T00:00:00Z");
   CHECK(world.job("a").status.is_true("Admitted"));
-  CHECK(world.queue("research").status.phase != "");
+  CHECK(world.queue("research").status.phase == "Active");
+  CHECK(api::plain(world.queue("research").status.budget->spent) < 0.1);
 }

@@ -70,7 +70,9 @@ TEST_CASE("what cannot be a queue is refused with the field and what would be ri
             .starts_with("spec.budget.currency: must be the price list's, three capital letters"));
   CHECK(budget(R"({"currency": "EUR"})") == "spec.budget.amount: is required");
   CHECK(budget(R"({"currency": "EUR", "amount": "-5"})") ==
-        "spec.budget.amount: must be a decimal from 0 on, such as \"12.5\"");
+        "spec.budget.amount: must be a decimal from 0 to 9000000000, such as \"12.5\"");
+  CHECK(budget(R"({"currency": "EUR", "amount": "1000000000"})") ==
+        "spec.budget.amount: must be less than 1000000000");
   CHECK(budget(R"({"currency": "EUR", "amount": 5})").starts_with("spec.budget.amount: "));
   CHECK(budget(R"({"currency": "EUR", "amount": "5", "period": "Year"})")
             .starts_with("spec.budget.period: "));

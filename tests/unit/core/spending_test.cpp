@@ -105,8 +105,14 @@ TEST_CASE(
         "of team/c the cost is not known (status.cost of the job), nor of 1 more");
   queue.status.budget = unknown;
   CHECK(core::queue_spending(queue, two, now)->unknown.empty());
+  // Of a spec that is refused nothing is known, and what was spent stays.
+  api::TrainingQueue refused = queue;
+  refused.spec = {};
+  const Status verdict = Error(ErrorCode::kInvalid, "spec.budget.amount: wrong");
+  CHECK(core::queue_status(refused, core::queue_of(refused, verdict), two, 0, now).budget ==
+        unknown);
   queue.spec.budget.reset();
-  CHECK_FALSE(core::queue_spending(queue, two, now).has_value());
+  CHECK_FALSE(core::queue_status(queue, core::queue_of(queue, {}), two, 0, now).budget.has_value());
 }
 
 TEST_CASE("all jobs of a queue whose budget is spent stop, and none of another") {
