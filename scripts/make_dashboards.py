@@ -147,6 +147,12 @@ def quantile(q, metric, matchers, by=()):
     return f"histogram_quantile({q}, sum by ({groups}) (rate({metric}_bucket{{{matchers}}}{RATE})))"
 
 
+def mean(metric, matchers, by=()):
+    """Beside a quantile: that one says the same for all values within a bucket, as a quick API server's are."""
+    total = f"sum by ({', '.join(by)}) " if by else "sum"
+    return f"{total}(rate({metric}_sum{{{matchers}}}{RATE})) / {total}(rate({metric}_count{{{matchers}}}{RATE}))"
+
+
 OP = 'job=~"$job", instance=~"$instance"'
 JOB = 'namespace=~"$namespace", training_job=~"$training_job"'
 RANK = JOB + ', slot=~"$slot"'
@@ -187,6 +193,7 @@ def operator():
         (f"sum by (result) (rate(controller_runtime_reconcile_total{{{OP}}}{RATE}))", "{{result}}"),
         (f"sum(rate(controller_runtime_reconcile_errors_total{{{OP}}}{RATE}))", "errors")])
     d.series("Time of a look", "From taking a job in hand until its plan is carried out; writes included.", "s", [
+        (mean("controller_runtime_reconcile_time_seconds", OP), "mean"),
         (quantile(0.5, "controller_runtime_reconcile_time_seconds", OP), "median"),
         (quantile(0.99, "controller_runtime_reconcile_time_seconds", OP), "99 %")])
     d.series("Jobs in hand", "Jobs in hand now, and plans that may be carried out at a time.", "none", [
@@ -196,17 +203,20 @@ def operator():
              [(f"workqueue_depth{{{OP}}}", "{{instance}}"),
               (f"rate(workqueue_adds_total{{{OP}}}{RATE})", "{{instance}} put on, a second"),
               (f"rate(workqueue_retries_total{{{OP}}}{RATE})", "{{instance}} put back after a failure, a second")])
-    d.series("Time in the queue", "How long jobs wait for their look, and how long they are in hand (99 %).", "s", [
-        (quantile(0.99, "workqueue_queue_duration_seconds", OP), "waiting"),
-        (quantile(0.99, "workqueue_work_duration_seconds", OP), "in hand")])
+    d.series("Time in the queue", "How long jobs wait for their look, and how long they are in hand.", "s", [
+        (mean("workqueue_queue_duration_seconds", OP), "waiting, mean"),
+        (quantile(0.99, "workqueue_queue_duration_seconds", OP), "waiting, 99 %"),
+        (mean("workqueue_work_duration_seconds", OP), "in hand, mean"),
+        (quantile(0.99, "workqueue_work_duration_seconds", OP), "in hand, 99 %")])
     d.series("Unfinished work", "Time of the jobs now in hand: summed, and of the longest. Growing means stuck.", "s", [
         (f"workqueue_unfinished_work_seconds{{{OP}}}", "{{instance}} sum"),
         (f"workqueue_longest_running_processor_seconds{{{OP}}}", "{{instance}} longest")])
     d.row("API server")
     d.series("Requests", "Exchanges a second by method and answer; <error> where none came.", "reqps",
              [(f"sum by (method, code) (rate(rest_client_requests_total{{{OP}}}{RATE}))", "{{method}} {{code}}")])
-    d.series("Time of a request", "Until the answer, 99 %; of watches until their headers.", "s",
-             [(quantile(0.99, "rest_client_request_duration_seconds", OP, ["verb"]), "{{verb}}")])
+    d.series("Time of a request", "Until the answer; of watches until their headers.", "s", [
+        (mean("rest_client_request_duration_seconds", OP, ["verb"]), "{{verb}} mean"),
+        (quantile(0.99, "rest_client_request_duration_seconds", OP, ["verb"]), "{{verb}} 99 %")])
     d.series("Status writes and watches",
              "Writes of job status by kind; lists begun anew and lines that were no event, which should be none.", "ops", [
                  (f"sum by (pass) (rate(muster_status_writes_total{{{OP}}}{RATE}))", "{{pass}}"),
