@@ -7,4 +7,14 @@ namespace muster::test {
 /// Seed from `--seed N` (default 1). Property tests derive everything random from it.
 std::uint64_t seed();
 
+/// How often a random case is tried, and of how many it must then tell: a quarter of `n` under
+/// sanitizers, which look at each access and take ten times as long.
+constexpr int tries(int n) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return n / 4;
+#else
+  return n;
+#endif
+}
+
 }  // namespace muster::test

@@ -1,6 +1,7 @@
 // What must hold of queues whatever comes: drawn from seeds, checked after every pass.
 #include <doctest/doctest.h>
 
+#include "tests/test_main.h"
 #include "tests/unit/core/queue_world.h"
 
 using namespace muster;
@@ -59,9 +60,9 @@ void shuffle(std::vector<T>& items, Rng& rng) {
 TEST_CASE(
     "quota and nodes hold whatever comes and goes, and the order of what is known is nothing") {
   int started = 0, waited = 0;
-  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+  for (int seed = 1; seed <= test::tries(400); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world = random_world(rng);
     for (int round = 0; round < 12; ++round) {
       for (std::size_t i = rng.below(4); i > 0; --i) random_job(world, rng, some_queue(world, rng));
@@ -86,8 +87,8 @@ TEST_CASE(
       waited += static_cast<int>(verdicts.size()) - now;
     }
   }
-  CHECK(started > 2000);
-  CHECK(waited > 3000);
+  CHECK(started > test::tries(2000));
+  CHECK(waited > test::tries(3000));
 }
 
 namespace {
@@ -119,9 +120,9 @@ std::vector<std::string> fill(QueueWorld& world, Rng& rng) {
 
 TEST_CASE("nobody behind the first in the line ever delays it, though it never ends") {
   int later = 0, backfilled = 0;
-  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+  for (int seed = 1; seed <= test::tries(1500); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world;
     world.queues = {make_queue("q", 4 + static_cast<std::int64_t>(rng.below(6)))};
     world.queues[0].quota.push_back(
@@ -146,15 +147,15 @@ TEST_CASE("nobody behind the first in the line ever delays it, though it never e
     CHECK(starts_after(world, running, first) == alone);
     later += alone > 0 ? 1 : 0;
   }
-  CHECK(later > 300);
-  CHECK(backfilled > 100);
+  CHECK(later > test::tries(300));
+  CHECK(backfilled > test::tries(100));
 }
 
 TEST_CASE("no borrower delays the first of another queue of its cohort") {
   int later = 0;
-  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+  for (int seed = 1; seed <= test::tries(600); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world;
     world.queues = {make_queue("q", 4, "lab"), make_queue("idle", 3, "lab"),
                     make_queue("poor", 0, "lab")};
@@ -168,14 +169,14 @@ TEST_CASE("no borrower delays the first of another queue of its cohort") {
     CHECK(starts_after(world, running, first) == alone);
     later += alone > 0 ? 1 : 0;
   }
-  CHECK(later > 50);
+  CHECK(later > test::tries(50));
 }
 
 TEST_CASE("where jobs end, every job that can start does in the end") {
   int jobs = 0;
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (int seed = 1; seed <= test::tries(200); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world = random_world(rng);
     for (auto& queue : world.queues) queue.quota[0].nominal += 9;
     for (auto& queue : world.queues) {

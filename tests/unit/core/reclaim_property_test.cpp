@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "tests/test_main.h"
 #include "tests/unit/core/queue_world.h"
 
 using namespace muster;
@@ -103,9 +104,9 @@ std::optional<Cost> least_cost(const QueueWorld& world, const std::string& head)
 
 TEST_CASE("preempted is the cheapest set of all that there are, and nobody where none helps") {
   int preempted = 0, several = 0, none = 0;
-  for (std::uint64_t seed = 1; seed <= 2400; ++seed) {
+  for (int seed = 1; seed <= test::tries(2400); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world = reclaim_world(rng);
     for (int i = 0; i < 6; ++i) {
       reclaim_job(world, rng);
@@ -134,16 +135,16 @@ TEST_CASE("preempted is the cheapest set of all that there are, and nobody where
     several += taken.size() > 1 ? 1 : 0;
   }
   MESSAGE(preempted << " preemptions, " << several << " of several jobs, " << none << " of nobody");
-  CHECK(preempted > 150);
-  CHECK(several > 40);
-  CHECK(none > 100);
+  CHECK(preempted > test::tries(150));
+  CHECK(several > test::tries(40));
+  CHECK(none > test::tries(100));
 }
 
 TEST_CASE("nobody shrinks below its least, nor by a worker that could stay, and the head starts") {
   int shrunk = 0, both = 0;
-  for (std::uint64_t seed = 1; seed <= 2400; ++seed) {
+  for (int seed = 1; seed <= test::tries(2400); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world = reclaim_world(rng);
     for (int i = 0; i < 5; ++i) {
       auto& job = reclaim_job(world, rng);
@@ -187,8 +188,8 @@ TEST_CASE("nobody shrinks below its least, nor by a worker that could stay, and 
     }
   }
   MESSAGE(shrunk << " shrinks, " << both << " with preemptions");
-  CHECK(shrunk > 100);
-  CHECK(both > 5);
+  CHECK(shrunk > test::tries(100));
+  CHECK(both > test::tries(5));
 }
 
 namespace {
@@ -211,9 +212,9 @@ void tick(QueueWorld& world, bool spares) {
 TEST_CASE(
     "where nobody comes or ends all comes to rest, and nobody sends away whom it gave way to") {
   int preemptions = 0, most = 0;
-  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+  for (int seed = 1; seed <= test::tries(600); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world = reclaim_world(rng);
     for (int i = 0; i < 10; ++i) {
       auto& job = reclaim_job(world, rng);
@@ -238,15 +239,15 @@ TEST_CASE(
     for (const auto& job : world.jobs) most = std::max(most, job.preemptions);
   }
   MESSAGE(preemptions << " preemptions, of one job at most " << most);
-  CHECK(preemptions > 100);
+  CHECK(preemptions > test::tries(100));
   CHECK(most <= 3);
 }
 
 TEST_CASE("whoever room is made for has it, though others come meanwhile") {
   int made = 0;
-  for (std::uint64_t seed = 1; seed <= 800; ++seed) {
+  for (int seed = 1; seed <= test::tries(800); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world = reclaim_world(rng);
     for (int i = 0; i < 6; ++i) {
       auto& job = reclaim_job(world, rng);
@@ -277,14 +278,14 @@ TEST_CASE("whoever room is made for has it, though others come meanwhile") {
     world.pass();
     CHECK(world.runs(head));
   }
-  CHECK(made > 100);
+  CHECK(made > test::tries(100));
 }
 
 TEST_CASE("where jobs end all that can start do, and none is preempted more often than bounded") {
   int admitted = 0, preemptions = 0;
-  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+  for (int seed = 1; seed <= test::tries(150); ++seed) {
     CAPTURE(seed);
-    Rng rng(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world = reclaim_world(rng);
     for (auto& queue : world.queues) queue.quota[0].nominal += 6;
     world.add_node("roomy", 6);
@@ -314,6 +315,6 @@ TEST_CASE("where jobs end all that can start do, and none is preempted more ofte
     CHECK(last_end < 399);
   }
   MESSAGE(preemptions << " preemptions of " << admitted << " jobs");
-  CHECK(preemptions > 50);
+  CHECK(preemptions > test::tries(50));
   CHECK(preemptions < admitted);
 }

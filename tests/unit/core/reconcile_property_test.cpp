@@ -15,7 +15,7 @@ using namespace muster::test;
 
 namespace {
 
-constexpr int kSnapshots = 10'000;
+constexpr int kSnapshots = test::tries(10'000);
 constexpr int kMaxPasses = 10;
 
 class Generator {

@@ -591,7 +591,7 @@ TEST_CASE("sharded, random joins, leaves, cuts and deaths one after another: the
       point::kBucket,  point::kBackward, point::kScatter,  point::kReduced, point::kLog,
       point::kLogged,  point::kUpdate,   point::kGather,   point::kUpdated, point::kEvaluate};
   std::map<std::string, int> deaths;
-  for (std::uint32_t number = 0; number < 40; ++number) {
+  for (std::uint32_t number = 0; number < static_cast<std::uint32_t>(test::tries(40)); ++number) {
     CAPTURE(number);
     CAPTURE(test::seed());
     const test::TempDirectory directory;
