@@ -27,6 +27,8 @@ inline constexpr std::string_view kDefaultQueue = "default";
 inline constexpr std::string_view kManagedBy = "muster.dev/operator";
 /// Numerics contract of this build; a joiner with another one is refused.
 inline constexpr std::string_view kNumericsContract = "fp32-chain/1";
+/// By what jobs with spec.training.precision: BFloat16 train.
+inline constexpr std::string_view kBfloat16Contract = "bf16-chain/1";
 
 // ---- Labels and annotations
 

@@ -21,6 +21,13 @@ inline constexpr std::size_t kBlockElements = 4096;
 /// Version string recorded with a job; a joiner with another is refused.
 inline constexpr const char* kNumericsContract = "fp32-chain/1";
 
+/// What the linear_* functions multiply. All else is fp32, and so are all sums.
+/// kBfloat16 rounds each operand to the nearest bfloat16 first, ties to even, denormals to zero of
+/// their sign; every step of a chain flushes a result below 2^-126 to zero of its sign, as x86 does
+/// where denormals are off (a result that rounds up to 2^-126 with 24 bits stays). That is what
+/// AVX512-BF16 computes; other processors give the same bits, slower.
+enum class Products { kFloat32, kBfloat16 };
+
 /// What an activation function is fused into a GEMM's store.
 enum class Activation { kNone, kRelu };
 
@@ -66,19 +73,21 @@ const char* name_of(Target target);
 /// has_target(target).
 void force_target(Target target);
 
-/// The threads that compute. Bits never depend on their number.
+/// The threads that compute, and what they multiply. Bits never depend on the number of threads.
 /// Threads: one caller at a time. Blocks: every operation returns when its result is complete.
 class Context {
  public:
-  explicit Context(int threads = 1);
+  explicit Context(int threads = 1, Products products = Products::kFloat32);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   int threads() const;
+  Products products() const { return products_; }
   struct Impl;
   Impl& impl() { return *impl_; }
 
  private:
+  Products products_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -121,7 +121,8 @@ struct Context::Impl {
   }
 };
 
-Context::Context(int threads) : impl_(std::make_unique<Impl>()) {
+Context::Context(int threads, Products products)
+    : products_(products), impl_(std::make_unique<Impl>()) {
   if (threads < 1) fail("a Context needs at least one thread");
   impl_->of_thread.resize(static_cast<std::size_t>(threads));
   for (int thread = 1; thread < threads; ++thread) {

@@ -2,6 +2,7 @@
 // packed into panels that all threads share.
 #include "kernels/cpu/context_impl.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/cpu/product.h"
 #include "kernels/cpu/table.h"
 
 namespace muster::kernels::cpu {
@@ -14,17 +15,6 @@ constexpr std::size_t kStepsBlock = 256;
 std::size_t rows_floats() { return second_cache_floats() / 2; }
 /// Up to here a panel's rows are all computed at once.
 std::size_t few_rows_max() { return second_cache_floats() / 512; }
-
-struct Product {
-  std::size_t rows, columns, steps;
-  const float* a;  // (rows, steps)
-  const float* b;  // (steps, columns), or (columns, steps) when transposed
-  bool transposed;
-  const float* bias;
-  const float* mask;
-  bool relu;
-  float* c;  // (rows, columns)
-};
 
 /// A range of panels, and where they lie packed; or in place when no panel is worth packing.
 struct Group {
@@ -42,29 +32,6 @@ bool in_place(const Product& product, const TileTable& tiles, const Panel& panel
   return !product.transposed && product.rows <= 2 * tiles.rows &&
          panel.columns == panel.vectors * tiles.lanes;
 }
-
-/// The cut of a chain into blocks of nearly equal length: a short last one would cost as much
-/// loading and storing as a long one.
-struct Range {
-  std::size_t begin, end;
-};
-
-class StepBlocks {
- public:
-  explicit StepBlocks(std::size_t steps) : steps_(steps) {
-    count_ = steps == 0 ? 1 : (steps + kStepsBlock - 1) / kStepsBlock;
-    length_ = round_up((steps + count_ - 1) / count_, 4);
-  }
-  std::size_t count() const { return count_; }
-  Range range(std::size_t block) const {
-    return {least(steps_, block * length_), least(steps_, (block + 1) * length_)};
-  }
-
- private:
-  std::size_t steps_;
-  std::size_t count_;
-  std::size_t length_;
-};
 
 /// Some steps of a panel of B.
 struct RightPanel {
@@ -148,7 +115,7 @@ Ahead unpacked(const Product& product, const Panel& panel, Range steps) {
 /// be read as often as the matrix itself.
 void multiply_few_rows(Context& context, const Product& product, const TileTable& tiles,
                        const Panels& panels) {
-  const StepBlocks blocks(product.steps);
+  const StepBlocks blocks(product.steps, kStepsBlock);
   parallel_for(context, panels.count(), [&](std::size_t index, std::size_t thread) {
     const Panel panel = panels[index];
     const std::size_t width = panel.vectors * tiles.lanes;
@@ -172,35 +139,19 @@ void multiply_few_rows(Context& context, const Product& product, const TileTable
   });
 }
 
-/// Panels of one group over all rows: rows and, when these are few, panels shared out to threads.
+/// Panels of one group over all rows.
 void compute_group(Context& context, const Product& product, const TileTable& tiles,
                    const Panels& panels, const Group& group) {
-  const auto threads = static_cast<std::size_t>(context.threads());
-  std::size_t rows_task = rows_of_task(rows_floats(), product.steps, tiles);
-  std::size_t panels_task = group.end - group.first;
-  if (threads > 1) {
-    const std::size_t share =
-        round_up((product.rows + threads * 2 - 1) / (threads * 2), tiles.rows);
-    rows_task = least(rows_task, share);
-    const std::size_t row_tasks = (product.rows + rows_task - 1) / rows_task;
-    if (row_tasks < 2 * threads) {
-      const std::size_t cuts = (2 * threads + row_tasks - 1) / row_tasks;
-      panels_task = (panels_task + cuts - 1) / cuts;
-    }
-  }
-  const std::size_t row_tasks = (product.rows + rows_task - 1) / rows_task;
-  const std::size_t panel_tasks = (group.end - group.first + panels_task - 1) / panels_task;
-  const StepBlocks blocks(product.steps);
-  parallel_for(context, row_tasks * panel_tasks, [&](std::size_t index, std::size_t) {
-    Group part = group;
-    part.first = group.first + index % panel_tasks * panels_task;
-    part.end = least(group.end, part.first + panels_task);
-    const std::size_t row = index / panel_tasks * rows_task;
-    const Range rows{row, least(product.rows, row + rows_task)};
-    for (std::size_t i = part.first; i < part.end; ++i) {
+  const Shares shares(static_cast<std::size_t>(context.threads()), product.rows, tiles.rows,
+                      rows_of_task(rows_floats(), product.steps, tiles.rows),
+                      {group.first, group.end});
+  const StepBlocks blocks(product.steps, kStepsBlock);
+  parallel_for(context, shares.count(), [&](std::size_t index, std::size_t) {
+    const Share share = shares[index];
+    for (std::size_t i = share.panels.begin; i < share.panels.end; ++i) {
       for (std::size_t block = 0; block < blocks.count(); ++block) {
         const Range steps = blocks.range(block);
-        compute_block(product, tiles, panels, group, i, rows, steps);
+        compute_block(product, tiles, panels, group, i, share.rows, steps);
       }
     }
   });
@@ -230,6 +181,7 @@ void multiply_many_rows(Context& context, const Product& product, const TileTabl
 
 void multiply(Context& context, const Product& product) {
   if (product.rows == 0 || product.columns == 0) return;
+  if (context.products() == Products::kBfloat16) return multiply_pairs(context, product);
   const TileTable& table = tiles();
   const Panels panels(product.columns, table);
   const auto threads = static_cast<std::size_t>(context.threads());

@@ -1,14 +1,13 @@
 // dw = x^T dy and db, summed over logical ranks inside the register tile (no gradient per rank).
 //
-// The chain over all rows is cut into blocks, so that a panel of dy stays in the first cache: a
-// block is either some logical ranks that make a complete subtree of the sum, or a part of one
-// rank's chain. What blocks leave for each other, unfinished chains and subtrees that wait for
-// their right neighbour, lies in slots as in a binary counter: block g finds popcount(g) of them.
+// The chain over all rows is cut into blocks, so that a panel of dy stays in the first cache.
 #include <bit>
 #include <cstring>
 
 #include "kernels/cpu/context_impl.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/rank_blocks.h"
 #include "kernels/cpu/table.h"
 
 namespace muster::kernels::cpu {
@@ -31,25 +30,8 @@ constexpr std::size_t kLineFloats = 16;
 /// Floats of x that are copied at once: with what they meet, a share of the last cache.
 constexpr std::size_t kRowsFloats = std::size_t{1} << 20;
 
-struct Blocks {
-  std::size_t ranks;   // of one block
-  std::size_t parts;   // of one rank's chain, when ranks is 1
-  std::size_t length;  // of a part; the last may be shorter
-  std::size_t count;   // not counting parts
-};
-
 std::size_t in_place_max(std::size_t stride) {
   return stride % kUnluckyStride == 0 ? kChainUnluckyMax : kChainInPlaceMax;
-}
-
-Blocks cut(std::size_t ranks, std::size_t rows, std::size_t steps_max) {
-  if (rows > steps_max) {
-    const std::size_t parts = (rows + steps_max - 1) / steps_max;
-    return {1, parts, (rows + parts - 1) / parts, ranks};
-  }
-  const std::size_t fit = rows == 0 ? ranks : std::bit_floor(steps_max / rows);
-  const std::size_t in_block = least(ranks, fit);
-  return {in_block, 1, rows, ranks / in_block};
 }
 
 struct Gradient {
@@ -62,21 +44,6 @@ struct Gradient {
   Blocks blocks;
   bool pack_rows;
   bool goes_on;  // the chains of the only logical rank begin with what dw holds
-};
-
-/// One part of one block.
-struct Piece {
-  std::size_t block;
-  std::size_t part;
-  std::size_t step;   // its first
-  std::size_t steps;  // of one rank
-};
-
-/// What tasks hold for each tile between blocks.
-struct Slots {
-  float* base;
-  std::size_t stride;  // between slots
-  std::size_t cells;   // of a tile
 };
 
 /// Rows of dw that are computed together, and the columns of x that are copied for them.
@@ -125,28 +92,6 @@ void pack_tiles(const Gradient& gradient, std::size_t tile_rows, std::size_t row
   }
 }
 
-Piece piece_of(const Gradient& gradient, std::size_t block, std::size_t part) {
-  const Blocks& blocks = gradient.blocks;
-  const std::size_t offset = part * blocks.length;
-  return {block, part, block * blocks.ranks * gradient.rank_rows + offset,
-          least(blocks.length, gradient.rank_rows - offset)};
-}
-
-/// Where the tile's sum begins, which sums join it and where it goes.
-void link_slots(const Blocks& blocks, const Piece& piece, const Slots& slots, std::size_t index,
-                Tile& tile) {
-  const auto waiting = static_cast<std::size_t>(std::popcount(piece.block));
-  float* top = slots.base + index * slots.cells + waiting * slots.stride;
-  tile.from = piece.part != 0 ? top : nullptr;
-  tile.to = top;
-  tile.lefts = 0;
-  if (piece.part + 1 != blocks.parts) return;
-  tile.lefts = static_cast<std::size_t>(std::countr_one(piece.block));
-  tile.left_stride = slots.stride;
-  if (tile.lefts != 0) tile.left = top - slots.stride;
-  tile.to = piece.block + 1 != blocks.count ? top - tile.lefts * slots.stride : nullptr;
-}
-
 /// Rows [row_begin, row_end) of dw, within those of work, in one panel.
 struct Part {
   Panel panel;
@@ -191,7 +136,12 @@ void compute_piece(const Work& work, const Part& part, const Piece& piece, float
       tile.a_stride = gradient.rows;
     }
     tile.c = gradient.dw + row * gradient.columns + part.panel.first;
-    link_slots(gradient.blocks, piece, slots, index, tile);
+    const Links links = slots.links(gradient.blocks, piece, index);
+    tile.from = links.from;
+    tile.left = links.left;
+    tile.left_stride = slots.stride;
+    tile.lefts = links.lefts;
+    tile.to = links.to;
     tile.reload = gradient.goes_on && piece.part == 0;
     ahead.share(index++, count, tile);
     const bool more = tile.to == nullptr && row + 2 * tiles.rows <= part.row_end;
@@ -213,7 +163,8 @@ Ahead packed_after(const Gradient& gradient, const Panel& panel, const Piece& pi
     column += panel.columns;
   }
   if (column == gradient.columns) return {};
-  const Piece next = piece_of(gradient, index / blocks.parts, index % blocks.parts);
+  const Piece next =
+      piece_of(blocks, gradient.rank_rows, index / blocks.parts, index % blocks.parts);
   return {gradient.dy + next.step * gradient.columns + column, next.steps * blocks.ranks,
           least(panel.columns, gradient.columns - column), gradient.columns};
 }
@@ -226,17 +177,15 @@ void compute_part(const Work& work, const Part& part, Scratch& scratch) {
   const TileTable& tiles = work.tiles;
   const std::size_t width = part.panel.vectors * tiles.lanes;
   const std::size_t row_tiles = (part.row_end - part.row_begin + tiles.rows - 1) / tiles.rows;
-  const bool alone = blocks.count * blocks.parts == 1;
-  const std::size_t slot_count = alone ? 0 : static_cast<std::size_t>(std::bit_width(blocks.count));
   Slots slots{};
   slots.cells = tiles.rows * width;
   slots.stride = slots.cells * row_tiles;
   const std::size_t packed_size = round_up(blocks.ranks * blocks.length * width, 16);
-  float* packed = scratch.reserve(packed_size + slot_count * slots.stride);
+  float* packed = scratch.reserve(packed_size + Slots::count(blocks) * slots.stride);
   slots.base = packed + packed_size;
   for (std::size_t block = 0; block < blocks.count; ++block) {
     for (std::size_t i = 0; i < blocks.parts; ++i) {
-      const Piece piece = piece_of(gradient, block, i);
+      const Piece piece = piece_of(blocks, gradient.rank_rows, block, i);
       const Ahead ahead = packed_after(gradient, part.panel, piece);
       compute_piece(work, part, piece, packed, slots, ahead);
     }
@@ -261,7 +210,7 @@ const float* pack_x(Context& context, const Gradient& gradient, const TileTable&
   parallel_for(context, (rows + at_once - 1) / at_once, [&](std::size_t index, std::size_t) {
     const std::size_t row = row_begin + index * at_once;
     for (std::size_t i = 0; i < blocks.count * blocks.parts; ++i) {
-      const Piece piece = piece_of(gradient, i / blocks.parts, i % blocks.parts);
+      const Piece piece = piece_of(blocks, gradient.rank_rows, i / blocks.parts, i % blocks.parts);
       const std::size_t steps = piece.steps * blocks.ranks;
       pack_tiles(gradient, tiles.rows, row, least(row_end, row + at_once), piece.step, steps,
                  packed + piece.step * rows + index * at_once * steps);
@@ -287,6 +236,9 @@ void compute_rows(Context& context, const Work& work, const Panels& panels) {
 
 void weights_gradient(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
                       std::size_t K, const float* x, const float* dy, float* dw, bool goes_on) {
+  if (context.products() == Products::kBfloat16) {
+    return multiply_pairs(context, WeightsProduct{ranks, rows, K, N, x, dy, dw, goes_on});
+  }
   const TileTable& table = tiles();
   const Panels panels(N, table);
   const std::size_t chain = ranks * rows;
@@ -295,7 +247,7 @@ void weights_gradient(Context& context, std::size_t ranks, std::size_t rows, std
   const std::size_t steps_max = few_columns ? kStepsFewColumns
                                 : in_place  ? kStepsInPlace
                                             : kStepsCopied;
-  const Blocks blocks = cut(ranks, rows, steps_max);
+  const Blocks blocks = cut_ranks(ranks, rows, steps_max);
   const Gradient gradient{chain, rows, K, N, x, dy, dw, blocks, !in_place, goes_on};
   const std::size_t fit = kRowsFloats / (chain == 0 ? 1 : chain) / table.rows * table.rows;
   const std::size_t rows_group = fit == 0 ? table.rows : fit;

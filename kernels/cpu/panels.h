@@ -17,7 +17,9 @@ struct Panel {
 /// hide the latency of its own sums, so the last two panels share it where tiles have three.
 class Panels {
  public:
-  Panels(std::size_t columns, const TileTable& tiles)
+  /// Table: TileTable or one like it.
+  template <typename Table>
+  Panels(std::size_t columns, const Table& tiles)
       : columns_(columns), lanes_(tiles.lanes), full_(tiles.lanes * tiles.vectors_max) {
     count_ = (columns + full_ - 1) / full_;
     const std::size_t rest = columns - (count_ - 1) * full_;
@@ -77,10 +79,75 @@ struct Ahead {
 };
 
 /// Rows of C that one task computes against all panels: whole tiles, and of A about `floats`.
-inline std::size_t rows_of_task(std::size_t floats, std::size_t steps, const TileTable& tiles) {
+inline std::size_t rows_of_task(std::size_t floats, std::size_t steps, std::size_t tile_rows) {
   const std::size_t rows = floats / (steps == 0 ? 1 : steps);
   const std::size_t bounded = rows < 64 ? 64 : least(rows, 512);
-  return bounded / tiles.rows * tiles.rows;
+  return bounded / tile_rows * tile_rows;
 }
+
+/// A part of one row or column of steps.
+struct Range {
+  std::size_t begin, end;
+};
+
+/// What of a product one task computes.
+struct Share {
+  Range rows, panels;
+};
+
+/// The tasks into which the threads cut a product: rows and, when these are few, panels.
+class Shares {
+ public:
+  /// rows_max: of one task, whole tiles.
+  Shares(std::size_t threads, std::size_t rows, std::size_t tile_rows, std::size_t rows_max,
+         Range panels)
+      : rows_(rows), panels_(panels), rows_task_(rows_max) {
+    panels_task_ = panels.end - panels.begin;
+    if (threads > 1) {
+      const std::size_t share = round_up((rows + threads * 2 - 1) / (threads * 2), tile_rows);
+      rows_task_ = least(rows_task_, share);
+      const std::size_t row_tasks = (rows + rows_task_ - 1) / rows_task_;
+      if (row_tasks < 2 * threads) {
+        const std::size_t cuts = (2 * threads + row_tasks - 1) / row_tasks;
+        panels_task_ = (panels_task_ + cuts - 1) / cuts;
+      }
+    }
+    panel_tasks_ = (panels.end - panels.begin + panels_task_ - 1) / panels_task_;
+  }
+  std::size_t count() const { return (rows_ + rows_task_ - 1) / rows_task_ * panel_tasks_; }
+  std::size_t rows_task() const { return rows_task_; }
+  Share operator[](std::size_t index) const {
+    const std::size_t panel = panels_.begin + index % panel_tasks_ * panels_task_;
+    const std::size_t row = index / panel_tasks_ * rows_task_;
+    return {{row, least(rows_, row + rows_task_)},
+            {panel, least(panels_.end, panel + panels_task_)}};
+  }
+
+ private:
+  std::size_t rows_;
+  Range panels_;
+  std::size_t rows_task_;
+  std::size_t panels_task_;
+  std::size_t panel_tasks_;
+};
+
+/// The cut of a chain into blocks of nearly equal length: a short last one would cost as much
+/// loading and storing as a long one. All but the last are multiples of 4.
+class StepBlocks {
+ public:
+  StepBlocks(std::size_t steps, std::size_t block_max) : steps_(steps) {
+    count_ = steps == 0 ? 1 : (steps + block_max - 1) / block_max;
+    length_ = round_up((steps + count_ - 1) / count_, 4);
+  }
+  std::size_t count() const { return count_; }
+  Range range(std::size_t block) const {
+    return {least(steps_, block * length_), least(steps_, (block + 1) * length_)};
+  }
+
+ private:
+  std::size_t steps_;
+  std::size_t count_;
+  std::size_t length_;
+};
 
 }  // namespace muster::kernels::cpu

@@ -177,8 +177,8 @@ Json without_free_fields(Json spec) {
 Json fixed_fields(const Json& spec) {
   Json fixed{{"managedBy", spec["managedBy"]}};
   if (!spec.contains("training")) return fixed;
-  for (const char* field : {"logicalRanks", "seed", "model"}) {
-    fixed["training"][field] = spec["training"][field];
+  for (const char* field : {"logicalRanks", "seed", "model", "precision"}) {
+    fixed["training"][field] = spec["training"].value(field, Json());
   }
   return fixed;
 }

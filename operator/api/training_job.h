@@ -75,6 +75,7 @@ struct TrainingSpec {
   std::string optimizer_state = "Replicated";
   int buddies = 1;
   std::string activations = "Kept";
+  std::string precision = "Float32";
   int tensor = 1, pipeline = 1;
   bool operator==(const TrainingSpec&) const = default;
 };

@@ -531,6 +531,10 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   if (out.activations != "Kept" && out.activations != "Recomputed") {
     in.fail("activations", "must be Kept or Recomputed, not " + in_quotes(out.activations));
   }
+  in.optional("precision", out.precision, 64);
+  if (out.precision != "Float32" && out.precision != "BFloat16") {
+    in.fail("precision", "must be Float32 or BFloat16, not " + in_quotes(out.precision));
+  }
   in.optional("buddies", out.buddies, {1, 2});
   if (out.buddies > 1 && out.optimizer_state != "Sharded") {
     in.fail("buddies", "is for optimizerState: Sharded alone; leave it out or use that");
@@ -560,6 +564,7 @@ Json training_to_json(const TrainingSpec& training) {
   if (!training.pretrained.empty()) json["pretrained"] = Json{{"directory", training.pretrained}};
   if (training.micro_batch_size != 0) json["microBatchSize"] = training.micro_batch_size;
   if (training.activations != "Kept") json["activations"] = training.activations;
+  if (training.precision != "Float32") json["precision"] = training.precision;
   if (training.buddies != 1) json["buddies"] = training.buddies;
   if (training.epochs > 0) json["epochs"] = training.epochs;
   if (training.steps > 0) json["steps"] = training.steps;

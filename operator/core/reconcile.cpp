@@ -215,7 +215,10 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   status.workers = workers_text(0, slot);
   status.selector = api::pod_selector(job);
   if (!status.start_time) status.start_time = whole_seconds(snapshot.now);
-  if (job.spec.training) status.contract = contract::kNumericsContract;
+  if (job.spec.training) {
+    status.contract = job.spec.training->precision == "BFloat16" ? contract::kBfloat16Contract
+                                                                 : contract::kNumericsContract;
+  }
   const bool resumed = status.is_true(std::string(words::kSuspended));
   const bool restarting = status.is_true(std::string(words::kRestarting));
   status.phase = restarting ? words::kPhaseRestarting : words::kPhasePending;

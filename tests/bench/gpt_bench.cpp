@@ -1,7 +1,7 @@
 // Trains one GPT over made-up bytes with the engine itself, one worker, and prints
 // `tokens_per_second X peak_rss_mib Y`. tests/bench/training.py runs it beside PyTorch.
 //   gpt_bench --shape LAYERS-HEADS-WIDTH-CONTEXT --batch 12 --threads 2 [--logical-ranks 4]
-//   [--seconds 5]
+//   [--precision Float32|BFloat16] [--seconds 5]
 #include <stdlib.h>
 
 #include <cstdio>
@@ -31,11 +31,9 @@ void write_text(const std::string& path, int context) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> options{{"--shape", "4-4-128-64"},
-                                             {"--batch", "12"},
-                                             {"--threads", "2"},
-                                             {"--logical-ranks", "4"},
-                                             {"--seconds", "5"}};
+  std::map<std::string, std::string> options{{"--shape", "4-4-128-64"},  {"--batch", "12"},
+                                             {"--threads", "2"},         {"--logical-ranks", "4"},
+                                             {"--precision", "Float32"}, {"--seconds", "5"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!options.contains(argv[i])) {
       std::fprintf(stderr, "gpt_bench: unknown option %s\n", argv[i]);
@@ -62,6 +60,7 @@ int main(int argc, char** argv) {
   config.adamw = engine::AdamwConfig{0.001f, 0.9f, 0.99f, 1e-8f, 0.1f};
   config.gradient_norm_max = 1;
   config.hash_every_steps = 0;
+  config.is_bfloat16 = options["--precision"] == "BFloat16";
   const bench::Measured measured =
       bench::measure(config, kWarmUpSteps, std::atof(options["--seconds"].c_str()));
   std::filesystem::remove_all(directory);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer of gpt_bench: the same GPT over bytes in PyTorch, one process, fp32.
+"""The peer of gpt_bench: the same GPT over bytes in PyTorch, one process.
 
 Prints `tokens_per_second X peak_rss_mib Y`. Per step, as gpt_bench does: take the batch's contexts in a shuffled
 order, forward, backward, clip by the global norm, AdamW. The head is tied to the embedding, attention is PyTorch's own.
@@ -53,6 +53,7 @@ def main():
     parser.add_argument("--shape", default="4-4-128-64")
     parser.add_argument("--batch", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=["Float32", "BFloat16"], default="Float32")
     parser.add_argument("--seconds", type=float, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -68,8 +69,10 @@ def main():
             order = torch.randperm(SAMPLES)
         at = step % steps_per_epoch * arguments.batch
         begins = order[at:at + arguments.batch, None] * context + torch.arange(context)
-        logits = model(text[begins])
-        loss = F.cross_entropy(logits.view(-1, TOKENS), text[begins + 1].view(-1))
+        # As ours: what layers multiply is rounded, parameters and their updates stay fp32.
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=arguments.precision == "BFloat16"):
+            logits = model(text[begins])
+            loss = F.cross_entropy(logits.view(-1, TOKENS), text[begins + 1].view(-1))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

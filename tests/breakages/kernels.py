@@ -4,6 +4,12 @@ from breakage import Breakage
 TILES = "kernels/cpu/gemm_tiles.cpp"
 LINEAR = "kernels/cpu/linear.cpp"
 WEIGHTS = "kernels/cpu/linear_weights.cpp"
+RANK_BLOCKS = "kernels/cpu/rank_blocks.h"
+PAIRS = "kernels/cpu/bfloat16.h"
+PAIRS_AVX2 = "kernels/cpu/bfloat16_avx2.cpp"
+PAIRS_AVX512 = "kernels/cpu/bfloat16_avx512.cpp"
+PAIRS_SCALAR = "kernels/cpu/bfloat16_scalar.cpp"
+PAIRS_PRODUCT = "kernels/cpu/bfloat16_product.cpp"
 SOFTMAX = "kernels/cpu/softmax.cpp"
 ATTENTION = "kernels/cpu/attention.cpp"
 ATTENTION_BACKWARD = "kernels/cpu/attention_backward.cpp"
@@ -19,6 +25,21 @@ def kernel(name, file, right, wrong):
 
 
 BREAKAGES = [
+    kernel("bfloat16 is cut off, not rounded", PAIRS, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "bits >> 16"),
+    kernel("ties of bfloat16 go up", PAIRS, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "(bits + 0x8000U) >> 16"),
+    kernel("what fills the last pair of a left operand is +0", PAIRS, "kLeftFill = 0x8000", "kLeftFill = 0"),
+    kernel("AVX2 keeps denormal results", PAIRS_AVX2, "mode | kFlushToZero | kDenormalsAreZero", "mode | kDenormalsAreZero"),
+    kernel("AVX2 adds the later step first", PAIRS_AVX2, "_mm256_fmadd_ps(a.low, b.low, _mm256_fmadd_ps(a.high, b.high, sum))",
+           "_mm256_fmadd_ps(a.high, b.high, _mm256_fmadd_ps(a.low, b.low, sum))"),
+    kernel("rows meet the later step first", PAIRS_AVX512, "_mm512_rol_epi32(__builtin_bit_cast(I, packed), 16)",
+           "__builtin_bit_cast(I, packed)"),
+    kernel("what rounds up to the least normal number is flushed", PAIRS_SCALAR, ">= kLeast * 0x1p64F)", "> kLeast * 0x1p64F)"),
+    kernel("what lies just below the least normal number stays", PAIRS_SCALAR, "if (magnitude == kLeast &&", "if (magnitude == kLeast ||"),
+    kernel("blocks of a bfloat16 chain begin at zero", PAIRS_PRODUCT, "tile.goes_on = steps.begin != 0;", "tile.goes_on = false;"),
+    kernel("a bfloat16 edge goes on from nothing", PAIRS_PRODUCT, "if (!whole_ && tile.goes_on) copy_in(edge_);", ""),
+    kernel("bfloat16 ranks are not merged along the tree", PAIRS_PRODUCT, "(bits & 1) != 0", "(bits & 2) != 0"),
+    kernel("further rows of a bfloat16 gradient begin at zero", PAIRS_PRODUCT,
+           "if (links.from == nullptr && tile.goes_on) cells.copy_in(sums);", ""),
     kernel("the bias of a whole tile is left out", TILES, "    if (tile.bias != nullptr) {\n      MUSTER_EACH_ROW(MUSTER_BIAS)",
            "    if (tile.bias == tile.c) {\n      MUSTER_EACH_ROW(MUSTER_BIAS)"),
     kernel("the bias of an edge is left out", TILES, "if (tile.bias != nullptr) value = add(value, load_first(mask, tile.bias + j));", ""),
@@ -36,9 +57,9 @@ BREAKAGES = [
     kernel("each block of a chain adds the bias", LINEAR, "tile.bias = final && product.bias != nullptr",
            "tile.bias = product.bias != nullptr"),
     kernel("the first tile alone sees the packed panel", LINEAR, "    tile.b_stride = panel.columns;\n", ""),
-    kernel("blocks of weight gradients do not meet their left neighbours", WEIGHTS,
-           "tile.lefts = static_cast<std::size_t>(std::countr_one(piece.block));", "tile.lefts = 0;"),
-    kernel("parts of one rank's chain begin at zero", WEIGHTS, "tile.from = piece.part != 0 ? top : nullptr;", "tile.from = nullptr;"),
+    kernel("blocks of weight gradients do not meet their left neighbours", RANK_BLOCKS,
+           "links.lefts = static_cast<std::size_t>(std::countr_one(piece.block));", "links.lefts = 0;"),
+    kernel("parts of one rank's chain begin at zero", RANK_BLOCKS, "Links links{piece.part != 0 ? top : nullptr,", "Links links{nullptr,"),
     kernel("columns of x behind the last are copied from the next row", WEIGHTS,
            "out[i] = i < rest ? from[i] : 0.0F;", "out[i] = i + 1 < rest ? from[i] : 0.0F;"),
     kernel("softmax does not take the greatest away", SOFTMAX, "table.exp_sum(row, N, max, gradient ? row : nullptr)",

@@ -118,6 +118,7 @@ class Changes(unittest.TestCase):
         self.refused(name, {"training": {"seed": 8}}, "spec.training.seed", never)
         self.refused(name, {"training": {"logicalRanks": 32}}, "spec.training.logicalRanks", never)
         self.refused(name, {"training": {"model": {"mlp": {"hidden": [9]}}}}, "spec.training.model", never)
+        self.refused(name, {"training": {"precision": "BFloat16"}}, "spec.training: ", "precision " + never)
         self.refused(name, {"managedBy": "example.com/other"}, "spec.managedBy", never)
         later = "set suspend to true first"
         self.refused(name, {"worker": {"image": "b"}}, "spec.worker", later)

@@ -65,7 +65,7 @@ Content content_of(const OptimizerState& optimizer) {
 
 /// Tensors of a flat buffer follow one another there as they do in the file.
 Result<Sha256Digest> write_tensors(const std::string& path, std::span<const Tensor> shape,
-                                   Content content) {
+                                   Content content, std::string_view numerics) {
   std::vector<TensorRef> tensors;
   for (const FlatRef& buffer : content.buffers) {
     for (const Tensor& tensor : shape) {
@@ -74,7 +74,7 @@ Result<Sha256Digest> write_tensors(const std::string& path, std::span<const Tens
     }
   }
   content.metadata["format"] = "pt";
-  content.metadata["muster.contract"] = contract::kNumericsContract;
+  content.metadata["muster.contract"] = std::string(numerics);
   const std::string head = safetensors_header(tensors, content.metadata);
   std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(head))};
   for (const FlatRef& buffer : content.buffers) pieces.push_back(std::as_bytes(buffer.values));
@@ -221,16 +221,17 @@ Status CheckpointStore::write_step(const std::string& directory, const StateView
   ::unlink((directory + "/" + kManifest).c_str());
   const Content of_model{{{"", state.parameters}}, {}};
   const Content of_optimizer = content_of(state.optimizer);
-  MUSTER_ASSIGN_OR_RETURN(const auto model, write_tensors(directory + "/" + kModel,
-                                                          options_.shape.tensors(), of_model));
   MUSTER_ASSIGN_OR_RETURN(
-      const auto optimizer,
-      write_tensors(directory + "/" + kOptimizer, options_.shape.trained(), of_optimizer));
+      const auto model, write_tensors(directory + "/" + kModel, options_.shape.tensors(), of_model,
+                                      options_.contract));
+  MUSTER_ASSIGN_OR_RETURN(const auto optimizer,
+                          write_tensors(directory + "/" + kOptimizer, options_.shape.trained(),
+                                        of_optimizer, options_.contract));
   MUSTER_RETURN_IF_ERROR(sync_directory(directory));
   const auto parameters = block_digests(state.parameters);
   const Json manifest{
       {"formatVersion", kFormatVersion},
-      {"contract", contract::kNumericsContract},
+      {"contract", options_.contract},
       {"step", state.step},
       {"identity", options_.identity},
       {"jobUid", options_.job_uid},
@@ -303,10 +304,12 @@ Status CheckpointStore::load_step(std::int64_t step, std::span<float> parameters
         "formatVersion must be " + std::to_string(kFormatVersion) + "; it is " +
             dump_json(version));
   }
-  if (const Json& name = member(*manifest, "contract"); name != contract::kNumericsContract) {
+  if (const Json& name = member(*manifest, "contract");
+      name != contract::kNumericsContract && name != contract::kBfloat16Contract) {
     return checkpoint_error(name.is_string() ? ErrorCode::kConflict : ErrorCode::kCorrupt, path,
                             "contract is " + dump_json(name) + "; this build trains by \"" +
-                                std::string(contract::kNumericsContract) + "\"");
+                                std::string(contract::kNumericsContract) + "\" or \"" +
+                                std::string(contract::kBfloat16Contract) + "\"");
   }
   const Json& identity = member(*manifest, "identity");
   if (!identity.is_object() || member(*manifest, "step") != step) {
@@ -350,8 +353,9 @@ Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> param
 Result<std::string> CheckpointStore::write_model(std::span<const float> parameters) {
   MUSTER_RETURN_IF_ERROR(make_directories(options_.path));
   const std::string path = options_.path + "/" + std::string(contract::kModelFile);
-  MUSTER_ASSIGN_OR_RETURN(const auto ignored,
-                          write_tensors(path, options_.shape.tensors(), {{{"", parameters}}, {}}));
+  MUSTER_ASSIGN_OR_RETURN(
+      const auto ignored,
+      write_tensors(path, options_.shape.tensors(), {{{"", parameters}}, {}}, options_.contract));
   static_cast<void>(ignored);
   MUSTER_RETURN_IF_ERROR(sync_directory(options_.path));
   return path;

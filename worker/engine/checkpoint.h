@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/contract.h"
 #include "common/json.h"
 #include "common/result.h"
 #include "worker/engine/model_shape.h"
@@ -26,6 +27,8 @@ struct CheckpointOptions {
   ModelShape shape;
   CheckpointIdentity identity;
   std::string job_uid;  ///< noted, not compared
+  /// By what the job trains; which one it must be is said by the identity.
+  std::string_view contract = contract::kNumericsContract;
 };
 
 /// The state after a step.

@@ -340,6 +340,12 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
   if (config.recomputes_activations && !config.gpt) {
     in.fail("activations", "Recomputed is for a gpt alone");
   }
+  std::string precision = "Float32";
+  in.optional("precision", precision);
+  if (precision != "Float32" && precision != "BFloat16") {
+    in.fail("precision", "must be Float32 or BFloat16");
+  }
+  config.is_bfloat16 = precision == "BFloat16";
   in.optional("buddies", config.buddies, {1, 2});
   if (config.buddies > 1 && !config.is_sharded) {
     in.fail("buddies", "is for optimizerState: Sharded alone");

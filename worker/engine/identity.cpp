@@ -71,6 +71,8 @@ Json identity_of(const TrainingConfig& config, const ModelShape& shape, const In
                 {"the model's layers", shape.description()}};
   add_model(config, identity);
   add_optimizer(config, identity);
+  // Null as where a checkpoint is older than the field.
+  identity["spec.training.precision"] = config.is_bfloat16 ? Json("BFloat16") : Json();
   Json& pretrained = identity["SHA-256 of spec.training.pretrained"];
   if (!inputs.pretrained.empty()) pretrained = inputs.pretrained;
   if (!inputs.data.empty()) identity["SHA-256 of spec.training.data.train"] = inputs.data;

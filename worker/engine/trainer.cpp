@@ -54,7 +54,8 @@ Trainer::Trainer(const TrainingConfig& config, Membership& membership, const Clo
       membership_(membership),
       clock_(clock),
       hooks_(hooks),
-      context_(std::max(1, config.threads)) {}
+      context_(std::max(1, config.threads),
+               config_.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32) {}
 
 Result<TrainingSummary> Trainer::run() {
   MUSTER_RETURN_IF_ERROR(check_arithmetic());
@@ -173,7 +174,8 @@ Status Trainer::prepare() {
 Status Trainer::open_store() {
   store_.emplace(CheckpointOptions{
       config_.checkpoint_path, config_.checkpoint_keep, shape_,
-      identity_of(config_, shape_, {to_hex(data_digest_), pretrained_sha256_}), config_.job_uid});
+      identity_of(config_, shape_, {to_hex(data_digest_), pretrained_sha256_}), config_.job_uid,
+      config_.is_bfloat16 ? contract::kBfloat16Contract : contract::kNumericsContract});
   return make_directories(config_.checkpoint_path);
 }
 

@@ -93,6 +93,7 @@ struct TrainingConfig {
   bool is_sharded = false;              ///< each process keeps a part of the optimiser's state
   int buddies = 1;                      ///< others that keep a copy of it
   bool recomputes_activations = false;  ///< of a gpt, in place of keeping all
+  bool is_bfloat16 = false;             ///< what products of matrices take, in place of fp32
   float gradient_norm_max = 0;          ///< longer gradients are scaled down to it; 0: none is
   int evaluate_every_epochs = 1;
   std::string checkpoint_path;  ///< empty: no checkpoints

@@ -83,6 +83,7 @@ Json gpt_training_job() {
   return parsed(R"({
     "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "text"},
     "spec": {"training": {"steps": 1000, "batchSize": 32, "activations": "Recomputed",
+      "precision": "BFloat16",
       "model": {"gpt": {"layers": 6, "heads": 12, "width": 192, "contextLength": 64}},
       "data": {"train": {"text": {"file": "a"}}, "test": {"text": {"file": "b"}}},
       "optimizer": {"adamw": {"learningRate": "0.001"}}}}})");

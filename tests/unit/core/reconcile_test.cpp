@@ -24,6 +24,14 @@ TEST_CASE("a job that fits is placed by a decision that does nothing else") {
   CHECK(status.observed_generation == 1);
 }
 
+TEST_CASE("status says by which contract a job trains") {
+  auto job = make_job("j").workers(1).fits_on("n").engine();
+  CHECK(status_of(job.plan()).contract == "fp32-chain/1");
+  auto snapshot = job.snapshot();
+  snapshot.job.spec.training->precision = "BFloat16";
+  CHECK(status_of(core::reconcile(snapshot)).contract == "bf16-chain/1");
+}
+
 TEST_CASE("the first status is written whole, zeroes too: columns must not be blank") {
   const auto plan = make_job("j").workers(2).fits_on("n").plan();
   const auto* patch = std::get_if<core::PatchStatus>(&plan.actions.front());

@@ -195,6 +195,16 @@ TEST_CASE("what becomes of activations") {
   CHECK(refused("/activations", "Lost") == "spec.training.activations: must be Kept or Recomputed");
 }
 
+TEST_CASE("what products multiply") {
+  Json json = digits();
+  CHECK_FALSE(parse_training(json)->is_bfloat16);
+  json["precision"] = "Float32";
+  CHECK_FALSE(parse_training(json)->is_bfloat16);
+  json["precision"] = "BFloat16";
+  CHECK(parse_training(json)->is_bfloat16);
+  CHECK(refused("/precision", "Float16") == "spec.training.precision: must be Float32 or BFloat16");
+}
+
 TEST_CASE("where the optimiser's state lives") {
   Json json = digits();
   json["optimizerState"] = "Sharded";

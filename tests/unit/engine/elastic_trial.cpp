@@ -59,11 +59,11 @@ TrainingConfig digits_in_buckets(std::int64_t steps) {
 }
 
 const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wanted) {
-  using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, bool, bool>;
+  using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, bool, bool, bool>;
   static std::map<Key, std::map<std::int64_t, ReferenceState>> known;
   const auto layers = wanted.cnn ? wanted.cnn->hidden : std::vector<int>();
   auto& states = known[{wanted.steps, wanted.mlp.hidden, layers, wanted.cnn.has_value(),
-                        wanted.gpt.has_value(), wanted.adamw.has_value()}];
+                        wanted.gpt.has_value(), wanted.adamw.has_value(), wanted.is_bfloat16}];
   if (!states.empty()) return states;
   on_all_ranks(1, [&](comm::Communicator& communicator) {
     engine::TrainingHooks hooks;

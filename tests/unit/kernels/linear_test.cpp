@@ -9,9 +9,37 @@
 namespace muster::test {
 namespace {
 
+using kernels::Products;
+
 struct Shape {
   std::size_t M, N, K;
 };
+
+/// What a matrix holds for a product.
+Floats operands(Products products, const float* values, std::size_t n) {
+  Floats rounded(values, values + n);
+  if (products == Products::kFloat32) return rounded;
+  for (float& value : rounded) {
+    if (std::isnan(value)) continue;
+    if (std::fpclassify(value) == FP_SUBNORMAL) value = std::copysign(0.0F, value);
+    if (!std::isfinite(value)) continue;
+    // To 8 bits, ties to even, by arithmetic rather than by bits.
+    int exponent = 0;
+    const double fraction = std::frexp(static_cast<double>(value), &exponent) * 256.0;
+    const double near = std::ldexp(std::nearbyint(fraction), exponent - 8);
+    value = static_cast<float>(near);
+  }
+  return rounded;
+}
+
+/// One step of a chain.
+float chain_step(Products products, float a, float b, float acc) {
+  const float sum = std::fma(a, b, acc);
+  if (products == Products::kFloat32 || !(std::fabs(sum) <= 0x1p-126F)) return sum;
+  // With 24 bits and no least exponent, halfway between the two greatest below it goes up.
+  const long double exact = static_cast<long double>(a) * b + acc;
+  return std::fabs(exact) >= 0x1p-126L - 0x1p-151L ? sum : std::copysign(0.0F, sum);
+}
 
 /// What matrices hold: values below 1, now and then what breaks careless code, or values so small
 /// that their products are denormal.
@@ -25,22 +53,28 @@ void fill_buffer(Guarded<float>& buffer, Random& random, Values values) {
   }
 }
 
-std::size_t denormals(const Floats& values) {
+/// Denormals, or what has become of them.
+std::size_t tiny_of(Products products, const Floats& values) {
+  const int kind = products == Products::kFloat32 ? FP_SUBNORMAL : FP_ZERO;
   return static_cast<std::size_t>(std::count_if(
-      values.begin(), values.end(), [](float x) { return std::fpclassify(x) == FP_SUBNORMAL; }));
+      values.begin(), values.end(), [kind](float x) { return std::fpclassify(x) == kind; }));
 }
 
 void poison(Guarded<float>& buffer) {
   for (std::size_t i = 0; i < buffer.size(); ++i) buffer[i] = -12345.0F;
 }
 
-Floats reference_forward(const Shape& s, const float* x, const float* w, const float* bias,
-                         bool relu) {
+Floats reference_forward(Products products, const Shape& s, const float* x_given,
+                         const float* w_given, const float* bias, bool relu) {
+  const Floats x = operands(products, x_given, s.M * s.K);
+  const Floats w = operands(products, w_given, s.K * s.N);
   Floats y(s.M * s.N);
   for (std::size_t m = 0; m < s.M; ++m) {
     for (std::size_t n = 0; n < s.N; ++n) {
       float acc = 0.0F;
-      for (std::size_t k = 0; k < s.K; ++k) acc = std::fma(x[m * s.K + k], w[k * s.N + n], acc);
+      for (std::size_t k = 0; k < s.K; ++k) {
+        acc = chain_step(products, x[m * s.K + k], w[k * s.N + n], acc);
+      }
       if (bias != nullptr) acc = acc + bias[n];
       if (relu) acc = acc > 0.0F ? acc : 0.0F;
       y[m * s.N + n] = acc;
@@ -49,12 +83,17 @@ Floats reference_forward(const Shape& s, const float* x, const float* w, const f
   return y;
 }
 
-Floats reference_input(const Shape& s, const float* dy, const float* w, const float* relu_output) {
+Floats reference_input(Products products, const Shape& s, const float* dy_given,
+                       const float* w_given, const float* relu_output) {
+  const Floats dy = operands(products, dy_given, s.M * s.N);
+  const Floats w = operands(products, w_given, s.K * s.N);
   Floats dx(s.M * s.K);
   for (std::size_t m = 0; m < s.M; ++m) {
     for (std::size_t k = 0; k < s.K; ++k) {
       float acc = 0.0F;
-      for (std::size_t n = 0; n < s.N; ++n) acc = std::fma(dy[m * s.N + n], w[k * s.N + n], acc);
+      for (std::size_t n = 0; n < s.N; ++n) {
+        acc = chain_step(products, dy[m * s.N + n], w[k * s.N + n], acc);
+      }
       if (relu_output != nullptr && !(relu_output[m * s.K + k] > 0.0F)) acc = 0.0F;
       dx[m * s.K + k] = acc;
     }
@@ -74,12 +113,15 @@ float ranks_sum(std::size_t ranks, std::size_t rows,
   return tree(sums.data(), sums.size());
 }
 
-Floats reference_weights(std::size_t ranks, const Shape& s, const float* x, const float* dy) {
+Floats reference_weights(Products products, std::size_t ranks, const Shape& s, const float* x_given,
+                         const float* dy_given) {
+  const Floats x = operands(products, x_given, s.M * s.K);
+  const Floats dy = operands(products, dy_given, s.M * s.N);
   Floats dw(s.K * s.N);
   for (std::size_t k = 0; k < s.K; ++k) {
     for (std::size_t n = 0; n < s.N; ++n) {
       dw[k * s.N + n] = ranks_sum(ranks, s.M / ranks, [&](std::size_t row, float acc) {
-        return std::fma(x[row * s.K + k], dy[row * s.N + n], acc);
+        return chain_step(products, x[row * s.K + k], dy[row * s.N + n], acc);
       });
     }
   }
@@ -96,11 +138,14 @@ Floats reference_bias(std::size_t ranks, const Shape& s, const float* dy) {
 }
 
 /// Calls check(context) for every target with 1, 2 and 3 threads.
-void everywhere(const std::function<void(cpu::Context&)>& check) {
-  static cpu::Context contexts[] = {cpu::Context(1), cpu::Context(2), cpu::Context(3)};
+void everywhere(Products products, const std::function<void(cpu::Context&)>& check) {
+  static cpu::Context single[] = {cpu::Context(1), cpu::Context(2), cpu::Context(3)};
+  static cpu::Context half[] = {cpu::Context(1, Products::kBfloat16),
+                                cpu::Context(2, Products::kBfloat16),
+                                cpu::Context(3, Products::kBfloat16)};
   for (const cpu::Target target : targets()) {
     const Forced forced(target);
-    for (cpu::Context& context : contexts) {
+    for (cpu::Context& context : products == Products::kFloat32 ? single : half) {
       CAPTURE(std::string(cpu::name_of(target)));
       CAPTURE(context.threads());
       check(context);
@@ -121,13 +166,18 @@ std::vector<Shape> forward_shapes(Random& random) {
   for (const std::size_t n : {23, 24, 25, 31, 32, 33, 47, 49, 63, 64, 65, 95, 96}) {
     shapes.push_back({13, n, 20});
   }
+  // With bfloat16 a thousand steps at a time.
+  for (const std::size_t k : {1023, 1025, 2100}) {
+    shapes.push_back({11, 50, k});
+    shapes.push_back({5, k, 7});
+  }
   for (int i = 0; i < 150; ++i) {
     shapes.push_back({1 + random.below(40), 1 + random.below(120), 1 + random.below(90)});
   }
   return shapes;
 }
 
-TEST_CASE("a forward product equals scalar chains in every bit") {
+void check_forward(Products products) {
   Random random(seed());
   std::size_t compared = 0, tiny = 0;
   for (const Shape& s : forward_shapes(random)) {
@@ -139,9 +189,9 @@ TEST_CASE("a forward product equals scalar chains in every bit") {
     fill_buffer(w, random, values);
     fill_buffer(bias, random, values);
     const float* b = with_bias ? bias.data() : nullptr;
-    const Floats expected = reference_forward(s, x.data(), w.data(), b, relu);
-    tiny += denormals(expected);
-    everywhere([&](cpu::Context& context) {
+    const Floats expected = reference_forward(products, s, x.data(), w.data(), b, relu);
+    tiny += tiny_of(products, expected);
+    everywhere(products, [&](cpu::Context& context) {
       CAPTURE(s.M);
       CAPTURE(s.N);
       CAPTURE(s.K);
@@ -159,7 +209,7 @@ TEST_CASE("a forward product equals scalar chains in every bit") {
   CHECK(tiny > 1000);
 }
 
-TEST_CASE("an input gradient equals scalar chains in every bit") {
+void check_input(Products products) {
   Random random(seed() + 1);
   std::size_t compared = 0, tiny = 0;
   for (const Shape& s : forward_shapes(random)) {
@@ -170,9 +220,9 @@ TEST_CASE("an input gradient equals scalar chains in every bit") {
     fill_buffer(w, random, values);
     fill_buffer(out, random, Values::kWild);
     const float* mask = masked ? out.data() : nullptr;
-    const Floats expected = reference_input(s, dy.data(), w.data(), mask);
-    tiny += denormals(expected);
-    everywhere([&](cpu::Context& context) {
+    const Floats expected = reference_input(products, s, dy.data(), w.data(), mask);
+    tiny += tiny_of(products, expected);
+    everywhere(products, [&](cpu::Context& context) {
       CAPTURE(s.M);
       CAPTURE(s.N);
       CAPTURE(s.K);
@@ -188,7 +238,7 @@ TEST_CASE("an input gradient equals scalar chains in every bit") {
   CHECK(tiny > 1000);
 }
 
-TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chains in every bit") {
+void check_weights(Products products) {
   Random random(seed() + 2);
   std::size_t compared = 0, tiny = 0;
   std::vector<std::pair<std::size_t, Shape>> cases = {
@@ -216,10 +266,10 @@ TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chain
     const Values values = any_values(random);
     fill_buffer(x, random, values);
     fill_buffer(dy, random, values);
-    const Floats expected = reference_weights(ranks, s, x.data(), dy.data());
+    const Floats expected = reference_weights(products, ranks, s, x.data(), dy.data());
     const Floats expected_bias = reference_bias(ranks, s, dy.data());
-    tiny += denormals(expected);
-    everywhere([&](cpu::Context& context) {
+    tiny += tiny_of(products, expected);
+    everywhere(products, [&](cpu::Context& context) {
       CAPTURE(ranks);
       CAPTURE(s.M);
       CAPTURE(s.N);
@@ -239,14 +289,14 @@ TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chain
   CHECK(tiny > 1000);
 }
 
-TEST_CASE("a row's result does not depend on how many rows are computed with it") {
+void check_rows_alone(Products products) {
   Random random(seed() + 3);
   const Shape s{61, 77, 300};
   Guarded<float> x(s.M * s.K), w(s.K * s.N), bias(s.N), all(s.M * s.N), some(s.M * s.N);
   fill_buffer(x, random, Values::kWild);
   fill_buffer(w, random, Values::kWild);
   fill_buffer(bias, random, Values::kPlain);
-  everywhere([&](cpu::Context& context) {
+  everywhere(products, [&](cpu::Context& context) {
     cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), bias.data(),
                         kernels::Activation::kNone, all.data());
     for (const std::size_t rows : {1, 2, 7, 8, 9, 30}) {
@@ -258,7 +308,7 @@ TEST_CASE("a row's result does not depend on how many rows are computed with it"
   });
 }
 
-TEST_CASE("a rank's weight gradient goes on with further rows as if they had come at once") {
+void check_further_rows(Products products) {
   Random random(seed() + 5);
   for (int i = 0; i < 60; ++i) {
     const Shape s{2 + random.below(i % 6 == 0 ? 1'200 : 60), 1 + random.below(130),
@@ -273,7 +323,7 @@ TEST_CASE("a rank's weight gradient goes on with further rows as if they had com
     CAPTURE(s.K);
     CAPTURE(cut);
     CAPTURE(next);
-    everywhere([&](cpu::Context& context) {
+    everywhere(products, [&](cpu::Context& context) {
       poison(whole);
       poison(parts);
       cpu::linear_backward_weights(context, 1, s.M, s.N, s.K, x.data(), dy.data(), whole.data(),
@@ -290,14 +340,14 @@ TEST_CASE("a rank's weight gradient goes on with further rows as if they had com
   }
 }
 
-TEST_CASE("the weight gradients of two halves add up to that of the whole") {
+void check_halves(Products products) {
   Random random(seed() + 4);
   const Shape s{64, 37, 29};
   Guarded<float> x(s.M * s.K), dy(s.M * s.N), whole(s.K * s.N), left(s.K * s.N), right(s.K * s.N);
   Guarded<float> db(s.N);
   fill_buffer(x, random, Values::kPlain);
   fill_buffer(dy, random, Values::kPlain);
-  everywhere([&](cpu::Context& context) {
+  everywhere(products, [&](cpu::Context& context) {
     const std::size_t half = s.M / 2;
     cpu::linear_backward_weights(context, 8, 8, s.N, s.K, x.data(), dy.data(), whole.data(),
                                  db.data());
@@ -308,6 +358,124 @@ TEST_CASE("the weight gradients of two halves add up to that of the whole") {
     for (std::size_t i = 0; i < whole.size(); ++i) left[i] = left[i] + right[i];
     CHECK(mismatches(left, whole, whole.size()) == 0);
   });
+}
+
+TEST_CASE("a forward product equals scalar chains in every bit") {
+  check_forward(Products::kFloat32);
+}
+
+TEST_CASE("bfloat16: a forward product equals scalar chains in every bit") {
+  check_forward(Products::kBfloat16);
+}
+
+TEST_CASE("an input gradient equals scalar chains in every bit") {
+  check_input(Products::kFloat32);
+}
+
+TEST_CASE("bfloat16: an input gradient equals scalar chains in every bit") {
+  check_input(Products::kBfloat16);
+}
+
+TEST_CASE("a weight gradient is cut at the logical ranks and equals scalar chains in every bit") {
+  check_weights(Products::kFloat32);
+}
+
+TEST_CASE(
+    "bfloat16: a weight gradient is cut at the logical ranks and equals scalar chains in every "
+    "bit") {
+  check_weights(Products::kBfloat16);
+}
+
+TEST_CASE("a row's result does not depend on how many rows are computed with it") {
+  check_rows_alone(Products::kFloat32);
+}
+
+TEST_CASE("bfloat16: a row's result does not depend on how many rows are computed with it") {
+  check_rows_alone(Products::kBfloat16);
+}
+
+TEST_CASE("a rank's weight gradient goes on with further rows as if they had come at once") {
+  check_further_rows(Products::kFloat32);
+}
+
+TEST_CASE(
+    "bfloat16: a rank's weight gradient goes on with further rows as if they had come at once") {
+  check_further_rows(Products::kBfloat16);
+}
+
+TEST_CASE("the weight gradients of two halves add up to that of the whole") {
+  check_halves(Products::kFloat32);
+}
+
+TEST_CASE("bfloat16: the weight gradients of two halves add up to that of the whole") {
+  check_halves(Products::kBfloat16);
+}
+
+TEST_CASE("bfloat16: a product is as far from the exact one as rounding its operands may take it") {
+  Random random(seed() + 7);
+  // Of a rounded operand 2^-8 of its size, of a sum of K steps K 2^-24.
+  for (const std::size_t K : {1, 3, 64, 1000}) {
+    const Shape s{19, 23, K};
+    Guarded<float> x(s.M * s.K), w(s.K * s.N), y(s.M * s.N);
+    fill_buffer(x, random, Values::kPlain);
+    fill_buffer(w, random, Values::kPlain);
+    cpu::Context context(2, Products::kBfloat16);
+    cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), nullptr,
+                        kernels::Activation::kNone, y.data());
+    double worst = 0;
+    for (std::size_t at = 0; at < s.M * s.N; ++at) {
+      double exact = 0, sizes = 0;
+      for (std::size_t k = 0; k < K; ++k) {
+        const double part = static_cast<double>(x[at / s.N * K + k]) * w[k * s.N + at % s.N];
+        exact += part;
+        sizes += std::fabs(part);
+      }
+      const double bound = (0x1.01p-7 + static_cast<double>(K) * 0x1p-24) * sizes;
+      worst = std::max(worst, std::fabs(y[at] - exact) / bound);
+    }
+    CAPTURE(K);
+    CHECK(worst < 1);
+    CHECK(worst > 0.001);  // they were rounded
+  }
+}
+
+TEST_CASE("bfloat16: sums about the least normal number are flushed as the processor does") {
+  Random random(seed() + 6);
+  const Shape s{40, 50, 8};
+  Guarded<float> x(s.M * s.K), w(s.K * s.N), y(s.M * s.N);
+  std::size_t least = 0, below = 0;
+  for (int round = 0; round < 40; ++round) {
+    // First steps that make 2^-126 or little more of either sign, then products of up to half of
+    // the distance to the next number below.
+    const auto power = [&](int exponent) {
+      const float sign = random.below(2) == 0 ? 1.0F : -1.0F;
+      const auto bits = static_cast<float>(128 + random.below(128));
+      return sign * std::ldexp(bits, exponent - 7);
+    };
+    for (std::size_t k = 0; k < s.K; ++k) {
+      for (std::size_t m = 0; m < s.M; ++m) {
+        x[m * s.K + k] = k == 0 ? 0x1p-63F : power(-70 - static_cast<int>(random.below(8)));
+      }
+      for (std::size_t n = 0; n < s.N; ++n) {
+        w[k * s.N + n] = k == 0 ? (random.below(2) == 0 ? 0x1p-63F : -0x1p-63F)
+                                : power(-79 + static_cast<int>(random.below(4)));
+      }
+    }
+    const Floats expected =
+        reference_forward(Products::kBfloat16, s, x.data(), w.data(), nullptr, false);
+    for (const float value : expected) {
+      least += std::fabs(value) == 0x1p-126F ? 1 : 0;
+      below += value == 0.0F ? 1 : 0;
+    }
+    everywhere(Products::kBfloat16, [&](cpu::Context& context) {
+      poison(y);
+      cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), nullptr,
+                          kernels::Activation::kNone, y.data());
+      CHECK(mismatches(y, expected, expected.size()) == 0);
+    });
+  }
+  CHECK(least > 300);
+  CHECK(below > 1000);
 }
 
 }  // namespace

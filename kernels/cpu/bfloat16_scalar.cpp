@@ -1,0 +1,81 @@
+// The plain path of products of bfloat16 operands, which says what the others compute; and the
+// choice between them.
+#include <cmath>
+
+#include "kernels/cpu/bfloat16.h"
+
+namespace muster::kernels::cpu {
+namespace {
+
+constexpr std::size_t kRows = 4;
+constexpr std::size_t kColumns = 8;
+
+float high(Pair pair) { return std::bit_cast<float>(pair & 0xFFFF0000U); }
+float low(Pair pair) { return std::bit_cast<float>(pair << 16); }
+
+/// fma(a, b, acc), flushed. A rounded result equal to the least normal number may come from below:
+/// there the same sum, 2^64 times as great, tells where it would lie with more exponents. Both
+/// factors are below 2^26 then: neither overflows.
+float step(float a, float b, float acc) {
+  constexpr float kLeast = 0x1p-126F;
+  const float sum = std::fma(a, b, acc);
+  const float magnitude = std::fabs(sum);
+  if (!(magnitude <= kLeast)) return sum;
+  if (magnitude == kLeast &&
+      std::fabs(std::fma(a * 0x1p32F, b * 0x1p32F, acc * 0x1p64F)) >= kLeast * 0x1p64F) {
+    return sum;
+  }
+  return std::copysign(0.0F, sum);
+}
+
+template <bool kByRows>
+void sum_tile(const PairTile& tile) {
+  for (std::size_t i = 0; i < kRows; ++i) {
+    const std::size_t row = i < tile.rows ? i : tile.rows - 1;
+    for (std::size_t j = 0; j < kColumns; ++j) {
+      float& out = tile.sums[i * tile.sums_stride + j];
+      float sum = tile.goes_on ? out : 0.0F;
+      for (std::size_t p = 0; p < tile.pairs; ++p) {
+        const Pair a = kByRows ? tile.a[row * tile.a_stride + p] : tile.a[p * tile.a_stride + i];
+        const Pair b = tile.b[p * kColumns + j];
+        sum = step(high(a), high(b), sum);
+        sum = step(low(a), low(b), sum);
+      }
+      out = sum;
+    }
+  }
+}
+
+void pack_along(const float* from, std::size_t steps, Pair fill, Pair* out) {
+  for (std::size_t p = 0; p < steps / 2; ++p) {
+    out[p] = round_bfloat16(from[2 * p]) << 16 | round_bfloat16(from[2 * p + 1]);
+  }
+  if (steps % 2 != 0) out[steps / 2] = round_bfloat16(from[steps - 1]) << 16 | fill;
+}
+
+void pack_across(const float* first, const float* second, std::size_t n, Pair fill, Pair* out) {
+  for (std::size_t j = 0; j < n; ++j) {
+    out[j] =
+        round_bfloat16(first[j]) << 16 | (second != nullptr ? round_bfloat16(second[j]) : fill);
+  }
+}
+
+}  // namespace
+
+const PairTable kScalarPairs = {kRows,
+                                kColumns,
+                                1,
+                                {sum_tile<true>, nullptr, nullptr},
+                                {sum_tile<false>, nullptr, nullptr},
+                                pack_along,
+                                pack_across};
+
+const PairTable& pairs() {
+#if defined(__x86_64__)
+  if (best_target() == Target::kAvx512 && __builtin_cpu_supports("avx512bf16")) return kAvx512Pairs;
+  if (best_target() == Target::kAvx512 || best_target() == Target::kAvx2) return kAvx2Pairs;
+#endif
+  return kScalarPairs;
+}
+
+}  // namespace muster::kernels::cpu
