@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include "worker/engine/training.h"
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/launch.h"
+#include "worker/sentinel/memory.h"
 #include "worker/sentinel/pace.h"
 #include "worker/sentinel/pulse.h"
 #include "worker/trainer_membership.h"
@@ -92,6 +94,15 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   if (!launch.data_root.empty()) config.data_root = launch.data_root;
   if (!launch.checkpoint_path.empty()) config.checkpoint_path = launch.checkpoint_path;
   if (launch.hash_every) config.hash_every_steps = *launch.hash_every;
+  config.processes = static_cast<int>(launch.peers.size());
+  // Pods have an address each, the workers of a laptop one together.
+  const std::string& host = launch.peers[static_cast<std::size_t>(launch.rank)].host;
+  const auto together = std::count_if(launch.peers.begin(), launch.peers.end(),
+                                      [&](const auto& peer) { return peer.host == host; });
+  const std::int64_t limit = sentinel::memory_limit();
+  if (limit > 0 && together > 0) {
+    config.memory_bytes = static_cast<std::size_t>(limit) / static_cast<std::size_t>(together);
+  }
   return config;
 }
 

@@ -53,6 +53,7 @@ def main():
     parser.add_argument("--shape", default="4-4-128-64")
     parser.add_argument("--batch", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true", help="by torch.compile, in place of eager")
     parser.add_argument("--precision", choices=["Float32", "BFloat16"], default="Float32")
     parser.add_argument("--seconds", type=float, default=5)
     arguments = parser.parse_args()
@@ -61,6 +62,7 @@ def main():
     layers, heads, width, context = (int(part) for part in arguments.shape.split("-"))
     text = torch.randint(0, TOKENS, (SAMPLES * context + 1,))
     model = Gpt(layers, heads, width, context)
+    run = torch.compile(model) if arguments.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
     steps_per_epoch = SAMPLES // arguments.batch
     step, start = 0, 0.0
@@ -71,7 +73,7 @@ def main():
         begins = order[at:at + arguments.batch, None] * context + torch.arange(context)
         # As ours: what layers multiply is rounded, parameters and their updates stay fp32.
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=arguments.precision == "BFloat16"):
-            logits = model(text[begins])
+            logits = run(text[begins])
             loss = F.cross_entropy(logits.view(-1, TOKENS), text[begins + 1].view(-1))
         optimizer.zero_grad()
         loss.backward()

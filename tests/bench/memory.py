@@ -5,8 +5,10 @@ One worker, 2 threads, a GPT on the text of examples/; the rows in turn, medians
 """
 
 import argparse
+import glob
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -26,7 +28,7 @@ PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=Tr
 
 
 def one(muster, fields):
-    """(peak MiB, samples a second, SHA-256 of the model) of one training."""
+    """(peak MiB, MiB foreseen, samples a second, SHA-256 of the model) of one training."""
     with tempfile.TemporaryDirectory() as directory:
         out = os.path.join(directory, "out")
         manifest = os.path.join(directory, "gpt.yaml")
@@ -40,7 +42,11 @@ def one(muster, fields):
         peak = subprocess.run([sys.executable, "-c", PEAK, *command], check=True, capture_output=True, text=True).stdout
         with open(os.path.join(out, "report.json"), encoding="utf-8") as file:
             report = json.load(file)
-        return int(peak) / 1024, report["samplesPerSecond"], report["sha256"]
+        foreseen = 0
+        for log in glob.glob(os.path.join(out, "logs", "*")):
+            with open(log, encoding="utf-8") as file:
+                foreseen = max([foreseen, *(int(needs) for needs in re.findall(r'"needsBytes":([0-9]+)', file.read()))])
+        return int(peak) / 1024, foreseen / (1 << 20), report["samplesPerSecond"], report["sha256"]
 
 
 def main():
@@ -52,11 +58,12 @@ def main():
     for _ in range(arguments.runs):
         for name, fields in ROWS.items():
             taken[name].append(one(arguments.muster, fields))
-    models = {model for runs in taken.values() for _, _, model in runs}
-    plain = statistics.median(speed for _, speed, _ in taken["all at once"])
+    models = {model for runs in taken.values() for *_, model in runs}
+    plain = statistics.median(speed for _, _, speed, _ in taken["all at once"])
     for name, runs in taken.items():
-        peak, speed = (statistics.median(values) for values in list(zip(*runs))[:2])
-        print(f"{name}: {peak:.0f} MiB, {speed:.2f} samples/s, {speed / plain:.2f} times", flush=True)
+        peak, foreseen, speed = (statistics.median(values) for values in list(zip(*runs))[:3])
+        print(f"{name}: {peak:.0f} MiB, {foreseen:.0f} foreseen ({foreseen / peak:.3f}), {speed:.2f} samples/s, "
+              f"{speed / plain:.2f} times", flush=True)
     print("the same model" if len(models) == 1 else f"{len(models)} models")
     return 0 if len(models) == 1 else 1
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Training of an MLP or a GPT beside PyTorch eager, interleaved A/B, medians of 7 runs.
+"""Training of an MLP or a GPT beside PyTorch, interleaved A/B, medians of 7 runs.
 
     tests/bench/training.py mlp|gpt --binary build/release/bench/mlp_bench [--torch PYTHON]
 
 Each program trains one shape on made-up data and prints a line
-`images_per_second X peak_rss_mib Y`, a gpt tokens_per_second; shapes and options are the same for both.
+`images_per_second X peak_rss_mib Y`, a gpt tokens_per_second; shapes and options are the same for all. A GPT is trained in
+fp32 and in bfloat16, and beside PyTorch eager also by torch.compile, which compiles before what is measured.
 """
 
 import argparse
@@ -17,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Of each: shape, batch, logical ranks. A gpt's shape: layers, heads, width, context; 256 tokens.
 SHAPES = {"mlp": [("784-256-10", 64, 8), ("784-500-500-10", 512, 8)],
           "gpt": [("4-4-128-64", 12, 4), ("6-6-384-256", 8, 4), ("12-12-768-64", 4, 4)]}
+PRECISIONS = {"mlp": ["Float32"], "gpt": ["Float32", "BFloat16"]}
 UNITS = {"mlp": "images", "gpt": "tokens"}
 RUNS = 7
 
@@ -38,28 +40,40 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     unit = UNITS[arguments.model]
-    print(f"| shape | batch, L | ours {unit}/s | PyTorch {unit}/s | ratio (least..most) | ours MiB | PyTorch MiB |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"| shape | batch, L | precision | ours {unit}/s | PyTorch eager {unit}/s | ratio (least..most) | torch.compile {unit}/s "
+          "| ours MiB | PyTorch MiB |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for shape, batch, logical_ranks in SHAPES[arguments.model]:
         if arguments.shapes and shape not in arguments.shapes.split(","):
             continue
-        options = ["--shape", shape, "--batch", str(batch), "--threads", str(arguments.threads)]
-        ours_command = [arguments.binary, *options, "--logical-ranks", str(logical_ranks)]
-        torch_command = [arguments.torch, os.path.join(HERE, f"{arguments.model}_torch.py"), *options] if arguments.torch else None
-        ours, torch, ratios = [], [], []
-        for _ in range(RUNS):
-            ours.append(one(ours_command))
-            if torch_command:
-                torch.append(one(torch_command))
-                ratios.append(ours[-1][0] / torch[-1][0])
-        median = lambda values: statistics.median(values)
-        line = f"| {shape} | {batch}, {logical_ranks} | {median([o[0] for o in ours]):.0f} "
-        if torch:
-            line += (f"| {median([t[0] for t in torch]):.0f} | {median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f}) "
-                     f"| {median([o[1] for o in ours]):.0f} | {median([t[1] for t in torch]):.0f} |")
-        else:
-            line += f"| not run | | {median([o[1] for o in ours]):.0f} | |"
-        print(line, flush=True)
+        for precision in PRECISIONS[arguments.model]:
+            options = ["--shape", shape, "--batch", str(batch), "--threads", str(arguments.threads)]
+            if len(PRECISIONS[arguments.model]) > 1:
+                options += ["--precision", precision]
+            print(measured(arguments, [shape, f"{batch}, {logical_ranks}", precision], logical_ranks, options), flush=True)
+
+
+def measured(arguments, cells, logical_ranks, options):
+    """A line of the table."""
+    commands = {"ours": [arguments.binary, *options, "--logical-ranks", str(logical_ranks)]}
+    if arguments.torch:
+        commands["eager"] = [arguments.torch, os.path.join(HERE, f"{arguments.model}_torch.py"), *options]
+        if arguments.model == "gpt":
+            commands["compiled"] = [*commands["eager"], "--compile"]
+    figures = {name: [] for name in commands}
+    for _ in range(RUNS):
+        for name, command in commands.items():
+            figures[name].append(one(command))
+
+    def median(name, which):
+        return f"{statistics.median(run[which] for run in figures[name]):.0f}" if name in figures else "not run"
+
+    ratio = ""
+    if arguments.torch:
+        ratios = [ours[0] / torch[0] for ours, torch in zip(figures["ours"], figures["eager"])]
+        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
+    cells += [median("ours", 0), median("eager", 0), ratio, median("compiled", 0), median("ours", 1), median("eager", 1)]
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

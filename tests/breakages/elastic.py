@@ -17,6 +17,8 @@ HANDSHAKE = "worker/comm/handshake.cpp"
 FRAME = "worker/comm/frame.cpp"
 
 BREAKAGES = [
+    Breakage("a pass has more samples than the memory holds", "worker/engine/memory_needs.cpp",
+             "share, ranks).total() <= config.memory_bytes) return ranks;", "share, ranks).total() > 0) return ranks;", "test_engine"),
     # The step
     Breakage("the write-ahead rule is skipped: an update is made before all have logged it", SHARDED,
              "  MUSTER_RETURN_IF_ERROR(named(confirm(*communicator_, stamp, deadline(), point)));\n", "", "test_engine"),

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -89,6 +90,34 @@ class Scarce(FaultTest):
         self.assert_undisturbed(job, [0, 2], survivors)
         self.assertIn("want of memory", job.log_of(1))
         job.end()
+
+    @unittest.skipUnless(cgroup.available("memory"), "needs root and a memory controller")
+    def test_who_has_little_memory_takes_fewer_samples_at_once_and_who_has_too_little_is_told(self):
+        def run(limit, *fields):
+            group = cgroup.Group(memory=limit << 20)
+            try:
+                output = os.path.join(tempfile.mkdtemp(prefix="muster-faults-"), "out")
+                self.addCleanup(shutil.rmtree, os.path.dirname(output), ignore_errors=True)
+                sets = " ".join(f"--set spec.{field}" for field in (
+                    "worker.count=1", "training.model.gpt.layers=12", "training.model.gpt.width=128", "training.model.gpt.heads=4",
+                    "training.model.gpt.contextLength=512", "training.batchSize=16", "training.logicalRanks=16", "training.steps=1",
+                    "training.data.test=null", *fields))
+                done = subprocess.run(["/bin/sh", "-c", f"{group.enter}\nexec {self.bin_dir}/muster run examples/gpt-tiny.yaml "
+                                       f"--quiet --output {output} {sets}"], text=True, capture_output=True, timeout=120)
+                logs = "".join(read(log) for log in glob.glob(os.path.join(output, "logs", "*")))
+                return done, logs
+            finally:
+                group.close()
+
+        # All 16 at once take 873 MiB, four of them 278, one 142.
+        done, logs = run(400)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('"logicalRanksAtOnce":4', logs)
+        done, _ = run(110)
+        self.assertEqual(done.returncode, 20, done.stdout + done.stderr)
+        self.assertRegex(done.stderr + done.stdout, r"spec.training.model: each of 1 processes needs at least 14[0-9] MiB and may have "
+                         r"110 MiB; it would fit with spec.training.activations: Recomputed \(10[0-9] MiB\), or "
+                         r"spec.worker.resources.memory of that")
 
     def test_a_trainer_without_descriptors_says_so_and_the_others_go_on(self):
         job = self.training(3)

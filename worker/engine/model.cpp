@@ -59,37 +59,55 @@ std::size_t Model::Batch::rows() const {
   return rows;
 }
 
-Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context, Activations activations)
-    : shape_(std::move(shape)),
-      rows_max_(rows_max),
-      context_(context),
-      activations_(activations),
-      tokens_(shape_.reads_tokens() ? rows_max * shape_.input().size() : 0),
-      labels_(rows_max * shape_.targets()),
-      loss_(labels_.size()),
-      correct_(labels_.size()) {
+Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context, Activations activations,
+             Unreserved)
+    : shape_(std::move(shape)), rows_max_(rows_max), context_(context), activations_(activations) {
   MUSTER_CHECK(!shape_.layers().empty() && rows_max > 0);
-  reserve();
-  if (!has_head()) return;
-  const std::size_t tokens = shape_.output().channels;
-  const std::size_t at_once = std::max(kHeadPositions, kHeadLogits / tokens);
-  head_logits_.resize(std::min(at_once, rows_max * positions()) * tokens);
 }
 
-/// Cuts the arena: first measured, then dealt out.
+Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context, Activations activations)
+    : Model(std::move(shape), rows_max, context, activations, Unreserved()) {
+  reserve();
+}
+
+std::size_t Model::bytes(const ModelShape& shape, std::size_t rows_max, Activations activations) {
+  cpu::Context unused(1);
+  Model model(shape, rows_max, unused, activations, Unreserved());
+  const std::size_t tokens = shape.reads_tokens() ? shape.input().size() : 0;
+  return sizeof(float) * (model.arena_floats() + model.head_floats()) +
+         rows_max * (tokens * sizeof(std::int32_t) +
+                     shape.targets() * (sizeof(std::int32_t) + 2 * sizeof(float)));
+}
+
+/// Of the arena, measured by dealing out nothing.
+std::size_t Model::arena_floats() {
+  std::size_t floats = 0;
+  deal([&](std::size_t columns) {
+    floats += columns * rows_max_;
+    return std::span<float>();
+  });
+  return floats;
+}
+
+std::size_t Model::head_floats() const {
+  if (!has_head()) return 0;
+  const std::size_t tokens = shape_.output().channels;
+  const std::size_t at_once = std::max(kHeadPositions, kHeadLogits / tokens);
+  return std::min(at_once, rows_max_ * positions()) * tokens;
+}
+
 void Model::reserve() {
+  arena_.resize(arena_floats());
   std::size_t taken = 0;
-  const Take take = [&](std::size_t columns) {
-    // Empty before the arena is there: the first time only its size counts.
+  deal([&](std::size_t columns) {
     const std::size_t size = columns * rows_max_;
-    const auto part = arena_.empty() ? std::span<float>() : std::span(arena_).subspan(taken, size);
-    taken += size;
-    return part;
-  };
-  deal(take);
-  arena_.resize(taken);
-  taken = 0;
-  deal(take);
+    return std::span(arena_).subspan(std::exchange(taken, taken + size), size);
+  });
+  head_logits_.resize(head_floats());
+  tokens_.resize(shape_.reads_tokens() ? rows_max_ * shape_.input().size() : 0);
+  labels_.resize(rows_max_ * shape_.targets());
+  loss_.resize(labels_.size());
+  correct_.resize(labels_.size());
 }
 
 /// Of a branch the last border, of which the stream goes on, stays; with recomputation the others

@@ -27,6 +27,8 @@ class Model {
 
   const ModelShape& shape() const { return shape_; }
   std::size_t rows_max() const { return rows_max_; }
+  /// What a model of so many rows takes, and all that its passes need beside values and gradients.
+  static std::size_t bytes(const ModelShape& shape, std::size_t rows_max, Activations activations);
   /// Of what all passes need beside the values and the gradients.
   std::size_t arena_bytes() const { return (arena_.size() + head_logits_.size()) * sizeof(float); }
   /// Filled by the caller before a forward pass. A model that reads tokens has no input(), all
@@ -98,6 +100,11 @@ class Model {
   };
   /// Hands out parts of the arena, of so many values a row.
   using Take = std::function<std::span<float>(std::size_t columns)>;
+  struct Unreserved {};
+  Model(ModelShape shape, std::size_t rows_max, kernels::cpu::Context& context,
+        Activations activations, Unreserved);
+  std::size_t arena_floats();
+  std::size_t head_floats() const;
   void reserve();
   void deal(const Take& take);
   void deal_borders(const Take& take);

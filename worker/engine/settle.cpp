@@ -241,8 +241,8 @@ Status Trainer::describe_model() {
     const auto border = vocabulary_->find(bpe::kEndOfText);
     options.first = border ? *border : *vocabulary_->find("\n");
   }
-  Model model(shape_, 1, context_);
-  const auto tokens = write_sample(model, parameters_, options);
+  if (!model_) model_.emplace(shape_, 1, context_, activations());  // who computed nothing
+  const auto tokens = write_sample(*model_, parameters_, options);
   MUSTER_RETURN_IF_ERROR(
       write(contract::kSampleFile,
             vocabulary_ ? vocabulary_->decode(tokens) : std::string(tokens.begin(), tokens.end())));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "common/log.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/schedule.h"
@@ -40,24 +41,64 @@ void Trainer::set_assignment(const Assignment& assignment) {
   exchange_.emplace(assignment, rank(), std::move(reduction), buffers, exchange_memory_);
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
+  choose_passes(assignment);
   reserve_model(own);
 }
 
-/// Logical ranks that are computed at once.
+/// Logical ranks that the user lets be computed at once.
 int Trainer::ranks_most() const {
   if (config_.micro_batch_size == 0) return config_.logical_ranks;
   return std::max(1, config_.micro_batch_size / loader_->rows_per_rank());
 }
 
+/// Evaluation goes over so many samples at once.
+std::size_t Trainer::rows_evaluated() const {
+  return config_.has_test ? std::max<std::size_t>(1, kEvaluationTargets / train_.targets) : 0;
+}
+
+MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const {
+  const auto bytes = [](const data::Dataset& set) { return set.images.size() + set.labels.size(); };
+  return {assignment, rank, rows_per_rank(), rows_evaluated(), bytes(train_) + bytes(test_)};
+}
+
+/// Before anything is taken: whether a process that has its even share fits at all.
+Status Trainer::check_memory() const {
+  if (config_.memory_bytes == 0) return {};
+  MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, config_.processes));
+  const MemoryShare share = memory_share(even, 0);
+  if (ranks_that_fit(config_, shape_, share, 1)) return {};
+  return Error(ErrorCode::kInvalid,
+               "spec.training.model: " + why_it_does_not_fit(config_, shape_, share))
+      .with_exit_code(contract::exit_code::kInvalidSpec);
+}
+
+/// More passes where there is too little memory for all at once, as when others are lost.
+void Trainer::choose_passes(const Assignment& assignment) {
+  const MemoryShare share = memory_share(assignment, rank());
+  const int own = count_ranks(assignment.nodes[static_cast<std::size_t>(rank())]);
+  const int most = std::max(1, std::min(ranks_most(), own));
+  const auto fit = ranks_that_fit(config_, shape_, share, most);
+  ranks_at_once_ = fit.value_or(1);
+  const auto needs =
+      static_cast<std::int64_t>(memory_needs(config_, shape_, share, ranks_at_once_).total());
+  const auto has = static_cast<std::int64_t>(config_.memory_bytes);
+  if (!fit) {
+    log_warning("not even one logical rank's samples fit this process's memory",
+                {{"needsBytes", needs}, {"hasBytes", has}});
+  } else {
+    log_info("memory is foreseen", {{"needsBytes", needs},
+                                    {"hasBytes", has},
+                                    {"logicalRanksAtOnce", std::int64_t{ranks_at_once_}}});
+  }
+}
+
 void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
-  const int ranks = std::min(count_ranks(nodes), ranks_most());
+  const int ranks = std::min(count_ranks(nodes), ranks_at_once_);
   const std::size_t own_rows = static_cast<std::size_t>(ranks) * rows_per_rank();
-  const std::size_t rows_evaluated = std::max<std::size_t>(1, kEvaluationTargets / train_.targets);
-  const std::size_t rows = config_.has_test ? std::max(own_rows, rows_evaluated) : own_rows;
+  const std::size_t rows = std::max(own_rows, rows_evaluated());
   // A spare computes nothing, and without a test set it evaluates nothing either.
   if (rows == 0 || (model_ && model_->rows_max() >= rows)) return;
-  model_.emplace(shape_, rows, context_,
-                 config_.recomputes_activations ? Activations::kRecomputed : Activations::kKept);
+  model_.emplace(shape_, rows, context_, activations());
 }
 
 /// Who learns waits for what the others compute, and takes the memory meanwhile that it needs for
@@ -65,6 +106,7 @@ void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
 void Trainer::warm_up() {
   const auto even = assign(config_.logical_ranks, view_.size());
   const auto& own = even->nodes[static_cast<std::size_t>(rank())];
+  choose_passes(*even);
   reserve_model(own);
   sums_->hold(own);
   sums_->hold({});
@@ -79,7 +121,7 @@ void Trainer::list_missing() {
     missing_.push_back(k);
     nodes.push_back(sums_->node(k));
   }
-  passes_ = plan_passes(nodes, ranks_most());
+  passes_ = plan_passes(nodes, ranks_at_once_);
 }
 
 /// Where the sum of a slot of a piece's stack is made.

@@ -150,12 +150,13 @@ Status Trainer::load_data() {
 Status Trainer::prepare() {
   MUSTER_ASSIGN_OR_RETURN(
       shape_, ModelShape::of(config_, {train_.height, train_.width, 1}, train_.classes));
+  loader_.emplace(
+      data::LoaderOptions{config_.seed, train_.count, config_.logical_ranks, config_.batch_size});
+  MUSTER_RETURN_IF_ERROR(check_memory());
   parameters_.resize(shape_.values());
   // What is wrong with them is known before anybody waits for others.
   if (!config_.pretrained.empty()) MUSTER_RETURN_IF_ERROR(begin_parameters());
   spec_digest_ = configuration_digest(config_, shape_, pretrained_sha256_);
-  loader_.emplace(
-      data::LoaderOptions{config_.seed, train_.count, config_.logical_ranks, config_.batch_size});
   total_steps_ = config_.steps > 0 ? config_.steps : config_.epochs * loader_->steps_per_epoch();
   if ((total_steps_ - 1) / loader_->steps_per_epoch() > std::int64_t{UINT32_MAX}) {
     return Error(ErrorCode::kInvalid, "spec.training.steps: is more than 2^32 passes over the data")

@@ -16,6 +16,7 @@
 #include "worker/engine/entry.h"
 #include "worker/engine/exchange.h"
 #include "worker/engine/membership.h"
+#include "worker/engine/memory_needs.h"
 #include "worker/engine/model.h"
 #include "worker/engine/node_sums.h"
 #include "worker/engine/optimizer.h"
@@ -74,6 +75,10 @@ class Trainer {
   void set_assignment(const Assignment& assignment);
   Result<bool> train_step();
   int ranks_most() const;
+  MemoryShare memory_share(const Assignment& assignment, int rank) const;
+  Status check_memory() const;
+  void choose_passes(const Assignment& assignment);
+  std::size_t rows_evaluated() const;
   void list_missing();
   std::span<float> sum_in_slot(const Piece& piece, unsigned slot);
   Status read_batch(const ComputePass& pass);
@@ -152,6 +157,9 @@ class Trainer {
   /// before the owner is back.
   bool is_recorder() const { return is_owner() || owner() < 0; }
   bool keeps_files() const { return !config_.checkpoint_path.empty(); }
+  Activations activations() const {
+    return config_.recomputes_activations ? Activations::kRecomputed : Activations::kKept;
+  }
   bool can_write() const { return !keeps_files() || owner() >= 0; }
   bool is_last_step() const { return standing_.step == total_steps_; }
   MonoTime deadline() const { return clock_.mono_now() + config_.peer_deadline; }
@@ -205,6 +213,7 @@ class Trainer {
   bool is_assignment_even_ = false;
   std::size_t members_computing_ = 1;  ///< members that hold a node
   std::optional<Model> model_;
+  int ranks_at_once_ = 1;                ///< most logical ranks of a pass
   std::vector<std::size_t> missing_;     ///< nodes of sums_ that are to be computed in this step
   std::vector<ComputePass> passes_;      ///< in which they are computed
   std::vector<Model::Node> pass_nodes_;  ///< of the pass under way, one a piece

@@ -104,6 +104,8 @@ struct TrainingConfig {
   std::string data_root = ".";
   std::string job_uid;
   int threads = 1;
+  std::size_t memory_bytes = 0;  ///< that this process may have; 0: not known
+  int processes = 1;             ///< of all workers when this one starts
   /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
   std::size_t bucket_blocks = 256;
   std::int64_t hash_every_steps = 1;   ///< 0: only the last step's parameters are hashed

@@ -1,4 +1,5 @@
-// Whether the kernel ended a process for want of memory, as the control group counts it.
+// What memory a process may have, and whether the kernel ended one for want of it, as the control
+// group says.
 #pragma once
 
 #include <cstdint>
@@ -9,5 +10,9 @@ namespace muster::sentinel {
 /// Kills for want of memory in this process' control group, -1 where that is not counted. `root` is
 /// put before every path, for tests.
 std::int64_t count_memory_kills(const std::string& root = "");
+
+/// Bytes that this process and all others of its control group may have together: the least limit
+/// of the group and those it is in, at most the machine's memory. -1 where nothing tells.
+std::int64_t memory_limit(const std::string& root = "");
 
 }  // namespace muster::sentinel

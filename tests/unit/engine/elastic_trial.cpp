@@ -87,6 +87,7 @@ const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wa
     config.checkpoint_path.clear();
     config.is_sharded = false;
     config.micro_batch_size = 0;
+    config.memory_bytes = 0;
     config.bucket_blocks = TrainingConfig().bucket_blocks;
     MUSTER_CHECK(run_training(config, communicator, clock, hooks).has_value());
   });

@@ -36,6 +36,34 @@ TEST_CASE("each missing feature is named") {
             .starts_with("this machine's processor lacks AVX2, FMA; muster-worker needs"));
 }
 
+TEST_CASE("memory is bounded by the machine and every control group above") {
+  std::string root = "/tmp/muster-cgroup-XXXXXX";
+  REQUIRE(mkdtemp(root.data()) != nullptr);
+  const std::string unified = root + "/sys/fs/cgroup";
+  std::filesystem::create_directories(root + "/proc/self");
+  std::filesystem::create_directories(unified + "/pods/pod");
+  std::filesystem::create_directories(unified + "/memory/a/b");
+  CHECK(memory_limit(root) == -1);
+  std::ofstream(root + "/proc/meminfo") << "Slab: 1 kB\nMemTotal:  4096 kB\nMemFree: 1 kB\n";
+  CHECK(memory_limit(root) == 4096 * 1024);
+  std::ofstream(root + "/proc/self/cgroup") << "0::/pods/pod\n";
+  std::ofstream(unified + "/pods/pod/memory.max") << "max\n";
+  CHECK(memory_limit(root) == 4096 * 1024);
+  std::ofstream(unified + "/pods/memory.max") << "300000\n";
+  CHECK(memory_limit(root) == 300000);
+  std::ofstream(unified + "/pods/pod/memory.max") << "200000\n";
+  CHECK(memory_limit(root) == 200000);
+  // Inside a container the path leads nowhere, and the mount is the group.
+  std::ofstream(root + "/proc/self/cgroup") << "0::/\n";
+  std::ofstream(unified + "/memory.max") << "100000\n";
+  CHECK(memory_limit(root) == 100000);
+  std::ofstream(root + "/proc/self/cgroup") << "7:memory:/a/b\n";
+  std::ofstream(unified + "/memory/a/memory.limit_in_bytes") << "50000\n";
+  std::ofstream(unified + "/memory/a/b/memory.limit_in_bytes") << "9223372036854771712\n";
+  CHECK(memory_limit(root) == 50000);
+  std::filesystem::remove_all(root);
+}
+
 TEST_CASE("memory kills are counted in either version of control groups") {
   std::string root = "/tmp/muster-cgroup-XXXXXX";
   REQUIRE(mkdtemp(root.data()) != nullptr);

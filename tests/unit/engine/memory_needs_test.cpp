@@ -1,0 +1,163 @@
+// What a trainer takes is known before it is taken, a step is cut into passes that fit, and what
+// cannot fit is refused in words.
+#include "worker/engine/memory_needs.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/contract.h"
+#include "tests/golden.h"
+#include "tests/unit/engine/elastic_trial.h"
+#include "tests/unit/engine/ranks.h"
+#include "worker/engine/model.h"
+
+using namespace muster;
+using namespace muster::engine;
+
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+TrainingConfig gpt_of(int layers, int width, int context) {
+  TrainingConfig config = test::small_gpt(12);
+  config.gpt = GptConfig{layers, 2, width, context};
+  return config;
+}
+
+ModelShape shape_of(const TrainingConfig& config) {
+  const auto shape =
+      ModelShape::of(config, {1, static_cast<std::size_t>(config.gpt->context_length), 1}, 256);
+  MUSTER_CHECK(shape.has_value());
+  return *shape;
+}
+
+MemoryShare share_of(const TrainingConfig& config, int processes) {
+  const auto even = assign(config.logical_ranks, processes);
+  MUSTER_CHECK(even.has_value());
+  return {*even, 0, static_cast<std::size_t>(config.batch_size / config.logical_ranks), 0,
+          std::filesystem::file_size(config.data_root + "/" + config.train.text)};
+}
+
+struct Trained {
+  std::vector<Result<TrainingSummary>> outcomes;
+  std::size_t samples_at_once = 0;  ///< of rank 0, the most
+};
+
+/// The memory of a process is `memory_bytes`, of this very model.
+Trained trained_within(TrainingConfig config, std::size_t memory_bytes, int processes) {
+  config.memory_bytes = memory_bytes;
+  std::vector<std::optional<Result<TrainingSummary>>> outcomes(static_cast<std::size_t>(processes));
+  Trained all;
+  test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
+    std::size_t of_pass = 0;
+    TrainingHooks hooks;
+    hooks.on_batch = [&](std::int64_t, data::RankRange, std::span<const std::uint64_t> samples) {
+      of_pass += samples.size();
+      if (communicator.rank() == 0) all.samples_at_once = std::max(all.samples_at_once, of_pass);
+    };
+    hooks.at = [&](std::string_view point, std::int64_t) {
+      if (point == point::kForward) of_pass = 0;
+      return Status();
+    };
+    const SystemClock clock;
+    outcomes[static_cast<std::size_t>(communicator.rank())] =
+        run_training(config, communicator, clock, hooks);
+  });
+  for (auto& outcome : outcomes) all.outcomes.push_back(*std::move(outcome));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("activations are foreseen to the byte") {
+  kernels::cpu::Context context(1);
+  for (const Activations activations : {Activations::kKept, Activations::kRecomputed}) {
+    for (const std::size_t rows : {1, 3, 16}) {
+      const ModelShape shape = ModelShape::gpt({3, 2, 32, 16}, 256);
+      const Model model(shape, rows, context, activations);
+      // And a token, a label, a loss and a hit of each position.
+      CHECK(Model::bytes(shape, rows, activations) == model.arena_bytes() + rows * 16 * 16);
+    }
+  }
+}
+
+TEST_CASE("a share of the work is a share of the memory, parameters are what all have") {
+  TrainingConfig config = gpt_of(2, 64, 32);
+  const ModelShape shape = shape_of(config);
+  const MemoryNeeds alone = memory_needs(config, shape, share_of(config, 1), config.logical_ranks);
+  const MemoryNeeds of_four =
+      memory_needs(config, shape, share_of(config, 4), config.logical_ranks);
+  CHECK(alone.parameters == shape.values() * sizeof(float));
+  CHECK(of_four.parameters == alone.parameters);
+  CHECK(alone.optimizer == 2 * shape.parameters() * sizeof(float));
+  CHECK(of_four.activations < alone.activations / 3);
+  CHECK(alone.gradients == alone.parameters);
+  CHECK(of_four.gradients > alone.gradients);  // with what comes from the others
+  config.is_sharded = true;
+  CHECK(memory_needs(config, shape, share_of(config, 4), 1).optimizer == alone.optimizer / 2);
+  CHECK(memory_needs(config, shape, share_of(config, 1), 1).optimizer == alone.optimizer);
+}
+
+TEST_CASE("as many samples at once as the memory holds, and the bits of all others") {
+  TrainingConfig config = test::small_gpt(12);
+  const ModelShape shape = shape_of(config);
+  const MemoryShare share = share_of(config, 1);
+  const int ranks = config.logical_ranks;
+  const auto needs = [&](int at_once) {
+    return memory_needs(config, shape, share, at_once).total();
+  };
+  CHECK(trained_within(config, 0, 1).samples_at_once == 32);
+  CHECK(trained_within(config, needs(ranks), 1).samples_at_once == 32);
+  for (const int at_once : {ranks / 2, 2, 1}) {
+    REQUIRE(needs(at_once) < needs(2 * at_once));
+    const Trained trained = trained_within(config, needs(at_once), 1);
+    CHECK(trained.samples_at_once == 32U / static_cast<unsigned>(ranks / at_once));
+    CHECK(trained.outcomes[0]->model_sha256 == test::kSmallGptGolden);
+  }
+  // Three have room for less each, and need less.
+  const Trained three = trained_within(config, needs(2), 3);
+  for (const auto& outcome : three.outcomes) {
+    REQUIRE(outcome.has_value());
+    CHECK(outcome->model_sha256 == test::kSmallGptGolden);
+  }
+}
+
+TEST_CASE("who is left alone takes what fits its memory, and no bit moves") {
+  test::Trial trial;
+  trial.steps = 24;
+  trial.config = test::small_gpt(trial.steps);
+  const ModelShape shape = shape_of(trial.config);
+  trial.config.memory_bytes =
+      memory_needs(trial.config, shape, share_of(trial.config, 1), 2).total();
+  trial.at_step = [](test::ElasticWorld& world, std::int64_t step) {
+    if (step == 6) world.doom(1, point::kForward);
+    if (step == 12) world.leave(2);
+  };
+  const auto world = trial.run(3);
+  const test::Ends ends = test::ends_of(*world, trial.steps);
+  CHECK(ends.killed == 1);
+  CHECK(ends.left == 1);
+  CHECK(ends.complete == 1);
+}
+
+TEST_CASE("what cannot fit is refused before the first step, with what would fit") {
+  TrainingConfig config = gpt_of(8, 64, 64);
+  const ModelShape shape = shape_of(config);
+  config.logical_ranks = 1;
+  config.batch_size = 8;
+  const std::size_t needs = memory_needs(config, shape, share_of(config, 1), 1).total();
+  const Trained refused = trained_within(config, needs / 2 + 8 * kMiB, 1);
+  REQUIRE_FALSE(refused.outcomes[0].has_value());
+  const Error& error = refused.outcomes[0].error();
+  CHECK(error.exit_code() == contract::exit_code::kInvalidSpec);
+  const std::string& sentence = error.message();
+  CAPTURE(sentence);
+  CHECK(sentence.starts_with("spec.training.model: each of 1 processes needs at least "));
+  CHECK(sentence.find("; it would fit with spec.training.activations: Recomputed (") !=
+        std::string::npos);
+  CHECK(sentence.find(", or spec.worker.resources.memory of ") != std::string::npos);
+  config.recomputes_activations = true;
+  CHECK(trained_within(config, needs / 2 + 8 * kMiB, 1).outcomes[0].has_value());
+}

@@ -1,0 +1,113 @@
+#include "worker/engine/memory_needs.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "worker/engine/model.h"
+#include "worker/engine/passes.h"
+
+namespace muster::engine {
+namespace {
+
+/// A trainer that trains next to nothing: the program, its threads and their scratch memory.
+constexpr std::size_t kProcessBytes = std::size_t{14} << 20;
+
+std::size_t floats(std::size_t count) { return count * sizeof(float); }
+
+const std::vector<RankRange>& own_nodes(const MemoryShare& share) {
+  return share.assignment.nodes[static_cast<std::size_t>(share.rank)];
+}
+
+/// Buffers for sums of parts of a node, beside the node's own.
+std::size_t spare_buffers(const std::vector<RankRange>& nodes, int ranks_at_once) {
+  unsigned highest = 0;
+  for (const ComputePass& pass : plan_passes(nodes, ranks_at_once)) {
+    for (const Piece& piece : pass) highest = std::max(highest, piece.slot);
+  }
+  return highest;
+}
+
+/// Node sums of the own part of the gradient from all others, and of theirs what they have added.
+std::size_t received_floats(const TrainingConfig& config, const MemoryShare& share,
+                            std::size_t elements) {
+  const auto processes = static_cast<std::size_t>(share.assignment.processes());
+  if (processes == 1) return 0;
+  std::size_t nodes = 0;
+  for (const auto& held : share.assignment.nodes) nodes += held.size();
+  nodes -= own_nodes(share).size();
+  const std::size_t others =
+      config.is_sharded ? static_cast<std::size_t>(config.buddies) : processes - 1;
+  return (nodes + std::min(others, processes - 1)) * elements / processes;
+}
+
+std::string mebibytes(std::size_t bytes) {
+  return std::to_string((bytes + (std::size_t{1} << 20) - 1) >> 20) + " MiB";
+}
+
+}  // namespace
+
+MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
+                         const MemoryShare& share, int ranks_at_once) {
+  const std::vector<RankRange>& nodes = own_nodes(share);
+  const auto processes = static_cast<std::size_t>(share.assignment.processes());
+  MemoryNeeds needs;
+  needs.parameters = floats(shape.values());
+  const std::size_t moments = config.adamw ? 2 : 1;
+  needs.optimizer = floats(shape.parameters()) * moments;
+  if (config.is_sharded) {
+    const std::size_t keepers = std::min(processes, 1 + static_cast<std::size_t>(config.buddies));
+    needs.optimizer = needs.optimizer * keepers / processes;
+  }
+  const std::size_t elements = shape.values();
+  needs.gradients = floats(elements * (nodes.size() + spare_buffers(nodes, ranks_at_once)) +
+                           received_floats(config, share, elements));
+  const auto ranks = static_cast<std::size_t>(std::min(count_ranks(nodes), ranks_at_once));
+  const std::size_t rows = std::max(ranks * share.rows_per_rank, share.rows_evaluated);
+  if (rows > 0) {
+    needs.activations = Model::bytes(
+        shape, rows, config.recomputes_activations ? Activations::kRecomputed : Activations::kKept);
+  }
+  needs.rest = kProcessBytes + share.data_bytes;
+  return needs;
+}
+
+std::optional<int> ranks_that_fit(const TrainingConfig& config, const ModelShape& shape,
+                                  const MemoryShare& share, int most) {
+  if (config.memory_bytes == 0) return most;
+  for (int ranks = most; ranks >= 1; ranks /= 2) {
+    if (memory_needs(config, shape, share, ranks).total() <= config.memory_bytes) return ranks;
+  }
+  return std::nullopt;
+}
+
+std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& shape,
+                                const MemoryShare& share) {
+  const MemoryNeeds needs = memory_needs(config, shape, share, 1);
+  std::vector<std::string> ways;
+  const auto consider = [&](const TrainingConfig& other, const MemoryShare& under,
+                            const std::string& way) {
+    if (ranks_that_fit(other, shape, under, 1)) {
+      ways.push_back(way + " (" + mebibytes(memory_needs(other, shape, under, 1).total()) + ")");
+    }
+  };
+  TrainingConfig other = config;
+  other.recomputes_activations = config.gpt.has_value();
+  if (other.recomputes_activations && !config.recomputes_activations) {
+    consider(other, share, "spec.training.activations: Recomputed");
+  }
+  if (!config.is_sharded && share.assignment.processes() > 2) {
+    other = config;
+    other.is_sharded = true;
+    consider(other, share, "spec.training.optimizerState: Sharded");
+  }
+  std::string text = "each of " + std::to_string(share.assignment.processes()) +
+                     " processes needs at least " + mebibytes(needs.total()) + " and may have " +
+                     mebibytes(config.memory_bytes) + "; it would fit with ";
+  for (const std::string& way : ways) text += way + ", or ";
+  return text + "spec.worker.resources.memory of that for each process (parameters " +
+         mebibytes(needs.parameters) + ", optimizer " + mebibytes(needs.optimizer) +
+         ", gradients " + mebibytes(needs.gradients) + ", activations " +
+         mebibytes(needs.activations) + ", the rest " + mebibytes(needs.rest) + ")";
+}
+
+}  // namespace muster::engine

@@ -1,0 +1,50 @@
+// How much memory a trainer takes: known from the model's graph before any of it is taken. A step
+// can be computed in more passes without a bit changing, so a process that has too little for all
+// its samples at once takes fewer; a model that does not fit at all is refused before the first
+// step, with what would fit.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "worker/engine/assignment.h"
+#include "worker/engine/model_shape.h"
+#include "worker/engine/training.h"
+
+namespace muster::engine {
+
+/// Bytes of a trainer process, by what they are for. What is there for moments (the state on its
+/// way to a joiner, a checkpoint being read) is not counted.
+struct MemoryNeeds {
+  std::size_t parameters = 0;  ///< and running statistics
+  std::size_t optimizer = 0;   ///< its state: of all parameters, or of a shard and its copies
+  std::size_t gradients = 0;   ///< sums over this process's samples, and what others send of theirs
+  std::size_t activations = 0;  ///< what a pass through the model needs
+  std::size_t rest = 0;         ///< data in memory, and the process itself
+  std::size_t total() const { return parameters + optimizer + gradients + activations + rest; }
+};
+
+/// What of a training one process has in hand.
+struct MemoryShare {
+  Assignment assignment;
+  int rank = 0;
+  std::size_t rows_per_rank = 1;
+  std::size_t rows_evaluated = 0;  ///< at once; 0: nothing is evaluated
+  std::size_t data_bytes = 0;
+};
+
+/// Where at most `ranks_at_once` of its logical ranks are in one pass.
+MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
+                         const MemoryShare& share, int ranks_at_once);
+
+/// Logical ranks that a pass may have so that config.memory_bytes suffice: `most` (1 or more), or
+/// the first of its halves. Nothing: not even one at a time fits.
+std::optional<int> ranks_that_fit(const TrainingConfig& config, const ModelShape& shape,
+                                  const MemoryShare& share, int most);
+
+/// For a user whose job does not fit: what it needs, what there is, and which fields would help.
+std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& shape,
+                                const MemoryShare& share);
+
+}  // namespace muster::engine
