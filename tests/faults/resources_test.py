@@ -19,7 +19,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cgroup  # noqa: E402
-from job import FaultTest, main, read  # noqa: E402
+from job import ROOT, FaultTest, main, read  # noqa: E402
 
 STARVE_SECONDS = int(os.environ.get("MUSTER_STARVE_SECONDS", "8"))
 HOG = """
@@ -102,7 +102,7 @@ class Scarce(FaultTest):
                     "worker.count=1", "training.model.gpt.layers=12", "training.model.gpt.width=128", "training.model.gpt.heads=4",
                     "training.model.gpt.contextLength=512", "training.batchSize=16", "training.logicalRanks=16", "training.steps=1",
                     "training.data.test=null", *fields))
-                done = subprocess.run(["/bin/sh", "-c", f"{group.enter}\nexec {self.bin_dir}/muster run examples/gpt-tiny.yaml "
+                done = subprocess.run(["/bin/sh", "-c", f"{group.enter}\nexec {self.bin_dir}/muster run {ROOT}/examples/gpt-tiny.yaml "
                                        f"--quiet --output {output} {sets}"], text=True, capture_output=True, timeout=120)
                 logs = "".join(read(log) for log in glob.glob(os.path.join(output, "logs", "*")))
                 return done, logs
