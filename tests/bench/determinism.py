@@ -12,27 +12,17 @@ long as a link of that speed would.
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "faults"))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(TESTS, "faults"), os.path.join(TESTS, "cluster")]
 import cgroup  # noqa: E402
+from processes import free_ports  # noqa: E402
 
 PROCESSORS = 2
 KINDS = ("strict", "after", "overlapped", "fast", "piped")  # the last three do not care about the order
-
-
-def free_ports(number):
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def rounds(arguments, workers):

@@ -28,6 +28,7 @@
 #include "common/clock.h"
 #include "common/rng.h"
 #include "tests/bench/modelled_wire.h"
+#include "tests/bench/rank_program.h"
 #include "worker/comm/communicator.h"
 #include "worker/engine/exchange.h"
 #include "worker/engine/model.h"
@@ -37,6 +38,8 @@
 namespace {
 
 using namespace muster;
+using bench::numbers;
+using bench::or_die;
 
 constexpr std::size_t kPieceFloats = std::size_t{1} << 20;
 constexpr int kWarmUpRounds = 2;
@@ -52,31 +55,6 @@ struct Options {
   int processes() const { return static_cast<int>(ports.size()); }
 };
 
-std::vector<std::size_t> numbers(const std::string& text, char between) {
-  std::vector<std::size_t> out;
-  for (std::size_t at = 0; at < text.size();) {
-    out.push_back(std::strtoul(text.c_str() + at, nullptr, 10));
-    const std::size_t end = text.find(between, at);
-    at = end == std::string::npos ? text.size() : end + 1;
-  }
-  return out;
-}
-
-template <typename T>
-T or_die(Result<T> result) {
-  if (!result) {
-    std::fprintf(stderr, "determinism_bench: %s\n", result.error().message().c_str());
-    std::exit(1);
-  }
-  return *std::move(result);
-}
-
-void or_die(const Status& status) {
-  if (status) return;
-  std::fprintf(stderr, "determinism_bench: %s\n", status.error().message().c_str());
-  std::exit(1);
-}
-
 /// The sum of all processes' gradients in whatever order: each adds its own part of every piece.
 class FastAllReduce {
  public:
@@ -91,7 +69,10 @@ class FastAllReduce {
     std::unique_ptr<comm::Work> gather;
     for (std::size_t p = 0; p < pieces; ++p) {
       or_die(scatter->wait(deadline));
-      if (p + 1 < pieces) scatter = start_scatter(values, p + 1, step);
+      if (p + 1 < pieces) {
+        scatter = start_scatter(values, p + 1, step);
+        scatter->proceed_alone();
+      }
       add(values, p);
       if (gather) or_die(gather->wait(deadline));
       gather = start_gather(values, p, step);
@@ -271,21 +252,6 @@ class Bench {
   std::uint64_t step_ = 0;
 };
 
-std::unique_ptr<comm::Communicator> connect(const Options& options, const Clock& clock) {
-  comm::TcpOptions tcp;
-  tcp.rank = options.rank;
-  tcp.listen_fd =
-      or_die(comm::listen_tcp("127.0.0.1", options.ports[static_cast<std::size_t>(options.rank)]))
-          .fd;
-  for (const int port : options.ports) tcp.peers.push_back({"127.0.0.1", port});
-  tcp.job_key = std::string(64, '0');
-  tcp.job_uid = "bench";
-  tcp.epoch = 1;
-  tcp.connect_deadline = clock.mono_now() + seconds(60);
-  tcp.clock = &clock;
-  return or_die(comm::make_tcp_communicator(tcp));
-}
-
 /// Processor time of this process, all threads.
 double processor_seconds() {
   timespec used{};
@@ -366,7 +332,8 @@ int main(int argc, char** argv) {
     }
   }
   const SystemClock clock;
-  const auto real = connect(options, clock);
+  const auto real =
+      or_die(comm::make_tcp_communicator(bench::tcp_options(options.rank, options.ports, clock)));
   bench::ModelledWire wire(*real, options.wire, clock);
   comm::Communicator& communicator = options.wire.bytes_per_second > 0 ? wire : *real;
   Bench bench(options, communicator, clock);

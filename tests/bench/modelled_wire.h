@@ -66,6 +66,7 @@ class ModelledWire final : public comm::Communicator {
   struct TimedWork final : comm::Work {
     explicit TimedWork(const Clock& time) : clock(time) {}
     ~TimedWork() override { real.reset(); }
+    void proceed_alone() override { real->proceed_alone(); }
     Status wait(MonoTime deadline) override {
       MUSTER_RETURN_IF_ERROR(real->wait(deadline));
       MonoTime due = received_at;

@@ -15,6 +15,7 @@ WISH = "worker/sentinel/membership_wish.cpp"
 TCP = "worker/comm/tcp_communicator.cpp"
 HANDSHAKE = "worker/comm/handshake.cpp"
 FRAME = "worker/comm/frame.cpp"
+LANE = "worker/comm/memory_lane.cpp"
 
 BREAKAGES = [
     Breakage("a pass has more samples than the memory holds", "worker/engine/memory_needs.cpp",
@@ -131,8 +132,27 @@ BREAKAGES = [
     Breakage("a header that does not match its checksum is taken", FRAME,
              "if (reader.integer<std::uint32_t>() != crc32c(0, bytes.data(), kFrameHeaderBytes - 4)) {",
              "if (reader.integer<std::uint32_t>() == 0 && header.payload_bytes == 0) {", "test_comm"),
-    Breakage("who calls need not know the job's key", HANDSHAKE, "if (!equal(right, *proof)) {", "if (proof->empty()) {",
+    Breakage("who calls need not know the job's key", HANDSHAKE, "if (!equal(right, introduction->proof)) {",
+             "if (introduction->proof.empty()) {",
              "test_comm_tcp"),
     Breakage("who answers need not know the job's key", HANDSHAKE, "if (!equal(right, answer->proof)) {",
              "if (answer->proof.empty()) {", "test_comm_tcp"),
+    # Memory that two processes share
+    Breakage("shared memory of others is taken", LANE, "if (!equal(mapped.shared->proof, proof)) {", "if (proof.empty()) {",
+             "test_comm_tcp"),
+    Breakage("shared memory is taken that its maker may cut short", LANE,
+             "(fcntl(fd.get(), F_GET_SEALS) & kLaneSeals) != kLaneSeals", "!fd", "test_comm"),
+    Breakage("a count of the other side is believed", LANE, "if (there > size) return nonsense();", "", "test_comm"),
+    Breakage("a ring is written beyond what was read", LANE, "std::min<std::size_t>(kCopyBytes, size - used)",
+             "std::min<std::size_t>(kCopyBytes, size)", "test_comm"),
+    Breakage("a reader that sleeps is not woken", LANE,
+             "return Moved{moved, ring.reader_sleeps.load() != 0 && ring.reader_sleeps.exchange(0) != 0};",
+             "return Moved{moved, false};", "test_comm"),
+    Breakage("a writer that sleeps is not woken", LANE, "const bool has_room = there - moved <= size / 2;",
+             "const bool has_room = there - moved > size;", "test_comm"),
+    Breakage("a peer that has ended is waited for", TCP, "connection.has_ended |= ended;", "", "test_comm_tcp"),
+    Breakage("memory that was not found is used", HANDSHAKE, "if (!accept->lane_is_taken) attempt.lane.reset();", "",
+             "test_comm_tcp"),
+    Breakage("nobody moves the bytes of who computes", TCP, "  if (!polling_) work_for_thread_.notify_one();\n}", "}",
+             "test_comm_tcp"),
 ]

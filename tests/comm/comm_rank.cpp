@@ -1,7 +1,7 @@
 // One rank as a process of its own, for tests that kill and stop ranks: takes the listening socket
 // from its parent, meets the others and exchanges until it is told the number of rounds, or fails.
 //
-//   comm_rank LISTEN_FD RANK ROUNDS BYTES WAIT_MS PORT...
+//   comm_rank LISTEN_FD RANK ROUNDS BYTES WAIT_MS tcp|memory PORT...
 //
 // Standard output: a line "connected", a line "round" after each of the first rounds, then
 // "done" or the error's code. ROUNDS 0 = until an error.
@@ -46,12 +46,13 @@ Status exchange(Communicator& self, long rounds, std::size_t bytes, milliseconds
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 7) return 2;
+  if (argc < 8) return 2;
   const SystemClock clock;
   TcpOptions options;
   options.listen_fd = std::atoi(argv[1]);
   options.rank = std::atoi(argv[2]);
-  for (int i = 6; i < argc; ++i) options.peers.push_back({"127.0.0.1", std::atoi(argv[i])});
+  options.shares_memory = std::string(argv[6]) == "memory";
+  for (int i = 7; i < argc; ++i) options.peers.push_back({"127.0.0.1", std::atoi(argv[i])});
   options.job_key = std::string(64, '7');
   options.job_uid = "0b5c7a4e-uid";
   options.epoch = 3;

@@ -38,7 +38,8 @@ class RankProcess {
                                    std::to_string(options.rank),
                                    std::to_string(program.rounds),
                                    std::to_string(program.bytes),
-                                   std::to_string(program.wait_ms)};
+                                   std::to_string(program.wait_ms),
+                                   options.shares_memory ? "memory" : "tcp"};
     for (const PeerAddress& peer : options.peers) words.push_back(std::to_string(peer.port));
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
@@ -93,9 +94,10 @@ class RankProcess {
 
 using Processes = std::vector<std::unique_ptr<RankProcess>>;
 
+template <typename Way>
 Processes start_processes(int size, const RankProgram& program) {
   Processes processes;
-  for (const TcpOptions& options : tcp_options(size)) {
+  for (const TcpOptions& options : tcp_options<Way>(size)) {
     processes.push_back(std::make_unique<RankProcess>(options, program));
   }
   return processes;
@@ -154,15 +156,16 @@ class Relay {
 
 }  // namespace
 
-TEST_CASE("processes exchange and end well") {
-  Processes ranks = start_processes(3, {.rounds = 50});
+TEST_CASE_TEMPLATE("processes exchange and end well", Way, Connection, SharedMemory) {
+  Processes ranks = start_processes<Way>(3, {.rounds = 50});
   for (auto& rank : ranks) CHECK(rank->verdict() == "done");
 }
 
-TEST_CASE("a rank killed in the middle of an exchange ends the others at once") {
+TEST_CASE_TEMPLATE("a rank killed in the middle of an exchange ends the others at once", Way,
+                   Connection, SharedMemory) {
   for (const long bytes : {1000L, 2'000'000L}) {
     for (std::size_t victim = 0; victim < 3; ++victim) {
-      Processes ranks = start_processes(3, {.bytes = bytes});
+      Processes ranks = start_processes<Way>(3, {.bytes = bytes});
       for (auto& rank : ranks) rank->wait_for("round");
       ranks[victim]->signal(SIGKILL);
       for (std::size_t rank = 0; rank < 3; ++rank) {
@@ -172,9 +175,10 @@ TEST_CASE("a rank killed in the middle of an exchange ends the others at once") 
   }
 }
 
-TEST_CASE("a rank that is stopped lets the others' deadlines pass, and they say so") {
+TEST_CASE_TEMPLATE("a rank that is stopped lets the others' deadlines pass, and they say so", Way,
+                   Connection, SharedMemory) {
   for (const long bytes : {1000L, 2'000'000L}) {
-    Processes ranks = start_processes(2, {.bytes = bytes, .wait_ms = 1500});
+    Processes ranks = start_processes<Way>(2, {.bytes = bytes, .wait_ms = 1500});
     for (auto& rank : ranks) rank->wait_for("round");
     ranks[1]->signal(SIGSTOP);
     CHECK(ranks[0]->verdict() == "DeadlineExceeded");
@@ -184,16 +188,18 @@ TEST_CASE("a rank that is stopped lets the others' deadlines pass, and they say 
   }
 }
 
-TEST_CASE("a rank stopped for less than the deadline delays the others and harms nothing") {
-  Processes ranks = start_processes(2, {.rounds = 200});
+TEST_CASE_TEMPLATE("a rank stopped for less than the deadline delays the others and harms nothing",
+                   Way, Connection, SharedMemory) {
+  Processes ranks = start_processes<Way>(2, {.rounds = 200});
   for (auto& rank : ranks) rank->wait_for("round");
   ranks[1]->signal(SIGSTOP);
   ranks[1]->signal(SIGCONT);
   for (auto& rank : ranks) CHECK(rank->verdict() == "done");
 }
 
-TEST_CASE("a rank killed while the ranks meet may come back and is met") {
-  std::vector<TcpOptions> options = tcp_options(3);
+TEST_CASE_TEMPLATE("a rank killed while the ranks meet may come back and is met", Way, Connection,
+                   SharedMemory) {
+  std::vector<TcpOptions> options = tcp_options<Way>(3);
   const int spare = fcntl(options[1].listen_fd, F_DUPFD_CLOEXEC, 3);
   RankProcess zero(options[0], {.rounds = 5});
   {
@@ -209,8 +215,9 @@ TEST_CASE("a rank killed while the ranks meet may come back and is met") {
   CHECK(two.verdict() == "done");
 }
 
-TEST_CASE("a cut connection ends both sides although both processes live") {
-  std::vector<TcpOptions> options = tcp_options(2);
+TEST_CASE_TEMPLATE("a cut connection ends both sides although both processes live", Way, Connection,
+                   SharedMemory) {
+  std::vector<TcpOptions> options = tcp_options<Way>(2);
   const auto door = listen_tcp("127.0.0.1", 0);
   REQUIRE(door);
   Relay relay(door->fd, options[0].peers[0].port);

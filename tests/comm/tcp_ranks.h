@@ -16,8 +16,17 @@ inline const std::string kKey(64, '7');
 
 inline MonoTime in(nanoseconds time) { return kSystemClock.mono_now() + time; }
 
+/// What carries the frames of ranks that all are on this machine; for TEST_CASE_TEMPLATE.
+struct Connection {
+  static constexpr bool shares_memory = false;
+};
+struct SharedMemory {
+  static constexpr bool shares_memory = true;
+};
+
 /// Listening sockets and options for `size` ranks that can connect with each other.
-inline std::vector<comm::TcpOptions> tcp_options(int size) {
+template <typename Way = Connection>
+std::vector<comm::TcpOptions> tcp_options(int size) {
   std::vector<comm::PeerAddress> peers;
   std::vector<comm::TcpOptions> options(static_cast<std::size_t>(size));
   for (comm::TcpOptions& one : options) {
@@ -35,6 +44,7 @@ inline std::vector<comm::TcpOptions> tcp_options(int size) {
     one.epoch = 3;
     one.connect_deadline = in(kPatience);
     one.clock = &kSystemClock;
+    one.shares_memory = Way::shares_memory;
   }
   return options;
 }
@@ -52,9 +62,10 @@ inline std::vector<Status> try_connect(const std::vector<comm::TcpOptions>& opti
   });
 }
 
-inline Ranks connected_ranks(int size) {
+template <typename Way>
+Ranks connected_ranks(int size) {
   Ranks ranks;
-  for (const Status& status : try_connect(tcp_options(size), ranks)) {
+  for (const Status& status : try_connect(tcp_options<Way>(size), ranks)) {
     REQUIRE_MESSAGE(status, text_of(status));
   }
   return ranks;

@@ -3,12 +3,17 @@
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "tests/comm/tcp_ranks.h"
+#include "worker/comm/crc32c.h"
 #include "worker/comm/frame.h"
+#include "worker/comm/memory_lane.h"
 #include "worker/comm/socket.h"
 
 using namespace muster;
@@ -81,10 +86,14 @@ struct Puppet {
   std::unique_ptr<Communicator> rank0;
   UniqueFd fd;
   std::uint32_t session = 0;
+  bool lane_is_taken = false;
 };
 
-Puppet connected_puppet(const std::string& key = kKey) {
-  std::vector<TcpOptions> options = tcp_options(2);
+// Sends and receives by the connection, unless rank 0 finds a lane there where `make_lane` says.
+using MakeLane = std::function<LaneOffer(const Proof& right)>;
+
+Puppet connected_puppet(const MakeLane& make_lane = nullptr) {
+  std::vector<TcpOptions> options = tcp_options<SharedMemory>(2);
   Puppet puppet;
   std::thread real([&] {
     auto made = make_tcp_communicator(options[0]);
@@ -96,12 +105,16 @@ Puppet connected_puppet(const std::string& key = kKey) {
   write_message<kHelloBytes>(puppet.fd.get(), hello);
   const auto answer = decode_answer(read_exactly<kAnswerBytes>(puppet.fd.get()));
   REQUIRE(answer);
-  const JobKey job_key = *parse_job_key(key);
+  const JobKey job_key = *parse_job_key(kKey);
   CHECK(equal(answer->proof, make_proof(job_key, "listener", options[0].job_uid, hello, *answer)));
-  std::array<std::byte, kProofBytes> proof{};
-  encode_proof(make_proof(job_key, "dialer", options[0].job_uid, hello, *answer), proof);
-  write_all(puppet.fd.get(), proof);
-  CHECK(decode_accept(read_exactly<kAcceptBytes>(puppet.fd.get())));
+  Introduction introduction{make_proof(job_key, "dialer", options[0].job_uid, hello, *answer), {}};
+  if (make_lane) {
+    introduction.lane = make_lane(make_proof(job_key, "lane", options[0].job_uid, hello, *answer));
+  }
+  write_message<kProofBytes>(puppet.fd.get(), introduction);
+  const auto accept = decode_accept(read_exactly<kAcceptBytes>(puppet.fd.get()));
+  REQUIRE(accept);
+  puppet.lane_is_taken = accept->lane_is_taken;
   puppet.session = session_of(job_key, options[0].job_uid, hello, *answer);
   real.join();
   REQUIRE(puppet.rank0);
@@ -127,12 +140,6 @@ std::vector<std::byte> frame_bytes(const FrameHeader& header, std::span<const st
   bytes.insert(bytes.end(), payload.begin(), payload.end());
   return bytes;
 }
-
-}  // namespace
-
-#include "worker/comm/crc32c.h"
-
-namespace {
 
 FrameHeader header_for(const Puppet& puppet, std::span<const std::byte> payload) {
   FrameHeader header;
@@ -224,6 +231,66 @@ TEST_CASE("a frame that arrives byte by byte is heard") {
   CHECK(buffer == payload);
 }
 
+TEST_CASE(
+    "memory that is none of this pair's is left alone, and the connection carries the frames") {
+  std::unique_ptr<MemoryLane> lane;
+  const auto of_others = [&](const Proof&) {
+    lane = *MemoryLane::make(Proof{}, MemoryLane::ring_bytes(1));
+    return lane->offer();
+  };
+  const auto not_there = [](const Proof&) { return LaneOffer{1, 4'000'000}; };
+  for (const MakeLane& make_lane : {MakeLane(of_others), MakeLane(not_there)}) {
+    Puppet puppet = connected_puppet(make_lane);
+    CHECK_FALSE(puppet.lane_is_taken);
+    const std::vector<std::byte> payload(100, std::byte{5});
+    const Status heard = status_after(puppet, frame_bytes(header_for(puppet, payload), payload));
+    CHECK_MESSAGE(heard, text_of(heard));
+  }
+}
+
+TEST_CASE("frames in shared memory are judged as on a connection, and bytes there are only wakes") {
+  for (const std::uint64_t step : {std::uint64_t{1}, std::uint64_t{2}}) {
+    std::unique_ptr<MemoryLane> lane;
+    Puppet puppet = connected_puppet([&](const Proof& right) {
+      lane = *MemoryLane::make(right, MemoryLane::ring_bytes(1));
+      return lane->offer();
+    });
+    REQUIRE(puppet.lane_is_taken);
+    const std::vector<std::byte> payload(100, std::byte{5});
+    FrameHeader header = header_for(puppet, payload);
+    header.step = step;
+    std::vector<std::byte> frame = frame_bytes(header, payload);
+    const iovec piece{frame.data(), frame.size()};
+    const auto moved = lane->write({&piece, 1});
+    REQUIRE(moved);
+    CHECK(moved->bytes == frame.size());
+    const Status status = status_after(puppet, std::vector<std::byte>(1000, std::byte{0xA5}));
+    if (step == 1) {
+      CHECK_MESSAGE(status, text_of(status));
+    } else {
+      CHECK(code_of(status) == ErrorCode::kCorrupt);
+    }
+  }
+}
+
+TEST_CASE("who writes nonsense into shared memory is named") {
+  std::unique_ptr<MemoryLane> lane;
+  Puppet puppet = connected_puppet([&](const Proof& right) {
+    lane = *MemoryLane::make(right, MemoryLane::ring_bytes(1));
+    return lane->offer();
+  });
+  REQUIRE(puppet.lane_is_taken);
+  constexpr std::size_t kHead = 4096;
+  void* const head = mmap(nullptr, kHead, PROT_READ | PROT_WRITE, MAP_SHARED,
+                          static_cast<int>(lane->offer().fd), 0);
+  REQUIRE(head != MAP_FAILED);
+  std::memset(head, 0x55, kHead);
+  munmap(head, kHead);
+  const Status status = status_after(puppet, std::vector<std::byte>(1));
+  CHECK(code_of(status) == ErrorCode::kCorrupt);
+  CHECK(status.error().message().find("rank 1") != std::string::npos);
+}
+
 TEST_CASE("strangers of every kind are closed and counted, and the ranks still meet") {
   std::vector<TcpOptions> options = tcp_options(2);
   RefusedConnections refused;
@@ -264,7 +331,7 @@ TEST_CASE("strangers of every kind are closed and counted, and the ranks still m
   CHECK(closed_on_hello([](Hello& h) { h.to = 1; }));
 
   // Another key, and the proof of one handshake said again in another.
-  std::array<std::byte, kProofBytes> old_proof{};
+  Introduction old;
   for (int round = 0; round < 2; ++round) {
     const Hello hello = hello_of(options[1], 0);
     const UniqueFd fd = dial(port);
@@ -273,13 +340,12 @@ TEST_CASE("strangers of every kind are closed and counted, and the ranks still m
     REQUIRE(answer);
     if (round == 0) {
       const JobKey wrong = *parse_job_key(std::string(64, '8'));
-      std::array<std::byte, kProofBytes> proof{};
-      encode_proof(make_proof(wrong, "dialer", options[0].job_uid, hello, *answer), proof);
-      encode_proof(make_proof(*parse_job_key(kKey), "dialer", options[0].job_uid, hello, *answer),
-                   old_proof);
-      write_all(fd.get(), proof);
+      old.proof = make_proof(*parse_job_key(kKey), "dialer", options[0].job_uid, hello, *answer);
+      write_message<kProofBytes>(
+          fd.get(),
+          Introduction{make_proof(wrong, "dialer", options[0].job_uid, hello, *answer), {}});
     } else {
-      write_all(fd.get(), old_proof);
+      write_message<kProofBytes>(fd.get(), old);
     }
     CHECK(is_closed(fd.get()));
   }
@@ -319,9 +385,8 @@ TEST_CASE("a second process of a connected rank is closed, and after the first's
     write_message<kHelloBytes>(fd.get(), hello);
     const auto answer = decode_answer(read_exactly<kAnswerBytes>(fd.get()));
     REQUIRE(answer);
-    std::array<std::byte, kProofBytes> proof{};
-    encode_proof(make_proof(key, "dialer", options[0].job_uid, hello, *answer), proof);
-    write_all(fd.get(), proof);
+    write_message<kProofBytes>(
+        fd.get(), Introduction{make_proof(key, "dialer", options[0].job_uid, hello, *answer), {}});
     CHECK(decode_accept(read_exactly<kAcceptBytes>(fd.get())));
     return fd;
   };

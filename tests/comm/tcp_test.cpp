@@ -17,40 +17,46 @@ namespace {
 constexpr std::uint64_t kOverhead = std::uint64_t{56} * 3 * 2 * 6;
 }  // namespace
 
-TEST_CASE("ranks connected by TCP exchange pieces of any size by the collectives") {
+TEST_CASE_TEMPLATE("ranks exchange pieces of any size by the collectives", Way, Connection,
+                   SharedMemory) {
   for (const int size : {1, 2, 3, 4}) {
-    Ranks ranks = connected_ranks(size);
+    Ranks ranks = connected_ranks<Way>(size);
     run_collectives(ranks, kSystemClock);
   }
 }
 
-TEST_CASE("TCP: several buffers for one peer arrive in order, however they are cut") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("several buffers for one peer arrive in order, however they are cut", Way,
+                   Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   run_uneven_pieces(ranks, kSystemClock);
 }
 
-TEST_CASE("TCP: two groups under way at once are kept apart") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("two groups under way at once are kept apart", Way, Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   run_two_groups(ranks, kSystemClock);
 }
 
-TEST_CASE("TCP: a length that the other side does not expect is corrupt") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("a length that the other side does not expect is corrupt", Way, Connection,
+                   SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   run_length_mismatch(ranks, kSystemClock);
 }
 
-TEST_CASE("TCP: an aborted rank ends the transfers of the others at once") {
-  Ranks ranks = connected_ranks(3);
+TEST_CASE_TEMPLATE("an aborted rank ends the transfers of the others at once", Way, Connection,
+                   SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(3);
   run_abort(ranks, kSystemClock);
 }
 
-TEST_CASE("TCP: bytes sent are those of the messages and their headers, and no more") {
-  Ranks ranks = connected_ranks(3);
+TEST_CASE_TEMPLATE("bytes sent are those of the messages and their headers, and no more", Way,
+                   Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(3);
   run_bytes_sent(ranks, kSystemClock, kOverhead);
 }
 
-TEST_CASE("TCP: a message of 9 KB costs less than 2 % more on the wire") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("a message of 9 KB costs less than 2 % more on the wire", Way, Connection,
+                   SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   const std::uint64_t before = ranks[0]->sent_bytes();
   const auto results = on_all(2, [&](int rank) -> Status {
     std::vector<std::byte> buffer(19'000);
@@ -67,16 +73,18 @@ TEST_CASE("TCP: a message of 9 KB costs less than 2 % more on the wire") {
   CHECK(sent <= 950'000 * 102 / 100);
 }
 
-TEST_CASE("TCP: the handshake costs less than 200 bytes a connection") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("the handshake costs less than 200 bytes a connection", Way, Connection,
+                   SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   CHECK(ranks[0]->sent_bytes() > 0);
   CHECK(ranks[0]->sent_bytes() < 200);
   CHECK(ranks[1]->sent_bytes() < 200);
 }
 
-TEST_CASE("TCP: a rank that is done and gone does not take its last messages with it") {
+TEST_CASE_TEMPLATE("a rank that is done and gone does not take its last messages with it", Way,
+                   Connection, SharedMemory) {
   for (int round = 0; round < 20; ++round) {
-    Ranks ranks = connected_ranks(3);
+    Ranks ranks = connected_ranks<Way>(3);
     const auto results = on_all(3, [&](int rank) -> Status {
       auto& self = ranks[static_cast<std::size_t>(rank)];
       std::vector<std::byte> buffer(600'000);
@@ -89,8 +97,9 @@ TEST_CASE("TCP: a rank that is done and gone does not take its last messages wit
   }
 }
 
-TEST_CASE("TCP: a transfer with a rank that has left is aborted") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("a transfer with a rank that has left is aborted", Way, Connection,
+                   SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   ranks[1].reset();
   const Status left = barrier(*ranks[0], 1, in(kPatience));
   REQUIRE_FALSE(left);
@@ -98,8 +107,9 @@ TEST_CASE("TCP: a transfer with a rank that has left is aborted") {
   CHECK(left.error().message().find("rank 1 was lost") != std::string::npos);
 }
 
-TEST_CASE("TCP: a large transfer goes on while its rank does something else than wait") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("a large transfer goes on while its rank does something else than wait", Way,
+                   Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   // Far more than the sockets hold, so that rank 1 is done only when rank 0 has read.
   const std::vector<std::byte> out(64 << 20, std::byte{9});
   std::vector<std::byte> into(out.size());
@@ -109,6 +119,7 @@ TEST_CASE("TCP: a large transfer goes on while its rank does something else than
   auto writes = ranks[1]->start(1, Memory::kHost, {&send, 1}, {});
   REQUIRE(reads);
   REQUIRE(writes);
+  (*reads)->proceed_alone();
   const Status written = (*writes)->wait(in(kPatience));
   CHECK_MESSAGE(written, text_of(written));
   const Status read = (*reads)->wait(in(kPatience));
@@ -116,8 +127,9 @@ TEST_CASE("TCP: a large transfer goes on while its rank does something else than
   CHECK(into == out);
 }
 
-TEST_CASE("TCP: who is waited for is told by rank; what was there before costs nothing") {
-  Ranks ranks = connected_ranks(3);
+TEST_CASE_TEMPLATE("who is waited for is told by rank; what was there before costs nothing", Way,
+                   Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(3);
   CHECK(ranks[0]->waited_seconds() == std::vector<double>{0, 0, 0});
   std::vector<std::byte> early(100), late(100);
   const ReceiveBuffer from_early{2, early.data(), early.size()};
@@ -149,8 +161,9 @@ TEST_CASE("TCP: who is waited for is told by rank; what was there before costs n
   CHECK(waited[2] == 0);
 }
 
-TEST_CASE("TCP: a wait whose deadline passes names the rank and ends the communicator") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("a wait whose deadline passes names the rank and ends the communicator", Way,
+                   Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   std::vector<std::byte> buffer(1000);
   const ReceiveBuffer receive{1, buffer.data(), buffer.size()};
   auto work = ranks[0]->start(4, Memory::kHost, {}, {&receive, 1});
@@ -165,8 +178,9 @@ TEST_CASE("TCP: a wait whose deadline passes names the rank and ends the communi
   CHECK(other.error().code() == ErrorCode::kAborted);
 }
 
-TEST_CASE("TCP: a large send to a rank that does not read ends by its deadline") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("a large send to a rank that does not read ends by its deadline", Way,
+                   Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   const std::vector<std::byte> much(64 << 20);
   const SendBuffer send{1, much.data(), much.size()};
   auto work = ranks[0]->start(1, Memory::kHost, {&send, 1}, {});
@@ -176,8 +190,9 @@ TEST_CASE("TCP: a large send to a rank that does not read ends by its deadline")
   CHECK(late.error().code() == ErrorCode::kDeadlineExceeded);
 }
 
-TEST_CASE("TCP: a group given up before its end aborts, and its buffers are let go") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("a group given up before its end aborts, and its buffers are let go", Way,
+                   Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   {
     std::vector<std::byte> buffer(5'000'000);
     const ReceiveBuffer receive{1, buffer.data(), buffer.size()};
@@ -197,8 +212,9 @@ TEST_CASE("TCP: a group given up before its end aborts, and its buffers are let 
   CHECK_FALSE(barrier(*ranks[0], 2, in(kPatience)));
 }
 
-TEST_CASE("TCP: a group may outlive its communicator") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("a group of transfers may outlive its communicator", Way, Connection,
+                   SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   std::vector<std::byte> buffer(1000);
   const ReceiveBuffer receive{1, buffer.data(), buffer.size()};
   auto work = ranks[0]->start(1, Memory::kHost, {}, {&receive, 1});
@@ -209,8 +225,8 @@ TEST_CASE("TCP: a group may outlive its communicator") {
   CHECK(gone.error().code() == ErrorCode::kAborted);
 }
 
-TEST_CASE("TCP: abort from another thread wakes a wait") {
-  Ranks ranks = connected_ranks(2);
+TEST_CASE_TEMPLATE("abort from another thread wakes a wait", Way, Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(2);
   const auto results = on_all(2, [&](int thread) -> Status {
     if (thread == 0) return barrier(*ranks[0], 1, in(kPatience));
     ranks[0]->abort();
@@ -220,11 +236,23 @@ TEST_CASE("TCP: abort from another thread wakes a wait") {
   CHECK(results[0].error().code() == ErrorCode::kAborted);
 }
 
-TEST_CASE("TCP: device memory is refused") {
-  Ranks ranks = connected_ranks(1);
+TEST_CASE_TEMPLATE("device memory is refused", Way, Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(1);
   const auto work = ranks[0]->start(1, Memory::kCuda, {}, {});
   REQUIRE_FALSE(work);
   CHECK(work.error().code() == ErrorCode::kUnsupported);
+}
+
+TEST_CASE("ranks of which one shares no memory meet all the same, whoever dials") {
+  for (std::size_t without = 0; without < 2; ++without) {
+    std::vector<TcpOptions> options = tcp_options<SharedMemory>(2);
+    options[without].shares_memory = false;
+    Ranks ranks;
+    for (const Status& status : try_connect(options, ranks)) {
+      REQUIRE_MESSAGE(status, text_of(status));
+    }
+    run_collectives(ranks, kSystemClock);
+  }
 }
 
 TEST_CASE("a port that is taken is named, with the exit code for ports") {

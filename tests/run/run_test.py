@@ -689,7 +689,7 @@ else:
 with open(f"env-{rank}.json", "w") as out:
     json.dump(dict(os.environ), out)
 """)
-        job = self.own_job("exec python3 meet.py", count=3, env=[{"name": "MINE", "value": "of $(MUSTER_SLOT)"}])
+        job = self.own_job(f"exec {sys.executable} meet.py", count=3, env=[{"name": "MINE", "value": "of $(MUSTER_SLOT)"}])
         code, out, err = self.run_muster("run", job)
         self.assertEqual(code, 0, out + err)
         self.assertRegex(out, "^Complete: every worker ended with 0\n")

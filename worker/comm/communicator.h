@@ -39,6 +39,9 @@ struct ReceiveBuffer {
 class Work {
  public:
   virtual ~Work() = default;
+  /// The caller does something else before it waits, and the bytes are to move meanwhile. Without
+  /// this they may stand until somebody waits. Blocks: no.
+  virtual void proceed_alone() {}
   /// Until every transfer of the group is complete. After an error the receive buffers are
   /// undefined. Blocks: until done, aborted, or `deadline`. Errors: kAborted (a peer was lost, or
   /// abort()), kDeadlineExceeded (the communicator is then aborted, too), kCorrupt (a frame that
@@ -70,7 +73,8 @@ class Communicator {
   /// since creation; empty where a transport does not measure it. Threads: the one that waits.
   virtual std::vector<double> waited_seconds() const { return {}; }
 
-  /// Bytes written to peers since creation, headers and handshakes included.
+  /// Bytes written to peers since creation, headers and handshakes included, whichever way they
+  /// went.
   virtual std::uint64_t sent_bytes() const = 0;
 };
 
@@ -97,7 +101,10 @@ struct TcpOptions {
   std::int64_t epoch = 0;  ///< frames and handshakes of another epoch are refused
   MonoTime
       connect_deadline;  ///< all connections stand by then, or kUnavailable names the missing rank
-  int cancel_fd = -1;    ///< optional; when it is readable, connecting ends with kAborted
+  /// Between processes of one machine (and network namespace) frames go through memory that the two
+  /// share; the connection then only wakes them, and tells when one has ended.
+  bool shares_memory = true;
+  int cancel_fd = -1;  ///< optional; when it is readable, connecting ends with kAborted
   /// Optional; called by a thread that connects or waits, at least once a second. Must not block.
   std::function<void()> on_wait;
   const Clock* clock = nullptr;           ///< outlives the communicator

@@ -16,8 +16,8 @@ namespace {
 constexpr std::uint32_t kFrameMagic = 0x3146534Du;   // "MSF1"
 constexpr std::uint32_t kHelloMagic = 0x3148534Du;   // "MSH1"
 constexpr std::uint32_t kAnswerMagic = 0x3141534Du;  // "MSA1"
-constexpr std::uint32_t kProofMagic = 0x3150534Du;   // "MSP1"
-constexpr std::uint32_t kAcceptMagic = 0x314B534Du;  // "MSK1"
+constexpr std::uint32_t kProofMagic = 0x3250534Du;   // "MSP2"
+constexpr std::uint32_t kAcceptMagic = 0x324B534Du;  // "MSK2"
 
 // Sizes are fixed by the callers' array types, so neither side checks bounds at run time.
 class Writer {
@@ -148,30 +148,39 @@ Result<Answer> decode_answer(std::span<const std::byte, kAnswerBytes> bytes) {
   return answer;
 }
 
-void encode_proof(const Proof& proof, std::span<std::byte, kProofBytes> out) {
+void encode(const Introduction& introduction, std::span<std::byte, kProofBytes> out) {
   Writer writer(out.data());
   writer.integer(kProofMagic);
-  writer.bytes(proof);
+  writer.bytes(introduction.proof);
+  writer.integer(introduction.lane.pid);
+  writer.integer(introduction.lane.fd);
 }
 
-Result<Proof> decode_proof(std::span<const std::byte, kProofBytes> bytes) {
+Result<Introduction> decode_introduction(std::span<const std::byte, kProofBytes> bytes) {
   Reader reader(bytes.data());
   if (reader.integer<std::uint32_t>() != kProofMagic)
     return corrupt("not a proof of this protocol");
-  Proof proof;
-  reader.bytes(proof);
-  return proof;
+  Introduction introduction;
+  reader.bytes(introduction.proof);
+  introduction.lane.pid = reader.integer<std::uint32_t>();
+  introduction.lane.fd = reader.integer<std::uint32_t>();
+  return introduction;
 }
 
-void encode_accept(std::span<std::byte, kAcceptBytes> out) {
-  Writer(out.data()).integer(kAcceptMagic);
+void encode(const Accept& accept, std::span<std::byte, kAcceptBytes> out) {
+  Writer writer(out.data());
+  writer.integer(kAcceptMagic);
+  writer.integer(std::uint32_t{accept.lane_is_taken});
 }
 
-Status decode_accept(std::span<const std::byte, kAcceptBytes> bytes) {
-  if (Reader(bytes.data()).integer<std::uint32_t>() != kAcceptMagic) {
+Result<Accept> decode_accept(std::span<const std::byte, kAcceptBytes> bytes) {
+  Reader reader(bytes.data());
+  if (reader.integer<std::uint32_t>() != kAcceptMagic) {
     return corrupt("not an accept of this protocol");
   }
-  return {};
+  const auto lane = reader.integer<std::uint32_t>();
+  if (lane > 1) return corrupt("not an accept of this protocol");
+  return Accept{lane == 1};
 }
 
 Result<JobKey> parse_job_key(std::string_view hex) {

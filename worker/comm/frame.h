@@ -4,11 +4,12 @@
 // Handshake, D dialing L, both in one job with key K:
 //   D -> L  Hello   ranks, size, epoch, nonce of D
 //   L -> D  Answer  rank, epoch, nonce of L, proof(K, "listener")
-//   D -> L  Proof   proof(K, "dialer")
-//   L -> D  Accept
+//   D -> L  Proof   proof(K, "dialer"), and memory to share where D takes L for a process of its
+//   machine L -> D  Accept  and whether L has found that memory
 // A proof is HMAC-SHA256 under K over the role, the job's uid, Hello and the unsigned part of
 // Answer, so it fits one pair of nonces, one epoch and one pair of ranks. After Accept both sides
-// send frames: a header, then its payload. All integers are little-endian.
+// send frames: a header, then its payload; through the memory, where there is one, else on the
+// connection. All integers are little-endian.
 #pragma once
 
 #include <array>
@@ -35,7 +36,7 @@ struct FrameHeader {
   std::uint64_t sequence = 0;       ///< number of the group, the same on all ranks
   std::uint64_t message_bytes = 0;  ///< of the whole message this frame belongs to
   std::uint32_t payload_bytes = 0;  ///< of this frame, 1 to kFramePayloadMax
-  std::uint32_t payload_crc = 0;    ///< CRC32C of the payload
+  std::uint32_t payload_crc = 0;    ///< CRC32C of the payload; 0 in shared memory
 
   bool operator==(const FrameHeader&) const = default;
 };
@@ -64,24 +65,39 @@ struct Answer {
   Proof proof{};
 };
 inline constexpr std::size_t kAnswerBytes = 80;
-inline constexpr std::size_t kProofBytes = 36;
-inline constexpr std::size_t kAcceptBytes = 4;
+/// Where the other process finds shared memory (memory_lane.h).
+struct LaneOffer {
+  std::uint32_t pid = 0;  ///< 0: nothing is offered
+  std::uint32_t fd = 0;   ///< of that process
+  bool operator==(const LaneOffer&) const = default;
+};
+
+struct Introduction {
+  Proof proof{};
+  LaneOffer lane;
+};
+inline constexpr std::size_t kProofBytes = 44;
+
+struct Accept {
+  bool lane_is_taken = false;
+};
+inline constexpr std::size_t kAcceptBytes = 8;
 
 void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 void encode(const Answer& answer, std::span<std::byte, kAnswerBytes> out);
-void encode_proof(const Proof& proof, std::span<std::byte, kProofBytes> out);
-void encode_accept(std::span<std::byte, kAcceptBytes> out);
+void encode(const Introduction& introduction, std::span<std::byte, kProofBytes> out);
+void encode(const Accept& accept, std::span<std::byte, kAcceptBytes> out);
 /// Errors of all four: kCorrupt (another protocol).
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> bytes);
 Result<Answer> decode_answer(std::span<const std::byte, kAnswerBytes> bytes);
-Result<Proof> decode_proof(std::span<const std::byte, kProofBytes> bytes);
-Status decode_accept(std::span<const std::byte, kAcceptBytes> bytes);
+Result<Introduction> decode_introduction(std::span<const std::byte, kProofBytes> bytes);
+Result<Accept> decode_accept(std::span<const std::byte, kAcceptBytes> bytes);
 
 /// Errors: kInvalid (not 64 hexadecimal digits). The message does not repeat the key.
 Result<JobKey> parse_job_key(std::string_view hex);
 
-/// The proof of `role` ("listener", "dialer", or "session" for the stamp of frames) over one
-/// handshake; `answer.proof` is not covered.
+/// The proof of `role` ("listener", "dialer", "session" for the stamp of frames, "lane" for shared
+/// memory) over one handshake; `answer.proof` is not covered.
 Proof make_proof(const JobKey& key, std::string_view role, const std::string& job_uid,
                  const Hello& hello, const Answer& answer);
 /// Equality in constant time.

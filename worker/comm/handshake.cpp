@@ -37,6 +37,7 @@ struct Attempt {
   MonoTime give_up;
   Hello hello;
   Answer answer;
+  std::unique_ptr<MemoryLane> lane;  // offered, or found
   std::vector<std::byte> in;
   std::size_t wanted = 0;  // bytes of the message that is being read
   std::vector<std::byte> out;
@@ -82,6 +83,9 @@ class Connector {
   Outcome on_hello(Attempt& attempt);
   Outcome on_answer(Attempt& attempt);
   Outcome on_proof(Attempt& attempt);
+  Outcome on_accept(Attempt& attempt);
+  LaneOffer offer_lane(Attempt& attempt);
+  void take_lane(Attempt& attempt, const LaneOffer& offer);
   Outcome flush(Attempt& attempt);
   Outcome close_because(Attempt& attempt, std::uint64_t& counter, const std::string& why);
   void expect(Attempt& attempt, Stage stage, std::size_t bytes);
@@ -258,6 +262,7 @@ void Connector::handle(std::list<Attempt>::iterator attempt, short events) {
     PeerConnection& peer = peers_.by_rank[static_cast<std::size_t>(rank)];
     peer.fd = std::move(attempt->fd);
     peer.session = session_of(key_, options_.job_uid, attempt->hello, attempt->answer);
+    peer.lane = std::move(attempt->lane);
     if (dialed) dials_[static_cast<std::size_t>(rank)].under_way = false;
   } else if (dialed) {
     retry_later(rank, options_.clock->mono_now());
@@ -337,10 +342,7 @@ Outcome Connector::take_message(Attempt& attempt) {
     case Stage::kProof:
       return on_proof(attempt);
     case Stage::kAccept:
-      if (!decode_accept(fixed<kAcceptBytes>(attempt.in))) {
-        return close_because(attempt, refused_.garbage, "answered in another protocol");
-      }
-      return Outcome::kDone;
+      return on_accept(attempt);
     case Stage::kConnecting:
       break;
   }
@@ -386,9 +388,9 @@ Outcome Connector::on_answer(Attempt& attempt) {
     return close_because(attempt, refused_.rank, "is another rank or of another epoch");
   }
   dials_[static_cast<std::size_t>(attempt.rank)].unauthorized = false;
-  std::array<std::byte, kProofBytes> bytes{};
-  encode_proof(make_proof(key_, "dialer", options_.job_uid, attempt.hello, *answer), bytes);
-  attempt.out.insert(attempt.out.end(), bytes.begin(), bytes.end());
+  append<kProofBytes>(attempt.out, Introduction{make_proof(key_, "dialer", options_.job_uid,
+                                                           attempt.hello, *answer),
+                                                offer_lane(attempt)});
   expect(attempt, Stage::kAccept, kAcceptBytes);
   // The peer is proven and may count this connection as made: giving it up now and dialing again
   // would look like a second process of this rank.
@@ -397,23 +399,50 @@ Outcome Connector::on_answer(Attempt& attempt) {
 }
 
 Outcome Connector::on_proof(Attempt& attempt) {
-  const auto proof = decode_proof(fixed<kProofBytes>(attempt.in));
-  if (!proof) return close_because(attempt, refused_.garbage, proof.error().message());
+  const auto introduction = decode_introduction(fixed<kProofBytes>(attempt.in));
+  if (!introduction) {
+    return close_because(attempt, refused_.garbage, introduction.error().message());
+  }
   const Proof right = make_proof(key_, "dialer", options_.job_uid, attempt.hello, attempt.answer);
-  if (!equal(right, *proof)) {
+  if (!equal(right, introduction->proof)) {
     return close_because(attempt, refused_.unauthorized, "does not hold this job's key");
   }
   if (peers_.by_rank[static_cast<std::size_t>(attempt.rank)].fd) {
     return close_because(attempt, refused_.rank, "is a second process of a connected rank");
   }
-  // Four bytes into the empty buffer of a new connection: they fit or the connection is broken.
-  std::array<std::byte, kAcceptBytes> bytes{};
-  encode_accept(bytes);
-  attempt.out.insert(attempt.out.end(), bytes.begin(), bytes.end());
+  take_lane(attempt, introduction->lane);
+  // A few bytes into the empty buffer of a new connection: they fit or the connection is broken.
+  append<kAcceptBytes>(attempt.out, Accept{attempt.lane != nullptr});
   const Outcome flushed = flush(attempt);
   if (flushed != Outcome::kGoesOn) return flushed;
   return attempt.out.empty() ? Outcome::kDone
                              : close_because(attempt, refused_.garbage, "takes no bytes");
+}
+
+Outcome Connector::on_accept(Attempt& attempt) {
+  const auto accept = decode_accept(fixed<kAcceptBytes>(attempt.in));
+  const bool is_possible = accept && (attempt.lane || !accept->lane_is_taken);
+  if (!is_possible) return close_because(attempt, refused_.garbage, "answered in another protocol");
+  if (!accept->lane_is_taken) attempt.lane.reset();
+  if (attempt.lane) attempt.lane->close_offer();
+  return Outcome::kDone;
+}
+
+LaneOffer Connector::offer_lane(Attempt& attempt) {
+  if (!options_.shares_memory || !has_one_address(attempt.fd.get())) return {};
+  auto lane =
+      MemoryLane::make(make_proof(key_, "lane", options_.job_uid, attempt.hello, attempt.answer),
+                       MemoryLane::ring_bytes(options_.peers.size() - 1));
+  if (!lane) return {};  // the connection carries everything, too
+  attempt.lane = *std::move(lane);
+  return attempt.lane->offer();
+}
+
+void Connector::take_lane(Attempt& attempt, const LaneOffer& offer) {
+  if (offer.pid == 0 || !options_.shares_memory || !has_one_address(attempt.fd.get())) return;
+  auto lane = MemoryLane::open(
+      offer, make_proof(key_, "lane", options_.job_uid, attempt.hello, attempt.answer));
+  if (lane) attempt.lane = *std::move(lane);
 }
 
 Outcome Connector::close_because(Attempt& attempt, std::uint64_t& counter, const std::string& why) {

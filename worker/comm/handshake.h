@@ -3,17 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "worker/comm/communicator.h"
 #include "worker/comm/frame.h"
+#include "worker/comm/memory_lane.h"
 #include "worker/comm/socket.h"
 
 namespace muster::comm {
 
 struct PeerConnection {
-  UniqueFd fd;                ///< non-blocking; nothing after the handshake has been read
-  std::uint32_t session = 0;  ///< FrameHeader::session on this connection
+  UniqueFd fd;                       ///< non-blocking; nothing after the handshake has been read
+  std::uint32_t session = 0;         ///< FrameHeader::session on this connection
+  std::unique_ptr<MemoryLane> lane;  ///< where frames go instead, if both are on one machine
 };
 
 struct Peers {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <system_error>
 
@@ -81,6 +82,23 @@ Result<UniqueFd> start_connect(const PeerAddress& address) {
     return Error(ErrorCode::kUnavailable, errno_text("connect", errno));
   }
   return fd;
+}
+
+bool has_one_address(int fd) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_length = sizeof own, peer_length = sizeof peer;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0 ||
+      own.ss_family != peer.ss_family) {
+    return false;
+  }
+  if (own.ss_family == AF_INET6) {
+    return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(&own)->sin6_addr,
+                       &reinterpret_cast<const sockaddr_in6*>(&peer)->sin6_addr,
+                       sizeof(in6_addr)) == 0;
+  }
+  return reinterpret_cast<const sockaddr_in*>(&own)->sin_addr.s_addr ==
+         reinterpret_cast<const sockaddr_in*>(&peer)->sin_addr.s_addr;
 }
 
 Result<ListenSocket> listen_tcp(const std::string& address, int port) {

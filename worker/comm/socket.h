@@ -25,4 +25,8 @@ Result<UniqueFd> start_connect(const PeerAddress& address);
 /// Non-blocking, close-on-exec, without Nagle's delay. Errors: kIo.
 Status set_connection_options(int fd);
 
+/// Whether both ends of a connection have one address: they are in one network namespace, so on one
+/// machine.
+bool has_one_address(int fd);
+
 }  // namespace muster::comm

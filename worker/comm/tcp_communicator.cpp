@@ -1,8 +1,9 @@
-// Frames over one TCP connection per pair of ranks.
+// Frames over one TCP connection per pair of ranks, or through a memory lane where both are on one
+// machine: then the connection carries one byte to wake the other, and closes when it has ended.
 //
 // All state is under one mutex. Whoever has the poller's role waits on epoll and moves bytes: the
-// thread in Work::wait when it can, so that a small exchange costs no switch between threads, else
-// the communicator's own thread, so that a large one goes on while the caller computes. start()
+// thread in Work::wait when it can, so that an exchange costs no switch between threads, else the
+// communicator's own thread, where a large one is to go on while the caller computes. start()
 // itself moves the first frame of each peer.
 //
 // Bytes go between the kernel and the caller's buffers without a copy in between. A frame is read
@@ -41,6 +42,7 @@ constexpr milliseconds kPollMax{1000};
 
 struct Group {
   std::size_t transfers_left = 0;
+  std::size_t greatest = 0;              // bytes of one transfer
   std::optional<MonoTime> waited_since;  // absent until somebody waits for it
 };
 
@@ -64,11 +66,19 @@ struct Transfer {
 struct Connection {
   UniqueFd fd;
   std::uint32_t session = 0;
+  std::unique_ptr<MemoryLane> lane;
   std::deque<Transfer> out;
   std::deque<Transfer> in;
   double waited_seconds = 0;
   bool readable = true;
   bool writable = true;
+  bool has_ended = false;  // of a lane: what the peer wrote before may still stand in it
+};
+
+// What sendmsg and recvmsg say, of a lane, too.
+struct Moved {
+  ssize_t bytes = -1;
+  int error = 0;
 };
 
 class TcpCore {
@@ -82,6 +92,7 @@ class TcpCore {
   std::uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
 
   Result<std::shared_ptr<Group>> start(std::uint64_t step, MessagesByPeer messages);
+  void proceed_alone(const Group& group);
   Status wait(Group& group, MonoTime deadline);
   std::vector<double> waited_seconds();
   void abort(const std::string& why);
@@ -94,6 +105,9 @@ class TcpCore {
   void progress();
   bool can_move() const;
   void poll_once(Lock& lock, milliseconds timeout);
+  Moved move_out(std::size_t peer);
+  Moved move_in(std::size_t peer);
+  Moved by_lane(std::size_t peer, const Result<MemoryLane::Moved>& moved);
   void write_some(std::size_t peer);
   void read_some(std::size_t peer);
   void open_outgoing_frame(Transfer& transfer, const Connection& connection);
@@ -138,6 +152,7 @@ TcpCore::TcpCore(const TcpOptions& options, Peers peers)
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     connections_[i].fd = std::move(peers.by_rank[i].fd);
     connections_[i].session = peers.by_rank[i].session;
+    connections_[i].lane = std::move(peers.by_rank[i].lane);
   }
   iovecs_.reserve(kIovecMax);
 }
@@ -179,10 +194,9 @@ Result<std::shared_ptr<Group>> TcpCore::start(std::uint64_t step, MessagesByPeer
   MUSTER_CHECK_MSG(groups_ < kGroupsMax, "too many groups of transfers under way");
   auto group = std::make_shared<Group>();
   const std::uint64_t sequence = next_sequence_++;
-  std::size_t greatest = 0;
   const auto post = [&](Message& message, std::deque<Transfer>& queue) {
     if (message.bytes() == 0) return;
-    greatest = std::max(greatest, message.bytes());
+    group->greatest = std::max(group->greatest, message.bytes());
     Transfer transfer;
     transfer.group = group;
     transfer.step = step;
@@ -199,11 +213,14 @@ Result<std::shared_ptr<Group>> TcpCore::start(std::uint64_t step, MessagesByPeer
   ++groups_;
   progress();
   if (failure_) return *failure_;
-  if (greatest > kKernelBufferedBytes && groups_ > 0) {
-    in_background_ = true;
-    if (!polling_) work_for_thread_.notify_one();
-  }
   return group;
+}
+
+void TcpCore::proceed_alone(const Group& group) {
+  const Lock lock(mutex_);
+  if (failure_ || group.transfers_left == 0 || group.greatest <= kKernelBufferedBytes) return;
+  in_background_ = true;
+  if (!polling_) work_for_thread_.notify_one();
 }
 
 Status TcpCore::wait(Group& group, MonoTime deadline) {
@@ -262,6 +279,12 @@ void TcpCore::run_thread() {
   }
 }
 
+// A wake that is left behind is as good as one that comes later: each means only to look again.
+void take_wakes(int fd) {
+  std::array<std::byte, 256> bytes{};
+  [[maybe_unused]] const ssize_t got = recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+}
+
 void TcpCore::poll_once(Lock& lock, milliseconds timeout) {
   constexpr int kEventsMax = 64;
   std::array<epoll_event, kEventsMax> events{};
@@ -278,8 +301,11 @@ void TcpCore::poll_once(Lock& lock, milliseconds timeout) {
     if (event.data.u64 >= connections_.size()) continue;  // wake_: failure_ is set
     Connection& connection = connections_[event.data.u64];
     const bool ended = (event.events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) != 0;
+    const bool woken = connection.lane && (event.events & EPOLLIN) != 0;
+    if (woken) take_wakes(connection.fd.get());
     if (ended || (event.events & EPOLLIN) != 0) connection.readable = true;
-    if (ended || (event.events & EPOLLOUT) != 0) connection.writable = true;
+    if (ended || woken || (event.events & EPOLLOUT) != 0) connection.writable = true;
+    connection.has_ended |= ended;
   }
   progress();
 }
@@ -347,8 +373,43 @@ void TcpCore::open_outgoing_frame(Transfer& transfer, const Connection& connecti
   header.sequence = transfer.sequence;
   header.message_bytes = transfer.message.bytes();
   header.payload_bytes = static_cast<std::uint32_t>(transfer.frame_bytes);
-  header.payload_crc = transfer.message.crc(transfer.frame_begin, transfer.frame_bytes);
+  // Memory that two processes share is as safe as that of one.
+  header.payload_crc =
+      connection.lane ? 0 : transfer.message.crc(transfer.frame_begin, transfer.frame_bytes);
   encode(header, transfer.header);
+}
+
+Moved TcpCore::move_out(std::size_t peer) {
+  Connection& connection = connections_[peer];
+  if (connection.lane) return by_lane(peer, connection.lane->write(iovecs_));
+  msghdr message{};
+  message.msg_iov = iovecs_.data();
+  message.msg_iovlen = iovecs_.size();
+  const ssize_t sent = sendmsg(connection.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return {sent, errno};
+}
+
+Moved TcpCore::move_in(std::size_t peer) {
+  Connection& connection = connections_[peer];
+  if (connection.lane) return by_lane(peer, connection.lane->read(iovecs_));
+  msghdr message{};
+  message.msg_iov = iovecs_.data();
+  message.msg_iovlen = iovecs_.size();
+  const ssize_t got = recvmsg(connection.fd.get(), &message, MSG_DONTWAIT);
+  return {got, errno};
+}
+
+Moved TcpCore::by_lane(std::size_t peer, const Result<MemoryLane::Moved>& moved) {
+  Connection& connection = connections_[peer];
+  if (!moved) {
+    fail(ErrorCode::kCorrupt, "rank " + std::to_string(peer) + ": " + moved.error().message());
+    return {-1, EINTR};
+  }
+  if (moved->bytes == 0) return connection.has_ended ? Moved{0, EPIPE} : Moved{-1, EAGAIN};
+  // Where it does not fit, others stand there unread, and wake as well.
+  const std::byte wake{};
+  if (moved->wakes) send(connection.fd.get(), &wake, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return {static_cast<ssize_t>(moved->bytes), 0};
 }
 
 void TcpCore::write_some(std::size_t peer) {
@@ -357,13 +418,10 @@ void TcpCore::write_some(std::size_t peer) {
   Transfer& transfer = connection.out.front();
   if (!transfer.frame_open) open_outgoing_frame(transfer, connection);
   collect_frame(transfer, iovecs_);
-  msghdr message{};
-  message.msg_iov = iovecs_.data();
-  message.msg_iovlen = iovecs_.size();
-  const ssize_t sent = sendmsg(connection.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent < 0) {
-    if (errno == EAGAIN) connection.writable = false;
-    if (errno != EAGAIN && errno != EINTR) fail_lost(peer, errno_text("send", errno));
+  const auto [sent, error] = move_out(peer);
+  if (sent <= 0) {
+    if (error == EAGAIN) connection.writable = false;
+    if (error != EAGAIN && error != EINTR) fail_lost(peer, errno_text("send", error));
     return;
   }
   sent_bytes_.fetch_add(static_cast<std::uint64_t>(sent), std::memory_order_relaxed);
@@ -379,13 +437,10 @@ void TcpCore::read_some(std::size_t peer) {
   Transfer& transfer = connection.in.front();
   if (!transfer.frame_open) open_frame(transfer);
   collect_frame(transfer, iovecs_);
-  msghdr message{};
-  message.msg_iov = iovecs_.data();
-  message.msg_iovlen = iovecs_.size();
-  const ssize_t got = recvmsg(connection.fd.get(), &message, MSG_DONTWAIT);
+  const auto [got, error] = move_in(peer);
   if (got < 0) {
-    if (errno == EAGAIN) connection.readable = false;
-    if (errno != EAGAIN && errno != EINTR) fail_lost(peer, errno_text("receive", errno));
+    if (error == EAGAIN) connection.readable = false;
+    if (error != EAGAIN && error != EINTR) fail_lost(peer, errno_text("receive", error));
     return;
   }
   if (got == 0) {
@@ -431,6 +486,7 @@ bool TcpCore::check_header(std::size_t peer) {
 /// Judges the payload of the front transfer's complete frame. False: the communicator has failed.
 bool TcpCore::check_payload(std::size_t peer) {
   const Transfer& transfer = connections_[peer].in.front();
+  if (connections_[peer].lane) return true;
   const auto header = decode_frame_header(transfer.header);
   MUSTER_CHECK(header.has_value());
   if (transfer.message.crc(transfer.frame_begin, transfer.frame_bytes) != header->payload_crc) {
@@ -494,6 +550,7 @@ class TcpWork final : public Work {
   TcpWork(std::shared_ptr<TcpCore> core, std::shared_ptr<Group> group)
       : core_(std::move(core)), group_(std::move(group)) {}
   ~TcpWork() override { core_->abandon(*group_); }
+  void proceed_alone() override { core_->proceed_alone(*group_); }
   Status wait(MonoTime deadline) override { return core_->wait(*group_, deadline); }
 
  private:

@@ -190,6 +190,7 @@ void GradientExchange::begin(comm::Communicator& communicator, kernels::cpu::Con
   step_ = step;
   point_ = std::move(point);
   sent_ = reduced_ = 0;
+  is_last_ = false;
   status_ = Status();
 }
 
@@ -202,6 +203,7 @@ void GradientExchange::advance(std::size_t first, MonoTime deadline) {
 }
 
 Status GradientExchange::finish(MonoTime deadline) {
+  is_last_ = true;
   advance(0, deadline);
   MUSTER_RETURN_IF_ERROR(status_);
   if (communicator_->size() > 1) MUSTER_RETURN_IF_ERROR(reached("scatter"));
@@ -226,6 +228,7 @@ Status GradientExchange::send_nodes(std::size_t bucket) {
   MUSTER_ASSIGN_OR_RETURN(
       own.nodes_under_way,
       communicator_->start(step_, comm::Memory::kHost, own.node_sends, own.node_receives));
+  if (!is_last_) own.nodes_under_way->proceed_alone();
   return bucket + 1 < buckets_.size() ? reached("bucket") : Status();
 }
 
@@ -241,6 +244,7 @@ Status GradientExchange::reduce(std::size_t bucket, MonoTime deadline) {
   if (is_last) MUSTER_RETURN_IF_ERROR(reached("reduced"));
   MUSTER_ASSIGN_OR_RETURN(own.reduced_under_way, communicator_->start(step_, comm::Memory::kHost,
                                                                       own.sends, own.receives));
+  if (!is_last_) own.reduced_under_way->proceed_alone();
   return is_last ? reached(reduction_.shards ? "log" : "gather") : Status();
 }
 

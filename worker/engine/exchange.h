@@ -126,6 +126,7 @@ class GradientExchange {
   std::uint64_t step_ = 0;
   ExchangePoint point_;
   std::size_t sent_ = 0, reduced_ = 0;  ///< buckets
+  bool is_last_ = false;                ///< nothing is computed beside it any more
   Status status_;
 
   std::vector<Bucket> buckets_;  ///< last, so that transfers under way end before their buffers

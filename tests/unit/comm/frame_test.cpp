@@ -129,14 +129,22 @@ TEST_CASE("the messages of the handshake survive the wire and are not taken for 
   CHECK(answer->proof == sent.proof);
 
   std::array<std::byte, kProofBytes> proof_bytes;
-  encode_proof(sent.proof, proof_bytes);
-  const auto proof = decode_proof(proof_bytes);
-  REQUIRE(proof);
-  CHECK(*proof == sent.proof);
+  encode(Introduction{sent.proof, {4711, 12}}, proof_bytes);
+  const auto introduction = decode_introduction(proof_bytes);
+  REQUIRE(introduction);
+  CHECK(introduction->proof == sent.proof);
+  CHECK(introduction->lane == LaneOffer{4711, 12});
 
   std::array<std::byte, kAcceptBytes> accept_bytes;
-  encode_accept(accept_bytes);
-  CHECK(decode_accept(accept_bytes));
+  for (const bool lane_is_taken : {false, true}) {
+    encode(Accept{lane_is_taken}, accept_bytes);
+    const auto accept = decode_accept(accept_bytes);
+    REQUIRE(accept);
+    CHECK(accept->lane_is_taken == lane_is_taken);
+  }
+  accept_bytes[4] = std::byte{2};
+  CHECK_FALSE(decode_accept(accept_bytes));
+  accept_bytes[4] = std::byte{1};
 
   CHECK_FALSE(
       decode_hello(std::span<const std::byte, kHelloBytes>(answer_bytes.data(), kHelloBytes)));

@@ -37,6 +37,7 @@ class WatchedWork final : public comm::Work {
  public:
   WatchedWork(std::unique_ptr<comm::Work> real, std::function<Status()> on_done)
       : real_(std::move(real)), on_done_(std::move(on_done)) {}
+  void proceed_alone() override { real_->proceed_alone(); }
   Status wait(MonoTime deadline) override {
     MUSTER_RETURN_IF_ERROR(real_->wait(deadline));
     return on_done_();
