@@ -21,6 +21,8 @@ TEST_CASE_TEMPLATE("ranks exchange pieces of any size by the collectives", Way, 
                    SharedMemory) {
   for (const int size : {1, 2, 3, 4}) {
     Ranks ranks = connected_ranks<Way>(size);
+    for (const auto& rank : ranks)
+      CHECK(rank->shares_memory() == (Way::shares_memory || size == 1));
     run_collectives(ranks, kSystemClock);
   }
 }
@@ -251,6 +253,7 @@ TEST_CASE("ranks of which one shares no memory meet all the same, whoever dials"
     for (const Status& status : try_connect(options, ranks)) {
       REQUIRE_MESSAGE(status, text_of(status));
     }
+    CHECK_FALSE(ranks[0]->shares_memory());
     run_collectives(ranks, kSystemClock);
   }
 }

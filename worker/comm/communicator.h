@@ -58,6 +58,10 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
+  /// Whether every peer is reached by memory: then moving bytes is work for a processor, and no
+  /// wait for a wire that could be used.
+  virtual bool shares_memory() const { return false; }
+
   /// Starts one group: all `sends` and `receives`, none to itself. Several to or from one peer are
   /// matched in the order given (one frame may carry them all); the byte counts must match on both
   /// sides (checked on arrival: a difference is kCorrupt). Buffers belong to the caller and stay

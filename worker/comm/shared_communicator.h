@@ -14,6 +14,7 @@ class SharedCommunicator : public Communicator {
   explicit SharedCommunicator(std::shared_ptr<Communicator> real) : real_(std::move(real)) {}
   int rank() const override { return real_->rank(); }
   int size() const override { return real_->size(); }
+  bool shares_memory() const override { return real_->shares_memory(); }
   Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
                                       std::span<const SendBuffer> sends,
                                       std::span<const ReceiveBuffer> receives) override {

@@ -89,6 +89,7 @@ class TcpCore {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(connections_.size()); }
+  bool shares_memory() const { return shares_memory_; }
   std::uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
 
   Result<std::shared_ptr<Group>> start(std::uint64_t step, MessagesByPeer messages);
@@ -123,6 +124,7 @@ class TcpCore {
   const std::uint64_t epoch_;
   const Clock& clock_;
   const std::function<void()> on_wait_;
+  bool shares_memory_ = true;
   UniqueFd epoll_;
   UniqueFd wake_;  // an eventfd, written once: when the communicator has failed
   std::atomic<std::uint64_t> sent_bytes_;
@@ -153,6 +155,7 @@ TcpCore::TcpCore(const TcpOptions& options, Peers peers)
     connections_[i].fd = std::move(peers.by_rank[i].fd);
     connections_[i].session = peers.by_rank[i].session;
     connections_[i].lane = std::move(peers.by_rank[i].lane);
+    if (connections_[i].fd && !connections_[i].lane) shares_memory_ = false;
   }
   iovecs_.reserve(kIovecMax);
 }
@@ -564,6 +567,7 @@ class TcpCommunicator final : public Communicator {
   ~TcpCommunicator() override { core_->abort("the communicator was destroyed"); }
   int rank() const override { return core_->rank(); }
   int size() const override { return core_->size(); }
+  bool shares_memory() const override { return core_->shares_memory(); }
   std::uint64_t sent_bytes() const override { return core_->sent_bytes(); }
   std::vector<double> waited_seconds() const override { return core_->waited_seconds(); }
   void abort() override { core_->abort("abort() was called"); }

@@ -228,7 +228,7 @@ Status GradientExchange::send_nodes(std::size_t bucket) {
   MUSTER_ASSIGN_OR_RETURN(
       own.nodes_under_way,
       communicator_->start(step_, comm::Memory::kHost, own.node_sends, own.node_receives));
-  if (!is_last_) own.nodes_under_way->proceed_alone();
+  if (is_overlapped()) own.nodes_under_way->proceed_alone();
   return bucket + 1 < buckets_.size() ? reached("bucket") : Status();
 }
 
@@ -244,7 +244,7 @@ Status GradientExchange::reduce(std::size_t bucket, MonoTime deadline) {
   if (is_last) MUSTER_RETURN_IF_ERROR(reached("reduced"));
   MUSTER_ASSIGN_OR_RETURN(own.reduced_under_way, communicator_->start(step_, comm::Memory::kHost,
                                                                       own.sends, own.receives));
-  if (!is_last_) own.reduced_under_way->proceed_alone();
+  if (is_overlapped()) own.reduced_under_way->proceed_alone();
   return is_last ? reached(reduction_.shards ? "log" : "gather") : Status();
 }
 

@@ -109,6 +109,9 @@ class GradientExchange {
   Status send_nodes(std::size_t bucket);
   Status reduce(std::size_t bucket, MonoTime deadline);
   void add(const Bucket& own);
+  /// Beside a computation a wire can be used. Bytes in memory would be moved by a processor that
+  /// computes otherwise, and the next bucket's are waited for in between anyway.
+  bool is_overlapped() const { return !is_last_ && !communicator_->shares_memory(); }
   Status reached(std::string_view point) const { return point_ ? point_(point) : Status(); }
 
   const Reduction reduction_;
