@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Every test of Muster, in steps; called by scripts/test after the packages are installed.
 
-    tests/all.py [--only STEP[,STEP...]] [--list]
+    tests/all.py [--only STEP[,STEP...]] [--list] [--again]
 
-A step builds only what it runs. Output of a passing check is one line; of a failing one, its first and last lines.
+A step builds only what it runs. Programs for sanitizers and the other compiler whose instructions and inputs are those that
+have passed before on this machine are not run again: their random cases come from a fixed seed. --again runs them all. Output of a passing check is one line; of a failing one, its first and last lines.
 At the end each failure is told again in a few lines: often nothing else of a long run is kept.
 The last line reads `N passed, N failed`: doctest cases, ctest programs of other kinds, and checks.
 """
 
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import os
 import re
@@ -23,6 +25,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
 FUZZED_AGAIN_SECONDS = 5  # where nothing has changed since
+COMPILED = (".cpp", ".h", ".cu", ".cuh")  # what is in a program already
 # Programs that are built and run again under each sanitizer or compiler.
 ASAN_TESTS = ["test_common", "test_api", "test_core", "test_placement", "test_queue", "test_kube", "test_kube_rest",
               "test_embedded", "test_kubelet", "test_http", "test_endpoint", "test_runtime", "test_kernels",
@@ -45,6 +48,10 @@ CHARACTERS = 1000
 FAILURES_AGAIN = 40
 # A line of common/log.h, as it is or as ctest prints it.
 PRODUCT_LOG = re.compile(r'(\d+: )?\{"time":"[^"]*","level":"')
+
+
+class Options:
+    again = False
 
 
 class Totals:
@@ -204,17 +211,74 @@ def available(preset, names):
     return names
 
 
+@functools.cache
+def inputs_digest():
+    """Of all files that a test program may read when it runs."""
+    digest = hashlib.sha256()
+    for path in sorted(sources("")):
+        if path.endswith(COMPILED) or os.path.islink(os.path.join(ROOT, path)):
+            continue
+        with open(os.path.join(ROOT, path), "rb") as file:
+            digest.update(f"{path}\0".encode() + hashlib.sha256(file.read()).digest())
+    return digest.hexdigest()
+
+
+def instructions(program):
+    with tempfile.NamedTemporaryFile() as stripped:
+        run(["llvm-objcopy-19", "--strip-debug", program, stripped.name])
+        with open(stripped.name, "rb") as file:
+            return file.read()
+
+
+def stamp(kind, program, *conditions):
+    """The file that says that these very instructions came through on this machine, under the same conditions."""
+    own = instructions(program)
+    digest = hashlib.sha256(own)
+    for named in sorted(set(re.findall(rb"/[\w./+-]+/build/[\w./+-]+", own))):
+        if os.path.isfile(named) and os.access(named, os.X_OK):  # a program that it starts
+            digest.update(hashlib.sha256(instructions(named.decode())).digest())
+    digest.update("\0".join(map(str, conditions)).encode())
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "muster", kind, digest.hexdigest())
+
+
+def leave(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def check_program(name, command, options):
+    """Runs the test program in `command`, with `options` in its environment, unless it has passed like this before."""
+    program = next(word for word in command if word.startswith("build/"))
+    passed = stamp("passed", program, inputs_digest(), command, sorted(options.items()))
+
+    def run_program():
+        text = run(command, 900, ROOT, {**os.environ, **options})
+        leave(passed, "\n".join(line for line in text.splitlines() if "test cases:" in line or SKIPPED.match(line)))
+        return text
+
+    def read_again():
+        with open(passed, encoding="utf-8") as file:
+            return file.read()
+
+    if os.path.exists(passed) and not Options.again:
+        check(f"{name}, unchanged since it passed", read_again)
+    else:
+        check(name, run_program)
+
+
 def program_tests(preset, names, env=None, files=None):
     """`files`: of a program the stems of the test files that are run; all of them where it is not named."""
     check(f"build {preset}", lambda: build(preset, available(preset, names)))
 
     def one(name):
-        options = {**os.environ, **(env or {})}
+        options = dict(env or {})
         if name in LEAKY_LIBRARY_TESTS:
             options["ASAN_OPTIONS"] = "detect_leaks=0"
         chosen = ",".join(f"*/{stem}_test.cpp" for stem in (files or {}).get(name, []))
         arguments = [f"--source-file={chosen}"] if chosen else []
-        check(f"{name} ({preset})", run, [f"build/{preset}/tests/{name}", *arguments], 900, ROOT, options)
+        check_program(f"{name} ({preset})", [f"build/{preset}/tests/{name}", *arguments], options)
 
     at_once(TESTS_AT_ONCE, one, names)
 
@@ -235,19 +299,9 @@ def step_tsan():
 
     def one(name):
         options = "halt_on_error=1" + (":report_mutex_bugs=0" if name in ROBUST_LOCK_TESTS else "")
-        check(f"{name} (tsan)", run, prefix + [f"build/tsan/tests/{name}"], 900, ROOT, {**os.environ, "TSAN_OPTIONS": options})
+        check_program(f"{name} (tsan)", prefix + [f"build/tsan/tests/{name}"], {"TSAN_OPTIONS": options})
 
     at_once(TESTS_AT_ONCE, one, TSAN_TESTS)
-
-
-def fuzzed_before(program):
-    """The file that says that these very instructions were fuzzed on this machine for as long as is wanted."""
-    with tempfile.NamedTemporaryFile() as stripped:
-        run(["llvm-objcopy-19", "--strip-debug", program, stripped.name])
-        with open(stripped.name, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(cache, "muster", "fuzzed", f"{digest}-{FUZZ_SECONDS}")
 
 
 def step_fuzz():
@@ -257,15 +311,13 @@ def step_fuzz():
     def one(name):
         program, found = f"{directory}/{name}", f"build/asan-ubsan/found/{name}"
         os.makedirs(os.path.join(ROOT, found), exist_ok=True)
-        stamp = fuzzed_before(program)
-        duration = FUZZED_AGAIN_SECONDS if os.path.exists(stamp) else FUZZ_SECONDS
+        fuzzed = stamp("fuzzed", program, FUZZ_SECONDS)
+        duration = FUZZED_AGAIN_SECONDS if os.path.exists(fuzzed) and not Options.again else FUZZ_SECONDS
 
         def fuzz():
             text = run([program, f"-max_total_time={duration}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
                         f"-artifact_prefix={found}/", found, f"tests/fuzz/corpus/{name}"], duration + 120)
-            os.makedirs(os.path.dirname(stamp), exist_ok=True)
-            with open(stamp, "w", encoding="utf-8"):
-                pass
+            leave(fuzzed, "")
             return text
 
         check(f"fuzz {name} {duration} s", fuzz)
@@ -354,7 +406,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="steps, with commas between")
     parser.add_argument("--list", action="store_true", help="names of the steps")
+    parser.add_argument("--again", action="store_true", help="also what has not changed since it passed")
     arguments = parser.parse_args()
+    Options.again = arguments.again
     if arguments.list:
         print(" ".join(STEPS))
         return 0

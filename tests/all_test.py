@@ -3,7 +3,9 @@
 
 import contextlib
 import io
+import os
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -87,6 +89,42 @@ class AllTest(unittest.TestCase):
         self.assertEqual(lines[-1], "0 passed, 2 failed")
         self.assertEqual([line.strip() for line in lines[at + 2:-1]],
                          ["a program: exit code -6", "why it failed", "FAIL style", "cmake: not there"])
+
+    def test_what_has_passed_is_run_again_only_when_it_has_changed_or_is_to_be(self):
+        ran = []
+
+        def run(command, *_):
+            ran.append(command)
+            return "noise\n[doctest] test cases:  7 |  7 passed | 0 failed |\nskipped: no neon\n"
+
+        def check(options, data="data"):
+            with mock.patch.object(tests, "inputs_digest", lambda: data), mock.patch.object(tests, "run", run), \
+                    mock.patch.object(tests, "instructions", lambda program: self.program):
+                return output_of(tests.check_program, "test_a", ["setarch", "build/p/tests/test_a"], options)[0]
+
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, XDG_CACHE_HOME=cache):
+            self.program = b"one"
+            self.assertEqual(check({}), "ok   test_a (0 s)")
+            self.assertEqual(check({}), "ok   test_a, unchanged since it passed (0 s)")
+            self.assertEqual((len(ran), tests.Totals.passed, len(tests.Totals.skipped)), (1, 14, 2))
+            check({"OPTION": "1"})
+            check({}, data="other")
+            self.program = b"two"
+            check({})
+            self.assertEqual(len(ran), 4)
+            with mock.patch.object(tests.Options, "again", True):
+                check({})
+            self.assertEqual(len(ran), 5)
+
+    def test_what_fails_is_run_again(self):
+        def run(*_):
+            raise tests.StepFailed("a program: exit code 1")
+
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, XDG_CACHE_HOME=cache), \
+                mock.patch.object(tests, "run", run), mock.patch.object(tests, "instructions", lambda program: b"one"), \
+                mock.patch.object(tests, "inputs_digest", lambda: "data"):
+            for _ in range(2):
+                self.assertIn("FAIL", output_of(tests.check_program, "test_a", ["build/p/tests/test_a"], {})[0])
 
     def test_what_a_program_that_aborts_has_said_is_there(self):
         program = f"import os; print({LOG!r}); print('check failed: why', flush=True); os.abort()"
