@@ -37,7 +37,7 @@ TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_
 # It does not see that a timed lock is taken from a holder that died, and calls its unlocking wrong.
 ROBUST_LOCK_TESTS = {"test_sentinel"}
 TESTS_AT_ONCE = 2
-LONGEST_FIRST = ["sim_seeds", "membership_seeds", "test_engine"]  # one of them alone at the end would leave a processor idle
+LONGEST_FIRST = ["recovery_seeds", "sim_seeds", "test_engine", "membership_seeds"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
 # What another compiler may change: the bits. Of the engine the files that hold them against golden hashes and references.
 CLANG_TESTS = ["test_kernels", "test_engine"]

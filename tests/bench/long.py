@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Long runs that no test waits for: each stops by itself, prints what it has checked, and keeps that as JSON.
 
-    tests/bench/long.py starved|scaled|leaks|soak|seeds [--amount N] [--seed S] [--bin DIR] [--out FILE]
+    tests/bench/long.py starved|scaled|leaks|soak|seeds|recovery [--amount N] [--seed S] [--bin DIR] [--out FILE]
 
     starved  600 s    a worker with a fifth of a processor and four threads: nobody is evicted (fault 12)
     scaled   300 s    1 to 16 workers, resized all the time under random kills, about every 5 s (fault 25)
     leaks    1,000    faults one after the other: no descriptor, thread or memory is left (fault 25)
     soak     86,400 s scaled for a day
     seeds    1,000,000 of the simulation of membership, from 10,000 on
+    recovery 1,000,000 of the simulation of trainers, likewise
 
 --amount: so many seconds, faults or seeds instead. All but the last hold every step against an undisturbed run of one
 worker. Where anything does not hold the command fails, and the JSON says so.
@@ -34,6 +35,8 @@ RUNS = {
     "soak": (86400, 2, "MUSTER_SOAK_SECONDS", [*SOAK, "Soak.test_scaled_all_the_time_under_random_kills"]),
     "seeds": (1_000_000, 1, None, ["BIN/../tests/membership_seeds", "--first", "10000", "--threads", str(os.cpu_count()),
                                    "--seeds"]),
+    "recovery": (1_000_000, 1, None, ["BIN/../tests/recovery_seeds", "--first", "10000", "--threads", str(os.cpu_count()),
+                                      "--seeds"]),
 }
 REST_SECONDS = 900
 LINES_KEPT = 60

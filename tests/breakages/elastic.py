@@ -8,6 +8,7 @@ EXCHANGE = "worker/engine/exchange.cpp"
 ASSIGNMENT = "worker/engine/assignment.cpp"
 ENTRY = "worker/engine/entry.cpp"
 SETTLE = "worker/engine/settle.cpp"
+TRAINER = "worker/engine/trainer.cpp"
 COPIES = "worker/engine/copies.cpp"
 MEMBERSHIP = "worker/sentinel/membership.cpp"
 BALLOTS = "worker/sentinel/membership_ballots.cpp"
@@ -56,6 +57,28 @@ BREAKAGES = [
              "number > 0 ? 1u : 0u,\n                       number > 0 ? 1u : 0u", "test_engine"),
     Breakage("a branch is taken for the one that is in memory", "worker/engine/model.cpp",
              "  if (branch_held_ == first) return;", "  if (branch_held_ >= first) return;", "test_engine"),
+    # The record, while the process with the files is away
+    Breakage("the record's lines are told after the state", TRAINER,
+             "  MUSTER_RETURN_IF_ERROR(share_record(greetings, plan));\n"
+             "  MUSTER_RETURN_IF_ERROR(is_sharded() ? receive_shards(greetings, plan, entry)\n"
+             "                                      : receive_state(plan, entry));\n",
+             "  MUSTER_RETURN_IF_ERROR(is_sharded() ? receive_shards(greetings, plan, entry)\n"
+             "                                      : receive_state(plan, entry));\n"
+             "  MUSTER_RETURN_IF_ERROR(share_record(greetings, plan));\n", "recovery_seeds"),
+    Breakage("lines of steps that are lost again are told", ENTRY,
+             "one.from != one.to && keeper.has_state && keeper.record_bytes", "one.from != one.to && keeper.record_bytes",
+             "recovery_seeds"),
+    Breakage("who joins while the files are away is told no lines", ENTRY,
+             "owner >= 0 ? Telling{rank, owner} : Telling{source, rank}", "owner >= 0 ? Telling{rank, owner} : Telling{rank, rank}",
+             "recovery_seeds"),
+    Breakage("who is given another state keeps its own lines", SETTLE,
+             "  if (is_given_state && !is_owner()) forget_record();\n", "", "recovery_seeds"),
+    Breakage("a member goes back and tells no reason", TRAINER,
+             "plan.standing.step < standing_.step && returned_.empty()", "plan.standing.step < 0 && returned_.empty()",
+             "recovery_seeds"),
+    Breakage("a joiner is given the state beside a step, and another membership is entered meanwhile", STEP,
+             "const std::int64_t newer = has_learners() ? 0 : prepared_epoch_ - view_.epoch;",
+             "const std::int64_t newer = prepared_epoch_ - view_.epoch;", "recovery_seeds"),
     Breakage("a reduced gradient is not waited for", EXCHANGE,
              "    MUSTER_RETURN_IF_ERROR(bucket.reduced_under_way->wait(deadline));\n", "", "test_engine"),
     # Entering a membership

@@ -145,8 +145,7 @@ void Trainer::drop_state(std::int64_t lineage) {
   logged_.reset();
   forget_standing(lineage);
   sums_->forget();
-  record_.close();
-  recorded_step_ = recorded_evaluation_ = 0;
+  forget_record();
 }
 
 /// Without a state nothing is known of its steps.

@@ -286,21 +286,34 @@ Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicato
   return greetings;
 }
 
-Result<std::vector<std::string>> collect_records(comm::Communicator& communicator,
-                                                 const std::vector<Greeting>& greetings, int owner,
-                                                 const std::string& own, MonoTime deadline) {
-  const int rank = communicator.rank();
-  std::vector<std::string> texts(rank == owner ? greetings.size() : 0);
+std::vector<Telling> plan_telling(const EntryPlan& plan, const std::vector<Greeting>& greetings,
+                                  int owner) {
+  std::vector<Telling> tellings;
+  for (int rank = 0; rank < static_cast<int>(greetings.size()); ++rank) {
+    const int source = plan.source[static_cast<std::size_t>(rank)];
+    const Telling one = owner >= 0 ? Telling{rank, owner} : Telling{source, rank};
+    const Greeting& keeper = greetings[static_cast<std::size_t>(one.from)];
+    if (one.from != one.to && keeper.has_state && keeper.record_bytes > 0) tellings.push_back(one);
+  }
+  return tellings;
+}
+
+Result<std::vector<std::string>> tell_records(comm::Communicator& communicator,
+                                              const std::vector<Greeting>& greetings,
+                                              const std::vector<Telling>& tellings,
+                                              const std::string& own, MonoTime deadline) {
+  std::vector<std::string> texts;
+  texts.reserve(tellings.size());  // nothing moves while it is being received
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
-  for (std::size_t r = 0; r < greetings.size(); ++r) {
-    const auto bytes = static_cast<std::size_t>(greetings[r].record_bytes);
-    if (bytes == 0 || static_cast<int>(r) == owner) continue;
-    if (rank == owner) {
-      texts[r].resize(bytes);
-      receives.push_back({static_cast<int>(r), texts[r].data(), bytes});
-    } else if (rank == static_cast<int>(r)) {
-      sends.push_back({owner, own.data(), bytes});
+  for (const auto& [from, to] : tellings) {
+    const auto bytes =
+        static_cast<std::size_t>(greetings[static_cast<std::size_t>(from)].record_bytes);
+    if (to == communicator.rank()) {
+      texts.emplace_back(bytes, '\0');
+      receives.push_back({from, texts.back().data(), bytes});
+    } else if (from == communicator.rank()) {
+      sends.push_back({to, own.data(), bytes});
     }
   }
   MUSTER_ASSIGN_OR_RETURN(const auto work,

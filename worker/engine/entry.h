@@ -100,11 +100,21 @@ Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicato
                                                  const Greeting& own, const GreetingBounds& bounds,
                                                  MonoTime deadline);
 
-/// Everybody's lines for process `owner`, by rank; empty on all others. Blocks and errors: as
+/// Who is told whose lines of the record. Pure. The process with the files, `owner`, is told
+/// everybody's; while it is away (-1), who takes the state from another takes its lines, too: all
+/// who keep them may die but the one who came last. Lines of who has no state are of steps that
+/// nobody has made.
+struct Telling {
+  int from = 0, to = 0;
+};
+std::vector<Telling> plan_telling(const EntryPlan& plan, const std::vector<Greeting>& greetings,
+                                  int owner);
+/// The lines that this process is told; `own` are those it keeps. Blocks and errors: as
 /// comm::Work::wait.
-Result<std::vector<std::string>> collect_records(comm::Communicator& communicator,
-                                                 const std::vector<Greeting>& greetings, int owner,
-                                                 const std::string& own, MonoTime deadline);
+Result<std::vector<std::string>> tell_records(comm::Communicator& communicator,
+                                              const std::vector<Greeting>& greetings,
+                                              const std::vector<Telling>& tellings,
+                                              const std::string& own, MonoTime deadline);
 
 /// Begins to move `state`, whose parts are as long on all ranks, from sources to the others as
 /// `plan` says. Until the work is done, who gives leaves the state as it is, and who takes has

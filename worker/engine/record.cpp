@@ -148,7 +148,7 @@ Status Record::merge(const std::vector<std::string>& texts) {
     last_step_ = key.first;
     ends_with_evaluation_ = key.second;
   }
-  return flush();
+  return is_open() ? flush() : Status();
 }
 
 Status Record::flush() {

@@ -93,30 +93,40 @@ void Trainer::report_step() {
   if (hooks_.on_step) hooks_.on_step(report_);
 }
 
-Status Trainer::open_record() {
+/// With the lines up to where `standing` is.
+Status Trainer::open_record(const Standing& standing) {
   if (record_.is_open()) return {};
   const OnFiles files(hooks_);
   MUSTER_RETURN_IF_ERROR(record_.open(
-      config_.checkpoint_path + "/" + std::string(contract::kRecordFile), standing_.step));
+      config_.checkpoint_path + "/" + std::string(contract::kRecordFile), standing.step));
   recorded_step_ = record_.last_step();
   recorded_evaluation_ = record_.last_evaluation();
   // Of the step that a run goes on from, the record has all already.
-  if (standing_.step == standing_.restored_step) {
-    recorded_step_ = recorded_evaluation_ = standing_.step;
+  if (standing.step == standing.restored_step) {
+    recorded_step_ = recorded_evaluation_ = standing.step;
   }
   return {};
 }
 
-/// Lines that others kept while the process with the files was away.
-Status Trainer::hand_over_record(const std::vector<Greeting>& greetings) {
-  if (!keeps_files() || owner() < 0) return {};
-  if (is_owner()) MUSTER_RETURN_IF_ERROR(open_record());
-  const bool is_any_kept = std::any_of(greetings.begin(), greetings.end(),
-                                       [](const Greeting& one) { return one.record_bytes > 0; });
-  if (!is_any_kept) return {};
-  MUSTER_ASSIGN_OR_RETURN(const auto texts, collect_records(*communicator_, greetings, owner(),
-                                                            record_.lines(), deadline()));
-  if (!is_owner()) return {};
+/// Its lines may be of steps that nobody has made.
+void Trainer::forget_record() {
+  record_.close();
+  recorded_step_ = recorded_evaluation_ = 0;
+}
+
+/// Lines that others kept while the process with the files was away. They go before the state: who
+/// has that has all lines of it, too, whoever dies.
+Status Trainer::share_record(const std::vector<Greeting>& greetings, const EntryPlan& plan) {
+  if (!keeps_files()) return {};
+  if (is_owner()) MUSTER_RETURN_IF_ERROR(open_record(plan.standing));
+  const auto tellings = plan_telling(plan, greetings, owner());
+  std::vector<std::string> texts;
+  if (!tellings.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(
+        texts, tell_records(*communicator_, greetings, tellings, record_.lines(), deadline()));
+  }
+  const bool is_given_state = plan.source[static_cast<std::size_t>(rank())] != rank();
+  if (is_given_state && !is_owner()) forget_record();
   // Without room for them the owner ends here, before the others have made a step with it and
   // forget what they have handed over.
   MUSTER_RETURN_IF_ERROR(record_.merge(texts));

@@ -33,6 +33,10 @@ Status check_arithmetic() {
       .with_exit_code(contract::exit_code::kCpuOrContract);
 }
 
+/// Why members of a sharded training have gone back to a checkpoint.
+constexpr std::string_view kBlocksLost =
+    "blocks of the optimiser's state were lost with all that kept them";
+
 /// Whether others may go on where this error came up: it is about a membership, not about us.
 bool is_of_membership(const Error& error) {
   return error.exit_code() == 0 || error.exit_code() == contract::exit_code::kPeerLost;
@@ -202,6 +206,7 @@ Status Trainer::load_state() {
   const std::int64_t lineage = standing_.lineage;
   logged_.reset();
   is_whole_ = true;
+  forget_record();
   if (is_sharded()) {
     // What is read from files is read whole and dealt out then.
     optimizer_->hold(store_ ? Ranges{{0, shape_.parameters()}}
@@ -300,7 +305,7 @@ Result<std::vector<Greeting>> Trainer::find_state() {
   if (has_any_state(greetings) || !can_write()) return greetings;
   MUSTER_RETURN_IF_ERROR(say_what_is_lost());
   if (lost_step_ >= 0) {
-    note_return("blocks of the optimiser's state were lost with all that kept them", lost_step_);
+    note_return(std::string(kBlocksLost), lost_step_);
   }
   if (is_owner() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());
   // Reading a checkpoint takes its time; who dies over it is noticed elsewhere.
@@ -370,11 +375,15 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
     let_learn(plan, config_.logical_ranks, greetings);
   }
   for (std::size_t r = 0; r < owns_.size(); ++r) owns_[r] = plan.learns[r] != 0 ? 0 : 1;
+  if (plan.standing.step < standing_.step && returned_.empty()) {
+    // Another has found it out before this one was heard.
+    note_return(std::string(kBlocksLost), standing_.step);
+  }
   Entry entry;
   entry.epoch = view_.epoch;
+  MUSTER_RETURN_IF_ERROR(share_record(greetings, plan));
   MUSTER_RETURN_IF_ERROR(is_sharded() ? receive_shards(greetings, plan, entry)
                                       : receive_state(plan, entry));
-  MUSTER_RETURN_IF_ERROR(hand_over_record(greetings));
   entry.step = standing_.step;
   list_missing();
   for (const std::size_t k : missing_) {

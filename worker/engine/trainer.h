@@ -136,8 +136,9 @@ class Trainer {
   bool is_checkpoint_due(const Standing& standing) const;
   bool is_state_wanted(const EntryPlan& plan) const;
   Status settle();
-  Status open_record();
-  Status hand_over_record(const std::vector<Greeting>& greetings);
+  Status open_record(const Standing& standing);
+  Status share_record(const std::vector<Greeting>& greetings, const EntryPlan& plan);
+  void forget_record();
   Status record_step();
   Status record_evaluation();
   void report_step();

@@ -9,34 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "common/sha256.h"
 #include "tests/unit/engine/elastic_world.h"
-#include "worker/engine/optimizer.h"
+#include "tests/unit/engine/reference_state.h"
 
 namespace muster::test {
-
-engine::TrainingConfig digits(std::int64_t steps);
-/// The same with all layers there are: convolutions, batch normalisation, pooling and dropout.
-engine::TrainingConfig digits_with_layers(std::int64_t steps);
-/// The same with everything that an update can have: moments, their powers, a norm that is above
-/// its bound in some of the steps.
-engine::TrainingConfig with_adamw(engine::TrainingConfig config);
-/// A transformer over text, with all there is of an update.
-engine::TrainingConfig small_gpt(std::int64_t steps);
-/// Four layers of whole blocks, each of which goes its way while the next is computed: all there is
-/// of an update, too.
-engine::TrainingConfig digits_in_buckets(std::int64_t steps);
-
-/// What a step must leave behind.
-struct ReferenceState {
-  std::string parameters;                        ///< SHA-256
-  std::vector<std::vector<Sha256Digest>> state;  ///< by buffer of the optimiser: of its blocks
-  std::vector<double> scalars;
-  std::vector<std::uint64_t> samples;  ///< that the step read, each as often as it did; ascending
-};
-
-/// By step, from one worker that nothing happens to.
-const std::map<std::int64_t, ReferenceState>& reference(const engine::TrainingConfig& wanted);
 
 /// Holds every state of every trainer and what was read for each step against the reference, and
 /// calls `at_step` the first time that anybody comes to a step.
@@ -58,9 +34,6 @@ class Watch {
  private:
   using Samples = std::vector<std::uint64_t>;
   bool is_all_read(std::int64_t step) const;
-
-  bool is_right(std::int64_t step, std::span<const float> parameters,
-                const engine::OptimizerState& optimizer) const;
 
   const std::map<std::int64_t, ReferenceState>& expected_;
   const std::size_t logical_ranks_;

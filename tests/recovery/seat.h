@@ -1,0 +1,61 @@
+// A trainer's place among the members, in the simulation: what worker/trainer_membership.h does
+// with a sentinel's channel and TCP, done with views that the world tells and wires that it makes.
+// Its rules are that file's; where the two differ, this one is wrong.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "tests/recovery/stage.h"
+#include "worker/engine/membership.h"
+#include "worker/sentinel/channel.h"
+
+namespace muster::sim {
+
+/// What a trainer tells its sentinel.
+class SeatWorld {
+ public:
+  virtual ~SeatWorld() = default;
+  virtual void on_ready(int trainer, const Sha256Digest& digest) = 0;
+  virtual void on_broken(int trainer, std::int64_t epoch) = 0;
+  virtual void on_entered(int trainer, const engine::Entry& entry) = 0;
+};
+
+/// Threads: as Stage says. `take` and `connected` are the world's.
+class Seat final : public engine::Membership {
+ public:
+  Seat(Stage& stage, SeatWorld& world, int trainer)
+      : stage_(stage), world_(world), trainer_(trainer) {}
+
+  void take(sentinel::ViewMessage view);
+  /// All members of the view `epoch` are connected.
+  void connected(std::int64_t epoch, std::unique_ptr<comm::Communicator> communicator);
+  std::int64_t newest_epoch() const { return newest_ ? newest_->epoch : 0; }
+
+  void ready(const Sha256Digest& digest) override { world_.on_ready(trainer_, digest); }
+  Result<engine::View> next(std::int64_t after, MonoTime deadline) override;
+  Result<std::int64_t> prepared_epoch() override;
+  std::optional<engine::View> prepared(std::int64_t epoch) override;
+  bool is_staying() const override;
+  Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
+  void broken(std::int64_t epoch, const Error&) override { world_.on_broken(trainer_, epoch); }
+  void entered(const engine::Entry& entry) override { world_.on_entered(trainer_, entry); }
+
+ private:
+  struct Ahead {
+    sentinel::ViewMessage view;
+    std::shared_ptr<comm::Communicator> communicator;  ///< none for who is not a member of it
+  };
+  std::unique_ptr<comm::Communicator> lend(Ahead entered);
+
+  Stage& stage_;
+  SeatWorld& world_;
+  const int trainer_;
+  std::int64_t present_epoch_ = 0;
+  std::optional<sentinel::ViewMessage> newest_;
+  std::optional<Ahead> ahead_, present_;
+  std::shared_ptr<comm::Communicator> made_;  ///< of the newest view, not asked for yet
+};
+
+}  // namespace muster::sim

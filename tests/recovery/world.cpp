@@ -1,0 +1,805 @@
+#include "tests/recovery/world.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/contract.h"
+#include "common/file.h"
+#include "common/json.h"
+#include "tests/recovery/files.h"
+#include "tests/recovery/seat.h"
+#include "tests/recovery/stage.h"
+#include "tests/recovery/wire.h"
+
+namespace muster::sim {
+namespace {
+
+using engine::TrainingSummary;
+
+constexpr int kSteps = 30, kWorkersMost = 5, kSlotsMost = 7, kTrainersMost = 40;
+constexpr seconds kEnd{1'500};  ///< of virtual time; an undisturbed run takes about one
+constexpr milliseconds kGatherStart{5'000};
+constexpr seconds kGrace{20};  ///< for those who were asked to stop
+constexpr std::size_t kNowhere = kMessagePlaces.size();
+
+/// A place that messages are sent from, and how many of them at most go by before one meets a
+/// fault. Those that are seldom stand here more than once.
+struct Sending {
+  std::string_view place;
+  std::uint64_t passed_most = 1;
+};
+constexpr std::array kSendings{
+    Sending{engine::point::kConnect, 12}, Sending{engine::point::kEnter, 8},
+    Sending{engine::point::kTransfer, 8}, Sending{engine::point::kForward, 100},
+    Sending{engine::point::kBucket, 100}, Sending{engine::point::kBucket, 100},
+    Sending{engine::point::kBucket, 100}, Sending{engine::point::kReduced, 100},
+    Sending{engine::point::kUpdate, 40},  Sending{engine::point::kUpdate, 40},
+    Sending{engine::point::kLog, 100},    Sending{engine::point::kIdle, 1},
+    Sending{engine::point::kIdle, 1},     Sending{engine::point::kIdle, 1},
+    Sending{engine::point::kIdle, 1},     Sending{engine::point::kUpdated, 1},
+    Sending{engine::point::kUpdated, 1},  Sending{engine::point::kUpdated, 1},
+    Sending{engine::point::kIdle, 1},     Sending{engine::point::kCompare, 8},
+    Sending{engine::point::kEvaluate, 8}, Sending{engine::point::kCheckpoint, 4},
+    Sending{engine::point::kFinish, 8}};
+
+/// A fault that waits for its message: the one behind `left` others from the same place.
+struct Trap {
+  std::size_t place = 0;
+  MessageFault fault = MessageFault::kLate;
+  std::uint64_t left = 0;
+};
+
+enum class Life { kRuns, kDead, kEnded };
+enum class TearAt { kNever, kBefore, kMiddle, kAfter };
+
+struct Trainer {
+  int slot = 0;
+  std::int64_t incarnation = 0;
+  int actor = -1;
+  std::unique_ptr<Seat> seat;
+  Life life = Life::kRuns;
+  bool is_ready = false, is_leaving = false, is_finished = false;
+  bool is_known_dead = false;  ///< to the sentinels
+  bool is_cut_off = false;     ///< they have gone on without it
+  bool was_member = false;
+  MonoTime ready_at{}, frozen_until{}, told{};
+  std::int64_t told_epoch = 0;
+  std::size_t place = kNowhere;  ///< that it came to last
+  std::int64_t last_step = -1;   ///< whose state it has had
+  std::int64_t entered_epoch = 0, steps_in_epoch = 0;
+  std::int64_t fell_from = -1;  ///< the step that it was at before it was given an older state
+  int on_files = 0;
+  TearAt tears = TearAt::kNever;
+  FilesBefore files;
+
+  bool lives() const { return life == Life::kRuns; }
+  bool counts() const { return lives() && !is_cut_off; }
+};
+
+/// What the sentinels have agreed on.
+struct Round {
+  std::int64_t epoch = 0, urgent_epoch = 0;
+  bool stop = false;
+  std::vector<int> members;  ///< by rank
+};
+
+class World final : public WireWorld, public SeatWorld {
+ public:
+  World(std::uint64_t seed, const std::vector<Lesson>& lessons, std::string directory, bool is_loud)
+      : seed_(seed),
+        rng_(seed),
+        lesson_(lessons[rng_.below(lessons.size())]),
+        config_(lesson_.config),
+        directory_(std::move(directory)),
+        is_loud_(is_loud),
+        stage_(rng_) {}
+  ~World() override {
+    stage_.end();
+    trainers_.clear();  // their connections tell the stage that they close
+    stage_.end();
+  }
+
+  RecoveryResult run() {
+    plan();
+    begin();
+    const auto ended = stage_.run(stage_.now() + kEnd, [this] { return is_over(); });
+    if (result_.wrong.empty() && ended != Stage::Ended::kOver) {
+      fail(std::string(ended == Stage::Ended::kTime ? "it does not end" : "nobody gets on") +
+           describe());
+    }
+    if (result_.wrong.empty()) check_record();
+    return result_;
+  }
+
+  // ---- For the wires
+
+  std::size_t kind_of_next(int from) override { return trainer(from).place; }
+  nanoseconds short_time() override { return microseconds(20 + rng_.below(400)); }
+  void wrong(const std::string& what) override { fail(what); }
+
+  Journey depart(int from, int to, std::size_t kind) override {
+    ++result_.messages[std::min(kind, kMessagePlaces.size() - 1)];
+    Journey journey;
+    journey.under_way = short_time();
+    const auto fault = spring(kind, [](MessageFault one) { return is_of_sender(one); });
+    if (!fault) return journey;
+    say("a message from " + text(from) + " to " + text(to) + " meets: " +
+        kMessageFaultNames[static_cast<std::size_t>(*fault)] + ", sent at " + place_of(kind));
+    switch (*fault) {
+      case MessageFault::kLate:
+        // Longer than anybody waits for it, at times.
+        journey.under_way = chance(0.2) ? nanoseconds(seconds(35)) : span(50, 3'000);
+        break;
+      case MessageFault::kCut:
+        journey.is_cut = true;
+        break;
+      case MessageFault::kFlipped:
+        journey.is_flipped = true;
+        break;
+      default:
+        die(from, *fault == MessageFault::kSenderLosesPower);
+    }
+    return journey;
+  }
+
+  void arrive(int from, int to, std::size_t kind) override {
+    const auto fault = spring(kind, [](MessageFault one) { return !is_of_sender(one); });
+    if (!fault) return;
+    say("a message from " + text(from) + " to " + text(to) + " meets: " +
+        kMessageFaultNames[static_cast<std::size_t>(*fault)] + ", sent at " + place_of(kind));
+    if (*fault == MessageFault::kReceiverDies) return die(to, false);
+    freeze(to, span(20, 2'000));
+  }
+
+  // ---- For the seats
+
+  void on_ready(int number, const Sha256Digest& digest) override {
+    if (digest_ && *digest_ != digest) fail("trainers are about different things");
+    digest_ = digest;
+    trainer(number).is_ready = true;
+    trainer(number).ready_at = stage_.now();
+    evaluate_soon();
+  }
+
+  void on_broken(int number, std::int64_t epoch) override {
+    if (epoch != round_.epoch || !trainer(number).counts()) return;
+    ++result_.events["broken"];
+    broken_epoch_ = epoch;
+    stage_.after(span(80, 160), [this, epoch] {
+      if (round_.epoch == epoch) evaluate();
+    });
+  }
+
+  void on_entered(int number, const engine::Entry& entry) override {
+    Trainer& self = trainer(number);
+    say(text(number) + " enters " + std::to_string(entry.epoch) + " at step " +
+        std::to_string(entry.step) + (entry.returned.empty() ? "" : ": " + entry.returned));
+    const auto [found, is_first] = entered_.emplace(entry.epoch, entry.step);
+    if (!is_first && found->second != entry.step) {
+      fail("members of " + std::to_string(entry.epoch) + " enter at steps " +
+           std::to_string(found->second) + " and " + std::to_string(entry.step));
+    }
+    const std::int64_t before = std::max(self.last_step, std::exchange(self.fell_from, -1));
+    if (entry.step < before) note_fall(number, before, entry);
+    self.entered_epoch = entry.epoch;
+    self.steps_in_epoch = 0;
+  }
+
+ private:
+  // ---- Small things
+
+  Trainer& trainer(int number) { return *trainers_[static_cast<std::size_t>(number)]; }
+  bool chance(double probability) { return rng_.unit() < probability; }
+  nanoseconds span(std::uint64_t from_ms, std::uint64_t to_ms) {
+    return milliseconds(from_ms) + microseconds(rng_.below((to_ms - from_ms) * 1'000 + 1));
+  }
+  void fail(const std::string& what) {
+    if (result_.wrong.empty()) result_.wrong = what;
+  }
+  std::string text(int number) {
+    const Trainer& one = trainer(number);
+    return "#" + std::to_string(number) + " (slot " + std::to_string(one.slot) + ")";
+  }
+  static std::string place_of(std::size_t kind) {
+    return kind < kNowhere ? std::string(kMessagePlaces[kind]) : "the start";
+  }
+  void say(const std::string& what) {
+    if (is_loud_) {
+      std::printf("%10.3f ms  %s\n", seconds_of(stage_.now().time_since_epoch()) * 1e3,
+                  what.c_str());
+    }
+  }
+  std::string describe() {
+    std::string all =
+        "; round " + std::to_string(round_.epoch) + " of " + std::to_string(round_.members.size());
+    for (std::size_t i = 0; i < trainers_.size(); ++i) {
+      const Trainer& one = *trainers_[i];
+      if (!one.lives()) continue;
+      all += "; " + text(static_cast<int>(i)) + " at " + place_of(one.place) + ", step " +
+             std::to_string(one.last_step) + ", knows " + std::to_string(one.seat->newest_epoch()) +
+             ", entered " + std::to_string(one.entered_epoch);
+    }
+    return all;
+  }
+
+  static bool is_of_sender(MessageFault fault) {
+    return fault != MessageFault::kReceiverDies && fault != MessageFault::kReceiverFreezes;
+  }
+
+  /// The fault that waits for this message, if one does.
+  template <typename Fits>
+  std::optional<MessageFault> spring(std::size_t kind, const Fits& fits) {
+    if (is_job_over_) return std::nullopt;
+    for (std::size_t i = 0; i < traps_.size(); ++i) {
+      if (traps_[i].place != kind || !fits(traps_[i].fault)) continue;
+      if (traps_[i].left-- > 0) continue;
+      const MessageFault fault = traps_[i].fault;
+      traps_.erase(traps_.begin() + static_cast<std::ptrdiff_t>(i));
+      ++result_.coverage[kind][static_cast<std::size_t>(fault)];
+      return fault;
+    }
+    return std::nullopt;
+  }
+
+  // ---- Plan
+
+  void plan() {
+    config_.checkpoint_path = directory_;
+    config_.checkpoint_every_steps = static_cast<std::int64_t>(5 + rng_.below(8));
+    std::filesystem::create_directories(directory_);
+    is_slow_disk_ = chance(0.3);
+    is_late_sentinel_ = chance(0.3);
+    tears_left_ = chance(0.4) ? 1 + rng_.below(6) : 0;
+    workers_ = static_cast<int>(1 + rng_.below(kWorkersMost));
+    if (workers_ == 1 && chance(0.7)) workers_ = 3;
+    // One that seeds have in turn, so that none is left out, and some more.
+    set_trap(seed_ % kSendings.size(), seed_ / kSendings.size() % kMessageFaultNames.size());
+    for (std::uint64_t more = rng_.below(10); more > 0; --more) {
+      set_trap(rng_.below(kSendings.size()), rng_.below(kMessageFaultNames.size()));
+    }
+    const std::uint64_t others = rng_.below(7);
+    for (std::uint64_t i = 0; i < others; ++i) {
+      stage_.after(span(100, 1'200), [this] { disturb(); });
+    }
+  }
+
+  void set_trap(std::uint64_t sending, std::uint64_t fault) {
+    const Sending& from = kSendings.at(sending);
+    const auto place = std::find(kMessagePlaces.begin(), kMessagePlaces.end(), from.place);
+    traps_.push_back({static_cast<std::size_t>(place - kMessagePlaces.begin()),
+                      static_cast<MessageFault>(fault), rng_.below(from.passed_most)});
+  }
+
+  /// A gang, all of whose members start together.
+  void begin() {
+    say("a gang of " + std::to_string(workers_));
+    for (int slot = 0; slot < workers_; ++slot) add(slot);
+  }
+
+  void disturb() {
+    if (is_job_over_ || is_stopping_) return;
+    const auto number = static_cast<int>(rng_.below(trainers_.size()));
+    switch (rng_.below(9)) {
+      case 0:
+        return die(number, false);
+      case 1:
+        return die(number, true);
+      case 2:
+        return freeze(number, span(20, 2'000));
+      case 3:
+        return suspect(number);
+      case 4:
+        return leave(number);
+      case 5:
+      case 6:
+        return replace(static_cast<int>(rng_.below(kSlotsMost)));
+      case 7:
+        ++result_.events["broken for nothing"];
+        return on_broken(number, round_.epoch);
+      default:
+        return chance(0.3) ? stop_all() : lose_all();
+    }
+  }
+
+  // ---- Trainers
+
+  void add(int slot) {
+    if (trainers_.size() >= kTrainersMost) return;
+    const int number = static_cast<int>(trainers_.size());
+    trainers_.push_back(std::make_unique<Trainer>());
+    Trainer& self = *trainers_.back();
+    self.slot = slot;
+    self.incarnation = number;
+    self.seat = std::make_unique<Seat>(stage_, *this, number);
+    self.actor = stage_.add([this, number] { train(number); });
+    say(text(number) + " starts");
+  }
+
+  void train(int number) {
+    Trainer& self = trainer(number);
+    stage_.pass(span(5, 300));
+    engine::TrainingHooks hooks;
+    hooks.at = [this, number](std::string_view point, std::int64_t) {
+      come_to(number, point);
+      return Status();
+    };
+    hooks.on_state = [this, number](std::int64_t step, std::span<const float> parameters,
+                                    const engine::OptimizerState& optimizer) {
+      see_state(number, step, parameters, optimizer);
+    };
+    hooks.on_batch = [this](std::int64_t step, data::RankRange ranks,
+                            std::span<const std::uint64_t> samples) {
+      see_batch(step, ranks, samples);
+    };
+    hooks.on_files = [this, number](bool begins) { use_files(number, begins); };
+    const auto outcome = engine::run_training(config_, *self.seat, stage_.clock(), hooks);
+    self.life = Life::kEnded;
+    end(number, outcome);
+  }
+
+  void come_to(int number, std::string_view point) {
+    const auto found = std::find(kMessagePlaces.begin(), kMessagePlaces.end(), point);
+    if (found != kMessagePlaces.end()) {
+      trainer(number).place = static_cast<std::size_t>(found - kMessagePlaces.begin());
+    }
+    stage_.pass(microseconds(1 + rng_.below(2'000)));
+  }
+
+  void end(int number, const Result<TrainingSummary>& outcome) {
+    Trainer& self = trainer(number);
+    drop_wires(number, false);
+    if (!outcome) return fail(text(number) + " ends: " + outcome.error().message());
+    if (outcome->left) {
+      say(text(number) + " has left");
+      if (!self.is_leaving) fail(text(number) + " left without having been asked");
+      // It may be the one with the files, for whom the others wait.
+      stage_.after(span(50, 1'500), [this, slot = self.slot] { replace(slot); });
+    } else if (outcome->complete) {
+      say(text(number) + " is complete");
+      self.is_finished = true;
+      if (outcome->model_sha256 != lesson_.expected->at(kSteps).parameters) {
+        fail("the model is another one");
+      }
+      if (self.slot == 0) is_job_over_ = true;
+    } else if (is_stopping_) {
+      say(text(number) + " has stopped");
+      ++result_.events["stopped"];
+    } else {
+      fail(text(number) + " stopped without having been asked");
+    }
+    evaluate_soon();
+  }
+
+  // ---- The rules
+
+  void see_state(int number, std::int64_t step, std::span<const float> parameters,
+                 const engine::OptimizerState& optimizer) {
+    Trainer& self = trainer(number);
+    if (step > 0) {
+      const auto found = lesson_.expected->find(step);
+      if (found == lesson_.expected->end() ||
+          !test::is_right(found->second, parameters, optimizer)) {
+        fail("step " + std::to_string(step) + " of " + text(number) + " has other bits");
+      }
+    }
+    if (step <= self.last_step) {
+      // By a step it can only get further; another state is given to it.
+      const bool is_given =
+          kMessagePlaces[std::min(self.place, kNowhere - 1)] == engine::point::kTransfer;
+      if (!is_given) fail(text(number) + " makes step " + std::to_string(step) + " again");
+      self.fell_from = std::max(self.fell_from, self.last_step);
+    }
+    self.last_step = step;
+    ++result_.events["states"];
+    if (self.entered_epoch != round_.epoch || ++self.steps_in_epoch < 2) return;
+    const auto is_through = [&](int member) {
+      const Trainer& one = trainer(member);
+      return one.entered_epoch == round_.epoch && one.steps_in_epoch >= 2;
+    };
+    if (!std::all_of(round_.members.begin(), round_.members.end(), is_through)) return;
+    losses_ = 0;
+    const auto members = static_cast<int>(round_.members.size());
+    copies_ = config_.is_sharded ? std::min(members, config_.buddies + 1) : members;
+  }
+
+  void see_batch(std::int64_t step, data::RankRange ranks, std::span<const std::uint64_t> samples) {
+    const auto found = lesson_.expected->find(step);
+    if (found == lesson_.expected->end()) return fail("samples of a step that is none");
+    const auto& right = found->second.samples;
+    const std::size_t rows = right.size() / static_cast<std::size_t>(config_.logical_ranks);
+    const auto first =
+        right.begin() + static_cast<std::ptrdiff_t>(rows * static_cast<std::size_t>(ranks.first));
+    if (samples.size() != rows * static_cast<std::size_t>(ranks.size()) ||
+        !std::equal(samples.begin(), samples.end(), first)) {
+      fail("other samples are read for step " + std::to_string(step));
+    }
+  }
+
+  /// Who has come to a step goes back only where a part of the state is gone with all who kept it.
+  void note_fall(int number, std::int64_t before, const engine::Entry& entry) {
+    ++result_.events["went back"];
+    if (entry.returned.empty() || losses_ < copies_) {
+      fail(text(number) + " goes back from step " + std::to_string(before) + " to " +
+           std::to_string(entry.step) + " after " + std::to_string(losses_) + " losses" +
+           (entry.returned.empty() ? ", and tells no reason" : ": " + entry.returned));
+    }
+    trainer(number).last_step = entry.step;
+  }
+
+  /// Every step stands in the record once, in order, with the right hash.
+  void check_record() {
+    const std::string path = directory_ + "/" + std::string(contract::kRecordFile);
+    const auto read = read_file(path, std::size_t{1} << 24);
+    if (!read) return fail("no record: " + read.error().message());
+    std::int64_t step = 0;
+    std::size_t from = 0;
+    for (std::size_t to = 0; (to = read->find('\n', from)) != std::string::npos; from = to + 1) {
+      const auto line = parse_json(std::string_view(*read).substr(from, to - from));
+      if (!line || !line->is_object()) return fail("the record has a line that is none");
+      if (line->contains("evaluation")) continue;
+      if (line->value("step", std::int64_t{-1}) != ++step) {
+        return fail("the record has step " + std::to_string(line->value("step", std::int64_t{-1})) +
+                    " where " + std::to_string(step) + " is due");
+      }
+      const auto right = lesson_.expected->find(step);
+      if (right == lesson_.expected->end() ||
+          line->value("sha256", "") != right->second.parameters) {
+        return fail("the record has another hash of step " + std::to_string(step));
+      }
+    }
+    if (step != kSteps || from != read->size()) {
+      fail("the record ends after step " + std::to_string(step));
+    }
+  }
+
+  bool is_over() {
+    if (!result_.wrong.empty()) return true;
+    const bool is_anybody_left = std::any_of(trainers_.begin(), trainers_.end(),
+                                             [](const auto& one) { return one->lives(); });
+    if (is_job_over_ && !is_anybody_left) return true;
+    if (is_job_over_ && !is_clearing_) {
+      // The operator removes the pods of a job that is complete.
+      is_clearing_ = true;
+      stage_.after(seconds(5), [this] { kill_all(); });
+    }
+    if (is_stopping_ && !is_anybody_left) {
+      // Suspended; it is resumed in another size.
+      is_stopping_ = false;
+      ++lives_;
+      round_.members.clear();
+      round_.stop = false;
+      workers_ = static_cast<int>(1 + rng_.below(kWorkersMost));
+      begin();
+    }
+    return false;
+  }
+
+  // ---- Faults
+
+  void die(int number, bool is_silent) {
+    Trainer& self = trainer(number);
+    if (!self.lives()) return;
+    say(text(number) + (is_silent ? " loses power" : " is killed"));
+    ++result_.events[is_silent ? "power lost" : "killed"];
+    self.life = Life::kDead;
+    stage_.kill(self.actor);
+    drop_wires(number, is_silent);
+    stage_.after(is_silent ? span(300, 450) : span(1, 60), [this, number] {
+      trainer(number).is_known_dead = true;
+      evaluate();
+    });
+    stage_.after(span(50, 1'500), [this, slot = self.slot] { replace(slot); });
+  }
+
+  void drop_wires(int number, bool is_silent) {
+    for (const auto& wire : wires_) wire->lose(number, is_silent);
+  }
+
+  void freeze(int number, nanoseconds time) {
+    Trainer& self = trainer(number);
+    if (!self.lives() || self.frozen_until > stage_.now()) return;
+    say(text(number) + " freezes for " + std::to_string(time.count() / 1'000'000) + " ms");
+    ++result_.events["frozen"];
+    self.frozen_until = stage_.now() + time;
+    stage_.freeze(self.actor, self.frozen_until);
+    const auto silence = span(300, 400);
+    if (time > silence) stage_.after(silence, [this, number] { cut_off(number); });
+  }
+
+  /// The sentinels hear nothing of it, though it runs.
+  void suspect(int number) {
+    if (!trainer(number).counts()) return;
+    ++result_.events["suspected"];
+    cut_off(number);
+  }
+
+  /// The others go on without it. It hears of that once it is heard again, and is started anew.
+  void cut_off(int number) {
+    Trainer& self = trainer(number);
+    const bool is_alone = std::none_of(round_.members.begin(), round_.members.end(), [&](int one) {
+      return one != number && trainer(one).counts();
+    });
+    if (!self.counts() || is_alone) return;
+    say(text(number) + " is cut off");
+    self.is_cut_off = true;
+    evaluate();
+    const nanoseconds asleep = std::max(nanoseconds(0), self.frozen_until - stage_.now());
+    stage_.after(asleep + span(0, 1'500), [this, number] { die(number, false); });
+  }
+
+  void leave(int number) {
+    Trainer& self = trainer(number);
+    if (!self.counts() || self.is_leaving) return;
+    const auto stays = [&](int one) { return trainer(one).counts() && !trainer(one).is_leaving; };
+    const auto others = std::count_if(round_.members.begin(), round_.members.end(),
+                                      [&](int one) { return one != number && stays(one); });
+    if (!is_member(number) || others == 0) return;
+    say(text(number) + " wants to leave");
+    ++result_.events["leaves"];
+    self.is_leaving = true;
+    evaluate_soon();
+  }
+
+  void stop_all() {
+    if (round_.members.empty()) return;
+    say("all shall stop");
+    ++result_.events["all stop"];
+    is_stopping_ = true;
+    stage_.after(kGrace, [this, life = lives_] {
+      if (life == lives_) kill_all();
+    });
+    evaluate();
+  }
+
+  void kill_all() {
+    for (std::size_t i = 0; i < trainers_.size(); ++i) die(static_cast<int>(i), false);
+  }
+
+  void lose_all() {
+    ++result_.events["all lost"];
+    for (std::size_t i = 0; i < trainers_.size(); ++i) die(static_cast<int>(i), chance(0.3));
+  }
+
+  /// The operator's part, or that of the sentinel whose trainer has died.
+  void replace(int slot) {
+    if (is_job_over_ || is_stopping_) return;
+    const bool is_taken = std::any_of(trainers_.begin(), trainers_.end(), [&](const auto& one) {
+      return one->slot == slot && one->lives();
+    });
+    if (!is_taken) add(slot);
+  }
+
+  // ---- Files
+
+  void use_files(int number, bool begins) {
+    Trainer& self = trainer(number);
+    if (!begins) {
+      if (--self.on_files > 0 || self.tears < TearAt::kMiddle || !self.lives()) return;
+      if (self.tears == TearAt::kMiddle) tear(directory_, self.files);
+      return die(number, false);  // gone where it waits next
+    }
+    if (++self.on_files > 1) return;
+    if (tears_left_ > 0 && --tears_left_ == 0 && !is_job_over_) {
+      self.tears = static_cast<TearAt>(1 + rng_.below(3));
+      ++result_.events["dies over files"];
+      say(text(number) + " dies over its files");
+      if (self.tears == TearAt::kBefore) die(number, false);
+      self.files = look_at(directory_);
+    }
+    stage_.pass(is_slow_disk_ ? span(0, 1'500) : nanoseconds(short_time()));
+  }
+
+  // ---- The sentinels
+
+  bool is_member(int number) const {
+    return std::find(round_.members.begin(), round_.members.end(), number) != round_.members.end();
+  }
+
+  void evaluate_soon() {
+    stage_.after(span(1, is_late_sentinel_ ? 200 : 20), [this] { evaluate(); });
+  }
+
+  /// What a leader among the sentinels would have next; as sentinel/membership_wish.cpp.
+  void evaluate() {
+    if (is_job_over_) return;
+    std::vector<int> next, leaving;
+    bool is_lost = false, is_quiet = true;
+    for (const int member : round_.members) {
+      const Trainer& one = trainer(member);
+      if (one.life == Life::kEnded) continue;
+      if (one.is_known_dead || one.is_cut_off) {
+        is_lost = true;
+        is_quiet = is_quiet && !one.is_cut_off;
+      } else {
+        (one.is_leaving ? leaving : next).push_back(member);
+      }
+    }
+    // Who leaves stays while nobody else holds the state.
+    if (next.empty()) next.swap(leaving);
+    if (next.empty()) return start_anew();
+    is_quiet = is_quiet && leaving.empty();
+    if (is_quiet && !is_stopping_) add_newcomers(next);
+    const bool is_reform = broken_epoch_ == round_.epoch;
+    if (next == round_.members && is_stopping_ == round_.stop && !is_reform) return;
+    losses_ +=
+        static_cast<int>(std::count_if(round_.members.begin(), round_.members.end(), [&](int one) {
+          return std::find(next.begin(), next.end(), one) == next.end();
+        }));
+    publish(std::move(next), is_lost || is_reform);
+  }
+
+  void add_newcomers(std::vector<int>& next) {
+    for (std::size_t i = 0; i < trainers_.size(); ++i) {
+      const auto number = static_cast<int>(i);
+      const Trainer& one = *trainers_[i];
+      if (!one.counts() || !one.is_ready || one.was_member || one.is_leaving) continue;
+      const bool is_taken = std::any_of(next.begin(), next.end(),
+                                        [&](int other) { return trainer(other).slot == one.slot; });
+      if (!is_taken) next.push_back(number);
+    }
+    sort_by_slot(next);
+  }
+
+  void sort_by_slot(std::vector<int>& members) {
+    std::sort(members.begin(), members.end(),
+              [&](int a, int b) { return trainer(a).slot < trainer(b).slot; });
+  }
+
+  /// Nobody holds the state: those who are there begin together, once all are ready.
+  void start_anew() {
+    std::vector<int> ready;
+    bool is_waiting = false;
+    MonoTime since = stage_.now();
+    for (std::size_t i = 0; i < trainers_.size(); ++i) {
+      const Trainer& one = *trainers_[i];
+      if (!one.counts() || one.was_member || one.is_leaving) continue;
+      if (!one.is_ready) is_waiting = true;
+      if (!one.is_ready) continue;
+      since = std::min(since, one.ready_at);
+      ready.push_back(static_cast<int>(i));
+    }
+    if (ready.empty() || is_stopping_) return;
+    if (is_waiting && stage_.now() - since < kGatherStart) {
+      stage_.after(span(20, 100), [this] { evaluate(); });
+      return;
+    }
+    sort_by_slot(ready);
+    ++result_.events["starts"];
+    losses_ = copies_ = 0;  // whatever was kept is gone
+    publish(std::move(ready), true);
+  }
+
+  void publish(std::vector<int> members, bool is_urgent) {
+    const std::vector<int> before = std::exchange(round_.members, std::move(members));
+    ++round_.epoch;
+    round_.stop = is_stopping_;
+    if (is_urgent) round_.urgent_epoch = round_.epoch;
+    ++result_.events["memberships"];
+    say("membership " + std::to_string(round_.epoch) + (is_urgent ? ", urgent," : "") +
+        (round_.stop ? " to stop" : "") + " of " + std::to_string(round_.members.size()));
+    std::set<int> told(before.begin(), before.end());
+    told.insert(round_.members.begin(), round_.members.end());
+    for (const int number : told) {
+      trainer(number).was_member = trainer(number).was_member || is_member(number);
+      tell_soon(number);
+    }
+  }
+
+  void tell_soon(int number) {
+    Trainer& self = trainer(number);
+    const nanoseconds delay = chance(0.2) ? span(1, 300) : span(1, 15);
+    self.told = std::max(self.told, stage_.now() + delay);
+    stage_.after(self.told - stage_.now(), [this, number] { tell(number); });
+  }
+
+  void tell(int number) {
+    Trainer& self = trainer(number);
+    if (!self.counts() || self.told_epoch == round_.epoch) return;
+    if (self.frozen_until > stage_.now()) {
+      stage_.after(self.frozen_until - stage_.now() + microseconds(1),
+                   [this, number] { tell(number); });
+      return;
+    }
+    sentinel::ViewMessage view;
+    view.epoch = round_.epoch;
+    view.stop = round_.stop;
+    view.urgent = self.told_epoch > 0 && self.told_epoch < round_.urgent_epoch;
+    for (const int member : round_.members) {
+      const Trainer& one = trainer(member);
+      if (member == number) view.rank = static_cast<int>(view.peers.size());
+      const auto domain = static_cast<std::uint64_t>(1 + one.slot / 2);
+      view.peers.push_back({"host", 1 + member, one.slot, 0, one.incarnation, domain});
+    }
+    self.told_epoch = round_.epoch;
+    self.seat->take(std::move(view));
+    stage_.after(short_time(), [this, epoch = round_.epoch] { connect(epoch); });
+  }
+
+  /// Once all members know of it, and live.
+  void connect(std::int64_t epoch) {
+    if (epoch != round_.epoch || connected_epoch_ == epoch) return;
+    const bool is_possible =
+        std::all_of(round_.members.begin(), round_.members.end(), [&](int one) {
+          return trainer(one).lives() && trainer(one).seat->newest_epoch() == epoch;
+        });
+    if (!is_possible) return;
+    const bool is_any_asleep =
+        std::any_of(round_.members.begin(), round_.members.end(),
+                    [&](int one) { return trainer(one).frozen_until > stage_.now(); });
+    if (is_any_asleep) {
+      stage_.after(span(1, 50), [this, epoch] { connect(epoch); });
+      return;
+    }
+    connected_epoch_ = epoch;
+    auto wire = std::make_shared<Wire>(stage_, *this, round_.members);
+    for (std::size_t rank = 0; rank < round_.members.size(); ++rank) {
+      const int number = round_.members[rank];
+      auto end = std::make_shared<std::unique_ptr<comm::Communicator>>(
+          wire->end_of(static_cast<int>(rank)));
+      // Each of them is through with it at a time of its own.
+      stage_.after(chance(0.2) ? span(1, 100) : short_time(), [this, number, epoch, end] {
+        if (trainer(number).lives()) trainer(number).seat->connected(epoch, std::move(*end));
+      });
+    }
+    wires_.push_back(std::move(wire));
+  }
+
+  const std::uint64_t seed_;
+  Rng rng_;
+  RecoveryResult result_;
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+  std::vector<std::shared_ptr<Wire>> wires_;
+  const Lesson& lesson_;
+  engine::TrainingConfig config_;
+  std::string directory_;
+  bool is_loud_;
+
+  int workers_ = 1;
+  int lives_ = 1;  ///< of the gang: it was resumed so often, less one
+  bool is_slow_disk_ = false, is_late_sentinel_ = false;
+  std::uint64_t tears_left_ = 0;  ///< so many uses of files until somebody dies over one
+  std::vector<Trap> traps_;
+  bool is_job_over_ = false, is_clearing_ = false, is_stopping_ = false;
+  std::optional<Sha256Digest> digest_;
+  Round round_;
+  std::int64_t connected_epoch_ = 0, broken_epoch_ = 0;
+  std::map<std::int64_t, std::int64_t> entered_;  ///< epoch -> step
+  int losses_ = 0;  ///< members lost since all of a membership had made two steps in it
+  int copies_ = 0;  ///< of each block that there were then
+  Stage stage_;     ///< whose actors use all of the above
+};
+
+}  // namespace
+
+std::vector<Lesson> make_lessons() {
+  std::vector<Lesson> lessons;
+  const auto add = [&](engine::TrainingConfig config, int buddies) {
+    config.is_sharded = buddies > 0;
+    config.buddies = std::max(1, buddies);
+    lessons.push_back({config, &test::reference(config)});
+  };
+  const engine::TrainingConfig small = test::with_adamw(test::digits(kSteps));
+  const engine::TrainingConfig bucketed = test::digits_in_buckets(kSteps);
+  for (const int buddies : {0, 1, 2, 0, 1, 2}) add(small, buddies);
+  for (const int buddies : {0, 1}) add(bucketed, buddies);
+  add(test::digits_with_layers(kSteps), 0);
+  add(test::small_gpt(kSteps), 1);
+  return lessons;
+}
+
+RecoveryResult run_recovery_seed(std::uint64_t seed, const std::vector<Lesson>& lessons,
+                                 const std::string& directory, bool is_loud) {
+  RecoveryResult result;
+  {
+    World world(seed, lessons, directory, is_loud);
+    result = world.run();
+  }
+  std::filesystem::remove_all(directory);
+  return result;
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,64 @@
+// Trainers of one job in virtual time: the engine as it is, over connections, sentinels, an
+// operator and a disk that a seed decides about. Every state and every sample is held against an
+// undisturbed run; what must hold of memberships, files and the end, too.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/unit/engine/reference_state.h"
+
+namespace muster::sim {
+
+/// What a message is for, by the last place that its sender has come to.
+inline constexpr std::array<std::string_view, 18> kMessagePlaces{
+    engine::point::kConnect,  engine::point::kEnter,      engine::point::kTransfer,
+    engine::point::kIdle,     engine::point::kForward,    engine::point::kBucket,
+    engine::point::kBackward, engine::point::kScatter,    engine::point::kReduced,
+    engine::point::kGather,   engine::point::kUpdate,     engine::point::kUpdated,
+    engine::point::kLog,      engine::point::kLogged,     engine::point::kCompare,
+    engine::point::kEvaluate, engine::point::kCheckpoint, engine::point::kFinish};
+
+enum class MessageFault {
+  kLate,
+  kCut,
+  kFlipped,
+  kSenderDies,
+  kSenderLosesPower,
+  kReceiverDies,
+  kReceiverFreezes
+};
+inline constexpr std::array kMessageFaultNames{"late",
+                                               "cut",
+                                               "flipped",
+                                               "sender dies",
+                                               "sender loses power",
+                                               "receiver dies",
+                                               "receiver freezes"};
+using FaultCoverage =
+    std::array<std::array<std::int64_t, kMessageFaultNames.size()>, kMessagePlaces.size()>;
+
+/// A training that seeds disturb. `expected` outlives all worlds.
+struct Lesson {
+  engine::TrainingConfig config;
+  const std::map<std::int64_t, test::ReferenceState>* expected = nullptr;
+};
+/// All there are; makes their references. Threads: before others start.
+std::vector<Lesson> make_lessons();
+
+struct RecoveryResult {
+  std::string wrong;  ///< empty = every rule held
+  FaultCoverage coverage{};
+  std::array<std::int64_t, kMessagePlaces.size()> messages{};
+  std::map<std::string, std::int64_t> events;  ///< faults and outcomes by name
+};
+
+/// `directory`: is made, and removed at the end.
+RecoveryResult run_recovery_seed(std::uint64_t seed, const std::vector<Lesson>& lessons,
+                                 const std::string& directory, bool is_loud = false);
+
+}  // namespace muster::sim
