@@ -79,11 +79,15 @@ class Cluster {
     watch.clock = &clock;
     watcher = std::make_unique<WatchThread>(watch, [this](const kube::WatchEvent& event) {
       const std::scoped_lock lock(mutex);
+      is_listed = is_listed || event.type == kube::WatchEvent::Type::kInitDone;
+      changed.notify_all();
       if (event.object.is_null()) return;
       const std::string name = event.object["metadata"]["name"];
       pods[name] = event.type == kube::WatchEvent::Type::kDelete ? Json() : event.object;
-      changed.notify_all();
     });
+    // A pod that comes and goes before would not be seen.
+    std::unique_lock lock(mutex);
+    REQUIRE(changed.wait_for(lock, kDeadline, [this] { return is_listed; }));
   }
   ~Cluster() {
     watcher->stop();
@@ -148,6 +152,7 @@ class Cluster {
   std::unique_ptr<WatchThread> watcher;
   std::mutex mutex;
   std::condition_variable changed;
+  bool is_listed = false;
   std::map<std::string, Json> pods;
 };
 
