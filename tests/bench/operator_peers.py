@@ -23,6 +23,8 @@ WORKERS = 4
 IMAGE = "example.invalid/train:1"
 COMMAND = ["sh", "-c", "sleep 100000"]
 RESOURCES = {"cpu": "100m", "memory": "64Mi"}
+TRAINING = {"algorithm": "Backpropagation", "batchSize": 64, "logicalRanks": 16, "steps": 100, "model": {"mlp": {"hidden": [128]}},
+            "data": {"train": {"idx": {"images": "/data/images", "labels": "/data/labels"}}}}
 
 
 def is_true(job, condition):
@@ -30,15 +32,20 @@ def is_true(job, condition):
 
 
 class Muster:
-    """Our operator with its defaults: Lease, endpoint, health, metrics (plain, so that they can be read here)."""
+    """Our operator with its defaults: Lease, endpoint, health, metrics (plain, so that they can be read here).
 
-    name, user = "muster", "muster-operator"
+    Its jobs are programs of their users, which find each other by a Service, or `trains`: of the built-in engine, without one.
+    """
+
+    user = "muster-operator"
     jobs = "/apis/muster.dev/v1alpha1/namespaces/default/trainingjobs"
     job_label = "muster.dev/job-name"
     complete = "Complete"
 
-    def __init__(self, program):
+    def __init__(self, program, trains=False):
+        self.name = "muster-engine" if trains else "muster"
         self.program = program
+        self.trains = trains
         self.daemon = None
         self.starts = 0
 
@@ -69,8 +76,9 @@ class Muster:
                    if line.startswith((f"{name} ", f"{name}{{")))
 
     def job(self, name):
-        return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
-                "spec": {"worker": {"count": WORKERS, "image": IMAGE, "command": COMMAND, "resources": RESOURCES}}}
+        worker = {"count": WORKERS, "image": IMAGE, "resources": RESOURCES}
+        spec = {"worker": worker, "training": TRAINING} if self.trains else {"worker": {**worker, "command": COMMAND}}
+        return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
 
     def job_name(self, pod):
         return pod["metadata"]["labels"].get(self.job_label)

@@ -35,7 +35,7 @@ NODES = 100
 THREADS = 8
 SINGLES = 10
 PODS = "/api/v1/namespaces/default/pods"
-PEERS = ["muster", "bare", "bare-placed", "lifted", "shipped", "restart"]
+PEERS = ["muster", "muster-engine", "bare", "bare-placed", "lifted", "shipped", "restart"]
 # Writes that the load client answers for itself.
 CLIENT = "bench-client"
 AUDIT_POLICY = """apiVersion: audit.k8s.io/v1
@@ -344,7 +344,8 @@ def percentiles(values):
 
 
 def make_peer(name, program):
-    return {"muster": lambda: Muster(program), "restart": lambda: Muster(program), "lifted": lambda: TrainingOperator(True),
+    return {"muster": lambda: Muster(program), "restart": lambda: Muster(program),
+            "muster-engine": lambda: Muster(program, trains=True), "lifted": lambda: TrainingOperator(True),
             "shipped": lambda: TrainingOperator(False), "bare": lambda: Bare(program, False),
             "bare-placed": lambda: Bare(program, True)}[name]()
 
