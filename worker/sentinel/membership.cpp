@@ -13,6 +13,8 @@ namespace {
 /// Workers that are known, seats and others; a job has far fewer.
 constexpr std::size_t kMaxPeers = 8192;
 constexpr milliseconds kTellAgain{20};
+/// In the time of one, while it is not known what broke the communicator.
+constexpr int kBrokenBeats = 5;
 /// Said more rarely than this, "your key is another one" is a stray answer and proves nothing.
 constexpr milliseconds kUnauthorizedPause{1'000};
 
@@ -260,7 +262,10 @@ std::vector<Pace> Membership::paces() const {
 void Membership::send_beats() {
   const MonoTime now = last_evaluated_;
   is_beat_due_ = false;
-  next_beat_ = now + options_.beat;
+  // A break is a death as a rule, and a kernel refuses only once all threads of the process are
+  // gone.
+  const bool is_broken = is_member_ && broken_epoch_ == view_.epoch;
+  next_beat_ = now + (is_broken ? options_.beat / kBrokenBeats : options_.beat);
   const Beat beat = make_beat(now);
   for (const auto& [id, one] : peers_) {
     if (one.is_dead) continue;

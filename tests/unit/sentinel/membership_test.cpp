@@ -88,6 +88,10 @@ class Table {
     self_.refused(now_, {slot, 0});
     keep();
   }
+  void break_communicator() {
+    self_.broken(now_, epoch);
+    keep();
+  }
   void deny(int slot) {
     self_.unauthorized(now_, {slot, 0});
     keep();
@@ -312,6 +316,23 @@ TEST_CASE("most of the living are not enough where the dead are not excused") {
   table.promise(1);
   table.pass(milliseconds(200), {{1, unheard({2})}});
   CHECK(table.sent<Accept>(1).empty());
+}
+
+TEST_CASE(
+    "whoever may be dead is asked often once the communicator breaks, until that is explained") {
+  Table table(0, {0, 1, 2});
+  table.outputs.clear();
+  table.break_communicator();
+  CHECK(table.sent<Beat>(2).size() == 1);
+  for (int i = 0; i < 4; ++i) table.sleep(milliseconds(10));
+  CHECK(table.sent<Beat>(2).size() == 5);
+  table.refuse(2);
+  table.promise(1);
+  table.accept(1);
+  CHECK(table.told<Decided>().size() == 1);
+  table.outputs.clear();
+  for (int i = 0; i < 4; ++i) table.sleep(milliseconds(10));
+  CHECK(table.sent<Beat>(1).size() <= 1);
 }
 
 TEST_CASE("a seat that is dead stays dead, whatever arrives late") {
