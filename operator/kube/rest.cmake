@@ -6,6 +6,7 @@ muster_library(kube_rest
   SOURCES rest_transport.cpp small_file.cpp
   PUBLIC muster::common
   PRIVATE cpprestsdk::cpprest OpenSSL::SSL)
+muster_quick_to_compile(muster_kube_rest)
 muster_library(kube_config
   SOURCES in_cluster.cpp kubeconfig.cpp
   PUBLIC muster::common muster::kube_rest
