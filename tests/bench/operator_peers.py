@@ -24,7 +24,8 @@ IMAGE = "example.invalid/train:1"
 COMMAND = ["sh", "-c", "sleep 100000"]
 RESOURCES = {"cpu": "100m", "memory": "64Mi"}
 TRAINING = {"algorithm": "Backpropagation", "batchSize": 64, "logicalRanks": 16, "steps": 100, "model": {"mlp": {"hidden": [128]}},
-            "data": {"train": {"idx": {"images": "/data/images", "labels": "/data/labels"}}}}
+            "data": {"train": {"idx": {"images": "/data/images", "labels": "/data/labels"}}},
+            "optimizer": {"sgd": {"learningRate": "0.1"}}}
 
 
 def is_true(job, condition):
