@@ -62,7 +62,7 @@ struct Trainer {
   int actor = -1;
   std::unique_ptr<Seat> seat;
   Life life = Life::kRuns;
-  bool is_ready = false, is_leaving = false, is_finished = false;
+  bool is_ready = false, is_leaving = false;
   bool is_known_dead = false;  ///< to the sentinels
   bool is_cut_off = false;     ///< they have gone on without it
   bool was_member = false;
@@ -259,7 +259,8 @@ class World final : public WireWorld, public SeatWorld {
     // One that seeds have in turn, so that none is left out, and some more.
     set_trap(seed_ % kSendings.size(), seed_ / kSendings.size() % kMessageFaultNames.size());
     for (std::uint64_t more = rng_.below(10); more > 0; --more) {
-      set_trap(rng_.below(kSendings.size()), rng_.below(kMessageFaultNames.size()));
+      const std::uint64_t fault = rng_.below(kMessageFaultNames.size());
+      set_trap(rng_.below(kSendings.size()), fault);
     }
     const std::uint64_t others = rng_.below(7);
     for (std::uint64_t i = 0; i < others; ++i) {
@@ -360,7 +361,6 @@ class World final : public WireWorld, public SeatWorld {
       stage_.after(span(50, 1'500), [this, slot = self.slot] { replace(slot); });
     } else if (outcome->complete) {
       say(text(number) + " is complete");
-      self.is_finished = true;
       if (outcome->model_sha256 != lesson_.expected->at(kSteps).parameters) {
         fail("the model is another one");
       }
