@@ -5,7 +5,6 @@
 
 #include "common/contract.h"
 #include "common/log.h"
-#include "worker/comm/shared_communicator.h"
 
 namespace muster::worker {
 namespace {
@@ -23,18 +22,6 @@ Error peer_lost(const std::string& message) {
 /// it ends, and its sentinel starts another.
 Error own_fault(const Error& error) {
   return Error(error.code(), error.message()).with_exit_code(contract::exit_code::kInternal);
-}
-
-engine::View to_view(const sentinel::ViewMessage& message) {
-  engine::View view;
-  view.epoch = message.epoch;
-  view.rank = message.rank;
-  view.stop = message.stop;
-  for (const sentinel::ViewPeer& peer : message.peers) {
-    view.slots.push_back(peer.slot);
-    view.domains.push_back(peer.domain);
-  }
-  return view;
 }
 
 }  // namespace
@@ -69,23 +56,13 @@ void TrainerMembership::read_views() {
   }
 }
 
-/// An urgent view ends the connections of the present one, and of one that was about to be entered:
-/// whoever was lost may have been in either. Any other leaves both as they are; who passes one over
-/// closes its connections, and nobody waits for it.
 void TrainerMembership::take(sentinel::ViewMessage view) {
-  std::optional<Ahead> given_up;  // it closes its connections once the lock is free
+  ViewBook::GivenUp given_up;  // it closes its connections once the lock is free
   {
     const std::lock_guard lock(mutex_);
-    if (newest_ && view.epoch <= newest_->epoch) return;
-    if (view.urgent) {
-      given_up.swap(ahead_);
-      const bool is_hit =
-          present_ && present_->communicator && concerns(view, present_->view, *newest_);
-      if (is_hit) present_->communicator->abort();
-    }
-    newest_ = std::move(view);
-    newest_epoch_ = newest_->epoch;
-    connect_ahead(*newest_);
+    if (!views_.take(std::move(view), given_up)) return;
+    is_news_ = true;
+    connect_ahead(*views_.newest());
   }
   changed_.notify_all();
 }
@@ -109,9 +86,10 @@ void TrainerMembership::connect_ahead(const sentinel::ViewMessage& view) {
 void TrainerMembership::ready(const Sha256Digest& digest) { channel_.send_ready({to_hex(digest)}); }
 
 Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadline) {
+  ViewBook::GivenUp given_up;
   std::unique_lock lock(mutex_);
-  present_.reset();
-  while (!newest_ || newest_->epoch <= after) {
+  views_.leave_present();
+  while (views_.newest_epoch() <= after) {
     if (is_alone_) return peer_lost("the sentinel is gone");
     const auto left = deadline - clock_.mono_now();
     if (left <= nanoseconds{0}) {
@@ -120,28 +98,30 @@ Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadli
     pulse_.beat();
     changed_.wait_for(lock, std::min<nanoseconds>(left, kReadPause));
   }
-  if (ahead_ && ahead_->view.epoch < newest_->epoch) ahead_.reset();
-  return to_view(*newest_);
+  given_up = views_.give_up_old();
+  return to_view(*views_.newest());
 }
 
 Result<std::int64_t> TrainerMembership::prepared_epoch() {
-  if (newest_epoch_ <= present_epoch_) return 0;
-  std::optional<Ahead> given_up;
+  if (!is_news_) return 0;  // without a lock in every step
+  ViewBook::GivenUp given_up;
   std::optional<Error> error;
   std::int64_t epoch = 0;
   {
     const std::lock_guard lock(mutex_);
-    epoch = newest_->epoch;
-    if (ahead_ && ahead_->view.epoch < epoch) given_up.swap(ahead_);
-    if (ahead_) return epoch;
-    if (newest_->rank < 0) {
-      ahead_.emplace(Ahead{*newest_, nullptr});
+    is_news_ = views_.has_newer_than_present();
+    if (!is_news_) return 0;
+    epoch = views_.newest_epoch();
+    given_up = views_.give_up_old();
+    if (views_.is_prepared()) return epoch;
+    if (views_.newest()->rank < 0) {
+      views_.prepare(nullptr);
       return epoch;
     }
     auto connected = connector_.poll(epoch);
     if (!connected) return 0;
     if (*connected) {
-      ahead_.emplace(Ahead{*newest_, **std::move(connected)});
+      views_.prepare(**std::move(connected));
       return epoch;
     }
     error = connected->error();
@@ -162,23 +142,23 @@ Status TrainerMembership::cannot_connect(std::int64_t epoch, const Error& error)
 
 std::optional<engine::View> TrainerMembership::prepared(std::int64_t epoch) {
   const std::lock_guard lock(mutex_);
-  if (!ahead_ || ahead_->view.epoch != epoch) return std::nullopt;
-  present_.reset();
-  return to_view(ahead_->view);
+  const sentinel::ViewMessage* view = views_.prepared(epoch);
+  if (view == nullptr) return std::nullopt;
+  views_.leave_present();
+  return to_view(*view);
 }
 
 bool TrainerMembership::is_staying() const {
   const std::lock_guard lock(mutex_);
-  if (ahead_) return ahead_->view.rank >= 0;
-  return !newest_ || newest_->rank >= 0;
+  return views_.is_staying();
 }
 
 Result<std::unique_ptr<comm::Communicator>> TrainerMembership::connect(const engine::View& view) {
   {
     const std::lock_guard lock(mutex_);
-    if (ahead_ && ahead_->view.epoch == view.epoch) {
+    if (auto entered = views_.enter_prepared(view.epoch)) {
       log_info("was connected ahead", {{"epoch", view.epoch}});
-      return lend(*std::exchange(ahead_, {}));
+      return entered;
     }
   }
   log_info("waits to be connected", {{"epoch", view.epoch}});
@@ -187,16 +167,8 @@ Result<std::unique_ptr<comm::Communicator>> TrainerMembership::connect(const eng
   if (!made && made.error().code() == ErrorCode::kIo) return own_fault(made.error());
   if (!made) return made.error();
   const std::lock_guard lock(mutex_);
-  if (newest_->epoch != view.epoch) return peer_lost("a newer membership came");
-  return lend({*newest_, *std::move(made)});
-}
-
-/// The lock is held.
-Result<std::unique_ptr<comm::Communicator>> TrainerMembership::lend(Ahead entered) {
-  present_epoch_ = entered.view.epoch;
-  present_.emplace(std::move(entered));
-  return std::unique_ptr<comm::Communicator>(
-      std::make_unique<comm::LentCommunicator>(present_->communicator));
+  if (views_.newest_epoch() != view.epoch) return peer_lost("a newer membership came");
+  return views_.enter_newest(*std::move(made));
 }
 
 void TrainerMembership::broken(std::int64_t epoch, const Error& why) {

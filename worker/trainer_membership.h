@@ -16,6 +16,7 @@
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/launch.h"
 #include "worker/sentinel/pulse.h"
+#include "worker/view_book.h"
 
 namespace muster::worker {
 
@@ -41,36 +42,26 @@ class TrainerMembership final : public engine::Membership {
 
  private:
   using Connected = Result<std::unique_ptr<comm::Communicator>>;
-  /// A view to be entered.
-  struct Ahead {
-    sentinel::ViewMessage view;
-    std::shared_ptr<comm::Communicator> communicator;  ///< none for who is not a member of it
-  };
-
   void read_views();
   void take(sentinel::ViewMessage view);
   void connect_ahead(const sentinel::ViewMessage& view);
   Status cannot_connect(std::int64_t epoch, const Error& error);
-  Result<std::unique_ptr<comm::Communicator>> lend(Ahead entered);
 
   const sentinel::TrainerLaunch& launch_;
   sentinel::ChannelWriter& channel_;
   sentinel::Pulse& pulse_;
   const Clock& clock_;
   comm::BackgroundConnector connector_;
-  std::int64_t present_epoch_ = 0;  ///< of the training thread alone
-  std::atomic<std::int64_t> newest_epoch_ = 0;
+  std::atomic<bool> is_news_ = false;  ///< the newest view may be newer than the present one
   std::atomic<bool> is_on_files_ = false;
   std::atomic<bool> is_stopping_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // All below: under mutex_.
-  std::optional<sentinel::ViewMessage> newest_;
+  ViewBook views_;
   bool is_alone_ = false;        ///< the sentinel is gone
   std::optional<Error> broken_;  ///< why the newest view did not hold
-  std::optional<Ahead> ahead_;   ///< what prepared_epoch() named last
-  std::optional<Ahead> present_;
 
   std::thread reader_;
 };

@@ -9,7 +9,7 @@
 
 #include "tests/recovery/stage.h"
 #include "worker/engine/membership.h"
-#include "worker/sentinel/channel.h"
+#include "worker/view_book.h"
 
 namespace muster::sim {
 
@@ -31,30 +31,22 @@ class Seat final : public engine::Membership {
   void take(sentinel::ViewMessage view);
   /// All members of the view `epoch` are connected.
   void connected(std::int64_t epoch, std::unique_ptr<comm::Communicator> communicator);
-  std::int64_t newest_epoch() const { return newest_ ? newest_->epoch : 0; }
+  std::int64_t newest_epoch() const { return views_.newest_epoch(); }
 
   void ready(const Sha256Digest& digest) override { world_.on_ready(trainer_, digest); }
   Result<engine::View> next(std::int64_t after, MonoTime deadline) override;
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;
-  bool is_staying() const override;
+  bool is_staying() const override { return views_.is_staying(); }
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error&) override { world_.on_broken(trainer_, epoch); }
   void entered(const engine::Entry& entry) override { world_.on_entered(trainer_, entry); }
 
  private:
-  struct Ahead {
-    sentinel::ViewMessage view;
-    std::shared_ptr<comm::Communicator> communicator;  ///< none for who is not a member of it
-  };
-  std::unique_ptr<comm::Communicator> lend(Ahead entered);
-
   Stage& stage_;
   SeatWorld& world_;
   const int trainer_;
-  std::int64_t present_epoch_ = 0;
-  std::optional<sentinel::ViewMessage> newest_;
-  std::optional<Ahead> ahead_, present_;
+  worker::ViewBook views_;
   std::shared_ptr<comm::Communicator> made_;  ///< of the newest view, not asked for yet
 };
 
