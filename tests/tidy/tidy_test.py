@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
+import links
 import tidy
 
 
@@ -65,6 +66,16 @@ class TidyTest(unittest.TestCase):
                 told = list(tidy.check_objects(build))
                 self.assertEqual(len(told), len(tidy.rules.LIBM_TARGETS) if is_found else 0, told)
                 self.assertTrue(all(call in sentence for sentence in told))
+
+    def test_a_library_that_one_binary_has_alone_is_one_of_the_list(self):
+        cli, operator = links.BOTH | links.ONLY_CLI, links.BOTH | links.ONLY_OPERATOR
+        self.assertEqual(list(links.differences(cli, operator)), [])
+        self.assertEqual(list(links.differences(cli | {"muster_own_rules"}, operator - {"muster_core"})),
+                         ["muster links muster_own_rules", "muster-operator does not link muster_core"])
+        self.assertEqual(list(links.differences(cli - links.BOTH, operator - links.BOTH))[0], "muster does not link muster_api")
+        self.assertEqual(list(links.differences(cli | links.ONLY_OPERATOR, operator | {"muster_embedded"})),
+                         [*(f"muster links {library}" for library in sorted(links.ONLY_OPERATOR)),
+                          "muster-operator links muster_embedded"])
 
     def test_todo_needs_an_issue(self):
         self.assertTrue(found(tidy.check_forbidden, "cli/a.cpp", "// TODO fix\n"))
