@@ -1,4 +1,6 @@
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "doctest/doctest.h"
 #include "tests/unit/kernels/reference.h"
@@ -23,6 +25,32 @@ TEST_CASE("a sum follows the lanes, blocks and tree of the contract wherever it 
           CHECK(same_bits(cpu::sum(values.data() + start, n), expected));
         }
       }
+    }
+  }
+}
+
+TEST_CASE("a sum follows the contract when a block's end moves by one element, and anywhere else") {
+  Random random(seed());
+  Guarded<float> values(40000);
+  fill(values, random);
+  std::vector<std::pair<std::size_t, std::size_t>> sums;  // start and length
+  for (std::size_t blocks = 1; blocks <= 9; ++blocks) {
+    for (const std::size_t n : {4096 * blocks - 1, 4096 * blocks, 4096 * blocks + 1}) {
+      sums.emplace_back(random.below(64), n);
+    }
+  }
+  for (int i = 0; i < tries(200); ++i) {
+    const std::size_t n = random.below(values.size() + 1);
+    sums.emplace_back(random.below(values.size() - n + 1), n);
+  }
+  for (const auto& [start, n] : sums) {
+    const float expected = reference_sum(values.data() + start, n);
+    for (const cpu::Target target : targets()) {
+      const Forced forced(target);
+      CAPTURE(n);
+      CAPTURE(start);
+      CAPTURE(std::string(cpu::name_of(target)));
+      CHECK(same_bits(cpu::sum(values.data() + start, n), expected));
     }
   }
 }
@@ -79,41 +107,55 @@ void tree_order(std::size_t first, std::size_t n, std::vector<std::int8_t>& orde
   order.push_back(-1);
 }
 
+struct NodeShape {
+  std::size_t nodes, elements;
+  bool is_wild;
+};
+
+/// Adds random nodes by the program of their tree, into another buffer and into one of themselves.
+void check_sum_of_nodes(const NodeShape& shape, Random& random, cpu::Context& context) {
+  const auto [count, n, is_wild] = shape;
+  std::vector<std::unique_ptr<Guarded<float>>> nodes;
+  for (std::size_t k = 0; k < count; ++k) {
+    nodes.push_back(std::make_unique<Guarded<float>>(n));
+    fill(*nodes.back(), random, is_wild);
+  }
+  std::vector<std::int8_t> order;
+  tree_order(0, count, order);
+  Floats expected(n), column(count);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t k = 0; k < count; ++k) column[k] = (*nodes[k])[i];
+    expected[i] = tree(column.data(), count);
+  }
+  std::vector<const float*> pointers;
+  for (const auto& node : nodes) pointers.push_back(node->data());
+  for (const cpu::Target target : targets()) {
+    const Forced forced(target);
+    CAPTURE(count);
+    CAPTURE(n);
+    CAPTURE(std::string(cpu::name_of(target)));
+    Guarded<float> out(n);
+    cpu::sum_nodes(context, pointers.data(), order.data(), order.size(), n, out.data());
+    CHECK(mismatches(out, expected, n) == 0);
+    CHECK(out.untouched());
+    Guarded<float>& into = *nodes[random.below(count)];
+    const Floats kept(into.data(), into.data() + n);
+    cpu::sum_nodes(context, pointers.data(), order.data(), order.size(), n, into.data());
+    CHECK(mismatches(into, expected, n) == 0);
+    std::memcpy(into.data(), kept.data(), n * sizeof(float));
+  }
+}
+
 TEST_CASE("nodes are added in the order of the program, also into one of themselves") {
   Random random(seed());
   cpu::Context contexts[] = {cpu::Context(1), cpu::Context(3)};
-  for (const std::size_t count : {1, 2, 3, 5, 8, 64, 127}) {
-    const std::size_t n = 1 + random.below(300) + (count == 5 ? 150000 : 0);
-    std::vector<std::unique_ptr<Guarded<float>>> nodes;
-    for (std::size_t k = 0; k < count; ++k) {
-      nodes.push_back(std::make_unique<Guarded<float>>(n));
-      fill(*nodes.back(), random, count % 2 == 0);
+  for (cpu::Context& context : contexts) {
+    for (const std::size_t count : {1, 2, 3, 5, 8, 64, 127}) {
+      const std::size_t n = 1 + random.below(300) + (count == 5 ? 150000 : 0);
+      check_sum_of_nodes({count, n, count % 2 == 0}, random, context);
     }
-    std::vector<std::int8_t> order;
-    tree_order(0, count, order);
-    Floats expected(n), column(count);
-    for (std::size_t i = 0; i < n; ++i) {
-      for (std::size_t k = 0; k < count; ++k) column[k] = (*nodes[k])[i];
-      expected[i] = tree(column.data(), count);
-    }
-    std::vector<const float*> pointers;
-    for (const auto& node : nodes) pointers.push_back(node->data());
-    for (const cpu::Target target : targets()) {
-      const Forced forced(target);
-      for (cpu::Context& context : contexts) {
-        CAPTURE(count);
-        CAPTURE(n);
-        CAPTURE(std::string(cpu::name_of(target)));
-        Guarded<float> out(n);
-        cpu::sum_nodes(context, pointers.data(), order.data(), order.size(), n, out.data());
-        CHECK(mismatches(out, expected, n) == 0);
-        const std::size_t into = random.below(count);
-        const Floats kept(nodes[into]->data(), nodes[into]->data() + n);
-        cpu::sum_nodes(context, pointers.data(), order.data(), order.size(), n,
-                       nodes[into]->data());
-        CHECK(mismatches(*nodes[into], expected, n) == 0);
-        std::memcpy(nodes[into]->data(), kept.data(), n * sizeof(float));
-      }
+    for (int i = 0; i < tries(100) / 2; ++i) {
+      check_sum_of_nodes({1 + random.below(127), 1 + random.below(5000), false}, random, context);
     }
   }
 }
