@@ -83,4 +83,9 @@ TEST_CASE("the digits of the example are 1,797 images in ten classes, every fift
   CHECK(test->count == 360);
   CHECK(train.features == 64);
   CHECK(train.classes == 10);
+  // Which images are in which of the two, and in which order.
+  CHECK(to_hex(hash_of(train)) ==
+        "82802935d0fe01afd1035c0f1a993f26bea98a7684fd6daf1836e40d6b71fd53");
+  CHECK(to_hex(hash_of(*test)) ==
+        "7985de38aae25d79bbaeaf84c879beb2af266fdf1c19cec26ca8ac180399124f");
 }
