@@ -2,6 +2,14 @@
 #pragma once
 #include <cstdint>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MUSTER_TEST_SANITIZED 1
+#elif defined(__has_feature)  // clang's word for it
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MUSTER_TEST_SANITIZED 1
+#endif
+#endif
+
 namespace muster::test {
 
 /// Seed from `--seed N` (default 1). Property tests derive everything random from it.
@@ -10,7 +18,7 @@ std::uint64_t seed();
 /// How often a random case is tried, and of how many it must then tell: a quarter of `n` under
 /// sanitizers, which look at each access and take ten times as long.
 constexpr int tries(int n) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MUSTER_TEST_SANITIZED
   return n / 4;
 #else
   return n;
