@@ -121,6 +121,17 @@ class RunTest(unittest.TestCase):
             json.dump(manifest, file)   # JSON is YAML
         return path
 
+    def start_workers_through(self, *lines):
+        """From now on a worker is started by a script of these lines, whose last says how the program `$@` is run."""
+        built = os.path.abspath(RunTest.bin_dir)
+        programs = self.path("bin")
+        os.makedirs(programs, exist_ok=True)
+        shutil.copy(os.path.join(built, "muster"), programs)
+        with open(os.path.join(programs, "muster-worker"), "w", encoding="utf-8") as file:
+            file.write("\n".join(["#!/bin/sh", f'set -- "{built}/muster-worker" "$@"', *lines, ""]))
+        os.chmod(os.path.join(programs, "muster-worker"), 0o755)
+        self.bin_dir = programs
+
     def fifo(self, name="fifo"):
         """A named pipe: (path, reader). Its end of file says that no process holds it any more."""
         os.mkfifo(self.path(name))
@@ -141,17 +152,6 @@ class RunTest(unittest.TestCase):
 
 
 class Golden(RunTest):
-    def test_the_digits_example_ends_with_a_model_and_the_whole_story(self):
-        code, out, err = self.run_muster("run", self.digits)
-        self.assertEqual(code, 0, out + err)
-        self.assertRegex(out, r"^Complete: 440 steps\ntest accuracy 0\.97\d\d\n"
-                              r"model \S+/muster-out/digits/model\.safetensors\nreport \S+/report\.json\n$")
-        self.assertIn("2 of 2 workers run", err)
-        self.assertIn("step ", err)
-        report = self.report("muster-out/digits")
-        self.assertEqual(report["sha256"], GOLDEN)
-        self.assertEqual(report["byStep"][-1]["sha256"], GOLDEN)
-        self.assertEqual(report["status"], "Complete")
     # By number of workers what each of them holds: sum nodes of the 16 logical ranks, elements to add up (whole blocks).
     HELD = {1: [(1, 9614)], 2: [(1, 4096), (1, 5518)], 3: [(1, 4096), (2, 4096), (2, 1422)],
             4: [(1, 0), (1, 4096), (1, 4096), (1, 1422)]}
@@ -163,6 +163,17 @@ class Golden(RunTest):
         self.assertEqual(sum(own for _, own in held), elements)
         return 4 * sum(nodes * (elements - own) + own * (workers - 1) for nodes, own in held)
 
+    def test_the_digits_example_ends_with_a_model_and_the_whole_story(self):
+        code, out, err = self.run_muster("run", self.digits)
+        self.assertEqual(code, 0, out + err)
+        self.assertRegex(out, r"^Complete: 440 steps\ntest accuracy 0\.97\d\d\n"
+                              r"model \S+/muster-out/digits/model\.safetensors\nreport \S+/report\.json\n$")
+        self.assertIn("2 of 2 workers run", err)
+        self.assertIn("step ", err)
+        report = self.report("muster-out/digits")
+        self.assertEqual(report["sha256"], GOLDEN)
+        self.assertEqual(report["byStep"][-1]["sha256"], GOLDEN)
+        self.assertEqual(report["status"], "Complete")
         self.assertEqual(report["steps"], 440)
         self.assertEqual([s["step"] for s in report["byStep"]], list(range(1, 441)))
         self.assertTrue(all(len(s["sha256"]) == 64 for s in report["byStep"]))
@@ -186,6 +197,10 @@ class Golden(RunTest):
             self.assertEqual(report["sha256"], GOLDEN, f"{count} workers")
             self.assertEqual(report["logicalRankComputations"], 16 * 440)
             self.assertEqual(report["workersOverTime"], [{"step": 1, "workers": count}])
+            # Beside the gradients 440 steps need headers, the comparisons of the copies and the evaluations' sums.
+            expected = 440 * self.bytes_of_a_step(count)
+            self.assertGreaterEqual(report["sentBytes"], expected, f"{count} workers")
+            self.assertLessEqual(report["sentBytes"], 1.02 * expected, f"{count} workers")
             with open(self.path(f"w{count}/model.safetensors"), "rb") as file:
                 models.add(file.read())
         self.assertEqual(len(models), 1, "the model's files differ")
@@ -197,10 +212,6 @@ class Golden(RunTest):
 
     def test_convolution_batch_normalisation_and_dropout_have_golden_bits_too(self):
         self.digits = self.path("examples/digits-cnn.yaml")
-            # Beside the gradients 440 steps need headers, the comparisons of the copies and the evaluations' sums.
-            expected = 440 * self.bytes_of_a_step(count)
-            self.assertGreaterEqual(report["sentBytes"], expected, f"{count} workers")
-            self.assertLessEqual(report["sentBytes"], 1.02 * expected, f"{count} workers")
         for count in (1, 3):
             report = self.train(f"c{count}", "--quiet", "--set", f"spec.worker.count={count}")
             self.assertEqual(report["sha256"], GOLDEN_CNN, f"{count} workers")
@@ -348,16 +359,9 @@ class Prove(RunTest):
         with gzip.open(os.path.join(other, "digits-train-labels.idx.gz"), "wb") as file:
             file.write(labels)
         # The workers of one side read other labels.
-        programs = self.path("bin")
-        os.makedirs(programs)
-        shutil.copy(self.muster(), programs)
-        with open(os.path.join(programs, "muster-worker"), "w", encoding="utf-8") as file:
-            file.write(f"""#!/bin/sh
-case "$MUSTER_CHECKPOINT_PATH" in */disturbed/*) export MUSTER_DATA_ROOT="{self.path("other")}";; esac
-exec "{os.path.join(os.path.abspath(self.bin_dir), "muster-worker")}" "$@"
-""")
-        os.chmod(os.path.join(programs, "muster-worker"), 0o755)
-        self.bin_dir = programs
+        self.start_workers_through(
+            f'case "$MUSTER_CHECKPOINT_PATH" in */disturbed/*) export MUSTER_DATA_ROOT="{self.path("other")}";; esac',
+            'exec "$@"')
         code, out, err = self.run_muster("prove", self.digits, "--workers", "1,2", "--kills", "0", "--pace", "0",
                                          "--set", "spec.training.epochs=1")
         self.assertEqual(code, 3, out + err)
@@ -536,7 +540,8 @@ class BadInput(RunTest):
             ("spec.worker.count=9", r"digits\.yaml: spec\.worker\.count: "),
             ("spec.worker.count=two", r"spec\.worker\.count: "),
             ("spec.worker.count=0", r"spec\.worker\.count: "),
-            ("spec.worker.max=17", r"spec\."),
+            ("spec.worker.max=17", r"digits\.yaml: spec\.training\.logicalRanks: is 16, fewer than the 17 processes of worker\.max x "
+                                   r"worker\.processes; raise logicalRanks or lower them\n$"),
             ("spec.worker.cuont=2", r"spec\.worker\.cuont"),
             ("spec.training.batchSize=65", r"spec\.training\.batchSize: "),
             ("spec.training.logicalRanks=12", r"spec\.training\.logicalRanks: "),
@@ -545,7 +550,8 @@ class BadInput(RunTest):
             ("spec.training.optimizer.adamw={}", r"spec\.training\.optimizer\.adamw\.learningRate: is required"),
             ("spec.training.gradientClipping={maxNorm: 1}", r"gradientClipping\.maxNorm: .*quotes"),
             ("spec.training.model={cnn: {}}", r"spec\.training\.model"),
-            ("spec.training=", r"command"),
+            ("spec.training=", r"digits\.yaml: spec: must have training \(the built-in engine\), or worker\.command or "
+                               r"worker\.image \(your own program\)\n$"),
             ("spec.worker.command=[true]", r"spec\.worker\.command"),
             ("spec.suspend=true", r"spec\.suspend: "),
             ("metadata.name=Not_A_Name", r"metadata\.name: "),
@@ -587,7 +593,36 @@ class BadInput(RunTest):
             code, out, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--metrics-port", str(port))
         self.assertEqual(code, 28, out + err)
         self.assertRegex(out, rf"^Failed: .*--metrics-port: .*127\.0\.0\.1:{port}: Address already in use")
-        self.assertFalse(os.path.exists(self.path("out/model.safetensors")))
+        self.assertEqual(self.report("out")["exitCode"], 28)
+        self.assert_nothing_begun("out")
+        self.assertEqual(self.train("out", "--quiet")["sha256"], GOLDEN)
+
+    def test_a_workers_port_that_is_taken_is_named(self):
+        one = ["--quiet", "--set", "spec.worker.count=1", "--set", "spec.restart.policy=Never"]
+        with self.behind_a_free_port() as taken:
+            port = taken.getsockname()[1] - 1
+            code, out, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--metrics-port", str(port), *one)
+        self.assertEqual(code, 28, out + err)
+        self.assertRegex(out, rf"^Failed: .*MUSTER_METRICS_PORT: .*127\.0\.0\.1:{port + 1}: Address already in use")
+        self.assertEqual(self.report("out")["exitCode"], 28)
+        self.assert_nothing_begun("out")
+        self.assertEqual(self.train("out", *one)["sha256"], GOLDEN)
+
+    def behind_a_free_port(self):
+        """A socket that listens where the port below was free a moment ago."""
+        for _ in range(20):
+            taken = socket.create_server(("127.0.0.1", 0))
+            try:
+                with socket.create_server(("127.0.0.1", taken.getsockname()[1] - 1)):
+                    return taken
+            except OSError:
+                taken.close()
+        self.fail("no two ports beside each other are free")
+
+    def assert_nothing_begun(self, output):
+        """What a run leaves that never came to its first step."""
+        self.assertEqual(sorted(os.listdir(self.path(output))), ["checkpoints", "job.json", "lock", "logs", "report.json"])
+        self.assertEqual(os.listdir(self.path(output + "/checkpoints")), [])
 
     def failed(self, code, sentence, *arguments, job=None):
         got, out, err = self.run_muster("run", job or self.digits, "--output", self.path("out"), *arguments)
@@ -597,6 +632,8 @@ class BadInput(RunTest):
         report = self.report("out")
         self.assertEqual((report["status"], report["exitCode"]), ("Failed", code))
         self.assertFalse(os.path.exists(self.path("out/model.safetensors")))
+        left = [name for _, _, files in os.walk(self.path("out")) for name in files if name.endswith(".tmp")]
+        self.assertEqual(left, [], "half written")
         shutil.rmtree(self.path("out"))
         return report
 
@@ -604,13 +641,42 @@ class BadInput(RunTest):
         images = self.path("examples/data/digits-train-images.idx.gz")
         with gzip.open(images) as file:
             plain = file.read()
-        for name, content in [("cut", plain[:-1]), ("magic", b"\1" + plain[1:]), ("empty", b"")]:
+        for name, content, sentence in [
+                ("cut", plain[:-1], r"but only 91967 follow"), ("magic", b"\1" + plain[1:], r"starts with 01000803; an IDX"),
+                ("empty", b"", r"is cut within its header"),
+                ("bomb", plain + bytes(1 << 26), r"has more bytes than its header says"),
+                ("announced bomb", plain[:4] + b"\0\x80\0\0" + plain[8:], r"8388608 x 8 x 8, more than a gzip file of \d+ bytes can hold")]:
             with gzip.open(images, "wb") as file:
                 file.write(content)
-            report = self.failed(21, "digits-train-images", "--quiet")
+            report = self.failed(21, rf"digits-train-images\.idx\.gz: .*{sentence}", "--quiet")
             self.assertEqual(report["restarts"], 0, f"{name}: starting again cannot help")
         os.unlink(images)
         self.failed(21, "digits-train-images", "--quiet")
+
+    def test_labels_that_cannot_be_right_end_with_21_and_the_files_name(self):
+        for name, change, sentence in [
+                ("train", lambda text: text[:4] + (1436).to_bytes(4, "big") + text[8:-1],
+                 r"digits-train-labels\.idx\.gz: has 1436 labels, but \S+digits-train-images\.idx\.gz has 1437 images"),
+                ("test", lambda text: text[:-1] + b"\x0a",
+                 r"digits-test-labels\.idx\.gz: label 359 is 10; the labels of the training set are from 0 to 9")]:
+            path = self.path(f"examples/data/digits-{name}-labels.idx.gz")
+            with gzip.open(path) as file:
+                plain = file.read()
+            with gzip.open(path, "wb") as file:
+                file.write(change(plain))
+            self.failed(21, sentence, "--quiet")
+            with gzip.open(path, "wb") as file:
+                file.write(plain)
+
+    def test_a_full_disk_ends_with_29_and_the_files_name_and_nothing_half_written(self):
+        for bytes_max, every, steps, sentence in [
+                (30000, 100, 440, r"checkpoints/step-000000000100/model\.safetensors: cannot write: File too large"),
+                (45000, 1000, 1000, r"checkpoints/record\.jsonl: cannot write: File too large")]:
+            # A file of a worker may grow so far, and what is told of more is an error, as on a full disk.
+            self.start_workers_through("trap '' XFSZ", f'exec prlimit --fsize={bytes_max} "$@"')
+            self.failed(29, sentence, "--quiet", "--set", "spec.worker.count=1", "--set", "spec.restart.policy=Never", "--set",
+                        f"spec.training.checkpoint.everySteps={every}", "--set", "spec.training.epochs=", "--set",
+                        f"spec.training.steps={steps}", "--hash-every", "0")
 
     def test_a_job_that_can_never_fit_says_so_and_ends(self):
         self.failed(3, "cannot start on this machine: .*memory", "--set", "spec.worker.resources.memory=60Ti")
@@ -676,6 +742,18 @@ class Directory(RunTest):
             with open(self.path("damaged/logs/" + name), encoding="utf-8") as file:
                 logs += file.read()
         self.assertRegex(logs, r"checkpoints/step-\d+/model\.safetensors")
+        shutil.copytree(self.path("out"), self.path("other"))
+        for folder, _, files in os.walk(self.path("other/checkpoints")):
+            if "manifest.json" in files:
+                with open(os.path.join(folder, "manifest.json"), "r+", encoding="utf-8") as file:
+                    text = file.read()
+                    self.assertIn("fp32-chain/1", text)
+                    file.seek(0)
+                    file.write(text.replace("fp32-chain/1", "fp32-chain/0"))
+        code, out, err = self.run_muster("run", self.digits, "--output", self.path("other"), "--quiet", *LONG)
+        self.assertEqual(code, 22, out + err)
+        self.assertRegex(out, r'step-\d+/manifest\.json: contract is "fp32-chain/0"; this build trains by "fp32-chain/1"')
+        self.assertFalse(os.path.exists(self.path("other/model.safetensors")))
         labels_file = self.path("examples/data/digits-train-labels.idx.gz")
         with gzip.open(labels_file) as file:
             labels = bytearray(file.read())
