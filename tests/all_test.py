@@ -4,6 +4,7 @@
 import contextlib
 import io
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -71,6 +72,17 @@ class AllTest(unittest.TestCase):
         output_of(tests.check, "test_a", lambda: "\n".join(said))
         self.assertEqual(tests.Totals.skipped, ["test_a: no network", "test_a: no AVX-512"])
 
+    def test_tests_that_unittest_skips_are_told_with_their_reasons_and_counted(self):
+        said = ["25: test_a (__main__.Cut.test_a) ... skipped 'needs root'", "25: test_b (__main__.Cut.test_b) ... ok",
+                '25: test_c (__main__.Cut.test_c) ... skipped "the machine\'s own"', "25: Ran 3 tests in 0.1s", "25: OK (skipped=2)"]
+        output_of(tests.check, "faults", lambda: "\n".join(said))
+        output_of(tests.check, "quiet", lambda: "..ss\nRan 4 tests in 0.1s\n\nOK (skipped=2)\n")
+        self.assertEqual(tests.Totals.skipped, ["faults: test_a: needs root", "faults: test_c: the machine's own",
+                                                *["quiet: a test that is not named"] * 2])
+        self.assertEqual(tests.Totals.passed, 3)
+        with mock.patch.dict(tests.STEPS, {"style": lambda: None}), mock.patch.object(sys, "argv", ["all.py", "--only", "style"]):
+            self.assertIn("4 skipped", output_of(tests.main))
+
     def test_so_many_failures_are_told_again(self):
         for n in range(100):
             output_of(tests.check, f"test_{n}", failing(["a check failed"]))
@@ -115,6 +127,64 @@ class AllTest(unittest.TestCase):
             with mock.patch.object(tests.Options, "again", True):
                 check({})
             self.assertEqual(len(ran), 5)
+
+    def test_what_looks_for_races_is_run_every_time(self):
+        ran = []
+
+        def run(command, *_):
+            ran.append(command)
+            return "[doctest] test cases: 7 | 7 passed | 0 failed |"
+
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, XDG_CACHE_HOME=cache), \
+                mock.patch.object(tests, "run", run), mock.patch.object(tests, "instructions", lambda program: program.encode()), \
+                mock.patch.object(tests, "inputs_digest", lambda: "data"), mock.patch.object(tests, "build", lambda *_: None), \
+                mock.patch.object(tests, "available", lambda *_: None):
+            output_of(tests.step_tsan)
+            self.assertEqual(len(ran), len(tests.TSAN_TESTS))
+            ran.clear()
+            output_of(tests.step_tsan)
+        self.assertEqual({os.path.basename(command[-1]) for command in ran}, {"test_comm", "test_comm_tcp"})
+
+    def test_a_program_that_runs_no_case_has_not_passed(self):
+        none = "[doctest] test cases:  0 |  0 passed | 0 failed | 51 skipped\n"
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, XDG_CACHE_HOME=cache), \
+                mock.patch.object(tests, "instructions", lambda program: b"one"), \
+                mock.patch.object(tests, "inputs_digest", lambda: "data"):
+            for said in (none, "", none):
+                with mock.patch.object(tests, "run", lambda *_: said):
+                    lines = output_of(tests.check_program, "test_a", ["build/p/tests/test_a"], {})
+                self.assertEqual(lines[:2], ["FAIL test_a (0 s)", "build/p/tests/test_a: ran no test case"])
+        self.assertEqual((tests.Totals.passed, tests.Totals.failed), (0, 3))
+        with mock.patch.object(tests, "run", lambda *_: none), mock.patch.object(tests, "build", lambda *_: None), \
+                mock.patch.object(tests, "ctest_entries", lambda _: ["test_a"]):
+            self.assertIn("FAIL test_a (0 s)", output_of(tests.step_unit))
+
+    def test_files_that_are_to_be_run_alone_are_there(self):
+        self.assertEqual(tests.chosen_file("test_engine", "training"), "*/training_test.cpp")
+        with mock.patch.object(tests, "CLANG_FILES", {"test_engine": ["training", "trainings"]}):
+            with self.assertRaisesRegex(tests.StepFailed, "tests/unit/engine/trainings_test.cpp: is no file"):
+                tests.step_clang()
+
+    def test_no_unit_program_is_forgotten_under_the_address_sanitizer(self):
+        programs = set()
+        for folder, _, files in os.walk(os.path.join(tests.ROOT, "tests/unit")):
+            if "CMakeLists.txt" in files:
+                with open(os.path.join(folder, "CMakeLists.txt"), encoding="utf-8") as file:
+                    programs.update(re.findall(r"muster_test\((\w+)", file.read()))
+        self.assertGreater(len(programs), 20)
+        # In the preset cuda alone.
+        self.assertEqual(programs - set(tests.ASAN_TESTS), {"test_cuda"})
+
+    def test_a_fuzzer_that_was_not_built_is_named(self):
+        with tempfile.TemporaryDirectory() as directory:
+            with self.assertRaisesRegex(tests.StepFailed, "has no fuzz_api_server, .*, fuzz_yaml$"):
+                tests.fuzzers(directory)
+            for file in os.listdir(os.path.join(tests.ROOT, "tests/fuzz/corpus")):
+                os.close(os.open(os.path.join(directory, file), os.O_CREAT, 0o755))
+            self.assertEqual(tests.fuzzers(directory), sorted(os.listdir(directory)))
+            os.unlink(os.path.join(directory, "fuzz_idx"))
+            with self.assertRaisesRegex(tests.StepFailed, "has no fuzz_idx$"):
+                tests.fuzzers(directory)
 
     def test_what_fails_is_run_again(self):
         def run(*_):
