@@ -31,8 +31,9 @@ class HttpStream {
  public:
   virtual ~HttpStream() = default;
   /// The next line without its end. Blocks: until a line, the end of the stream (nullopt), or
-  /// `idle` without a byte (kDeadlineExceeded). Errors: kUnavailable (cut), kTooLarge (line over
-  /// the bound), kAborted (after close()).
+  /// for `idle` (kDeadlineExceeded: no whole line yet; it may be asked for again). Errors:
+  /// kUnavailable (cut, or a line that stays a part), kTooLarge (line over the bound), kAborted
+  /// (after close()).
   virtual Result<std::optional<std::string>> next_line(milliseconds idle) = 0;
   /// Ends next_line from another thread. Idempotent.
   virtual void close() = 0;

@@ -22,42 +22,77 @@ namespace rest = web::http;
 using Cancellation = pplx::cancellation_token_source;
 
 constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr const char* kClosed = "the stream was closed";
 constexpr seconds kTokenLife{60};
+/// From a line's first byte to its end.
+constexpr seconds kLineMost{30};
 
-/// Waits for `task` until `deadline`, then cancels it. The library has no timed wait, and an
-/// exception nobody looks at ends the process: the continuation looks at every one. `buffer`: what
-/// the task writes into; it lives as long as the task does, which may be longer than this call.
+/// What became of a task that is done.
 template <typename T>
-Result<T> await(const pplx::task<T>& task, const Clock& clock, MonoTime deadline,
-                const Cancellation& cancel, std::shared_ptr<void> buffer = nullptr) {
+Result<T> result_of(const pplx::task<T>& done) {
+  try {
+    return Result<T>(done.get());
+  } catch (const std::exception& thrown) {
+    return Error(ErrorCode::kUnavailable, thrown.what());
+  } catch (...) {
+    return Error(ErrorCode::kUnavailable, "cancelled");
+  }
+}
+
+/// A task of the library's as something to wait for. The library has no timed wait, and an
+/// exception nobody looks at ends the process: the continuation looks at every one.
+template <typename T>
+class Pending {
+ public:
+  /// `buffer`: what the task writes into; it lives as long as the task does, which may be longer
+  /// than this.
+  explicit Pending(const pplx::task<T>& task, std::shared_ptr<void> buffer = nullptr) {
+    // What is there already costs no other thread a turn.
+    if (task.is_done()) {
+      shared_->result = result_of(task);
+      return;
+    }
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): the library asks for this signature.
+    task.then([shared = shared_, buffer = std::move(buffer)](pplx::task<T> done) {
+      Result<T> result = result_of(done);
+      const std::lock_guard lock(shared->mutex);
+      shared->result = std::move(result);
+      shared->changed.notify_all();
+    });
+  }
+  /// Whether it is done by `deadline`; one that has passed asks without waiting.
+  bool wait(const Clock& clock, MonoTime deadline) const {
+    std::unique_lock lock(shared_->mutex);
+    const auto left = std::max(deadline - clock.mono_now(), nanoseconds(0));
+    return shared_->changed.wait_for(lock, left, [this] { return shared_->result.has_value(); });
+  }
+  bool is_done() const {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->result.has_value();
+  }
+  /// Of one that is done, once.
+  Result<T> take() {
+    const std::lock_guard lock(shared_->mutex);
+    return std::move(*shared_->result);
+  }
+
+ private:
   struct Shared {
     std::mutex mutex;
     std::condition_variable changed;
     std::optional<Result<T>> result;
   };
-  auto shared = std::make_shared<Shared>();
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): the library asks for this signature.
-  task.then([shared, buffer = std::move(buffer)](pplx::task<T> done) {
-    std::optional<Result<T>> result;
-    try {
-      result = Result<T>(done.get());
-    } catch (const std::exception& thrown) {
-      result = Result<T>(Error(ErrorCode::kUnavailable, thrown.what()));
-    } catch (...) {
-      result = Result<T>(Error(ErrorCode::kUnavailable, "cancelled"));
-    }
-    const std::lock_guard lock(shared->mutex);
-    shared->result = std::move(result);
-    shared->changed.notify_all();
-  });
-  std::unique_lock lock(shared->mutex);
-  const auto left = std::max(deadline - clock.mono_now(), nanoseconds(0));
-  if (!shared->changed.wait_for(lock, left, [&] { return shared->result.has_value(); })) {
-    lock.unlock();
-    cancel.cancel();
-    return Error(ErrorCode::kDeadlineExceeded, "no answer in time");
-  }
-  return std::move(*shared->result);
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
+
+/// Waits for `task` until `deadline`, then cancels it. `buffer`: as Pending's.
+template <typename T>
+Result<T> await(const pplx::task<T>& task, const Clock& clock, MonoTime deadline,
+                const Cancellation& cancel, std::shared_ptr<void> buffer = nullptr) {
+  Pending<T> pending(task, std::move(buffer));
+  if (pending.wait(clock, deadline)) return pending.take();
+  cancel.cancel();
+  return Error(ErrorCode::kDeadlineExceeded, "no answer in time");
 }
 
 /// The bearer token: a fixed one, or that of a file that is replaced while we run.
@@ -66,13 +101,16 @@ class Token {
   Token(std::string fixed, std::string path, const Clock& clock)
       : fixed_(std::move(fixed)), path_(std::move(path)), clock_(clock) {}
 
-  /// Empty without either. Errors: none lasting; an unreadable file leaves the last token in use.
+  /// Empty without either. Errors: none lasting; a file that is unreadable or empty, as one is that
+  /// is just being written, leaves the last token in use.
   std::string token() {
     const std::lock_guard lock(mutex_);
     if (path_.empty() || !fixed_.empty()) return fixed_;
     if (read_at_ == MonoTime::min() || clock_.mono_now() - read_at_ > kTokenLife) {
-      if (auto text = read_small_file(path_)) {
-        token_ = text->substr(0, text->find_first_of("\r\n \t"));
+      const auto text = read_small_file(path_);
+      std::string token = text ? text->substr(0, text->find_first_of("\r\n \t")) : std::string();
+      if (!token.empty()) {
+        token_ = std::move(token);
         read_at_ = clock_.mono_now();
       }
     }
@@ -105,25 +143,31 @@ class RestStream final : public HttpStream {
   ~RestStream() override { close(); }
 
   Result<std::optional<std::string>> next_line(milliseconds idle) override {
+    if (auto line = cut_line()) return line;
+    if (closed_) return Error(ErrorCode::kAborted, kClosed);
+    // What has come since the last call is no delay of the line's.
+    MUSTER_RETURN_IF_ERROR(take_ready());
+    const MonoTime quiet_until = clock_.mono_now() + idle;
     for (;;) {
-      if (const auto end = buffer_.find('\n', searched_); end != std::string::npos) {
-        std::string line = buffer_.substr(0, end);
-        buffer_.erase(0, end + 1);
-        searched_ = 0;
-        if (!line.empty() && line.back() == '\r') line.pop_back();
-        return std::optional(std::move(line));
-      }
-      searched_ = buffer_.size();
+      if (auto line = cut_line()) return line;
       if (buffer_.size() > line_bytes_max_) {
         close();
         return Error(ErrorCode::kTooLarge,
                      "a line is longer than " + std::to_string(line_bytes_max_) + " bytes");
       }
-      MUSTER_ASSIGN_OR_RETURN(const bool more, read_some(idle));
+      const MonoTime now = clock_.mono_now();
+      if (!buffer_.empty() && !begun_) begun_ = now;
+      if (begun_ && now - *begun_ >= kLineMost) return overdue();
+      const bool line_first = begun_ && *begun_ + kLineMost <= quiet_until;
+      auto more = read_some(line_first ? *begun_ + kLineMost : quiet_until);
       if (!more) {
-        if (buffer_.empty()) return std::optional<std::string>();
-        return Error(ErrorCode::kUnavailable, "the stream ended in the middle of a line");
+        const bool late = more.error().code() == ErrorCode::kDeadlineExceeded;
+        if (late && line_first) return overdue();
+        return more.error();
       }
+      if (*more) continue;
+      if (buffer_.empty()) return std::optional<std::string>();
+      return Error(ErrorCode::kUnavailable, "the stream ended in the middle of a line");
     }
   }
 
@@ -133,25 +177,63 @@ class RestStream final : public HttpStream {
   }
 
  private:
-  /// Appends what is there, at least one byte; false at the end.
-  Result<bool> read_some(milliseconds idle) {
-    if (closed_) return Error(ErrorCode::kAborted, "the stream was closed");
-    auto first = await(body_.bumpc(), clock_, clock_.mono_now() + idle, cancel_);
-    if (closed_) return Error(ErrorCode::kAborted, "the stream was closed");
-    if (!first) {
-      closed_ = true;
-      return first.error().with("read the stream");
+  /// The first whole line that is here.
+  std::optional<std::string> cut_line() {
+    const auto end = buffer_.find('\n', searched_);
+    searched_ = buffer_.size();
+    if (end == std::string::npos) return std::nullopt;
+    std::string line = buffer_.substr(0, end);
+    buffer_.erase(0, end + 1);
+    searched_ = 0;
+    begun_.reset();
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    return line;
+  }
+
+  /// A server that sends a byte now and then must not hold us for ever.
+  Error overdue() {
+    close();
+    return Error(ErrorCode::kUnavailable,
+                 "a line was not whole " + std::to_string(kLineMost.count()) + " s after it began");
+  }
+
+  /// Waits for a byte and takes it with what came along; false at the end. After
+  /// kDeadlineExceeded it may be called again.
+  Result<bool> read_some(MonoTime deadline) {
+    if (closed_) return Error(ErrorCode::kAborted, kClosed);
+    if (ended_) return false;
+    if (!first_) first_.emplace(body_.bumpc());
+    const bool came = first_->wait(clock_, deadline);
+    if (closed_) return Error(ErrorCode::kAborted, kClosed);
+    if (!came) return Error(ErrorCode::kDeadlineExceeded, "read the stream: no byte in time");
+    MUSTER_RETURN_IF_ERROR(take_ready());
+    return !ended_;
+  }
+
+  /// Appends what is there, without waiting.
+  Status take_ready() {
+    if (first_) {
+      if (!first_->is_done()) return {};
+      auto first = first_->take();
+      first_.reset();
+      if (!first) {
+        const bool was_closed = closed_.exchange(true);
+        if (was_closed) return Error(ErrorCode::kAborted, kClosed);
+        return first.error().with("read the stream");
+      }
+      ended_ = *first == concurrency::streams::char_traits<std::uint8_t>::eof();
+      if (ended_) return {};
+      buffer_ += static_cast<char>(*first);
     }
-    if (*first == concurrency::streams::char_traits<std::uint8_t>::eof()) return false;
-    buffer_ += static_cast<char>(*first);
-    const std::size_t ready = std::min(body_.in_avail(), kReadBytes);
-    if (ready == 0) return true;
-    auto bytes = std::make_shared<std::vector<std::uint8_t>>(ready);
-    auto read =
-        await(body_.getn(bytes->data(), ready), clock_, clock_.mono_now() + idle, cancel_, bytes);
-    if (!read) return read.error().with("read the stream");
-    buffer_.append(reinterpret_cast<const char*>(bytes->data()), *read);
-    return true;
+    std::uint8_t* bytes = nullptr;
+    std::size_t count = 0;
+    for (std::size_t taken = 0; taken < kReadBytes; taken += count) {
+      // What the library holds lies in pieces. At the end there is none, which the next byte tells.
+      if (!body_.acquire(bytes, count) || count == 0) break;
+      buffer_.append(reinterpret_cast<const char*>(bytes), count);
+      body_.release(bytes, count);
+    }
+    return {};
   }
 
   rest::http_response response_;
@@ -162,6 +244,9 @@ class RestStream final : public HttpStream {
   const std::size_t line_bytes_max_;
   std::string buffer_;
   std::size_t searched_ = 0;
+  std::optional<MonoTime> begun_;  ///< when the part of a line in the buffer was first waited for
+  std::optional<Pending<concurrency::streams::streambuf<std::uint8_t>::int_type>> first_;
+  bool ended_ = false;
   std::atomic<bool> closed_ = false;
 };
 
@@ -302,11 +387,13 @@ class RestTransport final : public HttpTransport {
       response.retry_after = seconds(std::stol(retry_after));
     }
     auto body = head.body();
-    auto piece = std::make_shared<std::vector<std::uint8_t>>(kReadBytes);
+    const std::size_t size = expected_bytes(head);
+    auto piece = std::make_shared<std::vector<std::uint8_t>>(size);
     for (;;) {
       auto task = body.streambuf().getn(piece->data(), piece->size());
       auto read = await(task, *options_.clock, deadline, cancel, piece);
       if (!read) return read.error().with("read the answer of " + options_.url);
+      // Asked for to the end, because only then the connection is free for the next exchange.
       if (*read == 0) return response;
       response.body.append(reinterpret_cast<const char*>(piece->data()), *read);
       if (response.body.size() > options_.body_bytes_max) {
@@ -315,6 +402,12 @@ class RestTransport final : public HttpTransport {
                                                std::to_string(options_.body_bytes_max) + " bytes");
       }
     }
+  }
+
+  /// How many bytes are asked for at a time: most answers are small, and say how small.
+  static std::size_t expected_bytes(const rest::http_response& head) {
+    const auto told = head.headers().content_length();
+    return told > 0 && told < kReadBytes ? static_cast<std::size_t>(told) : kReadBytes;
   }
 
   RestTransportOptions options_;

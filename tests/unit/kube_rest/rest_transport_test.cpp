@@ -1,10 +1,13 @@
 #include "operator/kube/rest_transport.h"
 
 #include <doctest/doctest.h>
+#include <openssl/ssl.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 
 #include "tests/unit/kube_rest/scripted_server.h"
 
@@ -12,6 +15,7 @@ using namespace muster;
 using kube::HttpRequest;
 using test::ScriptedAnswer;
 using test::ScriptedServer;
+using test::ScriptedTls;
 
 namespace {
 
@@ -32,13 +36,13 @@ const std::string kChunkedHead = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\
 
 std::unique_ptr<kube::HttpTransport> connect(const std::string& url,
                                              const std::string& token_file = {},
-                                             std::size_t line_bytes_max = 4096) {
+                                             const Clock& clock = kClock) {
   kube::RestTransportOptions options;
   options.url = url;
   options.token_file = token_file;
   options.body_bytes_max = 100'000;
-  options.line_bytes_max = line_bytes_max;
-  options.clock = &kClock;
+  options.line_bytes_max = 4096;
+  options.clock = &clock;
   auto made = kube::make_rest_transport(options);
   REQUIRE_MESSAGE(made, made.error().message());
   return std::move(*made);
@@ -52,6 +56,58 @@ struct Directory {
   }
   ~Directory() { std::system(("rm -rf " + path).c_str()); }
 };
+
+/// Moves on only when somebody has looked at it since: who waits by it sees every step.
+class SteppedClock final : public Clock {
+ public:
+  MonoTime mono_now() const override {
+    const std::lock_guard lock(mutex_);
+    looked_at_ = true;
+    changed_.notify_all();
+    return now_;
+  }
+  WallTime wall_now() const override { return WallTime(seconds(1'700'000'000)); }
+  /// False: nobody looks any more.
+  bool step(nanoseconds by) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, seconds(20), [this] { return looked_at_ || stopped_; })) {
+      return false;
+    }
+    looked_at_ = false;
+    now_ += by;
+    return !stopped_;
+  }
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable bool looked_at_ = false;
+  bool stopped_ = false;
+  MonoTime now_{seconds(1)};
+};
+
+/// The code of the answer, or what kept it away.
+std::string code_of(const Result<kube::HttpResponse>& response) {
+  return response ? std::to_string(response->code)
+                  : std::string(to_string(response.error().code()));
+}
+
+std::string asked_with_ca(const ScriptedServer& server, const std::string& ca) {
+  kube::RestTransportOptions options;
+  options.url = server.url();
+  options.ca.file = ca;
+  options.clock = &kClock;
+  auto transport = kube::make_rest_transport(options);
+  REQUIRE_MESSAGE(transport, transport.error().message());
+  return code_of((*transport)->send(HttpRequest{}));
+}
+
+ScriptedAnswer empty_object(const std::string&) { return {{answer("200 OK", "", "{}")}}; }
 
 }  // namespace
 
@@ -168,23 +224,154 @@ TEST_CASE("close() from another thread ends a read") {
   CHECK(line.error().code() == ErrorCode::kAborted);
 }
 
+TEST_CASE("a line that comes byte by byte is waited for 30 seconds and no longer") {
+  SteppedClock clock;
+  ScriptedServer server([&](const std::string&) {
+    ScriptedAnswer slow{{kChunkedHead}};
+    slow.more = [&, bytes = 0]() mutable {
+      return clock.step(seconds(1)) && ++bytes < 1000 ? chunk("x") : std::string();
+    };
+    return slow;
+  });
+  HttpRequest request;
+  request.timeout = seconds(5000);
+  auto opened = connect(server.url(), "", clock)->open_stream(request);
+  REQUIRE(opened);
+  REQUIRE(opened->stream != nullptr);
+  const auto line = opened->stream->next_line(seconds(90));
+  clock.stop();
+  REQUIRE_FALSE(line);
+  CHECK(line.error().code() == ErrorCode::kUnavailable);
+  CHECK(line.error().message() == "a line was not whole 30 s after it began");
+  CHECK(opened->stream->next_line(seconds(90)).error().code() == ErrorCode::kAborted);
+}
+
+TEST_CASE("a part of a line outlasts a wait that ends without its rest") {
+  std::promise<void> ask_again;
+  auto asked_again = ask_again.get_future().share();
+  ScriptedServer server([&](const std::string&) {
+    ScriptedAnswer late{{kChunkedHead, chunk("{\"a\":")}, true};
+    late.more = [&, told = false]() mutable -> std::string {
+      if (std::exchange(told, true)) return "";
+      asked_again.wait_for(seconds(20));
+      return chunk("1}\n");
+    };
+    return late;
+  });
+  auto opened = connect(server.url())->open_stream(HttpRequest{});
+  REQUIRE(opened);
+  REQUIRE(opened->stream != nullptr);
+  const auto nothing = opened->stream->next_line(milliseconds(20));
+  ask_again.set_value();
+  REQUIRE_FALSE(nothing);
+  CHECK(nothing.error().code() == ErrorCode::kDeadlineExceeded);
+  const auto line = opened->stream->next_line(seconds(20));
+  REQUIRE_MESSAGE(line, line.error().message());
+  CHECK(**line == "{\"a\":1}");
+}
+
+TEST_CASE("the token file is read once a minute, and an empty or missing one changes nothing") {
+  Directory directory;
+  const std::string file = directory.path + "/token";
+  ManualClock clock;
+  ScriptedServer server(&empty_object);
+  const auto transport = connect(server.url(), file, clock);
+  const auto token_after = [&](seconds wait) {
+    clock.advance(wait);
+    REQUIRE(transport->send(HttpRequest{}));
+    const std::string request = server.requests().back();
+    const auto at = request.find("Bearer ");
+    return at == std::string::npos ? "none"
+                                   : request.substr(at + 7, request.find('\r', at) - at - 7);
+  };
+  std::ofstream(file) << "one\n";
+  CHECK(token_after(seconds(0)) == "one");
+  std::ofstream(file) << "two\n";
+  CHECK(token_after(seconds(60)) == "one");
+  CHECK(token_after(seconds(1)) == "two");
+  std::ofstream(file, std::ios::trunc).close();
+  CHECK(token_after(seconds(61)) == "two");
+  std::ofstream(file) << "\n";
+  CHECK(token_after(seconds(61)) == "two");
+  REQUIRE(unlink(file.c_str()) == 0);
+  CHECK(token_after(seconds(61)) == "two");
+  // Looked for with every exchange meanwhile.
+  std::ofstream(file) << "three";
+  CHECK(token_after(seconds(0)) == "three");
+}
+
 TEST_CASE("TLS is taken from the given CA alone") {
   Directory right, wrong;
-  ScriptedServer server(
-      [](const std::string&) { return ScriptedAnswer{{answer("200 OK", "", "{}")}}; }, right.path);
-  ScriptedServer stranger([](const std::string&) { return ScriptedAnswer{}; }, wrong.path);
-  const auto code = [&](const std::string& ca) {
-    kube::RestTransportOptions options;
-    options.url = server.url();
-    options.ca.file = ca;
-    options.clock = &kClock;
-    auto transport = kube::make_rest_transport(options);
-    REQUIRE_MESSAGE(transport, transport.error().message());
-    const auto response = (*transport)->send(HttpRequest{});
-    return response ? response->code : 0;
+  ScriptedServer server(&empty_object, {right.path});
+  ScriptedServer stranger(&empty_object, {wrong.path});
+  CHECK(asked_with_ca(server, right.path + "/ca.pem") == "200");
+  CHECK(asked_with_ca(server, wrong.path + "/ca.pem") == "Unavailable");
+}
+
+TEST_CASE("a server is believed only under its name, in its time, and with TLS 1.2 or later") {
+  const auto asked = [](ScriptedTls tls) {
+    Directory directory;
+    tls.directory = directory.path;
+    ScriptedServer server(&empty_object, tls);
+    return asked_with_ca(server, directory.path + "/ca.pem");
   };
-  CHECK(code(right.path + "/ca.pem") == 200);
-  CHECK(code(wrong.path + "/ca.pem") == 0);
+  CHECK(asked({.names = "DNS:localhost,IP:127.0.0.1"}) == "200");
+  CHECK(asked({.names = "IP:127.0.0.2"}) == "Unavailable");
+  CHECK(asked({.names = "DNS:127.0.0.1.example.com"}) == "Unavailable");
+  CHECK(asked({.begins = -7200, .ends = -3600}) == "Unavailable");
+  CHECK(asked({.begins = 3600, .ends = 7200}) == "Unavailable");
+  CHECK(asked({.version_most = TLS1_3_VERSION}) == "200");
+  CHECK(asked({.version_most = TLS1_2_VERSION}) == "200");
+  CHECK(asked({.version_most = TLS1_1_VERSION}) == "Unavailable");
+  CHECK(asked({.version_most = TLS1_VERSION}) == "Unavailable");
+}
+
+TEST_CASE("a CA file that is replaced counts from the next connection on") {
+  Directory served, used;
+  ScriptedServer server(&empty_object, {served.path});
+  test::make_certificate({used.path});
+  kube::RestTransportOptions options;
+  options.url = server.url();
+  options.ca.file = used.path + "/ca.pem";
+  options.clock = &kClock;
+  const auto transport = kube::make_rest_transport(options);
+  REQUIRE_MESSAGE(transport, transport.error().message());
+  CHECK(code_of((*transport)->send(HttpRequest{})) == "Unavailable");
+  std::ofstream(options.ca.file) << std::ifstream(served.path + "/ca.pem").rdbuf();
+  CHECK(code_of((*transport)->send(HttpRequest{})) == "200");
+  // Half a file is no CA, and nobody is trusted without one. (Answered connections are closed.)
+  std::ofstream(options.ca.file) << "-----BEGIN CERTIFICATE-----\nMIIB";
+  CHECK(code_of((*transport)->send(HttpRequest{})) == "Unavailable");
+}
+
+TEST_CASE("a client certificate that cannot be used is refused with what is wrong") {
+  Directory good, other, old;
+  test::make_certificate({good.path});
+  test::make_certificate({other.path});
+  test::make_certificate({.directory = old.path, .begins = -7200, .ends = -3600});
+  const std::string garbage = good.path + "/garbage.pem";
+  std::ofstream(garbage) << "-----BEGIN CERTIFICATE-----\nnot base64\n-----END CERTIFICATE-----\n";
+  const auto refusal = [&](const std::string& certificate, const std::string& key) {
+    kube::RestTransportOptions options;
+    options.url = "https://127.0.0.1:1";
+    options.ca.file = good.path + "/ca.pem";
+    options.client_certificate.file = certificate;
+    options.client_key.file = key;
+    options.clock = &kClock;
+    const auto made = kube::make_rest_transport(options);
+    return made ? std::string("accepted") : made.error().message();
+  };
+  const std::string certificate = good.path + "/ca.pem", key = good.path + "/key.pem";
+  CHECK(refusal(certificate, key) == "accepted");
+  CHECK(refusal(old.path + "/ca.pem", old.path + "/key.pem") ==
+        old.path + "/ca.pem: has expired; get a new kubeconfig");
+  CHECK(refusal(certificate, other.path + "/key.pem") ==
+        other.path + "/key.pem: does not belong to the client certificate");
+  CHECK(refusal(garbage, key) == garbage + ": is no X.509 certificate");
+  CHECK(refusal(certificate, garbage) ==
+        garbage + ": is no private key in PEM without a pass phrase");
+  CHECK(refusal(certificate, "") == "the client key: is missing");
+  CHECK(refusal("", key) == "the client certificate: is missing");
 }
 
 TEST_CASE("options that cannot be right are refused with their name") {

@@ -14,42 +14,59 @@
 
 namespace muster::test {
 
+void make_certificate(const ScriptedTls& tls) {
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* certificate = X509_new();
+  X509_set_version(certificate, 2);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+  X509_gmtime_adj(X509_getm_notBefore(certificate), tls.begins);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), tls.ends);
+  X509_set_pubkey(certificate, key);
+  X509_NAME* name = X509_get_subject_name(certificate);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>("scripted"), -1, -1, 0);
+  X509_set_issuer_name(certificate, name);
+  X509_EXTENSION* names =
+      X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, tls.names.c_str());
+  X509_add_ext(certificate, names, -1);
+  X509_EXTENSION_free(names);
+  MUSTER_CHECK(X509_sign(certificate, key, EVP_sha256()) > 0);
+  const auto write = [&](const char* file_name, auto writer) {
+    std::FILE* file = std::fopen((tls.directory + file_name).c_str(), "w");
+    MUSTER_CHECK(file != nullptr);
+    MUSTER_CHECK(writer(file) == 1);
+    std::fclose(file);
+  };
+  write("/ca.pem", [&](std::FILE* file) { return PEM_write_X509(file, certificate); });
+  write("/key.pem", [&](std::FILE* file) {
+    return PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
+  });
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+}
+
 struct ScriptedServer::Tls {
   SSL_CTX* context = nullptr;
-  explicit Tls(const std::string& directory) {
-    EVP_PKEY* key = EVP_EC_gen("P-256");
-    X509* certificate = X509_new();
-    X509_set_version(certificate, 2);
-    ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-    X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
-    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-    X509_set_pubkey(certificate, key);
-    X509_NAME* name = X509_get_subject_name(certificate);
-    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                               reinterpret_cast<const unsigned char*>("scripted"), -1, -1, 0);
-    X509_set_issuer_name(certificate, name);
-    X509_EXTENSION* names =
-        X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "IP:127.0.0.1");
-    X509_add_ext(certificate, names, -1);
-    X509_EXTENSION_free(names);
-    MUSTER_CHECK(X509_sign(certificate, key, EVP_sha256()) > 0);
+  explicit Tls(const ScriptedTls& tls) {
+    make_certificate(tls);
     context = SSL_CTX_new(TLS_server_method());
-    MUSTER_CHECK(SSL_CTX_use_certificate(context, certificate) == 1);
-    MUSTER_CHECK(SSL_CTX_use_PrivateKey(context, key) == 1);
-    std::FILE* file = std::fopen((directory + "/ca.pem").c_str(), "w");
-    MUSTER_CHECK(file != nullptr);
-    PEM_write_X509(file, certificate);
-    std::fclose(file);
-    X509_free(certificate);
-    EVP_PKEY_free(key);
+    if (tls.version_most != 0) {
+      // Old versions are offered by nobody who does not ask for them in as many words.
+      SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
+      SSL_CTX_set_max_proto_version(context, tls.version_most);
+      SSL_CTX_set_cipher_list(context, "ALL:@SECLEVEL=0");
+    }
+    const std::string chain = tls.directory + "/ca.pem", key = tls.directory + "/key.pem";
+    MUSTER_CHECK(SSL_CTX_use_certificate_chain_file(context, chain.c_str()) == 1);
+    MUSTER_CHECK(SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) == 1);
   }
   ~Tls() { SSL_CTX_free(context); }
 };
 
 ScriptedServer::ScriptedServer(std::function<ScriptedAnswer(const std::string&)> answer,
-                               const std::string& certificate_directory)
+                               const ScriptedTls& tls)
     : answer_(std::move(answer)) {
-  if (!certificate_directory.empty()) tls_ = std::make_unique<Tls>(certificate_directory);
+  if (!tls.directory.empty()) tls_ = std::make_unique<Tls>(tls);
   listen_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -127,12 +144,15 @@ void ScriptedServer::converse(int socket) {
     }
     const ScriptedAnswer answer = answer_(received);
     received.clear();
-    for (const auto& piece : answer.pieces) {
-      if (tls != nullptr) {
-        SSL_write(tls, piece.data(), static_cast<int>(piece.size()));
-      } else {
-        send(socket, piece.data(), piece.size(), MSG_NOSIGNAL);
-      }
+    const auto give = [&](const std::string& piece) {
+      const int size = static_cast<int>(piece.size());
+      return tls != nullptr ? SSL_write(tls, piece.data(), size) > 0
+                            : send(socket, piece.data(), piece.size(), MSG_NOSIGNAL) > 0;
+    };
+    for (const auto& piece : answer.pieces) give(piece);
+    while (answer.more && !stopping_) {
+      const std::string piece = answer.more();
+      if (piece.empty() || !give(piece)) break;
     }
     open = answer.stay_open;
   }

@@ -15,14 +15,26 @@ namespace muster::test {
 struct ScriptedAnswer {
   std::vector<std::string> pieces;  ///< sent one after the other, each in a packet of its own
   bool stay_open = false;           ///< afterwards nothing more comes, and nothing is closed
+  /// Asked for one further piece after the other, until it has none or nobody takes them.
+  std::function<std::string()> more = {};
 };
+
+/// With a directory the server speaks TLS with a key made on the spot; the certificate is written
+/// there as ca.pem, and the key as key.pem.
+struct ScriptedTls {
+  std::string directory = {};
+  std::string names = "IP:127.0.0.1";
+  long begins = -3600, ends = 3600;  ///< of its validity, in seconds from now
+  int version_most = 0;              ///< 0 = the newest
+};
+/// Writes them.
+void make_certificate(const ScriptedTls& tls);
 
 class ScriptedServer {
  public:
-  /// `answer(request head and body)` says what to send. With `certificate_directory` it speaks TLS
-  /// with a key made on the spot for 127.0.0.1; the certificate is written there as ca.pem.
+  /// `answer(request head and body)` says what to send.
   explicit ScriptedServer(std::function<ScriptedAnswer(const std::string&)> answer,
-                          const std::string& certificate_directory = {});
+                          const ScriptedTls& tls = {});
   ~ScriptedServer();
   int port() const { return port_; }
   std::string url() const;

@@ -1,4 +1,4 @@
-// Watching a kind that need not be there.
+// Watching over a client: kinds that need not be there, and streams that fall silent.
 #include "operator/runtime/watch_pump.h"
 
 #include <doctest/doctest.h>
@@ -87,6 +87,59 @@ TEST_CASE("a kind that must be there is waited for") {
   world.start(false);
   world.turn();
   CHECK(world.seen.empty());
+}
+
+/// A stream on which a line comes only when it is put there.
+struct QuietStream final : kube::HttpStream {
+  std::optional<std::string>& line;
+  explicit QuietStream(std::optional<std::string>& shared) : line(shared) {}
+  Result<std::optional<std::string>> next_line(milliseconds) override {
+    if (line) return std::exchange(line, std::nullopt);
+    return Error(ErrorCode::kDeadlineExceeded, "no line");
+  }
+  void close() override {}
+};
+
+struct QuietServer final : kube::HttpTransport {
+  ManualClock clock;
+  std::optional<std::string> line;
+  int watches = 0;
+
+  Result<kube::HttpResponse> send(const kube::HttpRequest&) override {
+    return kube::HttpResponse{
+        200, R"({"kind":"List","metadata":{"resourceVersion":"5"},"items":[]})", std::nullopt};
+  }
+  Result<Stream> open_stream(const kube::HttpRequest&) override {
+    ++watches;
+    return Stream{{200, "", std::nullopt}, std::make_unique<QuietStream>(line)};
+  }
+};
+
+TEST_CASE("a watch that is silent for 90 seconds is opened anew, and any line is a sign of life") {
+  QuietServer world;
+  const auto client = kube::make_rest_client(world);
+  runtime::WatchPumpOptions options;
+  options.client = client.get();
+  options.clock = &world.clock;
+  options.kind = api::Kind::kPod;
+  options.sink = [](const runtime::WatchBatch&) {};
+  runtime::WatchPump pump(std::move(options));
+  const auto watches_after = [&](seconds wait) {
+    world.clock.advance(wait);
+    while (pump.step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+    }
+    return world.watches;
+  };
+  CHECK(watches_after(seconds(0)) == 1);
+  CHECK(watches_after(seconds(89)) == 1);
+  world.line = R"({"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"6"}}})";
+  CHECK(watches_after(seconds(0)) == 1);
+  CHECK(watches_after(seconds(89)) == 1);
+  CHECK(watches_after(seconds(1)) == 1);
+  // After its back-off.
+  REQUIRE(pump.wake());
+  CHECK(watches_after(seconds(30)) == 2);
+  CHECK(watches_after(seconds(89)) == 2);
 }
 
 TEST_CASE("a server that does not answer says nothing about an optional kind") {
