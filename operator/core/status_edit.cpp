@@ -106,9 +106,8 @@ void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
                std::string_view reason, const std::string& note) {
   const api::TrainingJob& job = snapshot.job;
   api::Event event;
-  const auto micros = snapshot.now.time_since_epoch().count();
-  const std::string what = job.meta.uid + "/" + job.meta.resource_version + "/" +
-                           std::string(reason) + "/" + std::to_string(micros) + "/" + note;
+  const std::string what =
+      job.meta.uid + "/" + std::string(type) + "/" + std::string(reason) + "/" + note;
   event.meta.name = job.meta.name + "." + hex_text(hash_text(what));
   event.meta.namespace_name = job.meta.namespace_name;
   event.regarding = job.meta.key();

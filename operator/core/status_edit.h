@@ -34,8 +34,8 @@ Json merge_patch(const Json& from, const Json& to);
 /// A plan that writes `status` and says `events` about it; empty when nothing differs.
 Plan write_status(const JobSnapshot& snapshot, api::TrainingJobStatus status, Pass pass);
 
-/// Adds an event about the job. The name is a function of the job's version, reason and
-/// time.
+/// Adds an event about the job. The name is a function of the job and of what is said, so that the
+/// same news meets the event that told of it before.
 void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
                std::string_view reason, const std::string& note);
 

@@ -36,6 +36,9 @@ std::string version_of(const Json& object) {
   return version != meta->end() && version->is_string() ? version->get<std::string>() : "";
 }
 
+/// Of an event, before its count stands still.
+constexpr int kRepeatsMost = 1'000'000;
+
 class Run {
  public:
   Run(kube::ApiClient& client, const Work& work) : client_(client), work_(work) {
@@ -106,7 +109,8 @@ class Run {
     if (!work_.reporting_instance.empty()) {
       object["reportingInstance"] = work_.reporting_instance;
     }
-    const Status made = client_.add(api::Kind::kEvent, event.meta.namespace_name, object);
+    Status made = client_.add(api::Kind::kEvent, event.meta.namespace_name, object);
+    if (!made && made.error().code() == ErrorCode::kAlreadyExists) made = count_again(event);
     // Harmless: an event is news about what status says anyway.
     if (!made) {
       log_warning(
@@ -138,6 +142,29 @@ class Run {
           error.message()};
     }
     return error;
+  }
+
+  /// One event tells of all that is alike, and how often and when last it was. The API server
+  /// forgets it an hour after it was made; then it is told anew.
+  Status count_again(const api::Event& event) {
+    constexpr auto kKind = api::Kind::kEvent;
+    const auto there = client_.get(kKind, event.meta.key());
+    if (!there) return there.error();
+    int count = 1;
+    if (const auto series = there->find("series"); series != there->end() && series->is_object()) {
+      const auto told = series->find("count");
+      if (told != series->end() && told->is_number_integer()) {
+        count =
+            static_cast<int>(std::clamp<std::int64_t>(told->get<std::int64_t>(), 1, kRepeatsMost));
+      }
+    }
+    api::Event repeated = event;
+    repeated.series_count = count + 1;
+    const auto written =
+        client_.merge_patch(kKind, event.meta.key(), "",
+                            Json{{"metadata", {{"resourceVersion", version_of(*there)}}},
+                                 {"series", api::to_json(repeated)["series"]}});
+    return written ? Status() : written.error();
   }
 
   /// Asks first, because a new operator finds most of them as they should be.

@@ -301,6 +301,37 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual(get("trainingjob", "whole")["metadata"]["resourceVersion"], version)
         self.assertEqual(lists(), before, "lists after the start")
 
+    def test_news_that_comes_again_is_counted_on_its_event(self):
+        replica = Replica(self, "a").wait_ready()
+        create(hello("again"))
+
+        def suspend(value):
+            patch("trainingjob", "again", {"spec": {"suspend": value}})
+            wait_for(f"suspend is {value}", lambda: conditions_of(get("trainingjob", "again")).get(
+                "Suspended", {}).get("status", "False") == str(value), SECONDS)
+
+        def told(reason):
+            return [event for event in PLANE.kubectl_json("get", "events.v1.events.k8s.io")["items"]
+                    if event["regarding"].get("name") == "again" and event["reason"] == reason]
+
+        gang("again", 2)
+        suspend(True)
+        wait_for("it is told once", lambda: told("Suspended"), SECONDS)
+        self.assertNotIn("series", told("Suspended")[0])
+        for count in (2, 3):
+            suspend(False)
+            gang("again", 2)
+            suspend(True)
+            wait_for(f"it is told {count} times",
+                     lambda count=count: [event.get("series", {}).get("count") for event in told("Suspended")] == [count],
+                     SECONDS)
+        series = told("Suspended")[0]
+        self.assertLess(series["eventTime"], series["series"]["lastObservedTime"])
+        self.assertIn("(x3 over ", PLANE.kubectl("describe", "trainingjob", "again"))
+        refused = [record for record in audit(user=replica.user, resource="events", verb="patch") if
+                   record["responseStatus"]["code"] >= 400]
+        self.assertEqual(refused, [])
+
     def test_a_built_in_job_has_pods_that_a_real_server_takes(self):
         Replica(self, "a").wait_ready()
         PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits-claim.yaml", "-f", f"{ROOT}/examples/digits.yaml")
@@ -427,7 +458,7 @@ class OperatorTest(unittest.TestCase):
                  {"apiGroups": ["muster.dev"], "resources": ["trainingjobs/status"], "verbs": ["patch"]},
                  {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
                  {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "create"]},
-                 {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+                 {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["get", "create", "patch"]},
                  {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]}]
         PLANE.kubectl("create", "-f", "-", stdin=json.dumps({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",

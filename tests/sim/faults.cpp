@@ -6,6 +6,8 @@ namespace muster::sim {
 namespace {
 
 constexpr std::size_t kOldLists = 8;
+/// News that comes again is rare, so what can go wrong with it goes wrong often.
+constexpr std::uint64_t kRareEvent = 20;
 
 std::string without_query(const std::string& path) { return path.substr(0, path.find('?')); }
 
@@ -103,6 +105,7 @@ Result<kube::HttpResponse> FaultyTransport::send(const kube::HttpRequest& reques
   if (crashed_) return Error(ErrorCode::kUnavailable, "the operator is no more");
   ++faults_.coverage.requests;
   if (faults_.wrong.empty() && faults_.judge) faults_.wrong = faults_.judge(request);
+  if (request.method != "POST" && plural_of(request.path) == "events") return count_event(request);
   if (faults_.hit(40)) return Error(ErrorCode::kUnavailable, "connect: connection refused");
   return request.method == "GET" ? read(request) : write(request);
 }
@@ -119,6 +122,32 @@ Result<kube::HttpResponse> FaultyTransport::read(const kube::HttpRequest& reques
   if (is_list && answer && answer->code == 200) {
     if (old.size() == kOldLists) old.erase(old.begin());
     old.push_back(answer->body);
+  }
+  return answer;
+}
+
+/// Of news that comes again. It has dice of its own, so that what else befalls a seed's jobs does
+/// not hang on how often something was said about them.
+Result<kube::HttpResponse> FaultyTransport::count_event(const kube::HttpRequest& request) {
+  const auto hit = [this](std::uint64_t one_in) {
+    return faults_.on && faults_.event_rng.below(one_in) == 0;
+  };
+  if (hit(40)) return Error(ErrorCode::kUnavailable, "connect: connection refused");
+  if (request.method == "GET") return real_.send(request);
+  auto& counts = faults_.coverage.writes[write_name(request)];
+  if (hit(kRareEvent)) {
+    ++counts[0];
+    return crash();
+  }
+  ++writes_;
+  auto answer = real_.send(request);
+  if (hit(kRareEvent)) {
+    ++counts[1];
+    return crash();
+  }
+  if (hit(kRareEvent)) {
+    ++counts[2];
+    return Error(ErrorCode::kDeadlineExceeded, "the reply was lost");
   }
   return answer;
 }

@@ -26,8 +26,9 @@ struct Coverage {
 
 /// Shared by all operators of one world.
 struct Faults {
-  explicit Faults(std::uint64_t seed) : rng(seed) {}
+  explicit Faults(std::uint64_t seed) : rng(seed), event_rng(~seed) {}
   Rng rng;
+  Rng event_rng;  ///< of news that comes again
   bool on = true;
   Coverage coverage;
   /// Something else happens between two requests of one plan.
@@ -59,6 +60,7 @@ class FaultyTransport final : public kube::HttpTransport {
  private:
   Result<kube::HttpResponse> read(const kube::HttpRequest& request);
   Result<kube::HttpResponse> write(const kube::HttpRequest& request);
+  Result<kube::HttpResponse> count_event(const kube::HttpRequest& request);
   Result<kube::HttpResponse> crash();
 
   kube::HttpTransport& real_;

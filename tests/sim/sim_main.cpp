@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
             << " conflicts, " << totals.coverage.refused << " refused for quota\n";
   const bool writes =
       print(totals.coverage.writes, {"crash before", "crash after", "reply lost"},
-            {"create pods", "create services", "create events", "delete pods",
+            {"create pods", "create services", "create events", "patch events", "delete pods",
              "patch trainingjobs/status", "delete trainingjobs", "patch trainingqueues/status"},
             options.least);
   const bool views = print(totals.coverage.views, {"missed", "stale", "410"},

@@ -82,5 +82,5 @@ app.kubernetes.io/managed-by: muster-operator
   verbs: [get, list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [get, create, patch]   # get, patch: news that comes again is counted on its event
 {{- end }}

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "common/contract.h"
+#include "operator/core/status_edit.h"
 #include "tests/unit/core/builders.h"
 
 using namespace muster;
@@ -298,4 +299,25 @@ TEST_CASE("nothing follows from a job that is older than its pods") {
   auto job = make_job("j").workers(1).placed(0).pod(0, PodPhase::kRunning, 1);
   CHECK(job.plan().empty());
   CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
+}
+
+TEST_CASE("the same news of a job has one event, whenever and after whatever it is told") {
+  const auto event_of = [](const core::JobSnapshot& snapshot, const char* type, const char* reason,
+                           const std::string& note) {
+    core::Plan plan;
+    core::add_event(plan, snapshot, type, reason, note);
+    return std::get<core::EmitEvent>(plan.actions.front()).event;
+  };
+  auto snapshot = make_job("j").snapshot();
+  const api::Event first = event_of(snapshot, "Warning", "GangWaiting", "no room");
+  snapshot.now += seconds(10);
+  snapshot.job.meta.resource_version = "7";
+  const api::Event again = event_of(snapshot, "Warning", "GangWaiting", "no room");
+  CHECK(again.meta.name == first.meta.name);
+  CHECK(again.event_time > first.event_time);
+  CHECK(event_of(snapshot, "Normal", "GangWaiting", "no room").meta.name != first.meta.name);
+  CHECK(event_of(snapshot, "Warning", "WorkerLost", "no room").meta.name != first.meta.name);
+  CHECK(event_of(snapshot, "Warning", "GangWaiting", "no rooms").meta.name != first.meta.name);
+  snapshot.job.meta.uid = "another";
+  CHECK(event_of(snapshot, "Warning", "GangWaiting", "no room").meta.name != first.meta.name);
 }

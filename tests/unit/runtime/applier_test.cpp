@@ -201,6 +201,42 @@ TEST_CASE_FIXTURE(Fixture, "an event says who wrote it") {
   CHECK((*made)["reportingInstance"] == "me");
 }
 
+TEST_CASE_FIXTURE(Fixture, "news that comes again is counted on the event that told of it") {
+  const api::ObjectKey key{"default", "one"};
+  core::EmitEvent news = event_about(job);
+  news.event.event_time = *parse_time("2026-01-01T00:00:00Z");
+  REQUIRE(run({news}).status);
+  CHECK_FALSE(client->get(api::Kind::kEvent, key)->contains("series"));
+  news.event.event_time += seconds(10);
+  REQUIRE(run({news}).status);
+  news.event.event_time += seconds(10);
+  REQUIRE(run({news}).status);
+  const auto events = client->list(api::Kind::kEvent, {"default", "", 0, ""});
+  REQUIRE(events->items.size() == 1);
+  const Json& event = events->items[0];
+  CHECK(event["eventTime"] == "2026-01-01T00:00:00.000000Z");
+  CHECK(event["series"] == Json{{"count", 3}, {"lastObservedTime", "2026-01-01T00:00:20.000000Z"}});
+  CHECK(event["reportingInstance"] == "me");
+
+  SUBCASE("whatever somebody has made of the count") {
+    const auto retold = [&](const Json& series) {
+      REQUIRE(client->merge_patch(api::Kind::kEvent, key, "", Json{{"series", series}}));
+      REQUIRE(run({news}).status);
+      return (*client->get(api::Kind::kEvent, key))["series"]["count"];
+    };
+    CHECK(retold({{"count", "many"}}) == 2);
+    CHECK(retold({{"count", -7}}) == 2);
+    CHECK(retold({{"count", 9e18}}) == 2);
+    CHECK(retold("none") == 2);
+    CHECK(retold({{"count", std::int64_t{1} << 40}}) == 1'000'001);
+  }
+  SUBCASE("and told anew once the API server has forgotten it") {
+    REQUIRE(client->remove(api::Kind::kEvent, key, {"", -1}));
+    REQUIRE(run({news}).status);
+    CHECK_FALSE(client->get(api::Kind::kEvent, key)->contains("series"));
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "an event that cannot be written stops nothing") {
   api::Event event;
   event.meta.name = "Not A Name";
