@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "operator/core/words.h"
+#include "operator/runtime/fair_queue.h"
 #include "operator/runtime/retry.h"
 
 namespace muster::runtime {
@@ -221,7 +222,8 @@ class Run {
 /// What is done first when more is wanted than the API server takes: what users wait to see, then
 /// gangs that were begun, then new ones, then news of it all. So a burst of jobs flows through
 /// instead of every job waiting for the first step of all others. A job's next plan comes after
-/// this one, so nobody is overtaken for ever.
+/// this one, so nobody is overtaken for ever. Of what is equally
+/// urgent, namespaces take turns.
 enum class Urgency : std::size_t { kObservation, kActions, kDecision, kEvents };
 constexpr std::size_t kUrgencies = 4;
 /// Plans whose events wait; those of further ones are lost.
@@ -263,7 +265,9 @@ class ThreadExecutor final : public Executor {
   void execute(Work work) override {
     const std::lock_guard lock(mutex_);
     // Bounded by the number of jobs: the loop gives one work per job at a time.
-    queues_.at(static_cast<std::size_t>(urgency_of(work.plan))).push_back(std::move(work));
+    const std::string namespace_name = work.key.namespace_name;
+    queues_.at(static_cast<std::size_t>(urgency_of(work.plan)))
+        .push(namespace_name, std::move(work));
     news_.notify_one();
   }
 
@@ -292,8 +296,7 @@ class ThreadExecutor final : public Executor {
           queue = first_with_work();
         }
         if (stopping_) return;
-        work = std::move(queue->front());
-        queue->pop_front();
+        work = queue->pop();
       }
       if (queue == queues_.begin() + static_cast<std::ptrdiff_t>(Urgency::kEvents)) {
         (void)apply(client_, work, stopping_);  // Has told of what was lost.
@@ -314,11 +317,12 @@ class ThreadExecutor final : public Executor {
       log_warning("events were lost: too many wait", {{"job", events.key.text()}});
       return;
     }
-    queue.push_back(std::move(events));
+    const std::string namespace_name = events.key.namespace_name;
+    queue.push(namespace_name, std::move(events));
     news_.notify_one();
   }
 
-  using Queues = std::array<std::deque<Work>, kUrgencies>;
+  using Queues = std::array<FairQueue<Work>, kUrgencies>;
   /// The caller holds mutex_.
   Queues::iterator first_with_work() {
     return std::find_if(queues_.begin(), queues_.end(), [](const auto& q) { return !q.empty(); });

@@ -34,7 +34,8 @@ class Executor {
 };
 
 /// Threads that outlive neither `client` nor `mailbox`. Observations go before other plans, and
-/// decisions last; events are written after everything else, and are lost when it stops.
+/// decisions last, and namespaces take turns; events are written after everything else, and are
+/// lost when it stops.
 std::unique_ptr<Executor> make_thread_executor(kube::ApiClient& client, Mailbox& mailbox,
                                                int threads);
 

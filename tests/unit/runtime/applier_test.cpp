@@ -2,11 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
 #include "operator/core/words.h"
 #include "operator/embedded/api_server.h"
+#include "operator/runtime/fair_queue.h"
 
 using namespace muster;
 using namespace muster::runtime;
@@ -126,6 +128,56 @@ TEST_CASE_FIXTURE(Fixture, "what users wait to see goes first, news of it last")
   CHECK(asked[2].ends_with("/services"));
   CHECK(asked[3].ends_with("/status"));
   CHECK(asked[4].ends_with("/events"));
+}
+
+TEST_CASE("a namespace that wants much waits for itself; another's work is next but one") {
+  FairQueue<std::string> queue;
+  for (int i = 0; i < 1000; ++i) queue.push("flood", "flood " + std::to_string(i));
+  CHECK(queue.pop() == "flood 0");
+  queue.push("a", "a 0");
+  queue.push("a", "a 1");
+  queue.push("b", "b 0");
+  std::vector<std::string> order;
+  for (int i = 0; i < 6; ++i) order.push_back(queue.pop());
+  CHECK(order == std::vector<std::string>{"flood 1", "a 0", "b 0", "flood 2", "a 1", "flood 3"});
+  CHECK(queue.size() == 996);
+  // Who comes back later has no claim to the turns that it did not use.
+  queue.push("a", "a 2");
+  queue.push("a", "a 3");
+  CHECK(queue.pop() == "flood 4");
+  CHECK(queue.pop() == "a 2");
+  CHECK(queue.pop() == "flood 5");
+  queue.clear();
+  CHECK(queue.empty());
+  queue.push("a", "a 4");
+  CHECK(queue.pop() == "a 4");
+  CHECK(queue.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "one tenant's flood of jobs does not hold up another tenant's") {
+  Gate gate(server);
+  const auto gated = kube::make_rest_client(gate);
+  Mailbox mailbox(1000);
+  const auto executor = make_thread_executor(*gated, mailbox, 1);
+  const auto give = [&](const std::string& namespace_name, const std::string& name) {
+    core::Plan plan;
+    core::CreatePod create = create_pod(0);
+    create.pod.meta.namespace_name = namespace_name;
+    create.pod.meta.name = name;
+    plan.actions = {create};
+    executor->execute({{namespace_name, name}, "u", plan, "me"});
+  };
+  for (int i = 0; i < 100; ++i) give("flood", "j" + std::to_string(i));
+  REQUIRE(gate.asked(1).size() == 1);  // The one thread is busy with the first.
+  give("other", "only");
+  gate.open();
+  const auto asked = gate.asked(4);
+  executor->stop();
+  REQUIRE(asked.size() >= 4);
+  const auto others = std::count_if(asked.begin(), asked.begin() + 4, [](const std::string& one) {
+    return one.find("/namespaces/other/pods") != std::string::npos;
+  });
+  CHECK(others == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "actions are done in order up to the first that fails") {
