@@ -393,6 +393,7 @@ void OperatorLoop::forget(const api::ObjectKey& key) {
   verdicts_.erase(key);
   assumed_is_old_.insert(key);
   queue_.forget(key);
+  leave_progress_line(key);
 }
 
 bool OperatorLoop::is_unseen(const JobRecord& record, Memory& memory) {
@@ -522,12 +523,30 @@ void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
   plan.requeue_after = plan.requeue_after ? std::min(*plan.requeue_after, again) : again;
 }
 
-bool OperatorLoop::over_progress_budget() {
+bool OperatorLoop::has_progress_turn(const api::ObjectKey& key) {
   if (now_ - progress_window_ >= seconds(1)) {
     progress_window_ = now_;
     progress_writes_ = 0;
   }
-  return ++progress_writes_ > kProgressWritesPerSecond;
+  const auto [ticket, is_new] = progress_tickets_.try_emplace(key, next_progress_ticket_);
+  if (is_new) progress_line_.emplace(next_progress_ticket_++, key);
+  int left = kProgressWritesPerSecond - progress_writes_;
+  for (auto first = progress_line_.begin(); left > 0 && first != progress_line_.end(); ++first) {
+    if (first->first == ticket->second) {
+      leave_progress_line(key);
+      ++progress_writes_;
+      return true;
+    }
+    --left;
+  }
+  return false;
+}
+
+void OperatorLoop::leave_progress_line(const api::ObjectKey& key) {
+  const auto ticket = progress_tickets_.find(key);
+  if (ticket == progress_tickets_.end()) return;
+  progress_line_.erase(ticket->second);
+  progress_tickets_.erase(ticket);
 }
 
 void OperatorLoop::look_at(const api::ObjectKey& key) {
@@ -539,6 +558,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   }
   Memory& memory = memory_of(*record);
   if (is_unseen(*record, memory)) {
+    leave_progress_line(key);
     queue_.done(key);
     queue_.add_at(key, memory.unseen->since + kUnseenMost);
     return;
@@ -553,7 +573,9 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   core::Plan plan = core::reconcile(snapshot);
   note_avoided(key, plan, memory);
   drop_repeats(plan, memory);
-  if (plan.pass == core::Pass::kProgress && over_progress_budget()) {
+  if (plan.pass != core::Pass::kProgress) {
+    leave_progress_line(key);
+  } else if (!has_progress_turn(key)) {
     queue_.done(key);
     queue_.add_at(key, now_ + seconds(1));
     return;

@@ -138,7 +138,10 @@ class OperatorLoop {
   bool answer_witness(const JobRecord& record, const core::JobSnapshot& snapshot, Memory& memory);
   static void drop_questions(Memory& memory, const std::string& why);
   void note_changes(const std::vector<MembershipChange>& changes, Memory& memory) const;
-  bool over_progress_budget();
+  /// Whether the job's progress may be written now: so many jobs' a second, and who has waited
+  /// longest comes first. One that may not keeps its place in the line.
+  bool has_progress_turn(const api::ObjectKey& key);
+  void leave_progress_line(const api::ObjectKey& key);
   void tell_metrics(const JobRecord& record);
   void hand_over(const JobRecord& record, core::Plan plan, Memory& memory);
   void update_endpoint(const JobRecord& record, Memory& memory);
@@ -180,6 +183,10 @@ class OperatorLoop {
   MonoTime next_resync_;
   MonoTime progress_window_;
   int progress_writes_ = 0;
+  /// Jobs whose progress waits to be written, by ticket.
+  std::map<std::uint64_t, api::ObjectKey> progress_line_;
+  std::map<api::ObjectKey, std::uint64_t> progress_tickets_;
+  std::uint64_t next_progress_ticket_ = 0;
 };
 
 }  // namespace muster::runtime

@@ -91,6 +91,51 @@ TEST_CASE("an undisturbed job of four costs ten writes, events included") {
   CHECK(count("delete pods") == 0);
 }
 
+TEST_CASE("of many jobs' progress ten writes a second are made, and each job has its turn") {
+  // More than could all be written every 15 s, which is as often as one job's may be.
+  constexpr int kJobs = 200;
+  World world(test::seed());
+  world.add_node("a", kJobs / 2);
+  world.add_node("b", kJobs / 2);
+  std::vector<std::string> names;
+  for (int i = 0; i < kJobs; ++i) {
+    names.push_back("j" + std::to_string(i));
+    world.create_job(names.back(), 1, [](Json& job) {
+      job["spec"]["worker"].erase("command");
+      job["spec"]["training"] = sim::engine_spec();
+    });
+  }
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  const auto report_all = [&](int step) {
+    for (const auto& name : names) {
+      ProgressReport report;
+      report.job = "default/" + name;
+      report.step = step;
+      report.membership_epoch = 1;
+      report.members = {0};
+      REQUIRE(world.op->mailbox.post(report));
+      world.op->loop->step();
+    }
+    world.settle();
+  };
+  report_all(1);  // Who is a member is a fact of its own, and written at once.
+  constexpr int kSeconds = 60;
+  for (int second = 1; second <= kSeconds; ++second) {
+    const auto before = world.status_writes();
+    world.pass(seconds(1));
+    report_all(1 + second);
+    CHECK(world.status_writes() - before <= 10);
+  }
+  // In a minute 600 writes are three for each.
+  for (const auto& name : names) {
+    const auto job = world.job(name);
+    REQUIRE(job.status.progress);
+    CHECK_MESSAGE(job.status.progress->step > kSeconds / 2, name);
+  }
+}
+
 TEST_CASE("of a gang that quota halves nothing keeps running, and it starts once there is room") {
   int allowed = 1;
   struct Quota final : kube::HttpTransport {
