@@ -43,6 +43,8 @@ class WorkQueue {
   /// At least `asked` from now.
   void add_backed_off(const api::ObjectKey& key, MonoTime now, seconds asked = seconds(0));
   void forget(const api::ObjectKey& key);
+  /// Whether the key's back-off is what it waits for.
+  bool backs_off(const api::ObjectKey& key) const;
   int failures(const api::ObjectKey& key) const;
 
   /// The next key, now in processing: it is not given out again before done().
@@ -56,14 +58,19 @@ class WorkQueue {
   std::size_t size() const { return order_.size() + due_.size(); }
 
  private:
+  struct Due {
+    MonoTime at;
+    bool after_failure = false;
+  };
   void release(MonoTime now);
+  void put_due(const api::ObjectKey& key, Due due);
   void drop_due(const api::ObjectKey& key);
 
   WorkQueueOptions options_;
   Rng rng_;
   std::deque<api::ObjectKey> order_;
   std::set<api::ObjectKey> dirty_, processing_;
-  std::map<api::ObjectKey, MonoTime> due_;
+  std::map<api::ObjectKey, Due> due_;
   std::set<std::pair<MonoTime, api::ObjectKey>> due_by_time_;  ///< the same, soonest first
   std::map<api::ObjectKey, int> failures_;
 };

@@ -78,6 +78,25 @@ TEST_CASE("back-off doubles from failure to failure, within bounds, until it is 
   CHECK(*queue.next_due() - kStart <= milliseconds(50));
 }
 
+TEST_CASE("it is known of a key that its back-off is all that it waits for") {
+  WorkQueue queue(1);
+  CHECK_FALSE(queue.backs_off(key("a")));
+  queue.add_at(key("a"), kStart + seconds(60));
+  CHECK_FALSE(queue.backs_off(key("a")));
+  queue.add_backed_off(key("a"), kStart);  // Sooner.
+  CHECK(queue.backs_off(key("a")));
+  queue.add_at(key("a"), kStart + seconds(60));
+  CHECK(queue.backs_off(key("a")));
+  CHECK(queue.pop(kStart + seconds(1)) == key("a"));
+  CHECK_FALSE(queue.backs_off(key("a")));
+  queue.done(key("a"));
+  queue.add_at(key("a"), kStart + seconds(60));
+  CHECK_FALSE(queue.backs_off(key("a")));
+  queue.add_backed_off(key("a"), kStart);
+  queue.add(key("a"));
+  CHECK_FALSE(queue.backs_off(key("a")));
+}
+
 TEST_CASE("whatever the order of calls, no key is lost and none is in two hands") {
   Rng rng(test::seed());
   WorkQueue queue(rng());
