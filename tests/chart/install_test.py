@@ -31,6 +31,28 @@ OPERATOR = "system:serviceaccount:muster:muster-operator"
 RELEASE_BYTES_MAX = 512 * 1024
 POLICY_SECONDS = 60   # A policy counts about a second after it was made.
 
+AUDIT_POLICY = f"""apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  users: ["{OPERATOR}"]
+- level: None
+"""
+# Rights that the life of one job with one worker has no use for, and what they are for.
+OTHER_USES = {
+    "a worker that joins, and a scrape, ask for their rights": [
+        "create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io"],
+    "a restart, a suspension": ["delete pods"],
+    "elastic jobs": [f"{verb} poddisruptionbudgets.policy" for verb in ("get", "create", "patch", "delete")],
+    "what an operator before this one left half done": ["get pods", "get services"],
+    "news that comes again": ["get events.events.k8s.io", "patch events.events.k8s.io"],
+    "queues": ["patch trainingqueues/status.muster.dev"],
+    "asked for by OwnerReferencesPermissionEnforcement": ["update trainingjobs/finalizers.muster.dev"],
+    "watched where they are installed": [
+        "watch topologies.kueue.x-k8s.io", "watch topologies.kai.scheduler", "watch hypernodes.topology.volcano.sh"],
+}
+
 PLANE = None
 
 
@@ -38,7 +60,11 @@ def setUpModule():
     global PLANE
     directory = tempfile.mkdtemp(prefix="muster-chart-", dir=MEMORY)
     unittest.addModuleCleanup(shutil.rmtree, directory, ignore_errors=True)
-    PLANE = ControlPlane(directory, controller_manager=True)
+    with open(f"{directory}/audit.yaml", "w", encoding="utf-8") as file:
+        file.write(AUDIT_POLICY)
+    PLANE = ControlPlane(f"{directory}/plane", controller_manager=True, extra={"kube-apiserver": [
+        f"--audit-policy-file={directory}/audit.yaml", f"--audit-log-path={directory}/audit.log"]})
+    PLANE.audit_log = f"{directory}/audit.log"
     unittest.addModuleCleanup(PLANE.stop)
     PLANE.start()
     PLANE.kubectl("create", "namespace", "muster")
@@ -367,6 +393,35 @@ class OperatorRuns(unittest.TestCase):
         process.terminate()
         self.assertEqual(process.wait(30), 0, self.said()[-3000:])
         self.assertNotRegex(self.said(), "(?i)forbidden|cannot (get|list|watch|create|patch|update|delete) resource")
+        used, granted = self.used(), self.granted()
+        self.assertEqual(used - granted, set())
+        self.assertEqual(granted - used, {right for rights in OTHER_USES.values() for right in rights})
+
+    @staticmethod
+    def used():
+        """"verb resource" of everything that the operator has asked the API server for."""
+        found = set()
+        with open(PLANE.audit_log, encoding="utf-8") as file:
+            for record in map(json.loads, file):
+                about = record.get("objectRef")
+                if about is None or record["user"]["username"] != OPERATOR:
+                    continue
+                resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+                found.add(f"{record['verb']} {'.'.join(filter(None, (resource, about.get('apiGroup'))))}")
+        return found
+
+    @staticmethod
+    def granted():
+        """The same of its rights. Who may list may read each: `get` is no right of its own there."""
+        found = set()
+        with open(os.path.join(ROOT, "tests/chart/rbac.golden"), encoding="utf-8") as file:
+            for line in file.read().split("# watch")[0].splitlines()[1:]:
+                _, verbs, resource = line.split(": ")
+                verbs = verbs.split()
+                if "list" in verbs and resource != "pods":
+                    verbs.remove("get")
+                found |= {f"{verb} {resource.split()[0]}" for verb in verbs}
+        return found
 
     def test_s31_a_policy_that_is_gone_is_said(self):
         process, _ = self.start()

@@ -73,7 +73,7 @@ app.kubernetes.io/managed-by: muster-operator
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, create, delete]
+  verbs: [get, create]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]   # one an elastic job, saying spec.worker.min
   verbs: [get, create, patch, delete]
