@@ -28,6 +28,14 @@ on N + 1 + i.
 A job's series go away with the job. Of several replicas of the operator only the leader has series of jobs. Scrape with
 `honor_labels`, because `namespace` means the job's. Dashboards: `charts/muster/dashboards`; alerts:
 `charts/muster/rules`, each with a page in [runbooks](../runbooks).
+
+Of the names that stock dashboards of controllers ask for, three are not there, because what they count cannot happen, and
+a zero that never moves would say that somebody looked. A panic (`controller_runtime_reconcile_panics_total`): a broken
+invariant ends the process, and Kubernetes counts its restarts. A reconcile that takes too long
+(`controller_runtime_reconcile_timeouts_total`): a look at a job waits for nobody, and every exchange with the API server
+has a deadline, whose passing is an error. A terminal error (`controller_runtime_terminal_reconcile_errors_total`):
+whatever the API server refuses is tried again, ever more rarely; a spec that cannot be used is no error of the operator's
+but the job's end, `Failed` with reason `InvalidSpec`.
 """
 
 
