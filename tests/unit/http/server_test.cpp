@@ -70,6 +70,16 @@ TEST_CASE("header and body are bounded, and the answer arrives before the connec
   }
 }
 
+TEST_CASE("the bounds of a server that is told none are those that docs/security.md promises") {
+  const http::ServerOptions options;
+  CHECK(options.address == "127.0.0.1");
+  CHECK(options.header_bytes_max == 8 * 1024);
+  CHECK(options.body_bytes_max == 16 * 1024);
+  CHECK(options.connections_max == 256);
+  CHECK(options.request_timeout == seconds(5));
+  CHECK(options.idle_timeout == seconds(30));
+}
+
 TEST_CASE("garbage is answered with 400 and the next client is served") {
   const auto server = serve(echo);
   for (const std::string& garbage :
