@@ -14,7 +14,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const auto authenticator = runtime::make_local_authenticator("t");
   int answers = 0, requests = 0;
   runtime::EndpointHandler handler(
-      {.clock = &clock, .authenticator = authenticator.get(), .on_progress = {}, .on_join = {}},
+      {.clock = &clock,
+       .authenticator = authenticator.get(),
+       .on_progress = {},
+       .on_join = {},
+       .on_witness =
+           [](const WitnessRequest& request, const runtime::WitnessAnswer& answer) {
+             WitnessResponse response;
+             response.granted = request.slot == 0;
+             response.epoch = request.next_epoch;
+             answer(response);
+           }},
       [](milliseconds, const std::function<void()>&) {});
   runtime::GangInfo gang;
   gang.job = "n/j";
@@ -28,8 +38,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     http::Request request;
     request.method = "POST";
-    request.path = line.starts_with('p') ? contract::kPathProgress : contract::kPathJoin;
-    if (line.starts_with('p')) line.remove_prefix(1);
+    request.path = contract::kPathJoin;
+    if (line.starts_with('p')) request.path = contract::kPathProgress;
+    if (line.starts_with('w')) request.path = contract::kPathWitness;
+    if (request.path != contract::kPathJoin) line.remove_prefix(1);
     request.headers = {{"authorization", "Bearer t"}};
     request.body = line;
     ++requests;
