@@ -12,8 +12,10 @@
 namespace muster::test {
 namespace {
 std::uint64_t g_seed = 1;
-}
+std::int64_t g_cases = 0;
+}  // namespace
 std::uint64_t seed() { return g_seed; }
+std::int64_t cases(std::int64_t usual) { return g_cases > 0 ? g_cases : usual; }
 }  // namespace muster::test
 
 int main(int argc, char** argv) {
@@ -22,6 +24,9 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
       muster::test::g_seed = std::strtoull(argv[i + 1], nullptr, 10);
+    }
+    if (std::strcmp(argv[i], "--cases") == 0 && i + 1 < argc) {
+      muster::test::g_cases = std::strtoll(argv[i + 1], nullptr, 10);
     }
     if (std::strcmp(argv[i], "--log") == 0) least = muster::LogLevel::kDebug;
   }

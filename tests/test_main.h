@@ -15,6 +15,10 @@ namespace muster::test {
 /// Seed from `--seed N` (default 1). Property tests derive everything random from it.
 std::uint64_t seed();
 
+/// How many cases the longest property tests look at: `usual`, or what `--cases N` says (a night's
+/// run has a million).
+std::int64_t cases(std::int64_t usual);
+
 /// How often a random case is tried, and of how many it must then tell: a quarter of `n` under
 /// sanitizers, which look at each access and take ten times as long.
 constexpr int tries(int n) {

@@ -132,6 +132,9 @@ struct PodOptions {
 inline constexpr int kMaxTfConfigWorkers = 512;
 inline constexpr int kMasterPort = 29'500;
 Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options);
+/// Whether a built pod meets Pod Security `restricted` and has nothing in it that make_pod would
+/// not set. Errors: kForbidden, with what is wrong.
+Status check_restricted(const Pod& pod);
 Service make_service(const TrainingJob& job);
 /// minAvailable is spec.worker.min.
 DisruptionBudget make_disruption_budget(const TrainingJob& job);

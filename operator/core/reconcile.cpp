@@ -507,6 +507,17 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   return plan;
 }
 
+/// What keeps the job's pods from being restricted. Slot 0 alone mounts the claim.
+Status meets_restricted(const JobSnapshot& snapshot) {
+  for (const int slot : {0, 1}) {
+    const api::SlotPlacement placement{slot, 0, "", ""};
+    const Status meets =
+        api::check_restricted(api::make_pod(snapshot.job, placement, snapshot.pod_options));
+    if (!meets) return meets;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
@@ -519,12 +530,12 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   if (gang.members.empty()) {
     const bool wait = std::any_of(gang.stale.begin(), gang.stale.end(),
                                   [&](const auto* pod) { return must_wait_for(*pod, snapshot); });
-    return wait ? std::nullopt : std::optional(PlaceWish{});
+    return wait || !meets_restricted(snapshot) ? std::nullopt : std::optional(PlaceWish{});
   }
   if (!is_elastic(snapshot, gang)) return std::nullopt;
   PlaceWish wish;
   wish.slots = slots_to_place(snapshot, gang);
-  if (wish.slots.empty()) return std::nullopt;
+  if (wish.slots.empty() || !meets_restricted(snapshot)) return std::nullopt;
   wish.only_grows =
       std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
         return std::binary_search(wish.slots.begin(), wish.slots.end(), member.placement.slot);
@@ -542,19 +553,25 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
 
 namespace {
 
-Plan decide(const JobSnapshot& snapshot) {
-  const api::TrainingJob& job = snapshot.job;
-  if (job.meta.deletion_time) return nothing("being deleted; its pods go with it");
-  if (job.spec.managed_by != contract::kManagedBy) return nothing("managed by another controller");
-  const GangView gang = view_gang(snapshot);
-  const bool ended = job.status.finished();
-  // Whoever has ended stays so: pods that it does not know of are removed like any other.
-  const bool believe = ended && lasted(snapshot, facts::job_is_old()) >= words::kOldMost;
-  if (gang.job_is_old && !believe) return await_or_supersede(snapshot, gang);
-  if (ended) return reconcile_finished(snapshot, gang);
-  if (!snapshot.spec_verdict) return refuse_spec(snapshot);
-  if (auto plan = decide_success(snapshot, gang)) return *plan;
-  if (job.spec.suspend) return suspend(snapshot, gang);
+/// Whether a pod may be asked for now or after the next decision.
+bool may_create(const JobSnapshot& snapshot, const GangView& gang) {
+  if (gang.members.empty() || gang.count(MemberState::kMissing) > 0) return true;
+  return is_elastic(snapshot, gang) && !slots_to_place(snapshot, gang).empty();
+}
+
+/// A job whose pods would not be restricted: as if the API server had refused them, and before
+/// anything is asked of it.
+std::optional<JobSnapshot> with_refusal(const JobSnapshot& snapshot, const GangView& gang) {
+  if (snapshot.create_failure || !may_create(snapshot, gang)) return std::nullopt;
+  const Status meets = meets_restricted(snapshot);
+  if (meets) return std::nullopt;
+  JobSnapshot refused = snapshot;
+  refused.create_failure = CreateFailure{std::string(words::kRefused),
+                                         "its pods are not made: one " + meets.error().message()};
+  return refused;
+}
+
+Plan decide_gang(const JobSnapshot& snapshot, const GangView& gang) {
   if (auto plan = decide_deadline(snapshot, gang)) return *plan;
   if (is_elastic(snapshot, gang)) {
     if (auto plan = decide_preemption(snapshot, gang)) return *plan;
@@ -568,6 +585,25 @@ Plan decide(const JobSnapshot& snapshot) {
   if (auto plan = decide_give_back(snapshot, gang)) return *plan;
   if (auto plan = decide_resize(snapshot, gang)) return *plan;
   return run(snapshot, gang);
+}
+
+Plan decide(const JobSnapshot& snapshot) {
+  const api::TrainingJob& job = snapshot.job;
+  if (job.meta.deletion_time) return nothing("being deleted; its pods go with it");
+  if (job.spec.managed_by != contract::kManagedBy) return nothing("managed by another controller");
+  const GangView gang = view_gang(snapshot);
+  const bool ended = job.status.finished();
+  // Whoever has ended stays so: pods that it does not know of are removed like any other.
+  const bool believe = ended && lasted(snapshot, facts::job_is_old()) >= words::kOldMost;
+  if (gang.job_is_old && !believe) return await_or_supersede(snapshot, gang);
+  if (ended) return reconcile_finished(snapshot, gang);
+  if (!snapshot.spec_verdict) return refuse_spec(snapshot);
+  if (auto plan = decide_success(snapshot, gang)) return *plan;
+  if (job.spec.suspend) return suspend(snapshot, gang);
+  if (const auto refused = with_refusal(snapshot, gang)) {
+    return decide_gang(*refused, view_gang(*refused));
+  }
+  return decide_gang(snapshot, gang);
 }
 
 }  // namespace

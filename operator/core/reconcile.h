@@ -23,7 +23,7 @@ namespace muster::core {
 
 /// Why pods or the Service could not be created, other than for want of an API server.
 struct CreateFailure {
-  std::string reason;  ///< NameConflict or CreateFailed
+  std::string reason;  ///< NameConflict, QuotaExceeded, CreateFailed or Refused
   std::string message;
 };
 

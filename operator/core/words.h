@@ -34,6 +34,7 @@ inline constexpr std::string_view kWaitingForPods = "WaitingForPods";
 inline constexpr std::string_view kSuspending = "Suspending";
 inline constexpr std::string_view kNameConflict = "NameConflict";
 inline constexpr std::string_view kCreateFailed = "CreateFailed";
+inline constexpr std::string_view kRefused = "Refused";
 inline constexpr std::string_view kDeadlineExceeded = "DeadlineExceeded";
 inline constexpr std::string_view kRestartLimitReached = "RestartLimitReached";
 inline constexpr std::string_view kWorkerFailed = "WorkerFailed";

@@ -49,6 +49,13 @@ class Run {
   }
 
   Status operator()(const core::CreatePod& action) {
+    // core has looked at the job's pods before it gave them places; this is the one that is sent.
+    const Status meets = api::check_restricted(action.pod);
+    if (!meets) {
+      const Error error = meets.error().with("pod " + action.pod.meta.key().text());
+      done_.create_failure = {std::string(core::words::kRefused), error.message()};
+      return error;
+    }
     const Status status = create(api::Kind::kPod, action.pod.meta, api::to_json(action.pod));
     if (status) done_.created.push_back(action.pod.meta.name);
     return status;

@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "common/contract.h"
+#include "common/rng.h"
+#include "tests/restricted.h"
+#include "tests/test_main.h"
 #include "tests/unit/api/jobs.h"
 
 using namespace muster;
@@ -79,6 +82,175 @@ TEST_CASE("a pod meets Pod Security restricted, whatever the job asks") {
     CHECK(container["resources"]["requests"] == container["resources"]["limits"]);
     CHECK(container["terminationMessagePolicy"] == "FallbackToLogsOnError");
   }
+}
+
+TEST_CASE("a pod that is built is restricted, by the operator's own check too") {
+  for (const Json& json : {least_training_job(), least_program_job(), full_training_job(),
+                           full_program_job(), gpt_training_job(), token_training_job()}) {
+    for (const auto& options : {kOptions, PodOptions{}}) {
+      const Pod pod = make_pod(job_of(json), {0, 1, "node-a", ""}, options);
+      const Status meets = check_restricted(pod);
+      CHECK_MESSAGE(meets, meets.error().message());
+      CHECK(restricted_findings(pod.spec).empty());
+    }
+  }
+}
+
+TEST_CASE("whatever would let a pod out of its box is refused, and named") {
+  const Pod whole = make_pod(job_of(full_program_job()), {0, 1, "node-a", ""}, kOptions);
+  struct Row {
+    const char* pointer;
+    Json value;
+    const char* named;
+  };
+  const Row rows[] = {
+      {"/hostNetwork", true, "spec.hostNetwork"},
+      {"/hostPID", true, "spec.hostPID"},
+      {"/hostIPC", true, "spec.hostIPC"},
+      {"/hostUsers", true, "spec.hostUsers"},
+      {"/shareProcessNamespace", true, "spec.shareProcessNamespace"},
+      {"/nodeName", "n", "spec.nodeName"},
+      {"/initContainers", Json::array(), "spec.initContainers"},
+      {"/ephemeralContainers", Json::array(), "spec.ephemeralContainers"},
+      {"/automountServiceAccountToken", true, "automountServiceAccountToken"},
+      {"/containers/1", Json{{"name", "more"}}, "spec.containers"},
+      {"/containers/0/name", "other", "the worker"},
+      {"/containers/0/lifecycle", Json::object(), "lifecycle"},
+      {"/containers/0/volumeDevices", Json::array(), "volumeDevices"},
+      {"/containers/0/ports/0/hostPort", 80, "hostPort"},
+      {"/containers/0/ports/0/hostIP", "0.0.0.0", "hostIP"},
+      {"/containers/0/volumeMounts/0/mountPropagation", "Bidirectional", "mountPropagation"},
+      {"/containers/0/securityContext", nullptr, "securityContext"},
+      {"/containers/0/securityContext/privileged", true, "privileged"},
+      {"/containers/0/securityContext/procMount", "Unmasked", "procMount"},
+      {"/containers/0/securityContext/runAsUser", 0, "runAsUser"},
+      {"/containers/0/securityContext/allowPrivilegeEscalation", true, "allowPrivilegeEscalation"},
+      {"/containers/0/securityContext/capabilities", nullptr, "capabilities"},
+      {"/containers/0/securityContext/capabilities/drop", Json::array({"KILL"}), "capabilities"},
+      {"/containers/0/securityContext/capabilities/add", Json::array({"ALL"}), "capabilities"},
+      {"/securityContext", nullptr, "spec.securityContext"},
+      {"/securityContext/runAsNonRoot", false, "runAsNonRoot"},
+      {"/securityContext/runAsUser", 0, "runAsUser"},
+      {"/securityContext/runAsGroup", 0, "runAsGroup"},
+      {"/securityContext/fsGroup", "0", "fsGroup"},
+      {"/securityContext/sysctls", Json::array(), "sysctls"},
+      {"/securityContext/seccompProfile", nullptr, "seccompProfile"},
+      {"/securityContext/seccompProfile/type", "Unconfined", "seccompProfile"},
+      {"/volumes/0/hostPath", Json{{"path", "/"}}, "hostPath"},
+      {"/volumes/0/csi", Json::object(), "csi"},
+      {"/volumes", 7, "spec.volumes"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.pointer);
+    Pod pod = whole;
+    pod.spec = with(whole.spec, row.pointer, row.value);
+    const Status meets = check_restricted(pod);
+    REQUIRE_FALSE(meets);
+    CHECK(meets.error().code() == ErrorCode::kForbidden);
+    CHECK_MESSAGE(meets.error().message().find(row.named) != std::string::npos,
+                  meets.error().message());
+  }
+}
+
+namespace {
+
+/// A worker of an own program that may ask for anything it may.
+Json any_worker(Rng& rng) {
+  const Json all = full_program_job()["spec"]["worker"];
+  Json worker{{"command", all["command"]}};
+  for (const auto& [field, value] : all.items()) {
+    if (rng.below(2) == 0) worker[field] = value;
+  }
+  if (worker.contains("volumeMounts")) worker["volumes"] = all["volumes"];
+  return worker;
+}
+
+/// What somebody would try who wants more than a job gets, anywhere in `json`.
+void try_more(Json& json, Rng& rng) {
+  static const std::vector<std::pair<std::string, Json>> kTries{
+      {"hostPath", Json{{"path", "/"}}},
+      {"hostPort", 80},
+      {"hostNetwork", true},
+      {"hostPID", true},
+      {"privileged", true},
+      {"runAsUser", 0},
+      {"procMount", "Unmasked"},
+      {"serviceAccountToken", Json::object()},
+      {"securityContext", Json{{"privileged", true}, {"capabilities", {{"add", {"ALL"}}}}}},
+      {"initContainers", Json::array({Json{{"name", "x"}}})},
+      {"automountServiceAccountToken", true},
+      {"sysctls", Json::array({Json{{"name", "kernel.shm_rmid_forced"}}})},
+      {"podSpecPatch", "{}"},
+      {"nodeName", "n"},
+      {"name", "muster-token"},
+      {"readOnly", "no"},
+      {"emptyDir", nullptr},
+      {"projected", Json::object()}};
+  Json* at = &json;
+  while (at->is_structured() && !at->empty() && rng.below(3) != 0) {
+    auto next = at->begin();
+    std::advance(next, static_cast<std::ptrdiff_t>(rng.below(at->size())));
+    if (!next->is_structured()) break;
+    at = &*next;
+  }
+  if (!at->is_object()) return;
+  const auto& [name, value] = kTries[rng.below(kTries.size())];
+  (*at)[name] = value;
+}
+
+}  // namespace
+
+TEST_CASE("of all pods that are built for jobs that are taken none is not restricted") {
+  Rng rng(seed());
+  const std::int64_t wanted = cases(test::tries(10'000));
+  std::int64_t built = 0, refused = 0;
+  // At least every other one asks for nothing that is forbidden.
+  for (std::int64_t round = 0; built < wanted && round < 4 * wanted; ++round) {
+    Json json = rng.below(3) == 0 ? full_training_job() : full_program_job();
+    Json& spec = json["spec"];
+    if (!spec.contains("training")) spec["worker"] = any_worker(rng);
+    if (rng.below(2) == 0) try_more(rng.below(4) == 0 ? json : spec, rng);
+    const auto job = parse_training_job(json);
+    if (!job) {
+      ++refused;
+      continue;
+    }
+    const int slot = static_cast<int>(rng.below(2));
+    const Pod pod = make_pod(*job, {slot, 0, "n", ""}, rng.below(2) == 0 ? kOptions : PodOptions{});
+    ++built;
+    const Status meets = check_restricted(pod);
+    REQUIRE_MESSAGE(meets, meets.error().message() << " in " << dump_json(json));
+    REQUIRE_MESSAGE(restricted_findings(pod.spec).empty(), dump_json(pod.spec));
+  }
+  MESSAGE(built << " pods built, " << refused << " jobs refused");
+  CHECK(built == wanted);
+  CHECK(refused > wanted / 10);
+}
+
+TEST_CASE(
+    "what the operator's own check lets through is restricted, whatever was done to the pod") {
+  Rng rng(seed() + 1);
+  const Json whole = make_pod(job_of(full_program_job()), {0, 1, "n", ""}, kOptions).spec;
+  int let_through = 0, refused = 0;
+  for (int i = 0; i < test::tries(20'000); ++i) {
+    Pod pod;
+    pod.spec = whole;
+    Json& place = rng.below(3) == 0   ? pod.spec
+                  : rng.below(2) == 0 ? pod.spec["securityContext"]
+                                      : pod.spec["containers"][0];
+    if (rng.below(4) == 0) {
+      auto gone = place.begin();
+      std::advance(gone, static_cast<std::ptrdiff_t>(rng.below(place.size())));
+      place.erase(gone);
+    } else {
+      try_more(place, rng);
+    }
+    const bool meets = check_restricted(pod).has_value();
+    meets ? ++let_through : ++refused;
+    if (meets) REQUIRE_MESSAGE(restricted_findings(pod.spec).empty(), dump_json(pod.spec));
+  }
+  CHECK(let_through > test::tries(20'000) / 50);
+  CHECK(refused > test::tries(20'000) / 4);
 }
 
 TEST_CASE("a pod of the built-in engine says who it is and is pinned to its node") {

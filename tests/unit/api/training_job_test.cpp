@@ -4,6 +4,8 @@
 
 #include "common/contract.h"
 #include "common/rng.h"
+#include "operator/api/pod.h"
+#include "tests/restricted.h"
 #include "tests/test_main.h"
 #include "tests/unit/api/jobs.h"
 
@@ -713,6 +715,9 @@ TEST_CASE("ten thousand mutated documents are read or refused, and what is read 
     REQUIRE_MESSAGE(again, again.error().message() << " in " << dump_json(written));
     REQUIRE(*again == *job);
     REQUIRE(to_json(*again) == written);
+    const Pod pod = make_pod(*job, {static_cast<int>(rng.below(2)), 0, "n", ""}, {});
+    REQUIRE_MESSAGE(check_restricted(pod), dump_json(pod.spec));
+    REQUIRE_MESSAGE(restricted_findings(pod.spec).empty(), dump_json(pod.spec));
   }
   MESSAGE("mutated documents: ", accepted, " accepted, ", refused, " refused");
   CHECK(accepted > test::tries(500));

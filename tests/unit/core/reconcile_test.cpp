@@ -295,6 +295,40 @@ TEST_CASE("a name that is taken gives everything back and says whose it is") {
   CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
 }
 
+TEST_CASE("a job whose pods would leave their box is refused with the reason, and gets no place") {
+  auto job = make_job("j").workers(2).fits_on("n");
+  const Json host{{"name", "d"}, {"hostPath", {{"path", "/"}}}};
+  job.edit().job.spec.worker.pod_fields["volumes"] = Json::array({host});
+  CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  const auto* admitted = status_of(plan).condition("Admitted");
+  CHECK(admitted->status == "False");
+  CHECK(admitted->reason == "Refused");
+  CHECK(admitted->message.find("hostPath") != std::string::npos);
+  CHECK(status_of(plan).placement.empty());
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+  job.edit().job.spec.worker.pod_fields.erase("volumes");
+  CHECK(core::wanted_places(job.snapshot()).has_value());
+  CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
+}
+
+TEST_CASE("a gang whose pods would leave their box gives its places back without a pod") {
+  auto job = make_job("j").workers(2).placed().pod(0, PodPhase::kPending).fits_on("n");
+  job.edit().job.spec.worker.pod_fields["ports"] =
+      Json::array({Json{{"name", "x"}, {"containerPort", 1}, {"hostPort", 1}}});
+  auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  CHECK(status_of(plan).placement.empty());
+  CHECK(status_of(plan).condition("Admitted")->reason == "Refused");
+  apply(job.edit(), plan);
+  plan = job.plan();
+  CHECK(words_of(plan) == Words{"delete pod-0-0"});
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+}
+
 TEST_CASE("nothing follows from a job that is older than its pods") {
   auto job = make_job("j").workers(1).placed(0).pod(0, PodPhase::kRunning, 1);
   CHECK(job.plan().empty());

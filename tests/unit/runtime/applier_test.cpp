@@ -207,6 +207,19 @@ TEST_CASE_FIXTURE(Fixture, "a stranger's pod of our name is a conflict that name
   CHECK(done.create_failure->message.find(api::pod_name(job, 0, 0)) != std::string::npos);
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "a pod that is not restricted is not asked for, whoever has planned it") {
+  core::CreatePod open = create_pod(0);
+  open.pod.spec["hostNetwork"] = true;
+  const auto done = run({open, create_pod(1)});
+  REQUIRE_FALSE(done.status.has_value());
+  REQUIRE(done.create_failure.has_value());
+  CHECK(done.create_failure->reason == "Refused");
+  CHECK(done.create_failure->message.find("hostNetwork") != std::string::npos);
+  CHECK_FALSE(has_pod(0));
+  CHECK_FALSE(has_pod(1));
+}
+
 TEST_CASE_FIXTURE(Fixture, "a pod is deleted only under its uid") {
   REQUIRE(run({create_pod(0)}).status.has_value());
   const api::ObjectKey key{"default", api::pod_name(job, 0, 0)};
@@ -231,6 +244,30 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(done.status.has_value());
   CHECK(done.version_before == job.meta.resource_version);
   CHECK(done.version_after != done.version_before);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a decision that rests on a pod's absence waits until it can be read") {
+  struct Blind final : kube::HttpTransport {
+    explicit Blind(kube::HttpTransport& server) : real(server) {}
+    Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+      if (request.method == "GET") return kube::HttpResponse{503, "", std::nullopt};
+      return real.send(request);
+    }
+    Result<Stream> open_stream(const kube::HttpRequest& request) override {
+      return real.open_stream(request);
+    }
+    kube::HttpTransport& real;
+  };
+  Blind blind(server);
+  const auto through = kube::make_rest_client(blind);
+  core::PatchStatus patch = phase("Restarting");
+  patch.confirm_absent = {{"default", api::pod_name(job, 0, 0)}};
+  core::Plan plan;
+  plan.actions = {patch};
+  CHECK_FALSE(apply(*through, {job.meta.key(), job.meta.uid, plan, "me"}, stopping).status);
+  const auto now = client->get(api::Kind::kTrainingJob, job.meta.key());
+  REQUIRE(now.has_value());
+  CHECK((*now)["metadata"]["resourceVersion"] == job.meta.resource_version);
 }
 
 TEST_CASE_FIXTURE(Fixture, "nothing is begun once the operator stops") {

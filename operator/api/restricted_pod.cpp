@@ -1,0 +1,119 @@
+// The last look at a pod before it is asked for: whether it meets Pod Security `restricted`, by
+// what may stand in it. A field that is not listed here is refused, whatever it would do: what
+// Kubernetes learns tomorrow must not be open today.
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "common/contract.h"
+#include "operator/api/pod.h"
+
+namespace muster::api {
+namespace {
+
+using FieldNames = std::initializer_list<std::string_view>;
+
+const Json& member_or_null(const Json& object, const char* name) {
+  static const Json kNull;
+  if (!object.is_object()) return kNull;
+  const auto found = object.find(name);
+  return found == object.end() ? kNull : *found;
+}
+
+Error breaks(const std::string& what) {
+  return {ErrorCode::kForbidden, "breaks Pod Security restricted: " + what};
+}
+
+/// An object, with no other fields than those.
+Status has_only(const Json& object, const std::string& path, FieldNames allowed) {
+  if (!object.is_object()) return breaks(path + " is no object");
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+    return breaks(path + "." + key.substr(0, 64) + " is set");
+  }
+  return {};
+}
+
+/// Absent, or a list of such objects.
+Status has_only_such(const Json& list, const std::string& path, FieldNames allowed) {
+  if (list.is_null()) return {};
+  if (!list.is_array()) return breaks(path + " is no list");
+  for (const Json& item : list) MUSTER_RETURN_IF_ERROR(has_only(item, path + "[]", allowed));
+  return {};
+}
+
+bool is_ordinary_user(const Json& id) { return id.is_number_integer() && id > 0; }
+
+Status check_pod_context(const Json& context) {
+  const std::string path = "spec.securityContext";
+  MUSTER_RETURN_IF_ERROR(has_only(context, path,
+                                  {"runAsNonRoot", "runAsUser", "runAsGroup", "fsGroup",
+                                   "fsGroupChangePolicy", "seccompProfile"}));
+  if (member_or_null(context, "runAsNonRoot") != true) {
+    return breaks(path + ".runAsNonRoot is not true");
+  }
+  for (const char* id : {"runAsUser", "runAsGroup", "fsGroup"}) {
+    if (!is_ordinary_user(member_or_null(context, id))) return breaks(path + "." + id + " is root");
+  }
+  if (member_or_null(context, "seccompProfile") != Json{{"type", "RuntimeDefault"}}) {
+    return breaks(path + ".seccompProfile is not RuntimeDefault");
+  }
+  return {};
+}
+
+Status check_container_context(const Json& context) {
+  const std::string path = "securityContext of the container";
+  MUSTER_RETURN_IF_ERROR(has_only(
+      context, path, {"allowPrivilegeEscalation", "capabilities", "readOnlyRootFilesystem"}));
+  if (member_or_null(context, "allowPrivilegeEscalation") != false) {
+    return breaks(path + ": allowPrivilegeEscalation is not false");
+  }
+  if (member_or_null(context, "capabilities") != Json{{"drop", Json::array({"ALL"})}}) {
+    return breaks(path + ": capabilities are kept");
+  }
+  return {};
+}
+
+Status check_container(const Json& container) {
+  const std::string path = "spec.containers[0]";
+  MUSTER_RETURN_IF_ERROR(has_only(container, path,
+                                  {"name", "image", "command", "args", "env", "ports", "resources",
+                                   "volumeMounts", "terminationMessagePolicy", "securityContext"}));
+  if (member_or_null(container, "name") != contract::kContainerName) {
+    return breaks(path + " is not the worker");
+  }
+  MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "ports"), path + ".ports",
+                                       {"name", "containerPort", "protocol"}));
+  MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "volumeMounts"),
+                                       path + ".volumeMounts",
+                                       {"name", "mountPath", "subPath", "readOnly"}));
+  return check_container_context(member_or_null(container, "securityContext"));
+}
+
+}  // namespace
+
+Status check_restricted(const Pod& pod) {
+  const Json& spec = pod.spec;
+  MUSTER_RETURN_IF_ERROR(
+      has_only(spec, "spec",
+               {"containers", "restartPolicy", "hostname", "subdomain", "enableServiceLinks",
+                "automountServiceAccountToken", "terminationGracePeriodSeconds", "securityContext",
+                "volumes", "affinity", "priorityClassName", "nodeSelector", "tolerations",
+                "imagePullSecrets", "serviceAccountName", "runtimeClassName", "schedulerName",
+                "resourceClaims"}));
+  if (member_or_null(spec, "automountServiceAccountToken") != false) {
+    return breaks("spec.automountServiceAccountToken is not false");
+  }
+  MUSTER_RETURN_IF_ERROR(check_pod_context(member_or_null(spec, "securityContext")));
+  MUSTER_RETURN_IF_ERROR(has_only_such(
+      member_or_null(spec, "volumes"), "spec.volumes",
+      {"name", "persistentVolumeClaim", "configMap", "secret", "emptyDir", "projected"}));
+  const Json& containers = member_or_null(spec, "containers");
+  if (!containers.is_array() || containers.size() != 1) {
+    return breaks("spec.containers is not the one worker");
+  }
+  return check_container(containers.front());
+}
+
+}  // namespace muster::api
