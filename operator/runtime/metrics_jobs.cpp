@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "common/contract.h"
+#include "operator/api/price_list.h"
 #include "operator/core/words.h"
 
 namespace muster::runtime {

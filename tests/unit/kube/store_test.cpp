@@ -224,6 +224,7 @@ TEST_CASE("a deletion nobody saw shows when the new list is whole, and not befor
   (void)store.apply({Type::kInitDone, nullptr});
   (void)store.apply({Type::kInitStart, nullptr});
   (void)store.apply({Type::kInitApply, thing("b", "2")});
+  (void)store.apply({Type::kInitApply, thing("d", "7")});
   CHECK(store.all().size() == 3);
   // A list that breaks off and starts again forgets what it had.
   (void)store.apply({Type::kInitStart, nullptr});

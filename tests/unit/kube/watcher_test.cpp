@@ -155,14 +155,16 @@ TEST_CASE("410 in every form leads to a new list, after a wait, and the old cont
   CHECK(watcher.relists() == 1);
 }
 
-TEST_CASE("an expired continue token starts the list again") {
-  Watcher watcher(muster::test::seed());
-  (void)watcher.on_list(kStart, page({object("a", "5")}, "10", "more"));
-  CHECK(watcher.on_list(kStart, kGone).empty());
-  const MonoTime later = kStart + seconds(2);
-  CHECK(std::get<ListRequest>(watcher.next(later)).continue_token.empty());
-  CHECK(types(watcher.on_list(later, page({object("b", "12")}, "20"))) ==
-        std::vector{Type::kInitStart, Type::kInitApply, Type::kInitDone});
+TEST_CASE("a continue token that is expired, or that nobody knows, starts the list again") {
+  for (const auto code : {ErrorCode::kGone, ErrorCode::kInvalid}) {
+    Watcher watcher(muster::test::seed());
+    (void)watcher.on_list(kStart, page({object("a", "5")}, "10", "more"));
+    CHECK(watcher.on_list(kStart, Error(code, "the continue token")).empty());
+    const MonoTime later = kStart + seconds(2);
+    CHECK(std::get<ListRequest>(watcher.next(later)).continue_token.empty());
+    CHECK(types(watcher.on_list(later, page({object("b", "12")}, "20"))) ==
+          std::vector{Type::kInitStart, Type::kInitApply, Type::kInitDone});
+  }
 }
 
 TEST_CASE("a page that fails is asked for again, and the list goes on") {
