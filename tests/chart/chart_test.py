@@ -266,6 +266,8 @@ class ChartTest(unittest.TestCase):
                           {"admissionPolicies": {"allowedPriorityClasses": ["it's"]}},
                           {"admissionPolicies": {"images": {"allowedPrefixes": ["'"]}}},
                           {"priceList": {"currency": "euro"}}, {"priceList": {"tiers": [{"name": "a"}]}},
+                          {"metrics": {"port": 9443}}, {"metrics": {"port": 80}},
+                          {"metrics": {"prometheusRule": {"runbookUrl": "https://example.com/#"}}},
                           {"leaderElection": {"leaseDuration": 15}}):
             code, text = HELM.template(overrides=overrides)
             self.assertNotEqual(code, 0, f"{overrides} was taken")
@@ -300,11 +302,31 @@ class ChartTest(unittest.TestCase):
             self.assertLessEqual(selector.items(), labels.items())
         ports = {port["name"]: port["containerPort"]
                  for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]}
-        self.assertEqual(ports, {"endpoint": 9443, "metrics": 8443, "health": 8081})
+        self.assertEqual(ports, {"endpoint": 9443, "metrics": 9090, "health": 8081})
         monitored = only(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
         services = [one["metadata"]["name"] for one in objects
                     if one["kind"] == "Service" and monitored.items() <= one["metadata"]["labels"].items()]
         self.assertEqual(services, ["muster-metrics"])
+
+    def test_metrics_are_served_where_the_values_say(self):
+        for port, annotations in ((8443, None), (9090, {"prometheus.io/scrape": "true"})):
+            service = {"annotations": annotations} if annotations else {}
+            objects = HELM.objects(overrides={"metrics": {"port": port, "service": service}})
+            (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+            self.assertIn(f"--metrics-bind-address=:{port}", container["args"])
+            self.assertIn({"name": "metrics", "containerPort": port}, container["ports"])
+            metrics = only(objects, "Service", "muster-metrics")
+            self.assertEqual(metrics["spec"]["ports"], [{"name": "metrics", "port": port, "targetPort": "metrics"}])
+            self.assertEqual(metrics["metadata"].get("annotations"), annotations)
+            (asks,) = [one["args"] for one in only(objects, "Pod")["spec"]["containers"] if one["name"] == "metrics"]
+            self.assertEqual(asks, ["--probe", f"https://muster-metrics.muster.svc:{port}/metrics"])
+
+    def test_a_token_is_mounted_into_the_operators_pods_alone(self):
+        for asked in (False, True):
+            objects = HELM.objects(overrides={"serviceAccount": {"automount": asked}})
+            self.assertIs(only(objects, "ServiceAccount")["automountServiceAccountToken"], asked)
+            self.assertIs(only(objects, "Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"], True)
+            self.assertIs(only(objects, "Pod")["spec"]["automountServiceAccountToken"], False)
 
     def test_network_policies_let_in_workers_scrapers_and_probes_alone(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
@@ -348,6 +370,10 @@ class ChartTest(unittest.TestCase):
         groups = []
         for path in sorted(glob.glob(CHART + "/rules/*.yaml")):
             groups += yaml.safe_load(read(path))["groups"]
+        for rule in (rule for group in groups for rule in group["rules"]):
+            notes = rule.get("annotations", {})
+            if "runbook_url" in notes:   # the one thing that is not the project's to know
+                notes["runbook_url"] = notes["runbook_url"].replace("docs/runbooks/", "https://example.com/muster/runbooks/")
         self.assertEqual(only(objects, "PrometheusRule")["spec"]["groups"] or [], groups)
         dashboards = sorted(glob.glob(CHART + "/dashboards/*.json"))
         maps = [one for one in objects if one["kind"] == "ConfigMap" and "dashboard" in one["metadata"]["name"]]
