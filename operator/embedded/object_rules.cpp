@@ -144,6 +144,8 @@ std::optional<Refusal> check_type(const ResourceType& type, Json& object) {
        {std::pair{"apiVersion", type.group_version}, std::pair{"kind", type.kind_name}}) {
     const Json* given = member(object, field);
     if (given == nullptr || given->is_null()) {
+      // Of its own kinds a server knows what a path is about; of others the body must say it.
+      if (!type.is_built_in) return bad_request(std::string(field) + " is missing in the body");
       object[field] = right;
     } else if (*given != right) {
       return bad_request(std::string(field) + " in the body must be " + right + " (got " +

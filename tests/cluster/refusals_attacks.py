@@ -4,7 +4,7 @@ import concurrent.futures
 import unittest
 
 from refusals_operator import RESTRICTED
-from refusals_world import job, shared
+from refusals_world import job, shared, training
 
 FLOOD = 1000
 QUOTA = 20
@@ -15,6 +15,30 @@ ABSENT = [  # S1, S2, S10: what a job's author might wish for and can never say
     "annotations", "labels", "namespace", "privileged", "runAsUser", "capabilities", "procMount", "sysctls", "hostname",
     "overhead", "priority", "setHostnameAsFQDN", "volumeDevices", "envFrom", "workingDir", "stdin"]
 VOLUMES = ["hostPath", "nfs", "iscsi", "csi", "projected", "downwardAPI", "flexVolume", "gitRepo", "ephemeral", "image"]
+# A name is that of an object of the job's own namespace, and nothing that leads elsewhere.
+NOT_A_NAME = ["team-b/x", "../x", "x/..", "team-b:x", "/x", "X", "x" * 254, ""]
+
+
+def references():
+    """(field, name -> a job that names an object there) of every place of a manifest where an object is named."""
+    for kind, name in (("persistentVolumeClaim", "claimName"), ("configMap", "name"), ("secret", "secretName")):
+        yield (f"spec.worker.volumes[0].{kind}.{name}",
+               lambda value, kind=kind, name=name: job(volumes=[{"name": "v", kind: {name: value}}]))
+    for source in ("secretKeyRef", "configMapKeyRef"):
+        yield (f"spec.worker.env[0].valueFrom.{source}.name", lambda value, source=source: job(
+            env=[{"name": "A", "valueFrom": {source: {"name": value, "key": "k"}}}]))
+    yield "spec.worker.imagePullSecrets[0].name", lambda value: job(imagePullSecrets=[{"name": value}])
+    for one in ("resourceClaimName", "resourceClaimTemplateName"):
+        yield (f"spec.worker.resourceClaims[0].{one}",
+               lambda value, one=one: job(resourceClaims=[{"name": "c", one: value}]))
+    yield "spec.training.checkpoint.volumeClaimName", lambda value: training(checkpoint={"volumeClaimName": value})
+    for field in ("runtimeClassName", "schedulerName"):
+        yield f"spec.worker.{field}", lambda value, field=field: job(**{field: value})
+    for field in ("queueName", "priorityClassName"):
+        yield f"spec.{field}", lambda value, field=field: job(spec={field: value})
+    # Another account than the namespace's first needs a right of its own.
+    yield "spec.worker.serviceAccountName", lambda value: job(
+        serviceAccountName="default" if value == "x" else value)
 
 
 class Attacks(unittest.TestCase):
@@ -66,18 +90,16 @@ class Attacks(unittest.TestCase):
         for kind, name in (("persistentVolumeClaim", "claimName"), ("configMap", "name"), ("secret", "secretName")):
             body = job(volumes=[{"name": "v", kind: {name: "x", "namespace": "team-b"}}])
             self.absent(body, "volumes", 0, kind, "namespace")
-            for wrong in ("team-b/x", "../x", "x/..", "team-b:x", "X", "x" * 254, ""):
-                code, answer = self.post(job(volumes=[{"name": "v", kind: {name: wrong}}]))
-                self.assertEqual(code, 422, answer)
-                self.assertIn(f"spec.worker.volumes[0].{kind}.{name}", answer)
-        for field in ("serviceAccountName", "runtimeClassName", "schedulerName"):
-            code, answer = self.post(job(**{field: "team-b/x"}))
-            self.assertEqual(code, 422, answer)
-            self.assertIn(f"spec.worker.{field}", answer)
-        for field in ("queueName", "priorityClassName"):
-            code, answer = self.post(job(spec={field: "team-b/x"}))
-            self.assertEqual(code, 422, answer)
-            self.assertIn(f"spec.{field}", answer)
+        self.absent(job(imagePullSecrets=[{"name": "x", "namespace": "team-b"}]), "imagePullSecrets", 0, "namespace")
+        self.absent(job(resourceClaims=[{"name": "c", "resourceClaimName": "x", "namespace": "team-b"}]),
+                    "resourceClaims", 0, "namespace")
+        for field, body in references():
+            self.assertEqual(self.post(body("x"))[0], 201, field)
+            for wrong in NOT_A_NAME:
+                with self.subTest(field=field, name=wrong[:16]):
+                    code, answer = self.post(body(wrong))
+                    self.assertEqual(code, 422, answer)
+                    self.assertIn(field, answer)
         code, answer = self.post({**job(), "metadata": {"name": "a", "namespace": "team-b"}})
         self.assertEqual(code, 400, answer)
         self.assertIn("does not match the namespace", answer)

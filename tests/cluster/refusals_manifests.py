@@ -129,6 +129,8 @@ def texts():
             Case(15, "49,153 characters in small pieces", job(args=["a" * 8192] * 6), ["spec.worker: ", "at most 49152"]),
             Case(15, "long values of env", job(env=[{"name": f"A{i}", "value": "a" * 8192} for i in range(6)]),
                  ["spec.worker: ", "at most 49152"]),
+            Case(15, "129 variables", job(env=[{"name": f"A{i}", "value": "1"} for i in range(129)]),
+                 ["spec.worker.env", "at most 128 items"]),
             Case(15, "a NUL in an argument", job(args=["a\0b"]), ["spec.worker.args[0]"]),
             Case(15, "a NUL in a command", job(command=["a\0b"]), ["spec.worker.command[0]"]),
             Case(15, "a NUL in env", job(env=[{"name": "A", "value": "a\0"}]), ["spec.worker.env[0].value"]),
@@ -378,40 +380,54 @@ def headers():
     return [Case(30, "another version", {**job(), "apiVersion": "muster.dev/v1"}, ['version'], 400),
             Case(30, "another group", {**job(), "apiVersion": "apps/v1"}, ["apps"], 400),
             Case(30, "another kind", {**job(), "kind": "Deployment"}, ["kind: ", "must be TrainingJob"]),
-            Case(30, "no kind", {key: value for key, value in job().items() if key != "kind"}, ["Object 'Kind' is missing"], 400)]
+            Case(30, "no kind", {key: value for key, value in job().items() if key != "kind"}, ["Object 'Kind' is missing"], 400),
+            Case(30, "no version", {key: value for key, value in job().items() if key != "apiVersion"}, ["ersion"], 400)]
 
 
 CASES = [*counts(), *fields(), *images(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(), *models(),
          *gpts(), *shards(), *addresses(), *large(), *headers()]
 
-# Taken, and why that is right.
+UNICODE = "/data/\u00fcbung/\u6570\u636e/\U0001f9ea"
+
+# Taken, and why that is right. words: where it stands in spec, and what stands there then.
 TAKEN = [
-    Case(1, "count is null", job(count=None), ["count", 1], 201),   # Kubernetes: as if it were left out, so the default
+    Case(1, "count is null", job(count=None), ["worker.count", 1], 201),   # Kubernetes: as if it were left out, so the default
     Case(15, "invalid UTF-8", json.dumps(job(args=["ZZ"])).encode().replace(b"ZZ", b"\xff\xfe"),
-         ["args", ["\ufffd\ufffd"]], 201),                              # what is stored is valid
-    Case(17, "min without max", job(count=2, min=1), ["count", 2], 201),   # both default to count
-    Case(17, "max without min", job(count=2, max=3), ["count", 2], 201),
-    Case(23, "no second to live after the end", job(spec={"ttlSecondsAfterFinished": 0}), ["count", 1], 201),
-    Case(6, "the longest image", job(image="a" * 255 + DIGEST), ["count", 1], 201),
-    Case(6, "an image of a registry", job(image="Registry.example.com:5000/a/b_c--d.e:V1.0" + DIGEST), ["count", 1], 201),
-    Case(15, "49,152 characters", job(command=["a"], args=["a" * 8192] * 5 + ["a" * 8191]), ["count", 1], 201),
+         ["worker.args", ["\ufffd\ufffd"]], 201),                              # what is stored is valid
+    Case(17, "min without max", job(count=2, min=1), ["worker.count", 2], 201),   # both default to count
+    Case(17, "max without min", job(count=2, max=3), ["worker.count", 2], 201),
+    Case(23, "no second to live after the end", job(spec={"ttlSecondsAfterFinished": 0}), ["worker.count", 1], 201),
+    Case(6, "the longest image", job(image="a" * 255 + DIGEST), ["worker.count", 1], 201),
+    Case(6, "an image of a registry", job(image="Registry.example.com:5000/a/b_c--d.e:V1.0" + DIGEST), ["worker.count", 1], 201),
+    Case(15, "49,152 characters", job(command=["a"], args=["a" * 8192] * 5 + ["a" * 8191]), ["worker.count", 1], 201),
     Case(24, "a gpt with the most tokens of a step", training(model={"gpt": GPT}, data={"train": TEXT, "test": TEXT},
-                                                              batchSize=262144), ["count", 1], 201),
+                                                              batchSize=262144), ["worker.count", 1], 201),
     Case(24, "a gpt over shards of tokens", training(model={"gpt": {**GPT, "vocabularySize": 50257}},
-                                                     data={"train": {"tokens": {"files": ["a"] * 256}}}), ["count", 1], 201),
+                                                     data={"train": {"tokens": {"files": ["a"] * 256}}}), ["worker.count", 1], 201),
+    # Paths are bytes to Linux: letters of any script are as good as others, and are kept as they came.
+    Case(25, "checkpoints at letters of other scripts", training(checkpoint={"path": UNICODE}),
+         ["training.checkpoint.path", UNICODE], 201),
+    Case(25, "data at letters of other scripts", training(data={"train": {"idx": {"images": UNICODE, "labels": "b"}}}),
+         ["training.data.train.idx.images", UNICODE], 201),
 ]
 
-# Not of this table: decided by the operator, or about a change of a job that is there.
+# Not, or not only, of this table: what the operator decides, and changes of a job that is there. The tests of each case, all
+# of refusals_test.py.
 ELSEWHERE = {
-    7: "the operator: Running is False with the kubelet's word, and goes on when it is repaired",
-    10: "the operator: GangWaiting with what is missing",
-    12: "the operator: a required topology is waited for, and never passed over",
-    14: "the operator: names of children carry a hash of the job's uid",
-    21: "the operator: the pod's own word for a missing volume, and the job goes on when it is made",
-    22: "the operator: CreateFailed with the API server's words",
-    26: "changes of a job that has trained",
-    27: "changes of a job that has trained",
-    28: "changes of a job that has ended",
+    7: ["OnlyTheOperatorKnows.test_7_an_image_that_is_not_there"],
+    10: ["OnlyTheOperatorKnows.test_10_more_gpus_than_any_node_has"],
+    12: ["OnlyTheOperatorKnows.test_12_a_level_of_the_network_that_no_node_has",
+         "OnlyTheOperatorKnows.test_12_a_gang_is_placed_once_nodes_say_where_they_are"],
+    14: ["OnlyTheOperatorKnows.test_14_jobs_whose_names_continue_each_other"],
+    21: ["OnlyTheOperatorKnows.test_21_a_volume_of_a_claim_that_is_not_there",
+         "OnlyTheOperatorKnows.test_21_a_secret_that_is_not_there",
+         "OnlyTheOperatorKnows.test_21_a_volume_of_a_secret_that_is_not_there"],
+    22: ["OnlyTheOperatorKnows.test_22_classes_that_are_not_there"],
+    26: ["Changes.test_26_what_cannot_change_once_a_job_has_trained"],
+    27: ["Changes.test_27_a_running_job_stays_within_its_range"],
+    28: ["Changes.test_28_a_job_that_has_ended_or_is_going_may_be_edited_in_vain",
+         "OnlyTheOperatorKnows.test_28_a_job_that_has_ended_stays_ended"],
+    30: ["OnlyTheOperatorKnows.test_30_foreign_finalizers_and_owners_are_none_of_its_business"],
 }
 
 # Parts of the cases for which the manifest has no field.

@@ -99,6 +99,25 @@ class OnlyTheOperatorKnows(WithOperator):
         nodes = {str(pod["spec"]["affinity"]) for pod in self.world.wait_pods("team-a", name, 2)}
         self.assertEqual(len(nodes), 1)
 
+    def test_12_a_gang_is_placed_once_nodes_say_where_they_are(self):
+        # A node takes one of them, so that two nodes are needed and which rack they stand in matters.
+        name = self.make(job("racked", {"topology": {"required": "rack"}}, count=2, image="example.com/none:1",
+                             resources={"cpu": "40"}))
+        self.waits(name, "GangWaiting", "spec.topology.required is rack", "no node says")
+        nodes = ("node-1", "node-2")
+
+        def say(value):
+            for node in nodes:
+                self.world.made("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": {
+                    "oci.oraclecloud.com/host.rack_id": value}}}, content_type=MERGE)
+
+        self.addCleanup(say, None)
+        say("r1")
+        pods = self.world.wait_pods("team-a", name, 2)
+        places = [json.dumps(pod["spec"]["affinity"]) for pod in pods]
+        self.assertEqual([sum(f'"{node}"' in place for place in places) for node in nodes], [1, 1], places)
+        self.world.complete("team-a", name, 2)
+
     def test_14_jobs_whose_names_continue_each_other(self):
         names = [self.make(small(name, count=2)) for name in ("job", "job-0", "job-0-0", "job-1")]
         pods = [pod["metadata"]["name"] for name in names for pod in self.world.wait_pods("team-a", name, 2)]
@@ -111,11 +130,8 @@ class OnlyTheOperatorKnows(WithOperator):
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "late"},
                  "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
 
-        def says():
-            found = self.world.call("GET", self.world.jobs("team-a", name))[1].get("status", {})
-            return found.get("placement") or "late" in json.dumps(found)
-
-        self.world.wait("the job waits for the claim, or leaves that to the scheduler", says)
+        self.waits(name, "GangWaiting", "there is no PersistentVolumeClaim late", "spec.worker.volumes")
+        self.assertEqual(self.world.pods_of("team-a", name), [])
         self.others_are_undisturbed()
         self.world.made("POST", "/api/v1/namespaces/team-a/persistentvolumeclaims", claim, "alice")
         self.addCleanup(self.world.plane.kubectl, "delete", "pvc", "-n", "team-a", "late", "--wait=false")
@@ -130,6 +146,24 @@ class OnlyTheOperatorKnows(WithOperator):
             "state": {"waiting": waiting}}]})
         self.waits(name, "WaitingForPods", "CreateContainerConfigError", 'secret "s" not found', kind="Running")
         self.world.complete("team-a", name, 1)
+
+    def test_21_a_volume_of_a_secret_that_is_not_there(self):
+        name = self.make(small("mounted", volumes=[{"name": "v", "secret": {"secretName": "late"}}],
+                               volumeMounts=[{"name": "v", "mountPath": "/v"}]))
+        (pod,) = self.world.wait_pods("team-a", name, 1)
+        # The kubelet says no more in the pod's status than of any pod that is about to start; which Secret it waits for
+        # stands in the pod's own events.
+        self.world.report(pod, {"phase": "Pending", "containerStatuses": [{
+            "name": "worker", "image": "x", "imageID": "", "ready": False, "restartCount": 0,
+            "state": {"waiting": {"reason": "ContainerCreating"}}}]})
+        self.others_are_undisturbed()
+        status = self.world.made("GET", self.world.jobs("team-a", name))["status"]
+        self.assertEqual((status["phase"], status["workers"], status["restarts"]), ("Pending", "0/1", 0))
+        # Made in the end, it is mounted by the same pod.
+        self.world.made("POST", "/api/v1/namespaces/team-a/secrets", {"metadata": {"name": "late"}}, "alice")
+        self.addCleanup(self.world.call, "DELETE", "/api/v1/namespaces/team-a/secrets/late")
+        self.world.complete("team-a", name, 1)
+        self.assertEqual([one["metadata"]["uid"] for one in self.world.pods_of("team-a", name)], [pod["metadata"]["uid"]])
 
     def test_22_classes_that_are_not_there(self):
         urgent = self.make(small("urgent", {"priorityClassName": "urgent"}, count=2))
@@ -279,6 +313,23 @@ class Hostile(WithOperator):
             self.others_are_undisturbed()
             self.world.made("DELETE", f"/api/v1/namespaces/team-a/{path}/{child}?gracePeriodSeconds=0", user="alice")
             self.world.complete("team-a", name, 1)
+
+    def test_s12_a_budgets_name_that_is_taken_holds_nothing_up(self):
+        name = self.make(small("taken-budget", {"suspend": True}, count=2, min=1, max=3))
+        self.world.wait_condition("team-a", name, "Suspended", "True")
+        child = f"{name}-{suffix(self.world.made('GET', self.world.jobs('team-a', name))['metadata']['uid'])}"
+        budgets = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets"
+        made = self.world.made("POST", budgets, {"metadata": {"name": child}, "spec": {
+            "minAvailable": 9, "selector": {"matchLabels": {"app": "mine"}}}}, "alice")
+        self.addCleanup(self.world.call, "DELETE", f"{budgets}/{child}")
+        self.world.patch(self.world.jobs("team-a", name), {"spec": {"suspend": False}}, "alice")
+        self.world.wait_pods("team-a", name, 2)
+        self.world.wait("the log says so", lambda: re.search(
+            f"disruption budget team-a/{child}.*belongs to something else", self.operator.log()))
+        self.world.complete("team-a", name, 2)
+        left = self.world.made("GET", f"{budgets}/{child}")
+        self.assertEqual((left["metadata"]["uid"], left["spec"]), (made["metadata"]["uid"], made["spec"]))
+        self.assertNotIn("ownerReferences", left["metadata"])
 
     def test_s13_a_forged_status_stalls_its_own_job_alone(self):
         forged = [

@@ -46,6 +46,15 @@ Answer call(const std::string& method, const std::string& path, const Json& body
   return exchange(std::move(request));
 }
 
+Answer call_text(const std::string& method, const std::string& path, std::string body) {
+  kube::HttpRequest request;
+  request.method = method;
+  request.path = path;
+  request.content_type = "application/json";
+  request.body = std::move(body);
+  return exchange(std::move(request));
+}
+
 Answer patch(const std::string& path, const Json& merge_patch) {
   kube::HttpRequest request;
   request.method = "PATCH";

@@ -33,6 +33,8 @@ struct Answer {
 
 /// One exchange; the body of the answer must be JSON.
 Answer call(const std::string& method, const std::string& path, const Json& body = nullptr);
+/// The same with a body that need not be JSON.
+Answer call_text(const std::string& method, const std::string& path, std::string body);
 Answer patch(const std::string& path, const Json& merge_patch);
 
 std::string pods_path(const std::string& namespace_name, const std::string& name = "");

@@ -1,0 +1,90 @@
+"""Changes of jobs that are there, as a table: cases 26 to 28 of the list of bad input in issue 4.
+
+No operator is needed for these; what it would have written into a job's status stands in the row.
+"""
+
+import collections
+
+from refusals_manifests import IDX
+from refusals_world import job, training
+
+# body: the job as it is made. status: written into it then. first: changes of its spec that are taken before. patch: the
+# change of its spec that is judged. words: all of them stand in the refusal, the first names the field; none: it is taken.
+# path: of the subresource that is patched.
+Change = collections.namedtuple("Change", "number what body patch words status first path", defaults=((), ""))
+
+STARTED = {"membershipEpoch": 1}
+ENDED = {**STARTED, "conditions": [{"type": "Complete", "status": "True", "reason": "Completed",
+                                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+NEVER, LATER = "cannot change; delete the job", "set suspend to true first"
+SUSPENDED = {"suspend": True}
+
+
+def trained():
+    """Case 26: what cannot change once a job has trained, or only while it is suspended."""
+    fixed = training("fixed", worker={"count": 2, "min": 1, "max": 4, "image": "a"})
+
+    def row(what, patch, *words, first=(), status=None):
+        return Change(26, what, fixed, patch, words, STARTED if status is None else status, first)
+
+    rows = [row("the seed", {"training": {"seed": 8}}, "spec.training.seed", NEVER),
+            row("logicalRanks", {"training": {"logicalRanks": 32}}, "spec.training.logicalRanks", NEVER),
+            row("the model", {"training": {"model": {"mlp": {"hidden": [9]}}}}, "spec.training.model", NEVER),
+            row("another model", {"training": {"model": {"mlp": None, "cnn": {"channels": [8]}}}}, "spec.training.model", NEVER),
+            row("the precision", {"training": {"precision": "BFloat16"}}, "spec.training", "precision " + NEVER),
+            row("who takes care of it", {"managedBy": "example.com/other"}, "spec.managedBy", NEVER),
+            row("topology", {"topology": {"preferred": "rack"}}, "spec", LATER),
+            row("the checkpoints' place", {"training": {"checkpoint": {"path": "/b"}}}, "spec", LATER),
+            row("the data", {"training": {"data": {"test": IDX}}}, "spec", LATER),
+            row("restart", {"restart": {"maxRestarts": 9}}, "spec", LATER),
+            row("scheduling", {"scheduling": "Unplaced"}, "spec", LATER)]
+    rows += [row(f"{what} of workers", {"worker": patch}, "spec", LATER) for what, patch in (
+        ("another image", {"image": "b"}), ("no image", {"image": None}), ("the processor", {"resources": {"cpu": "2"}}),
+        ("a variable", {"env": [{"name": "A"}]}), ("places", {"nodeSelector": {"a": "b"}}),
+        ("the account", {"serviceAccountName": "default"}), ("processes", {"processes": 2}))]
+    program = job("program")
+    rows.append(Change(26, "an own program becomes the engine", program,
+                       {"worker": {"command": None}, "training": training()["spec"]["training"]},
+                       ["spec", "training cannot be added or taken away"], STARTED))
+    # Suspended, the same is taken, but for what can never change; so is all of it before the first epoch.
+    repair = {"worker": {"image": "b", "nodeSelector": {"a": "b"}}, "restart": {"maxRestarts": 9}}
+    rows += [row("a repair while it is suspended", repair, first=[SUSPENDED]),
+             row("a repair before it has trained", repair, status={}),
+             row("a repair and the suspension at once", {**repair, **SUSPENDED}, "spec", LATER),
+             row("a repair that ends the suspension", {**repair, "suspend": False}, first=[SUSPENDED]),
+             row("the seed while it is suspended", {"training": {"seed": 8}}, "spec.training.seed", NEVER, first=[SUSPENDED]),
+             row("the seed before it has trained", {"training": {"seed": 8}}, "spec.training.seed", NEVER, status={}),
+             row("the queue, the class and the deadlines", {"queueName": "q", "priorityClassName": "high",
+                                                            "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0})]
+    return rows
+
+
+def ranges():
+    """Case 27: a running job stays within its range."""
+    elastic = job("elastic", count=2, min=2, max=4)
+
+    def row(what, patch, *words, path=""):
+        return Change(27, what, elastic, patch, words, STARTED, path=path)
+
+    few, many, least = "count is fewer than min", "count is more than max", "greater than or equal to 1"
+    rows = [row("fewer than min", {"worker": {"count": 1}}, "spec.worker", few),
+            row("more than max", {"worker": {"count": 5}}, "spec.worker", many),
+            row("none", {"worker": {"count": 0}}, "spec.worker", least),
+            row("a least number above", {"worker": {"min": 3}}, "spec.worker", few),
+            row("a highest number below", {"worker": {"min": 1, "max": 1}}, "spec.worker", many),
+            # A change that repairs nothing else is not refused for what was wrong before it.
+            row("both ends at once", {"worker": {"min": 1, "count": 1}}),
+            row("within its range", {"worker": {"count": 4}})]
+    rows += [row(f"scaled to {replicas}", {"replicas": replicas}, *words, path="/scale")
+             for replicas, words in ((1, ["spec.worker", few]), (5, ["spec.worker", many]), (0, ["spec.worker", least]), (4, []))]
+    return rows
+
+
+def ended():
+    """Case 28: a job that has ended may be edited in vain; the operator's part is tested with the operator."""
+    body = job("ended")
+    return [Change(28, "another image", body, {"worker": {"image": "b"}}, ["spec", LATER], ENDED),
+            Change(28, "suspended when it has ended", body, SUSPENDED, [], ENDED)]
+
+
+CHANGES = [*trained(), *ranges(), *ended()]
