@@ -386,7 +386,8 @@ def python_test(script, *arguments, timeout=1800):
 
 
 def step_cluster():
-    """What needs a real API server, without nodes and without root: seconds each, once its programs are built."""
+    """What needs a real API server, without nodes, and the images, where root may build them: about a minute each at the
+    most, once the programs are built."""
     check("packages", run, ["scripts/install-deps", "--cluster", "--images"])
     check("Kubernetes programs", run, ["scripts/kube-tools"], 5400)
     check("build release", build, "release")
@@ -400,9 +401,11 @@ CLUSTER_TESTS = [["tests/cluster/refusals_test.py"],
                  ["tests/cluster/placement_test.py", "build/release/bin"],
                  ["tests/dashboards/dashboard_test.py", "build/release/bin"],
                  ["tests/chart/install_test.py"],
+                 ["tests/cluster/kubectl_test.py"],
                  ["tests/cluster/contract_test.py", "build/release/tests"],
                  ["tests/cluster/operator_test.py", "build/release/bin"],
                  ["tests/cluster/plugin_test.py", "build/release/bin", "PluginTest"],
+                 ["tests/chart/image_test.py"],
                  ["tests/chart/chart_test.py"],
                  ["tests/cluster/control_plane_test.py"],
                  ["tests/cluster/krew_test.py"]]
@@ -427,7 +430,7 @@ NODES_TESTS = [["tests/cluster/own_images_test.py"],
                ["tests/cluster/nodes.py", "elastic_faults_test"],
                ["tests/cluster/nodes.py", "queues_test"],
                ["tests/cluster/nodes.py", "installation_test"], ["tests/cluster/cluster_test.py"],
-               ["tests/cluster/try_cluster_test.py"], ["tests/chart/image_test.py"]]
+               ["tests/cluster/try_cluster_test.py"]]
 
 
 def step_readme():
