@@ -418,6 +418,9 @@ def step_nodes():
     check("build release", build, "release")
     # These wait more than they work: with several at once the step takes half as long. Each has a cluster of its own.
     at_once(NODES_AT_ONCE, lambda arguments: python_test(*arguments), NODES_TESTS)
+    # Alone, so that whatever is there afterwards and was not before is the cluster's.
+    check("a cluster leaves no trace", run, [sys.executable, "tests/cluster/cluster_test.py", "TraceTest"], 1800, ROOT,
+          {**os.environ, "MUSTER_STRICT_LEFTOVERS": "1"})
 
 
 NODES_AT_ONCE = 4
@@ -429,7 +432,7 @@ NODES_TESTS = [["tests/cluster/own_images_test.py"],
                ["tests/cluster/nodes.py", "api_away_test", "random_kills_test"],
                ["tests/cluster/nodes.py", "elastic_faults_test"],
                ["tests/cluster/nodes.py", "queues_test"],
-               ["tests/cluster/nodes.py", "installation_test"], ["tests/cluster/cluster_test.py"],
+               ["tests/cluster/nodes.py", "installation_test"], ["tests/cluster/cluster_test.py", "ClusterTest"],
                ["tests/cluster/try_cluster_test.py"]]
 
 

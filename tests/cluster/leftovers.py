@@ -47,18 +47,24 @@ def _processes(marker):
     return found
 
 
-def _network_namespaces():
-    """Named ones, and those that processes hold."""
+def _namespaces(kind):
+    """Those that processes hold."""
     found = set()
-    for folder in ("/run/netns", "/var/run/netns"):
-        if os.path.isdir(folder):
-            found.update(f"named {name}" for name in os.listdir(folder))
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                found.add(os.readlink(f"/proc/{name}/ns/net"))
+                found.add(os.readlink(f"/proc/{name}/ns/{kind}"))
             except OSError:
                 pass
+    return found
+
+
+def _network_namespaces():
+    """Named ones, and those that processes hold."""
+    found = _namespaces("net")
+    for folder in ("/run/netns", "/var/run/netns"):
+        if os.path.isdir(folder):
+            found.update(f"named {name}" for name in os.listdir(folder))
     return found
 
 
@@ -91,6 +97,8 @@ def snapshot(directory, tag):
     return {
         "mount": sorted(set(_mounts())),
         "network namespace": sorted(_network_namespaces()),
+        "mount namespace": sorted(_namespaces("mnt")),
+        "process namespace": sorted(_namespaces("pid")),
         # Without the interface's number and state, which change by themselves.
         "link": sorted({line.split(": ")[1].split("@")[0] for line in _lines(["ip", "-o", "link"]) if ": " in line}),
         "route": sorted(set(_lines(["ip", "route", "show", "table", "all"]))),
@@ -104,13 +112,16 @@ def snapshot(directory, tag):
 def left_behind(before, after, directory, tag):
     """(ours, others): new things that bear the cluster's marks, and new things that do not.
 
-    The machine may be busy with other things; only kernel parameters, which bear no mark, always count as ours.
+    The machine may be busy with other things; only kernel parameters, which bear no mark, always count as ours. With
+    MUSTER_STRICT_LEFTOVERS=1 everything does: for who has the machine alone.
     """
+    is_alone = os.environ.get("MUSTER_STRICT_LEFTOVERS") == "1"
     ours, others = [], []
     for kind, lines in after.items():
         for line in lines:
             if line in before.get(kind, []):
                 continue
             marked = directory in line or re.search(rf"\b{re.escape(tag)}", line)
-            (ours if marked or kind in ("kernel parameter", "process") else others).append(f"{kind}: {line}")
+            is_ours = marked or is_alone or kind in ("kernel parameter", "process")
+            (ours if is_ours else others).append(f"{kind}: {line}")
     return ours, others
