@@ -49,6 +49,12 @@ def explained(text):
 
 
 class Verbs(WithOperator):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # What kubectl learns of kinds is published a moment after the kind is served.
+        cls.world.wait("kubectl knows the kind", lambda: "KIND:" in cls.world.plane.kubectl("explain", "tjob", check=False))
+
     def tearDown(self):
         super().tearDown()
         self.kubectl("delete", CHILDREN, "--all", "--force", "--grace-period=0")
