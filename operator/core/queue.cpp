@@ -96,6 +96,13 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
     holder.leaving.push_back(
         {pod->slot(), pod->node_name.empty() ? pod->required_node : pod->node_name, is_stuck});
   }
+  // A place that was given back by a decision that is not stored yet may still be kept.
+  for (const auto& placement : status.placement) {
+    const auto is_it = [&](const auto& one) { return one.slot == placement.slot; };
+    const bool is_kept = status.finished() || std::any_of(places.begin(), places.end(), is_it) ||
+                         std::any_of(holder.leaving.begin(), holder.leaving.end(), is_it);
+    if (!is_kept) holder.leaving.push_back({placement.slot, placement.node});
+  }
   if (holder.slots.empty() && holder.leaving.empty()) return std::nullopt;
   std::sort(holder.slots.begin(), holder.slots.end(),
             [](const HeldSlot& a, const HeldSlot& b) { return a.slot < b.slot; });
