@@ -1,5 +1,7 @@
 #include "tests/sim/cluster.h"
 
+#include <algorithm>
+
 #include "common/contract.h"
 #include "tests/sim/engine_spec.h"
 
@@ -12,6 +14,7 @@ constexpr seconds kSilentMost{40};
 constexpr const char* kQueues[] = {"left", "right"};
 constexpr int kQueueCpus = 3;
 constexpr const char* kHighPriority = "high";
+constexpr const char* kHostLabel = "kubernetes.io/hostname";
 
 Json container_status(const char* state, Json content) {
   return Json::array({Json{{"name", "worker"}, {"state", {{state, std::move(content)}}}}});
@@ -23,11 +26,8 @@ Cluster::Cluster(std::uint64_t seed, ManualClock& clock, embedded::ApiServer& se
     : rng_(seed), clock_(clock), server_(server), user_(kube::make_rest_client(server)) {
   for (const char* name : kNodes) create_node(name);
   for (const char* name : kQueues) create_queue(name);
-  const Json high{{"apiVersion", "scheduling.k8s.io/v1"},
-                  {"kind", "PriorityClass"},
-                  {"metadata", {{"name", kHighPriority}}},
-                  {"value", 100}};
-  MUSTER_CHECK(user_->create(api::Kind::kPriorityClass, "", high).has_value());
+  create_priority();
+  create_disk();
   for (const auto& name : names_) create_job(name);
 }
 
@@ -38,7 +38,7 @@ void Cluster::create_node(const std::string& name) {
   const Json ready{{"type", "Ready"}, {"status", "True"}};
   const Json node{{"apiVersion", "v1"},
                   {"kind", "Node"},
-                  {"metadata", {{"name", name}}},
+                  {"metadata", {{"name", name}, {"labels", {{kHostLabel, name}}}}},
                   {"status", {{"allocatable", amounts}, {"conditions", Json::array({ready})}}}};
   MUSTER_CHECK(user_->create(api::Kind::kNode, "", node).has_value());
   nodes_[name] = NodeState{};
@@ -54,12 +54,99 @@ void Cluster::create_queue(const std::string& name) {
   (void)user_->create(api::Kind::kTrainingQueue, "", queue);
 }
 
+// Each is refused where it is there.
+
+void Cluster::create_priority() {
+  const Json high{{"apiVersion", "scheduling.k8s.io/v1"},
+                  {"kind", "PriorityClass"},
+                  {"metadata", {{"name", kHighPriority}}},
+                  {"value", 100}};
+  (void)user_->create(api::Kind::kPriorityClass, "", high);
+}
+
+void Cluster::create_disk() {
+  const Json here{{"key", kHostLabel}, {"operator", "In"}, {"values", Json::array({kDiskNode})}};
+  const Json term{{"matchExpressions", Json::array({here})}};
+  const Json volume{
+      {"apiVersion", "v1"},
+      {"kind", "PersistentVolume"},
+      {"metadata", {{"name", kDisk}}},
+      {"spec",
+       {{"claimRef", {{"namespace", kNamespace}, {"name", kDisk}}},
+        {"nodeAffinity", {{"required", {{"nodeSelectorTerms", Json::array({term})}}}}}}}};
+  (void)user_->create(api::Kind::kPersistentVolume, "", volume);
+  const Json claim{{"apiVersion", "v1"},
+                   {"kind", "PersistentVolumeClaim"},
+                   {"metadata", {{"name", kDisk}, {"namespace", kNamespace}}},
+                   {"spec", {{"volumeName", kDisk}}}};
+  (void)user_->create(api::Kind::kPersistentVolumeClaim, kNamespace, claim);
+}
+
+void Cluster::touch(api::Kind kind, const api::ObjectKey& key) {
+  const Json annotations{{"example.com/touched", std::to_string(rng_.below(1'000'000))}};
+  patch(kind, key, "", Json{{"metadata", {{"annotations", annotations}}}});
+}
+
+void Cluster::priority_event() {
+  const api::ObjectKey key{"", kHighPriority};
+  const std::uint64_t luck = rng_.below(6);
+  if (luck == 0) {
+    (void)user_->remove(api::Kind::kPriorityClass, key, {});
+    return;
+  }
+  if (luck == 1) return create_priority();
+  for (int i = 0; i < 2; ++i) touch(api::Kind::kPriorityClass, key);
+}
+
+void Cluster::disk_event() {
+  const api::ObjectKey volume{"", kDisk}, claim{kNamespace, kDisk};
+  switch (rng_.below(6)) {
+    case 0:
+      (void)user_->remove(api::Kind::kPersistentVolume, volume, {});
+      return;
+    case 1:
+      (void)user_->remove(api::Kind::kPersistentVolumeClaim, claim, {});
+      return;
+    case 2:
+      return create_disk();
+    default:
+      for (int i = 0; i < 2; ++i) {
+        touch(api::Kind::kPersistentVolume, volume);
+        touch(api::Kind::kPersistentVolumeClaim, claim);
+      }
+  }
+}
+
 std::vector<api::TrainingQueue> Cluster::queues() const {
   const auto page = user_->list(api::Kind::kTrainingQueue, {"", "", 0, ""});
   MUSTER_CHECK(page.has_value());
   std::vector<api::TrainingQueue> queues;
   for (const auto& item : page->items) queues.push_back(api::read_training_queue(item).first);
   return queues;
+}
+
+std::map<std::string, std::string> Cluster::budgets() const {
+  const auto page = user_->list(api::Kind::kPodDisruptionBudget, {kNamespace, "", 0, ""});
+  MUSTER_CHECK(page.has_value());
+  std::map<std::string, std::string> budgets;
+  for (const auto& item : page->items) {
+    const Json& meta = item["metadata"];
+    budgets[meta["name"]] = meta["ownerReferences"][0]["uid"];
+  }
+  return budgets;
+}
+
+std::string Cluster::everything() const {
+  std::string all;
+  for (const auto kind :
+       {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kService, api::Kind::kEvent,
+        api::Kind::kPodDisruptionBudget, api::Kind::kTrainingQueue}) {
+    const bool namespaced = api::info_of(kind).namespaced;
+    const auto page = user_->list(kind, {namespaced ? kNamespace : "", "", 0, ""});
+    MUSTER_CHECK(page.has_value());
+    for (const auto& item : page->items) all += dump_json(item);
+  }
+  return all;
 }
 
 /// An administrator who cannot make up his mind.
@@ -98,6 +185,9 @@ void Cluster::create_job(const std::string& name) {
   const bool engine = borrows || rng_.below(2) == 0;
   if (engine) {
     spec["training"] = engine_spec();
+    if (rng_.below(3) == 0) {
+      spec["training"]["checkpoint"] = Json{{"path", "/ckpt"}, {"volumeClaimName", kDisk}};
+    }
   } else {
     spec["worker"]["command"] = Json::array({"train"});
   }
@@ -106,7 +196,7 @@ void Cluster::create_job(const std::string& name) {
     spec["worker"]["max"] = 4;
   }
   if (rng_.below(6) == 0) spec["scheduling"] = "Unplaced";
-  if (rng_.below(2) == 0) spec["ttlSecondsAfterFinished"] = 30;
+  if (rng_.below(4) != 0) spec["ttlSecondsAfterFinished"] = 10;
   if (rng_.below(3) != 0) spec["queueName"] = kQueues[rng_.below(std::size(kQueues))];
   if (borrows || owns) spec["queueName"] = kQueues[owns ? 1 : 0];
   if (rng_.below(3) == 0) spec["priorityClassName"] = kHighPriority;
@@ -369,9 +459,7 @@ void Cluster::event() {
 void Cluster::foreign_write(const std::string& path) {
   for (const auto& name : names_) {
     if (path.find("/" + name + "/") == std::string::npos) continue;
-    const Json annotations{{"example.com/touched", std::to_string(rng_.below(1'000'000))}};
-    patch(api::Kind::kTrainingJob, {kNamespace, name}, "",
-          Json{{"metadata", {{"annotations", annotations}}}});
+    touch(api::Kind::kTrainingJob, {kNamespace, name});
   }
 }
 
@@ -409,9 +497,42 @@ void Cluster::meddle(const std::string& job) {
   patch(api::Kind::kTrainingJob, {kNamespace, job}, "status", Json{{"status", status}});
 }
 
+void Cluster::count_event(const std::string& job) {
+  const auto read = user_->get(api::Kind::kTrainingJob, {kNamespace, job});
+  if (!read) return;
+  const int wish = 1 + static_cast<int>(rng_.below(kNodeCpus));
+  const bool has_least = (*read)["spec"]["worker"].contains("min");
+  const int least = has_least ? api::read_training_job(*read).first.spec.worker.min : 1;
+  patch_spec(job, {{"worker", {{"count", std::max(least, wish)}}}});
+}
+
+/// Another least size of a job that has one, of one with places if there is any. Of a job of one
+/// size alone there is no budget.
+void Cluster::least_event() {
+  const api::TrainingJob* chosen = nullptr;
+  const auto all = jobs();
+  for (const auto& job : all) {
+    const bool has_room = job.spec.worker.max == kNodeCpus && job.spec.worker.min < kNodeCpus;
+    const bool was_rigid = job.spec.worker.min == kNodeCpus && elastic_.contains(job.meta.uid);
+    if (!has_room && !was_rigid) continue;
+    if (chosen == nullptr || !job.status.placement.empty()) chosen = &job;
+  }
+  if (chosen == nullptr) return;
+  constexpr int kLeasts[] = {1, 2, kNodeCpus, kNodeCpus};
+  const int least = kLeasts[rng_.below(std::size(kLeasts))];
+  patch_spec(chosen->meta.name, {{"worker",
+                                  {{"min", least},
+                                   {"max", kNodeCpus},
+                                   {"count", std::max(least, chosen->spec.worker.count)}}}});
+}
+
 void Cluster::user_event() {
   const std::string& job = names_[rng_.below(names_.size())];
-  switch (rng_.below(12)) {
+  switch (rng_.below(14)) {
+    case 12:
+      return priority_event();
+    case 13:
+      return disk_event();
     case 10:
       return queue_event();
     case 11:
@@ -428,7 +549,7 @@ void Cluster::user_event() {
     case 4:
       return patch_spec(job, {{"suspend", false}});
     case 5:
-      return patch_spec(job, {{"worker", {{"count", 1 + rng_.below(4)}}}});
+      return count_event(job);
     case 6: {
       const api::Pod* pod = any_pod();
       if (pod == nullptr) return;
@@ -492,6 +613,8 @@ void Cluster::calm() {
     nodes_[name] = NodeState{};
     set_ready(name, true);
   }
+  create_priority();
+  create_disk();
   for (const char* name : kQueues) {
     create_queue(name);
     const Json cpu{{"name", "cpu"}, {"nominal", std::to_string(kQueueCpus)}};

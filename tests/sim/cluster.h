@@ -23,6 +23,9 @@ namespace muster::sim {
 
 inline constexpr const char* kNamespace = "default";
 inline constexpr int kNodeCpus = 4;
+/// A claim whose volume lies on one node.
+inline constexpr const char* kDisk = "disk";
+inline constexpr const char* kDiskNode = "a";
 
 class Cluster {
  public:
@@ -32,6 +35,8 @@ class Cluster {
   void event();
   /// One thing that people do: suspend, resume, scale, delete, meddle.
   void user_event();
+  /// Another least size of a job that trains.
+  void least_event();
   /// Somebody else writes the job of this path.
   void foreign_write(const std::string& path);
   /// Whatever a worker may say, and may not.
@@ -51,6 +56,10 @@ class Cluster {
   std::vector<api::Pod> pods() const;
   std::vector<api::TrainingJob> jobs() const;
   std::vector<api::TrainingQueue> queues() const;
+  /// Names of all disruption budgets, and the uids of the jobs they are of.
+  std::map<std::string, std::string> budgets() const;
+  /// All objects that an operator writes, as they are read.
+  std::string everything() const;
   /// Jobs whose status somebody else has written, or that may fail by their spec.
   bool may_fail(const std::string& uid) const { return may_fail_.contains(uid); }
   bool was_forged(const std::string& uid) const { return forged_.contains(uid); }
@@ -74,7 +83,13 @@ class Cluster {
 
   void create_node(const std::string& name);
   void create_queue(const std::string& name);
+  void create_priority();
+  void create_disk();
   void queue_event();
+  void count_event(const std::string& job);
+  void priority_event();
+  void disk_event();
+  void touch(api::Kind kind, const api::ObjectKey& key);
   void set_ready(const std::string& name, bool ready);
   void node_event();
   void tell_silent_nodes();

@@ -1,5 +1,7 @@
 #include "tests/sim/faults.h"
 
+#include <utility>
+
 #include "common/json.h"
 
 namespace muster::sim {
@@ -28,8 +30,9 @@ std::vector<std::string> parts_of(const std::string& path) {
 /// The plural of the kind a path is about.
 std::string plural_of(const std::string& path) {
   for (const auto& part : parts_of(path)) {
-    for (const char* plural : {"trainingjobs", "pods", "nodes", "services", "events", "leases",
-                               "poddisruptionbudgets", "trainingqueues", "priorityclasses"}) {
+    for (const char* plural :
+         {"trainingjobs", "pods", "nodes", "services", "events", "leases", "poddisruptionbudgets",
+          "trainingqueues", "priorityclasses", "persistentvolumes", "persistentvolumeclaims"}) {
       if (part == plural) return plural;
     }
   }
@@ -42,13 +45,23 @@ kube::HttpResponse refusal(int code, const std::string& reason, const std::strin
   return {code, dump_json(body), std::nullopt};
 }
 
+/// What is seldom done goes wrong often.
+std::uint64_t one_in(const std::string& write) {
+  if (write == "delete trainingjobs") return 3;
+  if (write == "delete poddisruptionbudgets") return 4;
+  if (write == "patch poddisruptionbudgets") return 6;
+  return write == "create poddisruptionbudgets" ? 12 : 60;
+}
+
 /// Loses lines, and is then told that history is gone: a missed event is seen by listing alone.
+/// Says lines again, at once or much later, and the newer of two before the older.
 class FaultyStream final : public kube::HttpStream {
  public:
   FaultyStream(std::unique_ptr<kube::HttpStream> real, Faults& faults, std::string plural)
       : real_(std::move(real)), faults_(faults), plural_(std::move(plural)) {}
 
   Result<std::optional<std::string>> next_line(milliseconds idle) override {
+    if (held_) return std::exchange(held_, std::nullopt);
     if (missed_ && (!faults_.on || faults_.hit(4))) return gone();
     if (faults_.hit(60)) return Error(ErrorCode::kUnavailable, "the stream was cut");
     if (faults_.hit(120)) return gone();
@@ -60,7 +73,7 @@ class FaultyStream final : public kube::HttpStream {
     }
     // After a hole nothing more is told: later events would hide it.
     if (missed_ && line && *line) return Error(ErrorCode::kDeadlineExceeded, "no line");
-    return line;
+    return line && *line ? disordered(**line) : line;
   }
   void close() override { real_->close(); }
 
@@ -71,10 +84,29 @@ class FaultyStream final : public kube::HttpStream {
     const Json status{{"kind", "Status"}, {"code", 410}, {"reason", "Expired"}};
     return std::optional<std::string>(dump_json(Json{{"type", "ERROR"}, {"object", status}}));
   }
+  /// The line, or another one and the line behind it.
+  std::optional<std::string> disordered(const std::string& line) {
+    const auto said = [&](std::size_t column, std::string now, std::string then) {
+      ++faults_.coverage.views[plural_][column];
+      held_ = std::move(then);
+      return std::optional(std::move(now));
+    };
+    if (faults_.hit(40)) return said(3, line, line);
+    if (!early_.empty() && faults_.hit(80)) return said(3, line, early_);
+    if (early_.empty() || faults_.hit(8)) early_ = line;
+    // Of most kinds there are seldom two lines at once.
+    const bool is_busy = plural_ == "pods" || plural_ == "trainingjobs";
+    if (!faults_.hit(is_busy ? 25 : 4)) return line;
+    auto next = real_->next_line(milliseconds(0));
+    return next && *next ? said(4, std::move(**next), line) : line;
+  }
+
   std::unique_ptr<kube::HttpStream> real_;
   Faults& faults_;
   std::string plural_;
   bool missed_ = false;
+  std::optional<std::string> held_;  ///< said next, whatever comes
+  std::string early_;                ///< one that was said some time ago
 };
 
 }  // namespace
@@ -161,8 +193,7 @@ Result<kube::HttpResponse> FaultyTransport::write(const kube::HttpRequest& reque
   const std::string name = write_name(request);
   auto& counts = faults_.coverage.writes[name];
   if (faults_.meanwhile && faults_.hit(12)) faults_.meanwhile();
-  // Jobs are deleted rarely, so what can go wrong with it goes wrong often.
-  const std::uint64_t rare = name == "delete trainingjobs" ? 4 : 60;
+  const std::uint64_t rare = one_in(name);
   if (faults_.hit(rare)) {
     ++counts[0];
     return crash();

@@ -18,8 +18,8 @@ namespace muster::sim {
 struct Coverage {
   /// By write ("create pods"): crash before, crash after, reply lost.
   std::map<std::string, std::array<std::int64_t, 3>> writes;
-  /// By kind ("pods"): events missed, stale lists, 410.
-  std::map<std::string, std::array<std::int64_t, 3>> views;
+  /// By kind ("pods"): events missed, stale lists, 410, lines repeated, lines swapped.
+  std::map<std::string, std::array<std::int64_t, 5>> views;
   std::int64_t requests = 0, conflicts_made = 0, refused = 0;
   void add(const Coverage& other);
 };

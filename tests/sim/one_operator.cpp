@@ -14,7 +14,8 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
                          const api::PriceList* prices)
     : client(kube::make_rest_client(transport)), mailbox(100'000), executor(*client, mailbox) {
   for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode,
-                          api::Kind::kTrainingQueue, api::Kind::kPriorityClass}) {
+                          api::Kind::kTrainingQueue, api::Kind::kPriorityClass,
+                          api::Kind::kPersistentVolume, api::Kind::kPersistentVolumeClaim}) {
     runtime::WatchPumpOptions pump;
     pump.client = client.get();
     pump.clock = &clock;
@@ -34,6 +35,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.pods.default_image = "muster-worker";
   options.master_key = kMasterKey;
   options.sees_queues = true;
+  options.sees_volumes = true;
   options.prices = prices;
   options.seed = seed;
   loop = std::make_unique<runtime::OperatorLoop>(std::move(options));

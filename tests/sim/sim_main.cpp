@@ -1,12 +1,22 @@
 // Runs seeds of the simulation: --seeds N (1000) from --first S (1) in --threads T (2), or --seed S
-// alone. Fails when a rule was broken, and when some fault was tried fewer than --least N (20)
-// times: a run that tried nothing proves nothing.
+// alone. Fails when a rule was broken, when some fault was tried fewer than --least N (20) times (a
+// run that tried nothing proves nothing), when the operators kept descriptors, threads or memory,
+// and when a log has a secret in it.
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "tests/seeds.h"
 #include "tests/sim/simulation.h"
@@ -44,8 +54,9 @@ struct Totals {
 };
 
 /// One table; whether each of its numbers is large enough.
-bool print(const std::map<std::string, std::array<std::int64_t, 3>>& table,
-           const std::array<const char*, 3>& heads, const std::vector<std::string>& rows,
+template <std::size_t N>
+bool print(const std::map<std::string, std::array<std::int64_t, N>>& table,
+           const std::array<const char*, N>& heads, const std::vector<std::string>& rows,
            std::uint64_t least) {
   bool enough = true;
   for (const auto& row : rows) {
@@ -61,6 +72,84 @@ bool print(const std::map<std::string, std::array<std::int64_t, 3>>& table,
   return enough;
 }
 
+/// Whether all that a run of seeds must have tried was tried often enough; prints how often.
+bool print(const Totals& totals, std::uint64_t least) {
+  bool enough = print(totals.coverage.writes, {"crash before", "crash after", "reply lost"},
+                      {"create pods", "create services", "create events", "patch events",
+                       "create poddisruptionbudgets", "patch poddisruptionbudgets",
+                       "delete poddisruptionbudgets", "delete pods", "patch trainingjobs/status",
+                       "delete trainingjobs", "patch trainingqueues/status"},
+                      least);
+  enough &= print(totals.coverage.views, {"missed", "stale", "410", "repeated", "swapped"},
+                  {"trainingjobs", "pods", "nodes", "trainingqueues", "priorityclasses",
+                   "persistentvolumes", "persistentvolumeclaims"},
+                  least);
+  std::cout << "  workers:";
+  for (const auto& [what, count] : totals.elastic) {
+    std::cout << " " << what << " " << count;
+    if (count < static_cast<std::int64_t>(least)) enough = false;
+  }
+  std::cout << "\n";
+  const auto conflicts = static_cast<std::uint64_t>(totals.coverage.conflicts_made);
+  return enough && conflicts >= least;
+}
+
+/// What this process holds of the machine.
+struct Held {
+  std::ptrdiff_t descriptors = 0, threads = 0;
+  std::size_t heap_bytes = 0;  ///< in use; 0 under a sanitizer, which looks for itself
+};
+
+Held held() {
+  const auto count = [](const char* directory) {
+    return std::distance(std::filesystem::directory_iterator(directory), {});
+  };
+  return {count("/proc/self/fd"), count("/proc/self/task"), mallinfo2().uordblks};
+}
+
+/// Of a run of any length: what the program itself keeps (totals, the log's buffers).
+constexpr std::size_t kGrowthMost = 1 << 20;
+/// So many seeds before the first count: libraries make on the first use what they keep.
+constexpr std::uint64_t kWarmSeeds = 4;
+
+/// Whether all is given back.
+bool is_given_back(const Held& before, const Held& after) {
+  std::cout << "  held before and after: descriptors " << before.descriptors << " "
+            << after.descriptors << ", threads " << before.threads << " " << after.threads
+            << ", heap KiB " << before.heap_bytes / 1024 << " " << after.heap_bytes / 1024 << "\n";
+  return after.descriptors == before.descriptors && after.threads == before.threads &&
+         after.heap_bytes <= before.heap_bytes + kGrowthMost;
+}
+
+/// Seeds whose log is written whole, into a file, and searched for what nobody may be told.
+constexpr std::uint64_t kLoggedSeeds = 5;
+
+bool tells_no_secret(std::uint64_t first) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);
+  const int real = dup(STDERR_FILENO);
+  if (!file || real < 0 || dup2(fileno(file.get()), STDERR_FILENO) < 0) return false;
+  muster::configure_log(muster::LogLevel::kDebug, {});
+  std::vector<std::string> secrets;
+  for (std::uint64_t i = 0; i < kLoggedSeeds; ++i) {
+    const auto result = muster::sim::run_seed(first + i);
+    secrets.insert(secrets.end(), result.secrets.begin(), result.secrets.end());
+  }
+  muster::configure_log(muster::LogLevel::kError, {});
+  (void)dup2(real, STDERR_FILENO);
+  (void)close(real);
+  std::rewind(file.get());
+  std::string log(1 << 16, ' '), all;
+  while (const std::size_t bytes = std::fread(log.data(), 1, log.size(), file.get())) {
+    all.append(log, 0, bytes);
+  }
+  const bool is_quiet = std::none_of(secrets.begin(), secrets.end(), [&](const auto& secret) {
+    return all.find(secret) != std::string::npos;
+  });
+  std::cout << "  " << secrets.size() << " secrets looked for in " << all.size() / 1024
+            << " KiB of log\n";
+  return is_quiet && !secrets.empty() && all.find("\"a plan\"") != std::string::npos;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -68,30 +157,30 @@ int main(int argc, char** argv) {
   if (!muster::test::read_seed_options(argc, argv, "sim_seeds", options)) return 2;
   muster::configure_log(options.seeds == 1 ? muster::LogLevel::kInfo : muster::LogLevel::kError,
                         {});
+  const muster::SystemClock clock;
+  const auto began = clock.mono_now();
   Totals totals;
-  muster::test::for_each_seed(
-      options, [&](std::uint64_t seed) { totals.add(seed, muster::sim::run_seed(seed)); });
+  const auto run = [&](std::uint64_t seed) { totals.add(seed, muster::sim::run_seed(seed)); };
+  const std::uint64_t warm = std::min(kWarmSeeds, options.seeds);
+  for (std::uint64_t i = 0; i < warm; ++i) run(options.first + i);
+  const Held before = held();
+  auto rest = options;
+  rest.first += warm;
+  rest.seeds -= warm;
+  muster::test::for_each_seed(rest, run);
+  const Held after = held();
   std::cout << options.seeds << " seeds from " << options.first << ": " << totals.events
             << " events, " << totals.operators << " operators, " << totals.coverage.requests
             << " requests, " << totals.restarts << " restarts, " << totals.coverage.conflicts_made
             << " conflicts, " << totals.coverage.refused << " refused for quota\n";
-  const bool writes =
-      print(totals.coverage.writes, {"crash before", "crash after", "reply lost"},
-            {"create pods", "create services", "create events", "patch events", "delete pods",
-             "patch trainingjobs/status", "delete trainingjobs", "patch trainingqueues/status"},
-            options.least);
-  const bool views = print(totals.coverage.views, {"missed", "stale", "410"},
-                           {"trainingjobs", "pods", "nodes", "trainingqueues"}, options.least);
-  bool elastic = true;
-  std::cout << "  workers:";
-  for (const auto& [what, count] : totals.elastic) {
-    std::cout << " " << what << " " << count;
-    if (count < static_cast<std::int64_t>(options.least)) elastic = false;
-  }
-  std::cout << "\n";
+  const bool enough = print(totals, options.least);
+  const bool given_back = is_given_back(before, after);
+  const bool quiet = options.is_alone || tells_no_secret(options.first);
+  const auto took = std::chrono::duration_cast<muster::seconds>(clock.mono_now() - began);
+  std::cout << "  took " << took.count() << " s\n";
   muster::test::tell_failed(argv[0], totals.wrong);
-  if (!writes || !views || !elastic) {
-    std::cout << "FAILED: a fault was tried fewer than " << options.least << " times\n";
-  }
-  return totals.wrong.empty() && writes && views && elastic ? 0 : 1;
+  if (!enough) std::cout << "FAILED: a fault was tried fewer than " << options.least << " times\n";
+  if (!given_back) std::cout << "FAILED: something is held that was not held before\n";
+  if (!quiet) std::cout << "FAILED: a secret stands in a log, or there was none to look at\n";
+  return totals.wrong.empty() && enough && given_back && quiet ? 0 : 1;
 }

@@ -6,6 +6,7 @@
 
 #include "common/contract.h"
 #include "operator/runtime/job_key.h"
+#include "tests/restricted.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/one_operator.h"
 
@@ -63,13 +64,15 @@ struct Before {
   std::string ended;
   bool suspended = false;
   std::set<std::pair<int, int>> placed;  ///< slot and attempt
+  std::set<int> members;                 ///< slots of those who trained
   api::TakenBack taken_back;
 };
 
 class Simulation {
  public:
   explicit Simulation(std::uint64_t seed)
-      : rng_(seed),
+      : moves_least_(seed % 3 == 0),
+        rng_(seed),
         faults_(seed + 1),
         server_({&clock_, seed}),
         cluster_(seed + 2, clock_, server_) {
@@ -81,6 +84,7 @@ class Simulation {
   }
 
   SeedResult run() {
+    check();
     for (int i = 0; i < kEvents && ok(); ++i) {
       event();
       ++result_.events;
@@ -88,10 +92,12 @@ class Simulation {
     }
     if (ok()) calm();
     if (ok()) rest();
+    if (ok()) check_secrets();
     result_.wrong = wrong_.empty() ? faults_.wrong : wrong_;
     result_.coverage = faults_.coverage;
     for (const auto& [uid, before] : seen_) result_.restarts += before.restarts;
     result_.joins = cluster_.joins();
+    result_.secrets = secrets_;
     return result_;
   }
 
@@ -147,6 +153,11 @@ class Simulation {
   }
 
   void event() {
+    if (moves_least_ && rng_.below(6) == 0) {
+      cluster_.least_event();
+      settle(any());
+      return bury();
+    }
     switch (rng_.below(30)) {
       case 0:
         if (rng_.below(3) == 0) processes_.erase(processes_.begin());
@@ -238,7 +249,9 @@ class Simulation {
                                                 "patch trainingjobs/status",
                                                 "delete trainingjobs",
                                                 "patch trainingqueues/status",
-                                                "create poddisruptionbudgets"};
+                                                "create poddisruptionbudgets",
+                                                "patch poddisruptionbudgets",
+                                                "delete poddisruptionbudgets"};
     if (!kAllowed.contains(name)) return name + " is nothing an operator may do";
     for (const auto& secret : secrets_) {
       if (request.body.find(secret) != std::string::npos) return name + " holds a secret";
@@ -246,7 +259,7 @@ class Simulation {
     auto body = parse_json(request.body);
     if (!body) return name + " has no body";
     if (name == "create pods") return judge_pod(*body);
-    if (name == "create poddisruptionbudgets") return judge_budget(*body);
+    if (name.ends_with("poddisruptionbudgets")) return judge_budget(request, *body);
     if (name == "patch events") return judge_repeat(*body);
     if (name == "delete pods") return judge_delete(request, *body);
     const Json* uid = nullptr;
@@ -298,29 +311,46 @@ class Simulation {
     return is_repeat ? "" : "patch events does more than count";
   }
 
-  std::string judge_budget(const Json& body) {
-    const Json& owner = body["metadata"]["ownerReferences"][0];
-    const auto uid = owner["uid"].get<std::string>();
-    const auto jobs = cluster_.jobs();
-    const bool is_known =
-        jobs_ever_.contains(uid) ||
-        std::any_of(jobs.begin(), jobs.end(), [&](const auto& job) { return job.meta.uid == uid; });
-    if (owner["controller"] != true || !is_known) return "a budget of no job";
-    return body["spec"]["minAvailable"] == 1 ? "" : "a budget of another number than spec's";
+  std::string judge_budget(const kube::HttpRequest& request, const Json& body) {
+    const Json meta = test::at_or_null(body, "metadata");
+    const Json least = test::at_or_null(test::at_or_null(body, "spec"), "minAvailable");
+    if (request.method == "POST") {
+      for (const Json& owner : test::at_or_null(meta, "ownerReferences")) {
+        if (owner.value("controller", false)) return judge_least(owner.value("uid", ""), least);
+      }
+      return "a budget of no job";
+    }
+    if (request.method == "DELETE") {
+      const Json conditions = test::at_or_null(body, "preconditions");
+      return test::at_or_null(conditions, "uid").is_string()
+                 ? ""
+                 : "a budget is deleted without its uid";
+    }
+    if (!meta.contains("resourceVersion")) return "a budget is written blindly";
+    for (const auto& [name, uid] : cluster_.budgets()) {
+      if (request.path.ends_with("/" + name)) return judge_least(uid, least);
+    }
+    return "";
+  }
+
+  /// An operator that sees late writes what was right before.
+  std::string judge_least(const std::string& uid, const Json& least) {
+    std::set<Json> ever = leasts_[uid];
+    for (const auto& job : cluster_.jobs()) {
+      if (job.meta.uid == uid) ever.insert(job.spec.worker.min);
+    }
+    if (ever.empty()) return "a budget of no job";
+    return ever.contains(least) ? "" : "a budget of another number than spec's";
   }
 
   std::string judge_pod(const Json& body) {
     const auto pod = api::parse_pod(body);
     if (!pod) return "a pod that cannot be read: " + pod.error().message();
-    const Json& spec = body["spec"];
-    const Json& security = spec["securityContext"];
-    const Json& container = spec["containers"][0]["securityContext"];
-    const bool restricted = security["runAsNonRoot"] == true &&
-                            security["seccompProfile"]["type"] == "RuntimeDefault" &&
-                            container["allowPrivilegeEscalation"] == false &&
-                            !spec.contains("hostNetwork") &&
-                            spec["automountServiceAccountToken"] == false;
-    if (!restricted) return "pod " + pod->meta.name + " is not restricted";
+    const auto findings = test::restricted_findings(test::at_or_null(body, "spec"));
+    if (!findings.empty()) return "pod " + pod->meta.name + " is not restricted: " + findings[0];
+    if (mounts_disk(body) && !pod->required_node.empty() && pod->required_node != kDiskNode) {
+      return "pod " + pod->meta.name + " cannot reach its volume";
+    }
     const auto* owner = pod->meta.controller();
     if (owner == nullptr) return "pod " + pod->meta.name + " has no owner";
     for (const auto& job : cluster_.jobs()) {
@@ -330,6 +360,14 @@ class Simulation {
       }
     }
     return "";
+  }
+
+  static bool mounts_disk(const Json& pod) {
+    const Json volumes = test::at_or_null(test::at_or_null(pod, "spec"), "volumes");
+    return std::any_of(volumes.begin(), volumes.end(), [](const Json& volume) {
+      return test::at_or_null(test::at_or_null(volume, "persistentVolumeClaim"), "claimName") ==
+             kDisk;
+    });
   }
 
   std::string judge_delete(const kube::HttpRequest& request, const Json& body) {
@@ -370,6 +408,7 @@ class Simulation {
         const auto key = runtime::job_key(kMasterKey, job.meta.uid);
         if (key) secrets_.push_back(*key);
       }
+      leasts_[job.meta.uid].insert(job.spec.worker.min);
       check_job(job);
       check_pods(job, pods);
     }
@@ -394,17 +433,45 @@ class Simulation {
       }
       // Only those who train, or trained until now, may be fewer than decided on.
       const bool whole = status.placement.empty() || status.is_true("Running") ||
-                         status.finished() || job.spec.suspend ||
+                         !before.members.empty() || status.finished() || job.spec.suspend ||
                          static_cast<int>(status.placement.size()) == status.target_workers;
-      if (!whole) say(who + "a part of a gang has places");
+      if (!whole) {
+        say(who + "a part of a gang has places: " + dump_json(api::status_to_json(status)));
+      }
+      check_least(job, before);
       check_placement(job, before);
       check_taken_back(job, before);
     }
     result_.replacements += std::max(0, status.replacements - before.replacements);
     result_.resizes += before.target > 0 && status.target_workers != before.target ? 1 : 0;
-    before = {status.membership_epoch, status.observed_generation, step,  status.restarts,
-              status.replacements,     status.target_workers,      ended, job.spec.suspend,
-              placed(status),          status.taken_back};
+    before = {status.membership_epoch,
+              status.observed_generation,
+              step,
+              status.restarts,
+              status.replacements,
+              status.target_workers,
+              ended,
+              job.spec.suspend,
+              placed(status),
+              members(status),
+              status.taken_back};
+  }
+
+  /// None is placed with fewer than min, and nobody who trains is sent away from so few. There may
+  /// be fewer where min was raised under them, or where one that died has no new place yet.
+  void check_least(const api::TrainingJob& job, const Before& before) {
+    const std::size_t now = job.status.placement.size();
+    const auto least = static_cast<std::size_t>(std::max(1, job.spec.worker.min));
+    const bool goes_on = now > 0 && !job.status.finished() && !job.spec.suspend;
+    if (!goes_on || now >= least) return;
+    std::set<int> slots;
+    for (const auto& placement : job.status.placement) slots.insert(placement.slot);
+    const bool all_stay =
+        std::includes(slots.begin(), slots.end(), before.members.begin(), before.members.end());
+    if (before.placed.empty() || !all_stay) {
+      say("job " + job.meta.name + " has " + std::to_string(now) + " places of at least " +
+          std::to_string(least));
+    }
   }
 
   void check_taken_back(const api::TrainingJob& job, const Before& before) {
@@ -422,6 +489,14 @@ class Simulation {
   static std::set<std::pair<int, int>> placed(const api::TrainingJobStatus& status) {
     std::set<std::pair<int, int>> found;
     for (const auto& placement : status.placement) found.emplace(placement.slot, placement.attempt);
+    return found;
+  }
+
+  static std::set<int> members(const api::TrainingJobStatus& status) {
+    std::set<int> found;
+    for (const auto& placement : status.placement) {
+      if (placement.member) found.insert(placement.slot);
+    }
     return found;
   }
 
@@ -477,7 +552,12 @@ class Simulation {
     queue_held_ = std::move(held);
     // What was given before the trouble ended may be more: quotas were lowered, and two decided.
     if (std::exchange(queues_looked_at_, true) && over > idle && grown > 0) {
-      say("jobs of queues took more than is lent");
+      std::string who = "jobs of queues took more than is lent:";
+      for (const auto& job : cluster_.jobs()) {
+        who += " " + job.meta.name + " of " + job.spec.queue_name + " has " +
+               std::to_string(job.status.placement.size()) + ";";
+      }
+      say(who);
     }
   }
 
@@ -495,6 +575,7 @@ class Simulation {
     if (rng_.below(2) == 0) processes_.resize(1);
     for (auto& process : processes_) process->clock.heal();
     cluster_.calm();
+    check();
     std::map<std::string, int> preempted;
     for (const auto& [uid, before] : seen_) preempted[uid] = before.taken_back.preemptions;
     for (int round = 0; round < kCalmRounds && ok(); ++round) {
@@ -541,6 +622,14 @@ class Simulation {
     if (!right) say("not as it ends undisturbed; " + said);
   }
 
+  /// Nothing that can be read holds a key.
+  void check_secrets() {
+    const std::string all = cluster_.everything();
+    for (const auto& secret : secrets_) {
+      if (all.find(secret) != std::string::npos) say("a secret can be read from the API server");
+    }
+  }
+
   std::int64_t writes() const {
     std::int64_t sum = 0;
     for (const auto& process : processes_) sum += process->transport.writes();
@@ -568,6 +657,8 @@ class Simulation {
     }
   }
 
+  /// Jobs get other least sizes; elsewhere none, so that they can shrink to what they have.
+  const bool moves_least_;
   ManualClock clock_;
   Rng rng_;
   Faults faults_;
@@ -580,6 +671,7 @@ class Simulation {
   std::map<std::string, std::int64_t> queue_held_;  ///< when last looked, in thousandths
   bool queues_looked_at_ = false;
   std::set<std::string> jobs_ever_;
+  std::map<std::string, std::set<Json>> leasts_;  ///< each min that a job ever had, by uid
   std::vector<std::string> secrets_{std::string(kMasterKey)};
   std::uint64_t checked_ = 0;
   std::string wrong_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tests/sim/faults.h"
 
@@ -17,6 +18,7 @@ struct SeedResult {
   std::int64_t replacements = 0, resizes = 0, joins = 0, questions = 0, granted = 0;
   std::int64_t queued = 0, borrowed = 0;  ///< how often a queue was seen to give, and to borrow
   std::int64_t shrinks = 0, preemptions = 0, resumed = 0;  ///< what was taken back, and came back
+  std::vector<std::string> secrets;                        ///< what nobody may have been told
 };
 
 /// Deterministic: the same seed, the same run.
