@@ -177,7 +177,7 @@ class AllTest(unittest.TestCase):
 
     def test_a_fuzzer_that_was_not_built_is_named(self):
         with tempfile.TemporaryDirectory() as directory:
-            with self.assertRaisesRegex(tests.StepFailed, "has no fuzz_api_server, .*, fuzz_yaml$"):
+            with self.assertRaisesRegex(tests.StepFailed, "has no fuzz_api_objects, .*, fuzz_yaml$"):
                 tests.fuzzers(directory)
             for file in os.listdir(os.path.join(tests.ROOT, "tests/fuzz/corpus")):
                 os.close(os.open(os.path.join(directory, file), os.O_CREAT, 0o755))
