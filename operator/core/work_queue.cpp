@@ -14,21 +14,19 @@ void WorkQueue::add(const api::ObjectKey& key) {
   if (!processing_.contains(key)) order_.push_back(key);
 }
 
-void WorkQueue::add_at(const api::ObjectKey& key, MonoTime at) { put_due(key, {at}); }
-
-void WorkQueue::put_due(const api::ObjectKey& key, Due due) {
+void WorkQueue::add_at(const api::ObjectKey& key, MonoTime at) {
   // A key that waits already is looked at sooner than any delay.
   if (dirty_.contains(key)) return;
-  if (const auto found = due_.find(key); found != due_.end() && found->second.at <= due.at) return;
+  if (const auto found = due_.find(key); found != due_.end() && found->second <= at) return;
   drop_due(key);
-  due_.emplace(key, due);
-  due_by_time_.emplace(due.at, key);
+  due_.emplace(key, at);
+  due_by_time_.emplace(at, key);
 }
 
 void WorkQueue::drop_due(const api::ObjectKey& key) {
   const auto found = due_.find(key);
   if (found == due_.end()) return;
-  due_by_time_.erase({found->second.at, key});
+  due_by_time_.erase({found->second, key});
   due_.erase(found);
 }
 
@@ -40,14 +38,20 @@ void WorkQueue::add_backed_off(const api::ObjectKey& key, MonoTime now, seconds 
   // Between half and all of it, so that keys that failed together do not return together.
   delay = delay / 2 + nanoseconds(static_cast<std::int64_t>(
                           rng_.unit() * static_cast<double>((delay / 2).count())));
-  put_due(key, {now + std::max<nanoseconds>(delay, asked), true});
+  const MonoTime until = now + std::max<nanoseconds>(delay, asked);
+  backs_off_until_.insert_or_assign(key, until);
+  add_at(key, until);
 }
 
-void WorkQueue::forget(const api::ObjectKey& key) { failures_.erase(key); }
+void WorkQueue::add_after_back_off(const api::ObjectKey& key, MonoTime now) {
+  const auto found = backs_off_until_.find(key);
+  if (found == backs_off_until_.end() || found->second <= now) return add(key);
+  add_at(key, found->second);
+}
 
-bool WorkQueue::backs_off(const api::ObjectKey& key) const {
-  const auto found = due_.find(key);
-  return found != due_.end() && found->second.after_failure;
+void WorkQueue::forget(const api::ObjectKey& key) {
+  failures_.erase(key);
+  backs_off_until_.erase(key);
 }
 
 int WorkQueue::failures(const api::ObjectKey& key) const {

@@ -42,9 +42,10 @@ class WorkQueue {
   /// After this key's back-off: doubled from failure to failure, with jitter, until forget().
   /// At least `asked` from now.
   void add_backed_off(const api::ObjectKey& key, MonoTime now, seconds asked = seconds(0));
+  /// Now, or when the key's back-off is over if it is in one: for what is no news about the key
+  /// itself.
+  void add_after_back_off(const api::ObjectKey& key, MonoTime now);
   void forget(const api::ObjectKey& key);
-  /// Whether the key's back-off is what it waits for.
-  bool backs_off(const api::ObjectKey& key) const;
   int failures(const api::ObjectKey& key) const;
 
   /// The next key, now in processing: it is not given out again before done().
@@ -58,21 +59,17 @@ class WorkQueue {
   std::size_t size() const { return order_.size() + due_.size(); }
 
  private:
-  struct Due {
-    MonoTime at;
-    bool after_failure = false;
-  };
   void release(MonoTime now);
-  void put_due(const api::ObjectKey& key, Due due);
   void drop_due(const api::ObjectKey& key);
 
   WorkQueueOptions options_;
   Rng rng_;
   std::deque<api::ObjectKey> order_;
   std::set<api::ObjectKey> dirty_, processing_;
-  std::map<api::ObjectKey, Due> due_;
+  std::map<api::ObjectKey, MonoTime> due_;
   std::set<std::pair<MonoTime, api::ObjectKey>> due_by_time_;  ///< the same, soonest first
   std::map<api::ObjectKey, int> failures_;
+  std::map<api::ObjectKey, MonoTime> backs_off_until_;
 };
 
 }  // namespace muster::core

@@ -766,19 +766,18 @@ void OperatorLoop::run_schedule() {
     options_.metrics->on_scheduled(took.count());
   }
   add_queue_notes(verdicts);
-  // What could not be written waits for its back-off: two jobs whose writes are refused would else
-  // call each other for ever, as the verdict on each depends on whether the other's is on its way.
-  const auto tell = [this](const api::ObjectKey& key) {
-    if (!queue_.backs_off(key)) queue_.add(key);
-  };
   for (const auto& [key, verdict] : verdicts) {
     const auto before = verdicts_.find(key);
-    if (before == verdicts_.end() || !(before->second == verdict)) tell(key);
+    if (before == verdicts_.end() || !(before->second == verdict))
+      queue_.add_after_back_off(key, now_);
   }
   verdicts_ = std::move(verdicts);
+  // One that could not be written waits for its back-off: each try makes schedule think otherwise
+  // for a moment, and while the watch is late that would be one write after the other.
   for (const auto& [key, one] : taken) {
     const auto before = taken_before.find(key);
-    if (before == taken_before.end() || !(before->second == one)) tell(key);
+    if (before == taken_before.end() || !(before->second == one))
+      queue_.add_after_back_off(key, now_);
   }
   taken_ = std::move(taken);
   if (look_again) schedule_due_ = now_ + *look_again;

@@ -78,25 +78,6 @@ TEST_CASE("back-off doubles from failure to failure, within bounds, until it is 
   CHECK(*queue.next_due() - kStart <= milliseconds(50));
 }
 
-TEST_CASE("it is known of a key that its back-off is all that it waits for") {
-  WorkQueue queue(1);
-  CHECK_FALSE(queue.backs_off(key("a")));
-  queue.add_at(key("a"), kStart + seconds(60));
-  CHECK_FALSE(queue.backs_off(key("a")));
-  queue.add_backed_off(key("a"), kStart);  // Sooner.
-  CHECK(queue.backs_off(key("a")));
-  queue.add_at(key("a"), kStart + seconds(60));
-  CHECK(queue.backs_off(key("a")));
-  CHECK(queue.pop(kStart + seconds(1)) == key("a"));
-  CHECK_FALSE(queue.backs_off(key("a")));
-  queue.done(key("a"));
-  queue.add_at(key("a"), kStart + seconds(60));
-  CHECK_FALSE(queue.backs_off(key("a")));
-  queue.add_backed_off(key("a"), kStart);
-  queue.add(key("a"));
-  CHECK_FALSE(queue.backs_off(key("a")));
-}
-
 TEST_CASE("whatever the order of calls, no key is lost and none is in two hands") {
   Rng rng(test::seed());
   WorkQueue queue(rng());
@@ -133,4 +114,25 @@ TEST_CASE("whatever the order of calls, no key is lost and none is in two hands"
   for (auto& [one, held] : in_hand) queue.done(one);
   while (const auto got = queue.pop(now)) wanted[*got] = false;
   for (const auto& [one, still] : wanted) CHECK_MESSAGE(!still, one.name);
+}
+
+TEST_CASE("what is no news about a key waits for its back-off, and no longer") {
+  WorkQueue queue(1, {seconds(10), seconds(10)});
+  queue.add_after_back_off(key("a"), kStart);
+  REQUIRE(queue.pop(kStart) == key("a"));
+  queue.add_backed_off(key("a"), kStart);
+  queue.done(key("a"));
+  queue.add_after_back_off(key("a"), kStart);
+  CHECK_FALSE(queue.pop(kStart).has_value());
+  // News brings it back at once; the rest still waits, and is not forgotten.
+  queue.add(key("a"));
+  REQUIRE(queue.pop(kStart) == key("a"));
+  queue.done(key("a"));
+  queue.add_after_back_off(key("a"), kStart);
+  CHECK_FALSE(queue.pop(kStart).has_value());
+  REQUIRE(queue.pop(kStart + seconds(10)) == key("a"));
+  queue.done(key("a"));
+  queue.forget(key("a"));
+  queue.add_after_back_off(key("a"), kStart);
+  CHECK(queue.pop(kStart) == key("a"));
 }
