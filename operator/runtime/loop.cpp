@@ -496,6 +496,7 @@ void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapsh
   const auto [found, is_new] = waiting_.try_emplace(key, *wish);
   if (!is_new && found->second == *wish) return;
   found->second = *wish;
+  verdicts_.erase(key);  // it is about another wish
   assumed_is_old_.insert(key);
   schedule_is_old_ = true;
   queue_book_.touch();
@@ -569,6 +570,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   time_facts(snapshot, memory);
   update_endpoint(*record, memory);
   note_waiting(key, snapshot, memory);
+  if (!verdicts_.contains(key)) snapshot.gang.reset();
   if (answer_witness(*record, snapshot, memory)) return;
   core::Plan plan = core::reconcile(snapshot);
   note_avoided(key, plan, memory);
