@@ -300,7 +300,8 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
                              snapshot.create_failure->message));
     return plan;
   }
-  if (!snapshot.gang) return plan;
+  // What was found for slots that were to join is no place for a gang that starts.
+  if (!snapshot.gang || !snapshot.gang->slots.empty()) return plan;
   Plan next = snapshot.gang->placement
                   ? place_gang(snapshot, *snapshot.gang->placement)
                   : say_waiting(snapshot, contract::reason::kGangWaiting, snapshot.gang->why_not);

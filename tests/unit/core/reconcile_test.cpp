@@ -74,6 +74,14 @@ TEST_CASE("without a verdict of the scheduler nothing is done") {
   CHECK(core::wanted_places(job.snapshot()).has_value());
 }
 
+TEST_CASE("what was found for one slot of a gang that trained is no place for one that starts") {
+  auto job = make_job("j").workers(2).fits_on("n");
+  job.edit().gang->slots = {1};
+  CHECK(job.plan().empty());
+  job.edit().gang->slots.clear();
+  CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
+}
+
 TEST_CASE("once every worker runs, status says so in one write") {
   auto job = make_job("j").workers(2).placed().running(0);
   job.pod(1, PodPhase::kPending);
