@@ -30,6 +30,7 @@ class ApiAway(LongJobTest):
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("alone")}, before)
         self.assertEqual(self.job("alone")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("alone"), laptop)
+        self.assert_no_warnings("alone")
 
 
 if __name__ == "__main__":

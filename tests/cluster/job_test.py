@@ -7,6 +7,7 @@ Needs root and build/release/bin. One cluster and one installation serve all cas
 import json
 import os
 import re
+import signal
 import sys
 import unittest
 
@@ -39,6 +40,12 @@ class JobTest(LongJobTest):
         status = self.job("digits")["status"]
         self.assertTrue(status["checkpoint"]["durable"])
         self.assertEqual({pod["spec"]["nodeName"] for pod in self.pods("digits")} - {"node1", "node2"}, set())
+        readers = json.loads(self.kubectl("get", "pods", "-l", "app.kubernetes.io/component=fetch", "-o", "json"))["items"]
+        self.assertEqual([pod["metadata"]["name"] for pod in readers if "deletionTimestamp" not in pod["metadata"]], [])
+        logs = [line.split(" ") for line in self.muster("logs", "digits", "--timestamps").splitlines() if " | 20" in line]
+        self.assertEqual({words[0].split(".")[0] for words in logs}, {"worker-0", "worker-1"})
+        stamps = [words[2] for words in logs]
+        self.assertEqual(stamps, sorted(stamps))
 
     def test_workers_write_to_their_volumes_alone(self):
         manifest = long_job("readonly")
@@ -56,8 +63,9 @@ class JobTest(LongJobTest):
     def test_delete_leaves_nothing(self):
         self.start_long("gone")
         self.kubectl("delete", "tjob", "gone")
-        wait_for("its pods are gone", lambda: not self.pods("gone"), 90)
-        self.assertNotIn("gone-", self.kubectl("get", "services"))
+        # The claim is the user's own.
+        wait_for("all that was its own is gone", lambda: not self.kubectl(
+            "get", "pods,services,poddisruptionbudgets", "-l", "muster.dev/job-name=gone", "-o", "name"), 90)
 
     def test_suspend_and_resume_end_with_the_same_bits(self):
         self.start_long("pause")
@@ -87,6 +95,7 @@ class JobTest(LongJobTest):
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("headless")}, before)
         self.assertEqual(self.job("headless")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("headless"), self.laptop_model())
+        self.assert_no_warnings("headless")
 
     def operator(self, name):
         return json.loads(self.cluster.plane.kubectl("-n", "muster", "get", "pod", name, "-o", "json"))
@@ -103,6 +112,7 @@ class JobTest(LongJobTest):
             self.cluster.node(number).ready()
         self.ended("kubelet")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("kubelet")}, before)
+        self.assert_no_warnings("kubelet")
 
     def assert_told(self, name, sentence):
         """What workers tell of a change comes with one of their next reports."""
@@ -122,6 +132,27 @@ class JobTest(LongJobTest):
         self.assertEqual(self.job("killed")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("killed"), self.laptop_model())
         self.assert_told("killed", r"WorkerLost .*worker 1 was lost at step \d+ \([a-z ]+\)" + STALL)
+
+    def test_a_gang_that_is_killed_whole_goes_on_from_its_last_checkpoint(self):
+        self.start_long("both")
+        victims = self.pods("both")
+        saved = self.job("both")["status"]["checkpoint"]["step"]
+        # All of them first: the others of one that is gone would go on without it.
+        pids = [pid for pod in victims for pid in self.pids_of(pod)]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.ended("both")
+        status = self.job("both")["status"]
+        self.assertEqual(status["restarts"], 1, status)
+        self.assertEqual(self.fetched_model("both"), self.laptop_model())
+        text = self.kubectl("describe", "tjob", "both")
+        self.assertRegex(text, r"Restarting ")
+        restored = re.search(r"CheckpointRestored .*step (\d+)", text)
+        self.assertTrue(restored, text)
+        self.assertGreaterEqual(int(restored.group(1)), saved)
 
     def test_scaled_up_and_down_while_it_trains(self):
         self.start_long("elastic", most=3)
@@ -189,7 +220,9 @@ class JobTest(LongJobTest):
                 for pod in self.pods("forced")]
         slots = [slot for slot, state in ends if state.get("terminated", {}).get("exitCode") == 0]
         self.assertEqual(sorted(slots), ["0", "1"])
+        self.assertEqual(self.job("forced")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("forced"), self.laptop_model())
+        self.assert_told("forced", r"WorkerLost .*worker 1 (was lost|left) at step \d+ \([a-z ]+\)" + STALL)
 
     # ---- kubectl's own words
 

@@ -73,6 +73,14 @@ class LongJobTest(InstalledTest):
             LongJobTest.laptop_models[steps] = sha256(os.path.join(out, "model.safetensors"))
         return LongJobTest.laptop_models[steps]
 
+    def assert_no_warnings(self, name):
+        """Of the job; its pods' events are the kubelets'."""
+        events = json.loads(self.kubectl("get", "events.v1.events.k8s.io", "-o", "json"))["items"]
+        ours = [event for event in events if event["regarding"].get("name") == name
+                and event["regarding"].get("kind") == "TrainingJob"]
+        self.assertTrue(ours)
+        self.assertEqual([(event["reason"], event["note"]) for event in ours if event["type"] != "Normal"], [])
+
     def fetched_model(self, name):
         out = os.path.join(self.directory, "fetched-" + name)
         self.muster("fetch", name, "--output", out, seconds=180)

@@ -108,6 +108,8 @@ class OwnImages(InstalledTest):
                   "echo \"peer $peer $said\"; done; echo all found; exec sleep 900")
         name = self.start(shell_job("shell", script, count=3, env=[{"name": "MINE", "value": "$(RANK) is mine"}]))
         logs = self.logs_with(name, "all found$", 3)
+        for pod in self.slots(name).values():
+            self.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", "! test -e /var/run/secrets/kubernetes.io")
         pods = self.slots(name)
         self.assertEqual(sorted(pods), [0, 1, 2])
         service = pods[0]["spec"]["subdomain"]
