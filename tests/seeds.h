@@ -13,6 +13,14 @@
 
 namespace muster::test {
 
+/// A seed that once broke a rule, run before all others for ever. It means what it meant only while
+/// the simulation draws the same: whoever changes that looks for new ones that show the same.
+struct KeptSeed {
+  std::uint64_t seed;
+  const char* commit;  ///< that it was found upon
+  const char* showed;
+};
+
 struct SeedOptions {
   std::uint64_t seeds = 0;  ///< how many, one after the other
   std::uint64_t first = 1;

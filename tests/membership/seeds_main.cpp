@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   muster::test::SeedOptions options{.seeds = 3000};
   if (!muster::test::read_seed_options(argc, argv, "membership_seeds", options)) return 2;
   Totals totals;
-  for (const muster::sim::KeptSeed& kept : muster::sim::kKeptSeeds) {
+  for (const muster::test::KeptSeed& kept : muster::sim::kKeptSeeds) {
     if (options.is_alone) break;
     MembershipResult result = muster::sim::run_membership_seed(kept.seed, false);
     if (!result.wrong.empty()) result.wrong += std::string(" (kept: ") + kept.showed + ")";

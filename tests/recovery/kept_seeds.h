@@ -1,19 +1,13 @@
-// Seeds that once broke a rule, run before all others for ever. A seed means what it meant only
-// while the simulation draws the same: whoever changes that looks for new ones that show the same.
+// Seeds of this simulation that once broke a rule (tests/seeds.h).
 #pragma once
 
 #include <array>
-#include <cstdint>
+
+#include "tests/seeds.h"
 
 namespace muster::sim {
 
-struct KeptRecovery {
-  std::uint64_t seed;
-  const char* commit;  ///< that it was found upon
-  const char* showed;
-};
-
-inline constexpr std::array<KeptRecovery, 4> kKeptRecoveries{{
+inline constexpr std::array<test::KeptSeed, 4> kKeptRecoveries{{
     {200, "a4890b9", "the record had step 30 where 1 was due"},
     {1750, "a4890b9", "the record had step 14 where 1 was due"},
     {489, "a4890b9", "the record had step 30 where 8 was due"},

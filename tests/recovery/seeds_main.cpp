@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
       "/muster-recovery-" + std::to_string(getpid()) + "-";
   const auto lessons = muster::sim::make_lessons();
   Totals totals;
-  for (const muster::sim::KeptRecovery& kept : muster::sim::kKeptRecoveries) {
+  for (const muster::test::KeptSeed& kept : muster::sim::kKeptRecoveries) {
     if (options.is_alone) break;
     RecoveryResult result =
         muster::sim::run_recovery_seed(kept.seed, lessons, base + std::to_string(kept.seed));
