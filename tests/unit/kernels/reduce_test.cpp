@@ -8,6 +8,22 @@
 namespace muster::test {
 namespace {
 
+namespace {
+
+/// Of `n` values from `start` on, on every instruction set.
+void check_sum(Guarded<float>& values, std::size_t start, std::size_t n) {
+  const float expected = reference_sum(values.data() + start, n);
+  for (const cpu::Target target : targets()) {
+    const Forced forced(target);
+    CAPTURE(n);
+    CAPTURE(start);
+    CAPTURE(std::string(cpu::name_of(target)));
+    CHECK(same_bits(cpu::sum(values.data() + start, n), expected));
+  }
+}
+
+}  // namespace
+
 TEST_CASE("a sum follows the lanes, blocks and tree of the contract wherever it starts") {
   Random random(seed());
   Guarded<float> values(40000);
@@ -16,14 +32,7 @@ TEST_CASE("a sum follows the lanes, blocks and tree of the contract wherever it 
     for (const std::size_t n :
          {0, 1, 7, 15, 16, 17, 31, 100, 4095, 4096, 4097, 8192, 12289, 28672, 28673, 39990}) {
       for (const std::size_t start : {0, 1, 3}) {
-        const float expected = reference_sum(values.data() + start, n);
-        for (const cpu::Target target : targets()) {
-          const Forced forced(target);
-          CAPTURE(n);
-          CAPTURE(start);
-          CAPTURE(std::string(cpu::name_of(target)));
-          CHECK(same_bits(cpu::sum(values.data() + start, n), expected));
-        }
+        check_sum(values, start, n);
       }
     }
   }
@@ -44,14 +53,7 @@ TEST_CASE("a sum follows the contract when a block's end moves by one element, a
     sums.emplace_back(random.below(values.size() - n + 1), n);
   }
   for (const auto& [start, n] : sums) {
-    const float expected = reference_sum(values.data() + start, n);
-    for (const cpu::Target target : targets()) {
-      const Forced forced(target);
-      CAPTURE(n);
-      CAPTURE(start);
-      CAPTURE(std::string(cpu::name_of(target)));
-      CHECK(same_bits(cpu::sum(values.data() + start, n), expected));
-    }
+    check_sum(values, start, n);
   }
 }
 
