@@ -3,8 +3,9 @@
 
     tests/all.py [--only STEP[,STEP...]] [--list] [--again]
 
-A step builds only what it runs. Programs for sanitizers and the other compiler whose instructions and inputs are those that
-have passed before on this machine are not run again: their random cases come from a fixed seed. --again runs them all.
+A step builds only what it runs. Programs for sanitizers and the other compiler, and those of the unit tests that do the same
+every time, are not run again where their instructions and inputs are those that have passed before on this machine: their
+random cases come from a fixed seed. --again runs them all.
 Output of a passing check is one line; of a failing one, its first and last lines.
 At the end each failure is told again in a few lines: often nothing else of a long run is kept.
 The last line reads `N passed, N failed`: doctest cases, ctest programs of other kinds, and checks.
@@ -40,6 +41,10 @@ RACES_EVERY_TIME = {"test_comm", "test_comm_tcp"}
 # It does not see that a timed lock is taken from a holder that died, and calls its unlocking wrong.
 ROBUST_LOCK_TESTS = {"test_sentinel"}
 TESTS_AT_ONCE = 2
+# Of the unit programs those that neither wait for a clock nor for a process, and whose threads take turns or meet in one place:
+# with the same instructions and inputs they do the same again.
+SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "test_sim", "test_engine", "test_kernels", "test_core",
+                   "test_api", "test_placement", "test_queue", "test_bpe", "test_data"}
 LONGEST_FIRST = ["recovery_seeds", "sim_seeds", "test_engine", "membership_seeds"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
 # What another compiler may change: the bits. Of the engine the files that hold them against golden hashes and references.
@@ -214,7 +219,11 @@ def step_unit():
         return with_cases(name, output) if name.startswith("test_") else output
 
     def one(name):
-        check(name, tried, name)
+        program = f"build/release/tests/{name}"
+        if name in SAME_EVERY_TIME:
+            check_unless_passed(name, stamp("passed", program, inputs_digest(), "ctest", name), lambda: tried(name))
+        else:
+            check(name, tried, name)
 
     names = ctest_entries("release")
     at_once(TESTS_AT_ONCE, one, [name for name in names if not name.startswith("faults_")])
@@ -270,24 +279,28 @@ def leave(path, text):
         file.write(text)
 
 
-def check_program(name, command, options, every_time=False):
-    """Runs the doctest program in `command`, with `options` in its environment, unless it has passed like this before."""
-    program = next(word for word in command if word.startswith("build/"))
-    passed = stamp("passed", program, inputs_digest(), command, sorted(options.items()))
-
-    def run_program():
-        text = with_cases(program, run(command, 900, ROOT, {**os.environ, **options}))
+def check_unless_passed(name, passed, try_it, every_time=False):
+    """Checks what try_it() prints, unless the stamp `passed` is there: then what is kept in it."""
+    def try_and_leave():
+        text = try_it()
         leave(passed, "\n".join(line for line in text.splitlines() if "test cases:" in line or SKIPPED.match(line)))
         return text
 
     def read_again():
         with open(passed, encoding="utf-8") as file:
-            return with_cases(program, file.read())
+            return file.read()
 
     if os.path.exists(passed) and not (Options.again or every_time):
         check(f"{name}, unchanged since it passed", read_again)
     else:
-        check(name, run_program)
+        check(name, try_and_leave)
+
+
+def check_program(name, command, options, every_time=False):
+    """Runs the doctest program in `command`, with `options` in its environment, unless it has passed like this before."""
+    program = next(word for word in command if word.startswith("build/"))
+    passed = stamp("passed", program, inputs_digest(), command, sorted(options.items()))
+    check_unless_passed(name, passed, lambda: with_cases(program, run(command, 900, ROOT, {**os.environ, **options})), every_time)
 
 
 def chosen_file(program, stem):
@@ -429,6 +442,7 @@ NODES_PROGRAMS = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager"
 # The longest first.
 NODES_TESTS = [["tests/cluster/own_images_test.py"],
                ["tests/cluster/nodes.py", "job_test", "monitors_test"],
+               ["tests/cluster/nodes.py", "--operators-killed", "job_test"],
                ["tests/cluster/nodes.py", "api_away_test", "random_kills_test"],
                ["tests/cluster/nodes.py", "elastic_faults_test"],
                ["tests/cluster/nodes.py", "queues_test"],

@@ -145,6 +145,28 @@ class AllTest(unittest.TestCase):
             output_of(tests.step_tsan)
         self.assertEqual({os.path.basename(command[-1]) for command in ran}, {"test_comm", "test_comm_tcp"})
 
+    def test_unit_programs_that_do_the_same_every_time_are_run_once(self):
+        ran = []
+
+        def ctest(command, *_):
+            if "-R" in command:
+                ran.append(command[command.index("-R") + 1])
+            return "1: [doctest] test cases:  2 |  2 passed | 0 failed | 0 skipped\n"
+
+        names = ["sim_seeds", "test_core", "test_comm", "run_Kill"]
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, XDG_CACHE_HOME=cache), \
+                mock.patch.object(tests, "run", ctest), mock.patch.object(tests, "instructions", lambda program: b"one"), \
+                mock.patch.object(tests, "inputs_digest", lambda: "data"), mock.patch.object(tests, "build", lambda *_: None), \
+                mock.patch.object(tests, "ctest_entries", lambda _: names):
+            output_of(tests.step_unit)
+            self.assertEqual(sorted(ran), sorted(f"^{name}$" for name in names))
+            passed = tests.Totals.passed
+            ran.clear()
+            lines = output_of(tests.step_unit)
+        self.assertEqual(sorted(ran), ["^run_Kill$", "^test_comm$"])
+        self.assertEqual(tests.Totals.passed, 2 * passed)
+        self.assertIn("ok   test_core, unchanged since it passed (0 s)", lines)
+
     def test_a_program_that_runs_no_case_has_not_passed(self):
         none = "[doctest] test cases:  0 |  0 passed | 0 failed | 51 skipped\n"
         with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, XDG_CACHE_HOME=cache), \

@@ -18,6 +18,7 @@ import unittest
 import image
 from cluster import Cluster
 from control_plane import kube_tools
+from killer import Killer
 from processes import ClusterError, run, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -117,6 +118,42 @@ def uninstall():
     _World.is_installed = False
 
 
+def operators():
+    """The operators' pods."""
+    return json.loads(cluster().kubectl("-n", "muster", "get", "pods", "-l", "app.kubernetes.io/component=operator",
+                                        "-o", "json"))["items"]
+
+
+def kill(pod):
+    """SIGKILL for all of a pod's worker container; returns whether anything was there."""
+    killed = False
+    for pid in pids_of(pod):
+        try:
+            os.kill(pid, signal.SIGKILL)
+            killed = True
+        except ProcessLookupError:  # With process 1 all others of the container go.
+            pass
+    return killed
+
+
+def pids_of(pod):
+    """Pids of a pod's worker container, on this machine."""
+    uid = pod["metadata"]["uid"]
+    found = []
+    for path in glob.glob("/proc/[0-9]*/cgroup"):
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            in_pod = uid in text or uid.replace("-", "_") in text
+            with open(path.replace("cgroup", "comm"), encoding="utf-8") as file:
+                name = file.read().strip()
+        except OSError:
+            continue
+        if in_pod and name != "pause":
+            found.append(int(path.split("/")[2]))
+    return found
+
+
 class _Timed(unittest.TextTestResult):
     """Says of each test how long it took."""
 
@@ -129,18 +166,31 @@ class _Timed(unittest.TextTestResult):
         self.stream.writeln(f"    {time.monotonic() - self.started:.0f} s")
 
 
-def main(*modules):
-    """Runs the tests of the modules (of the caller's file, when none is named) and takes the cluster down."""
+def main(*modules, operators_killed=False):
+    """Runs the tests of the modules (of the caller's file, when none is named) and takes the cluster down.
+
+    `operators_killed`: while the operators' processes are killed at random moments.
+    """
     runner = unittest.TextTestRunner(stream=sys.stderr, verbosity=2, resultclass=_Timed)
-    failed = True
+    failed, killer = True, None
     try:
+        if operators_killed:
+            install()
+            killer = Killer(operators, kill)
+            killer.start()
         if modules:
             suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromName(name) for name in modules)
             failed = not runner.run(suite).wasSuccessful()
         else:
             failed = not unittest.main(testRunner=runner, exit=False).result.wasSuccessful()
+        if killer:
+            killer.end()
+            print(f"{len(killer.kills)} kills: {killer.kills}")
+            failed = failed or not killer.kills
     finally:
         started = time.monotonic()
+        if killer:
+            killer.end()
         if _World.cluster is not None and not os.environ.get("MUSTER_CLUSTER"):
             ours, _ = _World.cluster.down()
             if ours:
@@ -203,30 +253,10 @@ class InstalledTest(unittest.TestCase):
                                  f"{self.kubectl('get', 'pods', '-o', 'wide', check=False)}\n{logs}\n"
                                  f"{operator_logs()}") from None
 
-    def kill(self, pod):
-        """SIGKILL for all of a pod's worker container; returns whether anything was there."""
-        killed = False
-        for pid in self.pids_of(pod):
-            try:
-                os.kill(pid, signal.SIGKILL)
-                killed = True
-            except ProcessLookupError:  # With process 1 all others of the container go.
-                pass
-        return killed
+    @staticmethod
+    def kill(pod):
+        return kill(pod)
 
-    def pids_of(self, pod):
-        """Pids of a pod's worker container, on this machine."""
-        uid = pod["metadata"]["uid"]
-        found = []
-        for path in glob.glob("/proc/[0-9]*/cgroup"):
-            try:
-                with open(path, encoding="utf-8") as file:
-                    text = file.read()
-                in_pod = uid in text or uid.replace("-", "_") in text
-                with open(path.replace("cgroup", "comm"), encoding="utf-8") as file:
-                    name = file.read().strip()
-            except OSError:
-                continue
-            if in_pod and name != "pause":
-                found.append(int(path.split("/")[2]))
-        return found
+    @staticmethod
+    def pids_of(pod):
+        return pids_of(pod)

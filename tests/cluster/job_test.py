@@ -15,9 +15,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
 from installed import MUSTER, ROOT  # noqa: E402
 from long_job import LongJobTest, long_job, sha256  # noqa: E402
-from processes import run, wait_for  # noqa: E402
+from processes import ClusterError, run, wait_for  # noqa: E402
 
-STALL = r"; training stood still for \d+ ms; membership epoch \d+"
+STALL = r"; training stood still for \d+ ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
 
 
 class JobTest(LongJobTest):
@@ -116,7 +116,16 @@ class JobTest(LongJobTest):
 
     def assert_told(self, name, sentence):
         """What workers tell of a change comes with one of their next reports."""
-        wait_for(f"{name}: {sentence}", lambda: re.search(sentence, self.kubectl("describe", "tjob", name)), 60)
+        text = ""
+
+        def told():
+            nonlocal text
+            text = self.kubectl("describe", "tjob", name)
+            return re.search(sentence, text)
+        try:
+            wait_for(sentence, told, 60)
+        except ClusterError as error:
+            self.fail(f"{error}\n{text}")
 
     def uid_of_slot(self, name, slot):
         return {pod["metadata"]["uid"] for pod in self.pods(name)

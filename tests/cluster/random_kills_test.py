@@ -1,30 +1,25 @@
 #!/usr/bin/env python3
 """From apply to fetch while the operators are killed at random moments: the same bits, and nothing done twice.
 
-MUSTER_SEED repeats a run's choices; what they meet depends on the machine too. Needs root and the release programs.
+Needs root and the release programs.
 """
 
-import json
 import os
-import random
 import re
 import sys
-import threading
-import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
+from killer import Killer  # noqa: E402
 from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
-SEED = int(os.environ.get("MUSTER_SEED") or time.time_ns() % 1_000_000)
 OPERATOR = "system:serviceaccount:muster:muster-operator"
 # One long job for all that happens in between; short ones, one after another, for beginnings and ends.
 SHORT_STEPS = 2_000
 SHORT_JOBS = 3
 WORKERS = 2
-PAUSE_SECONDS_MAX = 5.0
 
 
 def own_program(name):
@@ -34,35 +29,12 @@ def own_program(name):
                    "resources": {"cpu": "50m", "memory": "32Mi"}}, "restart": {"policy": "Never"}}}
 
 
-class Killer(threading.Thread):
-    """SIGKILLs one of the operators' processes, then another, after random pauses, until it is told to end."""
-
-    def __init__(self, pods, kill, chance):
-        super().__init__()
-        self.pods, self.kill, self.chance = pods, kill, chance
-        self.is_over = threading.Event()
-        self.began = time.monotonic()
-        self.kills = []
-
-    def run(self):
-        while not self.is_over.wait(self.chance.uniform(0, PAUSE_SECONDS_MAX)):
-            pod = self.chance.choice(self.pods)
-            if self.kill(pod):
-                self.kills.append((round(time.monotonic() - self.began, 1), pod["metadata"]["name"]))
-
-    def end(self):
-        self.is_over.set()
-        self.join(60)
-
-
 class RandomKills(LongJobTest):
     def test_jobs_end_with_the_laptops_bits_and_nothing_is_made_twice(self):
-        print(f"MUSTER_SEED={SEED}")
         before = len(installed.writes())
-        operators = json.loads(self.cluster.kubectl("-n", "muster", "get", "pods", "-l",
-                                                    "app.kubernetes.io/component=operator", "-o", "json"))["items"]
+        operators = installed.operators()
         self.assertEqual(len(operators), 2)
-        killer = Killer(operators, self.kill, random.Random(SEED))
+        killer = Killer(lambda: operators, installed.kill)
         self.addCleanup(killer.end)
         killer.start()
         self.apply_with_claim(long_job("kills"))
