@@ -163,6 +163,14 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
   app.add_option("--worker-metrics-port", flags.worker_metrics_port,
                  "port of the workers' metrics; 0 = none (default)")
       ->check(CLI::Range(0, 65'535));
+  app.add_option(
+         "--pod-groups", flags.pod_groups,
+         "version of scheduling.k8s.io whose PodGroup tells the cluster's scheduler that "
+         "the pods of a gang are bound together or not at all: v1beta1 (Kubernetes 1.37) or "
+         "v1alpha2 (1.36, by the feature gate GenericWorkload); none (default) where the "
+         "cluster has none")
+      ->type_name("VERSION")
+      ->check(CLI::IsMember({"v1beta1", "v1alpha2"}));
   app.add_option("--admission-policies", flags.admission_policies,
                  "ValidatingAdmissionPolicies that must stand, each with a binding of its name; "
                  "their loss is said in log and metrics")

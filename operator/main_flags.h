@@ -38,6 +38,7 @@ struct Flags {
   std::string master_dir;
   std::string worker_image = "muster-worker:0.1.0";
   int worker_metrics_port = 0;
+  std::string pod_groups;                       ///< v1beta1, v1alpha2, or empty = none are made
   std::vector<std::string> admission_policies;  ///< looked at from time to time; empty = none
   std::string price_list;                       ///< file; empty = cost is not counted
   double kube_api_qps = 0;                      ///< 0 = no limit

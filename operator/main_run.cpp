@@ -290,6 +290,10 @@ Status Process::start_operator() {
   if (trust_) options.pods.ca_certificate = trust_->ca_bundle();
   options.pods.default_image = flags_.worker_image;
   options.pods.worker_metrics_port = flags_.worker_metrics_port;
+  if (!flags_.pod_groups.empty()) {
+    options.pods.pod_groups =
+        flags_.pod_groups == "v1beta1" ? api::Kind::kPodGroup : api::Kind::kPodGroupV1Alpha2;
+  }
   options.metrics = metrics_.get();
   if (prices_) options.prices = &*prices_;
   options.namespace_name = flags_.namespace_name;

@@ -1,7 +1,10 @@
 #include "operator/api/object_meta.h"
 
+#include <cstddef>
+#include <iterator>
 #include <string_view>
 
+#include "common/check.h"
 #include "common/contract.h"
 #include "operator/api/fields.h"
 #include "operator/api/object_meta_json.h"
@@ -52,71 +55,38 @@ const OwnerReference* ObjectMeta::controller() const {
   return nullptr;
 }
 
+namespace {
+
+// In the order of Kind.
+constexpr KindInfo kKinds[] = {
+    {"muster.dev/v1alpha1", "TrainingJob", "trainingjobs", true},
+    {"v1", "Pod", "pods", true},
+    {"v1", "Node", "nodes", false},
+    {"v1", "Service", "services", true},
+    {"events.k8s.io/v1", "Event", "events", true},
+    {"coordination.k8s.io/v1", "Lease", "leases", true},
+    {"authentication.k8s.io/v1", "TokenReview", "tokenreviews", false},
+    {"authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", false},
+    {"v1", "PersistentVolume", "persistentvolumes", false},
+    {"v1", "PersistentVolumeClaim", "persistentvolumeclaims", true},
+    {"policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", true},
+    {"scheduling.k8s.io/v1beta1", "PodGroup", "podgroups", true},
+    {"scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups", true},
+    {"muster.dev/v1alpha1", "TrainingQueue", "trainingqueues", false},
+    {"scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", false},
+    {"muster.dev/v1alpha1", "TopologyConfig", "topologyconfigs", false},
+    {"kueue.x-k8s.io/v1beta2", "Topology", "topologies", false},
+    {"kai.scheduler/v1alpha1", "Topology", "topologies", false},
+    {"topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes", false},
+};
+static_assert(std::size(kKinds) == static_cast<std::size_t>(Kind::kHyperNode) + 1);
+
+}  // namespace
+
 const KindInfo& info_of(Kind kind) {
-  static constexpr KindInfo kTrainingJob{"muster.dev/v1alpha1", "TrainingJob", "trainingjobs",
-                                         true};
-  static constexpr KindInfo kPod{"v1", "Pod", "pods", true};
-  static constexpr KindInfo kNode{"v1", "Node", "nodes", false};
-  static constexpr KindInfo kService{"v1", "Service", "services", true};
-  static constexpr KindInfo kEvent{"events.k8s.io/v1", "Event", "events", true};
-  static constexpr KindInfo kLease{"coordination.k8s.io/v1", "Lease", "leases", true};
-  static constexpr KindInfo kTokenReview{"authentication.k8s.io/v1", "TokenReview", "tokenreviews",
-                                         false};
-  static constexpr KindInfo kSubjectAccessReview{"authorization.k8s.io/v1", "SubjectAccessReview",
-                                                 "subjectaccessreviews", false};
-  static constexpr KindInfo kPersistentVolume{"v1", "PersistentVolume", "persistentvolumes", false};
-  static constexpr KindInfo kPersistentVolumeClaim{"v1", "PersistentVolumeClaim",
-                                                   "persistentvolumeclaims", true};
-  static constexpr KindInfo kPodDisruptionBudget{"policy/v1", "PodDisruptionBudget",
-                                                 "poddisruptionbudgets", true};
-  static constexpr KindInfo kTrainingQueue{"muster.dev/v1alpha1", "TrainingQueue", "trainingqueues",
-                                           false};
-  static constexpr KindInfo kPriorityClass{"scheduling.k8s.io/v1", "PriorityClass",
-                                           "priorityclasses", false};
-  static constexpr KindInfo kTopologyConfig{"muster.dev/v1alpha1", "TopologyConfig",
-                                            "topologyconfigs", false};
-  static constexpr KindInfo kKueueTopology{"kueue.x-k8s.io/v1beta2", "Topology", "topologies",
-                                           false};
-  static constexpr KindInfo kKaiTopology{"kai.scheduler/v1alpha1", "Topology", "topologies", false};
-  static constexpr KindInfo kHyperNode{"topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes",
-                                       false};
-  switch (kind) {
-    case Kind::kTrainingJob:
-      return kTrainingJob;
-    case Kind::kPod:
-      return kPod;
-    case Kind::kNode:
-      return kNode;
-    case Kind::kService:
-      return kService;
-    case Kind::kEvent:
-      return kEvent;
-    case Kind::kLease:
-      return kLease;
-    case Kind::kTokenReview:
-      return kTokenReview;
-    case Kind::kSubjectAccessReview:
-      return kSubjectAccessReview;
-    case Kind::kPersistentVolume:
-      return kPersistentVolume;
-    case Kind::kPersistentVolumeClaim:
-      return kPersistentVolumeClaim;
-    case Kind::kPodDisruptionBudget:
-      return kPodDisruptionBudget;
-    case Kind::kTrainingQueue:
-      return kTrainingQueue;
-    case Kind::kPriorityClass:
-      return kPriorityClass;
-    case Kind::kTopologyConfig:
-      return kTopologyConfig;
-    case Kind::kKueueTopology:
-      return kKueueTopology;
-    case Kind::kKaiTopology:
-      return kKaiTopology;
-    case Kind::kHyperNode:
-      return kHyperNode;
-  }
-  check_failed("kind", "not an enumerator of Kind");
+  const auto at = static_cast<std::size_t>(kind);
+  MUSTER_CHECK(at < std::size(kKinds));
+  return kKinds[at];
 }
 
 std::string collection_path(Kind kind, const std::string& namespace_name) {

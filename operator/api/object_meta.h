@@ -72,6 +72,8 @@ enum class Kind {
   kPersistentVolume,
   kPersistentVolumeClaim,
   kPodDisruptionBudget,
+  kPodGroup,          ///< Kubernetes 1.37
+  kPodGroupV1Alpha2,  ///< Kubernetes 1.36
   kTrainingQueue,
   kPriorityClass,
   kTopologyConfig,

@@ -77,6 +77,14 @@ struct DisruptionBudget {
   bool operator==(const DisruptionBudget&) const = default;
 };
 
+/// What the cluster's own scheduler binds as one: a gang, from its first pod to its last.
+struct PodGroup {
+  Kind kind = Kind::kPodGroup;  ///< or kPodGroupV1Alpha2
+  ObjectMeta meta;
+  int min_count = 0;
+  bool operator==(const PodGroup&) const = default;
+};
+
 /// events.k8s.io/v1.
 struct Event {
   ObjectMeta meta;
@@ -100,6 +108,7 @@ Json to_json(const Pod& pod);
 Json to_json(const Node& node);
 Json to_json(const Service& service);
 Json to_json(const DisruptionBudget& budget);
+Json to_json(const PodGroup& group);
 Json to_json(const Event& event);
 
 /// "<job>-<5 of the uid's hash>": the job's headless Service and the stem of its pods' names.
@@ -122,6 +131,8 @@ struct PodOptions {
   std::string ca_certificate;   ///< PEM; empty for plain http on loopback
   std::string default_image;    ///< of the built-in worker
   int worker_metrics_port = 0;  ///< of the built-in worker's /metrics; 0 = none
+  std::optional<Kind>
+      pod_groups{};  ///< as which kind the cluster serves PodGroups; none: not at all
 };
 
 /// The pod of one slot, built from an allow-list: nothing of the job's reaches it unchecked, and it
@@ -138,5 +149,9 @@ Status check_restricted(const Pod& pod);
 Service make_service(const TrainingJob& job);
 /// minAvailable is spec.worker.min.
 DisruptionBudget make_disruption_budget(const TrainingJob& job);
+/// Of the gang that status.startAttempt started, all or none: minCount is all of its members.
+/// Nothing for a gang of one, and where the cluster serves no such kind. Who joins later is of no
+/// group: it is bound alone, and the group of a gang that has shrunk would hold it back.
+std::optional<PodGroup> make_pod_group(const TrainingJob& job, const PodOptions& options);
 
 }  // namespace muster::api

@@ -101,7 +101,7 @@ Status check_restricted(const Pod& pod) {
                 "automountServiceAccountToken", "terminationGracePeriodSeconds", "securityContext",
                 "volumes", "affinity", "priorityClassName", "nodeSelector", "tolerations",
                 "imagePullSecrets", "serviceAccountName", "runtimeClassName", "schedulerName",
-                "resourceClaims"}));
+                "resourceClaims", "schedulingGroup"}));
   if (member_or_null(spec, "automountServiceAccountToken") != false) {
     return breaks("spec.automountServiceAccountToken is not false");
   }

@@ -31,6 +31,12 @@ struct CreateService {
   bool operator==(const CreateService&) const = default;
 };
 
+/// One that is there already is the gang's own: its name says of which start it is.
+struct CreatePodGroup {
+  api::PodGroup group;
+  bool operator==(const CreatePodGroup&) const = default;
+};
+
 /// Makes the job's budget, or changes the one there is. That it cannot be done (the right is
 /// missing, a stranger has the name) holds nothing else up.
 struct SetDisruptionBudget {
@@ -75,8 +81,8 @@ struct DeleteJob {
 };
 
 using Action =
-    std::variant<CreatePod, DeletePod, CreateService, SetDisruptionBudget, RemoveDisruptionBudget,
-                 PatchStatus, PatchQueueStatus, EmitEvent, DeleteJob>;
+    std::variant<CreatePod, DeletePod, CreateService, CreatePodGroup, SetDisruptionBudget,
+                 RemoveDisruptionBudget, PatchStatus, PatchQueueStatus, EmitEvent, DeleteJob>;
 
 /// What a plan's status write is: a decision is written alone, before anything that follows from
 /// it; observations come last; progress is an observation under a budget of its own.

@@ -319,6 +319,11 @@ Plan start_members(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   const bool none = gang.count(MemberState::kMissing) == static_cast<int>(gang.members.size());
   if (none && !job.spec.training) plan.actions.push_back(CreateService{api::make_service(job)});
+  if (none) {
+    if (auto group = api::make_pod_group(job, snapshot.pod_options)) {
+      plan.actions.push_back(CreatePodGroup{*std::move(group)});
+    }
+  }
   for (const auto& member : gang.members) {
     if (member.state != MemberState::kMissing) continue;
     plan.actions.push_back(CreatePod{api::make_pod(job, member.placement, snapshot.pod_options)});

@@ -98,7 +98,7 @@ const std::vector<ResourceType>& resource_types() {
     for (const api::Kind kind :
          {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode, api::Kind::kService,
           api::Kind::kEvent, api::Kind::kLease, api::Kind::kPersistentVolume,
-          api::Kind::kPersistentVolumeClaim, api::Kind::kPodDisruptionBudget,
+          api::Kind::kPersistentVolumeClaim, api::Kind::kPodDisruptionBudget, api::Kind::kPodGroup,
           api::Kind::kTrainingQueue, api::Kind::kPriorityClass, api::Kind::kTopologyConfig}) {
       types.push_back(make_type(kind));
     }

@@ -66,6 +66,11 @@ class Run {
     if (status) done_.created.push_back(action.service.meta.name);
     return status;
   }
+  Status operator()(const core::CreatePodGroup& action) {
+    const Status status = create(action.group.kind, action.group.meta, api::to_json(action.group));
+    if (status) done_.created.push_back(action.group.meta.name);
+    return status;
+  }
   Status operator()(const core::SetDisruptionBudget& action) {
     const Status done = set_budget(action.budget);
     done_.budget_failed = !done;

@@ -141,6 +141,8 @@ void OperatorLoop::take(const WatchBatch& batch) {
       case api::Kind::kTokenReview:
       case api::Kind::kSubjectAccessReview:
       case api::Kind::kPodDisruptionBudget:
+      case api::Kind::kPodGroup:
+      case api::Kind::kPodGroupV1Alpha2:
         break;  // Written, never watched.
       case api::Kind::kTrainingQueue:
       case api::Kind::kPriorityClass:
@@ -510,9 +512,12 @@ void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
     if (const auto* create = std::get_if<core::CreatePod>(&action)) {
       return memory.acted.contains(create->pod.meta.name);
     }
-    // Services are not watched: one is seen by its pods alone.
+    // Services and groups are not watched: they are seen by their pods alone.
     if (const auto* create = std::get_if<core::CreateService>(&action)) {
       return memory.acted.contains(create->service.meta.name);
+    }
+    if (const auto* create = std::get_if<core::CreatePodGroup>(&action)) {
+      return memory.acted.contains(create->group.meta.name);
     }
     if (const auto* remove = std::get_if<core::DeletePod>(&action)) {
       return memory.acted.contains(remove->uid);

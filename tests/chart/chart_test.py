@@ -37,18 +37,19 @@ class Helm:
         return subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
 
-    def template(self, values=None, namespace="muster", overrides=None):
-        """(exit code, text) of rendering the chart with a file of values or with `overrides`."""
+    def template(self, values=None, namespace="muster", overrides=None, served=()):
+        """(exit code, text) of rendering the chart with a file of values or with `overrides`, for a cluster that serves
+        these kinds, too."""
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             yaml.safe_dump(overrides or {}, file)
             file.flush()
             files = ["-f", values] if values else []
             done = self.run("template", "muster", CHART, "--namespace", namespace, *KUBE_VERSION, *files,
-                            "-f", file.name)
+                            "-f", file.name, *(f"--api-versions={kind}" for kind in served))
         return done.returncode, done.stdout
 
-    def objects(self, values=None, overrides=None):
-        code, text = self.template(values, overrides=overrides)
+    def objects(self, values=None, overrides=None, served=()):
+        code, text = self.template(values, overrides=overrides, served=served)
         if code != 0:
             raise AssertionError(text)
         return [one for one in yaml.safe_load_all(text) if one]
@@ -364,6 +365,17 @@ class ChartTest(unittest.TestCase):
         again = only(HELM.objects(overrides={"priceList": values}), "Deployment")["spec"]["template"]
         self.assertNotEqual(again["metadata"]["annotations"], pod["metadata"]["annotations"])
         self.assertNotIn("prices", json.dumps(HELM.objects()[0]) + json.dumps(only(HELM.objects(), "Deployment")))
+
+    def test_pod_groups_are_made_where_they_are_served_and_not_switched_off(self):
+        old, new = "scheduling.k8s.io/v1alpha2/PodGroup", "scheduling.k8s.io/v1beta1/PodGroup"
+        for served, overrides, version in [((), None, None), ((old,), None, "v1alpha2"), ((old, new), None, "v1beta1"),
+                                           ((new,), {"podGroups": {"enabled": False}}, None)]:
+            objects = HELM.objects(overrides=overrides, served=served)
+            (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+            flags = [word for word in container["args"] if word.startswith("--pod-groups")]
+            self.assertEqual(flags, [f"--pod-groups={version}"] if version else [])
+            self.assertEqual([line for line in rights(objects) if "podgroups" in line],
+                             ["*: create get: podgroups.scheduling.k8s.io"] if version else [])
 
     def test_rules_and_dashboards_are_passed_on_unchanged(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))

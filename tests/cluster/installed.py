@@ -36,7 +36,7 @@ EXTRA = {
 class _World:
     """What the tests of this process share; made by the first that asks."""
 
-    directory = cluster = None
+    directory = cluster = killer = None
     is_installed = False
 
 
@@ -124,6 +124,11 @@ def operators():
                                         "-o", "json"))["items"]
 
 
+def operators_die():
+    """Whether they are killed at random moments while the tests run."""
+    return _World.killer is not None
+
+
 def kill(pod):
     """SIGKILL for all of a pod's worker container; returns whether anything was there."""
     killed = False
@@ -172,25 +177,25 @@ def main(*modules, operators_killed=False):
     `operators_killed`: while the operators' processes are killed at random moments.
     """
     runner = unittest.TextTestRunner(stream=sys.stderr, verbosity=2, resultclass=_Timed)
-    failed, killer = True, None
+    failed = True
     try:
         if operators_killed:
             install()
-            killer = Killer(operators, kill)
-            killer.start()
+            _World.killer = Killer(operators, kill)
+            _World.killer.start()
         if modules:
             suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromName(name) for name in modules)
             failed = not runner.run(suite).wasSuccessful()
         else:
             failed = not unittest.main(testRunner=runner, exit=False).result.wasSuccessful()
-        if killer:
-            killer.end()
-            print(f"{len(killer.kills)} kills: {killer.kills}")
-            failed = failed or not killer.kills
+        if operators_die():
+            _World.killer.end()
+            print(f"{len(_World.killer.kills)} kills: {_World.killer.kills}")
+            failed = failed or not _World.killer.kills
     finally:
         started = time.monotonic()
-        if killer:
-            killer.end()
+        if operators_die():
+            _World.killer.end()
         if _World.cluster is not None and not os.environ.get("MUSTER_CLUSTER"):
             ours, _ = _World.cluster.down()
             if ours:

@@ -81,6 +81,8 @@ class JobTest(LongJobTest):
     # ---- What goes wrong
 
     def test_a_killed_operator_and_a_lost_one_do_not_disturb_training(self):
+        if installed.operators_die():
+            self.skipTest("the operators are killed at random moments already")
         self.start_long("headless")
         before = {pod["metadata"]["uid"] for pod in self.pods("headless")}
         leader = self.leader()

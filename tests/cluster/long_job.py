@@ -57,7 +57,7 @@ class LongJobTest(InstalledTest):
     def start_long(self, name, **rest):
         """Starts the long job and waits until it has made steps and a checkpoint."""
         self.apply_with_claim(long_job(name, **rest))
-        wait_for(f"{name} trains", lambda: self.step(name) > 2000, 120)
+        wait_for(f"{name} trains", lambda: self.step(name) > 2000, 240)
 
     def laptop_model(self, steps=LONG_STEPS):
         """SHA-256 of the job's model as `muster run` makes it."""

@@ -57,6 +57,15 @@ app.kubernetes.io/managed-by: muster-operator
 {{ ternary (printf "muster-%s" $watched) "muster" (ne $watched "") }}
 {{- end }}
 
+{{/* The version of scheduling.k8s.io with PodGroups that the cluster serves; empty where it serves none. */}}
+{{- define "muster.podGroups" -}}
+{{- if .Values.podGroups.enabled }}
+{{- if .Capabilities.APIVersions.Has "scheduling.k8s.io/v1beta1/PodGroup" }}v1beta1
+{{- else if .Capabilities.APIVersions.Has "scheduling.k8s.io/v1alpha2/PodGroup" }}v1alpha2
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Rights in the namespaces whose jobs are taken care of. */}}
 {{- define "muster.watchedRules" -}}
 - apiGroups: [muster.dev]
@@ -74,6 +83,11 @@ app.kubernetes.io/managed-by: muster-operator
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create]
+{{- if include "muster.podGroups" . }}
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]   # one a start of a gang; get: what an operator before this one left half done
+  verbs: [get, create]
+{{- end }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]   # one an elastic job, saying spec.worker.min
   verbs: [get, create, patch, delete]

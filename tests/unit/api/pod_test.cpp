@@ -530,6 +530,29 @@ TEST_CASE("the Service is headless and finds pods before they are ready") {
   CHECK(json["metadata"]["ownerReferences"][0]["controller"] == true);
 }
 
+TEST_CASE("the pods that start a gang are one group, and who joins later is of none") {
+  TrainingJob job = job_of(full_program_job());
+  job.status.start_attempt = 3;
+  job.status.placement = {{0, 3, "n0", ""}, {1, 3, "n1", ""}, {2, 4, "n1", ""}};
+  PodOptions options;
+  CHECK_FALSE(make_pod_group(job, options));
+  CHECK_FALSE(make_pod(job, job.status.placement[0], options).spec.contains("schedulingGroup"));
+  options.pod_groups = Kind::kPodGroupV1Alpha2;
+  const auto group = make_pod_group(job, options);
+  REQUIRE(group);
+  const Json json = to_json(*group);
+  CHECK(json["apiVersion"] == "scheduling.k8s.io/v1alpha2");
+  CHECK(json["metadata"]["name"] == service_name(job) + "-3");
+  CHECK(json["metadata"]["ownerReferences"][0]["controller"] == true);
+  CHECK(json["spec"] == Json{{"schedulingPolicy", {{"gang", {{"minCount", 2}}}}}});
+  const Pod first = make_pod(job, job.status.placement[0], options);
+  CHECK(first.spec["schedulingGroup"] == Json{{"podGroupName", service_name(job) + "-3"}});
+  CHECK(check_restricted(first));
+  CHECK_FALSE(make_pod(job, job.status.placement[2], options).spec.contains("schedulingGroup"));
+  job.status.placement.resize(1);
+  CHECK_FALSE(make_pod_group(job, options));
+}
+
 TEST_CASE("an event stays within what the API server takes") {
   Event event;
   event.meta.name = "digits.1";

@@ -41,6 +41,9 @@ std::vector<std::string> words_of(const core::Plan& plan) {
         Overload{[](const core::CreatePod& a) { return "create " + a.pod.meta.name; },
                  [](const core::DeletePod& a) { return "delete " + a.uid; },
                  [](const core::CreateService&) { return std::string("service"); },
+                 [](const core::CreatePodGroup& a) {
+                   return "group of " + std::to_string(a.group.min_count);
+                 },
                  [](const core::SetDisruptionBudget& a) {
                    return "budget " + std::to_string(a.budget.min_available);
                  },

@@ -156,6 +156,7 @@ bool writes_and_acts(const core::Plan& plan) {
     return std::holds_alternative<core::CreatePod>(action) ||
            std::holds_alternative<core::DeletePod>(action) ||
            std::holds_alternative<core::CreateService>(action) ||
+           std::holds_alternative<core::CreatePodGroup>(action) ||
            std::holds_alternative<core::DeleteJob>(action);
   });
 }

@@ -49,6 +49,19 @@ TEST_CASE("pods follow only from a stored placement, all of them, after the Serv
   CHECK(words_of(engine.plan()) == Words{"create " + stem + "-0-0"});
 }
 
+TEST_CASE("where the cluster has pod groups the gang's is there before its pods, once a start") {
+  const auto pods_of = [](core::JobSnapshot snapshot) {
+    snapshot.job.status.start_attempt = 0;
+    snapshot.pod_options.pod_groups = api::Kind::kPodGroup;
+    return words_of(core::reconcile(snapshot));
+  };
+  auto job = make_job("j").engine().workers(2).placed();
+  const std::string stem = api::service_name(job.snapshot().job);
+  CHECK(pods_of(job.snapshot()) ==
+        Words{"group of 2", "create " + stem + "-0-0", "create " + stem + "-1-0"});
+  CHECK(pods_of(job.pod(1, PodPhase::kPending).snapshot()) == Words{"create " + stem + "-0-0"});
+}
+
 TEST_CASE("only missing pods are created while the gang starts") {
   auto job = make_job("j").workers(2).placed().pod(1, PodPhase::kPending);
   const std::string stem = api::service_name(job.snapshot().job);

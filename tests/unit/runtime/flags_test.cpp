@@ -23,15 +23,26 @@ std::string refusal(std::vector<std::string> more) {
 }  // namespace
 
 TEST_CASE("the flags of the chart are understood") {
-  const auto line = parse_command_line(
-      {"--leader-elect=false", "--leader-elect-lease-duration=30s",
-       "--leader-elect-renew-deadline=20s", "--leader-elect-retry-period=500ms",
-       "--leader-elect-resource-namespace=muster", "--leader-elect-resource-name=x",
-       "--namespace=ml", "--metrics-bind-address=:8443", "--metrics-secure=false",
-       "--health-probe-bind-address=:8081", "--endpoint-bind-address=:9443",
-       "--endpoint-url=https://muster-endpoint.muster.svc:9443", "--master-dir=/etc/muster/master",
-       "--worker-image=w:1", "--worker-metrics-port=9095", "--kube-api-qps=0.5",
-       "--price-list=/etc/muster/prices/prices.yaml", "--resync-period=5m", "--log-level=debug"});
+  const auto line = parse_command_line({"--leader-elect=false",
+                                        "--leader-elect-lease-duration=30s",
+                                        "--leader-elect-renew-deadline=20s",
+                                        "--leader-elect-retry-period=500ms",
+                                        "--leader-elect-resource-namespace=muster",
+                                        "--leader-elect-resource-name=x",
+                                        "--namespace=ml",
+                                        "--metrics-bind-address=:8443",
+                                        "--metrics-secure=false",
+                                        "--health-probe-bind-address=:8081",
+                                        "--endpoint-bind-address=:9443",
+                                        "--endpoint-url=https://muster-endpoint.muster.svc:9443",
+                                        "--master-dir=/etc/muster/master",
+                                        "--worker-image=w:1",
+                                        "--pod-groups=v1beta1",
+                                        "--worker-metrics-port=9095",
+                                        "--kube-api-qps=0.5",
+                                        "--price-list=/etc/muster/prices/prices.yaml",
+                                        "--resync-period=5m",
+                                        "--log-level=debug"});
   REQUIRE_MESSAGE(line, line.error().message());
   const Flags& flags = line->flags;
   CHECK_FALSE(flags.leader_elect);
@@ -43,6 +54,7 @@ TEST_CASE("the flags of the chart are understood") {
   CHECK_FALSE(flags.metrics_secure);
   CHECK(flags.kube_api_qps == 0.5);
   CHECK(flags.worker_metrics_port == 9095);
+  CHECK(flags.pod_groups == "v1beta1");
   CHECK(flags.resync_period == seconds(300));
   CHECK(flags.price_list == "/etc/muster/prices/prices.yaml");
   CHECK(flags.log_level == LogLevel::kDebug);

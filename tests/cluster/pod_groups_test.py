@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Gangs as PodGroups of scheduling.k8s.io: a real API server and scheduler with the gates for it; KWOK plays the kubelets.
+
+    tests/cluster/pod_groups_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster-operator
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from control_plane import ROOT, ControlPlane  # noqa: E402
+from kwok import make_node, start_kwok, wait_ready  # noqa: E402
+from processes import fetch, free_ports, wait_for  # noqa: E402
+
+SECONDS = 120
+VERSION = "v1alpha2"  # of Kubernetes 1.36
+GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+NODE = {"cpu": "8", "memory": "32Gi", "pods": "20"}
+BIN_DIR = "build/release/bin"
+PLANE = None
+
+
+def setUpModule():
+    global PLANE
+    directory = tempfile.mkdtemp(prefix="muster-pod-groups-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    unittest.addModuleCleanup(shutil.rmtree, directory, ignore_errors=True)
+    PLANE = ControlPlane(f"{directory}/plane", controller_manager=True, scheduler=True, programs=["kwok"], extra={
+        "kube-apiserver": [GATES, f"--runtime-config=scheduling.k8s.io/{VERSION}=true"],
+        "kube-controller-manager": [GATES], "kube-scheduler": [GATES]})
+    PLANE.start()
+    unittest.addModuleCleanup(PLANE.stop)
+    PLANE.kubectl("apply", "-f", f"{ROOT}/crds")
+    wait_for("the kind is served", lambda: PLANE.get("/apis/muster.dev/v1alpha1/trainingjobs"), SECONDS)
+    create(make_node("n0", NODE))
+    start_kwok(PLANE)
+    wait_ready(PLANE, 1, SECONDS)
+    health, metrics = free_ports(2)
+    operator = PLANE.daemon("muster-operator", [
+        f"{BIN_DIR}/muster-operator", "--kubeconfig", PLANE.user("muster-operator", ["system:masters"]),
+        "--endpoint-bind-address=127.0.0.1:0", f"--health-probe-bind-address=127.0.0.1:{health}",
+        "--leader-elect-resource-namespace=default", f"--metrics-bind-address=127.0.0.1:{metrics}", "--metrics-secure=false",
+        f"--pod-groups={VERSION}"], {"POD_NAME": "test", "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"})
+    operator.wait_ready(lambda: fetch(f"http://127.0.0.1:{health}/readyz"), SECONDS)
+
+
+def create(body):
+    PLANE.kubectl("create", "-f", "-", stdin=json.dumps(body))
+
+
+def job(name, workers, cpu, **spec):
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+            "spec": {"worker": {"count": workers, "image": "example.invalid/train:1", "command": ["train"],
+                                "resources": {"cpu": cpu, "memory": "1Gi"}},
+                     "restart": {"policy": "OnFailure", "maxRestarts": 5, "backoffSeconds": 0}, **spec}}
+
+
+def get(name):
+    return PLANE.kubectl_json("get", "trainingjob", name)
+
+
+def is_true(found, kind):
+    return any(one["type"] == kind and one["status"] == "True" for one in found.get("status", {}).get("conditions", []))
+
+
+def pods_of(name):
+    return PLANE.kubectl_json("get", "pods", "-l", f"muster.dev/job-name={name}")["items"]
+
+
+def groups_of(name):
+    found = PLANE.kubectl_json("get", f"podgroups.{VERSION}.scheduling.k8s.io", "-l", f"muster.dev/job-name={name}")["items"]
+    return {group["metadata"]["name"]: group for group in found}
+
+
+class PodGroups(unittest.TestCase):
+    def submit(self, body):
+        create(body)
+        name = body["metadata"]["name"]
+        self.addCleanup(self.remove, name)
+        return name
+
+    def remove(self, name):
+        PLANE.kubectl("delete", "trainingjob", name, "--ignore-not-found")
+        wait_for(f"pods and groups of {name} are gone", lambda: not pods_of(name) and not groups_of(name), SECONDS)
+
+    def runs(self, name):
+        return wait_for(f"{name} runs", lambda: (lambda found: found if is_true(found, "Running") else None)(get(name)), SECONDS)
+
+    def test_a_placed_gang_is_one_group_of_all_its_pods_and_runs(self):
+        name = self.submit(job("placed", 3, "1"))
+        found = self.runs(name)
+        (group,) = groups_of(name).values()
+        self.assertEqual(group["spec"]["schedulingPolicy"], {"gang": {"minCount": 3}})
+        self.assertEqual(group["metadata"]["ownerReferences"][0]["uid"], found["metadata"]["uid"])
+        self.assertEqual({pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods_of(name)}, {group["metadata"]["name"]})
+
+    def test_an_unplaced_gang_is_bound_whole_or_not_at_all(self):
+        name = self.submit(job("unplaced", 5, "2", scheduling="Unplaced"))
+
+        def refused():
+            pods = pods_of(name)
+            return len(pods) == 5 and all(any(one["type"] == "PodScheduled" and one["status"] == "False"
+                                              for one in pod["status"].get("conditions", [])) for pod in pods)
+        wait_for("the scheduler has found no room for five", refused, SECONDS)
+        # There is room for four of them.
+        self.assertEqual([pod["spec"].get("nodeName") for pod in pods_of(name)], [None] * 5)
+        create(make_node("n1", NODE))
+        self.addCleanup(PLANE.kubectl, "delete", "node", "n1")
+        self.runs(name)
+
+    def test_a_worker_alone_is_no_group(self):
+        name = self.submit(job("alone", 1, "1"))
+        self.runs(name)
+        self.assertEqual(groups_of(name), {})
+        self.assertNotIn("schedulingGroup", pods_of(name)[0]["spec"])
+
+    def test_a_gang_that_starts_again_is_another_group(self):
+        name = self.submit(job("again", 2, "1"))
+        self.runs(name)
+        before = set(groups_of(name))
+        victim = pods_of(name)[0]["metadata"]["name"]
+        failed = {"status": {"phase": "Failed", "containerStatuses": [{
+            "name": "worker", "image": "x", "imageID": "x", "ready": False, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}}
+        PLANE.kubectl("patch", "pod", victim, "--subresource=status", "--type=merge", "-p", json.dumps(failed))
+        wait_for("it was started again", lambda: get(name)["status"]["restarts"] == 1, SECONDS)
+        self.runs(name)
+        (new,) = set(groups_of(name)) - before
+        self.assertEqual({pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods_of(name)
+                          if pod["status"]["phase"] == "Running"}, {new})
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        BIN_DIR = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
