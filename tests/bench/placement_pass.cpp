@@ -1,0 +1,146 @@
+// What a whole pass of the operator's decision takes: a gang of residents has ended, its pods are
+// gone, and a gang whose shape of pod was never asked for waits. Measured is all between the events
+// and the decision: what is free where is learnt, the snapshot is made as the operator's loop makes
+// it, and `schedule` decides. `alone`: nobody else sends; `all terms`: the residents' traffic and
+// sizes count.
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "operator/core/schedule.h"
+#include "operator/core/topology_sources.h"
+#include "tests/bench/placement_bench.h"
+
+namespace muster::bench {
+namespace {
+
+using Nodes = std::map<api::ObjectKey, api::Node>;
+using Pods = std::map<api::ObjectKey, api::Pod>;
+
+api::Resources resources_of(int gpus, int round) {
+  api::Resources resources;
+  resources.cpu_millis = 8000 + round;
+  resources.memory_bytes = 64 * kGi;
+  resources.gpus = gpus;
+  return resources;
+}
+
+/// Nodes, and residents as the operator has them: gangs with pods.
+struct PassWorld {
+  Nodes nodes;
+  Pods pods;
+  std::vector<core::RunningGang> running;
+  std::shared_ptr<const core::Topology> topology;
+
+  PassWorld(const std::vector<api::Node>& all, const Row& row, std::uint64_t seed) {
+    std::vector<const api::Node*> pointers;
+    for (const api::Node& node : all) {
+      pointers.push_back(&nodes.emplace(node.meta.key(), node).first->second);
+    }
+    auto read = core::read_topology(pointers);
+    if (!read) std::exit(1);
+    for (core::TopologyLevel& level : read->levels) {
+      if (level.name == "subblock") level.oversubscription = row.oversubscription;
+    }
+    topology = std::make_shared<const core::Topology>(*std::move(read));
+    Rng rng(seed);
+    const std::vector<int> taken = gpus_taken(row, static_cast<int>(all.size()), rng);
+    for (const core::SendingGang& gang : gangs_of(taken, row, rng)) {
+      running.push_back({gang.job, {}, gang.step, resources_of(row.gpus, 0)});
+      for (const core::HostShare& host : gang.hosts) {
+        for (int pod = 0; pod < host.pods; ++pod) {
+          running.back().nodes.push_back(topology->nodes[core::as_index(host.node)]);
+        }
+      }
+    }
+    for (const core::RunningGang& gang : running) start(gang);
+  }
+
+  static api::ObjectKey pod_key(const core::RunningGang& gang, std::size_t slot) {
+    return {"ns", gang.job.name + "-" + std::to_string(slot)};
+  }
+  void start(const core::RunningGang& gang) {
+    for (std::size_t slot = 0; slot < gang.nodes.size(); ++slot) {
+      api::Pod pod;
+      pod.meta.namespace_name = "ns";
+      pod.meta.name = pod_key(gang, slot).name;
+      pod.node_name = gang.nodes[slot];
+      pod.requests = gang.per_worker;
+      pod.phase = api::PodPhase::kRunning;
+      pods.insert_or_assign(pod.meta.key(), std::move(pod));
+    }
+  }
+  void end(const core::RunningGang& gang) {
+    for (std::size_t slot = 0; slot < gang.nodes.size(); ++slot) pods.erase(pod_key(gang, slot));
+  }
+};
+
+core::WaitingGang waiting_gang(const Row& row, int round) {
+  core::WaitingGang gang;
+  gang.job = {"ns", "waiting"};
+  gang.count = gang.min = row.pods;
+  gang.per_worker = resources_of(row.gpus, 1 + round);
+  gang.step.gradient_bytes = 2e9;
+  return gang;
+}
+
+struct Pass {
+  double microseconds = 0;
+  bool is_placed = false;
+};
+
+/// What is free is made anew.
+Pass decide_anew(const PassWorld& world, const core::WaitingGang& gang,
+                 const std::vector<core::RunningGang>& running) {
+  core::Schedule decided;
+  const double took = microseconds_of([&] {
+    core::ClusterSnapshot cluster;
+    for (const auto& [key, node] : world.nodes) cluster.nodes.push_back(&node);
+    for (const auto& [key, pod] : world.pods) cluster.pods.push_back(&pod);
+    cluster.gangs = {gang};
+    cluster.running = running;
+    cluster.topology = world.topology;
+    decided = core::schedule(cluster);
+  });
+  return {took, decided.verdicts.at(gang.job).placement.has_value()};
+}
+
+void measure_row(const std::vector<api::Node>& nodes, const Row& row, int rounds,
+                 std::uint64_t seed) {
+  PassWorld world(nodes, row, seed);
+  Rng rng(seed);
+  std::vector<double> alone, all_terms;
+  int placed = 0;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<core::RunningGang> others = world.running;
+    std::optional<core::RunningGang> ended;
+    if (!others.empty()) {
+      const auto which = static_cast<std::ptrdiff_t>(rng.below(others.size()));
+      ended = others[static_cast<std::size_t>(which)];
+      others.erase(others.begin() + which);
+      world.end(*ended);
+    }
+    alone.push_back(decide_anew(world, waiting_gang(row, 2 * round), {}).microseconds);
+    const Pass beside = decide_anew(world, waiting_gang(row, 2 * round + 1), others);
+    all_terms.push_back(beside.microseconds);
+    placed += beside.is_placed ? 1 : 0;
+    if (ended) world.start(*ended);
+  }
+  std::printf("| %-46s | %5zu | %d/%d | %7.0f | %7.0f | %7.0f | %7.0f |\n", row.name,
+              world.pods.size(), placed, rounds, quantile(alone, 0.5), quantile(alone, 0.99),
+              quantile(all_terms, 0.5), quantile(all_terms, 0.99));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void measure_passes(const std::vector<api::Node>& nodes, int rounds, std::uint64_t seed) {
+  std::printf(
+      "| gang | pods | placed | alone p50 us | p99 | all terms p50 | p99 |\n"
+      "|---|---|---|---|---|---|---|\n");
+  for (const Row& row : kRows) measure_row(nodes, row, rounds, seed);
+}
+
+}  // namespace muster::bench
