@@ -36,13 +36,11 @@ Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
   return gang.avoid.contains(node.meta.name) ? Refusal::kAvoided : Refusal::kNone;
 }
 
-std::string free_text(const NodeRoom& room, const api::Resources& per_worker) {
+std::string free_text(const ResourceAmounts& all, const api::Resources& per_worker) {
   std::string text;
   for (const auto& [name, amount] : amounts_of(per_worker)) {
-    const auto found = room.free.find(name);
-    if (name == "pods" && found == room.free.end()) continue;
-    const std::int64_t free =
-        found == room.free.end() ? 0 : std::max<std::int64_t>(0, found->second);
+    const auto found = all.find(name);
+    const std::int64_t free = found == all.end() ? 0 : found->second;
     if (name == "pods" && free > 0) continue;
     if (!text.empty()) text += ", ";
     text += name + " " + amount_text(name, free);
@@ -51,12 +49,14 @@ std::string free_text(const NodeRoom& room, const api::Resources& per_worker) {
 }
 
 struct NodeOffer {
-  NodeRoom* room = nullptr;
+  int node = 0;
   std::int64_t fit = 0;
-  int distance = 0;  ///< to the nodes where the gang stands already
+  int distance = 0;        ///< to the nodes where the gang stands already
+  bool is_beside = false;  ///< it is one of these
 };
 
-std::string why_not(const WaitingGang& gang, const std::vector<NodeOffer>& candidates,
+std::string why_not(const WaitingGang& gang, const Inventory& inventory,
+                    const std::vector<NodeOffer>& candidates,
                     const std::array<int, kRefusals>& refused, std::int64_t total) {
   const bool only_min = gang.min < gang.count;
   std::string text = "needs " + std::to_string(gang.min) + " x " + resources_text(gang.per_worker);
@@ -65,8 +65,8 @@ std::string why_not(const WaitingGang& gang, const std::vector<NodeOffer>& candi
   std::size_t shown = 0;
   for (const auto& candidate : candidates) {
     if (shown++ == kMaxNodesInText) break;
-    text += "; node " + candidate.room->node->meta.name + " has " +
-            free_text(*candidate.room, gang.per_worker) + " free";
+    text += "; node " + inventory.node(candidate.node).meta.name + " has " +
+            free_text(inventory.free_on(candidate.node), gang.per_worker) + " free";
   }
   if (candidates.size() > kMaxNodesInText) {
     text += "; " + std::to_string(candidates.size() - kMaxNodesInText) + " more nodes have less";
@@ -112,10 +112,10 @@ std::string why_not_together(const WaitingGang& gang, const Rooms& rooms, std::i
 }
 
 /// Slots that join a gang: nodes where it stands already come first, then the nearest to them.
-void sort_candidates(std::vector<NodeOffer>& candidates, const WaitingGang& gang) {
+void sort_candidates(std::vector<NodeOffer>& candidates) {
   std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
-    const bool a_beside = a.fit > 0 && gang.wish.beside.contains(a.room->node->meta.name);
-    const bool b_beside = b.fit > 0 && gang.wish.beside.contains(b.room->node->meta.name);
+    const bool a_beside = a.fit > 0 && a.is_beside;
+    const bool b_beside = b.fit > 0 && b.is_beside;
     if (a_beside != b_beside) return a_beside;
     if ((a.fit > 0) != (b.fit > 0)) return a.fit > 0;
     if (a.distance != b.distance) return a.distance < b.distance;
@@ -230,7 +230,9 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
                    [&](const std::string& node) { return allows(gang.volumes.first_slot, node); });
   std::rotate(placed.node_of_slot.begin(), first, placed.node_of_slot.end());
   placed.domain_of_slot = rooms.domains_of(placed.node_of_slot);
-  for (const std::string& node : placed.node_of_slot) rooms.take(node, gang.per_worker);
+  for (const HostShare& host : best.placement->hosts) {
+    rooms.take(host.node, gang.per_worker, host.pods);
+  }
   return {std::move(placed), ""};
 }
 
@@ -238,11 +240,10 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
 /// nodes.
 WaitingGang outside(const WaitingGang& gang, const Rooms& rooms, const NodeCaps& caps) {
   WaitingGang limited = gang;
+  const std::vector<std::int64_t> fits = rooms.fits(gang.per_worker);
   for (std::size_t i = 0; i < caps.size(); ++i) {
-    const NodeRoom& room = rooms.all()[i];
-    const std::int64_t fit = workers_that_fit(room.free, gang.per_worker);
-    if (caps[i] < std::min<std::int64_t>(fit, gang.count)) {
-      limited.avoid.insert(room.node->meta.name);
+    if (caps[i] < std::min<std::int64_t>(fits[i], gang.count)) {
+      limited.avoid.insert(rooms.inventory().node(static_cast<int>(i)).meta.name);
     }
   }
   return limited;
@@ -284,29 +285,31 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   if (together && is_known) beside = rooms.beside(beside, gang.required_level);
   std::vector<NodeOffer> candidates;
   std::array<int, kRefusals> refused{};
-  const NodeRoom* first_room = rooms.all().data();
+  const Inventory& inventory = rooms.inventory();
   const std::vector<int> distances = rooms.distances_from(gang.wish.beside);
+  const std::vector<std::int64_t> fits = rooms.fits(gang.per_worker);
   std::int64_t total = 0;
-  for (NodeRoom& room : rooms.all()) {
-    const bool elsewhere = together && !beside.empty() && !beside.contains(room.node->meta.name);
-    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(*room.node, gang);
+  for (const int index : inventory.by_name()) {
+    const api::Node& node = inventory.node(index);
+    const bool elsewhere = together && !beside.empty() && !beside.contains(node.meta.name);
+    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(node, gang);
     if (refusal != Refusal::kNone) {
       ++refused[static_cast<std::size_t>(refusal)];
       continue;
     }
-    std::int64_t fit = workers_that_fit(room.free, gang.per_worker);
-    const auto index = static_cast<std::size_t>(&room - first_room);
-    if (caps != nullptr) fit = std::min(fit, (*caps)[index]);
+    std::int64_t fit = fits[as_index(index)];
+    if (caps != nullptr) fit = std::min(fit, (*caps)[as_index(index)]);
     total = std::min<std::int64_t>(kManyWorkers, total + fit);
-    candidates.push_back({&room, fit, distances[index]});
+    const bool is_beside = gang.wish.beside.contains(node.meta.name);
+    candidates.push_back({index, fit, distances[as_index(index)], is_beside});
   }
-  sort_candidates(candidates, gang);
-  if (total < gang.min) return {std::nullopt, why_not(gang, candidates, refused, total)};
+  sort_candidates(candidates);
+  if (total < gang.min) return {std::nullopt, why_not(gang, inventory, candidates, refused, total)};
   // Slot 0 mounts the checkpoint's volume, so the roomiest node that reaches it comes first.
   const bool has_first = !joins || gang.wish.slots.front() == 0;
   const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const NodeOffer& one) {
     return one.fit > 0 &&
-           (!has_first || allows(gang.volumes.first_slot, one.room->node->meta.name));
+           (!has_first || allows(gang.volumes.first_slot, inventory.node(one.node).meta.name));
   });
   if (first == candidates.end()) return {std::nullopt, why_no_first(gang)};
   std::rotate(candidates.begin(), first, first + 1);
@@ -318,11 +321,12 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   const auto workers = std::min<std::int64_t>(gang.count, total);
   GangPlacement placement;
   for (const auto& candidate : candidates) {
-    for (std::int64_t i = 0; i < candidate.fit; ++i) {
-      if (static_cast<std::int64_t>(placement.node_of_slot.size()) == workers) break;
-      placement.node_of_slot.push_back(candidate.room->node->meta.name);
-      rooms.take(*candidate.room, gang.per_worker);
-    }
+    const std::int64_t left = workers - static_cast<std::int64_t>(placement.node_of_slot.size());
+    const std::int64_t here = std::min(candidate.fit, left);
+    if (here == 0) continue;
+    placement.node_of_slot.insert(placement.node_of_slot.end(), static_cast<std::size_t>(here),
+                                  inventory.node(candidate.node).meta.name);
+    rooms.take(candidate.node, gang.per_worker, here);
   }
   if (is_known || rooms.knows_network() || (!gang.preferred_level.empty() && rooms.knows("host"))) {
     placement.domain_of_slot = rooms.domains_of(placement.node_of_slot);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/check.h"
+
 namespace muster::core {
 namespace {
 
@@ -51,126 +53,249 @@ bool tolerates_taint(const std::vector<NodeToleration>& tolerations,
 
 Inventory::Inventory(std::shared_ptr<const Topology> topology,
                      const std::vector<const api::Node*>& nodes)
-    : topology_(std::move(topology)) {
-  place_keys_.insert("kubernetes.io/hostname");
-  for (const TopologyLevel& level : topology_->levels) place_keys_.insert(level.key);
-  const std::size_t count = topology_->nodes.size();
+    : facts_(std::make_shared<Facts>()) {
+  static const api::Node kNothing;
+  Facts& facts = *facts_;
+  facts.topology = std::move(topology);
+  facts.place_keys.insert("kubernetes.io/hostname");
+  for (const TopologyLevel& level : facts.topology->levels) facts.place_keys.insert(level.key);
+  const std::size_t count = facts.topology->nodes.size();
   for (std::size_t i = 0; i < count; ++i) {
-    index_.emplace(topology_->nodes[i], static_cast<int>(i));
+    facts.index.emplace(facts.topology->nodes[i], static_cast<int>(i));
   }
-  class_of_node_.assign(count, 0);
-  own_labels_.resize(count);
-  // Known from the start, because the pods of a gang ask for it: no later than the node.
-  column(kPods);
+  facts.class_of_node.assign(count, 0);
+  facts.own_labels.resize(count);
   // A node that is in the tree and was not given has nothing.
-  const api::Node nothing;
-  std::vector<const api::Node*> by_index(count, &nothing);
+  facts.nodes.assign(count, &kNothing);
   for (const api::Node* node : nodes) {
     const int index = index_of(node->meta.name);
-    if (index >= 0) by_index[as_index(index)] = node;
+    if (index >= 0) facts.nodes[as_index(index)] = node;
   }
-  find_own_keys(by_index);
-  for (std::size_t i = 0; i < count; ++i) set_node(i, *by_index[i]);
+  // Known from the start, because the pods of a gang ask for it: no later than the node.
+  add_resource(kPods);
+  for (const api::Node* node : facts.nodes) {
+    for (const auto& [resource, amount] : node->allocatable) add_resource(resource);
+  }
+  for (const auto& [name, index] : facts.index) {
+    if (facts.nodes[as_index(index)] != &kNothing) facts.by_name.push_back(index);
+  }
+  find_own_keys();
+  for (std::size_t i = 0; i < count; ++i) set_node(static_cast<int>(i), *facts.nodes[i]);
 }
 
+Inventory::Inventory(const Inventory& other) : facts_(other.facts_), free_(other.free_) {}
+
 /// A label with a value for every node (an instance's number) would make each a class of its own.
-void Inventory::find_own_keys(const std::vector<const api::Node*>& nodes) {
+void Inventory::find_own_keys() {
   constexpr std::size_t kFewest = 64;
-  own_keys_ = place_keys_;
+  facts_->own_keys = facts_->place_keys;
   std::map<std::string_view, std::set<std::string_view>> values;
-  for (const api::Node* node : nodes) {
+  for (const api::Node* node : facts_->nodes) {
     for (const auto& [key, value] : node->meta.labels) values[key].insert(value);
   }
   for (const auto& [key, different] : values) {
-    if (different.size() >= kFewest && different.size() > nodes.size() / 2) {
-      own_keys_.insert(std::string(key));
+    if (different.size() >= kFewest && different.size() > facts_->nodes.size() / 2) {
+      facts_->own_keys.insert(std::string(key));
     }
   }
 }
 
 int Inventory::index_of(const std::string& node) const {
-  const auto found = index_.find(node);
-  return found == index_.end() ? -1 : found->second;
+  const auto found = facts_->index.find(node);
+  return found == facts_->index.end() ? -1 : found->second;
 }
 
-Inventory::Column& Inventory::column(const std::string& resource) {
-  const auto [entry, is_new] = columns_.try_emplace(resource);
-  if (is_new) {
-    entry->second.capacity.assign(topology_->nodes.size(), kAbsent);
-    entry->second.free.assign(topology_->nodes.size(), 0);
-  }
-  return entry->second;
+int Inventory::resource_index(const std::string& resource) const {
+  const auto found = facts_->resources.find(resource);
+  return found == facts_->resources.end() ? -1 : found->second;
 }
 
-void Inventory::set_node(std::size_t index, const api::Node& node) {
-  for (const auto& [resource, amount] : node.allocatable) column(resource);
-  for (auto& [resource, column] : columns_) {
-    const auto found = node.allocatable.find(resource);
-    // A node that does not say how many pods it takes, takes any number.
-    const std::int64_t capacity = found != node.allocatable.end() ? found->second
-                                  : resource == kPods             ? kAnyNumber
-                                                                  : kAbsent;
-    const std::int64_t before = std::max<std::int64_t>(column.capacity[index], 0);
-    column.free[index] += std::max<std::int64_t>(capacity, 0) - before;
-    column.capacity[index] = capacity;
-  }
+void Inventory::add_resource(const std::string& resource) {
+  const auto next = static_cast<int>(facts_->capacity.size());
+  if (!facts_->resources.try_emplace(resource, next).second) return;
+  facts_->capacity.emplace_back(size(), kAbsent);
+  free_.emplace_back(size(), 0);
+}
+
+// ---- Nodes
+
+std::int64_t Inventory::capacity_of(const api::Node& node, const std::string& resource) const {
+  const auto found = node.allocatable.find(resource);
+  if (found != node.allocatable.end()) return found->second;
+  // A node that does not say how many pods it takes, takes any number.
+  return resource == kPods ? kAnyNumber : kAbsent;
+}
+
+Inventory::NodeClass Inventory::class_of(const api::Node& node) const {
   NodeClass made{node.ready, node.unschedulable, {}, {}};
   for (const auto& taint : node.taints) {
     made.taints.push_back({taint.key, taint.value, taint.effect});
   }
-  own_labels_[index].clear();
   for (const auto& [key, value] : node.meta.labels) {
-    (is_own(key) ? own_labels_[index] : made.labels)[key] = value;
+    if (!is_own(key)) made.labels[key] = value;
   }
-  const auto [entry, is_new] =
-      class_index_.try_emplace(std::move(made), static_cast<int>(classes_.size()));
-  if (is_new) classes_.push_back(&entry->first);
-  class_of_node_[index] = entry->second;
+  return made;
 }
 
-bool Inventory::update(const api::Node& node) {
-  const int index = index_of(node.meta.name);
+std::map<std::string, std::string> Inventory::own_labels_of(const api::Node& node) const {
+  std::map<std::string, std::string> labels;
+  for (const auto& [key, value] : node.meta.labels) {
+    if (is_own(key)) labels[key] = value;
+  }
+  return labels;
+}
+
+void Inventory::set_node(int index, const api::Node& node) {
+  const std::size_t i = as_index(index);
+  facts_->nodes[i] = &node;
+  for (const auto& [resource, number] : facts_->resources) {
+    const std::int64_t now = capacity_of(node, resource);
+    std::int64_t& capacity = facts_->capacity[as_index(number)][i];
+    free_[as_index(number)][i] +=
+        std::max<std::int64_t>(now, 0) - std::max<std::int64_t>(capacity, 0);
+    capacity = now;
+  }
+  facts_->own_labels[i] = own_labels_of(node);
+  const auto [entry, is_new] =
+      facts_->class_index.try_emplace(class_of(node), static_cast<int>(facts_->classes.size()));
+  if (is_new) facts_->classes.push_back(&entry->first);
+  facts_->class_of_node[i] = entry->second;
+}
+
+bool Inventory::may_update(int index, const api::Node& node) const {
   if (index < 0) return false;
-  for (const std::string& key : place_keys_) {
+  const auto& own = facts_->own_labels[as_index(index)];
+  for (const std::string& key : facts_->place_keys) {
     const auto now = node.meta.labels.find(key);
-    const auto before = own_labels_[as_index(index)].find(key);
+    const auto before = own.find(key);
     const bool is_there = now != node.meta.labels.end();
-    const bool was_there = before != own_labels_[as_index(index)].end();
+    const bool was_there = before != own.end();
     if (is_there != was_there || (is_there && now->second != before->second)) return false;
   }
+  // What pods took of a resource that no node had was not counted.
+  for (const auto& [resource, amount] : node.allocatable) {
+    if (resource_index(resource) < 0) return false;
+  }
   // Classes are kept for as long as the inventory lives; labels that change all the time end it.
-  if (classes_.size() > 2 * topology_->nodes.size() + kMaxSpareClasses) return false;
+  return facts_->classes.size() <= 2 * size() + kMaxSpareClasses;
+}
+
+bool Inventory::is_as_it_was(int index, const api::Node& node) const {
+  const std::size_t i = as_index(index);
+  for (const auto& [resource, number] : facts_->resources) {
+    if (facts_->capacity[as_index(number)][i] != capacity_of(node, resource)) return false;
+  }
+  return facts_->own_labels[i] == own_labels_of(node) &&
+         *facts_->classes[as_index(facts_->class_of_node[i])] == class_of(node);
+}
+
+bool Inventory::has_labels_of(const api::Node& node) const {
+  const int index = index_of(node.meta.name);
+  if (index < 0) return false;
+  const std::size_t i = as_index(index);
+  const NodeClass& one = *facts_->classes[as_index(facts_->class_of_node[i])];
+  return facts_->own_labels[i] == own_labels_of(node) && one.labels == class_of(node).labels;
+}
+
+Inventory::Update Inventory::update(const api::Node& node) {
+  // Copies would see a part of it.
+  MUSTER_CHECK(facts_.use_count() == 1 && !undo_.is_on);
+  const int index = index_of(node.meta.name);
+  if (!may_update(index, node)) return Update::kRefused;
+  if (is_as_it_was(index, node)) {
+    facts_->nodes[as_index(index)] = &node;
+    return Update::kNothing;
+  }
   for (Tracked& tracked : tracked_) {
     --tracked.room.refused[static_cast<std::size_t>(refusal_of(tracked, index))];
   }
-  set_node(as_index(index), node);
+  set_node(index, node);
   for (Tracked& tracked : tracked_) {
     prepare(tracked);
     ++tracked.room.refused[static_cast<std::size_t>(refusal_of(tracked, index))];
   }
-  recount(index);
-  return true;
+  touch(index);
+  return Update::kDone;
 }
 
-void Inventory::change(int node, const ResourceAmounts& amounts, int sign) {
-  for (const auto& [resource, amount] : amounts) {
-    const auto found = columns_.find(resource);
-    if (found != columns_.end()) found->second.free[as_index(node)] += sign * amount;
+// ---- What is free
+
+void Inventory::touch(int node) {
+  if (undo_.is_on && !undo_.is_kept[as_index(node)]) {
+    undo_.is_kept[as_index(node)] = true;
+    undo_.nodes.push_back(node);
+    for (const auto& column : free_) undo_.free.push_back(column[as_index(node)]);
   }
-  recount(node);
+  if (!changed_.empty() && changed_.back() == node && read_until_ < changes()) return;
+  if (changed_.size() >= size()) {
+    changes_before_ += changed_.size();
+    changed_.clear();
+  }
+  changed_.push_back(node);
 }
 
-void Inventory::recount(int node) {
-  for (Tracked& tracked : tracked_) {
-    const int now = refusal_of(tracked, node) == NodeRefusal::kNone ? fits(tracked, node) : 0;
-    const int change = now - tracked.room.on_node[as_index(node)];
-    tracked.room.on_node[as_index(node)] = now;
-    if (change == 0) continue;
-    for (int d = topology_->leaf_of_node[as_index(node)]; d >= 0;
-         d = topology_->domains[as_index(d)].parent) {
-      tracked.room.in_domain[as_index(d)] += change;
+void Inventory::change(int node, const ResourceAmounts& amounts, std::int64_t pods) {
+  touch(node);
+  for (const auto& [resource, amount] : amounts) {
+    const int number = resource_index(resource);
+    if (number >= 0) free_[as_index(number)][as_index(node)] += pods * amount;
+  }
+}
+
+void Inventory::empty() {
+  for (std::size_t resource = 0; resource < free_.size(); ++resource) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      const std::int64_t all = std::max<std::int64_t>(facts_->capacity[resource][i], 0);
+      if (free_[resource][i] == all) continue;
+      touch(static_cast<int>(i));
+      free_[resource][i] = all;
     }
   }
+}
+
+void Inventory::begin_trial() {
+  MUSTER_CHECK(!undo_.is_on);
+  undo_.is_on = true;
+  undo_.is_kept.assign(size(), false);
+}
+
+void Inventory::undo_trial() {
+  undo_.is_on = false;
+  auto value = undo_.free.begin();
+  for (const int node : undo_.nodes) {
+    for (auto& column : free_) column[as_index(node)] = *value++;
+    touch(node);
+  }
+  undo_.nodes.clear();
+  undo_.free.clear();
+}
+
+// ---- Shapes of pods
+
+void Inventory::recount(Tracked& tracked, int node) const {
+  const int now = refusal_of(tracked, node) == NodeRefusal::kNone ? fits(tracked, node) : 0;
+  const int change = now - tracked.room.on_node[as_index(node)];
+  if (change == 0) return;
+  tracked.room.on_node[as_index(node)] = now;
+  for (int d = topology().leaf_of_node[as_index(node)]; d >= 0;
+       d = topology().domains[as_index(d)].parent) {
+    tracked.room.in_domain[as_index(d)] += change;
+  }
+}
+
+void Inventory::catch_up(Tracked& tracked) {
+  // Counting all goes column by column, at some eighth of the price for each node.
+  constexpr std::size_t kCheaper = 8;
+  const std::uint64_t now = changes();
+  const bool is_known = tracked.seen >= changes_before_;
+  if (is_known && (now - tracked.seen) * kCheaper <= size()) {
+    for (std::size_t i = tracked.seen - changes_before_; i < changed_.size(); ++i) {
+      recount(tracked, changed_[i]);
+    }
+  } else {
+    fill(tracked);
+  }
+  tracked.seen = read_until_ = now;
 }
 
 NodeRefusal Inventory::refusal_of(const NodeClass& one, const PodShape& shape) const {
@@ -194,17 +319,17 @@ NodeRefusal Inventory::refusal_of(const NodeClass& one, const PodShape& shape) c
 }
 
 NodeRefusal Inventory::refusal_of(const Tracked& tracked, int node) const {
-  const NodeRefusal by_class = tracked.by_class[as_index(class_of_node_[as_index(node)])];
+  const NodeRefusal by_class = tracked.by_class[as_index(facts_->class_of_node[as_index(node)])];
   if (by_class != NodeRefusal::kNone) return by_class;
   const PodShape& shape = tracked.shape;
   for (const auto& [key, value] : shape.node_selector) {
     if (!is_own(key)) continue;
-    const auto found = own_labels_[as_index(node)].find(key);
-    if (found == own_labels_[as_index(node)].end() || found->second != value) {
+    const auto found = facts_->own_labels[as_index(node)].find(key);
+    if (found == facts_->own_labels[as_index(node)].end() || found->second != value) {
       return NodeRefusal::kSelector;
     }
   }
-  const std::string& name = topology_->nodes[as_index(node)];
+  const std::string& name = topology().nodes[as_index(node)];
   if (shape.only_nodes && !shape.only_nodes->contains(name)) return NodeRefusal::kLimited;
   const bool is_avoided = !shape.avoid_nodes.empty() && shape.avoid_nodes.contains(name);
   return is_avoided ? NodeRefusal::kAvoided : NodeRefusal::kNone;
@@ -212,9 +337,9 @@ NodeRefusal Inventory::refusal_of(const Tracked& tracked, int node) const {
 
 int Inventory::fits(const Tracked& tracked, int node) const {
   int pods = kMaxPodsCounted;
-  for (const auto& [column, amount] : tracked.needs) {
-    if (column == nullptr) return 0;
-    pods = std::min(pods, quotient(column->free[as_index(node)], amount));
+  for (const auto& [resource, amount] : tracked.needs) {
+    if (resource < 0) return 0;
+    pods = std::min(pods, quotient(free_[as_index(resource)][as_index(node)], amount));
     if (pods == 0) return 0;
   }
   return pods;
@@ -224,42 +349,41 @@ void Inventory::prepare(Tracked& tracked) const {
   tracked.needs.clear();
   for (const auto& [resource, amount] : tracked.shape.requests) {
     if (amount <= 0) continue;
-    const auto found = columns_.find(resource);
-    // A resource that no node has: nothing fits.
-    tracked.needs.emplace_back(found == columns_.end() ? nullptr : &found->second, amount);
+    tracked.needs.emplace_back(resource_index(resource), amount);
   }
-  while (tracked.by_class.size() < classes_.size()) {
-    tracked.by_class.push_back(refusal_of(*classes_[tracked.by_class.size()], tracked.shape));
+  while (tracked.by_class.size() < facts_->classes.size()) {
+    tracked.by_class.push_back(
+        refusal_of(*facts_->classes[tracked.by_class.size()], tracked.shape));
   }
 }
 
 void Inventory::fill(Tracked& tracked) const {
   prepare(tracked);
   Room& room = tracked.room;
-  room.on_node.assign(topology_->nodes.size(), kMaxPodsCounted);
-  room.in_domain.assign(topology_->domains.size(), 0);
+  room.on_node.assign(topology().nodes.size(), kMaxPodsCounted);
+  room.in_domain.assign(topology().domains.size(), 0);
   room.refused = {};
   // One array after the other: ten thousand nodes are counted anew for every new shape.
-  for (const auto& [column, amount] : tracked.needs) {
-    if (column == nullptr) {
+  for (const auto& [resource, amount] : tracked.needs) {
+    if (resource < 0) {
       std::fill(room.on_node.begin(), room.on_node.end(), 0);
     } else {
-      lower_to(room.on_node, column->free, amount);
+      lower_to(room.on_node, free_[as_index(resource)], amount);
     }
   }
   const PodShape& shape = tracked.shape;
   const bool is_by_class = !shape.only_nodes && shape.avoid_nodes.empty() &&
                            std::none_of(shape.node_selector.begin(), shape.node_selector.end(),
                                         [&](const auto& one) { return is_own(one.first); });
-  for (std::size_t i = 0; i < topology_->nodes.size(); ++i) {
-    const NodeRefusal refusal = is_by_class ? tracked.by_class[as_index(class_of_node_[i])]
+  for (std::size_t i = 0; i < topology().nodes.size(); ++i) {
+    const NodeRefusal refusal = is_by_class ? tracked.by_class[as_index(facts_->class_of_node[i])]
                                             : refusal_of(tracked, static_cast<int>(i));
     ++room.refused[static_cast<std::size_t>(refusal)];
     if (refusal != NodeRefusal::kNone) room.on_node[i] = 0;
-    room.in_domain[as_index(topology_->leaf_of_node[i])] += room.on_node[i];
+    room.in_domain[as_index(topology().leaf_of_node[i])] += room.on_node[i];
   }
-  for (std::size_t d = topology_->domains.size(); d-- > 1;) {
-    room.in_domain[as_index(topology_->domains[d].parent)] += room.in_domain[d];
+  for (std::size_t d = topology().domains.size(); d-- > 1;) {
+    room.in_domain[as_index(topology().domains[d].parent)] += room.in_domain[d];
   }
 }
 
@@ -268,27 +392,101 @@ const Room& Inventory::room(const PodShape& shape) {
                                   [&](const Tracked& one) { return one.shape == shape; });
   if (found != tracked_.end()) {
     tracked_.splice(tracked_.begin(), tracked_, found);
+    catch_up(tracked_.front());
     return tracked_.front().room;
   }
   if (tracked_.size() == kMaxShapes) tracked_.pop_back();
-  tracked_.push_front({shape, {}, {}, {}});
-  fill(tracked_.front());
-  return tracked_.front().room;
+  Tracked& made = tracked_.emplace_front();
+  made.shape = shape;
+  fill(made);
+  made.seen = changes();
+  read_until_ = made.seen;
+  return made.room;
 }
 
 Room Inventory::count(const PodShape& shape) const {
-  Tracked tracked{shape, {}, {}, {}};
+  Tracked tracked;
+  tracked.shape = shape;
   fill(tracked);
   return std::move(tracked.room);
 }
 
+// ---- What is asked
+
 ResourceAmounts Inventory::free_on(int node) const {
   ResourceAmounts amounts;
-  for (const auto& [resource, column] : columns_) {
-    if (column.capacity[as_index(node)] == kAbsent) continue;
-    amounts[resource] = std::max<std::int64_t>(0, column.free[as_index(node)]);
+  for (const auto& [resource, number] : facts_->resources) {
+    if (facts_->capacity[as_index(number)][as_index(node)] == kAbsent) continue;
+    amounts[resource] = std::max<std::int64_t>(0, free_[as_index(number)][as_index(node)]);
   }
   return amounts;
+}
+
+std::vector<std::int64_t> Inventory::pods_free(const ResourceAmounts& amounts,
+                                               std::int64_t most) const {
+  std::vector<std::int64_t> pods(size(), most);
+  for (const auto& [resource, amount] : amounts) {
+    if (amount <= 0) continue;
+    const int number = resource_index(resource);
+    if (number < 0) return std::vector<std::int64_t>(size(), 0);
+    const std::vector<std::int64_t>& free = free_[as_index(number)];
+    for (std::size_t i = 0; i < pods.size(); ++i) {
+      pods[i] = free[i] < amount ? 0 : std::min(pods[i], free[i] / amount);
+    }
+  }
+  return pods;
+}
+
+const std::vector<std::int64_t>* Inventory::free_of(const std::string& resource) const {
+  const int number = resource_index(resource);
+  return number < 0 ? nullptr : &free_[as_index(number)];
+}
+
+bool Inventory::has(int node, const std::string& resource) const {
+  const int number = resource_index(resource);
+  return number >= 0 && facts_->capacity[as_index(number)][as_index(node)] != kAbsent;
+}
+
+std::map<std::string, std::string> Inventory::labels_of(int node) const {
+  std::map<std::string, std::string> labels = facts_->own_labels[as_index(node)];
+  const NodeClass& one = *facts_->classes[as_index(facts_->class_of_node[as_index(node)])];
+  labels.insert(one.labels.begin(), one.labels.end());
+  return labels;
+}
+
+std::string Inventory::difference_at(int node, const Inventory& other) const {
+  const std::size_t i = as_index(node);
+  if (&this->node(node) != &other.node(node)) return "it is another object";
+  if (labels_of(node) != other.labels_of(node)) return "its labels";
+  NodeClass ours = *facts_->classes[as_index(facts_->class_of_node[i])];
+  NodeClass theirs = *other.facts_->classes[as_index(other.facts_->class_of_node[i])];
+  ours.labels = theirs.labels = {};
+  if (ours != theirs) return "who may stand on it";
+  std::set<std::string> names;
+  for (const auto& [name, number] : facts_->resources) names.insert(name);
+  for (const auto& [name, number] : other.facts_->resources) names.insert(name);
+  for (const std::string& name : names) {
+    if (has(node, name) != other.has(node, name)) return "whether it has " + name;
+    if (!has(node, name)) continue;
+    const std::int64_t free = (*free_of(name))[i], wanted = (*other.free_of(name))[i];
+    if (free == wanted) continue;
+    return name + ": " + std::to_string(free) + " free, and not " + std::to_string(wanted);
+  }
+  return "";
+}
+
+std::string Inventory::difference_from(const Inventory& other) {
+  if (topology() != other.topology()) return "the topology";
+  if (by_name() != other.by_name()) return "the nodes";
+  for (const int node : by_name()) {
+    const std::string text = difference_at(node, other);
+    if (!text.empty()) return "node " + this->node(node).meta.name + ": " + text;
+  }
+  for (Tracked& tracked : tracked_) {
+    catch_up(tracked);
+    if (tracked.room != other.count(tracked.shape)) return "how many pods of a shape fit";
+  }
+  return "";
 }
 
 }  // namespace muster::core

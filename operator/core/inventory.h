@@ -1,10 +1,12 @@
 // What is free where: amounts of every resource in one array each, nodes along the topology's tree,
 // and for each shape of pod that was asked for how many fit on each node and in each domain. An
-// event (a pod comes or goes, a node changes) costs the depth of the tree for every such shape,
-// never a recount. Nothing here chooses.
+// event (a pod comes or goes, a node changes) costs its amounts, and once the depth of the tree for
+// each shape that is asked for again; never a recount of more than that. What would be if can be
+// tried on it and undone, or on a copy. Nothing here chooses.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -56,33 +58,81 @@ struct Room {
   bool operator==(const Room&) const = default;
 };
 
+/// Threads: one. Copies share what is known of the nodes.
 class Inventory {
  public:
-  /// `nodes` in any order are those of the topology. The topology's levels are read once, so a node
-  /// that comes, goes or moves takes a new inventory.
+  /// `nodes` in any order are those of the topology, and outlive it where they are. The topology's
+  /// levels are read once, so a node that comes, goes or moves takes a new inventory.
   Inventory(std::shared_ptr<const Topology> topology, const std::vector<const api::Node*>& nodes);
+  /// To try what would be if: costs what is free, since the shapes asked for are left behind. Ends
+  /// before the next update().
+  Inventory(const Inventory& other);
+  Inventory(Inventory&&) = default;
+  Inventory& operator=(const Inventory&) = delete;
 
-  const Topology& topology() const { return *topology_; }
+  const Topology& topology() const { return *facts_->topology; }
+  const std::shared_ptr<const Topology>& shared_topology() const { return facts_->topology; }
+  std::size_t size() const { return facts_->nodes.size(); }
   /// -1: no such node.
   int index_of(const std::string& node) const;
+  const api::Node& node(int index) const { return *facts_->nodes[as_index(index)]; }
+  /// The nodes that were given, by name.
+  const std::vector<int>& by_name() const { return facts_->by_name; }
 
-  /// A pod's amounts are taken from a node, or given back. What a node does not have is not
+  /// What so many pods take is taken from a node, or given back. What a node does not have is not
   /// counted.
-  void take(int node, const ResourceAmounts& amounts) { change(node, amounts, -1); }
-  void give_back(int node, const ResourceAmounts& amounts) { change(node, amounts, 1); }
+  void take(int node, const ResourceAmounts& amounts, std::int64_t pods = 1) {
+    change(node, amounts, -pods);
+  }
+  void give_back(int node, const ResourceAmounts& amounts, std::int64_t pods = 1) {
+    change(node, amounts, pods);
+  }
+  /// As if no pod were there.
+  void empty();
 
-  /// The node's allocatable amounts, readiness, taints or other labels are as in `node` now.
-  /// False, and nothing is changed: it is not in this inventory, stands elsewhere now, or so much
-  /// has changed that a new inventory is due.
-  bool update(const api::Node& node);
+  enum class Update {
+    kNothing,  ///< it was as it is
+    kDone,
+    kRefused,  ///< nothing is changed: it is not in this inventory, stands elsewhere now, or so
+               ///< much has changed that a new inventory is due
+  };
+  /// The node's allocatable amounts, readiness, taints or other labels are as in `node` now, which
+  /// outlives this.
+  Update update(const api::Node& node);
+  /// Whether it has the labels that it had.
+  bool has_labels_of(const api::Node& node) const;
 
-  /// Kept up to date until kMaxShapes others were asked for. The reference holds until then.
+  /// While it lives, all that is taken and given back is tried; then it is undone. One at a time.
+  class Trial {
+   public:
+    explicit Trial(Inventory& inventory) : inventory_(inventory) { inventory.begin_trial(); }
+    ~Trial() { inventory_.undo_trial(); }
+    Trial(const Trial&) = delete;
+    Trial& operator=(const Trial&) = delete;
+
+   private:
+    Inventory& inventory_;
+  };
+
+  /// Kept up to date until kMaxShapes others were asked for. The reference holds until anything is
+  /// changed or asked for.
   const Room& room(const PodShape& shape);
   /// The same, counted from nothing: what `room` must always be equal to.
   Room count(const PodShape& shape) const;
 
   /// Free amounts of a node; not under 0.
   ResourceAmounts free_on(int node) const;
+  /// By node, how many pods with these amounts are free there, whoever may stand there; `most` at
+  /// most.
+  std::vector<std::int64_t> pods_free(const ResourceAmounts& amounts, std::int64_t most) const;
+  /// By node, of one resource; under 0 where more was promised than there is. nullptr: no node has
+  /// it.
+  const std::vector<std::int64_t>* free_of(const std::string& resource) const;
+  bool has(int node, const std::string& resource) const;
+
+  /// In words where this and another inventory of the same nodes differ; empty: nowhere. The shapes
+  /// asked for here are counted there, too.
+  std::string difference_from(const Inventory& other);
 
  private:
   /// Nodes alike in everything that decides whether a pod may come.
@@ -92,38 +142,70 @@ class Inventory {
     std::map<std::string, std::string> labels;  ///< without a node's own
     auto operator<=>(const NodeClass&) const = default;
   };
-  struct Column {
-    std::vector<std::int64_t> capacity, free;  ///< by node; capacity kAbsent where there is none
+  /// What is known of the nodes, whatever stands on them.
+  struct Facts {
+    std::shared_ptr<const Topology> topology;
+    std::set<std::string> place_keys;  ///< labels that say where a node stands
+    std::set<std::string> own_keys;    ///< these, and labels that differ from node to node
+    std::map<std::string, int> resources;
+    std::vector<std::vector<std::int64_t>> capacity;  ///< by resource and node; kAbsent: none
+    std::map<NodeClass, int> class_index;
+    std::vector<const NodeClass*> classes;
+    std::vector<int> class_of_node;
+    std::vector<std::map<std::string, std::string>> own_labels;
+    std::map<std::string, int, std::less<>> index;
+    std::vector<const api::Node*> nodes;
+    std::vector<int> by_name;
   };
   struct Tracked {
     PodShape shape;
     Room room;
-    std::vector<std::pair<const Column*, std::int64_t>> needs;
+    std::vector<std::pair<int, std::int64_t>> needs;  ///< of a resource; -1: no node has it
     std::vector<NodeRefusal> by_class;
+    std::uint64_t seen = 0;  ///< changes that are counted in `room`
+  };
+  /// A trial: the nodes that it changed, and what was free on them before.
+  struct Undo {
+    bool is_on = false;
+    std::vector<int> nodes;
+    std::vector<std::int64_t> free;  ///< by node and resource
+    std::vector<bool> is_kept;       ///< by node of the inventory
   };
 
-  Column& column(const std::string& resource);
-  void find_own_keys(const std::vector<const api::Node*>& nodes);
-  bool is_own(const std::string& label) const { return own_keys_.contains(label); }
-  void set_node(std::size_t index, const api::Node& node);
-  void change(int node, const ResourceAmounts& amounts, int sign);
-  void recount(int node);
+  int resource_index(const std::string& resource) const;
+  void add_resource(const std::string& resource);
+  void find_own_keys();
+  bool is_own(const std::string& label) const { return facts_->own_keys.contains(label); }
+  NodeClass class_of(const api::Node& node) const;
+  std::map<std::string, std::string> own_labels_of(const api::Node& node) const;
+  std::int64_t capacity_of(const api::Node& node, const std::string& resource) const;
+  bool may_update(int index, const api::Node& node) const;
+  bool is_as_it_was(int index, const api::Node& node) const;
+  void set_node(int index, const api::Node& node);
+  void change(int node, const ResourceAmounts& amounts, std::int64_t pods);
+  void touch(int node);
+  std::uint64_t changes() const { return changes_before_ + changed_.size(); }
+  void begin_trial();
+  void undo_trial();
+  void catch_up(Tracked& tracked);
+  void recount(Tracked& tracked, int node) const;
   void prepare(Tracked& tracked) const;
   NodeRefusal refusal_of(const NodeClass& one, const PodShape& shape) const;
   NodeRefusal refusal_of(const Tracked& tracked, int node) const;
   int fits(const Tracked& tracked, int node) const;
   void fill(Tracked& tracked) const;
+  std::map<std::string, std::string> labels_of(int node) const;
+  std::string difference_at(int node, const Inventory& other) const;
 
-  std::shared_ptr<const Topology> topology_;
-  std::set<std::string> place_keys_;  ///< labels that say where a node stands
-  std::set<std::string> own_keys_;    ///< these, and labels that differ from node to node
-  std::map<std::string, Column> columns_;
-  std::map<NodeClass, int> class_index_;
-  std::vector<const NodeClass*> classes_;
-  std::vector<int> class_of_node_;
-  std::vector<std::map<std::string, std::string>> own_labels_;
-  std::map<std::string, int, std::less<>> index_;
-  std::list<Tracked> tracked_;  ///< asked for last first
+  std::shared_ptr<Facts> facts_;
+  std::vector<std::vector<std::int64_t>> free_;  ///< by resource and node
+  std::list<Tracked> tracked_;                   ///< asked for last first
+  /// The nodes that changed, one for each change after the first so many; as many as there are
+  /// nodes at most.
+  std::vector<int> changed_;
+  std::uint64_t changes_before_ = 0;
+  std::uint64_t read_until_ = 0;  ///< no shape has seen a change beyond
+  Undo undo_;
 };
 
 }  // namespace muster::core

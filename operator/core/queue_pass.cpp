@@ -107,17 +107,17 @@ std::optional<NodeCaps> QueuePass::caps(const WaitingGang& gang, const Rooms& ro
   const ResourceAmounts wanted = amounts_of(gang.per_worker);
   for (const auto& [of_queue, head] : heads_) {
     if (!holds(of_queue, head)) continue;
-    if (!caps) caps.emplace(rooms.all().size(), kManyWorkers);
+    const Inventory& inventory = rooms.inventory();
+    if (!caps) caps.emplace(inventory.size(), kManyWorkers);
     const ResourceAmounts of_head = amounts_of(head.gang->per_worker);
-    for (std::size_t i = 0; i < caps->size(); ++i) {
-      if (head.pods[i] == 0) continue;
-      for (const auto& [resource, amount] : wanted) {
-        const auto kept = of_head.find(resource);
-        const auto free = rooms.all()[i].free.find(resource);
-        const bool is_shared = amount > 0 && kept != of_head.end() && kept->second > 0 &&
-                               free != rooms.all()[i].free.end();
-        if (!is_shared) continue;
-        const std::int64_t left = free->second - kept->second * head.pods[i];
+    for (const auto& [resource, amount] : wanted) {
+      const auto kept = of_head.find(resource);
+      const auto* free = inventory.free_of(resource);
+      const bool is_shared =
+          amount > 0 && kept != of_head.end() && kept->second > 0 && free != nullptr;
+      for (std::size_t i = 0; is_shared && i < caps->size(); ++i) {
+        if (head.pods[i] == 0 || !inventory.has(static_cast<int>(i), resource)) continue;
+        const std::int64_t left = (*free)[i] - kept->second * head.pods[i];
         (*caps)[i] = std::min((*caps)[i], std::max<std::int64_t>(0, left / amount));
       }
     }
@@ -153,34 +153,34 @@ bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang) {
   return false;
 }
 
+Rooms& QueuePass::without_pods() {
+  if (!without_pods_) without_pods_.emplace(rooms_.without_pods());
+  return *without_pods_;
+}
+
 bool QueuePass::could_ever_start(const LineTurn& turn, const WaitingGang& gang) {
   if (ledger_.workers_ever(turn.queue, turn.per_worker) < gang.min) return false;
   if (gang.unplaced) return true;
-  if (!without_pods_) without_pods_.emplace(Rooms::without_pods(cluster_));
   WaitingGang least = gang;
   least.count = gang.min;
-  const GangVerdict verdict = place(least, *without_pods_);
+  const GangVerdict verdict = place(least, without_pods());
   if (!verdict.placement) return false;
-  for (const auto& node : verdict.placement->node_of_slot) {
-    without_pods_->give_back(node, gang.per_worker);
-  }
+  without_pods().give_back(*verdict.placement, gang.per_worker);
   return true;
 }
 
 void QueuePass::make_head(const LineTurn& turn, Head head) {
   const WaitingGang& gang = *head.gang;
-  head.pods.assign(rooms_.all().size(), 0);
+  head.pods = without_pods().fits(gang.per_worker);
   // Nodes that are away for now may come back, so who refuses it today is not asked.
   for (std::size_t i = 0; i < head.pods.size(); ++i) {
-    const api::Node& node = *rooms_.all()[i].node;
+    const api::Node& node = rooms_.inventory().node(static_cast<int>(i));
     const bool is_closed =
         std::any_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
           const auto label = node.meta.labels.find(wanted.first);
           return label == node.meta.labels.end() || label->second != wanted.second;
         });
-    if (is_closed) continue;
-    head.pods[i] =
-        std::min<std::int64_t>(gang.min, workers_that_fit(node.allocatable, gang.per_worker));
+    head.pods[i] = is_closed ? 0 : std::min<std::int64_t>(gang.min, head.pods[i]);
   }
   heads_.emplace(turn.queue, std::move(head));
   ledger_.reserve(turn.queue, turn.per_worker, gang.min);
@@ -206,7 +206,7 @@ std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
     least.count = gang.min;
     const GangVerdict alone = place(least, rooms_);
     if (!alone.placement) break;
-    for (const auto& node : alone.placement->node_of_slot) rooms_.give_back(node, gang.per_worker);
+    rooms_.give_back(*alone.placement, gang.per_worker);
     return why_kept(one.gang->job, "the room that there is");
   }
   return "its quota has room; " + why_no_place;

@@ -71,6 +71,7 @@ class QueuePass {
   std::optional<GangVerdict> start_ahead(const LineTurn& turn, const WaitingGang& gang);
   void place_freely(const WaitingGang& gang);
   bool make_room(const LineTurn& turn, const WaitingGang& gang);
+  Rooms& without_pods();
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
   void make_head(const LineTurn& turn, Head head);
   void take_back(Schedule& all) const;

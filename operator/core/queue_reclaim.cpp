@@ -110,7 +110,7 @@ bool Reclaim::starts(const Claim& claim) {
   const auto caps = claim.head.caps(rooms_);
   const GangVerdict verdict = place(least, rooms_, caps ? &*caps : nullptr);
   if (!verdict.placement) return false;
-  for (const auto& node : verdict.placement->node_of_slot) rooms_.give_back(node, gang.per_worker);
+  rooms_.give_back(*verdict.placement, gang.per_worker);
   return true;
 }
 

@@ -15,94 +15,78 @@ ResourceAmounts amounts_of(const api::Resources& resources) {
   return amounts;
 }
 
-std::int64_t workers_that_fit(const ResourceAmounts& free, const api::Resources& per_worker) {
-  std::int64_t fit = kManyWorkers;
-  for (const auto& [name, amount] : amounts_of(per_worker)) {
-    if (amount <= 0) continue;
-    const auto found = free.find(name);
-    if (found == free.end()) {
-      if (name == "pods") continue;
-      return 0;
-    }
-    fit = std::min(fit, std::max<std::int64_t>(0, found->second / amount));
-  }
-  return fit;
+const std::string& node_of(const api::Pod& pod) {
+  static const std::string kNowhere;
+  if (pod.ended()) return kNowhere;
+  return pod.node_name.empty() ? pod.required_node : pod.node_name;
 }
 
-void Rooms::add_nodes(const ClusterSnapshot& cluster) {
-  topology_ = cluster.topology;
-  for (const api::Node* node : cluster.nodes) rooms_.push_back({node, node->allocatable});
-  std::sort(rooms_.begin(), rooms_.end(), [](const NodeRoom& a, const NodeRoom& b) {
-    return a.node->meta.name < b.node->meta.name;
-  });
-}
-
-Rooms::Rooms(const ClusterSnapshot& cluster) {
-  add_nodes(cluster);
-  running_ = cluster.running;
-  waiting_ = cluster.gangs;
-  for (const api::Pod* pod : cluster.pods) {
-    if (pod->ended()) continue;
-    take(pod->node_name.empty() ? pod->required_node : pod->node_name, pod->requests);
+Inventory inventory_of(const ClusterSnapshot& cluster) {
+  std::shared_ptr<const Topology> topology = cluster.topology;
+  if (!topology) {
+    auto read = read_topology(cluster.nodes);
+    if (read) topology = std::make_shared<const Topology>(std::move(read).value());
   }
+  if (!topology) {
+    std::set<std::string> names;
+    for (const api::Node* node : cluster.nodes) names.insert(node->meta.name);
+    topology = std::make_shared<const Topology>(lone_nodes(names));
+  }
+  Inventory inventory(std::move(topology), cluster.nodes);
+  const auto take = [&](const std::string& name, const api::Resources& resources) {
+    const int node = inventory.index_of(name);
+    if (node >= 0) inventory.take(node, amounts_of(resources));
+  };
+  for (const api::Pod* pod : cluster.pods) take(node_of(*pod), pod->requests);
   for (const auto& assumed : cluster.assumed) take(assumed.node, assumed.requests);
+  return inventory;
 }
 
-Rooms Rooms::without_pods(const ClusterSnapshot& cluster) {
-  Rooms rooms;
-  rooms.add_nodes(cluster);
+Rooms::Rooms(const ClusterSnapshot& cluster)
+    : inventory_(cluster.inventory), running_(cluster.running), waiting_(cluster.gangs) {
+  if (inventory_ != nullptr) {
+    trial_.emplace(*inventory_);
+  } else {
+    inventory_ = &own_.emplace(inventory_of(cluster));
+  }
+}
+
+Rooms Rooms::without_pods() const {
+  Rooms rooms(*this);
+  rooms.inventory_->empty();
   return rooms;
 }
 
-NodeRoom* Rooms::find(const std::string& node) {
-  const auto found = std::lower_bound(rooms_.begin(), rooms_.end(), node,
-                                      [](const NodeRoom& room, const std::string& wanted) {
-                                        return room.node->meta.name < wanted;
-                                      });
-  return found == rooms_.end() || found->node->meta.name != node ? nullptr : &*found;
-}
-
-void Rooms::change(NodeRoom& room, const api::Resources& resources, std::int64_t workers) {
-  const ResourceAmounts amounts = amounts_of(resources);
-  for (const auto& [name, amount] : amounts) {
-    const auto found = room.free.find(name);
-    if (found != room.free.end()) found->second += amount * workers;
-  }
-  const int node = inventory_ ? inventory_->index_of(room.node->meta.name) : -1;
-  if (node < 0) return;
-  if (workers < 0) {
-    inventory_->take(node, amounts);
-  } else {
-    inventory_->give_back(node, amounts);
-  }
+void Rooms::take(int node, const api::Resources& resources, std::int64_t pods) {
+  inventory_->take(node, amounts_of(resources), pods);
 }
 
 void Rooms::take(const std::string& node, const api::Resources& resources) {
-  if (NodeRoom* room = find(node)) change(*room, resources, -1);
+  const int index = inventory_->index_of(node);
+  if (index >= 0) inventory_->take(index, amounts_of(resources));
 }
 
 void Rooms::give_back(const std::string& node, const api::Resources& resources) {
-  if (NodeRoom* room = find(node)) change(*room, resources, 1);
+  const int index = inventory_->index_of(node);
+  if (index >= 0) inventory_->give_back(index, amounts_of(resources));
 }
 
-bool Rooms::knows(const std::string& level) {
-  read_tree();
-  return inventory_ && (names_host(level) || !inventory_->topology().levels_named(level).empty());
+void Rooms::give_back(const GangPlacement& placement, const api::Resources& per_worker) {
+  for (const std::string& node : placement.node_of_slot) give_back(node, per_worker);
 }
 
-bool Rooms::knows_network() {
-  read_topology_once();
-  if (!topology_) return false;
-  const auto& domains = topology_->domains;
-  const bool knows =
-      domains.size() > 1 && std::any_of(domains.begin() + 1, domains.end(),
-                                        [](const Domain& one) { return one.nodes > 1; });
-  if (knows) read_tree();
-  return knows;
+bool Rooms::knows(const std::string& level) const {
+  return names_host(level) || !inventory_->topology().levels_named(level).empty();
 }
 
-std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) {
-  std::vector<int> distances(rooms_.size(), 0);
+bool Rooms::knows_network() const {
+  const auto& domains = inventory_->topology().domains;
+  return domains.size() > 1 && std::any_of(domains.begin() + 1, domains.end(),
+                                           [](const Domain& one) { return one.nodes > 1; });
+}
+
+std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) const {
+  std::vector<int> distances(inventory_->size(), 0);
   if (nodes.empty() || !knows_network()) return distances;
   const Topology& topology = inventory_->topology();
   std::set<int> around;  // the domains of these nodes
@@ -112,9 +96,8 @@ std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) {
     while (at >= 0 && around.insert(at).second) at = topology.domains[as_index(at)].parent;
   }
   around.insert(0);
-  for (std::size_t i = 0; i < rooms_.size(); ++i) {
-    const int node = inventory_->index_of(rooms_[i].node->meta.name);
-    int at = node < 0 ? 0 : topology.leaf_of_node[as_index(node)];
+  for (std::size_t i = 0; i < distances.size(); ++i) {
+    int at = topology.leaf_of_node[i];
     while (!around.contains(at)) at = topology.domains[as_index(at)].parent;
     distances[i] = topology.domains[as_index(at)].height;
   }
@@ -122,13 +105,31 @@ std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) {
 }
 
 SendingGang Rooms::on_hosts(const RunningGang& gang) const {
-  std::map<int, int> pods_on;
-  for (const std::string& name : gang.nodes) {
-    const int node = inventory_->index_of(name);
-    if (node >= 0) ++pods_on[node];
-  }
   SendingGang sending{gang.job, {}, gang.step};
-  for (const auto& [node, pods] : pods_on) sending.hosts.push_back({node, pods});
+  auto& hosts = sending.hosts;
+  const std::string* before = nullptr;
+  for (const std::string& name : gang.nodes) {
+    // Slots are mostly numbered node by node.
+    if (before != nullptr && *before == name) {
+      ++hosts.back().pods;
+      continue;
+    }
+    const int node = inventory_->index_of(name);
+    if (node < 0) continue;
+    before = &name;
+    hosts.push_back({node, 1});
+  }
+  std::sort(hosts.begin(), hosts.end(),
+            [](const HostShare& a, const HostShare& b) { return a.node < b.node; });
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < hosts.size(); ++i) {
+    if (hosts[i].node == hosts[last].node) {
+      hosts[last].pods += hosts[i].pods;
+    } else {
+      hosts[++last] = hosts[i];
+    }
+  }
+  hosts.resize(hosts.empty() ? 0 : last + 1);
   return sending;
 }
 
@@ -168,9 +169,7 @@ void Rooms::start(const WaitingGang& gang, const std::vector<std::string>& nodes
   if (traffic_) traffic_->add(on_hosts(started_.back()));
 }
 
-std::string Rooms::passed_over() const {
-  return inventory_ ? passed_over_text(inventory_->topology()) : "";
-}
+std::string Rooms::passed_over() const { return passed_over_text(inventory_->topology()); }
 
 std::set<std::string> Rooms::beside(const std::set<std::string>& nodes,
                                     const std::string& level) const {
@@ -196,35 +195,18 @@ std::set<std::string> Rooms::beside(const std::set<std::string>& nodes,
 std::vector<std::string> Rooms::domains_of(const std::vector<std::string>& nodes) const {
   std::vector<std::string> paths;
   const Topology& topology = inventory_->topology();
+  int leaf_before = -1;
   for (const std::string& name : nodes) {
     const int node = inventory_->index_of(name);
-    paths.push_back(node < 0 ? "" : topology.path_of(topology.leaf_of_node[as_index(node)]));
+    const int leaf = node < 0 ? -1 : topology.leaf_of_node[as_index(node)];
+    if (leaf >= 0 && leaf == leaf_before) {
+      paths.push_back(paths.back());
+      continue;
+    }
+    paths.push_back(leaf < 0 ? "" : topology.path_of(leaf));
+    leaf_before = leaf;
   }
   return paths;
-}
-
-std::vector<const api::Node*> Rooms::nodes() const {
-  std::vector<const api::Node*> nodes;
-  for (const NodeRoom& room : rooms_) nodes.push_back(room.node);
-  return nodes;
-}
-
-void Rooms::read_topology_once() {
-  if (std::exchange(was_read_, true) || topology_) return;
-  auto read = read_topology(nodes());
-  if (read) topology_ = std::make_shared<const Topology>(std::move(read).value());
-}
-
-void Rooms::read_tree() {
-  read_topology_once();
-  if (inventory_ || !topology_) return;
-  inventory_.emplace(topology_, nodes());
-  for (const NodeRoom& room : rooms_) {
-    ResourceAmounts taken = room.node->allocatable;
-    for (auto& [name, amount] : taken) amount -= room.free.at(name);
-    const int node = inventory_->index_of(room.node->meta.name);
-    if (node >= 0) inventory_->take(node, taken);
-  }
 }
 
 }  // namespace muster::core

@@ -81,6 +81,9 @@ struct ClusterSnapshot {
   std::vector<RunningGang> running{};  ///< any order; none of `gangs` that waits for all its slots
   /// Where the nodes stand; nullptr: only what their labels say.
   std::shared_ptr<const Topology> topology{};
+  /// What nodes, pods and promises leave free, where that is kept; they and the topology are not
+  /// looked at then. After schedule it is as it was.
+  Inventory* inventory = nullptr;
 };
 
 /// Slot i goes to node_of_slot[i] (empty = wherever the cluster's scheduler puts it).

@@ -188,4 +188,14 @@ Result<Topology> build_topology(TopologyInput input) {
   return topology;
 }
 
+Topology lone_nodes(const std::set<std::string>& names) {
+  std::vector<NodePath> paths;
+  for (const std::string& name : names) paths.push_back({name, {}});
+  Topology topology;
+  topology.leaf_of_node.resize(paths.size());
+  topology.nodes.assign(names.begin(), names.end());
+  Builder(paths, topology).run();
+  return topology;
+}
+
 }  // namespace muster::core

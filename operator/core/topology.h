@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,7 @@ struct Domain {
   int first_child = 0, children = 0;  ///< domains; none for a leaf
   int first_node = 0, nodes = 0;
   std::string name;
+  bool operator==(const Domain&) const = default;
 };
 
 /// Domain 0 is the root; parents stand before their children, and the children of one domain beside
@@ -102,6 +104,7 @@ struct Topology {
   std::string level_names() const;
   /// The lowest domain that holds both.
   int common_domain(int a, int b) const;
+  bool operator==(const Topology&) const = default;
 };
 
 using api::names_host;
@@ -109,5 +112,7 @@ using api::names_host;
 /// The same tree for any order of nodes. Errors: kInvalid or kTooLarge with a sentence, for more
 /// levels or nodes than bounds, a node named twice, or steps that do not descend.
 Result<Topology> build_topology(TopologyInput input);
+/// Each node stands alone: nothing is known of any.
+Topology lone_nodes(const std::set<std::string>& names);
 
 }  // namespace muster::core

@@ -44,15 +44,16 @@ class PeerScheduler final : public SimulatedScheduler {
   }
 
   /// Of the nodes with room for a worker the one with room for the fewest.
-  core::NodeRoom* tightest(std::size_t job) {
-    core::NodeRoom* best = nullptr;
-    std::int64_t best_fit = 0;
-    for (core::NodeRoom& room : rooms_->all()) {
-      const std::int64_t fit = core::workers_that_fit(room.free, needs(job));
-      if (fit > 0 && (best == nullptr || fit < best_fit)) {
-        best = &room;
-        best_fit = fit;
-      }
+  struct Offer {
+    int node = -1;
+    std::int64_t fit = 0;
+  };
+  Offer tightest(std::size_t job) const {
+    Offer best;
+    const std::vector<std::int64_t> fits = rooms_->fits(needs(job));
+    for (const int node : rooms_->inventory().by_name()) {
+      const std::int64_t fit = fits[core::as_index(node)];
+      if (fit > 0 && (best.node < 0 || fit < best.fit)) best = {node, fit};
     }
     return best;
   }
@@ -60,13 +61,13 @@ class PeerScheduler final : public SimulatedScheduler {
   /// Places for what it lacks, as many as there are.
   void fill(std::size_t job) {
     while (places_[job].size() < count(job)) {
-      core::NodeRoom* room = tightest(job);
-      if (room == nullptr) return;
-      while (places_[job].size() < count(job) &&
-             core::workers_that_fit(room->free, needs(job)) > 0) {
-        rooms_->take(*room, needs(job));
-        places_[job].push_back(room->node->meta.name);
-      }
+      const Offer offer = tightest(job);
+      if (offer.node < 0) return;
+      const auto here = std::min(offer.fit, static_cast<std::int64_t>(count(job)) -
+                                                static_cast<std::int64_t>(places_[job].size()));
+      rooms_->take(offer.node, needs(job), here);
+      places_[job].insert(places_[job].end(), static_cast<std::size_t>(here),
+                          rooms_->inventory().node(offer.node).meta.name);
     }
   }
 

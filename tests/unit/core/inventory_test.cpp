@@ -23,12 +23,12 @@ struct Stock {
   }
 };
 
-/// Two racks of two hosts: 8 processors, 32 bytes, 4 GPUs each.
-Stock four_hosts() {
+/// Two racks of as many hosts: 8 processors, 32 bytes, 4 GPUs each.
+Stock two_racks(int hosts) {
   Stock stock;
   TopologyInput input = tree_of({"rack"});
-  add_hosts(input, {"r1"}, 2);
-  add_hosts(input, {"r2"}, 2);
+  add_hosts(input, {"r1"}, hosts);
+  add_hosts(input, {"r2"}, hosts);
   for (const NodePath& path : input.nodes) {
     api::Node& node = stock.nodes.emplace_back();
     node.meta.name = path.node;
@@ -39,6 +39,8 @@ Stock four_hosts() {
   stock.topology = built(std::move(input));
   return stock;
 }
+
+Stock four_hosts() { return two_racks(2); }
 
 PodShape asks(ResourceAmounts requests) {
   PodShape shape;
@@ -91,7 +93,8 @@ TEST_CASE("amounts that are just enough, and those that just are not") {
 }
 
 TEST_CASE("pods take and give back, in their domains too") {
-  Inventory inventory = four_hosts().inventory();
+  const Stock stock = four_hosts();
+  Inventory inventory = stock.inventory();
   const PodShape shape = asks({{"nvidia.com/gpu", 1}});
   CHECK(inventory.room(shape).in_domain == Counts{16, 8, 8});
   inventory.take(0, {{"nvidia.com/gpu", 3}, {"pods", 1}});
@@ -134,18 +137,18 @@ TEST_CASE("a node changes where it stands; one that moves asks for a new invento
   inventory.take(0, {{"nvidia.com/gpu", 1}});
   CHECK(inventory.room(shape).in_domain == Counts{15, 7, 8});
   stock.nodes[0].allocatable["nvidia.com/gpu"] = 2;  // two GPUs broke
-  CHECK(inventory.update(stock.nodes[0]));
+  CHECK(inventory.update(stock.nodes[0]) == Inventory::Update::kDone);
   CHECK(inventory.room(shape).in_domain == Counts{13, 5, 8});
   stock.nodes[0].ready = false;
-  CHECK(inventory.update(stock.nodes[0]));
+  CHECK(inventory.update(stock.nodes[0]) == Inventory::Update::kDone);
   CHECK(inventory.room(shape).in_domain == Counts{12, 4, 8});
   CHECK(inventory.room(shape) == inventory.count(shape));
   stock.nodes[0].meta.labels["example.com/rack"] = "r2";
-  CHECK_FALSE(inventory.update(stock.nodes[0]));
+  CHECK(inventory.update(stock.nodes[0]) == Inventory::Update::kRefused);
   stock.nodes[0].meta.labels.erase("example.com/rack");
-  CHECK_FALSE(inventory.update(stock.nodes[0]));
+  CHECK(inventory.update(stock.nodes[0]) == Inventory::Update::kRefused);
   stock.nodes[0].meta.name = "stranger";
-  CHECK_FALSE(inventory.update(stock.nodes[0]));
+  CHECK(inventory.update(stock.nodes[0]) == Inventory::Update::kRefused);
   CHECK(inventory.room(shape).in_domain == Counts{12, 4, 8});
 }
 
@@ -167,7 +170,7 @@ TEST_CASE("a label of which every node has a value of its own selects all the sa
   CHECK(inventory.room(shape).in_domain[0] == 1);
   CHECK(inventory.room(shape).on_node[42] == 1);
   stock.nodes[42].meta.labels["serial"] = "other";
-  CHECK(inventory.update(stock.nodes[42]));
+  CHECK(inventory.update(stock.nodes[42]) == Inventory::Update::kDone);
   CHECK(inventory.room(shape).in_domain[0] == 0);
 }
 
@@ -177,17 +180,108 @@ TEST_CASE("labels that change without end ask for a new inventory in the end") {
   int updates = 0;
   while (updates < 100'000) {
     stock.nodes[0].meta.labels["clock"] = std::to_string(updates);
-    if (!inventory.update(stock.nodes[0])) break;
+    if (inventory.update(stock.nodes[0]) != Inventory::Update::kDone) break;
     ++updates;
   }
   CHECK(updates > 1000);
   CHECK(updates < 2000);
 }
 
+TEST_CASE("what is tried is undone, on all nodes and for all shapes") {
+  const Stock stock = four_hosts();
+  Inventory inventory = stock.inventory();
+  const PodShape shape = asks({{"nvidia.com/gpu", 1}});
+  inventory.take(1, {{"nvidia.com/gpu", 1}});
+  CHECK(inventory.room(shape).on_node == Counts{4, 3, 4, 4});
+  {
+    const Inventory::Trial trial(inventory);
+    inventory.take(0, {{"nvidia.com/gpu", 1}}, 4);
+    inventory.give_back(1, {{"nvidia.com/gpu", 1}});
+    CHECK(inventory.room(shape).on_node == Counts{0, 4, 4, 4});
+    inventory.take(0, {{"nvidia.com/gpu", 1}});  // more than there is
+    inventory.empty();
+    CHECK(inventory.room(shape).on_node == Counts{4, 4, 4, 4});
+  }
+  CHECK(inventory.room(shape).on_node == Counts{4, 3, 4, 4});
+  CHECK(inventory.room(shape) == inventory.count(shape));
+  const Inventory::Trial again(inventory);
+  inventory.take(1, {{"nvidia.com/gpu", 3}});
+  CHECK(inventory.room(shape).on_node == Counts{4, 0, 4, 4});
+}
+
+TEST_CASE("emptied, all shapes hear of it") {
+  const Stock stock = two_racks(20);
+  Inventory inventory = stock.inventory();
+  const PodShape shape = asks({{"nvidia.com/gpu", 1}});
+  inventory.take(7, {{"nvidia.com/gpu", 3}});
+  CHECK(inventory.room(shape).in_domain == Counts{157, 77, 80});
+  inventory.empty();
+  CHECK(inventory.room(shape).in_domain == Counts{160, 80, 80});
+}
+
+TEST_CASE("what a copy takes is not taken here") {
+  const Stock stock = four_hosts();
+  Inventory inventory = stock.inventory();
+  const PodShape shape = asks({{"nvidia.com/gpu", 1}});
+  inventory.take(1, {{"nvidia.com/gpu", 3}});
+  Inventory copy(inventory);
+  copy.take(0, {{"nvidia.com/gpu", 4}});
+  inventory.take(3, {{"nvidia.com/gpu", 2}});
+  CHECK(copy.room(shape).on_node == Counts{0, 1, 4, 4});
+  CHECK(inventory.room(shape).on_node == Counts{4, 1, 4, 2});
+}
+
+TEST_CASE("a node that says nothing new changes nothing") {
+  Stock stock = four_hosts();
+  Inventory inventory = stock.inventory();
+  stock.nodes[1].meta.resource_version = "2";
+  CHECK(inventory.update(stock.nodes[1]) == Inventory::Update::kNothing);
+  stock.nodes[1].meta.labels["disk"] = "tape";
+  CHECK_FALSE(inventory.has_labels_of(stock.nodes[1]));
+  CHECK(inventory.update(stock.nodes[1]) == Inventory::Update::kDone);
+  CHECK(inventory.has_labels_of(stock.nodes[1]));
+  CHECK(inventory.update(stock.nodes[1]) == Inventory::Update::kNothing);
+  // What pods took of it until now nobody has counted.
+  stock.nodes[1].allocatable["example.com/new"] = 1;
+  CHECK(inventory.update(stock.nodes[1]) == Inventory::Update::kRefused);
+}
+
+TEST_CASE("how many pods are free on each node, whoever may stand there") {
+  Stock stock = four_hosts();
+  stock.nodes[2].ready = false;
+  stock.nodes[3].allocatable.erase("nvidia.com/gpu");
+  Inventory inventory = stock.inventory();
+  inventory.take(1, {{"nvidia.com/gpu", 7}});
+  using Pods = std::vector<std::int64_t>;
+  CHECK(inventory.pods_free({{"nvidia.com/gpu", 2}, {"pods", 1}}, 9) == Pods{2, 0, 2, 0});
+  CHECK(inventory.pods_free({{"pods", 1}, {"cpu", 0}}, 9) == Pods{9, 9, 9, 9});
+  CHECK(inventory.pods_free({{"amd.com/gpu", 1}}, 9) == Pods{0, 0, 0, 0});
+  CHECK(inventory.free_of("nvidia.com/gpu")->at(1) == -3);
+  CHECK(inventory.has(2, "nvidia.com/gpu"));
+  CHECK_FALSE(inventory.has(3, "nvidia.com/gpu"));
+}
+
+TEST_CASE("two inventories differ in words") {
+  Stock stock = four_hosts();
+  Inventory one = stock.inventory(), other = stock.inventory();
+  const PodShape shape = asks({{"cpu", 1000}});
+  CHECK(one.room(shape).on_node[0] == 8);
+  CHECK(one.difference_from(other).empty());
+  other.take(2, {{"cpu", 1}});
+  CHECK(one.difference_from(other) == "node n00002: cpu: 8000 free, and not 7999");
+  one.take(2, {{"cpu", 1}});
+  CHECK(one.difference_from(other).empty());
+  stock.nodes[3].unschedulable = true;
+  CHECK(other.update(stock.nodes[3]) == Inventory::Update::kDone);
+  CHECK(one.difference_from(other) == "node n00003: who may stand on it");
+}
+
 TEST_CASE("over random events: what is kept is what would be counted") {
   Rng rng(test::seed());
   for (int round = 0; round < 40; ++round) {
-    Stock stock = four_hosts();
+    // Of many nodes those that changed are counted anew, of few all.
+    const int nodes = round % 2 == 0 ? 4 : 40;
+    Stock stock = two_racks(nodes / 2);
     Inventory inventory = stock.inventory();
     std::vector<PodShape> shapes;
     for (int i = 0; i < 6; ++i) {
@@ -199,13 +293,27 @@ TEST_CASE("over random events: what is kept is what would be counted") {
       shapes.push_back(shape);
     }
     for (int event = 0; event < 60; ++event) {
-      const auto node = rng.below(4);
+      const auto node = rng.below(static_cast<std::uint64_t>(nodes));
       const ResourceAmounts amounts{{"cpu", static_cast<std::int64_t>(rng.below(4000))},
                                     {"nvidia.com/gpu", static_cast<std::int64_t>(rng.below(3))}};
-      switch (rng.below(4)) {
+      switch (rng.below(5)) {
         case 0:
           inventory.take(static_cast<int>(node), amounts);
           break;
+        case 3: {
+          const Inventory before(inventory);
+          {
+            const Inventory::Trial trial(inventory);
+            for (std::uint64_t i = rng.below(6); i > 0; --i) {
+              inventory.take(static_cast<int>(rng.below(static_cast<std::uint64_t>(nodes))),
+                             amounts, 2);
+              const PodShape& shape = shapes[rng.below(shapes.size())];
+              CHECK(inventory.room(shape) == inventory.count(shape));
+            }
+          }
+          CHECK(inventory.difference_from(before).empty());
+          break;
+        }
         case 1:
           inventory.give_back(static_cast<int>(node), amounts);
           break;
@@ -216,7 +324,7 @@ TEST_CASE("over random events: what is kept is what would be counted") {
           stock.nodes[node].allocatable["cpu"] = static_cast<std::int64_t>(rng.below(9000));
           if (rng.below(3) == 0) stock.nodes[node].allocatable.erase("nvidia.com/gpu");
           if (rng.below(3) == 0) stock.nodes[node].allocatable["nvidia.com/gpu"] = 2;
-          CHECK(inventory.update(stock.nodes[node]));
+          CHECK(inventory.update(stock.nodes[node]) != Inventory::Update::kRefused);
           break;
         default:
           break;
@@ -229,7 +337,8 @@ TEST_CASE("over random events: what is kept is what would be counted") {
 }
 
 TEST_CASE("shapes asked for long ago are forgotten, and counted again") {
-  Inventory inventory = four_hosts().inventory();
+  const Stock stock = four_hosts();
+  Inventory inventory = stock.inventory();
   for (int i = 1; i <= 3 * static_cast<int>(kMaxShapes); ++i) {
     const PodShape shape = asks({{"cpu", i}});
     CHECK(inventory.room(shape) == inventory.count(shape));
