@@ -391,6 +391,9 @@ inline constexpr std::string_view kJobFailure = "muster_job_failure";
 inline constexpr std::string_view kGangStartSeconds = "muster_gang_start_seconds";
 /// Histogram: one look at all waiting gangs and the nodes.
 inline constexpr std::string_view kScheduleSeconds = "muster_schedule_seconds";
+/// Counter by reason: times that what is free was added up anew; reason first, nodes (some came or
+/// went), topology or changes (of a node, beyond what can be followed).
+inline constexpr std::string_view kInventoryRemade = "muster_inventory_remade_total";
 /// Counter by kind: lists after the first, because a watch had lost its place.
 inline constexpr std::string_view kWatchRelists = "muster_watch_relists_total";
 /// Counter by kind: lines of watches that were no event.

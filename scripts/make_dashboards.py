@@ -218,10 +218,12 @@ def operator():
         (mean("rest_client_request_duration_seconds", OP, ["verb"]), "{{verb}} mean"),
         (quantile(0.99, "rest_client_request_duration_seconds", OP, ["verb"]), "{{verb}} 99 %")])
     d.series("Status writes and watches",
-             "Writes of job status by kind; lists begun anew and lines that were no event, which should be none.", "ops", [
+             "Writes of job status by kind; lists begun anew and lines that were no event, which should be none; what is "
+             "free added up anew, as nodes come and go.", "ops", [
                  (f"sum by (pass) (rate(muster_status_writes_total{{{OP}}}{RATE}))", "{{pass}}"),
                  (f"sum by (kind) (rate(muster_watch_relists_total{{{OP}}}{RATE}))", "{{kind}} listed again"),
-                 (f"sum by (kind) (rate(muster_watch_bad_lines_total{{{OP}}}{RATE}))", "{{kind}} bad lines")])
+                 (f"sum by (kind) (rate(muster_watch_bad_lines_total{{{OP}}}{RATE}))", "{{kind}} bad lines"),
+                 (f"sum by (reason) (rate(muster_inventory_remade_total{{{OP}}}{RATE}))", "inventory anew: {{reason}}")])
     d.row("Workers and placement")
     d.series("Workers' posts", "Joins and reports a second, by answer; 4xx are refusals.", "reqps",
              [(f"sum by (path, code) (rate(muster_endpoint_requests_total{{{OP}}}{RATE}))", "{{path}} {{code}}")])

@@ -124,6 +124,10 @@ std::vector<std::string> worker_claims(const api::TrainingJob& job) {
   return names;
 }
 
+bool names_claims(const api::TrainingJob& job) {
+  return !checkpoint_claim(job).empty() || !worker_claims(job).empty();
+}
+
 VolumeLimits volume_limits(const api::TrainingJob& job, const StorageSnapshot& storage) {
   VolumeLimits limits;
   const auto add = [&](const std::string& name, const char* field, NodeLimit& limit) {

@@ -35,6 +35,8 @@ struct VolumeLimits {
 /// Names of the claims of a job: of slot 0's checkpoint (empty = none), and of every worker.
 std::string checkpoint_claim(const api::TrainingJob& job);
 std::vector<std::string> worker_claims(const api::TrainingJob& job);
+/// Whether volumes limit where the job may go at all.
+bool names_claims(const api::TrainingJob& job);
 
 /// A claim that is not bound yet may take any available volume of its class that is large enough;
 /// when there is none, a provisioner is expected to make one where the pod is put.

@@ -1,4 +1,5 @@
-// The informer cache of one kind: one writer (the loop), typed objects, atomic swap on a relist.
+// The informer cache of one kind: one writer (the loop), typed objects, atomic swap on a relist. An
+// object stays at its address, whatever becomes of it, until it vanishes.
 #pragma once
 
 #include <functional>
@@ -57,14 +58,15 @@ class Store {
  private:
   std::vector<api::ObjectKey> swap() {
     std::set<api::ObjectKey> changed;
-    for (const auto& [key, object] : incoming_) {
-      const auto old = objects_.find(key);
-      if (old == objects_.end() || !(old->second == object)) changed.insert(key);
-    }
     for (const auto& [key, object] : objects_) {
       if (!incoming_.contains(key)) changed.insert(key);
     }
-    objects_ = std::move(incoming_);
+    for (const auto& key : changed) objects_.erase(key);
+    for (auto& [key, object] : incoming_) {
+      const auto [old, is_new] = objects_.try_emplace(key, std::move(object));
+      if (is_new || !(old->second == object)) changed.insert(key);
+      if (!is_new) old->second = std::move(object);
+    }
     incoming_.clear();
     synced_ = true;
     return {changed.begin(), changed.end()};

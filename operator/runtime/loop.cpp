@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/check.h"
 #include "common/contract.h"
 #include "common/log.h"
 #include "operator/core/elastic_policy.h"
@@ -170,6 +171,7 @@ void OperatorLoop::take_jobs(const kube::WatchEvent& event) {
 void OperatorLoop::take_pods(const kube::WatchEvent& event) {
   for (const auto& key : pods_.apply(event)) {
     reindex_pod(key);
+    inventory_.take_pod(key, pods_.find(key));
     schedule_is_old_ = true;
     queue_book_.touch();
   }
@@ -177,9 +179,12 @@ void OperatorLoop::take_pods(const kube::WatchEvent& event) {
 
 void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
   for (const auto& key : nodes_.apply(event)) {
-    schedule_is_old_ = true;
-    topology_book_.take_nodes();
     const api::Node* node = nodes_.find(key);
+    // Most of what nodes say is that they are still there.
+    using News = core::KeptInventory::News;
+    const News news = inventory_.take_node(key.name, node);
+    if (news != News::kNothing) schedule_is_old_ = true;
+    if (news == News::kPlaces) topology_book_.take_nodes();
     const auto before = node_is_ready_.find(key.name);
     const bool was_ready = before != node_is_ready_.end() && before->second;
     const bool is_ready = node != nullptr && node->ready;
@@ -706,31 +711,54 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
 
 // ---- Scheduling
 
-void OperatorLoop::update_assumed() {
-  for (const auto& key : assumed_is_old_) {
-    assumed_.erase(key);
-    const JobRecord* record = jobs_.find(key);
-    if (record == nullptr) continue;
-    std::vector<core::Assumed> list;
-    const auto memory = memory_.find(key);
-    if (memory != memory_.end()) list = memory->second.decided;
-    const api::TrainingJob& job = record->job;
-    const auto wish = waiting_.find(key);
-    // A slot that waits for another place has given up the one it had.
-    const auto is_homeless = [&](int slot) {
-      return wish != waiting_.end() &&
-             std::binary_search(wish->second.slots.begin(), wish->second.slots.end(), slot);
-    };
-    for (const auto& placement : job.status.placement) {
-      if (placement.node.empty() || job.status.finished()) continue;
-      if (is_homeless(placement.slot)) continue;
-      const api::ObjectKey pod{key.namespace_name,
-                               api::pod_name(job, placement.slot, placement.attempt)};
-      if (pods_.find(pod) == nullptr) list.push_back({placement.node, job.spec.worker.resources});
-    }
-    if (!list.empty()) assumed_.emplace(key, std::move(list));
+std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) const {
+  const JobRecord* record = jobs_.find(key);
+  if (record == nullptr) return {};
+  std::vector<core::Assumed> list;
+  const auto memory = memory_.find(key);
+  if (memory != memory_.end()) list = memory->second.decided;
+  const api::TrainingJob& job = record->job;
+  const auto wish = waiting_.find(key);
+  // A slot that waits for another place has given up the one it had.
+  const auto is_homeless = [&](int slot) {
+    return wish != waiting_.end() &&
+           std::binary_search(wish->second.slots.begin(), wish->second.slots.end(), slot);
+  };
+  for (const auto& placement : job.status.placement) {
+    if (placement.node.empty() || job.status.finished()) continue;
+    if (is_homeless(placement.slot)) continue;
+    const api::ObjectKey pod{key.namespace_name,
+                             api::pod_name(job, placement.slot, placement.attempt)};
+    if (pods_.find(pod) == nullptr) list.push_back({placement.node, job.spec.worker.resources});
   }
+  return list;
+}
+
+void OperatorLoop::update_assumed() {
+  for (const auto& key : assumed_is_old_) inventory_.promise(key, assumed_of(key));
   assumed_is_old_.clear();
+}
+
+void OperatorLoop::check_inventory(core::Inventory& kept,
+                                   const core::ClusterSnapshot& cluster) const {
+  core::ClusterSnapshot anew;
+  for (const auto& [key, node] : nodes_.all()) anew.nodes.push_back(&node);
+  for (const auto& [key, pod] : pods_.all()) anew.pods.push_back(&pod);
+  for (const auto& [key, record] : jobs_.all()) {
+    const auto assumed = assumed_of(key);
+    anew.assumed.insert(anew.assumed.end(), assumed.begin(), assumed.end());
+  }
+  anew.topology = cluster.topology;
+  const std::string difference = kept.difference_from(core::inventory_of(anew));
+  MUSTER_CHECK_MSG(difference.empty(), difference);
+}
+
+core::StorageSnapshot OperatorLoop::storage() const {
+  core::StorageSnapshot storage;
+  for (const auto& [key, claim] : claims_.all()) storage.claims.emplace(key, &claim);
+  for (const auto& [key, volume] : volumes_.all()) storage.volumes.push_back(&volume);
+  storage.nodes = inventory_.nodes();
+  return storage;
 }
 
 void OperatorLoop::run_schedule() {
@@ -739,38 +767,34 @@ void OperatorLoop::run_schedule() {
   schedule_due_.reset();
   const WallTime wall_now = options_.clock->wall_now();
   if (waiting_.empty() && !queue_book_.is_any_spent(wall_now)) return;
+  const MonoTime began = options_.clock->mono_now();
   core::ClusterSnapshot cluster;
-  for (const auto& [key, node] : nodes_.all()) cluster.nodes.push_back(&node);
-  for (const auto& [key, pod] : pods_.all()) cluster.pods.push_back(&pod);
-  update_assumed();
-  for (const auto& [key, list] : assumed_) {
-    cluster.assumed.insert(cluster.assumed.end(), list.begin(), list.end());
-  }
   std::vector<std::pair<std::optional<WallTime>, api::ObjectKey>> order;
   for (const auto& [key, wish] : waiting_) {
     const JobRecord* record = jobs_.find(key);
     if (record != nullptr) order.emplace_back(record->meta.creation_time, key);
   }
   std::sort(order.begin(), order.end());
-  core::StorageSnapshot storage;
-  for (const auto& [key, claim] : claims_.all()) storage.claims.emplace(key, &claim);
-  for (const auto& [key, volume] : volumes_.all()) storage.volumes.push_back(&volume);
-  storage.nodes = cluster.nodes;
+  std::optional<core::StorageSnapshot> storage;
   for (const auto& [created, key] : order) {
     core::WaitingGang gang = waiting_gang(key, storage);
     const bool asks = !gang.required_level.empty() || !gang.preferred_level.empty();
     if (asks && options_.sees_topologies && !topology_book_.synced()) continue;
     if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs.push_back(std::move(gang));
   }
-  cluster.topology = topology_book_.topology(cluster.nodes);
+  update_assumed();
+  cluster.topology = topology_book_.topology(inventory_);
+  const core::KeptInventory::Asked kept = inventory_.inventory(cluster.topology);
+  cluster.inventory = &kept.inventory;
+  if (options_.checks_inventory) check_inventory(kept.inventory, cluster);
   cluster.running = running_gangs();
   cluster.queues = queue_book_.queues(wall_now);
   cluster.holders = queue_holders();
-  const MonoTime began = options_.clock->mono_now();
   auto [verdicts, taken, look_again] = core::schedule(cluster);
   if (options_.metrics != nullptr) {
     const std::chrono::duration<double> took = options_.clock->mono_now() - began;
     options_.metrics->on_scheduled(took.count());
+    if (kept.remade) options_.metrics->on_inventory_remade(*kept.remade);
   }
   add_queue_notes(verdicts);
   for (const auto& [key, verdict] : verdicts) {
@@ -793,11 +817,14 @@ void OperatorLoop::run_schedule() {
 // ---- Queues
 
 core::WaitingGang OperatorLoop::waiting_gang(const api::ObjectKey& key,
-                                             const core::StorageSnapshot& storage) {
+                                             std::optional<core::StorageSnapshot>& known) const {
   const api::TrainingJob& job = jobs_.find(key)->job;
   core::WaitingGang gang = core::gang_of(job, waiting_.at(key));
   if (options_.sees_queues) gang.turn = queue_book_.turn_of(job);
-  if (options_.sees_volumes) gang.volumes = core::volume_limits(job, storage);
+  if (options_.sees_volumes && core::names_claims(job)) {
+    if (!known) known = storage();
+    gang.volumes = core::volume_limits(job, *known);
+  }
   if (!options_.sees_nodes) gang.unplaced = true;
   if (const auto memory = memory_.find(key); memory != memory_.end()) {
     for (const auto& [node, until] : memory->second.avoid) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "operator/core/kept_inventory.h"
 #include "operator/core/reconcile.h"
 #include "operator/core/work_queue.h"
 #include "operator/kube/store.h"
@@ -49,6 +50,9 @@ struct LoopOptions {
   bool sees_topologies = false;
   const api::PriceList* prices = nullptr;  ///< outlives the loop; nullptr: cost is not counted
   Metrics* metrics = nullptr;              ///< nullptr: nobody is told
+  /// For tests: in each pass the inventory that is kept is held against one made anew, and a
+  /// difference ends the process. Costs what the whole cluster costs.
+  bool checks_inventory = false;
 };
 
 /// A job as the store keeps it: with the verdict on its spec.
@@ -146,8 +150,12 @@ class OperatorLoop {
   void hand_over(const JobRecord& record, core::Plan plan, Memory& memory);
   void update_endpoint(const JobRecord& record, Memory& memory);
   void run_schedule();
+  std::vector<core::Assumed> assumed_of(const api::ObjectKey& key) const;
   void update_assumed();
-  core::WaitingGang waiting_gang(const api::ObjectKey& key, const core::StorageSnapshot& storage);
+  void check_inventory(core::Inventory& kept, const core::ClusterSnapshot& cluster) const;
+  core::StorageSnapshot storage() const;
+  core::WaitingGang waiting_gang(const api::ObjectKey& key,
+                                 std::optional<core::StorageSnapshot>& storage) const;
   bool is_cut_off(const api::Pod& pod) const;
   std::vector<core::QueueHolder> queue_holders() const;
   std::vector<core::RunningGang> running_gangs() const;
@@ -166,9 +174,9 @@ class OperatorLoop {
   QueueBook queue_book_;
   TopologyBook topology_book_;
   std::map<api::ObjectKey, Memory> memory_;
-  /// Capacity promised to pods that the store does not show yet, by job; what changed since it was
-  /// last added up stands in the second.
-  std::map<api::ObjectKey, std::vector<core::Assumed>> assumed_;
+  core::KeptInventory inventory_;
+  /// Jobs of which the capacity that is promised to pods that the store does not show yet may have
+  /// changed since it was last added up.
   std::set<api::ObjectKey> assumed_is_old_;
   std::map<std::string, bool> node_is_ready_;
   int ready_nodes_ = 0;

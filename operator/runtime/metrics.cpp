@@ -66,6 +66,20 @@ std::string_view text_of(core::Pass pass) {
   return "none";
 }
 
+std::string_view text_of(core::Remade why) {
+  switch (why) {
+    case core::Remade::kFirst:
+      return "first";
+    case core::Remade::kNodes:
+      return "nodes";
+    case core::Remade::kTopology:
+      return "topology";
+    case core::Remade::kChanges:
+      return "changes";
+  }
+  return "none";
+}
+
 std::string_view text_of_path(std::string_view path) {
   if (path == contract::kPathJoin) return "join";
   if (path == contract::kPathWitness) return "witness";
@@ -154,6 +168,8 @@ struct Metrics::Impl {
   Histogram& schedule_seconds =
       all.histogram(name::kScheduleSeconds, "One look at all waiting gangs.")
           .Add({}, schedule_buckets());
+  prometheus::Family<Counter>& inventory_remade =
+      all.counter(name::kInventoryRemade, "Times that what is free was added up anew, by reason.");
   prometheus::Family<Gauge>& guardrails =
       all.gauge(name::kGuardrailMissing, "1 while an admission policy is gone or does not refuse.");
   prometheus::Family<Counter>& relists =
@@ -184,6 +200,10 @@ Metrics::Impl::Impl(const MetricsOptions& given)
   }
   for (const auto pass : {core::Pass::kDecision, core::Pass::kObservation, core::Pass::kProgress}) {
     status_writes.Add({{"pass", std::string(text_of(pass))}});
+  }
+  for (const auto why : {core::Remade::kFirst, core::Remade::kNodes, core::Remade::kTopology,
+                         core::Remade::kChanges}) {
+    inventory_remade.Add({{"reason", std::string(text_of(why))}});
   }
   for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
     relists.Add({{"kind", std::string(api::info_of(kind).kind)}});
@@ -263,6 +283,10 @@ void Metrics::on_reconciled(ReconcileResult result) {
 }
 
 void Metrics::on_scheduled(double seconds) { impl_->schedule_seconds.Observe(seconds); }
+
+void Metrics::on_inventory_remade(core::Remade why) {
+  impl_->inventory_remade.Add({{"reason", std::string(text_of(why))}}).Increment();
+}
 
 void Metrics::on_status_written(core::Pass pass) {
   impl_->status_writes.Add({{"pass", std::string(text_of(pass))}}).Increment();

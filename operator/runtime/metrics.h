@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/messages.h"
 #include "operator/api/training_job.h"
+#include "operator/core/kept_inventory.h"
 #include "operator/core/plan.h"
 #include "operator/core/work_queue.h"
 
@@ -51,6 +52,7 @@ class Metrics final : public core::WorkQueueObserver {
   /// How a look at a job ended.
   void on_reconciled(ReconcileResult result);
   void on_scheduled(double seconds);
+  void on_inventory_remade(core::Remade why);
   void on_status_written(core::Pass pass);
   /// Totals of one kind's watcher.
   void on_watch(api::Kind kind, std::int64_t relists, std::int64_t bad_lines);

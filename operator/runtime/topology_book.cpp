@@ -60,15 +60,19 @@ bool TopologyBook::synced() const {
 }
 
 const std::shared_ptr<const core::Topology>& TopologyBook::topology(
-    const std::vector<const api::Node*>& nodes) {
+    const core::KeptInventory& nodes) {
   if (!std::exchange(is_old_, false)) return topology_;
   core::TopologyObjects objects;
   append(configs_, objects.configs);
   append(kueue_, objects.peers);
   append(kai_, objects.peers);
   append(hyper_nodes_, objects.hyper_nodes);
-  auto read = core::read_topology(nodes, objects);
-  topology_ = read ? std::make_shared<const core::Topology>(std::move(read).value()) : nullptr;
+  auto read = core::read_topology(nodes.nodes(), objects);
+  if (!read) {
+    topology_ = nullptr;
+  } else if (!topology_ || *topology_ != *read) {
+    topology_ = std::make_shared<const core::Topology>(std::move(read).value());
+  }
   return topology_;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "operator/core/kept_inventory.h"
 #include "operator/core/topology_sources.h"
 #include "operator/kube/store.h"
 
@@ -34,8 +35,9 @@ class TopologyBook {
   bool synced() const;
   /// The nodes are others now, or say something else of themselves.
   void take_nodes() { is_old_ = true; }
-  /// Where these nodes stand, by all that was taken; nullptr: there are too many of them.
-  const std::shared_ptr<const core::Topology>& topology(const std::vector<const api::Node*>& nodes);
+  /// Where these nodes stand, by all that was taken; nullptr: there are too many of them. The same
+  /// object for as long as nothing else comes of what they say.
+  const std::shared_ptr<const core::Topology>& topology(const core::KeptInventory& nodes);
 
  private:
   kube::Store<TopologyRecord>& store_of(api::Kind kind);

@@ -36,6 +36,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.master_key = kMasterKey;
   options.sees_queues = true;
   options.sees_volumes = true;
+  options.checks_inventory = true;
   options.prices = prices;
   options.seed = seed;
   loop = std::make_unique<runtime::OperatorLoop>(std::move(options));

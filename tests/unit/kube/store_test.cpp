@@ -234,6 +234,23 @@ TEST_CASE("a deletion nobody saw shows when the new list is whole, and not befor
   CHECK(store.all().size() == 2);
 }
 
+TEST_CASE("an object stays where it is, however often it changes or is listed again") {
+  Store<Thing> store(parse_thing);
+  (void)store.apply({Type::kInitStart, nullptr});
+  (void)store.apply({Type::kInitApply, thing("a", "1")});
+  (void)store.apply({Type::kInitApply, thing("b", "2")});
+  (void)store.apply({Type::kInitDone, nullptr});
+  const Thing *a = store.find({"ns", "a"}), *b = store.find({"ns", "b"});
+  (void)store.apply({Type::kApply, thing("a", "3")});
+  (void)store.apply({Type::kInitStart, nullptr});
+  (void)store.apply({Type::kInitApply, thing("a", "4")});
+  (void)store.apply({Type::kInitApply, thing("b", "2")});
+  (void)store.apply({Type::kInitDone, nullptr});
+  CHECK(store.find({"ns", "a"}) == a);
+  CHECK(store.find({"ns", "b"}) == b);
+  CHECK(a->meta.resource_version == "4");
+}
+
 TEST_CASE("an object that cannot be read is skipped and counted") {
   Store<Thing> store(parse_thing);
   CHECK(store.apply({Type::kApply, {{"metadata", Json::object()}}}).empty());

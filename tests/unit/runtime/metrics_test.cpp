@@ -338,6 +338,7 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
   world.metrics.on_status_written(core::Pass::kDecision);
   world.metrics.on_reconciled(ReconcileResult::kError);
   world.metrics.on_scheduled(0.01);
+  world.metrics.on_inventory_remade(core::Remade::kNodes);
   const std::string text = world.metrics.render();
   namespace name = contract::metric;
   for (const auto wanted : {name::kReconcileTotal,
@@ -383,6 +384,7 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
                             name::kJobFailure,
                             name::kGangStartSeconds,
                             name::kScheduleSeconds,
+                            name::kInventoryRemade,
                             name::kWatchRelists,
                             name::kWatchBadLines,
                             name::kEndpointRequests,
