@@ -51,6 +51,14 @@ Ranges without(const Ranges& a, const Ranges& b) {
   return left;
 }
 
+Ranges intersection(const Ranges& a, const Ranges& b) {
+  Ranges both;
+  for (const ElementRange part : b) {
+    for (const ElementRange range : within(a, part)) both.push_back(range);
+  }
+  return both;
+}
+
 Ranges within(const Ranges& ranges, ElementRange part) {
   Ranges inside;
   for (const ElementRange range : ranges) {

@@ -26,6 +26,7 @@ using Ranges = std::vector<ElementRange>;
 Ranges united(Ranges ranges);
 Ranges united(const Ranges& a, const Ranges& b);
 Ranges without(const Ranges& a, const Ranges& b);
+Ranges intersection(const Ranges& a, const Ranges& b);
 /// What of `ranges` lies in `part`.
 Ranges within(const Ranges& ranges, ElementRange part);
 std::size_t size_of(const Ranges& ranges);

@@ -200,6 +200,12 @@ Ranges Shards::held(int rank) const {
   return all;
 }
 
+std::vector<Ranges> Shards::held() const {
+  std::vector<Ranges> all;
+  for (int rank = 0; rank < processes(); ++rank) all.push_back(held(rank));
+  return all;
+}
+
 Shards make_shards(const std::vector<int>& slots, const ShardPlan& plan) {
   const Ownership& ownership = plan.ownership;
   MUSTER_CHECK(std::ssize(slots) == ownership.processes());
@@ -232,10 +238,13 @@ bool is_complete(std::size_t trained, const std::vector<Keeper>& keepers) {
 }
 
 std::vector<Move> plan_moves(const Shards& shards, const std::vector<Keeper>& keepers) {
-  MUSTER_CHECK(keepers.size() == shards.owned.size());
-  std::vector<Ranges> targets;
-  for (int rank = 0; rank < shards.processes(); ++rank) targets.push_back(shards.held(rank));
-  const std::vector<std::size_t> places = borders(targets, keepers, shards.trained);
+  return plan_moves(shards.trained, shards.held(), keepers);
+}
+
+std::vector<Move> plan_moves(std::size_t trained, const std::vector<Ranges>& targets,
+                             const std::vector<Keeper>& keepers) {
+  MUSTER_CHECK(keepers.size() == targets.size());
+  const std::vector<std::size_t> places = borders(targets, keepers, trained);
   std::vector<Move> moves;
   std::vector<std::size_t> load(keepers.size());
   for (std::size_t to = 0; to < keepers.size(); ++to) {

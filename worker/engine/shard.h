@@ -24,6 +24,7 @@ struct Shards {
   std::vector<int> wards(int rank) const;
   /// All that `rank` keeps: its own and its wards'.
   Ranges held(int rank) const;
+  std::vector<Ranges> held() const;  ///< by rank
 };
 
 /// What is to be shared, and with how many copies.
@@ -65,9 +66,12 @@ struct Move {
 /// Whether the state of all `trained` elements is there.
 bool is_complete(std::size_t trained, const std::vector<Keeper>& keepers);
 
-/// What changes hands until everybody has what `shards` gives it, and all parameters; nothing that
-/// its receiver has already. The load is spread over those who have a stretch.
-/// `keepers` by rank, complete.
+/// What changes hands until everybody has the state of its `targets` in [0, trained), and all
+/// parameters; nothing that its receiver has already. The load is spread over those who have a
+/// stretch. `keepers` by rank, complete.
+std::vector<Move> plan_moves(std::size_t trained, const std::vector<Ranges>& targets,
+                             const std::vector<Keeper>& keepers);
+/// With what `shards` gives them.
 std::vector<Move> plan_moves(const Shards& shards, const std::vector<Keeper>& keepers);
 
 }  // namespace muster::engine
