@@ -130,6 +130,8 @@ Status Trainer::share_record(const std::vector<Greeting>& greetings, const Entry
   // Without room for them the owner ends here, before the others have made a step with it and
   // forget what they have handed over.
   MUSTER_RETURN_IF_ERROR(record_.merge(texts));
+  // Nobody takes a state before its lines have arrived: who has sent them may be gone by now.
+  if (!tellings.empty()) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
   recorded_step_ = std::max(recorded_step_, record_.last_step());
   recorded_evaluation_ = std::max(recorded_evaluation_, record_.last_evaluation());
   return {};
