@@ -4,6 +4,8 @@ from breakage import Breakage
 STEP = "worker/engine/step.cpp"
 SHARDED = "worker/engine/sharded.cpp"
 SHARD = "worker/engine/shard.cpp"
+KEEPING = "worker/engine/keeping.cpp"
+COPYING = "worker/engine/copying.cpp"
 EXCHANGE = "worker/engine/exchange.cpp"
 ASSIGNMENT = "worker/engine/assignment.cpp"
 ENTRY = "worker/engine/entry.cpp"
@@ -102,8 +104,22 @@ BREAKAGES = [
     Breakage("a state with a hole counts as complete", SHARD,
              "return without({{0, trained}}, united(std::move(all))).empty();",
              "return trained == 0 || !all.empty();", "test_engine"),
-    Breakage("a shard is dropped before its new keeper has it", SHARDED,
-             "united(own.held, shards.held(rank()))", "Ranges(shards.held(rank()))", "test_engine"),
+    Breakage("a shard is dropped before its new keeper has it", KEEPING,
+             "if (is_lacking || is_one_of(one.to_keep, rank)) {", "if (is_one_of(one.to_keep, rank)) {", "test_engine"),
+    Breakage("what has most copies is copied first", KEEPING,
+             "return a.stretch.keepers.size() < b.stretch.keepers.size();",
+             "return a.stretch.keepers.size() > b.stretch.keepers.size();", "test_engine"),
+    Breakage("a process gives more than a portion", KEEPING,
+             "elements_most - std::max(given[as_index(from)], taken[as_index(to)]);",
+             "elements_most - taken[as_index(to)];", "test_engine"),
+    Breakage("shards are dealt out before the next step", SHARDED,
+             "if (is_beginning(plan)) {", "if (plan.standing.step >= 0) {", "test_engine"),
+    Breakage("all copies ride with one step", COPYING,
+             "portion_most(shards_.trained, config_.copy_blocks)", "2 * shards_.trained + 4096", "test_engine"),
+    Breakage("the step that a death has cut short takes copies along", COPYING,
+             "if (is_assignment_even_) {", "if (is_assignment_even_ || !has_learners()) {", "test_engine"),
+    Breakage("a return does not tell that copies were being made", SHARDED,
+             "if (blocks_short_ > 0) why +=", "if (blocks_short_ > 1'000'000) why +=", "test_engine"),
     Breakage("who leaves does not hand its shards over", SHARDED,
              "if (staying == 0 || staying == std::ssize(stays)) return {};",
              "if (staying <= std::ssize(stays)) return {};", "test_engine"),

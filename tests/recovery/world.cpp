@@ -14,6 +14,7 @@
 #include "tests/recovery/seat.h"
 #include "tests/recovery/stage.h"
 #include "tests/recovery/wire.h"
+#include "worker/engine/keeping.h"
 
 namespace muster::sim {
 namespace {
@@ -36,13 +37,13 @@ constexpr std::array kSendings{
     Sending{engine::point::kConnect, 12}, Sending{engine::point::kEnter, 8},
     Sending{engine::point::kTransfer, 8}, Sending{engine::point::kForward, 100},
     Sending{engine::point::kBucket, 100}, Sending{engine::point::kBucket, 100},
-    Sending{engine::point::kBucket, 100}, Sending{engine::point::kReduced, 100},
+    Sending{engine::point::kCopy, 2},     Sending{engine::point::kReduced, 100},
     Sending{engine::point::kUpdate, 40},  Sending{engine::point::kUpdate, 40},
     Sending{engine::point::kLog, 100},    Sending{engine::point::kIdle, 1},
-    Sending{engine::point::kIdle, 1},     Sending{engine::point::kIdle, 1},
+    Sending{engine::point::kIdle, 1},     Sending{engine::point::kCopy, 2},
     Sending{engine::point::kIdle, 1},     Sending{engine::point::kUpdated, 1},
     Sending{engine::point::kUpdated, 1},  Sending{engine::point::kUpdated, 1},
-    Sending{engine::point::kIdle, 1},     Sending{engine::point::kCompare, 8},
+    Sending{engine::point::kUpdated, 1},  Sending{engine::point::kCompare, 8},
     Sending{engine::point::kEvaluate, 8}, Sending{engine::point::kCheckpoint, 4},
     Sending{engine::point::kFinish, 8}};
 
@@ -70,6 +71,7 @@ struct Trainer {
   std::int64_t told_epoch = 0;
   std::size_t place = kNowhere;  ///< that it came to last
   std::int64_t last_step = -1;   ///< whose state it has had
+  engine::Ranges held;           ///< what of the optimiser's state, then
   std::int64_t entered_epoch = 0, steps_in_epoch = 0;
   std::int64_t fell_from = -1;  ///< the step that it was at before it was given an older state
   int on_files = 0;
@@ -394,6 +396,7 @@ class World final : public WireWorld, public SeatWorld {
       self.fell_from = std::max(self.fell_from, self.last_step);
     }
     self.last_step = step;
+    self.held = optimizer.held;
     ++result_.events["states"];
     if (self.entered_epoch != round_.epoch || ++self.steps_in_epoch < 2) return;
     const auto is_through = [&](int member) {
@@ -401,9 +404,29 @@ class World final : public WireWorld, public SeatWorld {
       return one.entered_epoch == round_.epoch && one.steps_in_epoch >= 2;
     };
     if (!std::all_of(round_.members.begin(), round_.members.end(), is_through)) return;
-    losses_ = 0;
     const auto members = static_cast<int>(round_.members.size());
-    copies_ = config_.is_sharded ? std::min(members, config_.buddies + 1) : members;
+    const int copies = config_.is_sharded ? std::min(members, config_.buddies + 1) : members;
+    if (config_.is_sharded && count_copies() < copies) {
+      ++result_.events["steps with too few copies"];
+      return;
+    }
+    losses_ = 0;
+    copies_ = copies;
+  }
+
+  /// Of what the fewest members keep of the optimiser's state, how many do.
+  int count_copies() {
+    std::vector<engine::Ranges> held;
+    std::size_t trained = 0;
+    for (const int member : round_.members) {
+      held.push_back(trainer(member).held);
+      if (!held.back().empty()) trained = std::max(trained, held.back().back().end);
+    }
+    std::size_t fewest = held.size();
+    for (const auto& stretch : engine::stretches_of(trained, held)) {
+      fewest = std::min(fewest, stretch.keepers.size());
+    }
+    return static_cast<int>(fewest);
   }
 
   void see_batch(std::int64_t step, data::RankRange ranks, std::span<const std::uint64_t> samples) {
@@ -768,7 +791,8 @@ class World final : public WireWorld, public SeatWorld {
   Round round_;
   std::int64_t connected_epoch_ = 0, broken_epoch_ = 0;
   std::map<std::int64_t, std::int64_t> entered_;  ///< epoch -> step
-  int losses_ = 0;  ///< members lost since all of a membership had made two steps in it
+  int losses_ = 0;  ///< members lost since all of a membership had made two steps in it, and had
+                    ///< all copies of shards
   int copies_ = 0;  ///< of each block that there were then
   Stage stage_;     ///< whose actors use all of the above
 };
@@ -782,9 +806,11 @@ std::vector<Lesson> make_lessons() {
     config.buddies = std::max(1, buddies);
     lessons.push_back({config, &test::reference(config)});
   };
-  const engine::TrainingConfig small = test::with_adamw(test::digits(kSteps));
-  const engine::TrainingConfig bucketed = test::digits_in_buckets(kSteps);
-  for (const int buddies : {0, 1, 2, 0, 1, 2}) add(small, buddies);
+  engine::TrainingConfig small = test::with_adamw(test::digits(kSteps));
+  engine::TrainingConfig bucketed = test::digits_in_buckets(kSteps);
+  for (const int buddies : {0, 1, 2}) add(small, buddies);
+  small.copy_blocks = bucketed.copy_blocks = 1;  // several steps pass until all copies are made
+  for (const int buddies : {0, 1, 2}) add(small, buddies);
   for (const int buddies : {0, 1}) add(bucketed, buddies);
   add(test::digits_with_layers(kSteps), 0);
   add(test::small_gpt(kSteps), 1);

@@ -15,13 +15,14 @@
 namespace muster::sim {
 
 /// What a message is for, by the last place that its sender has come to.
-inline constexpr std::array<std::string_view, 18> kMessagePlaces{
-    engine::point::kConnect,  engine::point::kEnter,      engine::point::kTransfer,
-    engine::point::kIdle,     engine::point::kForward,    engine::point::kBucket,
-    engine::point::kBackward, engine::point::kScatter,    engine::point::kReduced,
-    engine::point::kGather,   engine::point::kUpdate,     engine::point::kUpdated,
-    engine::point::kLog,      engine::point::kLogged,     engine::point::kCompare,
-    engine::point::kEvaluate, engine::point::kCheckpoint, engine::point::kFinish};
+inline constexpr std::array<std::string_view, 19> kMessagePlaces{
+    engine::point::kConnect,  engine::point::kEnter,    engine::point::kTransfer,
+    engine::point::kIdle,     engine::point::kForward,  engine::point::kBucket,
+    engine::point::kBackward, engine::point::kScatter,  engine::point::kReduced,
+    engine::point::kGather,   engine::point::kUpdate,   engine::point::kUpdated,
+    engine::point::kCopy,     engine::point::kLog,      engine::point::kLogged,
+    engine::point::kCompare,  engine::point::kEvaluate, engine::point::kCheckpoint,
+    engine::point::kFinish};
 
 enum class MessageFault {
   kLate,

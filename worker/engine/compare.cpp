@@ -47,16 +47,15 @@ CopySums Trainer::copy_sums() const {
     return {shared.value()};
   }
   CopySums sums{shared.value()};
-  for (int owner = 0; owner < view_.size(); ++owner) {
-    const bool is_kept = owner == rank() || shards_.is_buddy(owner, rank());
-    BitSum shard;
+  for (const Stretch& stretch : stretches_of(shape_.parameters(), keeping_.kept)) {
+    const auto& keepers = stretch.keepers;
+    const bool is_kept = std::find(keepers.begin(), keepers.end(), rank()) != keepers.end();
+    BitSum sum;
     for (std::size_t b = 0; is_kept && b < state.buffers.size(); ++b) {
       const std::span<const float> values = state.buffers[b].values;
-      for (const ElementRange range : shards_.owned[static_cast<std::size_t>(owner)]) {
-        shard.add(values.subspan(offset_of(state.held, range), range.size()));
-      }
+      sum.add(values.subspan(offset_of(state.room, stretch.range), stretch.range.size()));
     }
-    sums.push_back(is_kept ? shard.value() : 0);
+    sums.push_back(is_kept ? sum.value() : 0);
   }
   return sums;
 }
@@ -68,7 +67,9 @@ Result<bool> Trainer::is_state_sound() {
   MUSTER_RETURN_IF_ERROR(at(point::kCompare));
   const auto sums = gather_sums(*communicator_, copy_sums(), step_stamp(), deadline());
   if (!sums) return peer_error(sums.error().with("comparison of the state"));
-  const CopyVerdict verdict = judge_copies(*sums, is_sharded() ? &shards_ : nullptr);
+  const CopyVerdict verdict =
+      judge_copies(*sums, is_sharded() ? stretches_of(shape_.parameters(), keeping_.kept)
+                                       : std::vector<Stretch>());
   if (verdict.are_alike) {
     is_compared_ = true;
     return true;

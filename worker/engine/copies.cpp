@@ -52,16 +52,15 @@ void BitSum::add(std::span<const float> values) {
 
 void BitSum::add(double value) { mix(std::bit_cast<std::uint64_t>(value)); }
 
-CopyVerdict judge_copies(const std::vector<CopySums>& sums, const Shards* shards) {
+CopyVerdict judge_copies(const std::vector<CopySums>& sums, const std::vector<Stretch>& stretches) {
   CopyVerdict verdict;
   const auto processes = static_cast<int>(sums.size());
-  MUSTER_CHECK(shards == nullptr || shards->processes() == processes);
   bool are_shards_alike = true;
-  for (int owner = 0; shards != nullptr && owner < processes; ++owner) {
-    const auto o = static_cast<std::size_t>(owner);
-    for (const int buddy : shards->buddies[o]) {
-      const CopySums& theirs = sums[static_cast<std::size_t>(buddy)];
-      are_shards_alike = are_shards_alike && sums[o].at(1 + o) == theirs.at(1 + o);
+  for (std::size_t s = 0; s < stretches.size(); ++s) {
+    const auto sum_at = [&](int rank) { return sums[static_cast<std::size_t>(rank)].at(1 + s); };
+    for (const int keeper : stretches[s].keepers) {
+      const bool is_alike = sum_at(keeper) == sum_at(stretches[s].keepers[0]);
+      are_shards_alike = are_shards_alike && is_alike;
     }
   }
   verdict.are_alike = are_shards_alike && all_equal(sums, 0);

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "worker/engine/shard.h"
+#include "worker/engine/keeping.h"
 
 namespace muster::engine {
 
@@ -25,8 +25,8 @@ class BitSum {
   std::uint64_t value_ = 0x6d75737465722031u;
 };
 
-/// What a process says of the copies that it keeps: the sum of what all keep, then by owner of a
-/// shard the sum of that one's shard, 0 where it keeps none of it.
+/// What a process says of the copies that it keeps: the sum of what all keep, then by stretch of
+/// what is sharded the sum of that, 0 where it does not keep it.
 using CopySums = std::vector<std::uint64_t>;
 
 struct CopyVerdict {
@@ -36,7 +36,7 @@ struct CopyVerdict {
   std::vector<int> wrong;
 };
 
-/// By rank, all of one length: 1, or 1 + processes with `shards`.
-CopyVerdict judge_copies(const std::vector<CopySums>& sums, const Shards* shards);
+/// By rank, all of one length: 1, and 1 more for each of `stretches`.
+CopyVerdict judge_copies(const std::vector<CopySums>& sums, const std::vector<Stretch>& stretches);
 
 }  // namespace muster::engine

@@ -29,8 +29,12 @@ ElementRange measured_part(const Reduction& reduction, ElementRange range) {
   return {block(range.begin), block(range.end)};
 }
 
-bool is_updated_by(const Reduction& reduction, int rank, int owner) {
-  return !reduction.shards || rank == owner || reduction.shards->is_buddy(owner, rank);
+/// What of a stretch `rank` makes the update of.
+Ranges updated_part(const Reduction& reduction, int rank, ElementRange range) {
+  const ElementRange trained = trained_part(reduction, range);
+  if (trained.size() == 0) return {};
+  if (!reduction.keeping) return {trained};
+  return within(reduction.keeping->kept[static_cast<std::size_t>(rank)], trained);
 }
 
 /// What comes from others: their node sums of what `rank` owns, in which it adds, and what they
@@ -49,8 +53,8 @@ std::size_t memory_for(const Assignment& assignment, int rank, const Reduction& 
       const ElementRange owned = reduction.ownership.of(bucket, owner);
       if (owner == rank) {
         elements += nodes * owned.size();
-      } else if (is_updated_by(reduction, rank, owner)) {
-        elements += trained_part(reduction, owned).size();
+      } else {
+        elements += size_of(updated_part(reduction, rank, owned));
       }
     }
   }
@@ -67,7 +71,7 @@ std::uint64_t expected_bytes(const Assignment& assignment, int rank, const Reduc
     for (int peer = 0; peer < assignment.processes(); ++peer) {
       if (peer == rank) continue;
       floats += nodes * reduction.ownership.of(bucket, peer).size();
-      if (is_updated_by(reduction, peer, rank)) floats += trained_part(reduction, own).size();
+      floats += size_of(updated_part(reduction, peer, own));
       floats += tail_part(reduction, own).size() + measured_part(reduction, own).size();
     }
   }
@@ -149,10 +153,14 @@ void GradientExchange::list_passes(std::vector<Chunk> chunks, Bucket& own) {
 
 void GradientExchange::list_reduced(int rank, std::size_t bucket) {
   Bucket& own = buckets_[bucket];
-  const ElementRange own_trained = trained_part(reduction_, own.owned);
   const ElementRange own_tail = tail_part(reduction_, own.owned);
   const ElementRange own_blocks = measured_part(reduction_, own.owned);
-  if (own_trained.size() > 0) gradients_.push_back({own_trained, own.reduced});
+  const auto reduced_of = [&](ElementRange part) {
+    return own.reduced + (part.begin - own.owned.begin);
+  };
+  for (const ElementRange part : updated_part(reduction_, rank, own.owned)) {
+    gradients_.push_back({part, reduced_of(part)});
+  }
   for (int peer = 0; peer < reduction_.ownership.processes(); ++peer) {
     if (peer == rank) continue;
     const auto send = [&](ElementRange part, const float* values) {
@@ -162,17 +170,18 @@ void GradientExchange::list_reduced(int rank, std::size_t bucket) {
       if (part.size() > 0) own.receives.push_back({peer, values, bytes_of_floats(part)});
     };
     const ElementRange theirs = reduction_.ownership.of(bucket, peer);
-    const ElementRange trained = trained_part(reduction_, theirs);
-    if (trained.size() > 0 && is_updated_by(reduction_, rank, peer)) {
-      float* const values = take_memory(trained.size());
-      gradients_.push_back({trained, values});
-      receive(trained, values);
+    for (const ElementRange part : updated_part(reduction_, rank, theirs)) {
+      float* const values = take_memory(part.size());
+      gradients_.push_back({part, values});
+      receive(part, values);
     }
     const ElementRange tail = tail_part(reduction_, theirs);
     receive(tail, tail_.data() + tail.begin);
     const ElementRange blocks = measured_part(reduction_, theirs);
     receive(blocks, block_squares_.data() + blocks.begin);
-    if (is_updated_by(reduction_, peer, rank)) send(own_trained, own.reduced);
+    for (const ElementRange part : updated_part(reduction_, peer, own.owned)) {
+      send(part, reduced_of(part));
+    }
     send(own_tail, tail_.data() + own_tail.begin);
     send(own_blocks, block_squares_.data() + own_blocks.begin);
   }
@@ -245,7 +254,7 @@ Status GradientExchange::reduce(std::size_t bucket, MonoTime deadline) {
   MUSTER_ASSIGN_OR_RETURN(own.reduced_under_way, communicator_->start(step_, comm::Memory::kHost,
                                                                       own.sends, own.receives));
   if (is_overlapped()) own.reduced_under_way->proceed_alone();
-  return is_last ? reached(reduction_.shards ? "log" : "gather") : Status();
+  return is_last ? reached(reduction_.keeping ? "log" : "gather") : Status();
 }
 
 void GradientExchange::add(const Bucket& own) {

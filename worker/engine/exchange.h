@@ -21,8 +21,8 @@
 #include "worker/comm/communicator.h"
 #include "worker/engine/assignment.h"
 #include "worker/engine/buckets.h"
+#include "worker/engine/keeping.h"
 #include "worker/engine/optimizer.h"
-#include "worker/engine/shard.h"
 
 namespace muster::engine {
 
@@ -32,7 +32,7 @@ struct Reduction {
   std::size_t trained = 0;   ///< leading elements, which go to those who update them; the others,
                              ///< the tail, go to all
   bool is_measured = false;  ///< each block's sum of squares, of the trained elements, goes to all
-  std::optional<Shards> shards{};  ///< an owner and its buddies make an update; without: all
+  std::optional<Keeping> keeping{};  ///< who makes which updates; without: all make all
 };
 
 /// Payload bytes that `rank` sends in one sum.
@@ -40,7 +40,7 @@ std::uint64_t expected_bytes(const Assignment& assignment, int rank, const Reduc
 
 /// Called between the parts of a sum: "bucket" while the node sums of a bucket move and later ones
 /// are still to come, "scatter" while the last move, "reduced" when everything owned is added up,
-/// "gather" (with shards "log") while that moves. An error ends the sum with it.
+/// "gather" (with keepers "log") while that moves. An error ends the sum with it.
 using ExchangePoint = std::function<Status(std::string_view point)>;
 
 /// One assignment's transfers and sums. The node sums that go in stay as they are, so that a sum

@@ -23,23 +23,24 @@ std::string state_hash(const OptimizerState& state) {
   return to_hex(combine(digests));
 }
 
-OptimizerState laid_out(const OptimizerState& from, Ranges held) {
+OptimizerState laid_out(const OptimizerState& from, Ranges room) {
   OptimizerState state;
   state.scalars = from.scalars;
   for (const auto& buffer : from.buffers) {
     auto& values = state.buffers.emplace_back().values;
     state.buffers.back().prefix = buffer.prefix;
-    values.resize(size_of(held));
+    values.resize(size_of(room));
     for (const ElementRange old : from.held) {
-      for (const ElementRange range : held) {
+      for (const ElementRange range : room) {
         const ElementRange both = intersection(old, range);
         if (both.size() == 0) continue;
-        std::copy_n(buffer.values.data() + offset_of(from.held, both), both.size(),
-                    values.data() + offset_of(held, both));
+        std::copy_n(buffer.values.data() + offset_of(from.room, both), both.size(),
+                    values.data() + offset_of(room, both));
       }
     }
   }
-  state.held = std::move(held);
+  state.held = intersection(from.held, room);
+  state.room = std::move(room);
   return state;
 }
 
@@ -57,11 +58,18 @@ Optimizer::Optimizer(const TrainingConfig& config, Ranges held)
     state_.buffers.push_back({prefix, std::vector<float>(size_of(held))});
   }
   if (adamw_) state_.scalars = {{"beta1Power"}, {"beta2Power"}};
-  state_.held = std::move(held);
+  state_.held = state_.room = std::move(held);
 }
 
 void Optimizer::hold(const Ranges& held) {
-  if (state_.held != held) state_ = laid_out(state_, held);
+  if (state_.held != held || state_.room != held) state_ = laid_out(state_, held);
+  state_.held = held;
+}
+
+void Optimizer::hold(const Ranges& held, const Ranges& room) {
+  MUSTER_CHECK(without(held, room).empty());
+  if (state_.room != room) state_ = laid_out(state_, room);
+  state_.held = held;
 }
 
 void Optimizer::reset() {
@@ -97,13 +105,13 @@ void Optimizer::update(cpu::Context& context, std::span<const Gradient> gradient
                        std::span<float> parameters) {
   std::size_t elements = 0;
   for (const Gradient& gradient : gradients) elements += gradient.range.size();
-  MUSTER_CHECK(elements == state_.buffers[0].values.size());
+  MUSTER_CHECK(elements == size_of(state_.held));
   kernels::AdamwStep step;
   if (adamw_) step = next_adamw_step();
   step.gradient_scale = scale;
   for (const Gradient& gradient : gradients) {
     const std::size_t n = gradient.range.size();
-    const std::size_t at = offset_of(state_.held, gradient.range);
+    const std::size_t at = offset_of(state_.room, gradient.range);
     float* const values = parameters.subspan(gradient.range.begin, n).data();
     float* const first = state_.buffers[0].values.data() + at;
     if (adamw_) {

@@ -19,7 +19,7 @@ namespace muster::engine {
 struct OptimizerState {
   struct Buffer {
     std::string prefix;         ///< before the names of the parameters' tensors
-    std::vector<float> values;  ///< of the parameters in `held`, one range after the other
+    std::vector<float> values;  ///< of the parameters in `room`, one range after the other
   };
   struct Scalar {
     std::string name;
@@ -28,10 +28,11 @@ struct OptimizerState {
   std::vector<Buffer> buffers;
   std::vector<Scalar> scalars;
   Ranges held;  ///< parameters whose state this is: all, or where it is sharded some
+  Ranges room;  ///< `held` lies in it; what else does is to come, or of no use any more
 };
 
-/// The same state for `held`: what `from` has of it, and zeroes.
-OptimizerState laid_out(const OptimizerState& from, Ranges held);
+/// The same state with another room: it holds of that what `from` does.
+OptimizerState laid_out(const OptimizerState& from, Ranges room);
 
 /// The gradient of some parameters.
 struct Gradient {
@@ -55,8 +56,10 @@ class Optimizer {
   OptimizerState& state() { return state_; }
   /// The state before the first step.
   void reset();
-  /// From now on the state of `held` alone: as laid_out().
+  /// From now on the state of `held` alone, zeroes where it held nothing before.
   void hold(const Ranges& held);
+  /// The same with more room, and whatever is in it where nothing was held.
+  void hold(const Ranges& held, const Ranges& room);
 
   /// That of all steps from now on; before the first call that of the configuration.
   void set_learning_rate(float rate) { learning_rate_ = rate; }

@@ -16,6 +16,11 @@
 namespace muster::engine {
 namespace {
 
+/// Whether nobody has made a step from this state yet.
+bool is_beginning(const EntryPlan& plan) {
+  return plan.standing.step <= std::max<std::int64_t>(plan.standing.restored_step, 0);
+}
+
 double lap(MonoTime& from, MonoTime to) {
   return std::chrono::duration<double>(to - std::exchange(from, to)).count();
 }
@@ -44,9 +49,10 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   apply();
   report_.update_seconds = lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(
-      named(gather_parameters(*communicator_, shards_, stamp, parameters_, deadline(), point)));
+      named(gather_parameters(*communicator_, keeping_, stamp, parameters_, deadline(), point)));
   is_whole_ = has_state_ = true;
   is_learning_ = false;
+  end_copying();
   MUSTER_RETURN_IF_ERROR(commit());
   report_.communicate_seconds += lap(mark, clock_.mono_now());
   return {};
@@ -65,38 +71,34 @@ void Trainer::apply() {
   sums_->forget();
 }
 
-/// Makes `moves`; what is received of the optimiser's state goes `into` another layout. With a
-/// `plan`, what is not cut in shards goes to those who have nothing yet.
-Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const EntryPlan* plan,
-                                           OptimizerState& into) {
+/// Makes `moves`; there is room for what is received. With a `plan`, what is not cut in shards goes
+/// to those who have nothing yet.
+Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const EntryPlan* plan) {
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
   OptimizerState& own = optimizer_->state();
-  const auto transfer = [&](int from, int to, void* mine, void* theirs, std::size_t bytes) {
+  const auto transfer = [&](int from, int to, void* values, std::size_t bytes) {
     if (bytes == 0) return;
-    if (from == rank()) sends.push_back({to, mine, bytes});
-    if (to == rank()) receives.push_back({from, theirs, bytes});
+    if (from == rank()) sends.push_back({to, values, bytes});
+    if (to == rank()) receives.push_back({from, values, bytes});
   };
   for (const Move& move : moves) {
     if (move.from != rank() && move.to != rank()) continue;
     const std::size_t bytes = move.range.size() * sizeof(float);
     for (std::size_t b = 0; move.is_state && b < own.buffers.size(); ++b) {
-      OptimizerState& end = move.from == rank() ? own : into;
-      float* const values = end.buffers[b].values.data() + offset_of(end.held, move.range);
-      transfer(move.from, move.to, values, values, bytes);
+      float* const values = own.buffers[b].values.data() + offset_of(own.room, move.range);
+      transfer(move.from, move.to, values, bytes);
     }
     float* const values = parameters_.data() + move.range.begin;
-    if (move.is_parameters) transfer(move.from, move.to, values, values, bytes);
+    if (move.is_parameters) transfer(move.from, move.to, values, bytes);
   }
   const std::span<float> running = std::span(parameters_).subspan(shape_.parameters());
   for (std::size_t r = 0; plan != nullptr && r < plan->source.size(); ++r) {
     const int to = static_cast<int>(r);
     const int from = plan->source[r];
     if (from == to) continue;
-    transfer(from, to, running.data(), running.data(), running.size_bytes());
-    for (std::size_t i = 0; i < own.scalars.size(); ++i) {
-      transfer(from, to, &own.scalars[i].value, &into.scalars[i].value, sizeof(double));
-    }
+    transfer(from, to, running.data(), running.size_bytes());
+    for (auto& scalar : own.scalars) transfer(from, to, &scalar.value, sizeof(double));
   }
   // Those who enter do not all stand at the same step yet.
   const std::uint64_t stamp = plan != nullptr ? 0 : step_stamp();
@@ -116,13 +118,15 @@ Status Trainer::hand_over_shards() {
                                                          step_stamp(), deadline()));
   const auto staying = std::count(stays.begin(), stays.end(), 1);
   if (staying == 0 || staying == std::ssize(stays)) return {};
-  const Shards target = shards_among(Ownership(*buckets_, stays));
-  const auto received = take_shards(target, keepers_now(), nullptr);
+  std::vector<Keeper> keepers;
+  for (const Ranges& kept : keeping_.kept) keepers.push_back({kept, true});
+  const auto received = take_shards(shards_among(Ownership(*buckets_, stays)), keepers, nullptr);
   return received ? Status() : received.error();
 }
 
-/// Takes what this membership gives to this process. Who learns keeps nothing of the first step,
-/// and has all parameters after it.
+/// Takes the parameters where they are not whole, and where training begins the shards, too: there
+/// are no steps yet that they could be copied beside. All others go on with what they have. Who
+/// learns keeps nothing of the first step, and has all parameters after it.
 Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const EntryPlan& plan,
                                Entry& entry) {
   const Greeting& own = greetings[static_cast<std::size_t>(rank())];
@@ -132,52 +136,41 @@ Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const Ent
   has_state_ = own.has_state;  // any other cannot be completed by anybody
   if (!has_state_) optimizer_->hold({});
   std::vector<Keeper> keepers = keepers_of(greetings);
+  std::vector<Ranges> kept;
   for (std::size_t r = 0; r < keepers.size(); ++r) {
+    kept.push_back(keepers[r].held);
     if (plan.learns[r] != 0) keepers[r].has_parameters = true;  // it needs none before that
   }
   shards_ = shards_among(ownership());
-  MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, take_shards(shards_, keepers, &plan));
+  if (is_beginning(plan)) {
+    MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, take_shards(shards_, keepers, &plan));
+    // Whoever gives keeps what it gives until all have theirs.
+    if (view_.size() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
+    kept = shards_.held();
+  } else {
+    const auto moves = plan_moves(shards_.trained, kept, keepers);
+    MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, move_shards(moves, &plan));
+  }
+  keep(std::move(kept));
   take_over(plan);
   is_whole_ = !is_learning_;
   if (!was_there && !is_learning_ && hooks_.on_state) {
     hooks_.on_state(standing_.step, parameters_, optimizer_->state());
   }
-  return let_go_of_shards(0);
+  return {};
 }
 
 /// What `shards` gives to this process, beside all that it has: until all have what they are to
 /// keep, somebody may need that again. Returns the bytes that were received.
 Result<std::uint64_t> Trainer::take_shards(const Shards& shards, const std::vector<Keeper>& keepers,
                                            const EntryPlan* plan) {
-  OptimizerState& own = optimizer_->state();
-  OptimizerState next = laid_out(own, united(own.held, shards.held(rank())));
+  const Ranges before = optimizer_->state().held;
+  const Ranges all = united(before, shards.held(rank()));
+  optimizer_->hold(before, all);
   MUSTER_ASSIGN_OR_RETURN(const std::uint64_t received,
-                          move_shards(plan_moves(shards, keepers), plan, next));
-  own = std::move(next);
+                          move_shards(plan_moves(shards, keepers), plan));
+  optimizer_->hold(all, all);  // with what was received
   return received;
-}
-
-/// All have theirs: what this process had beside its own goes.
-Status Trainer::let_go_of_shards(std::uint64_t stamp) {
-  if (view_.size() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, stamp, deadline()));
-  optimizer_->hold(shards_.held(rank()));
-  return {};
-}
-
-/// Those who have learned keep their shares from now on.
-Status Trainer::deal_shards() {
-  Shards even = shards_among(ownership());
-  const auto received = take_shards(even, keepers_now(), nullptr);
-  if (!received) return received.error();
-  shards_ = std::move(even);
-  return let_go_of_shards(step_stamp());
-}
-
-/// What all members keep between two steps.
-std::vector<Keeper> Trainer::keepers_now() const {
-  std::vector<Keeper> keepers;
-  for (int r = 0; r < view_.size(); ++r) keepers.push_back({shards_.held(r), true});
-  return keepers;
 }
 
 /// Nobody has all of a state. At a start that is nothing to speak of.
@@ -198,22 +191,29 @@ Status Trainer::say_what_is_lost() const {
   return {};
 }
 
-/// The whole state of the optimiser on the process with the files, from the owners of the blocks;
-/// on all others nothing.
+/// For people, when training has gone back to a checkpoint.
+std::string Trainer::why_lost() const {
+  std::string why = "blocks of the optimiser's state were lost with all that kept them";
+  if (blocks_short_ > 0) why += ", before new copies of all blocks were made";
+  return why;
+}
+
+/// The whole state of the optimiser on the process with the files, from those who give its
+/// parameters; on all others nothing.
 Result<OptimizerState> Trainer::collect_state() {
   OptimizerState& own = optimizer_->state();
   OptimizerState whole;
   if (is_owner()) whole = laid_out(own, {{0, shape_.parameters()}});
-  const Ranges there = shards_.held(owner());
+  const Ranges& there = keeping_.kept[static_cast<std::size_t>(owner())];
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
   for (int from = 0; from < view_.size(); ++from) {
-    const Ranges& owned = shards_.owned[static_cast<std::size_t>(from)];
-    for (const ElementRange part : without(owned, there)) {
+    const Ranges& given = keeping_.given[static_cast<std::size_t>(from)];
+    for (const ElementRange part : without(given, there)) {
       for (std::size_t b = 0; b < own.buffers.size(); ++b) {
         const std::size_t bytes = part.size() * sizeof(float);
         if (from == rank()) {
-          const float* values = own.buffers[b].values.data() + offset_of(own.held, part);
+          const float* values = own.buffers[b].values.data() + offset_of(own.room, part);
           sends.push_back({owner(), values, bytes});
         } else if (is_owner()) {
           receives.push_back({from, whole.buffers[b].values.data() + part.begin, bytes});
@@ -224,6 +224,7 @@ Result<OptimizerState> Trainer::collect_state() {
   MUSTER_ASSIGN_OR_RETURN(const auto work,
                           communicator_->start(step_stamp(), comm::Memory::kHost, sends, receives));
   MUSTER_RETURN_IF_ERROR(work->wait(deadline()));
+  whole.held = whole.room;
   return whole;
 }
 

@@ -5,21 +5,21 @@
 namespace muster::engine {
 namespace {
 
-bool has_made_update(const Shards& shards, int rank, int owner) {
-  return rank == owner || shards.is_buddy(owner, rank);
+/// What `from` gives `to`, which has not made the update itself.
+Ranges gift(const Keeping& keeping, int from, int to) {
+  return without(keeping.given[static_cast<std::size_t>(from)],
+                 keeping.kept[static_cast<std::size_t>(to)]);
 }
 
 }  // namespace
 
 std::uint64_t expected_step_bytes(const Assignment& assignment, int rank,
                                   const Reduction& reduction) {
-  MUSTER_CHECK(reduction.shards.has_value());
-  const Shards& shards = *reduction.shards;
-  const std::size_t own = size_of(shards.owned[static_cast<std::size_t>(rank)]);
+  MUSTER_CHECK(reduction.keeping.has_value());
   std::uint64_t bytes = expected_bytes(assignment, rank, reduction);
-  for (int peer = 0; peer < shards.processes(); ++peer) {
-    if (peer != rank) bytes += 1;
-    if (!has_made_update(shards, peer, rank)) bytes += own * sizeof(float);
+  for (int peer = 0; peer < assignment.processes(); ++peer) {
+    if (peer == rank) continue;
+    bytes += 1 + size_of(gift(*reduction.keeping, rank, peer)) * sizeof(float);
   }
   return bytes;
 }
@@ -42,24 +42,20 @@ Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime de
   return work->wait(deadline);
 }
 
-Status gather_parameters(comm::Communicator& communicator, const Shards& shards, std::uint64_t step,
-                         std::span<float> parameters, MonoTime deadline,
+Status gather_parameters(comm::Communicator& communicator, const Keeping& keeping,
+                         std::uint64_t step, std::span<float> parameters, MonoTime deadline,
                          const ExchangePoint& point) {
   const int rank = communicator.rank();
   if (communicator.size() == 1) return {};
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
-  for (int peer = 0; peer < shards.processes(); ++peer) {
+  for (int peer = 0; peer < communicator.size(); ++peer) {
     if (peer == rank) continue;
-    if (!has_made_update(shards, peer, rank)) {
-      for (const ElementRange own : shards.owned[static_cast<std::size_t>(rank)]) {
-        sends.push_back({peer, parameters.data() + own.begin, own.size() * sizeof(float)});
-      }
+    for (const ElementRange own : gift(keeping, rank, peer)) {
+      sends.push_back({peer, parameters.data() + own.begin, own.size() * sizeof(float)});
     }
-    if (!has_made_update(shards, rank, peer)) {
-      for (const ElementRange theirs : shards.owned[static_cast<std::size_t>(peer)]) {
-        receives.push_back({peer, parameters.data() + theirs.begin, theirs.size() * sizeof(float)});
-      }
+    for (const ElementRange theirs : gift(keeping, peer, rank)) {
+      receives.push_back({peer, parameters.data() + theirs.begin, theirs.size() * sizeof(float)});
     }
   }
   MUSTER_ASSIGN_OR_RETURN(const auto work,

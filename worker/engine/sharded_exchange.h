@@ -6,13 +6,14 @@
 #include <span>
 
 #include "worker/engine/exchange.h"
-#include "worker/engine/shard.h"
+#include "worker/engine/keeping.h"
 
 namespace muster::engine {
 
-/// Payload bytes that `rank` sends in one step, that of its sum included; `reduction` has shards.
-/// They are those of a sum for all, because a buddy is sent the gradient in place of the
-/// parameters, and one byte to each of the others.
+/// Payload bytes that `rank` sends in one step, that of its sum included; `reduction` has
+/// keepers. Where each keeps what it owns, and its buddies, they are those of a sum for all,
+/// because a buddy is sent the gradient in place of the parameters, and one byte to each of the
+/// others.
 std::uint64_t expected_step_bytes(const Assignment& assignment, int rank,
                                   const Reduction& reduction);
 
@@ -21,10 +22,10 @@ std::uint64_t expected_step_bytes(const Assignment& assignment, int rank,
 Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,
                const ExchangePoint& point);
 
-/// Owners give `parameters` to all but those who have made the same update. Point: "gather" while
-/// they move.  Blocks, Errors: as confirm().
-Status gather_parameters(comm::Communicator& communicator, const Shards& shards, std::uint64_t step,
-                         std::span<float> parameters, MonoTime deadline,
+/// Those who are to give `parameters` do so to all who have not made the same update. Point:
+/// "gather" while they move.  Blocks, Errors: as confirm().
+Status gather_parameters(comm::Communicator& communicator, const Keeping& keeping,
+                         std::uint64_t step, std::span<float> parameters, MonoTime deadline,
                          const ExchangePoint& point);
 
 }  // namespace muster::engine

@@ -34,15 +34,22 @@ double since(MonoTime& from, MonoTime to) {
 void Trainer::set_assignment(const Assignment& assignment) {
   const auto& own = assignment.nodes[static_cast<std::size_t>(rank())];
   sums_->hold(own);
-  std::vector<float*> buffers;
-  for (std::size_t k = 0; k < sums_->count(); ++k) buffers.push_back(sums_->buffer(k).data());
-  Reduction reduction{ownership(), shape_.parameters(), config_.gradient_norm_max > 0};
-  if (is_sharded()) reduction.shards = shards_;
-  exchange_.emplace(assignment, rank(), std::move(reduction), buffers, exchange_memory_);
+  assignment_ = assignment;
+  plan_exchange();
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
   choose_passes(assignment);
   reserve_model(own);
+}
+
+/// For the assignment, and those who keep what now.
+void Trainer::plan_exchange() {
+  std::vector<float*> buffers;
+  for (std::size_t k = 0; k < sums_->count(); ++k) buffers.push_back(sums_->buffer(k).data());
+  Reduction reduction{ownership(), shape_.parameters(), config_.gradient_norm_max > 0};
+  if (is_sharded()) reduction.keeping = keeping_;
+  exchange_.emplace(assignment_, rank(), std::move(reduction), buffers, exchange_memory_);
+  is_exchange_old_ = false;
 }
 
 /// Logical ranks that the user lets be computed at once.
@@ -251,12 +258,14 @@ Result<bool> Trainer::train_step() {
   const MonoTime start = clock_.mono_now();
   MonoTime mark = start;
   list_missing();
+  if (is_sharded()) MUSTER_RETURN_IF_ERROR(begin_copying());
   MUSTER_RETURN_IF_ERROR(compute());
   report_.compute_seconds =
       since(mark, clock_.mono_now()) - report_.data_seconds - report_.communicate_seconds;
   last_work_ = mark;
   MUSTER_RETURN_IF_ERROR(sum_gradients());
   MUSTER_RETURN_IF_ERROR(complete_state());
+  MUSTER_RETURN_IF_ERROR(complete_copying());
   report_.communicate_seconds += since(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(judge());
   MUSTER_RETURN_IF_ERROR(is_sharded() ? make_sharded_step(mark) : make_step(mark));

@@ -33,10 +33,6 @@ Status check_arithmetic() {
       .with_exit_code(contract::exit_code::kCpuOrContract);
 }
 
-/// Why members of a sharded training have gone back to a checkpoint.
-constexpr std::string_view kBlocksLost =
-    "blocks of the optimiser's state were lost with all that kept them";
-
 /// Whether others may go on where this error came up: it is about a membership, not about us.
 bool is_of_membership(const Error& error) {
   return error.exit_code() == 0 || error.exit_code() == contract::exit_code::kPeerLost;
@@ -85,6 +81,7 @@ Result<TrainingSummary> Trainer::run() {
       membership_.broken(view.epoch, peer_error(outcome.error()));
     }
     state_under_way_.reset();
+    copies_work_.reset();
     communicator_.reset();
     if (std::exchange(is_learning_, false)) forget_standing(standing_.lineage);
   }
@@ -305,7 +302,7 @@ Result<std::vector<Greeting>> Trainer::find_state() {
   if (has_any_state(greetings) || !can_write()) return greetings;
   MUSTER_RETURN_IF_ERROR(say_what_is_lost());
   if (lost_step_ >= 0) {
-    note_return(std::string(kBlocksLost), lost_step_);
+    note_return(why_lost(), lost_step_);
   }
   if (is_owner() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());
   // Reading a checkpoint takes its time; who dies over it is noticed elsewhere.
@@ -377,7 +374,7 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
   for (std::size_t r = 0; r < owns_.size(); ++r) owns_[r] = plan.learns[r] != 0 ? 0 : 1;
   if (plan.standing.step < standing_.step && returned_.empty()) {
     // Another has found it out before this one was heard.
-    note_return(std::string(kBlocksLost), standing_.step);
+    note_return(why_lost(), standing_.step);
   }
   Entry entry;
   entry.epoch = view_.epoch;
@@ -436,7 +433,11 @@ Status Trainer::deal_evenly() {
   MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, view_.size()));
   if (has_learners()) {
     owns_.assign(owns_.size(), 1);
-    if (is_sharded()) MUSTER_RETURN_IF_ERROR(deal_shards());
+    if (is_sharded()) {
+      // Those who have learned are to keep their shares from now on.
+      shards_ = shards_among(ownership());
+      keep(keeping_.kept);
+    }
   }
   set_assignment(even);
   is_assignment_even_ = true;

@@ -15,6 +15,7 @@
 #include "worker/engine/copies.h"
 #include "worker/engine/entry.h"
 #include "worker/engine/exchange.h"
+#include "worker/engine/keeping.h"
 #include "worker/engine/membership.h"
 #include "worker/engine/memory_needs.h"
 #include "worker/engine/model.h"
@@ -73,6 +74,7 @@ class Trainer {
 
   // step.cpp: one step
   void set_assignment(const Assignment& assignment);
+  void plan_exchange();
   Result<bool> train_step();
   int ranks_most() const;
   MemoryShare memory_share(const Assignment& assignment, int rank) const;
@@ -107,16 +109,19 @@ class Trainer {
   void apply();
   Status receive_shards(const std::vector<Greeting>& greetings, const EntryPlan& plan,
                         Entry& entry);
-  Result<std::uint64_t> move_shards(const std::vector<Move>& moves, const EntryPlan* plan,
-                                    OptimizerState& into);
+  Result<std::uint64_t> move_shards(const std::vector<Move>& moves, const EntryPlan* plan);
   Status hand_over_shards();
   Result<std::uint64_t> take_shards(const Shards& shards, const std::vector<Keeper>& keepers,
                                     const EntryPlan* plan);
-  Status let_go_of_shards(std::uint64_t stamp);
-  Status deal_shards();
-  std::vector<Keeper> keepers_now() const;
   Status say_what_is_lost() const;
+  std::string why_lost() const;
   Result<OptimizerState> collect_state();
+
+  // copying.cpp: what is lacking of shards is copied while steps are made
+  void keep(std::vector<Ranges> kept);
+  Status begin_copying();
+  Status complete_copying();
+  void end_copying();
 
   // compare.cpp: whether all still have the same state
   bool is_comparison_due(const Standing& standing) const;
@@ -210,6 +215,7 @@ class Trainer {
   std::unique_ptr<comm::Communicator> communicator_;
   std::unique_ptr<comm::Work> state_under_way_;  ///< to or from this process
   std::vector<float> exchange_memory_;
+  Assignment assignment_;
   std::optional<GradientExchange> exchange_;
   bool is_assignment_even_ = false;
   std::size_t members_computing_ = 1;  ///< members that hold a node
@@ -223,7 +229,12 @@ class Trainer {
   float scale_ = 1;  ///< of the gradient that has been summed last
 
   // Only where the optimiser's state is sharded.
-  Shards shards_;
+  Shards shards_;                            ///< who is to keep what
+  Keeping keeping_;                          ///< who does, after the copies of the step under way
+  std::size_t blocks_short_ = 0;             ///< with fewer copies than they are to have
+  std::vector<Move> copies_;                 ///< of the step under way
+  std::unique_ptr<comm::Work> copies_work_;  ///< to and from this process
+  bool is_exchange_old_ = false;             ///< it is for those who kept what before
   /// Set while this process has all it needs for an update and does not know yet that the others
   /// have, too: where it stands after it.
   std::optional<Standing> logged_;

@@ -108,6 +108,9 @@ struct TrainingConfig {
   int processes = 1;             ///< of all workers when this one starts
   /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
   std::size_t bucket_blocks = 256;
+  /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all
+  /// is less; the same for all.
+  std::size_t copy_blocks = 64;
   std::int64_t hash_every_steps = 1;   ///< 0: only the last step's parameters are hashed
   milliseconds peer_deadline{30'000};  ///< longest wait for the other workers within a step
   /// Longest wait for a membership to go on with, a witness' answer included.
@@ -133,6 +136,10 @@ struct StepReport {
   std::uint64_t logical_rank_computations = 0;  ///< of this process since its start
   std::int64_t checkpoint_step = -1;            ///< newest complete one
   std::int64_t membership_epoch = 0;
+  /// Blocks of the optimiser's state with fewer copies than there are to be, before this step; what
+  /// this process was given of copies while it was made.
+  std::int64_t blocks_short = 0;
+  std::uint64_t copied_bytes = 0;
   int members = 1;  ///< processes that made this step
   int rank = 0;     ///< own place among them
   /// By rank, how long this process has waited for it since the membership began; empty where it
@@ -166,6 +173,8 @@ inline constexpr std::string_view kConnect = "connect", kEnter = "enter", kTrans
                                   kFinish = "finish";
 // Only where the optimiser's state is sharded: before the update, which is before the gather then.
 inline constexpr std::string_view kLog = "log", kLogged = "logged";
+// Before the first of them, while copies are made.
+inline constexpr std::string_view kCopy = "copy";
 }  // namespace point
 
 struct TrainingHooks {

@@ -29,9 +29,7 @@ std::vector<CopySums> shared(const std::vector<std::uint64_t>& sums) {
   return all;
 }
 
-CopyVerdict judge(const std::vector<std::uint64_t>& sums) {
-  return judge_copies(shared(sums), nullptr);
-}
+CopyVerdict judge(const std::vector<std::uint64_t>& sums) { return judge_copies(shared(sums), {}); }
 
 }  // namespace
 
@@ -99,20 +97,22 @@ TEST_CASE("where no copy is that of more than half of all, nobody can tell") {
 TEST_CASE("a shard has two copies, and what others say of it does not count") {
   const Shards shards = make_shards({0, 1, 2}, {Ownership(Buckets(3 * 4096), 3), 3 * 4096});
   REQUIRE(shards.buddies == std::vector<std::vector<int>>{{1}, {2}, {0}});
+  const auto stretches = stretches_of(3 * 4096, shards.held());
+  REQUIRE(stretches.size() == 3);
   // By rank: what all keep, then the shards of 0, 1 and 2; each keeps its own and its ward's.
   const std::vector<CopySums> right{{7, 10, 0, 12}, {7, 10, 11, 0}, {7, 0, 11, 12}};
-  CHECK(judge_copies(right, &shards).are_alike);
+  CHECK(judge_copies(right, stretches).are_alike);
   for (std::size_t rank = 0; rank < 3; ++rank) {
     auto sums = right;
     sums[rank][0] ^= 1;
-    CHECK(judge_copies(sums, &shards).wrong == std::vector<int>{static_cast<int>(rank)});
+    CHECK(judge_copies(sums, stretches).wrong == std::vector<int>{static_cast<int>(rank)});
     for (std::size_t owner = 0; owner < 3; ++owner) {
       sums = right;
       sums[rank][1 + owner] ^= 1;
       const bool is_kept = right[rank][1 + owner] != 0;
-      CHECK(judge_copies(sums, &shards).are_alike != is_kept);
+      CHECK(judge_copies(sums, stretches).are_alike != is_kept);
       sums[rank][0] ^= 1;  // it may be the shard's owner or buddy that is wrong
-      if (is_kept) CHECK(judge_copies(sums, &shards).wrong.empty());
+      if (is_kept) CHECK(judge_copies(sums, stretches).wrong.empty());
     }
   }
 }

@@ -367,6 +367,9 @@ void ElasticWorld::run(int number) {
     reads_ += static_cast<std::uint64_t>(ranks.size());
     if (on_batch_) on_batch_(step, ranks, samples);
   };
+  hooks.on_step = [&](const engine::StepReport& report) {
+    if (on_report_) on_report_(number, report);
+  };
   hooks.at = [&](std::string_view point, std::int64_t step) -> Status {
     if (at_point_) MUSTER_RETURN_IF_ERROR(at_point_(number, point, step));
     std::unique_lock lock(shared_->mutex);

@@ -44,6 +44,9 @@ class ElasticWorld {
   using OnBatch = std::function<void(std::int64_t step, data::RankRange ranks,
                                      std::span<const std::uint64_t> samples)>;
   void watch_batches(OnBatch on_batch) { on_batch_ = std::move(on_batch); }
+  /// Told of each step that a trainer has made (TrainingHooks::on_step), before the start.
+  using OnReport = std::function<void(int trainer, const engine::StepReport& report)>;
+  void watch_reports(OnReport on_report) { on_report_ = std::move(on_report); }
   /// What becomes of the trainers' transfers, told by number, before the start. May block.
   struct TransferWatch {
     std::function<void(int trainer)> on_start;   ///< of a group
@@ -118,6 +121,7 @@ class ElasticWorld {
   OnState on_state_;
   AtPoint at_point_;
   OnBatch on_batch_;
+  OnReport on_report_;
   std::optional<TransferWatch> transfer_watch_;
   std::atomic<std::uint64_t> reads_ = 0;
   std::unique_ptr<Shared> shared_;

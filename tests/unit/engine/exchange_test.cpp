@@ -78,7 +78,8 @@ Reduction reduction_of(const Size& size, int processes) {
 
 Reduction reduction_of(const Size& size, const std::vector<int>& slots, int buddies) {
   Reduction reduction = reduction_of(size, static_cast<int>(slots.size()));
-  reduction.shards = make_shards(slots, {reduction.ownership, size.trained, buddies});
+  const Shards shards = make_shards(slots, {reduction.ownership, size.trained, buddies});
+  reduction.keeping = keeping_of(shards, shards.held());
   return reduction;
 }
 
@@ -143,8 +144,8 @@ int wrong_results(const GradientExchange& exchange, const Reduction& reduction, 
     wrong += !std::equal(gradient.values, gradient.values + gradient.range.size(),
                          expected.begin() + static_cast<std::ptrdiff_t>(gradient.range.begin));
   }
-  wrong +=
-      have != (reduction.shards ? reduction.shards->held(rank) : Ranges{{0, reduction.trained}});
+  wrong += have != (reduction.keeping ? reduction.keeping->kept[static_cast<std::size_t>(rank)]
+                                      : Ranges{{0, reduction.trained}});
   wrong += elements != size_of(have);
   const auto tail = expected.subspan(reduction.trained);
   wrong += !std::equal(tail.begin(), tail.end(), exchange.tail().begin(), exchange.tail().end());
@@ -189,15 +190,15 @@ std::vector<std::uint64_t> sum_on_all(OnAllRanks on_all_ranks, const Assignment&
       wrong += !exchange.finish(soon());
       wrong += !nodes.are_right();  // another membership may need them again
       wrong += wrong_results(exchange, reduction, rank, expected);
-      if (!reduction.shards) continue;
+      if (!reduction.keeping) continue;
       wrong += !confirm(communicator, step, soon(), nullptr);
       // Each has what it keeps; all others are to come.
       std::vector<float> parameters(size.trained, -1.0f);
-      for (const ElementRange range : reduction.shards->held(rank)) {
+      for (const ElementRange range : reduction.keeping->kept[static_cast<std::size_t>(rank)]) {
         for (std::size_t i = range.begin; i < range.end; ++i) parameters[i] = expected[i];
       }
       wrong +=
-          !gather_parameters(communicator, *reduction.shards, step, parameters, soon(), nullptr);
+          !gather_parameters(communicator, *reduction.keeping, step, parameters, soon(), nullptr);
       wrong += !std::equal(parameters.begin(), parameters.end(), expected.begin());
     }
     sent[static_cast<std::size_t>(rank)] = communicator.sent_bytes() - before;

@@ -103,7 +103,7 @@ bool is_right(const ReferenceState& right, std::span<const float> parameters,
     const std::span<const float> values = optimizer.buffers[b].values;
     for (const ElementRange range : optimizer.held) {
       const auto digests = engine::block_digests(
-          values.subspan(engine::offset_of(optimizer.held, range), range.size()));
+          values.subspan(engine::offset_of(optimizer.room, range), range.size()));
       const auto first = static_cast<std::ptrdiff_t>(range.begin / kernels::kBlockElements);
       if (range.begin % kernels::kBlockElements != 0) return false;
       if (!std::equal(digests.begin(), digests.end(), right.state[b].begin() + first)) return false;

@@ -1,0 +1,88 @@
+// The trainer where shards are copied while steps are made: after a change of members those who
+// have the state of a block go on making its updates, whoever is to keep it, and in every step a
+// bounded part of what is lacking goes to those who are to have it. It is the state before the
+// step's update, which nobody touches meanwhile; who is given it is sent the gradient of the same
+// step, too, and makes the update itself. So nothing is caught up later, a copy counts from the
+// step on in which it is given, under the same rule as all others, and a step that is cut short
+// loses no more than its own part.
+#include <utility>
+
+#include "common/log.h"
+#include "worker/engine/trainer.h"
+
+namespace muster::engine {
+
+/// From now on `kept` is who keeps what, by rank, less what nobody needs it for any more.
+void Trainer::keep(std::vector<Ranges> kept) {
+  kept = without_surplus(shards_, std::move(kept));
+  const auto own = static_cast<std::size_t>(rank());
+  optimizer_->hold(kept[own], united(kept[own], shards_.held(rank())));
+  const std::size_t before = std::exchange(blocks_short_, engine::blocks_short(shards_, kept));
+  keeping_ = keeping_of(shards_, std::move(kept));
+  is_exchange_old_ = true;
+  if (before == 0 && blocks_short_ > 0) {
+    log_warning("blocks of the optimiser's state have too few copies; new ones are being made",
+                {{"step", standing_.step}, {"blocks", std::int64_t(blocks_short_)}});
+  } else if (before > 0 && blocks_short_ == 0) {
+    log_info("all blocks of the optimiser's state have their copies again",
+             {{"step", standing_.step}});
+  }
+}
+
+/// Sends the next part ahead of the step's own messages. A step that somebody else had begun is
+/// waited for already, and takes nothing along.
+Status Trainer::begin_copying() {
+  copies_.clear();
+  report_.blocks_short = static_cast<std::int64_t>(blocks_short_);
+  if (is_assignment_even_) {
+    copies_ =
+        next_portion(shards_, keeping_.kept, portion_most(shards_.trained, config_.copy_blocks));
+  }
+  std::vector<Ranges> kept = keeping_.kept;
+  for (const Move& copy : copies_) {
+    Ranges& theirs = kept[static_cast<std::size_t>(copy.to)];
+    theirs = united(theirs, {copy.range});
+  }
+  if (!copies_.empty()) {
+    MUSTER_RETURN_IF_ERROR(at(point::kCopy));
+    std::vector<comm::SendBuffer> sends;
+    std::vector<comm::ReceiveBuffer> receives;
+    OptimizerState& own = optimizer_->state();
+    for (const Move& copy : copies_) {
+      if (copy.from != rank() && copy.to != rank()) continue;
+      const std::size_t bytes = copy.range.size() * sizeof(float);
+      for (auto& buffer : own.buffers) {
+        float* const values = buffer.values.data() + offset_of(own.room, copy.range);
+        if (copy.from == rank()) sends.push_back({copy.to, values, bytes});
+        if (copy.to == rank()) receives.push_back({copy.from, values, bytes});
+      }
+    }
+    for (const auto& part : receives) report_.copied_bytes += part.bytes;
+    MUSTER_ASSIGN_OR_RETURN(
+        copies_work_, communicator_->start(step_stamp() + 1, comm::Memory::kHost, sends, receives));
+    copies_work_->proceed_alone();
+    keeping_ = keeping_of(shards_, std::move(kept));
+    is_exchange_old_ = true;
+  }
+  if (is_exchange_old_) plan_exchange();
+  return {};
+}
+
+/// Before the update, which changes what is being given and wants what is being taken. The sums are
+/// there by now, and they went behind the copies on the same connections.
+Status Trainer::complete_copying() {
+  if (!copies_work_) return {};
+  MUSTER_RETURN_IF_ERROR(copies_work_->wait(deadline()));
+  copies_work_.reset();
+  const OptimizerState& own = optimizer_->state();
+  optimizer_->hold(keeping_.kept[static_cast<std::size_t>(rank())], Ranges(own.room));
+  return {};
+}
+
+/// All have made the update of what they were given.
+void Trainer::end_copying() {
+  if (!copies_.empty()) keep(keeping_.kept);
+  copies_.clear();
+}
+
+}  // namespace muster::engine
