@@ -15,6 +15,7 @@ COPIES = "worker/engine/copies.cpp"
 MEMBERSHIP = "worker/sentinel/membership.cpp"
 BALLOTS = "worker/sentinel/membership_ballots.cpp"
 WISH = "worker/sentinel/membership_wish.cpp"
+TOLD = "worker/sentinel/told_view.cpp"
 TCP = "worker/comm/tcp_communicator.cpp"
 HANDSHAKE = "worker/comm/handshake.cpp"
 FRAME = "worker/comm/frame.cpp"
@@ -140,6 +141,18 @@ BREAKAGES = [
     Breakage("the oldest of what was accepted is taken", BALLOTS,
              "promise.accepted_ballot > newest->accepted_ballot", "promise.accepted_ballot < newest->accepted_ballot",
              "test_sentinel"),
+    Breakage("who was to enter enters in the view that follows a death", WISH,
+             "if (is_anybody_lost(next) || is_broken_long(now)) put_off_joiners(next);",
+             "if (is_anybody_lost(next) && view_.epoch < 0) put_off_joiners(next);", "test_sentinel"),
+    Breakage("who has entered is put off", WISH,
+             "return came == came_.end() || came->second <= entered_epoch_;",
+             "return came == came_.end() || came->second + 1 <= entered_epoch_;", "test_sentinel"),
+    Breakage("who knows of nobody's entry puts off all", WISH,
+             "if (own == nullptr || own->trainers.empty()) return true;",
+             "if (own == nullptr) return true;", "test_sentinel"),
+    Breakage("who was put off is told that it is out", TOLD,
+             "const bool is_put_off = find_seat(view, trainer.worker) != nullptr && !view.stop;",
+             "const bool is_put_off = false;", "test_sentinel"),
     Breakage("a witness's yes to other voters counts", BALLOTS,
              "    if (answer.epoch != own.asked_epoch || answer.members != own.voters) return;\n", "", "test_sentinel"),
     Breakage("an older view takes the place of the newer", MEMBERSHIP,

@@ -259,7 +259,30 @@ class World {
     } else if (find_seat(view, node.id) == nullptr) {
       ++result_.events["left"];
       at(span(0, 500), [this, index] { end(index); });
+    } else {
+      enter_soon(index, view.epoch);
     }
+  }
+
+  /// Trainers enter a view when all of it are there, some later than others.
+  void enter_soon(std::size_t index, std::int64_t epoch) {
+    at(span(1, 200), [this, index, epoch] {
+      const Node& node = *nodes_[index];
+      if (node.told_epoch != epoch || !node.lives()) return;
+      bool is_in = false, are_all_there = true;
+      for (const Seat& seat : node.told.seats) {
+        const Node* other = find(seat.id);
+        is_in = is_in || (other == &node && !seat.trainers.empty());
+        for (const TrainerPlace& one : seat.trainers) {
+          are_all_there = are_all_there && other->life == Life::kRuns && other->is_ready &&
+                          other->told_epoch == epoch && other->incarnation == one.incarnation;
+        }
+      }
+      if (is_in && !are_all_there) return enter_soon(index, epoch);
+      if (!is_in) return;
+      ++result_.events["entered"];
+      tell(index, [epoch](Membership& one) { one.entered(epoch); });
+    });
   }
 
   void end(std::size_t index) {

@@ -36,7 +36,7 @@ struct Sending {
 constexpr std::array kSendings{
     Sending{engine::point::kConnect, 12}, Sending{engine::point::kEnter, 8},
     Sending{engine::point::kTransfer, 8}, Sending{engine::point::kForward, 100},
-    Sending{engine::point::kBucket, 100}, Sending{engine::point::kBucket, 100},
+    Sending{engine::point::kBucket, 60},  Sending{engine::point::kBucket, 60},
     Sending{engine::point::kCopy, 2},     Sending{engine::point::kReduced, 100},
     Sending{engine::point::kUpdate, 40},  Sending{engine::point::kUpdate, 40},
     Sending{engine::point::kLog, 100},    Sending{engine::point::kIdle, 1},
@@ -67,6 +67,8 @@ struct Trainer {
   bool is_known_dead = false;  ///< to the sentinels
   bool is_cut_off = false;     ///< they have gone on without it
   bool was_member = false;
+  bool is_put_off = false;      ///< it was to enter, and is to enter later now
+  std::int64_t came_epoch = 0;  ///< of the first membership that it belongs to
   MonoTime ready_at{}, frozen_until{}, told{};
   std::int64_t told_epoch = 0;
   std::size_t place = kNowhere;  ///< that it came to last
@@ -647,12 +649,36 @@ class World final : public WireWorld, public SeatWorld {
     is_quiet = is_quiet && leaving.empty();
     if (is_quiet && !is_stopping_) add_newcomers(next);
     const bool is_reform = broken_epoch_ == round_.epoch;
+    if (is_lost || is_reform) put_off_joiners(next);
     if (next == round_.members && is_stopping_ == round_.stop && !is_reform) return;
     losses_ +=
         static_cast<int>(std::count_if(round_.members.begin(), round_.members.end(), [&](int one) {
-          return std::find(next.begin(), next.end(), one) == next.end();
+          return !trainer(one).is_put_off && std::find(next.begin(), next.end(), one) == next.end();
         }));
     publish(std::move(next), is_lost || is_reform);
+    if (is_lost || is_reform) evaluate_soon();  // for those who were put off
+  }
+
+  /// Those who train wait for nobody who is not in yet. Who is, the leader knows from its own
+  /// trainer.
+  void put_off_joiners(std::vector<int>& next) {
+    const auto leads = std::find_if(round_.members.begin(), round_.members.end(),
+                                    [&](int one) { return !trainer(one).is_cut_off; });
+    if (leads == round_.members.end()) return;
+    const std::int64_t entered = trainer(*leads).entered_epoch;
+    const auto is_in = [&](int one) {
+      return is_member(one) && trainer(one).came_epoch <= entered;
+    };
+    if (std::none_of(next.begin(), next.end(), is_in)) return;
+    for (const int one : next) {
+      if (is_in(one) || !is_member(one)) continue;
+      ++result_.events["put off"];
+      say(text(one) + " is to enter later");
+      trainer(one).is_put_off = true;
+      trainer(one).was_member = false;
+      trainer(one).came_epoch = 0;
+    }
+    std::erase_if(next, [&](int one) { return !is_in(one); });
   }
 
   void add_newcomers(std::vector<int>& next) {
@@ -707,7 +733,10 @@ class World final : public WireWorld, public SeatWorld {
     std::set<int> told(before.begin(), before.end());
     told.insert(round_.members.begin(), round_.members.end());
     for (const int number : told) {
-      trainer(number).was_member = trainer(number).was_member || is_member(number);
+      Trainer& one = trainer(number);
+      one.was_member = one.was_member || is_member(number);
+      if (is_member(number) && one.came_epoch == 0) one.came_epoch = round_.epoch;
+      one.is_put_off = one.is_put_off && !is_member(number);
       tell_soon(number);
     }
   }
@@ -721,7 +750,7 @@ class World final : public WireWorld, public SeatWorld {
 
   void tell(int number) {
     Trainer& self = trainer(number);
-    if (!self.counts() || self.told_epoch == round_.epoch) return;
+    if (!self.counts() || self.is_put_off || self.told_epoch == round_.epoch) return;
     if (self.frozen_until > stage_.now()) {
       stage_.after(self.frozen_until - stage_.now() + microseconds(1),
                    [this, number] { tell(number); });

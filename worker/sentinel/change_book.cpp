@@ -59,7 +59,36 @@ void ChangeBook::push(std::int64_t epoch, std::string_view called, int slot,
   changes_.push_back(std::move(change));
 }
 
+bool ChangeBook::is_entering(WorkerId id, const TrainerPlace& one) const {
+  return std::find(entering_.begin(), entering_.end(), std::pair(id, one)) != entering_.end();
+}
+
+void ChangeBook::forget_join(int slot) {
+  const auto first = changes_.begin() + static_cast<std::ptrdiff_t>(entered_);
+  const auto is_join = [slot](const MembershipChange& one) {
+    return one.slot == slot && (one.kind == kind::kJoined || one.kind == kind::kRespawned);
+  };
+  changes_.erase(std::remove_if(first, changes_.end(), is_join), changes_.end());
+}
+
+void ChangeBook::note_entering(const View& before, const View& after) {
+  std::vector<std::pair<WorkerId, TrainerPlace>> entering;
+  for (const Seat& seat : after.seats) {
+    for (const TrainerPlace& one : seat.trainers) {
+      const bool is_new = has_trainers(before) && !had(before, seat.id, one);
+      if (is_new || is_entering(seat.id, one)) entering.emplace_back(seat.id, one);
+    }
+  }
+  for (const auto& [id, one] : entering_) {
+    if (find_seat(after, id) != nullptr && !had(after, id, one)) forget_join(id.slot);
+  }
+  entering_ = std::move(entering);
+}
+
 void ChangeBook::add(const View& before, const View& after, WorkerId own) {
+  const auto entering = entering_;
+  note_entering(before, after);
+  newest_epoch_ = after.epoch;
   if (lowest_training_slot(after) != own.slot) return;
   for (const Departure& gone : after.departed) {
     if (gone.fate == Fate::kLeft) push(after.epoch, kind::kLeft, gone.id.slot, "asked to leave");
@@ -83,9 +112,12 @@ void ChangeBook::add(const View& before, const View& after, WorkerId own) {
     if (old == nullptr) continue;
     const bool is_gone =
         std::any_of(old->trainers.begin(), old->trainers.end(), [&](const TrainerPlace& one) {
-          return std::none_of(
-              seat.trainers.begin(), seat.trainers.end(),
-              [&](const TrainerPlace& now) { return now.local_rank == one.local_rank; });
+          const bool was_entering = std::find(entering.begin(), entering.end(),
+                                              std::pair(seat.id, one)) != entering.end();
+          return !was_entering && std::none_of(seat.trainers.begin(), seat.trainers.end(),
+                                               [&](const TrainerPlace& now) {
+                                                 return now.local_rank == one.local_rank;
+                                               });
         });
     if (is_gone) push(after.epoch, kind::kLost, seat.id.slot, "its trainer process ended");
   }
@@ -114,6 +146,7 @@ void ChangeBook::add_return(const View& view, const EnteredMessage& entered, Wor
 }
 
 void ChangeBook::add(const EnteredMessage& entered) {
+  if (entered.epoch >= newest_epoch_) entering_.clear();
   for (; entered_ < changes_.size() && changes_[entered_].epoch <= entered.epoch; ++entered_) {
     changes_[entered_].step = std::max<std::int64_t>(entered.step, 0);
     changes_[entered_].stall_ms = std::max<std::int64_t>(whole_ms(entered.stall_seconds), 0);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/messages.h"
@@ -15,7 +16,8 @@ namespace muster::sentinel {
 
 class ChangeBook {
  public:
-  /// `after` follows `before`. The worker whose seat is the lowest that trains tells for all.
+  /// `after` follows `before`. The worker whose seat is the lowest that trains tells for all. Of
+  /// who was to enter, and was put off before anybody had entered with it, nothing is told.
   void add(const View& before, const View& after, WorkerId own);
   void add_refused(const View& view, WorkerId id, const std::string& reason);
   /// Somebody at `host` (a numeric address) has not this job's key; told by the same worker as
@@ -45,11 +47,18 @@ class ChangeBook {
   /// The newest one is about no change that training stood still for.
   void settle_newest();
   void push(std::int64_t epoch, std::string_view kind, int slot, std::string_view reason);
+  bool is_entering(WorkerId id, const TrainerPlace& one) const;
+  void forget_join(int slot);
+  void note_entering(const View& before, const View& after);
 
   std::vector<MembershipChange> changes_;  ///< untold ones
   std::size_t entered_ = 0;                ///< of them, with step and stall
   std::size_t settled_ = 0;                ///< of these, with their delay, where it has one
   std::uint64_t told_ = 0;
+  /// Those who came with the newest view or one before it, and this worker has not entered any of
+  /// them: what becomes of their coming is not known yet.
+  std::vector<std::pair<WorkerId, TrainerPlace>> entering_;
+  std::int64_t newest_epoch_ = 0;
 };
 
 }  // namespace muster::sentinel

@@ -192,6 +192,8 @@ void Membership::set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std
   evaluate(now);
 }
 
+void Membership::entered(std::int64_t epoch) { entered_epoch_ = std::max(entered_epoch_, epoch); }
+
 void Membership::broken(MonoTime now, std::int64_t epoch) {
   if (epoch <= broken_epoch_) return;
   broken_epoch_ = epoch;
@@ -299,7 +301,8 @@ void Membership::tell_view(MonoTime now, WorkerId id) {
 void Membership::adopt(MonoTime now, const View& view) {
   if (view.epoch <= view_.epoch || is_out_) return;
   const bool was_member = is_member_;
-  view_ = view;
+  const View before = std::exchange(view_, view);
+  note_arrivals(before);
   if (!was_member && has_domains(view_)) self_.domain = own_domain_;
   epoch_max_ = std::max(epoch_max_, view.epoch);
   acceptor_ = {};
@@ -338,6 +341,25 @@ void Membership::adopt(MonoTime now, const View& view) {
     if (is_left) outputs_.emplace_back(Decided{view_});
     if (!is_left) become_newcomer(now);
   }
+}
+
+void Membership::note_arrivals(const View& before) {
+  std::map<std::pair<WorkerId, TrainerPlace>, std::int64_t> came;
+  for (const Seat& seat : view_.seats) {
+    const Seat* const old = find_seat(before, seat.id);
+    // Who skips views knows of workers alone who is new.
+    const bool is_seen = before.epoch == view_.base || !holds(view_.previous, seat.id);
+    for (const TrainerPlace& one : seat.trainers) {
+      const auto known = came_.find({seat.id, one});
+      if (known != came_.end()) {
+        came.insert(*known);
+      } else if (is_seen && (old == nullptr || std::find(old->trainers.begin(), old->trainers.end(),
+                                                         one) == old->trainers.end())) {
+        came[{seat.id, one}] = view_.epoch;
+      }
+    }
+  }
+  came_ = std::move(came);
 }
 
 void Membership::count_evictions(MonoTime now) {

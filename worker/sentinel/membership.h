@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -109,6 +110,8 @@ class Membership {
   void suspect(MonoTime now, int slot);
   /// The trainers of this worker that are ready now, and what they are about.
   void set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std::uint64_t digest);
+  /// This worker's trainers train in the view of `epoch`: all of its members are connected.
+  void entered(std::int64_t epoch);
   /// The communicator of `epoch` broke at this worker's trainers.
   void broken(MonoTime now, std::int64_t epoch);
   /// How fast this worker's trainers are; told with the next beats.
@@ -184,6 +187,7 @@ class Membership {
   void handle(MonoTime now, const Message& message, const Refusal& refusal);
   void handle(MonoTime now, const Message& message, const Commit& commit);
   void adopt(MonoTime now, const View& view);
+  void note_arrivals(const View& before);
   void count_evictions(MonoTime now);
   void become_newcomer(MonoTime now);
   void evaluate(MonoTime now);
@@ -221,6 +225,9 @@ class Membership {
   void set_trainers_of(MonoTime now, View& next);
   bool should_wait_for_start(MonoTime now, const View& next);
   bool is_broken_long(MonoTime now);
+  bool is_anybody_lost(const View& next) const;
+  bool is_in(WorkerId id, const TrainerPlace& one) const;
+  void put_off_joiners(View& next) const;
   void finish_wish(MonoTime now, Wish& wish);
   bool is_leaving(WorkerId id) const;
   bool is_done(WorkerId id) const;
@@ -254,7 +261,10 @@ class Membership {
   std::vector<Pace> paces_;
   bool is_member_ = false, is_leaving_ = false, is_done_ = false, is_out_ = false;
   std::int64_t broken_epoch_ = 0;
+  std::int64_t entered_epoch_ = 0;  ///< newest that this worker's trainers have told of
   View view_;
+  /// Trainers of view_: the epoch that each came in with, of those whose coming was seen.
+  std::map<std::pair<WorkerId, TrainerPlace>, std::int64_t> came_;
   std::int64_t epoch_max_ = 0;  ///< newest number seen anywhere
   std::map<WorkerId, Peer> peers_;
   /// Of one who was cut off: how often, and since when it is in again.

@@ -74,8 +74,53 @@ Membership::Wish Membership::make_wish(MonoTime now) {
   // left out in the same breath.
   const bool is_quiet = !has_departed(next, Fate::kSilent) && !has_departed(next, Fate::kLeft);
   if (is_quiet && !next.stop) add_newcomers(now, next);
+  if (is_anybody_lost(next) || is_broken_long(now)) put_off_joiners(next);
   finish_wish(now, wish);
   return wish;
+}
+
+/// Whether a trainer of the view is gone, and nobody had planned it.
+bool Membership::is_anybody_lost(const View& next) const {
+  for (const Seat& before : view_.seats) {
+    if (is_done(before.id)) continue;
+    const Seat* after = find_seat(next, before.id);
+    for (const TrainerPlace& one : before.trainers) {
+      if (after != nullptr && holds(after->trainers, one)) continue;
+      const bool is_planned = is_leaving(before.id) && holds(ready_of(before), one);
+      if (!is_planned) return true;
+    }
+  }
+  return false;
+}
+
+/// Whether a trainer of the view may have made a step in it: not one that has come with a view that
+/// this worker's own trainers, who are in it, have not entered yet. Nobody makes a step in a view
+/// without all of its members.
+bool Membership::is_in(WorkerId id, const TrainerPlace& one) const {
+  const Seat* const own = find_seat(view_, self_.id);
+  if (own == nullptr || own->trainers.empty()) return true;  // nothing is known of it
+  const auto came = came_.find({id, one});
+  return came == came_.end() || came->second <= entered_epoch_;
+}
+
+/// Those who train stand still until they are connected again, and wait for nobody who is not in
+/// yet: who joins, or was about to enter, does so with a view after this one.
+void Membership::put_off_joiners(View& next) const {
+  const auto stays = [this](const Seat& seat, const TrainerPlace& one) {
+    const Seat* const before = find_seat(view_, seat.id);
+    return before != nullptr && holds(before->trainers, one) && is_in(seat.id, one);
+  };
+  const bool is_anybody_in =
+      std::any_of(next.seats.begin(), next.seats.end(), [&](const Seat& seat) {
+        return std::any_of(seat.trainers.begin(), seat.trainers.end(),
+                           [&](const TrainerPlace& one) { return stays(seat, one); });
+      });
+  if (!is_anybody_in) return;
+  std::erase_if(next.seats,
+                [this](const Seat& seat) { return find_seat(view_, seat.id) == nullptr; });
+  for (Seat& seat : next.seats) {
+    std::erase_if(seat.trainers, [&](const TrainerPlace& one) { return !stays(seat, one); });
+  }
 }
 
 void Membership::drop_leavers(MonoTime now, View& next) {
@@ -212,16 +257,10 @@ bool Membership::is_broken_long(MonoTime now) {
 
 void Membership::finish_wish(MonoTime now, Wish& wish) {
   View& next = wish.view;
-  bool is_lost = false, is_join = false, is_drop = false;
+  bool is_join = false, is_drop = false;
+  const bool is_lost = is_anybody_lost(next);
   for (const Seat& before : view_.seats) {
-    const Seat* after = find_seat(next, before.id);
-    const bool is_quiet_end = is_done(before.id);
-    is_drop = is_drop || (after == nullptr && !is_quiet_end);
-    for (const TrainerPlace& one : before.trainers) {
-      if (after != nullptr && holds(after->trainers, one)) continue;
-      const bool is_planned = is_leaving(before.id) && holds(ready_of(before), one);
-      is_lost = is_lost || (!is_quiet_end && !is_planned);
-    }
+    is_drop = is_drop || (find_seat(next, before.id) == nullptr && !is_done(before.id));
   }
   for (const Seat& after : next.seats) {
     const Seat* before = find_seat(view_, after.id);

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "worker/sentinel/sentinel_worker.h"
+#include "worker/sentinel/told_view.h"
 
 namespace muster::sentinel {
 namespace {
@@ -62,6 +63,8 @@ void SentinelWorker::begin_membership(const Postman::Joined& joined) {
 }
 
 void SentinelWorker::take_mesh() {
+  // What the trainers have said before anybody was lost counts when it is decided who goes on.
+  for (std::size_t i = 0; i < processes_.size(); ++i) take_messages(i);
   Mesh::Received received = mesh_->receive();
   for (const Message& message : received.messages) membership_->receive(now(), message);
   for (const WorkerId& id : received.refused) membership_->refused(now(), id);
@@ -138,26 +141,11 @@ void SentinelWorker::on_view(const View& view) {
 }
 
 void SentinelWorker::tell(TrainerProcess& process, const View& view) {
-  ViewMessage message;
-  message.epoch = view.epoch;
-  message.stop = view.stop;
-  message.urgent = process.told_epoch < view.urgent_epoch && process.told_epoch > 0;
-  for (const Seat& seat : view.seats) {
-    for (const TrainerPlace& one : seat.trainers) {
-      const bool is_own = seat.id == membership_->self() &&
-                          one.local_rank == process.launch.local_rank &&
-                          one.incarnation == process.launch.incarnation;
-      if (is_own) message.rank = static_cast<int>(message.peers.size());
-      message.peers.push_back(
-          {seat.host, one.port, seat.id.slot, one.local_rank, one.incarnation, seat.domain});
-    }
-  }
-  // One that was never in is not told that it is out.
-  if (!process.is_running || !process.views || (message.rank < 0 && process.told_epoch == 0)) {
-    return;
-  }
+  const auto message = message_of(view, {membership_->self(), process.launch.local_rank,
+                                         process.launch.incarnation, process.told_epoch});
+  if (!message || !process.is_running || !process.views) return;
   process.told_epoch = view.epoch;
-  process.views->set(message);
+  process.views->set(*message);
 }
 
 void SentinelWorker::on_fenced() {

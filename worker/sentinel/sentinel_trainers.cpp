@@ -141,6 +141,7 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
       changes_.add_return(membership_->view(), *entered, membership_->self());
     }
     changes_.add(*entered);
+    if (membership_) membership_->entered(entered->epoch);
     metrics_.add(local_rank, *entered);
     log_info("trains in a membership", {{"epoch", entered->epoch},
                                         {"step", entered->step},

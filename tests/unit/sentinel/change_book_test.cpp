@@ -38,6 +38,33 @@ StepRecord step_in(std::int64_t epoch, double delay_seconds) {
 
 }  // namespace
 
+TEST_CASE("of one who was put off before it had entered nothing is told until it enters") {
+  ChangeBook book;
+  const View three = view(1, {seat(0), seat(1), seat(2)});
+  book.add({}, three, {0, 0});
+  book.add(entered(1, 1, 0));
+  const View four = view(2, {seat(0), seat(1), seat(2), seat(3)});
+  book.add(three, four, {0, 0});
+  Seat waiting = seat(3);
+  waiting.trainers.clear();
+  const View without = view(3, {seat(0), seat(1), waiting}, {{{2, 0}, Fate::kDied}});
+  book.add(four, without, {0, 0});
+  book.add(entered(3, 41, 0.01));
+  book.add(step_in(3, 0.02));
+  const auto lost = book.untold();
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].kind == kind::kLost);
+  CHECK(lost[0].slot == 2);
+  book.set_told(book.newest());
+  book.add(without, view(4, {seat(0), seat(1), seat(3)}), {0, 0});
+  book.add(entered(4, 45, 0.01));
+  book.add(step_in(4, 0.02));
+  const auto joined = book.untold();
+  REQUIRE(joined.size() == 1);
+  CHECK(joined[0].kind == kind::kJoined);
+  CHECK(joined[0].slot == 3);
+}
+
 TEST_CASE("changes wait for the step, stall and delay that they cost, and are told once") {
   ChangeBook book;
   const View three = view(1, {seat(0), seat(1), seat(2)});

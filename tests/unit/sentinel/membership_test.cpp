@@ -92,6 +92,8 @@ class Table {
     self_.broken(now_, epoch);
     keep();
   }
+  /// The own trainers have told that they train in this view.
+  void enter(std::int64_t entered) { self_.entered(entered); }
   void deny(int slot) {
     self_.unauthorized(now_, {slot, 0});
     keep();
@@ -503,6 +505,113 @@ TEST_CASE("who alone holds the state leaves when another holds it, too") {
   table.promise(1);
   REQUIRE_FALSE(table.sent<Accept>(1).empty());
   CHECK(slots_of(table.sent<Accept>(1)[0].view) == std::vector<int>{0});
+}
+
+namespace {
+
+/// 9 has come with the view after kEpoch, in which the others train.
+struct Entering {
+  explicit Entering(int self) : table(self, {0, 1, 2}) {
+    table.enter(kEpoch);
+    View next = view_of(kEpoch + 1, {0, 1, 2, 9});
+    next.base = kEpoch;
+    next.previous = {{0, 0}, {1, 0}, {2, 0}};
+    table.say(self == 0 ? 1 : 0, Commit{next}, next.epoch);
+    table.epoch = next.epoch;
+    for (const int slot : {0, 1, 2, 9}) {
+      if (slot != self) table.beat(slot);
+    }
+    table.outputs.clear();
+  }
+  /// What is decided next, the own seat's among them; 2 is not asked any more.
+  View decide(const std::map<int, Table::Tweak>& heard) {
+    table.outputs.clear();
+    table.pass(milliseconds(300), heard);
+    for (const auto& [slot, tweak] : heard) table.promise(slot);
+    REQUIRE_FALSE(table.sent<Accept>(heard.begin()->first).empty());
+    for (const auto& [slot, tweak] : heard) {
+      if (table.epoch != table.self().view().epoch) break;  // enough have accepted it
+      table.accept(slot);
+    }
+    const View view = table.self().view();
+    table.epoch = view.epoch;
+    return view;
+  }
+
+  Table table;
+};
+
+std::vector<TrainerPlace> trainers_of(const View& view, int slot) {
+  const Seat* seat = find_slot(view, slot);
+  REQUIRE(seat != nullptr);
+  return seat->trainers;
+}
+
+}  // namespace
+
+TEST_CASE("one dies while another enters: the rest go on without that one, which enters later") {
+  Entering world(0);
+  world.table.refuse(2);
+  const View without = world.decide({{1, kPlain}, {9, kPlain}});
+  CHECK(slots_of(without) == std::vector<int>{0, 1, 9});  // its sentinel counts as before
+  CHECK(without.urgent_epoch == without.epoch);
+  CHECK(trainers_of(without, 1) == seat_of(1).trainers);
+  CHECK(trainers_of(without, 9).empty());
+  const View with = world.decide({{1, kPlain}, {9, kPlain}});
+  CHECK(trainers_of(with, 9) == seat_of(9).trainers);
+  CHECK(with.urgent_epoch == without.epoch);  // nobody leaves a step for it
+}
+
+TEST_CASE("one breaks while it enters, and nobody has died: the others go on without it") {
+  Entering world(0);
+  world.table.break_communicator();
+  const View without = world.decide({{1, kPlain}, {2, kPlain}, {9, kPlain}});
+  CHECK(slots_of(without) == std::vector<int>{0, 1, 2, 9});
+  CHECK(without.urgent_epoch == without.epoch);
+  CHECK(trainers_of(without, 2) == seat_of(2).trainers);
+  CHECK(trainers_of(without, 9).empty());
+}
+
+TEST_CASE("who has entered may hold what nobody else does, and is not put off") {
+  Entering world(0);
+  world.table.enter(kEpoch + 1);
+  world.table.refuse(2);
+  const View view = world.decide({{1, kPlain}, {9, kPlain}});
+  CHECK(slots_of(view) == std::vector<int>{0, 1, 9});
+  CHECK(trainers_of(view, 9) == seat_of(9).trainers);
+}
+
+TEST_CASE("whose own trainer is in no view does not know who has entered, and puts nobody off") {
+  Table table(0, {0, 1, 2});
+  table.enter(kEpoch);
+  // Its trainer has died, and the others have let somebody in meanwhile.
+  View next = view_of(kEpoch + 1, {0, 1, 2, 9});
+  next.base = kEpoch;
+  next.previous = {{0, 0}, {1, 0}, {2, 0}};
+  next.seats[0].trainers.clear();
+  table.say(1, Commit{next}, next.epoch);
+  table.epoch = next.epoch;
+  for (const int slot : {1, 2, 9}) table.beat(slot);
+  table.outputs.clear();
+  table.refuse(2);
+  table.pass(milliseconds(300), {{1, kPlain}, {9, kPlain}});
+  table.promise(1);
+  table.promise(9);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  const View view = table.sent<Accept>(1)[0].view;
+  CHECK(trainers_of(view, 9) == seat_of(9).trainers);
+}
+
+TEST_CASE("nobody new comes in the view in which somebody is lost") {
+  Table table(0, {0, 1, 2});
+  table.enter(kEpoch);
+  table.pass(milliseconds(75), {{1, knows_newcomer(3)}, {2, knows_newcomer(3)}, {3, kPlain}});
+  table.outputs.clear();
+  table.refuse(2);
+  table.pass(milliseconds(200), {{1, knows_newcomer(3)}, {3, kPlain}});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  CHECK(slots_of(table.sent<Accept>(1)[0].view) == std::vector<int>{0, 1});
 }
 
 TEST_CASE("a newcomer tells its domain where the others do, for older builds could not read it") {
