@@ -141,12 +141,13 @@ void Model::deal_borders(const Take& take) {
 }
 
 void Model::deal(const Take& take) {
-  std::size_t widest = 0, patches = 0, channels = 0;
+  std::size_t widest = shape_.is_end() ? 0 : shape_.output().size();
+  std::size_t patches = 0, channels = 0, stream = 0;
   deal_borders(take);
   kept_.assign(shape_.layers().size(), {});
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
     const LayerShape& layer = shape_.layers()[l];
-    if (l > 0) widest = std::max(widest, layer.in.size());
+    if (l > 0 || !shape_.is_begin()) widest = std::max(widest, layer.in.size());
     switch (layer.kind) {
       case LayerKind::kConvolution:
         patches = std::max(patches, layer.in.size() * layer.side * layer.side);
@@ -158,6 +159,7 @@ void Model::deal(const Take& take) {
         kept_[l].variance = take(layer.in.channels);
         break;
       case LayerKind::kLayerNorm:
+        stream = layer.in.size();
         kept_[l].mean = take(layer.in.pixels());
         kept_[l].inverse = take(layer.in.pixels());
         break;
@@ -171,7 +173,7 @@ void Model::deal(const Take& take) {
   }
   gradients_[0] = take(widest);
   gradients_[1] = take(widest);
-  stream_ = take(shape_.reads_tokens() ? shape_.layers()[0].out.size() : 0);
+  stream_ = take(stream);
   patches_ = take(patches);
   dgamma_ = take(channels);
   dbeta_ = take(channels);
@@ -282,7 +284,7 @@ void Model::run_layer(const Pass& pass) {
 
 /// Everything in the branch that ends with layer `last`, except what that one puts out.
 void Model::recompute_branch(std::size_t last, std::span<const float> values, const Batch& batch) {
-  const std::size_t first = shape_.layers()[last].adds;
+  const std::size_t first = *shape_.layers()[last].adds;
   if (branch_held_ == first) return;
   branch_held_ = first;
   const std::size_t rows = batch.rows();
@@ -402,7 +404,7 @@ void Model::batch_norm_back(const Pass& pass, const float* dy, float* dx) {
 float* Model::back(const Pass& pass, float* dy, const Finished& finished) {
   const LayerShape& layer = pass.layer;
   float* dx = gradients_[dy == gradients_[0].data() ? 1 : 0].data();
-  const bool is_first = &layer == &shape_.layers().front();
+  const bool is_first = shape_.is_begin() && &layer == &shape_.layers().front();
   const auto tell = [&] {
     if (finished) finished(layer.weight);
   };
@@ -435,15 +437,19 @@ float* Model::back(const Pass& pass, float* dy, const Finished& finished) {
   }
 }
 
-void Model::backward(std::span<const float> values, const Batch& batch, const Finished& finished) {
+std::span<const float> Model::backward(std::span<const float> values, const Batch& batch,
+                                       const Finished& finished) {
   const std::size_t rows = batch.rows();
   float* dy = has_head() ? gradients_[0].data() : borders_.back().data();
+  if (!shape_.is_end()) dy = output_gradient().data();
   sum_statistics(batch);
   for (std::size_t l = shape_.layers().size() - (has_head() ? 1 : 0); l-- > 0;) {
-    const bool ends_branch = shape_.layers()[l].adds != 0;
+    const bool ends_branch = shape_.layers()[l].adds.has_value();
     if (ends_branch && activations_ == Activations::kRecomputed) recompute_branch(l, values, batch);
     dy = back(pass_of(l, values, rows, &batch), dy, finished);
   }
+  if (shape_.is_begin()) return {};
+  return {dy, rows * shape_.input().size()};
 }
 
 }  // namespace muster::engine

@@ -1,5 +1,6 @@
 // A model as a static graph: its layers one after another, softmax cross-entropy at the end, one
-// arena for everything they need, no tape.
+// arena for everything they need, no tape. A part of a model (ModelShape::cut) is one, too: what
+// the part before it puts out is its input, and where others follow it has no losses.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,11 @@ class Model {
   std::span<float> input() { return borders_[0]; }
   std::span<std::int32_t> tokens() { return tokens_; }
   std::span<std::int32_t> labels() { return labels_; }
+  /// Of a part that others follow: after a forward pass, what the next one reads.
+  /// Shape: (rows_max, output).
+  std::span<const float> output() const { return borders_.back(); }
+  /// Of the same: filled by the caller before a backward pass, and used up by it.
+  std::span<float> output_gradient() { return has_stream() ? stream_ : gradients_[0]; }
   /// Fills one row with a sample.  Errors: as data::read_sample.
   Status set_row(std::size_t row, const data::Dataset& samples, std::size_t index);
 
@@ -52,7 +58,11 @@ class Model {
     std::int64_t step = 0;  ///< steps done before
     std::size_t rows_per_rank = 1;
     std::span<const Node> nodes;
+    /// Where a head without its embedding puts its share in the gradient of the table, by logical
+    /// rank of the pass.  Shape: (ranks, table).
+    std::span<float> tables{};
     std::size_t rows() const;
+    std::size_t ranks() const { return rows() / rows_per_rank; }
   };
 
   /// As evaluation wants it: no dropout, running statistics.  Shape: values (shape.values()).
@@ -76,9 +86,24 @@ class Model {
   using Finished = std::function<void(std::size_t first)>;
   /// Every value of every node's gradient, after losses_with_gradient() of the same batch: the
   /// statistics first, then layer by layer from the last one on. `finished` is called after each
-  /// layer that has gradients.
-  void backward(std::span<const float> values, const Batch& batch,
-                const Finished& finished = nullptr);
+  /// layer that has gradients. Returns the gradient of the input, until the next backward pass, of
+  /// a part that others precede.  Shape: (rows, input). A tied embedding's tensors are left out.
+  std::span<const float> backward(std::span<const float> values, const Batch& batch,
+                                  const Finished& finished = nullptr);
+
+  /// What is to be known of one node to end the gradient of the table that embedding and head
+  /// share: the head's share by logical rank, in place of the first of which the sum comes, the
+  /// node's tokens, and the gradient of what they were embedded as.
+  struct TableParts {
+    const Node& node;
+    std::span<float* const> tables;
+    const std::int32_t* tokens;
+    const float* dy;
+  };
+  /// Of a logical rank the head's chain, which the embedding's additions go on with; then the tree
+  /// over the ranks. The positions' gradient goes to the node's.
+  static void finish_table(kernels::cpu::Context& context, const LayerShape& embedding,
+                           std::size_t rows_per_rank, const TableParts& parts);
 
  private:
   /// What layers keep from their forward pass: of a batch normalisation by logical rank, of a layer
@@ -133,7 +158,9 @@ class Model {
   void projection_weights_back(const Pass& pass, const float* dy);
   void layer_norm_weights_back(const Pass& pass, const float* dy);
   void embedding_back(const Pass& pass, const float* dy);
-  bool has_head() const { return shape_.layers().back().kind == LayerKind::kHead; }
+  bool has_head() const { return shape_.has_head(); }
+  /// Whether there are branches, which the gradient of the stream goes past.
+  bool has_stream() const { return !stream_.empty(); }
   std::size_t positions() const { return shape_.input().pixels(); }
   const float* head_input(std::size_t position) const;
   void make_logits(const float* values, std::size_t first, std::size_t positions);
@@ -164,7 +191,7 @@ class Model {
   std::span<float> dgamma_, dbeta_;        ///< of the batch normalisation under way, by rank
   std::vector<float> head_logits_;         ///< of some positions
   /// The head's share in the gradient of the table, by logical rank of the pass but each node's
-  /// first, whose lies in the gradient; it waits for the embedding's.
+  /// first, whose lies in the gradient; it waits for the embedding's. Without that: Batch::tables.
   std::vector<float> tables_;
   std::vector<std::int32_t> tokens_, labels_;
   std::vector<float> loss_, correct_;

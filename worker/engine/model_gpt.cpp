@@ -62,8 +62,8 @@ void Model::project(const Pass& pass) {
   cpu::linear_forward(context_, positions, layer.out.channels, layer.in.channels, pass.x,
                       pass.values + layer.weight, pass.values + layer.bias,
                       kernels::Activation::kNone, pass.y);
-  if (layer.adds == 0) return;
-  cpu::add(context_, positions * layer.out.channels, borders_[layer.adds].data(), pass.y, pass.y);
+  if (!layer.adds) return;
+  cpu::add(context_, positions * layer.out.channels, borders_[*layer.adds].data(), pass.y, pass.y);
 }
 
 /// Puts the gradient of the layer's input to dx, or where it belongs instead, and returns its
@@ -127,13 +127,18 @@ void Model::layer_norm_weights_back(const Pass& pass, const float* dy) {
 }
 
 std::size_t Model::table_size() const {
-  const LayerShape& embedding = shape_.layers().front();
-  return embedding.positions - embedding.weight;
+  const LayerShape& head = shape_.layers().back();
+  return head.in.channels * head.out.channels;
 }
 
 /// The gradient of the table that one logical rank makes.
 float* Model::table_of(const Batch& batch, std::size_t node, std::size_t rank) {
-  if (rank == 0) return batch.nodes[node].gradient + shape_.layers().front().weight;
+  if (!batch.tables.empty()) {
+    std::size_t place = rank;
+    for (const Node& before : batch.nodes.first(node)) place += before.ranks;
+    return batch.tables.data() + place * table_size();
+  }
+  if (rank == 0) return batch.nodes[node].gradient + shape_.layers().back().weight;
   std::size_t place = rank - 1;
   for (const Node& before : batch.nodes.first(node)) place += before.ranks - 1;
   return tables_.data() + place * table_size();
@@ -147,8 +152,7 @@ const float* Model::head_input(std::size_t position) const {
 void Model::make_logits(const float* values, std::size_t first, std::size_t positions) {
   const LayerShape& head = shape_.layers().back();
   cpu::linear_backward_input(context_, positions, head.in.channels, head.out.channels,
-                             head_input(first), values + shape_.layers().front().weight, nullptr,
-                             head_logits_.data());
+                             head_input(first), values + head.weight, nullptr, head_logits_.data());
 }
 
 /// From the logits of some positions to their losses.
@@ -162,6 +166,7 @@ void Model::losses_at(std::size_t first, std::size_t positions, float scale, boo
 void Model::head_losses(const float* values, const Batch& batch, float scale) {
   std::size_t ranks = 0;
   for (const Node& node : batch.nodes) ranks += node.ranks - 1;
+  if (!batch.tables.empty()) ranks = 0;
   if (tables_.size() < ranks * table_size()) tables_.resize(ranks * table_size());
   const std::size_t of_rank = batch.rows_per_rank * positions();
   for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
@@ -183,9 +188,8 @@ void Model::rank_losses(const float* values, std::size_t first, std::size_t posi
     const std::size_t at = first + done, some = std::min(at_once, positions - done);
     make_logits(values, at, some);
     losses_at(at, some, scale, true);
-    cpu::linear_forward(context_, some, width, tokens, head_logits_.data(),
-                        values + shape_.layers().front().weight, nullptr,
-                        kernels::Activation::kNone, gradients_[0].data() + at * width);
+    cpu::linear_forward(context_, some, width, tokens, head_logits_.data(), values + head.weight,
+                        nullptr, kernels::Activation::kNone, gradients_[0].data() + at * width);
     if (done == 0) {
       cpu::linear_backward_weights(context_, 1, some, width, tokens, head_logits_.data(),
                                    head_input(at), table, nullptr);
@@ -196,30 +200,40 @@ void Model::rank_losses(const float* values, std::size_t first, std::size_t posi
   }
 }
 
-/// Of the table that embedding and head share: of a logical rank the head's chain, which the
-/// embedding's additions go on with; then the tree over the ranks.
 void Model::embedding_back(const Pass& pass, const float* dy) {
   const LayerShape& layer = pass.layer;
   const Batch& batch = *pass.batch;
-  const std::size_t of_rank = batch.rows_per_rank * positions();
+  std::vector<float*> tables;
   for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
     const Node& node = batch.nodes[n];
     const std::size_t first = node.first_row * positions();
+    tables.clear();
     for (std::size_t rank = 0; rank < node.ranks; ++rank) {
-      const std::size_t at = first + rank * of_rank;
-      cpu::add_token_rows(context_, of_rank, layer.out.channels, tokens_.data() + at,
-                          dy + at * layer.out.channels, table_of(batch, n, rank));
+      tables.push_back(table_of(batch, n, rank));
     }
-    for (std::size_t half = 1; half < node.ranks; half *= 2) {
-      for (std::size_t rank = 0; rank < node.ranks; rank += 2 * half) {
-        float* const left = table_of(batch, n, rank);
-        cpu::add(context_, table_size(), left, table_of(batch, n, rank + half), left);
-      }
-    }
-    cpu::position_gradient(context_, node.ranks, batch.rows_per_rank, positions(),
-                           layer.out.channels, dy + first * layer.out.channels,
-                           node.gradient + layer.positions);
+    finish_table(context_, layer, batch.rows_per_rank,
+                 {node, tables, tokens_.data() + first, dy + first * layer.out.channels});
   }
+}
+
+void Model::finish_table(cpu::Context& context, const LayerShape& embedding,
+                         std::size_t rows_per_rank, const TableParts& parts) {
+  const std::size_t positions = embedding.out.pixels(), width = embedding.out.channels;
+  const std::size_t of_rank = rows_per_rank * positions;
+  const std::size_t size = embedding.positions - embedding.weight;
+  const std::size_t ranks = parts.node.ranks;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::size_t at = rank * of_rank;
+    cpu::add_token_rows(context, of_rank, width, parts.tokens + at, parts.dy + at * width,
+                        parts.tables[rank]);
+  }
+  for (std::size_t half = 1; half < ranks; half *= 2) {
+    for (std::size_t rank = 0; rank < ranks; rank += 2 * half) {
+      cpu::add(context, size, parts.tables[rank], parts.tables[rank + half], parts.tables[rank]);
+    }
+  }
+  cpu::position_gradient(context, ranks, rows_per_rank, positions, width, parts.dy,
+                         parts.node.gradient + embedding.positions);
 }
 
 }  // namespace muster::engine

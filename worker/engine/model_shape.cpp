@@ -94,6 +94,7 @@ std::size_t ModelShape::add_tensor(const std::string& name, std::vector<std::siz
   tensor.offset = parameters_;
   tensor.size = 1;
   for (const std::size_t size : shape) tensor.size *= size;
+  tensor.number = static_cast<std::uint32_t>(tensors_.size());
   tensor.shape = std::move(shape);
   parameters_ += tensor.size;
   return tensors_.emplace_back(std::move(tensor)).offset;
@@ -226,7 +227,7 @@ ModelShape ModelShape::gpt(const GptConfig& config, std::size_t tokens) {
         name + "mlp.c_proj");
   }
   shape.layer_norm("ln_f", false);
-  shape.add(LayerKind::kHead, {1, shape.input_.width, tokens});
+  shape.add(LayerKind::kHead, {1, shape.input_.width, tokens}).weight = shape.layers_[0].weight;
   return shape.finish();
 }
 
@@ -251,8 +252,60 @@ Result<ModelShape> ModelShape::of(const TrainingConfig& config, const Extent& im
   return shape.dropout(config.cnn->dropout).linear(last, false).finish();
 }
 
+/// The one at `offset`; returns where it lies now.
+std::size_t ModelShape::copy_tensor(const ModelShape& from, std::size_t offset) {
+  const auto found = std::find_if(from.tensors_.begin(), from.tensors_.end(),
+                                  [&](const Tensor& one) { return one.offset == offset; });
+  MUSTER_CHECK(found != from.tensors_.end());
+  Tensor tensor = *found;
+  tensor.offset = parameters_;
+  parameters_ += tensor.size;
+  return tensors_.emplace_back(std::move(tensor)).offset;
+}
+
+/// Those that are trained; running statistics come last.
+void ModelShape::copy_tensors(const ModelShape& from, LayerShape& layer) {
+  if (!layer.has_tensors()) return;
+  layer.weight = copy_tensor(from, layer.weight);
+  if (layer.has_bias) layer.bias = copy_tensor(from, layer.bias);
+  if (layer.kind == LayerKind::kEmbedding) layer.positions = copy_tensor(from, layer.positions);
+}
+
+ModelShape ModelShape::cut(std::size_t first, std::size_t last) const {
+  MUSTER_CHECK(first < last && last <= layers_.size());
+  ModelShape part(layers_[first].in);
+  part.is_begin_ = is_begin_ && first == 0;
+  part.is_end_ = is_end_ && last == layers_.size();
+  if (layers_[last - 1].kind == LayerKind::kHead && first > 0) {
+    part.tied_embedding_ = layers_[0];
+    part.copy_tensors(*this, *part.tied_embedding_);
+  }
+  for (std::size_t l = first; l < last; ++l) {
+    LayerShape& layer = part.layers_.emplace_back(layers_[l]);
+    MUSTER_CHECK_MSG(!layer.adds || *layer.adds >= first, "a branch is cut");
+    if (layer.adds) *layer.adds -= first;
+    part.copy_tensors(*this, layer);
+    if (layer.kind == LayerKind::kHead && part.tied_embedding_) {
+      layer.weight = part.tied_embedding_->weight;
+    } else if (layer.kind == LayerKind::kHead) {
+      layer.weight = part.layers_[0].weight;
+    }
+  }
+  part.trained_ = part.tensors_.size();
+  const std::size_t trained_values = part.parameters_;
+  for (LayerShape& layer : part.layers_) {
+    if (layer.kind != LayerKind::kBatchNorm) continue;
+    layer.running_mean = part.copy_tensor(*this, layer.running_mean);
+    layer.running_variance = part.copy_tensor(*this, layer.running_variance);
+  }
+  part.running_ = part.parameters_ - trained_values;
+  part.parameters_ = trained_values;
+  return part;
+}
+
 std::vector<std::size_t> ModelShape::layer_starts() const {
   std::vector<std::size_t> starts;
+  if (tied_embedding_) starts.push_back(tied_embedding_->weight);
   for (const LayerShape& layer : layers_) {
     if (layer.has_tensors()) starts.push_back(layer.weight);
   }
@@ -261,7 +314,7 @@ std::vector<std::size_t> ModelShape::layer_starts() const {
 
 bool ModelShape::is_within_branch(std::size_t layer) const {
   for (std::size_t end = layer + 1; end < layers_.size(); ++end) {
-    if (layers_[end].adds != 0) return layers_[end].adds <= layer;
+    if (layers_[end].adds) return *layers_[end].adds <= layer;
   }
   return false;
 }
@@ -280,13 +333,12 @@ std::vector<std::string> ModelShape::description() const {
 
 void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> values) {
   MUSTER_CHECK(values.size() == shape.values());
-  for (std::size_t t = 0; t < shape.tensors().size(); ++t) {
-    const Tensor& tensor = shape.tensors()[t];
+  for (const Tensor& tensor : shape.tensors()) {
     const auto own = values.subspan(tensor.offset, tensor.size);
     std::fill(own.begin(), own.end(), tensor.first);
     if (!(tensor.bound > 0)) continue;
     for (std::size_t i = 0; i < own.size(); ++i) {
-      const float unit = random_unit(seed, RngStream::kInit, static_cast<std::uint32_t>(t), i);
+      const float unit = random_unit(seed, RngStream::kInit, tensor.number, i);
       // 2u - 1 is exact: u is a multiple of 2^-24.
       own[i] = (2.0f * unit - 1.0f) * tensor.bound;
     }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,10 +45,10 @@ struct LayerShape {
   float dropout = 0;             ///< the share of its input that it drops
   std::uint32_t number = 0;      ///< of a dropout among the dropouts
   std::size_t heads = 0;         ///< of an attention
-  std::size_t adds = 0;          ///< the border before layer `adds` is added to its output; 0: none
-  bool is_branch = false;        ///< what it reads also goes past it, to be added later
-  std::string name;              ///< of its tensors, before the last dot; empty: it has none
-  // Offsets in the flat buffer, where it has them.
+  std::optional<std::size_t> adds{};  ///< the border before that layer is added to its output
+  bool is_branch = false;             ///< what it reads also goes past it, to be added later
+  std::string name;                   ///< of its tensors, before the last dot; empty: it has none
+  // Offsets in the flat buffer, where it has them; a head's weight is the embedding's.
   std::size_t weight = 0, bias = 0;
   bool has_bias = false;
   std::size_t running_mean = 0, running_variance = 0;
@@ -60,7 +61,8 @@ struct Tensor {
   std::string name;  ///< layers.N.weight ..., N counting the layers that have tensors; of a GPT
                      ///< those of GPT-2's published checkpoints: h.0.attn.c_proj.bias ...
   std::vector<std::size_t> shape;
-  std::size_t offset = 0;  ///< in the flat buffer
+  std::size_t offset = 0;    ///< in the flat buffer
+  std::uint32_t number = 0;  ///< its place among the tensors of the whole model
   std::size_t size = 0;
   float bound = 0;  ///< above 0: its first values are uniform within +-bound, else all are `first`
   float first = 0;
@@ -96,12 +98,25 @@ class ModelShape {
   /// channel. Of a GPT `image` counts for nothing.
   static Result<ModelShape> of(const TrainingConfig& config, const Extent& image, int classes);
 
+  /// Layers [first, last) as a model of its own, with a flat buffer of its own, which computes what
+  /// they compute in the whole one. What holds a head takes the embedding along, whose table that
+  /// is: not as a layer, but as tied_embedding(), with its tensors before all others. No branch of
+  /// a transformer may be cut.
+  ModelShape cut(std::size_t first, std::size_t last) const;
+
   const Extent& input() const { return input_; }
   const Extent& output() const { return layers_.empty() ? input_ : layers_.back().out; }
   /// Whether a row of the input is a sequence of tokens, each with a label of its own.
   bool reads_tokens() const { return !layers_.empty() && layers_[0].kind == LayerKind::kEmbedding; }
+  /// Whether its input is that of the whole model, of which no gradient is wanted.
+  bool is_begin() const { return is_begin_; }
+  /// Whether losses are made of what it puts out.
+  bool is_end() const { return is_end_; }
+  bool has_head() const { return !layers_.empty() && layers_.back().kind == LayerKind::kHead; }
+  /// Of a part of a model that has the head and not the embedding.
+  const std::optional<LayerShape>& tied_embedding() const { return tied_embedding_; }
   /// Labels of one row, and losses.
-  std::size_t targets() const { return reads_tokens() ? input_.size() : 1; }
+  std::size_t targets() const { return has_head() ? output().pixels() : 1; }
   const std::vector<LayerShape>& layers() const { return layers_; }
   /// Whether what a layer puts out is read within a transformer's branch alone.
   bool is_within_branch(std::size_t layer) const;
@@ -128,6 +143,8 @@ class ModelShape {
   void attention(std::size_t heads);
   void embedding(std::size_t tokens, std::size_t width);
   std::size_t add_tensor(const std::string& name, std::vector<std::size_t> shape);
+  std::size_t copy_tensor(const ModelShape& from, std::size_t offset);
+  void copy_tensors(const ModelShape& from, LayerShape& layer);
 
   Extent input_;
   std::vector<LayerShape> layers_;
@@ -135,6 +152,8 @@ class ModelShape {
   std::size_t trained_ = 0, parameters_ = 0, running_ = 0;
   std::size_t numbered_ = 0;  ///< layers that have a number in their name
   std::uint32_t dropouts_ = 0;
+  bool is_begin_ = true, is_end_ = true;
+  std::optional<LayerShape> tied_embedding_;
 };
 
 /// First values: weights uniform in +-sqrt(6 / fan_in) from the counter generator, those of a GPT

@@ -40,16 +40,16 @@ MemoryShare share_of(const TrainingConfig& config, int processes) {
           std::filesystem::file_size(config.data_root + "/" + config.train.text)};
 }
 
-struct Trained {
+struct TrainedInMemory {
   std::vector<Result<TrainingSummary>> outcomes;
   std::size_t samples_at_once = 0;  ///< of rank 0, the most
 };
 
 /// The memory of a process is `memory_bytes`, of this very model.
-Trained trained_within(TrainingConfig config, std::size_t memory_bytes, int processes) {
+TrainedInMemory trained_within(TrainingConfig config, std::size_t memory_bytes, int processes) {
   config.memory_bytes = memory_bytes;
   std::vector<std::optional<Result<TrainingSummary>>> outcomes(static_cast<std::size_t>(processes));
-  Trained all;
+  TrainedInMemory all;
   test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
     std::size_t of_pass = 0;
     TrainingHooks hooks;
@@ -112,12 +112,12 @@ TEST_CASE("as many samples at once as the memory holds, and the bits of all othe
   CHECK(trained_within(config, needs(ranks), 1).samples_at_once == 32);
   for (const int at_once : {ranks / 2, 2, 1}) {
     REQUIRE(needs(at_once) < needs(2 * at_once));
-    const Trained trained = trained_within(config, needs(at_once), 1);
+    const TrainedInMemory trained = trained_within(config, needs(at_once), 1);
     CHECK(trained.samples_at_once == 32U / static_cast<unsigned>(ranks / at_once));
     CHECK(trained.outcomes[0]->model_sha256 == test::kSmallGptGolden);
   }
   // Three have room for less each, and need less.
-  const Trained three = trained_within(config, needs(2), 3);
+  const TrainedInMemory three = trained_within(config, needs(2), 3);
   for (const auto& outcome : three.outcomes) {
     REQUIRE(outcome.has_value());
     CHECK(outcome->model_sha256 == test::kSmallGptGolden);
@@ -148,7 +148,7 @@ TEST_CASE("what cannot fit is refused before the first step, with what would fit
   config.logical_ranks = 1;
   config.batch_size = 8;
   const std::size_t needs = memory_needs(config, shape, share_of(config, 1), 1).total();
-  const Trained refused = trained_within(config, needs / 2 + 8 * kMiB, 1);
+  const TrainedInMemory refused = trained_within(config, needs / 2 + 8 * kMiB, 1);
   REQUIRE_FALSE(refused.outcomes[0].has_value());
   const Error& error = refused.outcomes[0].error();
   CHECK(error.exit_code() == contract::exit_code::kInvalidSpec);

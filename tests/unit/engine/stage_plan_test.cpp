@@ -1,0 +1,155 @@
+// Where a model is cut into stages, held against every way to cut it, and what the stages are.
+#include "worker/engine/stage_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "common/contract.h"
+#include "worker/engine/block_hash.h"
+
+using namespace muster;
+using namespace muster::engine;
+
+namespace {
+
+ModelShape chain_of(std::vector<std::size_t> widths, float dropout = 0) {
+  return ModelShape::mlp(widths, dropout);
+}
+
+ModelShape convolutional() {
+  TrainingConfig config;
+  config.cnn = CnnConfig{{4, 8}, 3, true, {16}, 0.25f};
+  return *ModelShape::of(config, {8, 8, 1}, 10);
+}
+
+ModelShape transformer(int layers = 3) { return ModelShape::gpt({layers, 2, 32, 16}, 256); }
+
+std::vector<ModelShape> models_to_cut() {
+  return {chain_of({64, 32, 10}), chain_of({64, 128, 128, 64, 64, 10}, 0.5f),
+          convolutional(),        transformer(1),
+          transformer(3),         transformer(12)};
+}
+
+/// Every plan of so many stages whose layers are those of `plan`'s model.
+std::uint64_t least_dearest(const ModelShape& whole, int stages) {
+  const auto finest = *plan_stages(whole, static_cast<int>(pieces_of(whole)));
+  std::vector<std::uint64_t> costs;
+  for (const Stage& one : finest.stages) costs.push_back(one.cost);
+  // A model that is not cut has its embedding in front, a piece of its own in none.
+  std::function<std::uint64_t(std::size_t, int)> best = [&](std::size_t first, int left) {
+    const auto sum = [&](std::size_t end) {
+      return std::accumulate(costs.begin() + static_cast<std::ptrdiff_t>(first),
+                             costs.begin() + static_cast<std::ptrdiff_t>(end), std::uint64_t{0});
+    };
+    if (left == 1) return sum(costs.size());
+    std::uint64_t least = UINT64_MAX;
+    for (std::size_t end = first + 1; end + static_cast<std::size_t>(left) - 1 <= costs.size();
+         ++end) {
+      least = std::min(least, std::max(sum(end), best(end, left - 1)));
+    }
+    return least;
+  };
+  return best(0, stages);
+}
+
+std::uint64_t dearest(const StagePlan& plan) {
+  std::uint64_t most = 0;
+  for (const Stage& one : plan.stages) most = std::max(most, one.cost);
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("no way to cut a model has a cheaper dearest stage") {
+  for (const ModelShape& whole : models_to_cut()) {
+    for (int stages = 1; stages <= std::min<int>(6, static_cast<int>(pieces_of(whole))); ++stages) {
+      CAPTURE(stages);
+      CHECK(dearest(*plan_stages(whole, stages)) == least_dearest(whole, stages));
+    }
+  }
+}
+
+TEST_CASE("the stages have every value of the model once, in its place and with its first bits") {
+  for (const ModelShape& whole : models_to_cut()) {
+    std::vector<float> right(whole.values());
+    initialise(whole, 7, right);
+    for (int stages = 1; stages <= static_cast<int>(pieces_of(whole)); ++stages) {
+      CAPTURE(stages);
+      std::vector<float> values(whole.values());
+      std::vector<int> owners(whole.values());
+      std::size_t next_layer = stages > 1 && whole.reads_tokens() ? 1 : 0;
+      const StagePlan plan = *plan_stages(whole, stages);
+      REQUIRE(plan.size() == stages);
+      for (const Stage& stage : plan.stages) {
+        CHECK(stage.first_layer == next_layer);
+        next_layer = stage.last_layer;
+        CHECK(stage.shape.is_begin() == (stage.first_layer == 0));
+        CHECK(stage.shape.is_end() == (stage.last_layer == whole.layers().size()));
+        std::vector<float> own(stage.shape.values());
+        initialise(stage.shape, 7, own);
+        std::size_t of_stage = 0;
+        for (const Stretch& stretch : stretches_of(stage.shape, whole)) {
+          const bool is_trained = stretch.own < stage.shape.parameters();
+          CHECK((stretch.whole.begin < whole.parameters()) == is_trained);
+          for (std::size_t i = 0; i < stretch.whole.size(); ++i) {
+            values[stretch.whole.begin + i] = own[stretch.own + i];
+            ++owners[stretch.whole.begin + i];
+          }
+          of_stage += stretch.whole.size();
+        }
+        CHECK(of_stage == stage.shape.values());
+        CHECK(stage.shape.parameters() > 0);
+      }
+      CHECK(next_layer == whole.layers().size());
+      CHECK(std::all_of(owners.begin(), owners.end(), [](int count) { return count == 1; }));
+      CHECK(block_hash(values) == block_hash(right));
+    }
+  }
+}
+
+TEST_CASE("of a transformer the last stage has the table, and what it embeds comes from there") {
+  const ModelShape whole = transformer(3);
+  const StagePlan plan = *plan_stages(whole, 3);
+  CHECK(plan.is_tied);
+  CHECK(plan.stages[0].first_layer == 1);
+  CHECK(!plan.stages[0].shape.tied_embedding());
+  CHECK(plan.stages[0].shape.input().size() == 16u * 32u);
+  const ModelShape& last = plan.stages[2].shape;
+  REQUIRE(last.tied_embedding());
+  CHECK(last.tensors()[0].name == "wte.weight");
+  CHECK(last.tensors()[1].name == "wpe.weight");
+  CHECK(last.layers().back().weight == last.tied_embedding()->weight);
+  CHECK(last.targets() == 16);
+  CHECK(!plan_stages(whole, 1)->is_tied);
+  CHECK(pieces_of(whole) == 2u * 3u + 1u);
+}
+
+TEST_CASE("equal blocks make equal stages") {
+  const StagePlan plan = *plan_stages(chain_of({64, 64, 64, 64, 64, 64, 64}), 3);
+  for (const Stage& stage : plan.stages) CHECK(stage.last_layer - stage.first_layer == 2);
+}
+
+TEST_CASE("among plans of equal cost the one whose largest stage is smallest") {
+  // The first convolution is dearer than all that follows, which could be shared more evenly with
+  // the third one beside the last layer, where most of the parameters are.
+  TrainingConfig config;
+  config.cnn = CnnConfig{{64, 2, 64}, 3, false, {}, 0};
+  const StagePlan plan = *plan_stages(*ModelShape::of(config, {32, 32, 1}, 10), 3);
+  CHECK(plan.stages[0].last_layer == 2);
+  CHECK(plan.stages[1].last_layer == 6);
+}
+
+TEST_CASE("a model that has fewer pieces than a pipeline stages is refused") {
+  const auto refused = plan_stages(chain_of({64, 32, 10}), 3);
+  REQUIRE(!refused.has_value());
+  CHECK(refused.error().message() ==
+        "spec.training.parallelism.pipeline: is 3, but the model can be cut into at most 2 stages");
+  CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
+  CHECK(!plan_stages(transformer(2), 6).has_value());
+  CHECK(plan_stages(transformer(2), 5).has_value());
+}

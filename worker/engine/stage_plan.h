@@ -1,0 +1,49 @@
+// How a chain of layers is cut into the stages of a pipeline. Pure: every process computes it for
+// itself, from the model alone.
+//
+// The table that a transformer's embedding shares with its head belongs to the last stage, which
+// also embeds: so every parameter is in one place, and what goes around is the activations of a
+// border more, instead of a table with each step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/result.h"
+#include "worker/engine/model_shape.h"
+#include "worker/engine/ranges.h"
+
+namespace muster::engine {
+
+struct Stage {
+  std::size_t first_layer = 0, last_layer = 0;  ///< [first, last) of the whole chain
+  std::uint64_t cost = 0;  ///< multiply-adds of one row's forward pass; what is bound by memory
+                           ///< counts as so many as take about as long
+  ModelShape shape;
+};
+
+struct StagePlan {
+  std::vector<Stage> stages;
+  /// The last stage has the embedding, too: PipelineShape::is_tied.
+  bool is_tied = false;
+  int size() const { return static_cast<int>(stages.size()); }
+};
+
+/// Pieces that stages are made of: where a layer has tensors and no branch is cut.
+std::size_t pieces_of(const ModelShape& whole);
+
+/// The dearest stage as cheap as can be; then the most parameters of a stage as few as can be; then
+/// the first stages as short as can be.
+/// Errors: kInvalid naming the field of the spec, exit code kInvalidSpec: more stages than pieces.
+Result<StagePlan> plan_stages(const ModelShape& whole, int stages);
+
+/// Where values of a stage's flat buffer lie in the whole model's.
+struct Stretch {
+  ElementRange whole;
+  std::size_t own = 0;  ///< the first one in the stage's
+};
+
+/// Of all the stage's values, ascending in both.
+std::vector<Stretch> stretches_of(const ModelShape& stage, const ModelShape& whole);
+
+}  // namespace muster::engine
