@@ -52,6 +52,16 @@ float tree_sum(std::span<const float> values) {
   return tree_sum(values.first(half)) + tree_sum(values.subspan(half));
 }
 
+LossSums sum_losses(std::span<const float> losses, std::span<const float> correct,
+                    std::size_t of_rank) {
+  std::vector<float> of_ranks, correct_of_ranks;
+  for (std::size_t at = 0; at < losses.size(); at += of_rank) {
+    of_ranks.push_back(kernels::cpu::sum(losses.data() + at, of_rank));
+    correct_of_ranks.push_back(kernels::cpu::sum(correct.data() + at, of_rank));
+  }
+  return {tree_sum(of_ranks), tree_sum(correct_of_ranks)};
+}
+
 Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
                             int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
                             const EvaluationLimits& limits) {

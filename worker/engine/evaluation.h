@@ -32,6 +32,14 @@ SampleRange evaluated_samples(int rank, int logical_ranks, std::size_t samples);
 /// Sum of L values along the complete binary tree: left half plus right half.
 float tree_sum(std::span<const float> values);
 
+/// Of the labels of logical ranks, one rank after the other, `of_rank` of each: within one a sum by
+/// the kernels' rule, then the tree over them.
+struct LossSums {
+  float loss = 0, correct = 0;
+};
+LossSums sum_losses(std::span<const float> losses, std::span<const float> correct,
+                    std::size_t of_rank);
+
 /// All processes call it together; each takes an even share of the parts, whatever logical ranks it
 /// trains. Sends 8 bytes a part to each of the others. `on_alive` is called before each pass of the
 /// model, as a large set takes longer than anybody may be silent.

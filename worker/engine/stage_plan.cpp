@@ -120,7 +120,8 @@ std::vector<Stretch> stretches_of(const ModelShape& stage, const ModelShape& who
   std::vector<Stretch> stretches;
   for (const Tensor& tensor : stage.tensors()) {
     const std::size_t at = whole.tensors()[tensor.number].offset;
-    if (!stretches.empty() && stretches.back().whole.end == at &&
+    const bool is_next_kind = tensor.offset == stage.parameters();
+    if (!stretches.empty() && !is_next_kind && stretches.back().whole.end == at &&
         stretches.back().own + stretches.back().whole.size() == tensor.offset) {
       stretches.back().whole.end += tensor.size;
     } else {

@@ -43,7 +43,7 @@ struct Stretch {
   std::size_t own = 0;  ///< the first one in the stage's
 };
 
-/// Of all the stage's values, ascending in both.
+/// Of all the stage's values, ascending in both; each of trained ones or of running statistics.
 std::vector<Stretch> stretches_of(const ModelShape& stage, const ModelShape& whole);
 
 }  // namespace muster::engine

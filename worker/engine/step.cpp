@@ -212,17 +212,14 @@ void Trainer::merge(const Piece& piece, std::size_t first, std::size_t end) {
 
 /// Loss and hits of one of the nodes of a pass. What else rides behind the values is set later.
 void Trainer::sum_losses(const Model::Node& node) {
-  std::vector<float> losses, correct;
-  for (std::size_t r = 0; r < node.ranks; ++r) {
-    const std::size_t targets = rows_per_rank() * train_.targets;
-    const std::size_t at = node.first_row * train_.targets + r * targets;
-    losses.push_back(cpu::sum(model_->loss().data() + at, targets));
-    correct.push_back(cpu::sum(model_->correct().data() + at, targets));
-  }
+  const std::size_t of_rank = rows_per_rank() * train_.targets;
+  const std::size_t first = node.first_row * train_.targets, count = node.ranks * of_rank;
+  const LossSums sums = engine::sum_losses(model_->loss().subspan(first, count),
+                                           model_->correct().subspan(first, count), of_rank);
   const auto tail = std::span(node.gradient, sums_->elements()).subspan(shape_.values());
   std::fill(tail.begin(), tail.end(), 0.0f);
-  tail[kTailLoss] = tree_sum(losses);
-  tail[kTailCorrect] = tree_sum(correct);
+  tail[kTailLoss] = sums.loss;
+  tail[kTailCorrect] = sums.correct;
 }
 
 /// What this process asks of all rides in its first node, each flag once; nodes that were computed

@@ -96,6 +96,7 @@ TEST_CASE("the stages have every value of the model once, in its place and with 
         for (const Stretch& stretch : stretches_of(stage.shape, whole)) {
           const bool is_trained = stretch.own < stage.shape.parameters();
           CHECK((stretch.whole.begin < whole.parameters()) == is_trained);
+          CHECK((stretch.whole.end <= whole.parameters()) == is_trained);
           for (std::size_t i = 0; i < stretch.whole.size(); ++i) {
             values[stretch.whole.begin + i] = own[stretch.own + i];
             ++owners[stretch.whole.begin + i];

@@ -1,0 +1,242 @@
+#include "worker/engine/pipeline_stage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "worker/engine/evaluation.h"
+
+namespace muster::engine {
+namespace {
+
+namespace cpu = kernels::cpu;
+
+std::size_t ranks_of(const ComputePass& pass) {
+  std::size_t ranks = 0;
+  for (const Piece& piece : pass) ranks += static_cast<std::size_t>(piece.ranks.size());
+  return ranks;
+}
+
+std::size_t ranks_most_of(const std::vector<ComputePass>& passes) {
+  std::size_t most = 0;
+  for (const ComputePass& pass : passes) most = std::max(most, ranks_of(pass));
+  return most;
+}
+
+PipelineShape pipeline_of(const StagePlan& plan, const StageWork& work, std::size_t passes) {
+  return {plan.size(), static_cast<int>(passes), work.pipelining, plan.is_tied};
+}
+
+TiedTable::Size table_size_of(const PipelineShape& pipeline, std::size_t ranks,
+                              std::size_t rows_per_rank) {
+  return {ranks * rows_per_rank, ranks, embedded_most(pipeline), tables_most(pipeline)};
+}
+
+}  // namespace
+
+std::size_t pass_bytes(const StagePlan& plan, int stage, const StageWork& work) {
+  const auto passes = plan_passes(work.nodes, work.ranks_at_once);
+  if (passes.empty()) return 0;
+  const PipelineShape pipeline = pipeline_of(plan, work, passes.size());
+  const std::size_t ranks = ranks_most_of(passes);
+  const ModelShape& shape = plan.stages[static_cast<std::size_t>(stage)].shape;
+  std::size_t bytes = static_cast<std::size_t>(alive_most(pipeline, stage)) *
+                      Model::bytes(shape, ranks * work.rows_per_rank, work.activations);
+  if (!shape.tied_embedding()) return bytes;
+  return bytes + TiedTable::bytes(shape, table_size_of(pipeline, ranks, work.rows_per_rank));
+}
+
+PipelineStage::PipelineStage(const StagePlan& plan, int stage, StageWork work,
+                             cpu::Context& context)
+    : plan_(plan),
+      stage_(stage),
+      work_(std::move(work)),
+      context_(context),
+      passes_(plan_passes(work_.nodes, work_.ranks_at_once)) {
+  if (passes_.empty()) return;
+  pipeline_ = pipeline_of(plan, work_, passes_.size());
+  operations_ = pipeline_operations(pipeline_, stage);
+  const std::size_t ranks = ranks_most_of(passes_);
+  const auto alive = static_cast<std::size_t>(alive_most(pipeline_, stage));
+  models_.reserve(alive);
+  for (std::size_t i = 0; i < alive; ++i) {
+    models_.emplace_back(shape(), ranks * work_.rows_per_rank, context_, work_.activations);
+  }
+  if (!shape().tied_embedding()) return;
+  table_.emplace(shape(), table_size_of(pipeline_, ranks, work_.rows_per_rank), context_);
+}
+
+/// Where the sum of a slot of a piece's stack is made.
+std::span<float> PipelineStage::sum_in_slot(NodeSums& sums, const Piece& piece,
+                                            unsigned slot) const {
+  return slot == 0 ? sums.buffer(piece.node) : sums.spare(slot - 1);
+}
+
+void PipelineStage::list_nodes(NodeSums& sums) {
+  nodes_.clear();
+  for (const ComputePass& pass : passes_) {
+    auto& nodes = nodes_.emplace_back();
+    std::size_t row = 0;
+    for (const Piece& piece : pass) {
+      const auto ranks = static_cast<std::size_t>(piece.ranks.size());
+      nodes.push_back({row, ranks, sum_in_slot(sums, piece, piece.slot).data(),
+                       static_cast<std::size_t>(piece.ranks.first)});
+      row += ranks * work_.rows_per_rank;
+    }
+  }
+}
+
+Model::Batch PipelineStage::batch(const Step& step, int micro_batch) {
+  const auto& nodes = nodes_[static_cast<std::size_t>(micro_batch)];
+  Model::Batch batch{step.seed, step.done, work_.rows_per_rank, nodes};
+  if (table_) batch.tables = table_->tables(micro_batch, batch.ranks());
+  return batch;
+}
+
+Status PipelineStage::compute(const Step& step, std::span<const float> values, NodeSums& sums,
+                              comm::Communicator& group, const Clock& clock,
+                              milliseconds wait_max) {
+  MUSTER_CHECK(group.size() == plan_.size() && group.rank() == stage_);
+  MUSTER_CHECK(sums.elements() == shape().values() + kStageTailSize);
+  sums.hold(work_.nodes);
+  list_nodes(sums);
+  auto next = operations_.begin();
+  const int ticks = passes_.empty() ? 0 : pipeline_ticks(pipeline_);
+  for (int tick = 0; tick < ticks; ++tick) {
+    sends_.clear();
+    receives_.clear();
+    for (; next != operations_.end() && next->tick == tick; ++next) {
+      MUSTER_RETURN_IF_ERROR(run(*next, step, values, sums));
+    }
+    // Also where there is nothing to transfer: groups have the same numbers on all stages.
+    MUSTER_ASSIGN_OR_RETURN(const auto work, group.start(static_cast<std::uint64_t>(step.done) + 1,
+                                                         comm::Memory::kHost, sends_, receives_));
+    MUSTER_RETURN_IF_ERROR(work->wait(clock.mono_now() + wait_max));
+  }
+  for (std::size_t k = 0; k < sums.count(); ++k) sums.set_computed(k);
+  return {};
+}
+
+Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
+                          std::span<const float> values, NodeSums& sums) {
+  const int m = operation.micro_batch;
+  switch (operation.action) {
+    case PipelineAction::kForward:
+      return forward(m, step, values);
+    case PipelineAction::kBackward:
+      backward(m, step, values, sums);
+      return {};
+    case PipelineAction::kEmbed:
+      MUSTER_RETURN_IF_ERROR(read(m, step));
+      embedded_ = table_->embed(m, values, batch(step, m).rows());
+      return {};
+    case PipelineAction::kFinishTable:
+      table_->finish(m, batch(step, m));
+      merge(m, sums, {0, TiedTable::end_of(shape())});
+      return {};
+    default:
+      list_transfer(operation);
+      return {};
+  }
+}
+
+/// The samples of a micro-batch, as far as this stage wants them.
+Status PipelineStage::read(int micro_batch, const Step& step) {
+  std::size_t row = 0;
+  for (const Piece& piece : passes_[static_cast<std::size_t>(micro_batch)]) {
+    indices_.resize(static_cast<std::size_t>(piece.ranks.size()) * work_.rows_per_rank);
+    step.loader.samples(step.done, piece.ranks, indices_);
+    for (const std::uint64_t index : indices_) {
+      MUSTER_RETURN_IF_ERROR(set_row(micro_batch, row++, step.data, index));
+    }
+  }
+  return {};
+}
+
+Status PipelineStage::set_row(int micro_batch, std::size_t row, const data::Dataset& data,
+                              std::size_t index) {
+  if (table_) return table_->set_row(micro_batch, row, data, index);
+  if (shape().is_begin()) return model(micro_batch).set_row(row, data, index);
+  std::copy_n(data.labels_of(index), work_.targets,
+              model(micro_batch).labels().data() + row * work_.targets);
+  return {};
+}
+
+Status PipelineStage::forward(int micro_batch, const Step& step, std::span<const float> values) {
+  Model& own = model(micro_batch);
+  if (table_) {
+    std::ranges::copy(table_->labels(micro_batch), own.labels().begin());
+  } else if (shape().is_begin() || shape().is_end()) {
+    MUSTER_RETURN_IF_ERROR(read(micro_batch, step));
+  }
+  own.forward(values, batch(step, micro_batch));
+  return {};
+}
+
+void PipelineStage::backward(int micro_batch, const Step& step, std::span<const float> values,
+                             NodeSums& sums) {
+  Model& own = model(micro_batch);
+  const Model::Batch batch_of = batch(step, micro_batch);
+  if (is_last()) own.losses_with_gradient(values, batch_of, step.loss_scale);
+  put_losses(micro_batch);
+  input_gradient_ = own.backward(values, batch_of);
+  merge(micro_batch, sums, {table_ ? TiedTable::end_of(shape()) : 0, sums.elements()});
+}
+
+/// Behind the values of each piece's sum.
+void PipelineStage::put_losses(int micro_batch) {
+  const Model& own = model(micro_batch);
+  const std::size_t of_rank = work_.rows_per_rank * work_.targets;
+  for (const Model::Node& node : nodes_[static_cast<std::size_t>(micro_batch)]) {
+    LossSums losses;
+    if (is_last()) {
+      const std::size_t first = node.first_row * work_.targets, count = node.ranks * of_rank;
+      losses = sum_losses(own.loss().subspan(first, count), own.correct().subspan(first, count),
+                          of_rank);
+    }
+    float* const tail = node.gradient + shape().values();
+    tail[kStageLoss] = losses.loss;
+    tail[kStageCorrect] = losses.correct;
+  }
+}
+
+/// Adds up the elements of `range` of the subtrees that a micro-batch completes.
+void PipelineStage::merge(int micro_batch, NodeSums& sums, ElementRange range) {
+  for (const Piece& piece : passes_[static_cast<std::size_t>(micro_batch)]) {
+    for (unsigned slot = piece.slot; slot > piece.slot - piece.merges; --slot) {
+      float* const left = sum_in_slot(sums, piece, slot - 1).data() + range.begin;
+      cpu::add(context_, range.size(), left, sum_in_slot(sums, piece, slot).data() + range.begin,
+               left);
+    }
+  }
+}
+
+void PipelineStage::list_transfer(const PipelineOperation& operation) {
+  const int m = operation.micro_batch, peer = operation.peer;
+  const auto& nodes = nodes_[static_cast<std::size_t>(m)];
+  const std::size_t rows = nodes.back().first_row + nodes.back().ranks * work_.rows_per_rank;
+  // The last stage puts nothing out but what it embeds, and is given no other gradient than of
+  // that.
+  const auto send = [&](std::span<const float> values) {
+    sends_.push_back({peer, values.data(), values.size_bytes()});
+  };
+  const auto receive = [&](std::span<float> values, std::size_t columns) {
+    receives_.push_back({peer, values.data(), rows * columns * sizeof(float)});
+  };
+  switch (operation.action) {
+    case PipelineAction::kSendActivations:
+      send(table_ ? embedded_ : model(m).output().first(rows * shape().output().size()));
+      return;
+    case PipelineAction::kReceiveActivations:
+      receive(model(m).input(), shape().input().size());
+      return;
+    case PipelineAction::kSendGradient:
+      send(input_gradient_);
+      return;
+    default:
+      if (table_) return receive(table_->gradient(), shape().tied_embedding()->out.size());
+      receive(model(m).output_gradient(), shape().output().size());
+  }
+}
+
+}  // namespace muster::engine

@@ -1,0 +1,97 @@
+// One stage of a pipeline: its part of the gradients of a step, while the other stages of the same
+// copy of the model compute theirs. Micro-batches are the passes in which a process that is not
+// split computes its nodes (engine/passes), so the sums are the same bits.
+//
+// Transfers are waited for in the tick that has them: nothing is computed meanwhile.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "worker/comm/communicator.h"
+#include "worker/data/dataset.h"
+#include "worker/data/loader.h"
+#include "worker/engine/model.h"
+#include "worker/engine/node_sums.h"
+#include "worker/engine/passes.h"
+#include "worker/engine/pipeline_schedule.h"
+#include "worker/engine/stage_plan.h"
+#include "worker/engine/tied_table.h"
+
+namespace muster::engine {
+
+/// What is summed behind the values of a stage; 0 but for the last one.
+enum StageTail : std::size_t { kStageLoss, kStageCorrect, kStageTailSize };
+
+/// The same for all stages of one copy of the model.
+struct StageWork {
+  std::vector<RankRange> nodes;  ///< of the sum, that this copy computes
+  int ranks_at_once = 1;         ///< logical ranks of a micro-batch, at most
+  std::size_t rows_per_rank = 1;
+  std::size_t targets = 1;  ///< labels of a sample
+  Pipelining pipelining = Pipelining::kOneForwardOneBackward;
+  Activations activations = Activations::kKept;
+};
+
+/// Bytes that a stage takes for its passes, beside values and gradients.
+std::size_t pass_bytes(const StagePlan& plan, int stage, const StageWork& work);
+
+/// Threads: one.
+class PipelineStage {
+ public:
+  /// `plan` and `context` outlive it.
+  PipelineStage(const StagePlan& plan, int stage, StageWork work, kernels::cpu::Context& context);
+
+  /// A step, as all stages see it.
+  struct Step {
+    std::uint64_t seed = 0;
+    std::int64_t done = 0;      ///< steps before
+    float loss_scale = 1;       ///< of every label's gradient
+    const data::Dataset& data;  ///< read by the first stage and by the last
+    const data::Loader& loader;
+  };
+  /// The sums of all nodes, which `sums` holds: as many elements as the stage has values, and
+  /// StageTail. `group`: the stages, by rank.
+  /// Blocks: until `wait_max` on a neighbour, for each transfer.  Errors: as comm::Work::wait and
+  /// data::read_sample; transfers may be under way then.
+  Status compute(const Step& step, std::span<const float> values, NodeSums& sums,
+                 comm::Communicator& group, const Clock& clock, milliseconds wait_max);
+
+ private:
+  Model& model(int micro_batch) {
+    return models_[static_cast<std::size_t>(micro_batch) % models_.size()];
+  }
+  const ModelShape& shape() const { return plan_.stages[static_cast<std::size_t>(stage_)].shape; }
+  bool is_last() const { return stage_ + 1 == plan_.size(); }
+  Model::Batch batch(const Step& step, int micro_batch);
+  void list_nodes(NodeSums& sums);
+  Status run(const PipelineOperation& operation, const Step& step, std::span<const float> values,
+             NodeSums& sums);
+  Status forward(int micro_batch, const Step& step, std::span<const float> values);
+  void backward(int micro_batch, const Step& step, std::span<const float> values, NodeSums& sums);
+  void put_losses(int micro_batch);
+  Status read(int micro_batch, const Step& step);
+  Status set_row(int micro_batch, std::size_t row, const data::Dataset& data, std::size_t index);
+  std::span<float> sum_in_slot(NodeSums& sums, const Piece& piece, unsigned slot) const;
+  void merge(int micro_batch, NodeSums& sums, ElementRange range);
+  void list_transfer(const PipelineOperation& operation);
+
+  const StagePlan& plan_;
+  const int stage_;
+  const StageWork work_;
+  kernels::cpu::Context& context_;
+  std::vector<ComputePass> passes_;  ///< the micro-batches
+  PipelineShape pipeline_;
+  std::vector<PipelineOperation> operations_;
+  std::vector<Model> models_;  ///< as many as micro-batches are alive
+  std::optional<TiedTable> table_;
+  std::vector<std::vector<Model::Node>> nodes_;  ///< by micro-batch
+  std::vector<std::uint64_t> indices_;           ///< the samples of a piece
+  std::span<const float> embedded_, input_gradient_;
+  std::vector<comm::SendBuffer> sends_;  ///< of the tick under way
+  std::vector<comm::ReceiveBuffer> receives_;
+};
+
+}  // namespace muster::engine
