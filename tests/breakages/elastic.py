@@ -20,10 +20,14 @@ TCP = "worker/comm/tcp_communicator.cpp"
 HANDSHAKE = "worker/comm/handshake.cpp"
 FRAME = "worker/comm/frame.cpp"
 LANE = "worker/comm/memory_lane.cpp"
+PIPELINE = "worker/engine/pipeline_training.cpp"
+STAGE = "worker/engine/pipeline_stage.cpp"
+PLAN = "worker/engine/stage_plan.cpp"
+TICKS = "worker/engine/pipeline_schedule.cpp"
 
 BREAKAGES = [
     Breakage("a pass has more samples than the memory holds", "worker/engine/memory_needs.cpp",
-             "share, ranks).total() <= config.memory_bytes) return ranks;", "share, ranks).total() > 0) return ranks;", "test_engine"),
+             "needs(ranks) <= config.memory_bytes) return ranks;", "needs(ranks) > 0) return ranks;", "test_engine"),
     # The step
     Breakage("the write-ahead rule is skipped: an update is made before all have logged it", SHARDED,
              "  MUSTER_RETURN_IF_ERROR(named(confirm(*communicator_, stamp, deadline(), point)));\n", "", "test_engine"),
@@ -60,6 +64,32 @@ BREAKAGES = [
              "number > 0 ? 1u : 0u,\n                       number > 0 ? 1u : 0u", "test_engine"),
     Breakage("a branch is taken for the one that is in memory", "worker/engine/model.cpp",
              "  if (branch_held_ == first) return;", "  if (branch_held_ >= first) return;", "test_engine"),
+    # A model in stages
+    Breakage("a stage has one micro-batch less alive than it needs", TICKS, "shape.micro_batches : shape.stages - stage;",
+             "shape.micro_batches : shape.stages - stage - 1;", "test_engine"),
+    Breakage("the two ends of a transfer have it in different ticks", TICKS, "{ticks.backward(stage, m) - 1, kReceiveGradient",
+             "{ticks.backward(stage, m) - 2, kReceiveGradient", "test_engine"),
+    Breakage("a table's gradient is kept for too few micro-batches", TICKS, "(shape.stages + 1) / 2;", "shape.stages / 2;", "test_engine"),
+    Breakage("a model is cut within a branch", PLAN, "whole.layers()[l].has_tensors() && !whole.is_within_branch(l - 1)",
+             "whole.layers()[l].has_tensors()", "test_engine"),
+    Breakage("running statistics are taken for trained values", PLAN, "!stretches.empty() && !is_next_kind &&", "!stretches.empty() &&",
+             "test_engine"),
+    Breakage("a split table has the gradient of its head alone", "worker/engine/tied_table.cpp",
+             "    std::copy_n(of_node[0], table_size(), node.gradient + embedding_.weight);\n", "", "test_engine"),
+    Breakage("a table's gradients are not added up over the micro-batches", STAGE,
+             "      merge(m, sums, {0, TiedTable::end_of(shape())});\n", "", "test_engine"),
+    Breakage("a stage with nothing to transfer counts no group", STAGE,
+             "    // Also where there is nothing to transfer: groups have the same numbers on all stages.\n",
+             "    if (sends_.empty() && receives_.empty()) continue;\n", "test_engine"),
+    Breakage("a block that a cut goes through is taken for whole", "worker/engine/block_parts.cpp", "at == begin && end == last", "at == begin",
+             "test_engine"),
+    Breakage("a stage goes on from a checkpoint with beta's first powers", PIPELINE,
+             "  for (std::size_t i = 0; i < powers.size(); ++i) scalars[i].value = powers[i];\n", "", "test_engine"),
+    Breakage("the running statistics of a stage are not in its checkpoint", PIPELINE,
+             "if (b > 0 && stretch.own >= shape.parameters()) continue;", "if (stretch.own >= shape.parameters()) continue;", "test_engine"),
+    Breakage("the stages know another loss than the last one", PIPELINE, "stamp() + 1, plan_.size() - 1,", "stamp() + 1, 0,", "test_engine"),
+    Breakage("a stage gives no gradient to the one before", "worker/engine/model.cpp",
+             "shape_.is_begin() && &layer == &shape_.layers().front();", "&layer == &shape_.layers().front();", "test_engine"),
     # The record, while the process with the files is away
     Breakage("the record's lines are told after the state", TRAINER,
              "  MUSTER_RETURN_IF_ERROR(share_record(greetings, plan));\n"

@@ -5,6 +5,7 @@
 
 #include "worker/engine/model.h"
 #include "worker/engine/passes.h"
+#include "worker/engine/pipeline_stage.h"
 
 namespace muster::engine {
 namespace {
@@ -40,14 +41,9 @@ std::size_t received_floats(const TrainingConfig& config, const MemoryShare& sha
   return (nodes + std::min(others, processes - 1)) * elements / processes;
 }
 
-std::string mebibytes(std::size_t bytes) {
-  return std::to_string((bytes + (std::size_t{1} << 20) - 1) >> 20) + " MiB";
-}
-
-}  // namespace
-
-MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
-                         const MemoryShare& share, int ranks_at_once) {
+/// All but what a pass needs.
+MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
+                          const MemoryShare& share, int ranks_at_once) {
   const std::vector<RankRange>& nodes = own_nodes(share);
   const auto processes = static_cast<std::size_t>(share.assignment.processes());
   MemoryNeeds needs;
@@ -61,23 +57,64 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
   const std::size_t elements = shape.values();
   needs.gradients = floats(elements * (nodes.size() + spare_buffers(nodes, ranks_at_once)) +
                            received_floats(config, share, elements));
-  const auto ranks = static_cast<std::size_t>(std::min(count_ranks(nodes), ranks_at_once));
+  needs.rest = kProcessBytes + share.data_bytes;
+  return needs;
+}
+
+/// `most`, or the first of its halves that fits.
+template <typename Needs>
+std::optional<int> first_that_fits(const TrainingConfig& config, int most, const Needs& needs) {
+  if (config.memory_bytes == 0) return most;
+  for (int ranks = most; ranks >= 1; ranks /= 2) {
+    if (needs(ranks) <= config.memory_bytes) return ranks;
+  }
+  return std::nullopt;
+}
+
+std::string mebibytes(std::size_t bytes) {
+  return std::to_string((bytes + (std::size_t{1} << 20) - 1) >> 20) + " MiB";
+}
+
+}  // namespace
+
+MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
+                         const MemoryShare& share, int ranks_at_once) {
+  MemoryNeeds needs = lasting_needs(config, shape, share, ranks_at_once);
+  const auto ranks =
+      static_cast<std::size_t>(std::min(count_ranks(own_nodes(share)), ranks_at_once));
   const std::size_t rows = std::max(ranks * share.rows_per_rank, share.rows_evaluated);
   if (rows > 0) {
     needs.activations = Model::bytes(
         shape, rows, config.recomputes_activations ? Activations::kRecomputed : Activations::kKept);
   }
-  needs.rest = kProcessBytes + share.data_bytes;
+  return needs;
+}
+
+MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, int stage,
+                         const MemoryShare& share, int ranks_at_once) {
+  const ModelShape& shape = plan.stages[static_cast<std::size_t>(stage)].shape;
+  MemoryNeeds needs = lasting_needs(config, shape, share, ranks_at_once);
+  StageWork work{own_nodes(share), ranks_at_once, share.rows_per_rank};
+  if (config.recomputes_activations) work.activations = Activations::kRecomputed;
+  needs.activations = pass_bytes(plan, stage, work);
   return needs;
 }
 
 std::optional<int> ranks_that_fit(const TrainingConfig& config, const ModelShape& shape,
                                   const MemoryShare& share, int most) {
-  if (config.memory_bytes == 0) return most;
-  for (int ranks = most; ranks >= 1; ranks /= 2) {
-    if (memory_needs(config, shape, share, ranks).total() <= config.memory_bytes) return ranks;
-  }
-  return std::nullopt;
+  return first_that_fits(
+      config, most, [&](int ranks) { return memory_needs(config, shape, share, ranks).total(); });
+}
+
+std::optional<int> ranks_that_fit(const TrainingConfig& config, const StagePlan& plan,
+                                  const MemoryShare& share, int most) {
+  return first_that_fits(config, most, [&](int ranks) {
+    std::size_t greatest = 0;
+    for (int stage = 0; stage < plan.size(); ++stage) {
+      greatest = std::max(greatest, memory_needs(config, plan, stage, share, ranks).total());
+    }
+    return greatest;
+  });
 }
 
 std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& shape,

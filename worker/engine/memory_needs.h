@@ -10,6 +10,7 @@
 
 #include "worker/engine/assignment.h"
 #include "worker/engine/model_shape.h"
+#include "worker/engine/stage_plan.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
@@ -38,9 +39,18 @@ struct MemoryShare {
 MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
                          const MemoryShare& share, int ranks_at_once);
 
+/// The same of the process that has one stage of a pipeline. The processes of `share` are the
+/// copies of the model, and a pass is a micro-batch.
+MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, int stage,
+                         const MemoryShare& share, int ranks_at_once);
+
 /// Logical ranks that a pass may have so that config.memory_bytes suffice: `most` (1 or more), or
 /// the first of its halves. Nothing: not even one at a time fits.
 std::optional<int> ranks_that_fit(const TrainingConfig& config, const ModelShape& shape,
+                                  const MemoryShare& share, int most);
+
+/// The same of a micro-batch, so that every stage fits.
+std::optional<int> ranks_that_fit(const TrainingConfig& config, const StagePlan& plan,
                                   const MemoryShare& share, int most);
 
 /// For a user whose job does not fit: what it needs, what there is, and which fields would help.

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "worker/engine/block_hash.h"
+#include "worker/engine/memory_needs.h"
 #include "worker/engine/record.h"
 #include "worker/engine/schedule.h"
 
@@ -60,9 +61,7 @@ PipelineTraining::PipelineTraining(const TrainingConfig& config, ModelShape whol
   work.nodes = assignment->nodes[rank];
   work.rows_per_rank = rows;
   work.targets = whole_.targets();
-  work.ranks_at_once = config.micro_batch_size == 0
-                           ? config.logical_ranks
-                           : std::max(1, config.micro_batch_size / static_cast<int>(rows));
+  work.ranks_at_once = ranks_at_once(*assignment, rows);
   if (config.recomputes_activations) work.activations = Activations::kRecomputed;
   sums_.hold(work.nodes);
   std::vector<float*> nodes;
@@ -72,6 +71,18 @@ PipelineTraining::PipelineTraining(const TrainingConfig& config, ModelShape whol
   exchange_.emplace(*assignment, place.copies.rank(),
                     Reduction{Ownership(buckets, place.copies.size()), shape().parameters()}, nodes,
                     exchange_memory_);
+}
+
+/// As many as the user and the memory of every process allow. All stages of a copy come to the
+/// same.
+int PipelineTraining::ranks_at_once(const Assignment& assignment, std::size_t rows_per_rank) const {
+  const auto rank = static_cast<std::size_t>(place_.copies.rank());
+  int most = std::max(1, count_ranks(assignment.nodes[rank]));
+  if (config_.micro_batch_size > 0) {
+    most = std::clamp(config_.micro_batch_size / static_cast<int>(rows_per_rank), 1, most);
+  }
+  return ranks_that_fit(config_, plan_, {assignment, place_.copies.rank(), rows_per_rank}, most)
+      .value_or(1);
 }
 
 Status PipelineTraining::step(const data::Dataset& data, const data::Loader& loader,

@@ -38,7 +38,8 @@ struct WholeState {
 /// them.  Errors: as comm::Work::wait.
 class PipelineTraining {
  public:
-  /// Of the state before the first step. `config` outlives it.
+  /// Of the state before the first step. `config` outlives it; its memory_bytes, where they are
+  /// known, are the same for all processes. Makes micro-batches that fit them where any do.
   PipelineTraining(const TrainingConfig& config, ModelShape whole, StagePlan plan,
                    PipelinePlace place, const Clock& clock);
 
@@ -65,6 +66,7 @@ class PipelineTraining {
   bool is_first() const { return place_.group.rank() == 0 && place_.copies.rank() == 0; }
   MonoTime deadline() const { return clock_.mono_now() + config_.peer_deadline; }
   std::uint64_t stamp() const { return static_cast<std::uint64_t>(steps_); }
+  int ranks_at_once(const Assignment& assignment, std::size_t rows_per_rank) const;
   Status share_loss(float batch_targets);
   Status measure();
   Status update(std::int64_t total_steps);

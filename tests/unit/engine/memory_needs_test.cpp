@@ -12,6 +12,7 @@
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "worker/engine/model.h"
+#include "worker/engine/pipeline_stage.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -160,4 +161,63 @@ TEST_CASE("what cannot fit is refused before the first step, with what would fit
   CHECK(sentence.find(", or spec.worker.resources.memory of ") != std::string::npos);
   config.recomputes_activations = true;
   CHECK(trained_within(config, needs / 2 + 8 * kMiB, 1).outcomes[0].has_value());
+}
+
+TEST_CASE("of a pipeline each stage needs its own part, and one stage what the whole model does") {
+  TrainingConfig config = gpt_of(4, 64, 32);
+  config.micro_batch_size = 2;
+  const ModelShape shape = shape_of(config);
+  const MemoryShare share = share_of(config, 2);
+  const MemoryNeeds whole = memory_needs(config, shape, share, 1);
+  const MemoryNeeds alone = memory_needs(config, *plan_stages(shape, 1), 0, share, 1);
+  CHECK(alone.total() == whole.total());
+  for (const int stages : {2, 3, 5}) {
+    const StagePlan plan = *plan_stages(shape, stages);
+    MemoryNeeds sum;
+    for (int stage = 0; stage < stages; ++stage) {
+      const MemoryNeeds needs = memory_needs(config, plan, stage, share, 1);
+      sum.parameters += needs.parameters;
+      sum.optimizer += needs.optimizer;
+      sum.gradients += needs.gradients;
+      CHECK(needs.parameters < whole.parameters);
+      CHECK(needs.total() < whole.total());
+    }
+    CHECK(sum.parameters == whole.parameters);
+    CHECK(sum.optimizer == whole.optimizer);
+    CHECK(sum.gradients <= whole.gradients);
+    CHECK(sum.gradients + static_cast<std::size_t>(4 * stages) > whole.gradients);
+  }
+}
+
+TEST_CASE("the first stages of a pipeline keep more micro-batches alive, the last one its tables") {
+  const TrainingConfig config = gpt_of(8, 32, 16);
+  const ModelShape shape = shape_of(config);
+  const StagePlan plan = *plan_stages(shape, 4);
+  const StageWork work{{{0, 16}}, 1, 2};
+  const auto of_one = [&](std::size_t stage) {
+    return Model::bytes(plan.stages[stage].shape, 2, Activations::kKept);
+  };
+  for (std::size_t stage = 0; stage < 3; ++stage) {
+    CHECK(pass_bytes(plan, static_cast<int>(stage), work) == (4 - stage) * of_one(stage));
+  }
+  const std::size_t table = 256 * 32 * sizeof(float), embedding = 2 * 16 * 32 * sizeof(float);
+  const std::size_t tokens = 2 * 16 * 2 * sizeof(std::int32_t);
+  CHECK(pass_bytes(plan, 3, work) == of_one(3) + 2 * table + 2 * embedding + 5 * tokens);
+  CHECK(pass_bytes(plan, 0, {{{0, 16}}, 1, 2, 1, Pipelining::kGpipe}) == 16 * of_one(0));
+}
+
+TEST_CASE("a model that does not fit one process fits when it is split") {
+  TrainingConfig config = gpt_of(8, 64, 64);
+  const ModelShape shape = shape_of(config);
+  const MemoryShare share = share_of(config, 1);
+  config.memory_bytes = memory_needs(config, shape, share, 1).total() - 1;
+  CHECK(!ranks_that_fit(config, shape, share, 16));
+  const auto fits = ranks_that_fit(config, *plan_stages(shape, 4), share, 16);
+  REQUIRE(fits.has_value());
+  config.memory_bytes = 0;
+  for (int stage = 0; stage < 4; ++stage) {
+    const StagePlan plan = *plan_stages(shape, 4);
+    CHECK(memory_needs(config, plan, stage, share, *fits).total() <
+          memory_needs(config, shape, share, 1).total());
+  }
 }

@@ -5,9 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,9 +17,7 @@
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/reference_state.h"
 #include "worker/data/text.h"
-#include "worker/engine/block_hash.h"
-#include "worker/engine/checkpoint.h"
-#include "worker/engine/identity.h"
+#include "worker/engine/memory_needs.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -194,6 +190,20 @@ TEST_CASE("the golden hash of a transformer that is split, a sample at a time") 
     });
     for (const std::string& hash : hashes) CHECK(hash == test::kSmallGptGolden);
   }
+}
+
+TEST_CASE("with no room for the whole model the stages train it, in micro-batches that fit") {
+  TrainingConfig config = test::small_gpt(3);
+  const SplitJob job(config);
+  const auto rows = static_cast<std::size_t>(config.batch_size / config.logical_ranks);
+  const MemoryShare alone{*assign(config.logical_ranks, 1), 0, rows};
+  SplitJob poor(config);
+  poor.config.memory_bytes = memory_needs(config, job.whole, alone, 1).total() - 1;
+  REQUIRE(!ranks_that_fit(poor.config, job.whole, alone, 16));
+  const StagePlan plan = *plan_stages(job.whole, 4);
+  REQUIRE(ranks_that_fit(poor.config, plan, alone, 16));
+  check_steps(poor, {1, 4});
+  check_steps(poor, {2, 4});
 }
 
 TEST_CASE("a stage keeps its own parameters and no others") {
