@@ -37,7 +37,7 @@ std::vector<std::vector<BlockPart>> block_parts(const StagePlan& plan, const Mod
   std::vector<std::vector<BlockPart>> parts;
   for (const Stage& stage : plan.stages) {
     auto& own = parts.emplace_back();
-    for (const Stretch& stretch : stretches_of(stage.shape, whole)) {
+    for (const StageStretch& stretch : stretches_of(stage.shape, whole)) {
       const ElementRange range = intersection(stretch.whole, {0, elements});
       for (std::size_t at = range.begin; at < range.end;) {
         const std::size_t block = at / kBlock, begin = block * kBlock;

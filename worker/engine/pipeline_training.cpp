@@ -179,7 +179,7 @@ std::vector<PipelineTraining::Place> PipelineTraining::places(std::size_t stage)
   std::vector<Place> all;
   const ModelShape& shape = plan_.stages[stage].shape;
   for (std::size_t b = 0; b <= optimizer_.state().buffers.size(); ++b) {
-    for (const Stretch& stretch : stretches_of(shape, whole_)) {
+    for (const StageStretch& stretch : stretches_of(shape, whole_)) {
       // Running statistics have no optimiser's state.
       if (b > 0 && stretch.own >= shape.parameters()) continue;
       all.push_back({b, stretch.whole.begin, stretch.own, stretch.whole.size()});

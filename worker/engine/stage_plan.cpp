@@ -116,8 +116,8 @@ Result<StagePlan> plan_stages(const ModelShape& whole, int stages) {
   return plan;
 }
 
-std::vector<Stretch> stretches_of(const ModelShape& stage, const ModelShape& whole) {
-  std::vector<Stretch> stretches;
+std::vector<StageStretch> stretches_of(const ModelShape& stage, const ModelShape& whole) {
+  std::vector<StageStretch> stretches;
   for (const Tensor& tensor : stage.tensors()) {
     const std::size_t at = whole.tensors()[tensor.number].offset;
     const bool is_next_kind = tensor.offset == stage.parameters();

@@ -38,12 +38,12 @@ std::size_t pieces_of(const ModelShape& whole);
 Result<StagePlan> plan_stages(const ModelShape& whole, int stages);
 
 /// Where values of a stage's flat buffer lie in the whole model's.
-struct Stretch {
+struct StageStretch {
   ElementRange whole;
   std::size_t own = 0;  ///< the first one in the stage's
 };
 
 /// Of all the stage's values, ascending in both; each of trained ones or of running statistics.
-std::vector<Stretch> stretches_of(const ModelShape& stage, const ModelShape& whole);
+std::vector<StageStretch> stretches_of(const ModelShape& stage, const ModelShape& whole);
 
 }  // namespace muster::engine

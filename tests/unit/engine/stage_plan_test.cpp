@@ -93,7 +93,7 @@ TEST_CASE("the stages have every value of the model once, in its place and with 
         std::vector<float> own(stage.shape.values());
         initialise(stage.shape, 7, own);
         std::size_t of_stage = 0;
-        for (const Stretch& stretch : stretches_of(stage.shape, whole)) {
+        for (const StageStretch& stretch : stretches_of(stage.shape, whole)) {
           const bool is_trained = stretch.own < stage.shape.parameters();
           CHECK((stretch.whole.begin < whole.parameters()) == is_trained);
           CHECK((stretch.whole.end <= whole.parameters()) == is_trained);
