@@ -61,7 +61,7 @@ PipelineTraining::PipelineTraining(const TrainingConfig& config, ModelShape whol
   work.nodes = assignment->nodes[rank];
   work.rows_per_rank = rows;
   work.targets = whole_.targets();
-  work.ranks_at_once = ranks_at_once(*assignment, rows);
+  work.ranks_at_once = ranks_at_once_ = choose_ranks(*assignment, rows);
   if (config.recomputes_activations) work.activations = Activations::kRecomputed;
   sums_.hold(work.nodes);
   std::vector<float*> nodes;
@@ -75,7 +75,7 @@ PipelineTraining::PipelineTraining(const TrainingConfig& config, ModelShape whol
 
 /// As many as the user and the memory of every process allow. All stages of a copy come to the
 /// same.
-int PipelineTraining::ranks_at_once(const Assignment& assignment, std::size_t rows_per_rank) const {
+int PipelineTraining::choose_ranks(const Assignment& assignment, std::size_t rows_per_rank) const {
   const auto rank = static_cast<std::size_t>(place_.copies.rank());
   int most = std::max(1, count_ranks(assignment.nodes[rank]));
   if (config_.micro_batch_size > 0) {

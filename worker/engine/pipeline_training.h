@@ -35,7 +35,7 @@ struct WholeState {
 };
 
 /// Threads: one. Every call but the plain getters is made by all processes together, and blocks on
-/// them.  Errors: as comm::Work::wait.
+/// them.  Errors: as comm::Work::wait; after one the object is of no use.
 class PipelineTraining {
  public:
   /// Of the state before the first step. `config` outlives it; its memory_bytes, where they are
@@ -47,7 +47,8 @@ class PipelineTraining {
   /// loss or norm are not finite.
   Status step(const data::Dataset& data, const data::Loader& loader, std::int64_t total_steps);
   std::int64_t steps() const { return steps_; }
-  float loss() const { return loss_; }                    ///< mean over the batch of the last step
+  int ranks_at_once() const { return ranks_at_once_; }  ///< logical ranks of a micro-batch, at most
+  float loss() const { return loss_; }                  ///< mean over the batch of the last step
   float gradient_norm() const { return gradient_norm_; }  ///< before clipping; -1: not measured
 
   /// block_hash() of the whole model's values.
@@ -66,7 +67,7 @@ class PipelineTraining {
   bool is_first() const { return place_.group.rank() == 0 && place_.copies.rank() == 0; }
   MonoTime deadline() const { return clock_.mono_now() + config_.peer_deadline; }
   std::uint64_t stamp() const { return static_cast<std::uint64_t>(steps_); }
-  int ranks_at_once(const Assignment& assignment, std::size_t rows_per_rank) const;
+  int choose_ranks(const Assignment& assignment, std::size_t rows_per_rank) const;
   Status share_loss(float batch_targets);
   Status measure();
   Status update(std::int64_t total_steps);
@@ -90,6 +91,7 @@ class PipelineTraining {
   std::optional<PipelineStage> computation_;
   std::vector<float> exchange_memory_;
   std::optional<GradientExchange> exchange_;
+  int ranks_at_once_ = 1;
   std::int64_t steps_ = 0;
   float loss_ = 0, gradient_norm_ = -1, scale_ = 1;
 };

@@ -121,6 +121,13 @@ void check_steps(const SplitJob& job, Split split,
   CHECK(seen == split.copies * split.stages * job.config.steps);
 }
 
+/// A chain of as many pieces as a group may have processes here.
+TrainingConfig deep_digits(std::int64_t steps) {
+  TrainingConfig config = test::with_adamw(test::digits(steps));
+  config.mlp.hidden = {48, 32, 32, 24, 24, 16, 16};
+  return config;
+}
+
 /// All products of at most eight processes.
 std::vector<Split> splits_of(const ModelShape& whole) {
   std::vector<Split> splits;
@@ -134,9 +141,10 @@ std::vector<Split> splits_of(const ModelShape& whole) {
 
 TEST_CASE("split into stages: the same bits after every step, whatever the product of sizes") {
   for (auto* const config_of :
-       {test::digits, test::digits_with_layers, test::digits_in_buckets, test::small_gpt}) {
+       {test::digits, test::digits_with_layers, deep_digits, test::small_gpt}) {
     const SplitJob job(config_of(4));
-    CHECK(splits_of(job.whole).size() >= 12);
+    CHECK(splits_of(job.whole).back().stages ==
+          std::min(8, static_cast<int>(pieces_of(job.whole))));
     for (const Split split : splits_of(job.whole)) {
       CAPTURE(split.copies);
       CAPTURE(split.stages);
@@ -201,9 +209,40 @@ TEST_CASE("with no room for the whole model the stages train it, in micro-batche
   poor.config.memory_bytes = memory_needs(config, job.whole, alone, 1).total() - 1;
   REQUIRE(!ranks_that_fit(poor.config, job.whole, alone, 16));
   const StagePlan plan = *plan_stages(job.whole, 4);
-  REQUIRE(ranks_that_fit(poor.config, plan, alone, 16));
+  const auto fit = ranks_that_fit(poor.config, plan, alone, 16);
+  REQUIRE(fit);
+  CHECK(*fit < 16);
   check_steps(poor, {1, 4});
+  on_all_stages(poor, {1, 4}, [&](PipelineTraining& training, int, int) {
+    MUSTER_CHECK(training.ranks_at_once() == *fit);
+  });
   check_steps(poor, {2, 4});
+}
+
+TEST_CASE("a deep transformer in eight stages has the bits of one process") {
+  TrainingConfig config = test::small_gpt(3);
+  config.gpt->layers = 4;
+  config.micro_batch_size = 2;
+  const SplitJob job(config);
+  std::string expected;
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    expected = run_training(config, communicator, clock, {})->model_sha256;
+  });
+  for (const Split split : {Split{1, 7}, Split{1, 8}}) {
+    std::mutex mutex;
+    std::vector<std::string> hashes;
+    on_all_stages(job, split, [&](PipelineTraining& training, int, int) {
+      for (int step = 0; step < 3; ++step) {
+        MUSTER_CHECK(training.step(job.data, *job.loader, 3).has_value());
+      }
+      const auto hash = training.hash();
+      const std::lock_guard lock(mutex);
+      hashes.push_back(hash ? *hash : hash.error().message());
+    });
+    REQUIRE(hashes.size() == static_cast<std::size_t>(split.stages));
+    for (const std::string& hash : hashes) CHECK(hash == expected);
+  }
 }
 
 TEST_CASE("a stage keeps its own parameters and no others") {
