@@ -148,7 +148,7 @@ BREAKAGES = [
     Breakage("all copies ride with one step", COPYING,
              "portion_most(shards_.trained, config_.copy_blocks)", "2 * shards_.trained + 4096", "test_engine"),
     Breakage("the step that a death has cut short takes copies along", COPYING,
-             "if (is_assignment_even_) {", "if (is_assignment_even_ || !has_learners()) {", "test_engine"),
+             "if (!is_copied_ && is_assignment_even_) {", "if (!is_copied_ && !has_learners()) {", "test_engine"),
     Breakage("a return does not tell that copies were being made", SHARDED,
              "if (blocks_short_ > 0) why +=", "if (blocks_short_ > 1'000'000) why +=", "test_engine"),
     Breakage("who leaves does not hand its shards over", SHARDED,

@@ -7,6 +7,7 @@
 // loses no more than its own part.
 #include <utility>
 
+#include "common/check.h"
 #include "common/log.h"
 #include "worker/engine/trainer.h"
 
@@ -18,6 +19,7 @@ void Trainer::keep(std::vector<Ranges> kept) {
   const auto own = static_cast<std::size_t>(rank());
   optimizer_->hold(kept[own], united(kept[own], shards_.held(rank())));
   const std::size_t before = std::exchange(blocks_short_, engine::blocks_short(shards_, kept));
+  is_copied_ = kept == shards_.held();
   keeping_ = keeping_of(shards_, std::move(kept));
   is_exchange_old_ = true;
   if (before == 0 && blocks_short_ > 0) {
@@ -34,16 +36,17 @@ void Trainer::keep(std::vector<Ranges> kept) {
 Status Trainer::begin_copying() {
   copies_.clear();
   report_.blocks_short = static_cast<std::int64_t>(blocks_short_);
-  if (is_assignment_even_) {
+  if (!is_copied_ && is_assignment_even_) {
     copies_ =
         next_portion(shards_, keeping_.kept, portion_most(shards_.trained, config_.copy_blocks));
-  }
-  std::vector<Ranges> kept = keeping_.kept;
-  for (const Move& copy : copies_) {
-    Ranges& theirs = kept[static_cast<std::size_t>(copy.to)];
-    theirs = united(theirs, {copy.range});
+    MUSTER_CHECK_MSG(!copies_.empty(), "something is lacking, and nobody is given it");
   }
   if (!copies_.empty()) {
+    std::vector<Ranges> kept = keeping_.kept;
+    for (const Move& copy : copies_) {
+      Ranges& theirs = kept[static_cast<std::size_t>(copy.to)];
+      theirs = united(theirs, {copy.range});
+    }
     MUSTER_RETURN_IF_ERROR(at(point::kCopy));
     std::vector<comm::SendBuffer> sends;
     std::vector<comm::ReceiveBuffer> receives;

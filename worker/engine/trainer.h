@@ -232,6 +232,7 @@ class Trainer {
   Shards shards_;                            ///< who is to keep what
   Keeping keeping_;                          ///< who does, after the copies of the step under way
   std::size_t blocks_short_ = 0;             ///< with fewer copies than they are to have
+  bool is_copied_ = true;                    ///< all keep what is theirs
   std::vector<Move> copies_;                 ///< of the step under way
   std::unique_ptr<comm::Work> copies_work_;  ///< to and from this process
   bool is_exchange_old_ = false;             ///< it is for those who kept what before
