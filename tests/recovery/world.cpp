@@ -839,7 +839,8 @@ std::vector<Lesson> make_lessons() {
   engine::TrainingConfig bucketed = test::digits_in_buckets(kSteps);
   for (const int buddies : {0, 1, 2}) add(small, buddies);
   small.copy_blocks = bucketed.copy_blocks = 1;  // several steps pass until all copies are made
-  for (const int buddies : {0, 1, 2}) add(small, buddies);
+  add(bucketed, 2);
+  for (const int buddies : {1, 2}) add(small, buddies);
   for (const int buddies : {0, 1}) add(bucketed, buddies);
   add(test::digits_with_layers(kSteps), 0);
   add(test::small_gpt(kSteps), 1);
