@@ -53,11 +53,12 @@ Fewest fewest_of(std::vector<int>& rooms, int pods) {
 using Holds = std::vector<int>;
 
 /// The most that `branches` of several branches hold on so many leaves in all, for every number of
-/// leaves; the answer to "which, and on how few".
+/// leaves from `least` on; the answer to "which, and on how few".
 class LeafTable {
  public:
-  LeafTable(const std::vector<Holds>& holds, int branches, int leaves)
-      : holds_(holds), branches_(branches), leaves_(leaves) {
+  LeafTable(const std::vector<Holds>& holds, int branches, int least, int leaves)
+      : holds_(holds), branches_(branches), least_(least), leaves_(leaves) {
+    for (const Holds& one : holds) longest_ = std::max(longest_, static_cast<int>(one.size()) - 1);
     const std::size_t cells = as_index(branches + 1) * as_index(leaves + 1);
     most_.assign(cells, -1);
     most_[0] = 0;
@@ -67,7 +68,7 @@ class LeafTable {
 
   /// 0 = not on so few.
   int fewest(int pods) const {
-    for (int m = 1; m <= leaves_; ++m) {
+    for (int m = least_; m <= leaves_; ++m) {
       if (most_[cell(branches_, m)] >= pods) return m;
     }
     return 0;
@@ -91,11 +92,16 @@ class LeafTable {
  private:
   std::size_t cell(int k, int m) const { return as_index(k) * as_index(leaves_ + 1) + as_index(m); }
 
+  /// Only what the answer can rest on is filled in: so many branches as the rest can still bring to
+  /// all, on so many leaves as they can still bring to the least.
   void add(std::size_t b) {
     std::uint16_t* taken = taken_.data() + b * most_.size();
     const Holds& holds = holds_[b];
-    for (int k = branches_; k > 0; --k) {
-      for (int m = leaves_; m > 0; --m) {
+    const int rest = static_cast<int>(holds_.size() - 1 - b);
+    for (int k = std::min(branches_, static_cast<int>(b) + 1); k >= std::max(1, branches_ - rest);
+         --k) {
+      const int fewest = std::max(1, least_ - (branches_ - k) * longest_);
+      for (int m = std::min(leaves_, k * longest_); m >= fewest; --m) {
         int& best = most_[cell(k, m)];
         const int most_leaves = std::min(m, static_cast<int>(holds.size()) - 1);
         for (int j = 1; j <= most_leaves; ++j) {
@@ -109,7 +115,8 @@ class LeafTable {
   }
 
   const std::vector<Holds>& holds_;
-  int branches_, leaves_;
+  int branches_, least_, leaves_;
+  int longest_ = 0;  ///< leaves of a branch
   std::vector<int> most_;
   std::vector<std::uint16_t> taken_;
 };
@@ -259,7 +266,8 @@ class Search {
     one.chosen.assign(branches.begin(), branches.begin() + one.branches);
     one.leaves = fewest_leaves(one.chosen);
     // With any number of branches it takes no fewer.
-    if (one.leaves == fewest_leaves(branches)) return;
+    const int least = fewest_leaves(branches);
+    if (one.leaves == least) return;
     std::vector<Holds> holds;
     std::size_t longest = 0;
     for (const int branch : branches) {
@@ -272,7 +280,7 @@ class Search {
       is_cut_ = true;
       return;
     }
-    const LeafTable table(holds, one.branches, one.leaves - 1);
+    const LeafTable table(holds, one.branches, least, one.leaves - 1);
     const int fewer = table.fewest(wish_.pods);
     if (fewer == 0) return;
     one.leaves = fewer;
