@@ -14,12 +14,12 @@ using namespace muster::engine;
 namespace {
 
 constexpr std::size_t kBlock = kernels::kBlockElements;
-constexpr std::size_t kElements = 9 * kBlock - 5;  // the last block is short
+constexpr std::size_t kKeptElements = 9 * kBlock - 5;  // the last block is short
 
 Shards shared_by(const std::vector<int>& slots, int buddies) {
   const auto processes = static_cast<int>(slots.size());
-  const Buckets buckets(kElements + 3, {0, 2 * kBlock, 7 * kBlock}, 1);
-  return make_shards(slots, {Ownership(buckets, processes), kElements, buddies});
+  const Buckets buckets(kKeptElements + 3, {0, 2 * kBlock, 7 * kBlock}, 1);
+  return make_shards(slots, {Ownership(buckets, processes), kKeptElements, buddies});
 }
 
 std::vector<int> slots_of(int processes) {
@@ -53,8 +53,8 @@ Change change_of(int before, int dead, int joiners, int buddies) {
 /// Of each block, by how many it is kept.
 std::vector<int> count_copies(const std::vector<Ranges>& kept) {
   std::vector<int> copies;
-  for (std::size_t block = 0; block < blocks_of(kElements); ++block) {
-    const ElementRange range{block * kBlock, std::min((block + 1) * kBlock, kElements)};
+  for (std::size_t block = 0; block < blocks_of(kKeptElements); ++block) {
+    const ElementRange range{block * kBlock, std::min((block + 1) * kBlock, kKeptElements)};
     copies.push_back(
         static_cast<int>(std::count_if(kept.begin(), kept.end(), [&](const Ranges& one) {
           return within(one, range) == Ranges{range};
@@ -102,8 +102,8 @@ TEST_CASE(
         all = united(all, keeping.given[rank]);
         size += size_of(keeping.given[rank]);
       }
-      CHECK(all == Ranges{{0, kElements}});
-      CHECK(size == kElements);
+      CHECK(all == Ranges{{0, kKeptElements}});
+      CHECK(size == kKeptElements);
     }
   }
   const Shards settled = shared_by(slots_of(5), 2);
