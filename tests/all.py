@@ -41,6 +41,7 @@ RACES_EVERY_TIME = {"test_comm", "test_comm_tcp"}
 # It does not see that a timed lock is taken from a holder that died, and calls its unlocking wrong.
 ROBUST_LOCK_TESTS = {"test_sentinel"}
 TESTS_AT_ONCE = 2
+PROGRAM_SECONDS = 1800  # under a sanitizer, on a machine that has other work
 # Of the unit programs those that neither wait for a clock nor for a process, and whose threads take turns or meet in one place:
 # with the same instructions and inputs they do the same again.
 SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "test_sim", "test_engine", "test_kernels", "test_core",
@@ -300,7 +301,7 @@ def check_program(name, command, options, every_time=False):
     """Runs the doctest program in `command`, with `options` in its environment, unless it has passed like this before."""
     program = next(word for word in command if word.startswith("build/"))
     passed = stamp("passed", program, inputs_digest(), command, sorted(options.items()))
-    check_unless_passed(name, passed, lambda: with_cases(program, run(command, 900, ROOT, {**os.environ, **options})), every_time)
+    check_unless_passed(name, passed, lambda: with_cases(program, run(command, PROGRAM_SECONDS, ROOT, {**os.environ, **options})), every_time)
 
 
 def chosen_file(program, stem):
