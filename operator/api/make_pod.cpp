@@ -313,9 +313,10 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
   if (!job.spec.priority_class_name.empty()) {
     pod.spec["priorityClassName"] = job.spec.priority_class_name;
   }
-  if (const auto group = make_pod_group(job, options);
-      group && placement.attempt == job.status.start_attempt) {
-    pod.spec["schedulingGroup"] = Json{{"podGroupName", group->meta.name}};
+  if (placement.attempt == job.status.start_attempt) {
+    if (const auto group = make_pod_group(job, options)) {
+      pod.spec["schedulingGroup"] = Json{{"podGroupName", group->meta.name}};
+    }
   }
   for (const char* field :
        {"nodeSelector", "tolerations", "imagePullSecrets", "serviceAccountName", "runtimeClassName",
@@ -342,10 +343,11 @@ DisruptionBudget make_disruption_budget(const TrainingJob& job) {
 }
 
 std::optional<PodGroup> make_pod_group(const TrainingJob& job, const PodOptions& options) {
+  if (!options.pod_groups) return std::nullopt;
   const int members = static_cast<int>(std::count_if(
       job.status.placement.begin(), job.status.placement.end(),
       [&](const SlotPlacement& one) { return one.attempt == job.status.start_attempt; }));
-  if (!options.pod_groups || members < 2) return std::nullopt;
+  if (members < 2) return std::nullopt;
   PodGroup group;
   group.kind = *options.pod_groups;
   group.meta = owned_meta(job, service_name(job) + "-" + std::to_string(job.status.start_attempt));

@@ -14,6 +14,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from control_plane import ROOT, ControlPlane  # noqa: E402
 from kwok import make_node, start_kwok, wait_ready  # noqa: E402
+from placement_test import condition, job  # noqa: E402
 from processes import fetch, free_ports, wait_for  # noqa: E402
 
 SECONDS = 120
@@ -51,19 +52,8 @@ def create(body):
     PLANE.kubectl("create", "-f", "-", stdin=json.dumps(body))
 
 
-def job(name, workers, cpu, **spec):
-    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
-            "spec": {"worker": {"count": workers, "image": "example.invalid/train:1", "command": ["train"],
-                                "resources": {"cpu": cpu, "memory": "1Gi"}},
-                     "restart": {"policy": "OnFailure", "maxRestarts": 5, "backoffSeconds": 0}, **spec}}
-
-
 def get(name):
     return PLANE.kubectl_json("get", "trainingjob", name)
-
-
-def is_true(found, kind):
-    return any(one["type"] == kind and one["status"] == "True" for one in found.get("status", {}).get("conditions", []))
 
 
 def pods_of(name):
@@ -87,7 +77,7 @@ class PodGroups(unittest.TestCase):
         wait_for(f"pods and groups of {name} are gone", lambda: not pods_of(name) and not groups_of(name), SECONDS)
 
     def runs(self, name):
-        return wait_for(f"{name} runs", lambda: (lambda found: found if is_true(found, "Running") else None)(get(name)), SECONDS)
+        return wait_for(f"{name} runs", lambda: (lambda found: found if condition(found, "Running").get("status") == "True" else None)(get(name)), SECONDS)
 
     def test_a_placed_gang_is_one_group_of_all_its_pods_and_runs(self):
         name = self.submit(job("placed", 3, "1"))
