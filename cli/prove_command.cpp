@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 
 #include "cli/percentile.h"
 #include "cli/progress_view.h"
@@ -38,7 +39,9 @@ class Proof {
   int run();
 
  private:
-  Result<LocalJob> load(int workers, int most) const;
+  /// Split as the job says, or with the whole model in each process.
+  Result<LocalJob> load(int workers, int least, bool is_split) const;
+  Result<int> least_workers() const;
   Status start();
   void follow();
   void strike(MonoTime now);
@@ -57,26 +60,45 @@ class Proof {
   bool is_interrupted_ = false, is_hanging_ = false;
 };
 
-Result<LocalJob> Proof::load(int workers, int most) const {
+Result<LocalJob> Proof::load(int workers, int least, bool is_split) const {
+  const int most = *std::max_element(options_.sizes.begin(), options_.sizes.end());
   std::vector<std::string> overrides = options_.overrides;
+  if (!is_split) overrides.push_back("spec.training.parallelism.pipeline=1");
   overrides.push_back("spec.worker.count=" + std::to_string(workers));
-  overrides.push_back("spec.worker.min=1");
+  overrides.push_back("spec.worker.min=" + std::to_string(least));
   overrides.push_back("spec.worker.max=" + std::to_string(most));
   overrides.push_back("spec.restart={policy: OnFailure, maxRestarts: 100, backoffSeconds: 0}");
   return load_job(options_.file, overrides);
 }
 
-Status Proof::start() {
-  const int most = *std::max_element(options_.sizes.begin(), options_.sizes.end());
-  MUSTER_ASSIGN_OR_RETURN(LocalJob calm, load(1, most));
-  MUSTER_ASSIGN_OR_RETURN(LocalJob disturbed, load(options_.sizes.front(), most));
-  if (!calm.job.spec.training) {
+/// Those that have one copy of the model together.
+Result<int> Proof::least_workers() const {
+  MUSTER_ASSIGN_OR_RETURN(const LocalJob wished, load_job(options_.file, options_.overrides));
+  const api::TrainingJobSpec& spec = wished.job.spec;
+  if (!spec.training) {
     return Error(ErrorCode::kInvalid,
                  options_.file +
                      ": spec.training: is missing; only the built-in engine makes the "
                      "promise that is proved here")
         .with_exit_code(codes::kInvalidSpec);
   }
+  const int stages = spec.training->pipeline;
+  const int least = stages / std::gcd(stages, spec.worker.processes);
+  for (const int size : options_.sizes) {
+    if (size % least == 0) continue;
+    return Error(ErrorCode::kInvalid, "--workers: " + std::to_string(size) +
+                                          " must be a multiple of " + std::to_string(least) +
+                                          ", as many as have one copy of the model "
+                                          "(spec.training.parallelism.pipeline)")
+        .with_exit_code(codes::kUsage);
+  }
+  return least;
+}
+
+Status Proof::start() {
+  MUSTER_ASSIGN_OR_RETURN(const int least, least_workers());
+  MUSTER_ASSIGN_OR_RETURN(LocalJob calm, load(1, 1, false));
+  MUSTER_ASSIGN_OR_RETURN(LocalJob disturbed, load(options_.sizes.front(), least, true));
   const std::string output =
       options_.output.empty() ? "muster-out/prove-" + calm.job.meta.name : options_.output;
   LocalRunOptions local = options_.local;

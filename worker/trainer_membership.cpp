@@ -99,7 +99,7 @@ Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadli
     changed_.wait_for(lock, std::min<nanoseconds>(left, kReadPause));
   }
   given_up = views_.give_up_old();
-  return to_view(*views_.newest());
+  return to_view(*views_.newest(), launch_.processes);
 }
 
 Result<std::int64_t> TrainerMembership::prepared_epoch() {
@@ -145,7 +145,7 @@ std::optional<engine::View> TrainerMembership::prepared(std::int64_t epoch) {
   const sentinel::ViewMessage* view = views_.prepared(epoch);
   if (view == nullptr) return std::nullopt;
   views_.leave_present();
-  return to_view(*view);
+  return to_view(*view, launch_.processes);
 }
 
 bool TrainerMembership::is_staying() const {

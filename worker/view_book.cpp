@@ -52,13 +52,14 @@ std::unique_ptr<comm::Communicator> ViewBook::lend(Entered entered) {
   return std::make_unique<comm::LentCommunicator>(present_->communicator);
 }
 
-engine::View to_view(const sentinel::ViewMessage& message) {
+engine::View to_view(const sentinel::ViewMessage& message, int processes) {
   engine::View view;
   view.epoch = message.epoch;
   view.rank = message.rank;
   view.stop = message.stop;
   for (const sentinel::ViewPeer& peer : message.peers) {
     view.slots.push_back(peer.slot);
+    view.numbers.push_back(peer.slot * processes + peer.local_rank);
     view.domains.push_back(peer.domain);
   }
   return view;

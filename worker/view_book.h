@@ -61,6 +61,7 @@ class ViewBook {
   std::optional<Entered> ahead_, present_;
 };
 
-engine::View to_view(const sentinel::ViewMessage& message);
+/// `processes`: of each worker.
+engine::View to_view(const sentinel::ViewMessage& message, int processes);
 
 }  // namespace muster::worker

@@ -96,6 +96,15 @@ Status check_together(const TrainingJobSpec& spec) {
                    ", fewer than the " + std::to_string(processes) +
                    " processes of worker.max x worker.processes; raise logicalRanks or lower them");
   }
+  for (const auto& [field, workers] :
+       {std::pair("min", worker.min), std::pair("count", worker.count),
+        std::pair("max", worker.max)}) {
+    const std::int64_t all = std::int64_t{workers} * worker.processes;
+    if (all % training.pipeline == 0) continue;
+    return invalid("spec.training.parallelism.pipeline: is " + std::to_string(training.pipeline) +
+                   ", but worker." + field + " x worker.processes is " + std::to_string(all) +
+                   "; must divide it, because so many processes have one copy of the model");
+  }
   return check_checkpoint_mount(spec);
 }
 

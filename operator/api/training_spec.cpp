@@ -401,13 +401,14 @@ void read_parallelism(JsonReader& in, TrainingSpec& out) {
   read_object(in, "parallelism", [&](const Json& object, const std::string& at) {
     JsonReader split(object, at);
     split.optional("tensor", out.tensor, {1, INT32_MAX});
-    split.optional("pipeline", out.pipeline, {1, INT32_MAX});
+    split.optional("pipeline", out.pipeline, {1, kMaxPipeline});
     split.no_other_fields();
     if (split.status() && out.tensor > 1) {
       split.fail("tensor", "must be 1; splitting a layer is not supported yet");
     }
-    if (split.status() && out.pipeline > 1) {
-      split.fail("pipeline", "must be 1; splitting a model by layers is not supported yet");
+    if (split.status() && out.pipeline > 1 && out.optimizer_state == "Sharded") {
+      split.fail("pipeline",
+                 "must be 1 with optimizerState: Sharded; each stage has all of its own state");
     }
     return split.status();
   });

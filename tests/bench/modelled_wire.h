@@ -32,8 +32,8 @@ class ModelledWire final : public comm::Communicator {
   void abort() override { real_.abort(); }
   std::uint64_t sent_bytes() const override { return real_.sent_bytes(); }
 
-  Result<std::unique_ptr<comm::Work>> start(
-      std::uint64_t step, comm::Memory memory, std::span<const comm::SendBuffer> sends,
+  Result<std::unique_ptr<comm::Work>> start_on(
+      int channel, std::uint64_t step, comm::Memory memory, std::span<const comm::SendBuffer> sends,
       std::span<const comm::ReceiveBuffer> receives) override {
     auto work = std::make_unique<TimedWork>(clock_);
     std::vector<comm::SendBuffer> timed_sends(sends.begin(), sends.end());
@@ -58,7 +58,8 @@ class ModelledWire final : public comm::Communicator {
       if (is_to[at]) timed_sends.push_back({peer, &work->stamps.back(), sizeof(MonoTime)});
       if (is_from[at]) timed_receives.push_back({peer, &work->stamps[at], sizeof(MonoTime)});
     }
-    MUSTER_ASSIGN_OR_RETURN(work->real, real_.start(step, memory, timed_sends, timed_receives));
+    MUSTER_ASSIGN_OR_RETURN(work->real,
+                            real_.start_on(channel, step, memory, timed_sends, timed_receives));
     return std::unique_ptr<comm::Work>(std::move(work));
   }
 

@@ -20,7 +20,8 @@ TCP = "worker/comm/tcp_communicator.cpp"
 HANDSHAKE = "worker/comm/handshake.cpp"
 FRAME = "worker/comm/frame.cpp"
 LANE = "worker/comm/memory_lane.cpp"
-PIPELINE = "worker/engine/pipeline_training.cpp"
+STAGES = "worker/engine/stages.cpp"
+STAGE_STATE = "worker/engine/stage_state.cpp"
 STAGE = "worker/engine/pipeline_stage.cpp"
 PLAN = "worker/engine/stage_plan.cpp"
 TICKS = "worker/engine/pipeline_schedule.cpp"
@@ -83,11 +84,22 @@ BREAKAGES = [
              "    if (sends_.empty() && receives_.empty()) continue;\n", "test_engine"),
     Breakage("a block that a cut goes through is taken for whole", "worker/engine/block_parts.cpp", "at == begin && end == last", "at == begin",
              "test_engine"),
-    Breakage("a stage goes on from a checkpoint with beta's first powers", PIPELINE,
-             "  for (std::size_t i = 0; i < powers.size(); ++i) scalars[i].value = powers[i];\n", "", "test_engine"),
-    Breakage("the running statistics of a stage are not in its checkpoint", PIPELINE,
+    Breakage("a stage goes on from a checkpoint with beta's first powers", STAGE_STATE,
+             "  for (std::size_t i = 0; i < powers.size(); ++i) optimizer.scalars[i].value = powers[i];\n", "", "test_engine"),
+    Breakage("the running statistics of a stage are not in its checkpoint", STAGE_STATE,
              "if (b > 0 && stretch.own >= shape.parameters()) continue;", "if (stretch.own >= shape.parameters()) continue;", "test_engine"),
-    Breakage("the stages know another loss than the last one", PIPELINE, "stamp() + 1, plan_.size() - 1,", "stamp() + 1, 0,", "test_engine"),
+    Breakage("the stages know another loss than the last one", STAGES, "    for (const auto& one : tails) tail_[sum] += one[sum];\n",
+             "    tail_[sum] = tails[0][sum];\n", "test_engine"),
+    Breakage("a stage forgets that it has all for an update before the others have", STAGES, "    ++logged_->step;\n", "    logged_.reset();\n",
+             "test_engine"),
+    Breakage("stages compute nodes again that others of their copy do not", STAGES, "  sums_->forget_all_but(own.computed);\n", "",
+             "test_engine"),
+    Breakage("a copy is put together from stages of different steps", "worker/engine/entry.cpp",
+             "  all.has_state = there.size() + can_come == group.size();", "  all.has_state = !there.empty();", "test_engine"),
+    Breakage("a copy that lacks a stage trains all the same", "worker/engine/mesh.cpp",
+             "    if (std::find(ranks.begin(), ranks.end(), -1) != ranks.end()) continue;\n", "", "test_engine"),
+    Breakage("groups of some ranks count as those of all", "worker/comm/message.h",
+             "const auto index = static_cast<std::size_t>(channel);", "const std::size_t index = 0;", "test_comm"),
     Breakage("a stage gives no gradient to the one before", "worker/engine/model.cpp",
              "shape_.is_begin() && &layer == &shape_.layers().front();", "&layer == &shape_.layers().front();", "test_engine"),
     # The record, while the process with the files is away

@@ -260,4 +260,33 @@ inline void run_bytes_sent(Ranks& ranks, const Clock& clock, std::uint64_t overh
   }
 }
 
+/// Ranks that meet in rows and in columns, row 0 far more often than the others: who is in no group
+/// of transfers counts none.
+inline void run_subsets(Ranks& ranks, const Clock& clock) {
+  constexpr int kRows = 2, kColumns = 3;
+  REQUIRE(ranks.size() == kRows * kColumns);
+  std::vector<std::size_t> wrong(ranks.size());
+  const auto results = on_all(kRows * kColumns, [&](int rank) -> Status {
+    comm::Communicator& all = *ranks[static_cast<std::size_t>(rank)];
+    const int row = rank / kColumns, column = rank % kColumns;
+    const auto in_row =
+        comm::make_subset(all, {row * kColumns, row * kColumns + 1, row * kColumns + 2}, 1);
+    const auto in_column = comm::make_subset(all, {column, kColumns + column}, 2);
+    CHECK(in_row->rank() == column);
+    CHECK(in_column->rank() == row);
+    CHECK(in_column->size() == kRows);
+    std::size_t& bad = wrong[static_cast<std::size_t>(rank)];
+    const MonoTime deadline = clock.mono_now() + kPatience;
+    for (std::uint64_t step = 1; step <= 8; ++step) {
+      for (int times = row == 0 ? 3 : 1; times > 0; --times) {
+        MUSTER_RETURN_IF_ERROR(one_all_to_all(*in_row, step, deadline, bad));
+      }
+      MUSTER_RETURN_IF_ERROR(one_all_to_all(*in_column, step, deadline, bad));
+    }
+    return comm::barrier(all, 9, deadline);
+  });
+  for (const Status& result : results) CHECK(text_of(result) == "ok");
+  for (const std::size_t bad : wrong) CHECK(bad == 0);
+}
+
 }  // namespace muster::test

@@ -38,6 +38,12 @@ TEST_CASE_TEMPLATE("two groups under way at once are kept apart", Way, Connectio
   run_two_groups(ranks, kSystemClock);
 }
 
+TEST_CASE_TEMPLATE("some of the ranks are a communicator of their own", Way, Connection,
+                   SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(6);
+  run_subsets(ranks, kSystemClock);
+}
+
 TEST_CASE_TEMPLATE("a length that the other side does not expect is corrupt", Way, Connection,
                    SharedMemory) {
   Ranks ranks = connected_ranks<Way>(2);

@@ -30,7 +30,7 @@ Result<engine::View> Seat::next(std::int64_t after, MonoTime deadline) {
     return peer_lost("no membership was agreed in time");
   }
   views_.give_up_old();
-  return worker::to_view(*views_.newest());
+  return worker::to_view(*views_.newest(), 1);
 }
 
 Result<std::int64_t> Seat::prepared_epoch() {
@@ -46,7 +46,7 @@ std::optional<engine::View> Seat::prepared(std::int64_t epoch) {
   const sentinel::ViewMessage* view = views_.prepared(epoch);
   if (view == nullptr) return std::nullopt;
   views_.leave_present();
-  return worker::to_view(*view);
+  return worker::to_view(*view, 1);
 }
 
 Result<std::unique_ptr<comm::Communicator>> Seat::connect(const engine::View& view) {

@@ -64,10 +64,11 @@ class Wire::EndCommunicator final : public comm::Communicator {
   int size() const override { return static_cast<int>(wire_->size()); }
   std::uint64_t sent_bytes() const override { return wire_->ends_[index()].sent_bytes; }
   void abort() override { wire_->fail(index(), ErrorCode::kAborted, "abort() was called"); }
-  Result<std::unique_ptr<comm::Work>> start(
-      std::uint64_t step, comm::Memory, std::span<const comm::SendBuffer> sends,
+  Result<std::unique_ptr<comm::Work>> start_on(
+      int channel, std::uint64_t step, comm::Memory, std::span<const comm::SendBuffer> sends,
       std::span<const comm::ReceiveBuffer> receives) override {
-    auto group = wire_->start(index(), step, comm::by_peer(rank_, size(), sends, receives));
+    auto group =
+        wire_->start(index(), channel, step, comm::by_peer(rank_, size(), sends, receives));
     if (!group) return group.error();
     return std::unique_ptr<comm::Work>(std::make_unique<Work>(wire_, index(), *std::move(group)));
   }
@@ -89,12 +90,12 @@ std::unique_ptr<comm::Communicator> Wire::end_of(int rank) {
   return std::make_unique<EndCommunicator>(shared_from_this(), rank);
 }
 
-Result<std::shared_ptr<Wire::Group>> Wire::start(std::size_t rank, std::uint64_t step,
+Result<std::shared_ptr<Wire::Group>> Wire::start(std::size_t rank, int channel, std::uint64_t step,
                                                  comm::MessagesByPeer messages) {
   End& self = ends_[rank];
   if (self.failure) return *self.failure;
   auto group = std::make_shared<Group>();
-  const std::uint64_t sequence = self.next_sequence++;
+  const std::uint64_t sequence = self.numbers.take(channel);
   const std::size_t kind = world_.kind_of_next(members_[rank]);
   for (std::size_t peer = 0; peer < size(); ++peer) {
     if (messages.sends[peer].bytes() > 0) {

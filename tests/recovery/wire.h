@@ -73,13 +73,14 @@ class Wire : public std::enable_shared_from_this<Wire> {
     bool is_cut = false;     ///< nothing arrives any more
   };
   struct End {
-    std::uint64_t next_sequence = 1, sent_bytes = 0;
+    comm::GroupNumbers numbers;
+    std::uint64_t sent_bytes = 0;
     std::optional<Error> failure;
   };
 
   std::size_t size() const { return members_.size(); }
   Lane& lane(std::size_t from, std::size_t to) { return lanes_[from * size() + to]; }
-  Result<std::shared_ptr<Group>> start(std::size_t rank, std::uint64_t step,
+  Result<std::shared_ptr<Group>> start(std::size_t rank, int channel, std::uint64_t step,
                                        comm::MessagesByPeer messages);
   Status wait(std::size_t rank, const Group& group, MonoTime deadline);
   void depart(std::size_t from, std::size_t to);

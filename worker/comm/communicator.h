@@ -49,6 +49,9 @@ class Work {
   virtual Status wait(MonoTime deadline) = 0;
 };
 
+/// Groups of one channel are in an order of their own: see make_subset.
+inline constexpr int kChannels = 4;
+
 /// P processes of one epoch. Collective calls (start) are made in the same order by every rank; two
 /// groups may be under way at once. Threads: one thread starts and waits; abort() and sent_bytes()
 /// from any.
@@ -66,9 +69,17 @@ class Communicator {
   /// matched in the order given (one frame may carry them all); the byte counts must match on both
   /// sides (checked on arrival: a difference is kCorrupt). Buffers belong to the caller and stay
   /// untouched by it until the Work is finished. `step` stamps the frames. Blocks: no.
-  virtual Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
-                                              std::span<const SendBuffer> sends,
-                                              std::span<const ReceiveBuffer> receives) = 0;
+  Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
+                                      std::span<const SendBuffer> sends,
+                                      std::span<const ReceiveBuffer> receives) {
+    return start_on(0, step, memory, sends, receives);
+  }
+  /// The same on a channel, 0 to kChannels - 1: only those who have transfers with each other there
+  /// need start the same groups in the same order. Between two ranks that meet on several channels
+  /// the groups of all of them are in one order.
+  virtual Result<std::unique_ptr<Work>> start_on(int channel, std::uint64_t step, Memory memory,
+                                                 std::span<const SendBuffer> sends,
+                                                 std::span<const ReceiveBuffer> receives) = 0;
 
   /// Ends every transfer under way and all later ones with kAborted. Idempotent. Blocks: no.
   virtual void abort() = 0;
@@ -130,6 +141,12 @@ struct ListenSocket {
   int port = 0;
 };
 Result<ListenSocket> listen_tcp(const std::string& address, int port);
+
+/// Some ranks of `whole`, which they have in the order of `ranks`; this process is one of them.
+/// Each of them makes its own of the same ranks and channel, and two such sets on one channel have
+/// nobody in common. Ending the subset's transfers ends those of `whole`; sent_bytes() is that of
+/// `whole`, which outlives it.
+std::unique_ptr<Communicator> make_subset(Communicator& whole, std::vector<int> ranks, int channel);
 
 /// `size` ranks in one process, connected by memory; for tests. The clock outlives them.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const Clock& clock);

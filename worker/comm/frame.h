@@ -33,7 +33,7 @@ struct FrameHeader {
   std::uint32_t session = 0;        ///< from the handshake: this job, epoch and pair of ranks
   std::uint64_t epoch = 0;          ///< membership epoch
   std::uint64_t step = 0;           ///< training step given to Communicator::start
-  std::uint64_t sequence = 0;       ///< number of the group, the same on all ranks
+  std::uint64_t sequence = 0;       ///< number of the group (GroupNumbers), the same at both ends
   std::uint64_t message_bytes = 0;  ///< of the whole message this frame belongs to
   std::uint32_t payload_bytes = 0;  ///< of this frame, 1 to kFramePayloadMax
   std::uint32_t payload_crc = 0;    ///< CRC32C of the payload; 0 in shared memory

@@ -28,7 +28,7 @@ class Hub {
         lanes_(ranks_.size() * ranks_.size()) {}
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  Result<std::shared_ptr<LocalGroup>> start(std::size_t rank, std::uint64_t step,
+  Result<std::shared_ptr<LocalGroup>> start(std::size_t rank, int channel, std::uint64_t step,
                                             MessagesByPeer messages);
   Status wait(std::size_t rank, const LocalGroup& group, MonoTime deadline);
   void close(std::size_t rank, ErrorCode code, const std::string& why);
@@ -43,7 +43,7 @@ class Hub {
     Message message;
   };
   struct Rank {
-    std::uint64_t next_sequence = 1;
+    GroupNumbers numbers;
     std::uint64_t sent_bytes = 0;
     std::optional<Error> failure;
   };
@@ -63,13 +63,13 @@ class Hub {
   std::vector<Lane> lanes_;
 };
 
-Result<std::shared_ptr<LocalGroup>> Hub::start(std::size_t rank, std::uint64_t step,
+Result<std::shared_ptr<LocalGroup>> Hub::start(std::size_t rank, int channel, std::uint64_t step,
                                                MessagesByPeer messages) {
   const std::unique_lock lock(mutex_);
   Rank& self = ranks_[rank];
   if (self.failure) return *self.failure;
   auto group = std::make_shared<LocalGroup>();
-  const std::uint64_t sequence = self.next_sequence++;
+  const std::uint64_t sequence = self.numbers.take(channel);
   for (std::size_t peer = 0; peer < ranks_.size(); ++peer) {
     if (messages.sends[peer].bytes() > 0) {
       ++group->transfers_left;
@@ -192,13 +192,13 @@ class LocalCommunicator final : public Communicator {
   int size() const override { return hub_->size(); }
   std::uint64_t sent_bytes() const override { return hub_->sent_bytes(index()); }
   void abort() override { hub_->close(index(), ErrorCode::kAborted, "abort() was called"); }
-  Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
-                                      std::span<const SendBuffer> sends,
-                                      std::span<const ReceiveBuffer> receives) override {
+  Result<std::unique_ptr<Work>> start_on(int channel, std::uint64_t step, Memory memory,
+                                         std::span<const SendBuffer> sends,
+                                         std::span<const ReceiveBuffer> receives) override {
     if (memory != Memory::kHost) {
       return Error(ErrorCode::kUnsupported, "the local transport moves host memory only");
     }
-    auto group = hub_->start(index(), step, by_peer(rank_, size(), sends, receives));
+    auto group = hub_->start(index(), channel, step, by_peer(rank_, size(), sends, receives));
     if (!group) return group.error();
     return std::unique_ptr<Work>(std::make_unique<LocalWork>(hub_, index(), *std::move(group)));
   }

@@ -3,11 +3,13 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "common/check.h"
 #include "worker/comm/communicator.h"
 
 namespace muster::comm {
@@ -46,6 +48,20 @@ struct MessagesByPeer {
 /// Requires every peer in [0, size) and not `rank`.
 MessagesByPeer by_peer(int rank, int size, std::span<const SendBuffer> sends,
                        std::span<const ReceiveBuffer> receives);
+
+/// Numbers of the groups that one rank starts, by which both ends see that they mean the same one.
+class GroupNumbers {
+ public:
+  /// The channel in the highest byte, and below it how many groups that one has had.
+  std::uint64_t take(int channel) {
+    MUSTER_CHECK(channel >= 0 && channel < kChannels);
+    const auto index = static_cast<std::size_t>(channel);
+    return (static_cast<std::uint64_t>(channel) << 56) | ++taken_[index];
+  }
+
+ private:
+  std::array<std::uint64_t, kChannels> taken_{};
+};
 
 /// Copies a message into another of the same length.
 void copy(const Message& from, const Message& to);

@@ -266,9 +266,9 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return core_->size(); }
   std::uint64_t sent_bytes() const override { return core_->sent_bytes(); }
   void abort() override { core_->abort("abort() was called"); }
-  Result<std::unique_ptr<Work>> start(std::uint64_t /*step*/, Memory memory,
-                                      std::span<const SendBuffer> sends,
-                                      std::span<const ReceiveBuffer> receives) override {
+  Result<std::unique_ptr<Work>> start_on(int /*channel*/, std::uint64_t /*step*/, Memory memory,
+                                         std::span<const SendBuffer> sends,
+                                         std::span<const ReceiveBuffer> receives) override {
     if (memory != Memory::kCuda) {
       return Error(ErrorCode::kUnsupported, "the NCCL transport moves device memory only");
     }

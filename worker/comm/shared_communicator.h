@@ -15,10 +15,10 @@ class SharedCommunicator : public Communicator {
   int rank() const override { return real_->rank(); }
   int size() const override { return real_->size(); }
   bool shares_memory() const override { return real_->shares_memory(); }
-  Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
-                                      std::span<const SendBuffer> sends,
-                                      std::span<const ReceiveBuffer> receives) override {
-    return real_->start(step, memory, sends, receives);
+  Result<std::unique_ptr<Work>> start_on(int channel, std::uint64_t step, Memory memory,
+                                         std::span<const SendBuffer> sends,
+                                         std::span<const ReceiveBuffer> receives) override {
+    return real_->start_on(channel, step, memory, sends, receives);
   }
   void abort() override { real_->abort(); }
   std::vector<double> waited_seconds() const override { return real_->waited_seconds(); }

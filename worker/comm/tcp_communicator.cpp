@@ -92,7 +92,7 @@ class TcpCore {
   bool shares_memory() const { return shares_memory_; }
   std::uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
 
-  Result<std::shared_ptr<Group>> start(std::uint64_t step, MessagesByPeer messages);
+  Result<std::shared_ptr<Group>> start(int channel, std::uint64_t step, MessagesByPeer messages);
   void proceed_alone(const Group& group);
   Status wait(Group& group, MonoTime deadline);
   std::vector<double> waited_seconds();
@@ -135,7 +135,7 @@ class TcpCore {
   std::condition_variable work_for_thread_;
   std::condition_variable changed_;      // a group is complete, or all have failed
   std::vector<Connection> connections_;  // by rank; the own one has no descriptor
-  std::uint64_t next_sequence_ = 1;
+  GroupNumbers numbers_;
   std::size_t groups_ = 0;      // not complete
   bool in_background_ = false;  // the thread is to move bytes while groups_ > 0
   bool polling_ = false;        // someone has the poller's role
@@ -191,12 +191,13 @@ TcpCore::~TcpCore() {
   if (thread_.joinable()) thread_.join();
 }
 
-Result<std::shared_ptr<Group>> TcpCore::start(std::uint64_t step, MessagesByPeer messages) {
+Result<std::shared_ptr<Group>> TcpCore::start(int channel, std::uint64_t step,
+                                              MessagesByPeer messages) {
   Lock lock(mutex_);
   if (failure_) return *failure_;
   MUSTER_CHECK_MSG(groups_ < kGroupsMax, "too many groups of transfers under way");
   auto group = std::make_shared<Group>();
-  const std::uint64_t sequence = next_sequence_++;
+  const std::uint64_t sequence = numbers_.take(channel);
   const auto post = [&](Message& message, std::deque<Transfer>& queue) {
     if (message.bytes() == 0) return;
     group->greatest = std::max(group->greatest, message.bytes());
@@ -571,13 +572,13 @@ class TcpCommunicator final : public Communicator {
   std::uint64_t sent_bytes() const override { return core_->sent_bytes(); }
   std::vector<double> waited_seconds() const override { return core_->waited_seconds(); }
   void abort() override { core_->abort("abort() was called"); }
-  Result<std::unique_ptr<Work>> start(std::uint64_t step, Memory memory,
-                                      std::span<const SendBuffer> sends,
-                                      std::span<const ReceiveBuffer> receives) override {
+  Result<std::unique_ptr<Work>> start_on(int channel, std::uint64_t step, Memory memory,
+                                         std::span<const SendBuffer> sends,
+                                         std::span<const ReceiveBuffer> receives) override {
     if (memory != Memory::kHost) {
       return Error(ErrorCode::kUnsupported, "the TCP transport moves host memory only");
     }
-    auto group = core_->start(step, by_peer(rank(), size(), sends, receives));
+    auto group = core_->start(channel, step, by_peer(rank(), size(), sends, receives));
     if (!group) return group.error();
     return std::unique_ptr<Work>(std::make_unique<TcpWork>(core_, *std::move(group)));
   }

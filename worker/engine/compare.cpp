@@ -60,27 +60,39 @@ CopySums Trainer::copy_sums() const {
   return sums;
 }
 
+/// The same on all processes, but that of a split model each knows of its own stage's copies alone
+/// whose is wrong.
+Result<CopyVerdict> Trainer::compare_copies() {
+  MUSTER_ASSIGN_OR_RETURN(const auto sums,
+                          gather_sums(*communicator_, copy_sums(), step_stamp(), deadline()));
+  CopyVerdict verdict =
+      judge_copies(sums, is_sharded() ? stretches_of(shape_.parameters(), keeping_.kept)
+                                      : std::vector<Stretch>());
+  if (!is_split()) return verdict;
+  MUSTER_ASSIGN_OR_RETURN(const bool differ, any_in_group(!verdict.are_alike));
+  verdict.are_alike = !differ;
+  return verdict;
+}
+
 /// Whether training can go on with the state as it is. Where it cannot, all processes come to the
 /// same end: who is found guilty ends, the others have no state any more.
 Result<bool> Trainer::is_state_sound() {
-  if (view_.size() == 1) return true;
+  if (copies() == 1) return true;
   MUSTER_RETURN_IF_ERROR(at(point::kCompare));
-  const auto sums = gather_sums(*communicator_, copy_sums(), step_stamp(), deadline());
-  if (!sums) return peer_error(sums.error().with("comparison of the state"));
-  const CopyVerdict verdict =
-      judge_copies(*sums, is_sharded() ? stretches_of(shape_.parameters(), keeping_.kept)
-                                       : std::vector<Stretch>());
-  if (verdict.are_alike) {
+  const auto verdict = compare_copies();
+  if (!verdict) return peer_error(verdict.error().with("comparison of the state"));
+  if (verdict->are_alike) {
     is_compared_ = true;
     return true;
   }
   // Nobody acts before all know of it: whoever did not would go on with what it has. Should
   // somebody be lost meanwhile, the others learn it from the lineage in the next greetings.
-  if (const Status all_know = comm::barrier(*communicator_, step_stamp(), deadline()); !all_know) {
+  comm::Communicator& all = is_split() ? *members_ : *communicator_;
+  if (const Status all_know = comm::barrier(all, step_stamp(), deadline()); !all_know) {
     log_info("a member was lost while copies were compared",
              {{"error", all_know.error().message()}});
   }
-  MUSTER_RETURN_IF_ERROR(judge_state(verdict));
+  MUSTER_RETURN_IF_ERROR(judge_state(*verdict));
   note_return("copies of the state differed: a bit had flipped in memory", standing_.step);
   drop_state(standing_.lineage + 1);
   return false;
@@ -144,6 +156,7 @@ void Trainer::note_return(std::string why, std::int64_t step) {
 void Trainer::drop_state(std::int64_t lineage) {
   has_state_ = is_whole_ = is_compared_ = is_learning_ = false;
   logged_.reset();
+  newer_.clear();
   forget_standing(lineage);
   sums_->forget();
   forget_record();

@@ -354,7 +354,10 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
     JsonReader fields(*parallelism, in.path_of("parallelism"));
     int one = 1;
     fields.optional("tensor", one, {1, 1});
-    fields.optional("pipeline", one, {1, 1});
+    fields.optional("pipeline", config.stages, {1, kMaxStages});
+    if (config.stages > 1 && config.is_sharded) {
+      fields.fail("pipeline", "must be 1 with optimizerState: Sharded");
+    }
     fields.no_other_fields();
     in.take(fields.status());
   }

@@ -1,7 +1,9 @@
 #include "worker/engine/entry.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -39,10 +41,10 @@ Standing merge(const std::vector<Greeting>& greetings, std::int64_t step) {
     if (!greeting.has_state || one.step != step) continue;
     if (is_first) {
       all.step = one.step;
-      all.loss = one.loss;
       all.lineage = one.lineage;
       all.settled_step = one.settled_step;
     }
+    if (is_first || std::isnan(all.loss)) all.loss = one.loss;
     is_first = false;
     all.restored_step = std::max(all.restored_step, one.restored_step);
     all.is_stopping = std::max(all.is_stopping, one.is_stopping);
@@ -149,6 +151,83 @@ void let_learn(EntryPlan& plan, int logical_ranks, const std::vector<Greeting>& 
   for (std::size_t i = 0; i < others.size(); ++i) {
     plan.assignment.nodes[others[i]] = dense.nodes[i];
   }
+}
+
+namespace {
+
+std::int64_t newest_of(std::span<const Greeting> greetings) {
+  std::int64_t newest = -1;
+  for (const Greeting& one : greetings) {
+    if (one.has_state) newest = std::max(newest, one.standing.step);
+  }
+  return newest;
+}
+
+/// What a group says of a step that all its processes stand at or can come to; of another one it
+/// has no state.
+Greeting at_step(std::span<const Greeting> group, std::int64_t newest) {
+  std::vector<Greeting> there;
+  std::size_t can_come = 0;
+  std::int64_t settled = newest, checkpoint = -1;
+  for (const Greeting& one : group) {
+    checkpoint = std::max(checkpoint, one.standing.checkpoint_step);
+    if (!one.has_state) continue;
+    if (one.standing.step == newest) {
+      there.push_back(one);
+    } else if (one.logged && one.logged->step == newest) {
+      ++can_come;
+      settled = std::min(settled, one.logged->settled_step);
+    }
+  }
+  Greeting all;
+  all.spec = group[0].spec;
+  all.data = group[0].data;
+  all.record_bytes = group[0].record_bytes;
+  all.has_state = there.size() + can_come == group.size();
+  all.standing.lineage = group[0].standing.lineage;
+  if (all.has_state && there.empty()) {
+    all.standing.step = newest;
+    all.standing.loss = std::numeric_limits<float>::quiet_NaN();  // others know it
+  } else if (all.has_state) {
+    all.standing = merge(there, newest);
+  }
+  all.standing.settled_step = std::min(all.standing.settled_step, settled);
+  all.standing.checkpoint_step = checkpoint;
+  if (there.size() < group.size()) return all;
+  for (const RankRange node : group[0].computed) {
+    const bool have_all = std::all_of(group.begin(), group.end(), [&](const Greeting& one) {
+      return std::find(one.computed.begin(), one.computed.end(), node) != one.computed.end();
+    });
+    if (have_all) all.computed.push_back(node);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Greeting> greetings_of_groups(const std::vector<Greeting>& greetings, int stages) {
+  const auto size = static_cast<std::size_t>(stages);
+  std::vector<Greeting> groups;
+  const auto group_of = [&](std::size_t group) {
+    return std::span(greetings).subspan(group * size, size);
+  };
+  for (std::size_t group = 0; group < greetings.size() / size; ++group) {
+    groups.push_back(at_step(group_of(group), newest_of(group_of(group))));
+  }
+  const std::int64_t newest = newest_of(groups);
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    // What others have come to it need not be given where it has the gradients for it.
+    Greeting one = at_step(group_of(group), newest);
+    if (one.has_state) groups[group] = std::move(one);
+  }
+  return groups;
+}
+
+Status check_group(const std::vector<Greeting>& greetings, int stages, int group) {
+  for (int stage = 1; stage < stages; ++stage) {
+    MUSTER_RETURN_IF_ERROR(check_alike(greetings, group * stages, group * stages + stage));
+  }
+  return {};
 }
 
 std::vector<Keeper> keepers_of(const std::vector<Greeting>& greetings) {

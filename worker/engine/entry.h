@@ -78,6 +78,15 @@ std::int64_t keep_newest_lineage(std::vector<Greeting>& greetings);
 /// could make it keep the state before it. Without such a step nobody has a state.
 std::vector<Greeting> at_newest_whole_step(std::size_t trained, std::vector<Greeting> greetings);
 
+/// Pure; where the model is split, each copy between `stages` processes, whose greetings follow
+/// each other. What a group says as one: it has the newest state that anybody stands at, or the
+/// newest that one of its own does, if all its processes do, or can come to it by themselves; a
+/// node of the next step it has where all of them do. Otherwise it has nothing: no copy can be put
+/// together from parts of different steps.
+std::vector<Greeting> greetings_of_groups(const std::vector<Greeting>& greetings, int stages);
+/// Errors: kConflict with an exit code: the processes of a group are about different things.
+Status check_group(const std::vector<Greeting>& greetings, int stages, int group);
+
 /// What the members bring, from such greetings.
 std::vector<Keeper> keepers_of(const std::vector<Greeting>& greetings);
 

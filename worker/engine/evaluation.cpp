@@ -8,12 +8,6 @@
 namespace muster::engine {
 namespace {
 
-struct PartSum {
-  float loss = 0;
-  std::uint32_t correct = 0;
-};
-static_assert(sizeof(PartSum) == 8);
-
 Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
                               const data::Dataset& test, SampleRange part,
                               const EvaluationLimits& limits, std::vector<float>& losses) {
@@ -62,25 +56,21 @@ LossSums sum_losses(std::span<const float> losses, std::span<const float> correc
   return {tree_sum(of_ranks), tree_sum(correct_of_ranks)};
 }
 
-Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
-                            int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
-                            const EvaluationLimits& limits) {
-  std::vector<PartSum> parts(static_cast<std::size_t>(logical_ranks));
-  std::vector<std::size_t> offsets;
-  const auto size = static_cast<std::size_t>(communicator.size());
-  for (std::size_t p = 0; p <= size; ++p) {
-    offsets.push_back(parts.size() * p / size * sizeof(PartSum));
+PartRange evaluated_parts(int rank, int size, int logical_ranks) {
+  const auto start = [&](int r) { return logical_ranks * r / size; };
+  return {start(rank), start(rank + 1)};
+}
+
+Result<Evaluation> join_parts(std::vector<PartSum>& parts, const data::Dataset& test,
+                              comm::Communicator& communicator, std::uint64_t step,
+                              const EvaluationLimits& limits) {
+  const int size = communicator.size(), count = static_cast<int>(parts.size());
+  std::vector<std::size_t> offsets{0};
+  for (int p = 0; p < size; ++p) {
+    const PartRange range = evaluated_parts(p, size, count);
+    offsets.push_back(static_cast<std::size_t>(range.last) * sizeof(PartSum));
   }
-  std::vector<float> losses;
-  const auto own = static_cast<std::size_t>(communicator.rank());
-  for (std::size_t part = offsets[own] / sizeof(PartSum); part < offsets[own + 1] / sizeof(PartSum);
-       ++part) {
-    const SampleRange samples =
-        evaluated_samples(static_cast<int>(part), logical_ranks, test.count);
-    MUSTER_ASSIGN_OR_RETURN(parts[part],
-                            evaluate_part(model, values, test, samples, limits, losses));
-  }
-  if (communicator.size() > 1) {
+  if (size > 1) {
     MUSTER_RETURN_IF_ERROR(comm::all_gather(communicator, step,
                                             std::as_writable_bytes(std::span(parts)), offsets,
                                             limits.clock.mono_now() + limits.wait_max));
@@ -94,6 +84,21 @@ Result<Evaluation> evaluate(Model& model, std::span<const float> values, const d
   const std::size_t targets = test.count * test.targets;
   return Evaluation{static_cast<double>(correct) / static_cast<double>(targets),
                     tree_sum(sums) / static_cast<float>(targets)};
+}
+
+Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
+                            int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
+                            const EvaluationLimits& limits) {
+  std::vector<PartSum> parts(static_cast<std::size_t>(logical_ranks));
+  std::vector<float> losses;
+  const PartRange own = evaluated_parts(communicator.rank(), communicator.size(), logical_ranks);
+  for (int part = own.first; part < own.last; ++part) {
+    MUSTER_ASSIGN_OR_RETURN(
+        parts[static_cast<std::size_t>(part)],
+        evaluate_part(model, values, test, evaluated_samples(part, logical_ranks, test.count),
+                      limits, losses));
+  }
+  return join_parts(parts, test, communicator, step, limits);
 }
 
 }  // namespace muster::engine

@@ -2,7 +2,9 @@
 // rank; sums go along the same tree as gradients, so the figure never depends on the processes.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "common/clock.h"
 #include "worker/comm/communicator.h"
@@ -39,6 +41,25 @@ struct LossSums {
 };
 LossSums sum_losses(std::span<const float> losses, std::span<const float> correct,
                     std::size_t of_rank);
+
+/// What one of the L parts comes to.
+struct PartSum {
+  float loss = 0;
+  std::uint32_t correct = 0;
+};
+static_assert(sizeof(PartSum) == 8);  // it crosses the wire
+
+/// The parts [first, last) that process `rank` of `size` evaluates: an even share.
+struct PartRange {
+  int first = 0, last = 0;
+};
+PartRange evaluated_parts(int rank, int size, int logical_ranks);
+
+/// From the own parts of `parts`, which are all of the test set: the sums of all. All processes
+/// call it together.  Blocks and errors: as comm::all_gather.
+Result<Evaluation> join_parts(std::vector<PartSum>& parts, const data::Dataset& test,
+                              comm::Communicator& communicator, std::uint64_t step,
+                              const EvaluationLimits& limits);
 
 /// All processes call it together; each takes an even share of the parts, whatever logical ranks it
 /// trains. Sends 8 bytes a part to each of the others. `on_alive` is called before each pass of the

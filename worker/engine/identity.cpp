@@ -92,6 +92,7 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
   // Not of the identity: who keeps the state does not show in a checkpoint.
   all["sharded"] = config.is_sharded;
   all["buddies"] = config.buddies;
+  all["stages"] = config.stages;
   return sha256(std::string_view(dump_json(all)));
 }
 

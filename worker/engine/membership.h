@@ -20,10 +20,16 @@ struct View {
   std::int64_t epoch = 0;
   int rank = -1;           ///< own place among the members; -1: not one of them any more
   std::vector<int> slots;  ///< by rank: the worker it belongs to
+  /// By rank: the process' number among all that the job may have, whoever is there; ascending.
+  /// Empty: the rank.
+  std::vector<int> numbers{};
   /// By rank: what it is lost together with, 0 where that is not known; empty: of none.
   std::vector<std::uint64_t> domains{};
   bool stop = false;  ///< all stop at the boundary where they enter, with a checkpoint
   int size() const { return static_cast<int>(slots.size()); }
+  int number_of(int of) const {
+    return numbers.empty() ? of : numbers.at(static_cast<std::size_t>(of));
+  }
 };
 
 /// How a trainer came into a membership.

@@ -94,9 +94,17 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, in
                          const MemoryShare& share, int ranks_at_once) {
   const ModelShape& shape = plan.stages[static_cast<std::size_t>(stage)].shape;
   MemoryNeeds needs = lasting_needs(config, shape, share, ranks_at_once);
-  StageWork work{own_nodes(share), ranks_at_once, share.rows_per_rank};
+  StageWork work;
+  work.nodes = own_nodes(share);
+  work.ranks_at_once = ranks_at_once;
+  work.rows_per_rank = share.rows_per_rank;
   if (config.recomputes_activations) work.activations = Activations::kRecomputed;
+  // One after the other: what computes steps is given up for an evaluation.
   needs.activations = pass_bytes(plan, stage, work);
+  if (share.rows_evaluated > 0) {
+    needs.activations =
+        std::max(needs.activations, Model::bytes(shape, share.rows_evaluated, work.activations));
+  }
   return needs;
 }
 
@@ -117,27 +125,61 @@ std::optional<int> ranks_that_fit(const TrainingConfig& config, const StagePlan&
   });
 }
 
-std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& shape,
+namespace {
+
+/// Of the process that needs the most.
+MemoryNeeds greatest_needs(const TrainingConfig& config, const StagePlan& plan,
+                           const MemoryShare& share) {
+  MemoryNeeds greatest;
+  for (int stage = 0; stage < plan.size(); ++stage) {
+    const MemoryNeeds one = memory_needs(config, plan, stage, share, 1);
+    if (one.total() > greatest.total()) greatest = one;
+  }
+  return greatest;
+}
+
+MemoryNeeds needs_of(const TrainingConfig& config, const ModelShape& whole,
+                     const MemoryShare& share) {
+  if (config.stages == 1) return memory_needs(config, whole, share, 1);
+  return greatest_needs(config, *plan_stages(whole, config.stages), share);
+}
+
+/// The fewest stages, more than there are, that fit; 0 where none do.
+int stages_that_fit(const TrainingConfig& config, const ModelShape& whole,
+                    const MemoryShare& share) {
+  const int most = std::min(kMaxStages, static_cast<int>(pieces_of(whole)));
+  for (int stages = config.stages + 1; stages <= most; ++stages) {
+    if (ranks_that_fit(config, *plan_stages(whole, stages), share, 1)) return stages;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& whole,
                                 const MemoryShare& share) {
-  const MemoryNeeds needs = memory_needs(config, shape, share, 1);
+  const MemoryNeeds needs = needs_of(config, whole, share);
   std::vector<std::string> ways;
-  const auto consider = [&](const TrainingConfig& other, const MemoryShare& under,
-                            const std::string& way) {
-    if (ranks_that_fit(other, shape, under, 1)) {
-      ways.push_back(way + " (" + mebibytes(memory_needs(other, shape, under, 1).total()) + ")");
-    }
+  const auto consider = [&](const TrainingConfig& other, const std::string& way) {
+    const std::size_t total = needs_of(other, whole, share).total();
+    if (total <= config.memory_bytes) ways.push_back(way + " (" + mebibytes(total) + ")");
   };
   TrainingConfig other = config;
   other.recomputes_activations = config.gpt.has_value();
   if (other.recomputes_activations && !config.recomputes_activations) {
-    consider(other, share, "spec.training.activations: Recomputed");
+    consider(other, "spec.training.activations: Recomputed");
   }
-  if (!config.is_sharded && share.assignment.processes() > 2) {
+  if (!config.is_sharded && config.stages == 1 && share.assignment.processes() > 2) {
     other = config;
     other.is_sharded = true;
-    consider(other, share, "spec.training.optimizerState: Sharded");
+    consider(other, "spec.training.optimizerState: Sharded");
   }
-  std::string text = "each of " + std::to_string(share.assignment.processes()) +
+  other = config;
+  other.stages = config.is_sharded ? 0 : stages_that_fit(config, whole, share);
+  if (other.stages > 0) {
+    consider(other, "spec.training.parallelism.pipeline: " + std::to_string(other.stages));
+  }
+  std::string text = "each of " + std::to_string(share.assignment.processes() * config.stages) +
                      " processes needs at least " + mebibytes(needs.total()) + " and may have " +
                      mebibytes(config.memory_bytes) + "; it would fit with ";
   for (const std::string& way : ways) text += way + ", or ";

@@ -54,7 +54,8 @@ std::optional<int> ranks_that_fit(const TrainingConfig& config, const StagePlan&
                                   const MemoryShare& share, int most);
 
 /// For a user whose job does not fit: what it needs, what there is, and which fields would help.
-std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& shape,
+/// Where it is split (config.stages) that of the process that needs the most.
+std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& whole,
                                 const MemoryShare& share);
 
 }  // namespace muster::engine

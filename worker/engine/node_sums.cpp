@@ -42,6 +42,12 @@ void NodeSums::forget() {
   for (Entry& entry : entries_) entry.is_computed = false;
 }
 
+void NodeSums::forget_all_but(const std::vector<RankRange>& nodes) {
+  for (Entry& entry : entries_) {
+    if (std::find(nodes.begin(), nodes.end(), entry.node) == nodes.end()) entry.is_computed = false;
+  }
+}
+
 std::vector<RankRange> NodeSums::computed() const {
   std::vector<RankRange> nodes;
   for (const Entry& entry : entries_) {

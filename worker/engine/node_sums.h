@@ -20,6 +20,8 @@ class NodeSums {
   void hold(const std::vector<RankRange>& nodes);
   /// The step is over: nothing is computed any more.
   void forget();
+  /// Of those that are computed, all but `nodes` are not any more.
+  void forget_all_but(const std::vector<RankRange>& nodes);
 
   std::size_t elements() const { return elements_; }
   std::size_t count() const { return entries_.size(); }

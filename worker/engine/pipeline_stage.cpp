@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "worker/engine/evaluation.h"
+#include "worker/engine/tail.h"
 
 namespace muster::engine {
 namespace {
@@ -69,7 +70,7 @@ PipelineStage::PipelineStage(const StagePlan& plan, int stage, StageWork work,
 /// Where the sum of a slot of a piece's stack is made.
 std::span<float> PipelineStage::sum_in_slot(NodeSums& sums, const Piece& piece,
                                             unsigned slot) const {
-  return slot == 0 ? sums.buffer(piece.node) : sums.spare(slot - 1);
+  return slot == 0 ? sums.buffer(work_.sums[piece.node]) : sums.spare(slot - 1);
 }
 
 void PipelineStage::list_nodes(NodeSums& sums) {
@@ -97,8 +98,7 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
                               comm::Communicator& group, const Clock& clock,
                               milliseconds wait_max) {
   MUSTER_CHECK(group.size() == plan_.size() && group.rank() == stage_);
-  MUSTER_CHECK(sums.elements() == shape().values() + kStageTailSize);
-  sums.hold(work_.nodes);
+  MUSTER_CHECK(sums.elements() == shape().values() + kTailSize);
   list_nodes(sums);
   auto next = operations_.begin();
   const int ticks = passes_.empty() ? 0 : pipeline_ticks(pipeline_);
@@ -113,13 +113,14 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
                                                          comm::Memory::kHost, sends_, receives_));
     MUSTER_RETURN_IF_ERROR(work->wait(clock.mono_now() + wait_max));
   }
-  for (std::size_t k = 0; k < sums.count(); ++k) sums.set_computed(k);
+  for (const std::size_t k : work_.sums) sums.set_computed(k);
   return {};
 }
 
 Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
                           std::span<const float> values, NodeSums& sums) {
   const int m = operation.micro_batch;
+  if (step.on_alive) step.on_alive();
   switch (operation.action) {
     case PipelineAction::kForward:
       return forward(m, step, values);
@@ -149,6 +150,8 @@ Status PipelineStage::read(int micro_batch, const Step& step) {
     for (const std::uint64_t index : indices_) {
       MUSTER_RETURN_IF_ERROR(set_row(micro_batch, row++, step.data, index));
     }
+    const bool is_first_reader = table_ || shape().is_begin();
+    if (is_first_reader && step.on_batch) step.on_batch(piece.ranks, indices_);
   }
   return {};
 }
@@ -194,9 +197,10 @@ void PipelineStage::put_losses(int micro_batch) {
       losses = sum_losses(own.loss().subspan(first, count), own.correct().subspan(first, count),
                           of_rank);
     }
-    float* const tail = node.gradient + shape().values();
-    tail[kStageLoss] = losses.loss;
-    tail[kStageCorrect] = losses.correct;
+    const std::span tail(node.gradient + shape().values(), kTailSize);
+    std::fill(tail.begin(), tail.end(), 0.0f);
+    tail[kTailLoss] = losses.loss;
+    tail[kTailCorrect] = losses.correct;
   }
 }
 

@@ -5,6 +5,7 @@
 // Transfers are waited for in the tick that has them: nothing is computed meanwhile.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,9 +23,6 @@
 
 namespace muster::engine {
 
-/// What is summed behind the values of a stage; 0 but for the last one.
-enum StageTail : std::size_t { kStageLoss, kStageCorrect, kStageTailSize };
-
 /// The same for all stages of one copy of the model.
 struct StageWork {
   std::vector<RankRange> nodes;  ///< of the sum, that this copy computes
@@ -33,6 +31,7 @@ struct StageWork {
   std::size_t targets = 1;  ///< labels of a sample
   Pipelining pipelining = Pipelining::kOneForwardOneBackward;
   Activations activations = Activations::kKept;
+  std::vector<std::size_t> sums{};  ///< by node: its number among the sums
 };
 
 /// Bytes that a stage takes for its passes, beside values and gradients.
@@ -51,9 +50,13 @@ class PipelineStage {
     float loss_scale = 1;       ///< of every label's gradient
     const data::Dataset& data;  ///< read by the first stage and by the last
     const data::Loader& loader;
+    /// Told by the first stage, or where the last one embeds by that: what it has read.
+    std::function<void(data::RankRange ranks, std::span<const std::uint64_t> samples)> on_batch;
+    std::function<void()> on_alive;  ///< called often; empty: nobody asks
   };
-  /// The sums of all nodes, which `sums` holds: as many elements as the stage has values, and
-  /// StageTail. `group`: the stages, by rank.
+  /// Computes the nodes of the work, which `sums` holds. Behind the stage's values come what the
+  /// last stage knows of the losses (tail.h), and 0 on all others. `group`: the stages,
+  /// by rank.
   /// Blocks: until `wait_max` on a neighbour, for each transfer.  Errors: as comm::Work::wait and
   /// data::read_sample; transfers may be under way then.
   Status compute(const Step& step, std::span<const float> values, NodeSums& sums,

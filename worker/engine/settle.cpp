@@ -12,6 +12,7 @@
 #include "worker/engine/files.h"
 #include "worker/engine/on_files.h"
 #include "worker/engine/sample.h"
+#include "worker/engine/stage_evaluation.h"
 #include "worker/engine/trainer.h"
 
 namespace muster::engine {
@@ -85,9 +86,10 @@ void Trainer::report_step() {
   report_.logical_rank_computations = computations_;
   report_.checkpoint_step = standing_.checkpoint_step;
   if (report_.membership_epoch == view_.epoch) {
-    report_.rank = rank();
+    report_.rank = view_.rank;
     // With shards, nobody updates before all have what they need for it.
-    if (is_sharded() || exchange_->owns_elements())
+    // A stage waits for those beside it in every step.
+    if (is_sharded() || (!is_split() && exchange_->owns_elements()))
       report_.waited_seconds = communicator_->waited_seconds();
   }
   if (hooks_.on_step) hooks_.on_step(report_);
@@ -114,10 +116,15 @@ void Trainer::forget_record() {
   recorded_step_ = recorded_evaluation_ = 0;
 }
 
-/// Lines that others kept while the process with the files was away. They go before the state: who
-/// has that has all lines of it, too, whoever dies.
 Status Trainer::share_record(const std::vector<Greeting>& greetings, const EntryPlan& plan) {
   if (!keeps_files()) return {};
+  if (is_first_stage()) MUSTER_RETURN_IF_ERROR(tell_lines(greetings, plan));
+  return is_split() ? share_recorded() : Status();
+}
+
+/// Lines that others kept while the process with the files was away. They go before the state: who
+/// has that has all lines of it, too, whoever dies.
+Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPlan& plan) {
   if (is_owner()) MUSTER_RETURN_IF_ERROR(open_record(plan.standing));
   const auto tellings = plan_telling(plan, greetings, owner());
   std::vector<std::string> texts;
@@ -147,19 +154,29 @@ Status Trainer::record_step() {
   line.step = step;
   line.epoch = (step - 1) / loader_->steps_per_epoch();
   line.samples = config_.batch_size;
-  line.workers = report_.step == step ? report_.members : view_.size();
+  line.workers = report_.step == step ? report_.members : copies() * config_.stages;
   line.loss = standing_.loss;
   line.seconds = report_.step == step ? report_.step_seconds : 0;
   if (config_.hash_every_steps > 0 && step % config_.hash_every_steps == 0) {
-    line.sha256 = block_hash(parameters_);
+    MUSTER_ASSIGN_OR_RETURN(const Sha256Digest digest, parameters_digest());
+    line.sha256 = to_hex(digest);
   }
+  if (!is_first_stage()) return {};
   MUSTER_RETURN_IF_ERROR(record_.add(line));
   // A process that is killed takes with it what it has not written.
   return record_.is_open() ? record_.flush() : Status();
 }
 
+/// Of the whole model. Of a split one all stages of the copy make it together.
+Result<Sha256Digest> Trainer::parameters_digest() {
+  if (is_split()) return hash_of_stages(stage_group(), parameters_, meeting(step_stamp()));
+  return combine(block_digests(parameters_));
+}
+
 Status Trainer::record_evaluation() {
-  if (!is_recorder() || !keeps_files() || standing_.evaluated_step != standing_.step) return {};
+  if (!is_recorder() || !is_first_stage() || !keeps_files() ||
+      standing_.evaluated_step != standing_.step)
+    return {};
   if (recorded_evaluation_ >= standing_.step) return {};
   recorded_evaluation_ = standing_.step;
   return record_.add(
@@ -168,8 +185,14 @@ Status Trainer::record_evaluation() {
 
 Status Trainer::evaluate_now() {
   MUSTER_RETURN_IF_ERROR(at(point::kEvaluate));
-  auto result = evaluate(*model_, parameters_, test_, config_.logical_ranks, *communicator_,
-                         step_stamp(), {clock_, config_.view_deadline, hooks_.on_alive});
+  stage_.reset();  // it takes as much memory again
+  const EvaluationLimits limits{clock_, config_.view_deadline, hooks_.on_alive};
+  const auto result =
+      is_split()
+          ? evaluate_stages({stage_group(), *communicator_, activations()}, context_, parameters_,
+                            test_, config_.logical_ranks, rows_evaluated(), step_stamp(), limits)
+          : evaluate(*model_, parameters_, test_, config_.logical_ranks, *communicator_,
+                     step_stamp(), limits);
   if (!result) return peer_error(result.error().with("evaluation"));
   standing_.accuracy = result->accuracy;
   standing_.evaluated_loss = result->loss;
@@ -177,10 +200,10 @@ Status Trainer::evaluate_now() {
   return {};
 }
 
-Status Trainer::save_own(const OptimizerState& optimizer) {
+Status Trainer::save_own(std::span<const float> parameters, const OptimizerState& optimizer) {
   const OnFiles files(hooks_);
   MUSTER_RETURN_IF_ERROR(record_.flush());
-  return store_->save({standing_.step, parameters_, optimizer});
+  return store_->save({standing_.step, parameters, optimizer});
 }
 
 /// All processes come to the same verdict.
@@ -189,7 +212,11 @@ Status Trainer::check_finite() {
   const auto is_finite = [](std::span<const float> values) {
     return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
   };
-  if (!is_finite(parameters_)) return diverged(standing_.step, "a parameter is not finite");
+  bool is_bad = !is_finite(parameters_);
+  if (is_split()) {
+    MUSTER_ASSIGN_OR_RETURN(is_bad, any_in_group(is_bad));
+  }
+  if (is_bad) return diverged(standing_.step, "a parameter is not finite");
   // A second moment that has overflown stops its parameter for good.
   bool is_lost = false;
   for (const auto& buffer : optimizer_->state().buffers) {
@@ -199,6 +226,9 @@ Status Trainer::check_finite() {
     MUSTER_ASSIGN_OR_RETURN(const auto flags,
                             gather_flags(*communicator_, is_lost, step_stamp(), deadline()));
     is_lost = std::find(flags.begin(), flags.end(), 1) != flags.end();
+  }
+  if (is_split()) {
+    MUSTER_ASSIGN_OR_RETURN(is_lost, any_in_group(is_lost));
   }
   if (is_lost) return diverged(standing_.step, "the optimiser's state is not finite");
   return {};
@@ -212,10 +242,18 @@ Status Trainer::save() {
   if (is_sharded()) {
     MUSTER_ASSIGN_OR_RETURN(collected, collect_state());
   }
-  const OptimizerState& whole = is_sharded() ? collected : optimizer_->state();
-  const Status own = is_owner() ? save_own(whole) : Status();
-  MUSTER_RETURN_IF_ERROR(
-      follow(*communicator_, owner(), own, "save the checkpoint", step_stamp(), deadline()));
+  Status own;
+  if (is_split()) {
+    std::optional<WholeState> whole;
+    if (rank() == owner()) {
+      MUSTER_ASSIGN_OR_RETURN(whole, collect_stages(stage_group(), parameters_,
+                                                    &optimizer_->state(), meeting(step_stamp())));
+    }
+    if (whole) own = save_own(whole->values, whole->optimizer);
+  } else if (is_owner()) {
+    own = save_own(parameters_, is_sharded() ? collected : optimizer_->state());
+  }
+  MUSTER_RETURN_IF_ERROR(follow_owner(own, "save the checkpoint", deadline()));
   standing_.checkpoint_step = standing_.step;
   returns_ = 0;
   return {};
@@ -228,7 +266,7 @@ TrainingSummary Trainer::summary() const {
   summary.restored_step = standing_.restored_step;
   summary.loss = standing_.loss;
   summary.accuracy = standing_.accuracy;
-  summary.model_parameters = static_cast<std::int64_t>(shape_.parameters());
+  summary.model_parameters = static_cast<std::int64_t>(whole_.parameters());
   summary.data_sha256 = to_hex(data_digest_);
   summary.sent_bytes = sent_before_ + (communicator_ ? communicator_->sent_bytes() : 0);
   summary.logical_rank_computations = computations_;
@@ -236,25 +274,26 @@ TrainingSummary Trainer::summary() const {
 }
 
 /// What stands beside the model of a text: how to load it, and what it writes.
-Status Trainer::describe_model() {
+Status Trainer::describe_model(std::span<const float> parameters) {
   if (!config_.gpt) return {};
   const auto write = [&](std::string_view name, const std::string& text) -> Status {
     const auto written = write_file(config_.checkpoint_path + "/" + std::string(name), text);
     return written ? Status() : Status(written.error());
   };
-  const Json config = gpt2_config(*config_.gpt, shape_.output().channels);
+  const Json config = gpt2_config(*config_.gpt, whole_.output().channels);
   MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, dump_json(config) + "\n"));
   // Without a vocabulary nobody knows what other tokens than bytes stand for.
   if (train_.shards && !vocabulary_) return sync_directory(config_.checkpoint_path);
   // Each token takes a pass over a whole context.
   SampleOptions options{config_.seed,
-                        std::clamp<std::size_t>(kSampleWork / shape_.targets(), 64, 512)};
+                        std::clamp<std::size_t>(kSampleWork / whole_.targets(), 64, 512)};
   if (vocabulary_) {
     const auto border = vocabulary_->find(bpe::kEndOfText);
     options.first = border ? *border : *vocabulary_->find("\n");
   }
-  if (!model_) model_.emplace(shape_, 1, context_, activations());  // who computed nothing
-  const auto tokens = write_sample(*model_, parameters_, options);
+  // Who computed nothing has none, and who has a stage none of all.
+  if (!model_) model_.emplace(whole_, 1, context_, activations());
+  const auto tokens = write_sample(*model_, parameters, options);
   MUSTER_RETURN_IF_ERROR(
       write(contract::kSampleFile,
             vocabulary_ ? vocabulary_->decode(tokens) : std::string(tokens.begin(), tokens.end())));
@@ -268,30 +307,31 @@ Status Trainer::finish() {
     MUSTER_RETURN_IF_ERROR(evaluate_now());
     MUSTER_RETURN_IF_ERROR(record_evaluation());
   }
-  const Sha256Digest digest = combine(block_digests(parameters_));
+  MUSTER_ASSIGN_OR_RETURN(const Sha256Digest digest, parameters_digest());
   MUSTER_RETURN_IF_ERROR(agree_equal(*communicator_, digest, "parameters after the last step",
                                      contract::exit_code::kInternal, deadline()));
   result_ = summary();
   result_.complete = is_complete;
   result_.model_sha256 = to_hex(digest);
   if (is_complete && keeps_files()) {
-    Status own;
-    if (is_owner()) {
-      const OnFiles files(hooks_);
-      own = record_.flush();
-      const auto path = own ? store_->write_model(parameters_) : Result<std::string>(own.error());
-      if (path) {
-        result_.model_path = *path;
-        own = describe_model();
-      } else {
-        own = path.error();
-      }
+    std::optional<WholeState> whole;
+    if (is_split() && rank() == owner()) {
+      MUSTER_ASSIGN_OR_RETURN(
+          whole, collect_stages(stage_group(), parameters_, nullptr, meeting(step_stamp())));
     }
-    MUSTER_RETURN_IF_ERROR(
-        follow(*communicator_, owner(), own, "write the model", step_stamp(), long_deadline()));
+    const Status own = is_owner() ? write_whole(whole ? whole->values : parameters_) : Status();
+    MUSTER_RETURN_IF_ERROR(follow_owner(own, "write the model", long_deadline()));
   }
   result_.sent_bytes = sent_before_ + communicator_->sent_bytes();
   return {};
+}
+
+/// What is left of a training that is complete.
+Status Trainer::write_whole(std::span<const float> parameters) {
+  const OnFiles files(hooks_);
+  MUSTER_RETURN_IF_ERROR(record_.flush());
+  MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(parameters));
+  return describe_model(parameters);
 }
 
 }  // namespace muster::engine

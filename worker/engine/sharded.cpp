@@ -58,8 +58,17 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   return {};
 }
 
-/// The update that has been logged, of what this process keeps. It is not interrupted.
+/// What has been logged: the update of what this process keeps, or a state that others gave. It is
+/// not interrupted.
 void Trainer::apply() {
+  if (!newer_.empty()) {
+    const auto own = state_bytes();
+    for (std::size_t i = 0; i < newer_.size(); ++i) std::ranges::copy(newer_[i], own[i].begin());
+    newer_.clear();
+    standing_ = *std::exchange(logged_, std::nullopt);
+    sums_->forget();
+    return;
+  }
   const std::size_t trained = shape_.parameters();
   optimizer_->set_learning_rate(learning_rate_at(config_, logged_->step - 1, total_steps_));
   optimizer_->update(context_, exchange_->gradients(), scale_,
@@ -145,7 +154,7 @@ Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const Ent
   if (is_beginning(plan)) {
     MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, take_shards(shards_, keepers, &plan));
     // Whoever gives keeps what it gives until all have theirs.
-    if (view_.size() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
+    if (copies() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
     kept = shards_.held();
   } else {
     const auto moves = plan_moves(shards_.trained, kept, keepers);
@@ -176,6 +185,13 @@ Result<std::uint64_t> Trainer::take_shards(const Shards& shards, const std::vect
 /// Nobody has all of a state. At a start that is nothing to speak of.
 Status Trainer::say_what_is_lost() const {
   if (lost_step_ < 0) return {};
+  if (!keeps_files() && is_split()) {
+    return Error(ErrorCode::kUnavailable,
+                 "step " + std::to_string(lost_step_) + ": " + why_lost() +
+                     ", and this job keeps no checkpoints; use spec.training.checkpoint or more "
+                     "workers, so that there are more copies")
+        .with_exit_code(contract::exit_code::kCheckpoint);
+  }
   if (!keeps_files()) {
     return Error(ErrorCode::kUnavailable,
                  "step " + std::to_string(lost_step_) +
@@ -184,15 +200,14 @@ Status Trainer::say_what_is_lost() const {
                      "spec.training.checkpoint, buddies: 2 or optimizerState: Replicated")
         .with_exit_code(contract::exit_code::kCheckpoint);
   }
-  log_warning(
-      "blocks of the optimiser's state are lost with the process that owned them and those that "
-      "kept their copies; training goes on from the newest checkpoint",
-      {{"step", lost_step_}});
+  log_warning("a part of the state is lost; training goes on from the newest checkpoint",
+              {{"step", lost_step_}, {"reason", why_lost()}});
   return {};
 }
 
 /// For people, when training has gone back to a checkpoint.
 std::string Trainer::why_lost() const {
+  if (is_split()) return "a stage of every copy of the model was lost";
   std::string why = "blocks of the optimiser's state were lost with all that kept them";
   if (blocks_short_ > 0) why += ", before new copies of all blocks were made";
   return why;
@@ -207,7 +222,7 @@ Result<OptimizerState> Trainer::collect_state() {
   const Ranges& there = keeping_.kept[static_cast<std::size_t>(owner())];
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
-  for (int from = 0; from < view_.size(); ++from) {
+  for (int from = 0; from < copies(); ++from) {
     const Ranges& given = keeping_.given[static_cast<std::size_t>(from)];
     for (const ElementRange part : without(given, there)) {
       for (std::size_t b = 0; b < own.buffers.size(); ++b) {

@@ -39,14 +39,16 @@ void Trainer::set_assignment(const Assignment& assignment) {
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
   choose_passes(assignment);
-  reserve_model(own);
+  if (!is_split()) reserve_model(own);
+  stage_.reset();
 }
 
 /// For the assignment, and those who keep what now.
 void Trainer::plan_exchange() {
   std::vector<float*> buffers;
   for (std::size_t k = 0; k < sums_->count(); ++k) buffers.push_back(sums_->buffer(k).data());
-  Reduction reduction{ownership(), shape_.parameters(), config_.gradient_norm_max > 0};
+  Reduction reduction{ownership(), shape_.parameters(),
+                      config_.gradient_norm_max > 0 && !is_split()};
   if (is_sharded()) reduction.keeping = keeping_;
   exchange_.emplace(assignment_, rank(), std::move(reduction), buffers, exchange_memory_);
   is_exchange_old_ = false;
@@ -71,12 +73,19 @@ MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const 
 /// Before anything is taken: whether a process that has its even share fits at all.
 Status Trainer::check_memory() const {
   if (config_.memory_bytes == 0) return {};
-  MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, config_.processes));
+  const int copies = std::max(1, config_.processes / config_.stages);
+  MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, copies));
   const MemoryShare share = memory_share(even, 0);
-  if (ranks_that_fit(config_, shape_, share, 1)) return {};
+  if (ranks_that_fit_all(share, 1)) return {};
   return Error(ErrorCode::kInvalid,
-               "spec.training.model: " + why_it_does_not_fit(config_, shape_, share))
+               "spec.training.model: " + why_it_does_not_fit(config_, whole_, share))
       .with_exit_code(contract::exit_code::kInvalidSpec);
+}
+
+/// All stages of a copy have micro-batches of one size, so that the greatest of them fits.
+std::optional<int> Trainer::ranks_that_fit_all(const MemoryShare& share, int most) const {
+  return plan_ ? ranks_that_fit(config_, *plan_, share, most)
+               : ranks_that_fit(config_, shape_, share, most);
 }
 
 /// More passes where there is too little memory for all at once, as when others are lost.
@@ -84,10 +93,12 @@ void Trainer::choose_passes(const Assignment& assignment) {
   const MemoryShare share = memory_share(assignment, rank());
   const int own = count_ranks(assignment.nodes[static_cast<std::size_t>(rank())]);
   const int most = std::max(1, std::min(ranks_most(), own));
-  const auto fit = ranks_that_fit(config_, shape_, share, most);
+  const auto fit = ranks_that_fit_all(share, most);
   ranks_at_once_ = fit.value_or(1);
-  const auto needs =
-      static_cast<std::int64_t>(memory_needs(config_, shape_, share, ranks_at_once_).total());
+  const MemoryNeeds all = plan_
+                              ? memory_needs(config_, *plan_, config_.stage, share, ranks_at_once_)
+                              : memory_needs(config_, shape_, share, ranks_at_once_);
+  const auto needs = static_cast<std::int64_t>(all.total());
   const auto has = static_cast<std::int64_t>(config_.memory_bytes);
   if (!fit) {
     log_warning("not even one logical rank's samples fit this process's memory",
@@ -111,10 +122,10 @@ void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
 /// Who learns waits for what the others compute, and takes the memory meanwhile that it needs for
 /// its share of the next step.
 void Trainer::warm_up() {
-  const auto even = assign(config_.logical_ranks, view_.size());
+  const auto even = assign(config_.logical_ranks, copies());
   const auto& own = even->nodes[static_cast<std::size_t>(rank())];
   choose_passes(*even);
-  reserve_model(own);
+  if (!is_split()) reserve_model(own);
   sums_->hold(own);
   sums_->hold({});
 }
@@ -161,6 +172,7 @@ Status Trainer::read_batch(const ComputePass& pass) {
 /// of the last pass are there; what becomes of that is not known before sum_gradients(), so that
 /// what is computed stays computed whoever dies meanwhile.
 Status Trainer::compute() {
+  if (is_split()) return compute_stage();
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     MUSTER_RETURN_IF_ERROR(compute_pass(passes_[p], p + 1 == passes_.size()));
   }
@@ -263,6 +275,8 @@ Result<bool> Trainer::train_step() {
   MUSTER_RETURN_IF_ERROR(sum_gradients());
   MUSTER_RETURN_IF_ERROR(complete_state());
   MUSTER_RETURN_IF_ERROR(complete_copying());
+  std::ranges::copy(exchange_->tail().subspan(shape_.running()), tail_.begin());
+  if (is_split()) MUSTER_RETURN_IF_ERROR(share_sums());
   report_.communicate_seconds += since(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(judge());
   MUSTER_RETURN_IF_ERROR(is_sharded() ? make_sharded_step(mark) : make_step(mark));
@@ -291,15 +305,11 @@ Status Trainer::make_step(MonoTime& mark) {
   update_running(shape_, config_.logical_ranks, exchange_->tail(), parameters_);
   ++standing_.step;
   standing_.loss = summed_tail()[kTailLoss] / batch_targets();
+  logged_.reset();
   sums_->forget();
   MUSTER_RETURN_IF_ERROR(commit());
   report_.update_seconds = since(mark, clock_.mono_now());
   return {};
-}
-
-/// What is summed behind the values of the model.
-std::span<const float> Trainer::summed_tail() const {
-  return exchange_->tail().subspan(shape_.running());
 }
 
 Error Trainer::diverged(std::int64_t step, const std::string& what) const {
@@ -315,7 +325,7 @@ Status Trainer::judge() {
   if (!std::isfinite(loss)) return diverged(standing_.step + 1, "the loss is " + decimal(loss));
   scale_ = 1;
   if (!(config_.gradient_norm_max > 0)) return {};
-  const float norm = norm_of(exchange_->block_squares());
+  const float norm = norm_of(is_split() ? block_squares_ : exchange_->block_squares());
   if (!std::isfinite(norm)) {
     return diverged(standing_.step + 1, "the norm of the gradient is " + decimal(norm));
   }
@@ -329,7 +339,7 @@ Status Trainer::commit() {
   report_.epoch = (standing_.step - 1) / loader_->steps_per_epoch();
   report_.step = standing_.step;
   report_.membership_epoch = view_.epoch;
-  report_.members = view_.size();
+  report_.members = copies() * config_.stages;
   if (hooks_.on_state) hooks_.on_state(standing_.step, parameters_, optimizer_->state());
   return at(point::kUpdated);
 }

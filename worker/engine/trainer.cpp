@@ -83,13 +83,9 @@ Result<TrainingSummary> Trainer::run() {
     state_under_way_.reset();
     copies_work_.reset();
     communicator_.reset();
+    leave_group();
     if (std::exchange(is_learning_, false)) forget_standing(standing_.lineage);
   }
-}
-
-int Trainer::owner() const {
-  const auto found = std::find(view_.slots.begin(), view_.slots.end(), 0);
-  return found == view_.slots.end() ? -1 : static_cast<int>(found - view_.slots.begin());
 }
 
 Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
@@ -150,14 +146,18 @@ Status Trainer::load_data() {
 
 Status Trainer::prepare() {
   MUSTER_ASSIGN_OR_RETURN(
-      shape_, ModelShape::of(config_, {train_.height, train_.width, 1}, train_.classes));
+      whole_, ModelShape::of(config_, {train_.height, train_.width, 1}, train_.classes));
+  if (is_split()) {
+    MUSTER_ASSIGN_OR_RETURN(plan_, plan_stages(whole_, config_.stages));
+  }
+  shape_ = plan_ ? plan_->stages[static_cast<std::size_t>(config_.stage)].shape : whole_;
   loader_.emplace(
       data::LoaderOptions{config_.seed, train_.count, config_.logical_ranks, config_.batch_size});
   MUSTER_RETURN_IF_ERROR(check_memory());
   parameters_.resize(shape_.values());
   // What is wrong with them is known before anybody waits for others.
   if (!config_.pretrained.empty()) MUSTER_RETURN_IF_ERROR(begin_parameters());
-  spec_digest_ = configuration_digest(config_, shape_, pretrained_sha256_);
+  spec_digest_ = configuration_digest(config_, whole_, pretrained_sha256_);
   total_steps_ = config_.steps > 0 ? config_.steps : config_.epochs * loader_->steps_per_epoch();
   if ((total_steps_ - 1) / loader_->steps_per_epoch() > std::int64_t{UINT32_MAX}) {
     return Error(ErrorCode::kInvalid, "spec.training.steps: is more than 2^32 passes over the data")
@@ -175,8 +175,8 @@ Status Trainer::prepare() {
 
 Status Trainer::open_store() {
   store_.emplace(CheckpointOptions{
-      config_.checkpoint_path, config_.checkpoint_keep, shape_,
-      identity_of(config_, shape_, {to_hex(data_digest_), pretrained_sha256_}), config_.job_uid,
+      config_.checkpoint_path, config_.checkpoint_keep, whole_,
+      identity_of(config_, whole_, {to_hex(data_digest_), pretrained_sha256_}), config_.job_uid,
       config_.is_bfloat16 ? contract::kBfloat16Contract : contract::kNumericsContract});
   return make_directories(config_.checkpoint_path);
 }
@@ -189,8 +189,11 @@ Status Trainer::begin_parameters() {
   }
   const OnFiles files(hooks_);
   const std::string directory = absolute(config_.pretrained);
-  MUSTER_RETURN_IF_ERROR(load_pretrained(directory, *config_.gpt, shape_, parameters_));
-  const std::string before = std::exchange(pretrained_sha256_, block_hash(parameters_));
+  std::vector<float> read(is_split() ? whole_.values() : 0);
+  std::vector<float>& all = is_split() ? read : parameters_;
+  MUSTER_RETURN_IF_ERROR(load_pretrained(directory, *config_.gpt, whole_, all));
+  if (is_split()) take_stage(whole_, shape_, all, parameters_);
+  const std::string before = std::exchange(pretrained_sha256_, block_hash(all));
   if (before.empty() || before == pretrained_sha256_) return {};
   return Error(ErrorCode::kConflict,
                directory + ": is not what it was at the start; leave it as it is while jobs train")
@@ -202,6 +205,7 @@ Status Trainer::load_state() {
   std::optional<std::int64_t> step;
   const std::int64_t lineage = standing_.lineage;
   logged_.reset();
+  newer_.clear();
   is_whole_ = true;
   forget_record();
   if (is_sharded()) {
@@ -209,7 +213,9 @@ Status Trainer::load_state() {
     optimizer_->hold(store_ ? Ranges{{0, shape_.parameters()}}
                             : shards_among(ownership()).held(rank()));
   }
-  if (store_) {
+  if (keeps_files() && is_split()) {
+    MUSTER_ASSIGN_OR_RETURN(step, load_whole());
+  } else if (store_) {
     const OnFiles files(hooks_);
     MUSTER_ASSIGN_OR_RETURN(step, store_->load(parameters_, optimizer_->state()));
   }
@@ -247,10 +253,17 @@ Result<View> Trainer::next_view() {
 
 Result<Trainer::Outcome> Trainer::live(const View& view) {
   view_ = view;
-  owns_.assign(view_.slots.size(), 1);
+  mesh_ = mesh_of(view_, config_.stages);
+  owns_.assign(static_cast<std::size_t>(copies()), 1);
   if (is_owner() && keeps_files() && !store_) MUSTER_RETURN_IF_ERROR(open_store());
   MUSTER_ASSIGN_OR_RETURN(communicator_, membership_.connect(view));
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
+  if (mesh_.group < 0) {
+    // The next view may have those who belong to this process.
+    result_ = summary();
+    return view.stop ? Outcome::kDone : Outcome::kNextView;
+  }
+  if (is_split()) join_group();
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const auto greetings, find_state());
     if (!has_any_state(greetings)) {
@@ -275,22 +288,23 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
   own.has_state = has_state_;
   own.record_bytes = record_.is_open() ? 0 : record_.lines().size();
   own.computed = sums_->computed();
+  own.logged = logged_;
   if (is_sharded()) {
     if (has_state_) own.held = optimizer_->state().held;
     own.is_whole = is_whole_;
-    own.logged = logged_;
   }
   MUSTER_ASSIGN_OR_RETURN(
-      auto greetings, exchange_greetings(*communicator_, own,
-                                         {config_.logical_ranks, shape_.parameters()}, deadline));
+      auto greetings, exchange_greetings(is_split() ? *members_ : *communicator_, own,
+                                         {config_.logical_ranks, whole_.parameters()}, deadline));
   const std::int64_t lineage = keep_newest_lineage(greetings);
   if (has_state_ && standing_.lineage < lineage) drop_state(lineage);
   standing_.lineage = lineage;
-  if (!is_sharded()) return greetings;
-  lost_step_ = -1;
+  if (!is_sharded() && !is_split()) return greetings;
+  lost_step_ = dropped_step_;
   for (const Greeting& one : greetings) {
     if (one.has_state) lost_step_ = std::max(lost_step_, one.standing.step);
   }
+  if (is_split()) return as_groups(greetings);
   return at_newest_whole_step(shape_.parameters(), std::move(greetings));
 }
 
@@ -304,7 +318,7 @@ Result<std::vector<Greeting>> Trainer::find_state() {
   if (lost_step_ >= 0) {
     note_return(why_lost(), lost_step_);
   }
-  if (is_owner() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());
+  if (owner() == rank() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());
   // Reading a checkpoint takes its time; who dies over it is noticed elsewhere.
   return greet(long_deadline());
 }
@@ -326,6 +340,8 @@ std::vector<std::span<std::byte>> Trainer::state_bytes() {
 /// then.
 Status Trainer::receive_state(const EntryPlan& plan, Entry& entry) {
   const bool had_state = plan.source[static_cast<std::size_t>(rank())] == rank();
+  const bool is_logged = had_state && standing_.step < plan.standing.step;
+  if (is_logged) apply();
   const auto own = state_bytes();
   std::vector<std::vector<std::byte>> newer;
   auto into = own;
@@ -338,15 +354,22 @@ Status Trainer::receive_state(const EntryPlan& plan, Entry& entry) {
   if (has_learners()) {
     state_under_way_ = std::move(transfer.work);
     take_over(plan);
+    if (is_logged && hooks_.on_state) {
+      hooks_.on_state(standing_.step, parameters_, optimizer_->state());
+    }
     return {};
   }
   MUSTER_RETURN_IF_ERROR(transfer.work->wait(deadline()));
-  for (std::size_t i = 0; i < newer.size(); ++i) {
-    std::copy(newer[i].begin(), newer[i].end(), own[i].begin());
+  if (!newer.empty()) {
+    newer_ = std::move(newer);
+    logged_ = plan.standing;
+    // Nor does a group give the older one up before all its processes have the newer.
+    if (is_split()) MUSTER_RETURN_IF_ERROR(comm::barrier(*group_, 0, deadline()));
+    apply();
   }
   MUSTER_RETURN_IF_ERROR(at(point::kTransfer));
   take_over(plan);
-  if (!had_state && hooks_.on_state) {
+  if ((!had_state || is_logged) && hooks_.on_state) {
     hooks_.on_state(standing_.step, parameters_, optimizer_->state());
   }
   return {};
@@ -376,6 +399,7 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
     // Another has found it out before this one was heard.
     note_return(why_lost(), standing_.step);
   }
+  dropped_step_ = -1;
   Entry entry;
   entry.epoch = view_.epoch;
   MUSTER_RETURN_IF_ERROR(share_record(greetings, plan));
@@ -395,6 +419,8 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
 
 void Trainer::take_over(const EntryPlan& plan) {
   const bool is_behind = plan.standing.step != standing_.step;
+  logged_.reset();
+  newer_.clear();
   standing_ = plan.standing;
   is_learning_ = plan.learns[static_cast<std::size_t>(rank())] != 0;
   has_state_ = !is_learning_;
@@ -430,7 +456,7 @@ Result<Trainer::Outcome> Trainer::train() {
 
 /// After a step that somebody had begun before, or that somebody was a learner in.
 Status Trainer::deal_evenly() {
-  MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, view_.size()));
+  MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, copies()));
   if (has_learners()) {
     owns_.assign(owns_.size(), 1);
     if (is_sharded()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,24 +19,18 @@
 #include "worker/engine/keeping.h"
 #include "worker/engine/membership.h"
 #include "worker/engine/memory_needs.h"
+#include "worker/engine/mesh.h"
 #include "worker/engine/model.h"
 #include "worker/engine/node_sums.h"
 #include "worker/engine/optimizer.h"
 #include "worker/engine/passes.h"
+#include "worker/engine/pipeline_stage.h"
 #include "worker/engine/record.h"
+#include "worker/engine/stage_state.h"
+#include "worker/engine/tail.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
-
-/// Statistics that are summed with the gradients, behind the last value of the model.
-enum Tail : std::size_t {
-  kTailLoss,
-  kTailCorrect,
-  kTailStop,
-  kTailAhead,         ///< by how many epochs the view is newer that a member is prepared for
-  kTailAheadSquared,  ///< with it: whether that is the same for all
-  kTailSize
-};
 
 /// Threads: one.
 class Trainer {
@@ -81,6 +76,7 @@ class Trainer {
   Status check_memory() const;
   void choose_passes(const Assignment& assignment);
   std::size_t rows_evaluated() const;
+  std::optional<int> ranks_that_fit_all(const MemoryShare& share, int most) const;
   void list_missing();
   std::span<float> sum_in_slot(const Piece& piece, unsigned slot);
   Status read_batch(const ComputePass& pass);
@@ -99,7 +95,7 @@ class Trainer {
   bool has_learners() const { return std::find(owns_.begin(), owns_.end(), 0) != owns_.end(); }
   void reserve_model(const std::vector<RankRange>& nodes);
   void warm_up();
-  std::span<const float> summed_tail() const;
+  std::span<const float> summed_tail() const { return tail_; }
   Error diverged(std::int64_t step, const std::string& what) const;
 
   // sharded.cpp: what is different where each keeps a part of the optimiser's state
@@ -123,9 +119,26 @@ class Trainer {
   Status complete_copying();
   void end_copying();
 
+  // stages.cpp: what is different where each process has a stage of a pipeline
+  bool is_split() const { return config_.stages > 1; }
+  bool is_first_stage() const { return config_.stage == 0; }
+  StageGroup stage_group() const { return {whole_, *plan_, *group_}; }
+  Meeting meeting(std::uint64_t stamp) const { return {stamp, deadline()}; }
+  void join_group();
+  void leave_group();
+  Result<std::vector<Greeting>> as_groups(const std::vector<Greeting>& greetings);
+  Status share_recorded();
+  Status build_stage();
+  Status compute_stage();
+  Status share_sums();
+  Result<std::optional<std::int64_t>> load_whole();
+  Result<bool> any_in_group(bool own);
+  Status follow_owner(const Status& own, const char* what, MonoTime deadline);
+
   // compare.cpp: whether all still have the same state
   bool is_comparison_due(const Standing& standing) const;
   CopySums copy_sums() const;
+  Result<CopyVerdict> compare_copies();
   Result<bool> is_state_sound();
   Status judge_state(const CopyVerdict& verdict);
   Result<Outcome> doubt(const Error& diverged);
@@ -143,6 +156,7 @@ class Trainer {
   Status settle();
   Status open_record(const Standing& standing);
   Status share_record(const std::vector<Greeting>& greetings, const EntryPlan& plan);
+  Status tell_lines(const std::vector<Greeting>& greetings, const EntryPlan& plan);
   void forget_record();
   Status record_step();
   Status record_evaluation();
@@ -150,18 +164,24 @@ class Trainer {
   Status evaluate_now();
   Status save();
   Status check_finite();
-  Status save_own(const OptimizerState& optimizer);
-  Status describe_model();
+  Result<Sha256Digest> parameters_digest();
+  Status save_own(std::span<const float> parameters, const OptimizerState& optimizer);
+  Status write_whole(std::span<const float> parameters);
+  Status describe_model(std::span<const float> parameters);
   Status finish();
   TrainingSummary summary() const;
 
-  int rank() const { return view_.rank; }
-  /// The process that reads and writes files: the first of slot 0; -1 while there is none.
-  int owner() const;
-  bool is_owner() const { return owner() == rank(); }
+  /// Own place among the copies of the model. Of a model that is not split each process has one,
+  /// and in all that follows a member is a copy, of whose processes each has to do with those of
+  /// the same stage.
+  int rank() const { return mesh_.group; }
+  int copies() const { return mesh_.copies(); }
+  /// The copy whose first process reads and writes files: that of slot 0; -1 while there is none.
+  int owner() const { return mesh_.owner; }
+  bool is_owner() const { return owner() == rank() && is_first_stage(); }
   /// Writes the record, or keeps its lines for the owner: all do, because any of them may die
   /// before the owner is back.
-  bool is_recorder() const { return is_owner() || owner() < 0; }
+  bool is_recorder() const { return owner() == rank() || owner() < 0; }
   bool keeps_files() const { return !config_.checkpoint_path.empty(); }
   Activations activations() const {
     return config_.recomputes_activations ? Activations::kRecomputed : Activations::kKept;
@@ -193,7 +213,8 @@ class Trainer {
   std::optional<bpe::Vocabulary> vocabulary_;
   Sha256Digest spec_digest_{}, data_digest_{};
   std::string pretrained_sha256_;  ///< of the first parameters, where they are read
-  ModelShape shape_;
+  ModelShape whole_, shape_;       ///< of the model, and of what this process has of it
+  std::optional<StagePlan> plan_;  ///< where it is split
   std::optional<Buckets> buckets_;
   std::optional<data::Loader> loader_;
   std::int64_t total_steps_ = 0;
@@ -209,11 +230,15 @@ class Trainer {
   // The step under way. Its node sums outlive a membership; all else is of the present one.
   std::optional<NodeSums> sums_;
   View view_;
+  Mesh mesh_;
   std::vector<std::uint8_t> owns_;   ///< by rank: 0 for who learns in the step under way
   std::int64_t prepared_epoch_ = 0;  ///< what Membership said in the step under way
   std::int64_t agreed_epoch_ = 0;    ///< of a view that all have agreed to enter now; 0: none
-  std::unique_ptr<comm::Communicator> communicator_;
-  std::unique_ptr<comm::Work> state_under_way_;  ///< to or from this process
+  std::unique_ptr<comm::Communicator> everyone_;  ///< of the view; only where the model is split
+  std::unique_ptr<comm::Communicator> members_;   ///< of them those whose group is whole
+  std::unique_ptr<comm::Communicator> group_;     ///< those who have one copy with this process
+  std::unique_ptr<comm::Communicator> communicator_;  ///< the copies: those with the same stage
+  std::unique_ptr<comm::Work> state_under_way_;       ///< to or from this process
   std::vector<float> exchange_memory_;
   Assignment assignment_;
   std::optional<GradientExchange> exchange_;
@@ -226,7 +251,25 @@ class Trainer {
   std::vector<Model::Node> pass_nodes_;  ///< of the pass under way, one a piece
   std::vector<std::uint64_t> indices_;   ///< the samples of a piece
 
-  float scale_ = 1;  ///< of the gradient that has been summed last
+  float scale_ = 1;                      ///< of the gradient that has been summed last
+  std::array<float, kTailSize> tail_{};  ///< summed with it
+
+  // Only where the model is split.
+  std::optional<PipelineStage> stage_;  ///< what computes
+  std::vector<RankRange> stage_nodes_;  ///< those that it was made for
+  std::vector<float> block_squares_;    ///< of the gradient of all stages
+
+  /// Only where the model is split or the optimiser's state is sharded: set while this process has
+  /// all it needs for an update and does not know yet that the others have, too: where it stands
+  /// after it.
+  std::optional<Standing> logged_;
+  /// What logged_ says, where it was given by others, by part of the state; else it is made from
+  /// the gradients.
+  std::vector<std::vector<std::byte>> newer_;
+  std::int64_t lost_step_ = -1;  ///< of the last greetings, when nobody has all of a state
+  /// Where the model is split, what this process has had a part of that was of no use to anybody,
+  /// since the last entry.
+  std::int64_t dropped_step_ = -1;
 
   // Only where the optimiser's state is sharded.
   Shards shards_;                            ///< who is to keep what
@@ -236,11 +279,7 @@ class Trainer {
   std::vector<Move> copies_;                 ///< of the step under way
   std::unique_ptr<comm::Work> copies_work_;  ///< to and from this process
   bool is_exchange_old_ = false;             ///< it is for those who kept what before
-  /// Set while this process has all it needs for an update and does not know yet that the others
-  /// have, too: where it stands after it.
-  std::optional<Standing> logged_;
-  bool is_whole_ = false;        ///< all parameters are of standing_.step
-  std::int64_t lost_step_ = -1;  ///< of the last greetings, when nobody has all of a state
+  bool is_whole_ = false;                    ///< all parameters are of standing_.step
 
   // Files, on the process of slot 0 alone.
   std::optional<CheckpointStore> store_;

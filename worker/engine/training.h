@@ -73,6 +73,9 @@ struct DataSource {
   std::vector<std::string> shards = {};  ///< or of files that hold tokens
 };
 
+/// Most stages of a pipeline.
+inline constexpr int kMaxStages = 64;
+
 struct TrainingConfig {
   std::uint64_t seed = 0;
   int logical_ranks = 16;
@@ -88,10 +91,11 @@ struct TrainingConfig {
   DataSource train, test;
   bool has_test = false;
   SgdConfig sgd;
-  std::optional<AdamwConfig> adamw;     ///< in place of sgd
-  std::optional<CosineConfig> cosine;   ///< without: a constant learning rate
-  bool is_sharded = false;              ///< each process keeps a part of the optimiser's state
-  int buddies = 1;                      ///< others that keep a copy of it
+  std::optional<AdamwConfig> adamw;    ///< in place of sgd
+  std::optional<CosineConfig> cosine;  ///< without: a constant learning rate
+  bool is_sharded = false;             ///< each process keeps a part of the optimiser's state
+  int buddies = 1;                     ///< others that keep a copy of it
+  int stages = 1;  ///< of the pipeline that one copy of the model is cut into, a process each
   bool recomputes_activations = false;  ///< of a gpt, in place of keeping all
   bool is_bfloat16 = false;             ///< what products of matrices take, in place of fp32
   float gradient_norm_max = 0;          ///< longer gradients are scaled down to it; 0: none is
@@ -106,6 +110,7 @@ struct TrainingConfig {
   int threads = 1;
   std::size_t memory_bytes = 0;  ///< that this process may have; 0: not known
   int processes = 1;             ///< of all workers when this one starts
+  int stage = 0;                 ///< of this process, of `stages`
   /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
   std::size_t bucket_blocks = 256;
   /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all

@@ -116,6 +116,7 @@ Result<std::vector<TrainerLaunch>> plan_trainers(const WorkerConfig& config,
   if (first_rank < 0) return contradiction("this worker's slot is not in it");
   if (!response.training.is_object()) return contradiction("it has no training");
   common.job = request.job;
+  common.processes = static_cast<int>(request.ports.size());
   common.slot = request.slot;
   common.epoch = response.epoch;
   common.joining = response.joining;
@@ -142,6 +143,7 @@ Json to_json(const TrainerLaunch& launch) {
   return Json{{"job", launch.job},
               {"slot", launch.slot},
               {"localRank", launch.local_rank},
+              {"processes", launch.processes},
               {"rank", launch.rank},
               {"peers", std::move(peers)},
               {"epoch", launch.epoch},
@@ -164,6 +166,7 @@ Result<TrainerLaunch> parse_trainer_launch(const Json& json) {
   in.required("job", launch.job);
   in.required("slot", launch.slot, {0, kMaxWorkers - 1});
   in.required("localRank", launch.local_rank, {0, kMaxProcesses - 1});
+  in.required("processes", launch.processes, {1, kMaxProcesses});
   in.required("rank", launch.rank, {0, std::int64_t{kMaxWorkers} * kMaxProcesses});
   in.required("epoch", launch.epoch, {0, INT64_MAX});
   in.required("incarnation", launch.incarnation, {0, INT64_MAX});

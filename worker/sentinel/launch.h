@@ -34,6 +34,7 @@ struct TrainerLaunch {
   std::string job;
   int slot = 0;
   int local_rank = 0;
+  int processes = 1;               ///< of each worker
   int rank = 0;                    ///< processes counted over slots in slot order
   std::vector<TrainerPeer> peers;  ///< by rank, this one included
   std::int64_t epoch = 0;

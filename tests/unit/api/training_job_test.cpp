@@ -292,7 +292,9 @@ TEST_CASE("a wrong field is named, with what would be right") {
        "is for optimizerState: Sharded alone"},
       {"/spec/training/parallelism/tensor", "2", "spec.training.parallelism.tensor", "must be 1"},
       {"/spec/training/parallelism/pipeline", "2", "spec.training.parallelism.pipeline",
-       "must be 1"},
+       "must be 1 with optimizerState: Sharded"},
+      {"/spec/training/parallelism/pipeline", "65", "spec.training.parallelism.pipeline",
+       "from 1 to 64"},
       {"/spec/training/seed", "-1", "spec.training.seed", "from 0"},
       {"/spec/training/logicalRanks", "24", "spec.training.logicalRanks", "power of two"},
       {"/spec/training/batchSize", "100", "spec.training.batchSize", "multiple of logicalRanks"},
@@ -722,4 +724,32 @@ TEST_CASE("ten thousand mutated documents are read or refused, and what is read 
   MESSAGE("mutated documents: ", accepted, " accepted, ", refused, " refused");
   CHECK(accepted > test::tries(500));
   CHECK(refused > test::tries(5000));
+}
+
+TEST_CASE("so many processes as have one copy of the model divide the workers there may be") {
+  struct Sizes {
+    int min, count, max, processes, pipeline;
+    std::string_view refused;  ///< what the sentence names; empty: all is well
+  };
+  for (const Sizes& sizes : {Sizes{2, 4, 4, 1, 2, ""}, Sizes{1, 3, 4, 2, 2, ""},
+                             Sizes{1, 4, 4, 1, 2, "worker.min x worker.processes is 1"},
+                             Sizes{2, 3, 4, 1, 2, "worker.count x worker.processes is 3"},
+                             Sizes{2, 2, 3, 1, 2, "worker.max x worker.processes is 3"},
+                             Sizes{1, 2, 3, 2, 3, "worker.min x worker.processes is 2"}}) {
+    CAPTURE(sizes.refused);
+    Json json = with(full_training_job(), "/spec/training/optimizerState", "Replicated");
+    json["spec"]["training"].erase("buddies");
+    json["spec"]["training"]["parallelism"]["pipeline"] = sizes.pipeline;
+    Json& worker = json["spec"]["worker"];
+    worker["min"] = sizes.min;
+    worker["count"] = sizes.count;
+    worker["max"] = sizes.max;
+    worker["processes"] = sizes.processes;
+    const auto job = parse_training_job(json);
+    CHECK(job.has_value() == sizes.refused.empty());
+    if (job) continue;
+    CHECK(job.error().message().find("spec.training.parallelism.pipeline: is ") !=
+          std::string::npos);
+    CHECK(job.error().message().find(sizes.refused) != std::string::npos);
+  }
 }

@@ -9,11 +9,13 @@ namespace muster::test {
 
 using engine::OptimizerState;
 
-void Watch::see(int trainer, std::int64_t step, std::span<const float> parameters,
+void Watch::see(int trainer, int stage, std::int64_t step, std::span<const float> parameters,
                 const OptimizerState& optimizer) {
   const auto found = expected_.find(step);
   const bool is_wrong =
-      step > 0 && (found == expected_.end() || !is_right(found->second, parameters, optimizer));
+      step > 0 && (found == expected_.end() ||
+                   !(stages_ ? stages_->is_right(stage, found->second, parameters, optimizer)
+                             : is_right(found->second, parameters, optimizer)));
   bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
@@ -68,7 +70,8 @@ std::unique_ptr<ElasticWorld> Trial::run(int workers) const {
   world = std::make_unique<ElasticWorld>(
       config, [&](int trainer, std::int64_t step, std::span<const float> parameters,
                   const OptimizerState& optimizer) {
-        watch.see(trainer, step, parameters, optimizer);
+        const int stage = world->slot_of(trainer) % config.stages;
+        watch.see(trainer, stage, step, parameters, optimizer);
         if (on_state) on_state(trainer, step, parameters, optimizer);
       });
   world->watch_batches(

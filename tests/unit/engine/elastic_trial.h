@@ -21,9 +21,12 @@ class Watch {
   Watch(const engine::TrainingConfig& config, std::function<void(std::int64_t)> at_step)
       : expected_(reference(config)),
         logical_ranks_(static_cast<std::size_t>(config.logical_ranks)),
-        at_step_(std::move(at_step)) {}
+        at_step_(std::move(at_step)) {
+    if (config.stages > 1) stages_.emplace(config);
+  }
 
-  void see(int trainer, std::int64_t step, std::span<const float> parameters,
+  /// `stage`: the part of the model that it has.
+  void see(int trainer, int stage, std::int64_t step, std::span<const float> parameters,
            const engine::OptimizerState& optimizer);
   void read(std::int64_t step, data::RankRange ranks, std::span<const std::uint64_t> samples);
   /// `falls`: how many times a trainer may have gone back to an earlier step.
@@ -38,6 +41,7 @@ class Watch {
   const std::map<std::int64_t, ReferenceState>& expected_;
   const std::size_t logical_ranks_;
   std::function<void(std::int64_t)> at_step_;
+  std::optional<StageReference> stages_;
   std::mutex mutex_, events_;
   std::map<int, std::int64_t> last_;
   std::map<std::int64_t, std::map<int, Samples>> samples_;  ///< by step and logical rank

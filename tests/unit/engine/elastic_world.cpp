@@ -59,10 +59,11 @@ class WatchedCommunicator final : public comm::SharedCommunicator {
     SharedCommunicator::abort();
     watch_.on_abort(trainer_);
   }
-  Result<std::unique_ptr<comm::Work>> start(
-      std::uint64_t step, comm::Memory memory, std::span<const comm::SendBuffer> sends,
+  Result<std::unique_ptr<comm::Work>> start_on(
+      int channel, std::uint64_t step, comm::Memory memory, std::span<const comm::SendBuffer> sends,
       std::span<const comm::ReceiveBuffer> receives) override {
-    MUSTER_ASSIGN_OR_RETURN(auto work, SharedCommunicator::start(step, memory, sends, receives));
+    MUSTER_ASSIGN_OR_RETURN(auto work,
+                            SharedCommunicator::start_on(channel, step, memory, sends, receives));
     watch_.on_start(trainer_);
     return std::unique_ptr<comm::Work>(std::make_unique<WatchedWork>(std::move(work), [this] {
       const Status met = watch_.on_done(trainer_);
@@ -285,6 +286,7 @@ engine::View ElasticWorld::view_of(const Round& round, int trainer) const {
   view.rank = round.rank_of(trainer);
   view.stop = round.stop;
   for (const int member : round.members) view.slots.push_back(shared_->trainers[member].slot);
+  view.numbers = view.slots;  // a process each
   return view;
 }
 
@@ -385,7 +387,9 @@ void ElasticWorld::run(int number) {
   std::unique_lock lock(shared_->mutex);
   Trainer& self = shared_->trainers[number];
   lock.unlock();
-  auto outcome = engine::run_training(config_, seat, self.clock, hooks);
+  engine::TrainingConfig config = config_;
+  config.stage = self.slot % config.stages;
+  auto outcome = engine::run_training(config, seat, self.clock, hooks);
   lock.lock();
   self.has_ended = true;
   self.outcome = std::move(outcome);

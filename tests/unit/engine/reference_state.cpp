@@ -5,6 +5,8 @@
 
 #include "common/check.h"
 #include "tests/unit/engine/ranks.h"
+#include "worker/data/dataset.h"
+#include "worker/data/text.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/shard.h"
 
@@ -57,11 +59,13 @@ TrainingConfig digits_in_buckets(std::int64_t steps) {
 }
 
 const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wanted) {
-  using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, bool, bool, bool>;
+  using Key =
+      std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, int, bool, bool, bool>;
   static std::map<Key, std::map<std::int64_t, ReferenceState>> known;
   const auto layers = wanted.cnn ? wanted.cnn->hidden : std::vector<int>();
   auto& states = known[{wanted.steps, wanted.mlp.hidden, layers, wanted.cnn.has_value(),
-                        wanted.gpt.has_value(), wanted.adamw.has_value(), wanted.is_bfloat16}];
+                        wanted.gpt ? wanted.gpt->layers : 0, wanted.adamw.has_value(),
+                        wanted.is_bfloat16, wanted.stages > 1}];
   if (!states.empty()) return states;
   on_all_ranks(1, [&](comm::Communicator& communicator) {
     engine::TrainingHooks hooks;
@@ -73,6 +77,9 @@ const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wa
         state.state.push_back(engine::block_digests(buffer.values));
       }
       for (const auto& scalar : optimizer.scalars) state.scalars.push_back(scalar.value);
+      if (wanted.stages == 1) return;
+      state.whole.emplace_back(parameters.begin(), parameters.end());
+      for (const auto& buffer : optimizer.buffers) state.whole.push_back(buffer.values);
     };
     hooks.on_batch = [&](std::int64_t step, data::RankRange ranks,
                          std::span<const std::uint64_t> samples) {
@@ -83,6 +90,7 @@ const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wa
     TrainingConfig config = wanted;
     config.checkpoint_path.clear();
     config.is_sharded = false;
+    config.stages = 1;
     config.micro_batch_size = 0;
     config.memory_bytes = 0;
     config.bucket_blocks = TrainingConfig().bucket_blocks;
@@ -107,6 +115,38 @@ bool is_right(const ReferenceState& right, std::span<const float> parameters,
       const auto first = static_cast<std::ptrdiff_t>(range.begin / kernels::kBlockElements);
       if (range.begin % kernels::kBlockElements != 0) return false;
       if (!std::equal(digests.begin(), digests.end(), right.state[b].begin() + first)) return false;
+    }
+  }
+  return true;
+}
+
+StageReference::StageReference(const TrainingConfig& config) {
+  const auto path = [&](const std::string& name) { return config.data_root + "/" + name; };
+  const auto data =
+      config.gpt ? *data::load_text(path(config.train.text),
+                                    static_cast<std::size_t>(config.gpt->context_length))
+                 : *data::load_dataset({path(config.train.images), path(config.train.labels)});
+  whole_ = *engine::ModelShape::of(config, {data.height, data.width, 1}, data.classes);
+  plan_ = *engine::plan_stages(whole_, config.stages);
+}
+
+bool StageReference::is_right(int stage, const ReferenceState& right,
+                              std::span<const float> parameters,
+                              const OptimizerState& optimizer) const {
+  const engine::ModelShape& shape = plan_.stages[static_cast<std::size_t>(stage)].shape;
+  if (parameters.size() != shape.values()) return false;
+  if (right.whole.size() != optimizer.buffers.size() + 1) return false;
+  for (std::size_t i = 0; i < right.scalars.size(); ++i) {
+    if (optimizer.scalars[i].value != right.scalars[i]) return false;
+  }
+  for (std::size_t b = 0; b < right.whole.size(); ++b) {
+    const auto own = b == 0 ? parameters : std::span<const float>(optimizer.buffers[b - 1].values);
+    for (const auto& stretch : engine::stretches_of(shape, whole_)) {
+      if (b > 0 && stretch.own >= shape.parameters()) continue;
+      const auto wanted = std::as_bytes(
+          std::span(right.whole[b]).subspan(stretch.whole.begin, stretch.whole.size()));
+      const auto there = std::as_bytes(own.subspan(stretch.own, stretch.whole.size()));
+      if (!std::ranges::equal(wanted, there)) return false;
     }
   }
   return true;

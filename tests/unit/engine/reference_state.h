@@ -10,6 +10,7 @@
 
 #include "common/sha256.h"
 #include "worker/engine/optimizer.h"
+#include "worker/engine/stage_plan.h"
 #include "worker/engine/training.h"
 
 namespace muster::test {
@@ -32,6 +33,8 @@ struct ReferenceState {
   std::vector<std::vector<Sha256Digest>> state;  ///< by buffer of the optimiser: of its blocks
   std::vector<double> scalars;
   std::vector<std::uint64_t> samples;  ///< that the step read, by logical rank
+  /// The values themselves, and what the optimiser keeps of them; only of a model that is split.
+  std::vector<std::vector<float>> whole;
 };
 
 /// By step, from one worker that nothing happens to.
@@ -39,5 +42,19 @@ const std::map<std::int64_t, ReferenceState>& reference(const engine::TrainingCo
 /// Whether a process that holds this has what the step must leave behind, as far as it holds it.
 bool is_right(const ReferenceState& right, std::span<const float> parameters,
               const engine::OptimizerState& optimizer);
+
+/// The same of what the processes of a split model hold.
+class StageReference {
+ public:
+  /// Of its first parameters, data and stages.
+  explicit StageReference(const engine::TrainingConfig& config);
+  bool is_right(int stage, const ReferenceState& right, std::span<const float> parameters,
+                const engine::OptimizerState& optimizer) const;
+  const engine::ModelShape& whole() const { return whole_; }
+
+ private:
+  engine::ModelShape whole_;
+  engine::StagePlan plan_;
+};
 
 }  // namespace muster::test

@@ -1,0 +1,381 @@
+// A model that is split into stages trains to the same bits as one that is not, whatever the number
+// of stages and of copies, and whatever happens to those who have them.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/contract.h"
+#include "tests/golden.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/elastic_trial.h"
+#include "tests/unit/engine/ranks.h"
+#include "tests/unit/engine/run_files.h"
+#include "worker/engine/memory_needs.h"
+
+using namespace muster;
+using namespace muster::engine;
+using test::ElasticWorld;
+using test::Ends;
+using test::ends_of;
+using test::Trial;
+
+namespace {
+
+struct Split {
+  int copies = 1, stages = 1;
+};
+
+using OnAllRanks =
+    std::function<void(int size, const std::function<void(comm::Communicator&)>& body)>;
+
+/// How each process of a training that is split has ended.
+std::vector<Result<TrainingSummary>> train_split(TrainingConfig config, Split split,
+                                                 const TrainingHooks& hooks = {},
+                                                 const OnAllRanks& connect = test::on_all_ranks) {
+  config.stages = split.stages;
+  config.processes = split.copies * split.stages;
+  std::mutex mutex;
+  std::vector<Result<TrainingSummary>> ends;
+  connect(config.processes, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    TrainingConfig own = config;
+    own.stage = communicator.rank() % split.stages;
+    auto end = run_training(own, communicator, clock, hooks);
+    const std::lock_guard lock(mutex);
+    ends.push_back(std::move(end));
+  });
+  return ends;
+}
+
+/// Holds the state after each step of each process against the reference.
+void check_steps(TrainingConfig config, Split split,
+                 const OnAllRanks& connect = test::on_all_ranks) {
+  config.stages = std::max(2, split.stages);  // the reference's values are wanted
+  const auto& expected = test::reference(config);
+  config.stages = split.stages;
+  const test::StageReference reference(config);
+  std::atomic<int> seen = 0, wrong = 0, norms = 0;
+  std::vector<std::unique_ptr<TrainingHooks>> hooks;
+  const auto last = expected.rbegin()->second.parameters;
+  const auto body = [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    TrainingConfig own = config;
+    own.processes = communicator.size();
+    own.stage = communicator.rank() % split.stages;
+    TrainingHooks of_rank;
+    of_rank.on_state = [&](std::int64_t step, std::span<const float> parameters,
+                           const OptimizerState& optimizer) {
+      ++seen;
+      const auto found = expected.find(step);
+      const bool is_right = found != expected.end() &&
+                            reference.is_right(own.stage, found->second, parameters, optimizer);
+      wrong += is_right ? 0 : 1;
+    };
+    of_rank.on_step = [&](const StepReport& report) { norms += report.gradient_norm > 0 ? 1 : 0; };
+    const auto end = run_training(own, communicator, clock, of_rank);
+    CHECK_MESSAGE(end.has_value(), (end ? std::string() : end.error().message()));
+    if (end) CHECK(end->model_sha256 == last);
+  };
+  const int processes = split.copies * split.stages;
+  connect(processes, body);
+  CHECK(wrong == 0);
+  CHECK(seen == processes * config.steps);
+  CHECK(norms == (config.gradient_norm_max > 0 ? seen.load() : 0));
+}
+
+ModelShape whole_of(TrainingConfig config) {
+  config.stages = 1;
+  return test::StageReference(config).whole();
+}
+
+/// A chain of as many pieces as a group may have processes here.
+TrainingConfig deep_digits(std::int64_t steps) {
+  TrainingConfig config = test::with_adamw(test::digits(steps));
+  config.mlp.hidden = {48, 32, 32, 24, 24, 16, 16};
+  return config;
+}
+
+/// All products of at most eight processes.
+std::vector<Split> splits_of(const ModelShape& whole) {
+  std::vector<Split> splits;
+  for (int stages = 1; stages <= std::min(8, static_cast<int>(pieces_of(whole))); ++stages) {
+    for (int copies = 1; copies * stages <= 8; ++copies) splits.push_back({copies, stages});
+  }
+  return splits;
+}
+
+}  // namespace
+
+TEST_CASE("split into stages: the same bits after every step, whatever the product of sizes") {
+  for (auto* const config_of :
+       {test::digits, test::digits_with_layers, deep_digits, test::small_gpt}) {
+    const TrainingConfig config = config_of(4);
+    const auto splits = splits_of(whole_of(config));
+    CHECK(splits.back().stages == std::min(8, static_cast<int>(pieces_of(whole_of(config)))));
+    for (const Split split : splits) {
+      CAPTURE(split.copies);
+      CAPTURE(split.stages);
+      check_steps(config, split);
+    }
+  }
+}
+
+TEST_CASE("split into stages: micro-batches of every size, threads and recomputation") {
+  for (auto* const config_of : {test::digits_with_layers, test::small_gpt}) {
+    TrainingConfig config = config_of(3);
+    const int rows = config.batch_size / config.logical_ranks;
+    for (const Split split : {Split{1, 2}, Split{2, 3}, Split{3, 2}, Split{1, 5}}) {
+      for (const int ranks : {1, 2, 3, 8}) {
+        CAPTURE(split.copies);
+        CAPTURE(split.stages);
+        CAPTURE(ranks);
+        config.micro_batch_size = ranks * rows;
+        config.threads = 1 + ranks % 2;
+        config.recomputes_activations = config.gpt && ranks == 2;
+        check_steps(config, split);
+      }
+    }
+  }
+}
+
+TEST_CASE("split into stages that are connected as pods: the same bits") {
+  TrainingConfig config = test::small_gpt(3);
+  config.micro_batch_size = 4;
+  for (const Split split : {Split{1, 4}, Split{2, 3}, Split{3, 2}}) {
+    CAPTURE(split.stages);
+    check_steps(config, split, test::on_all_ranks_by_tcp);
+  }
+}
+
+TEST_CASE("the golden hash of a transformer that is split, a sample at a time") {
+  TrainingConfig config = test::small_gpt(12);
+  config.micro_batch_size = 2;
+  for (const Split split : {Split{1, 5}, Split{2, 4}}) {
+    const auto ends = train_split(config, split);
+    CHECK(ends.size() == static_cast<std::size_t>(split.copies * split.stages));
+    for (const auto& end : ends) {
+      REQUIRE(end.has_value());
+      CHECK(end->model_sha256 == test::kSmallGptGolden);
+    }
+  }
+}
+
+TEST_CASE("a deep transformer in eight stages has the bits of one process") {
+  TrainingConfig config = test::small_gpt(3);
+  config.gpt->layers = 4;
+  config.micro_batch_size = 2;
+  for (const Split split : {Split{1, 7}, Split{1, 8}}) check_steps(config, split);
+}
+
+TEST_CASE("with no room for the whole model the stages train it, in micro-batches that fit") {
+  TrainingConfig config = test::small_gpt(3);
+  const ModelShape whole = whole_of(config);
+  const auto rows = static_cast<std::size_t>(config.batch_size / config.logical_ranks);
+  const MemoryShare alone{*assign(config.logical_ranks, 1), 0, rows, 0,
+                          std::filesystem::file_size("examples/data/shakespeare-test.txt")};
+  config.memory_bytes = memory_needs(config, whole, alone, 1).total() - 1;
+  const auto refused = train_split(config, {1, 1});
+  REQUIRE(!refused[0].has_value());
+  CHECK(refused[0].error().exit_code() == contract::exit_code::kInvalidSpec);
+  CHECK(refused[0].error().message().find("spec.training.parallelism.pipeline: 2 (") !=
+        std::string::npos);
+  const auto fit = ranks_that_fit(config, *plan_stages(whole, 4), alone, 16);
+  REQUIRE(fit);
+  CHECK(*fit < 16);
+  for (const Split split : {Split{1, 2}, Split{1, 4}, Split{2, 4}}) check_steps(config, split);
+}
+
+TEST_CASE("an evaluation of a split model has the figures of one that is not") {
+  for (auto* const config_of : {test::digits_with_layers, test::small_gpt}) {
+    TrainingConfig config = config_of(3);
+    if (config.gpt) config.test = config.train;
+    config.has_test = true;
+    const auto alone = train_split(config, {1, 1});
+    REQUIRE(alone[0].has_value());
+    for (const Split split : {Split{1, 2}, Split{2, 3}, Split{1, 5}, Split{3, 2}}) {
+      CAPTURE(split.stages);
+      for (const auto& end : train_split(config, split)) {
+        REQUIRE(end.has_value());
+        CHECK(end->accuracy == alone[0]->accuracy);
+        CHECK(end->loss == alone[0]->loss);
+      }
+    }
+  }
+}
+
+TEST_CASE("a checkpoint of one split is gone on from by any other, and is the one of no split") {
+  for (auto* const config_of : {test::digits_with_layers, test::small_gpt}) {
+    TrainingConfig config = test::with_adamw(config_of(6));
+    config.checkpoint_every_steps = 3;
+    config.checkpoint_keep = 5;
+    const test::TempDirectory plain, split_dir;
+    config.checkpoint_path = plain.path();
+    REQUIRE(train_split(config, {1, 1})[0].has_value());
+    config.checkpoint_path = split_dir.path();
+    for (const auto& end : train_split(config, {2, 3})) REQUIRE(end.has_value());
+    CHECK(test::record_of(plain.path()) == test::record_of(split_dir.path()));
+    for (const char* const file :
+         {"/step-000000000003/model.safetensors", "/step-000000000003/optimizer.safetensors",
+          "/step-000000000006/optimizer.safetensors", "/model.safetensors"}) {
+      CAPTURE(file);
+      const std::string wanted = test::bytes_of(plain.path() + file);
+      CHECK(!wanted.empty());
+      CHECK(wanted == test::bytes_of(split_dir.path() + file));
+    }
+    for (const Split split : {Split{1, 1}, Split{1, 4}, Split{3, 2}}) {
+      CAPTURE(split.stages);
+      const test::TempDirectory next;
+      std::filesystem::copy(split_dir.path(), next.path(),
+                            std::filesystem::copy_options::recursive |
+                                std::filesystem::copy_options::overwrite_existing);
+      std::filesystem::remove_all(next.path() + "/step-000000000006");
+      config.checkpoint_path = next.path();
+      for (const auto& end : train_split(config, split)) {
+        REQUIRE(end.has_value());
+        CHECK(end->restored_step == 3);
+      }
+      CHECK(test::bytes_of(next.path() + "/model.safetensors") ==
+            test::bytes_of(plain.path() + "/model.safetensors"));
+      CHECK(test::record_of(next.path()) == test::record_of(plain.path()));
+    }
+  }
+}
+
+TEST_CASE(
+    "the loss of a split training is known to all its processes, and stops all when infinite") {
+  TrainingConfig config = test::digits(8);
+  config.sgd.learning_rate = 1e30f;
+  const auto ends = train_split(config, {2, 2});
+  REQUIRE(ends.size() == 4);
+  for (const auto& end : ends) {
+    REQUIRE(!end.has_value());
+    CHECK(end.error().exit_code() == contract::exit_code::kNumerics);
+    CHECK(end.error().message() == ends[0].error().message());
+  }
+  CHECK(ends[0].error().message().find(": the loss is ") != std::string::npos);
+}
+
+namespace {
+
+/// Where a process may die in whose step there are stages; kTransfer and what is before it are met
+/// when its connections break.
+constexpr std::array kSplitPlaces = {
+    point::kConnect, point::kEnter,    point::kTransfer, point::kIdle,
+    point::kForward, point::kBackward, point::kScatter,  point::kReduced,
+    point::kGather,  point::kLog,      point::kLogged,   point::kUpdate,
+    point::kUpdated, point::kCompare,  point::kEvaluate, point::kCheckpoint};
+
+/// So long that all places come after step 12: an evaluation with step 22, a checkpoint with 20.
+struct SplitTrial : Trial {
+  SplitTrial(TrainingConfig (*config_of)(std::int64_t), int stages) {
+    steps = 26;
+    config = config_of(steps);
+    config.stages = stages;
+    config.checkpoint_every_steps = 20;
+  }
+  void keep_files() { config.checkpoint_path = directory.path(); }
+  const test::TempDirectory directory;
+};
+
+TrainingConfig clipped_digits(std::int64_t steps) {
+  TrainingConfig config = test::with_adamw(test::digits(steps));
+  config.mlp.hidden = {32, 24};
+  return config;
+}
+
+void lose_one(Split split, int victim, std::string_view place) {
+  CAPTURE(split.copies);
+  CAPTURE(split.stages);
+  CAPTURE(victim);
+  CAPTURE(std::string(place));
+  SplitTrial trial(clipped_digits, split.stages);
+  if (place == point::kCompare || place == point::kCheckpoint) trial.keep_files();
+  // What the others of its group have come to is worth nothing without its part; they are given a
+  // state, and another one where somebody's connections break over that.
+  trial.falls = 3 * (split.stages - 1);
+  trial.before = [](ElasticWorld& world) { world.respawn_next(); };
+  const int processes = split.copies * split.stages;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 14 || step == 24) {
+      // The one in its place, before the others are through without it.
+      const bool is_late =
+          place == point::kCompare || place == point::kEvaluate || place == point::kCheckpoint;
+      if (is_late == (step == 24)) world.wait_for(processes);
+    }
+    if (step != 12) return;
+    world.doom(victim, place);
+    const bool is_of_entry =
+        place == point::kConnect || place == point::kEnter || place == point::kTransfer;
+    if (is_of_entry) world.cut(victim);
+  };
+  const auto world = trial.run(processes);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.killed == 1);
+  CHECK(ends.complete == processes);
+  for (const Entry& entry : world->entries()) CHECK(entry.returned.empty());
+}
+
+}  // namespace
+
+TEST_CASE("a stage of one copy dies at each place: the other copies lose no step") {
+  for (const Split split : {Split{2, 2}, Split{2, 3}, Split{3, 2}}) {
+    for (const std::string_view place : kSplitPlaces) {
+      for (const int victim : {0, 1, split.copies * split.stages - 1}) {
+        lose_one(split, victim, place);
+      }
+    }
+  }
+}
+
+TEST_CASE("the only copy loses a stage: it goes on from the checkpoint, and says why") {
+  for (const int victim : {0, 1}) {
+    CAPTURE(victim);
+    SplitTrial trial(test::small_gpt, 2);
+    trial.keep_files();
+    trial.config.checkpoint_every_steps = 5;
+    trial.falls = 1;  // who has lived
+    trial.before = [](ElasticWorld& world) { world.respawn_next(); };
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step == 12) world.doom(victim, point::kForward);
+    };
+    const auto world = trial.run(2);
+    const Ends ends = ends_of(*world, trial.steps);
+    CHECK(ends.killed == 1);
+    CHECK(ends.complete == 2);
+    int returns = 0;
+    for (const Entry& entry : world->entries()) {
+      if (entry.returned.empty()) continue;
+      ++returns;
+      CHECK(entry.step == 10);
+      CHECK(entry.returned.find("a stage of every copy of the model") != std::string::npos);
+    }
+    CHECK(returns > 0);
+    CHECK(test::record_of(trial.directory.path()).size() >= 26);
+  }
+}
+
+TEST_CASE("copies of a split model come and go at step boundaries, and nothing is computed twice") {
+  for (auto* const config_of : {clipped_digits, test::small_gpt}) {
+    SplitTrial trial(config_of, 2);
+    trial.steps = 44;
+    trial.config = config_of(44);
+    trial.config.stages = 2;
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step == 8) world.wait_for(world.add(2));
+      if (step == 12) world.wait_for(world.add(3));
+      if (step == 24) world.leave(1);  // the other process of its copy waits
+      if (step == 30) world.wait_for(world.add(1));
+    };
+    const auto world = trial.run(2);
+    const Ends ends = ends_of(*world, trial.steps);
+    CHECK(ends.left == 1);
+    CHECK(ends.complete == 4);
+    CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  }
+}

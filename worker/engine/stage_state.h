@@ -1,0 +1,73 @@
+// What the stages of one copy of a model know and do of it only together: its hash, the squares of
+// its gradient, and its state as a whole, as it stands in files. All processes of the group make
+// each call together.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "common/sha256.h"
+#include "kernels/ops.h"
+#include "worker/comm/communicator.h"
+#include "worker/engine/optimizer.h"
+#include "worker/engine/stage_plan.h"
+
+namespace muster::engine {
+
+/// The processes of a group, by stage; all outlive it.
+struct StageGroup {
+  const ModelShape& whole;
+  const StagePlan& plan;
+  comm::Communicator& processes;
+  std::size_t stage() const { return static_cast<std::size_t>(processes.rank()); }
+  const ModelShape& shape() const { return plan.stages[stage()].shape; }
+};
+
+/// When a call is made: the stamp of its transfers, and how long it may take.
+struct Meeting {
+  std::uint64_t stamp = 0;
+  MonoTime deadline;
+};
+
+// Blocks and errors of all: as comm::Work::wait.
+
+/// Of all values, what block_hash() says of a model that is not split, as bytes.
+/// Shape: values (stage's values).
+Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const float> values,
+                                    const Meeting& meeting);
+
+/// Each block's sum of squares, as the owners of blocks make them where the model is not split.
+/// `gradients` are of all that the stage trains, in any order.  Shape: (ceil(trained / 4096)).
+Result<std::vector<float>> squares_of_stages(const StageGroup& group,
+                                             kernels::cpu::Context& context,
+                                             std::span<const Gradient> gradients,
+                                             const Meeting& meeting);
+
+/// The state of the whole model.
+struct WholeState {
+  std::vector<float> values;
+  OptimizerState optimizer;
+};
+
+/// The whole values, and with `optimizer` its whole state, on the first stage; nothing on others.
+Result<std::optional<WholeState>> collect_stages(const StageGroup& group,
+                                                 std::span<const float> values,
+                                                 const OptimizerState* optimizer,
+                                                 const Meeting& meeting);
+
+/// The other way round: the first stage alone has `whole`, the others nullptr.
+Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerState& optimizer,
+                   const WholeState* whole, const Meeting& meeting);
+
+/// A state as large as the whole model's, laid out as a stage's is.
+WholeState whole_like(const ModelShape& whole, const OptimizerState& optimizer);
+
+/// What of the whole model's values is the stage's.
+void take_stage(const ModelShape& whole, const ModelShape& stage,
+                std::span<const float> whole_values, std::span<float> values);
+
+}  // namespace muster::engine

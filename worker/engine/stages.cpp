@@ -1,0 +1,183 @@
+// The trainer where the model is cut into the stages of a pipeline, a process each. The processes
+// of one copy are a group, which is one member: it has a state where all its processes have their
+// part of it, of the same step. So nobody updates before all stages of its copy have what they need
+// for it: what one process of a group has come to, each of the others can come to by itself.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "worker/engine/agreement.h"
+#include "worker/engine/on_files.h"
+#include "worker/engine/trainer.h"
+
+namespace muster::engine {
+namespace {
+
+enum Channel : int { kMembersChannel = 1, kGroupChannel, kCopiesChannel };
+
+}  // namespace
+
+/// From all who are connected to those that this process has to do with.
+void Trainer::join_group() {
+  everyone_ = std::move(communicator_);
+  const auto group = static_cast<std::size_t>(mesh_.group);
+  members_ = comm::make_subset(*everyone_, mesh_.members(), kMembersChannel);
+  group_ = comm::make_subset(*everyone_, mesh_.groups[group], kGroupChannel);
+  communicator_ = comm::make_subset(*everyone_, mesh_.copies_of(config_.stage), kCopiesChannel);
+}
+
+void Trainer::leave_group() {
+  group_.reset();
+  members_.reset();
+  everyone_.reset();
+}
+
+/// What a group has no use for, none of its processes keeps.
+Result<std::vector<Greeting>> Trainer::as_groups(const std::vector<Greeting>& greetings) {
+  MUSTER_RETURN_IF_ERROR(check_group(greetings, config_.stages, rank()));
+  auto groups = greetings_of_groups(greetings, config_.stages);
+  const Greeting& own = groups[static_cast<std::size_t>(rank())];
+  if (has_state_ && !own.has_state) {
+    dropped_step_ = standing_.step;
+    drop_state(standing_.lineage);
+  }
+  // All stages compute the same nodes again.
+  sums_->forget_all_but(own.computed);
+  return groups;
+}
+
+/// Up to where lines of the record are kept is known to the first stage alone; all stages make the
+/// hashes that stand in them.
+Status Trainer::share_recorded() {
+  std::array<std::int64_t, 2> recorded{recorded_step_, recorded_evaluation_};
+  MUSTER_RETURN_IF_ERROR(
+      comm::broadcast(*group_, 0, 0, std::as_writable_bytes(std::span(recorded)), deadline()));
+  recorded_step_ = recorded[0];
+  recorded_evaluation_ = recorded[1];
+  return {};
+}
+
+/// For the nodes that are missing. Micro-batches are as large as the group's poorest process bears.
+Status Trainer::build_stage() {
+  StageWork work;
+  for (const std::size_t k : missing_) {
+    work.nodes.push_back(sums_->node(k));
+    work.sums.push_back(k);
+  }
+  if (stage_ && stage_nodes_ == work.nodes) return {};
+  MUSTER_ASSIGN_OR_RETURN(const auto fit,
+                          gather_sums(*group_, {static_cast<std::uint64_t>(ranks_at_once_)},
+                                      step_stamp() + 1, deadline()));
+  for (const auto& one : fit) {
+    ranks_at_once_ = static_cast<int>(std::min<std::uint64_t>(
+        static_cast<std::uint64_t>(ranks_at_once_), std::max<std::uint64_t>(1, one[0])));
+  }
+  work.ranks_at_once = ranks_at_once_;
+  work.rows_per_rank = rows_per_rank();
+  work.targets = train_.targets;
+  work.activations = activations();
+  stage_nodes_ = work.nodes;
+  stage_.reset();  // before the next one takes its memory
+  stage_.emplace(*plan_, config_.stage, std::move(work), context_);
+  return {};
+}
+
+/// As compute(); the sums go their way when the pipeline has run empty.
+Status Trainer::compute_stage() {
+  if (!missing_.empty()) {
+    MUSTER_RETURN_IF_ERROR(build_stage());
+    MUSTER_RETURN_IF_ERROR(at(point::kForward));
+    PipelineStage::Step step{config_.seed, standing_.step, 1.0f / batch_targets(), train_, *loader_,
+                             {},           hooks_.on_alive};
+    if (hooks_.on_batch) {
+      step.on_batch = [&](RankRange ranks, std::span<const std::uint64_t> samples) {
+        hooks_.on_batch(standing_.step + 1, ranks, samples);
+      };
+    }
+    MUSTER_RETURN_IF_ERROR(
+        stage_->compute(step, parameters_, *sums_, *group_, clock_, config_.peer_deadline));
+    MUSTER_RETURN_IF_ERROR(at(point::kBackward));
+    // Of one copy's processes one counts.
+    if (is_first_stage()) {
+      computations_ += static_cast<std::uint64_t>(count_ranks(stage_nodes_));
+    }
+  }
+  return begin_sum();
+}
+
+/// Of what all stages have summed, what is of the whole model: the norm of the gradient, and then
+/// what is behind it. Who has that knows that all of its group can make the update.
+Status Trainer::share_sums() {
+  const std::uint64_t stamp = step_stamp() + 1;
+  bool is_finite = true;
+  if (config_.gradient_norm_max > 0) {
+    MUSTER_ASSIGN_OR_RETURN(
+        block_squares_,
+        squares_of_stages(stage_group(), context_, exchange_->gradients(), meeting(stamp)));
+    const float norm = norm_of(block_squares_);
+    is_finite = std::isfinite(norm);
+    scale_ = is_finite ? clip_scale(norm, config_.gradient_norm_max) : 1;
+  } else {
+    scale_ = 1;
+  }
+  if (is_finite) {
+    logged_ = standing_;
+    ++logged_->step;
+  }
+  MUSTER_RETURN_IF_ERROR(at(point::kLog));
+  std::vector<std::array<float, kTailSize>> tails(static_cast<std::size_t>(config_.stages));
+  tails[static_cast<std::size_t>(config_.stage)] = tail_;
+  std::vector<std::size_t> offsets;
+  for (std::size_t i = 0; i <= tails.size(); ++i) offsets.push_back(i * sizeof tail_);
+  MUSTER_RETURN_IF_ERROR(comm::all_gather(*group_, stamp, std::as_writable_bytes(std::span(tails)),
+                                          offsets, deadline()));
+  for (const std::size_t sum : {kTailLoss, kTailCorrect, kTailStop}) {
+    tail_[sum] = 0;
+    for (const auto& one : tails) tail_[sum] += one[sum];
+  }
+  // All are prepared for the same view where the copies of each stage are, and for that one.
+  const bool is_same = std::ranges::all_of(tails, [&](const auto& one) {
+    return one[kTailAhead] == tails[0][kTailAhead] &&
+           one[kTailAheadSquared] == tails[0][kTailAheadSquared];
+  });
+  if (!is_same) tail_[kTailAhead] = tail_[kTailAheadSquared] = 0;
+  return at(point::kLogged);
+}
+
+/// The newest checkpoint, read by the process with the files and dealt out to its group; its step,
+/// where there is one.
+Result<std::optional<std::int64_t>> Trainer::load_whole() {
+  std::optional<WholeState> whole;
+  std::int64_t found = -1;
+  if (store_) {
+    const OnFiles files(hooks_);
+    whole = whole_like(whole_, optimizer_->state());
+    MUSTER_ASSIGN_OR_RETURN(const auto step, store_->load(whole->values, whole->optimizer));
+    found = step.value_or(-1);
+  }
+  MUSTER_RETURN_IF_ERROR(comm::broadcast(
+      *group_, 0, 0, std::as_writable_bytes(std::span(&found, 1)), long_deadline()));
+  if (found < 0) return std::optional<std::int64_t>();
+  MUSTER_RETURN_IF_ERROR(deal_stages(stage_group(), parameters_, optimizer_->state(),
+                                     whole ? &*whole : nullptr, {0, long_deadline()}));
+  return std::optional(found);
+}
+
+/// Whether it is so on any process of the group, `own` being what it is here.
+Result<bool> Trainer::any_in_group(bool own) {
+  MUSTER_ASSIGN_OR_RETURN(const auto flags, gather_flags(*group_, own, step_stamp(), deadline()));
+  return std::find(flags.begin(), flags.end(), 1) != flags.end();
+}
+
+/// The process with the files tells all others how its `own` work went.
+Status Trainer::follow_owner(const Status& own, const char* what, MonoTime deadline) {
+  if (!is_split()) return follow(*communicator_, owner(), own, what, step_stamp(), deadline);
+  // To the first stages, and from each of them to its group.
+  Status known = own;
+  if (is_first_stage()) {
+    known = follow(*communicator_, owner(), own, what, step_stamp(), deadline);
+  }
+  return follow(*group_, 0, known, what, step_stamp(), deadline);
+}
+
+}  // namespace muster::engine

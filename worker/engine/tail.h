@@ -1,0 +1,18 @@
+// What a step sums besides gradients. Private to the engine.
+#pragma once
+
+#include <cstddef>
+
+namespace muster::engine {
+
+/// Statistics that are summed with the gradients, behind the last value of the model.
+enum Tail : std::size_t {
+  kTailLoss,
+  kTailCorrect,
+  kTailStop,
+  kTailAhead,         ///< by how many epochs the view is newer that a member is prepared for
+  kTailAheadSquared,  ///< with it: whether that is the same for all
+  kTailSize
+};
+
+}  // namespace muster::engine
