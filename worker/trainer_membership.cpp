@@ -191,4 +191,11 @@ void TrainerMembership::entered(const engine::Entry& entry) {
   channel_.send_entered(message);
 }
 
+void TrainerMembership::waits(std::int64_t epoch) {
+  sentinel::EnteredMessage message;
+  message.epoch = epoch;
+  message.step = sentinel::kWaits;
+  channel_.send_entered(message);
+}
+
 }  // namespace muster::worker

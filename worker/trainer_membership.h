@@ -36,6 +36,7 @@ class TrainerMembership final : public engine::Membership {
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;
   void entered(const engine::Entry& entry) override;
+  void waits(std::int64_t epoch) override;
 
   /// While it is set, this thread's reader answers for the training thread that it lives.
   void set_on_files(bool is_on_files) { is_on_files_ = is_on_files; }

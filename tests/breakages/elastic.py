@@ -119,7 +119,7 @@ BREAKAGES = [
     Breakage("who is given another state keeps its own lines", SETTLE,
              "  if (is_given_state && !is_owner()) forget_record();\n", "", "recovery_seeds"),
     Breakage("a member goes back and tells no reason", TRAINER,
-             "plan.standing.step < standing_.step && returned_.empty()", "plan.standing.step < 0 && returned_.empty()",
+             "plan.standing.step < before && returned_.empty()", "plan.standing.step < 0 && returned_.empty()",
              "recovery_seeds"),
     Breakage("a joiner is given the state beside a step, and another membership is entered meanwhile", STEP,
              "const std::int64_t newer = has_learners() ? 0 : prepared_epoch_ - view_.epoch;",
@@ -140,7 +140,7 @@ BREAKAGES = [
     Breakage("a node that two survivors hold is summed twice", ASSIGNMENT,
              "      if (!is_free(node)) continue;\n", "", "test_engine"),
     Breakage("the record has a step twice", SETTLE,
-             "  if (recorded_step_ >= step) return {};\n  recorded_step_ = step;", "  recorded_step_ = step;", "test_engine"),
+             "  if (recorded_step_ >= step) return {};\n  RecordedStep line;", "  RecordedStep line;", "test_engine"),
     # Shards
     Breakage("the copies of a shard are on its owner's worker", SHARD,
              "std::size_t to = (i + step) % processes;", "std::size_t to = (i + 1) % processes;", "test_engine"),

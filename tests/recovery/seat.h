@@ -20,6 +20,7 @@ class SeatWorld {
   virtual void on_ready(int trainer, const Sha256Digest& digest) = 0;
   virtual void on_broken(int trainer, std::int64_t epoch) = 0;
   virtual void on_entered(int trainer, const engine::Entry& entry) = 0;
+  virtual void on_waits(int trainer, std::int64_t epoch) = 0;
 };
 
 /// Threads: as Stage says. `take` and `connected` are the world's.
@@ -40,6 +41,7 @@ class Seat final : public engine::Membership {
   bool is_staying() const override { return views_.is_staying(); }
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error&) override { world_.on_broken(trainer_, epoch); }
+  void waits(std::int64_t epoch) override { world_.on_waits(trainer_, epoch); }
   void entered(const engine::Entry& entry) override { world_.on_entered(trainer_, entry); }
 
  private:

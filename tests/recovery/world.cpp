@@ -93,10 +93,10 @@ struct Round {
 
 class World final : public WireWorld, public SeatWorld {
  public:
-  World(std::uint64_t seed, const std::vector<Lesson>& lessons, std::string directory, bool is_loud)
+  World(std::uint64_t seed, const Lessons& lessons, std::string directory, bool is_loud)
       : seed_(seed),
         rng_(seed),
-        lesson_(lessons[rng_.below(lessons.size())]),
+        lesson_(lessons.of(seed)[rng_.below(lessons.of(seed).size())]),
         config_(lesson_.config),
         directory_(std::move(directory)),
         is_loud_(is_loud),
@@ -193,6 +193,13 @@ class World final : public WireWorld, public SeatWorld {
     self.steps_in_epoch = 0;
   }
 
+  void on_waits(int number, std::int64_t epoch) override {
+    say(text(number) + " waits in " + std::to_string(epoch));
+    ++result_.events["waits for its copy"];
+    trainer(number).entered_epoch = epoch;
+    trainer(number).steps_in_epoch = 0;
+  }
+
  private:
   // ---- Small things
 
@@ -258,7 +265,7 @@ class World final : public WireWorld, public SeatWorld {
     is_slow_disk_ = chance(0.3);
     is_late_sentinel_ = chance(0.3);
     tears_left_ = chance(0.4) ? 1 + rng_.below(6) : 0;
-    workers_ = static_cast<int>(1 + rng_.below(kWorkersMost));
+    set_workers();
     if (workers_ == 1 && chance(0.7)) workers_ = 3;
     // One that seeds have in turn, so that none is left out, and some more.
     set_trap(seed_ % kSendings.size(), seed_ / kSendings.size() % kMessageFaultNames.size());
@@ -271,6 +278,14 @@ class World final : public WireWorld, public SeatWorld {
       stage_.after(span(100, 1'200), [this] { disturb(); });
     }
   }
+
+  /// Those of a split model make whole copies.
+  void set_workers() {
+    workers_ = static_cast<int>(1 + rng_.below(kWorkersMost));
+    const int stages = config_.stages;
+    workers_ = std::min((workers_ + stages - 1) / stages * stages, kSlotsMost / stages * stages);
+  }
+  int stage_of(int number) { return trainer(number).slot % config_.stages; }
 
   void set_trap(std::uint64_t sending, std::uint64_t fault) {
     const Sending& from = kSendings.at(sending);
@@ -341,7 +356,9 @@ class World final : public WireWorld, public SeatWorld {
       see_batch(step, ranks, samples);
     };
     hooks.on_files = [this, number](bool begins) { use_files(number, begins); };
-    const auto outcome = engine::run_training(config_, *self.seat, stage_.clock(), hooks);
+    engine::TrainingConfig config = config_;
+    config.stage = stage_of(number);
+    const auto outcome = engine::run_training(config, *self.seat, stage_.clock(), hooks);
     self.life = Life::kEnded;
     end(number, outcome);
   }
@@ -386,7 +403,7 @@ class World final : public WireWorld, public SeatWorld {
     if (step > 0) {
       const auto found = lesson_.expected->find(step);
       if (found == lesson_.expected->end() ||
-          !test::is_right(found->second, parameters, optimizer)) {
+          !is_right(number, found->second, parameters, optimizer)) {
         fail("step " + std::to_string(step) + " of " + text(number) + " has other bits");
       }
     }
@@ -406,7 +423,7 @@ class World final : public WireWorld, public SeatWorld {
       return one.entered_epoch == round_.epoch && one.steps_in_epoch >= 2;
     };
     if (!std::all_of(round_.members.begin(), round_.members.end(), is_through)) return;
-    const auto members = static_cast<int>(round_.members.size());
+    const auto members = static_cast<int>(round_.members.size()) / config_.stages;
     const int copies = config_.is_sharded ? std::min(members, config_.buddies + 1) : members;
     if (config_.is_sharded && count_copies() < copies) {
       ++result_.events["steps with too few copies"];
@@ -414,6 +431,12 @@ class World final : public WireWorld, public SeatWorld {
     }
     losses_ = 0;
     copies_ = copies;
+  }
+
+  bool is_right(int number, const test::ReferenceState& right, std::span<const float> parameters,
+                const engine::OptimizerState& optimizer) {
+    if (!lesson_.stages) return test::is_right(right, parameters, optimizer);
+    return lesson_.stages->is_right(stage_of(number), right, parameters, optimizer);
   }
 
   /// Of what the fewest members keep of the optimiser's state, how many do.
@@ -446,6 +469,8 @@ class World final : public WireWorld, public SeatWorld {
 
   /// Who has come to a step goes back only where a part of the state is gone with all who kept it.
   void note_fall(int number, std::int64_t before, const engine::Entry& entry) {
+    // Who has lost a stage of its copy is given what the others have come to.
+    if (config_.stages > 1 && entry.returned.empty() && before - entry.step <= 1) return;
     ++result_.events["went back"];
     if (entry.returned.empty() || losses_ < copies_) {
       fail(text(number) + " goes back from step " + std::to_string(before) + " to " +
@@ -497,7 +522,7 @@ class World final : public WireWorld, public SeatWorld {
       ++lives_;
       round_.members.clear();
       round_.stop = false;
-      workers_ = static_cast<int>(1 + rng_.below(kWorkersMost));
+      set_workers();
       begin();
     }
     return false;
@@ -566,6 +591,7 @@ class World final : public WireWorld, public SeatWorld {
     say(text(number) + " wants to leave");
     ++result_.events["leaves"];
     self.is_leaving = true;
+    stage_.after(kGrace, [this, number] { die(number, false); });
     evaluate_soon();
   }
 
@@ -828,12 +854,12 @@ class World final : public WireWorld, public SeatWorld {
 
 }  // namespace
 
-std::vector<Lesson> make_lessons() {
-  std::vector<Lesson> lessons;
+Lessons make_lessons() {
+  Lessons lessons;
   const auto add = [&](engine::TrainingConfig config, int buddies) {
     config.is_sharded = buddies > 0;
     config.buddies = std::max(1, buddies);
-    lessons.push_back({config, &test::reference(config)});
+    lessons.whole.push_back({config, &test::reference(config), nullptr});
   };
   engine::TrainingConfig small = test::with_adamw(test::digits(kSteps));
   engine::TrainingConfig bucketed = test::digits_in_buckets(kSteps);
@@ -844,10 +870,18 @@ std::vector<Lesson> make_lessons() {
   for (const int buddies : {0, 1}) add(bucketed, buddies);
   add(test::digits_with_layers(kSteps), 0);
   add(test::small_gpt(kSteps), 1);
+  const auto add_split = [&](engine::TrainingConfig config, int stages) {
+    config.stages = stages;
+    lessons.split.push_back(
+        {config, &test::reference(config), std::make_shared<test::StageReference>(config)});
+  };
+  add_split(bucketed, 2);
+  add_split(test::digits_with_layers(kSteps), 2);
+  for (const int stages : {2, 3}) add_split(test::small_gpt(kSteps), stages);
   return lessons;
 }
 
-RecoveryResult run_recovery_seed(std::uint64_t seed, const std::vector<Lesson>& lessons,
+RecoveryResult run_recovery_seed(std::uint64_t seed, const Lessons& lessons,
                                  const std::string& directory, bool is_loud) {
   RecoveryResult result;
   {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,9 +48,15 @@ using FaultCoverage =
 struct Lesson {
   engine::TrainingConfig config;
   const std::map<std::int64_t, test::ReferenceState>* expected = nullptr;
+  std::shared_ptr<const test::StageReference> stages;  ///< where the model is split
+};
+struct Lessons {
+  std::vector<Lesson> whole, split;
+  /// Of every four seeds one is about a model that is split.
+  const std::vector<Lesson>& of(std::uint64_t seed) const { return seed % 4 == 3 ? split : whole; }
 };
 /// All there are; makes their references. Threads: before others start.
-std::vector<Lesson> make_lessons();
+Lessons make_lessons();
 
 struct RecoveryResult {
   std::string wrong;  ///< empty = every rule held
@@ -59,7 +66,7 @@ struct RecoveryResult {
 };
 
 /// `directory`: is made, and removed at the end.
-RecoveryResult run_recovery_seed(std::uint64_t seed, const std::vector<Lesson>& lessons,
+RecoveryResult run_recovery_seed(std::uint64_t seed, const Lessons& lessons,
                                  const std::string& directory, bool is_loud = false);
 
 }  // namespace muster::sim

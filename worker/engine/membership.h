@@ -80,6 +80,9 @@ class Membership {
   /// The members of `epoch` cannot go on together.
   virtual void broken(std::int64_t epoch, const Error& why) = 0;
   virtual void entered(const Entry& entry) = 0;
+  /// The members of `epoch` are connected, and this process takes no part in it: others are missing
+  /// that have one copy of the model with it.
+  virtual void waits(std::int64_t epoch) = 0;
 };
 
 /// A membership that never changes, over one communicator: its first failure is the end.
@@ -95,6 +98,7 @@ class FixedMembership final : public Membership {
   Result<std::unique_ptr<comm::Communicator>> connect(const View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;
   void entered(const Entry&) override {}
+  void waits(std::int64_t) override {}
 
  private:
   static constexpr std::int64_t kEpoch = 1;

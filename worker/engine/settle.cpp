@@ -149,7 +149,6 @@ Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPl
 Status Trainer::record_step() {
   const std::int64_t step = standing_.step;
   if (recorded_step_ >= step) return {};
-  recorded_step_ = step;
   RecordedStep line;
   line.step = step;
   line.epoch = (step - 1) / loader_->steps_per_epoch();
@@ -161,6 +160,7 @@ Status Trainer::record_step() {
     MUSTER_ASSIGN_OR_RETURN(const Sha256Digest digest, parameters_digest());
     line.sha256 = to_hex(digest);
   }
+  recorded_step_ = step;
   if (!is_first_stage()) return {};
   MUSTER_RETURN_IF_ERROR(record_.add(line));
   // A process that is killed takes with it what it has not written.

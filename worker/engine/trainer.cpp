@@ -260,6 +260,7 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
   if (mesh_.group < 0) {
     // The next view may have those who belong to this process.
+    membership_.waits(view.epoch);
     result_ = summary();
     return view.stop ? Outcome::kDone : Outcome::kNextView;
   }
@@ -395,11 +396,10 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
     let_learn(plan, config_.logical_ranks, greetings);
   }
   for (std::size_t r = 0; r < owns_.size(); ++r) owns_[r] = plan.learns[r] != 0 ? 0 : 1;
-  if (plan.standing.step < standing_.step && returned_.empty()) {
-    // Another has found it out before this one was heard.
-    note_return(why_lost(), standing_.step);
-  }
-  dropped_step_ = -1;
+  // Another may have found it out before this one was heard. The last step of a copy that has lost
+  // a stage may be made again by others.
+  const std::int64_t before = std::max(standing_.step, dropped_step_ - 1);
+  if (plan.standing.step < before && returned_.empty()) note_return(why_lost(), before);
   Entry entry;
   entry.epoch = view_.epoch;
   MUSTER_RETURN_IF_ERROR(share_record(greetings, plan));
@@ -411,6 +411,7 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
     entry.recomputed += plan.is_fresh ? 0 : sums_->node(k).size();
   }
   entry.stall_seconds = std::chrono::duration<double>(clock_.mono_now() - last_work_).count();
+  dropped_step_ = -1;
   entry.returned = std::exchange(returned_, {});
   entry.returned_from = returned_from_;
   membership_.entered(entry);

@@ -77,10 +77,13 @@ struct BrokenMessage {
   std::vector<int> lost;  ///< ranks of that view whose connection broke; may be empty
 };
 
+/// In place of a step: the process makes none until the rest of its copy of the model is there.
+inline constexpr std::int64_t kWaits = -1;
+
 /// The process trains in `epoch` from `step` on.
 struct EnteredMessage {
   std::int64_t epoch = 0;
-  std::int64_t step = 0;                      ///< first step made, or made again, in it
+  std::int64_t step = 0;                      ///< first step made, or made again, in it; or kWaits
   std::int64_t recomputed_logical_ranks = 0;  ///< of this process, because their holder was lost
   std::uint64_t state_bytes = 0;              ///< of parameters and optimiser, received to get in
   double stall_seconds = 0;                   ///< without progress before; 0 at the start

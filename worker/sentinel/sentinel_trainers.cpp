@@ -137,6 +137,12 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     membership_->broken(now(), broken->epoch);
     act();
   } else if (auto* entered = std::get_if<EnteredMessage>(&message)) {
+    if (entered->step == kWaits) {
+      if (membership_) membership_->entered(entered->epoch);
+      log_info("waits for those that have one copy of the model with it",
+               {{"epoch", entered->epoch}});
+      return;
+    }
     if (!entered->returned.empty() && local_rank == 0 && membership_) {
       changes_.add_return(membership_->view(), *entered, membership_->self());
     }

@@ -237,6 +237,8 @@ class ElasticWorld::Seat final : public engine::Membership {
     }
   }
 
+  void waits(std::int64_t) override {}
+
   void entered(const engine::Entry& entry) override {
     const std::lock_guard lock(world_.shared_->mutex);
     world_.shared_->trainers[trainer_].entered_epoch = entry.epoch;
