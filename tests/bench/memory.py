@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Peak memory of a worker, and its speed, where a step is computed in passes and activations are computed again.
 
-One worker, 2 threads, a GPT on the text of examples/; the rows in turn, medians of --runs. All rows must end with the same model.
+One worker, 2 threads, a GPT on the text of examples/; in stages a process of one thread each, of which the largest counts.
+The rows in turn, medians of --runs. All rows must end with the same model.
 """
 
 import argparse
@@ -22,6 +23,8 @@ ROWS = {"all at once": [],
         "Recomputed": ["activations=Recomputed"],
         "Recomputed, microBatchSize: 4": ["activations=Recomputed", "microBatchSize=4"],
         "Recomputed, microBatchSize: 1": ["activations=Recomputed", "microBatchSize=1"]}
+STAGES = ["worker.processes={0}", "worker.threads=1", "training.parallelism.pipeline={0}", "training.microBatchSize=4"]
+ROWS |= {f"{stages} stages, microBatchSize: 4": [field.format(stages) for field in STAGES] for stages in (2, 4)}
 # Peak of the largest of a command's processes, those included that it has waited for: the trainer's.
 PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
@@ -37,8 +40,8 @@ def one(muster, fields):
             file.writelines(line.replace("data/", os.path.abspath("examples/data") + "/") for line in example
                             if not line.strip().startswith("test:"))
         command = [muster, "run", manifest, "--output", out, "--quiet"]
-        for field in ["worker.count=1", "worker.threads=2", *(f"training.{f}" for f in SHAPE + fields)]:
-            command += ["--set", f"spec.{field}"]
+        for field in ["worker.count=1", "worker.threads=2", *SHAPE, *fields]:
+            command += ["--set", "spec." + (field if field.startswith(("worker.", "training.")) else "training." + field)]
         peak = subprocess.run([sys.executable, "-c", PEAK, *command], check=True, capture_output=True, text=True).stdout
         with open(os.path.join(out, "report.json"), encoding="utf-8") as file:
             report = json.load(file)

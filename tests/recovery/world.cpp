@@ -47,6 +47,19 @@ constexpr std::array kSendings{
     Sending{engine::point::kEvaluate, 8}, Sending{engine::point::kCheckpoint, 4},
     Sending{engine::point::kFinish, 8}};
 
+/// The same of a model that is split: nothing goes out before the backward pass is over, shards are
+/// none, and who has the gradients tells its group before the update.
+constexpr std::array kSplitSendings{
+    Sending{engine::point::kConnect, 12},  Sending{engine::point::kEnter, 12},
+    Sending{engine::point::kTransfer, 8},  Sending{engine::point::kForward, 100},
+    Sending{engine::point::kForward, 100}, Sending{engine::point::kBackward, 60},
+    Sending{engine::point::kBackward, 60}, Sending{engine::point::kReduced, 60},
+    Sending{engine::point::kGather, 20},   Sending{engine::point::kGather, 20},
+    Sending{engine::point::kLog, 100},     Sending{engine::point::kLog, 100},
+    Sending{engine::point::kUpdated, 60},  Sending{engine::point::kCompare, 8},
+    Sending{engine::point::kEvaluate, 8},  Sending{engine::point::kCheckpoint, 12},
+    Sending{engine::point::kFinish, 12}};
+
 /// A fault that waits for its message: the one behind `left` others from the same place.
 struct Trap {
   std::size_t place = 0;
@@ -268,10 +281,11 @@ class World final : public WireWorld, public SeatWorld {
     set_workers();
     if (workers_ == 1 && chance(0.7)) workers_ = 3;
     // One that seeds have in turn, so that none is left out, and some more.
-    set_trap(seed_ % kSendings.size(), seed_ / kSendings.size() % kMessageFaultNames.size());
+    const std::uint64_t places = sendings().size();
+    set_trap(seed_ % places, seed_ / places % kMessageFaultNames.size());
     for (std::uint64_t more = rng_.below(10); more > 0; --more) {
       const std::uint64_t fault = rng_.below(kMessageFaultNames.size());
-      set_trap(rng_.below(kSendings.size()), fault);
+      set_trap(rng_.below(places), fault);
     }
     const std::uint64_t others = rng_.below(7);
     for (std::uint64_t i = 0; i < others; ++i) {
@@ -287,8 +301,13 @@ class World final : public WireWorld, public SeatWorld {
   }
   int stage_of(int number) { return trainer(number).slot % config_.stages; }
 
+  std::span<const Sending> sendings() const {
+    if (config_.stages > 1) return kSplitSendings;
+    return kSendings;
+  }
+
   void set_trap(std::uint64_t sending, std::uint64_t fault) {
-    const Sending& from = kSendings.at(sending);
+    const Sending& from = sendings()[sending];
     const auto place = std::find(kMessagePlaces.begin(), kMessagePlaces.end(), from.place);
     traps_.push_back({static_cast<std::size_t>(place - kMessagePlaces.begin()),
                       static_cast<MessageFault>(fault), rng_.below(from.passed_most)});

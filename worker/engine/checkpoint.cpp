@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 constexpr int kFormatVersion = 1;
 constexpr std::size_t kStepDigits = 12;
 constexpr std::size_t kMaxManifestBytes = std::size_t{256} << 20;
-constexpr std::size_t kMaxTensorBytes = std::size_t{1} << 40;
+/// Whole blocks, so that a piece has their checksums.
+constexpr std::size_t kPieceElements = std::size_t{64} * kernels::kBlockElements;
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kManifest = "manifest.json";
@@ -31,18 +32,6 @@ Error checkpoint_error(ErrorCode code, const std::string& path, const std::strin
   return Error(code, path + ": " + message).with_exit_code(contract::exit_code::kCheckpoint);
 }
 
-/// A flat buffer whose tensors have the model's names behind `prefix`.
-struct FlatRef {
-  std::string prefix;
-  std::span<const float> values;
-};
-
-/// What a file holds: buffers, and values that stand in its metadata.
-struct Content {
-  std::vector<FlatRef> buffers;
-  std::map<std::string, std::string> metadata;
-};
-
 /// Decimal text that reads back as the same double.
 std::string text_of(double value) {
   char text[32];
@@ -50,46 +39,77 @@ std::string text_of(double value) {
   return {text, error == std::errc() ? end : text};
 }
 
-std::string metadata_name(const OptimizerState::Scalar& scalar) { return "muster." + scalar.name; }
+std::string metadata_name(const std::string& scalar) { return "muster." + scalar; }
 
-Content content_of(const OptimizerState& optimizer) {
-  Content content;
-  for (const auto& buffer : optimizer.buffers) {
-    content.buffers.push_back({buffer.prefix, buffer.values});
+/// What a file holds: buffers whose tensors have the model's names behind a prefix, and values that
+/// stand in its metadata.
+struct FilePlan {
+  std::vector<std::string> prefixes;
+  std::vector<StatePiece> pieces;
+  std::map<std::string, std::string> metadata;
+};
+
+FilePlan plan_model(const ModelShape& shape) { return {{""}, state_pieces(shape, 0), {}}; }
+
+FilePlan plan_optimizer(const ModelShape& shape, const OptimizerState& layout) {
+  FilePlan plan;
+  for (const auto& buffer : layout.buffers) plan.prefixes.push_back(buffer.prefix);
+  for (const StatePiece& piece : state_pieces(shape, layout.buffers.size())) {
+    if (piece.buffer > 0) plan.pieces.push_back(piece);
   }
-  for (const auto& scalar : optimizer.scalars) {
-    content.metadata[metadata_name(scalar)] = text_of(scalar.value);
+  for (const auto& scalar : layout.scalars) {
+    plan.metadata[metadata_name(scalar.name)] = text_of(scalar.value);
   }
-  return content;
+  return plan;
 }
+
+struct WrittenFile {
+  Sha256Digest sha256{};
+  std::vector<Sha256Digest> blocks;  ///< of all buffers, one buffer after the other
+};
 
 /// Tensors of a flat buffer follow one another there as they do in the file.
-Result<Sha256Digest> write_tensors(const std::string& path, std::span<const Tensor> shape,
-                                   Content content, std::string_view numerics) {
+Result<WrittenFile> write_tensors(const std::string& path, std::span<const Tensor> shape,
+                                  FilePlan plan, std::string_view numerics, StateSource& source) {
   std::vector<TensorRef> tensors;
-  for (const FlatRef& buffer : content.buffers) {
+  for (const std::string& prefix : plan.prefixes) {
     for (const Tensor& tensor : shape) {
-      tensors.push_back({buffer.prefix + tensor.name, tensor.shape,
-                         buffer.values.subspan(tensor.offset, tensor.size)});
+      tensors.push_back({prefix + tensor.name, tensor.shape, tensor.size});
     }
   }
-  content.metadata["format"] = "pt";
-  content.metadata["muster.contract"] = std::string(numerics);
-  const std::string head = safetensors_header(tensors, content.metadata);
-  std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(head))};
-  for (const FlatRef& buffer : content.buffers) pieces.push_back(std::as_bytes(buffer.values));
-  return write_file(path, pieces);
+  plan.metadata["format"] = "pt";
+  plan.metadata["muster.contract"] = std::string(numerics);
+  const std::string head = safetensors_header(tensors, plan.metadata);
+  WrittenFile written;
+  bool has_head = false;
+  auto piece = plan.pieces.begin();
+  const NextPiece next = [&]() -> Result<std::span<const std::byte>> {
+    if (!std::exchange(has_head, true)) return std::as_bytes(std::span(head));
+    if (piece == plan.pieces.end()) return std::span<const std::byte>();
+    MUSTER_ASSIGN_OR_RETURN(const auto values, source.read(*piece++));
+    const auto digests = block_digests(values);
+    written.blocks.insert(written.blocks.end(), digests.begin(), digests.end());
+    return std::as_bytes(values);
+  };
+  MUSTER_ASSIGN_OR_RETURN(written.sha256, write_file(path, next));
+  return written;
 }
 
-/// Of all buffers' blocks, one buffer after the other.
-std::vector<Sha256Digest> digests_of(const Content& content) {
-  std::vector<Sha256Digest> all;
-  for (const FlatRef& buffer : content.buffers) {
-    const auto digests = block_digests(buffer.values);
-    all.insert(all.end(), digests.begin(), digests.end());
+/// What is all in memory.
+class StateInMemory final : public StateSource {
+ public:
+  StateInMemory(std::span<const float> parameters, const OptimizerState* optimizer)
+      : parameters_(parameters), optimizer_(optimizer) {}
+  Result<std::span<const float>> read(const StatePiece& piece) override {
+    const std::span<const float> all =
+        piece.buffer == 0 ? parameters_ : optimizer_->buffers[piece.buffer - 1].values;
+    return all.subspan(piece.range.begin, piece.range.size());
   }
-  return all;
-}
+
+ private:
+  std::span<const float> parameters_;
+  const OptimizerState* optimizer_;
+};
 
 Json hex_list(const std::vector<Sha256Digest>& digests) {
   Json list = Json::array();
@@ -124,71 +144,94 @@ Status compare_identity(const Json& saved, const Json& wanted, const std::string
   return {};
 }
 
-/// A flat buffer to be filled from tensors with the model's names behind `prefix`.
-struct FlatTarget {
-  std::string prefix;
-  std::span<float> values;
-};
-
 /// What is looked for in a file.
 struct Wanted {
-  std::vector<FlatTarget> buffers;
-  std::vector<OptimizerState::Scalar>* scalars = nullptr;
+  std::vector<std::string> prefixes;
+  std::span<const Tensor> shape;
+  std::vector<std::string> scalars;
 };
 
 Status read_scalars(const SafetensorsFile& file, const std::string& path,
-                    std::vector<OptimizerState::Scalar>& scalars) {
-  for (auto& scalar : scalars) {
-    const auto found = file.metadata.find(metadata_name(scalar));
+                    const std::vector<std::string>& names, std::vector<double>& scalars) {
+  for (const std::string& name : names) {
+    const auto found = file.metadata.find(metadata_name(name));
     const std::string text = found == file.metadata.end() ? "" : found->second;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), scalar.value);
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool is_number = error == std::errc() && end == text.data() + text.size();
     // Of a product of factors below 1 nothing else comes out.
-    if (is_number && scalar.value >= 0 && scalar.value <= 1) continue;
-    return checkpoint_error(ErrorCode::kCorrupt, path,
-                            "its " + metadata_name(scalar) + " is missing or not from 0 to 1");
+    if (!is_number || !(value >= 0 && value <= 1)) {
+      return checkpoint_error(ErrorCode::kCorrupt, path,
+                              "its " + metadata_name(name) + " is missing or not from 0 to 1");
+    }
+    scalars.push_back(value);
   }
   return {};
 }
 
-Status load_tensors(const std::string& path, const Json& expected, std::span<const Tensor> shape,
-                    const Json& blocks, const Wanted& wanted) {
+/// The buffers of a file, each of them in one stretch: nobody else writes such files.
+Result<std::vector<std::span<const float>>> find_buffers(const SafetensorsFile& file,
+                                                         const std::string& path,
+                                                         const Wanted& wanted) {
   const auto corrupt = [&](const std::string& message) {
     return checkpoint_error(ErrorCode::kCorrupt, path, message);
   };
-  auto read = data::read_file(path, kMaxTensorBytes);
-  if (!read) return read.error().with_exit_code(contract::exit_code::kCheckpoint);
-  auto file = parse_safetensors(*read);
-  if (!file) return file.error().with(path).with_exit_code(contract::exit_code::kCheckpoint);
-  if (file->tensors.size() != shape.size() * wanted.buffers.size()) {
+  if (file.tensors.size() != wanted.shape.size() * wanted.prefixes.size()) {
     return corrupt("has tensors of another model");
   }
-  Content content;
-  for (const FlatTarget& buffer : wanted.buffers) {
-    for (const Tensor& tensor : shape) {
-      const std::string name = buffer.prefix + tensor.name;
-      const auto found = file->tensors.find(name);
-      if (found == file->tensors.end() || found->second.shape != tensor.shape ||
+  std::vector<std::span<const float>> buffers;
+  for (const std::string& prefix : wanted.prefixes) {
+    const std::uint8_t* first = nullptr;
+    std::size_t elements = 0;
+    for (const Tensor& tensor : wanted.shape) {
+      const std::string name = prefix + tensor.name;
+      const auto found = file.tensors.find(name);
+      if (found == file.tensors.end() || found->second.shape != tensor.shape ||
           found->second.dtype != "F32") {
         return corrupt("its tensor " + name + " is missing or has another shape or dtype");
       }
-      std::memcpy(buffer.values.data() + tensor.offset, found->second.bytes.data(),
-                  found->second.bytes.size());
+      const std::uint8_t* const at = found->second.bytes.data();
+      if (elements == 0) first = at;
+      if (at != first + elements * sizeof(float) ||
+          reinterpret_cast<std::uintptr_t>(at) % alignof(float) != 0) {
+        return corrupt("its tensor " + name + " does not lie behind the one before");
+      }
+      elements += tensor.size;
     }
-    content.buffers.push_back({buffer.prefix, buffer.values});
+    // Aligned, and the bytes of floats.
+    buffers.emplace_back(reinterpret_cast<const float*>(first), elements);
   }
-  if (wanted.scalars != nullptr) {
-    MUSTER_RETURN_IF_ERROR(read_scalars(*file, path, *wanted.scalars));
+  return buffers;
+}
+
+/// Adds what `path` holds to `state`.
+Status load_tensors(const std::string& path, const Json& expected, const Json& blocks,
+                    const Wanted& wanted, SavedState& state) {
+  const auto corrupt = [&](const std::string& message) {
+    return checkpoint_error(ErrorCode::kCorrupt, path, message);
+  };
+  auto mapped = MappedFile::open(path);
+  if (!mapped) return mapped.error().with_exit_code(contract::exit_code::kCheckpoint);
+  auto file = parse_safetensors(mapped->bytes());
+  if (!file) return file.error().with(path).with_exit_code(contract::exit_code::kCheckpoint);
+  MUSTER_ASSIGN_OR_RETURN(const auto buffers, find_buffers(*file, path, wanted));
+  MUSTER_RETURN_IF_ERROR(read_scalars(*file, path, wanted.scalars, state.scalars));
+  std::vector<Sha256Digest> digests;
+  for (const std::span<const float> buffer : buffers) {
+    const auto of_buffer = block_digests(buffer);
+    digests.insert(digests.end(), of_buffer.begin(), of_buffer.end());
   }
-  const Json found = hex_list(digests_of(content));
+  const Json found = hex_list(digests);
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (blocks.size() != found.size() || blocks[i] != found[i]) {
       return corrupt("block " + std::to_string(i) + " does not match its checksum in " + kManifest);
     }
   }
-  if (expected != to_hex(sha256(std::as_bytes(std::span(*read))))) {
+  if (expected != to_hex(sha256(std::as_bytes(mapped->bytes())))) {
     return corrupt(std::string("does not match its checksum in ") + kManifest);
   }
+  state.buffers.insert(state.buffers.end(), buffers.begin(), buffers.end());
+  state.files.push_back(*std::move(mapped));
   return {};
 }
 
@@ -215,31 +258,29 @@ std::vector<std::int64_t> CheckpointStore::complete_steps() const {
   return steps;
 }
 
-Status CheckpointStore::write_step(const std::string& directory, const StateView& state) {
+Status CheckpointStore::write_step(const std::string& directory, std::int64_t step,
+                                   const OptimizerState& layout, StateSource& source) {
   MUSTER_RETURN_IF_ERROR(make_directories(directory));
   // Until the new manifest is written there is no checkpoint of this step.
   ::unlink((directory + "/" + kManifest).c_str());
-  const Content of_model{{{"", state.parameters}}, {}};
-  const Content of_optimizer = content_of(state.optimizer);
-  MUSTER_ASSIGN_OR_RETURN(
-      const auto model, write_tensors(directory + "/" + kModel, options_.shape.tensors(), of_model,
-                                      options_.contract));
-  MUSTER_ASSIGN_OR_RETURN(const auto optimizer,
-                          write_tensors(directory + "/" + kOptimizer, options_.shape.trained(),
-                                        of_optimizer, options_.contract));
+  const ModelShape& shape = options_.shape;
+  MUSTER_ASSIGN_OR_RETURN(const WrittenFile model,
+                          write_tensors(directory + "/" + kModel, shape.tensors(),
+                                        plan_model(shape), options_.contract, source));
+  MUSTER_ASSIGN_OR_RETURN(const WrittenFile optimizer,
+                          write_tensors(directory + "/" + kOptimizer, shape.trained(),
+                                        plan_optimizer(shape, layout), options_.contract, source));
   MUSTER_RETURN_IF_ERROR(sync_directory(directory));
-  const auto parameters = block_digests(state.parameters);
-  const Json manifest{
-      {"formatVersion", kFormatVersion},
-      {"contract", options_.contract},
-      {"step", state.step},
-      {"identity", options_.identity},
-      {"jobUid", options_.job_uid},
-      {"parametersSha256", to_hex(combine(parameters))},
-      {"files",
-       {{kModel, {{"sha256", to_hex(model)}, {"blocks", hex_list(parameters)}}},
-        {kOptimizer,
-         {{"sha256", to_hex(optimizer)}, {"blocks", hex_list(digests_of(of_optimizer))}}}}}};
+  const auto about = [](const WrittenFile& file) {
+    return Json{{"sha256", to_hex(file.sha256)}, {"blocks", hex_list(file.blocks)}};
+  };
+  const Json manifest{{"formatVersion", kFormatVersion},
+                      {"contract", options_.contract},
+                      {"step", step},
+                      {"identity", options_.identity},
+                      {"jobUid", options_.job_uid},
+                      {"parametersSha256", to_hex(combine(model.blocks))},
+                      {"files", {{kModel, about(model)}, {kOptimizer, about(optimizer)}}}};
   MUSTER_ASSIGN_OR_RETURN(const auto ignored,
                           write_file(directory + "/" + kManifest, dump_json(manifest) + "\n"));
   static_cast<void>(ignored);
@@ -248,13 +289,18 @@ Status CheckpointStore::write_step(const std::string& directory, const StateView
 }
 
 Status CheckpointStore::save(const StateView& state) {
-  const std::string directory = directory_of(state.step);
-  if (Status written = write_step(directory, state); !written) {
+  StateInMemory source(state.parameters, &state.optimizer);
+  return save(state.step, state.optimizer, source);
+}
+
+Status CheckpointStore::save(std::int64_t step, const OptimizerState& layout, StateSource& source) {
+  const std::string directory = directory_of(step);
+  if (Status written = write_step(directory, step, layout, source); !written) {
     std::error_code ignored;
     fs::remove_all(directory, ignored);
-    return written.error().with("save the checkpoint of step " + std::to_string(state.step));
+    return written.error().with("save the checkpoint of step " + std::to_string(step));
   }
-  remove_old(state.step);
+  remove_old(step);
   return {};
 }
 
@@ -283,8 +329,8 @@ void CheckpointStore::remove_old(std::int64_t newest) const {
   }
 }
 
-Status CheckpointStore::load_step(std::int64_t step, std::span<float> parameters,
-                                  OptimizerState& optimizer) {
+Result<SavedState> CheckpointStore::load_step(std::int64_t step,
+                                              const OptimizerState& layout) const {
   const std::string directory = directory_of(step);
   const std::string path = directory + "/" + kManifest;
   auto read = data::read_file(path, kMaxManifestBytes);
@@ -320,25 +366,31 @@ Status CheckpointStore::load_step(std::int64_t step, std::span<float> parameters
   const Json& files = member(*manifest, "files");
   const Json& model = member(files, kModel);
   const Json& of_optimizer = member(files, kOptimizer);
+  SavedState state;
+  state.step = step;
   MUSTER_RETURN_IF_ERROR(load_tensors(directory + "/" + kModel, member(model, "sha256"),
-                                      options_.shape.tensors(), member(model, "blocks"),
-                                      {{{"", parameters}}, nullptr}));
-  if (const Json& whole = member(*manifest, "parametersSha256"); whole != block_hash(parameters)) {
+                                      member(model, "blocks"), {{""}, options_.shape.tensors(), {}},
+                                      state));
+  state.parameters = state.buffers[0];
+  state.buffers.clear();
+  if (const Json& whole = member(*manifest, "parametersSha256");
+      whole != block_hash(state.parameters)) {
     return checkpoint_error(ErrorCode::kCorrupt, path,
                             "parametersSha256 is not that of its parameters");
   }
-  Wanted wanted{{}, &optimizer.scalars};
-  for (auto& buffer : optimizer.buffers) wanted.buffers.push_back({buffer.prefix, buffer.values});
-  return load_tensors(directory + "/" + kOptimizer, member(of_optimizer, "sha256"),
-                      options_.shape.trained(), member(of_optimizer, "blocks"), wanted);
+  Wanted wanted{{}, options_.shape.trained(), {}};
+  for (const auto& buffer : layout.buffers) wanted.prefixes.push_back(buffer.prefix);
+  for (const auto& scalar : layout.scalars) wanted.scalars.push_back(scalar.name);
+  MUSTER_RETURN_IF_ERROR(load_tensors(directory + "/" + kOptimizer, member(of_optimizer, "sha256"),
+                                      member(of_optimizer, "blocks"), wanted, state));
+  return state;
 }
 
-Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> parameters,
-                                                          OptimizerState& optimizer) {
+Result<std::optional<SavedState>> CheckpointStore::find(const OptimizerState& layout) {
   std::optional<Error> newest_damage;
   for (const std::int64_t step : complete_steps()) {
-    const Status loaded = load_step(step, parameters, optimizer);
-    if (loaded) return std::optional(step);
+    auto loaded = load_step(step, layout);
+    if (loaded) return std::optional(*std::move(loaded));
     // A checkpoint of another job is whole; an older one of this path would be no better.
     if (loaded.error().code() == ErrorCode::kConflict) return loaded.error();
     log_warning("a checkpoint is damaged and passed over", {{"error", loaded.error().message()}});
@@ -347,18 +399,61 @@ Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> param
   if (newest_damage) {
     return newest_damage->with("no checkpoint is whole; remove them to start from the beginning");
   }
-  return std::optional<std::int64_t>();
+  return std::optional<SavedState>();
+}
+
+Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> parameters,
+                                                          OptimizerState& optimizer) {
+  MUSTER_ASSIGN_OR_RETURN(const auto found, find(optimizer));
+  if (!found) return std::optional<std::int64_t>();
+  std::ranges::copy(found->parameters, parameters.begin());
+  for (std::size_t b = 0; b < optimizer.buffers.size(); ++b) {
+    std::ranges::copy(found->buffers[b], optimizer.buffers[b].values.begin());
+  }
+  for (std::size_t i = 0; i < optimizer.scalars.size(); ++i) {
+    optimizer.scalars[i].value = found->scalars[i];
+  }
+  return std::optional(found->step);
 }
 
 Result<std::string> CheckpointStore::write_model(std::span<const float> parameters) {
+  StateInMemory source(parameters, nullptr);
+  return write_model(source);
+}
+
+Result<std::string> CheckpointStore::write_model(StateSource& source) {
   MUSTER_RETURN_IF_ERROR(make_directories(options_.path));
   const std::string path = options_.path + "/" + std::string(contract::kModelFile);
-  MUSTER_ASSIGN_OR_RETURN(
-      const auto ignored,
-      write_tensors(path, options_.shape.tensors(), {{{"", parameters}}, {}}, options_.contract));
-  static_cast<void>(ignored);
+  MUSTER_ASSIGN_OR_RETURN(const WrittenFile ignored,
+                          write_tensors(path, options_.shape.tensors(), plan_model(options_.shape),
+                                        options_.contract, source));
   MUSTER_RETURN_IF_ERROR(sync_directory(options_.path));
   return path;
+}
+
+Result<SavedState> CheckpointStore::read_model() const {
+  const std::string path = options_.path + "/" + std::string(contract::kModelFile);
+  auto mapped = MappedFile::open(path);
+  if (!mapped) return mapped.error().with_exit_code(contract::exit_code::kCheckpoint);
+  auto file = parse_safetensors(mapped->bytes());
+  if (!file) return file.error().with(path).with_exit_code(contract::exit_code::kCheckpoint);
+  MUSTER_ASSIGN_OR_RETURN(const auto buffers,
+                          find_buffers(*file, path, {{""}, options_.shape.tensors(), {}}));
+  SavedState state;
+  state.parameters = buffers[0];
+  state.files.push_back(*std::move(mapped));
+  return state;
+}
+
+std::vector<StatePiece> state_pieces(const ModelShape& shape, std::size_t optimizer_buffers) {
+  std::vector<StatePiece> pieces;
+  for (std::size_t buffer = 0; buffer <= optimizer_buffers; ++buffer) {
+    const std::size_t size = buffer == 0 ? shape.values() : shape.parameters();
+    for (std::size_t at = 0; at < size; at += kPieceElements) {
+      pieces.push_back({buffer, {at, std::min(at + kPieceElements, size)}});
+    }
+  }
+  return pieces;
 }
 
 }  // namespace muster::engine

@@ -12,6 +12,7 @@
 #include "common/contract.h"
 #include "common/json.h"
 #include "common/result.h"
+#include "worker/engine/mapped_file.h"
 #include "worker/engine/model_shape.h"
 #include "worker/engine/optimizer.h"
 
@@ -38,6 +39,32 @@ struct StateView {
   const OptimizerState& optimizer;
 };
 
+/// A part of a state: of the values (buffer 0), or of what the optimiser keeps of the trained ones
+/// (buffers 1 and up).
+struct StatePiece {
+  std::size_t buffer = 0;
+  ElementRange range;
+};
+/// In the order in which they are saved; `optimizer_buffers`: how many there are, none for a model.
+std::vector<StatePiece> state_pieces(const ModelShape& shape, std::size_t optimizer_buffers);
+
+/// A state that is saved without being in one place.
+class StateSource {
+ public:
+  virtual ~StateSource() = default;
+  /// The next of state_pieces(); there until the call after it.
+  virtual Result<std::span<const float>> read(const StatePiece& piece) = 0;
+};
+
+/// A state as it stands in files. What it says is in the files' pages, not in memory of its own.
+struct SavedState {
+  std::int64_t step = 0;
+  std::span<const float> parameters;
+  std::vector<std::span<const float>> buffers;
+  std::vector<double> scalars;
+  std::vector<MappedFile> files;
+};
+
 /// Threads: one.  Blocks: every call, on the disk.
 class CheckpointStore {
  public:
@@ -46,6 +73,9 @@ class CheckpointStore {
   /// Saves `state`, then removes all but the newest `keep` checkpoints.
   /// Errors: exit code kDisk; older checkpoints are untouched and nothing half written is left.
   Status save(const StateView& state);
+  /// The same from `source`, whose errors are returned, too; `layout` says what the optimiser's
+  /// buffers and scalars are.
+  Status save(std::int64_t step, const OptimizerState& layout, StateSource& source);
 
   /// Fills `parameters` and `optimizer`, whose layout is that of the job, from the newest
   /// checkpoint that is whole and returns its step; nothing when there is none at all. A damaged
@@ -53,15 +83,22 @@ class CheckpointStore {
   /// all are damaged, or the newest belongs to another job.
   Result<std::optional<std::int64_t>> load(std::span<float> parameters, OptimizerState& optimizer);
 
+  /// The same without filling anything.
+  Result<std::optional<SavedState>> find(const OptimizerState& layout);
+
   /// Writes the parameters alone as `path`/model.safetensors and returns that path.
-  /// Errors: exit code kDisk.
+  /// Errors: exit code kDisk, and those of the source.
   Result<std::string> write_model(std::span<const float> parameters);
+  Result<std::string> write_model(StateSource& source);
+  /// What write_model() has written.  Errors: exit code kCheckpoint.
+  Result<SavedState> read_model() const;
 
  private:
   std::vector<std::int64_t> complete_steps() const;
   std::string directory_of(std::int64_t step) const;
-  Status write_step(const std::string& directory, const StateView& state);
-  Status load_step(std::int64_t step, std::span<float> parameters, OptimizerState& optimizer);
+  Status write_step(const std::string& directory, std::int64_t step, const OptimizerState& layout,
+                    StateSource& source);
+  Result<SavedState> load_step(std::int64_t step, const OptimizerState& layout) const;
   void remove_old(std::int64_t newest) const;
 
   CheckpointOptions options_;

@@ -34,15 +34,30 @@ Error disk_error(const std::string& path, const char* what, int number) {
 }
 
 Result<Sha256Digest> write_file(const std::string& path, Pieces pieces) {
+  std::size_t given = 0;
+  return write_file(path, [&]() -> Result<std::span<const std::byte>> {
+    while (given < pieces.size() && pieces[given].empty()) ++given;
+    return given < pieces.size() ? pieces[given++] : std::span<const std::byte>();
+  });
+}
+
+Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next) {
   const std::string temporary = path + ".tmp";
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return disk_error(temporary, "create", errno);
   Sha256 hash;
   int failed = 0;
   const char* what = "write";
-  for (const auto& piece : pieces) {
-    hash.update(piece);
-    failed = write_all(fd, piece);
+  for (;;) {
+    const auto piece = next();
+    if (!piece) {
+      ::close(fd);
+      ::unlink(temporary.c_str());
+      return piece.error();
+    }
+    if (piece->empty()) break;
+    hash.update(*piece);
+    failed = write_all(fd, *piece);
     if (failed != 0) break;
   }
   if (failed == 0 && ::fsync(fd) != 0) {

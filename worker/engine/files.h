@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,10 @@ using Pieces = std::span<const std::span<const std::byte>>;
 /// kDisk.  Blocks: on the disk.
 Result<Sha256Digest> write_file(const std::string& path, Pieces pieces);
 Result<Sha256Digest> write_file(const std::string& path, std::string_view text);
+/// The same with pieces that are made one after the other; an empty one ends them. An error of
+/// `next` is returned as it is.
+using NextPiece = std::function<Result<std::span<const std::byte>>()>;
+Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next);
 
 /// Makes names created, renamed or removed in `path` durable.  Errors, Blocks: as write_file.
 Status sync_directory(const std::string& path);

@@ -89,7 +89,7 @@ std::string safetensors_header(std::span<const TensorRef> tensors,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const TensorRef& tensor : tensors) {
-    const std::uint64_t end = offset + tensor.values.size_bytes();
+    const std::uint64_t end = offset + tensor.elements * sizeof(float);
     header[tensor.name] = {
         {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;

@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxTensors = 65'536;
 struct TensorRef {
   std::string name;
   std::vector<std::size_t> shape;
-  std::span<const float> values;
+  std::size_t elements = 0;
 };
 
 /// The bytes before the tensors, whose values follow in the order given. Padded with spaces so that

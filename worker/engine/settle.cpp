@@ -200,10 +200,19 @@ Status Trainer::evaluate_now() {
   return {};
 }
 
-Status Trainer::save_own(std::span<const float> parameters, const OptimizerState& optimizer) {
+Status Trainer::save_own(const OptimizerState& optimizer) {
   const OnFiles files(hooks_);
   MUSTER_RETURN_IF_ERROR(record_.flush());
-  return store_->save({standing_.step, parameters, optimizer});
+  return store_->save({standing_.step, parameters_, optimizer});
+}
+
+/// Of a split model, all processes of whose owner's group take part.
+Status Trainer::save_whole() {
+  return with_whole(true, [&](StateSource& source) -> Status {
+    const OnFiles files(hooks_);
+    MUSTER_RETURN_IF_ERROR(record_.flush());
+    return store_->save(standing_.step, optimizer_->state(), source);
+  });
 }
 
 /// All processes come to the same verdict.
@@ -244,14 +253,9 @@ Status Trainer::save() {
   }
   Status own;
   if (is_split()) {
-    std::optional<WholeState> whole;
-    if (rank() == owner()) {
-      MUSTER_ASSIGN_OR_RETURN(whole, collect_stages(stage_group(), parameters_,
-                                                    &optimizer_->state(), meeting(step_stamp())));
-    }
-    if (whole) own = save_own(whole->values, whole->optimizer);
+    if (rank() == owner()) own = save_whole();
   } else if (is_owner()) {
-    own = save_own(parameters_, is_sharded() ? collected : optimizer_->state());
+    own = save_own(is_sharded() ? collected : optimizer_->state());
   }
   MUSTER_RETURN_IF_ERROR(follow_owner(own, "save the checkpoint", deadline()));
   standing_.checkpoint_step = standing_.step;
@@ -291,8 +295,9 @@ Status Trainer::describe_model(std::span<const float> parameters) {
     const auto border = vocabulary_->find(bpe::kEndOfText);
     options.first = border ? *border : *vocabulary_->find("\n");
   }
-  // Who computed nothing has none, and who has a stage none of all.
-  if (!model_) model_.emplace(whole_, 1, context_, activations());
+  // Who computed nothing has none, and who has a stage none of all, and little room for it.
+  stage_.reset();
+  if (!model_) model_.emplace(whole_, 1, context_, Activations::kRecomputed);
   const auto tokens = write_sample(*model_, parameters, options);
   MUSTER_RETURN_IF_ERROR(
       write(contract::kSampleFile,
@@ -314,12 +319,7 @@ Status Trainer::finish() {
   result_.complete = is_complete;
   result_.model_sha256 = to_hex(digest);
   if (is_complete && keeps_files()) {
-    std::optional<WholeState> whole;
-    if (is_split() && rank() == owner()) {
-      MUSTER_ASSIGN_OR_RETURN(
-          whole, collect_stages(stage_group(), parameters_, nullptr, meeting(step_stamp())));
-    }
-    const Status own = is_owner() ? write_whole(whole ? whole->values : parameters_) : Status();
+    const Status own = rank() == owner() ? write_model() : Status();
     MUSTER_RETURN_IF_ERROR(follow_owner(own, "write the model", long_deadline()));
   }
   result_.sent_bytes = sent_before_ + communicator_->sent_bytes();
@@ -327,11 +327,20 @@ Status Trainer::finish() {
 }
 
 /// What is left of a training that is complete.
-Status Trainer::write_whole(std::span<const float> parameters) {
-  const OnFiles files(hooks_);
-  MUSTER_RETURN_IF_ERROR(record_.flush());
-  MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(parameters));
-  return describe_model(parameters);
+Status Trainer::write_model() {
+  if (!is_split()) {
+    const OnFiles files(hooks_);
+    MUSTER_RETURN_IF_ERROR(record_.flush());
+    MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(parameters_));
+    return describe_model(parameters_);
+  }
+  return with_whole(false, [&](StateSource& source) -> Status {
+    const OnFiles files(hooks_);
+    MUSTER_RETURN_IF_ERROR(record_.flush());
+    MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(source));
+    MUSTER_ASSIGN_OR_RETURN(const SavedState whole, store_->read_model());
+    return describe_model(whole.parameters);
+  });
 }
 
 }  // namespace muster::engine

@@ -44,12 +44,6 @@ std::vector<StatePart> state_parts(const StageGroup& group, std::size_t stage,
   return all;
 }
 
-std::vector<float*> buffers_of(std::span<float> values, OptimizerState& optimizer) {
-  std::vector<float*> all{values.data()};
-  for (auto& buffer : optimizer.buffers) all.push_back(buffer.values.data());
-  return all;
-}
-
 Status move_parts(const StageGroup& group, std::span<const comm::SendBuffer> sends,
                   std::span<const comm::ReceiveBuffer> receives, const Meeting& meeting) {
   MUSTER_ASSIGN_OR_RETURN(
@@ -103,14 +97,6 @@ Result<std::vector<float>> squares_of_stages(const StageGroup& group,
   return squares;
 }
 
-WholeState whole_like(const ModelShape& whole, const OptimizerState& optimizer) {
-  WholeState state;
-  state.values.resize(whole.values());
-  state.optimizer = laid_out(laid_out(optimizer, {}), {{0, whole.parameters()}});
-  state.optimizer.held = state.optimizer.room;
-  return state;
-}
-
 void take_stage(const ModelShape& whole, const ModelShape& stage,
                 std::span<const float> whole_values, std::span<float> values) {
   for (const StageStretch& stretch : stretches_of(stage, whole)) {
@@ -119,67 +105,75 @@ void take_stage(const ModelShape& whole, const ModelShape& stage,
   }
 }
 
-Result<std::optional<WholeState>> collect_stages(const StageGroup& group,
-                                                 std::span<const float> values,
-                                                 const OptimizerState* optimizer,
-                                                 const Meeting& meeting) {
-  std::optional<WholeState> whole;
+StageSource::StageSource(const StageGroup& group, std::span<const float> values,
+                         const OptimizerState* optimizer, std::uint64_t stamp,
+                         std::function<MonoTime()> deadline)
+    : group_(group), stamp_(stamp), deadline_(std::move(deadline)), own_{values.data()} {
+  const std::size_t buffers = optimizer != nullptr ? optimizer->buffers.size() : 0;
+  for (std::size_t b = 0; b < buffers; ++b) own_.push_back(optimizer->buffers[b].values.data());
+  pieces_ = state_pieces(group.whole, buffers);
+}
+
+Result<std::span<const float>> StageSource::read(const StatePiece& piece) {
+  MUSTER_CHECK(moved_ < pieces_.size() && pieces_[moved_].buffer == piece.buffer &&
+               pieces_[moved_].range == piece.range);
+  MUSTER_RETURN_IF_ERROR(move(piece));
+  return std::span<const float>(values_);
+}
+
+Status StageSource::finish() {
+  while (moved_ < pieces_.size()) MUSTER_RETURN_IF_ERROR(move(pieces_[moved_]));
+  return {};
+}
+
+Status StageSource::move(const StatePiece& piece) {
+  ++moved_;
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
-  const std::size_t buffers = optimizer != nullptr ? optimizer->buffers.size() : 0;
-  std::vector<const float*> own{values.data()};
-  for (std::size_t b = 0; b < buffers; ++b) own.push_back(optimizer->buffers[b].values.data());
-  if (group.stage() > 0) {
-    for (const StatePart& part : state_parts(group, group.stage(), buffers)) {
-      sends.push_back({0, own[part.buffer] + part.own, part.size * sizeof(float)});
-    }
-  } else {
-    whole = whole_like(group.whole, optimizer != nullptr ? *optimizer : OptimizerState());
-    const auto into = buffers_of(whole->values, whole->optimizer);
-    for (const StatePart& part : state_parts(group, 0, buffers)) {
-      std::copy_n(own[part.buffer] + part.own, part.size, into[part.buffer] + part.whole);
-    }
-    for (std::size_t from = 1; from < group.plan.stages.size(); ++from) {
-      for (const StatePart& part : state_parts(group, from, buffers)) {
-        receives.push_back(
-            {static_cast<int>(from), into[part.buffer] + part.whole, part.size * sizeof(float)});
-      }
+  const bool is_first = group_.stage() == 0;
+  if (is_first) values_.resize(piece.range.size());
+  for (std::size_t stage = 0; stage < group_.plan.stages.size(); ++stage) {
+    if (!is_first && stage != group_.stage()) continue;
+    for (const StatePart& part : state_parts(group_, stage, own_.size() - 1)) {
+      const ElementRange both = intersection(piece.range, {part.whole, part.whole + part.size});
+      if (part.buffer != piece.buffer || both.size() == 0) continue;
+      const std::size_t bytes = both.size() * sizeof(float);
+      float* const into = is_first ? values_.data() + (both.begin - piece.range.begin) : nullptr;
+      const float* const own = own_[part.buffer] + part.own + (both.begin - part.whole);
+      if (!is_first) sends.push_back({0, own, bytes});
+      if (is_first && stage == 0) std::copy_n(own, both.size(), into);
+      if (is_first && stage > 0) receives.push_back({static_cast<int>(stage), into, bytes});
     }
   }
-  MUSTER_RETURN_IF_ERROR(move_parts(group, sends, receives, meeting));
-  return whole;
+  return move_parts(group_, sends, receives, {stamp_, deadline_()});
 }
 
 Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerState& optimizer,
-                   const WholeState* whole, const Meeting& meeting) {
+                   const SavedState* whole, const Meeting& meeting) {
   MUSTER_CHECK((whole != nullptr) == (group.stage() == 0));
-  const auto own = buffers_of(values, optimizer);
+  std::vector<float*> own{values.data()};
+  for (auto& buffer : optimizer.buffers) own.push_back(buffer.values.data());
   const std::size_t buffers = optimizer.buffers.size();
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
-  if (whole != nullptr) {
-    std::vector<const float*> from{whole->values.data()};
-    for (const auto& buffer : whole->optimizer.buffers) from.push_back(buffer.values.data());
-    for (const StatePart& part : state_parts(group, 0, buffers)) {
-      std::copy_n(from[part.buffer] + part.whole, part.size, own[part.buffer] + part.own);
+  for (const StatePart& part : state_parts(group, group.stage(), buffers)) {
+    float* const into = own[part.buffer] + part.own;
+    if (whole == nullptr) {
+      receives.push_back({0, into, part.size * sizeof(float)});
+    } else {
+      const auto from = part.buffer == 0 ? whole->parameters : whole->buffers[part.buffer - 1];
+      std::ranges::copy(from.subspan(part.whole, part.size), into);
     }
-    for (std::size_t to = 1; to < group.plan.stages.size(); ++to) {
-      for (const StatePart& part : state_parts(group, to, buffers)) {
-        sends.push_back(
-            {static_cast<int>(to), from[part.buffer] + part.whole, part.size * sizeof(float)});
-      }
-    }
-    for (std::size_t i = 0; i < optimizer.scalars.size(); ++i) {
-      optimizer.scalars[i].value = whole->optimizer.scalars[i].value;
-    }
-  } else {
-    for (const StatePart& part : state_parts(group, group.stage(), buffers)) {
-      receives.push_back({0, own[part.buffer] + part.own, part.size * sizeof(float)});
+  }
+  for (std::size_t to = 1; whole != nullptr && to < group.plan.stages.size(); ++to) {
+    for (const StatePart& part : state_parts(group, to, buffers)) {
+      const auto from = part.buffer == 0 ? whole->parameters : whole->buffers[part.buffer - 1];
+      sends.push_back({static_cast<int>(to), from.data() + part.whole, part.size * sizeof(float)});
     }
   }
   MUSTER_RETURN_IF_ERROR(move_parts(group, sends, receives, meeting));
-  std::vector<double> powers;
-  for (const auto& scalar : optimizer.scalars) powers.push_back(scalar.value);
+  std::vector<double> powers(optimizer.scalars.size());
+  if (whole != nullptr) powers = whole->scalars;
   MUSTER_RETURN_IF_ERROR(comm::broadcast(group.processes, meeting.stamp, 0,
                                          std::as_writable_bytes(std::span(powers)),
                                          meeting.deadline));

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -13,6 +13,7 @@
 #include "common/sha256.h"
 #include "kernels/ops.h"
 #include "worker/comm/communicator.h"
+#include "worker/engine/checkpoint.h"
 #include "worker/engine/optimizer.h"
 #include "worker/engine/stage_plan.h"
 
@@ -47,24 +48,35 @@ Result<std::vector<float>> squares_of_stages(const StageGroup& group,
                                              std::span<const Gradient> gradients,
                                              const Meeting& meeting);
 
-/// The state of the whole model.
-struct WholeState {
-  std::vector<float> values;
-  OptimizerState optimizer;
-};
+/// The state of the whole model, piece by piece on the first stage. No process ever has more of the
+/// others' than a piece.  Threads: one.
+class StageSource final : public StateSource {
+ public:
+  /// All outlive it. Without `optimizer` it is of the values alone; `deadline` of each piece.
+  StageSource(const StageGroup& group, std::span<const float> values,
+              const OptimizerState* optimizer, std::uint64_t stamp,
+              std::function<MonoTime()> deadline);
 
-/// The whole values, and with `optimizer` its whole state, on the first stage; nothing on others.
-Result<std::optional<WholeState>> collect_stages(const StageGroup& group,
-                                                 std::span<const float> values,
-                                                 const OptimizerState* optimizer,
-                                                 const Meeting& meeting);
+  Result<std::span<const float>> read(const StatePiece& piece) override;
+  /// Called by all processes when the first one has read all that it wants, which is all of it
+  /// unless something went wrong there; by the others instead of read().
+  Status finish();
+
+ private:
+  Status move(const StatePiece& piece);
+
+  const StageGroup& group_;
+  const std::uint64_t stamp_;
+  const std::function<MonoTime()> deadline_;
+  std::vector<const float*> own_;  ///< by buffer
+  std::vector<StatePiece> pieces_;
+  std::size_t moved_ = 0;
+  std::vector<float> values_;  ///< of the piece that was moved last
+};
 
 /// The other way round: the first stage alone has `whole`, the others nullptr.
 Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerState& optimizer,
-                   const WholeState* whole, const Meeting& meeting);
-
-/// A state as large as the whole model's, laid out as a stage's is.
-WholeState whole_like(const ModelShape& whole, const OptimizerState& optimizer);
+                   const SavedState* whole, const Meeting& meeting);
 
 /// What of the whole model's values is the stage's.
 void take_stage(const ModelShape& whole, const ModelShape& stage,

@@ -147,20 +147,28 @@ Status Trainer::share_sums() {
 /// The newest checkpoint, read by the process with the files and dealt out to its group; its step,
 /// where there is one.
 Result<std::optional<std::int64_t>> Trainer::load_whole() {
-  std::optional<WholeState> whole;
-  std::int64_t found = -1;
+  std::optional<SavedState> whole;
   if (store_) {
     const OnFiles files(hooks_);
-    whole = whole_like(whole_, optimizer_->state());
-    MUSTER_ASSIGN_OR_RETURN(const auto step, store_->load(whole->values, whole->optimizer));
-    found = step.value_or(-1);
+    MUSTER_ASSIGN_OR_RETURN(whole, store_->find(optimizer_->state()));
   }
+  std::int64_t found = whole ? whole->step : -1;
   MUSTER_RETURN_IF_ERROR(comm::broadcast(
       *group_, 0, 0, std::as_writable_bytes(std::span(&found, 1)), long_deadline()));
   if (found < 0) return std::optional<std::int64_t>();
   MUSTER_RETURN_IF_ERROR(deal_stages(stage_group(), parameters_, optimizer_->state(),
                                      whole ? &*whole : nullptr, {0, long_deadline()}));
   return std::optional(found);
+}
+
+/// What `work` on the first process of the group does with the state of all its stages.
+Status Trainer::with_whole(bool has_optimizer, const std::function<Status(StateSource&)>& work) {
+  const StageGroup group = stage_group();
+  StageSource source(group, parameters_, has_optimizer ? &optimizer_->state() : nullptr,
+                     step_stamp(), [this] { return long_deadline(); });
+  const Status own = is_first_stage() ? work(source) : Status();
+  MUSTER_RETURN_IF_ERROR(source.finish());
+  return own;
 }
 
 /// Whether it is so on any process of the group, `own` being what it is here.

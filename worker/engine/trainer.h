@@ -132,6 +132,7 @@ class Trainer {
   Status compute_stage();
   Status share_sums();
   Result<std::optional<std::int64_t>> load_whole();
+  Status with_whole(bool has_optimizer, const std::function<Status(StateSource&)>& work);
   Result<bool> any_in_group(bool own);
   Status follow_owner(const Status& own, const char* what, MonoTime deadline);
 
@@ -165,8 +166,9 @@ class Trainer {
   Status save();
   Status check_finite();
   Result<Sha256Digest> parameters_digest();
-  Status save_own(std::span<const float> parameters, const OptimizerState& optimizer);
-  Status write_whole(std::span<const float> parameters);
+  Status save_own(const OptimizerState& optimizer);
+  Status save_whole();
+  Status write_model();
   Status describe_model(std::span<const float> parameters);
   Status finish();
   TrainingSummary summary() const;

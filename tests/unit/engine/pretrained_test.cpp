@@ -45,10 +45,12 @@ struct Published {
 
   void write() const {
     std::vector<TensorRef> refs;
-    for (const auto& [name, tensor] : tensors) refs.push_back({name, tensor.first, tensor.second});
+    for (const auto& [name, tensor] : tensors) {
+      refs.push_back({name, tensor.first, tensor.second.size()});
+    }
     std::string file = safetensors_header(refs, {{"format", "pt"}});
     for (const TensorRef& ref : refs) {
-      const auto bytes = std::as_bytes(ref.values);
+      const auto bytes = std::as_bytes(std::span(tensors.at(ref.name).second));
       file.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
     write_text(directory / "model.safetensors", file);

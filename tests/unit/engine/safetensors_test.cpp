@@ -27,7 +27,8 @@ Bytes with_header(const std::string& json, std::size_t data_bytes) {
 Bytes example() {
   static const std::vector<float> weight{1, 2, 3, 4, 5, 6};
   static const std::vector<float> bias{7, 8, 9};
-  const std::vector<TensorRef> tensors{{"b.weight", {2, 3}, weight}, {"a.bias", {3}, bias}};
+  const std::vector<TensorRef> tensors{{"b.weight", {2, 3}, weight.size()},
+                                       {"a.bias", {3}, bias.size()}};
   const std::string head = safetensors_header(tensors, {{"format", "pt"}});
   Bytes file(head.begin(), head.end());
   for (const auto* values : {&weight, &bias}) {
