@@ -54,12 +54,12 @@ constexpr std::array kSplitSendings{
     Sending{engine::point::kTransfer, 8},  Sending{engine::point::kForward, 100},
     Sending{engine::point::kForward, 100}, Sending{engine::point::kBackward, 60},
     Sending{engine::point::kBackward, 60}, Sending{engine::point::kReduced, 60},
-    Sending{engine::point::kGather, 6},    Sending{engine::point::kGather, 6},
-    Sending{engine::point::kGather, 6},    Sending{engine::point::kGather, 6},
+    Sending{engine::point::kGather, 4},    Sending{engine::point::kGather, 4},
+    Sending{engine::point::kGather, 4},    Sending{engine::point::kGather, 4},
     Sending{engine::point::kLog, 100},     Sending{engine::point::kLog, 100},
     Sending{engine::point::kUpdated, 60},  Sending{engine::point::kCompare, 8},
     Sending{engine::point::kEvaluate, 8},  Sending{engine::point::kCheckpoint, 12},
-    Sending{engine::point::kFinish, 12},   Sending{engine::point::kIdle, 1},
+    Sending{engine::point::kFinish, 12},   Sending{engine::point::kGather, 4},
     Sending{engine::point::kIdle, 1},      Sending{engine::point::kIdle, 1},
     Sending{engine::point::kBucket, 8}};
 
