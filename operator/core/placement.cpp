@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "operator/core/placement_fill.h"
+#include "operator/core/placement_polish.h"
 #include "operator/core/placement_words.h"
 
 namespace muster::core {
@@ -19,6 +20,8 @@ constexpr std::size_t kMaxLeavesLooked = 6'000;  ///< in all these sets together
 constexpr std::size_t kSpareLeaves = 32;
 constexpr std::size_t kLeavesATry = 64;
 constexpr std::int64_t kMaxTableSteps = 4'000'000;
+constexpr std::size_t kMostHostsPolished = 64;  ///< of more, what is tried in time is too little
+constexpr int kHostsPolished = 2'000;           ///< in all placements that are tried then
 constexpr double kSame = 1e-9;
 constexpr double kFineEnough = 1e-3;
 constexpr int kMaxHalvings = 16;
@@ -142,15 +145,7 @@ class Search {
 
   /// What is found is to be better than this, which is one of those that are searched.
   Placement start_from(const Placement& one) {
-    Filling filling{one.hosts, model_.predict(one.hosts)};
-    std::map<int, int> pods_in;
-    for (const HostShare& host : one.hosts) {
-      pods_in[topology_.leaf_of_node[as_index(host.node)]] += host.pods;
-    }
-    for (const auto& [leaf, pods] : pods_in) {
-      filling.room_left += room_of(leaf) - pods;
-      filling.lost += filler_.lost_by({leaf, 0, 0, 0, room_of(leaf), 0}, pods);
-    }
+    Filling filling = filling_of(one.hosts);
     consider(filling, one.domain);
     return made({one.domain, one.branches, one.leaves, {}}).value();
   }
@@ -174,6 +169,7 @@ class Search {
     }
     if (alike > kMaxCandidates) is_cut_ = true;
     for (std::size_t i = 0; i < std::min(alike, kMaxCandidates); ++i) look_at(candidates[i]);
+    polish();
     return made(first);
   }
 
@@ -445,6 +441,35 @@ class Search {
     slowdown_ = slowdown;
   }
 
+  Filling filling_of(const std::vector<HostShare>& hosts) const {
+    Filling filling{hosts, model_.predict(hosts)};
+    for (std::size_t i = 0; i < hosts.size();) {
+      const int leaf = topology_.leaf_of_node[as_index(hosts[i].node)];
+      int pods = 0;
+      for (; i < hosts.size() && topology_.leaf_of_node[as_index(hosts[i].node)] == leaf; ++i) {
+        pods += hosts[i].pods;
+      }
+      filling.room_left += room_of(leaf) - pods;
+      filling.lost += filler_.lost_by({leaf, 0, 0, 0, room_of(leaf), 0}, pods);
+    }
+    return filling;
+  }
+
+  /// What is best gets better, unless it is known that nothing can be.
+  void polish() {
+    if (!best_ || best_->cost <= least_ * (1 + kSame)) return;
+    if (best_->hosts.size() > kMostHostsPolished) return;
+    int hosts_left = kHostsPolished;
+    const int domain = best_domain_;
+    Polisher(topology_, room_, domain).improve(best_->hosts, [&](const auto& hosts) {
+      hosts_left -= static_cast<int>(hosts.size());
+      if (hosts_left < 0) return Tried::kEnough;
+      Filling filling = filling_of(hosts);
+      consider(filling, domain);
+      return best_->hosts == hosts ? Tried::kBetter : Tried::kNoBetter;
+    });
+  }
+
   /// One try. Nothing when the bound is not kept.
   std::optional<Filling> try_bound(const FillProblem& problem, double bound, const BigPlace& big) {
     if (tries_ <= 0) return std::nullopt;
@@ -465,6 +490,7 @@ class Search {
     const double floor = floor_of(problem);
     const double latency = floor > 0 ? model_.latency(problem.domain) : 0;
     const double least = model_.step_of(latency, floor).step_seconds;
+    least_ = std::min(least_, least);
     for (const BigPlace& big : big_places(problem)) {
       if (!best_ || best_->cost <= least * (1 + kSame)) return;
       if (tries_ <= 0) is_cut_ = true;
@@ -557,7 +583,8 @@ class Search {
   bool is_cut_ = false;
   std::optional<Filling> best_;
   int best_domain_ = 0;
-  Slowdown slowdown_;         ///< by the best
+  double least_ = std::numeric_limits<double>::max();  ///< no cost is below
+  Slowdown slowdown_;                                  ///< by the best
   bool spares_room_ = false;  ///< it was chosen of several, alike but for that
 };
 
