@@ -1,11 +1,10 @@
 // Topologies for tests of placement, without nodes' objects.
 #pragma once
 
-#include <doctest/doctest.h>
-
 #include <string>
 #include <vector>
 
+#include "common/check.h"
 #include "operator/core/inventory.h"
 #include "operator/core/topology.h"
 
@@ -38,7 +37,7 @@ inline void add_hosts(core::TopologyInput& input, const std::vector<std::string>
 
 inline core::Topology built(core::TopologyInput input) {
   auto topology = core::build_topology(std::move(input));
-  REQUIRE(topology);
+  MUSTER_CHECK(topology);
   return *topology;
 }
 
