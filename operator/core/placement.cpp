@@ -21,7 +21,8 @@ constexpr std::size_t kSpareLeaves = 32;
 constexpr std::size_t kLeavesATry = 64;
 constexpr std::int64_t kMaxTableSteps = 4'000'000;
 constexpr std::size_t kMostHostsPolished = 64;  ///< of more, what is tried in time is too little
-constexpr int kHostsPolished = 2'000;           ///< in all placements that are tried then
+constexpr std::size_t kMostPolished = 3;        ///< domains beside the best
+constexpr int kHostsPolished = 10'000;          ///< in all placements that are tried then
 constexpr double kSame = 1e-9;
 constexpr double kFineEnough = 1e-3;
 constexpr int kMaxHalvings = 16;
@@ -169,7 +170,7 @@ class Search {
     }
     if (alike > kMaxCandidates) is_cut_ = true;
     for (std::size_t i = 0; i < std::min(alike, kMaxCandidates); ++i) look_at(candidates[i]);
-    polish();
+    polish_all();
     return made(first);
   }
 
@@ -400,20 +401,17 @@ class Search {
     return load;
   }
 
-  bool is_better(const Filling& filling) const {
-    if (!best_) return true;
-    const double a = filling.cost, b = best_->cost;
+  bool is_better(const Filling& filling, const Filling& than) const {
+    const double a = filling.cost, b = than.cost;
     if (std::abs(a - b) > kSame * std::max(a, b)) return a < b;
-    if (filling.hosts.size() != best_->hosts.size()) {
-      return filling.hosts.size() < best_->hosts.size();
-    }
-    if (const int spares = compare_lost(filling); spares != 0) return spares < 0;
-    return filling.room_left < best_->room_left;
+    if (filling.hosts.size() != than.hosts.size()) return filling.hosts.size() < than.hosts.size();
+    if (const int spares = compare_lost(filling, than); spares != 0) return spares < 0;
+    return filling.room_left < than.room_left;
   }
 
-  /// Below 0: it breaks up less room than the best. What is about equal is equal.
-  int compare_lost(const Filling& filling) const {
-    const double more = filling.lost - best_->lost;
+  /// Below 0: it breaks up less room than the other. What is about equal is equal.
+  int compare_lost(const Filling& filling, const Filling& than) const {
+    const double more = filling.lost - than.lost;
     return std::abs(more) <= kSame * wish_.pods ? 0 : more < 0 ? -1 : 1;
   }
 
@@ -422,19 +420,26 @@ class Search {
     return std::abs(a - b) <= kSame * std::max(a, b) && filling.hosts.size() == best_->hosts.size();
   }
 
-  void consider(Filling& filling, int domain) {
-    Slowdown slowdown;
+  /// Fills in the cost.
+  Slowdown slowdown_by(Filling& filling) const {
     filling.cost = filling.time.step_seconds;
+    if (traffic_ == nullptr) return {};
+    const Slowdown slowdown = traffic_->slowdown(
+        model_.crossings(filling.hosts), wish_.work.gradient_bytes / wish_.pods, filling.time);
+    filling.cost *= 1 + slowdown.workers / wish_.pods;
+    return slowdown;
+  }
+
+  void consider(Filling& filling, int domain) {
+    if (starts_.empty() || starts_.back().domain != domain) starts_.push_back({domain, {}});
+    Filling& start = starts_.back().filling;
+    if (start.hosts.empty() || filling.time.step_seconds < start.time.step_seconds) start = filling;
     // What it costs others only adds to it.
-    if (best_ && filling.cost > best_->cost * (1 + kSame)) return;
-    if (traffic_ != nullptr) {
-      slowdown = traffic_->slowdown(model_.crossings(filling.hosts),
-                                    wish_.work.gradient_bytes / wish_.pods, filling.time);
-      filling.cost *= 1 + slowdown.workers / wish_.pods;
-    }
+    if (best_ && filling.time.step_seconds > best_->cost * (1 + kSame)) return;
+    const Slowdown slowdown = slowdown_by(filling);
     const bool is_one_of_alike = best_ && is_alike(filling);
-    if (is_one_of_alike && compare_lost(filling) != 0) spares_room_ = true;
-    if (!is_better(filling)) return;
+    if (is_one_of_alike && compare_lost(filling, *best_) != 0) spares_room_ = true;
+    if (best_ && !is_better(filling, *best_)) return;
     if (!is_one_of_alike) spares_room_ = false;
     best_ = filling;
     best_domain_ = domain;
@@ -455,19 +460,37 @@ class Search {
     return filling;
   }
 
-  /// What is best gets better, unless it is known that nothing can be.
-  void polish() {
+  /// What is best gets better, unless it is known that nothing can be; and what is nearly as good
+  /// elsewhere, where that may become the best.
+  void polish_all() {
     if (!best_ || best_->cost <= least_ * (1 + kSame)) return;
     if (best_->hosts.size() > kMostHostsPolished) return;
-    int hosts_left = kHostsPolished;
+    hosts_left_ = kHostsPolished;
     const int domain = best_domain_;
-    Polisher(topology_, room_, domain).improve(best_->hosts, [&](const auto& hosts) {
-      hosts_left -= static_cast<int>(hosts.size());
-      if (hosts_left < 0) return Tried::kEnough;
-      Filling filling = filling_of(hosts);
-      consider(filling, domain);
-      return best_->hosts == hosts ? Tried::kBetter : Tried::kNoBetter;
+    polish(*best_, domain);
+    std::vector<Start> starts = std::exchange(starts_, {});
+    std::erase_if(starts, [&](const Start& one) { return one.domain == domain; });
+    std::stable_sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) {
+      return a.filling.time.step_seconds < b.filling.time.step_seconds;
     });
+    if (starts.size() > kMostPolished) starts.resize(kMostPolished);
+    for (const Start& one : starts) polish(one.filling, one.domain);
+  }
+
+  void polish(const Filling& start, int domain) {
+    Filling at = filling_of(start.hosts);
+    slowdown_by(at);
+    Polisher(topology_, room_, domain).improve(start.hosts, [&](const auto& hosts) {
+      hosts_left_ -= static_cast<int>(hosts.size());
+      if (hosts_left_ < 0) return Tried::kEnough;
+      if (model_.predict(hosts).step_seconds > at.cost * (1 + kSame)) return Tried::kNoBetter;
+      Filling filling = filling_of(hosts);
+      slowdown_by(filling);
+      if (!is_better(filling, at)) return Tried::kNoBetter;
+      at = std::move(filling);
+      return Tried::kBetter;
+    });
+    consider(at, domain);
   }
 
   /// One try. Nothing when the bound is not kept.
@@ -581,6 +604,13 @@ class Search {
   Filler filler_;
   int tries_;
   bool is_cut_ = false;
+  int hosts_left_ = 0;  ///< in placements that polish tries
+  /// The shortest step in each domain that was looked at.
+  struct Start {
+    int domain = 0;
+    Filling filling;
+  };
+  std::vector<Start> starts_;
   std::optional<Filling> best_;
   int best_domain_ = 0;
   double least_ = std::numeric_limits<double>::max();  ///< no cost is below

@@ -34,9 +34,8 @@ void Polisher::improve(const std::vector<HostShare>& hosts, const Try& is_better
   hosts_ = hosts;
   try_ = &is_better;
   do {
-    tried_ = Tried::kNoBetter;
     shift_pods();
-    if (tried_ == Tried::kNoBetter) swap_leaves();
+    if (tried_ != Tried::kEnough) swap_leaves();
   } while (tried_ == Tried::kBetter);
 }
 
@@ -79,30 +78,39 @@ std::vector<HostShare> Polisher::spare(const std::map<int, int>& used) const {
   return spare;
 }
 
-/// From each host to every other one in the leaf domains that are used: all that can be, or one.
+/// From each host to every other one in the leaf domains that are used, until none helps.
 void Polisher::shift_pods() {
+  std::size_t at = 0;
+  for (std::size_t in_vain = 0; in_vain < hosts_.size(); ++in_vain) {
+    at = at + 1 < hosts_.size() ? at + 1 : 0;
+    shift_from(hosts_[at]);
+    if (tried_ == Tried::kEnough) return;
+    if (tried_ == Tried::kBetter) in_vain = 0;
+  }
+}
+
+/// All that can be, or one; ends with the first that helps.
+void Polisher::shift_from(const HostShare from) {
+  tried_ = Tried::kNoBetter;
   const std::map<int, int> leaves = used();
-  const std::vector<HostShare> targets = spare(leaves);
-  const std::vector<HostShare> hosts = hosts_;
-  for (const HostShare& from : hosts) {
-    const bool is_alone = leaves.at(leaf_of(from)) == from.pods;
-    for (const HostShare& to : targets) {
-      if (to.node == from.node) continue;
-      const bool empties = is_alone && leaf_of(to) != leaf_of(from);
-      const int most = std::min(to.pods, from.pods - (empties ? 1 : 0));
-      for (int pods = most; pods > 0; pods = pods > 1 ? 1 : 0) {
-        std::vector<HostShare> changed = hosts;
-        add_pods(changed, from.node, -pods);
-        add_pods(changed, to.node, pods);
-        look(std::move(changed));
-        if (tried_ != Tried::kNoBetter) return;
-      }
+  const bool is_alone = leaves.at(leaf_of(from)) == from.pods;
+  for (const HostShare& to : spare(leaves)) {
+    if (to.node == from.node) continue;
+    const bool empties = is_alone && leaf_of(to) != leaf_of(from);
+    const int most = std::min(to.pods, from.pods - (empties ? 1 : 0));
+    for (int pods = most; pods > 0; pods = pods > 1 ? 1 : 0) {
+      std::vector<HostShare> changed = hosts_;
+      add_pods(changed, from.node, -pods);
+      add_pods(changed, to.node, pods);
+      look(std::move(changed));
+      if (tried_ != Tried::kNoBetter) return;
     }
   }
 }
 
 /// All pods of a leaf domain to one that is not used.
 void Polisher::swap_leaves() {
+  tried_ = Tried::kNoBetter;
   const std::map<int, int> leaves = used();
   std::map<int, int> leaves_of_branch;
   for (const auto& [leaf, pods] : leaves) ++leaves_of_branch[branch_of(leaf)];
@@ -116,7 +124,6 @@ void Polisher::swap_leaves() {
   for (const auto& [leaf, pods] : leaves) {
     const int branch = branch_of(leaf);
     for (const int other : others) {
-      if (room_.in_domain[as_index(other)] < pods) continue;
       // As many branches as before: one of them, unless the leaf was alone in its own.
       const bool is_new = !leaves_of_branch.contains(branch_of(other));
       const bool was_alone = leaves_of_branch.at(branch) == 1;
@@ -127,23 +134,32 @@ void Polisher::swap_leaves() {
   }
 }
 
+/// What has no room there goes where it has, in the leaf domains that are used.
 void Polisher::swap_leaf(int leaf, int other, int pods) {
   std::vector<HostShare> hosts = hosts_;
   std::erase_if(hosts, [&](const HostShare& host) { return leaf_of(host) == leaf; });
+  const auto take = [&](std::vector<HostShare> rooms) {
+    std::stable_sort(rooms.begin(), rooms.end(),
+                     [](const HostShare& a, const HostShare& b) { return a.pods > b.pods; });
+    for (const HostShare& room : rooms) {
+      const int here = std::min(room.pods, pods);
+      if (here == 0) return;
+      add_pods(hosts, room.node, here);
+      pods -= here;
+    }
+  };
   const Domain& one = topology_.domains[as_index(other)];
-  std::vector<HostShare> fit;
+  std::vector<HostShare> rooms;
   for (int node = one.first_node; node < one.first_node + one.nodes; ++node) {
-    fit.push_back({node, room_.on_node[as_index(node)]});
+    rooms.push_back({node, room_.on_node[as_index(node)]});
   }
-  std::stable_sort(fit.begin(), fit.end(),
-                   [](const HostShare& a, const HostShare& b) { return a.pods > b.pods; });
-  for (const HostShare& host : fit) {
-    const int here = std::min(host.pods, pods);
-    if (here == 0) break;
-    add_pods(hosts, host.node, here);
-    pods -= here;
+  take(std::move(rooms));
+  if (pods > 0) {
+    std::map<int, int> rest = used();
+    rest.erase(leaf);
+    take(spare(rest));
   }
-  look(std::move(hosts));
+  if (pods == 0) look(std::move(hosts));
 }
 
 }  // namespace muster::core

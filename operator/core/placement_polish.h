@@ -30,6 +30,7 @@ class Polisher {
  private:
   void look(std::vector<HostShare> hosts);
   void shift_pods();
+  void shift_from(HostShare from);
   void swap_leaves();
   void swap_leaf(int leaf, int other, int pods);
   int leaf_of(const HostShare& host) const { return topology_.leaf_of_node[as_index(host.node)]; }
