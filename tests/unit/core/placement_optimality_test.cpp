@@ -27,7 +27,7 @@ struct CellOfGaps {
 
 }  // namespace
 
-TEST_CASE("on any network, however full, 95 of 100 gangs cost 1 % more than they must, at most") {
+TEST_CASE("on any network, however full, 95 of 100 gangs stand as well as they can") {
   Rng rng(test::seed() + 4);
   int placed = 0, refused = 0;
   for (std::size_t kind = 0; kind < kNetworks.size(); ++kind) {
@@ -59,6 +59,7 @@ TEST_CASE("on any network, however full, 95 of 100 gangs cost 1 % more than they
               " placed, all goals best ", cell.all_goals, ", gap p50 ", cell.quantile(0.5),
               ", p95 ", cell.quantile(0.95), ", max ", cell.quantile(1));
       CHECK(cell.quantile(0.95) <= 0.01);
+      CHECK(cell.all_goals >= 0.95 * static_cast<double>(cell.gaps.size()));
     }
   }
   MESSAGE(placed, " placed, ", refused, " refused");
