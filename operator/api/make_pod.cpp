@@ -7,6 +7,7 @@
 
 #include "common/contract.h"
 #include "common/sha256.h"
+#include "operator/api/kueue.h"
 #include "operator/api/object_meta_json.h"
 #include "operator/api/pod.h"
 #include "operator/api/spec_json.h"
@@ -294,6 +295,7 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
   pod.meta.labels[std::string(contract::kLabelAttempt)] = std::to_string(placement.attempt);
   pod.meta.annotations[std::string(contract::kAnnotationDefaultContainer)] =
       contract::kContainerName;
+  add_kueue_metadata(job, pod.meta);
   pod.required_node = placement.node;
   pod.requests = job.spec.worker.resources;
 

@@ -6,6 +6,7 @@
 
 #include "common/contract.h"
 #include "operator/api/fields.h"
+#include "operator/api/kueue.h"
 #include "operator/api/object_meta_json.h"
 
 namespace muster::api {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxTerminationBytes = 4096;
 constexpr std::size_t kMaxContainers = 256;
+constexpr std::size_t kMaxGates = 256;
 constexpr std::size_t kMaxMessageBytes = 32'768;
 
 /// A number of a label, or -1.
@@ -121,6 +123,13 @@ Status read_spec(const Json& json, const std::string& path, Pod& out) {
   JsonReader in(json, path);
   in.optional("nodeName", out.node_name, 253);
   out.required_node = required_node_of(json);
+  read_list(in, "schedulingGates", kMaxGates, [&](const Json& item, const std::string& at) {
+    JsonReader gate(item, at);
+    std::string name;
+    gate.optional("name", name);
+    if (name.starts_with(kueue::kPrefix)) out.held_by_kueue = true;
+    return gate.status();
+  });
   read_list(in, "containers", kMaxContainers, [&](const Json& item, const std::string& at) {
     return read_container(item, at, out.requests);
   });
@@ -176,6 +185,10 @@ Status read_condition(const Json& json, const std::string& path, Pod& out) {
   in.optional("reason", reason);
   in.optional("message", message, kMaxMessageBytes);
   if (type == "Ready") out.ready = status == "True";
+  if (type == kueue::kTerminationTarget && status == "True") {
+    out.kueue_stop = reason;
+    out.kueue_stop_message = cut(message, kueue::kMaxSaysBytes);
+  }
   const bool tells = (type == "PodScheduled" && status == "False") ||
                      (type == "DisruptionTarget" && status == "True");
   if (tells && out.reason.empty()) {
@@ -214,6 +227,9 @@ Json least_spec(const Pod& pod) {
                        {"resources", {{"requests", requests_to_json(pod.requests)}}}};
   Json spec{{"containers", Json::array({container})}};
   if (!pod.required_node.empty()) spec["affinity"] = required_node_affinity(pod.required_node);
+  if (pod.held_by_kueue) {
+    spec["schedulingGates"] = Json::array({Json{{"name", kueue::kAdmissionGate}}});
+  }
   return spec;
 }
 
@@ -267,6 +283,12 @@ Json to_json(const Pod& pod) {
   if (!pod.pod_ip.empty()) status["podIP"] = pod.pod_ip;
   status["conditions"] =
       Json::array({Json{{"type", "Ready"}, {"status", pod.ready ? "True" : "False"}}});
+  if (!pod.kueue_stop.empty()) {
+    status["conditions"].push_back(Json{{"type", kueue::kTerminationTarget},
+                                        {"status", "True"},
+                                        {"reason", pod.kueue_stop},
+                                        {"message", pod.kueue_stop_message}});
+  }
   if (pod.termination || !pod.image_id.empty()) {
     status["containerStatuses"] = Json::array({container_status_to_json(pod)});
   }

@@ -39,6 +39,9 @@ struct Pod {
   std::string reason, message;
   std::string pod_ip;
   bool ready = false;
+  bool held_by_kueue = false;  ///< by a scheduling gate of its own (spec)
+  /// Why Kueue is about to delete it: reason and message of its condition; empty: it is not.
+  std::string kueue_stop, kueue_stop_message;
   std::optional<Termination> termination;
   std::string image_id;
   bool operator==(const Pod&) const = default;

@@ -2,6 +2,7 @@
 
 #include "common/contract.h"
 #include "operator/api/fields.h"
+#include "operator/api/kueue.h"
 #include "operator/api/object_meta_json.h"
 #include "operator/api/spec_json.h"
 
@@ -230,6 +231,7 @@ std::pair<TrainingJob, Status> read_parts(const Json& json, StatusIs status_is) 
     return read_spec(object, at, job.spec);
   });
   verdicts.push_back(parts.status());
+  if (verdicts.back()) verdicts.push_back(check_kueue(job.meta, job.spec));
   JsonReader rest(json, "");
   read_object(rest, "status", [&](const Json& object, const std::string& at) {
     return read_training_status(object, at, job.status);

@@ -184,9 +184,10 @@ struct TrainingJobStatus {
   std::string selector;
   std::int64_t membership_epoch = 0;
   int restarts = 0;
-  int replacements = 0;    ///< workers replaced while others trained on
-  int resizes = 0;         ///< starts of the gang because another size was wished for
-  int start_attempt = -1;  ///< attempt that the gang last started with; negative = not known
+  int replacements = 0;     ///< workers replaced while others trained on
+  int resizes = 0;          ///< starts of the gang because another size was wished for
+  int start_attempt = -1;   ///< attempt that the gang last started with; negative = not known
+  std::string kueue_queue;  ///< LocalQueue of Kueue that the gang last started in; empty = none
   std::vector<SlotPlacement> placement;
   std::optional<WitnessGrant> witness;
   std::optional<WallTime> start_time, completion_time;

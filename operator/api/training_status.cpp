@@ -1,6 +1,7 @@
 // status: written by the operator alone, read back by the next one. Unknown fields are passed over
 // (a newer operator may have written them).
 #include "operator/api/fields.h"
+#include "operator/api/kueue.h"
 #include "operator/api/object_meta_json.h"
 #include "operator/api/price_list.h"
 #include "operator/api/spec_json.h"
@@ -281,6 +282,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.value("replacements", out.replacements, kInt);
   in.value("resizes", out.resizes, kInt);
   in.value("startAttempt", out.start_attempt, kInt);
+  in.value("kueueQueue", out.kueue_queue, kueue::kMaxQueueBytes);
   in.list("conditions", kMaxConditions, out.conditions, &read_condition);
   in.list("placement", kMaxSlots, out.placement, &read_placement);
   in.object("witness", out.witness, &read_witness);
@@ -321,6 +323,7 @@ Json status_to_json(const TrainingJobStatus& status) {
   if (status.replacements > 0) json["replacements"] = status.replacements;
   if (status.resizes > 0) json["resizes"] = status.resizes;
   if (status.start_attempt >= 0) json["startAttempt"] = status.start_attempt;
+  if (!status.kueue_queue.empty()) json["kueueQueue"] = status.kueue_queue;
   if (status.witness) {
     json["witness"] = Json{{"fromEpoch", status.witness->from_epoch},
                            {"epoch", status.witness->epoch},

@@ -1,0 +1,149 @@
+#include "operator/api/kueue.h"
+
+#include <array>
+
+#include "common/contract.h"
+#include "operator/api/fields.h"
+#include "operator/api/object_meta_json.h"
+#include "operator/api/pod.h"
+
+namespace muster::api {
+namespace {
+
+/// Handed on to the pods as they are: how Kueue's own topology-aware placement is asked for.
+constexpr std::array<std::string_view, 3> kTopology{"kueue.x-k8s.io/podset-required-topology",
+                                                    "kueue.x-k8s.io/podset-preferred-topology",
+                                                    "kueue.x-k8s.io/podset-unconstrained-topology"};
+
+const std::string* find(const std::map<std::string, std::string>& map, std::string_view key) {
+  const auto found = map.find(std::string(key));
+  return found == map.end() ? nullptr : &found->second;
+}
+
+Status must_be(std::string_view kind, std::string_view key, const std::string& what,
+               const std::string& value) {
+  return Error(ErrorCode::kInvalid, "metadata." + std::string(kind) + "." + std::string(key) +
+                                        ": must be " + what + ", not " + in_quotes(value));
+}
+
+/// The last word of conditions that matter: who has no quota yet hears why, who has it and is not
+/// admitted waits for checks.
+std::string read_says(const Json& json) {
+  const auto spec = json.find("spec");
+  if (spec != json.end() && spec->is_object() && spec->value("active", Json(true)) == Json(false)) {
+    return "its Workload was deactivated (spec.active is false)";
+  }
+  const auto status = json.find("status");
+  if (status == json.end() || !status->is_object()) return "";
+  const auto conditions = status->find("conditions");
+  if (conditions == status->end() || !conditions->is_array()) return "";
+  std::string admitted, reserved;
+  for (const Json& one : *conditions) {
+    JsonReader in(one, "");
+    std::string type, value, message;
+    in.optional("type", type);
+    in.optional("status", value);
+    in.optional("message", message, 32 * 1024);
+    if (!in.status() || value == "True") continue;
+    if (type == "Admitted") admitted = message;
+    if (type == "QuotaReserved") reserved = message;
+  }
+  return reserved.empty() ? admitted : reserved;
+}
+
+}  // namespace
+
+std::string kueue_queue_wanted(const TrainingJob& job) {
+  const std::string* queue = find(job.meta.labels, kueue::kQueueName);
+  return queue == nullptr ? "" : *queue;
+}
+
+Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec) {
+  const std::string* queue = find(meta.labels, kueue::kQueueName);
+  if (queue == nullptr || queue->empty()) return {};
+  const std::string label = "metadata.labels." + std::string(kueue::kQueueName);
+  if (queue->size() > kueue::kMaxQueueBytes || !matches(NameRule::kSubdomain, *queue)) {
+    return must_be("labels", kueue::kQueueName,
+                   "the name of a LocalQueue of Kueue (lower-case letters, digits, '-' or '.', 63 "
+                   "at most)",
+                   *queue);
+  }
+  const std::string* priority = find(meta.labels, kueue::kPriorityClass);
+  if (priority != nullptr && !matches(NameRule::kSubdomain, *priority)) {
+    return must_be("labels", kueue::kPriorityClass, "the name of a WorkloadPriorityClass",
+                   *priority);
+  }
+  if (!spec.queue_name.empty()) {
+    return Error(ErrorCode::kInvalid,
+                 "spec.queueName: must be left out where " + label +
+                     " is set; either a TrainingQueue or Kueue gives the job its turn");
+  }
+  if (!spec.topology_required.empty() || !spec.topology_preferred.empty()) {
+    return Error(ErrorCode::kInvalid,
+                 "spec.topology: must be left out where " + label +
+                     " is set, because Kueue and the cluster's scheduler choose the nodes then; "
+                     "ask Kueue with the annotation " +
+                     std::string(kTopology[0]));
+  }
+  for (const auto key : kTopology) {
+    const std::string* value = find(meta.annotations, key);
+    if (value == nullptr) continue;
+    const bool is_flag = key == kTopology[2];
+    const bool is_right =
+        is_flag ? *value == "true" || *value == "false" : matches(NameRule::kQualified, *value);
+    if (!is_right) {
+      return must_be("annotations", key, is_flag ? "true or false" : "the label of a node", *value);
+    }
+  }
+  return {};
+}
+
+std::string kueue_group_name(const TrainingJob& job) {
+  return service_name(job) + "-" + std::to_string(job.status.start_attempt);
+}
+
+void add_kueue_metadata(const TrainingJob& job, ObjectMeta& pod) {
+  if (job.status.kueue_queue.empty()) return;
+  pod.labels[std::string(kueue::kQueueName)] = job.status.kueue_queue;
+  pod.labels[std::string(kueue::kPodGroupName)] = kueue_group_name(job);
+  pod.annotations[std::string(kueue::kPodGroupTotalCount)] =
+      std::to_string(job.status.target_workers);
+  // Without it, pods of a gang that was stopped would wait, with Kueue's finalizer, for pods that
+  // take their places, and keep the quota. A worker's place is taken while others of it run.
+  pod.annotations[std::string(kueue::kRetriableInGroup)] = "false";
+  if (const std::string* priority = find(job.meta.labels, kueue::kPriorityClass)) {
+    pod.labels[std::string(kueue::kPriorityClass)] = *priority;
+  }
+  for (const auto key : kTopology) {
+    const std::string* value = find(job.meta.annotations, key);
+    if (value == nullptr) continue;
+    pod.annotations[std::string(key)] = *value;
+    pod.annotations[std::string(kueue::kPodIndexLabel)] = contract::kLabelSlot;
+  }
+}
+
+Result<KueueWorkload> parse_kueue_workload(const Json& json) {
+  // Not all of its metadata: every pod of a group is an owner, and of thousands of them one is
+  // kept.
+  KueueWorkload workload;
+  JsonReader outer(json, "");
+  const Json* meta = outer.object("metadata");
+  if (meta == nullptr) outer.fail("metadata", "is required");
+  MUSTER_RETURN_IF_ERROR(outer.status());
+  JsonReader in(*meta, "metadata");
+  in.required("name", workload.meta.name, 253);
+  in.optional("namespace", workload.meta.namespace_name, 253);
+  MUSTER_RETURN_IF_ERROR(in.status());
+  const auto owners = meta->find("ownerReferences");
+  if (owners != meta->end() && owners->is_array() && !owners->empty()) {
+    JsonReader owner((*owners)[0], "");
+    std::string kind;
+    owner.optional("kind", kind);
+    owner.optional("name", workload.pod, 253);
+    if (!owner.status() || kind != "Pod") workload.pod.clear();
+  }
+  workload.says = cut(read_says(json), kueue::kMaxSaysBytes);
+  return workload;
+}
+
+}  // namespace muster::api
