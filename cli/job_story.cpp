@@ -200,6 +200,10 @@ void tell_waiting(JobStory& story, const Condition* admitted, WallTime now) {
     story.help.emplace_back("Delete the object that the message names, or rename the job.");
   } else if (admitted->reason == "CreateFailed") {
     story.help.emplace_back("Look at the namespace's quota and policies: kubectl describe quota.");
+  } else if (admitted->reason == "KueueDeactivated") {
+    story.help.emplace_back(
+        "Ask who looks after the queue in Kueue; once that is settled, suspend and resume the "
+        "job.");
   }
 }
 
@@ -223,7 +227,8 @@ void tell_restarting(JobStory& story, const api::TrainingJob& job, const Conditi
 }
 
 /// A job that is admitted and whose gang is not whole.
-void tell_starting(JobStory& story, const Condition* running, WallTime now) {
+void tell_starting(JobStory& story, const api::TrainingJob& job, WallTime now) {
+  const Condition* running = job.status.condition("Running");
   story.headline = "Starting";
   if (running == nullptr) {
     story.happened.emplace_back("The gang has its place; its pods are being made.");
@@ -231,6 +236,12 @@ void tell_starting(JobStory& story, const Condition* running, WallTime now) {
   }
   story.headline = "Starting for " + since(*running, now);
   if (!running->message.empty()) story.happened.push_back(sentence(running->message));
+  if (running->reason != "WaitingForKueue") return;
+  story.headline = "Waiting for Kueue for " + since(*running, now);
+  story.help.push_back(
+      "It starts by itself when its queue in Kueue has room: kubectl describe "
+      "localqueue " +
+      job.status.kueue_queue + " -n " + job.meta.namespace_name + ".");
 }
 
 void tell_running(JobStory& story, const api::TrainingJob& job, const Condition& running,
@@ -264,7 +275,7 @@ void tell_state(JobStory& story, const api::TrainingJob& job, WallTime now) {
   if (if_true(status, "Admitted") == nullptr) {
     return tell_waiting(story, status.condition("Admitted"), now);
   }
-  tell_starting(story, status.condition("Running"), now);
+  tell_starting(story, job, now);
 }
 
 std::string slots_text(const std::vector<int>& slots) {

@@ -301,6 +301,7 @@ Status Process::start_operator() {
   options.sees_volumes = options.sees_nodes;
   options.sees_queues = options.sees_nodes;
   options.sees_topologies = options.sees_nodes;
+  options.sees_kueue = true;
   options.is_leader = !flags_.leader_elect;
   options.master_key = master_key_;
   options.seed = seed_;

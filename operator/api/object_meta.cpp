@@ -78,8 +78,9 @@ constexpr KindInfo kKinds[] = {
     {"kueue.x-k8s.io/v1beta2", "Topology", "topologies", false},
     {"kai.scheduler/v1alpha1", "Topology", "topologies", false},
     {"topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes", false},
+    {"kueue.x-k8s.io/v1beta2", "Workload", "workloads", true},
 };
-static_assert(std::size(kKinds) == static_cast<std::size_t>(Kind::kHyperNode) + 1);
+static_assert(std::size(kKinds) == static_cast<std::size_t>(Kind::kKueueWorkload) + 1);
 
 }  // namespace
 

@@ -79,7 +79,8 @@ enum class Kind {
   kTopologyConfig,
   kKueueTopology,
   kKaiTopology,
-  kHyperNode
+  kHyperNode,
+  kKueueWorkload
 };
 
 struct KindInfo {

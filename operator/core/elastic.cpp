@@ -6,8 +6,10 @@
 #include "common/contract.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
+#include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
 #include "operator/core/progress.h"
+#include "operator/core/replace_policy.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -118,6 +120,7 @@ Fate fate_of(const JobSnapshot& snapshot, const Member& member) {
 }
 
 int wished_workers(const api::TrainingJob& job) {
+  if (is_in_kueue(job)) return std::clamp(job.status.target_workers, 1, kMaxWorkers);
   const auto& worker = job.spec.worker;
   // Clamped twice, because core is total on whatever it is given.
   const int least = std::clamp(worker.min, 1, kMaxWorkers);
@@ -252,7 +255,9 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
   const std::string message = std::to_string(training) + " of " + std::to_string(target) +
                               (target == 1 ? " worker runs" : " workers run") + more +
                               slow_text(snapshot, gang) + not_let_in_text(snapshot, gang) +
-                              workers_wait_text(snapshot, gang) + waiting_text(snapshot, gang);
+                              workers_wait_text(snapshot, gang) + held_text(snapshot, gang) +
+                              waiting_text(snapshot, gang) +
+                              (is_in_kueue(snapshot.job) ? resize_text(snapshot, gang) : "");
   set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
   set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
 }

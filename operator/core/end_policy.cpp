@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "common/contract.h"
+#include "operator/api/kueue.h"
 #include "operator/core/facts.h"
+#include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
 #include "operator/core/progress.h"
 #include "operator/core/status_edit.h"
@@ -121,10 +123,13 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
   status.failure = cause.facts;
   if (counts) status.restarts += 1;
+  // The gang waits for Kueue once more, and time spent waiting is none of its own.
+  if (is_in_kueue(job)) status.start_time.reset();
   status.restart_at = whole_seconds(snapshot.now + seconds(1)) + backoff;
   // The same places again, unless one of them is no good or another size is wished for.
   const bool same_places =
       static_cast<int>(gang.members.size()) == job.spec.worker.count &&
+      status.kueue_queue == api::kueue_queue_wanted(job) &&
       std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
         return snapshot.gone_nodes.contains(member.placement.node) ||
                snapshot.not_ready_nodes.contains(member.placement.node);

@@ -66,6 +66,10 @@ std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
   if (admitted != nullptr && admitted->status == "False") {
     found.insert(facts::waiting_words(admitted->message));
   }
+  const auto* running = status.condition(std::string(words::kRunning));
+  if (running != nullptr && running->reason == words::kWaitingForKueue) {
+    found.insert(facts::waiting_words(running->message));
+  }
   return found;
 }
 

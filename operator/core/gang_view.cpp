@@ -81,6 +81,8 @@ seconds until_overdue(const api::Pod& pod, const JobSnapshot& snapshot) {
 
 bool must_wait_for(const api::Pod& pod, const JobSnapshot& snapshot) {
   if (is_lost_node(snapshot, pod.node_name)) return false;
+  // It never ran and never will; it may be long until those who have to have let it go.
+  if (pod.held_by_kueue && pod.meta.deletion_time) return false;
   return !pod.meta.deletion_time || until_overdue(pod, snapshot).count() > 0;
 }
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "common/contract.h"
+#include "operator/api/kueue.h"
 #include "operator/core/budget_policy.h"
 #include "operator/core/elastic.h"
 #include "operator/core/elastic_policy.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/gang_view.h"
+#include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
 #include "operator/core/preempt_policy.h"
 #include "operator/core/progress.h"
@@ -214,7 +216,10 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   status.replicas = 0;
   status.workers = workers_text(0, slot);
   status.selector = api::pod_selector(job);
-  if (!status.start_time) status.start_time = whole_seconds(snapshot.now);
+  status.kueue_queue = api::kueue_queue_wanted(job);
+  // Until Kueue admits it a gang has not started.
+  const bool waits = !status.kueue_queue.empty();
+  if (!status.start_time && !waits) status.start_time = whole_seconds(snapshot.now);
   if (job.spec.training) {
     status.contract = job.spec.training->precision == "BFloat16" ? contract::kBfloat16Contract
                                                                  : contract::kNumericsContract;
@@ -300,6 +305,10 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
                              snapshot.create_failure->message));
     return plan;
   }
+  if (const std::string why = why_deactivated(snapshot.job); !why.empty()) {
+    plan.reason = why;
+    return plan;
+  }
   // What was found for slots that were to join is no place for a gang that starts.
   if (!snapshot.gang || !snapshot.gang->slots.empty()) return plan;
   Plan next = snapshot.gang->placement
@@ -350,11 +359,17 @@ std::string pending_text(const GangView& gang, const api::Condition* before) {
   return "";
 }
 
-void observe_running(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
-                     const GangView& gang) {
+/// Returns when to come back for words that are not written yet.
+std::optional<seconds> observe_running(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
+                                       const GangView& gang) {
+  const bool whole = gang.count(MemberState::kMissing) == 0 && !is_held_by_kueue(gang);
+  if (is_in_kueue(snapshot.job) && whole && !status.start_time) {
+    status.start_time = whole_seconds(snapshot.now);
+  }
   if (trains_on(snapshot, gang)) {
     const auto* running = status.condition(std::string(words::kRunning));
-    return observe_members(status, snapshot, gang, restored_text(snapshot, gang, running));
+    observe_members(status, snapshot, gang, restored_text(snapshot, gang, running));
+    return std::nullopt;
   }
   // Who has ended with 0 counts as running until all have: workers end within moments of each
   // other, and every step of that would be a write.
@@ -373,13 +388,15 @@ void observe_running(api::TrainingJobStatus& status, const JobSnapshot& snapshot
                                 restored_text(snapshot, gang, before) + resize_text(snapshot, gang);
     set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
     set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
-    return;
+    return std::nullopt;
   }
+  if (is_held_by_kueue(gang)) return say_held(status, snapshot);
   const std::string waiting = pending_text(gang, status.condition(std::string(words::kRunning)));
-  if (waiting.empty()) return;
+  if (waiting.empty()) return std::nullopt;
   status.phase = words::kPhaseWaiting;
   // Said even if it never ran: this is where a user looks for the reason.
   set_condition(status, snapshot, {words::kRunning, false, words::kWaitingForPods, waiting, true});
+  return std::nullopt;
 }
 
 /// Whether progress was written a moment ago.
@@ -417,7 +434,7 @@ Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
   if (trains && is_elastic(snapshot, gang) && awaits_verdict(snapshot, gang)) {
     return nothing("waiting for a place");
   }
-  observe_running(status, snapshot, gang);
+  const auto words_due = observe_running(status, snapshot, gang);
   if (trains && may_wait(snapshot, gang, status)) {
     Plan later = nothing("training");
     requeue(later, until_progress(snapshot));
@@ -425,7 +442,11 @@ Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
   }
   const bool state_changed = !(status == snapshot.job.status);
   const auto* report = newest_report(snapshot, gang);
-  if (report == nullptr) return write_status(snapshot, std::move(status), Pass::kObservation);
+  if (report == nullptr) {
+    Plan plan = write_status(snapshot, std::move(status), Pass::kObservation);
+    if (words_due) requeue(plan, *words_due);
+    return plan;
+  }
   api::TrainingJobStatus with_report = status;
   take_report(with_report, *report, snapshot);
   with_report.membership_epoch = newest_epoch(snapshot, gang);
@@ -465,9 +486,11 @@ void await_nodes(Plan& plan, const JobSnapshot& snapshot) {
 
 /// Whether an earlier pod of the slot may still speak for it.
 bool is_taken(const JobSnapshot& snapshot, const GangView& gang, int slot) {
+  // Of more pods than its group has Kueue deletes the youngest, and counts all that have not ended.
+  const bool is_counted = is_in_kueue(snapshot.job);
   return std::any_of(gang.stale.begin(), gang.stale.end(), [&](const api::Pod* pod) {
-    return !pod->ended() && !pod->termination && must_wait_for(*pod, snapshot) &&
-           slot_of(*pod, snapshot.job) == slot;
+    return slot_of(*pod, snapshot.job) == slot && !pod->ended() &&
+           (is_counted || (!pod->termination && must_wait_for(*pod, snapshot)));
   });
 }
 
@@ -579,6 +602,7 @@ std::optional<JobSnapshot> with_refusal(const JobSnapshot& snapshot, const GangV
 
 Plan decide_gang(const JobSnapshot& snapshot, const GangView& gang) {
   if (auto plan = decide_deadline(snapshot, gang)) return *plan;
+  if (auto plan = decide_kueue_stop(snapshot, gang)) return *plan;
   if (is_elastic(snapshot, gang)) {
     if (auto plan = decide_preemption(snapshot, gang)) return *plan;
     if (auto plan = decide_elastic(snapshot, gang)) return *plan;

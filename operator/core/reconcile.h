@@ -60,6 +60,8 @@ struct JobSnapshot {
   /// How long each of lasting_facts() has been seen, by a clock that never leaps; absent: it is
   /// new. Hints: a fresh operator counts anew.
   std::map<std::string, seconds> lasted;
+  /// Why Kueue has not admitted the gang, as far as it says so. A hint, and others' words.
+  std::string kueue_says;
   WallTime now;
   api::PodOptions pod_options;
 };

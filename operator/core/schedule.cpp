@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "operator/api/kueue.h"
 #include "operator/core/queue_pass.h"
 #include "operator/core/text.h"
 
@@ -97,7 +98,8 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
     gang.wish = wish;
   }
   gang.per_worker = job.spec.worker.resources;
-  gang.unplaced = job.spec.scheduling == "Unplaced";
+  // What Kueue admits the cluster's scheduler binds, on nodes of the flavor that Kueue chose.
+  gang.unplaced = job.spec.scheduling == "Unplaced" || !api::kueue_queue_wanted(job).empty();
   gang.required_level = job.spec.topology_required;
   gang.preferred_level = job.spec.topology_preferred;
   gang.step = step_facts_of(job);

@@ -31,6 +31,8 @@ inline constexpr std::string_view kPhaseFailed = "Failed";
 // ---- Reasons of conditions that are no event reasons
 inline constexpr std::string_view kGangRunning = "GangRunning";
 inline constexpr std::string_view kWaitingForPods = "WaitingForPods";
+inline constexpr std::string_view kWaitingForKueue = "WaitingForKueue";
+inline constexpr std::string_view kKueueDeactivated = "KueueDeactivated";
 inline constexpr std::string_view kSuspending = "Suspending";
 inline constexpr std::string_view kNameConflict = "NameConflict";
 inline constexpr std::string_view kCreateFailed = "CreateFailed";

@@ -155,6 +155,12 @@ void OperatorLoop::take(const WatchBatch& batch) {
       case api::Kind::kHyperNode:
         if (topology_book_.take(event, batch.kind)) schedule_is_old_ = true;
         break;
+      case api::Kind::kKueueWorkload:
+        for (const auto& pod : kueue_book_.take(event)) {
+          if (const auto job = job_of_pod_.find(pod); job != job_of_pod_.end())
+            queue_.add(job->second);
+        }
+        break;
     }
   }
 }
@@ -440,6 +446,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   snapshot.create_failure = memory.create_failure;
   snapshot.budget = memory.budget;
   snapshot.budget_failed = now_ < memory.budget_retry_at;
+  snapshot.kueue_says = kueue_book_.says(record.job);
   snapshot.now = options_.clock->wall_now();
   snapshot.pod_options = options_.pods;
   return snapshot;

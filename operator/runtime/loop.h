@@ -17,6 +17,7 @@
 #include "operator/core/work_queue.h"
 #include "operator/kube/store.h"
 #include "operator/runtime/applier.h"
+#include "operator/runtime/kueue_book.h"
 #include "operator/runtime/mailbox.h"
 #include "operator/runtime/metrics.h"
 #include "operator/runtime/queue_book.h"
@@ -173,6 +174,7 @@ class OperatorLoop {
   core::WorkQueue queue_;
   QueueBook queue_book_;
   TopologyBook topology_book_;
+  KueueBook kueue_book_;
   std::map<api::ObjectKey, Memory> memory_;
   core::KeptInventory inventory_;
   /// Jobs of which the capacity that is promised to pods that the store does not show yet may have

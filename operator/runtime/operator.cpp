@@ -49,9 +49,10 @@ class RunningOperator final : public Operator {
     if (options_.sees_topologies) {
       kinds.insert(kinds.end(), TopologyBook::kKinds.begin(), TopologyBook::kKinds.end());
     }
+    if (options_.sees_kueue) kinds.push_back(api::Kind::kKueueWorkload);
     for (const auto kind : kinds) {
       WatchPumpOptions pump;
-      pump.is_optional = TopologyBook::knows(kind);
+      pump.is_optional = TopologyBook::knows(kind) || kind == api::Kind::kKueueWorkload;
       pump.client = options_.client;
       pump.clock = options_.clock;
       pump.kind = kind;

@@ -31,6 +31,8 @@ struct OperatorOptions {
   /// Needs the right to read queues and priority classes, and the jobs of all namespaces.
   bool sees_queues = false;
   bool sees_topologies = false;
+  /// Watches Kueue's Workloads where they are installed: why a gang is not admitted.
+  bool sees_kueue = false;
   bool is_leader = true;   ///< false: stores are kept warm, nothing is decided until lead()
   std::string master_key;  ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
   std::uint64_t seed = 1;  ///< of back-off jitter

@@ -50,7 +50,8 @@ OTHER_USES = {
     "queues": ["patch trainingqueues/status.muster.dev"],
     "asked for by OwnerReferencesPermissionEnforcement": ["update trainingjobs/finalizers.muster.dev"],
     "watched where they are installed": [
-        "watch topologies.kueue.x-k8s.io", "watch topologies.kai.scheduler", "watch hypernodes.topology.volcano.sh"],
+        "watch topologies.kueue.x-k8s.io", "watch topologies.kai.scheduler", "watch hypernodes.topology.volcano.sh",
+        "watch workloads.kueue.x-k8s.io"],
 }
 
 PLANE = None

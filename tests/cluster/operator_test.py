@@ -28,7 +28,7 @@ from pki import Authority  # noqa: E402
 from processes import ClusterError, tail, wait_for  # noqa: E402
 
 SECONDS = 120
-NOT_INSTALLED = ("topologies", "hypernodes")  # of Kueue, KAI and Volcano: looked for once a minute
+NOT_INSTALLED = ("topologies", "hypernodes", "workloads")  # of Kueue, KAI and Volcano: looked for once a minute
 LEASE = ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"]
 AUDIT_POLICY = """apiVersion: audit.k8s.io/v1
 kind: Policy

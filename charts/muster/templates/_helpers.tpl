@@ -88,6 +88,9 @@ app.kubernetes.io/managed-by: muster-operator
   resources: [podgroups]   # one a start of a gang; get: what an operator before this one left half done
   verbs: [get, create]
 {{- end }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]   # where Kueue is installed: why it has not admitted a gang
+  verbs: [list, watch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]   # one an elastic job, saying spec.worker.min
   verbs: [get, create, patch, delete]

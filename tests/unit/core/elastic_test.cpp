@@ -226,6 +226,43 @@ TEST_CASE("a replacement that cannot be placed waits and says why, once") {
   CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/1@m 2/0@n*");
 }
 
+TEST_CASE(
+    "in a queue of Kueue a gang keeps its size, and a place is taken when its pod has ended") {
+  auto job = training(3);
+  job.edit().job.status.kueue_queue = "team";
+  job.edit().job.meta.labels["kueue.x-k8s.io/queue-name"] = "team";
+  job.edit().job.spec.worker.count = 5;
+  CHECK(wanted(job).empty());
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  CHECK(running_message(status_of(job.plan())).ends_with("takes effect at the next start"));
+  job.edit().job.spec.worker.count = 3;
+  // Of a pod that still counts Kueue would delete the replacement, however long it takes to go.
+  pod_of(job, 1).meta.deletion_time = kNow - seconds(300);
+  job.lasting(seconds(300));
+  REQUIRE(wanted(job) == std::vector<int>{1});
+  answer(job, "");
+  test::apply(job.edit(), job.plan());
+  job.edit().gang.reset();
+  const auto creates = [&] {
+    const auto words = words_of(job.plan());
+    return std::count_if(words.begin(), words.end(),
+                         [](const std::string& word) { return word.starts_with("create"); });
+  };
+  CHECK(creates() == 0);
+  end_pod(job, 1, 143);
+  CHECK(creates() == 1);
+  test::apply(job.edit(), job.plan());
+  api::Pod& joiner = job.edit().pods.back();
+  REQUIRE(joiner.slot() == 1);
+  CHECK(joiner.meta.labels.at("kueue.x-k8s.io/pod-group-name") ==
+        api::service_name(job.snapshot().job) + "-0");
+  CHECK(joiner.meta.annotations.at("kueue.x-k8s.io/pod-group-total-count") == "3");
+  joiner.held_by_kueue = true;
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  CHECK(running_message(status_of(job.plan())).find("worker 1 waits for Kueue") !=
+        std::string::npos);
+}
+
 TEST_CASE("nobody trains on: the gang starts anew, and that alone is a restart") {
   auto job = training(2);
   end_pod(job, 0, 137);

@@ -33,6 +33,7 @@ class Generator {
     for (int i = count(0, 6); i > 0; --i) made.pods.push_back(pod(made.job, i));
     for (int i = count(0, 2); i > 0; --i) report(made);
     if (chance(2)) made.gang = verdict();
+    if (chance(3)) made.kueue_says = text();
     if (chance(6)) {
       made.take_back =
           core::TakeBack{count(0, 2), count(0, 3), {"team", "x"}, "u", text(), count(-9, 99)};
@@ -89,6 +90,8 @@ class Generator {
       status.placement.push_back({chance(8) ? count(-2, 99) : i - 1, attempt, node(), ""});
     }
     status.target_workers = count(0, 4);
+    if (chance(3)) status.kueue_queue = chance(4) ? text() : "team";
+    if (chance(4)) job.meta.labels["kueue.x-k8s.io/queue-name"] = "team";
     for (const char* type :
          {"Admitted", "Running", "Restarting", "Suspended", "Complete", "Failed"}) {
       const bool end = std::string(type) == "Complete" || std::string(type) == "Failed";
@@ -122,6 +125,8 @@ class Generator {
     if (chance(5)) made.reason = text();
     if (chance(8)) made.meta.labels[std::string(contract::kLabelSlot)] = text();
     if (chance(8)) made.meta.labels.erase(std::string(contract::kLabelAttempt));
+    if (chance(6)) made.held_by_kueue = true;
+    if (chance(9)) made.kueue_stop = chance(2) ? text() : "WorkloadEvictedDueToDeactivated";
     if (chance(6)) made.meta.owner_references[0].uid = "stranger";
     if (chance(12)) made.meta.owner_references.clear();
     return made;
