@@ -8,6 +8,7 @@ from processes import run, wait_for
 
 SECONDS = 120
 DOWNLOAD_SECONDS = 600
+ENDS = os.path.join(ROOT, "tests", "cluster", "kwok_ends.yaml")
 
 
 def kwok_stages():
@@ -22,9 +23,13 @@ def kwok_stages():
         "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml")]
 
 
-def start_kwok(plane):
-    """Plays the kubelet of every node of the control plane, whose `programs` must have kwok."""
-    stages = [f"--config={path}" for path in kwok_stages()]
+def start_kwok(plane, ends=False):
+    """Plays the kubelet of every node of the control plane, whose `programs` must have kwok.
+
+    `ends`: a pod that is asked to leave ends first, and says so, as with a kubelet; else it is gone at once.
+    """
+    paths = [path for path in kwok_stages() if not (ends and path.endswith("pod-delete.yaml"))]
+    stages = [f"--config={path}" for path in [*paths, *([ENDS] if ends else [])]]
     plane.daemon("kwok", [f"{plane.bin}/kwok", *stages, f"--kubeconfig={plane.user('kwok', ['system:masters'])}",
                           "--manage-all-nodes", "--cidr=10.128.0.0/14", "--node-lease-duration-seconds=40"])
 

@@ -51,16 +51,17 @@ def setUpModule():
     apply({"apiVersion": "v1", "kind": "List", "items": nodes}, "create")
     start_kwok(PLANE)
     wait_ready(PLANE, NODES, SECONDS)
-    start_operator()
+    start_operator(PLANE, BIN_DIR)
 
 
-def start_operator():
+def start_operator(plane, bin_dir, *flags):
+    """Returns when it is ready."""
     health, metrics = free_ports(2)
-    operator = PLANE.daemon("muster-operator", [
-        f"{BIN_DIR}/muster-operator", "--kubeconfig", PLANE.user("muster-operator", ["system:masters"]),
+    operator = plane.daemon("muster-operator", [
+        f"{bin_dir}/muster-operator", "--kubeconfig", plane.user("muster-operator", ["system:masters"]),
         "--endpoint-bind-address=127.0.0.1:0", f"--health-probe-bind-address=127.0.0.1:{health}",
-        "--leader-elect-resource-namespace=default", f"--metrics-bind-address=127.0.0.1:{metrics}", "--metrics-secure=false"],
-        {"POD_NAME": "test", "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"})
+        "--leader-elect-resource-namespace=default", f"--metrics-bind-address=127.0.0.1:{metrics}", "--metrics-secure=false",
+        *flags], {"POD_NAME": "test", "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"})
     operator.wait_ready(lambda: fetch(f"http://127.0.0.1:{health}/readyz"), SECONDS)
 
 

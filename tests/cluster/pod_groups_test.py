@@ -14,8 +14,8 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from control_plane import ROOT, ControlPlane  # noqa: E402
 from kwok import make_node, start_kwok, wait_ready  # noqa: E402
-from placement_test import condition, job  # noqa: E402
-from processes import fetch, free_ports, wait_for  # noqa: E402
+from placement_test import condition, job, start_operator  # noqa: E402
+from processes import wait_for  # noqa: E402
 
 SECONDS = 120
 VERSION = "v1alpha2"  # of Kubernetes 1.36
@@ -39,13 +39,7 @@ def setUpModule():
     create(make_node("n0", NODE))
     start_kwok(PLANE)
     wait_ready(PLANE, 1, SECONDS)
-    health, metrics = free_ports(2)
-    operator = PLANE.daemon("muster-operator", [
-        f"{BIN_DIR}/muster-operator", "--kubeconfig", PLANE.user("muster-operator", ["system:masters"]),
-        "--endpoint-bind-address=127.0.0.1:0", f"--health-probe-bind-address=127.0.0.1:{health}",
-        "--leader-elect-resource-namespace=default", f"--metrics-bind-address=127.0.0.1:{metrics}", "--metrics-secure=false",
-        f"--pod-groups={VERSION}"], {"POD_NAME": "test", "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"})
-    operator.wait_ready(lambda: fetch(f"http://127.0.0.1:{health}/readyz"), SECONDS)
+    start_operator(PLANE, BIN_DIR, f"--pod-groups={VERSION}")
 
 
 def create(body):
