@@ -113,11 +113,15 @@ class Scarce(FaultTest):
         done, logs = run(400)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('"logicalRanksAtOnce":4', logs)
-        done, _ = run(110)
+        done, _ = run(110)  # whole it needs 142
         self.assertEqual(done.returncode, 20, done.stdout + done.stderr)
         self.assertRegex(done.stderr + done.stdout, r"spec.training.model: each of 1 processes needs at least 14[0-9] MiB and may have "
                          r"110 MiB; it would fit with spec.training.activations: Recomputed \(10[0-9] MiB\), or "
-                         r"spec.worker.resources.memory of that")
+                         r"spec.training.parallelism.pipeline: 2 \(10[0-9] MiB\), or spec.worker.resources.memory of that")
+        # In two stages, which share the limit, it trains with less than that for each.
+        done, logs = run(250, "worker.processes=2", "training.parallelism.pipeline=2")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(logs, r'"needsBytes":1[01][0-9]{7},"hasBytes":131072000')
 
     def test_a_trainer_without_descriptors_says_so_and_the_others_go_on(self):
         job = self.training(3)

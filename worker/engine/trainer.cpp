@@ -260,6 +260,7 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
   if (mesh_.group < 0) {
     // The next view may have those who belong to this process.
+    has_waited_ = true;
     membership_.waits(view.epoch);
     result_ = summary();
     return view.stop ? Outcome::kDone : Outcome::kNextView;
@@ -312,8 +313,10 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
 /// Where nobody has the state any more or yet, it comes from the files, and only their owner can
 /// say where training stood: without it nobody has a state.
 Result<std::vector<Greeting>> Trainer::find_state() {
-  // Who has no state may be connected while the others are in the middle of a step.
-  MUSTER_ASSIGN_OR_RETURN(auto greetings, greet(has_state_ ? deadline() : long_deadline()));
+  // Who has no state, or takes no part, may be connected while the others are in the middle of a
+  // step.
+  const bool is_in_step = has_state_ && !has_waited_;
+  MUSTER_ASSIGN_OR_RETURN(auto greetings, greet(is_in_step ? deadline() : long_deadline()));
   if (has_any_state(greetings) || !can_write()) return greetings;
   MUSTER_RETURN_IF_ERROR(say_what_is_lost());
   if (lost_step_ >= 0) {
@@ -412,6 +415,7 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
   }
   entry.stall_seconds = std::chrono::duration<double>(clock_.mono_now() - last_work_).count();
   dropped_step_ = -1;
+  has_waited_ = false;
   entry.returned = std::exchange(returned_, {});
   entry.returned_from = returned_from_;
   membership_.entered(entry);

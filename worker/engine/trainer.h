@@ -272,6 +272,7 @@ class Trainer {
   /// Where the model is split, what this process has had a part of that was of no use to anybody,
   /// since the last entry.
   std::int64_t dropped_step_ = -1;
+  bool has_waited_ = false;  ///< for the rest of its group, since the last entry
 
   // Only where the optimiser's state is sharded.
   Shards shards_;                            ///< who is to keep what
