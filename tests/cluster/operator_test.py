@@ -480,6 +480,7 @@ class OperatorTest(unittest.TestCase):
                  {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
                  {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "create"]},
                  {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["get", "create", "patch"]},
+                 {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list", "watch"]},
                  {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]}]
         PLANE.kubectl("create", "-f", "-", stdin=json.dumps({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
