@@ -5,7 +5,7 @@
 #include "common/contract.h"
 #include "operator/api/kueue.h"
 #include "operator/core/facts.h"
-#include "operator/core/progress.h"
+#include "operator/core/preempt_policy.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -56,22 +56,12 @@ std::optional<Plan> decide_kueue_stop(const JobSnapshot& snapshot, const GangVie
     if (!stop) stop = stop_of(member);
   }
   if (!stop) return std::nullopt;
-  api::TrainingJobStatus status = snapshot.job.status;
-  if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
-  status.placement.clear();
-  status.start_time.reset();
-  status.restart_at.reset();
-  status.replicas = 0;
-  status.workers = workers_text(0, status.target_workers);
-  status.phase = words::kPhaseWaiting;
   const bool is_off = stop->reason == words::kKueueDeactivated;
   const std::string message =
       stop->message + (is_off ? "; it starts again when spec.suspend was true and is false again"
                               : "; it waits for Kueue anew");
-  set_condition(status, snapshot, {words::kRunning, false, stop->reason, message});
-  set_condition(status, snapshot, {words::kRestarting, false, stop->reason, message});
-  set_condition(status, snapshot, {words::kAdmitted, false, stop->reason, message, true});
-  Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
+  Plan plan =
+      write_status(snapshot, waiting_anew(snapshot, gang, stop->reason, message), Pass::kDecision);
   add_event(plan, snapshot, is_off ? "Warning" : "Normal",
             is_off ? contract::reason::kGangWaiting : stop->reason, message);
   plan.reason = message;

@@ -26,9 +26,8 @@ void count_preemption(api::TakenBack& taken, const TakeBack& take_back) {
 
 }  // namespace
 
-std::optional<Plan> decide_preemption(const JobSnapshot& snapshot, const GangView& gang) {
-  const auto& take_back = snapshot.take_back;
-  if (!take_back || take_back->workers > 0 || gang.members.empty()) return std::nullopt;
+api::TrainingJobStatus waiting_anew(const JobSnapshot& snapshot, const GangView& gang,
+                                    std::string_view reason, const std::string& why) {
   api::TrainingJobStatus status = snapshot.job.status;
   if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
   status.placement.clear();
@@ -37,13 +36,20 @@ std::optional<Plan> decide_preemption(const JobSnapshot& snapshot, const GangVie
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);
   status.phase = words::kPhaseWaiting;
-  const bool is_for_a_job = !take_back->job.name.empty();
-  if (is_for_a_job) count_preemption(status.taken_back, *take_back);
-  const auto reason = is_for_a_job ? contract::reason::kPreempted : contract::reason::kBudgetSpent;
-  const std::string& why = take_back->why;
   set_condition(status, snapshot, {words::kRunning, false, reason, why});
   set_condition(status, snapshot, {words::kRestarting, false, reason, why});
   set_condition(status, snapshot, {words::kAdmitted, false, reason, why, true});
+  return status;
+}
+
+std::optional<Plan> decide_preemption(const JobSnapshot& snapshot, const GangView& gang) {
+  const auto& take_back = snapshot.take_back;
+  if (!take_back || take_back->workers > 0 || gang.members.empty()) return std::nullopt;
+  const bool is_for_a_job = !take_back->job.name.empty();
+  const auto reason = is_for_a_job ? contract::reason::kPreempted : contract::reason::kBudgetSpent;
+  const std::string& why = take_back->why;
+  api::TrainingJobStatus status = waiting_anew(snapshot, gang, reason, why);
+  if (is_for_a_job) count_preemption(status.taken_back, *take_back);
   Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
   add_event(
       plan, snapshot, "Normal", reason,
