@@ -106,6 +106,9 @@ std::string Page::progress_words() const {
     if (!progress.exchange_milliseconds.empty()) {
       text += " (" + progress.exchange_milliseconds + " of it exchange)";
     }
+    if (!progress.predicted_step_milliseconds.empty()) {
+      text += ", predicted " + progress.predicted_step_milliseconds + " ms";
+    }
   }
   if (runs && progress.eta_seconds >= 0) {
     text += ", about " + duration_text(static_cast<double>(progress.eta_seconds)) + " to go";

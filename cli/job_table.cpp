@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "cli/kube_objects.h"
-#include "cli/progress_view.h"
 
 namespace muster::cli {
 namespace {
@@ -103,7 +102,7 @@ std::vector<Cell> job_row(const api::TrainingJob& job, const JobTableOptions& op
   const bool runs = status.is_true("Running") && status.progress.has_value();
   row.push_back({runs ? whole(status.progress->samples_per_second) : ""});
   row.push_back({runs && status.progress->eta_seconds >= 0
-                     ? duration_text(static_cast<double>(status.progress->eta_seconds))
+                     ? short_duration(std::chrono::seconds(status.progress->eta_seconds))
                      : ""});
   row.push_back(
       {std::to_string(status.restarts), status.restarts > 0 ? Colour::kBusy : Colour::kNone});

@@ -150,10 +150,8 @@ void sort_pods(std::vector<PodView>& pods) {
   });
 }
 
-std::string age_text(std::optional<WallTime> since, WallTime now) {
-  if (!since) return "-";
-  const std::int64_t s =
-      std::max<std::int64_t>(0, std::chrono::duration_cast<seconds>(now - *since).count());
+std::string short_duration(seconds length) {
+  const std::int64_t s = std::max<std::int64_t>(0, length.count());
   const std::int64_t minutes = s / 60, hours = s / 3600, days = s / 86'400;
   const auto two = [](std::int64_t large, const char* unit, std::int64_t small,
                       const char* small_unit) {
@@ -167,6 +165,10 @@ std::string age_text(std::optional<WallTime> since, WallTime now) {
   if (hours < 48) return std::to_string(hours) + "h";
   if (days < 8) return two(days, "d", hours % 24, "h");
   return std::to_string(days) + "d";
+}
+
+std::string age_text(std::optional<WallTime> since, WallTime now) {
+  return since ? short_duration(std::chrono::duration_cast<seconds>(now - *since)) : "-";
 }
 
 std::string grouped(std::int64_t number) {

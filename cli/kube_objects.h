@@ -2,6 +2,7 @@
 // is not there is empty. Pure.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
@@ -63,7 +64,9 @@ std::vector<nlohmann::json> items_of(nlohmann::json answer);
 /// By slot, then attempt, then name.
 void sort_pods(std::vector<PodView>& pods);
 
-/// "45s", "3m12s", "5h", "2d": as kubectl has it.
+/// "45s", "3m12s", "5h", "2d": as kubectl has it, without a space, so that rows can be cut at them.
+std::string short_duration(std::chrono::seconds length);
+/// How long ago that was, like this; "-" for never.
 std::string age_text(std::optional<WallTime> since, WallTime now);
 /// "1,234,567".
 std::string grouped(std::int64_t number);

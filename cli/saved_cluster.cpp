@@ -4,7 +4,7 @@
 #include "common/contract.h"
 #include "common/file.h"
 #include "common/yaml_reader.h"
-#include "operator/kube/api_client.h"
+#include "operator/api/unread.h"
 
 namespace muster::cli {
 namespace {
@@ -19,7 +19,8 @@ Result<std::vector<Json>> read_saved_cluster(const std::string& file) {
   if (!text) return text.error().with_exit_code(contract::exit_code::kUsage);
   const bool is_json = text->find_first_not_of(" \t\r\n") != std::string::npos &&
                        (*text)[text->find_first_not_of(" \t\r\n")] == '{';
-  auto list = is_json ? parse_json(*text, kube::kLeftOut) : parse_yaml(*text, file, kClusterYaml);
+  auto list =
+      is_json ? parse_json(*text, api::kUnreadOfAny) : parse_yaml(*text, file, kClusterYaml);
   if (!list) {
     return (is_json ? list.error().with(file) : list.error())
         .with_exit_code(contract::exit_code::kUsage);

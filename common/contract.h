@@ -40,6 +40,9 @@ inline constexpr std::string_view kLabelJobUid = "muster.dev/job-uid";
 inline constexpr std::string_view kLabelSlot = "muster.dev/slot";
 /// Label of pods: how often this slot was replaced.
 inline constexpr std::string_view kLabelAttempt = "muster.dev/attempt";
+/// Annotation of nodes, written by the node agent: how GPUs and network cards hang together on
+/// PCIe, as JSON of at most 16 KiB. One that cannot be read counts as none.
+inline constexpr std::string_view kAnnotationPcie = "muster.dev/pcie";
 /// Annotation of pods: what `kubectl logs` and `exec` use.
 inline constexpr std::string_view kAnnotationDefaultContainer =
     "kubectl.kubernetes.io/default-container";
@@ -452,8 +455,12 @@ inline constexpr std::string_view kWorkerRespawns = "muster_worker_respawns_tota
 /// Counter: logical ranks that the process computed because their holder was lost.
 inline constexpr std::string_view kWorkerRecomputedLogicalRanks =
     "muster_worker_recomputed_logical_ranks_total";
-/// Counter: bytes of parameters and optimiser state received from other workers.
+/// Counter: bytes of parameters and optimiser state received from other workers: to enter a
+/// membership, and copies of shards beside the steps.
 inline constexpr std::string_view kWorkerStateBytes = "muster_worker_state_bytes_total";
+/// Gauge: blocks of the whole job's sharded optimiser state that had too few copies before the
+/// newest step; all members tell the same number, with replicated state 0.
+inline constexpr std::string_view kWorkerStateBlocksShort = "muster_worker_state_blocks_short";
 /// Gauge: step of the newest complete checkpoint; -1 without one.
 inline constexpr std::string_view kWorkerCheckpointStep = "muster_worker_checkpoint_step";
 }  // namespace metric

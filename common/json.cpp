@@ -5,11 +5,11 @@
 namespace muster {
 namespace {
 
-/// Builds the document while counting depth, refusing a key twice in one object, and leaving one
-/// key's values out.
+/// Builds the document while counting depth, refusing a key twice in one object, and leaving out
+/// what it is told to.
 class StrictHandler : public nlohmann::json_sax<Json> {
  public:
-  explicit StrictHandler(std::string_view left_out) : left_out_(left_out) {}
+  explicit StrictHandler(std::span<const LeftOut> left_out) : left_out_(left_out) {}
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -21,16 +21,16 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   bool start_object(std::size_t) override { return open(Json::value_t::object); }
   bool key(string_t& value) override {
     if (leaving_out()) return true;
-    if (!left_out_.empty() && value == left_out_) {
+    if (is_left_out(open_.back().name, value)) {
       left_out_below_ = depth_;
       return true;
     }
-    auto [member, is_new] = open_.back()->get_ref<Json::object_t&>().emplace(value, nullptr);
+    auto [member, is_new] = open_.back().value->get_ref<Json::object_t&>().emplace(value, nullptr);
     if (!is_new) {
       error_ = "the key \"" + value.substr(0, 64) + "\" stands twice in one object";
       return false;
     }
-    member_ = &member->second;
+    member_ = {&member->second, member->first};
     return true;
   }
   bool end_object() override { return close(); }
@@ -49,6 +49,18 @@ class StrictHandler : public nlohmann::json_sax<Json> {
  private:
   static constexpr int kNothing = -1;
 
+  /// A value that is being built, and the name that it, or the list around it, stands under.
+  struct Place {
+    Json* value = nullptr;
+    std::string_view name;
+  };
+
+  bool is_left_out(std::string_view parent, std::string_view name) const {
+    return std::any_of(left_out_.begin(), left_out_.end(), [&](const LeftOut& one) {
+      return one.name == name && one.parent == parent;
+    });
+  }
+
   bool leaving_out() const { return left_out_below_ != kNothing; }
 
   /// The value of a key that is left out ends where its depth is reached again.
@@ -58,17 +70,17 @@ class StrictHandler : public nlohmann::json_sax<Json> {
 
   /// Where a value goes that is not left out. Only the innermost container grows, so pointers to
   /// those around it stay good.
-  Json* place(Json&& value) {
+  Place place(Json&& value) {
     if (open_.empty()) {
       root_ = std::move(value);
-      return &root_;
+      return {&root_, {}};
     }
-    Json& around = *open_.back();
-    if (around.is_array()) {
-      around.push_back(std::move(value));
-      return &around.back();
+    const auto [around, name] = open_.back();
+    if (around->is_array()) {
+      around->push_back(std::move(value));
+      return {&around->back(), name};
     }
-    *member_ = std::move(value);
+    *member_.value = std::move(value);
     return member_;
   }
 
@@ -98,10 +110,10 @@ class StrictHandler : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  const std::string_view left_out_;
+  const std::span<const LeftOut> left_out_;
   Json root_;
-  std::vector<Json*> open_;
-  Json* member_ = nullptr;  ///< whose value comes next, inside of an object
+  std::vector<Place> open_;
+  Place member_;  ///< whose value comes next, inside of an object
   int depth_ = 0;
   int left_out_below_ = kNothing;  ///< depth of the object whose member is being left out
   std::string error_;
@@ -109,7 +121,7 @@ class StrictHandler : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, std::string_view left_out) {
+Result<Json> parse_json(std::string_view text, std::span<const LeftOut> left_out) {
   StrictHandler handler(left_out);
   if (!Json::sax_parse(text.begin(), text.end(), &handler)) {
     return Error(ErrorCode::kInvalid, handler.error().empty() ? "not JSON" : handler.error());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,10 +17,15 @@ using Json = nlohmann::json;
 /// Most levels of arrays and objects that parse_json accepts (the library's dump recurses).
 inline constexpr int kMaxJsonDepth = 64;
 
+/// The member `name` of every object that stands, alone or in a list, under the name `parent`.
+struct LeftOut {
+  std::string_view parent, name;
+};
+
 /// Parses UTF-8 text. Refuses duplicate keys, depth over kMaxJsonDepth and anything after the
-/// value. Members called `left_out`, at any depth, are passed over unless it is empty. Errors:
-/// kInvalid with the byte offset.
-Result<Json> parse_json(std::string_view text, std::string_view left_out = {});
+/// value. What is `left_out` is passed over: nothing is built of it. Errors: kInvalid with the
+/// byte offset.
+Result<Json> parse_json(std::string_view text, std::span<const LeftOut> left_out = {});
 
 /// Compact text, keys sorted; bytes that are not UTF-8 become U+FFFD. Never throws.
 std::string dump_json(const Json& value);

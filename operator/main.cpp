@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/contract.h"
+#include "operator/main_agent.h"
 #include "operator/main_flags.h"
 #include "operator/main_run.h"
 
@@ -56,5 +57,7 @@ int main(int argc, char** argv) {
   surroundings.pod_ip = environment("POD_IP");
   surroundings.kubernetes_service_host = environment("KUBERNETES_SERVICE_HOST");
   surroundings.kubernetes_service_port = environment("KUBERNETES_SERVICE_PORT");
-  return muster::operator_main::run(line->flags, surroundings, block_signals());
+  const auto run = line->flags.node_agent.empty() ? muster::operator_main::run
+                                                  : muster::operator_main::run_node_agent;
+  return run(line->flags, surroundings, block_signals());
 }

@@ -53,6 +53,27 @@ bool is_dns_label(const std::string& text) {
          std::all_of(text.begin(), text.end(), [&](char c) { return is_end(c) || c == '-'; });
 }
 
+/// A name without what could lead out of its place in a path.
+bool is_node_name(const std::string& text) {
+  return !text.empty() && text.size() <= 253 && text.front() != '.' &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-.") == std::string::npos;
+}
+
+Status check_node_agent(const CLI::App& app, const Flags& flags) {
+  const bool is_asked = app.count("--node-agent") > 0;
+  if (is_asked && !is_node_name(flags.node_agent)) {
+    return invalid("--node-agent: must be the name of a node");
+  }
+  for (const char* flag : {"--sysfs", "--node-agent-period"}) {
+    if (!is_asked && app.count(flag) > 0)
+      return invalid(std::string(flag) + ": needs --node-agent");
+  }
+  if (flags.node_agent_period < seconds(1)) {
+    return invalid("--node-agent-period: must be at least 1s");
+  }
+  return {};
+}
+
 Status check_namespace(const CLI::App& app, const std::string& flag, const std::string& value) {
   if (app.count("--" + flag) == 0 || is_dns_label(value)) return {};
   return invalid("--" + flag + ": must be the name of a namespace; leave the flag out for " +
@@ -82,6 +103,7 @@ Status understand(const CLI::App& app, const Texts& texts, Flags& flags) {
   MUSTER_RETURN_IF_ERROR(take_duration(texts, "leader-elect-renew-deadline", flags.renew_deadline));
   MUSTER_RETURN_IF_ERROR(take_duration(texts, "leader-elect-retry-period", flags.retry_period));
   MUSTER_RETURN_IF_ERROR(take_duration(texts, "resync-period", flags.resync_period));
+  MUSTER_RETURN_IF_ERROR(take_duration(texts, "node-agent-period", flags.node_agent_period));
   MUSTER_RETURN_IF_ERROR(take_address(texts, "metrics-bind-address", flags.metrics));
   MUSTER_RETURN_IF_ERROR(take_address(texts, "health-probe-bind-address", flags.health));
   MUSTER_RETURN_IF_ERROR(take_address(texts, "endpoint-bind-address", flags.endpoint));
@@ -93,7 +115,9 @@ Status understand(const CLI::App& app, const Texts& texts, Flags& flags) {
   if (!(flags.kube_api_qps >= 0)) return invalid("--kube-api-qps: must be a number, 0 or more");
   if (flags.resync_period < seconds(1)) return invalid("--resync-period: must be at least 1s");
   if (flags.endpoint.is_off) return invalid("--endpoint-bind-address: workers cannot do without");
-  if (flags.master_dir.empty() && !flags.endpoint.is_loopback()) {
+  MUSTER_RETURN_IF_ERROR(check_node_agent(app, flags));
+  const bool serves_endpoint = flags.node_agent.empty();
+  if (serves_endpoint && flags.master_dir.empty() && !flags.endpoint.is_loopback()) {
     return invalid(
         "--endpoint-bind-address: must be a loopback address (127.0.0.1:0) without --master-dir, "
         "because the endpoint then has no TLS");
@@ -121,6 +145,7 @@ constexpr LateFlag kLateFlags[] = {
      "/healthz and /readyz; 0 = not served (default :8081)"},
     {"endpoint-bind-address", "[HOST]:PORT", "workers' endpoint (default :9443)"},
     {"resync-period", "DURATION", "every job is looked at so often (default 300s)"},
+    {"node-agent-period", "DURATION", "the node agent looks at sysfs so often (default 60s)"},
 };
 
 void add_cluster_flags(CLI::App& app, Flags& flags) {
@@ -142,6 +167,15 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
   app.add_option("--kube-api-qps", flags.kube_api_qps,
                  "most requests a second to the API server; 0 = no limit (default)")
       ->check(CLI::Range(0.0, 1e6));
+}
+
+void add_node_agent_flags(CLI::App& app, Flags& flags) {
+  app.add_option("--node-agent", flags.node_agent,
+                 "be no operator, but the agent of this node: it keeps the node's annotation "
+                 "muster.dev/pcie as sysfs has it; only --kubeconfig and --log-level count beside")
+      ->type_name("NODE");
+  app.add_option("--sysfs", flags.sysfs, "where the node agent reads (default /sys)")
+      ->type_name("DIR");
 }
 
 void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
@@ -245,6 +279,7 @@ Result<CommandLine> parse_command_line(std::vector<std::string> arguments) {
                "muster-operator"};
   add_cluster_flags(app, line.flags);
   add_serving_flags(app, line.flags, texts);
+  add_node_agent_flags(app, line.flags);
   for (const auto& flag : kLateFlags) {
     app.add_option("--" + std::string(flag.name), texts.by_flag[flag.name], flag.help)
         ->type_name(flag.type);

@@ -44,6 +44,10 @@ struct Flags {
   double kube_api_qps = 0;                      ///< 0 = no limit
   milliseconds resync_period{300'000};
   LogLevel log_level = LogLevel::kInfo;
+  std::string
+      node_agent;  ///< of which node; empty = the operator. Most flags above say nothing then
+  std::string sysfs = "/sys";
+  milliseconds node_agent_period{60'000};
 };
 
 /// What the command line asks for: flags to run with, or a text for stdout and then success.

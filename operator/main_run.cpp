@@ -15,7 +15,6 @@
 
 #include "common/contract.h"
 #include "common/sha256.h"
-#include "operator/kube/kubeconfig.h"
 #include "operator/kube/transport_guards.h"
 #include "operator/runtime/certificates.h"
 #include "operator/runtime/elector.h"
@@ -127,12 +126,8 @@ class Process {
 };
 
 Status Process::connect() {
-  auto access = flags_.kubeconfig.empty()
-                    ? kube::in_cluster_access(surroundings_.kubernetes_service_host,
-                                              surroundings_.kubernetes_service_port,
-                                              kube::kServiceAccountDirectory)
-                    : kube::read_kubeconfig(flags_.kubeconfig);
-  if (!access) return access.error().with_exit_code(codes::kUsage);
+  auto access = cluster_access(flags_, surroundings_);
+  if (!access) return access.error();
   namespace_ = surroundings_.pod_namespace;
   if (namespace_.empty()) namespace_ = access->namespace_name;
   if (namespace_.empty()) namespace_ = kDefaultNamespace;
@@ -432,6 +427,16 @@ void Process::stop() {
 }
 
 }  // namespace
+
+Result<kube::ClusterAccess> cluster_access(const Flags& flags, const Surroundings& surroundings) {
+  auto access = flags.kubeconfig.empty()
+                    ? kube::in_cluster_access(surroundings.kubernetes_service_host,
+                                              surroundings.kubernetes_service_port,
+                                              kube::kServiceAccountDirectory)
+                    : kube::read_kubeconfig(flags.kubeconfig);
+  if (!access) return access.error().with_exit_code(codes::kUsage);
+  return access;
+}
 
 int run(const Flags& flags, const Surroundings& surroundings, int signal_fd) {
   configure_log(flags.log_level, {{"component", "muster-operator"}});

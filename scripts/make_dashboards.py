@@ -328,9 +328,11 @@ def job():
                  (f"sum by (namespace, training_job) (muster_job_productive_seconds_total{{{JOB}}}) / "
                   f'sum by (namespace, training_job) (muster_job_phase_seconds_total{{{JOB}, '
                   f'phase!~"Suspended|Complete|Failed"}})', "{{training_job}}")])
-    d.series("Taken over", "Logical ranks computed for the lost, and bytes of state received.", "none", [
-        (f"sum(muster_worker_recomputed_logical_ranks_total{{{RANK}}})", "logical ranks"),
-        (f"sum(muster_worker_state_bytes_total{{{RANK}}})", "bytes")], log=True)
+    d.series("Taken over", "Logical ranks computed for the lost, bytes of state received, and blocks of sharded state that have too "
+             "few copies: while there are any, another death may send training back to the newest checkpoint.", "none", [
+                 (f"sum(muster_worker_recomputed_logical_ranks_total{{{RANK}}})", "logical ranks"),
+                 (f"sum(muster_worker_state_bytes_total{{{RANK}}})", "bytes"),
+                 (top("muster_worker_state_blocks_short", RANK), "blocks with too few copies")], log=True)
     d.row("Checkpoints and starts")
     d.series("Checkpoint and evaluation", "How long one takes.", "s", [
         (f'sum by (phase) (rate(muster_worker_phase_seconds_sum{{{RANK}, phase=~"checkpoint|evaluate"}}{RATE})) / '

@@ -24,15 +24,19 @@ import tempfile
 import threading
 import time
 
+import neon
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "60"))
 FUZZED_AGAIN_SECONDS = 5  # where nothing has changed since
 COMPILED = (".cpp", ".h", ".cu", ".cuh")  # what is in a program already
 # Programs that are built and run again under each sanitizer or compiler.
-ASAN_TESTS = ["test_bpe", "test_common", "test_api", "test_core", "test_placement", "test_queue", "test_kube", "test_kube_rest",
+ASAN_TESTS = ["test_bpe", "test_common", "test_api", "test_core", "test_placement", "test_queue", "test_kube", "test_agent", "test_kube_rest",
               "test_embedded", "test_kubelet", "test_http", "test_endpoint", "test_runtime", "test_kernels",
               "test_comm", "test_comm_tcp", "test_data", "test_engine", "test_sentinel", "test_worker",
-              "test_cli", "test_cli_kube", "test_cli_plan"]
+              "test_cli", "test_cli_kube", "test_cli_plan", "test_contract_embedded", "sim_seeds"]
+# So many as take about a minute. That each fault was met often is for the whole run to say, and test_sim takes over four.
+ASAN_ARGUMENTS = {"sim_seeds": ["--seeds", "30", "--least", "0"]}
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
 LEAKY_LIBRARY_TESTS = {"test_kube_rest"}
 TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet", "test_sentinel"]
@@ -245,10 +249,11 @@ def available(preset, names):
 
 @functools.cache
 def inputs_digest():
-    """Of all files that a test program may read when it runs."""
+    """Of all files that a test program may read when it runs: no test in Python, and of the documents the reference pages alone."""
     digest = hashlib.sha256()
     for path in sorted(sources("")):
-        if path.endswith(COMPILED) or os.path.islink(os.path.join(ROOT, path)):
+        is_prose = (path.endswith(".md") or path.startswith("docs/")) and not path.startswith("docs/reference/")
+        if is_prose or path.endswith((*COMPILED, "_test.py")) or os.path.islink(os.path.join(ROOT, path)):
             continue
         with open(os.path.join(ROOT, path), "rb") as file:
             digest.update(f"{path}\0".encode() + hashlib.sha256(file.read()).digest())
@@ -258,13 +263,18 @@ def inputs_digest():
 def instructions(program):
     with tempfile.NamedTemporaryFile() as stripped:
         run(["llvm-objcopy-19", "--strip-debug", program, stripped.name])
-        with open(stripped.name, "rb") as file:
-            return file.read()
+        return bytes_of(stripped.name)
+
+
+def bytes_of(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def stamp(kind, program, *conditions):
     """The file that says that these very instructions came through on this machine, under the same conditions."""
-    own = instructions(program)
+    # A static program cannot be stripped, and the only one has nothing for debuggers.
+    own = bytes_of(program) if program == neon.PROGRAM else instructions(program)
     digest = hashlib.sha256(own)
     for named in sorted(set(re.findall(rb"/[\w./+-]+/build/[\w./+-]+", own))):
         if os.path.isfile(named) and os.access(named, os.X_OK):  # a program that it starts
@@ -298,10 +308,15 @@ def check_unless_passed(name, passed, try_it, every_time=False):
 
 
 def check_program(name, command, options, every_time=False):
-    """Runs the doctest program in `command`, with `options` in its environment, unless it has passed like this before."""
+    """Runs the program in `command`, with `options` in its environment, unless it has passed like this before."""
     program = next(word for word in command if word.startswith("build/"))
     passed = stamp("passed", program, inputs_digest(), command, sorted(options.items()))
-    check_unless_passed(name, passed, lambda: with_cases(program, run(command, PROGRAM_SECONDS, ROOT, {**os.environ, **options})), every_time)
+
+    def tried():
+        output = run(command, PROGRAM_SECONDS, ROOT, {**os.environ, **options})
+        return with_cases(program, output) if os.path.basename(program).startswith("test_") else output
+
+    check_unless_passed(name, passed, tried, every_time)
 
 
 def chosen_file(program, stem):
@@ -312,8 +327,8 @@ def chosen_file(program, stem):
     return f"*/{stem}_test.cpp"
 
 
-def program_tests(preset, names, env=None, files=None):
-    """`files`: of a program the stems of the test files that are run; all of them where it is not named."""
+def program_tests(preset, names, env=None, files=None, given=None):
+    """`files`: of a program the stems of the test files that are run; all of them where it is not named. `given`: its arguments."""
     chosen = {name: ",".join(chosen_file(name, stem) for stem in stems) for name, stems in (files or {}).items()}
     check(f"build {preset}", lambda: build(preset, available(preset, names)))
 
@@ -321,7 +336,7 @@ def program_tests(preset, names, env=None, files=None):
         options = dict(env or {})
         if name in LEAKY_LIBRARY_TESTS:
             options["ASAN_OPTIONS"] = "detect_leaks=0"
-        arguments = [f"--source-file={chosen[name]}"] if name in chosen else []
+        arguments = [f"--source-file={chosen[name]}"] if name in chosen else (given or {}).get(name, [])
         check_program(f"{name} ({preset})", [f"build/{preset}/tests/{name}", *arguments], options)
 
     at_once(TESTS_AT_ONCE, one, names)
@@ -333,7 +348,7 @@ def step_clang():
 
 def step_asan():
     program_tests("asan-ubsan", ASAN_TESTS, {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0",
-                                             "UBSAN_OPTIONS": "print_stacktrace=1"})
+                                             "UBSAN_OPTIONS": "print_stacktrace=1"}, given=ASAN_ARGUMENTS)
 
 
 def step_tsan():
@@ -386,7 +401,10 @@ def step_clang_tidy():
 
 
 def step_neon():
-    check("kernels on ARM", run, [sys.executable, "tests/neon.py"])
+    check("build for ARM", run, [sys.executable, "tests/neon.py", "--build"])
+    command = [neon.RUNNER, neon.PROGRAM, *neon.OPTIONS]
+    check_unless_passed("kernels on ARM", stamp("passed", neon.PROGRAM, run([neon.RUNNER, "--version"]), command),
+                        lambda: with_cases("kernels on ARM", run(command)))
 
 
 def step_cuda():
@@ -406,20 +424,21 @@ def step_cluster():
     check("Kubernetes programs", run, ["scripts/kube-tools"], 5400)
     check("build release", build, "release")
     python_test("tests/cluster/kube_tools_test.py")
-    # Each has a control plane of its own.
-    at_once(TESTS_AT_ONCE, lambda arguments: python_test(*arguments), CLUSTER_TESTS)
+    # Each has a control plane of its own, for whose start it waits, and for its controllers.
+    at_once(CLUSTER_AT_ONCE, lambda arguments: python_test(*arguments), CLUSTER_TESTS)
 
 
+CLUSTER_AT_ONCE = 3
 # The longest first.
 CLUSTER_TESTS = [["tests/cluster/refusals_test.py"],
                  ["tests/cluster/placement_test.py", "build/release/bin"],
+                 ["tests/cluster/kueue_test.py", "build/release/bin"],
+                 ["tests/cluster/pod_groups_test.py", "build/release/bin"],
                  ["tests/dashboards/dashboard_test.py", "build/release/bin"],
+                 ["tests/cluster/contract_test.py", "build/release/tests"],
                  ["tests/chart/install_test.py"],
                  ["tests/cluster/kubectl_test.py"],
-                 ["tests/cluster/contract_test.py", "build/release/tests"],
                  ["tests/cluster/operator_test.py", "build/release/bin"],
-                 ["tests/cluster/pod_groups_test.py", "build/release/bin"],
-                 ["tests/cluster/kueue_test.py", "build/release/bin"],
                  ["tests/cluster/plugin_test.py", "build/release/bin"],
                  ["tests/chart/image_test.py"],
                  ["tests/chart/chart_test.py"],
@@ -444,6 +463,7 @@ NODES_PROGRAMS = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager"
                   "coredns", "helm", "registry", "prometheus"]
 # The longest first.
 NODES_TESTS = [["tests/cluster/own_images_test.py"],
+               ["tests/cluster/nodes.py", "--operators-killed", "own_images_test.OwnImages"],
                ["tests/cluster/nodes.py", "job_test", "monitors_test"],
                ["tests/cluster/nodes.py", "--operators-killed", "job_test"],
                ["tests/cluster/nodes.py", "api_away_test", "random_kills_test"],

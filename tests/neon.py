@@ -2,7 +2,7 @@
 """Builds the kernels and their tests for 64-bit ARM and runs those of the matrix products there, by qemu's user mode:
 NEON must give the bits of the scalar chains, and nothing else of the tests runs it on an x86-64 machine.
 
-    tests/neon.py [BUILD_DIR]      build/neon by default
+    tests/neon.py [--build]      build/neon; --build: nothing is run
 """
 
 import concurrent.futures
@@ -14,13 +14,15 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DIRECTORY = os.path.join(ROOT, "build", "neon")
+PROGRAM = os.path.join(DIRECTORY, "test_kernels")
 COMPILER, RUNNER = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 # As cmake/muster.cmake has them; the definitions are kernels/CMakeLists.txt's.
 FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-fast-math", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-I."]
 # Headers that are the same for every machine; the rest of /usr/include is this one's.
 HEADERS = ["hwy", "doctest"]
 TESTS = ["linear_test.cpp", "reduce_test.cpp", "context_test.cpp"]
-CASES = "*product*,*gradient*,*sum*,*target*"
+OPTIONS = ["--test-case=*product*,*gradient*,*sum*,*target*"]
 MAIN = """#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
@@ -35,31 +37,30 @@ def definitions():
         return ["-D" + one.replace("\\", "") for one in re.findall(r"\bHWY_\w+=(?:\\\(.*?\\\)|\w+)", file.read())]
 
 
-def compiled(source, directory):
-    made = os.path.join(directory, source.replace("/", "-") + ".o")
+def compiled(source):
+    made = os.path.join(DIRECTORY, source.replace("/", "-") + ".o")
     launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
-    subprocess.run([*launcher, COMPILER, *FLAGS, *definitions(), f"-isystem{directory}/include", "-c", source, "-o", made], check=True)
+    subprocess.run([*launcher, COMPILER, *FLAGS, *definitions(), f"-isystem{DIRECTORY}/include", "-c", source, "-o", made], check=True)
     return made
 
 
-def main():
-    directory = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build/neon"))
+def build():
     os.chdir(ROOT)
-    os.makedirs(os.path.join(directory, "include"), exist_ok=True)
+    os.makedirs(os.path.join(DIRECTORY, "include"), exist_ok=True)
     for name in HEADERS:
-        link = os.path.join(directory, "include", name)
+        link = os.path.join(DIRECTORY, "include", name)
         if not os.path.islink(link):
             os.symlink(f"/usr/include/{name}", link)
-    start = os.path.join(directory, "main.cpp")
+    start = os.path.join(DIRECTORY, "main.cpp")
     with open(start, "w", encoding="utf-8") as file:
         file.write(MAIN)
     sources = [*sorted(glob.glob("kernels/cpu/*.cpp")), *(f"tests/unit/kernels/{name}" for name in TESTS), start]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda source: compiled(source, directory), sources))
-    program = os.path.join(directory, "test_kernels")
-    subprocess.run([COMPILER, "-static", "-pthread", *objects, "-o", program], check=True)
-    sys.exit(subprocess.run([RUNNER, program, f"--test-case={CASES}"], check=False).returncode)
+        objects = list(pool.map(compiled, sources))
+    subprocess.run([COMPILER, "-static", "-pthread", *objects, "-o", PROGRAM], check=True)
 
 
 if __name__ == "__main__":
-    main()
+    build()
+    if sys.argv[1:] != ["--build"]:
+        sys.exit(subprocess.run([RUNNER, PROGRAM, *OPTIONS], check=False).returncode)

@@ -127,6 +127,8 @@ sentinel::StepRecord to_record(const engine::StepReport& report) {
   record.evaluate_seconds = report.evaluate_seconds;
   record.checkpoint_seconds = report.checkpoint_seconds;
   record.membership_epoch = report.membership_epoch;
+  record.copied_bytes = report.copied_bytes;
+  record.blocks_short = report.blocks_short;
   return record;
 }
 

@@ -88,7 +88,7 @@ void TrainerMembership::ready(const Sha256Digest& digest) { channel_.send_ready(
 Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadline) {
   ViewBook::GivenUp given_up;
   std::unique_lock lock(mutex_);
-  views_.leave_present();
+  connector_.end(views_.leave_present());
   while (views_.newest_epoch() <= after) {
     if (is_alone_) return peer_lost("the sentinel is gone");
     const auto left = deadline - clock_.mono_now();
@@ -144,7 +144,7 @@ std::optional<engine::View> TrainerMembership::prepared(std::int64_t epoch) {
   const std::lock_guard lock(mutex_);
   const sentinel::ViewMessage* view = views_.prepared(epoch);
   if (view == nullptr) return std::nullopt;
-  views_.leave_present();
+  connector_.end(views_.leave_present());
   return to_view(*view, launch_.processes);
 }
 

@@ -18,6 +18,11 @@ bool ViewBook::take(sentinel::ViewMessage view, GivenUp& given_up) {
   return true;
 }
 
+std::shared_ptr<comm::Communicator> ViewBook::leave_present() {
+  if (!present_) return nullptr;
+  return std::exchange(present_, std::nullopt)->communicator;
+}
+
 ViewBook::GivenUp ViewBook::give_up_old() {
   if (!ahead_ || ahead_->view.epoch >= newest_epoch()) return std::nullopt;
   return std::exchange(ahead_, std::nullopt);

@@ -34,8 +34,9 @@ class ViewBook {
   std::int64_t newest_epoch() const { return newest_ ? newest_->epoch : 0; }
   bool has_newer_than_present() const { return newest_epoch() > present_epoch_; }
 
-  /// The present view is over.
-  void leave_present() { present_.reset(); }
+  /// The present view is over. Gives back its connections, which its user has closed; that their
+  /// thread and memory go takes a while, and nobody waits for it.
+  std::shared_ptr<comm::Communicator> leave_present();
   /// What was prepared for an older view than the newest.
   GivenUp give_up_old();
   /// Whether the newest view can be entered without a wait.

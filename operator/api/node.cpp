@@ -72,6 +72,7 @@ Result<Node> parse_node(const Json& json) {
     return read_status(object, at, node);
   });
   MUSTER_RETURN_IF_ERROR(in.status());
+  node.pcie = pcie_of(node.meta);
   return node;
 }
 

@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/result.h"
 #include "operator/api/object_meta.h"
+#include "operator/api/pcie.h"
 #include "operator/api/training_job.h"
 
 namespace muster::api {
@@ -62,7 +63,8 @@ struct Node {
   };
   std::vector<Taint> taints;
   std::map<std::string, std::int64_t>
-      allocatable;  ///< cpu in thousandths, memory in bytes, others counted
+      allocatable;               ///< cpu in thousandths, memory in bytes, others counted
+  std::optional<PcieNode> pcie;  ///< as the annotation says it, which meta has, too
   bool operator==(const Node&) const = default;
 };
 

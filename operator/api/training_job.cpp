@@ -74,6 +74,12 @@ Status check_together(const TrainingJobSpec& spec) {
   const auto invalid = [](std::string message) {
     return Status(Error(ErrorCode::kInvalid, std::move(message)));
   };
+  const bool takes_back = spec.training && !spec.queue_name.empty() && spec.scheduling == "Placed";
+  if (worker.grows_to == "Max" && !takes_back) {
+    return invalid(
+        "spec.worker.growsTo: is Max, which needs training, queueName and scheduling: Placed: a "
+        "queue takes back what is beyond count");
+  }
   if (!spec.training) {
     if (!worker.command.empty() || !worker.image.empty()) return {};
     return invalid(
@@ -175,7 +181,7 @@ std::string first_difference(const Json& before, const Json& after, const std::s
 
 /// What may always change, taken out.
 Json without_free_fields(Json spec) {
-  for (const char* field : {"count", "min", "max"}) spec["worker"].erase(field);
+  for (const char* field : {"count", "min", "max", "growsTo"}) spec["worker"].erase(field);
   for (const char* field : {"suspend", "queueName", "priorityClassName", "activeDeadlineSeconds",
                             "ttlSecondsAfterFinished"}) {
     spec.erase(field);

@@ -33,10 +33,11 @@ struct EnvVar {
 
 struct WorkerSpec {
   int count = 1;
-  int min = 1;        ///< default count
-  int max = 1;        ///< default count
-  int processes = 1;  ///< per worker; default GPUs per worker, else 1
-  int threads = 1;    ///< per process; default max(1, floor(cpu / processes))
+  int min = 1;                     ///< default count
+  int max = 1;                     ///< default count
+  std::string grows_to = "Count";  ///< Count or Max
+  int processes = 1;               ///< per worker; default GPUs per worker, else 1
+  int threads = 1;                 ///< per process; default max(1, floor(cpu / processes))
   Resources resources;
   std::string image;  ///< empty: the chart's built-in worker
   std::vector<std::string> command, args;
@@ -132,6 +133,7 @@ struct Progress {
   std::string loss, accuracy;  ///< decimal text, no floats in the API
   std::string samples_per_second;
   std::string step_milliseconds, exchange_milliseconds;  ///< measured by the workers
+  std::string predicted_step_milliseconds;               ///< of what they compute, and the network
   std::int64_t eta_seconds = -1;
   std::optional<WallTime> updated_at;
   bool operator==(const Progress&) const = default;

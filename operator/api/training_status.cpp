@@ -51,6 +51,7 @@ Status read_progress(const Json& json, const std::string& path, Progress& out) {
   in.optional("samplesPerSecond", out.samples_per_second, 64);
   in.optional("stepMilliseconds", out.step_milliseconds, 64);
   in.optional("exchangeMilliseconds", out.exchange_milliseconds, 64);
+  in.optional("predictedStepMilliseconds", out.predicted_step_milliseconds, 64);
   in.optional("etaSeconds", out.eta_seconds, kCount);
   optional_time(in, "updatedAt", out.updated_at);
   return in.status();
@@ -126,6 +127,7 @@ Json progress_to_json(const Progress& progress) {
   put(json, "samplesPerSecond", progress.samples_per_second, 64);
   put(json, "stepMilliseconds", progress.step_milliseconds, 64);
   put(json, "exchangeMilliseconds", progress.exchange_milliseconds, 64);
+  put(json, "predictedStepMilliseconds", progress.predicted_step_milliseconds, 64);
   if (progress.eta_seconds >= 0) json["etaSeconds"] = progress.eta_seconds;
   put(json, "updatedAt", progress.updated_at);
   return json;

@@ -176,6 +176,7 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
   in.optional("min", out.min, {1, kMaxWorkers});
   in.optional("max", out.max, {1, kMaxWorkers});
   check_counts(in, out);
+  optional_enum(in, "growsTo", out.grows_to, {"Count", "Max"});
   read_object(in, "resources", [&](const Json& object, const std::string& at) {
     return read_resources(object, at, out.resources);
   });
@@ -213,6 +214,7 @@ Json worker_to_json(const WorkerSpec& worker) {
   json["count"] = worker.count;
   json["min"] = worker.min;
   json["max"] = worker.max;
+  if (worker.grows_to != "Count") json["growsTo"] = worker.grows_to;
   json["processes"] = worker.processes;
   json["threads"] = worker.threads;
   json["resources"] = resources_to_json(worker.resources);

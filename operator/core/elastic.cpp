@@ -4,6 +4,7 @@
 #include <array>
 
 #include "common/contract.h"
+#include "operator/core/copies.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
@@ -64,16 +65,45 @@ std::string not_let_in_text(const JobSnapshot& snapshot, const GangView& gang) {
   return "";
 }
 
+/// Why those have no place that asked for one; empty where it is on its way to them.
+std::string why_homeless(const JobSnapshot& snapshot, const GangVerdict& verdict) {
+  if (!verdict.placement) return head_of(verdict.why_not, 512);
+  const int together = workers_together(snapshot.job);
+  const std::size_t room = verdict.placement->node_of_slot.size();
+  if (room >= static_cast<std::size_t>(together)) return "";
+  return "there is room for " + std::to_string(room) + ", and a copy of the model is in " +
+         std::to_string(together) + " workers";
+}
+
+/// Those that run and make no steps, because a stage of their model runs nowhere.
+std::string copies_text(const JobSnapshot& snapshot, const GangView& gang) {
+  constexpr std::size_t kNamedMost = 8;
+  std::vector<int> running;
+  for (const auto& member : gang.members) {
+    if (member.state == MemberState::kRunning) running.push_back(member.placement.slot);
+  }
+  const std::vector<int> waiting = waiting_for_their_copy(snapshot.job, running);
+  if (waiting.empty()) return "";
+  std::string text = waiting.size() == 1 ? "; worker " : "; workers ";
+  for (std::size_t i = 0; i < std::min(waiting.size(), kNamedMost); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(waiting[i]);
+  }
+  if (waiting.size() > kNamedMost) {
+    text += " and " + std::to_string(waiting.size() - kNamedMost) + " more";
+  }
+  return text + (waiting.size() == 1 ? " waits" : " wait") +
+         " for the others that have stages of the same copy of the model";
+}
+
 /// Those that have no place, or no pod, and why.
 std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
   const auto* before = snapshot.job.status.condition(std::string(words::kRunning));
   const std::vector<int> homeless = slots_to_place(snapshot, gang);
-  if (!homeless.empty()) {
+  if (!homeless.empty() && homeless.front() < wished_workers(snapshot.job)) {
     const GangVerdict* verdict = verdict_for(snapshot, homeless);
-    const bool refused = verdict != nullptr && !verdict->placement;
     const std::string head =
         "; " + workers_that(static_cast<int>(homeless.size()), "waits", "wait") + " for a place: ";
-    return kept_or(before, head, refused ? head_of(verdict->why_not, 512) : "");
+    return kept_or(before, head, verdict != nullptr ? why_homeless(snapshot, *verdict) : "");
   }
   for (const auto& member : gang.members) {
     if (fate_of(snapshot, member) != Fate::kStays) continue;
@@ -119,12 +149,33 @@ Fate fate_of(const JobSnapshot& snapshot, const Member& member) {
   return hands_over ? Fate::kLeaving : Fate::kDown;
 }
 
-int wished_workers(const api::TrainingJob& job) {
-  if (is_in_kueue(job)) return std::clamp(job.status.target_workers, 1, kMaxWorkers);
-  const auto& worker = job.spec.worker;
-  // Clamped twice, because core is total on whatever it is given.
+namespace {
+
+/// Clamped twice, because core is total on whatever it is given.
+int within_bounds(const api::WorkerSpec& worker, int workers) {
   const int least = std::clamp(worker.min, 1, kMaxWorkers);
-  return std::clamp(worker.count, least, std::clamp(worker.max, least, kMaxWorkers));
+  return std::clamp(workers, least, std::clamp(worker.max, least, kMaxWorkers));
+}
+
+bool grows_to_max(const api::TrainingJob& job) {
+  return job.spec.worker.grows_to == "Max" && !job.spec.queue_name.empty() && !is_in_kueue(job);
+}
+
+}  // namespace
+
+int counted_workers(const api::TrainingJob& job) {
+  if (is_in_kueue(job)) return std::clamp(job.status.target_workers, 1, kMaxWorkers);
+  return within_bounds(job.spec.worker, job.spec.worker.count);
+}
+
+int wished_workers(const api::TrainingJob& job) {
+  const int counted = counted_workers(job);
+  if (!grows_to_max(job)) return counted;
+  return std::max(counted, within_bounds(job.spec.worker, job.status.target_workers));
+}
+
+int most_workers(const api::TrainingJob& job) {
+  return grows_to_max(job) ? within_bounds(job.spec.worker, kMaxWorkers) : wished_workers(job);
 }
 
 bool is_ending(const JobSnapshot& snapshot, const GangView& gang) {
@@ -145,9 +196,13 @@ std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gan
     const bool down = member.placement.slot < wish && fate_of(snapshot, member) == Fate::kDown;
     if (down && !until_replacement(snapshot, member)) slots.push_back(member.placement.slot);
   }
-  for (int slot = 0; slot < wish; ++slot) {
-    if (!has_slot(gang, slot)) slots.push_back(slot);
-  }
+  const auto add_new = [&](int first, int last) {
+    for (int slot = first; slot < last; ++slot) {
+      if (!has_slot(gang, slot)) slots.push_back(slot);
+    }
+  };
+  add_new(0, wish);
+  if (slots.empty()) add_new(wish, most_workers(snapshot.job));
   std::sort(slots.begin(), slots.end());
   return slots;
 }
@@ -156,13 +211,23 @@ const GangVerdict* verdict_for(const JobSnapshot& snapshot, const std::vector<in
   return snapshot.gang && snapshot.gang->slots == slots ? &*snapshot.gang : nullptr;
 }
 
-bool has_room_to_grow(const JobSnapshot& snapshot, const GangView& gang) {
-  const std::vector<int> slots = slots_to_place(snapshot, gang);
+std::vector<int> slots_to_grow_into(const JobSnapshot& snapshot, const GangView& gang) {
+  std::vector<int> slots = slots_to_place(snapshot, gang);
   const GangVerdict* verdict = verdict_for(snapshot, slots);
-  if (verdict == nullptr || !verdict->placement) return false;
-  const std::size_t placed = std::min(slots.size(), verdict->placement->node_of_slot.size());
-  return std::any_of(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(placed),
-                     [&](int slot) { return !has_slot(gang, slot); });
+  if (verdict == nullptr || !verdict->placement) return {};
+  slots.resize(std::min(slots.size(), verdict->placement->node_of_slot.size()));
+  const auto is_placed = [&](int slot) {
+    return has_slot(gang, slot) || std::binary_search(slots.begin(), slots.end(), slot);
+  };
+  const int together = workers_together(snapshot.job);
+  std::vector<int> whole;
+  for (const int slot : slots) {
+    const int first = slot - slot % together;
+    bool all = !has_slot(gang, slot);
+    for (int other = first; all && other < first + together; ++other) all = is_placed(other);
+    if (all) whole.push_back(slot);
+  }
+  return whole;
 }
 
 std::optional<seconds> until_growth(const JobSnapshot& snapshot) {
@@ -255,8 +320,8 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
   const std::string message = std::to_string(training) + " of " + std::to_string(target) +
                               (target == 1 ? " worker runs" : " workers run") + more +
                               slow_text(snapshot, gang) + not_let_in_text(snapshot, gang) +
-                              workers_wait_text(snapshot, gang) + held_text(snapshot, gang) +
-                              waiting_text(snapshot, gang) +
+                              workers_wait_text(snapshot, gang) + copies_text(snapshot, gang) +
+                              held_text(snapshot, gang) + waiting_text(snapshot, gang) +
                               (is_in_kueue(snapshot.job) ? resize_text(snapshot, gang) : "");
   set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
   set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});

@@ -23,7 +23,13 @@ enum class Fate {
 Fate fate_of(const JobSnapshot& snapshot, const Member& member);
 
 /// spec.worker.count within min and max.
+int counted_workers(const api::TrainingJob& job);
+
+/// So many, and with growsTo: Max those that it has grown to beyond them.
 int wished_workers(const api::TrainingJob& job);
+
+/// To so many it may grow where there is room that nobody waits for; at least the wish.
+int most_workers(const api::TrainingJob& job);
 
 /// Whether the gang can be changed member by member now: the engine's workers train, none has ended
 /// its work, and none has failed in a way that fails the job.
@@ -33,14 +39,16 @@ bool is_elastic(const JobSnapshot& snapshot, const GangView& gang);
 /// is decided until they have.
 bool is_ending(const JobSnapshot& snapshot, const GangView& gang);
 
-/// Slots that need a place now, ascending: those to be replaced, and new ones.
+/// Slots that need a place now, ascending: those to be replaced, and new ones. Where there are none
+/// those up to the most, which could use one.
 std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gang);
 
 /// schedule's places for exactly these slots; nullptr when it was asked something else, or nothing.
 const GangVerdict* verdict_for(const JobSnapshot& snapshot, const std::vector<int>& slots);
 
-/// Whether schedule has a place for a slot that nobody has had yet.
-bool has_room_to_grow(const JobSnapshot& snapshot, const GangView& gang);
+/// Slots that nobody has had yet and that have a place in schedule's verdict, ascending; only those
+/// that do not leave a copy of the model without a part.
+std::vector<int> slots_to_grow_into(const JobSnapshot& snapshot, const GangView& gang);
 
 /// How long until the gang may grow into the room there is; absent when it may now. A changed count
 /// is followed at once, room that opens later only when it lasts.

@@ -108,9 +108,11 @@ void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   const GangVerdict* verdict = verdict_for(snapshot, slots);
   if (verdict == nullptr || !verdict->placement) return;
   const auto& nodes = verdict->placement->node_of_slot;
-  const bool may_grow = !until_growth(snapshot);
+  const std::vector<int> grown =
+      until_growth(snapshot) ? std::vector<int>() : slots_to_grow_into(snapshot, gang);
   for (std::size_t i = 0; i < std::min(slots.size(), nodes.size()); ++i) {
-    if (find(gang, slots[i]) == nullptr && !may_grow) continue;
+    const bool is_new = find(gang, slots[i]) == nullptr;
+    if (is_new && !std::binary_search(grown.begin(), grown.end(), slots[i])) continue;
     if (slots[i] >= first_taken(snapshot)) continue;
     api::SlotPlacement placed{slots[i], draft.attempt, nodes[i], domain_of(*verdict->placement, i)};
     if (const Member* member = find(gang, slots[i])) {
@@ -134,12 +136,17 @@ bool settles(const JobSnapshot& snapshot, const GangView& gang) {
 }
 
 std::string resize_sentence(const Draft& draft, const JobSnapshot& snapshot) {
-  const int wish = wished_workers(snapshot.job);
-  std::string text = "spec.worker.count is " + std::to_string(wish) + " now";
+  constexpr const char* kTheOthers = "; the others train on";
+  if (!draft.added.empty() && draft.added.front() >= wished_workers(snapshot.job)) {
+    return "there is room that nobody waits for: " + slots_text(draft.added) + " to join" +
+           kTheOthers;
+  }
+  std::string text =
+      "spec.worker.count is " + std::to_string(counted_workers(snapshot.job)) + " now";
   if (!draft.added.empty()) text += "; " + slots_text(draft.added) + " to join";
   if (!draft.left.empty()) text += "; " + slots_text(draft.left) + " to leave";
   return text + (draft.added.empty() && draft.left.empty() ? "; no room yet for more" : "") +
-         "; the others train on";
+         kTheOthers;
 }
 
 void tell(Plan& plan, const Draft& draft, const JobSnapshot& snapshot, bool resized) {
@@ -165,6 +172,17 @@ void tell(Plan& plan, const Draft& draft, const JobSnapshot& snapshot, bool resi
     add_event(plan, snapshot, "Normal", contract::reason::kResized,
               resize_sentence(draft, snapshot));
   }
+}
+
+/// How many workers there are to be: `target`, with what it grows to beyond, without what is taken
+/// back of that.
+void set_target(Draft& draft, const JobSnapshot& snapshot, int target) {
+  if (!draft.given_back.empty()) {
+    target = std::max(std::min(target, first_taken(snapshot)),
+                      std::min(target, counted_workers(snapshot.job)));
+  }
+  if (!draft.added.empty()) target = std::max(target, draft.added.back() + 1);
+  draft.status.target_workers = target;
 }
 
 std::string reason_of(const Draft& draft) {
@@ -297,7 +315,7 @@ std::optional<Plan> decide_elastic(const JobSnapshot& snapshot, const GangView& 
                              static_cast<int>(gang.members.size()) > wish;
   const bool resized = wish != snapshot.job.status.target_workers && !waits && !cannot_shrink;
   if (!draft.is_change() && !resized) return std::nullopt;
-  if (resized) draft.status.target_workers = wish;
+  set_target(draft, snapshot, resized ? wish : draft.status.target_workers);
   return write(std::move(draft), snapshot, gang, resized);
 }
 
@@ -319,7 +337,7 @@ std::optional<seconds> until_elastic(const JobSnapshot& snapshot, const GangView
     if (fate != Fate::kDown) continue;
     if (const auto left = until_replacement(snapshot, member)) at_most(*left);
   }
-  if (has_room_to_grow(snapshot, gang)) {
+  if (!slots_to_grow_into(snapshot, gang).empty()) {
     if (const auto left = until_growth(snapshot)) at_most(*left);
   }
   return least;

@@ -60,7 +60,7 @@ std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
     for (const auto& member : gang.members) {
       if (fate_of(snapshot, member) == Fate::kDown) found.insert(facts::down(member.placement));
     }
-    if (has_room_to_grow(snapshot, gang)) found.insert(facts::room());
+    if (!slots_to_grow_into(snapshot, gang).empty()) found.insert(facts::room());
   }
   const auto* admitted = status.condition(std::string(words::kAdmitted));
   if (admitted != nullptr && admitted->status == "False") {

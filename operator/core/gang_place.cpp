@@ -53,6 +53,7 @@ struct NodeOffer {
   std::int64_t fit = 0;
   int distance = 0;        ///< to the nodes where the gang stands already
   bool is_beside = false;  ///< it is one of these
+  bool shares_switch = false;
 };
 
 std::string why_not(const WaitingGang& gang, const Inventory& inventory,
@@ -120,7 +121,7 @@ void sort_candidates(std::vector<NodeOffer>& candidates) {
     if ((a.fit > 0) != (b.fit > 0)) return a.fit > 0;
     if (a.distance != b.distance) return a.distance < b.distance;
     // All workers of a gang are alike, so taking the roomiest nodes first uses the fewest.
-    return a.fit > b.fit;
+    return a.fit != b.fit ? a.fit > b.fit : a.shares_switch < b.shares_switch;
   });
 }
 
@@ -166,6 +167,8 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   const Traffic* traffic = rooms.traffic();
   wish.work = work_of(gang.step, wish.pods, topology.host);
   std::tie(wish.usual, wish.pod_size) = rooms.usual_sizes(gang.per_worker);
+  const PcieUse pcie(inventory, gang.per_worker);
+  wish.pcie = &pcie;
   PodShape shape = shape_of(gang);
   const Room room = inventory.room(shape);
   PlacementVerdict verdict = place_gang(topology, room, wish, traffic);
@@ -211,20 +214,23 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
                               resources_text(gang.per_worker) + ": " + best.why_not};
   }
   // What fits falls with the number, so halving finds the most; mostly all fit.
-  wish.pods = gang.count;
-  for (int low = gang.min, high = gang.count; low < high;) {
+  const int least = gang.min / gang.together, most = gang.count / gang.together;
+  for (int low = least, high = most, tried = most; low < high;) {
+    wish.pods = tried * gang.together;
     PlacementVerdict more = place_with_first(gang, rooms, wish);
     if (more.placement) {
-      low = wish.pods;
+      low = tried;
       best = std::move(more);
     } else {
-      high = wish.pods - 1;
+      high = tried - 1;
     }
-    wish.pods = low + (high - low + 1) / 2;
+    tried = low + (high - low + 1) / 2;
   }
   GangPlacement placed;
   placed.node_of_slot = best.placement->node_of_slot(rooms.inventory().topology());
   placed.why = best.placement->why;
+  const std::string shared = PcieUse(rooms.inventory(), gang.per_worker).why(best.placement->hosts);
+  if (!shared.empty()) placed.why += "; " + shared;
   const auto first =
       std::find_if(placed.node_of_slot.begin(), placed.node_of_slot.end(),
                    [&](const std::string& node) { return allows(gang.volumes.first_slot, node); });
@@ -263,6 +269,27 @@ std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& roo
   return verdict;
 }
 
+/// So many workers, as many on each of the nodes as fit there.
+GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms,
+                       const std::vector<NodeOffer>& candidates, std::int64_t workers) {
+  GangPlacement placement;
+  std::vector<HostShare> hosts;
+  for (const auto& candidate : candidates) {
+    const std::int64_t here = std::min(candidate.fit, workers);
+    if (here == 0) continue;
+    workers -= here;
+    hosts.push_back({candidate.node, static_cast<int>(here)});
+    placement.node_of_slot.insert(placement.node_of_slot.end(), static_cast<std::size_t>(here),
+                                  rooms.inventory().node(candidate.node).meta.name);
+  }
+  // Those that join a gang would meet its own pods, which count as others'.
+  if (gang.wish.slots.empty()) {
+    placement.why = PcieUse(rooms.inventory(), gang.per_worker).why(hosts);
+  }
+  for (const HostShare& host : hosts) rooms.take(host.node, gang.per_worker, host.pods);
+  return placement;
+}
+
 }  // namespace
 
 GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
@@ -288,6 +315,7 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   const Inventory& inventory = rooms.inventory();
   const std::vector<int> distances = rooms.distances_from(gang.wish.beside);
   const std::vector<std::int64_t> fits = rooms.fits(gang.per_worker);
+  const PcieUse pcie(inventory, gang.per_worker);
   std::int64_t total = 0;
   for (const int index : inventory.by_name()) {
     const api::Node& node = inventory.node(index);
@@ -301,7 +329,9 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
     if (caps != nullptr) fit = std::min(fit, (*caps)[as_index(index)]);
     total = std::min<std::int64_t>(kManyWorkers, total + fit);
     const bool is_beside = gang.wish.beside.contains(node.meta.name);
-    candidates.push_back({index, fit, distances[as_index(index)], is_beside});
+    const int here = static_cast<int>(std::min<std::int64_t>(fit, gang.count));
+    candidates.push_back(
+        {index, fit, distances[as_index(index)], is_beside, pcie.must_share(index, here)});
   }
   sort_candidates(candidates);
   if (total < gang.min) return {std::nullopt, why_not(gang, inventory, candidates, refused, total)};
@@ -318,16 +348,9 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
     total = candidates.front().fit;
     if (total < gang.min) return {std::nullopt, why_not_together(gang, rooms, total)};
   }
-  const auto workers = std::min<std::int64_t>(gang.count, total);
-  GangPlacement placement;
-  for (const auto& candidate : candidates) {
-    const std::int64_t left = workers - static_cast<std::int64_t>(placement.node_of_slot.size());
-    const std::int64_t here = std::min(candidate.fit, left);
-    if (here == 0) continue;
-    placement.node_of_slot.insert(placement.node_of_slot.end(), static_cast<std::size_t>(here),
-                                  inventory.node(candidate.node).meta.name);
-    rooms.take(candidate.node, gang.per_worker, here);
-  }
+  std::int64_t workers = std::min<std::int64_t>(gang.count, total);
+  workers -= workers % gang.together;
+  GangPlacement placement = deal_out(gang, rooms, candidates, workers);
   if (is_known || rooms.knows_network() || (!gang.preferred_level.empty() && rooms.knows("host"))) {
     placement.domain_of_slot = rooms.domains_of(placement.node_of_slot);
   }

@@ -141,7 +141,7 @@ class Search {
         wish_(wish),
         traffic_(traffic),
         model_(topology, wish.work, traffic == nullptr ? nullptr : &traffic->uses()),
-        filler_(model_, room, traffic, wish.usual, wish.pod_size),
+        filler_(model_, room, traffic, wish),
         tries_(wish.tries) {}
 
   /// What is found is to be better than this, which is one of those that are searched.

@@ -9,6 +9,7 @@
 
 #include "operator/core/fragments.h"
 #include "operator/core/inventory.h"
+#include "operator/core/pcie_use.h"
 #include "operator/core/step_time.h"
 #include "operator/core/topology.h"
 #include "operator/core/traffic.h"
@@ -23,6 +24,8 @@ struct PlacementWish {
   /// outlives the call.
   const UsualSizes* usual = nullptr;
   std::int64_t pod_size = 1;
+  /// Of the inventory that the room is of; nullptr: nothing is known. It outlives the call.
+  const PcieUse* pcie = nullptr;
   /// Fillings looked at before the best of them is taken; one of many leaves counts as several.
   int tries = 400;
 };

@@ -147,10 +147,10 @@ void Filler::prefer_quiet(const FillProblem& problem) {
 }
 
 double Filler::lost_by(const LeafRoom& leaf, int pods) const {
-  if (usual_ == nullptr) return 0;
-  const double more =
-      usual_->lost((leaf.room - pods) * pod_size_) - usual_->lost(leaf.room * pod_size_);
-  return more / static_cast<double>(pod_size_);
+  if (wish_.usual == nullptr) return 0;
+  const double more = wish_.usual->lost((leaf.room - pods) * wish_.pod_size) -
+                      wish_.usual->lost(leaf.room * wish_.pod_size);
+  return more / static_cast<double>(wish_.pod_size);
 }
 
 /// The last leaf takes what the others leave, so it may be one where that breaks up less room, or
@@ -167,6 +167,16 @@ void Filler::tighten_last(const FillProblem& problem) {
     if (!is_beside(problem, last.leaf, one.leaf) || one.pods < needed) continue;
     if (one.busy <= last.busy && wasted(one) < wasted(last)) last = one;
   }
+}
+
+/// Where the rest of a leaf's pods need not share a PCIe switch with others: `node`, or else the
+/// first of those behind `index` in the order that hold them, too; `node` again where none is.
+int Filler::with_own_switch(int node, std::size_t index, int pods) const {
+  if (wish_.pcie == nullptr || !wish_.pcie->must_share(node, pods)) return node;
+  for (std::size_t j = index + 1; j < order_.size() && order_[j].pods >= pods; ++j) {
+    if (!wish_.pcie->must_share(order_[j].node, pods)) return order_[j].node;
+  }
+  return node;
 }
 
 void Filler::fill_leaf(const FillProblem& problem, const LeafRoom& leaf, int pods, int big_node,
@@ -197,6 +207,7 @@ void Filler::fill_leaf(const FillProblem& problem, const LeafRoom& leaf, int pod
       }
       share.pods = pods;
     }
+    if (share.pods == pods) share.node = with_own_switch(share.node, i, pods);
     pods -= share.pods;
     out.push_back(share);
   }

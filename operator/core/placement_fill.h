@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "operator/core/fragments.h"
 #include "operator/core/inventory.h"
+#include "operator/core/placement.h"
 #include "operator/core/step_time.h"
 #include "operator/core/traffic.h"
 
@@ -51,11 +51,11 @@ struct Filling {
 
 class Filler {
  public:
-  /// `traffic` is what the model's others are from; nullptr: nobody else sends. `usual` as in
-  /// PlacementWish, `pod_size` too.
-  Filler(const StepModel& model, const Room& room, const Traffic* traffic, const UsualSizes* usual,
-         std::int64_t pod_size)
-      : model_(model), room_(room), traffic_(traffic), usual_(usual), pod_size_(pod_size) {}
+  /// `traffic` is what the model's others are from; nullptr: nobody else sends. The wish outlives
+  /// this.
+  Filler(const StepModel& model, const Room& room, const Traffic* traffic,
+         const PlacementWish& wish)
+      : model_(model), room_(room), traffic_(traffic), wish_(wish) {}
 
   /// The filling with the fewest hosts that the bound on the seconds of one exchange leaves room
   /// for, on links that others use less where that is all the same; nothing when it leaves none. A
@@ -83,12 +83,12 @@ class Filler {
   void fill_leaf(const FillProblem& problem, const LeafRoom& leaf, int pods, int big_node,
                  std::vector<HostShare>& out);
   int allowed_on(const FillProblem& problem, int node, int big_node) const;
+  int with_own_switch(int node, std::size_t index, int pods) const;
 
   const StepModel& model_;
   const Room& room_;
   const Traffic* traffic_;
-  const UsualSizes* usual_;
-  std::int64_t pod_size_;
+  const PlacementWish& wish_;
   double bound_ = 0;
   int host_cap_ = 0;  ///< of a host whose card nobody else uses
   int local_cap_ = 0;

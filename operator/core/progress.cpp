@@ -4,6 +4,7 @@
 
 #include "operator/core/members.h"
 #include "operator/core/status_edit.h"
+#include "operator/core/step_forecast.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
 
@@ -56,6 +57,12 @@ std::optional<ProgressReport> last_word(const GangView& gang) {
   return std::move(*report);
 }
 
+bool is_recent(const JobSnapshot& snapshot) {
+  const auto& last = snapshot.job.status.progress;
+  return last && last->updated_at && snapshot.now - *last->updated_at < words::kProgressInterval &&
+         snapshot.now >= *last->updated_at;
+}
+
 void take_report(api::TrainingJobStatus& status, const ProgressReport& report,
                  const JobSnapshot& snapshot) {
   api::Progress progress;
@@ -68,6 +75,13 @@ void take_report(api::TrainingJobStatus& status, const ProgressReport& report,
   if (report.step_seconds > 0) {
     progress.step_milliseconds = decimal(report.step_seconds * 1e3, 3);
     progress.exchange_milliseconds = decimal(std::max(0.0, report.exchange_seconds) * 1e3, 3);
+    if (is_recent(snapshot)) {
+      const api::Progress& written = *snapshot.job.status.progress;
+      progress.predicted_step_milliseconds = written.predicted_step_milliseconds;
+    } else if (snapshot.topology) {
+      const auto predicted = forecast_seconds(snapshot.job, report, *snapshot.topology);
+      if (predicted) progress.predicted_step_milliseconds = decimal(*predicted * 1e3, 3);
+    }
   }
   const bool known = report.eta_seconds >= 0 && report.eta_seconds < kMaxEtaSeconds;
   progress.eta_seconds = known ? static_cast<std::int64_t>(report.eta_seconds) : -1;

@@ -16,7 +16,12 @@ const ProgressReport* newest_report(const JobSnapshot& snapshot, const GangView&
 /// Slot 0's termination message as a report; absent when it is none.
 std::optional<ProgressReport> last_word(const GangView& gang);
 
-/// Takes a report's facts over into `status`. `updated_at` moves only when something changed.
+/// Whether progress was written a moment ago.
+bool is_recent(const JobSnapshot& snapshot);
+
+/// Takes a report's facts over into `status`. `updated_at` moves only when something changed, and
+/// what a step should take is foretold with each written progress, not with each report: it asks
+/// all nodes.
 /// The step of the checkpoint never goes back.
 void take_report(api::TrainingJobStatus& status, const ProgressReport& report,
                  const JobSnapshot& snapshot);

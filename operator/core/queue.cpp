@@ -4,6 +4,8 @@
 #include <iterator>
 #include <set>
 
+#include "operator/core/copies.h"
+#include "operator/core/elastic.h"
 #include "operator/core/queue_quota.h"
 #include "operator/core/rooms.h"
 #include "operator/core/spending.h"
@@ -73,6 +75,7 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   holder.min = std::max(1, job.spec.worker.min);
   holder.uid = job.meta.uid;
   holder.processes = std::max(1, job.spec.worker.processes);
+  holder.together = workers_together(job);
   holder.started = status.start_time.value_or(WallTime{});
   holder.ends_within = deadline_left(job, now);
   add_unsaved(holder, status, now);
@@ -106,6 +109,10 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   if (holder.slots.empty() && holder.leaving.empty()) return std::nullopt;
   std::sort(holder.slots.begin(), holder.slots.end(),
             [](const HeldSlot& a, const HeldSlot& b) { return a.slot < b.slot; });
+  const int counted = counted_workers(job);
+  holder.beyond =
+      static_cast<int>(std::count_if(holder.slots.begin(), holder.slots.end(),
+                                     [&](const HeldSlot& one) { return one.slot >= counted; }));
   return holder;
 }
 

@@ -60,6 +60,7 @@ struct QueueHolder {
   /// To so many workers it can be asked to shrink now, with nothing computed anew; 0: it cannot.
   int shrinks_to = 0;
   int processes = 1;       ///< of a worker
+  int together = 1;        ///< it can use a multiple of so many workers
   WallTime started{};      ///< since when it has places
   seconds unsaved{0};      ///< since its newest durable checkpoint, or since it runs
   bool has_saved = false;  ///< there is such a checkpoint of this run
@@ -69,6 +70,7 @@ struct QueueHolder {
   /// What an hour of it costs now, and in what; absent: that is not known, or nobody asks.
   std::optional<api::Billionths> rate_per_hour{};
   std::string currency{};
+  int beyond = 0;  ///< of its slots, the last: more than it wishes for, anyone's who waits
   bool operator==(const QueueHolder&) const = default;
 
   /// Workers that count against the quota: a slot counts once, and until its pod is gone.

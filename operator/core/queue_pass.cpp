@@ -90,7 +90,8 @@ int QueuePass::granted(const LineTurn& turn, const WaitingGang& gang, std::int64
     const std::int64_t own = ledger_.workers_within_nominal(turn.queue, turn.per_worker);
     within = std::min(within, std::max<std::int64_t>(own, gang.min));
   }
-  return static_cast<int>(std::min<std::int64_t>(gang.count, within));
+  within = std::min<std::int64_t>(gang.count, within);
+  return static_cast<int>(within - within % gang.together);
 }
 
 bool QueuePass::is_too_far(int queue) {

@@ -23,9 +23,24 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
+bool Reclaim::Lender::is_beyond() const {
+  return kept > static_cast<int>(holder->slots.size()) - holder->beyond;
+}
+
 std::int64_t Reclaim::Lender::lost() const {
   return static_cast<std::int64_t>(holder->slots.size()) * holder->processes *
          holder->unsaved.count();
+}
+
+std::vector<int> Reclaim::Lender::whole_numbers(int least, int most) const {
+  const auto& slots = holder->slots;
+  const auto together_with = [&](int place) { return slots[at(place)].slot / holder->together; };
+  std::vector<int> numbers;
+  for (int number = least; number <= most; ++number) {
+    const bool is_end = number == least || number == most;
+    if (is_end || together_with(number - 1) != together_with(number)) numbers.push_back(number);
+  }
+  return numbers;
 }
 
 /// Victims in the order in which they would be taken, those taken now, and the best set so far.
@@ -134,7 +149,12 @@ ResourceAmounts Reclaim::lacking(const Head& head) const {
   return lacking.empty() ? all : lacking;
 }
 
+bool Reclaim::may_shrink(const Claim& claim, const Lender& from) const {
+  return from.is_beyond() || may_take(claim, from);
+}
+
 bool Reclaim::may_take(const Claim& claim, const Lender& from) const {
+  if (claim.right == Right::kBeyond) return false;
   const QueueTurn& turn = claim.head.gang.turn;
   const bool is_lower = turn.preempts && from.holder->turn.priority < turn.priority;
   if (from.queue == claim.head.queue) return is_lower;
@@ -152,15 +172,17 @@ bool Reclaim::may_take(const Claim& claim, const Lender& from) const {
 
 // ---- Shrinking
 
-/// Borrowers first, then the lowest priority, then who started last.
+/// Who has more than it wishes for first, then borrowers, then the lowest priority, then who
+/// started last.
 std::vector<Reclaim::Lender*> Reclaim::shrinkable(const Claim& claim) {
   std::vector<Lender*> found;
   for (Lender& one : lenders_) {
     const int least = one.holder->shrinks_to;
-    if (least > 0 && one.kept > least && may_take(claim, one)) found.push_back(&one);
+    if (least > 0 && one.kept > least && may_shrink(claim, one)) found.push_back(&one);
   }
   const auto rank = [&](const Lender* one) {
-    return std::tuple(one->queue == claim.head.queue, one->holder->turn.priority);
+    return std::tuple(!one->is_beyond(), one->queue == claim.head.queue,
+                      one->holder->turn.priority);
   };
   std::stable_sort(found.begin(), found.end(), [&](const Lender* a, const Lender* b) {
     if (rank(a) != rank(b)) return rank(a) < rank(b);
@@ -171,8 +193,10 @@ std::vector<Reclaim::Lender*> Reclaim::shrinkable(const Claim& claim) {
 
 void Reclaim::shrink_all(const Claim& claim) {
   for (Lender* one : shrinkable(claim)) {
-    while (one->kept > one->holder->shrinks_to && may_take(claim, *one)) {
-      set_workers(*one, one->kept - 1);
+    std::vector<int> numbers = one->whole_numbers(one->holder->shrinks_to, one->kept);
+    while (numbers.size() > 1 && may_shrink(claim, *one)) {
+      numbers.pop_back();
+      set_workers(*one, numbers.back());
     }
   }
 }
@@ -189,14 +213,15 @@ void Reclaim::give_back(const Claim& claim, const std::vector<int>& before) {
   restore(after);
   std::reverse(shrunk.begin(), shrunk.end());
   for (const auto& [lender, most] : shrunk) {
-    for (int low = lender->kept, high = most; low < high;) {
-      const int middle = low + (high - low + 1) / 2;
-      set_workers(*lender, middle);
+    const std::vector<int> numbers = lender->whole_numbers(lender->kept, most);
+    for (std::size_t low = 0, high = numbers.size() - 1; low < high;) {
+      const std::size_t middle = low + (high - low + 1) / 2;
+      set_workers(*lender, numbers[middle]);
       if (starts(claim)) {
         low = middle;
       } else {
         high = middle - 1;
-        set_workers(*lender, low);
+        set_workers(*lender, numbers[low]);
       }
     }
   }
@@ -204,7 +229,7 @@ void Reclaim::give_back(const Claim& claim, const std::vector<int>& before) {
 
 bool Reclaim::shrink(Claim& claim) {
   const std::vector<int> before = kept();
-  for (const Right right : {Right::kOwn, Right::kPriority}) {
+  for (const Right right : {Right::kBeyond, Right::kOwn, Right::kPriority}) {
     claim.right = right;
     shrink_all(claim);
     if (starts(claim)) {
@@ -368,6 +393,9 @@ void Reclaim::note(const Claim& claim, const std::vector<int>& before) {
     TakeBack taken;
     taken.workers = one.kept;
     taken.slots_below = one.kept == 0 ? 0 : one.holder->slots[at(one.kept - 1)].slot + 1;
+    // One that is being replaced belongs to the copy of those that stay.
+    const int together = one.holder->together;
+    taken.slots_below = (taken.slots_below + together - 1) / together * together;
     taken.job = claim.head.gang.job;
     taken.job_uid = claim.head.gang.uid;
     taken.why = why(claim, one, before[i] - one.kept);
@@ -381,6 +409,7 @@ void Reclaim::note(const Claim& claim, const std::vector<int>& before) {
 
 std::string Reclaim::why(const Claim& claim, const Lender& lender, int workers) const {
   const WaitingGang& gang = claim.head.gang;
+  if (workers <= lender.holder->beyond) return why_beyond(gang);
   const bool is_lower = lender.holder->turn.priority < gang.turn.priority;
   if (lender.queue == claim.head.queue || claim.right == Right::kPriority) {
     return why_priority(gang, lender.holder->turn);

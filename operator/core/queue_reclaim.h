@@ -5,8 +5,9 @@
 // priorities, else by a strictly higher priority. Jobs in no queue are left alone, and so is
 // everybody where the first could not start all the same.
 //
-// How: elastic jobs shrink first, down to their least, which costs nothing; of them no worker
-// leaves that could stay. Only where that is not enough are jobs preempted: of the lowest
+// How: what jobs have grown to beyond their wish goes first, whoever waits and in whichever queue.
+// Then elastic jobs shrink, down to their least, which costs nothing; of them no worker leaves that
+// could stay. Only where that is not enough are jobs preempted: of the lowest
 // priorities that suffice those that lose least work together (processes times the time since the
 // last checkpoint), then the fewest.
 //
@@ -50,15 +51,20 @@ class Reclaim {
   const std::map<api::ObjectKey, TakeBack>& taken() const { return taken_; }
 
  private:
-  /// By what right something is taken. kOwn: the head must stay within its nominal quota.
-  enum class Right { kOwn, kPriority };
+  /// By what right something is taken. kBeyond: nobody has one to what is beyond its wish. kOwn:
+  /// the head must stay within its nominal quota.
+  enum class Right { kBeyond, kOwn, kPriority };
   /// A job that may give something back.
   struct Lender {
     const QueueHolder* holder = nullptr;
     int queue = 0;
     ResourceAmounts amounts;  ///< of a worker
     int kept = 0;             ///< of its places, the first ones
+    bool is_beyond() const;   ///< its wish, with what it has kept
     std::int64_t lost() const;
+    /// Numbers of first places that leave no copy of a model without a part, from `least` to
+    /// `most`, which are among them.
+    std::vector<int> whole_numbers(int least, int most) const;
   };
   struct Claim {
     const Head& head;
@@ -77,6 +83,7 @@ class Reclaim {
   bool starts(const Claim& claim);
   ResourceAmounts lacking(const Head& head) const;
   bool may_take(const Claim& claim, const Lender& from) const;
+  bool may_shrink(const Claim& claim, const Lender& from) const;
   void set_workers(Lender& lender, int workers);
   std::vector<int> kept() const;
   void restore(const std::vector<int>& kept);

@@ -100,6 +100,11 @@ std::string why_taken_back(const WaitingGang& head, const std::string& resource,
          resource + " of its nominal quota for " + head.job.text();
 }
 
+std::string why_beyond(const WaitingGang& head) {
+  return "what is beyond worker.count goes to " + head.job.text() + ", which waits in queue " +
+         head.turn.queue;
+}
+
 std::string why_priority(const WaitingGang& head, const QueueTurn& lower) {
   std::string text = head.job.text() + " in queue " + head.turn.queue +
                      " has the higher priority (" + std::to_string(head.turn.priority) + ", not " +

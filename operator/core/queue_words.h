@@ -25,6 +25,7 @@ std::string why_never(const QuotaLack& lack, const std::string& queue);
 /// For whom and of what something is taken back.
 std::string why_taken_back(const WaitingGang& head, const std::string& resource,
                            std::int64_t amount);
+std::string why_beyond(const WaitingGang& head);
 std::string why_priority(const WaitingGang& head, const QueueTurn& lower);
 /// "3 processes, 12 s since the last checkpoint".
 std::string lost_text(const QueueHolder& holder);

@@ -399,13 +399,6 @@ std::optional<seconds> observe_running(api::TrainingJobStatus& status, const Job
   return std::nullopt;
 }
 
-/// Whether progress was written a moment ago.
-bool is_recent(const JobSnapshot& snapshot) {
-  const auto& last = snapshot.job.status.progress;
-  return last && last->updated_at && snapshot.now - *last->updated_at < words::kProgressInterval &&
-         snapshot.now >= *last->updated_at;
-}
-
 /// Of workers that join one by one, and of words that change, each would be a write: it is said
 /// when all that have a place are in, or with the next progress.
 bool may_wait(const JobSnapshot& snapshot, const GangView& gang,
@@ -569,6 +562,7 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
       std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
         return std::binary_search(wish.slots.begin(), wish.slots.end(), member.placement.slot);
       });
+  wish.is_beyond = wish.slots.front() >= wished_workers(job);
   for (const int slot : wish.slots) {
     const auto holds = [&](const Member& member) { return member.placement.slot == slot; };
     if (std::none_of(gang.members.begin(), gang.members.end(), holds)) wish.added.push_back(slot);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,6 +52,8 @@ struct JobSnapshot {
   const api::PriceList* prices = nullptr;
   PricedNodes priced_nodes;
   bool sees_nodes = true;
+  /// Where the nodes stand; nullptr: nothing is known. Says what a step should take, and no more.
+  std::shared_ptr<const Topology> topology;
   /// Hint of the loop; a fresh operator tries again and learns it anew.
   std::optional<CreateFailure> create_failure;
   /// minAvailable of the job's PodDisruptionBudget as this operator has left it, 0 = there is none;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "operator/api/kueue.h"
+#include "operator/core/copies.h"
 #include "operator/core/queue_pass.h"
 #include "operator/core/text.h"
 
@@ -47,11 +48,12 @@ Schedule schedule(const ClusterSnapshot& cluster) {
   // Where there are queues, jobs in none start after the others: what was taken back for the first
   // of a line is not theirs.
   const auto round_of = [&](const WaitingGang& gang) {
+    if (gang.wish.is_beyond) return 3;
     if (gang.wish.only_grows) return 2;
     const bool starts_freely = gang.turn.queue.empty() && gang.wish.slots.empty();
     return starts_freely && !cluster.queues.empty() ? 1 : 0;
   };
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 4; ++round) {
     for (const auto& gang : cluster.gangs) {
       if (round_of(gang) == round) pass.take_turn(gang);
     }
@@ -92,9 +94,11 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   // Clamped, because schedule must be total on whatever it is given.
   gang.count = std::clamp(job.spec.worker.count, 1, 4096);
   gang.min = std::clamp(job.spec.worker.min, 1, gang.count);
+  const int together = workers_together(job);
+  if (gang.count % together == 0 && gang.min % together == 0) gang.together = together;
   if (!wish.slots.empty()) {
     gang.count = static_cast<int>(wish.slots.size());
-    gang.min = 1;
+    gang.min = gang.together = 1;
     gang.wish = wish;
   }
   gang.per_worker = job.spec.worker.resources;

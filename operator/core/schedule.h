@@ -27,6 +27,7 @@ struct PlaceWish {
   std::set<std::string> beside;  ///< nodes of the slots that stay
   bool only_grows = false;       ///< the gang trains as it is: whoever cannot comes first
   std::vector<int> added{};      ///< of the slots those that no worker of it holds yet
+  bool is_beyond = false;        ///< it has all that it wishes for: whoever has not comes first
   bool operator==(const PlaceWish&) const = default;
 };
 
@@ -36,6 +37,8 @@ struct WaitingGang {
   std::string uid;
   int count = 1;  ///< workers wished for
   int min = 1;    ///< fewest workers that may start
+  /// It starts with a multiple of so many; count and min are such.
+  int together = 1;
   api::Resources per_worker;
   std::map<std::string, std::string> node_selector;
   std::vector<NodeToleration> tolerations;

@@ -21,7 +21,9 @@ ResourceType make_type(api::Kind kind) {
   type.plural = info.plural;
   type.namespaced = info.namespaced;
   const bool has_own_status = kind == api::Kind::kTrainingJob || kind == api::Kind::kTrainingQueue;
-  const bool is_custom = has_own_status || kind == api::Kind::kTopologyConfig;
+  const bool is_custom = has_own_status || kind == api::Kind::kTopologyConfig ||
+                         kind == api::Kind::kKueueTopology || kind == api::Kind::kKaiTopology ||
+                         kind == api::Kind::kHyperNode;
   type.has_status = has_own_status || kind == api::Kind::kPod || kind == api::Kind::kNode ||
                     kind == api::Kind::kService;
   type.has_generation = is_custom || kind == api::Kind::kPod;
@@ -99,7 +101,8 @@ const std::vector<ResourceType>& resource_types() {
          {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode, api::Kind::kService,
           api::Kind::kEvent, api::Kind::kLease, api::Kind::kPersistentVolume,
           api::Kind::kPersistentVolumeClaim, api::Kind::kPodDisruptionBudget, api::Kind::kPodGroup,
-          api::Kind::kTrainingQueue, api::Kind::kPriorityClass, api::Kind::kTopologyConfig}) {
+          api::Kind::kTrainingQueue, api::Kind::kPriorityClass, api::Kind::kTopologyConfig,
+          api::Kind::kKueueTopology, api::Kind::kKaiTopology, api::Kind::kHyperNode}) {
       types.push_back(make_type(kind));
     }
     return types;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "common/json.h"
 #include "common/result.h"
 #include "operator/api/object_meta.h"
+#include "operator/api/unread.h"
 #include "operator/kube/http_transport.h"
 
 namespace muster::kube {
@@ -19,6 +21,7 @@ struct ListOptions {
   std::string label_selector;
   int limit = 100;  ///< page size
   std::string continue_token;
+  std::span<const LeftOut> left_out = api::kUnreadOfAny;  ///< of the objects; outlives the list
 };
 
 struct ListPage {
@@ -40,14 +43,11 @@ struct DeleteOptions {
   int grace_period_seconds = -1;  ///< negative = the object's own
 };
 
-/// metadata.managedFields is half of many an object, and nobody here asks who wrote what.
-inline constexpr std::string_view kLeftOut = "managedFields";
-
 /// Threads: any. Blocks: one exchange. Errors by HTTP code: 400/422 kInvalid, 401 kUnauthorized,
 /// 403 kForbidden, 404 kNotFound, 409 kConflict or (reason AlreadyExists) kAlreadyExists, 410
 /// kGone, 413 kTooLarge, 429 kTooManyRequests, 5xx and no connection kUnavailable, no answer in
 /// time kDeadlineExceeded. The message is the server's, cut at 1 KiB.
-/// Objects come without kLeftOut.
+/// Objects come without api::kUnreadOfAny, or what a list is asked to leave out.
 class ApiClient {
  public:
   virtual ~ApiClient() = default;

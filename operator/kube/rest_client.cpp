@@ -118,7 +118,7 @@ class RestClient final : public ApiClient {
     target.add("continue", options.continue_token).add("labelSelector", options.label_selector);
     HttpRequest request;
     request.path = target.text();
-    MUSTER_ASSIGN_OR_RETURN(Json body, exchange(request));
+    MUSTER_ASSIGN_OR_RETURN(Json body, exchange(request, options.left_out));
     return page_of(kind, std::move(body));
   }
 
@@ -198,10 +198,11 @@ class RestClient final : public ApiClient {
   }
 
   /// One exchange whose answer is a JSON object.
-  Result<Json> exchange(const HttpRequest& request) {
+  Result<Json> exchange(const HttpRequest& request,
+                        std::span<const LeftOut> left_out = api::kUnreadOfAny) {
     MUSTER_ASSIGN_OR_RETURN(const HttpResponse response, transport_.send(request));
     if (!is_success(response.code)) return error_of(response);
-    auto body = parse_json(response.body, kLeftOut);
+    auto body = parse_json(response.body, left_out);
     if (!body || !body->is_object()) {
       // A proxy's page, or an answer that was cut: the same request may do better later.
       return Error(ErrorCode::kUnavailable,

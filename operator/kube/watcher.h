@@ -45,6 +45,7 @@ struct WatcherOptions {
   milliseconds backoff_least{800};
   milliseconds backoff_most{30'000};
   milliseconds silence{90'000};  ///< no line for so long: the watch is taken for dead
+  std::span<const LeftOut> left_out = api::kUnreadOfAny;  ///< of the objects; outlives the watcher
 };
 
 /// Threads: one. States: Empty -> InitPages -> Watching; 410 -> Empty.

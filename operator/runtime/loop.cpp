@@ -584,6 +584,9 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   if (memory.create_failure && now_ >= memory.create_failure_until) memory.create_failure.reset();
   tell_metrics(*record);
   core::JobSnapshot snapshot = snapshot_of(*record, memory);
+  if (options_.sees_nodes && !snapshot.reports.empty()) {
+    snapshot.topology = topology_book_.topology(inventory_);
+  }
   time_facts(snapshot, memory);
   update_endpoint(*record, memory);
   note_waiting(key, snapshot, memory);

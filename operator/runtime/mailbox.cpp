@@ -3,27 +3,45 @@
 #include <utility>
 
 namespace muster::runtime {
+namespace {
+
+std::size_t objects_of(const Message& message) {
+  const auto* batch = std::get_if<WatchBatch>(&message);
+  return batch == nullptr ? 0 : batch->events.size();
+}
+
+}  // namespace
 
 bool Mailbox::post(Message message) {
+  const std::size_t objects = objects_of(message);
   std::unique_lock lock(mutex_);
-  while (!closed_ && messages_.size() >= capacity_) space_.wait_for(lock, seconds(1));
+  const auto has_room = [&] {
+    return messages_.size() < capacity_ &&
+           (objects_ == 0 || objects_ + objects <= kWatchedObjectsMost);
+  };
+  while (!closed_ && !has_room()) space_.wait_for(lock, seconds(1));
   if (closed_) return false;
-  messages_.push_back(std::move(message));
-  news_.notify_all();
+  put(std::move(message));
   return true;
 }
 
 bool Mailbox::try_post(Message message) {
   const std::lock_guard lock(mutex_);
   if (closed_ || messages_.size() >= capacity_) return false;
+  put(std::move(message));
+  return true;
+}
+
+void Mailbox::put(Message message) {
+  objects_ += objects_of(message);
   messages_.push_back(std::move(message));
   news_.notify_all();
-  return true;
 }
 
 std::deque<Message> Mailbox::drain() {
   const std::lock_guard lock(mutex_);
   space_.notify_all();
+  objects_ = 0;
   return std::exchange(messages_, {});
 }
 

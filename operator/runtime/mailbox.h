@@ -51,14 +51,19 @@ struct WitnessPost {
 
 using Message = std::variant<WatchBatch, ApplyDone, ProgressReport, Lead, WitnessPost>;
 
+/// Objects that watches have brought and that wait, beyond which the next batch waits outside:
+/// parsed, each takes some 10 KiB. A batch by itself may be larger (a page of a list).
+inline constexpr std::size_t kWatchedObjectsMost = 200;
+
 /// Threads: any.
 class Mailbox {
  public:
   explicit Mailbox(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Blocks: while full, until close(). False: closed, the message is dropped.
+  /// Blocks: while full, or while too many objects wait beside this batch, until close(). False:
+  /// closed, the message is dropped.
   bool post(Message message);
-  /// As post(), but gives up when full.
+  /// As post() to one that only counts messages, but gives up when full.
   bool try_post(Message message);
   /// Everything there is, in order.
   std::deque<Message> drain();
@@ -67,10 +72,14 @@ class Mailbox {
   void close();
 
  private:
+  /// The caller holds mutex_.
+  void put(Message message);
+
   const std::size_t capacity_;
   std::mutex mutex_;
   std::condition_variable space_, news_;
   std::deque<Message> messages_;  // guarded by mutex_
+  std::size_t objects_ = 0;       ///< of watches, in messages_; guarded by mutex_
   bool closed_ = false;           // guarded by mutex_
 };
 

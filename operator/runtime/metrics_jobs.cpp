@@ -92,7 +92,12 @@ class JobBook::Page {
 
  private:
   void end() {
-    if (!family_.metric.empty()) text_ += prometheus::TextSerializer().Serialize({family_});
+    if (!family_.metric.empty()) {
+      // Moved: of ten thousand jobs a family has tens of MiB, and an initializer list copies twice.
+      std::vector<MetricFamily> whole;
+      whole.push_back(std::move(family_));
+      text_ += prometheus::TextSerializer().Serialize(whole);
+    }
     family_ = MetricFamily{};
   }
 
@@ -181,6 +186,19 @@ bool JobBook::speaks(const Job& job, const ProgressReport& report) {
   return report.slot == (members.empty() ? 0 : *std::min_element(members.begin(), members.end()));
 }
 
+/// A change is reported until that was heard once: what is known already counts for nothing.
+void JobBook::Job::go_back(const ProgressReport& report) {
+  for (const MembershipChange& change : report.changes) {
+    if (change.kind != contract::change::kReturned || !step) continue;
+    const bool is_known = change.epoch < returned.epoch ||
+                          (change.epoch == returned.epoch && change.step == returned.step);
+    if (is_known || change.step < 0 || change.step > *step) continue;
+    repeated_steps += std::max<std::int64_t>(*step - change.step, 0);
+    returned = {change.epoch, change.step, *step};
+    step = change.step;
+  }
+}
+
 void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now now) {
   const auto found = jobs_.find(key);
   if (found == jobs_.end() || !speaks(found->second, report)) return;
@@ -188,14 +206,21 @@ void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now n
   // Who was replaced while the others trained on has another attempt, and repeats nothing.
   const int attempt = job.start_attempt >= 0 ? job.start_attempt : report.attempt;
   if (attempt < job.attempt) return;
-  if (attempt > job.attempt) {
+  const bool is_new_attempt = attempt > job.attempt;
+  if (is_new_attempt) {
     const std::int64_t from = std::max<std::int64_t>(report.restored_step, 0);
     // Of what was before the first report, this operator knows nothing.
-    const std::int64_t again = job.attempt < 0 ? 0 : job.most_steps - from;
+    const std::int64_t again = job.attempt < 0 ? 0 : job.step.value_or(from) - from;
     job.repeated_steps += std::max<std::int64_t>(again, 0);
     job.attempt = attempt;
     job.reported_at = std::max(job.reported_at, job.phase_since);
-  } else if (job.step && report.step < *job.step) {
+    job.returned = {};
+  } else {
+    job.go_back(report);
+  }
+  const bool is_after_return =
+      job.is_behind_return() && report.membership_epoch >= job.returned.epoch;
+  if (!is_new_attempt && !is_after_return && job.step && report.step < *job.step) {
     return;  // of another worker, from before
   }
   const bool has_moved = !job.step || report.step != *job.step;

@@ -56,11 +56,19 @@ class JobBook {
     std::int64_t repeated_steps = 0;
     int start_attempt = -1;  ///< that the gang last started with; negative = not known
     int attempt = -1;        ///< likewise, of the newest report
+    /// The newest return to a checkpoint within an attempt: the membership and the step that it
+    /// went on in and from, and the step known then. Until that is passed, a lower step is no old
+    /// one.
+    struct Return {
+      std::int64_t epoch = -1, step = -1, known_step = -1;
+    } returned;
     /// Since when its workers are awaited; absent once they ran, or when that was not seen.
     std::optional<MonoTime> wanted_since;
 
     bool is_true(std::string_view type) const;
     bool is_pending() const;
+    bool is_behind_return() const { return step && *step <= returned.known_step; }
+    void go_back(const ProgressReport& report);
   };
 
   class Page;

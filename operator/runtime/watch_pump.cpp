@@ -1,6 +1,7 @@
 #include "operator/runtime/watch_pump.h"
 
 #include "common/log.h"
+#include "operator/api/unread.h"
 
 namespace muster::runtime {
 namespace {
@@ -8,10 +9,15 @@ namespace {
 constexpr int kPageSize = 100;
 /// How often it is looked whether a kind that is not there has come.
 constexpr seconds kLookForMissing{60};
+
+WatchPumpOptions with_left_out(WatchPumpOptions options) {
+  options.watcher.left_out = api::unread_of(options.kind);
+  return options;
+}
 }  // namespace
 
 WatchPump::WatchPump(WatchPumpOptions options)
-    : options_(std::move(options)), watcher_(options_.seed, options_.watcher) {
+    : options_(with_left_out(std::move(options))), watcher_(options_.seed, options_.watcher) {
   if (!api::info_of(options_.kind).namespaced) options_.namespace_name.clear();
 }
 
@@ -105,6 +111,7 @@ WatchPump::Did WatchPump::ask() {
     options.namespace_name = options_.namespace_name;
     options.limit = kPageSize;
     options.continue_token = list->continue_token;
+    options.left_out = options_.watcher.left_out;
     auto page = options_.client->list(options_.kind, options);
     if (!page && is_missing(page.error())) {
       do_without();

@@ -2,16 +2,12 @@
 // `tokens_per_second X peak_rss_mib Y`. tests/bench/training.py runs it beside PyTorch.
 //   gpt_bench --shape LAYERS-HEADS-WIDTH-CONTEXT --batch 12 --threads 2 [--logical-ranks 4]
 //   [--precision Float32|BFloat16] [--seconds 5]
-#include <stdlib.h>
-
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 
-#include "common/rng.h"
+#include "tests/bench/made_up_data.h"
 #include "tests/bench/measured_training.h"
 
 namespace {
@@ -20,13 +16,6 @@ using namespace muster;
 
 constexpr std::int64_t kWarmUpSteps = 3;
 constexpr int kSamples = 256;
-
-/// Bytes for so many samples.
-void write_text(const std::string& path, int context) {
-  Rng rng(1);
-  std::ofstream out(path, std::ios::binary);
-  for (int i = 0; i < kSamples * context + 1; ++i) out.put(static_cast<char>(rng.below(256)));
-}
 
 }  // namespace
 
@@ -48,22 +37,20 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "gpt_bench: --shape must be layers, heads, width, context: 4-4-128-64\n");
     return 2;
   }
-  std::string directory = (std::filesystem::temp_directory_path() / "gpt-bench-XXXXXX").string();
-  if (::mkdtemp(directory.data()) == nullptr) return 1;
-  write_text(directory + "/text", gpt.context_length);
+  const bench::Scratch directory;
+  bench::write_text(directory.path(), kSamples, gpt.context_length);
   config.steps = bench::kStepsMax;
   config.batch_size = std::atoi(options["--batch"].c_str());
   config.threads = std::atoi(options["--threads"].c_str());
   config.logical_ranks = std::atoi(options["--logical-ranks"].c_str());
   config.train.text = "text";
-  config.data_root = directory;
+  config.data_root = directory.path();
   config.adamw = engine::AdamwConfig{0.001f, 0.9f, 0.99f, 1e-8f, 0.1f};
   config.gradient_norm_max = 1;
   config.hash_every_steps = 0;
   config.is_bfloat16 = options["--precision"] == "BFloat16";
   const bench::Measured measured =
       bench::measure(config, kWarmUpSteps, std::atof(options["--seconds"].c_str()));
-  std::filesystem::remove_all(directory);
   std::printf("tokens_per_second %.0f peak_rss_mib %.1f\n",
               static_cast<double>(measured.steps * config.batch_size * gpt.context_length) /
                   measured.seconds,

@@ -10,6 +10,9 @@ RECONCILE = "operator/core/reconcile.cpp"
 END = "operator/core/end_policy.cpp"
 EDIT = "operator/core/status_edit.cpp"
 ELECTION = "operator/core/leader_election.cpp"
+PUMP = "operator/runtime/watch_pump.cpp"
+BOOK = "operator/runtime/topology_book.cpp"
+GANG_PLACE = "operator/core/gang_place.cpp"
 
 BREAKAGES = [
     # What is seen
@@ -69,11 +72,22 @@ BREAKAGES = [
              "  if (!is_leader_) return now_ + seconds(1);", "test_runtime"),
     Breakage("an own write that is not seen yet is not waited for", LOOP, "  if (!memory.unseen) return false;\n", "  return false;\n",
              "test_sim"),
+    # Where nodes stand
+    Breakage("what objects tell of the network is read once", BOOK, "  is_old_ = is_old_ || changed;", "  is_old_ = is_old_ || !was_synced;",
+             "sim_seeds"),
+    Breakage("a node that is carried to another rack stays where it was", LOOP,
+             "    if (news == News::kPlaces) topology_book_.take_nodes();\n", "", "sim_seeds"),
+    Breakage("a gang that asks where it stands is placed before all is told", LOOP,
+             "    if (asks && options_.sees_topologies && !topology_book_.synced()) continue;\n", "", "sim_seeds"),
+    Breakage("a kind that nobody has installed is waited for", PUMP, "  deliver(std::move(none));\n", "", "sim_seeds"),
+    Breakage("who joins a gang stands in whatever rack", GANG_PLACE,
+             "  if (together && is_known) beside = rooms.beside(beside, gang.required_level);\n", "  if (together && is_known) beside.clear();\n",
+             "sim_seeds"),
     # What is written
     Breakage("a stranger's object of our name is taken over", APPLIER,
              "    if (controller_of(*there) == work_.uid) return {};\n    const std::string message",
              "    if (there.has_value()) return {};\n    const std::string message", "test_runtime"),
-Breakage("a pod that would leave its box is asked for", APPLIER, "    if (!meets) {", "    if (action.pod.meta.name.empty()) {",
+    Breakage("a pod that would leave its box is asked for", APPLIER, "    if (!meets) {", "    if (action.pod.meta.name.empty()) {",
              "test_runtime"),
     Breakage("whatever pod has the name is deleted", APPLIER, "client_.remove(api::Kind::kPod, action.key, {action.uid, -1});",
              "client_.remove(api::Kind::kPod, action.key, {\"\", -1});", "test_runtime"),

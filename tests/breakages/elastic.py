@@ -32,8 +32,17 @@ BREAKAGES = [
     # The step
     Breakage("the write-ahead rule is skipped: an update is made before all have logged it", SHARDED,
              "  MUSTER_RETURN_IF_ERROR(named(confirm(*communicator_, stamp, deadline(), point)));\n", "", "test_engine"),
+    Breakage("the second half of an update takes the gradients of the first", "worker/engine/optimizer.cpp",
+             "gradient.values + (middle - begin)}", "gradient.values}", "test_engine"),
+    Breakage("who dies between two layers goes on", STEP,
+             "MUSTER_RETURN_IF_ERROR(model_->forward(parameters_, batch, when_at(point::kLayer)));",
+             "(void)model_->forward(parameters_, batch, when_at(point::kLayer));", "test_engine"),
     Breakage("what was computed for the last step is taken for the next", STEP,
              "  sums_->forget();\n  MUSTER_RETURN_IF_ERROR(commit());", "  MUSTER_RETURN_IF_ERROR(commit());", "test_engine"),
+    Breakage("a checkpoint is written from the state that training goes on with", SETTLE,
+             "    parameters = copy.parameters;", "    parameters = parameters_;", "test_engine"),
+    Breakage("training waits for the disk", SETTLE,
+             "is_beside = saves_beside_ && !is_end(standing_);", "is_beside = false;", "test_engine"),
     Breakage("what a survivor had computed is not known after a death", STEP,
              " sums_->set_computed(k);", ";", "test_engine"),
     Breakage("the learning rate is that of the next step", STEP,
@@ -102,6 +111,11 @@ BREAKAGES = [
              "const auto index = static_cast<std::size_t>(channel);", "const std::size_t index = 0;", "test_comm"),
     Breakage("a stage gives no gradient to the one before", "worker/engine/model.cpp",
              "shape_.is_begin() && &layer == &shape_.layers().front();", "&layer == &shape_.layers().front();", "test_engine"),
+    # What metrics tell of it
+    Breakage("copies of shards are not counted", "worker/sentinel/metrics.cpp",
+             "  target.state_bytes->Increment(copied);\n", "  static_cast<void>(copied);\n", "test_sentinel"),
+    Breakage("a job's step stands still when training went back", "operator/runtime/metrics_jobs.cpp",
+             "    job.go_back(report);\n", "    static_cast<void>(report);\n", "test_runtime"),
     # The record, while the process with the files is away
     Breakage("the record's lines are told after the state", TRAINER,
              "  MUSTER_RETURN_IF_ERROR(share_record(greetings, plan));\n"

@@ -75,15 +75,15 @@ def only(objects, kind, name=None):
     return found[0]
 
 
-def rights(objects):
-    """Lines "where verbs what", sorted: everything that the operator's ServiceAccount gets."""
+def rights(objects, account="muster-operator"):
+    """Lines "where verbs what", sorted: everything that a ServiceAccount gets."""
     rules = {(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]): one.get("rules") or []
              for one in objects if one["kind"] in ("Role", "ClusterRole")}
     lines = set()
     for binding in objects:
         if binding["kind"] not in ("RoleBinding", "ClusterRoleBinding"):
             continue
-        if all(subject["name"] != "muster-operator" for subject in binding["subjects"]):
+        if all(subject["name"] != account for subject in binding["subjects"]):
             continue
         where = binding["metadata"].get("namespace")
         role = binding["roleRef"]
@@ -269,6 +269,7 @@ class ChartTest(unittest.TestCase):
                           {"priceList": {"currency": "euro"}}, {"priceList": {"tiers": [{"name": "a"}]}},
                           {"metrics": {"port": 9443}}, {"metrics": {"port": 80}},
                           {"metrics": {"prometheusRule": {"runbookUrl": "https://example.com/#"}}},
+                          {"nodeAgent": {"enabled": "yes"}}, {"nodeAgent": {"period": "minutely"}},
                           {"leaderElection": {"leaseDuration": 15}}):
             code, text = HELM.template(overrides=overrides)
             self.assertNotEqual(code, 0, f"{overrides} was taken")
@@ -376,6 +377,39 @@ class ChartTest(unittest.TestCase):
             self.assertEqual(flags, [f"--pod-groups={version}"] if version else [])
             self.assertEqual([line for line in rights(objects) if "podgroups" in line],
                              ["*: create get: podgroups.scheduling.k8s.io"] if version else [])
+
+    def test_node_agents_are_there_when_asked_for_and_have_two_rights(self):
+        self.assertNotIn("node-agent", json.dumps(HELM.objects()))
+        self.assertEqual(rights(HELM.objects(), "muster-node-agent"), [])
+        objects = HELM.objects(overrides={"nodeAgent": {"enabled": True}})
+        self.assertEqual(rights(objects, "muster-node-agent"), ["*: get patch: nodes"])
+        self.assertEqual(rights(objects), rights(HELM.objects()))
+        agent = only(objects, "DaemonSet", "muster-node-agent")["spec"]
+        pod = agent["template"]["spec"]
+        self.assertEqual(pod["serviceAccountName"], "muster-node-agent")
+        self.assertIs(only(objects, "ServiceAccount", "muster-node-agent")["automountServiceAccountToken"], False)
+        self.assertNotIn("volumes", pod)
+        (container,) = pod["containers"]
+        self.assertEqual(container["image"], only(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"])
+        self.assertEqual(container["args"], ["--node-agent=$(NODE_NAME)", "--node-agent-period=60s", "--log-level=info"])
+        self.assertEqual(container["env"], [{"name": "NODE_NAME",
+                                             "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}])
+        labels = agent["template"]["metadata"]["labels"]
+        self.assertLessEqual(agent["selector"]["matchLabels"].items(), labels.items())
+        for selector in [one["spec"]["selector"] for one in objects if one["kind"] == "Service"]:
+            self.assertFalse(selector.items() <= labels.items())
+
+    def test_a_policy_leaves_node_agents_one_annotation(self):
+        annotation = re.search(r'kAnnotationPcie = "([^"]*)"', read("common/contract.h")).group(1)
+        objects = HELM.objects(overrides={"nodeAgent": {"enabled": True}})
+        policy = only(objects, "ValidatingAdmissionPolicy", "muster-node-agent")["spec"]
+        self.assertEqual(policy["failurePolicy"], "Fail")
+        self.assertIn("'system:serviceaccount:muster:muster-node-agent'", policy["matchConditions"][0]["expression"])
+        self.assertIn(f"k == '{annotation}'", policy["validations"][1]["expression"])
+        binding = only(objects, "ValidatingAdmissionPolicyBinding", "muster-node-agent")["spec"]
+        self.assertEqual(binding, {"policyName": "muster-node-agent", "validationActions": ["Deny"]})
+        off = HELM.objects(overrides={"nodeAgent": {"enabled": True}, "admissionPolicies": {"enabled": False}})
+        self.assertNotIn("ValidatingAdmissionPolicy", {one["kind"] for one in off})
 
     def test_rules_and_dashboards_are_passed_on_unchanged(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))

@@ -87,8 +87,9 @@ def helm(*arguments, program="helm", check=True):
     return done.stdout
 
 
-def call(method, path, body=None, user="admin", content_type="application/json"):
-    """(status code, message or object) of one request as a person with a client certificate or a service account."""
+def call(method, path, body=None, user="admin", content_type="application/json", node=None):
+    """(status code, message or object) of one request as a person with a client certificate or a service account, whose
+    token was made on a node."""
     is_account = user.startswith("system:serviceaccount:")
     name = "admin" if user == "admin" or is_account else f"user-{user}"
     context = ssl.create_default_context(cafile=PLANE.ca_file)
@@ -97,6 +98,8 @@ def call(method, path, body=None, user="admin", content_type="application/json")
                                      data=None if body is None else json.dumps(body).encode())
     if is_account:
         request.add_header("Impersonate-User", user)
+    if node:
+        request.add_header("Impersonate-Extra-authentication.kubernetes.io%2fnode-name", node)
     try:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}),
                                              urllib.request.HTTPSHandler(context=context))
@@ -438,6 +441,89 @@ class OperatorRuns(unittest.TestCase):
         self.assertEqual(self.said().count("a guardrail stands"), 1)
         process.terminate()
         self.assertEqual(process.wait(30), 0, self.said()[-3000:])
+
+
+class NodeAgents(unittest.TestCase):
+    """A node agent as a process of this machine, with the chart's rights and policy."""
+
+    ACCOUNT = "system:serviceaccount:muster:muster-node-agent"
+    MERGE = "application/merge-patch+json"
+
+    def setUp(self):
+        install("--set", "nodeAgent.enabled=true")
+        self.addCleanup(PLANE.kubectl, "delete", "crd", "trainingjobs.muster.dev", "--ignore-not-found")
+        self.addCleanup(uninstall)
+        for name in ("n1", "n2"):
+            node = {"apiVersion": "v1", "kind": "Node",
+                    "metadata": {"name": name, "annotations": {"theirs": "1"}, "labels": {"rack": "1"}}}
+            self.assertEqual(call("POST", "/api/v1/nodes", node)[0], 201)
+            self.addCleanup(call, "DELETE", f"/api/v1/nodes/{name}")
+        wait_for("the policy for node agents counts",
+                 lambda: self.patch({"metadata": {"labels": {"rack": "2"}}})[0] == 422, POLICY_SECONDS)
+
+    def patch(self, body, name="n1", node="n1"):
+        return call("PATCH", f"/api/v1/nodes/{name}?dryRun=All", body, self.ACCOUNT, self.MERGE, node)
+
+    def test_s32_an_agent_writes_one_annotation_of_its_own_node_and_nothing_else(self):
+        annotation = {"metadata": {"annotations": {"muster.dev/pcie": "x"}}}
+        for node in ("n1", None):   # None: a cluster whose tokens do not name it
+            code, message = self.patch(annotation, node=node)
+            self.assertEqual(code, 200, message)
+        code, message = self.patch(annotation, node="n2")
+        self.assertEqual(code, 422, message)
+        self.assertIn("its own node only", message)
+        for body in ({"metadata": {"labels": {"a": "b"}}}, {"metadata": {"labels": None}},
+                     {"metadata": {"annotations": {"a": "b"}}}, {"metadata": {"annotations": {"theirs": "2"}}},
+                     {"metadata": {"annotations": {"theirs": None}}}, {"metadata": {"finalizers": ["a.b/c"]}},
+                     {"spec": {"unschedulable": True}}, {"spec": {"podCIDR": "10.0.0.0/24"}},
+                     {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}):
+            code, message = self.patch(body)
+            self.assertEqual(code, 422, body)
+            self.assertIn("the annotation muster.dev/pcie only", message)
+        for method, path in (("DELETE", "/api/v1/nodes/n1"), ("GET", "/api/v1/nodes"), ("GET", "/api/v1/pods"),
+                             ("PATCH", "/api/v1/nodes/n1/status")):
+            body = {"status": {}} if method == "PATCH" else None
+            self.assertEqual(call(method, path, body, self.ACCOUNT, self.MERGE)[0], 403, path)
+
+    def test_the_policys_expressions_have_the_right_types(self):
+        def status():
+            policy = PLANE.kubectl_json("get", "validatingadmissionpolicy", "muster-node-agent")
+            return policy.get("status", {}), policy["metadata"]["generation"]
+
+        wait_for("it is checked", lambda: status()[0].get("observedGeneration") == status()[1], 60)
+        self.assertEqual(status()[0]["typeChecking"].get("expressionWarnings", []), [])
+
+    def test_the_agents_pods_are_taken_where_restricted_is_enforced(self):
+        template = PLANE.kubectl_json("get", "daemonset", "-n", "muster", "muster-node-agent")["spec"]["template"]
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": template["spec"]}
+        code, message = call("POST", "/api/v1/namespaces/muster/pods?dryRun=All", body)
+        self.assertEqual(code, 201, message)
+
+    def test_an_agent_describes_its_node_and_ends_when_told(self):
+        with tempfile.TemporaryDirectory(prefix="muster-sysfs-") as root:
+            device = "pci0000:00/0000:00:02.0"
+            os.makedirs(f"{root}/devices/{device}")
+            os.makedirs(f"{root}/bus/pci/devices")
+            os.symlink(f"../../../devices/{device}", f"{root}/bus/pci/devices/0000:00:02.0")
+            for name, text in (("class", "0x030200"), ("vendor", "0x10de"), ("numa_node", "1")):
+                with open(f"{root}/devices/{device}/{name}", "w", encoding="utf-8") as file:
+                    file.write(text + "\n")
+            kubeconfig = PLANE.service_account("muster", "muster-node-agent")
+            process = subprocess.Popen([OPERATOR_PROGRAM, "--node-agent=n1", f"--kubeconfig={kubeconfig}",
+                                        f"--sysfs={root}", "--node-agent-period=1s"], env={}, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.addCleanup(lambda: process.poll() is None and (process.kill(), process.wait(30)))
+
+            def annotation():
+                return call("GET", "/api/v1/nodes/n1")[1]["metadata"]["annotations"].get("muster.dev/pcie")
+
+            wait_for("the node is described", annotation, 60)
+            self.assertEqual(json.loads(annotation()), {"version": 1, "switches": [], "nics": [], "gpus": [
+                {"address": "0000:00:02.0", "numa": 1}]})
+            process.terminate()
+            said = process.communicate(timeout=30)[0]
+            self.assertEqual(process.returncode, 0, said)
+            self.assertEqual(said.count("is published"), 1, said)
 
 
 class Lifecycle(unittest.TestCase):

@@ -17,7 +17,7 @@ import time
 import image
 import leftovers
 from control_plane import ControlPlane, kube_tools
-from node import NODE, PAUSE, VOLUMES, Node
+from node import NODE, PAUSE, VOLUMES, Node, forgo_ipv6
 from pki import write_kubeconfig
 from processes import ClusterError, Daemon, fetch, free_ports, run
 
@@ -171,6 +171,7 @@ class Cluster:
                 json.dump({"base": base, "nodes": self.count, "dies_with_us": self.dies_with_us,
                            "before": self.before}, file)
             run(["ip", "link", "add", self.bridge, "type", "bridge"])
+            forgo_ipv6(self.bridge)
             run(["ip", "address", "add", f"{self.gateway}/24", "dev", self.bridge])
             run(["ip", "link", "set", self.bridge, "up"])
 

@@ -118,6 +118,19 @@ def uninstall():
     _World.is_installed = False
 
 
+def plugin(*arguments):
+    """`kubectl muster ...` in the namespace `team`, as users type it: the command and its environment."""
+    folder = os.path.join(directory(), "plugins")
+    os.makedirs(folder, exist_ok=True)
+    link = os.path.join(folder, "kubectl-muster")
+    if not os.path.islink(link):
+        os.symlink(MUSTER, link)
+    env = cluster().plane.environment()
+    # kubectl looks for plugins along PATH.
+    env["PATH"] = f"{folder}{os.pathsep}{env['PATH']}"
+    return [os.path.join(cluster().plane.bin, "kubectl"), "muster", *arguments, "-n", "team"], env
+
+
 def operators():
     """The operators' pods."""
     return json.loads(cluster().kubectl("-n", "muster", "get", "pods", "-l", "app.kubernetes.io/component=operator",
@@ -227,7 +240,8 @@ class InstalledTest(unittest.TestCase):
 
     @classmethod
     def muster(cls, *arguments, seconds=120):
-        return run([MUSTER, *arguments, "-n", "team"], seconds=seconds, env=cls.cluster.plane.environment())
+        command, env = plugin(*arguments)
+        return run(command, seconds=seconds, env=env)
 
     @classmethod
     def job(cls, name):
@@ -251,7 +265,7 @@ class InstalledTest(unittest.TestCase):
             return condition in found
 
         try:
-            wait_for(f"{name} is {condition}", is_over, seconds)
+            wait_for(f"{name} is {condition}", is_over, seconds * (2 if operators_die() else 1))
         except ClusterError as error:
             logs = self.kubectl("logs", "-l", f"muster.dev/job-name={name}", "--prefix", "--tail=20", check=False)
             raise AssertionError(f"{error}\n{self.kubectl('describe', 'tjob', name, check=False)}\n"

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import unittest
 
@@ -46,6 +47,49 @@ class JobTest(LongJobTest):
         self.assertEqual({words[0].split(".")[0] for words in logs}, {"worker-0", "worker-1"})
         stamps = [words[2] for words in logs]
         self.assertEqual(stamps, sorted(stamps))
+
+    def test_the_plugin_tells_of_a_gang_that_trains_and_follows_it_past_a_death(self):
+        # Nobody looks at its bits, so it may be long enough for all that is asked meanwhile.
+        self.start_long("told", steps=120_000)
+        row = self.muster("get", "told").splitlines()
+        self.assertEqual(row[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SAMPLES/S", "ETA",
+                                          "RESTARTS", "AGE"])
+        self.assertRegex(row[1], r"^told +Running +2/2 +\d+/120000 +\d+% +\d\.\d+ +[\d,]+ +\d+\w+ +0 +\d+\w+$")
+        text = self.muster("describe", "told")
+        nodes = {pod["metadata"]["labels"]["muster.dev/slot"]: pod["spec"]["nodeName"] for pod in self.pods("told")}
+        for expected in (r"^told in namespace team: Running for \d+", r"Progress +step [\d,]+ of 120,000 \(\d+%\)",
+                         r"Checkpoint +step \d+,000, \d+s ago, on the claim told", r"Workers +2/2 run; 2 wished",
+                         rf"\n +0 +0 +Running +{nodes['0']} ", rf"\n +1 +0 +Running +{nodes['1']} ",
+                         r"Running +True .*GangRunning: ", r"Normal +GangScheduled: "):
+            self.assertRegex(text, expected)
+        self.assertNotIn("What would help", text)
+        said = os.path.join(self.directory, "told.log")
+        follow = self.started(said, "logs", "told", "--follow", "--timestamps")
+
+        def speakers():
+            # Who comes in place of another has the number of the membership that it makes: .n here.
+            with open(said, encoding="utf-8") as file:
+                return {re.sub(r"\.\d+$", ".n", line.split(" ")[0]) for line in file if line.startswith("worker-")}
+        wait_for("both are followed", lambda: speakers() == {"worker-0", "worker-1"}, 60)
+        victim = next(pod for pod in self.pods("told") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
+        self.assertTrue(self.kill(victim))
+        self.ended("told")
+        self.assertEqual(follow.wait(120), 0)
+        self.assertEqual(speakers(), {"worker-0", "worker-1", "worker-1.n"})
+        last = self.muster("describe", "told")
+        self.assertRegex(last, r"^told in namespace team: Complete, ended \d+s ago")
+        self.assertIn("It ended without a restart", last)
+        self.assertRegex(last, r"WorkerLost: .*worker 1 was lost at step \d+")
+        self.assertIn("muster fetch told -n team copies the model here", last)
+
+    def started(self, output, *arguments):
+        """`kubectl muster ...` in the background, which says what it says into a file; ended with the test."""
+        command, env = installed.plugin(*arguments)
+        with open(output, "wb") as file:
+            process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        self.addCleanup(process.wait, 20)
+        self.addCleanup(process.kill)
+        return process
 
     def test_workers_write_to_their_volumes_alone(self):
         manifest = long_job("readonly")

@@ -148,7 +148,9 @@ class Kueue(unittest.TestCase):
         for pod in pods_of(name):
             self.assertNotIn("affinity", pod["spec"])
         (group,) = groups_of(name)
-        self.assertEqual([one["count"] for one in workloads()[group]["spec"]["podSets"]], [4])
+        # Kueue sees the whole group a moment after the job says what it waits for.
+        made = wait_for(f"the workload of {group}", lambda: workloads().get(group), SECONDS)
+        self.assertEqual([one["count"] for one in made["spec"]["podSets"]], [4])
         change("clusterqueue", "lab", stopPolicy="None")
         found = self.runs(name)
         self.assertEqual(condition(found, "Running")["message"], "4 of 4 workers run")

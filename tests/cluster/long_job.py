@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 
+import installed
 from installed import MUSTER, ROOT, InstalledTest
 from processes import run, wait_for
 
@@ -13,8 +14,14 @@ from processes import run, wait_for
 LONG_STEPS = 60_000
 
 
-def long_job(name, steps=LONG_STEPS, cpu="250m", most=2):
+def long_steps():
+    """While operators die it takes longer until one of them has done anything: the lease of a dead one lasts 15 s."""
+    return LONG_STEPS * (3 if installed.operators_die() else 1)
+
+
+def long_job(name, steps=None, cpu="250m", most=2):
     """The digits job with many steps, as JSON."""
+    steps = steps or long_steps()
     return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": {
         "worker": {"count": 2, "max": most, "resources": {"cpu": cpu, "memory": "128Mi"}},
         "training": {
@@ -59,8 +66,9 @@ class LongJobTest(InstalledTest):
         self.apply_with_claim(long_job(name, **rest))
         wait_for(f"{name} trains", lambda: self.step(name) > 2000, 240)
 
-    def laptop_model(self, steps=LONG_STEPS):
+    def laptop_model(self, steps=None):
         """SHA-256 of the job's model as `muster run` makes it."""
+        steps = steps or long_steps()
         if steps not in LongJobTest.laptop_models:
             manifest = os.path.join(self.directory, "long.json")
             with open(manifest, "w", encoding="utf-8") as file:
@@ -85,3 +93,11 @@ class LongJobTest(InstalledTest):
         out = os.path.join(self.directory, "fetched-" + name)
         self.muster("fetch", name, "--output", out, seconds=180)
         return sha256(os.path.join(out, "model.safetensors"))
+
+    def assert_every_step_once(self, name, last=None):
+        """In the record that the long job keeps beside its model; after fetched_model()."""
+        path = os.path.join(self.directory, "fetched-" + name, "record.jsonl")
+        with open(path, encoding="utf-8") as file:
+            steps = [line["step"] for line in map(json.loads, file) if "step" in line and "loss" in line]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertEqual(steps[-1], last or long_steps())

@@ -63,6 +63,12 @@ def hierarchies():
                    and (line[1] == CGROUPS or line[1].startswith(CGROUPS + "/"))})
 
 
+def forgo_ipv6(link):
+    """The cluster speaks IPv4 alone. The kernel would give the link an address a second or two after it is up, with a
+    route that whoever looks in between finds only afterwards. Nothing to do where there is no IPv6."""
+    run(["ip", "link", "set", link, "addrgenmode", "none"], check=False)
+
+
 class Node:
     """The node of that number, from 1; `cluster` is what it belongs to (tag, network, plane, directory)."""
 
@@ -205,6 +211,7 @@ class Node:
             run(["ip", "link", "del", self.cable])
         run(["ip", "link", "add", self.cable, "type", "veth", "peer", "name", "eth0",
              "netns", str(self.daemon("init").pid)])
+        forgo_ipv6(self.cable)
         run(["ip", "link", "set", self.cable, "master", self.cluster.bridge, "up"])
         self.run("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
         self.run("ip", "link", "set", "eth0", "up")

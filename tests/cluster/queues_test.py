@@ -4,14 +4,13 @@
 Needs root and the release programs.
 """
 
-import json
 import os
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
+from long_job import LongJobTest, long_job, long_steps  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 # Of a processor; two workers of a long job. Two queues of one cohort have as much each.
@@ -67,14 +66,6 @@ class QueuesTest(LongJobTest):
         self.addCleanup(self.kubectl, "delete", "tjob", manifest["metadata"]["name"], "--ignore-not-found", check=False)
         self.apply(manifest)
 
-    def assert_every_step_once(self, name):
-        """In the record that the job keeps beside its model."""
-        path = os.path.join(self.directory, "fetched-" + name, "record.jsonl")
-        with open(path, encoding="utf-8") as file:
-            steps = [line["step"] for line in map(json.loads, file) if "step" in line and "loss" in line]
-        self.assertEqual(steps, sorted(set(steps)))
-        self.assertEqual(steps[-1], LONG_STEPS)
-
     def test_an_elastic_borrower_gives_the_owner_room_within_seconds_and_loses_nothing(self):
         self.apply_with_claim(in_queue(long_job("wide"), "research", 4, 1))
         wait_for("four workers train", lambda: self.workers("wide") == "4/4" and self.step("wide") > 1000, 180)
@@ -95,6 +86,28 @@ class QueuesTest(LongJobTest):
         self.assert_every_step_once("wide")
         # Nobody read a checkpoint, so no step was made twice.
         self.assertNotIn("went on from the checkpoint", self.kubectl("describe", "tjob", "wide"))
+
+    def test_a_job_grows_into_room_that_nobody_waits_for_and_gives_it_to_who_comes(self):
+        # Room must last 30 s before it is grown into.
+        steps = 4 * long_steps()
+        manifest = in_queue(long_job("modest", steps), "research", 2, 1)
+        manifest["spec"]["worker"].update({"max": 4, "growsTo": "Max"})
+        self.apply_with_claim(manifest)
+        wait_for("it has more than it wishes for", lambda: self.workers("modest") == "4/4", 180)
+        # In the same line, and of no higher priority.
+        began = time.monotonic()
+        self.apply_short(short_job("late", "research", 1))
+        wait_for("the other has its place", lambda: self.reason("late")[0] == "True", 60)
+        print(f"room was made in {time.monotonic() - began:.1f} s", file=sys.stderr)
+        self.assertEqual(self.taken_back("modest"), {"shrinks": 1, "preemptions": 0, "lostProcessSeconds": 0})
+        text = self.kubectl("describe", "tjob", "modest")
+        self.assertIn("there is room that nobody waits for: workers 2, 3 to join", text)
+        self.assertIn("worker 3 to leave: what is beyond worker.count goes to team/late", text)
+        self.ended("late")
+        self.ended("modest", seconds=600)
+        self.assertEqual(self.job("modest")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("modest"), self.laptop_model(steps))
+        self.assert_every_step_once("modest", steps)
 
     def test_a_preempted_job_comes_back_by_itself_from_its_checkpoint(self):
         self.apply_with_claim(in_queue(long_job("low"), "research", 2, 2))

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""From apply to fetch while the operators are killed at random moments: the same bits, and nothing done twice.
+"""From apply to fetch or to delete while the operators are killed at random moments: the same bits, nothing done twice, and
+nothing left of what is deleted.
 
 Needs root and the release programs.
 """
 
+import json
 import os
+import random
 import re
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from killer import Killer  # noqa: E402
+from killer import SEED, Killer  # noqa: E402
 from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
@@ -20,6 +24,9 @@ OPERATOR = "system:serviceaccount:muster:muster-operator"
 SHORT_STEPS = 2_000
 SHORT_JOBS = 3
 WORKERS = 2
+# Jobs of one name that are deleted, each at a moment of its life that nobody chose: a gang is there within 3 s.
+DELETED_JOBS = 8
+LIFE_SECONDS_MAX = 6.0
 
 
 def own_program(name):
@@ -57,6 +64,46 @@ class RandomKills(LongJobTest):
         self.assert_made_once("kills-own", installed.writes()[before:], [("services", "")])
         wait_for("both operators are ready again", lambda: self.cluster.kubectl(
             "-n", "muster", "get", "deployment", "muster-operator", "-o", "jsonpath={.status.readyReplicas}") == "2", 90)
+
+    def test_jobs_deleted_at_random_moments_leave_nothing_and_their_name_is_free_at_once(self):
+        before = len(installed.writes())
+        chance, operators, name = random.Random(SEED), installed.operators(), "fleeting"
+        elastic = long_job(name)
+        elastic["spec"]["worker"]["min"] = 1  # so that it has a budget for disruptions, too
+        killer = Killer(lambda: operators, installed.kill)
+        self.addCleanup(killer.end)
+        self.apply_with_claim(elastic)
+        killer.start()
+        deleted = []
+        for number in range(DELETED_JOBS):
+            deleted.append(self.job(name)["metadata"]["uid"])
+            threading.Event().wait(chance.uniform(0, LIFE_SECONDS_MAX))
+            self.kubectl("delete", "tjob", name)
+            # As whoever saw a mistake in a manifest does: the workers of the one before may still be leaving.
+            self.apply(own_program(name) if number % 2 == 0 else elastic)
+        self.kubectl("delete", "tjob", name)
+        # The claim outlives them all, and with it what those who trained have saved.
+        self.apply(elastic)
+        last = self.job(name)["metadata"]["uid"]
+        self.ended(name)
+        killer.end()
+        print(f"{len(killer.kills)} kills: {killer.kills}")
+        self.assertGreaterEqual(len(killer.kills), 3)
+        made = {(kind, made_name) for verb, kind, namespace, made_name, code, user in installed.writes()[before:]
+                if verb == "create" and code == 201 and user == OPERATOR and namespace == "team"
+                and (made_name or "").startswith(f"{name}-")}
+        kinds = ",".join(sorted({kind for kind, _ in made}))
+
+        def left():
+            found = json.loads(self.kubectl("get", kinds, "-o", "json"))["items"]
+            return [one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith(f"{name}-")
+                    and not any(owner["uid"] == last for owner in one["metadata"].get("ownerReferences", []))]
+        print(f"{len(made)} objects of {len(deleted)} deleted jobs and one that was not: {kinds}")
+        self.assertLessEqual({"pods", "poddisruptionbudgets", "services"}, {kind for kind, _ in made})
+        wait_for(f"all that belonged to {name} is gone", lambda: not left(), 90)
+        self.assertEqual(self.fetched_model(name), self.laptop_model())
+        self.assert_every_step_once(name)
+        self.assertEqual(self.job(name)["status"].get("restarts", 0), 0)
 
     def assert_made_once(self, name, writes, others):
         """By the API server's own account: each worker and the others, once; what was tried again was refused."""

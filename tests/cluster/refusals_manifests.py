@@ -150,6 +150,8 @@ def ranges():
             Case(16, "max 4097", job(max=4097), ["spec.worker.max", f"{MOST} 4096"]),
             Case(16, "more workers than logical ranks", training(worker={"count": 3}, logicalRanks=2),
                  ["spec: ", "training.logicalRanks is fewer"]),
+            Case(16, "growing beyond count in no queue", training(worker={"max": 4, "growsTo": "Max"}),
+                 ["spec: ", "worker.growsTo: Max needs training, queueName and scheduling"]),
             Case(17, "min alone above the default of count", job(min=2), ["spec.worker: ", few]),
             Case(17, "max alone below count", job(count=3, max=2), ["spec.worker: ", many])]
     one = {"name": "A", "value": "1"}

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <latch>
+#include <memory>
+#include <thread>
 
 #include "tests/comm/tcp_ranks.h"
 #include "worker/comm/background_connector.h"
@@ -206,4 +209,35 @@ TEST_CASE("what a process lacks itself is told as such") {
   gang[0].want(options);
   const auto connected = gang.wait(4, 0);
   CHECK(code_of(connected) == ErrorCode::kIo);
+}
+
+TEST_CASE("what is over ends beside who trains") {
+  Gang gang(2);
+  for (const int process : {0, 1}) gang.want(4, process, {0, 1});
+  auto first = gang.wait(4, 0);
+  REQUIRE(first);
+  REQUIRE(gang.wait(4, 1));
+  std::latch has_ended(1);
+  std::thread::id ended_by;
+  const auto end = [&](Communicator* over) {
+    ended_by = std::this_thread::get_id();
+    delete over;
+    has_ended.count_down();
+  };
+  gang[0].end(std::shared_ptr<Communicator>(first->release(), end));
+  gang[0].end(nullptr);
+  has_ended.wait();
+  CHECK(ended_by != std::this_thread::get_id());
+
+  for (const int process : {0, 1}) gang.want(5, process, {0, 1});
+  auto second = gang.wait(5, 0);
+  REQUIRE(second);
+  REQUIRE(gang.wait(5, 1));
+  std::atomic<bool> is_over = false;
+  gang[0].end(std::shared_ptr<Communicator>(second->release(), [&](Communicator* over) {
+    delete over;
+    is_over = true;
+  }));
+  gang.end(0);  // ends what is left
+  CHECK(is_over);
 }

@@ -19,8 +19,10 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cgroup  # noqa: E402
+from endpoint import BetweenEndpoint  # noqa: E402
 from job import ROOT, FaultTest, main, read  # noqa: E402
 
+OTHER_TRAINING = r"DataInvalid .*do not let this one in"
 STARVE_SECONDS = int(os.environ.get("MUSTER_STARVE_SECONDS", "8"))
 HOG = """
 import os, sys
@@ -246,6 +248,27 @@ class Misfit(FaultTest):
                 file.write(labels)
             job.set_slot(2, f"export MUSTER_DATA_ROOT={other}")
         self.refused(prepare, r"do not let this one in", r"DataInvalid .*do not let this one in")
+
+    def test_a_joiner_with_another_model_is_refused_by_those_who_train(self):
+        def change(answer):
+            answer["training"]["model"]["mlp"]["hidden"] = [64]
+        self.refused(lambda job: self.told_otherwise(job, 2, change), r"do not let this one in", OTHER_TRAINING)
+
+    def test_a_joiner_that_is_to_make_other_steps_is_refused_by_those_who_train(self):
+        def change(answer):
+            answer["training"]["seed"] += 1
+        self.refused(lambda job: self.told_otherwise(job, 2, change), r"do not let this one in", OTHER_TRAINING)
+
+    def test_a_joiner_of_another_job_is_told_so_and_named_by_its_address(self):
+        def change(answer):
+            answer["jobUid"] = "00000000-0000-0000-0000-000000000000"
+        job = self.refused(lambda job: self.told_otherwise(job, 2, change), r"or is of another job",
+                           r"KeyRefused .*or is of another job")
+        self.assertRegex(job.log_of(0), r"what a stranger says is refused.*127\.0\.0\.1")
+
+    def told_otherwise(self, job, slot, change):
+        """The worker of that slot hears from the workers' endpoint what `change` makes of an answer to its join."""
+        self.addCleanup(BetweenEndpoint(job, slot, change).close)
 
     def test_a_joiner_with_another_key_is_told_so_and_named_by_its_address(self):
         def prepare(job):

@@ -10,9 +10,11 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from endpoint import BetweenEndpoint  # noqa: E402
 from job import CNN, FaultTest, main, signal_all  # noqa: E402
 
 WAITS = "membership waits"
+ASKED_TIMES = 4  # in vain, while training stands
 
 
 class Hang(FaultTest):
@@ -75,13 +77,13 @@ class Silence(FaultTest):
         job.end()
 
     def test_half_silent_wait_for_the_witness_say_so_and_go_on_when_it_is_back(self):
-        job = self.training(2)
+        job, between = self.training_asked(2)
         survivor = job.identities([0])
         signal_all([job.process.pid], signal.SIGSTOP)  # operator, kubelet and API server
         self.addCleanup(signal_all, [job.process.pid], signal.SIGCONT)
         frozen = job.stop(1)
-        # What workers say goes through a pipe to the stopped kubelet; the record tells that nobody trains.
-        stood = job.wait_for("training stands", self.standing(job, 60))
+        # What workers say goes through a pipe to the stopped kubelet; their questions to the witness are seen.
+        stood = self.wait_while_asked(job, between)
         signal_all([job.process.pid], signal.SIGCONT)
         job.wait_for("it is said", lambda: WAITS in job.log_of(0))
         job.wait_trained_by(1)
@@ -92,25 +94,32 @@ class Silence(FaultTest):
         self.assertRegex(job.log_of(0), r"membership waits.*(witness|operator)")
         job.end()
 
-    @staticmethod
-    def standing(job, tries):
-        """A condition: the same step at so many looks in a row; its number."""
-        seen = []
+    def training_asked(self, workers):
+        """A job whose workers all train, and what stands between worker 0, which asks for the others, and the witness."""
+        job = self.job(workers)
+        between = BetweenEndpoint(job, 0)
+        self.addCleanup(between.close)
+        self.addCleanup(job.close)  # before `between`, which answers it
+        job.start()
+        job.wait_trained_by(workers)
+        self.assertEqual(between.asked_witness(), 0)
+        return job, between
 
-        def is_so():
-            seen.append(job.step())
-            return len(seen) > tries and len(set(seen[-tries:])) == 1 and seen[-1]
-
-        return is_so
+    def wait_while_asked(self, job, between):
+        """The step at which training stands: the same at each of several questions to the witness without a yes."""
+        job.wait_for("the witness is asked", lambda: between.asked_witness() > 0)
+        stood = job.step()
+        for asked in range(2, ASKED_TIMES + 1):
+            job.wait_for("the witness is asked again", lambda: between.asked_witness() >= asked)
+            self.assertEqual(job.step(), stood, "they went on without the witness")
+        return stood
 
     def test_three_of_five_silent_wait_until_they_are_back(self):
-        job = self.training(5)
+        job, between = self.training_asked(5)
         before = job.identities(range(5))
         frozen = job.stop(2, 3, 4)
         job.wait_for("the others wait and say so", lambda: re.search(r"membership waits", job.log_of(0)))
-        stood = job.step()
-        job.wait_for("they go on waiting", self.standing(job, 100))
-        self.assertLessEqual(job.step(), stood + 1, "two of five went on alone")
+        self.wait_while_asked(job, between)
         job.go_on(frozen)
         job.wait_trained_by(5)
         self.assert_undisturbed(job, [0, 1], before)

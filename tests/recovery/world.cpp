@@ -377,6 +377,7 @@ class World final : public WireWorld, public SeatWorld {
                             std::span<const std::uint64_t> samples) {
       see_batch(step, ranks, samples);
     };
+    hooks.saves_in_place = true;  // threads take turns here
     hooks.on_files = [this, number](bool begins) { use_files(number, begins); };
     engine::TrainingConfig config = config_;
     config.stage = stage_of(number);
@@ -386,6 +387,7 @@ class World final : public WireWorld, public SeatWorld {
   }
 
   void come_to(int number, std::string_view point) {
+    if (point == engine::point::kLayer) return;  // too many for the time that each takes
     const auto found = std::find(kMessagePlaces.begin(), kMessagePlaces.end(), point);
     if (found != kMessagePlaces.end()) {
       trainer(number).place = static_cast<std::size_t>(found - kMessagePlaces.begin());
@@ -652,7 +654,8 @@ class World final : public WireWorld, public SeatWorld {
     Trainer& self = trainer(number);
     if (!begins) {
       if (--self.on_files > 0 || self.tears < TearAt::kMiddle || !self.lives()) return;
-      if (self.tears == TearAt::kMiddle) tear(directory_, self.files);
+      // What was written meanwhile is slot 0's, which alone writes: nobody else's death tears it.
+      if (self.tears == TearAt::kMiddle && self.slot == 0) tear(directory_, self.files);
       return die(number, false);  // gone where it waits next
     }
     if (++self.on_files > 1) return;

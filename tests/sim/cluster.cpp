@@ -8,7 +8,7 @@
 namespace muster::sim {
 namespace {
 
-constexpr const char* kNodes[] = {"a", "b", "c"};
+constexpr std::uint64_t kRacksOneIn = 4;
 constexpr seconds kSilentMost{40};
 /// Of one cohort; each alone has too little for the largest gang.
 constexpr const char* kQueues[] = {"left", "right"};
@@ -24,7 +24,12 @@ Json container_status(const char* state, Json content) {
 
 Cluster::Cluster(std::uint64_t seed, ManualClock& clock, embedded::ApiServer& server)
     : rng_(seed), clock_(clock), server_(server), user_(kube::make_rest_client(server)) {
-  for (const char* name : kNodes) create_node(name);
+  // A seed of its own, so that clusters without racks are what they are.
+  if (Rng(~seed).below(kRacksOneIn) == 0) {
+    racks_.emplace(seed + 1, *user_);
+    node_cpus_ = kNodeCpus / 2;
+  }
+  for (const auto& name : node_names()) create_node(name);
   for (const char* name : kQueues) create_queue(name);
   create_priority();
   create_disk();
@@ -33,12 +38,23 @@ Cluster::Cluster(std::uint64_t seed, ManualClock& clock, embedded::ApiServer& se
 
 // ---- Objects
 
+const std::vector<std::string>& Cluster::node_names() const {
+  static const std::vector<std::string> kWithoutRacks{"a", "b", "c"};
+  return racks_ ? Racks::nodes() : kWithoutRacks;
+}
+
+std::set<std::string> Cluster::not_installed() const {
+  return racks_ ? racks_->not_installed() : std::set<std::string>{};
+}
+
 void Cluster::create_node(const std::string& name) {
-  const Json amounts{{"cpu", std::to_string(kNodeCpus)}, {"memory", "64Gi"}, {"pods", "100"}};
+  const Json amounts{{"cpu", std::to_string(node_cpus_)}, {"memory", "64Gi"}, {"pods", "100"}};
   const Json ready{{"type", "Ready"}, {"status", "True"}};
+  Json labels = racks_ ? Racks::labels_of(name) : Json::object();
+  labels[kHostLabel] = name;
   const Json node{{"apiVersion", "v1"},
                   {"kind", "Node"},
-                  {"metadata", {{"name", name}, {"labels", {{kHostLabel, name}}}}},
+                  {"metadata", {{"name", name}, {"labels", labels}}},
                   {"status", {{"allocatable", amounts}, {"conditions", Json::array({ready})}}}};
   MUSTER_CHECK(user_->create(api::Kind::kNode, "", node).has_value());
   nodes_[name] = NodeState{};
@@ -175,6 +191,22 @@ void Cluster::queue_event() {
   }
 }
 
+/// How close together the workers of a job shall stand; null: it does not ask.
+Json Cluster::drawn_topology() {
+  switch (rng_.below(6)) {
+    case 0:
+    case 1:
+    case 2:
+      return Json{{"required", "rack"}};
+    case 3:
+      return Json{{"required", "block"}};
+    case 4:
+      return Json{{"preferred", "rack"}};
+    default:
+      return nullptr;
+  }
+}
+
 void Cluster::create_job(const std::string& name) {
   // Often the first borrows what the second has a right to: so there is something to take back.
   const bool borrows = name == names_[0] && rng_.below(3) != 0;
@@ -200,6 +232,9 @@ void Cluster::create_job(const std::string& name) {
   if (rng_.below(3) != 0) spec["queueName"] = kQueues[rng_.below(std::size(kQueues))];
   if (borrows || owns) spec["queueName"] = kQueues[owns ? 1 : 0];
   if (rng_.below(3) == 0) spec["priorityClassName"] = kHighPriority;
+  if (racks_ && !spec.contains("scheduling")) {
+    if (Json topology = drawn_topology(); !topology.is_null()) spec["topology"] = topology;
+  }
   const bool strict = rng_.below(6) == 0;
   if (strict) spec["restart"]["maxRestarts"] = 1;
   const Json job{{"apiVersion", contract::kApiVersion},
@@ -264,7 +299,7 @@ void Cluster::tell_silent_nodes() {
 }
 
 void Cluster::node_event() {
-  const std::string name = kNodes[rng_.below(std::size(kNodes))];
+  const std::string& name = node_names()[rng_.below(node_names().size())];
   NodeState& state = nodes_[name];
   if (!state.exists) {
     create_node(name);
@@ -321,7 +356,7 @@ void Cluster::bind(const api::Pod& pod) {
     if (!pod.required_node.empty() && pod.required_node != name) continue;
     const auto found = taken.find(name);
     const int count = found == taken.end() ? 0 : found->second;
-    if (!state.exists || !state.answers || state.refuses || count >= kNodeCpus) continue;
+    if (!state.exists || !state.answers || state.refuses || count >= node_cpus_) continue;
     const Json binding{{"apiVersion", "v1"},
                        {"kind", "Binding"},
                        {"metadata", {{"name", pod.meta.name}}},
@@ -526,6 +561,23 @@ void Cluster::least_event() {
                                    {"count", std::max(least, chosen->spec.worker.count)}}}});
 }
 
+void Cluster::racks_event() {
+  racks_->event();
+  const auto all = jobs();
+  if (all.empty() || rng_.below(8) != 0) return;
+  const auto& job = all[rng_.below(all.size())];
+  // Of one that nobody places nothing can be required.
+  if (job.spec.scheduling == "Unplaced") return;
+  Json topology = drawn_topology();
+  if (!topology.is_null()) {
+    for (const char* level : {"required", "preferred"}) {
+      if (!topology.contains(level)) topology[level] = nullptr;
+    }
+  }
+  // Refused unless it is suspended.
+  patch_spec(job.meta.name, {{"topology", topology}});
+}
+
 void Cluster::user_event() {
   const std::string& job = names_[rng_.below(names_.size())];
   switch (rng_.below(14)) {
@@ -607,12 +659,13 @@ ProgressReport Cluster::report() {
 
 void Cluster::calm() {
   cut_.clear();
-  for (const char* name : kNodes) {
+  for (const auto& name : node_names()) {
     NodeState& state = nodes_[name];
     if (!state.exists) create_node(name);
     nodes_[name] = NodeState{};
     set_ready(name, true);
   }
+  if (racks_) racks_->calm();
   create_priority();
   create_disk();
   for (const char* name : kQueues) {

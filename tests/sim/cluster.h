@@ -18,10 +18,12 @@
 #include "operator/embedded/api_server.h"
 #include "operator/kube/api_client.h"
 #include "tests/sim/crews.h"
+#include "tests/sim/racks.h"
 
 namespace muster::sim {
 
 inline constexpr const char* kNamespace = "default";
+/// Of a node, or of a rack of two.
 inline constexpr int kNodeCpus = 4;
 /// A claim whose volume lies on one node.
 inline constexpr const char* kDisk = "disk";
@@ -37,6 +39,11 @@ class Cluster {
   void user_event();
   /// Another least size of a job that trains.
   void least_event();
+  /// Where nodes stand is told, in some clusters, and jobs ask for it.
+  bool has_racks() const { return racks_.has_value(); }
+  void racks_event();
+  /// Kinds that nobody has installed.
+  std::set<std::string> not_installed() const;
   /// Somebody else writes the job of this path.
   void foreign_write(const std::string& path);
   /// Whatever a worker may say, and may not.
@@ -82,6 +89,8 @@ class Cluster {
   };
 
   void create_node(const std::string& name);
+  const std::vector<std::string>& node_names() const;
+  Json drawn_topology();
   void create_queue(const std::string& name);
   void create_priority();
   void create_disk();
@@ -118,6 +127,8 @@ class Cluster {
   ManualClock& clock_;
   embedded::ApiServer& server_;
   std::unique_ptr<kube::ApiClient> user_;
+  std::optional<Racks> racks_;
+  int node_cpus_ = kNodeCpus;
   std::map<std::string, NodeState> nodes_;
   std::vector<std::string> names_{"x", "y", "z", "poor"};
   std::vector<api::Pod> seen_;

@@ -27,14 +27,17 @@ std::vector<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
-/// The plural of the kind a path is about.
+/// The plural of the kind a path is about, with its group where two have the same.
 std::string plural_of(const std::string& path) {
-  for (const auto& part : parts_of(path)) {
+  const auto parts = parts_of(path);
+  for (const auto& part : parts) {
     for (const char* plural :
          {"trainingjobs", "pods", "nodes", "services", "events", "leases", "poddisruptionbudgets",
-          "trainingqueues", "priorityclasses", "persistentvolumes", "persistentvolumeclaims"}) {
+          "trainingqueues", "priorityclasses", "persistentvolumes", "persistentvolumeclaims",
+          "topologyconfigs", "hypernodes"}) {
       if (part == plural) return plural;
     }
+    if (part == "topologies") return part + "." + parts[1];
   }
   return "";
 }
@@ -145,6 +148,9 @@ Result<kube::HttpResponse> FaultyTransport::send(const kube::HttpRequest& reques
 Result<kube::HttpResponse> FaultyTransport::read(const kube::HttpRequest& request) {
   const std::string where = without_query(request.path);
   const bool is_list = request.path.find("limit=") != std::string::npos;
+  if (faults_.not_installed.contains(plural_of(where))) {
+    return refusal(404, "NotFound", "the server could not find the requested resource");
+  }
   auto& old = faults_.old_lists[where];
   if (is_list && !old.empty() && faults_.hit(3)) {
     ++faults_.coverage.views[plural_of(where)][1];

@@ -18,7 +18,8 @@ namespace muster::sim {
 struct Coverage {
   /// By write ("create pods"): crash before, crash after, reply lost.
   std::map<std::string, std::array<std::int64_t, 3>> writes;
-  /// By kind ("pods"): events missed, stale lists, 410, lines repeated, lines swapped.
+  /// By kind ("pods", "topologies.kueue.x-k8s.io"): events missed, stale lists, 410, lines
+  /// repeated, lines swapped.
   std::map<std::string, std::array<std::int64_t, 5>> views;
   std::int64_t requests = 0, conflicts_made = 0, refused = 0;
   void add(const Coverage& other);
@@ -42,6 +43,8 @@ struct Faults {
   std::map<std::string, std::vector<std::string>> old_lists;
   /// Jobs whose pods are refused for want of quota.
   std::set<std::string> without_quota;
+  /// Kinds that the server does not know, as Coverage::views names them.
+  std::set<std::string> not_installed;
 
   bool hit(std::uint64_t one_in) { return on && rng.below(one_in) == 0; }
 };

@@ -11,17 +11,25 @@ bool InlineExecutor::work() {
 }
 
 OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed,
-                         const api::PriceList* prices)
+                         const OneOperatorOptions& sees)
     : client(kube::make_rest_client(transport)), mailbox(100'000), executor(*client, mailbox) {
-  for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode,
-                          api::Kind::kTrainingQueue, api::Kind::kPriorityClass,
-                          api::Kind::kPersistentVolume, api::Kind::kPersistentVolumeClaim}) {
+  std::vector<api::Kind> kinds{
+      api::Kind::kTrainingJob,          api::Kind::kPod,           api::Kind::kNode,
+      api::Kind::kTrainingQueue,        api::Kind::kPriorityClass, api::Kind::kPersistentVolume,
+      api::Kind::kPersistentVolumeClaim};
+  using runtime::TopologyBook;
+  if (sees.sees_topologies) {
+    kinds.insert(kinds.end(), TopologyBook::kKinds.begin(), TopologyBook::kKinds.end());
+  }
+  for (const auto kind : kinds) {
     runtime::WatchPumpOptions pump;
     pump.client = client.get();
     pump.clock = &clock;
     pump.kind = kind;
     pump.seed = ++seed;
-    pump.sink = [this](runtime::WatchBatch batch) {
+    pump.is_optional = TopologyBook::knows(kind);
+    pump.sink = [this, on_told = sees.on_told](runtime::WatchBatch batch) {
+      if (on_told) on_told(batch);
       MUSTER_CHECK(mailbox.try_post(std::move(batch)));
     };
     pumps.push_back(std::make_unique<runtime::WatchPump>(std::move(pump)));
@@ -37,7 +45,8 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.sees_queues = true;
   options.sees_volumes = true;
   options.checks_inventory = true;
-  options.prices = prices;
+  options.sees_topologies = sees.sees_topologies;
+  options.prices = sees.prices;
   options.seed = seed;
   loop = std::make_unique<runtime::OperatorLoop>(std::move(options));
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,10 +24,15 @@ class InlineExecutor final : public runtime::Executor {
  public:
   InlineExecutor(kube::ApiClient& client, runtime::Mailbox& mailbox)
       : client_(client), mailbox_(mailbox) {}
-  void execute(runtime::Work work) override { queue_.push_back(std::move(work)); }
+  void execute(runtime::Work work) override {
+    if (on_decided) on_decided(work);
+    queue_.push_back(std::move(work));
+  }
   void stop() override { queue_.clear(); }
   /// Works off what was given; whether there was anything.
   bool work();
+  /// Sees each plan when the loop hands it over.
+  std::function<void(const runtime::Work&)> on_decided;
 
  private:
   kube::ApiClient& client_;
@@ -45,10 +51,18 @@ class FakeEndpoint final : public runtime::WorkersEndpoint {
   std::map<std::string, runtime::GangInfo> gangs;
 };
 
+struct OneOperatorOptions {
+  const api::PriceList* prices = nullptr;
+  /// Whether it watches the kinds that tell where nodes stand.
+  bool sees_topologies = false;
+  /// Sees what its watches bring, before the loop does.
+  std::function<void(const runtime::WatchBatch&)> on_told{};
+};
+
 /// The parts of an operator that end with it; a new one starts from the API server alone.
 struct OneOperator {
-  explicit OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed,
-                       const api::PriceList* prices = nullptr);
+  OneOperator(const Clock& clock, kube::HttpTransport& transport, std::uint64_t seed,
+              const OneOperatorOptions& sees = {});
   std::unique_ptr<kube::ApiClient> client;
   runtime::Mailbox mailbox;
   FakeEndpoint endpoint;

@@ -137,6 +137,54 @@ TEST_CASE("an elastic borrower shrinks for the owner of the quota, and grows bac
   CHECK(wide.status.taken_back.preemptions == 0);
 }
 
+TEST_CASE("room that nobody waits for is grown into beyond the count, and given to who comes") {
+  World world(test::seed());
+  make_lab(world);
+  world.create_job("wide", 2, [](Json& job) {
+    trains_in("research", 1)(job);
+    job["spec"]["worker"]["max"] = 4;
+    job["spec"]["worker"]["growsTo"] = "Max";
+  });
+  world.settle();
+  train_all(world, "wide");
+  CHECK(world.job("wide").status.workers == "2/2");
+  world.pass(seconds(60));
+  CHECK(world.job("wide").status.placement.size() == 4);
+  train_all(world, "wide");
+  CHECK(world.job("wide").status.workers == "4/4");
+  const std::int64_t writes = world.status_writes();
+  world.pass(seconds(120));
+  CHECK(world.status_writes() == writes);
+  // Of the same queue, with no higher priority and within what the cohort has.
+  world.create_job("late", 1, comes_first_in("research", ""));
+  world.settle();
+  CHECK(leaving(world, "wide") == 1);
+  world.restart_operator();
+  world.settle();
+  CHECK(world.job("wide").status.target_workers == 3);
+  CHECK(
+      notes(world, contract::reason::kShrunk) ==
+      std::vector<std::string>{"worker 3 to leave: what is beyond worker.count goes to "
+                               "default/late, which waits in queue research; the others train on"});
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  CHECK(world.job("late").status.is_true("Admitted"));
+  // Nobody has a right to more than is beyond the count.
+  world.create_job("more", 2, comes_first_in("research", ""));
+  world.settle();
+  world.pass(seconds(60));
+  CHECK(leaving(world, "wide") == 0);
+  CHECK_FALSE(world.job("more").status.is_true("Admitted"));
+  finish_job(world, "late");
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.pass(seconds(5));
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.pass(seconds(5));
+  CHECK(world.job("more").status.is_true("Admitted"));
+  CHECK(world.job("wide").status.placement.size() == 2);
+  CHECK(world.job("wide").status.restarts == 0);
+}
+
 TEST_CASE("a job gives way to a higher priority and comes back by itself, through a new operator") {
   World world(test::seed());
   make_lab(world);

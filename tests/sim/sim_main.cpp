@@ -49,6 +49,8 @@ struct Totals {
     elastic["shrunk for others"] += result.shrinks;
     elastic["preempted"] += result.preemptions;
     elastic["came back after that"] += result.resumed;
+    elastic["placed as required"] += result.required;
+    elastic["joined as required"] += result.required_joins;
     if (!result.wrong.empty()) wrong[seed] = result.wrong;
   }
 };
@@ -82,7 +84,8 @@ bool print(const Totals& totals, std::uint64_t least) {
                       least);
   enough &= print(totals.coverage.views, {"missed", "stale", "410", "repeated", "swapped"},
                   {"trainingjobs", "pods", "nodes", "trainingqueues", "priorityclasses",
-                   "persistentvolumes", "persistentvolumeclaims"},
+                   "persistentvolumes", "persistentvolumeclaims", "topologyconfigs",
+                   "topologies.kueue.x-k8s.io", "topologies.kai.scheduler", "hypernodes"},
                   least);
   std::cout << "  workers:";
   for (const auto& [what, count] : totals.elastic) {

@@ -9,6 +9,7 @@
 #include "tests/restricted.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/one_operator.h"
+#include "tests/sim/told.h"
 
 namespace muster::sim {
 namespace {
@@ -47,10 +48,21 @@ class SkewedClock final : public Clock {
 
 struct Process {
   Process(const ManualClock& true_time, kube::HttpTransport& server, Faults& faults,
-          std::uint64_t seed)
-      : clock(true_time, faults.rng), transport(server, faults), op(clock, transport, seed) {}
+          std::uint64_t seed, bool sees_topologies, Judged& judged)
+      : clock(true_time, faults.rng),
+        transport(server, faults),
+        told(judged),
+        op(clock, transport, seed,
+           {.sees_topologies = sees_topologies,
+            .on_told = [this](const runtime::WatchBatch& batch) { told.take(batch); }}) {
+    op.executor.on_decided = [this, &faults](const runtime::Work& work) {
+      std::string wrong = told.judge(work);
+      if (faults.wrong.empty()) faults.wrong = std::move(wrong);
+    };
+  }
   SkewedClock clock;
   FaultyTransport transport;
+  Told told;  ///< before the operator, which fills it
   OneOperator op;
 };
 
@@ -80,6 +92,7 @@ class Simulation {
     faults_.foreign_write = [this](const std::string& path) { cluster_.foreign_write(path); };
     faults_.judge = [this](const kube::HttpRequest& request) { return judge(request); };
     faults_.without_quota.insert("poor");
+    faults_.not_installed = cluster_.not_installed();
     start();
   }
 
@@ -98,6 +111,8 @@ class Simulation {
     for (const auto& [uid, before] : seen_) result_.restarts += before.restarts;
     result_.joins = cluster_.joins();
     result_.secrets = secrets_;
+    result_.required = judged_.required;
+    result_.required_joins = judged_.joined;
     return result_;
   }
 
@@ -110,7 +125,8 @@ class Simulation {
   // ---- Operators
 
   void start() {
-    processes_.push_back(std::make_unique<Process>(clock_, server_, faults_, rng_()));
+    processes_.push_back(
+        std::make_unique<Process>(clock_, server_, faults_, rng_(), cluster_.has_racks(), judged_));
     ++result_.operators;
   }
   Process& any() { return *processes_[rng_.below(processes_.size())]; }
@@ -157,6 +173,12 @@ class Simulation {
       cluster_.least_event();
       settle(any());
       return bury();
+    }
+    if (cluster_.has_racks() && rng_.below(5) == 0) {
+      cluster_.racks_event();
+      faults_.not_installed = cluster_.not_installed();
+      for (int i = 0; i < 6; ++i) turn();
+      return;
     }
     switch (rng_.below(30)) {
       case 0:
@@ -376,7 +398,7 @@ class Simulation {
       return "a pod is deleted without its uid";
     }
     for (const auto& pod : cluster_.pods()) {
-      if (pod.meta.uid != (*conditions)["uid"]) continue;
+      if (Json(pod.meta.uid) != (*conditions)["uid"]) continue;
       const auto* owner = pod.meta.controller();
       if (owner == nullptr || !jobs_ever_.contains(owner->uid)) {
         return "a stranger's pod is deleted: " + request.path;
@@ -655,6 +677,10 @@ class Simulation {
     for (const auto& pod : cluster_.pods()) {
       if (!pod.ended()) say("a pod is left over: " + pod.meta.name);
     }
+    for (const auto& process : processes_) {
+      const std::string missing = process->told.missing(cluster_.user());
+      if (!missing.empty()) say(missing);
+    }
   }
 
   /// Jobs get other least sizes; elsewhere none, so that they can shrink to what they have.
@@ -664,6 +690,7 @@ class Simulation {
   Faults faults_;
   embedded::ApiServer server_;
   Cluster cluster_;
+  Judged judged_;
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<std::string, Before> seen_;  ///< by uid
   /// Members that the witness let go on, by job and the epoch they came from.

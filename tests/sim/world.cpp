@@ -21,7 +21,8 @@ World::World(std::uint64_t seed, std::function<kube::HttpTransport*(kube::HttpTr
 void World::restart_operator() {
   op.reset();
   kube::HttpTransport* transport = wrap_ ? wrap_(server) : &server;
-  op = std::make_unique<OneOperator>(clock, *transport, ++seed_, prices ? &*prices : nullptr);
+  op = std::make_unique<OneOperator>(clock, *transport, ++seed_,
+                                     OneOperatorOptions{.prices = prices ? &*prices : nullptr});
 }
 
 void World::add_node(const std::string& name, int cpus) {

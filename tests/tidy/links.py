@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 BOTH = {"muster_common", "muster_api", "muster_core", "muster_kube", "muster_runtime", "muster_endpoint", "muster_http", "muster_yaml"}
-# How the operator is started, and its way to a real API server.
-ONLY_OPERATOR = {"muster_operator_flags", "muster_kube_rest", "muster_kube_config"}
+# How the operator is started, its way to a real API server, and the node agent, which decides nothing.
+ONLY_OPERATOR = {"muster_operator_flags", "muster_agent", "muster_kube_rest", "muster_kube_config"}
 # The commands, the text of tokens, and what stands in for API server and nodes.
 ONLY_CLI = {"muster_cli", "muster_cli_files", "muster_cli_kube", "muster_bpe", "muster_embedded", "muster_kubelet"}
 

@@ -17,9 +17,10 @@ MAY_INCLUDE = {
     "operator/api": ["common"],
     "operator/core": ["common", "operator/api"],
     "operator/kube": ["common", "operator/api"],
+    "operator/agent": ["common", "operator/api", "operator/kube"],
     "operator/embedded": ["common", "operator/api", "operator/kube"],
     "operator/runtime": ["common", "common/http", "operator/api", "operator/core", "operator/kube"],
-    "operator": ["common", "operator/api", "operator/kube", "operator/runtime"],
+    "operator": ["common", "operator/agent", "operator/api", "operator/kube", "operator/runtime"],
     "cli": ["common", "common/bpe", "common/http", "operator/api", "operator/kube", "operator/embedded", "operator/runtime"],
 }
 

@@ -68,9 +68,25 @@ void BackgroundConnector::begin(std::optional<TcpOptions> options) {
   changed_.notify_all();
 }
 
+void BackgroundConnector::end(std::shared_ptr<Communicator> over) {
+  if (!over) return;
+  {
+    const Lock lock(mutex_);
+    over_.push_back(std::move(over));
+  }
+  changed_.notify_all();
+}
+
 void BackgroundConnector::run() {
   Lock lock(mutex_);
   while (!is_stopping_) {
+    if (!begun_ && !over_.empty()) {
+      auto over = std::exchange(over_, {});
+      lock.unlock();
+      over.clear();
+      lock.lock();
+      continue;
+    }
     if (!begun_) {
       changed_.wait(lock);
       continue;

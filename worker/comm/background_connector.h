@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/file.h"
@@ -36,6 +37,10 @@ class BackgroundConnector {
   /// The same without anything to begin.
   void want_none();
 
+  /// Ends what is over, nullptr too, when there is nothing to connect: that a thread and shared
+  /// memory go takes longer than a small step. Blocks: no.
+  void end(std::shared_ptr<Communicator> over);
+
   /// The communicator of `epoch`, for the one who asks first, or why there is none; nothing while
   /// it is being connected. Errors: as make_tcp_communicator; kAborted when `epoch` is not the one
   /// that is wanted, or was taken. Blocks: no.
@@ -56,9 +61,10 @@ class BackgroundConnector {
   std::mutex mutex_;
   // All below: under mutex_.
   std::condition_variable changed_;
-  std::int64_t epoch_ = -1;          ///< that is wanted; -1: none
-  std::optional<TcpOptions> begun_;  ///< of it, until the thread takes them
-  std::optional<Connected> made_;    ///< of it
+  std::int64_t epoch_ = -1;                          ///< that is wanted; -1: none
+  std::optional<TcpOptions> begun_;                  ///< of it, until the thread takes them
+  std::optional<Connected> made_;                    ///< of it
+  std::vector<std::shared_ptr<Communicator>> over_;  ///< each membership's, until it is ended
   bool is_stopping_ = false;
 
   std::thread thread_;

@@ -251,13 +251,16 @@ Model::Pass Model::pass_of(std::size_t layer, std::span<const float> values, std
           borders_[layer + 1].data(), rows,         batch};
 }
 
-void Model::run(std::span<const float> values, std::size_t rows, const Batch* batch) {
+Status Model::run(std::span<const float> values, std::size_t rows, const Batch* batch,
+                  const std::function<Status()>& between) {
   MUSTER_CHECK(rows <= rows_max_ && values.size() == shape_.values());
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
-    if (shape_.layers()[l].kind == LayerKind::kHead) return;  // comes with the losses
+    if (l > 0 && between) MUSTER_RETURN_IF_ERROR(between());
+    if (shape_.layers()[l].kind == LayerKind::kHead) return {};  // comes with the losses
     if (shape_.layers()[l].is_branch) branch_held_ = l;
     run_layer(pass_of(l, values, rows, batch));
   }
+  return {};
 }
 
 void Model::run_layer(const Pass& pass) {
@@ -291,10 +294,17 @@ void Model::recompute_branch(std::size_t last, std::span<const float> values, co
   for (std::size_t l = first; l < last; ++l) run_layer(pass_of(l, values, rows, &batch));
 }
 
-void Model::forward(std::span<const float> values, std::size_t rows) { run(values, rows, nullptr); }
+void Model::forward(std::span<const float> values, std::size_t rows) {
+  MUSTER_CHECK(run(values, rows, nullptr, nullptr));
+}
 
 void Model::forward(std::span<const float> values, const Batch& batch) {
-  run(values, batch.rows(), &batch);
+  MUSTER_CHECK(run(values, batch.rows(), &batch, nullptr));
+}
+
+Status Model::forward(std::span<const float> values, const Batch& batch,
+                      const std::function<Status()>& between) {
+  return run(values, batch.rows(), &batch, between);
 }
 
 void Model::losses_with_gradient(std::span<const float> values, const Batch& batch, float scale) {

@@ -69,6 +69,10 @@ class Model {
   void forward(std::span<const float> values, std::size_t rows);
   /// Of a training step; the batch outlives backward().
   void forward(std::span<const float> values, const Batch& batch);
+  /// The same; `between`, where there is one, is called between two layers, and its error is where
+  /// the pass ends.
+  Status forward(std::span<const float> values, const Batch& batch,
+                 const std::function<Status()>& between);
 
   /// Losses after a forward pass of the same batch, and their gradient times `scale`. Of a head's
   /// logits only those of some positions are there at a time.
@@ -133,7 +137,8 @@ class Model {
   void reserve();
   void deal(const Take& take);
   void deal_borders(const Take& take);
-  void run(std::span<const float> values, std::size_t rows, const Batch* batch);
+  Status run(std::span<const float> values, std::size_t rows, const Batch* batch,
+             const std::function<Status()>& between);
   void run_layer(const Pass& pass);
   Pass pass_of(std::size_t layer, std::span<const float> values, std::size_t rows,
                const Batch* batch);

@@ -103,24 +103,45 @@ void Optimizer::update(cpu::Context& context, std::span<const float> gradient, f
 
 void Optimizer::update(cpu::Context& context, std::span<const Gradient> gradients, float scale,
                        std::span<float> parameters) {
+  MUSTER_CHECK(update(context, gradients, scale, parameters, nullptr));
+}
+
+Status Optimizer::update(cpu::Context& context, std::span<const Gradient> gradients, float scale,
+                         std::span<float> parameters, const std::function<Status()>& half_way) {
   std::size_t elements = 0;
   for (const Gradient& gradient : gradients) elements += gradient.range.size();
   MUSTER_CHECK(elements == size_of(state_.held));
   kernels::AdamwStep step;
   if (adamw_) step = next_adamw_step();
   step.gradient_scale = scale;
+  // No element's update depends on another's, so that it does not show where they are parted.
+  std::size_t before_half = half_way ? elements / 2 : elements;
   for (const Gradient& gradient : gradients) {
-    const std::size_t n = gradient.range.size();
-    const std::size_t at = offset_of(state_.room, gradient.range);
-    float* const values = parameters.subspan(gradient.range.begin, n).data();
-    float* const first = state_.buffers[0].values.data() + at;
-    if (adamw_) {
-      cpu::adamw(context, n, step, gradient.values, first, state_.buffers[1].values.data() + at,
-                 values);
-    } else {
-      cpu::sgd_momentum(context, n, {learning_rate_, sgd_.momentum, scale}, gradient.values, first,
-                        values);
-    }
+    const auto [begin, end] = gradient.range;
+    const std::size_t middle = begin + std::min(before_half, gradient.range.size());
+    update_part(context, {{begin, middle}, gradient.values}, step, parameters);
+    before_half -= middle - begin;
+    if (middle == end) continue;
+    MUSTER_RETURN_IF_ERROR(half_way());
+    update_part(context, {{middle, end}, gradient.values + (middle - begin)}, step, parameters);
+    before_half = elements;
+  }
+  return {};
+}
+
+void Optimizer::update_part(cpu::Context& context, const Gradient& gradient,
+                            const kernels::AdamwStep& step, std::span<float> parameters) {
+  const std::size_t n = gradient.range.size();
+  if (n == 0) return;
+  const std::size_t at = offset_of(state_.room, gradient.range);
+  float* const values = parameters.subspan(gradient.range.begin, n).data();
+  float* const first = state_.buffers[0].values.data() + at;
+  if (adamw_) {
+    cpu::adamw(context, n, step, gradient.values, first, state_.buffers[1].values.data() + at,
+               values);
+  } else {
+    cpu::sgd_momentum(context, n, {learning_rate_, sgd_.momentum, step.gradient_scale},
+                      gradient.values, first, values);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -71,9 +72,15 @@ class Optimizer {
   /// `parameters` stay as they are.
   void update(kernels::cpu::Context& context, std::span<const Gradient> gradients, float scale,
               std::span<float> parameters);
+  /// The same; `half_way`, where there is one, is called when one half of the elements is updated,
+  /// and its error is where the update ends.
+  Status update(kernels::cpu::Context& context, std::span<const Gradient> gradients, float scale,
+                std::span<float> parameters, const std::function<Status()>& half_way);
 
  private:
   kernels::AdamwStep next_adamw_step();
+  void update_part(kernels::cpu::Context& context, const Gradient& gradient,
+                   const kernels::AdamwStep& step, std::span<float> parameters);
 
   SgdConfig sgd_;
   std::optional<AdamwConfig> adamw_;

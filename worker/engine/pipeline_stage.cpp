@@ -172,8 +172,7 @@ Status PipelineStage::forward(int micro_batch, const Step& step, std::span<const
   } else if (shape().is_begin() || shape().is_end()) {
     MUSTER_RETURN_IF_ERROR(read(micro_batch, step));
   }
-  own.forward(values, batch(step, micro_batch));
-  return {};
+  return own.forward(values, batch(step, micro_batch), step.between_layers);
 }
 
 void PipelineStage::backward(int micro_batch, const Step& step, std::span<const float> values,

@@ -52,7 +52,8 @@ class PipelineStage {
     const data::Loader& loader;
     /// Told by the first stage, or where the last one embeds by that: what it has read.
     std::function<void(data::RankRange ranks, std::span<const std::uint64_t> samples)> on_batch;
-    std::function<void()> on_alive;  ///< called often; empty: nobody asks
+    std::function<void()> on_alive;               ///< called often; empty: nobody asks
+    std::function<Status()> between_layers = {};  ///< of a forward pass, as Model::forward
   };
   /// Computes the nodes of the work, which `sums` holds. Behind the stage's values come what the
   /// last stage knows of the losses (tail.h), and 0 on all others. `group`: the stages,

@@ -3,6 +3,7 @@
 // begun twice and is done once.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/contract.h"
 #include "common/model_files.h"
@@ -70,6 +71,8 @@ Status Trainer::settle() {
     MUSTER_RETURN_IF_ERROR(save());
     if (keeps_files()) report_.checkpoint_seconds = lap();
   }
+  // A disk that is full ends this process, and the others train on.
+  MUSTER_RETURN_IF_ERROR(saver_.result());
   standing_.settled_step = step;
   report_step();
   return {};
@@ -84,7 +87,7 @@ void Trainer::report_step() {
   report_.samples = config_.batch_size;
   report_.sent_bytes = sent_before_ + communicator_->sent_bytes();
   report_.logical_rank_computations = computations_;
-  report_.checkpoint_step = standing_.checkpoint_step;
+  report_.checkpoint_step = newest_checkpoint();
   if (report_.membership_epoch == view_.epoch) {
     report_.rank = view_.rank;
     // With shards, nobody updates before all have what they need for it.
@@ -200,14 +203,41 @@ Status Trainer::evaluate_now() {
   return {};
 }
 
-Status Trainer::save_own(const OptimizerState& optimizer) {
+/// What a second state takes from which checkpoints are written; 0 where they are written in place:
+/// a split model's by all stages, and the only one of a training, for which nothing waits.
+std::size_t Trainer::copy_bytes() const {
+  const bool is_once = config_.checkpoint_every_steps >= total_steps_;
+  if (!keeps_files() || !is_owner() || is_split() || is_once || hooks_.saves_in_place) return 0;
+  const std::size_t moments = config_.adamw ? 2 : 1;
+  return (shape_.values() + moments * shape_.parameters()) * sizeof(float);
+}
+
+Status Trainer::save_copy() {
+  Saver::Copy& copy = saver_.copy();
+  if (is_sharded()) {
+    MUSTER_ASSIGN_OR_RETURN(copy.optimizer, collect_state());
+  } else if (is_owner()) {
+    copy.optimizer = optimizer_->state();
+  }
+  if (!is_owner()) return {};
+  const bool is_beside = saves_beside_ && !is_end(standing_);
+  std::span<const float> parameters = parameters_;
+  if (is_beside) {
+    copy.parameters = parameters_;
+    parameters = copy.parameters;
+  }
   const OnFiles files(hooks_);
   MUSTER_RETURN_IF_ERROR(record_.flush());
-  return store_->save({standing_.step, parameters_, optimizer});
+  saver_.begin(standing_.step, is_beside, [this, &copy, parameters, step = standing_.step] {
+    if (hooks_.on_save) hooks_.on_save(step);
+    return store_->save({step, parameters, copy.optimizer});
+  });
+  return saver_.result();
 }
 
 /// Of a split model, all processes of whose owner's group take part.
 Status Trainer::save_whole() {
+  if (rank() != owner()) return {};
   return with_whole(true, [&](StateSource& source) -> Status {
     const OnFiles files(hooks_);
     MUSTER_RETURN_IF_ERROR(record_.flush());
@@ -247,20 +277,40 @@ Status Trainer::save() {
   MUSTER_RETURN_IF_ERROR(check_finite());
   if (!keeps_files() || !can_write()) return {};
   MUSTER_RETURN_IF_ERROR(at(point::kCheckpoint));
-  OptimizerState collected;
-  if (is_sharded()) {
-    MUSTER_ASSIGN_OR_RETURN(collected, collect_state());
+  MUSTER_RETURN_IF_ERROR(conclude_save());
+  MUSTER_RETURN_IF_ERROR(begin_save());
+  saving_step_ = standing_.step;
+  returns_ = 0;
+  return is_end(standing_) || is_split() ? conclude_save() : Status();
+}
+
+/// Who does not write learns of an error as of a death, or when it is agreed on.
+Status Trainer::begin_save() {
+  // Another membership may have begun it.
+  if (saver_.step() == standing_.step) return {};
+  {
+    const OnFiles files(hooks_);
+    MUSTER_RETURN_IF_ERROR(saver_.wait());
   }
+  return is_split() ? save_whole() : save_copy();
+}
+
+/// All agree on what became of the checkpoint that was begun last.
+Status Trainer::conclude_save() {
+  if (saving_step_ < 0) return {};
   Status own;
-  if (is_split()) {
-    if (rank() == owner()) own = save_whole();
-  } else if (is_owner()) {
-    own = save_own(is_sharded() ? collected : optimizer_->state());
+  if (is_owner()) {
+    const OnFiles files(hooks_);
+    own = saver_.wait();
   }
   MUSTER_RETURN_IF_ERROR(follow_owner(own, "save the checkpoint", deadline()));
-  standing_.checkpoint_step = standing_.step;
-  returns_ = 0;
+  standing_.checkpoint_step = std::exchange(saving_step_, -1);
   return {};
+}
+
+/// As far as this process knows.
+std::int64_t Trainer::newest_checkpoint() {
+  return std::max(standing_.checkpoint_step, saver_.is_saved() ? saver_.step() : -1);
 }
 
 TrainingSummary Trainer::summary() const {

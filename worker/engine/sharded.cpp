@@ -46,7 +46,7 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   MUSTER_RETURN_IF_ERROR(named(confirm(*communicator_, stamp, deadline(), point)));
   report_.communicate_seconds += lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
-  apply();
+  MUSTER_RETURN_IF_ERROR(apply());
   report_.update_seconds = lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(
       named(gather_parameters(*communicator_, keeping_, stamp, parameters_, deadline(), point)));
@@ -59,25 +59,27 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
 }
 
 /// What has been logged: the update of what this process keeps, or a state that others gave. It is
-/// not interrupted.
-void Trainer::apply() {
+/// not interrupted, but by the end of the process.
+Status Trainer::apply() {
   if (!newer_.empty()) {
     const auto own = state_bytes();
     for (std::size_t i = 0; i < newer_.size(); ++i) std::ranges::copy(newer_[i], own[i].begin());
     newer_.clear();
     standing_ = *std::exchange(logged_, std::nullopt);
     sums_->forget();
-    return;
+    return {};
   }
   const std::size_t trained = shape_.parameters();
   optimizer_->set_learning_rate(learning_rate_at(config_, logged_->step - 1, total_steps_));
-  optimizer_->update(context_, exchange_->gradients(), scale_,
-                     std::span(parameters_).first(trained));
+  MUSTER_RETURN_IF_ERROR(optimizer_->update(context_, exchange_->gradients(), scale_,
+                                            std::span(parameters_).first(trained),
+                                            when_at(point::kHalfUpdated)));
   update_running(shape_, config_.logical_ranks, exchange_->tail(), parameters_);
   standing_ = *logged_;
   logged_.reset();
   is_whole_ = size_of(optimizer_->state().held) == trained;
   sums_->forget();
+  return {};
 }
 
 /// Makes `moves`; there is room for what is received. With a `plan`, what is not cut in shards goes
@@ -140,7 +142,7 @@ Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const Ent
                                Entry& entry) {
   const Greeting& own = greetings[static_cast<std::size_t>(rank())];
   const bool was_there = has_state_ && is_whole_ && standing_.step == plan.standing.step;
-  if (own.has_state && standing_.step < own.standing.step) apply();
+  if (own.has_state && standing_.step < own.standing.step) MUSTER_RETURN_IF_ERROR(apply());
   logged_.reset();
   has_state_ = own.has_state;  // any other cannot be completed by anybody
   if (!has_state_) optimizer_->hold({});

@@ -98,7 +98,10 @@ void Trainer::choose_passes(const Assignment& assignment) {
   const MemoryNeeds all = plan_
                               ? memory_needs(config_, *plan_, config_.stage, share, ranks_at_once_)
                               : memory_needs(config_, shape_, share, ranks_at_once_);
-  const auto needs = static_cast<std::int64_t>(all.total());
+  const std::size_t copy = copy_bytes();
+  saves_beside_ =
+      copy > 0 && (config_.memory_bytes == 0 || all.total() + copy <= config_.memory_bytes);
+  const auto needs = static_cast<std::int64_t>(all.total() + (saves_beside_ ? copy : 0));
   const auto has = static_cast<std::int64_t>(config_.memory_bytes);
   if (!fit) {
     log_warning("not even one logical rank's samples fit this process's memory",
@@ -190,7 +193,7 @@ Status Trainer::begin_sum() {
 Status Trainer::compute_pass(const ComputePass& pass, bool is_last) {
   MUSTER_RETURN_IF_ERROR(read_batch(pass));
   const Model::Batch batch{config_.seed, standing_.step, rows_per_rank(), pass_nodes_};
-  model_->forward(parameters_, batch);
+  MUSTER_RETURN_IF_ERROR(model_->forward(parameters_, batch, when_at(point::kLayer)));
   MUSTER_RETURN_IF_ERROR(at(point::kForward));
   model_->losses_with_gradient(parameters_, batch, 1.0f / batch_targets());
   for (const Model::Node& node : pass_nodes_) sum_losses(node);
@@ -300,8 +303,9 @@ Status Trainer::sum_gradients() {
 Status Trainer::make_step(MonoTime& mark) {
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
   optimizer_->set_learning_rate(learning_rate_at(config_, standing_.step, total_steps_));
-  optimizer_->update(context_, exchange_->gradients(), scale_,
-                     std::span(parameters_).first(shape_.parameters()));
+  MUSTER_RETURN_IF_ERROR(optimizer_->update(context_, exchange_->gradients(), scale_,
+                                            std::span(parameters_).first(shape_.parameters()),
+                                            when_at(point::kHalfUpdated)));
   update_running(shape_, config_.logical_ranks, exchange_->tail(), parameters_);
   ++standing_.step;
   standing_.loss = summed_tail()[kTailLoss] / batch_targets();

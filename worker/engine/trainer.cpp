@@ -208,6 +208,7 @@ Status Trainer::load_state() {
   newer_.clear();
   is_whole_ = true;
   forget_record();
+  saver_.forget();  // what comes of it is found in the files
   if (is_sharded()) {
     // What is read from files is read whole and dealt out then.
     optimizer_->hold(store_ ? Ranges{{0, shape_.parameters()}}
@@ -285,6 +286,7 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
 Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
   Greeting own;
   own.standing = standing_;
+  own.standing.checkpoint_step = newest_checkpoint();
   own.spec = spec_digest_;
   own.data = data_digest_;
   own.has_state = has_state_;
@@ -345,7 +347,7 @@ std::vector<std::span<std::byte>> Trainer::state_bytes() {
 Status Trainer::receive_state(const EntryPlan& plan, Entry& entry) {
   const bool had_state = plan.source[static_cast<std::size_t>(rank())] == rank();
   const bool is_logged = had_state && standing_.step < plan.standing.step;
-  if (is_logged) apply();
+  if (is_logged) MUSTER_RETURN_IF_ERROR(apply());
   const auto own = state_bytes();
   std::vector<std::vector<std::byte>> newer;
   auto into = own;
@@ -369,7 +371,7 @@ Status Trainer::receive_state(const EntryPlan& plan, Entry& entry) {
     logged_ = plan.standing;
     // Nor does a group give the older one up before all its processes have the newer.
     if (is_split()) MUSTER_RETURN_IF_ERROR(comm::barrier(*group_, 0, deadline()));
-    apply();
+    MUSTER_RETURN_IF_ERROR(apply());
   }
   MUSTER_RETURN_IF_ERROR(at(point::kTransfer));
   take_over(plan);
@@ -427,6 +429,7 @@ void Trainer::take_over(const EntryPlan& plan) {
   logged_.reset();
   newer_.clear();
   standing_ = plan.standing;
+  saving_step_ = -1;
   is_learning_ = plan.learns[static_cast<std::size_t>(rank())] != 0;
   has_state_ = !is_learning_;
   entered_step_ = standing_.step;

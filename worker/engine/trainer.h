@@ -26,6 +26,7 @@
 #include "worker/engine/passes.h"
 #include "worker/engine/pipeline_stage.h"
 #include "worker/engine/record.h"
+#include "worker/engine/saver.h"
 #include "worker/engine/stage_state.h"
 #include "worker/engine/tail.h"
 #include "worker/engine/training.h"
@@ -102,7 +103,7 @@ class Trainer {
   bool is_sharded() const { return config_.is_sharded; }
   Shards shards_among(Ownership ownership) const;
   Status make_sharded_step(MonoTime& mark);
-  void apply();
+  Status apply();
   Status receive_shards(const std::vector<Greeting>& greetings, const EntryPlan& plan,
                         Entry& entry);
   Result<std::uint64_t> move_shards(const std::vector<Move>& moves, const EntryPlan* plan);
@@ -164,9 +165,13 @@ class Trainer {
   void report_step();
   Status evaluate_now();
   Status save();
+  Status begin_save();
+  Status conclude_save();
+  std::int64_t newest_checkpoint();
   Status check_finite();
   Result<Sha256Digest> parameters_digest();
-  Status save_own(const OptimizerState& optimizer);
+  std::size_t copy_bytes() const;
+  Status save_copy();
   Status save_whole();
   Status write_model();
   Status describe_model(std::span<const float> parameters);
@@ -202,6 +207,10 @@ class Trainer {
   Status at(std::string_view point) const {
     if (hooks_.on_alive) hooks_.on_alive();
     return hooks_.at ? hooks_.at(point, standing_.step) : Status();
+  }
+  /// What calls at() in the midst of some work, where somebody wants to know.
+  std::function<Status()> when_at(std::string_view point) const {
+    return hooks_.at ? [this, point] { return at(point); } : std::function<Status()>();
   }
 
   const TrainingConfig& config_;
@@ -287,6 +296,11 @@ class Trainer {
   // Files, on the process of slot 0 alone.
   std::optional<CheckpointStore> store_;
   Record record_;
+  Saver saver_;  ///< uses store_ while it writes
+  bool saves_beside_ = false;
+  /// Of a checkpoint that the owner has begun in this membership; what became of it is not agreed
+  /// yet. -1: none.
+  std::int64_t saving_step_ = -1;
 
   // For reports.
   StepReport report_;               ///< of the step made last, report_.step

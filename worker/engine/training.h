@@ -170,12 +170,12 @@ struct TrainingSummary {
 /// Places where tests let a process fail. Parts of a step are named in this order.
 namespace point {
 inline constexpr std::string_view kConnect = "connect", kEnter = "enter", kTransfer = "transfer",
-                                  kIdle = "idle", kForward = "forward", kBucket = "bucket",
-                                  kBackward = "backward", kScatter = "scatter",
+                                  kIdle = "idle", kLayer = "layer", kForward = "forward",
+                                  kBucket = "bucket", kBackward = "backward", kScatter = "scatter",
                                   kReduced = "reduced", kGather = "gather", kUpdate = "update",
-                                  kUpdated = "updated", kCompare = "compare",
-                                  kEvaluate = "evaluate", kCheckpoint = "checkpoint",
-                                  kFinish = "finish";
+                                  kHalfUpdated = "half updated", kUpdated = "updated",
+                                  kCompare = "compare", kEvaluate = "evaluate",
+                                  kCheckpoint = "checkpoint", kFinish = "finish";
 // Only where the optimiser's state is sharded: before the update, which is before the gather then.
 inline constexpr std::string_view kLog = "log", kLogged = "logged";
 // Before the first of them, while copies are made.
@@ -200,8 +200,14 @@ struct TrainingHooks {
   std::function<void()> on_alive;
   /// Around work on files, which may take any time: true before, false after.
   std::function<void(bool begins)> on_files;
-  /// Called at the points above; an error ends this process' training with it.
+  /// Called at the points above; an error ends this process' training with it. At kLayer, which is
+  /// between the layers of a forward pass, often; in the middle of an update, at kHalfUpdated, an
+  /// error must be one that ends it: nobody can go on from half an update.
   std::function<Status(std::string_view point, std::int64_t step)> at;
+  /// Checkpoints are written by the training thread, and it waits; else on a thread of their own.
+  bool saves_in_place = false;
+  /// Called by the thread that writes a checkpoint, before it does.
+  std::function<void(std::int64_t step)> on_save;
   /// Set from any thread: every rank stops after the same step, with a checkpoint. The flag rides
   /// with the gradients, so one rank's request stops all.
   const std::atomic<bool>* stop = nullptr;

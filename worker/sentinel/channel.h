@@ -34,6 +34,9 @@ struct StepRecord {
   /// How much longer than a usual step it took, where a change of membership came in it; negative
   /// where none did, or nothing is known of usual ones.
   double change_delay_seconds = -1;
+  /// Of sharded state: received of copies while it was made, and blocks that had too few before it.
+  std::uint64_t copied_bytes = 0;
+  std::int64_t blocks_short = 0;
 };
 
 /// CPU and memory of the process when it sent a group of steps.

@@ -46,6 +46,7 @@ struct Process {
   prometheus::Counter* respawns;
   prometheus::Counter* recomputed;
   prometheus::Counter* state_bytes;
+  prometheus::Gauge* blocks_short;
   prometheus::Gauge* epoch;
   prometheus::Gauge* members;
   prometheus::Gauge* last_stall;
@@ -62,6 +63,16 @@ Labels labels_of(const MetricLabels& labels, int process) {
           {"training_job", labels.training_job},
           {"slot", std::to_string(labels.slot)},
           {"process", std::to_string(process)}};
+}
+
+std::array<prometheus::Histogram*, kPhases> phases_of(
+    prometheus::Family<prometheus::Histogram>& family, Labels labels) {
+  std::array<prometheus::Histogram*, kPhases> phases{};
+  for (std::size_t phase = 0; phase < kPhases; ++phase) {
+    labels["phase"] = kPhaseNames[phase];
+    phases[phase] = &family.Add(labels, step_buckets());
+  }
+  return phases;
 }
 
 /// A counter that follows a total counted elsewhere.
@@ -108,6 +119,8 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
   auto& recomputed =
       impl.counter(name::kWorkerRecomputedLogicalRanks, "Logical ranks taken over from the lost.");
   auto& state = impl.counter(name::kWorkerStateBytes, "State received from other workers.");
+  auto& blocks_short = impl.gauge(name::kWorkerStateBlocksShort,
+                                  "Blocks of the optimiser's state with too few copies.");
   auto& epoch = impl.gauge(name::kWorkerMembershipEpoch, "The membership that this worker is in.");
   auto& members = impl.gauge(name::kWorkerMembers, "Workers in this membership.");
   auto& last_stall = impl.gauge(name::kWorkerLastStallSeconds,
@@ -141,6 +154,7 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
                     &respawns.Add(own),
                     &recomputed.Add(own),
                     &state.Add(own),
+                    &blocks_short.Add(own),
                     &epoch.Add(own),
                     &members.Add(own),
                     &last_stall.Add(own),
@@ -149,11 +163,7 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
                     &step_seconds.Add(own, step_buckets()),
                     {}};
     process.checkpoint_step->Set(-1);
-    for (std::size_t phase = 0; phase < kPhases; ++phase) {
-      Labels with_phase = own;
-      with_phase["phase"] = kPhaseNames[phase];
-      process.phases[phase] = &phases.Add(with_phase, step_buckets());
-    }
+    process.phases = phases_of(phases, own);
     impl.processes.push_back(process);
   }
 }
@@ -163,7 +173,7 @@ Metrics::~Metrics() = default;
 void Metrics::add(int process, const StepsMessage& message) {
   MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
   Process& target = impl_->processes[static_cast<std::size_t>(process)];
-  double seconds = 0, samples = 0;
+  double seconds = 0, samples = 0, copied = 0;
   for (const StepRecord& step : message.steps) {
     const std::array<double, kPhases> phases = {
         step.data_seconds,   step.compute_seconds,  step.communicate_seconds, step.update_seconds,
@@ -174,6 +184,7 @@ void Metrics::add(int process, const StepsMessage& message) {
     }
     seconds += step.step_seconds;
     samples += static_cast<double>(step.samples);
+    copied += static_cast<double>(step.copied_bytes);
   }
   if (message.steps.empty()) return;
   const StepRecord& last = message.steps.back();
@@ -183,6 +194,8 @@ void Metrics::add(int process, const StepsMessage& message) {
   follow(*target.computations,
          target.earlier_computed + static_cast<double>(last.logical_rank_computations));
   follow(*target.cpu_seconds, target.earlier_cpu + message.usage.cpu_seconds);
+  target.state_bytes->Increment(copied);
+  target.blocks_short->Set(static_cast<double>(last.blocks_short));
   target.step->Set(static_cast<double>(last.step));
   target.loss->Set(last.loss);
   if (last.accuracy >= 0) impl_->accuracy->Add(target.labels).Set(last.accuracy);

@@ -16,6 +16,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
 
+{{- define "muster.nodeAgentSelector" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: node-agent
+{{- end }}
+
 {{/* What every worker carries, whichever job it belongs to (operator/api/make_pod.cpp). */}}
 {{- define "muster.workerSelector" -}}
 app.kubernetes.io/component: worker

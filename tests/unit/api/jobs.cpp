@@ -72,6 +72,7 @@ Json full_training_job() {
       "restartAt": "2026-01-02T03:04:07Z",
       "progress": {"step": 5, "totalSteps": 10, "epoch": 1, "loss": "0.5", "accuracy": "0.97",
         "samplesPerSecond": "1234.5", "stepMilliseconds": "12.5", "exchangeMilliseconds": "3.25",
+        "predictedStepMilliseconds": "12.25",
         "etaSeconds": 9, "updatedAt": "2026-01-02T03:04:08Z"},
       "checkpoint": {"step": 4, "time": "2026-01-02T03:04:08Z", "durable": true, "path": "/ckpt"},
       "model": {"parameters": 9610, "sha256": "ab"}, "imageDigest": "sha256:cd",
@@ -82,7 +83,8 @@ Json full_training_job() {
 Json gpt_training_job() {
   return parsed(R"({
     "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "text"},
-    "spec": {"training": {"steps": 1000, "batchSize": 32, "activations": "Recomputed",
+    "spec": {"worker": {"max": 8, "growsTo": "Max"}, "queueName": "research",
+      "training": {"steps": 1000, "batchSize": 32, "activations": "Recomputed",
       "precision": "BFloat16",
       "model": {"gpt": {"layers": 6, "heads": 12, "width": 192, "contextLength": 64}},
       "data": {"train": {"text": {"file": "a"}}, "test": {"text": {"file": "b"}}},

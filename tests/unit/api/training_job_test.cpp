@@ -516,6 +516,21 @@ TEST_CASE("a job must say what it runs, and only once") {
   CHECK(refusal(with(least_training_job(), "/spec/worker", Json{{"image", "a"}})) == "");
 }
 
+TEST_CASE("only what a queue takes back grows beyond its count") {
+  const Json job = gpt_training_job();
+  CHECK(refusal(job) == "");
+  CHECK(refusal(with(job, "/spec/worker/growsTo", "Min")) ==
+        "spec.worker.growsTo: must be Count or Max, not \"Min\"");
+  const std::string why =
+      "spec.worker.growsTo: is Max, which needs training, queueName and scheduling: Placed: a "
+      "queue "
+      "takes back what is beyond count";
+  CHECK(refusal(with(job, "/spec/queueName", nullptr)) == why);
+  CHECK(refusal(with(job, "/spec/scheduling", "Unplaced")) == why);
+  CHECK(refusal(with(least_program_job(), "/spec/worker/growsTo", "Max")) == why);
+  CHECK(refusal(with(least_program_job(), "/spec/worker/growsTo", "Count")) == "");
+}
+
 TEST_CASE("a checkpoint's path is nobody else's mount") {
   Json job = full_training_job();
   job["spec"]["worker"]["volumes"] =
@@ -581,6 +596,7 @@ TEST_CASE("what may change of a job depends on how far it is") {
   const std::vector<std::pair<const char*, Json>> free = {{"/worker/count", 3},
                                                           {"/worker/min", 2},
                                                           {"/worker/max", 3},
+                                                          {"/worker/growsTo", "Count"},
                                                           {"/suspend", true},
                                                           {"/queueName", "other"},
                                                           {"/priorityClassName", nullptr},

@@ -119,7 +119,7 @@ class GetTest(PluginTest):
         head, first, second = done.stdout.splitlines()
         self.assertEqual(head.split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SAMPLES/S", "ETA",
                                         "RESTARTS", "AGE"])
-        self.assertRegex(first, r"^digits  Running  2/2 +220/440 +50%  0\.1234 +51,200  1 min 15 s +1 ")
+        self.assertRegex(first, r"^digits  Running  2/2 +220/440 +50%  0\.1234 +51,200  75s +1 ")
         self.assertRegex(second, r"^digits  Waiting  - ")
         self.assertEqual(self.calls()[0]["args"][:3], ["--kubeconfig=/k", "--context=home", "--namespace=lab"])
 

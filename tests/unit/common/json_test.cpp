@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+
 using namespace muster;
 
 TEST_CASE("text that is not one JSON value is refused with the place") {
@@ -20,18 +22,25 @@ TEST_CASE("depth is bounded, so that writing it again cannot overflow the stack"
   CHECK_FALSE(parse_json(std::string(100'000, '[') + std::string(100'000, ']')));
 }
 
-TEST_CASE("the members of one name are left out, whatever they hold and wherever they stand") {
-  const char* text =
-      R"({"m":[{"a":{"m":1}},"]"],"a":{"m":{"a":1,"a":2},"b":[{"m":null,"c":2},{"m":"x"}]},"d":1})";
-  const auto parsed = parse_json(text, "m");
+TEST_CASE("what a list of names and parents leaves out is passed over, whatever it holds") {
+  constexpr std::array kOut{LeftOut{"a", "m"}, LeftOut{"b", "m"}, LeftOut{"b", "n"}};
+  const auto parse = [&](const char* text) { return parse_json(text, kOut); };
+  const auto parsed = parse(
+      R"({"a":{"m":{"a":1,"a":2},"n":1,"b":[{"m":null,"c":2},[{"n":["]"]}],{"d":{"m":3}}]},"m":4})");
   REQUIRE(parsed);
-  CHECK(dump_json(*parsed) == R"({"a":{"b":[{"c":2},{}]},"d":1})");
-  CHECK(parse_json(R"({"m":1})")->contains("m"));
-  CHECK_FALSE(parse_json(R"({"m":[1,]})", "m"));
-  CHECK_FALSE(parse_json(R"({"m":1,"a":1,"a":2})", "m"));
-  CHECK(*parse_json(R"(["m"])", "m") == Json::array({"m"}));
+  CHECK(dump_json(*parsed) == R"({"a":{"b":[{"c":2},[{}],{"d":{"m":3}}],"n":1},"m":4})");
+  // Once the one that was left out has ended, the name of who stands around it counts again.
+  CHECK(dump_json(*parse(R"({"b":[{"m":[{"x":[]}],"n":{},"o":1},{"m":{}}],"n":5})")) ==
+        R"({"b":[{"o":1},{}],"n":5})");
+  CHECK(parse_json(R"({"a":{"m":1}})")->at("a").contains("m"));
+  CHECK_FALSE(parse(R"({"a":{"m":[1,]}})"));
+  CHECK_FALSE(parse(R"({"a":{"m":1,"b":1,"b":2}})"));
+  CHECK(*parse(R"({"a":["m"]})") == Json{{"a", Json::array({"m"})}});
   // An empty key is a key like others: nothing is passed over in silence.
   CHECK(dump_json(*parse_json(R"({"":{"":1},"a":2})")) == R"({"":{"":1},"a":2})");
+  CHECK(dump_json(*parse(R"({"":{"m":1},"m":2})")) == R"({"":{"m":1},"m":2})");
+  CHECK_FALSE(
+      parse((R"({"a":{"m":)" + std::string(100, '[') + std::string(100, ']') + "}}").c_str()));
 }
 
 TEST_CASE("bytes that are not UTF-8 are replaced, not thrown at") {

@@ -523,6 +523,33 @@ TEST_CASE("room that opens later must last before a gang grows into it; who is d
   CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/1@m");
 }
 
+TEST_CASE("a model in stages grows by whole copies, and who waits for its copy is named") {
+  auto job = training(2);
+  job.edit().job.spec.training->pipeline = 2;
+  job.edit().job.spec.worker.min = 2;
+  job.edit().job.spec.worker.count = 6;
+  answer(job, "m", 3);
+  CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/0@n* 2/1@m 3/1@m");
+  answer(job, "m", 1);
+  const core::Plan target = job.plan();
+  CHECK(placement_of(status_of(target)) == "0/0@n* 1/0@n*");
+  CHECK(running_message(status_of(target)) ==
+        "2 of 6 workers run; 4 workers wait for a place: there is room for 1, and a copy of the "
+        "model is in 2 workers");
+  CHECK_FALSE(core::lasting_facts(job.snapshot()).contains("room"));
+
+  auto halved = training(4);
+  halved.edit().job.spec.training->pipeline = 2;
+  end_pod(halved, 2, 137);
+  answer(halved, "n");
+  const core::Plan decision = halved.plan();
+  CHECK(placement_of(status_of(decision)) == "0/0@n* 1/0@n* 2/1@n 3/0@n*");
+  CHECK(
+      running_message(status_of(decision))
+          .find("; worker 3 waits for the others that have stages of the same copy of the model") !=
+      std::string::npos);
+}
+
 TEST_CASE("an elastic job's budget comes after everything else, follows min and goes with it") {
   auto job = training(2);
   job.edit().budget.reset();
@@ -901,4 +928,69 @@ TEST_CASE("what ends a job comes before its being preempted") {
   suspended.edit().job.spec.suspend = true;
   suspended.edit().take_back = take_back(0);
   CHECK(status_of(suspended.plan()).taken_back.preemptions == 0);
+}
+
+TEST_CASE(
+    "a gang grows beyond its wish into room that lasts, and says nothing where there is none") {
+  auto job = training(3);
+  job.edit().job.spec.worker.max = 6;
+  job.edit().job.spec.worker.grows_to = "Max";
+  job.edit().job.spec.queue_name = "research";
+  CHECK(wanted(job) == std::vector<int>{3, 4, 5});
+  CHECK(core::wanted_places(job.snapshot())->only_grows);
+  CHECK(core::wanted_places(job.snapshot())->is_beyond);
+  answer(job, "", 0);
+  CHECK(job.plan().empty());
+  answer(job, "m", 2);
+  CHECK(job.plan().empty());
+  CHECK(job.plan().requeue_after == core::words::kGrowAfter);
+  job.edit().lasted["room"] = core::words::kGrowAfter;
+  const core::Plan plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event Resized"});
+  CHECK(placement_of(status_of(plan)) == "0/0@n* 1/0@n* 2/0@n* 3/1@m 4/1@m");
+  CHECK(status_of(plan).target_workers == 5);
+  CHECK(status_of(plan).workers == "3/5");
+  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
+        "there is room that nobody waits for: workers 3, 4 to join; the others train on");
+  test::apply(job.edit(), plan);
+  job.edit().gang.reset();
+  test::apply(job.edit(), job.plan());
+  join_all(job, 4);
+  CHECK(wanted(job) == std::vector<int>{5});
+  answer(job, "", 0);
+  test::apply(job.edit(), job.plan());
+  CHECK(job.snapshot().job.status.workers == "5/5");
+  CHECK(running_message(job.snapshot().job.status) == "5 of 5 workers run");
+
+  SUBCASE("what is taken back of that is no longer wished for") {
+    job.edit().take_back = take_back(3);
+    const core::Plan back = job.plan();
+    CHECK(placement_of(status_of(back)) == "0/0@n* 1/0@n* 2/0@n*");
+    CHECK(status_of(back).target_workers == 3);
+    CHECK(status_of(back).taken_back.shrinks == 1);
+  }
+  SUBCASE("of what is taken back beyond that the wish stays") {
+    job.edit().take_back = take_back(2);
+    CHECK(status_of(job.plan()).target_workers == 3);
+    CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/0@n*");
+  }
+  SUBCASE("a smaller count sends nobody away, growing to the count does") {
+    job.edit().job.spec.worker.count = 2;
+    CHECK(job.plan().empty());
+    job.edit().job.spec.worker.grows_to = "Count";
+    CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/0@n*");
+    CHECK(status_of(job.plan()).target_workers == 2);
+  }
+  SUBCASE("a larger count is wished for: it waits and says so") {
+    job.edit().job.spec.worker.count = 6;
+    answer(job, "", 0);
+    CHECK(status_of(job.plan()).target_workers == 6);
+    CHECK(running_message(status_of(job.plan())).find("1 worker waits for a place: no room") !=
+          std::string::npos);
+  }
+  SUBCASE("who is down is replaced before more come") {
+    end_pod(job, 1, 137);
+    CHECK(wanted(job) == std::vector<int>{1});
+    CHECK_FALSE(core::wanted_places(job.snapshot())->is_beyond);
+  }
 }

@@ -137,6 +137,22 @@ TEST_CASE("a leader that cannot renew stops before another may begin") {
   CHECK(a.election.role() == Role::kLost);
 }
 
+TEST_CASE("a renewal counts from when it was sent, however long its answer took") {
+  LeaderElection election(options_of("a@1"), 1);
+  const MonoTime sent(seconds(100));
+  election.on_read(sent, Error(ErrorCode::kNotFound, ""));
+  api::Lease lease;
+  lease.holder = "a@1";
+  election.on_written(sent, sent + seconds(8), lease);
+  CHECK(election.role() == Role::kLeader);
+  CHECK(election.deadline() == sent + kRenew);
+  // Others count from the renewal that they see, which may be that old.
+  LeaderElection late(options_of("a@1"), 1);
+  late.on_read(sent, Error(ErrorCode::kNotFound, ""));
+  late.on_written(sent, sent + kRenew, lease);
+  CHECK(late.role() == Role::kStandby);
+}
+
 TEST_CASE("a leader that was stopped for long finds itself lost before it does anything") {
   Server server;
   Candidate a(server, "a@1", 1);

@@ -38,6 +38,7 @@ struct QueueJob {
   WallTime started{};
   int shrinks = 0, preemptions = 0;
   int deadline = 0;  ///< seconds after its start; 0: it has none
+  int beyond = 0;    ///< of its workers, the last: more than it wishes for
 };
 
 class QueueWorld {
@@ -86,7 +87,9 @@ class QueueWorld {
       core::QueueHolder holder{job.gang.job, job.gang.turn, job.gang.per_worker,
                                job.gang.min, job.slots,     job.leaving};
       holder.uid = job.gang.uid;
+      holder.together = job.gang.together;
       holder.shrinks_to = job.is_elastic && !job.slots.empty() ? job.gang.min : 0;
+      holder.beyond = job.beyond;
       holder.unsaved = job.unsaved;
       holder.spared = job.spared;
       holder.started = job.started;

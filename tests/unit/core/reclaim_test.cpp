@@ -64,6 +64,73 @@ TEST_CASE("a borrower shrinks for a queue's own quota, by no worker more than ne
   CHECK(world.taken().empty());
 }
 
+TEST_CASE("a borrower whose workers belong together gives whole copies of its model back") {
+  QueueWorld world = lab();
+  elastic(world, "wide", "research", 2, 8).gang.together = 2;
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 8);
+  world.add_job("own", "product", 3);
+  CHECK(world.pass() == 0);
+  CHECK(taken_from(world, "wide").workers == 4);
+  CHECK(taken_from(world, "wide").slots_below == 4);
+  // Slot 3 is being replaced: it stays with its copy.
+  std::erase_if(world.job("wide").slots, [](const HeldSlot& one) { return one.slot == 3; });
+  world.job("own").gang.count = world.job("own").gang.min = 4;
+  CHECK(taken_from(world, "wide").workers == 3);
+  CHECK(taken_from(world, "wide").slots_below == 4);
+}
+
+TEST_CASE("what is beyond a job's wish goes to whoever waits, and no more than that") {
+  QueueWorld world = lab();
+  world.queues.push_back(make_queue("alone", 8));
+  elastic(world, "wide", "research", 1, 4).gang.turn.priority = 1000;
+  elastic(world, "more", "research", 1, 4).gang.turn.priority = 1000;
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 8);
+  world.add_job("low", "alone", 3);
+  CHECK(world.taken().empty());
+  world.job("wide").beyond = 2;
+  CHECK(world.taken().empty());  // would not do
+  world.job("more").beyond = 2;
+  const TakeBack taken = taken_from(world, "more");
+  CHECK(taken.workers == 2);
+  CHECK(taken.slots_below == 2);
+  CHECK(taken.why == "what is beyond worker.count goes to team/low, which waits in queue alone");
+  CHECK(taken_from(world, "wide").workers == 3);
+  // In its own queue, too.
+  world.job("low").gang.turn.queue = "research";
+  world.queues[1].quota[0].nominal = 8;
+  CHECK(taken_from(world, "wide").workers + taken_from(world, "more").workers == 5);
+  // By a higher priority no more is taken of one while another has what is beyond.
+  world.job("low").gang.turn.priority = 2000;
+  CHECK(taken_from(world, "wide").workers + taken_from(world, "more").workers == 5);
+  CHECK(std::min(taken_from(world, "wide").workers, taken_from(world, "more").workers) == 2);
+  // Where a queue's own quota is due, too, what is beyond goes first.
+  world.job("low").gang.turn.queue = "product";
+  world.queues[1].quota[0].nominal = 4;
+  world.job("wide").beyond = 1;
+  world.job("more").beyond = 0;
+  CHECK(taken_from(world, "wide").workers == 1);
+  CHECK(taken_from(world, "more").workers == -1);
+}
+
+TEST_CASE("who has less than it wishes for grows before who has more") {
+  QueueWorld world = lab();
+  world.nodes.front().allocatable[kGpu] = 5;
+  elastic(world, "content", "research", 1, 2);
+  elastic(world, "lacking", "research", 1, 2);
+  world.pass();
+  ClusterSnapshot cluster = world.snapshot();
+  for (const char* name : {"content", "lacking"}) {
+    WaitingGang gang = world.job(name).gang;
+    gang.wish = {{2}, {"n"}, true, {2}, std::string(name) == "content"};
+    cluster.gangs.push_back(gang);
+  }
+  const auto verdicts = schedule(cluster).verdicts;
+  CHECK(verdicts.at({"team", "lacking"}).placement);
+  CHECK_FALSE(verdicts.at({"team", "content"}).placement);
+}
+
 TEST_CASE("a queue keeps its nominal quota, whatever the priority of others") {
   QueueWorld world = lab();
   elastic(world, "wide", "research", 1, 4);

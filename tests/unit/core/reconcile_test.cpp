@@ -2,8 +2,11 @@
 #include <doctest/doctest.h>
 
 #include "common/contract.h"
+#include "operator/core/progress.h"
 #include "operator/core/status_edit.h"
+#include "operator/core/words.h"
 #include "tests/unit/core/builders.h"
+#include "tests/unit/core/trees.h"
 
 using namespace muster;
 using namespace muster::test;
@@ -213,6 +216,42 @@ TEST_CASE("reports of an earlier attempt, or of nobody, are not believed") {
   auto job = make_job("j").workers(1).all_running().report(report);
   apply(job.edit(), job.plan());
   CHECK_FALSE(job.snapshot().job.status.progress.has_value());
+}
+
+TEST_CASE("what a step should take stands in status beside what it takes") {
+  core::TopologyInput input = tree_of({"rack"});
+  input.levels[0].latency_seconds = 0.5;
+  input.host.bytes_per_second = 1e9;
+  add_hosts(input, {"r1"}, 2);
+  ProgressReport report;
+  report.step = 5;
+  report.step_seconds = 2;
+  report.exchange_seconds = 1.5;
+  report.model_parameters = 1;
+  auto job = make_job("j").engine().workers(2).all_running().report(report);
+  const auto predicted = [&] {
+    return status_of(job.plan()).progress->predicted_step_milliseconds;
+  };
+  CHECK(predicted().empty());  // Nobody says where the nodes stand.
+  job.edit().topology = std::make_shared<const core::Topology>(built(std::move(input)));
+  CHECK(predicted().empty());  // Node n is none of them.
+  auto& placement = job.edit().job.status.placement;
+  for (std::size_t slot = 0; slot < 2; ++slot) {
+    placement[slot].domain = "r1";
+    placement[slot].node = "n0000" + std::to_string(slot);
+  }
+  // Half a second of computing, and twice the way through the rack.
+  CHECK(predicted() == "1500.000");
+  // Foretold anew with the next progress that is due, not with each report.
+  core::take_report(job.edit().job.status, report, job.snapshot());
+  REQUIRE(job.snapshot().job.status.progress->predicted_step_milliseconds == "1500.000");
+  report.exchange_seconds = 1;
+  api::TrainingJobStatus soon = job.snapshot().job.status;
+  core::take_report(soon, report, job.snapshot());
+  CHECK(soon.progress->predicted_step_milliseconds == "1500.000");
+  job.edit().now += core::words::kProgressInterval;
+  core::take_report(soon, report, job.snapshot());
+  CHECK(soon.progress->predicted_step_milliseconds == "2000.000");
 }
 
 TEST_CASE("hostile numbers and texts of a report stay out of status") {

@@ -79,6 +79,17 @@ TEST_CASE("a gang starts with what there is between min and count") {
   CHECK_FALSE(cluster.only().placement.has_value());
 }
 
+TEST_CASE("a gang whose workers belong together starts with whole copies of its model") {
+  WaitingGang pairs = gang("j", 6, 2);
+  pairs.together = 2;
+  Cluster cluster{{node("a", 3), node("b", 2)}, {}, {}, {pairs}};
+  CHECK(cluster.only().placement->node_of_slot.size() == 4);
+  cluster.nodes = {node("a", 1), node("b", 2)};
+  CHECK(cluster.only().placement->node_of_slot.size() == 2);
+  cluster.nodes = {node("a", 1)};
+  CHECK_FALSE(cluster.only().placement.has_value());
+}
+
 TEST_CASE("who trains already and only grows comes after those who wait to start") {
   WaitingGang grows = gang("a", 2, 1);
   grows.wish.slots = {2, 3};
@@ -258,6 +269,18 @@ TEST_CASE("a gang that asks for nothing stands close together where the network 
   const GangVerdict flat = cluster.only();
   CHECK(flat.placement->node_of_slot == Nodes{"n0", "n0", "n0", "n5"});
   CHECK(flat.placement->domain_of_slot.empty());
+}
+
+TEST_CASE("close together, too, a gang whose workers belong together starts with whole copies") {
+  WaitingGang pairs = gang("j", 6, 2);
+  pairs.together = 2;
+  Cluster cluster = racks();
+  for (api::Node& one : cluster.nodes) one.allocatable["cpu"] = 0;
+  cluster.nodes.front().allocatable["cpu"] = 5'000;
+  cluster.gangs = {pairs};
+  const GangVerdict verdict = cluster.only();
+  CHECK(verdict.placement->node_of_slot.size() == 4);
+  CHECK_FALSE(verdict.placement->domain_of_slot.empty());
 }
 
 TEST_CASE("a gang keeps off the links of those that run") {

@@ -1,6 +1,11 @@
 // The promise of the project at the engine, place by place: whichever place of a step or of a
 // membership a trainer dies at, or stands still at, among however many, every step has the bits of
 // an undisturbed run of one worker.
+//
+// The whole product of places, numbers of workers, configurations and victims is tried where a run
+// is cheapest. Elsewhere each pair of any two of these four is met (PlaceGrid), which is what a
+// mistake takes as a rule: a place that forgets something of one configuration, a size that breaks
+// a place.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,26 +23,32 @@
 
 using namespace muster;
 using namespace muster::engine;
+using test::ConfigOf;
 using test::digits;
 using test::digits_in_buckets;
 using test::digits_with_layers;
 using test::ElasticWorld;
 using test::Ends;
 using test::ends_of;
+using test::kShardedConfigs;
 using test::Trial;
 using test::with_adamw;
 
 namespace {
 
-using PlacesConfig = TrainingConfig (*)(std::int64_t steps);
-
 constexpr std::array kWorkers = {3, 2, 4, 5, 7, 8};
 /// All there are where every member keeps the whole state; those of a step between the others.
 constexpr std::array kPlaces = {
-    point::kConnect, point::kEnter,    point::kTransfer,   point::kIdle,
-    point::kForward, point::kBucket,   point::kBackward,   point::kScatter,
-    point::kReduced, point::kGather,   point::kUpdate,     point::kUpdated,
-    point::kCompare, point::kEvaluate, point::kCheckpoint, point::kFinish};
+    point::kConnect,  point::kEnter,      point::kTransfer,    point::kIdle,    point::kLayer,
+    point::kForward,  point::kBucket,     point::kBackward,    point::kScatter, point::kReduced,
+    point::kGather,   point::kUpdate,     point::kHalfUpdated, point::kUpdated, point::kCompare,
+    point::kEvaluate, point::kCheckpoint, point::kFinish};
+/// The same where each keeps a part of it.
+constexpr std::array kShardedPlaces = {
+    point::kConnect, point::kEnter,   point::kTransfer, point::kIdle,        point::kLayer,
+    point::kForward, point::kBucket,  point::kBackward, point::kScatter,     point::kReduced,
+    point::kLog,     point::kLogged,  point::kUpdate,   point::kHalfUpdated, point::kGather,
+    point::kUpdated, point::kCompare, point::kEvaluate, point::kCheckpoint,  point::kFinish};
 
 bool is_of_entry(std::string_view place) {
   return place == point::kConnect || place == point::kEnter || place == point::kTransfer;
@@ -48,7 +59,7 @@ bool is_of_files(std::string_view place) {
 
 /// So long that all places come after step 12: an evaluation with step 22, a checkpoint with 20.
 struct PlaceTrial : Trial {
-  PlaceTrial(PlacesConfig config_of, std::string_view place) {
+  PlaceTrial(ConfigOf config_of, std::string_view place) {
     steps = 26;
     config = config_of(steps);
     if (!is_of_files(place)) return;
@@ -58,11 +69,66 @@ struct PlaceTrial : Trial {
   const test::TempDirectory directory;
 };
 
+TrainingConfig digits_by_adamw(std::int64_t steps) { return with_adamw(test::digits(steps)); }
+
+TrainingConfig layers_with_adamw(std::int64_t steps) {
+  return with_adamw(digits_with_layers(steps));
+}
+
+/// Of passes that have a part of a node each.
+TrainingConfig buckets_of_parts(std::int64_t steps) {
+  TrainingConfig config = digits_in_buckets(steps);
+  config.micro_batch_size = config.batch_size / config.logical_ranks;
+  return config;
+}
+
+constexpr std::array<ConfigOf, 4> kPlaceConfigs = {test::digits, layers_with_adamw,
+                                                   digits_in_buckets, digits_by_adamw};
+constexpr std::array<ConfigOf, 4> kAdamwConfigs = {digits_by_adamw, digits_in_buckets,
+                                                   layers_with_adamw, buckets_of_parts};
+
+/// One case of many.
+struct PlaceCase {
+  int workers = 0;
+  std::string_view place;
+  std::size_t config = 0;  ///< which of those that are tried
+  int victim = 0;
+};
+
+/// Each place with each number of workers, and each of those two with each configuration and with
+/// each of three victims: slot 0, which has the files, the last one and one in the middle.
+/// `turn`: of so many grids with other pairs of three and four.
+struct PlaceGrid {
+  std::span<const std::string_view> places;
+  std::span<const ConfigOf> configs;
+  std::size_t turn = 0;
+
+  std::vector<PlaceCase> cases() const {
+    std::vector<PlaceCase> all;
+    for (std::size_t w = 0; w < kWorkers.size(); ++w) {
+      for (std::size_t p = 0; p < places.size(); ++p) all.push_back(case_of(w, p));
+    }
+    return all;
+  }
+
+ private:
+  PlaceCase case_of(std::size_t w, std::size_t p) const {
+    const int workers = kWorkers[w];
+    std::size_t config = (w + p + turn) % configs.size();
+    // Where there is but one bucket, nothing is sent before the backward pass is over.
+    while (places[p] == point::kBucket && configs[config](1).bucket_blocks > 1) {
+      config = (config + 1) % configs.size();
+    }
+    const std::array victims = {0, workers - 1, workers / 2};
+    return {workers, places[p], config, victims[(w / 2 + p + turn) % victims.size()]};
+  }
+};
+
 struct Death {
   int workers = 0, victim = 0;
 };
 
-void die_at(std::string_view place, Death death, PlacesConfig config_of) {
+void die_at(std::string_view place, Death death, ConfigOf config_of) {
   CAPTURE(std::string(place));
   CAPTURE(death.workers);
   CAPTURE(death.victim);
@@ -80,7 +146,7 @@ void die_at(std::string_view place, Death death, PlacesConfig config_of) {
   CHECK(ends.complete == death.workers - (comes_back ? 0 : 1));
 }
 
-void die_at_each_place(PlacesConfig config_of, int workers) {
+void die_at_each_place(ConfigOf config_of, int workers) {
   for (const std::string_view place : kPlaces) {
     if (place == point::kBucket && config_of(1).bucket_blocks > 1) continue;  // they have but one
     for (const int victim : {0, workers - 1}) die_at(place, {workers, victim}, config_of);
@@ -99,22 +165,39 @@ TEST_CASE("a worker dies at each place: nor do running statistics and masks tell
   }
 }
 
-TEST_CASE("a worker dies at each place: nor do AdamW's moments and clipped gradients tell of it") {
-  die_at_each_place([](std::int64_t steps) { return with_adamw(digits(steps)); }, 3);
+TEST_CASE(
+    "a worker dies at each place, of 2 to 8: nor do moments, buckets and parts of nodes tell") {
+  for (const PlaceCase& one : PlaceGrid{kPlaces, kAdamwConfigs}.cases()) {
+    die_at(one.place, {one.workers, one.victim}, kAdamwConfigs[one.config]);
+  }
 }
 
-TEST_CASE("a worker dies at each place: nor does what was under way in the backward pass") {
-  die_at_each_place(digits_in_buckets, 3);
+TEST_CASE("sharded, a worker dies at each place, of 2 to 8: its buddy has what it had") {
+  for (const std::size_t turn : {0u, 1u}) {
+    for (const PlaceCase& one : PlaceGrid{kShardedPlaces, kShardedConfigs, turn}.cases()) {
+      die_at(one.place, {one.workers, one.victim}, kShardedConfigs[one.config]);
+    }
+  }
 }
 
-TEST_CASE("a worker dies at each place, of passes that have a part of a node each") {
-  die_at_each_place(
-      [](std::int64_t steps) {
-        TrainingConfig config = digits_in_buckets(steps);
-        config.micro_batch_size = config.batch_size / config.logical_ranks;
-        return config;
-      },
-      3);
+TEST_CASE("the grid of places has every pair that it promises") {
+  const auto grid = PlaceGrid{kShardedPlaces, kShardedConfigs}.cases();
+  std::set<std::pair<int, std::string_view>> sized;
+  std::set<std::pair<int, std::size_t>> sizes_configured;
+  std::set<std::pair<std::string_view, std::size_t>> places_configured;
+  std::set<std::pair<std::string_view, int>> places_of_first;
+  for (const PlaceCase& one : grid) {
+    sized.emplace(one.workers, one.place);
+    sizes_configured.emplace(one.workers, one.config);
+    places_configured.emplace(one.place, one.config);
+    places_of_first.emplace(one.place, one.victim == 0 ? 1 : 0);
+  }
+  const std::size_t sizes = kWorkers.size(), places = kShardedPlaces.size();
+  CHECK(sized.size() == sizes * places);
+  CHECK(sizes_configured.size() == sizes * kShardedConfigs.size());
+  // But for the place that one of the four has alone.
+  CHECK(places_configured.size() == (places - 1) * kShardedConfigs.size() + 1);
+  CHECK(places_of_first.size() == places * 2);
 }
 
 namespace {
@@ -168,55 +251,56 @@ class Standstill {
   std::set<int> waiting_, entering_;
 };
 
-struct Stood {
-  bool is_lost = false;
-  int trainer = 0;
-};
+/// Whether the others go on without who stands still, or wait until it moves again.
+enum class StandVerdict { kWaitedFor, kLost };
 
-void stand_at_each_place(PlacesConfig config_of, Stood stood) {
-  constexpr int kMembers = 3;
-  for (const std::string_view place : kPlaces) {
-    if (place == point::kBucket && config_of != digits_in_buckets) continue;
-    CAPTURE(std::string(place));
-    PlaceTrial trial(config_of, place);
-    // Without slot 0 there would be nobody to write files to the end.
-    const int trainer = is_of_files(place) ? kMembers - 1 : stood.trainer;
-    Standstill standstill(place, trainer, kMembers);
-    trial.before = [&](ElasticWorld& world) {
-      const auto lose = [&] { world.lose(trainer); };
-      world.watch_points([&, lose](int one, std::string_view point, std::int64_t step) {
-        return standstill.at(one, point, step, stood.is_lost ? lose : std::function<void()>());
-      });
-    };
-    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
-      // The one behind has made the step before by then.
-      if (step == 14 && is_of_entry(place)) world.cut(0);
-    };
-    const auto world = trial.run(kMembers);
-    const Ends ends = ends_of(*world, trial.steps);
-    CHECK(standstill.was_waited_for);
-    CHECK(standstill.went_on_without == stood.is_lost);
-    CHECK(ends.left == (stood.is_lost ? 1 : 0));
-    CHECK(ends.complete == kMembers - ends.left);
-    if (stood.is_lost) continue;
-    CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
-    CHECK(world->entries().size() == kMembers * (is_of_entry(place) ? 2u : 1u));
-    if (!is_of_entry(place)) CHECK(ends.reads == ends.computations);
-  }
+void stand_at(const PlaceCase& one, ConfigOf config_of, StandVerdict verdict) {
+  CAPTURE(std::string(one.place));
+  CAPTURE(one.workers);
+  CAPTURE(one.config);
+  const bool is_lost = verdict == StandVerdict::kLost;
+  PlaceTrial trial(config_of, one.place);
+  // Without slot 0 there would be nobody to write files to the end.
+  const int trainer = is_of_files(one.place) ? one.workers - 1 : one.victim;
+  CAPTURE(trainer);
+  Standstill standstill(one.place, trainer, one.workers);
+  trial.before = [&](ElasticWorld& world) {
+    const auto lose = [&] { world.lose(trainer); };
+    world.watch_points([&, lose](int who, std::string_view point, std::int64_t step) {
+      return standstill.at(who, point, step, is_lost ? lose : std::function<void()>());
+    });
+  };
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    // The one behind has made the step before by then.
+    if (step == 14 && is_of_entry(one.place)) world.cut(0);
+  };
+  const auto world = trial.run(one.workers);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(standstill.was_waited_for);
+  CHECK(standstill.went_on_without == is_lost);
+  CHECK(ends.left == (is_lost ? 1 : 0));
+  CHECK(ends.complete == one.workers - ends.left);
+  if (is_lost) return;
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  const auto entries = static_cast<std::size_t>(one.workers) * (is_of_entry(one.place) ? 2u : 1u);
+  CHECK(world->entries().size() == entries);
+  if (!is_of_entry(one.place)) CHECK(ends.reads == ends.computations);
+}
+
+void stand_at_each_place(const PlaceGrid& grid, StandVerdict verdict) {
+  for (const PlaceCase& one : grid.cases()) stand_at(one, grid.configs[one.config], verdict);
 }
 
 }  // namespace
 
-TEST_CASE("a trainer stands still at each place and goes on: nothing comes of it") {
-  stand_at_each_place(digits, {false, 2});
-  stand_at_each_place(digits_with_layers, {false, 0});
-  stand_at_each_place(digits_in_buckets, {false, 1});
+TEST_CASE("a trainer of 2 to 8 stands still at each place and goes on: nothing comes of it") {
+  stand_at_each_place({kPlaces, kPlaceConfigs}, StandVerdict::kWaitedFor);
+  stand_at_each_place({kShardedPlaces, kShardedConfigs}, StandVerdict::kWaitedFor);
 }
 
-TEST_CASE("a trainer stands still at each place, and is left behind: what it does is nothing") {
-  stand_at_each_place(digits, {true, 2});
-  stand_at_each_place(digits_with_layers, {true, 0});
-  stand_at_each_place(digits_in_buckets, {true, 1});
+TEST_CASE("a trainer of 2 to 8 stands still at each place, and is left behind: it does nothing") {
+  stand_at_each_place({kPlaces, kPlaceConfigs, 1}, StandVerdict::kLost);
+  stand_at_each_place({kShardedPlaces, kShardedConfigs, 1}, StandVerdict::kLost);
 }
 
 namespace {

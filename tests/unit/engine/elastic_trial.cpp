@@ -8,6 +8,29 @@
 namespace muster::test {
 
 using engine::OptimizerState;
+using engine::TrainingConfig;
+
+TrainingConfig wide(std::int64_t steps) {
+  TrainingConfig config = test::digits(steps);
+  config.mlp.hidden = {128, 128};
+  config.is_sharded = true;
+  return config;
+}
+
+TrainingConfig wide_adamw(std::int64_t steps) { return with_adamw(wide(steps)); }
+
+TrainingConfig wide_layers(std::int64_t steps) {
+  TrainingConfig config = digits_with_layers(steps);
+  config.cnn->hidden = {128, 64};
+  config.is_sharded = true;
+  return with_adamw(config);
+}
+
+TrainingConfig wide_buckets(std::int64_t steps) {
+  TrainingConfig config = digits_in_buckets(steps);
+  config.is_sharded = true;
+  return config;
+}
 
 void Watch::see(int trainer, int stage, std::int64_t step, std::span<const float> parameters,
                 const OptimizerState& optimizer) {

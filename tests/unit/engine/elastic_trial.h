@@ -2,6 +2,7 @@
 // worker that keeps everything.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -49,6 +50,17 @@ class Watch {
   int states_ = 0, wrong_ = 0, backwards_ = 0;
   int read_differently_ = 0;  ///< logical ranks, of one step, by one and then by another
 };
+
+using ConfigOf = engine::TrainingConfig (*)(std::int64_t steps);
+/// Sharded. Seven blocks, so that most processes own some, and not all as many.
+engine::TrainingConfig wide(std::int64_t steps);
+engine::TrainingConfig wide_adamw(std::int64_t steps);
+/// Running statistics behind the parameters, in a block with some of them.
+engine::TrainingConfig wide_layers(std::int64_t steps);
+/// Each process owns parts of several buckets.
+engine::TrainingConfig wide_buckets(std::int64_t steps);
+inline constexpr std::array<ConfigOf, 4> kShardedConfigs = {wide, wide_adamw, wide_layers,
+                                                            wide_buckets};
 
 /// A run with what `at_step` does to it.
 struct Trial {

@@ -362,6 +362,7 @@ int ElasticWorld::add_locked(int slot, std::string_view doom, bool is_slow) {
 void ElasticWorld::run(int number) {
   Seat seat(*this, number);
   engine::TrainingHooks hooks;
+  hooks.saves_in_place = saves_in_place_;
   hooks.on_state = [&](std::int64_t step, std::span<const float> parameters,
                        const engine::OptimizerState& optimizer) {
     on_state_(number, step, parameters, optimizer);

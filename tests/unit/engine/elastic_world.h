@@ -54,6 +54,8 @@ class ElasticWorld {
     std::function<Status(int trainer)> on_done;  ///< of a wait; an error breaks the connections
   };
   void watch_transfers(TransferWatch watch) { transfer_watch_ = std::move(watch); }
+  /// Checkpoints are on the disk before the step after theirs begins; before the start.
+  void save_in_place() { saves_in_place_ = true; }
   /// The members at the start: they form the first view together. That of slot 0 has `doom`.
   void start(int workers, std::string_view doom = {});
   /// The next trainer that dies is started again, as its sentinel does.
@@ -123,6 +125,7 @@ class ElasticWorld {
   OnBatch on_batch_;
   OnReport on_report_;
   std::optional<TransferWatch> transfer_watch_;
+  bool saves_in_place_ = false;
   std::atomic<std::uint64_t> reads_ = 0;
   std::unique_ptr<Shared> shared_;
 };

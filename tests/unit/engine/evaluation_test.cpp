@@ -13,7 +13,7 @@ using namespace muster::engine;
 
 namespace {
 
-const ModelShape kSmall = ModelShape::mlp(std::vector<std::size_t>{6, 9, 4});
+const ModelShape kSmallModel = ModelShape::mlp(std::vector<std::size_t>{6, 9, 4});
 
 data::Dataset made_up(std::size_t count) {
   Rng rng(test::seed());
@@ -32,12 +32,12 @@ data::Dataset made_up(std::size_t count) {
 
 /// What every rank of `processes` finds, which must be the same on all.
 Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_max) {
-  std::vector<float> parameters(kSmall.parameters());
-  initialise(kSmall, 1, parameters);
+  std::vector<float> parameters(kSmallModel.parameters());
+  initialise(kSmallModel, 1, parameters);
   std::vector<Evaluation> found(static_cast<std::size_t>(processes));
   test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
     kernels::cpu::Context context;
-    Model model(kSmall, rows_max, context);
+    Model model(kSmallModel, rows_max, context);
     const SystemClock clock;
     const auto result =
         evaluate(model, parameters, set, 8, communicator, 1, {clock, seconds(60), {}});
@@ -67,12 +67,12 @@ TEST_CASE("the parts of the logical ranks are the whole test set, none twice") {
 
 TEST_CASE("who evaluates a large set says before every pass that it is alive") {
   const data::Dataset set = made_up(100);
-  std::vector<float> parameters(kSmall.parameters());
-  initialise(kSmall, 1, parameters);
+  std::vector<float> parameters(kSmallModel.parameters());
+  initialise(kSmallModel, 1, parameters);
   test::on_all_ranks(1, [&](comm::Communicator& communicator) {
     const SystemClock clock;
     kernels::cpu::Context context;
-    Model model(kSmall, 3, context);
+    Model model(kSmallModel, 3, context);
     int beats = 0;
     const auto result = evaluate(model, parameters, set, 8, communicator, 1,
                                  {clock, seconds(60), [&] { ++beats; }});
@@ -85,10 +85,10 @@ TEST_CASE("who evaluates a large set says before every pass that it is alive") {
 TEST_CASE("accuracy is that of one row at a time, whoever evaluates how many rows at once") {
   for (const std::size_t samples : {1u, 5u, 100u}) {
     const data::Dataset set = made_up(samples);
-    std::vector<float> parameters(kSmall.parameters());
-    initialise(kSmall, 1, parameters);
+    std::vector<float> parameters(kSmallModel.parameters());
+    initialise(kSmallModel, 1, parameters);
     kernels::cpu::Context context;
-    Model model(kSmall, 1, context);
+    Model model(kSmallModel, 1, context);
     std::size_t correct = 0;
     for (std::size_t i = 0; i < samples; ++i) {
       kernels::cpu::bytes_to_unit(set.image(i), 6, model.input().data());

@@ -13,12 +13,12 @@ using namespace muster::engine;
 
 namespace {
 
-constexpr std::size_t kBlock = kernels::kBlockElements;
-constexpr std::size_t kKeptElements = 9 * kBlock - 5;  // the last block is short
+constexpr std::size_t kBlockSize = kernels::kBlockElements;
+constexpr std::size_t kKeptElements = 9 * kBlockSize - 5;  // the last block is short
 
 Shards shared_by(const std::vector<int>& slots, int buddies) {
   const auto processes = static_cast<int>(slots.size());
-  const Buckets buckets(kKeptElements + 3, {0, 2 * kBlock, 7 * kBlock}, 1);
+  const Buckets buckets(kKeptElements + 3, {0, 2 * kBlockSize, 7 * kBlockSize}, 1);
   return make_shards(slots, {Ownership(buckets, processes), kKeptElements, buddies});
 }
 
@@ -54,7 +54,7 @@ Change change_of(int before, int dead, int joiners, int buddies) {
 std::vector<int> count_copies(const std::vector<Ranges>& kept) {
   std::vector<int> copies;
   for (std::size_t block = 0; block < blocks_of(kKeptElements); ++block) {
-    const ElementRange range{block * kBlock, std::min((block + 1) * kBlock, kKeptElements)};
+    const ElementRange range{block * kBlockSize, std::min((block + 1) * kBlockSize, kKeptElements)};
     copies.push_back(
         static_cast<int>(std::count_if(kept.begin(), kept.end(), [&](const Ranges& one) {
           return within(one, range) == Ranges{range};
@@ -115,7 +115,7 @@ TEST_CASE(
   for (int before = 2; before <= 6; ++before) {
     for (int dead = -1; dead < before; ++dead) {
       for (const int buddies : {1, 2}) {
-        for (const std::size_t most : {kBlock, 3 * kBlock}) {
+        for (const std::size_t most : {kBlockSize, 3 * kBlockSize}) {
           CAPTURE(before);
           CAPTURE(dead);
           Change change = change_of(before, dead, 2, buddies);
@@ -141,7 +141,7 @@ TEST_CASE(
               CHECK(has[block] >= std::min(had[block], enough));
             }
           }
-          if (most == kBlock) CHECK(portions > 1);
+          if (most == kBlockSize) CHECK(portions > 1);
           CHECK(change.kept == change.target.held());
           CHECK(blocks_short(change.target, change.kept) == 0);
         }
@@ -158,9 +158,9 @@ TEST_CASE("what has fewest copies is copied first") {
   REQUIRE(single > 0);
   REQUIRE(single < std::ssize(had));
   CHECK(blocks_short(change.target, change.kept) == static_cast<std::size_t>(single));
-  const auto copies = next_portion(change.target, change.kept, kBlock);
+  const auto copies = next_portion(change.target, change.kept, kBlockSize);
   REQUIRE_FALSE(copies.empty());
-  CHECK(had[copies[0].range.begin / kBlock] == 1);
+  CHECK(had[copies[0].range.begin / kBlockSize] == 1);
   CHECK(blocks_short(change.target, after(change.kept, copies)) < static_cast<std::size_t>(single));
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("where nobody is lost no block is short of copies while they move") {
   for (int joiners = 1; joiners <= 3; ++joiners) {
     Change change = change_of(4, -1, joiners, 1);
     CHECK(blocks_short(change.target, change.kept) == 0);
-    const auto copies = next_portion(change.target, change.kept, kBlock);
+    const auto copies = next_portion(change.target, change.kept, kBlockSize);
     CHECK_FALSE(copies.empty());
     change.kept = without_surplus(change.target, after(change.kept, copies));
     CHECK(blocks_short(change.target, change.kept) == 0);
@@ -176,9 +176,9 @@ TEST_CASE("where nobody is lost no block is short of copies while they move") {
 }
 
 TEST_CASE("a portion is a thirty-second of all, in whole blocks, and not too few") {
-  CHECK(portion_most(1, 1) == kBlock);
-  CHECK(portion_most(63 * kBlock, 1) == kBlock);
-  CHECK(portion_most(64 * kBlock, 1) == 2 * kBlock);
-  CHECK(portion_most(64 * kBlock, 64) == 64 * kBlock);
-  CHECK(portion_most(3'200 * kBlock + 1, 64) == 100 * kBlock);
+  CHECK(portion_most(1, 1) == kBlockSize);
+  CHECK(portion_most(63 * kBlockSize, 1) == kBlockSize);
+  CHECK(portion_most(64 * kBlockSize, 1) == 2 * kBlockSize);
+  CHECK(portion_most(64 * kBlockSize, 64) == 64 * kBlockSize);
+  CHECK(portion_most(3'200 * kBlockSize + 1, 64) == 100 * kBlockSize);
 }

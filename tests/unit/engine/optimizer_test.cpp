@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "common/rng.h"
@@ -19,6 +20,12 @@ constexpr AdamwConfig kAdamw{0.003f, 0.9f, 0.999f, 1e-8f, 0.1f};
 TrainingConfig with_adamw(const AdamwConfig& adamw = kAdamw) {
   TrainingConfig config;
   config.adamw = adamw;
+  return config;
+}
+
+TrainingConfig with_sgd() {
+  TrainingConfig config;
+  config.sgd = {0.1f, 0.9f};
   return config;
 }
 
@@ -107,9 +114,7 @@ TEST_CASE("decay makes parameters smaller once a step, also where there is no gr
 TEST_CASE("an optimiser goes on from another's state with the same bits") {
   for (const bool is_adamw : {false, true}) {
     CAPTURE(is_adamw);
-    TrainingConfig config;
-    config.sgd = {0.1f, 0.9f};
-    if (is_adamw) config.adamw = kAdamw;
+    const TrainingConfig config = is_adamw ? with_adamw() : with_sgd();
     Rng rng(test::seed());
     kernels::cpu::Context context;
     Optimizer first(config, 100);
@@ -126,6 +131,35 @@ TEST_CASE("an optimiser goes on from another's state with the same bits") {
     CHECK(state_hash(first.state()) == state_hash(second.state()));
     second.reset();
     CHECK(state_hash(second.state()) == at_start);
+  }
+}
+
+TEST_CASE("an update that is looked at half way has the same bits, and one that ends there half") {
+  for (const bool is_adamw : {false, true}) {
+    CAPTURE(is_adamw);
+    const TrainingConfig config = is_adamw ? with_adamw() : with_sgd();
+    Rng rng(test::seed());
+    kernels::cpu::Context context;
+    const std::vector<float> start = random_values(rng, 301), g = random_values(rng, 301);
+    // The middle lies within the second of three parts.
+    const std::array parts = {Gradient{{0, 50}, g.data()}, Gradient{{50, 250}, g.data() + 50},
+                              Gradient{{250, 301}, g.data() + 250}};
+    Optimizer whole(config, 301), watched(config, 301), ended(config, 301);
+    std::vector<float> all = start, seen = start, half = start;
+    whole.update(context, g, 0.5f, all);
+    std::vector<float> at_half;
+    CHECK(watched.update(context, parts, 0.5f, seen, [&]() -> Status {
+      CHECK(at_half.empty());
+      at_half = seen;
+      return {};
+    }));
+    CHECK(!ended.update(context, parts, 0.5f, half,
+                        [] { return Status(Error(ErrorCode::kInternal, "killed")); }));
+    CHECK(block_hash(seen) == block_hash(all));
+    CHECK(state_hash(watched.state()) == state_hash(whole.state()));
+    CHECK(at_half == half);
+    CHECK(std::equal(half.begin(), half.begin() + 150, all.begin()));
+    CHECK(std::equal(half.begin() + 150, half.end(), start.begin() + 150));
   }
 }
 

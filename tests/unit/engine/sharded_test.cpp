@@ -23,41 +23,19 @@
 using namespace muster;
 using namespace muster::engine;
 using test::bytes_of;
+using test::ConfigOf;
 using test::ElasticWorld;
 using test::ends_of;
+using test::kShardedConfigs;
 using test::record_of;
+using test::wide;
+using test::wide_adamw;
+using test::wide_buckets;
+using test::wide_layers;
 
 namespace {
 
 constexpr std::int64_t kShardedSteps = 26;
-
-/// Seven blocks, so that most processes own some, and not all as many.
-TrainingConfig wide(std::int64_t steps) {
-  TrainingConfig config = test::digits(steps);
-  config.mlp.hidden = {128, 128};
-  config.is_sharded = true;
-  return config;
-}
-
-TrainingConfig wide_adamw(std::int64_t steps) { return test::with_adamw(wide(steps)); }
-
-/// Running statistics behind the parameters, in a block with some of them.
-TrainingConfig wide_layers(std::int64_t steps) {
-  TrainingConfig config = test::digits_with_layers(steps);
-  config.cnn->hidden = {128, 64};
-  config.is_sharded = true;
-  return test::with_adamw(config);
-}
-
-/// Each process owns parts of several buckets.
-TrainingConfig wide_buckets(std::int64_t steps) {
-  TrainingConfig config = test::digits_in_buckets(steps);
-  config.is_sharded = true;
-  return config;
-}
-
-using ConfigOf = TrainingConfig (*)(std::int64_t steps);
-constexpr std::array<ConfigOf, 4> kShardedConfigs = {wide, wide_adamw, wide_layers, wide_buckets};
 
 /// As Trial, sharded.
 struct ShardedTrial : test::Trial {
@@ -122,35 +100,13 @@ void keep_shares(ConfigOf config_of, int workers, int buddies) {
 }
 
 TEST_CASE("sharded, nothing happens: the same bits, and each keeps two or three shares of P") {
-  for (const ConfigOf config_of : kShardedConfigs) {
-    for (const int workers : {1, 2, 3, 5, 8}) {
-      for (const int buddies : {1, 2}) {
-        CAPTURE(workers);
-        CAPTURE(buddies);
-        keep_shares(config_of, workers, buddies);
-      }
-    }
-  }
-}
-
-TEST_CASE("sharded, a worker dies at each place of a step: its buddy has what it had") {
-  for (const ConfigOf config_of : kShardedConfigs) {
-    for (const std::string_view point :
-         {point::kIdle, point::kForward, point::kBucket, point::kBackward, point::kScatter,
-          point::kReduced, point::kLog, point::kLogged, point::kUpdate, point::kGather,
-          point::kUpdated, point::kEvaluate, point::kFinish}) {
-      if (point == point::kBucket && config_of != wide_buckets) continue;  // they have but one
-      for (const int victim : {0, 2}) {
-        CAPTURE(std::string(point));
-        CAPTURE(victim);
-        ShardedTrial trial(config_of);
-        trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
-          if (step == 12) world.doom(victim, point);
-        };
-        const auto ends = ends_of(*trial.run(4), trial.steps);
-        CHECK(ends.killed == 1);
-        CHECK(ends.complete == 3);
-      }
+  for (std::size_t c = 0; c < kShardedConfigs.size(); ++c) {
+    for (int workers = 1; workers <= 8; ++workers) {
+      // Each number of copies with every other size, and with each in two of the four.
+      const int buddies = 1 + (workers + static_cast<int>(c)) % 2;
+      CAPTURE(workers);
+      CAPTURE(buddies);
+      keep_shares(kShardedConfigs[c], workers, buddies);
     }
   }
 }

@@ -266,10 +266,10 @@ namespace {
 /// Where a process may die in whose step there are stages; kTransfer and what is before it are met
 /// when its connections break.
 constexpr std::array kSplitPlaces = {
-    point::kConnect, point::kEnter,    point::kTransfer, point::kIdle,
-    point::kForward, point::kBackward, point::kScatter,  point::kReduced,
-    point::kGather,  point::kLog,      point::kLogged,   point::kUpdate,
-    point::kUpdated, point::kCompare,  point::kEvaluate, point::kCheckpoint};
+    point::kConnect,  point::kEnter,     point::kTransfer,    point::kIdle,    point::kForward,
+    point::kBackward, point::kScatter,   point::kReduced,     point::kGather,  point::kLog,
+    point::kLogged,   point::kUpdate,    point::kHalfUpdated, point::kUpdated, point::kCompare,
+    point::kEvaluate, point::kCheckpoint};
 
 /// So long that all places come after step 12: an evaluation with step 22, a checkpoint with 20.
 struct SplitTrial : Trial {

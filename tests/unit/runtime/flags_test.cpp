@@ -125,3 +125,23 @@ TEST_CASE("addresses are numeric") {
     CHECK_MESSAGE(!parse_bind_address(bad), bad);
   }
 }
+
+TEST_CASE("the flags of a node agent are understood without those of an operator") {
+  const auto line = parse_command_line(
+      {"--node-agent=n1.example", "--sysfs=/host/sys", "--node-agent-period=5m"});
+  REQUIRE_MESSAGE(line, line.error().message());
+  CHECK(line->flags.node_agent == "n1.example");
+  CHECK(line->flags.sysfs == "/host/sys");
+  CHECK(line->flags.node_agent_period == seconds(300));
+  CHECK(parse_command_line({"--node-agent", "n1"})->flags.sysfs == "/sys");
+}
+
+TEST_CASE("a node agent's flags that cannot be right are refused by name") {
+  for (const char* name : {"", "N1", "../pods", ".", "a/b", "a?b"}) {
+    CHECK(refusal({"--node-agent", name}) == "--node-agent: must be the name of a node");
+  }
+  CHECK(refusal({"--sysfs=/sys"}) == "--sysfs: needs --node-agent");
+  CHECK(refusal({"--node-agent-period=1m"}) == "--node-agent-period: needs --node-agent");
+  CHECK(refusal({"--node-agent=n1", "--node-agent-period=0s"}) ==
+        "--node-agent-period: must be at least 1s");
+}

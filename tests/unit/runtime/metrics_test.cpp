@@ -203,14 +203,24 @@ TEST_CASE("time is booked on the phase it was spent in, and on steps made for th
   CHECK(world.value("muster_gang_start_seconds_count") == "1");
 }
 
-TEST_CASE("a worker replaced while others train repeats nothing; who trains speaks for all") {
-  World world;
-  world.job.status.start_attempt = 0;
-  world.run();
+namespace {
+
+/// Of worker 0, which trains with worker 1.
+ProgressReport told_by_two() {
   ProgressReport report;
   report.job = "team/digits";
   report.members = {0, 1};
   report.total_steps = 100;
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("a worker replaced while others train repeats nothing; who trains speaks for all") {
+  World world;
+  world.job.status.start_attempt = 0;
+  world.run();
+  ProgressReport report = told_by_two();
   report.samples_per_second = 640;
   const auto tell = [&](int slot, int attempt, std::int64_t step) {
     world.clock.advance(seconds(10));
@@ -241,6 +251,45 @@ TEST_CASE("a worker replaced while others train repeats nothing; who trains spea
   tell(0, 7, 52);
   CHECK(world.value("muster_job_step" + kOfJob) == "52");
   CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "10");
+}
+
+TEST_CASE("the step follows a return to a checkpoint within the same pods") {
+  World world;
+  world.job.status.start_attempt = 0;
+  world.run();
+  ProgressReport report = told_by_two();
+  const auto tell = [&](int attempt, std::int64_t epoch, std::int64_t step) {
+    world.clock.advance(seconds(10));
+    report.attempt = attempt;
+    report.membership_epoch = epoch;
+    report.step = step;
+    world.metrics.on_progress(world.job.meta.key(), report);
+    return world.value("muster_job_step" + kOfJob);
+  };
+  const auto repeated = [&] { return world.value("muster_job_repeated_steps_total" + kOfJob); };
+  CHECK(tell(0, 3, 60) == "60");
+  CHECK(tell(0, 3, 58) == "60");  // of another worker, from before
+  report.changes = {{4, 50, std::string(contract::change::kReturned), 0, "blocks were lost"}};
+  CHECK(tell(0, 4, 52) == "52");
+  CHECK(repeated() == "10");
+  CHECK(tell(0, 4, 54) == "54");  // the change is told again: it is known
+  CHECK(repeated() == "10");
+  report.changes.clear();
+  CHECK(tell(0, 3, 59) == "59");  // late, and seen to be once somebody tells where they are now
+  CHECK(tell(0, 4, 56) == "56");
+  CHECK(tell(0, 3, 55) == "56");
+  CHECK(tell(0, 4, 61) == "61");
+  CHECK(tell(0, 4, 57) == "61");  // from before again
+  // A worker that comes back once more, in the same membership.
+  report.changes = {{4, 55, std::string(contract::change::kReturned), 0, "the loss is nan"}};
+  CHECK(tell(0, 4, 55) == "55");
+  CHECK(repeated() == "16");
+  // The gang's next start makes steps again from its checkpoint to where it was.
+  world.job.status.start_attempt = 1;
+  world.metrics.on_job(world.job);
+  report.restored_step = 50;
+  CHECK(tell(1, 9, 51) == "51");
+  CHECK(repeated() == "21");
 }
 
 TEST_CASE("an operator that takes a job over does not take its past for repeated") {

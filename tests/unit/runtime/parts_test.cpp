@@ -59,6 +59,27 @@ TEST_CASE("the mailbox keeps order and holds posters back while it is full") {
   CHECK(steps == std::vector<std::int64_t>{1, 2, 3});
 }
 
+TEST_CASE("of objects that watches bring only so many wait inside, and other messages pass them") {
+  const auto batch = [](std::size_t objects) {
+    return WatchBatch{api::Kind::kPod, std::vector<kube::WatchEvent>(objects)};
+  };
+  Mailbox mailbox(1000);
+  CHECK(mailbox.post(batch(2 * kWatchedObjectsMost)));  // larger than all that may wait, and alone
+  CHECK(mailbox.drain().size() == 1);
+  CHECK(mailbox.post(batch(kWatchedObjectsMost - 1)));
+  CHECK(mailbox.post(batch(1)));
+  CHECK(mailbox.post(report(1)));
+  std::atomic<bool> is_in{false};
+  std::thread poster([&] { is_in = mailbox.post(batch(1)); });
+  for (int i = 0; i < 1000 && !is_in; ++i) std::this_thread::yield();
+  CHECK_FALSE(is_in);
+  CHECK(mailbox.try_post(report(2)));
+  CHECK(mailbox.drain().size() == 4);
+  poster.join();
+  CHECK(is_in);
+  CHECK(mailbox.drain().size() == 1);
+}
+
 TEST_CASE("closing the mailbox lets everybody go") {
   Mailbox mailbox(1);
   CHECK(mailbox.post(report(1)));

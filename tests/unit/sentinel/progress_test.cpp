@@ -134,6 +134,29 @@ TEST_CASE("what a process computed again and was given adds up, beside its newes
   }
 }
 
+TEST_CASE("copies of shards count as state that was received, and what lacks them is told") {
+  Metrics metrics({"ns", "digits", 1}, 1);
+  const std::string labels = R"({namespace="ns",process="0",slot="1",training_job="digits"} )";
+  const auto has = [&](const std::string& name, const char* value) {
+    return metrics.render().find("muster_worker_" + name + labels + value + "\n") !=
+           std::string::npos;
+  };
+  CHECK(has("state_blocks_short", "0"));
+  metrics.add(0, EnteredMessage{3, 10, 2, 904, 0});
+  StepsMessage message = steps(3, 0.002);
+  message.steps[0].copied_bytes = 4096;
+  message.steps[0].blocks_short = 9;
+  message.steps[1].copied_bytes = 5000;
+  message.steps[1].blocks_short = 5;
+  message.steps[2].blocks_short = 2;
+  metrics.add(0, message);
+  CHECK(has("state_bytes_total", "10000"));
+  CHECK(has("state_blocks_short", "2"));
+  metrics.add(0, steps(1, 0.002));
+  CHECK(has("state_bytes_total", "10000"));
+  CHECK(has("state_blocks_short", "0"));
+}
+
 TEST_CASE("metrics carry the contract's names and labels, and no other value than was told") {
   Metrics metrics({"ns", "digits", 3}, 2);
   metrics.add(1, steps(4, 0.002));

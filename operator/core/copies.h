@@ -1,0 +1,20 @@
+// A model split in the stages of a pipeline: which workers have a copy of it together. A job's
+// processes are numbered slot x processes + their place in the worker; so many as there are stages,
+// one after the other, are a copy. One that lacks a stage makes no steps.
+#pragma once
+
+#include <vector>
+
+#include "operator/api/training_job.h"
+
+namespace muster::core {
+
+/// So many workers from the first on, and each further so many, have whole copies. 1: each has.
+int workers_together(const api::TrainingJob& job);
+
+/// Of the slots `running`, ascending, those with a process that has to wait because another of its
+/// copy does not run.
+std::vector<int> waiting_for_their_copy(const api::TrainingJob& job,
+                                        const std::vector<int>& running);
+
+}  // namespace muster::core

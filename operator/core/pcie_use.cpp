@@ -1,0 +1,96 @@
+#include "operator/core/pcie_use.h"
+
+#include <algorithm>
+#include <bitset>
+
+#include "operator/core/text.h"
+
+namespace muster::core {
+namespace {
+
+constexpr std::size_t kMaxHostsInText = 3;
+
+/// GPUs of a node that nothing else but one switch, or one root port, has in common.
+std::vector<int> gpus_together(const api::PcieNode& pcie) {
+  std::vector<int> below(pcie.switches.size(), 0);
+  for (const api::PcieDevice& gpu : pcie.gpus) {
+    if (gpu.switch_index) {
+      ++below[as_index(*gpu.switch_index)];
+    } else {
+      below.push_back(1);
+    }
+  }
+  std::erase(below, 0);
+  return below;
+}
+
+/// What others hold of a node's GPUs, and how many there are.
+struct GpusHeld {
+  std::int64_t by_others = 0, all = 0;
+};
+
+GpusHeld held_on(const Inventory& inventory, int node, const std::string& resource) {
+  const auto offered = inventory.node(node).allocatable.find(resource);
+  const std::vector<std::int64_t>* free = inventory.free_of(resource);
+  if (free == nullptr || offered == inventory.node(node).allocatable.end()) return {};
+  return {offered->second - (*free)[as_index(node)], offered->second};
+}
+
+/// "PCIe switch 0000:10:00.0 (31.5 GB/s) is shared", or of several "one of its 2 PCIe switches".
+std::string shared_text(const api::PcieNode& pcie) {
+  std::vector<std::int64_t> gpus(pcie.switches.size(), 0);
+  for (const api::PcieDevice& gpu : pcie.gpus) {
+    if (gpu.switch_index) ++gpus[as_index(*gpu.switch_index)];
+  }
+  const api::PcieSwitch* only = nullptr;
+  int count = 0;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    if (gpus[i] < 2) continue;
+    only = &pcie.switches[i];
+    ++count;
+  }
+  if (count != 1) return "one of its " + std::to_string(count) + " PCIe switches is shared";
+  std::string text = "its PCIe switch " + only->address;
+  if (only->uplink_bytes_per_second > 0) {
+    text += " (" + decimal(static_cast<double>(only->uplink_bytes_per_second) / 1e9, 1) + " GB/s)";
+  }
+  return text + " is shared";
+}
+
+}  // namespace
+
+bool PcieUse::must_share(int node, int pods) const {
+  const std::optional<api::PcieNode>& pcie = inventory_.node(node).pcie;
+  const std::int64_t own = per_worker_.gpus * pods;
+  if (!pcie || own <= 0) return false;
+  const auto [others, all] = held_on(inventory_, node, per_worker_.gpu_resource);
+  if (all != static_cast<std::int64_t>(pcie->gpus.size())) return false;
+  if (others <= 0 || own > all - others) return false;
+  // Sums of GPUs that some of the switches have together: one that holds the others and leaves
+  // enough for us keeps us apart.
+  std::bitset<api::kMaxPcieDevices + 1> sums(1);
+  for (const int together : gpus_together(*pcie)) sums |= sums << as_index(together);
+  for (std::int64_t sum = others; sum <= all - own; ++sum) {
+    if (sums[static_cast<std::size_t>(sum)]) return false;
+  }
+  return true;
+}
+
+std::string PcieUse::why(const std::vector<HostShare>& hosts) const {
+  std::string text;
+  std::size_t count = 0;
+  for (const HostShare& host : hosts) {
+    if (!must_share(host.node, host.pods) || ++count > kMaxHostsInText) continue;
+    const auto [others, all] = held_on(inventory_, host.node, per_worker_.gpu_resource);
+    const api::Node& node = inventory_.node(host.node);
+    text += (text.empty() ? "on " : "; on ") + node.meta.name + " others hold " +
+            std::to_string(others) + " of " + std::to_string(all) + " GPUs, so " +
+            shared_text(*node.pcie);
+  }
+  if (count > kMaxHostsInText) {
+    text += "; and so on " + std::to_string(count - kMaxHostsInText) + " hosts more";
+  }
+  return text;
+}
+
+}  // namespace muster::core

@@ -1,0 +1,32 @@
+// Whether pods of different jobs must meet below one PCIe switch of a node. Which GPUs a pod has
+// only the kubelet knows, so this counts: it says what no choice of GPUs can avoid, and nothing of
+// what happens by chance.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operator/core/inventory.h"
+#include "operator/core/step_time.h"
+
+namespace muster::core {
+
+/// For pods that ask for these resources. Holds for as long as the inventory, and follows it.
+class PcieUse {
+ public:
+  PcieUse(const Inventory& inventory, const api::Resources& per_worker)
+      : inventory_(inventory), per_worker_(per_worker) {}
+
+  /// Whether so many pods more on this node leave no way for them to have switches of their own.
+  /// Not where nothing is known of the node's switches, or of all GPUs that it offers.
+  bool must_share(int node, int pods) const;
+
+  /// The hosts where that is so, each with a sentence; empty: it is so nowhere.
+  std::string why(const std::vector<HostShare>& hosts) const;
+
+ private:
+  const Inventory& inventory_;
+  const api::Resources& per_worker_;
+};
+
+}  // namespace muster::core

@@ -1,0 +1,87 @@
+#include "operator/api/unread.h"
+
+#include <doctest/doctest.h>
+
+#include "operator/api/pod.h"
+#include "tests/test_main.h"
+#include "tests/unit/api/jobs.h"
+
+using namespace muster;
+using namespace muster::api;
+using namespace muster::test;
+
+namespace {
+
+Json parse_read(Kind kind, const Json& object) {
+  const auto parsed = parse_json(dump_json(object), unread_of(kind));
+  REQUIRE(parsed);
+  return *parsed;
+}
+
+/// As kubelet and API server leave it: with all that parse_pod reads, and what it does not.
+Json running_pod() {
+  const TrainingJob job = *parse_training_job(full_program_job());
+  Json pod = to_json(make_pod(job, {1, 2, "node-1", ""}, PodOptions{}));
+  pod["metadata"]["managedFields"] = Json::array({{{"manager", "muster"}}});
+  pod["metadata"]["labels"]["env"] = "volumes";
+  pod["metadata"]["annotations"]["image"] = "tolerations";
+  pod["spec"]["nodeName"] = "node-1";
+  pod["spec"]["schedulingGates"] = Json::array({{{"name", "kueue.x-k8s.io/admission"}}});
+  pod["spec"]["initContainers"] = pod["spec"]["containers"];
+  const Json terminated{{"exitCode", 3}, {"reason", "Error"}, {"message", "no data"}};
+  pod["status"] = {{"phase", "Failed"},
+                   {"podIP", "10.1.2.3"},
+                   {"podIPs", Json::array({{{"ip", "10.1.2.3"}}})},
+                   {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}},
+                                               {{"type", "DisruptionTarget"},
+                                                {"status", "True"},
+                                                {"reason", "EvictionByEvictionAPI"},
+                                                {"message", "volumes"}}})},
+                   {"containerStatuses", Json::array({{{"name", "worker"},
+                                                       {"image", "worker:1"},
+                                                       {"imageID", "sha256:1"},
+                                                       {"lastState", {{"terminated", terminated}}},
+                                                       {"state", {{"terminated", terminated}}}}})}};
+  return pod;
+}
+
+}  // namespace
+
+TEST_CASE("what is left out of a pod nobody reads, and the rest is less than half of it") {
+  const Json whole = running_pod();
+  const Json read = parse_read(Kind::kPod, whole);
+  const auto pod = parse_pod(read);
+  REQUIRE(pod);
+  CHECK(*pod == *parse_pod(whole));
+  CHECK(pod->requests.cpu_millis > 0);
+  CHECK(pod->required_node == "node-1");
+  CHECK(pod->held_by_kueue);
+  CHECK(pod->meta.labels.at("env") == "volumes");
+  CHECK(pod->meta.annotations.at("image") == "tolerations");
+  CHECK(pod->termination->exit_code == 3);
+  CHECK(pod->image_id == "sha256:1");
+  CHECK(dump_json(read).size() * 2 < dump_json(whole).size());
+}
+
+TEST_CASE("what is left out of a node nobody reads") {
+  Node node;
+  node.meta.name = "node-1";
+  node.meta.labels["images"] = "capacity";
+  node.ready = true;
+  node.taints.push_back({"spot", "true", "NoSchedule"});
+  node.allocatable = {{"cpu", 4000}, {"memory", 1 << 30}};
+  Json whole = to_json(node);
+  whole["status"]["images"] = Json::array({{{"names", Json::array({"worker:1"})}}});
+  const Json read = parse_read(Kind::kNode, whole);
+  CHECK_FALSE(read["status"].contains("images"));
+  CHECK(*parse_node(read) == *parse_node(whole));
+  CHECK(parse_node(read)->allocatable == node.allocatable);
+}
+
+TEST_CASE("of other kinds everything is read but who wrote what") {
+  Json whole = full_training_job();
+  const Json read = parse_read(Kind::kTrainingJob, whole);
+  CHECK(read == whole);
+  whole["metadata"]["managedFields"] = Json::array({1});
+  CHECK(parse_read(Kind::kTrainingJob, whole) == read);
+}

@@ -1,0 +1,144 @@
+#include "operator/core/pcie_use.h"
+
+#include <doctest/doctest.h>
+
+#include "operator/core/placement.h"
+#include "tests/unit/core/trees.h"
+
+using namespace muster;
+using namespace muster::core;
+using namespace muster::test;
+
+namespace {
+
+/// Switches with so many GPUs each, and GPUs straight below root ports beside them.
+api::PcieNode switches_of(const std::vector<int>& gpus, int alone = 0) {
+  api::PcieNode pcie;
+  for (const int count : gpus) {
+    const int index = static_cast<int>(pcie.switches.size());
+    pcie.switches.push_back({"0000:" + std::to_string(10 + index) + ":00.0", 31'507'692'307});
+    for (int i = 0; i < count; ++i) pcie.gpus.push_back({"", {}, index});
+  }
+  for (int i = 0; i < alone; ++i) pcie.gpus.push_back({"", {}, {}});
+  return pcie;
+}
+
+/// Nodes of one rack by what is known of their switches, n00000 first; each offers what it has.
+struct Rack {
+  explicit Rack(std::vector<std::optional<api::PcieNode>> known, int gpus_unknown = 8) {
+    TopologyInput input = tree_of({"rack"});
+    add_hosts(input, {"r1"}, static_cast<int>(known.size()));
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      api::Node& node = nodes.emplace_back();
+      node.meta.name = input.nodes[i].node;
+      node.ready = true;
+      const auto gpus = known[i] ? static_cast<std::int64_t>(known[i]->gpus.size()) : gpus_unknown;
+      node.allocatable = {{"cpu", 64'000}, {"memory", 1 << 30}, {"nvidia.com/gpu", gpus}};
+      node.pcie = std::move(known[i]);
+    }
+    topology = std::make_shared<const Topology>(built(std::move(input)));
+    std::vector<const api::Node*> pointers;
+    for (const auto& node : nodes) pointers.push_back(&node);
+    inventory.emplace(topology, pointers);
+  }
+
+  void hold(int node, int gpus) { inventory->take(node, {{"nvidia.com/gpu", gpus}}); }
+  bool must_share(int node, int pods, int gpus_each) const {
+    return PcieUse(*inventory, asking(gpus_each)).must_share(node, pods);
+  }
+  static api::Resources asking(int gpus) { return {0, 0, gpus, "nvidia.com/gpu"}; }
+
+  std::vector<api::Node> nodes;
+  std::shared_ptr<const Topology> topology;
+  std::optional<Inventory> inventory;
+};
+
+}  // namespace
+
+TEST_CASE("pods must share a switch when no choice of GPUs keeps them apart") {
+  // What is held of two switches with four GPUs each, what is asked, and whether it is shared.
+  struct Case {
+    int held, asked;
+    bool is_shared;
+  };
+  for (const auto& [held, asked, is_shared] :
+       {Case{0, 8, false}, Case{1, 4, false}, Case{4, 4, false}, Case{5, 1, true}, Case{1, 5, true},
+        Case{3, 5, true}, Case{4, 5, false}}) {  // the last does not fit
+    Rack rack({switches_of({4, 4})});
+    if (held > 0) rack.hold(0, held);
+    CAPTURE(held);
+    CHECK(rack.must_share(0, asked, 1) == is_shared);
+    if (asked % 4 == 0) CHECK(rack.must_share(0, asked / 4, 4) == is_shared);
+  }
+}
+
+TEST_CASE("switches of different sizes, and GPUs without one, are counted as they are") {
+  Rack uneven({switches_of({4, 2, 2})});
+  uneven.hold(0, 3);
+  CHECK_FALSE(uneven.must_share(0, 4, 1));  // they on two and two, we on four
+  uneven.hold(0, 2);
+  CHECK_FALSE(uneven.must_share(0, 2, 1));
+  CHECK(uneven.must_share(0, 3, 1));
+  Rack direct({switches_of({}, 8)});
+  direct.hold(0, 5);
+  CHECK_FALSE(direct.must_share(0, 3, 1));
+  Rack mixed({switches_of({4}, 1)});
+  mixed.hold(0, 1);
+  CHECK_FALSE(mixed.must_share(0, 4, 1));
+  mixed.hold(0, 1);
+  CHECK(mixed.must_share(0, 3, 1));
+}
+
+TEST_CASE("nothing is said where not all GPUs of a node are known") {
+  Rack rack({std::nullopt, switches_of({4, 4})});
+  rack.nodes[1].pcie->gpus.pop_back();
+  for (const int node : {0, 1}) {
+    rack.hold(node, 5);
+    CHECK_FALSE(rack.must_share(node, 3, 1));
+  }
+  Rack other({switches_of({4, 4})});
+  other.hold(0, 5);
+  CHECK_FALSE(PcieUse(*other.inventory, {1000, 0, 0, ""}).must_share(0, 1));
+  CHECK_FALSE(PcieUse(*other.inventory, {0, 0, 1, "amd.com/gpu"}).must_share(0, 1));
+}
+
+TEST_CASE("the sentence names hosts and switches, three hosts at most") {
+  Rack rack({switches_of({4, 4}), switches_of({4, 4}), switches_of({8}), switches_of({4, 4}),
+             switches_of({4, 4}), switches_of({4, 4})});
+  for (const int node : {0, 2, 3, 4, 5}) rack.hold(node, 5);
+  const api::Resources one = Rack::asking(1);
+  const PcieUse use(*rack.inventory, one);
+  CHECK(use.why({{1, 8}}).empty());
+  CHECK(use.why({{0, 1}, {1, 1}}) ==
+        "on n00000 others hold 5 of 8 GPUs, so one of its 2 PCIe switches is shared");
+  CHECK(use.why({{2, 1}}) ==
+        "on n00002 others hold 5 of 8 GPUs, so its PCIe switch "
+        "0000:10:00.0 (31.5 GB/s) is shared");
+  const std::string all = use.why({{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}});
+  CHECK(all.find("n00003") != std::string::npos);
+  CHECK(all.find("n00004") == std::string::npos);
+  CHECK(all.ends_with("; and so on 2 hosts more"));
+}
+
+TEST_CASE("a small gang goes where its switch is its own, not where it leaves the least over") {
+  // Both have room; the first would be the tighter one.
+  Rack rack({switches_of({4, 4}), switches_of({4, 4})});
+  rack.hold(0, 5);
+  rack.hold(1, 4);
+  PodShape shape;
+  const api::Resources one = Rack::asking(1);
+  shape.requests = {{"nvidia.com/gpu", 1}, {"pods", 1}};
+  PlacementWish wish;
+  wish.pods = 2;
+  const auto node_with = [&](const PcieUse* pcie) {
+    wish.pcie = pcie;
+    const Room room = rack.inventory->room(shape);
+    const auto verdict = place_gang(*rack.topology, room, wish);
+    REQUIRE(verdict.placement);
+    REQUIRE(verdict.placement->hosts.size() == 1);
+    return verdict.placement->hosts.front().node;
+  };
+  CHECK(node_with(nullptr) == 0);
+  const PcieUse use(*rack.inventory, one);
+  CHECK(node_with(&use) == 1);
+}

@@ -1,0 +1,175 @@
+// Checkpoints that are written while training goes on.
+#include "worker/engine/saver.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "common/contract.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/ranks.h"
+#include "tests/unit/engine/run_files.h"
+#include "worker/engine/memory_needs.h"
+#include "worker/engine/training.h"
+
+using namespace muster;
+using namespace muster::engine;
+
+namespace {
+
+/// Steps that are made while a disk takes its time.
+class SlowDisk {
+ public:
+  /// Called by whoever writes: until `steps` steps have been made since, or for ten seconds.
+  void write(std::int64_t step) {
+    std::unique_lock lock(mutex_);
+    const bool went_on =
+        changed_.wait_for(lock, seconds(10), [&] { return made_ >= step + kWait; });
+    (went_on ? beside_ : waited_for_).insert(step);
+  }
+  void made(std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    made_ = std::max(made_, step);
+    changed_.notify_all();
+  }
+  /// Checkpoints during whose writing so many steps were made, and the others.
+  std::set<std::int64_t> beside_, waited_for_;
+  static constexpr std::int64_t kWait = 3;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t made_ = 0;
+};
+
+TrainingConfig trained_digits(const std::string& directory) {
+  TrainingConfig config;
+  config.seed = 7;
+  config.steps = 44;
+  config.mlp.hidden = {32};
+  config.train = {"digits-train-images.idx.gz", "digits-train-labels.idx.gz"};
+  config.sgd = {0.1f, 0.9f};
+  config.data_root = "examples/data";
+  config.checkpoint_path = directory;
+  config.checkpoint_every_steps = 20;
+  config.checkpoint_keep = 9;
+  return config;
+}
+
+struct Trained {
+  std::vector<Result<TrainingSummary>> results;
+  std::map<std::int64_t, std::int64_t> checkpoint_at;  ///< as the first rank told it, by step
+};
+
+Trained train_with(const TrainingConfig& config, int processes, const TrainingHooks& common) {
+  Trained trained;
+  std::mutex mutex;
+  test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
+    TrainingHooks hooks = common;
+    hooks.on_step = [&](const StepReport& report) {
+      if (common.on_step) common.on_step(report);
+      if (communicator.rank() != 0) return;
+      const std::lock_guard lock(mutex);
+      trained.checkpoint_at[report.step] = report.checkpoint_step;
+    };
+    const SystemClock clock;
+    auto result = run_training(config, communicator, clock, hooks);
+    if (!result) communicator.abort();
+    const std::lock_guard lock(mutex);
+    trained.results.push_back(std::move(result));
+  });
+  return trained;
+}
+
+std::string saved_bytes(const std::string& directory, int step, const std::string& name) {
+  return test::bytes_of(directory + "/step-0000000000" + std::to_string(step) + "/" + name);
+}
+
+}  // namespace
+
+TEST_CASE("a slow disk holds up no step, and the checkpoint is of the step it was begun at") {
+  const test::TempDirectory quick, slow;
+  TrainingHooks in_place;
+  in_place.saves_in_place = true;
+  REQUIRE(train_with(trained_digits(quick.path()), 2, in_place).results[0].has_value());
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    TrainingConfig config = trained_digits(slow / std::to_string(is_sharded));
+    config.is_sharded = is_sharded;
+    SlowDisk disk;
+    TrainingHooks hooks;
+    hooks.on_save = [&](std::int64_t step) {
+      if (step < config.steps) disk.write(step);
+    };
+    hooks.on_step = [&](const StepReport& report) { disk.made(report.step); };
+    const Trained trained = train_with(config, 2, hooks);
+    for (const auto& result : trained.results) REQUIRE(result.has_value());
+    CHECK(disk.beside_ == std::set<std::int64_t>{20, 40});
+    CHECK(disk.waited_for_.empty());
+    // It is told of when it is there.
+    CHECK(trained.checkpoint_at.at(20 + SlowDisk::kWait - 1) == -1);
+    CHECK(trained.checkpoint_at.at(40) == 20);
+    for (const int step : {20, 40, 44}) {
+      for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+        CHECK(saved_bytes(config.checkpoint_path, step, name) ==
+              saved_bytes(quick.path(), step, name));
+      }
+    }
+  }
+}
+
+TEST_CASE("where there is no room for a second state the checkpoint is written in place") {
+  const test::TempDirectory directory;
+  TrainingConfig config = trained_digits(directory.path());
+  config.memory_bytes = std::size_t{64} << 20;
+  SlowDisk disk;
+  TrainingHooks hooks;
+  std::mutex mutex;
+  std::vector<std::thread::id> trainers, writers;
+  hooks.on_save = [&](std::int64_t) {
+    const std::lock_guard lock(mutex);
+    writers.push_back(std::this_thread::get_id());
+  };
+  hooks.on_step = [&](const StepReport&) {
+    const std::lock_guard lock(mutex);
+    if (trainers.empty()) trainers.push_back(std::this_thread::get_id());
+  };
+  REQUIRE(train_with(config, 1, hooks).results[0].has_value());
+  CHECK(std::count(writers.begin(), writers.end(), trainers[0]) == 1);  // the last one
+  // All but the copy fits.
+  writers.clear();
+  trainers.clear();
+  config.checkpoint_path = directory / "tight";
+  const auto shape = ModelShape::of(config, {8, 8, 1}, 10);
+  const MemoryShare share{*assign(config.logical_ranks, 1), 0, 4, 0, std::size_t{1438} * 65};
+  const std::size_t needed = memory_needs(config, *shape, share, config.logical_ranks).total();
+  config.memory_bytes = needed + 1;
+  REQUIRE(train_with(config, 1, hooks).results[0].has_value());
+  CHECK(writers.size() == 3);
+  CHECK(std::count(writers.begin(), writers.end(), trainers[0]) == 3);
+}
+
+TEST_CASE("a disk that is full ends the process with the files, a few steps later") {
+  const test::TempDirectory directory;
+  TrainingConfig config = trained_digits(directory.path());
+  TrainingHooks hooks;
+  hooks.on_save = [&](std::int64_t step) {
+    // What is no directory cannot be written into.
+    std::filesystem::create_directories(directory.path());
+    std::ofstream(directory / ("step-0000000000" + std::to_string(step))) << "x";
+  };
+  const Trained trained = train_with(config, 2, hooks);
+  std::multiset<int> codes;
+  for (const auto& result : trained.results) {
+    REQUIRE_FALSE(result.has_value());
+    codes.insert(result.error().exit_code());
+  }
+  CHECK(codes == std::multiset<int>{contract::exit_code::kDisk, contract::exit_code::kPeerLost});
+}

@@ -1,0 +1,92 @@
+#include "worker/engine/saver.h"
+
+#include <system_error>
+#include <utility>
+
+#include "common/check.h"
+
+namespace muster::engine {
+
+Saver::~Saver() {
+  static_cast<void>(wait());
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+/// False where there is no thread left to be had.
+bool Saver::start_thread() {
+  if (thread_.joinable()) return true;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+
+void Saver::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return write_ || ends_; });
+    if (!write_) return;
+    lock.unlock();
+    Status status = write_();
+    lock.lock();
+    status_ = std::move(status);
+    write_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+void Saver::begin(std::int64_t step, bool is_beside, std::function<Status()> write) {
+  step_ = step;
+  const bool has_thread = is_beside && start_thread();
+  {
+    const std::lock_guard lock(mutex_);
+    MUSTER_CHECK(!write_);
+    status_ = {};
+    if (has_thread) {
+      write_ = std::move(write);
+      changed_.notify_all();
+      return;
+    }
+  }
+  Status status = write();
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+}
+
+bool Saver::is_saved() {
+  const std::lock_guard lock(mutex_);
+  return step_ >= 0 && !write_ && status_.has_value();
+}
+
+Status Saver::result() {
+  const std::lock_guard lock(mutex_);
+  return write_ ? Status() : status_;
+}
+
+Status Saver::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !write_; });
+  return status_;
+}
+
+void Saver::forget() {
+  static_cast<void>(wait());
+  const std::lock_guard lock(mutex_);
+  step_ = -1;
+  status_ = {};
+}
+
+Saver::Copy& Saver::copy() {
+  const std::lock_guard lock(mutex_);
+  MUSTER_CHECK(!write_);
+  return copy_;
+}
+
+}  // namespace muster::engine

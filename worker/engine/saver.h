@@ -1,0 +1,61 @@
+// A checkpoint is written while training goes on: from a copy of the state, on a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "common/result.h"
+#include "worker/engine/optimizer.h"
+
+namespace muster::engine {
+
+/// Threads: one.  Its destructor waits for what is being written.
+class Saver {
+ public:
+  /// What is written. Its memory is kept from one checkpoint to the next, as is the thread.
+  struct Copy {
+    std::vector<float> parameters;
+    OptimizerState optimizer;
+  };
+
+  Saver() = default;
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  /// The step of the newest checkpoint that was begun; -1: none.
+  std::int64_t step() const { return step_; }
+  /// Whether it is whole on the disk.
+  bool is_saved();
+  /// Writes it on a thread of its own, or with `is_beside` false in the caller's. Requires that
+  /// nothing is being written.
+  void begin(std::int64_t step, bool is_beside, std::function<Status()> write);
+  /// What became of it; nothing has become yet of one that is being written.
+  Status result();
+  /// The same, when it is written.  Blocks: for the disk.
+  Status wait();
+  /// Waits, and forgets it.
+  void forget();
+  /// Requires that nothing is being written.
+  Copy& copy();
+
+ private:
+  bool start_thread();
+  void run();
+
+  std::int64_t step_ = -1;
+  Copy copy_;
+  std::mutex mutex_;
+  // All below: under mutex_, but for the thread itself.
+  std::condition_variable changed_;
+  std::function<Status()> write_;  ///< what is being written; empty: nothing
+  Status status_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace muster::engine
