@@ -89,7 +89,12 @@ class Kubeconfig {
   Status read_cluster(const std::string& name) {
     MUSTER_ASSIGN_OR_RETURN(const Json cluster, entry("clusters", "cluster", name));
     JsonReader in(cluster, "clusters." + name);
-    in.required("server", access_.transport.url, kMaxText);
+    std::string& url = access_.transport.url;
+    in.required("server", url, kMaxText);
+    // Which of them may be talked to, and that it is a URL, the transport says.
+    if (!url.starts_with("https://") && !url.starts_with("http://")) {
+      in.fail("server", "must be https://HOST:PORT");
+    }
     bool skip = false;
     in.optional("insecure-skip-tls-verify", skip);
     if (skip) {
@@ -101,7 +106,7 @@ class Kubeconfig {
     refuse(in, "tls-server-name", "use a server name that stands in the certificate");
     read_pem(in, "certificate-authority", access_.transport.ca);
     MUSTER_RETURN_IF_ERROR(in.status());
-    if (access_.transport.url.starts_with("https:") && access_.transport.ca.empty()) {
+    if (url.starts_with("https:") && access_.transport.ca.empty()) {
       return Error(ErrorCode::kInvalid,
                    in.path() + ": must have certificate-authority or certificate-authority-data");
     }

@@ -88,6 +88,10 @@ TEST_CASE("what is missing or wrong is named") {
   CHECK(
       refusal(config("    certificate-authority-data: Y2E=\n", kUser)).find("clusters.c.server") !=
       std::string::npos);
+  for (const char* server : {"''", "h:6443", "ftp://h"}) {
+    CHECK(refusal(config("    server: " + std::string(server) + "\n", kUser))
+              .find("kc: clusters.c.server: must be https://HOST:PORT") == 0);
+  }
   CHECK(refusal(config("    server: https://h\n", kUser)).find("certificate-authority") !=
         std::string::npos);
   CHECK(refusal(config("    server: https://h\n    certificate-authority-data: '%'\n", kUser))
