@@ -5,8 +5,12 @@
 
 namespace muster::core {
 
+int stages_of(const api::TrainingJob& job) {
+  return job.spec.training ? std::max(1, job.spec.training->pipeline) : 1;
+}
+
 int workers_together(const api::TrainingJob& job) {
-  const int stages = job.spec.training ? std::max(1, job.spec.training->pipeline) : 1;
+  const int stages = stages_of(job);
   return stages / std::gcd(stages, std::max(1, job.spec.worker.processes));
 }
 

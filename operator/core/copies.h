@@ -9,6 +9,9 @@
 
 namespace muster::core {
 
+/// Processes that have a copy together.
+int stages_of(const api::TrainingJob& job);
+
 /// So many workers from the first on, and each further so many, have whole copies. 1: each has.
 int workers_together(const api::TrainingJob& job);
 

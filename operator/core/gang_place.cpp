@@ -4,6 +4,7 @@
 #include <array>
 #include <tuple>
 
+#include "operator/core/mesh_order.h"
 #include "operator/core/placement.h"
 #include "operator/core/text.h"
 #include "operator/core/topology_sources.h"
@@ -202,6 +203,31 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   return verdict;
 }
 
+/// The gang's nodes by slot, along the tree; a split model's in the order in which it sends for the
+/// shortest time. Slot 0 is where the volume of its checkpoint can be mounted.
+std::vector<int> nodes_by_slot(const WaitingGang& gang, const Placement& placement, Rooms& rooms,
+                               std::string& why) {
+  const Topology& topology = rooms.inventory().topology();
+  std::vector<int> nodes = placement.nodes();
+  if (gang.mesh) {
+    const Traffic* traffic = rooms.traffic();
+    const StepModel model(topology, {}, traffic == nullptr ? nullptr : &traffic->uses());
+    if (order_mesh(model, *gang.mesh, nodes) == MeshOrder::kStagesTogether) {
+      why +=
+          "; workers with the same stage are beside each other, for they send more to each other";
+    }
+  }
+  const auto first = std::find_if(nodes.begin(), nodes.end(), [&](int node) {
+    return allows(gang.volumes.first_slot, topology.nodes[as_index(node)]);
+  });
+  if (gang.mesh) {
+    std::iter_swap(nodes.begin(), first);  // all others keep their neighbours
+  } else {
+    std::rotate(nodes.begin(), first, nodes.end());
+  }
+  return nodes;
+}
+
 /// As many workers as fit, up to the wish and down to the least, along the tree.
 GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   PlacementWish wish;
@@ -227,14 +253,12 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
     tried = low + (high - low + 1) / 2;
   }
   GangPlacement placed;
-  placed.node_of_slot = best.placement->node_of_slot(rooms.inventory().topology());
   placed.why = best.placement->why;
+  for (const int node : nodes_by_slot(gang, *best.placement, rooms, placed.why)) {
+    placed.node_of_slot.push_back(rooms.inventory().topology().nodes[as_index(node)]);
+  }
   const std::string shared = PcieUse(rooms.inventory(), gang.per_worker).why(best.placement->hosts);
   if (!shared.empty()) placed.why += "; " + shared;
-  const auto first =
-      std::find_if(placed.node_of_slot.begin(), placed.node_of_slot.end(),
-                   [&](const std::string& node) { return allows(gang.volumes.first_slot, node); });
-  std::rotate(placed.node_of_slot.begin(), first, placed.node_of_slot.end());
   placed.domain_of_slot = rooms.domains_of(placed.node_of_slot);
   for (const HostShare& host : best.placement->hosts) {
     rooms.take(host.node, gang.per_worker, host.pods);

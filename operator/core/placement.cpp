@@ -665,10 +665,9 @@ std::optional<Placement> place_on_host(const Topology& topology, const Room& roo
 
 }  // namespace
 
-std::vector<std::string> Placement::node_of_slot(const Topology& topology) const {
-  std::vector<std::string> nodes;
-  for (const HostShare& host : hosts)
-    nodes.insert(nodes.end(), as_index(host.pods), topology.nodes[as_index(host.node)]);
+std::vector<int> Placement::nodes() const {
+  std::vector<int> nodes;
+  for (const HostShare& host : hosts) nodes.insert(nodes.end(), as_index(host.pods), host.node);
   return nodes;
 }
 

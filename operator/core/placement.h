@@ -46,8 +46,8 @@ struct Placement {
   bool is_search_cut = false;  ///< there was more to try
   std::string why;
 
-  /// Node of each slot, slot 0 first.
-  std::vector<std::string> node_of_slot(const Topology& topology) const;
+  /// Node of each pod, by the topology's numbers, ascending.
+  std::vector<int> nodes() const;
 };
 
 /// A placement, or one sentence: what is missing and what would fit.

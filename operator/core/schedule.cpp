@@ -12,6 +12,8 @@
 namespace muster::core {
 namespace {
 
+constexpr double kFloatBytes = 4;
+
 /// Seconds from a status's milliseconds; 0 for what is no such number.
 double seconds_in(const std::string& milliseconds) {
   double value = 0;
@@ -23,7 +25,9 @@ double seconds_in(const std::string& milliseconds) {
 
 StepFacts step_facts_of(const api::TrainingJob& job) {
   StepFacts facts;
-  facts.gradient_bytes = gradient_bytes_of(job);
+  // A worker exchanges what it has: the stages of its processes, or all.
+  const int stages = stages_of(job), processes = std::max(1, job.spec.worker.processes);
+  facts.gradient_bytes = gradient_bytes_of(job) * std::min(processes, stages) / stages;
   if (job.status.progress) {
     facts.step_seconds = seconds_in(job.status.progress->step_milliseconds);
     facts.exchange_seconds = seconds_in(job.status.progress->exchange_milliseconds);
@@ -62,7 +66,7 @@ Schedule schedule(const ClusterSnapshot& cluster) {
 }
 
 double gradient_bytes_of(const api::TrainingJob& job) {
-  constexpr double kFloatBytes = 4, kByteTokens = 256;
+  constexpr double kByteTokens = 256;
   if (job.status.model_parameters > 0) {
     return kFloatBytes * static_cast<double>(job.status.model_parameters);
   }
@@ -75,6 +79,25 @@ double gradient_bytes_of(const api::TrainingJob& job) {
   const double of_block = 12 * width * width + 13 * width;
   return kFloatBytes *
          ((tokens + number("contextLength") + 2) * width + number("layers") * of_block);
+}
+
+std::optional<MeshWork> mesh_work_of(const api::TrainingJob& job) {
+  if (workers_together(job) == 1) return std::nullopt;
+  const api::TrainingSpec& training = *job.spec.training;
+  MeshWork work{stages_of(job), std::max(1, job.spec.worker.processes), gradient_bytes_of(job)};
+  double widest = 0;  // values that a sample has between two layers
+  if (training.model.contains("gpt")) {
+    const Json& gpt = training.model["gpt"];
+    widest = gpt.value("width", 0.0) * gpt.value("contextLength", 0.0);
+    work.is_ring = true;  // the last stage embeds for the first
+  } else if (training.model.contains("mlp")) {
+    for (const Json& width : training.model["mlp"].value("hidden", Json::array())) {
+      if (width.is_number()) widest = std::max(widest, width.get<double>());
+    }
+  }
+  if (widest <= 0) return std::nullopt;
+  work.activation_bytes = kFloatBytes * widest * training.batch_size;
+  return work;
 }
 
 RunningGang running_gang(const api::TrainingJob& job,
@@ -107,6 +130,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.required_level = job.spec.topology_required;
   gang.preferred_level = job.spec.topology_preferred;
   gang.step = step_facts_of(job);
+  if (gang.together > 1) gang.mesh = mesh_work_of(job);
   if (job.spec.active_deadline_seconds) {
     gang.ends_within = seconds(*job.spec.active_deadline_seconds);
   }

@@ -14,6 +14,7 @@
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
 #include "operator/core/inventory.h"
+#include "operator/core/mesh_order.h"
 #include "operator/core/queue.h"
 #include "operator/core/topology.h"
 #include "operator/core/traffic.h"
@@ -47,6 +48,8 @@ struct WaitingGang {
   /// alone is known to lie within one.
   std::string required_level, preferred_level;
   StepFacts step;  ///< of its runs until now
+  /// Absent: every worker has whole copies of the model, or what it sends is not known.
+  std::optional<MeshWork> mesh{};
   /// Not empty: only these slots, each for itself. As many as fit are placed, the first of them
   /// first, on the nodes where the gang stands already if they have room.
   PlaceWish wish;
@@ -138,6 +141,10 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish = {});
 /// What the gang exchanges in a step: as its workers have said, else as spec.training tells, else
 /// kUsualGradientBytes.
 double gradient_bytes_of(const api::TrainingJob& job);
+
+/// What its processes send to each other where copies of the model are split between workers and
+/// the sizes of activations are known: not those of a CNN, which go by the data.
+std::optional<MeshWork> mesh_work_of(const api::TrainingJob& job);
 
 /// The job as those meet it that share links with it. `places`: those in its status, or on their
 /// way into it.

@@ -31,7 +31,7 @@ void check_holds(const Topology& topology, const Room& room, const PlacementWish
     pods += host.pods;
   }
   CHECK(pods == wish.pods);
-  CHECK(placement.node_of_slot(topology).size() == as_index(wish.pods));
+  CHECK(placement.nodes().size() == as_index(wish.pods));
   if (wish.required.empty()) return;
   const std::vector<int> levels = topology.levels_named(wish.required);
   int domain = judge(topology, placement.hosts).domain;

@@ -95,9 +95,7 @@ TEST_CASE("slots follow the tree") {
   const Topology topology = two_blocks();
   const Room room = room_of(topology, {0, 0, 2, 2, 1, 2, 0, 0, 0, 0, 0, 0});
   const auto verdict = place_gang(topology, room, gang_wish(7));
-  CHECK(verdict.placement->node_of_slot(topology) ==
-        std::vector<std::string>{"n00002", "n00002", "n00003", "n00003", "n00004", "n00005",
-                                 "n00005"});
+  CHECK(verdict.placement->nodes() == std::vector<int>{2, 2, 3, 3, 4, 5, 5});
 }
 
 TEST_CASE("a required level is kept, or the sentence says what would fit") {

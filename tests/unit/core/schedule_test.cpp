@@ -391,6 +391,43 @@ TEST_CASE(
   CHECK(gradient_bytes_of(job) == 4000);
 }
 
+TEST_CASE("what the processes of a split model send goes by their stages and the model's width") {
+  api::TrainingJob job;
+  CHECK_FALSE(mesh_work_of(job));
+  job.spec.training.emplace();
+  job.spec.training->batch_size = 32;
+  job.spec.training->model = Json{{"mlp", {{"hidden", {100, 300, 200}}}}};
+  CHECK_FALSE(mesh_work_of(job));
+  job.spec.training->pipeline = 4;
+  job.spec.worker.processes = 2;
+  CHECK(mesh_work_of(job) == MeshWork{4, 2, kUsualGradientBytes, 4.0 * 300 * 32, false});
+  CHECK(gang_of(job).step.gradient_bytes == kUsualGradientBytes / 2);
+  job.spec.training->model = Json{{"gpt", {{"layers", 2}, {"width", 8}, {"contextLength", 16}}}};
+  job.status.model_parameters = 1000;
+  CHECK(mesh_work_of(job) == MeshWork{4, 2, 4000, 4.0 * 8 * 16 * 32, true});
+  job.spec.training->model = Json{{"cnn", {{"channels", {8}}}}};
+  CHECK_FALSE(mesh_work_of(job));
+  job.spec.worker.processes = 8;
+  CHECK(gang_of(job).step.gradient_bytes == 4000);
+}
+
+TEST_CASE("slots of a split model are beside those to which they send most") {
+  Cluster cluster = racks();
+  cluster.gangs = {gang("j", 8, 8)};
+  cluster.gangs[0].together = 2;
+  cluster.gangs[0].mesh = MeshWork{2, 1, 1e6, 1e9};
+  CHECK(cluster.only().placement->node_of_slot ==
+        Nodes{"n0", "n0", "n1", "n1", "n2", "n2", "n3", "n3"});
+  cluster.gangs[0].mesh = MeshWork{2, 1, 1e9, 1e6};
+  const GangPlacement placed = *cluster.only().placement;
+  CHECK(placed.node_of_slot == Nodes{"n0", "n2", "n0", "n2", "n1", "n3", "n1", "n3"});
+  CHECK(placed.domain_of_slot[1] == "b0/r1");
+  CHECK(placed.why.find("workers with the same stage are beside each other") != std::string::npos);
+  cluster.gangs[0].volumes.first_slot = {"n3"};
+  CHECK(cluster.only().placement->node_of_slot ==
+        Nodes{"n3", "n2", "n0", "n2", "n1", "n0", "n1", "n3"});
+}
+
 TEST_CASE("slots that join a gang stay within its required domain") {
   Cluster cluster = racks();
   cluster.gangs = {gang("j", 3, 1)};
