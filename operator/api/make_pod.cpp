@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "common/check.h"
 #include "common/contract.h"
 #include "common/sha256.h"
 #include "operator/api/kueue.h"
@@ -25,6 +26,7 @@ constexpr int kLastCallSeconds = 10;
 constexpr const char* kTokenVolume = "muster-token";
 constexpr const char* kSharedMemoryVolume = "muster-shm";
 constexpr const char* kCheckpointVolume = "muster-checkpoint";
+constexpr const char* kPodGroupTemplate = "workers";
 
 int workers_of(const TrainingJob& job) {
   return job.status.target_workers > 0 ? job.status.target_workers : job.spec.worker.count;
@@ -358,8 +360,32 @@ std::optional<PodGroup> make_pod_group(const TrainingJob& job, const PodOptions&
 }
 
 Json to_json(const PodGroup& group) {
+  const Json policy{{"gang", {{"minCount", group.min_count}}}};
   Json json = object_json(group.kind, group.meta);
-  json["spec"] = Json{{"schedulingPolicy", {{"gang", {{"minCount", group.min_count}}}}}};
+  json["spec"] = Json{{"schedulingPolicy", policy}};
+  if (group.kind == Kind::kPodGroup) {
+    json["spec"]["workloadRef"] = {{"workloadName", group.meta.name},
+                                   {"templateName", kPodGroupTemplate}};
+  } else {
+    json["spec"]["podGroupTemplateRef"]["workload"] = {{"workloadName", group.meta.name},
+                                                       {"podGroupTemplateName", kPodGroupTemplate}};
+  }
+  return json;
+}
+
+Kind workload_kind(const PodGroup& group) {
+  return group.kind == Kind::kPodGroup ? Kind::kWorkload : Kind::kWorkloadV1Alpha2;
+}
+
+Json workload_json(const PodGroup& group) {
+  const Json policy{{"gang", {{"minCount", group.min_count}}}};
+  Json json = object_json(workload_kind(group), group.meta);
+  const OwnerReference* owner = group.meta.controller();
+  MUSTER_CHECK(owner != nullptr);
+  json["spec"]["controllerRef"] = {
+      {"apiGroup", contract::kGroup}, {"kind", owner->kind}, {"name", owner->name}};
+  json["spec"]["podGroupTemplates"] =
+      Json::array({{{"name", kPodGroupTemplate}, {"schedulingPolicy", policy}}});
   return json;
 }
 

@@ -72,6 +72,8 @@ constexpr KindInfo kKinds[] = {
     {"policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", true},
     {"scheduling.k8s.io/v1beta1", "PodGroup", "podgroups", true},
     {"scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups", true},
+    {"scheduling.k8s.io/v1beta1", "Workload", "workloads", true},
+    {"scheduling.k8s.io/v1alpha2", "Workload", "workloads", true},
     {"muster.dev/v1alpha1", "TrainingQueue", "trainingqueues", false},
     {"scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", false},
     {"muster.dev/v1alpha1", "TopologyConfig", "topologyconfigs", false},

@@ -74,6 +74,8 @@ enum class Kind {
   kPodDisruptionBudget,
   kPodGroup,          ///< Kubernetes 1.37
   kPodGroupV1Alpha2,  ///< Kubernetes 1.36
+  kWorkload,          ///< likewise
+  kWorkloadV1Alpha2,
   kTrainingQueue,
   kPriorityClass,
   kTopologyConfig,

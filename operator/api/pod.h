@@ -82,7 +82,8 @@ struct DisruptionBudget {
   bool operator==(const DisruptionBudget&) const = default;
 };
 
-/// What the cluster's own scheduler binds as one: a gang, from its first pod to its last.
+/// What the cluster's own scheduler binds as one: a gang, from its first pod to its last. It is
+/// made from the one template of a Workload of the same name, which says to tools whose it is.
 struct PodGroup {
   Kind kind = Kind::kPodGroup;  ///< or kPodGroupV1Alpha2
   ObjectMeta meta;
@@ -114,6 +115,9 @@ Json to_json(const Node& node);
 Json to_json(const Service& service);
 Json to_json(const DisruptionBudget& budget);
 Json to_json(const PodGroup& group);
+/// The kind of its Workload, and the Workload: it has to be there first.
+Kind workload_kind(const PodGroup& group);
+Json workload_json(const PodGroup& group);
 Json to_json(const Event& event);
 
 /// "<job>-<5 of the uid's hash>": the job's headless Service and the stem of its pods' names.

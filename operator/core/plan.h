@@ -31,7 +31,8 @@ struct CreateService {
   bool operator==(const CreateService&) const = default;
 };
 
-/// One that is there already is the gang's own: its name says of which start it is.
+/// With its Workload. One that is there already is the gang's own: its name says of which start it
+/// is.
 struct CreatePodGroup {
   api::PodGroup group;
   bool operator==(const CreatePodGroup&) const = default;

@@ -101,8 +101,9 @@ const std::vector<ResourceType>& resource_types() {
          {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode, api::Kind::kService,
           api::Kind::kEvent, api::Kind::kLease, api::Kind::kPersistentVolume,
           api::Kind::kPersistentVolumeClaim, api::Kind::kPodDisruptionBudget, api::Kind::kPodGroup,
-          api::Kind::kTrainingQueue, api::Kind::kPriorityClass, api::Kind::kTopologyConfig,
-          api::Kind::kKueueTopology, api::Kind::kKaiTopology, api::Kind::kHyperNode}) {
+          api::Kind::kWorkload, api::Kind::kTrainingQueue, api::Kind::kPriorityClass,
+          api::Kind::kTopologyConfig, api::Kind::kKueueTopology, api::Kind::kKaiTopology,
+          api::Kind::kHyperNode}) {
       types.push_back(make_type(kind));
     }
     return types;

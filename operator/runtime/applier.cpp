@@ -67,8 +67,11 @@ class Run {
     return status;
   }
   Status operator()(const core::CreatePodGroup& action) {
-    const Status status = create(action.group.kind, action.group.meta, api::to_json(action.group));
-    if (status) done_.created.push_back(action.group.meta.name);
+    const api::PodGroup& group = action.group;
+    MUSTER_RETURN_IF_ERROR(
+        create(api::workload_kind(group), group.meta, api::workload_json(group)));
+    const Status status = create(group.kind, group.meta, api::to_json(group));
+    if (status) done_.created.push_back(group.meta.name);
     return status;
   }
   Status operator()(const core::SetDisruptionBudget& action) {

@@ -144,6 +144,8 @@ void OperatorLoop::take(const WatchBatch& batch) {
       case api::Kind::kPodDisruptionBudget:
       case api::Kind::kPodGroup:
       case api::Kind::kPodGroupV1Alpha2:
+      case api::Kind::kWorkload:
+      case api::Kind::kWorkloadV1Alpha2:
         break;  // Written, never watched.
       case api::Kind::kTrainingQueue:
       case api::Kind::kPriorityClass:

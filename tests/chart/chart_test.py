@@ -375,8 +375,8 @@ class ChartTest(unittest.TestCase):
             (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
             flags = [word for word in container["args"] if word.startswith("--pod-groups")]
             self.assertEqual(flags, [f"--pod-groups={version}"] if version else [])
-            self.assertEqual([line for line in rights(objects) if "podgroups" in line],
-                             ["*: create get: podgroups.scheduling.k8s.io"] if version else [])
+            self.assertEqual([line for line in rights(objects) if ".scheduling.k8s.io" in line and "create" in line],
+                             ["*: create get: podgroups.scheduling.k8s.io", "*: create get: workloads.scheduling.k8s.io"] if version else [])
 
     def test_node_agents_are_there_when_asked_for_and_have_two_rights(self):
         self.assertNotIn("node-agent", json.dumps(HELM.objects()))

@@ -78,6 +78,12 @@ class PodGroups(unittest.TestCase):
         found = self.runs(name)
         (group,) = groups_of(name).values()
         self.assertEqual(group["spec"]["schedulingPolicy"], {"gang": {"minCount": 3}})
+        workload = PLANE.kubectl_json("get", f"workloads.{VERSION}.scheduling.k8s.io", group["metadata"]["name"])
+        self.assertEqual(workload["spec"]["controllerRef"], {"apiGroup": "muster.dev", "kind": "TrainingJob", "name": name})
+        (template,) = workload["spec"]["podGroupTemplates"]
+        self.assertEqual(template["schedulingPolicy"], group["spec"]["schedulingPolicy"])
+        self.assertEqual(group["spec"]["podGroupTemplateRef"]["workload"],
+                         {"workloadName": workload["metadata"]["name"], "podGroupTemplateName": template["name"]})
         self.assertEqual(group["metadata"]["ownerReferences"][0]["uid"], found["metadata"]["uid"])
         self.assertEqual({pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods_of(name)}, {group["metadata"]["name"]})
 

@@ -91,7 +91,7 @@ app.kubernetes.io/managed-by: muster-operator
   verbs: [get, create]
 {{- if include "muster.podGroups" . }}
 - apiGroups: [scheduling.k8s.io]
-  resources: [podgroups]   # one a start of a gang; get: what an operator before this one left half done
+  resources: [workloads, podgroups]   # one a start of a gang; get: what an operator before this one left half done
   verbs: [get, create]
 {{- end }}
 - apiGroups: [kueue.x-k8s.io]

@@ -544,7 +544,26 @@ TEST_CASE("the pods that start a gang are one group, and who joins later is of n
   CHECK(json["apiVersion"] == "scheduling.k8s.io/v1alpha2");
   CHECK(json["metadata"]["name"] == service_name(job) + "-3");
   CHECK(json["metadata"]["ownerReferences"][0]["controller"] == true);
-  CHECK(json["spec"] == Json{{"schedulingPolicy", {{"gang", {{"minCount", 2}}}}}});
+  const Json policy{{"gang", {{"minCount", 2}}}};
+  const std::string name = service_name(job) + "-3";
+  CHECK(json["spec"] ==
+        Json{{"schedulingPolicy", policy},
+             {"podGroupTemplateRef",
+              {{"workload", {{"workloadName", name}, {"podGroupTemplateName", "workers"}}}}}});
+  const Json workload = workload_json(*group);
+  CHECK(workload["apiVersion"] == "scheduling.k8s.io/v1alpha2");
+  CHECK(workload["kind"] == "Workload");
+  CHECK(workload["metadata"] == json["metadata"]);
+  CHECK(workload["spec"] ==
+        Json{{"controllerRef",
+              {{"apiGroup", "muster.dev"}, {"kind", "TrainingJob"}, {"name", job.meta.name}}},
+             {"podGroupTemplates",
+              Json::array({{{"name", "workers"}, {"schedulingPolicy", policy}}})}});
+  options.pod_groups = Kind::kPodGroup;
+  CHECK(to_json(*make_pod_group(job, options))["spec"]["workloadRef"] ==
+        Json{{"workloadName", name}, {"templateName", "workers"}});
+  CHECK(std::string(info_of(workload_kind(*make_pod_group(job, options))).api_version) ==
+        "scheduling.k8s.io/v1beta1");
   const Pod first = make_pod(job, job.status.placement[0], options);
   CHECK(first.spec["schedulingGroup"] == Json{{"podGroupName", service_name(job) + "-3"}});
   CHECK(check_restricted(first));
