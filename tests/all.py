@@ -5,7 +5,8 @@
 
 A step builds only what it runs. Programs for sanitizers and the other compiler, and those of the unit tests that do the same
 every time, are not run again where their instructions and inputs are those that have passed before on this machine: their
-random cases come from a fixed seed. --again runs them all.
+random cases come from a fixed seed. Nor are the tests of whole clusters, for their length, where programs, chart, images and
+tests are those that have passed before. --again runs them all.
 Output of a passing check is one line; of a failing one, its first and last lines.
 At the end each failure is told again in a few lines: often nothing else of a long run is kept.
 The last line reads `N passed, N failed`: doctest cases, ctest programs of other kinds, and checks.
@@ -34,8 +35,8 @@ COMPILED = (".cpp", ".h", ".cu", ".cuh")  # what is in a program already
 ASAN_TESTS = ["test_bpe", "test_common", "test_api", "test_core", "test_placement", "test_queue", "test_kube", "test_agent", "test_kube_rest",
               "test_embedded", "test_kubelet", "test_http", "test_endpoint", "test_runtime", "test_kernels",
               "test_comm", "test_comm_tcp", "test_data", "test_engine", "test_sentinel", "test_worker",
-              "test_cli", "test_cli_kube", "test_cli_plan", "test_contract_embedded", "sim_seeds"]
-# So many as take about a minute. That each fault was met often is for the whole run to say, and test_sim takes over four.
+              "test_cli", "test_cli_kube", "test_cli_plan", "test_contract_embedded", "test_sim", "sim_seeds"]
+# So many as take about a minute. That each fault was met often is for the whole run to say.
 ASAN_ARGUMENTS = {"sim_seeds": ["--seeds", "30", "--least", "0"]}
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
 LEAKY_LIBRARY_TESTS = {"test_kube_rest"}
@@ -50,7 +51,7 @@ PROGRAM_SECONDS = 1800  # under a sanitizer, on a machine that has other work
 # with the same instructions and inputs they do the same again.
 SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "test_sim", "test_engine", "test_kernels", "test_core",
                    "test_api", "test_placement", "test_queue", "test_bpe", "test_data"}
-LONGEST_FIRST = ["recovery_seeds", "sim_seeds", "test_engine", "membership_seeds"]  # one of them alone at the end would leave a processor idle
+LONGEST_FIRST = ["test_sim", "recovery_seeds", "sim_seeds", "test_engine", "membership_seeds"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
 # What another compiler may change: the bits. Of the engine the files that hold them against golden hashes and references.
 CLANG_TESTS = ["test_kernels", "test_engine"]
@@ -279,7 +280,12 @@ def stamp(kind, program, *conditions):
     for named in sorted(set(re.findall(rb"/[\w./+-]+/build/[\w./+-]+", own))):
         if os.path.isfile(named) and os.access(named, os.X_OK):  # a program that it starts
             digest.update(hashlib.sha256(instructions(named.decode())).digest())
-    digest.update("\0".join(map(str, conditions)).encode())
+    return kept(kind, digest.hexdigest(), *conditions)
+
+
+def kept(kind, *conditions):
+    """The file of this machine that says `kind` of these conditions."""
+    digest = hashlib.sha256("\0".join(map(str, conditions)).encode())
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(cache, "muster", kind, digest.hexdigest())
 
@@ -451,11 +457,27 @@ def step_nodes():
     check("packages", run, ["scripts/install-deps", "--cluster", "--images"])
     check("Kubernetes programs", run, ["scripts/kube-tools", *NODES_PROGRAMS], 5400)
     check("build release", build, "release")
+
+    def one(arguments, environment=None):
+        command = [sys.executable, *arguments]
+        check_unless_passed(" ".join(arguments), kept("passed", cluster_digest(), *arguments),
+                            lambda: run(command, 1800, ROOT, {**os.environ, **(environment or {})}))
+
     # These wait more than they work: with several at once the step takes half as long. Each has a cluster of its own.
-    at_once(NODES_AT_ONCE, lambda arguments: python_test(*arguments), NODES_TESTS)
+    at_once(NODES_AT_ONCE, one, NODES_TESTS)
     # Alone, so that whatever is there afterwards and was not before is the cluster's.
-    check("a cluster leaves no trace", run, [sys.executable, "tests/cluster/cluster_test.py", "TraceTest"], 1800, ROOT,
-          {**os.environ, "MUSTER_STRICT_LEFTOVERS": "1"})
+    one(["tests/cluster/cluster_test.py", "TraceTest"], {"MUSTER_STRICT_LEFTOVERS": "1"})
+
+
+def cluster_digest():
+    """Of all that a whole cluster with nodes is made from: our programs, and the files that install, describe and try them."""
+    digest = hashlib.sha256()
+    for program in ("muster", "muster-operator", "muster-worker"):
+        digest.update(instructions(f"build/release/bin/{program}"))
+    for path in sorted(sources("")):
+        if path.startswith(("charts/", "crds/", "docker/", "examples/", "scripts/", "tests/cluster/")):
+            digest.update(f"{path}\0".encode() + hashlib.sha256(bytes_of(os.path.join(ROOT, path))).digest())
+    return digest.hexdigest()
 
 
 NODES_AT_ONCE = 4
@@ -482,8 +504,8 @@ STEPS = {"style": step_style, "unit": step_unit, "clang": step_clang, "neon": st
          "readme": step_readme}
 
 
-# Long, and for those who change what they look at; --only names them. The README's commands bring up two real nodes.
-LEFT_OUT = ("clang-tidy", "nodes")
+# Long, and for those who change what it looks at; --only names it.
+LEFT_OUT = ("clang-tidy",)
 
 
 def main():
