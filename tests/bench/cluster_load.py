@@ -1,4 +1,4 @@
-"""What operator.py needs of a cluster: a quick client, watches that note times, the audit log's sums, /proc's figures.
+"""What operators.py and queues.py need of a cluster: a quick client, watches that note times, the audit log, /proc's figures.
 
 Times are CLOCK_MONOTONIC, which is one clock for all processes of the machine. No wait here is without a deadline.
 """
@@ -66,19 +66,31 @@ class Api:
                 return found
 
 
-def _requests(api, requests, threads, answers):
-    """In a process of its own, so that the watches of the caller lose no time to it."""
-    began, lock, failures = {}, threading.Lock(), []
-    left = iter(requests)
+class _Shared:
+    """One list that several threads take from."""
 
-    def work():
-        while True:
-            with lock:
-                one = next(left, None)
-            if one is None or failures:
+    def __init__(self, requests):
+        self.left, self.lock = iter(requests), threading.Lock()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        with self.lock:
+            return next(self.left)
+
+
+def _streams(api, streams, answers):
+    """In a process of its own, so that the watches of the caller lose no time to it; a thread for each stream."""
+    began, failures = {}, []
+
+    def work(pause, requests):
+        for name, method, path, body, content_type in requests:
+            if failures:
                 return
-            name, method, path, body, content_type = one
-            began[name] = time.monotonic()
+            if pause:
+                time.sleep(pause)
+            began.setdefault(name, time.monotonic())
             try:
                 status, text = api.request(method, path, body, content_type)
                 if status >= 300 and not (method == "DELETE" and status == 404):
@@ -86,7 +98,7 @@ def _requests(api, requests, threads, answers):
             except (OSError, http.client.HTTPException) as error:
                 failures.append(f"{method} {path}: {error}")
 
-    workers = [threading.Thread(target=work) for _ in range(threads)]
+    workers = [threading.Thread(target=work, args=stream) for stream in streams]
     for one in workers:
         one.start()
     for one in workers:
@@ -94,18 +106,19 @@ def _requests(api, requests, threads, answers):
     answers.send((began, failures[:3], time.monotonic()))
 
 
-class Load:
-    """Requests at full speed from `threads` clients: [(name, method, path, body, content type)]."""
+class StreamLoad:
+    """Streams of requests, each from a client of its own: (seconds before every request, [(name, method, path, body,
+    content type)])."""
 
-    def __init__(self, api, requests, threads):
+    def __init__(self, api, streams):
         context = multiprocessing.get_context("fork")
         self.answers, sender = context.Pipe(False)
-        self.process = context.Process(target=_requests, args=(api, requests, threads, sender), daemon=True)
+        self.process = context.Process(target=_streams, args=(api, streams, sender), daemon=True)
         self.process.start()
         sender.close()
 
     def wait(self, seconds):
-        """(name -> when its request was sent, when all were answered)."""
+        """(name -> when its first request was sent, when all were answered)."""
         try:
             if not self.answers.poll(seconds):
                 raise LoadError(f"the load was not taken in {seconds:.0f} s")
@@ -119,6 +132,14 @@ class Load:
         if failures:
             raise LoadError("; ".join(failures))
         return began, ended
+
+
+class Load(StreamLoad):
+    """Requests at full speed from `threads` clients, each of which takes the next one."""
+
+    def __init__(self, api, requests, threads):
+        shared = _Shared(requests)
+        super().__init__(api, [(0, shared)] * threads)
 
 
 class Watch(threading.Thread):
@@ -173,23 +194,36 @@ class Audit:
     def begin(self):
         self.offset = os.path.getsize(self.path) if os.path.exists(self.path) else 0
 
-    def sums(self):
-        """writer -> {"verb resource[/subresource]": accepted writes}, and the same of refused ones with their code."""
-        written, refused = {}, {}
+    def writes(self):
+        """The records of writes from there on."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             for line in file:
                 if not line.endswith(b"\n"):
-                    break
+                    return
                 record = json.loads(line)
-                if record["verb"] not in WRITES:
-                    continue
-                reference, code = record.get("objectRef", {}), record["responseStatus"]["code"]
-                what = "/".join(filter(None, [reference.get("resource"), reference.get("subresource")]))
-                what = f"{record['verb']} {what}" + (f" {code}" if code >= 400 else "")
-                of_user = (refused if code >= 400 else written).setdefault(record["user"]["username"], {})
-                of_user[what] = of_user.get(what, 0) + 1
-        return written, refused
+                if record["verb"] in WRITES:
+                    yield record
+
+    def sums(self):
+        """writer -> {"verb resource[/subresource]": accepted writes}, and the same of refused ones with their code."""
+        return sums_of(self.writes())
+
+
+def sums_of(records):
+    written, refused = {}, {}
+    for record in records:
+        code = record["responseStatus"]["code"]
+        what = written_what(record) + (f" {code}" if code >= 400 else "")
+        of_user = (refused if code >= 400 else written).setdefault(record["user"]["username"], {})
+        of_user[what] = of_user.get(what, 0) + 1
+    return written, refused
+
+
+def written_what(record):
+    """"verb resource[/subresource]"."""
+    reference = record.get("objectRef", {})
+    return f"{record['verb']} " + "/".join(filter(None, [reference.get("resource"), reference.get("subresource")]))
 
 
 def process_figures(pid):

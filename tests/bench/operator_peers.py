@@ -42,6 +42,7 @@ class Muster:
     jobs = "/apis/muster.dev/v1alpha1/namespaces/default/trainingjobs"
     job_label = "muster.dev/job-name"
     complete = "Complete"
+    workers = WORKERS
 
     def __init__(self, program, trains=False):
         self.name = "muster-engine" if trains else "muster"
@@ -77,7 +78,7 @@ class Muster:
                    if line.startswith((f"{name} ", f"{name}{{")))
 
     def job(self, name):
-        worker = {"count": WORKERS, "image": IMAGE, "resources": RESOURCES}
+        worker = {"count": self.workers, "image": IMAGE, "resources": RESOURCES}
         spec = {"worker": worker, "training": TRAINING} if self.trains else {"worker": {**worker, "command": COMMAND}}
         return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
 
@@ -99,6 +100,7 @@ class TrainingOperator:
     jobs = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
     job_label = "training.kubeflow.org/job-name"
     complete = "Succeeded"
+    workers = WORKERS
     certificates = "/tmp/k8s-webhook-server"  # Its own constant.
 
     def __init__(self, lifted):
@@ -176,6 +178,7 @@ class Bare:
     jobs = None
     job_label = "bench/job"
     daemon = user = None
+    workers = WORKERS
 
     def __init__(self, program, placed):
         self.muster = Muster(program)

@@ -24,7 +24,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from operator_peers import ROOT, WORKERS, Bare, Muster, TrainingOperator  # noqa: E402
+from operator_peers import ROOT, Bare, Muster, TrainingOperator  # noqa: E402
 from cluster_load import Api, Audit, Load, LoadError, Watch, process_figures  # noqa: E402
 from control_plane import ControlPlane  # noqa: E402
 from processes import ClusterError, wait_for  # noqa: E402
@@ -95,14 +95,15 @@ class Observed:
         if fact in self.counts:
             with self.lock:
                 times = self.counts[fact].get(job, [])
-            return times[WORKERS - 1] if len(times) >= WORKERS else None
+            return times[self.peer.workers - 1] if len(times) >= self.peer.workers else None
         return self.jobs.get(job, {}).get(fact)
 
     def wait(self, fact, jobs, seconds):
-        left = set(jobs)
+        left = list(jobs)
 
         def all_so():
-            left.difference_update([job for job in left if self.when(fact, job) is not None])
+            while left and self.when(fact, left[-1]) is not None:
+                left.pop()
             return not left
         wait_for(f"{fact} of {len(left)} jobs", all_so, seconds, self.check)
 
@@ -113,6 +114,12 @@ class Observed:
 
 class Bench:
     """One peer on a control plane of its own."""
+
+    audit_policy = AUDIT_POLICY
+    programs = ["kwok"]
+    flags = {}  # program -> further ones
+    stages = ()  # of KWOK, beside its own
+    nodes_count, lease_seconds = NODES, 40
 
     def __init__(self, arguments, peer):
         self.arguments, self.peer = arguments, peer
@@ -133,11 +140,12 @@ class Bench:
         plane = None
         try:
             with open(f"{directory}/audit.yaml", "w", encoding="utf-8") as file:
-                file.write(AUDIT_POLICY)
+                file.write(self.audit_policy)
             quick = ["--kube-api-qps=3000", "--kube-api-burst=3000"]
             plane = self.plane = ControlPlane(f"{directory}/plane", controller_manager=True, scheduler=True, extra={
                 "kube-apiserver": [f"--audit-policy-file={directory}/audit.yaml", f"--audit-log-path={directory}/audit.log",
-                                   "--audit-log-maxsize=4000"], "kube-scheduler": quick}, programs=["kwok"])
+                                   "--audit-log-maxsize=4000"], "kube-scheduler": quick, **self.flags},
+                programs=self.programs)
             plane.start()
             self.audit = Audit(f"{directory}/audit.log")
             self.api = Api(plane.url, plane.ca_file, *plane.authority.issue("bench", CLIENT, ["system:masters"]))
@@ -165,11 +173,18 @@ class Bench:
 
     def add_nodes(self):
         amounts = {"cpu": "64", "memory": "256Gi", "pods": "250"}
-        self.nodes = [f"node-{index:03}" for index in range(NODES)]
-        for name in self.nodes:
-            self.api.call("POST", "/api/v1/nodes", make_node(name, amounts))
-        start_kwok(self.plane)
-        wait_ready(self.plane, NODES, min(120, self.limit()))
+        self.nodes = [f"node-{index:03}" for index in range(self.nodes_count)]
+        self.load_all([(name, "POST", "/api/v1/nodes", make_node(name, amounts, self.node_labels(index)), "application/json")
+                       for index, name in enumerate(self.nodes)])
+        start_kwok(self.plane, further=self.stages, lease_seconds=self.lease_seconds)
+        wait_ready(self.plane, self.nodes_count, min(120 + self.nodes_count / 10, self.limit()))
+
+    @staticmethod
+    def node_labels(_index):
+        return {}
+
+    def load_all(self, requests):
+        return Load(self.api, requests, THREADS).wait(self.limit())
 
     def requests(self, names):
         """What applies these jobs."""
@@ -200,10 +215,10 @@ class Bench:
         return found
 
     def load(self, names):
-        return Load(self.api, self.requests(names), THREADS).wait(self.limit())
+        return self.load_all(self.requests(names))
 
     def first_of(self, began, names):
-        return began if self.peer.jobs else {name: min(began[f"{name}-{slot}"] for slot in range(WORKERS)) for name in names}
+        return began if self.peer.jobs else {name: min(began[f"{name}-{slot}"] for slot in range(self.peer.workers)) for name in names}
 
     def singles(self):
         """Jobs one at a time."""
@@ -240,7 +255,7 @@ class Bench:
         burst = self.result["burst"] = self.times(observed, began, names)
         burst.update({
             "apply_s": answered - start, "seconds": end - start, "jobs_per_s": len(names) / (end - start),
-            "pods_created_per_s": WORKERS * len(names) / (max(observed.when("created", name) for name in names) - start),
+            "pods_created_per_s": self.peer.workers * len(names) / (max(observed.when("created", name) for name in names) - start),
             "operator_cpu_s": after["cpu_s"] - before["cpu_s"], "operator_peak_mib": after["peak_mib"],
             "cpu_s": {name: round(others_after[name] - others.get(name, 0.0), 2) for name in others_after}})
         self.count_writes(burst, names)

@@ -23,15 +23,16 @@ def kwok_stages():
         "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml")]
 
 
-def start_kwok(plane, ends=False):
+def start_kwok(plane, ends=False, further=(), lease_seconds=40):
     """Plays the kubelet of every node of the control plane, whose `programs` must have kwok.
 
     `ends`: a pod that is asked to leave ends first, and says so, as with a kubelet; else it is gone at once.
+    `further`: files with more stages. Each node's Lease is written anew after a quarter of `lease_seconds`.
     """
     paths = [path for path in kwok_stages() if not (ends and path.endswith("pod-delete.yaml"))]
-    stages = [f"--config={path}" for path in [*paths, *([ENDS] if ends else [])]]
+    stages = [f"--config={path}" for path in [*paths, *([ENDS] if ends else []), *further]]
     plane.daemon("kwok", [f"{plane.bin}/kwok", *stages, f"--kubeconfig={plane.user('kwok', ['system:masters'])}",
-                          "--manage-all-nodes", "--cidr=10.128.0.0/14", "--node-lease-duration-seconds=40"])
+                          "--manage-all-nodes", "--cidr=10.128.0.0/14", f"--node-lease-duration-seconds={lease_seconds}"])
 
 
 def make_node(name, amounts, labels=None):

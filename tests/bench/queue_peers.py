@@ -1,0 +1,352 @@
+"""Who is measured by queues.py: Muster's operator, Kueue's scheduler under Kueue's own runner, clients without an operator.
+
+The workloads are those of Kueue's own measure, read from the file of its module: cohorts of queues, in each of them sets of
+workloads that are made one after the other with a pause. All peers get the same sets, Kueue as that file.
+"""
+
+import copy
+import csv
+import json
+import os
+import sys
+import time
+
+import yaml
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from operator_peers import SECONDS, TRAINING, Muster, is_true  # noqa: E402
+import kueue  # noqa: E402
+from processes import wait_for  # noqa: E402
+from cluster_load import LoadError, StreamLoad, Watch, written_what  # noqa: E402
+
+JOBS = "/apis/muster.dev/v1alpha1/trainingjobs"
+TEMPLATE = "bench-template"
+CLIENTS = 8
+
+
+class Generator:
+    """Kueue's workloads, every `scale`th of them, with runtimes divided by `faster`."""
+
+    def __init__(self, scale, faster):
+        self.source = kueue.module()
+        path = os.path.join(self.source, "test", "performance", "scheduler", "configs", "baseline", "generator.yaml")
+        with open(path, encoding="utf-8") as file:
+            self.config = yaml.safe_load(file)
+        for queues in (one for cohort in self.config["cohorts"] for one in cohort["queuesSets"]):
+            for one in queues["workloadsSets"]:
+                one["count"] = max(1, one["count"] // scale)
+                for workload in one["workloads"]:
+                    workload["runtimeMs"] = max(1, workload["runtimeMs"] // faster)
+
+    def queues(self):
+        """(name, cohort, set) of each; its name is that of its namespace, too."""
+        for cohort in self.config["cohorts"]:
+            for index in range(cohort["count"]):
+                name = f"{cohort['className']}-{index}"
+                for place, queues in enumerate(cohort["queuesSets"]):
+                    for number in range(queues["count"]):
+                        yield f"{queues['className']}-{place}-{number}-{name}", name, queues
+
+    def streams(self):
+        """(seconds between two, [(namespace, name, workload)]) of each set of each queue."""
+        for namespace, _, queues in self.queues():
+            for place, one in enumerate(queues["workloadsSets"]):
+                yield one["creationIntervalMs"] / 1000, [
+                    (namespace, f"{workload['className']}-{place}-{number}-{index}", workload)
+                    for number in range(one["count"]) for index, workload in enumerate(one["workloads"])]
+
+    def workloads(self):
+        return [workload for _, stream in self.streams() for workload in stream]
+
+    def classes(self):
+        return {workload["className"]: workload["priority"] for _, _, workload in self.workloads()}
+
+
+def job_of(namespace, name, workload):
+    worker = {"count": 1, "image": "example.invalid/train:1", "resources": {"cpu": str(workload["request"]), "memory": "64Mi"},
+              "env": [{"name": "BENCH_RUNTIME", "value": f"{workload['runtimeMs']}ms"}]}
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"namespace": namespace, "name": name},
+            "spec": {"queueName": namespace, "priorityClassName": workload["className"], "worker": worker, "training": TRAINING}}
+
+
+def jobs_path(namespace):
+    return f"/apis/muster.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
+
+
+class Queued:
+    """What Muster and the clients beside it have in common: kinds, namespaces, priority classes, queues."""
+
+    kind = "trainingjobs"
+
+    def __init__(self, program, scale, faster):
+        self.muster = Muster(program, trains=True)
+        self.generator = Generator(scale, faster)
+        self.daemon = None
+
+    def install(self, plane):
+        self.muster.install(plane)
+        items = []
+        for name, value in self.generator.classes().items():
+            items.append({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+                          "value": value})
+        for name, cohort, queues in self.generator.queues():
+            items.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            items.append({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": name}, "spec": {
+                "cohort": cohort, "resources": [{"name": "cpu", "nominal": str(queues["nominalQuota"]),
+                                                 "borrowingLimit": str(queues["borrowingLimit"])}]}})
+        plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        for name, _, _ in self.generator.queues():
+            wait_for(f"namespace {name} has its account",
+                     lambda name=name: plane.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"), SECONDS)
+
+
+class QueuedMuster(Queued):
+    """Jobs of the built-in engine with one worker each, which are over when KWOK ends their pod."""
+
+    user = finisher = Muster.user
+
+    def start(self, plane):
+        seconds = self.muster.start(plane)
+        self.daemon = self.muster.daemon
+        return seconds
+
+    def metrics(self):
+        return self.muster.metrics()
+
+    def generate(self, bench):
+        """Until every job is over; seconds until each was shown admitted, since it was first seen."""
+        lives = Lives(bench.api)
+        load = StreamLoad(bench.api, [
+            (pause, [(f"{namespace}/{name}", "POST", jobs_path(namespace), job_of(namespace, name, workload), "application/json")
+                     for namespace, name, workload in stream]) for pause, stream in self.generator.streams()])
+        load.wait(bench.limit())
+        count = len(self.generator.workloads())
+        wait_for(f"{count} jobs are complete", lambda: lives.complete == count, bench.limit(), lives.check)
+        lives.watch.ended = True
+        bench.result["preempted"] = self.muster.metric("muster_job_preemptions_total")
+        return {key: one["admitted"] - one["first"] for key, one in lives.seen.items()}
+
+
+class Lives:
+    """When each job was first seen, and shown admitted."""
+
+    def __init__(self, api):
+        self.seen, self.complete, self.failed = {}, 0, None
+        self.watch = Watch(api, JOBS, self.note)
+
+    def note(self, now, kind, job):
+        if kind == "DELETED":
+            return
+        key = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+        one = self.seen.setdefault(key, {"first": now})
+        if "admitted" not in one and is_true(job, "Admitted"):
+            one["admitted"] = now
+        if "complete" not in one and is_true(job, "Complete"):
+            one["complete"] = now
+            self.complete += 1
+        if is_true(job, "Failed"):
+            self.failed = f"{key} has failed: {json.dumps(job['status'])[:1000]}"
+
+    def check(self):
+        if self.failed or self.watch.failure:
+            raise LoadError(self.failed or self.watch.failure)
+
+
+class Clients(Queued):
+    """No operator: clients at full speed, whatever the quotas. Of each job they write what Muster writes, recorded of one
+    job before, or (`pods`) create its pod alone."""
+
+    user = finisher = "bench-client"
+
+    def __init__(self, program, scale, faster, pods):
+        super().__init__(program, scale, faster)
+        self.pods = pods
+        if pods:
+            self.kind = "pods"
+
+    def start(self, _plane):
+        return 0.0
+
+    def install(self, plane):
+        super().install(plane)
+        plane.kubectl("create", "namespace", TEMPLATE)
+        wait_for("the template's namespace has its account",
+                 lambda: plane.get(f"/api/v1/namespaces/{TEMPLATE}/serviceaccounts/default"), SECONDS)
+        self.muster.start(plane)
+        _, name, workload = self.generator.workloads()[0]
+        job = job_of(TEMPLATE, TEMPLATE, workload)
+        job["spec"].pop("queueName")
+        plane.kubectl("create", "-f", "-", stdin=json.dumps(job))
+        wait_for("the template is complete", lambda: is_true(plane.kubectl_json(
+            "get", "trainingjob", "-n", TEMPLATE, TEMPLATE), "Complete"), SECONDS)
+        self.muster.daemon.stop()
+        self.job = job
+
+    def recorded(self, audit):
+        """The operator's writes for the template, in order; what names other objects by their uid is left out."""
+        found = []
+        for record in audit.writes():
+            reference = record.get("objectRef", {})
+            if reference.get("namespace") != TEMPLATE or record["user"]["username"] != Muster.user:
+                continue
+            body = record["requestObject"]
+            body.get("metadata", {}).pop("resourceVersion", None)
+            body.get("metadata", {}).pop("uid", None)
+            body.get("metadata", {}).pop("ownerReferences", None)
+            pod = written_what(record) == "create pods"
+            if self.pods and not pod:
+                continue
+            method = {"create": "POST", "patch": "PATCH", "update": "PUT", "delete": "DELETE"}[record["verb"]]
+            found.append((method, record["requestURI"], body, pod))
+        return found
+
+    def requests(self, template, node, namespace, name, workload):
+        """Of one job."""
+        def told(text):
+            text = text.replace(f"/namespaces/{TEMPLATE}/", f"/namespaces/{namespace}/")
+            text = text.replace(f'"namespace": "{TEMPLATE}"', f'"namespace": "{namespace}"')
+            return text.replace(TEMPLATE, name).replace("node-000", node)
+
+        key = f"{namespace}/{name}"
+        if not self.pods:
+            yield key, "POST", jobs_path(namespace), job_of(namespace, name, workload), "application/json"
+        for method, path, body, pod in template:
+            body = json.loads(told(json.dumps(body)))
+            if pod:
+                body = self.pod_of(body, workload)
+            yield (key, method, told(path), body,
+                   "application/merge-patch+json" if method == "PATCH" else "application/json")
+
+    @staticmethod
+    def pod_of(pod, workload):
+        pod = copy.deepcopy(pod)
+        pod["spec"]["priorityClassName"] = workload["className"]
+        container = pod["spec"]["containers"][0]
+        for amounts in container["resources"].values():
+            amounts["cpu"] = str(workload["request"])
+        for one in container["env"]:
+            if one["name"] == "BENCH_RUNTIME":
+                one["value"] = f"{workload['runtimeMs']}ms"
+        return pod
+
+    def generate(self, bench):
+        template = self.recorded(bench.audit_all)
+        bench.result["template"] = [f"{method} {path}" for method, path, _, _ in template]
+        workloads = self.generator.workloads()
+        streams = [(0, [one for index in range(client, len(workloads), CLIENTS)
+                        for one in self.requests(template, bench.nodes[index % len(bench.nodes)], *workloads[index])])
+                   for client in range(CLIENTS)]
+        ended = set()
+
+        def note(_now, kind, pod):
+            if kind != "DELETED" and pod["status"].get("phase") == "Succeeded" and pod["metadata"]["namespace"] != TEMPLATE:
+                ended.add((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+
+        watch = Watch(bench.api, "/api/v1/pods", note)
+        StreamLoad(bench.api, streams).wait(bench.limit())
+        wait_for(f"{len(workloads)} pods have ended", lambda: len(ended) == len(workloads), bench.limit())
+        watch.ended = True
+        return {}
+
+
+class Kueue:
+    """minimalkueue, Kueue's scheduler without its webhooks and integrations, and Kueue's runner, which makes the workloads and
+    ends each of them after its runtime. There are no pods."""
+
+    kind = "workloads"
+    user = "kueue"
+    finisher = "kueue-runner"
+
+    def __init__(self, scale, faster):
+        self.generator = Generator(scale, faster)
+
+    def install(self, plane):
+        folder = os.path.join(self.generator.source, "config", "components", "crd", "bases")
+        plane.kubectl("create", "-f", folder)
+        # It looks its kinds up once, and ends where one is not there.
+        names = [one["metadata"]["name"].split(".")[0] for one in plane.kubectl_json("get", "crds")["items"]]
+
+        def told():
+            told = plane.kubectl("api-resources", "--cached=false", "-o", "name", check=False)
+            return all(f"{name}.kueue.x-k8s.io" in told for name in names)
+
+        wait_for("its kinds are served", told, SECONDS)
+        wait_for("workloads are served", lambda: plane.get("/apis/kueue.x-k8s.io/v1beta2/workloads"), SECONDS)
+
+    def start(self, plane):
+        self.plane = plane
+        began = time.monotonic()
+        self.daemon = plane.daemon("minimalkueue", [f"{plane.bin}/minimalkueue", "--kubeconfig", plane.user(self.user, ["system:masters"])])
+        return time.monotonic() - began
+
+    def generate(self, bench):
+        folder = os.path.join(self.plane.directory, "runner")
+        os.makedirs(folder)
+        with open(f"{folder}/generator.yaml", "w", encoding="utf-8") as file:
+            yaml.safe_dump(self.generator.config, file)
+        runner = self.plane.daemon("kueue-runner", [
+            f"{self.plane.bin}/kueue-runner", f"-o={folder}", f"-generatorConfig={folder}/generator.yaml", "-qps=1000",
+            "-burst=2000", f"-timeout={int(bench.limit())}s", "-zap-log-level=error"],
+            {"KUBECONFIG": self.plane.user(self.finisher, ["system:masters"]), "PROJECT_DIR": self.generator.source})
+        table = f"{folder}/wlStates.csv"
+        count = len(self.generator.workloads())
+
+        def written():
+            """Its last file; ended when it was written whole."""
+            return os.path.exists(table) and len(rows_of(table)) == count
+
+        def check():
+            alive_or(self.daemon, "")
+            alive_or(runner, table)
+
+        wait_for("Kueue's runner is through", written, bench.limit(), check)
+        unfinished = [row["name"] for row in rows_of(table) if int(row["ms to finish"]) <= 0]
+        if unfinished:
+            raise LoadError(f"{len(unfinished)} workloads were not seen to finish")
+        with open(f"{folder}/summary.yaml", encoding="utf-8") as file:
+            bench.result["summary"] = yaml.safe_load(file)
+        return {f"{row['namespace']}/{row['name']}": int(row["ms to admitted"]) / 1000 for row in rows_of(table)}
+
+
+def rows_of(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def alive_or(daemon, path):
+    if not daemon.alive() and not (path and os.path.exists(path)):
+        raise LoadError(f"{daemon.name} has ended without its result; its last words:\n{tail_of(daemon.log)}")
+
+
+def tail_of(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return "".join(file.readlines()[-15:])[-3000:]
+
+
+class Kept(Muster):
+    """Jobs of two workers that run on."""
+
+    workers = 2
+
+    def __init__(self, program):
+        super().__init__(program, trains=True)
+
+
+class Gangs(Muster):
+    """Jobs of `workers` each of the built-in engine, within one rack where `rack`."""
+
+    def __init__(self, program, workers, rack=False):
+        super().__init__(program, trains=True)
+        self.workers, self.rack = workers, rack
+
+    def job(self, name):
+        job = super().job(name)
+        ranks = 16
+        while ranks < self.workers:
+            ranks *= 2
+        job["spec"]["training"] = {**TRAINING, "logicalRanks": ranks, "batchSize": 4 * ranks}
+        if self.rack:
+            job["spec"]["topology"] = {"required": "rack"}
+            job["spec"]["worker"]["resources"] = {"cpu": "40", "memory": "64Mi"}
+        return job
