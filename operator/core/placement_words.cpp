@@ -73,16 +73,9 @@ std::string roomiest_text(const Topology& topology, const Room& room, const Plac
 
 std::string job_text(const api::ObjectKey& job) { return job.namespace_name + "/" + job.name; }
 
-/// "ns/a uses", "ns/a and ns/b use", "ns/a, ns/b, ns/c and 4 more use".
+/// "ns/a uses", "ns/a and ns/b use".
 std::string users_text(const std::vector<api::ObjectKey>& jobs) {
-  const std::size_t shown = std::min(jobs.size(), kMaxJobsInText);
-  std::string text;
-  for (std::size_t i = 0; i < shown; ++i) {
-    const bool is_last = i + 1 == jobs.size();
-    text += (i == 0 ? "" : is_last ? " and " : ", ") + job_text(jobs[i]);
-  }
-  if (jobs.size() > shown) text += " and " + std::to_string(jobs.size() - shown) + " more";
-  return text + (jobs.size() == 1 ? " uses" : " use");
+  return jobs_text(jobs) + (jobs.size() == 1 ? " uses" : " use");
 }
 
 /// Where the tree is from, and the first of what could not be used for it.
@@ -93,6 +86,19 @@ std::string source_text(const Topology& topology) {
 }
 
 }  // namespace
+
+std::string jobs_text(const std::vector<api::ObjectKey>& jobs, const std::string& others) {
+  std::vector<std::string> words;
+  const std::size_t shown = std::min(jobs.size(), kMaxJobsInText);
+  for (std::size_t i = 0; i < shown; ++i) words.push_back(job_text(jobs[i]));
+  if (jobs.size() > shown) words.push_back(std::to_string(jobs.size() - shown) + " more");
+  if (!others.empty()) words.push_back(others);
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == words.size() ? " and " : ", ") + words[i];
+  }
+  return text;
+}
 
 std::string passed_over_text(const Topology& topology) {
   return topology.notes.empty() ? "" : "passed over: " + head_of(topology.notes.front(), 300);

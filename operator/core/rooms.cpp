@@ -155,7 +155,9 @@ std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resourc
       const std::int64_t size = size_of(one) * static_cast<std::int64_t>(pods);
       if (size > 0) all.push_back(size);
     };
-    for (const RunningGang& gang : running_) add(gang.per_worker, gang.nodes.size());
+    for (const RunningGang& gang : running_) {
+      if (gang.nodes.size() > 1) add(gang.per_worker, gang.nodes.size());
+    }
     for (const WaitingGang& gang : waiting_) {
       if (gang.wish.slots.empty()) add(gang.per_worker, static_cast<std::size_t>(gang.count));
     }
@@ -164,8 +166,21 @@ std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resourc
   return {&*sizes, std::max<std::int64_t>(1, size_of(per_worker))};
 }
 
+GpusByJob Rooms::gpus_by_job(int node, const std::string& gpu_resource) const {
+  GpusByJob held;
+  const std::string& name = inventory_->node(node).meta.name;
+  const auto add = [&](const RunningGang& gang) {
+    if (gang.per_worker.gpus <= 0 || gang.per_worker.gpu_resource != gpu_resource) return;
+    const auto pods = std::count(gang.nodes.begin(), gang.nodes.end(), name);
+    if (pods > 0) held[gang.job] += pods * gang.per_worker.gpus;
+  };
+  for (const RunningGang& gang : running_) add(gang);
+  for (const RunningGang& gang : started_) add(gang);
+  return held;
+}
+
 void Rooms::start(const WaitingGang& gang, const std::vector<std::string>& nodes) {
-  started_.push_back({gang.job, nodes, gang.step});
+  started_.push_back({gang.job, nodes, gang.step, gang.per_worker});
   if (traffic_) traffic_->add(on_hosts(started_.back()));
 }
 

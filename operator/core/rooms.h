@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "operator/core/fragments.h"
+#include "operator/core/pcie_use.h"
 #include "operator/core/schedule.h"
 
 namespace muster::core {
@@ -66,6 +67,8 @@ class Rooms {
   /// Sizes of the gangs that run or wait, in GPUs of those that take any, in thousandths of
   /// processors of the others, and a pod in that unit.
   std::pair<const UsualSizes*, std::int64_t> usual_sizes(const api::Resources& per_worker);
+  /// What gangs that run or have just been given places hold of a kind of GPU on a node.
+  GpusByJob gpus_by_job(int node, const std::string& gpu_resource) const;
   /// A gang of this pass has its places.
   void start(const WaitingGang& gang, const std::vector<std::string>& nodes);
   /// Nodes that stand in one domain of the level with one of these.

@@ -321,6 +321,31 @@ TEST_CASE("a gang keeps off the links of one that was given its places a moment 
   CHECK(cluster.only().placement->domain_of_slot[0].starts_with("b0"));
 }
 
+TEST_CASE("whom a gang meets below a PCIe switch is named, and who came a moment before as well") {
+  Cluster cluster{{node("a", 64)}, {}, {}, {}};
+  api::Node& only = cluster.nodes.front();
+  only.allocatable["nvidia.com/gpu"] = 8;
+  only.pcie.emplace().switches = {{"0000:10:00.0"}, {"0000:20:00.0"}};
+  for (int i = 0; i < 8; ++i) only.pcie->gpus.push_back({"", {}, i / 4});
+  const auto asking = [](const std::string& name, int gpus) {
+    WaitingGang made = gang(name, 1, 1);
+    made.per_worker.gpus = gpus;
+    made.per_worker.gpu_resource = "nvidia.com/gpu";
+    return made;
+  };
+  cluster.running = {{{"ns", "runs"}, {"a"}, {}, asking("runs", 2).per_worker}};
+  cluster.assumed = {{"a", cluster.running[0].per_worker}};
+  cluster.gangs = {asking("first", 3), asking("second", 3)};
+  const auto both = cluster.schedule();
+  CHECK(both.at({"ns", "first"}).placement->why.empty());
+  CHECK(both.at({"ns", "second"}).placement->why ==
+        "on a ns/first and ns/runs hold 5 of 8 GPUs, so one of its 2 PCIe switches is shared");
+  cluster.running[0].per_worker.gpu_resource = "amd.com/gpu";
+  CHECK(cluster.schedule()
+            .at({"ns", "second"})
+            .placement->why.starts_with("on a ns/first and others hold 5 of 8"));
+}
+
 TEST_CASE("of places alike the one that leaves most for gangs of the sizes that run and wait") {
   Cluster cluster = racks();
   cluster.nodes.resize(4);
