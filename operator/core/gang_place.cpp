@@ -170,6 +170,7 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   std::tie(wish.usual, wish.pod_size) = rooms.usual_sizes(gang.per_worker);
   const PcieUse pcie(inventory, gang.per_worker);
   wish.pcie = &pcie;
+  wish.gpus = rooms.gpus_of(gang.per_worker);
   PodShape shape = shape_of(gang);
   const Room room = inventory.room(shape);
   PlacementVerdict verdict = place_gang(topology, room, wish, traffic);

@@ -10,7 +10,7 @@ namespace muster::core {
 std::string why_here(const Topology& topology, const Room& room, const PlacementWish& wish,
                      const Placement& placement);
 /// What others' traffic has to do with it; empty: nothing.
-std::string why_beside(const Topology& topology, const Traffic& traffic,
+std::string why_beside(const Topology& topology, const PlacementWish& wish, const Traffic& traffic,
                        const Placement& placement);
 /// "ns/a", "ns/a and ns/b", "ns/a, ns/b, ns/c and 4 more": three at most are named, in the order
 /// given; after them `others`, if that is anything.

@@ -1,6 +1,7 @@
 #include "operator/core/rooms.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "operator/core/placement_words.h"
@@ -105,7 +106,11 @@ std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) const
 }
 
 SendingGang Rooms::on_hosts(const RunningGang& gang) const {
-  SendingGang sending{gang.job, {}, gang.step};
+  SendingGang sending{gang.job,
+                      {},
+                      gang.step,
+                      static_cast<int>(gang.per_worker.gpus),
+                      gang.per_worker.gpu_resource};
   auto& hosts = sending.hosts;
   const std::string* before = nullptr;
   for (const std::string& name : gang.nodes) {
@@ -138,9 +143,18 @@ const Traffic* Rooms::traffic() {
     std::vector<SendingGang> sending;
     for (const RunningGang& gang : running_) sending.push_back(on_hosts(gang));
     for (const RunningGang& gang : started_) sending.push_back(on_hosts(gang));
-    traffic_.emplace(inventory_->topology(), sending);
+    const Topology& topology = inventory_->topology();
+    if (std::isfinite(inventory_->slowest_switch())) {
+      seats_.emplace(*inventory_,
+                     static_cast<int>(topology.domains.size() + topology.nodes.size()));
+    }
+    traffic_.emplace(topology, sending, seats_ ? &*seats_ : nullptr);
   }
   return traffic_->empty() ? nullptr : &*traffic_;
+}
+
+GangGpus Rooms::gpus_of(const api::Resources& per_worker) const {
+  return {seats_ ? &*seats_ : nullptr, per_worker.gpu_resource, static_cast<int>(per_worker.gpus)};
 }
 
 std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resources& per_worker) {

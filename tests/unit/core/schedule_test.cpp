@@ -283,6 +283,24 @@ TEST_CASE("close together, too, a gang whose workers belong together starts with
   CHECK_FALSE(verdict.placement->domain_of_slot.empty());
 }
 
+TEST_CASE("uplinks of PCIe switches that nodes tell of are part of the predicted exchange") {
+  Cluster cluster = racks();
+  for (api::Node& one : cluster.nodes) {
+    one.allocatable["cpu"] = 64'000;
+    one.allocatable["nvidia.com/gpu"] = 8;
+    one.pcie.emplace().switches = {{"0000:10:00.0", 1'000'000'000}, {"0000:20:00.0", 0}};
+    for (int i = 0; i < 8; ++i) one.pcie->gpus.push_back({"", {}, i / 4});
+  }
+  WaitingGang all = gang("all", 8, 8);
+  all.per_worker.gpus = 1;
+  all.per_worker.gpu_resource = "nvidia.com/gpu";
+  cluster.gangs = {all};
+  const std::string bound = "bound by the uplink of PCIe switch 0000:10:00.0 of host n";
+  CHECK(cluster.only().placement->why.find(bound) != std::string::npos);
+  cluster.gangs.front().per_worker.gpus = 0;
+  CHECK(cluster.only().placement->why.find("PCIe") == std::string::npos);
+}
+
 TEST_CASE("a gang keeps off the links of those that run") {
   Cluster cluster = racks();
   for (api::Node& one : cluster.nodes) one.allocatable["cpu"] = 4000;
