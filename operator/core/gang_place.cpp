@@ -170,6 +170,7 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   std::tie(wish.usual, wish.pod_size) = rooms.usual_sizes(gang.per_worker);
   const PcieUse pcie(inventory, gang.per_worker);
   wish.pcie = &pcie;
+  wish.gpus = rooms.gpus_of(gang.per_worker);
   PodShape shape = shape_of(gang);
   const Room room = inventory.room(shape);
   PlacementVerdict verdict = place_gang(topology, room, wish, traffic);
@@ -228,6 +229,15 @@ std::vector<int> nodes_by_slot(const WaitingGang& gang, const Placement& placeme
   return nodes;
 }
 
+/// Whom the gang meets below PCIe switches of these hosts; before its room is taken.
+std::string why_shared(const WaitingGang& gang, const Rooms& rooms,
+                       const std::vector<HostShare>& hosts) {
+  const api::Resources& per_worker = gang.per_worker;
+  return PcieUse(rooms.inventory(), per_worker).why(hosts, [&](int node) {
+    return rooms.gpus_by_job(node, per_worker.gpu_resource);
+  });
+}
+
 /// As many workers as fit, up to the wish and down to the least, along the tree.
 GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   PlacementWish wish;
@@ -257,7 +267,7 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   for (const int node : nodes_by_slot(gang, *best.placement, rooms, placed.why)) {
     placed.node_of_slot.push_back(rooms.inventory().topology().nodes[as_index(node)]);
   }
-  const std::string shared = PcieUse(rooms.inventory(), gang.per_worker).why(best.placement->hosts);
+  const std::string shared = why_shared(gang, rooms, best.placement->hosts);
   if (!shared.empty()) placed.why += "; " + shared;
   placed.domain_of_slot = rooms.domains_of(placed.node_of_slot);
   for (const HostShare& host : best.placement->hosts) {
@@ -308,7 +318,7 @@ GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms,
   }
   // Those that join a gang would meet its own pods, which count as others'.
   if (gang.wish.slots.empty()) {
-    placement.why = PcieUse(rooms.inventory(), gang.per_worker).why(hosts);
+    placement.why = why_shared(gang, rooms, hosts);
   }
   for (const HostShare& host : hosts) rooms.take(host.node, gang.per_worker, host.pods);
   return placement;

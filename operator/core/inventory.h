@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -129,6 +130,9 @@ class Inventory {
   /// it.
   const std::vector<std::int64_t>* free_of(const std::string& resource) const;
   bool has(int node, const std::string& resource) const;
+  /// No uplink of a PCIe switch of these nodes has less bandwidth that is known; infinite where
+  /// none has any.
+  double slowest_switch() const { return facts_->slowest_switch; }
 
   /// In words where this and another inventory of the same nodes differ; empty: nowhere. The shapes
   /// asked for here are counted there, too.
@@ -156,6 +160,7 @@ class Inventory {
     std::map<std::string, int, std::less<>> index;
     std::vector<const api::Node*> nodes;
     std::vector<int> by_name;
+    double slowest_switch = std::numeric_limits<double>::infinity();  ///< of all that ever were
   };
   struct Tracked {
     PodShape shape;
@@ -182,6 +187,7 @@ class Inventory {
   bool may_update(int index, const api::Node& node) const;
   bool is_as_it_was(int index, const api::Node& node) const;
   void set_node(int index, const api::Node& node);
+  void note_switches(const api::Node& node);
   void change(int node, const ResourceAmounts& amounts, std::int64_t pods);
   void touch(int node);
   std::uint64_t changes() const { return changes_before_ + changed_.size(); }

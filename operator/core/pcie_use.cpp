@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bitset>
 
+#include "operator/core/placement_words.h"
 #include "operator/core/text.h"
 
 namespace muster::core {
@@ -34,6 +35,17 @@ GpusHeld held_on(const Inventory& inventory, int node, const std::string& resour
   const std::vector<std::int64_t>* free = inventory.free_of(resource);
   if (free == nullptr || offered == inventory.node(node).allocatable.end()) return {};
   return {offered->second - (*free)[as_index(node)], offered->second};
+}
+
+/// "team/a and team/b", or "team/a and others" where more is held than these have.
+std::string holders_text(const GpusByJob& holders, std::int64_t held) {
+  std::vector<api::ObjectKey> jobs;
+  std::int64_t named = 0;
+  for (const auto& [job, gpus] : holders) {
+    jobs.push_back(job);
+    named += gpus;
+  }
+  return jobs_text(jobs, named < held ? "others" : "");
 }
 
 /// "PCIe switch 0000:10:00.0 (31.5 GB/s) is shared", or of several "one of its 2 PCIe switches".
@@ -76,14 +88,16 @@ bool PcieUse::must_share(int node, int pods) const {
   return true;
 }
 
-std::string PcieUse::why(const std::vector<HostShare>& hosts) const {
+std::string PcieUse::why(const std::vector<HostShare>& hosts, const HoldersOn& holders) const {
   std::string text;
   std::size_t count = 0;
   for (const HostShare& host : hosts) {
     if (!must_share(host.node, host.pods) || ++count > kMaxHostsInText) continue;
     const auto [others, all] = held_on(inventory_, host.node, per_worker_.gpu_resource);
     const api::Node& node = inventory_.node(host.node);
-    text += (text.empty() ? "on " : "; on ") + node.meta.name + " others hold " +
+    const GpusByJob by_job = holders(host.node);
+    text += (text.empty() ? "on " : "; on ") + node.meta.name + " " + holders_text(by_job, others) +
+            (by_job.size() == 1 && by_job.begin()->second >= others ? " holds " : " hold ") +
             std::to_string(others) + " of " + std::to_string(all) + " GPUs, so " +
             shared_text(*node.pcie);
   }

@@ -3,13 +3,21 @@
 // what happens by chance.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "operator/api/object_meta.h"
 #include "operator/core/inventory.h"
 #include "operator/core/step_time.h"
 
 namespace muster::core {
+
+/// GPUs by the jobs that hold them.
+using GpusByJob = std::map<api::ObjectKey, std::int64_t>;
+/// On a node, by its number. What it leaves out is held by nobody who can be named.
+using HoldersOn = std::function<GpusByJob(int node)>;
 
 /// For pods that ask for these resources. Holds for as long as the inventory, and follows it.
 class PcieUse {
@@ -21,8 +29,9 @@ class PcieUse {
   /// Not where nothing is known of the node's switches, or of all GPUs that it offers.
   bool must_share(int node, int pods) const;
 
-  /// The hosts where that is so, each with a sentence; empty: it is so nowhere.
-  std::string why(const std::vector<HostShare>& hosts) const;
+  /// The hosts where that is so, each with a sentence that names whom these pods meet: three hosts,
+  /// and three jobs on each, at most. Empty: it is so nowhere.
+  std::string why(const std::vector<HostShare>& hosts, const HoldersOn& holders) const;
 
  private:
   const Inventory& inventory_;

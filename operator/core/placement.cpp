@@ -140,7 +140,7 @@ class Search {
         room_(room),
         wish_(wish),
         traffic_(traffic),
-        model_(topology, wish.work, traffic == nullptr ? nullptr : &traffic->uses()),
+        model_(topology, wish.work, traffic == nullptr ? nullptr : &traffic->uses(), &wish.gpus),
         filler_(model_, room, traffic, wish),
         tries_(wish.tries) {}
 
@@ -620,11 +620,15 @@ class Search {
 
 /// The link that costs most where a gang would stand that knew nothing of the others: the one that
 /// bounds its own step, or where it slows another most.
-int dearest_link(const Topology& topology, const Placement& one, double alone_step) {
+int dearest_link(const Topology& topology, const PlacementWish& wish, const Placement& one,
+                 double alone_step) {
   const double own = one.time.step_seconds / alone_step - 1;
   int pods = 0;
   for (const HostShare& host : one.hosts) pods += host.pods;
   if (one.slowdown.workers > own * pods) return one.slowdown.link;
+  if (one.time.bound_switch >= 0) {
+    return wish.gpus.seats->link_of(one.time.bound_node, one.time.bound_switch);
+  }
   return one.time.bound_domain >= 0
              ? one.time.bound_domain
              : static_cast<int>(topology.domains.size()) + one.time.bound_node;
@@ -642,9 +646,10 @@ Placement beside_others(const Topology& topology, const Room& room, const Placem
   Placement found = is_same ? disturbed : search.within(levels).value();
   found.is_search_cut = found.is_search_cut || alone.is_search_cut;
   if (found.hosts != alone.hosts) {
-    found.avoided_link = dearest_link(topology, disturbed, alone_step);
+    found.avoided_link = dearest_link(topology, wish, disturbed, alone_step);
   }
-  found.undisturbed_seconds = StepModel(topology, wish.work).predict(found.hosts).exchange_seconds;
+  found.undisturbed_seconds =
+      StepModel(topology, wish.work, nullptr, &wish.gpus).predict(found.hosts).exchange_seconds;
   return found;
 }
 
@@ -702,7 +707,7 @@ PlacementVerdict place_gang(const Topology& topology, const Room& room, const Pl
   if (!placement) return {std::nullopt, why_not_here(topology, room, wish)};
   placement->is_wish_kept = is_wish_kept;
   placement->why = why_here(topology, room, wish, *placement);
-  if (traffic != nullptr) placement->why += why_beside(topology, *traffic, *placement);
+  if (traffic != nullptr) placement->why += why_beside(topology, wish, *traffic, *placement);
   return {std::move(placement), ""};
 }
 

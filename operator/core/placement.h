@@ -26,6 +26,7 @@ struct PlacementWish {
   std::int64_t pod_size = 1;
   /// Of the inventory that the room is of; nullptr: nothing is known. It outlives the call.
   const PcieUse* pcie = nullptr;
+  GangGpus gpus{};  ///< where switches are known: their uplinks are part of the step
   /// Fillings looked at before the best of them is taken; one of many leaves counts as several.
   int tries = 400;
 };

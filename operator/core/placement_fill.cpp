@@ -8,6 +8,8 @@
 namespace muster::core {
 namespace {
 
+constexpr double kNoBound = std::numeric_limits<double>::max();
+
 /// The most x up to n/2 with x(n-x) <= limit; n when every x is allowed.
 int most_going_out(int n, double limit) {
   limit = std::max(0.0, limit);
@@ -37,8 +39,12 @@ int Filler::local_cap(const FillProblem& problem, double bound) const {
 }
 
 int Filler::allowed_on(const FillProblem& problem, int node, int big_node) const {
-  const int fit = std::min(room_.on_node[as_index(node)], local_cap_);
+  int fit = std::min(room_.on_node[as_index(node)], local_cap_);
   if (node == big_node) return fit;
+  if (model_.has_switches() && bound_ < kNoBound) {
+    fit = std::min(fit, problem.pods);
+    while (fit > 0 && !model_.switches_allow({node, fit}, problem.pods, bound_)) --fit;
+  }
   const bool is_shared =
       traffic_ != nullptr && fit > 0 && traffic_->is_used(model_.link_of(node, problem.domain));
   return std::min(fit, is_shared ? host_cap(problem, node) : host_cap_);

@@ -73,16 +73,9 @@ std::string roomiest_text(const Topology& topology, const Room& room, const Plac
 
 std::string job_text(const api::ObjectKey& job) { return job.namespace_name + "/" + job.name; }
 
-/// "ns/a uses", "ns/a and ns/b use", "ns/a, ns/b, ns/c and 4 more use".
+/// "ns/a uses", "ns/a and ns/b use".
 std::string users_text(const std::vector<api::ObjectKey>& jobs) {
-  const std::size_t shown = std::min(jobs.size(), kMaxJobsInText);
-  std::string text;
-  for (std::size_t i = 0; i < shown; ++i) {
-    const bool is_last = i + 1 == jobs.size();
-    text += (i == 0 ? "" : is_last ? " and " : ", ") + job_text(jobs[i]);
-  }
-  if (jobs.size() > shown) text += " and " + std::to_string(jobs.size() - shown) + " more";
-  return text + (jobs.size() == 1 ? " uses" : " use");
+  return jobs_text(jobs) + (jobs.size() == 1 ? " uses" : " use");
 }
 
 /// Where the tree is from, and the first of what could not be used for it.
@@ -93,6 +86,19 @@ std::string source_text(const Topology& topology) {
 }
 
 }  // namespace
+
+std::string jobs_text(const std::vector<api::ObjectKey>& jobs, const std::string& others) {
+  std::vector<std::string> words;
+  const std::size_t shown = std::min(jobs.size(), kMaxJobsInText);
+  for (std::size_t i = 0; i < shown; ++i) words.push_back(job_text(jobs[i]));
+  if (jobs.size() > shown) words.push_back(std::to_string(jobs.size() - shown) + " more");
+  if (!others.empty()) words.push_back(others);
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == words.size() ? " and " : ", ") + words[i];
+  }
+  return text;
+}
 
 std::string passed_over_text(const Topology& topology) {
   return topology.notes.empty() ? "" : "passed over: " + head_of(topology.notes.front(), 300);
@@ -112,7 +118,10 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
   if (placement.leaves > 1) text += many(placement.leaves, "leaf domain") + ", ";
   text += many(static_cast<int>(placement.hosts.size()), "host") + "; predicted exchange " +
           milliseconds_text(placement.time.exchange_seconds) + " a step";
-  if (placement.time.bound_domain >= 0) {
+  if (placement.time.bound_switch >= 0) {
+    text += ", bound by the uplink of " +
+            wish.gpus.seats->text({placement.time.bound_node, placement.time.bound_switch});
+  } else if (placement.time.bound_domain >= 0) {
     text += ", bound by the uplink of " + domain_text(topology, placement.time.bound_domain);
   } else if (placement.time.bound_node >= 0) {
     text += ", bound by the link of host " +
@@ -125,23 +134,26 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
   return text;
 }
 
-std::string why_beside(const Topology& topology, const Traffic& traffic,
+std::string why_beside(const Topology& topology, const PlacementWish& wish, const Traffic& traffic,
                        const Placement& placement) {
   std::string text;
   if (const int link = placement.avoided_link; link >= 0) {
-    const int node = link - static_cast<int>(topology.domains.size());
-    const bool is_node = node >= 0;
+    const int first_node = static_cast<int>(topology.domains.size());
+    const int first_switch = first_node + static_cast<int>(topology.nodes.size());
+    const bool is_node = link >= first_node, is_switch = link >= first_switch;
+    const int node = is_switch ? wish.gpus.seats->place_of(link).node : link - first_node;
     const bool stays =
         std::any_of(placement.hosts.begin(), placement.hosts.end(), [&](const HostShare& host) {
           if (is_node) return host.node == node;
           const Domain& domain = topology.domains[as_index(link)];
           return host.node >= domain.first_node && host.node < domain.first_node + domain.nodes;
         });
-    const std::string where =
-        is_node ? "host " + topology.nodes[as_index(node)] : domain_text(topology, link);
+    const std::string where = is_switch ? wish.gpus.seats->text(wish.gpus.seats->place_of(link))
+                              : is_node ? "host " + topology.nodes[as_index(node)]
+                                        : domain_text(topology, link);
     text += stays ? "; with less than otherwise on " : "; rather than on ";
-    text +=
-        where + ", whose " + (is_node ? "link " : "uplink ") + users_text(traffic.jobs_on(link));
+    text += where + ", whose " + (is_node && !is_switch ? "link " : "uplink ") +
+            users_text(traffic.jobs_on(link));
   }
   const double more = placement.time.exchange_seconds - placement.undisturbed_seconds;
   if (more > kWorthTelling * placement.time.exchange_seconds) {

@@ -10,8 +10,11 @@ namespace muster::core {
 std::string why_here(const Topology& topology, const Room& room, const PlacementWish& wish,
                      const Placement& placement);
 /// What others' traffic has to do with it; empty: nothing.
-std::string why_beside(const Topology& topology, const Traffic& traffic,
+std::string why_beside(const Topology& topology, const PlacementWish& wish, const Traffic& traffic,
                        const Placement& placement);
+/// "ns/a", "ns/a and ns/b", "ns/a, ns/b, ns/c and 4 more": three at most are named, in the order
+/// given; after them `others`, if that is anything.
+std::string jobs_text(const std::vector<api::ObjectKey>& jobs, const std::string& others = "");
 /// The first object or label that could not be used for the tree, and why; empty: all could.
 std::string passed_over_text(const Topology& topology);
 /// No node says that it stands in a domain of this level.

@@ -15,6 +15,10 @@ bool waits_to_start(const WaitingGang& gang) {
   return !gang.turn.queue.empty() && gang.wish.slots.empty();
 }
 
+int workers_in(const GangVerdict& verdict) {
+  return verdict.placement ? static_cast<int>(verdict.placement->node_of_slot.size()) : 0;
+}
+
 /// The ledger once all that is held is charged.
 QuotaLedger charged_ledger(const ClusterSnapshot& cluster) {
   QuotaLedger ledger(cluster.queues);
@@ -137,7 +141,46 @@ void QueuePass::place_freely(const WaitingGang& gang) {
   const auto kept = is_new
                         ? caps(gang, rooms_, [](int, const Head& head) { return head.is_promised; })
                         : std::nullopt;
-  decide(gang, place(gang, rooms_, kept ? &*kept : nullptr));
+  GangVerdict verdict = place(gang, rooms_, kept ? &*kept : nullptr);
+  if (verdict.placement && reclaim_) reclaim_->start(-1, gang, *verdict.placement, 0);
+  if (gang.wish.only_grows) {
+    grow_into_beyond(gang, -1, workers_in(verdict));
+  } else if (!verdict.placement && is_new && take_beyond(gang, -1, gang.min) > 0) {
+    verdict.why_not += makes_room_text(gang.job, reclaim_->taken());
+    heads_.emplace(-beyond_tried_, Head{&gang, false, true, pods_kept_for(gang)});
+  }
+  decide(gang, std::move(verdict));
+}
+
+/// What others have grown to beyond their wish, for so many workers of this gang at most; for how
+/// many there will be room.
+int QueuePass::take_beyond(const WaitingGang& gang, int queue, int most) {
+  // While workers leave, what is made for it is kept, as nobody stores for whom that was.
+  const bool is_any =
+      std::any_of(cluster_.holders.begin(), cluster_.holders.end(), [](const QueueHolder& holder) {
+        return !holder.leaving.empty() || (holder.beyond > 0 && holder.shrinks_to > 0);
+      });
+  if (gang.unplaced || !is_any || ++beyond_tried_ > kTriedForBeyond) return 0;
+  if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
+  // Who is promised room has it there already.
+  const auto left_by_heads = [&](const Rooms& rooms) {
+    return caps(gang, rooms, [&](int of_queue, const Head& head) {
+      return !head.is_promised && queue >= 0 && (of_queue == queue || head.lacks_nodes);
+    });
+  };
+  const bool is_behind = queue >= 0 && heads_.contains(queue);
+  return reclaim_->make_room_beyond(
+      {gang, queue, left_by_heads, is_behind ? Place::kBehind : Place::kFirst}, most);
+}
+
+/// For a gang that trains with fewer workers than it wishes for, and was placed so many more.
+void QueuePass::grow_into_beyond(const WaitingGang& gang, int queue, int placed) {
+  const int lacking = static_cast<int>(gang.wish.slots.size()) - placed;
+  if (gang.wish.is_beyond || lacking <= 0) return;
+  WaitingGang more = gang;
+  more.count = lacking;
+  more.min = 1;
+  (void)take_beyond(more, queue, lacking);
 }
 
 bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang) {
@@ -172,20 +215,26 @@ bool QueuePass::could_ever_start(const LineTurn& turn, const WaitingGang& gang) 
 
 void QueuePass::make_head(const LineTurn& turn, Head head) {
   const WaitingGang& gang = *head.gang;
-  head.pods = without_pods().fits(gang.per_worker);
+  head.pods = pods_kept_for(gang);
+  heads_.emplace(turn.queue, std::move(head));
+  ledger_.reserve(turn.queue, turn.per_worker, gang.min);
+  line_.ledger_changed(turn.queue);
+}
+
+/// By node, of its least those that may ever stand there.
+NodeCaps QueuePass::pods_kept_for(const WaitingGang& gang) {
+  NodeCaps pods = without_pods().fits(gang.per_worker);
   // Nodes that are away for now may come back, so who refuses it today is not asked.
-  for (std::size_t i = 0; i < head.pods.size(); ++i) {
+  for (std::size_t i = 0; i < pods.size(); ++i) {
     const api::Node& node = rooms_.inventory().node(static_cast<int>(i));
     const bool is_closed =
         std::any_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
           const auto label = node.meta.labels.find(wanted.first);
           return label == node.meta.labels.end() || label->second != wanted.second;
         });
-    head.pods[i] = is_closed ? 0 : std::min<std::int64_t>(gang.min, head.pods[i]);
+    pods[i] = is_closed ? 0 : std::min<std::int64_t>(gang.min, pods[i]);
   }
-  heads_.emplace(turn.queue, std::move(head));
-  ledger_.reserve(turn.queue, turn.per_worker, gang.min);
-  line_.ledger_changed(turn.queue);
+  return pods;
 }
 
 std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
@@ -335,6 +384,7 @@ void QueuePass::join(const WaitingGang& gang) {
   }
   const std::string name = gang.turn.queue;
   if (slots == 0) {
+    if (number >= 0 && gang.wish.only_grows) grow_into_beyond(gang, number, 0);
     return decide(gang,
                   {std::nullopt, number < 0 ? why_no_queue(name, cluster_.queues)
                                             : "queue " + name + " has no quota left for more"});
@@ -354,6 +404,7 @@ void QueuePass::join(const WaitingGang& gang) {
     if (reclaim_) reclaim_->start(number, gang, *verdict.placement, taken);
     line_.ledger_changed(number);
   }
+  if (number >= 0 && gang.wish.only_grows) grow_into_beyond(gang, number, workers_in(verdict));
   decide(gang, std::move(verdict));
 }
 

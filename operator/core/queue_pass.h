@@ -28,6 +28,8 @@
 namespace muster::core {
 
 inline constexpr int kTriedBehindHead = 100;
+/// Jobs in a pass, but the first of lines, that are looked for what is beyond others' wishes.
+inline constexpr int kTriedForBeyond = 32;
 
 class QueuePass {
  public:
@@ -70,7 +72,10 @@ class QueuePass {
                                    std::string& why_not);
   std::optional<GangVerdict> start_ahead(const LineTurn& turn, const WaitingGang& gang);
   void place_freely(const WaitingGang& gang);
+  int take_beyond(const WaitingGang& gang, int queue, int most);
+  void grow_into_beyond(const WaitingGang& gang, int queue, int placed);
   bool make_room(const LineTurn& turn, const WaitingGang& gang);
+  NodeCaps pods_kept_for(const WaitingGang& gang);
   Rooms& without_pods();
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
   void make_head(const LineTurn& turn, Head head);
@@ -83,8 +88,10 @@ class QueuePass {
   QuotaLedger ledger_;
   QueueLine line_;
   std::map<std::string, const Queue*> queues_;
-  std::set<api::ObjectKey> refused_;   ///< no turn: their queue is not there, or not theirs
-  std::map<int, Head> heads_;          ///< by queue
+  std::set<api::ObjectKey> refused_;  ///< no turn: their queue is not there, or not theirs
+  /// By queue; below 0 jobs in none for which others give back what is beyond their wish.
+  std::map<int, Head> heads_;
+  int beyond_tried_ = 0;               ///< jobs that looked for what is beyond others' wishes
   std::map<int, int> waiting_;         ///< gangs that did not start, by queue
   std::optional<Rooms> without_pods_;  ///< made when first asked for
   std::optional<Reclaim> reclaim_;     ///< likewise

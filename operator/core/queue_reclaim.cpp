@@ -109,7 +109,7 @@ void Reclaim::reserve(int queue, const WaitingGang& head) {
 
 void Reclaim::start(int queue, const WaitingGang& gang, const GangPlacement& placement,
                     std::int64_t charged) {
-  ledger_.charge(queue, amounts_of(gang.per_worker), charged);
+  if (queue >= 0) ledger_.charge(queue, amounts_of(gang.per_worker), charged);
   for (const auto& node : placement.node_of_slot) rooms_.take(node, gang.per_worker);
 }
 
@@ -117,7 +117,9 @@ bool Reclaim::starts(const Claim& claim) {
   const WaitingGang& gang = claim.head.gang;
   const ResourceAmounts amounts = amounts_of(gang.per_worker);
   const int queue = claim.head.queue;
-  if (ledger_.workers_within(queue, amounts, Place::kFirst) < gang.min) return false;
+  if (queue >= 0 && ledger_.workers_within(queue, amounts, claim.head.place) < gang.min) {
+    return false;
+  }
   const bool must_own = claim.right == Right::kOwn;
   if (must_own && ledger_.workers_within_nominal(queue, amounts) < gang.min) return false;
   WaitingGang least = gang;
@@ -129,12 +131,22 @@ bool Reclaim::starts(const Claim& claim) {
   return true;
 }
 
+/// The same, as if so many were its least.
+bool Reclaim::starts(const Claim& claim, int workers) {
+  WaitingGang gang = claim.head.gang;
+  gang.min = workers;
+  const Head head{gang, claim.head.queue, claim.head.caps, claim.head.place};
+  return starts(Claim{head, claim.right, claim.contested});
+}
+
 void Reclaim::promise(const Head& head) {
   WaitingGang least = head.gang;
   least.count = head.gang.min;
   const auto caps = head.caps(rooms_);
   (void)place(least, rooms_, caps ? &*caps : nullptr);
-  ledger_.charge(head.queue, amounts_of(head.gang.per_worker), head.gang.min);
+  if (head.queue >= 0) {
+    ledger_.charge(head.queue, amounts_of(head.gang.per_worker), head.gang.min);
+  }
 }
 
 // ---- Who may be taken from
@@ -384,6 +396,33 @@ bool Reclaim::make_room(const Head& head) {
   note(claim, before);
   promise(head);
   return true;
+}
+
+int Reclaim::make_room_beyond(const Head& head, int most) {
+  const std::vector<int> before = kept();
+  WaitingGang gang = head.gang;
+  const Head wanted{gang, head.queue, head.caps, head.place};
+  Claim claim{wanted, Right::kBeyond, {}};
+  const int least = gang.min;
+  shrink_all(claim);
+  if (!starts(claim)) {
+    restore(before);
+    return 0;
+  }
+  // What has room falls with the number.
+  for (int low = least, high = most; low < high;) {
+    const int middle = low + (high - low + 1) / 2;
+    if (starts(claim, middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+    gang.min = low;
+  }
+  give_back(claim, before);
+  note(claim, before);
+  promise(wanted);
+  return gang.min;
 }
 
 void Reclaim::note(const Claim& claim, const std::vector<int>& before) {

@@ -5,7 +5,8 @@
 // priorities, else by a strictly higher priority. Jobs in no queue are left alone, and so is
 // everybody where the first could not start all the same.
 //
-// How: what jobs have grown to beyond their wish goes first, whoever waits and in whichever queue.
+// How: what jobs have grown to beyond their wish goes first, whoever waits and in whichever queue;
+// also to jobs in no queue, and to those that have fewer workers than they wish for.
 // Then elastic jobs shrink, down to their least, which costs nothing; of them no worker leaves that
 // could stay. Only where that is not enough are jobs preempted: of the lowest
 // priorities that suffice those that lose least work together (processes times the time since the
@@ -29,12 +30,13 @@ namespace muster::core {
 
 class Reclaim {
  public:
-  /// The first of a line, which cannot start as things are. `caps`: how many of its pods each node
-  /// may take for the sake of others, given what is free.
+  /// The first of a line, which cannot start as things are; or another, for make_room_beyond.
+  /// `caps`: how many of its pods each node may take for the sake of others, given what is free.
   struct Head {
     const WaitingGang& gang;
-    int queue = 0;  ///< the ledger's
+    int queue = 0;  ///< the ledger's; -1: it is in none
     std::function<std::optional<NodeCaps>(const Rooms&)> caps;
+    QuotaLedger::Place place = QuotaLedger::Place::kFirst;
   };
 
   /// `cluster` outlives it; ledger and rooms are as the pass has left them so far.
@@ -42,6 +44,9 @@ class Reclaim {
 
   /// Whether the head will have room for its least, and if need be who makes it.
   bool make_room(const Head& head);
+  /// The same for one that is no first of a line: with what others have grown to beyond their wish
+  /// alone. How many of its workers will have room then, from its least to `most`; 0: too few.
+  int make_room_beyond(const Head& head, int most);
   /// For who is not promised anything: what make_room keeps back from others for it.
   void reserve(int queue, const WaitingGang& head);
   /// A gang, or some of its slots, are given places now; so many of them are charged.
@@ -101,6 +106,7 @@ class Reclaim {
   bool starts_without_rest(const Search& search, std::size_t next);
 
   void promise(const Head& head);
+  bool starts(const Claim& claim, int workers);
   void note(const Claim& claim, const std::vector<int>& before);
   std::string why(const Claim& claim, const Lender& lender, int workers) const;
 

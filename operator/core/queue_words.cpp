@@ -101,8 +101,9 @@ std::string why_taken_back(const WaitingGang& head, const std::string& resource,
 }
 
 std::string why_beyond(const WaitingGang& head) {
-  return "what is beyond worker.count goes to " + head.job.text() + ", which waits in queue " +
-         head.turn.queue;
+  const std::string text = "what is beyond worker.count goes to " + head.job.text() + ", which ";
+  if (!head.wish.slots.empty()) return text + "has fewer workers than it wishes for";
+  return text + (head.turn.queue.empty() ? "waits for room" : "waits in queue " + head.turn.queue);
 }
 
 std::string why_priority(const WaitingGang& head, const QueueTurn& lower) {

@@ -1,6 +1,7 @@
 #include "operator/core/rooms.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "operator/core/placement_words.h"
@@ -105,7 +106,11 @@ std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) const
 }
 
 SendingGang Rooms::on_hosts(const RunningGang& gang) const {
-  SendingGang sending{gang.job, {}, gang.step};
+  SendingGang sending{gang.job,
+                      {},
+                      gang.step,
+                      static_cast<int>(gang.per_worker.gpus),
+                      gang.per_worker.gpu_resource};
   auto& hosts = sending.hosts;
   const std::string* before = nullptr;
   for (const std::string& name : gang.nodes) {
@@ -138,9 +143,18 @@ const Traffic* Rooms::traffic() {
     std::vector<SendingGang> sending;
     for (const RunningGang& gang : running_) sending.push_back(on_hosts(gang));
     for (const RunningGang& gang : started_) sending.push_back(on_hosts(gang));
-    traffic_.emplace(inventory_->topology(), sending);
+    const Topology& topology = inventory_->topology();
+    if (std::isfinite(inventory_->slowest_switch())) {
+      seats_.emplace(*inventory_,
+                     static_cast<int>(topology.domains.size() + topology.nodes.size()));
+    }
+    traffic_.emplace(topology, sending, seats_ ? &*seats_ : nullptr);
   }
   return traffic_->empty() ? nullptr : &*traffic_;
+}
+
+GangGpus Rooms::gpus_of(const api::Resources& per_worker) const {
+  return {seats_ ? &*seats_ : nullptr, per_worker.gpu_resource, static_cast<int>(per_worker.gpus)};
 }
 
 std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resources& per_worker) {
@@ -155,7 +169,9 @@ std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resourc
       const std::int64_t size = size_of(one) * static_cast<std::int64_t>(pods);
       if (size > 0) all.push_back(size);
     };
-    for (const RunningGang& gang : running_) add(gang.per_worker, gang.nodes.size());
+    for (const RunningGang& gang : running_) {
+      if (gang.nodes.size() > 1) add(gang.per_worker, gang.nodes.size());
+    }
     for (const WaitingGang& gang : waiting_) {
       if (gang.wish.slots.empty()) add(gang.per_worker, static_cast<std::size_t>(gang.count));
     }
@@ -164,8 +180,21 @@ std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resourc
   return {&*sizes, std::max<std::int64_t>(1, size_of(per_worker))};
 }
 
+GpusByJob Rooms::gpus_by_job(int node, const std::string& gpu_resource) const {
+  GpusByJob held;
+  const std::string& name = inventory_->node(node).meta.name;
+  const auto add = [&](const RunningGang& gang) {
+    if (gang.per_worker.gpus <= 0 || gang.per_worker.gpu_resource != gpu_resource) return;
+    const auto pods = std::count(gang.nodes.begin(), gang.nodes.end(), name);
+    if (pods > 0) held[gang.job] += pods * gang.per_worker.gpus;
+  };
+  for (const RunningGang& gang : running_) add(gang);
+  for (const RunningGang& gang : started_) add(gang);
+  return held;
+}
+
 void Rooms::start(const WaitingGang& gang, const std::vector<std::string>& nodes) {
-  started_.push_back({gang.job, nodes, gang.step});
+  started_.push_back({gang.job, nodes, gang.step, gang.per_worker});
   if (traffic_) traffic_->add(on_hosts(started_.back()));
 }
 

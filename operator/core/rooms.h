@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "operator/core/fragments.h"
+#include "operator/core/pcie_use.h"
 #include "operator/core/schedule.h"
 
 namespace muster::core {
@@ -63,9 +64,14 @@ class Rooms {
   std::string passed_over() const;
   /// What the gangs send that run or have just been given places; nullptr: nobody meets anybody.
   const Traffic* traffic();
+  /// GPUs of a gang's pods below PCIe switches, with what those hold that run; after traffic(). It
+  /// holds for as long as this.
+  GangGpus gpus_of(const api::Resources& per_worker) const;
   /// Sizes of the gangs that run or wait, in GPUs of those that take any, in thousandths of
   /// processors of the others, and a pod in that unit.
   std::pair<const UsualSizes*, std::int64_t> usual_sizes(const api::Resources& per_worker);
+  /// What gangs that run or have just been given places hold of a kind of GPU on a node.
+  GpusByJob gpus_by_job(int node, const std::string& gpu_resource) const;
   /// A gang of this pass has its places.
   void start(const WaitingGang& gang, const std::vector<std::string>& nodes);
   /// Nodes that stand in one domain of the level with one of these.
@@ -86,6 +92,7 @@ class Rooms {
   std::span<const WaitingGang> waiting_;
   std::optional<UsualSizes> gpu_sizes_, cpu_sizes_;  ///< made when first asked for
   std::vector<RunningGang> started_;                 ///< in this pass
+  std::optional<PcieSeats> seats_;                   ///< likewise
   std::optional<Traffic> traffic_;                   ///< likewise
 };
 

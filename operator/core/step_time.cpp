@@ -7,6 +7,8 @@ namespace {
 
 // Per switch that is passed; NCCL counts a whole path as one hop.
 constexpr double kLatencyPerHeight = 5e-6;
+// More than the 16 lanes of any PCIe switch's uplink carry (121 GB/s in the sixth generation).
+constexpr double kFasterThanPcie = 130e9;
 constexpr double kAcrossUnknown = 50e-6;
 constexpr double kAcrossRegions = 20e-3;
 
@@ -18,9 +20,19 @@ double rate_beside(const LinkUse& others, double flows, double bytes_per_second)
                   bytes_per_second * flows / (flows + others.flows));
 }
 
+double flows_over(const PcieSeat& seat, int gpus_per_pod, int x, int n, const HostLink& host) {
+  const double here = static_cast<double>(seat.gpus) / gpus_per_pod;
+  const bool has_own_links = host.local_bytes_per_second > kFasterThanPcie;
+  return here * (has_own_links ? n - x : n - here);
+}
+
 StepModel::StepModel(const Topology& topology, const StepWork& work,
-                     const std::vector<LinkUse>* others)
-    : topology_(topology), work_(work), others_(others), pods_in_(topology.domains.size(), 0) {
+                     const std::vector<LinkUse>* others, const GangGpus* gpus)
+    : topology_(topology),
+      work_(work),
+      others_(others),
+      gpus_(gpus != nullptr && gpus->seats != nullptr && gpus->per_pod > 0 ? gpus : nullptr),
+      pods_in_(topology.domains.size(), 0) {
   for (const Domain& domain : topology.domains) {
     const double over =
         domain.level < 0 ? 1 : topology.levels[as_index(domain.level)].oversubscription;
@@ -107,11 +119,52 @@ int StepModel::cross(const std::vector<HostShare>& hosts, int pods) const {
   return common;
 }
 
+/// Of the busiest switch; none that is known to stay under `at_least`.
+StepModel::SwitchLoad StepModel::switch_load(const HostShare& host, int n, double at_least) const {
+  SwitchLoad busiest;
+  const double per_pair = work_.gradient_bytes / n;
+  if (!gpus_->seats->is_shared(host.node)) {
+    // Mostly a card is slower, and then nobody has to know how GPUs lie.
+    const double here = host.pods;
+    const double flows = 2 * here >= n ? 0.25 * n * n : here * (n - here);
+    if (flows * per_pair / gpus_->seats->slowest() <= at_least) return busiest;
+  }
+  const std::int64_t gpus = std::int64_t{gpus_->per_pod} * host.pods;
+  for (const PcieSeat& seat : gpus_->seats->seats(host.node, gpus_->resource, gpus)) {
+    const double flows = flows_over(seat, gpus_->per_pod, host.pods, n, topology_.host);
+    if (flows <= 0) continue;
+    const double seconds =
+        flows * per_pair / rate_beside(use(seat.link), flows, seat.bytes_per_second);
+    if (seconds > busiest.seconds) busiest = {seconds, seat.number};
+  }
+  return busiest;
+}
+
+bool StepModel::switches_allow(const HostShare& host, int n, double seconds) const {
+  if (gpus_ == nullptr) return true;
+  const double here = host.pods;
+  const double flows = 2 * here >= n ? 0.25 * n * n : here * (n - here);
+  if (flows * work_.gradient_bytes / n / gpus_->seats->slowest() <= seconds) return true;
+  return switch_load(host, n, seconds).seconds <= seconds;
+}
+
 const std::vector<Crossing>& StepModel::crossings(const std::vector<HostShare>& hosts) const {
   int n = 0;
   for (const HostShare& host : hosts) n += host.pods;
   crossings_.clear();
-  if (hosts.size() > 1) cross(hosts, n);
+  if (hosts.empty()) return crossings_;
+  int common = topology_.leaf_of_node[as_index(hosts.front().node)];
+  if (hosts.size() > 1) common = cross(hosts, n);
+  if (gpus_ == nullptr || is_fast(common)) return crossings_;
+  for (const HostShare& host : hosts) {
+    if (!gpus_->seats->is_shared(host.node)) continue;
+    const std::int64_t gpus = std::int64_t{gpus_->per_pod} * host.pods;
+    for (const PcieSeat& seat : gpus_->seats->seats(host.node, gpus_->resource, gpus)) {
+      const double flows = flows_over(seat, gpus_->per_pod, host.pods, n, topology_.host);
+      if (seat.link >= 0 && flows > 0)
+        crossings_.push_back({seat.link, flows, seat.bytes_per_second});
+    }
+  }
   return crossings_;
 }
 
@@ -128,21 +181,34 @@ StepTime StepModel::predict(const std::vector<HostShare>& hosts) const {
   for (const HostShare& host : hosts) {
     load = std::max(load, (host.pods - 1) * per_pair / topology_.host.local_bytes_per_second);
   }
-  if (hosts.size() == 1) return step_of(topology_.host.local_latency_seconds, load);
-  const int common = cross(hosts, n);
-  int bound_domain = -1, bound_node = -1;
-  for (std::size_t i = 0; i < crossings_.size(); ++i) {
-    const Crossing& one = crossings_[i];
-    const double rate = rate_beside(use(one.link), one.flows, one.bytes_per_second);
-    const double seconds = one.flows * per_pair / rate;
-    if (seconds <= load) continue;
-    load = seconds;
-    bound_domain = i < hosts.size() ? -1 : one.link;
-    bound_node = i < hosts.size() ? hosts[i].node : -1;
+  int bound_domain = -1, bound_node = -1, bound_switch = -1;
+  int common = topology_.leaf_of_node[as_index(hosts.front().node)];
+  double latency_seconds = topology_.host.local_latency_seconds;
+  if (hosts.size() > 1) {
+    common = cross(hosts, n);
+    latency_seconds = latency(common);
+    for (std::size_t i = 0; i < crossings_.size(); ++i) {
+      const Crossing& one = crossings_[i];
+      const double rate = rate_beside(use(one.link), one.flows, one.bytes_per_second);
+      const double seconds = one.flows * per_pair / rate;
+      if (seconds <= load) continue;
+      load = seconds;
+      bound_domain = i < hosts.size() ? -1 : one.link;
+      bound_node = i < hosts.size() ? hosts[i].node : -1;
+    }
   }
-  StepTime time = step_of(latency(common), load);
+  for (std::size_t i = 0; gpus_ != nullptr && !is_fast(common) && i < hosts.size(); ++i) {
+    const SwitchLoad one = switch_load(hosts[i], n, load);
+    if (one.seconds <= load) continue;
+    load = one.seconds;
+    bound_domain = -1;
+    bound_node = hosts[i].node;
+    bound_switch = one.number;
+  }
+  StepTime time = step_of(latency_seconds, load);
   time.bound_domain = bound_domain;
   time.bound_node = bound_node;
+  time.bound_switch = bound_switch;
   return time;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/core/pcie_seats.h"
 #include "operator/core/topology.h"
 
 namespace muster::core {
@@ -36,6 +37,14 @@ struct StepTime {
   /// What bounds the exchange: the uplink of a domain, else the link of a node; -1: latency alone,
   /// or the pods' host.
   int bound_domain = -1, bound_node = -1;
+  int bound_switch = -1;  ///< of `bound_node`, in api::PcieNode: not its link, but this uplink
+};
+
+/// GPUs of a gang's pods, where anything is known of the switches above them.
+struct GangGpus {
+  const PcieSeats* seats = nullptr;  ///< outlives what it is given to
+  std::string resource;
+  int per_pod = 0;
 };
 
 /// What others send over a link, on the average of their steps.
@@ -53,21 +62,24 @@ struct Crossing {
 
 /// With n pods and S bytes of gradients every pod sends S/n to every other, twice. A domain with x
 /// of them sends x(n-x)S/n through its uplink each time, a host the same through its card, and
-/// x(x-1)S/n within itself; the slowest of these bounds both exchanges, each after the latency of
-/// the lowest domain that holds all. On a link that others use a gang gets what they leave, and no
-/// less than its share by the number of flows, which is what TCP and fair switches give.
-/// Threads: one at a time.
+/// x(x-1)S/n within itself; a PCIe switch with the GPUs of y of them y(n-y)S/n through its uplink,
+/// or y(n-x)S/n if a host's GPUs have links of their own. The slowest of these bounds both
+/// exchanges, each after the latency of the lowest domain that holds all. On a link that others use
+/// a gang gets what they leave, and no less than its share by the number of flows, which is what
+/// TCP and fair switches give. Threads: one at a time.
 class StepModel {
  public:
-  /// `others` by link; nullptr: nobody else sends. What is given outlives the model.
+  /// `others` by link; nullptr: nobody else sends. `gpus`: nullptr: the pods have none, or nothing
+  /// is known of switches. What is given outlives the model.
   StepModel(const Topology& topology, const StepWork& work,
-            const std::vector<LinkUse>* others = nullptr);
+            const std::vector<LinkUse>* others = nullptr, const GangGpus* gpus = nullptr);
 
   /// `hosts` ascending by node, each with at least one pod.
   StepTime predict(const std::vector<HostShare>& hosts) const;
 
-  /// The links that these cross: hosts' first. None: all are on one host. Holds until the next call
-  /// of this or predict.
+  /// The links that these cross: hosts' first, and last the uplinks of those PCIe switches where
+  /// others may be. None but those: all are on one host. Holds until the next call of this or
+  /// predict.
   const std::vector<Crossing>& crossings(const std::vector<HostShare>& hosts) const;
 
   const Topology& topology() const { return topology_; }
@@ -90,6 +102,10 @@ class StepModel {
   }
   /// The most flows that a gang of n gets through a link in so many seconds.
   double flows_within(double seconds, int n, int link, double bytes_per_second) const;
+  /// Whether so many of a gang of n on a node load no uplink of its PCIe switches for longer; what
+  /// others do there is looked at only where these alone might.
+  bool switches_allow(const HostShare& host, int n, double seconds) const;
+  bool has_switches() const { return gpus_ != nullptr; }
   /// A step whose exchanges last `load` each after `latency`.
   StepTime step_of(double latency, double load) const;
   /// How long an exchange may load the links for a step of so many seconds.
@@ -98,16 +114,26 @@ class StepModel {
   }
 
  private:
+  /// What bounds the exchange below one host.
+  struct SwitchLoad {
+    double seconds = 0;
+    int number = -1;
+  };
   bool is_fast(int domain) const;
+  SwitchLoad switch_load(const HostShare& host, int n, double at_least) const;
   int cross(const std::vector<HostShare>& hosts, int pods) const;
 
   const Topology& topology_;
   StepWork work_;
   const std::vector<LinkUse>* others_;
+  const GangGpus* gpus_;
   std::vector<double> uplink_;
   mutable std::vector<int> pods_in_;  ///< by domain; zero between calls
   mutable std::vector<Crossing> crossings_;
 };
+
+/// Pairs of a gang's n pods over a switch's uplink, with x pods on its host.
+double flows_over(const PcieSeat& seat, int gpus_per_pod, int x, int n, const HostLink& host);
 
 /// Bytes a second that `flows` of a gang get of a link which others use.
 double rate_beside(const LinkUse& others, double flows, double bytes_per_second);

@@ -34,8 +34,8 @@ StepWork work_of(const StepFacts& facts, int pods, const HostLink& host) {
   return work;
 }
 
-Traffic::Traffic(const Topology& topology, const std::vector<SendingGang>& gangs)
-    : topology_(topology), model_(topology, {}) {
+Traffic::Traffic(const Topology& topology, const std::vector<SendingGang>& gangs, PcieSeats* seats)
+    : topology_(topology), seats_(seats), model_(topology, {}) {
   uses_.resize(model_.links());
   on_link_.resize(model_.links());
   busy_inside_.resize(topology.domains.size());
@@ -44,12 +44,56 @@ Traffic::Traffic(const Topology& topology, const std::vector<SendingGang>& gangs
   // Sums are then the same bits for any order.
   std::sort(order.begin(), order.end(),
             [](const SendingGang* a, const SendingGang* b) { return a->job < b->job; });
-  for (const SendingGang* gang : order) add(*gang);
+  if (seats_ != nullptr) {
+    last_unseated_.assign(topology.nodes.size(), -1);
+    seats_->when_asked([this](int node) { take_seats(node); });
+  }
+  for (const SendingGang& gang : gangs) know(gang);
+  for (const SendingGang* gang : order) enter(*gang);
+}
+
+/// Seats are given when somebody asks for the node: of thousands few are looked at in a pass.
+void Traffic::wait_for_seats(const SendingGang& gang, int sender) {
+  if (seats_ == nullptr || gang.gpus_per_pod <= 0) return;
+  const std::string* resource = &*gpu_resources_.insert(gang.gpu_resource).first;
+  for (const HostShare& host : gang.hosts) {
+    int& last = last_unseated_[as_index(host.node)];
+    unseated_.push_back({sender, host.pods, gang.gpus_per_pod * host.pods, resource, last});
+    last = static_cast<int>(unseated_.size()) - 1;
+    if (seats_->is_asked(host.node)) take_seats(host.node);
+  }
+}
+
+/// Of all that stand on a node, in the order in which they came.
+void Traffic::take_seats(int node) {
+  std::vector<int> order;
+  for (int at = last_unseated_[as_index(node)]; at >= 0; at = unseated_[as_index(at)].next) {
+    order.push_back(at);
+  }
+  last_unseated_[as_index(node)] = -1;
+  std::reverse(order.begin(), order.end());
+  for (const int at : order) {
+    const Unseated& one = unseated_[as_index(at)];
+    const std::vector<PcieSeat>& seats = seats_->take(node, *one.gpu_resource, one.gpus);
+    uses_.resize(std::max(uses_.size(), static_cast<std::size_t>(seats_->links())));
+    on_link_.resize(uses_.size());
+    // One alone has nobody to send to.
+    if (one.sender < 0 || !senders_[as_index(one.sender)].is_below_switches) continue;
+    Sender& sender = senders_[as_index(one.sender)];
+    const std::size_t first = sender.crossings.size();
+    for (const PcieSeat& seat : seats) {
+      const double flows =
+          flows_over(seat, sender.gpus_per_pod, one.pods, sender.pods, topology_.host);
+      if (flows > 0) sender.crossings.push_back({seat.link, flows, seat.bytes_per_second});
+    }
+    sender.load = -1;
+    add_to_links(one.sender, first);
+  }
 }
 
 /// False: it sends nothing that anybody could meet.
 bool Traffic::take_facts(Sender& sender, const SendingGang& gang) const {
-  if (gang.hosts.size() < 2) return false;
+  if (gang.hosts.empty()) return false;
   sender.job = gang.job;
   int most = 0;
   for (const HostShare& host : gang.hosts) {
@@ -58,13 +102,23 @@ bool Traffic::take_facts(Sender& sender, const SendingGang& gang) const {
   }
   sender.crossings = model_.crossings(gang.hosts);
   std::erase_if(sender.crossings, [](const Crossing& one) { return one.link < 0; });
-  if (sender.crossings.empty()) return false;
-  sender.bytes_per_flow = gang.step.gradient_bytes / sender.pods;
-  sender.local_load = (most - 1) * sender.bytes_per_flow / topology_.host.local_bytes_per_second;
   const int first = topology_.leaf_of_node[as_index(gang.hosts.front().node)];
   const int last = topology_.leaf_of_node[as_index(gang.hosts.back().node)];
+  const int common = topology_.common_domain(first, last);
+  // Where hosts send from GPU to GPU nothing of it goes over PCIe.
+  sender.is_below_switches = seats_ != nullptr && gang.gpus_per_pod > 0 && sender.pods > 1 &&
+                             model_.link_of(gang.hosts.front().node, common) >= 0;
+  if (sender.crossings.empty() && !sender.is_below_switches) return false;
+  if (sender.is_below_switches) {
+    sender.gpus_per_pod = gang.gpus_per_pod;
+    sender.gpu_resource = gang.gpu_resource;
+    sender.hosts = gang.hosts;
+  }
+  sender.bytes_per_flow = gang.step.gradient_bytes / sender.pods;
+  sender.local_load = (most - 1) * sender.bytes_per_flow / topology_.host.local_bytes_per_second;
   // Something, so that there is a step to divide by whatever was told.
-  sender.latency = std::max(1e-9, model_.latency(topology_.common_domain(first, last)));
+  sender.latency = std::max(
+      1e-9, gang.hosts.size() > 1 ? model_.latency(common) : topology_.host.local_latency_seconds);
   if (gang.step.step_seconds > 0) {
     sender.step_seconds = gang.step.step_seconds;
     sender.duty = std::clamp(gang.step.exchange_seconds / gang.step.step_seconds, 0.0, 1.0);
@@ -79,22 +133,36 @@ bool Traffic::take_facts(Sender& sender, const SendingGang& gang) const {
   return true;
 }
 
+void Traffic::know(const SendingGang& gang) {
+  if (seats_ == nullptr || gang.gpus_per_pod <= 0) return;
+  for (const HostShare& host : gang.hosts) {
+    seats_->know(host.node, std::int64_t{gang.gpus_per_pod} * host.pods);
+  }
+}
+
 void Traffic::add(const SendingGang& gang) {
+  know(gang);
+  enter(gang);
+}
+
+void Traffic::enter(const SendingGang& gang) {
   Sender sender;
-  if (!take_facts(sender, gang)) return;
+  if (!take_facts(sender, gang)) return wait_for_seats(gang, -1);
   senders_.push_back(std::move(sender));
   meetings_.emplace_back();
-  add_to_links(static_cast<int>(senders_.size()) - 1);
+  const int number = static_cast<int>(senders_.size()) - 1;
+  add_to_links(number, 0);
+  wait_for_seats(gang, number);
 }
 
 LinkUse Traffic::use_of(const Sender& sender, const Crossing& one) {
   return added_use(one, sender.bytes_per_flow, sender.step_seconds, sender.duty);
 }
 
-void Traffic::add_to_links(int gang) {
+void Traffic::add_to_links(int gang, std::size_t first_crossing) {
   const Sender& sender = senders_[as_index(gang)];
   const int domains = static_cast<int>(topology_.domains.size());
-  for (std::size_t i = 0; i < sender.crossings.size(); ++i) {
+  for (std::size_t i = first_crossing; i < sender.crossings.size(); ++i) {
     const Crossing& one = sender.crossings[i];
     for (const OnLink& other : on_link_[as_index(one.link)]) {
       senders_[as_index(other.gang)].load = -1;
@@ -102,6 +170,8 @@ void Traffic::add_to_links(int gang) {
     on_link_[as_index(one.link)].push_back({gang, i});
     const LinkUse use = use_of(sender, one);
     uses_[as_index(one.link)] = uses_[as_index(one.link)] + use;
+    // Uplinks of switches are within a host, which no search passes over for being busy inside.
+    if (one.link >= static_cast<int>(model_.links())) continue;
     int at = one.link < domains ? topology_.domains[as_index(one.link)].parent
                                 : topology_.leaf_of_node[as_index(one.link - domains)];
     for (; at >= 0; at = topology_.domains[as_index(at)].parent) {
@@ -126,6 +196,9 @@ double Traffic::load_on(const Sender& sender, const Crossing& one, const LinkUse
 }
 
 double Traffic::load_of(const Sender& sender) const {
+  for (const HostShare& host : sender.hosts) {
+    if (!seats_->is_asked(host.node)) seats_->ask(host.node, sender.gpu_resource);
+  }
   if (sender.load >= 0) return sender.load;
   sender.load = sender.local_load;
   for (const Crossing& one : sender.crossings) {

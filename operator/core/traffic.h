@@ -1,8 +1,11 @@
-// The ledger of shared links: what the gangs that run send over each uplink and each host's card,
+// The ledger of shared links: what the gangs that run send over each uplink, each host's card and,
+// where these are known, the uplinks of PCIe switches that their GPUs share,
 // how much longer a gang takes beside them, and how much longer they take beside it. A function of
 // what is told of the gangs, in any order; nothing here chooses.
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "operator/api/object_meta.h"
@@ -30,6 +33,8 @@ struct SendingGang {
   api::ObjectKey job;
   std::vector<HostShare> hosts;  ///< ascending by node, each with at least one pod
   StepFacts step;
+  int gpus_per_pod = 0;
+  std::string gpu_resource{};
 };
 
 /// What a gang does to those that it would share links with.
@@ -43,8 +48,12 @@ struct Slowdown {
 /// Threads: one at a time.
 class Traffic {
  public:
-  /// `topology` outlives it.
-  Traffic(const Topology& topology, const std::vector<SendingGang>& gangs);
+  /// `topology` and `seats`, which it fills, outlive it. nullptr: nothing is known of PCIe
+  /// switches.
+  Traffic(const Topology& topology, const std::vector<SendingGang>& gangs,
+          PcieSeats* seats = nullptr);
+  Traffic(const Traffic&) = delete;
+  Traffic& operator=(const Traffic&) = delete;
 
   void add(const SendingGang& gang);
 
@@ -71,9 +80,20 @@ class Traffic {
     int pods = 0;
     double duty = 0, step_seconds = 0, bytes_per_flow = 0;
     double latency = 0, local_load = 0;
+    bool is_below_switches = false;  ///< it may send over uplinks of PCIe switches
+    int gpus_per_pod = 0;
+    std::string gpu_resource;
+    std::vector<HostShare> hosts;  ///< where it may
     std::vector<Crossing> crossings;
     /// Of one of its exchanges beside all others; below 0: to be counted anew.
     mutable double load = -1;
+  };
+  /// GPUs of a gang that get their seats when somebody asks for the node.
+  struct Unseated {
+    int sender = -1;  ///< -1: it sends nothing
+    int pods = 0, gpus = 0;
+    const std::string* gpu_resource = nullptr;  ///< into gpu_resources_
+    int next = -1;                              ///< of the same node, entered before it
   };
   struct OnLink {
     int gang = 0;
@@ -86,18 +106,26 @@ class Traffic {
     int link = -1;
   };
 
+  void know(const SendingGang& gang);
+  void enter(const SendingGang& gang);
   bool take_facts(Sender& sender, const SendingGang& gang) const;
+  void wait_for_seats(const SendingGang& gang, int sender);
+  void take_seats(int node);
   static LinkUse use_of(const Sender& sender, const Crossing& one);
   double load_of(const Sender& sender) const;
   double load_on(const Sender& sender, const Crossing& one, const LinkUse& others) const;
-  void add_to_links(int gang);
+  void add_to_links(int gang, std::size_t first_crossing);
 
   const Topology& topology_;
+  PcieSeats* seats_;
   StepModel model_;
   std::vector<LinkUse> uses_;
   std::vector<double> busy_inside_;  ///< by domain: summed over the links inside it
   std::vector<std::vector<OnLink>> on_link_;
   std::vector<Sender> senders_;
+  std::set<std::string> gpu_resources_;
+  std::vector<Unseated> unseated_;
+  std::vector<int> last_unseated_;         ///< by node; -1: nobody
   mutable std::vector<Meeting> meetings_;  ///< by sender; as they are made between calls
 };
 

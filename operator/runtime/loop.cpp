@@ -855,7 +855,9 @@ std::vector<core::RunningGang> OperatorLoop::running_gangs() const {
     const auto& places = is_decided ? *memory->second.decided_places : job.status.placement;
     const auto waits = waiting_.find(key);
     const bool waits_for_all = waits != waiting_.end() && waits->second.slots.empty();
-    if (places.size() < 2 || job.status.finished() || waits_for_all) continue;
+    // One alone sends nothing, but may hold GPUs of a switch that others share.
+    const std::size_t least = job.spec.worker.resources.gpus > 0 ? 1 : 2;
+    if (places.size() < least || job.status.finished() || waits_for_all) continue;
     running.push_back(core::running_gang(job, places));
   }
   return running;

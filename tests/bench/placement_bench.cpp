@@ -7,7 +7,9 @@
 // are drawn anew for every row. Whole passes of the decision are in placement_pass.cpp. Times are
 // the thread's processor time, which others on the machine cannot lengthen.
 //
-//   placement_bench [--nodes N] [--rounds N] [--seed N] [--passes N]
+// With --switches 1 nodes tell of PCIe switches.
+//
+//   placement_bench [--nodes N] [--rounds N] [--seed N] [--passes N] [--switches 0|1]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -119,13 +121,16 @@ void measure(core::Inventory& inventory, const Row& row, int rounds, std::uint64
 int main(int argc, char** argv) {
   int count = 10'000, rounds = 200, passes = 50;
   std::uint64_t seed = 1;
+  bool with_switches = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--nodes") == 0) count = std::max(1, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(0, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--passes") == 0) passes = std::max(0, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--switches") == 0) with_switches = std::atoi(argv[i + 1]) > 0;
     if (std::strcmp(argv[i], "--seed") == 0) seed = std::strtoull(argv[i + 1], nullptr, 10);
   }
-  const std::vector<api::Node> nodes = cluster_of(count);
+  std::vector<api::Node> nodes = cluster_of(count);
+  if (with_switches) add_switches(nodes);
   std::vector<const api::Node*> pointers;
   for (const api::Node& node : nodes) pointers.push_back(&node);
   const double before = mebibytes();

@@ -71,6 +71,15 @@ inline std::vector<api::Node> cluster_of(int count) {
   return nodes;
 }
 
+/// As a node agent tells of them: two switches with four GPUs each.
+inline void add_switches(std::vector<api::Node>& nodes) {
+  for (api::Node& node : nodes) {
+    api::PcieNode& pcie = node.pcie.emplace();
+    pcie.switches = {{"0000:10:00.0", 31'507'692'307}, {"0000:90:00.0", 31'507'692'307}};
+    for (int i = 0; i < 8; ++i) pcie.gpus.push_back({"0000:1" + std::to_string(i), {}, i / 4});
+  }
+}
+
 struct Row {
   const char* name;
   int pods, gpus;

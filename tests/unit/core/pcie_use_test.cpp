@@ -102,19 +102,32 @@ TEST_CASE("nothing is said where not all GPUs of a node are known") {
   CHECK_FALSE(PcieUse(*other.inventory, {0, 0, 1, "amd.com/gpu"}).must_share(0, 1));
 }
 
-TEST_CASE("the sentence names hosts and switches, three hosts at most") {
+TEST_CASE("the sentence names hosts, switches and jobs, three hosts and three jobs at most") {
   Rack rack({switches_of({4, 4}), switches_of({4, 4}), switches_of({8}), switches_of({4, 4}),
              switches_of({4, 4}), switches_of({4, 4})});
   for (const int node : {0, 2, 3, 4, 5}) rack.hold(node, 5);
   const api::Resources one = Rack::asking(1);
   const PcieUse use(*rack.inventory, one);
-  CHECK(use.why({{1, 8}}).empty());
-  CHECK(use.why({{0, 1}, {1, 1}}) ==
+  const auto nobody = [](int) { return GpusByJob(); };
+  CHECK(use.why({{1, 8}}, nobody).empty());
+  CHECK(use.why({{0, 1}, {1, 1}}, nobody) ==
         "on n00000 others hold 5 of 8 GPUs, so one of its 2 PCIe switches is shared");
-  CHECK(use.why({{2, 1}}) ==
+  CHECK(use.why({{2, 1}}, nobody) ==
         "on n00002 others hold 5 of 8 GPUs, so its PCIe switch "
         "0000:10:00.0 (31.5 GB/s) is shared");
-  const std::string all = use.why({{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}});
+  const auto who = [&](GpusByJob jobs) {
+    return use.why({{0, 1}}, [&](int node) { return node == 0 ? jobs : GpusByJob(); });
+  };
+  const std::string so = " 5 of 8 GPUs, so one of its 2 PCIe switches is shared";
+  CHECK(who({{{"t", "a"}, 5}}) == "on n00000 t/a holds" + so);
+  CHECK(who({{{"t", "a"}, 4}}) == "on n00000 t/a and others hold" + so);
+  CHECK(who({{{"u", "a"}, 2}, {{"t", "b"}, 3}}) == "on n00000 t/b and u/a hold" + so);
+  CHECK(
+      who({{{"t", "a"}, 1}, {{"t", "b"}, 1}, {{"t", "c"}, 1}, {{"t", "d"}, 1}, {{"t", "e"}, 1}}) ==
+      "on n00000 t/a, t/b, t/c and 2 more hold" + so);
+  CHECK(who({{{"t", "a"}, 1}, {{"t", "b"}, 1}, {{"t", "c"}, 1}, {{"t", "d"}, 1}}) ==
+        "on n00000 t/a, t/b, t/c, 1 more and others hold" + so);
+  const std::string all = use.why({{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}}, nobody);
   CHECK(all.find("n00003") != std::string::npos);
   CHECK(all.find("n00004") == std::string::npos);
   CHECK(all.ends_with("; and so on 2 hosts more"));

@@ -114,6 +114,84 @@ TEST_CASE("what is beyond a job's wish goes to whoever waits, and no more than t
   CHECK(taken_from(world, "more").workers == -1);
 }
 
+TEST_CASE("what is beyond a job's wish goes to jobs in no queue, and no more than that") {
+  QueueWorld world = lab();
+  elastic(world, "wide", "research", 1, 6);
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 6);
+  elastic(world, "free", "", 4, 8);
+  CHECK(world.taken().empty());  // to its own wish it has a right
+  world.job("wide").beyond = 1;
+  CHECK(world.taken().empty());  // would not do
+  world.job("wide").beyond = 3;
+  const TakeBack taken = taken_from(world, "wide");
+  CHECK(taken.workers == 4);
+  CHECK(taken.job.name == "free");
+  CHECK(taken.why == "what is beyond worker.count goes to team/free, which waits for room");
+  CHECK(world.why("free").ends_with("; room is made for it: team/wide shrinks to 4"));
+  // It is kept for it, and taken once.
+  world.give_back();
+  world.job("wide").beyond = 1;
+  CHECK(world.taken().empty());
+  world.job("wide").beyond = 0;
+  world.add_job("late", "", 1);
+  CHECK(world.taken().empty());
+  CHECK(world.pass() == 0);
+  CHECK(world.why("free").ends_with("; it starts when those are gone that leave now"));
+  world.leave();
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("free"));
+}
+
+TEST_CASE("the first of a line comes before jobs in no queue, for what is beyond a wish as well") {
+  QueueWorld world = lab();
+  elastic(world, "wide", "research", 1, 8);
+  world.pass();
+  world.job("wide").beyond = 4;
+  world.add_job("free", "", 3);
+  world.add_job("first", "research", 2);
+  CHECK(taken_from(world, "wide").job.name == "first");
+  CHECK(taken_from(world, "wide").workers == 6);
+  world.end("first");
+  CHECK(taken_from(world, "wide").job.name == "free");
+  CHECK(taken_from(world, "wide").workers == 5);
+}
+
+TEST_CASE("what is beyond one job's wish goes to another that has less than it wishes for") {
+  QueueWorld world = lab();
+  elastic(world, "content", "research", 1, 5);
+  elastic(world, "lacking", "research", 1, 3);
+  world.pass();
+  world.job("lacking").slots.resize(2);  // of four that it wishes for
+  world.nodes.front().allocatable[kGpu] = 7;
+  const auto taken_by = [&](std::vector<int> slots, const std::string& queue, bool is_beyond) {
+    ClusterSnapshot cluster = world.snapshot();
+    WaitingGang gang = world.job("lacking").gang;
+    gang.turn.queue = queue;
+    gang.count = static_cast<int>(slots.size());
+    gang.min = 1;
+    gang.wish = {slots, {"n"}, true, slots, is_beyond};
+    cluster.gangs.push_back(gang);
+    const auto taken = schedule(cluster).taken;
+    const auto found = taken.find({"team", "content"});
+    return found == taken.end() ? -1 : found->second.workers;
+  };
+  CHECK(taken_by({2, 3}, "research", false) == -1);
+  world.job("content").beyond = 1;
+  CHECK(taken_by({2, 3}, "research", false) == 4);
+  world.job("content").beyond = 3;
+  CHECK(taken_by({2, 3}, "research", false) == 3);
+  CHECK(taken_by({2}, "research", false) == 4);
+  CHECK(taken_by({2, 3}, "", false) == 3);
+  // Who has all that it wishes for takes nothing.
+  CHECK(taken_by({2, 3}, "research", true) == -1);
+  // The node has room, and the queue has no quota.
+  world.nodes.front().allocatable[kGpu] = 16;
+  world.queues = {make_queue("research", 7)};
+  CHECK(taken_by({2, 3}, "research", false) == 3);
+  CHECK(taken_by({2, 3}, "", false) == -1);
+}
+
 TEST_CASE("who has less than it wishes for grows before who has more") {
   QueueWorld world = lab();
   world.nodes.front().allocatable[kGpu] = 5;

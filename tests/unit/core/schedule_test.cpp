@@ -283,6 +283,24 @@ TEST_CASE("close together, too, a gang whose workers belong together starts with
   CHECK_FALSE(verdict.placement->domain_of_slot.empty());
 }
 
+TEST_CASE("uplinks of PCIe switches that nodes tell of are part of the predicted exchange") {
+  Cluster cluster = racks();
+  for (api::Node& one : cluster.nodes) {
+    one.allocatable["cpu"] = 64'000;
+    one.allocatable["nvidia.com/gpu"] = 8;
+    one.pcie.emplace().switches = {{"0000:10:00.0", 1'000'000'000}, {"0000:20:00.0", 0}};
+    for (int i = 0; i < 8; ++i) one.pcie->gpus.push_back({"", {}, i / 4});
+  }
+  WaitingGang all = gang("all", 8, 8);
+  all.per_worker.gpus = 1;
+  all.per_worker.gpu_resource = "nvidia.com/gpu";
+  cluster.gangs = {all};
+  const std::string bound = "bound by the uplink of PCIe switch 0000:10:00.0 of host n";
+  CHECK(cluster.only().placement->why.find(bound) != std::string::npos);
+  cluster.gangs.front().per_worker.gpus = 0;
+  CHECK(cluster.only().placement->why.find("PCIe") == std::string::npos);
+}
+
 TEST_CASE("a gang keeps off the links of those that run") {
   Cluster cluster = racks();
   for (api::Node& one : cluster.nodes) one.allocatable["cpu"] = 4000;
@@ -319,6 +337,31 @@ TEST_CASE("a gang keeps off the links of one that was given its places a moment 
   }
   cluster.gangs = {second};
   CHECK(cluster.only().placement->domain_of_slot[0].starts_with("b0"));
+}
+
+TEST_CASE("whom a gang meets below a PCIe switch is named, and who came a moment before as well") {
+  Cluster cluster{{node("a", 64)}, {}, {}, {}};
+  api::Node& only = cluster.nodes.front();
+  only.allocatable["nvidia.com/gpu"] = 8;
+  only.pcie.emplace().switches = {{"0000:10:00.0"}, {"0000:20:00.0"}};
+  for (int i = 0; i < 8; ++i) only.pcie->gpus.push_back({"", {}, i / 4});
+  const auto asking = [](const std::string& name, int gpus) {
+    WaitingGang made = gang(name, 1, 1);
+    made.per_worker.gpus = gpus;
+    made.per_worker.gpu_resource = "nvidia.com/gpu";
+    return made;
+  };
+  cluster.running = {{{"ns", "runs"}, {"a"}, {}, asking("runs", 2).per_worker}};
+  cluster.assumed = {{"a", cluster.running[0].per_worker}};
+  cluster.gangs = {asking("first", 3), asking("second", 3)};
+  const auto both = cluster.schedule();
+  CHECK(both.at({"ns", "first"}).placement->why.empty());
+  CHECK(both.at({"ns", "second"}).placement->why ==
+        "on a ns/first and ns/runs hold 5 of 8 GPUs, so one of its 2 PCIe switches is shared");
+  cluster.running[0].per_worker.gpu_resource = "amd.com/gpu";
+  CHECK(cluster.schedule()
+            .at({"ns", "second"})
+            .placement->why.starts_with("on a ns/first and others hold 5 of 8"));
 }
 
 TEST_CASE("of places alike the one that leaves most for gangs of the sizes that run and wait") {

@@ -142,7 +142,7 @@ TEST_CASE("what a gang would do to others is their own step grown, by worker") {
   CHECK(card.most == doctest::Approx(0.5 * 0.1 / 0.301));
   CHECK(card.workers == doctest::Approx(4 * card.most));
   // The more gangs stand there the more are slowed.
-  Traffic more = traffic;
+  Traffic more(topology, {across("a", 0, 4, {4e9, 1.204, 0.602})});
   more.add(gang("b", {{1, 1}, {3, 1}}, {4e9, 1, 0.5}));
   const StepModel beside(topology, work, &more.uses());
   const std::vector<HostShare> hosts{{1, 1}, {2, 1}};
