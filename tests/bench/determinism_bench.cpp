@@ -7,7 +7,8 @@
 //
 // strict:     gradients by logical rank, summed on the fixed tree, as the engine trains: buckets go
 //             their way during the backward pass.
-// after:      the same, but nothing is sent before the backward pass is done.
+// sharded:    as strict, but each keeps the optimiser's state of what it owns and of one other's.
+// after:      as strict, but nothing is sent before the backward pass is done.
 // overlapped: one gradient over all rows of the process, in the engine's buckets.
 // fast:       the same gradient, summed as the pieces lie, in one group of transfers.
 // piped:      the same in pieces of 4 MiB, the next of which is under way while one is added.
@@ -34,6 +35,7 @@
 #include "worker/engine/model.h"
 #include "worker/engine/node_sums.h"
 #include "worker/engine/optimizer.h"
+#include "worker/engine/sharded_exchange.h"
 
 namespace {
 
@@ -140,11 +142,19 @@ engine::Buckets buckets_of(const engine::ModelShape& shape) {
                          engine::TrainingConfig().bucket_blocks);
 }
 
+/// Who keeps the optimiser's state of what, with one buddy each.
+engine::Shards shards_of(const Options& options, const engine::ModelShape& shape) {
+  std::vector<int> slots;
+  for (int rank = 0; rank < options.processes(); ++rank) slots.push_back(rank);
+  engine::Ownership ownership(buckets_of(shape), options.processes());
+  return engine::make_shards(slots, {std::move(ownership), shape.parameters(), 1});
+}
+
 /// The gradients of one process and their sum over all of them, as the engine makes it.
 class Sum {
  public:
   Sum(const Options& options, const engine::ModelShape& shape, engine::Buckets buckets,
-      int logical_ranks)
+      int logical_ranks, std::optional<engine::Keeping> keeping = {})
       : rows_per_rank_(static_cast<std::size_t>(options.batch / logical_ranks)),
         sums_(shape.values()) {
     const engine::Assignment assignment =
@@ -159,7 +169,7 @@ class Sum {
       row += ranks * rows_per_rank_;
     }
     engine::Reduction reduction{engine::Ownership(std::move(buckets), options.processes()),
-                                shape.parameters()};
+                                shape.parameters(), false, std::move(keeping)};
     exchange_.emplace(assignment, options.rank, std::move(reduction), buffers, memory_);
   }
 
@@ -189,6 +199,10 @@ class Bench {
         optimizer_(config(), shape_.parameters()),
         strict_(options, shape_, buckets_of(shape_), options.logical_ranks),
         after_(options, shape_, engine::Buckets(shape_.values()), options.logical_ranks),
+        shards_(shards_of(options, shape_)),
+        keeping_(engine::keeping_of(shards_, shards_.held())),
+        part_of_state_(config(), shards_.held(options.rank)),
+        sharded_(options, shape_, buckets_of(shape_), options.logical_ranks, keeping_),
         overlapped_(options, shape_, buckets_of(shape_), options.processes()),
         whole_(communicator, shape_.values()),
         piped_(communicator, kPieceFloats) {
@@ -201,6 +215,13 @@ class Bench {
 
   void strict() { exchange_by(strict_); }
   void after() { exchange_by(after_); }
+  void sharded() {
+    sum_up(sharded_);
+    or_die(engine::confirm(communicator_, ++step_, deadline(), nullptr));
+    part_of_state_.update(context_, sharded_.exchange().gradients(), 1.0f, trained());
+    or_die(engine::gather_parameters(communicator_, keeping_, ++step_, trained(), deadline(),
+                                     nullptr));
+  }
   void overlapped() { exchange_by(overlapped_); }
   void fast() { reduce_by(whole_); }
   void piped() { reduce_by(piped_); }
@@ -222,10 +243,14 @@ class Bench {
     model_.backward(parameters_, batch, finished);
   }
 
-  void exchange_by(Sum& sum) {
+  void sum_up(Sum& sum) {
     sum.exchange().begin(communicator_, context_, ++step_, nullptr);
     compute(sum.batch(), [&](std::size_t first) { sum.exchange().advance(first, deadline()); });
     or_die(sum.exchange().finish(deadline()));
+  }
+
+  void exchange_by(Sum& sum) {
+    sum_up(sum);
     optimizer_.update(context_, sum.exchange().gradients(), 1.0f, trained());
   }
 
@@ -247,7 +272,11 @@ class Bench {
   engine::Model model_;
   std::vector<float> parameters_, gradient_;
   engine::Optimizer optimizer_;
-  Sum strict_, after_, overlapped_;
+  Sum strict_, after_;
+  engine::Shards shards_;
+  engine::Keeping keeping_;
+  engine::Optimizer part_of_state_;
+  Sum sharded_, overlapped_;
   FastAllReduce whole_, piped_;
   std::uint64_t step_ = 0;
 };
@@ -261,8 +290,9 @@ double processor_seconds() {
 
 void measure(const Options& options, Bench& bench, comm::Communicator& communicator,
              const Clock& clock) {
-  const std::array<std::pair<const char*, std::function<void()>>, 5> kinds{
+  const std::array<std::pair<const char*, std::function<void()>>, 6> kinds{
       {{"strict", [&] { bench.strict(); }},
+       {"sharded", [&] { bench.sharded(); }},
        {"after", [&] { bench.after(); }},
        {"overlapped", [&] { bench.overlapped(); }},
        {"fast", [&] { bench.fast(); }},
