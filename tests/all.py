@@ -251,13 +251,18 @@ def available(preset, names):
 @functools.cache
 def inputs_digest():
     """Of all files that a test program may read when it runs: no test in Python, and of the documents the reference pages alone."""
-    digest = hashlib.sha256()
-    for path in sorted(sources("")):
+    def is_read(path):
         is_prose = (path.endswith(".md") or path.startswith("docs/")) and not path.startswith("docs/reference/")
-        if is_prose or path.endswith((*COMPILED, "_test.py")) or os.path.islink(os.path.join(ROOT, path)):
-            continue
-        with open(os.path.join(ROOT, path), "rb") as file:
-            digest.update(f"{path}\0".encode() + hashlib.sha256(file.read()).digest())
+        return not is_prose and not path.endswith((*COMPILED, "_test.py"))
+
+    return digest_of(path for path in sources("") if is_read(path) and not os.path.islink(os.path.join(ROOT, path)))
+
+
+def digest_of(paths):
+    """Of the files' names and contents."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path}\0".encode() + hashlib.sha256(bytes_of(os.path.join(ROOT, path))).digest())
     return digest.hexdigest()
 
 
@@ -458,9 +463,11 @@ def step_nodes():
     check("Kubernetes programs", run, ["scripts/kube-tools", *NODES_PROGRAMS], 5400)
     check("build release", build, "release")
 
+    made_from = cluster_digest()
+
     def one(arguments, environment=None):
         command = [sys.executable, *arguments]
-        check_unless_passed(" ".join(arguments), kept("passed", cluster_digest(), *arguments),
+        check_unless_passed(" ".join(arguments), kept("passed", made_from, *arguments),
                             lambda: run(command, 1800, ROOT, {**os.environ, **(environment or {})}))
 
     # These wait more than they work: with several at once the step takes half as long. Each has a cluster of its own.
@@ -471,13 +478,10 @@ def step_nodes():
 
 def cluster_digest():
     """Of all that a whole cluster with nodes is made from: our programs, and the files that install, describe and try them."""
-    digest = hashlib.sha256()
-    for program in ("muster", "muster-operator", "muster-worker"):
-        digest.update(instructions(f"build/release/bin/{program}"))
-    for path in sorted(sources("")):
-        if path.startswith(("charts/", "crds/", "docker/", "examples/", "scripts/", "tests/cluster/")):
-            digest.update(f"{path}\0".encode() + hashlib.sha256(bytes_of(os.path.join(ROOT, path))).digest())
-    return digest.hexdigest()
+    programs = [hashlib.sha256(instructions(f"build/release/bin/{program}")).hexdigest()
+                for program in ("muster", "muster-operator", "muster-worker")]
+    folders = ("charts/", "crds/", "docker/", "examples/", "scripts/", "tests/cluster/")
+    return " ".join([*programs, digest_of(path for path in sources("") if path.startswith(folders))])
 
 
 NODES_AT_ONCE = 4

@@ -28,6 +28,10 @@ constexpr const char* kSharedMemoryVolume = "muster-shm";
 constexpr const char* kCheckpointVolume = "muster-checkpoint";
 constexpr const char* kPodGroupTemplate = "workers";
 
+Json scheduling_policy(const PodGroup& group) {
+  return {{"gang", {{"minCount", group.min_count}}}};
+}
+
 int workers_of(const TrainingJob& job) {
   return job.status.target_workers > 0 ? job.status.target_workers : job.spec.worker.count;
 }
@@ -360,9 +364,8 @@ std::optional<PodGroup> make_pod_group(const TrainingJob& job, const PodOptions&
 }
 
 Json to_json(const PodGroup& group) {
-  const Json policy{{"gang", {{"minCount", group.min_count}}}};
   Json json = object_json(group.kind, group.meta);
-  json["spec"] = Json{{"schedulingPolicy", policy}};
+  json["spec"]["schedulingPolicy"] = scheduling_policy(group);
   if (group.kind == Kind::kPodGroup) {
     json["spec"]["workloadRef"] = {{"workloadName", group.meta.name},
                                    {"templateName", kPodGroupTemplate}};
@@ -378,14 +381,13 @@ Kind workload_kind(const PodGroup& group) {
 }
 
 Json workload_json(const PodGroup& group) {
-  const Json policy{{"gang", {{"minCount", group.min_count}}}};
   Json json = object_json(workload_kind(group), group.meta);
   const OwnerReference* owner = group.meta.controller();
   MUSTER_CHECK(owner != nullptr);
   json["spec"]["controllerRef"] = {
       {"apiGroup", contract::kGroup}, {"kind", owner->kind}, {"name", owner->name}};
   json["spec"]["podGroupTemplates"] =
-      Json::array({{{"name", kPodGroupTemplate}, {"schedulingPolicy", policy}}});
+      Json::array({{{"name", kPodGroupTemplate}, {"schedulingPolicy", scheduling_policy(group)}}});
   return json;
 }
 

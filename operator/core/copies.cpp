@@ -10,8 +10,11 @@ int stages_of(const api::TrainingJob& job) {
 }
 
 int workers_together(const api::TrainingJob& job) {
-  const int stages = stages_of(job);
-  return stages / std::gcd(stages, std::max(1, job.spec.worker.processes));
+  return workers_together(stages_of(job), std::max(1, job.spec.worker.processes));
+}
+
+int workers_together(int stages, int processes_of_worker) {
+  return stages / std::gcd(stages, processes_of_worker);
 }
 
 std::vector<int> waiting_for_their_copy(const api::TrainingJob& job,

@@ -14,6 +14,7 @@ int stages_of(const api::TrainingJob& job);
 
 /// So many workers from the first on, and each further so many, have whole copies. 1: each has.
 int workers_together(const api::TrainingJob& job);
+int workers_together(int stages, int processes_of_worker);
 
 /// Of the slots `running`, ascending, those with a process that has to wait because another of its
 /// copy does not run.

@@ -19,6 +19,14 @@ int workers_in(const GangVerdict& verdict) {
   return verdict.placement ? static_cast<int>(verdict.placement->node_of_slot.size()) : 0;
 }
 
+/// Whether anybody has grown beyond its wish. While workers leave, too: what is made for a gang is
+/// kept until then, as nobody stores for whom that was.
+bool has_beyond(const ClusterSnapshot& cluster) {
+  return std::any_of(cluster.holders.begin(), cluster.holders.end(), [](const QueueHolder& holder) {
+    return !holder.leaving.empty() || (holder.beyond > 0 && holder.shrinks_to > 0);
+  });
+}
+
 /// The ledger once all that is held is charged.
 QuotaLedger charged_ledger(const ClusterSnapshot& cluster) {
   QuotaLedger ledger(cluster.queues);
@@ -51,9 +59,11 @@ QueuePass::QueuePass(const ClusterSnapshot& cluster, Rooms& rooms)
     : cluster_(cluster),
       rooms_(rooms),
       ledger_(charged_ledger(cluster)),
-      line_(turns_of(cluster, ledger_), ledger_, [this](const LineTurn& turn) {
-        return could_ever_start(turn, cluster_.gangs[turn.gang]);
-      }) {
+      line_(turns_of(cluster, ledger_), ledger_,
+            [this](const LineTurn& turn) {
+              return could_ever_start(turn, cluster_.gangs[turn.gang]);
+            }),
+      is_any_beyond_(has_beyond(cluster)) {
   for (const Queue& one : cluster.queues) queues_.emplace(one.name, &one);
   refuse_strangers();
 }
@@ -155,12 +165,7 @@ void QueuePass::place_freely(const WaitingGang& gang) {
 /// What others have grown to beyond their wish, for so many workers of this gang at most; for how
 /// many there will be room.
 int QueuePass::take_beyond(const WaitingGang& gang, int queue, int most) {
-  // While workers leave, what is made for it is kept, as nobody stores for whom that was.
-  const bool is_any =
-      std::any_of(cluster_.holders.begin(), cluster_.holders.end(), [](const QueueHolder& holder) {
-        return !holder.leaving.empty() || (holder.beyond > 0 && holder.shrinks_to > 0);
-      });
-  if (gang.unplaced || !is_any || ++beyond_tried_ > kTriedForBeyond) return 0;
+  if (gang.unplaced || !is_any_beyond_ || ++beyond_tried_ > kTriedForBeyond) return 0;
   if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
   // Who is promised room has it there already.
   const auto left_by_heads = [&](const Rooms& rooms) {

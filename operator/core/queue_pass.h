@@ -91,6 +91,8 @@ class QueuePass {
   std::set<api::ObjectKey> refused_;  ///< no turn: their queue is not there, or not theirs
   /// By queue; below 0 jobs in none for which others give back what is beyond their wish.
   std::map<int, Head> heads_;
+  /// Some job has grown beyond its wish, or workers leave.
+  const bool is_any_beyond_;
   int beyond_tried_ = 0;               ///< jobs that looked for what is beyond others' wishes
   std::map<int, int> waiting_;         ///< gangs that did not start, by queue
   std::optional<Rooms> without_pods_;  ///< made when first asked for

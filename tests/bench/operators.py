@@ -33,6 +33,7 @@ from training_operator import PeerError  # noqa: E402
 
 NODES = 100
 THREADS = 8
+QUICK = ["--kube-api-qps=3000", "--kube-api-burst=3000"]  # for clients of the control plane that limit themselves
 SINGLES = 10
 PODS = "/api/v1/namespaces/default/pods"
 PEERS = ["muster", "muster-engine", "bare", "bare-placed", "lifted", "shipped", "restart"]
@@ -141,10 +142,9 @@ class Bench:
         try:
             with open(f"{directory}/audit.yaml", "w", encoding="utf-8") as file:
                 file.write(self.audit_policy)
-            quick = ["--kube-api-qps=3000", "--kube-api-burst=3000"]
             plane = self.plane = ControlPlane(f"{directory}/plane", controller_manager=True, scheduler=True, extra={
                 "kube-apiserver": [f"--audit-policy-file={directory}/audit.yaml", f"--audit-log-path={directory}/audit.log",
-                                   "--audit-log-maxsize=4000"], "kube-scheduler": quick, **self.flags},
+                                   "--audit-log-maxsize=4000"], "kube-scheduler": QUICK, **self.flags},
                 programs=self.programs)
             plane.start()
             self.audit = Audit(f"{directory}/audit.log")
@@ -401,6 +401,32 @@ def end_on_signal(*_):
     sys.exit(143)
 
 
+def measure_all(out, known, chosen, measure, tell):
+    """Keeps measure(name) of those chosen below `out`, a file each, and tells the results of all that are known and kept there,
+    in their order. The exit code: 1 when one could not be measured."""
+    signal.signal(signal.SIGTERM, end_on_signal)
+    os.makedirs(out, exist_ok=True)
+    failed = []
+    for name in chosen:
+        try:
+            result = measure(name)
+        except (ClusterError, LoadError, PeerError, OSError, subprocess.SubprocessError) as error:
+            print(f"{os.path.basename(sys.argv[0])}: {name}: {error}", file=sys.stderr)
+            failed.append(name)
+            continue
+        with open(f"{out}/{name}.json", "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1)
+    results = []
+    for name in known:
+        if os.path.exists(f"{out}/{name}.json"):
+            with open(f"{out}/{name}.json", encoding="utf-8") as file:
+                results.append(json.load(file))
+    tell(results)
+    with open(f"{out}/all.json", "w", encoding="utf-8") as file:
+        json.dump(results, file, indent=1)
+    return 1 if failed else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--muster", required=True, help="the program muster-operator")
@@ -417,28 +443,12 @@ def main():
     chosen = arguments.only.split(",")
     if not set(chosen) <= set(PEERS):
         parser.error(f"--only: known are {','.join(PEERS)}")
-    signal.signal(signal.SIGTERM, end_on_signal)
-    os.makedirs(arguments.out, exist_ok=True)
-    failed = []
-    for name in chosen:
-        try:
-            result = Bench(arguments, make_peer(name, arguments.muster)).run(PHASES.get(name, [Bench.singles, Bench.burst]))
-            result["peer"] = name
-        except (ClusterError, LoadError, PeerError, OSError, subprocess.SubprocessError) as error:
-            print(f"operators.py: {name}: {error}", file=sys.stderr)
-            failed.append(name)
-            continue
-        with open(f"{arguments.out}/{name}.json", "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
-    results = []
-    for name in PEERS:
-        if os.path.exists(f"{arguments.out}/{name}.json"):
-            with open(f"{arguments.out}/{name}.json", encoding="utf-8") as file:
-                results.append(json.load(file))
-    table(results)
-    with open(f"{arguments.out}/all.json", "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1)
-    return 1 if failed else 0
+
+    def measure(name):
+        result = Bench(arguments, make_peer(name, arguments.muster)).run(PHASES.get(name, [Bench.singles, Bench.burst]))
+        return {**result, "peer": name}
+
+    return measure_all(arguments.out, PEERS, chosen, measure, table)
 
 
 if __name__ == "__main__":

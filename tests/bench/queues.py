@@ -21,18 +21,14 @@ import argparse
 import datetime
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from operators import AUDIT_POLICY, Bench, end_on_signal, pair, percentiles, settle  # noqa: E402
+from operators import AUDIT_POLICY, QUICK, Bench, measure_all, pair, percentiles, settle  # noqa: E402
 from operator_peers import ROOT, Muster  # noqa: E402
 from queue_peers import TEMPLATE, Clients, Gangs, Kept, Kueue, QueuedMuster  # noqa: E402
 from cluster_load import Audit, LoadError, sums_of, written_what  # noqa: E402
-from processes import ClusterError  # noqa: E402
-from training_operator import PeerError  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Of the template also what is written.
@@ -116,13 +112,10 @@ def spans_of(records, what, created):
     return list(first.values())
 
 
-# With its own limit of 20 requests a second it takes two minutes until a thousand new nodes have lost their taint.
-QUICK_MANAGER = ["--kube-api-qps=3000", "--kube-api-burst=3000"]
-
-
 class KeptBench(Bench):
     nodes_count = 1000
-    flags = {"kube-controller-manager": QUICK_MANAGER}
+    # With its own limit of 20 requests a second it takes two minutes until a thousand new nodes have lost their taint.
+    flags = {"kube-controller-manager": QUICK}
 
 
 class ShapeBench(Bench):
@@ -135,7 +128,7 @@ class GangBench(Bench):
     nodes_count = 5000
     # Of so many nodes Leases alone would be 500 writes a second.
     lease_seconds = 2000
-    flags = {"kube-controller-manager": ["--node-monitor-grace-period=1h", *QUICK_MANAGER]}
+    flags = {"kube-controller-manager": ["--node-monitor-grace-period=1h", *QUICK]}
 
     @staticmethod
     def node_labels(index):
@@ -238,7 +231,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--muster", required=True, help="the program muster-operator")
     parser.add_argument("--only", default=",".join(GROUPS),
-                        help=f"groups or runs, default all: {', '.join(f'{group} ({chr(32).join(names)})' for group, names in GROUPS.items())}")
+                        help="groups or runs, default all: " + ", ".join(f"{group} ({' '.join(names)})" for group, names in GROUPS.items()))
     parser.add_argument("--scale", type=int, default=10, help="every so manieth workload or kept job; 1: all (default 10)")
     parser.add_argument("--idle-seconds", type=float, default=20)
     parser.add_argument("--limit", type=float, default=1200, help="seconds for one run")
@@ -250,30 +243,13 @@ def main():
     chosen = [name for one in arguments.only.split(",") for name in GROUPS.get(one, [one])]
     if not set(chosen) <= set(RUNS):
         parser.error(f"--only: known are {', '.join([*GROUPS, *RUNS])}")
-    signal.signal(signal.SIGTERM, end_on_signal)
-    os.makedirs(arguments.out, exist_ok=True)
-    failed = []
-    for name in chosen:
-        try:
-            bench, phases = make_run(name, arguments)
-            result = bench.run(phases)
-        except (ClusterError, LoadError, PeerError, OSError, subprocess.SubprocessError) as error:
-            print(f"queues.py: {name}: {error}", file=sys.stderr)
-            failed.append(name)
-            continue
-        result.update({"peer": name, "scale": arguments.scale, "user": bench.peer.user,
-                       "daemon": bench.peer.daemon.name if bench.peer.daemon else ""})
-        with open(f"{arguments.out}/{name}.json", "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
-    results = []
-    for name in RUNS:
-        if os.path.exists(f"{arguments.out}/{name}.json"):
-            with open(f"{arguments.out}/{name}.json", encoding="utf-8") as file:
-                results.append(json.load(file))
-    table(results)
-    with open(f"{arguments.out}/all.json", "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1)
-    return 1 if failed else 0
+
+    def measure(name):
+        bench, phases = make_run(name, arguments)
+        return {**bench.run(phases), "peer": name, "scale": arguments.scale, "user": bench.peer.user,
+                "daemon": bench.peer.daemon.name if bench.peer.daemon else ""}
+
+    return measure_all(arguments.out, RUNS, chosen, measure, table)
 
 
 if __name__ == "__main__":
