@@ -4,14 +4,17 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 
 import installed
 from installed import MUSTER, ROOT, InstalledTest
-from processes import run, wait_for
+from processes import ClusterError, run, wait_for
 
 # Long enough for something to happen to it; every test of a fault uses it, so the laptop trains it once.
 LONG_STEPS = 60_000
+# What is told of a change of the membership, behind who came or went.
+STALL = r"; training stood still for \d+ ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
 
 
 def long_steps():
@@ -80,6 +83,19 @@ class LongJobTest(InstalledTest):
             run([MUSTER, "run", manifest, "--quiet", "--hash-every", "0", "--output", out], seconds=600)
             LongJobTest.laptop_models[steps] = sha256(os.path.join(out, "model.safetensors"))
         return LongJobTest.laptop_models[steps]
+
+    def assert_told(self, name, sentence):
+        """What workers tell of a change comes with one of their next reports."""
+        text = ""
+
+        def told():
+            nonlocal text
+            text = self.kubectl("describe", "tjob", name)
+            return re.search(sentence, text)
+        try:
+            wait_for(sentence, told, 60)
+        except ClusterError as error:
+            self.fail(f"{error}\n{text}")
 
     def assert_no_warnings(self, name):
         """Of the job; its pods' events are the kubelets'."""

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""What goes wrong under the main job on a real cluster of two nodes, with the chart installed.
+
+Needs root and build/release/bin. One cluster and one installation serve all cases.
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import installed  # noqa: E402
+from long_job import STALL, LongJobTest  # noqa: E402
+from processes import wait_for  # noqa: E402
+
+
+class JobFaults(LongJobTest):
+    def test_a_killed_operator_and_a_lost_one_do_not_disturb_training(self):
+        if installed.operators_die():
+            self.skipTest("the operators are killed at random moments already")
+        self.start_long("headless")
+        before = {pod["metadata"]["uid"] for pod in self.pods("headless")}
+        leader = self.leader()
+        # Its container starts again, with the same name: it may take its own lease up again.
+        self.assertTrue(self.kill(self.operator(leader)))
+        wait_for("the killed operator runs again", lambda: self.operator(leader)["status"]["containerStatuses"][0]
+                 ["restartCount"] > 0, 60)
+        leader = self.leader()
+        self.cluster.plane.kubectl("-n", "muster", "delete", "pod", leader, "--force", "--grace-period=0")
+        wait_for("the other operator leads", lambda: self.leader() not in ("", leader), 60)
+        self.ended("headless")
+        self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("headless")}, before)
+        self.assertEqual(self.job("headless")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("headless"), self.laptop_model())
+        self.assert_no_warnings("headless")
+
+    def operator(self, name):
+        return json.loads(self.cluster.plane.kubectl("-n", "muster", "get", "pod", name, "-o", "json"))
+
+    def leader(self):
+        lease = json.loads(self.cluster.plane.kubectl("-n", "muster", "get", "lease", "muster-operator", "-o", "json"))
+        return (lease["spec"].get("holderIdentity") or "").split("@")[0]
+
+    def test_a_restarted_kubelet_is_not_noticed(self):
+        self.start_long("kubelet")
+        before = {pod["metadata"]["uid"] for pod in self.pods("kubelet")}
+        for number in (1, 2):
+            self.cluster.node(number).kubelet_restart()
+            self.cluster.node(number).ready()
+        self.ended("kubelet")
+        self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("kubelet")}, before)
+        self.assert_no_warnings("kubelet")
+
+    def uid_of_slot(self, name, slot):
+        return {pod["metadata"]["uid"] for pod in self.pods(name)
+                if pod["metadata"]["labels"]["muster.dev/slot"] == str(slot)}
+
+    def test_a_killed_worker_is_replaced_while_the_other_trains_on(self):
+        self.start_long("killed")
+        survivor = self.uid_of_slot("killed", 0)
+        victim = next(pod for pod in self.pods("killed") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
+        self.assertTrue(self.kill(victim))
+        self.ended("killed")
+        self.assertEqual(self.uid_of_slot("killed", 0), survivor)
+        self.assertEqual(self.job("killed")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("killed"), self.laptop_model())
+        self.assert_told("killed", r"WorkerLost .*worker 1 was lost at step \d+ \([a-z ]+\)" + STALL)
+
+    def test_a_gang_that_is_killed_whole_goes_on_from_its_last_checkpoint(self):
+        self.start_long("both")
+        victims = self.pods("both")
+        saved = self.job("both")["status"]["checkpoint"]["step"]
+        # All of them first: the others of one that is gone would go on without it.
+        pids = [pid for pod in victims for pid in self.pids_of(pod)]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.ended("both")
+        status = self.job("both")["status"]
+        self.assertEqual(status["restarts"], 1, status)
+        self.assertEqual(self.fetched_model("both"), self.laptop_model())
+        text = self.kubectl("describe", "tjob", "both")
+        self.assertRegex(text, r"Restarting ")
+        restored = re.search(r"CheckpointRestored .*step (\d+)", text)
+        self.assertTrue(restored, text)
+        self.assertGreaterEqual(int(restored.group(1)), saved)
+
+    def test_a_force_deleted_pod_is_replaced_once(self):
+        self.start_long("forced")
+        victim = next(pod for pod in self.pods("forced") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
+        self.kubectl("delete", "pod", victim["metadata"]["name"], "--force", "--grace-period=0")
+        self.ended("forced")
+        names = [pod["metadata"]["name"] for pod in self.pods("forced")]
+        self.assertEqual(len(names), len(set(names)))
+        # The phase may lag behind the end of the container.
+        ends = [(pod["metadata"]["labels"]["muster.dev/slot"], pod["status"]["containerStatuses"][0]["state"])
+                for pod in self.pods("forced")]
+        slots = [slot for slot, state in ends if state.get("terminated", {}).get("exitCode") == 0]
+        self.assertEqual(sorted(slots), ["0", "1"])
+        self.assertEqual(self.job("forced")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("forced"), self.laptop_model())
+        self.assert_told("forced", r"WorkerLost .*worker 1 (was lost|left) at step \d+ \([a-z ]+\)" + STALL)
+
+
+if __name__ == "__main__":
+    installed.main()
