@@ -83,6 +83,7 @@ Reclaim::Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, cons
 // ---- The cluster as it will be
 
 void Reclaim::set_workers(Lender& lender, int workers) {
+  if (workers == lender.kept) return;
   ledger_.charge(lender.queue, lender.amounts, workers - lender.kept);
   const auto& slots = lender.holder->slots;
   while (lender.kept > workers) {

@@ -24,6 +24,10 @@ constexpr seconds kCreateBackoffLeast{10};
 constexpr seconds kCreateBackoffMost{60};
 constexpr int kProgressWritesPerSecond = 10;
 constexpr int kScheduleRounds = 3;
+/// Between two passes so many times what the first has taken: while much happens, passes take a
+/// tenth of the thread, and what arrives meanwhile is decided together. At most so long.
+constexpr int kPassGap = 9;
+constexpr std::chrono::milliseconds kPassGapMost{250};
 constexpr std::size_t kToldChangesMost = 256;
 constexpr int kChangesPerMinute = 60;
 constexpr seconds kChangesWindow{60};
@@ -105,15 +109,17 @@ MonoTime OperatorLoop::step() {
   if (schedule_due_ && *schedule_due_ <= now_) schedule_is_old_ = true;
   // Looking at jobs tells who waits; the verdicts then are looked at in turn.
   for (int round = 0; round < kScheduleRounds; ++round) {
-    if (schedule_is_old_) run_schedule();
+    if (schedule_is_old_ && schedule_from_ <= options_.clock->mono_now()) run_schedule();
     while (const auto key = queue_.pop(now_)) look_at(*key);
     if (!schedule_is_old_) break;
   }
   if (const auto due = queue_book_.due(); due && *due <= now_) write_queues();
-  if (schedule_is_old_ || queue_.ready()) return now_;
+  if (queue_.ready()) return now_;
   const MonoTime due =
       std::min(queue_.next_due().value_or(next_resync_), queue_book_.due().value_or(next_resync_));
-  return std::min({due, next_resync_, schedule_due_.value_or(next_resync_)});
+  const MonoTime pass =
+      schedule_is_old_ ? std::max(now_, schedule_from_) : schedule_due_.value_or(next_resync_);
+  return std::min({due, next_resync_, pass});
 }
 
 // ---- What arrives
@@ -803,9 +809,10 @@ void OperatorLoop::run_schedule() {
   cluster.queues = queue_book_.queues(wall_now);
   cluster.holders = queue_holders();
   auto [verdicts, taken, look_again] = core::schedule(cluster);
+  const MonoTime ended = options_.clock->mono_now();
+  schedule_from_ = ended + std::min<MonoTime::duration>(kPassGap * (ended - began), kPassGapMost);
   if (options_.metrics != nullptr) {
-    const std::chrono::duration<double> took = options_.clock->mono_now() - began;
-    options_.metrics->on_scheduled(took.count());
+    options_.metrics->on_scheduled(std::chrono::duration<double>(ended - began).count());
     if (kept.remade) options_.metrics->on_inventory_remade(*kept.remade);
   }
   add_queue_notes(verdicts);

@@ -188,6 +188,7 @@ class OperatorLoop {
   std::optional<MonoTime> schedule_due_;  ///< what is decided may change then by time alone
   bool is_leader_ = true;
   bool schedule_is_old_ = false;
+  MonoTime schedule_from_{};  ///< no pass before
   bool was_synced_ = false;
   MonoTime now_;
   MonoTime next_resync_;

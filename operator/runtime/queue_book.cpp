@@ -51,15 +51,21 @@ core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job) const {
   // A quota that is evaded by leaving a line out would be none.
   if (turn.queue.empty() && queues_.find({"", fallback}) != nullptr) turn.queue = fallback;
   turn.created = job.meta.creation_time.value_or(WallTime{});
-  for (const auto& [key, one] : priorities_.all()) {
-    const bool is_it = job.spec.priority_class_name.empty()
-                           ? one.is_default
-                           : key.name == job.spec.priority_class_name;
-    if (!is_it) continue;
-    turn.priority = one.value;
-    turn.preempts = one.preempts;
+  if (const api::PriorityClass* one = priority_of(job); one != nullptr) {
+    turn.priority = one->value;
+    turn.preempts = one->preempts;
   }
   return turn;
+}
+
+const api::PriorityClass* QueueBook::priority_of(const api::TrainingJob& job) const {
+  const std::string& named = job.spec.priority_class_name;
+  if (!named.empty()) return priorities_.find({"", named});
+  const api::PriorityClass* found = nullptr;
+  for (const auto& [key, one] : priorities_.all()) {
+    if (one.is_default) found = &one;
+  }
+  return found;
 }
 
 std::string QueueBook::why_unknown(MonoTime now) const {

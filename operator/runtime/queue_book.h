@@ -66,6 +66,9 @@ class QueueBook {
     std::optional<MonoTime> look_at;  ///< there was more to say, and not the time for it
   };
 
+  /// nullptr: there is none of that name, or no default.
+  const api::PriorityClass* priority_of(const api::TrainingJob& job) const;
+
   kube::Store<QueueRecord> queues_;
   kube::Store<api::PriorityClass> priorities_;
   MonoTime began_;
