@@ -90,7 +90,8 @@ struct ProgressReport {
   std::uint64_t logical_rank_computations = 0;
   std::int64_t membership_epoch = 0;  ///< the workers' own count, 0 = not known yet
   std::vector<int> members;           ///< slots of that epoch, ascending
-  /// The newest changes, oldest first; each is sent until it was sent once with success.
+  /// The newest changes, oldest first; each is sent until some time after it has arrived, so again
+  /// and again.
   std::vector<MembershipChange> changes;
   std::string waiting;     ///< what the workers wait for (the witness); empty = nothing
   int slow_percent = 0;    ///< by how much the sender slows every step of the gang; 0 = it does not

@@ -265,6 +265,8 @@ void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
         std::to_string(change.epoch) + "/" + std::to_string(change.slot) + "/" + change.kind;
     // A stranger has no slot, and its address stands in the reason.
     if (change.kind == contract::change::kStranger) name += "/" + change.reason;
+    // Training may go back more than once without a new membership.
+    if (change.kind == contract::change::kReturned) name += "/" + std::to_string(change.step);
     auto& told = memory.told_changes;
     if (std::find(told.begin(), told.end(), name) != told.end()) continue;
     told.push_back(name);

@@ -186,13 +186,20 @@ bool JobBook::speaks(const Job& job, const ProgressReport& report) {
   return report.slot == (members.empty() ? 0 : *std::min_element(members.begin(), members.end()));
 }
 
-/// A change is reported until that was heard once: what is known already counts for nothing.
+/// A change is reported again and again for a while: up to the newest that is known, all of them
+/// count for nothing.
 void JobBook::Job::go_back(const ProgressReport& report) {
-  for (const MembershipChange& change : report.changes) {
+  const auto& changes = report.changes;
+  const auto is_newest_known = [this](const MembershipChange& change) {
+    return change.kind == contract::change::kReturned && change.epoch == returned.epoch &&
+           change.step == returned.step;
+  };
+  auto next = std::find_if(changes.rbegin(), changes.rend(), is_newest_known).base();
+  for (; next != changes.end(); ++next) {
+    const MembershipChange& change = *next;
     if (change.kind != contract::change::kReturned || !step) continue;
-    const bool is_known = change.epoch < returned.epoch ||
-                          (change.epoch == returned.epoch && change.step == returned.step);
-    if (is_known || change.step < 0 || change.step > *step) continue;
+    const bool is_old = change.epoch < returned.epoch;
+    if (is_old || change.step < 0 || change.step > *step) continue;
     repeated_steps += std::max<std::int64_t>(*step - change.step, 0);
     returned = {change.epoch, change.step, *step};
     step = change.step;

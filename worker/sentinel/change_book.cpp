@@ -168,13 +168,22 @@ void ChangeBook::settle_newest() {
   if (settled_ + 1 == entered_) settled_ = entered_;
 }
 
-std::vector<MembershipChange> ChangeBook::untold() const {
+std::vector<MembershipChange> ChangeBook::to_tell() const {
   const std::size_t first = settled_ > kMaxReportedChanges ? settled_ - kMaxReportedChanges : 0;
   return {changes_.begin() + static_cast<std::ptrdiff_t>(first),
           changes_.begin() + static_cast<std::ptrdiff_t>(settled_)};
 }
 
-void ChangeBook::set_told(std::uint64_t number) {
+void ChangeBook::set_told(std::uint64_t number, MonoTime now) {
+  const bool is_news = number > told_ && (arrived_.empty() || number > arrived_.back().first);
+  if (is_news) arrived_.emplace_back(number, now);
+  while (!arrived_.empty() && now - arrived_.front().second >= kTellFor) {
+    forget(arrived_.front().first);
+    arrived_.pop_front();
+  }
+}
+
+void ChangeBook::forget(std::uint64_t number) {
   if (number <= told_) return;
   const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(number - told_, settled_));
   changes_.erase(changes_.begin(), changes_.begin() + static_cast<std::ptrdiff_t>(count));

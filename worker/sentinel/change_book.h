@@ -3,16 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/messages.h"
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/view.h"
 
 namespace muster::sentinel {
+
+/// A change is told so long after it has first arrived, as whom it reached may have died before it
+/// wrote anything: longer than the lease of an operator that is dead.
+inline constexpr seconds kTellFor{30};
 
 class ChangeBook {
  public:
@@ -35,13 +41,13 @@ class ChangeBook {
   /// No step will come any more.
   void settle() { settled_ = entered_; }
 
-  /// The newest that were not yet told, oldest first, at most kMaxReportedChanges; those of the
+  /// The newest that are to be told, oldest first, at most kMaxReportedChanges; those of the
   /// newest view wait until training has gone on for a step.
-  std::vector<MembershipChange> untold() const;
-  /// Number of the newest one in untold(); to be given back to set_told().
+  std::vector<MembershipChange> to_tell() const;
+  /// Number of the newest one in to_tell(); to be given back to set_told().
   std::uint64_t newest() const { return told_ + settled_; }
-  /// A report with everything up to `number` has arrived.
-  void set_told(std::uint64_t number);
+  /// By now a report with everything up to `number` has arrived.
+  void set_told(std::uint64_t number, MonoTime now);
 
  private:
   /// The newest one is about no change that training stood still for.
@@ -51,10 +57,14 @@ class ChangeBook {
   void forget_join(int slot);
   void note_entering(const View& before, const View& after);
 
-  std::vector<MembershipChange> changes_;  ///< untold ones
+  void forget(std::uint64_t number);
+
+  std::vector<MembershipChange> changes_;  ///< that are to be told, now or later
   std::size_t entered_ = 0;                ///< of them, with step and stall
   std::size_t settled_ = 0;                ///< of these, with their delay, where it has one
-  std::uint64_t told_ = 0;
+  std::uint64_t told_ = 0;                 ///< forgotten since
+  /// Up to which number they had arrived, and when that was first known.
+  std::deque<std::pair<std::uint64_t, MonoTime>> arrived_;
   /// Those who came with the newest view or one before it, and this worker has not entered any of
   /// them: what becomes of their coming is not known yet.
   std::vector<std::pair<WorkerId, TrainerPlace>> entering_;

@@ -284,8 +284,8 @@ void SentinelWorker::report() {
     all.slow_percent = slowness.percent;
     all.slow_cause = name_of(slowness.cause);
   }
-  changes_.set_told(postman_->told());
-  all.changes = changes_.untold();
+  changes_.set_told(postman_->told(), now());
+  all.changes = changes_.to_tell();
   postman_->set_report(all, changes_.newest());
 }
 

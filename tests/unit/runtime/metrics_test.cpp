@@ -284,12 +284,17 @@ TEST_CASE("the step follows a return to a checkpoint within the same pods") {
   report.changes = {{4, 55, std::string(contract::change::kReturned), 0, "the loss is nan"}};
   CHECK(tell(0, 4, 55) == "55");
   CHECK(repeated() == "16");
+  // Both are told again.
+  report.changes.insert(report.changes.begin(),
+                        {4, 50, std::string(contract::change::kReturned), 0, "blocks were lost"});
+  CHECK(tell(0, 4, 58) == "58");
+  CHECK(repeated() == "16");
   // The gang's next start makes steps again from its checkpoint to where it was.
   world.job.status.start_attempt = 1;
   world.metrics.on_job(world.job);
   report.restored_step = 50;
   CHECK(tell(1, 9, 51) == "51");
-  CHECK(repeated() == "21");
+  CHECK(repeated() == "24");
 }
 
 TEST_CASE("an operator that takes a job over does not take its past for repeated") {

@@ -36,6 +36,12 @@ StepRecord step_in(std::int64_t epoch, double delay_seconds) {
   return step;
 }
 
+/// So that all is told, and long ago.
+void tell_all(ChangeBook& book) {
+  book.set_told(book.newest(), MonoTime(seconds(1)));
+  book.set_told(book.newest(), MonoTime(seconds(1)) + kTellFor);
+}
+
 }  // namespace
 
 TEST_CASE("of one who was put off before it had entered nothing is told until it enters") {
@@ -51,15 +57,15 @@ TEST_CASE("of one who was put off before it had entered nothing is told until it
   book.add(four, without, {0, 0});
   book.add(entered(3, 41, 0.01));
   book.add(step_in(3, 0.02));
-  const auto lost = book.untold();
+  const auto lost = book.to_tell();
   REQUIRE(lost.size() == 1);
   CHECK(lost[0].kind == kind::kLost);
   CHECK(lost[0].slot == 2);
-  book.set_told(book.newest());
+  tell_all(book);
   book.add(without, view(4, {seat(0), seat(1), seat(3)}), {0, 0});
   book.add(entered(4, 45, 0.01));
   book.add(step_in(4, 0.02));
-  const auto joined = book.untold();
+  const auto joined = book.to_tell();
   REQUIRE(joined.size() == 1);
   CHECK(joined[0].kind == kind::kJoined);
   CHECK(joined[0].slot == 3);
@@ -71,12 +77,12 @@ TEST_CASE("changes wait for the step, stall and delay that they cost, and are to
   book.add({}, three, {0, 0});
   const View two = view(2, {seat(0), seat(1, 1)}, {{{2, 0}, Fate::kSilent}});
   book.add(three, two, {0, 0});
-  CHECK(book.untold().empty());
+  CHECK(book.to_tell().empty());
   book.add(entered(2, 41, 0.0125));
   book.add(step_in(1, -1));  // made before, told late
-  CHECK(book.untold().empty());
+  CHECK(book.to_tell().empty());
   book.add(step_in(2, 0.0405));
-  const auto told = book.untold();
+  const auto told = book.to_tell();
   REQUIRE(told.size() == 2);
   CHECK(told[0].kind == kind::kLost);
   CHECK(told[0].slot == 2);
@@ -89,8 +95,26 @@ TEST_CASE("changes wait for the step, stall and delay that they cost, and are to
     CHECK(change.stall_ms == 12);
     CHECK(change.delay_ms == 40);
   }
-  book.set_told(book.newest());
-  CHECK(book.untold().empty());
+  tell_all(book);
+  CHECK(book.to_tell().empty());
+}
+
+TEST_CASE("a change is told on for a while after it has arrived, and then no more") {
+  ChangeBook book;
+  const View view_of_one = view(1, {seat(0)});
+  book.add_slow(view_of_one, 0, 5, "compute");
+  const MonoTime arrived(seconds(100));
+  book.set_told(book.newest(), arrived);
+  book.set_told(book.newest(), arrived + kTellFor / 2);
+  CHECK(book.to_tell().size() == 1);
+  book.add_slow(view_of_one, 0, 9, "network");
+  book.set_told(book.newest(), arrived + kTellFor - milliseconds(1));
+  CHECK(book.to_tell().size() == 2);
+  book.set_told(book.newest(), arrived + kTellFor);
+  REQUIRE(book.to_tell().size() == 1);
+  CHECK(book.to_tell()[0].step == 9);
+  book.set_told(book.newest(), arrived + 2 * kTellFor);
+  CHECK(book.to_tell().empty());
 }
 
 TEST_CASE("one worker tells for all, the lowest that trains") {
@@ -103,7 +127,7 @@ TEST_CASE("one worker tells for all, the lowest that trains") {
   book.add_return(after, message, {2, 0});
   book.add(message);
   book.settle();
-  CHECK(book.untold().empty());
+  CHECK(book.to_tell().empty());
 }
 
 TEST_CASE("a return to a checkpoint is told with its reason, without a new membership too") {
@@ -114,7 +138,7 @@ TEST_CASE("a return to a checkpoint is told with its reason, without a new membe
   book.add_return(both, message, {0, 0});
   book.add(message);
   book.add(step_in(3, -1));
-  const auto told = book.untold();
+  const auto told = book.to_tell();
   REQUIRE(told.size() == 1);
   CHECK(told[0].kind == kind::kReturned);
   CHECK(told[0].reason == "from step 17: a bit had flipped");
@@ -130,7 +154,7 @@ TEST_CASE("at the end all that training went on after is told, without a delay")
   book.add(entered(2, 41, 0.0125));
   book.add(view(2, {seat(0)}), view(3, {seat(0), seat(1)}), {0, 0});
   book.settle();
-  const auto told = book.untold();
+  const auto told = book.to_tell();
   REQUIRE(told.size() == 1);
   CHECK(told[0].epoch == 2);
   CHECK(told[0].delay_ms == -1);
@@ -141,8 +165,8 @@ TEST_CASE("a stranger is told of at once, with its address, by the lowest that t
   ChangeBook first, second;
   first.add_stranger(both, "10.0.0.7", {0, 0});
   second.add_stranger(both, "10.0.0.7", {1, 0});
-  CHECK(second.untold().empty());
-  const auto told = first.untold();
+  CHECK(second.to_tell().empty());
+  const auto told = first.to_tell();
   REQUIRE(told.size() == 1);
   CHECK(told[0].kind == kind::kStranger);
   CHECK(told[0].epoch == 4);
@@ -155,13 +179,13 @@ TEST_CASE("what is no change of members waits for those before it alone") {
   ChangeBook book;
   const View both = view(1, {seat(0), seat(1)});
   book.add_slow(both, 0, 12, "by 40 %: compute");
-  CHECK(book.untold().size() == 1);
+  CHECK(book.to_tell().size() == 1);
   book.add(both, view(2, {seat(0)}, {{{1, 0}, Fate::kDied}}), {0, 0});
   book.add(entered(2, 41, 0.0125));
   book.add_slow(view(2, {seat(0)}), 0, 41, "by 50 %: compute");
-  CHECK(book.untold().size() == 1);
+  CHECK(book.to_tell().size() == 1);
   book.add(step_in(2, 0.25));
-  const auto told = book.untold();
+  const auto told = book.to_tell();
   REQUIRE(told.size() == 3);
   CHECK(told[1].delay_ms == 250);
   CHECK(told[2].delay_ms == -1);
