@@ -15,6 +15,8 @@ import time
 import urllib.request
 
 POLL_SECONDS = 0.05
+# With several clusters at once, on a machine that others use too, all takes longer; nothing is lost by waiting.
+PATIENCE = 2
 PR_SET_PDEATHSIG = 1
 
 
@@ -23,11 +25,13 @@ class ClusterError(Exception):
 
 
 def wait_for(what, condition, seconds, check=None):
-    """The first true answer of `condition`; ClusterError when there is none in time.
+    """The first true answer of `condition`; ClusterError when there is none in PATIENCE times `seconds`, which are those of a
+    machine with nothing else to do.
 
     `check` is called before each try and may raise: a wait for a program that has died ends at once. A condition may
     raise OSError for "not yet"; the last one is part of the error.
     """
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     last = ""
     while True:

@@ -49,7 +49,8 @@ struct PassFixture {
     list(api::Kind::kTrainingJob,
          {R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "j",
       "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 1},
-      "spec": {"worker": {"count": 1, "command": ["x"], "resources": {"cpu": "4", "memory": "1Gi"}}}})"});
+      "spec": {"worker": {"count": 1, "command": ["x"],
+        "resources": {"cpu": "4", "memory": "1Gi"}}}})"});
     loop.step();
     clock.stop_ticking();
     REQUIRE(decisions.made == 0);
