@@ -487,7 +487,7 @@ def cluster_digest():
 NODES_AT_ONCE = 4
 NODES_SECONDS = 2700  # one of them, on a machine that has other work
 NODES_PROGRAMS = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
-                  "coredns", "helm", "registry", "prometheus"]
+                  "coredns", "helm", "registry", "prometheus", "device-plugin"]
 # The longest first.
 NODES_TESTS = [["tests/cluster/own_images_test.py"],
                ["tests/cluster/nodes.py", "--operators-killed", "own_images_test.OwnImages"],
@@ -496,7 +496,7 @@ NODES_TESTS = [["tests/cluster/own_images_test.py"],
                ["tests/cluster/nodes.py", "job_test", "job_faults_test", "monitors_test"],
                ["tests/cluster/nodes.py", "api_away_test", "random_kills_test"],
                ["tests/cluster/nodes.py", "elastic_faults_test"],
-               ["tests/cluster/nodes.py", "queues_test"],
+               ["tests/cluster/nodes.py", "queues_test", "pcie_test"],
                ["tests/cluster/nodes.py", "installation_test"], ["tests/cluster/cluster_test.py", "ClusterTest"],
                ["tests/cluster/try_cluster_test.py"]]
 

@@ -98,7 +98,8 @@ class Node:
         """Output of a command in the node's namespaces."""
         return run(self._enter(*command), seconds, check=check)
 
-    def _start(self, role, *command):
+    def start_program(self, role, *command):
+        """Starts a daemon in the node's namespaces; the node's end is its end."""
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return Daemon(self.cluster.directory, f"{self.name}-{role}", self._enter(*command), {"PATH": path},
                       self.cluster.dies_with_us, wrapped=True).start()
@@ -124,7 +125,7 @@ class Node:
         self._make_cgroups()
         self._start_containerd()
         self._start_kubelet()
-        proxy = self._start("kube-proxy", os.path.join(self.cluster.plane.bin, "kube-proxy"),
+        proxy = self.start_program("kube-proxy", os.path.join(self.cluster.plane.bin, "kube-proxy"),
                             f"--config={NODE}/kube-proxy.json")
         proxy.wait_ready(lambda: fetch(f"http://{self.address}:{PROXY_PORT}/healthz"), 120)
 
@@ -254,13 +255,13 @@ class Node:
                 file.write(f"+{controller}")
 
     def _start_containerd(self):
-        containerd = self._start("containerd", "containerd", "--config", f"{NODE}/containerd.toml")
+        containerd = self.start_program("containerd", "containerd", "--config", f"{NODE}/containerd.toml")
         containerd.wait_ready(lambda: "Server:" in self.run("ctr", "version", check=False), 60)
         if PAUSE not in self.images():
             self.load(self.cluster.pause_archive)
 
     def _start_kubelet(self):
-        kubelet = self._start(
+        kubelet = self.start_program(
             "kubelet", os.path.join(self.cluster.plane.bin, "kubelet"), f"--config={NODE}/kubelet.json",
             f"--kubeconfig={NODE}/kubelet.kubeconfig", "--root-dir=/var/lib/kubelet",
             "--cert-dir=/var/lib/kubelet/pki", f"--hostname-override={self.name}", f"--node-ip={self.address}")
