@@ -14,7 +14,7 @@ import subprocess
 import time
 import urllib.request
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.1
 # With several clusters at once, on a machine that others use too, all takes longer; nothing is lost by waiting.
 PATIENCE = 2
 PR_SET_PDEATHSIG = 1
