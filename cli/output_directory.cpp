@@ -31,7 +31,7 @@ const std::set<std::string>& free_fields() {
                                               "spec.worker.max",
                                               "spec.worker.threads",
                                               "spec.worker.resources",
-                                              "spec.training.parallelism.pipeline",
+                                              "spec.training.parallelism",
                                               "spec.restart",
                                               "spec.suspend",
                                               "spec.activeDeadlineSeconds",

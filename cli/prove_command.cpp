@@ -63,7 +63,7 @@ class Proof {
 Result<LocalJob> Proof::load(int workers, int least, bool is_split) const {
   const int most = *std::max_element(options_.sizes.begin(), options_.sizes.end());
   std::vector<std::string> overrides = options_.overrides;
-  if (!is_split) overrides.push_back("spec.training.parallelism.pipeline=1");
+  if (!is_split) overrides.push_back("spec.training.parallelism={}");
   overrides.push_back("spec.worker.count=" + std::to_string(workers));
   overrides.push_back("spec.worker.min=" + std::to_string(least));
   overrides.push_back("spec.worker.max=" + std::to_string(most));
@@ -82,14 +82,14 @@ Result<int> Proof::least_workers() const {
                      "promise that is proved here")
         .with_exit_code(codes::kInvalidSpec);
   }
-  const int stages = spec.training->pipeline;
-  const int least = stages / std::gcd(stages, spec.worker.processes);
+  const int of_copy = spec.training->tensor * spec.training->pipeline;
+  const int least = of_copy / std::gcd(of_copy, spec.worker.processes);
   for (const int size : options_.sizes) {
     if (size % least == 0) continue;
     return Error(ErrorCode::kInvalid, "--workers: " + std::to_string(size) +
                                           " must be a multiple of " + std::to_string(least) +
                                           ", as many as have one copy of the model "
-                                          "(spec.training.parallelism.pipeline)")
+                                          "(spec.training.parallelism)")
         .with_exit_code(codes::kUsage);
   }
   return least;

@@ -103,6 +103,25 @@ void linear_forward(Context& context, std::size_t M, std::size_t N, std::size_t 
 void linear_backward_input(Context& context, std::size_t M, std::size_t N, std::size_t K,
                            const float* dy, const float* w, const float* relu_output, float* dx);
 
+/// Some steps of chains that are made part after part, maybe by several processes: their inputs'
+/// columns from `first` on.
+struct ChainPart {
+  std::size_t first = 0, steps = 0;
+  bool goes_on = false;  ///< from what the output holds, else from +0
+};
+
+/// A part of linear_forward's chains over k. What comes after the chain is for the last part.
+/// Shape: as linear_forward.
+void linear_forward_part(Context& context, std::size_t M, std::size_t N, std::size_t K,
+                         const ChainPart& part, const float* x, const float* w, const float* bias,
+                         Activation activation, float* y);
+
+/// A part of linear_backward_input's chains over n. `relu_output` is for the last part.
+/// Shape: as linear_backward_input.
+void linear_backward_input_part(Context& context, std::size_t M, std::size_t N, std::size_t K,
+                                const ChainPart& part, const float* dy, const float* w,
+                                const float* relu_output, float* dx);
+
 /// Gradient of weights and bias summed over `ranks` logical ranks of `rows` rows each (M = ranks *
 /// rows): per logical rank one chain over its rows in ascending order (dw: fma(x, dy, acc); db: acc
 /// + dy), from +0; then the complete binary tree over the ranks. `ranks` is a power of two. Shape:

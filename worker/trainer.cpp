@@ -95,7 +95,7 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   if (!launch.checkpoint_path.empty()) config.checkpoint_path = launch.checkpoint_path;
   if (launch.hash_every) config.hash_every_steps = *launch.hash_every;
   config.processes = static_cast<int>(launch.peers.size());
-  config.stage = (launch.slot * launch.processes + launch.local_rank) % config.stages;
+  config.place = (launch.slot * launch.processes + launch.local_rank) % config.group_size();
   // Pods have an address each, the workers of a laptop one together.
   const std::string& host = launch.peers[static_cast<std::size_t>(launch.rank)].host;
   const auto together = std::count_if(launch.peers.begin(), launch.peers.end(),
@@ -238,8 +238,8 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
         change_delay.add({clock.mono_now(), report.step, report.membership_epoch, between})
             .value_or(-1);
     channel.add_step(record);
-    // A stage of a pipeline waits for its neighbours in every step, whoever is slow.
-    if (config.stages == 1) pace_teller.add(report);
+    // Who has only a part of the model waits for the others in every step, whoever is slow.
+    if (config.group_size() == 1) pace_teller.add(report);
   };
   hooks.on_alive = [&] { pulse.beat(); };
   MonoTime due{};

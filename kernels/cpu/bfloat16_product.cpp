@@ -135,10 +135,10 @@ void pack_panel(const PairTable& table, const Product& product, const Panel& pan
                 Scratch& scratch, Pair* out) {
   const std::size_t width = panel.vectors * table.lanes;
   if (product.transposed) {
-    pack_columns(table, product.b + panel.first * product.steps, product.steps, product.steps,
+    pack_columns(table, product.b + panel.first * product.b_stride, product.b_stride, product.steps,
                  panel.columns, width, scratch, out);
   } else {
-    pack_rows(table, product.b + panel.first, product.columns, {0, product.steps},
+    pack_rows(table, product.b + panel.first, product.b_stride, {0, product.steps},
               {panel.columns, width, width}, kRightFill, out);
   }
 }
@@ -149,13 +149,13 @@ void compute_share(const PairTable& table, const Product& product, const Packed&
   const std::size_t pairs = pairs_of(steps.end - steps.begin);
   Pair* left = reserve_pairs(scratch, (share.rows.end - share.rows.begin) * pairs);
   for (std::size_t row = share.rows.begin; row < share.rows.end; ++row) {
-    table.pack_along(product.a + row * product.steps + steps.begin, steps.end - steps.begin,
+    table.pack_along(product.a + row * product.a_stride + steps.begin, steps.end - steps.begin,
                      kLeftFill, left + (row - share.rows.begin) * pairs);
   }
   PairTile tile{};
   tile.a_stride = pairs;
   tile.pairs = pairs;
-  tile.goes_on = steps.begin != 0;
+  tile.goes_on = product.goes_on || steps.begin != 0;
   for (std::size_t index = share.panels.begin; index < share.panels.end; ++index) {
     const Panel panel = right.panels[index];
     tile.b = right.panel(index) + steps.begin / 2 * panel.vectors * table.lanes;

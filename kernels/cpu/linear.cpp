@@ -24,7 +24,7 @@ struct Group {
 };
 
 const float* column_of(const Product& product, std::size_t column) {
-  return product.b + column * (product.transposed ? product.steps : 1);
+  return product.b + column * (product.transposed ? product.b_stride : 1);
 }
 
 /// Whether panel is read where it lies: its columns are whole vectors and few rows meet it.
@@ -46,7 +46,7 @@ void compute_panel(const Product& product, const TileTable& tiles, const Panel& 
                    const RightPanel& b, Range rows, Range steps) {
   const bool final = steps.end == product.steps;
   Tile tile{};
-  tile.a_stride = product.steps;
+  tile.a_stride = product.a_stride;
   tile.b = b.from;
   tile.b_stride = b.stride;
   tile.b_copy = b.copy;
@@ -54,13 +54,13 @@ void compute_panel(const Product& product, const TileTable& tiles, const Panel& 
   tile.c_stride = product.columns;
   tile.next_stride = product.columns;
   tile.columns = panel.columns;
-  tile.reload = steps.begin != 0;
+  tile.reload = product.goes_on || steps.begin != 0;
   tile.bias = final && product.bias != nullptr ? product.bias + panel.first : nullptr;
   tile.relu = final && product.relu;
   const std::size_t count = (rows.end - rows.begin + tiles.rows - 1) / tiles.rows;
   for (std::size_t row = rows.begin; row < rows.end; row += tiles.rows) {
     const std::size_t at = row * product.columns + panel.first;
-    tile.a = product.a + row * product.steps + steps.begin;
+    tile.a = product.a + row * product.a_stride + steps.begin;
     tile.c = product.c + at;
     tile.mask = final && product.mask != nullptr ? product.mask + at : nullptr;
     tile.rows = least(tiles.rows, rows.end - row);
@@ -79,8 +79,8 @@ void compute_block(const Product& product, const TileTable& tiles, const Panels&
                    const Group& group, std::size_t index, Range rows, Range steps) {
   const Panel panel = panels[index];
   if (in_place(product, tiles, panel)) {
-    const float* b = product.b + steps.begin * product.columns + panel.first;
-    compute_panel(product, tiles, panel, {b, product.columns}, rows, steps);
+    const float* b = product.b + steps.begin * product.b_stride + panel.first;
+    compute_panel(product, tiles, panel, {b, product.b_stride}, rows, steps);
   } else {
     const std::size_t width = panel.vectors * tiles.lanes;
     const float* packed =
@@ -94,11 +94,11 @@ void pack_panel(const Product& product, const TileTable& tiles, const Panel& pan
   const std::size_t width = panel.vectors * tiles.lanes;
   const std::size_t count = steps.end - steps.begin;
   const float* from =
-      column_of(product, panel.first) + steps.begin * (product.transposed ? 1 : product.columns);
+      column_of(product, panel.first) + steps.begin * (product.transposed ? 1 : product.b_stride);
   if (product.transposed) {
-    tiles.pack_transposed(from, product.steps, count, panel.columns, width, out);
+    tiles.pack_transposed(from, product.b_stride, count, panel.columns, width, out);
   } else {
-    tiles.pack(from, product.columns, count, panel.columns, width, out);
+    tiles.pack(from, product.b_stride, count, panel.columns, width, out);
   }
 }
 
@@ -106,8 +106,8 @@ void pack_panel(const Product& product, const TileTable& tiles, const Panel& pan
 Ahead unpacked(const Product& product, const Panel& panel, Range steps) {
   const std::size_t count = steps.end - steps.begin;
   const float* from = column_of(product, panel.first);
-  if (product.transposed) return {from + steps.begin, panel.columns, count, product.steps};
-  return {from + steps.begin * product.columns, count, panel.columns, product.columns};
+  if (product.transposed) return {from + steps.begin, panel.columns, count, product.b_stride};
+  return {from + steps.begin * product.b_stride, count, panel.columns, product.b_stride};
 }
 
 /// Few rows: each thread packs a block of a panel, where it can while its first tile multiplies,
@@ -124,8 +124,8 @@ void multiply_few_rows(Context& context, const Product& product, const TileTable
       const Range steps = blocks.range(block);
       RightPanel b{packed, width};
       if (!product.transposed && panel.columns == width) {
-        const float* from = product.b + steps.begin * product.columns + panel.first;
-        b = {from, product.columns, packed};
+        const float* from = product.b + steps.begin * product.b_stride + panel.first;
+        b = {from, product.b_stride, packed};
       } else {
         pack_panel(product, tiles, panel, steps, packed);
       }
@@ -197,12 +197,26 @@ void multiply(Context& context, const Product& product) {
 
 void linear_forward(Context& context, std::size_t M, std::size_t N, std::size_t K, const float* x,
                     const float* w, const float* bias, Activation activation, float* y) {
-  multiply(context, {M, N, K, x, w, false, bias, nullptr, activation == Activation::kRelu, y});
+  linear_forward_part(context, M, N, K, {0, K, false}, x, w, bias, activation, y);
+}
+
+void linear_forward_part(Context& context, std::size_t M, std::size_t N, std::size_t K,
+                         const ChainPart& part, const float* x, const float* w, const float* bias,
+                         Activation activation, float* y) {
+  multiply(context, {M, N, part.steps, x + part.first, K, w + part.first * N, N, false,
+                     part.goes_on, bias, nullptr, activation == Activation::kRelu, y});
 }
 
 void linear_backward_input(Context& context, std::size_t M, std::size_t N, std::size_t K,
                            const float* dy, const float* w, const float* relu_output, float* dx) {
-  multiply(context, {M, K, N, dy, w, true, nullptr, relu_output, false, dx});
+  linear_backward_input_part(context, M, N, K, {0, N, false}, dy, w, relu_output, dx);
+}
+
+void linear_backward_input_part(Context& context, std::size_t M, std::size_t N, std::size_t K,
+                                const ChainPart& part, const float* dy, const float* w,
+                                const float* relu_output, float* dx) {
+  multiply(context, {M, K, part.steps, dy + part.first, N, w + part.first, N, true, part.goes_on,
+                     nullptr, relu_output, false, dx});
 }
 
 }  // namespace muster::kernels::cpu

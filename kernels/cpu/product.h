@@ -11,8 +11,11 @@ namespace muster::kernels::cpu {
 struct Product {
   std::size_t rows, columns, steps;
   const float* a;  // (rows, steps)
+  std::size_t a_stride;
   const float* b;  // (steps, columns), or (columns, steps) when transposed
+  std::size_t b_stride;
   bool transposed;
+  bool goes_on;  // the chains begin with what c holds
   const float* bias;
   const float* mask;
   bool relu;

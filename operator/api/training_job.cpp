@@ -96,8 +96,8 @@ Status check_together(const TrainingJobSpec& spec) {
   }
   const TrainingSpec& training = *spec.training;
   const std::int64_t processes = std::int64_t{worker.max} * worker.processes;
-  const std::int64_t places =
-      std::int64_t{training.logical_ranks} * training.tensor * training.pipeline;
+  const std::int64_t of_copy = std::int64_t{training.tensor} * training.pipeline;
+  const std::int64_t places = training.logical_ranks * of_copy;
   if (processes > places) {
     return invalid("spec.training.logicalRanks: is " + std::to_string(training.logical_ranks) +
                    ", fewer than the " + std::to_string(processes) +
@@ -107,8 +107,8 @@ Status check_together(const TrainingJobSpec& spec) {
        {std::pair("min", worker.min), std::pair("count", worker.count),
         std::pair("max", worker.max)}) {
     const std::int64_t all = std::int64_t{workers} * worker.processes;
-    if (all % training.pipeline == 0) continue;
-    return invalid("spec.training.parallelism.pipeline: is " + std::to_string(training.pipeline) +
+    if (all % of_copy == 0) continue;
+    return invalid("spec.training.parallelism: tensor x pipeline is " + std::to_string(of_copy) +
                    ", but worker." + field + " x worker.processes is " + std::to_string(all) +
                    "; must divide it, because so many processes have one copy of the model");
   }

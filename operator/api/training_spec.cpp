@@ -400,15 +400,16 @@ void read_supported(JsonReader& in, const char* field, std::string& out,
 void read_parallelism(JsonReader& in, TrainingSpec& out) {
   read_object(in, "parallelism", [&](const Json& object, const std::string& at) {
     JsonReader split(object, at);
-    split.optional("tensor", out.tensor, {1, INT32_MAX});
+    split.optional("tensor", out.tensor, {1, kMaxTensor});
     split.optional("pipeline", out.pipeline, {1, kMaxPipeline});
     split.no_other_fields();
-    if (split.status() && out.tensor > 1) {
-      split.fail("tensor", "must be 1; splitting a layer is not supported yet");
-    }
-    if (split.status() && out.pipeline > 1 && out.optimizer_state == "Sharded") {
-      split.fail("pipeline",
-                 "must be 1 with optimizerState: Sharded; each stage has all of its own state");
+    for (const auto& [field, processes] :
+         {std::pair("tensor", out.tensor), std::pair("pipeline", out.pipeline)}) {
+      if (split.status() && processes > 1 && out.optimizer_state == "Sharded") {
+        split.fail(
+            field,
+            "must be 1 with optimizerState: Sharded; each process has all state of its part");
+      }
     }
     return split.status();
   });
@@ -459,6 +460,23 @@ void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
   }
 }
 
+/// Whether every layer that is divided can be divided by so many.
+void check_tensor(JsonReader& in, const TrainingSpec& training) {
+  if (training.tensor == 1) return;
+  const std::string field = "parallelism.tensor";
+  const Json& model = training.model.begin().value();
+  if (training.model.contains("cnn")) {
+    return in.fail(field, "must be 1, because the model is cnn; convolutions cannot be divided");
+  }
+  const auto check = [&](const std::string& what, const Json& size) {
+    if (size.get<int>() % training.tensor == 0) return;
+    in.fail(field, "is " + std::to_string(training.tensor) + ", but model." + what + " has " +
+                       size.dump() + "; must divide it");
+  };
+  if (training.model.contains("gpt")) return check("gpt.heads", model["heads"]);
+  for (const Json& width : model["hidden"]) check("mlp.hidden", width);
+}
+
 void check_training(JsonReader& in, const TrainingSpec& training) {
   if (!in.status()) return;
   const int ranks = training.logical_ranks;
@@ -482,6 +500,7 @@ void check_training(JsonReader& in, const TrainingSpec& training) {
                                  : "must have epochs or steps: how long to train");
   }
   check_data_suits_model(in, training);
+  check_tensor(in, training);
 }
 
 }  // namespace

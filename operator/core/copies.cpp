@@ -5,32 +5,33 @@
 
 namespace muster::core {
 
-int stages_of(const api::TrainingJob& job) {
-  return job.spec.training ? std::max(1, job.spec.training->pipeline) : 1;
+int processes_of_copy(const api::TrainingJob& job) {
+  if (!job.spec.training) return 1;
+  return std::max(1, job.spec.training->tensor * job.spec.training->pipeline);
 }
 
 int workers_together(const api::TrainingJob& job) {
-  return workers_together(stages_of(job), std::max(1, job.spec.worker.processes));
+  return workers_together(processes_of_copy(job), std::max(1, job.spec.worker.processes));
 }
 
-int workers_together(int stages, int processes_of_worker) {
-  return stages / std::gcd(stages, processes_of_worker);
+int workers_together(int processes_of_copy, int processes_of_worker) {
+  return processes_of_copy / std::gcd(processes_of_copy, processes_of_worker);
 }
 
 std::vector<int> waiting_for_their_copy(const api::TrainingJob& job,
                                         const std::vector<int>& running) {
   if (workers_together(job) == 1) return {};
-  const int stages = job.spec.training->pipeline;
+  const int of_copy = processes_of_copy(job);
   const int processes = std::max(1, job.spec.worker.processes);
   const auto runs = [&](int slot) {
     return std::binary_search(running.begin(), running.end(), slot);
   };
   std::vector<int> waiting;
   for (const int slot : running) {
-    const int first_copy = slot * processes / stages;
-    const int last_copy = (slot * processes + processes - 1) / stages;
-    const int first = first_copy * stages / processes;
-    const int last = ((last_copy + 1) * stages - 1) / processes;
+    const int first_copy = slot * processes / of_copy;
+    const int last_copy = (slot * processes + processes - 1) / of_copy;
+    const int first = first_copy * of_copy / processes;
+    const int last = ((last_copy + 1) * of_copy - 1) / processes;
     bool all = true;
     for (int other = first; other <= last; ++other) all = all && runs(other);
     if (!all) waiting.push_back(slot);

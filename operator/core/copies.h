@@ -1,6 +1,6 @@
-// A model split in the stages of a pipeline: which workers have a copy of it together. A job's
-// processes are numbered slot x processes + their place in the worker; so many as there are stages,
-// one after the other, are a copy. One that lacks a stage makes no steps.
+// A model of which several processes have a copy together (parallelism.tensor x pipeline): which
+// workers do. A job's processes are numbered slot x processes + their place in the worker; so many
+// as have a copy, one after the other, are one. One that lacks a process makes no steps.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@
 namespace muster::core {
 
 /// Processes that have a copy together.
-int stages_of(const api::TrainingJob& job);
+int processes_of_copy(const api::TrainingJob& job);
 
 /// So many workers from the first on, and each further so many, have whole copies. 1: each has.
 int workers_together(const api::TrainingJob& job);
-int workers_together(int stages, int processes_of_worker);
+int workers_together(int processes_of_copy, int processes_of_worker);
 
 /// Of the slots `running`, ascending, those with a process that has to wait because another of its
 /// copy does not run.

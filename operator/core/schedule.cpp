@@ -25,9 +25,9 @@ double seconds_in(const std::string& milliseconds) {
 
 StepFacts step_facts_of(const api::TrainingJob& job) {
   StepFacts facts;
-  // A worker exchanges what it has: the stages of its processes, or all.
-  const int stages = stages_of(job), processes = std::max(1, job.spec.worker.processes);
-  facts.gradient_bytes = gradient_bytes_of(job) * std::min(processes, stages) / stages;
+  // A worker exchanges what it has: the parts of its processes, or all.
+  const int of_copy = processes_of_copy(job), processes = std::max(1, job.spec.worker.processes);
+  facts.gradient_bytes = gradient_bytes_of(job) * std::min(processes, of_copy) / of_copy;
   if (job.status.progress) {
     facts.step_seconds = seconds_in(job.status.progress->step_milliseconds);
     facts.exchange_seconds = seconds_in(job.status.progress->exchange_milliseconds);
@@ -82,9 +82,11 @@ double gradient_bytes_of(const api::TrainingJob& job) {
 }
 
 std::optional<MeshWork> mesh_work_of(const api::TrainingJob& job) {
-  if (workers_together(job) == 1) return std::nullopt;
+  // Who shares layers sends most to the others with the same copy: they stay together.
+  if (workers_together(job) == 1 || job.spec.training->tensor > 1) return std::nullopt;
   const api::TrainingSpec& training = *job.spec.training;
-  MeshWork work{stages_of(job), std::max(1, job.spec.worker.processes), gradient_bytes_of(job)};
+  MeshWork work{processes_of_copy(job), std::max(1, job.spec.worker.processes),
+                gradient_bytes_of(job)};
   double widest = 0;  // values that a sample has between two layers
   if (training.model.contains("gpt")) {
     const Json& gpt = training.model["gpt"];

@@ -7,6 +7,8 @@
 #include <map>
 #include <string_view>
 
+#include "operator/core/copies.h"
+
 namespace muster::core {
 namespace {
 
@@ -179,7 +181,7 @@ StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hos
 
 std::optional<double> forecast_seconds(const api::TrainingJob& job, const ProgressReport& report,
                                        const Topology& topology) {
-  if (!job.spec.training || job.spec.training->pipeline > 1 || job.spec.training->tensor > 1) {
+  if (!job.spec.training || processes_of_copy(job) > 1) {
     return std::nullopt;
   }
   const bool is_told = report.step_seconds > 0 && std::isfinite(report.step_seconds) &&

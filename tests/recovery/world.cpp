@@ -299,13 +299,13 @@ class World final : public WireWorld, public SeatWorld {
   /// Those of a split model make whole copies.
   void set_workers() {
     workers_ = static_cast<int>(1 + rng_.below(kWorkersMost));
-    const int stages = config_.stages;
+    const int stages = config_.group_size();
     workers_ = std::min((workers_ + stages - 1) / stages * stages, kSlotsMost / stages * stages);
   }
-  int stage_of(int number) { return trainer(number).slot % config_.stages; }
+  int stage_of(int number) { return trainer(number).slot % config_.group_size(); }
 
   std::span<const Sending> sendings() const {
-    if (config_.stages > 1) return kSplitSendings;
+    if (config_.group_size() > 1) return kSplitSendings;
     return kSendings;
   }
 
@@ -380,7 +380,7 @@ class World final : public WireWorld, public SeatWorld {
     hooks.saves_in_place = true;  // threads take turns here
     hooks.on_files = [this, number](bool begins) { use_files(number, begins); };
     engine::TrainingConfig config = config_;
-    config.stage = stage_of(number);
+    config.place = stage_of(number);
     const auto outcome = engine::run_training(config, *self.seat, stage_.clock(), hooks);
     self.life = Life::kEnded;
     end(number, outcome);
@@ -447,7 +447,7 @@ class World final : public WireWorld, public SeatWorld {
       return one.entered_epoch == round_.epoch && one.steps_in_epoch >= 2;
     };
     if (!std::all_of(round_.members.begin(), round_.members.end(), is_through)) return;
-    const auto members = static_cast<int>(round_.members.size()) / config_.stages;
+    const auto members = static_cast<int>(round_.members.size()) / config_.group_size();
     const int copies = config_.is_sharded ? std::min(members, config_.buddies + 1) : members;
     if (config_.is_sharded && count_copies() < copies) {
       ++result_.events["steps with too few copies"];
@@ -494,7 +494,7 @@ class World final : public WireWorld, public SeatWorld {
   /// Who has come to a step goes back only where a part of the state is gone with all who kept it.
   void note_fall(int number, std::int64_t before, const engine::Entry& entry) {
     // Who has lost a stage of its copy is given what the others have come to.
-    if (config_.stages > 1 && entry.returned.empty() && before - entry.step <= 1) return;
+    if (config_.group_size() > 1 && entry.returned.empty() && before - entry.step <= 1) return;
     ++result_.events["went back"];
     if (entry.returned.empty() || losses_ < copies_) {
       fail(text(number) + " goes back from step " + std::to_string(before) + " to " +
@@ -895,14 +895,17 @@ Lessons make_lessons() {
   for (const int buddies : {0, 1}) add(bucketed, buddies);
   add(test::digits_with_layers(kSteps), 0);
   add(test::small_gpt(kSteps), 1);
-  const auto add_split = [&](engine::TrainingConfig config, int stages) {
+  const auto add_split = [&](engine::TrainingConfig config, int stages, int slices = 1) {
     config.stages = stages;
+    config.slices = slices;
     lessons.split.push_back(
         {config, &test::reference(config), std::make_shared<test::StageReference>(config)});
   };
   add_split(bucketed, 2);
   add_split(test::digits_with_layers(kSteps), 2);
   for (const int stages : {2, 3}) add_split(test::small_gpt(kSteps), stages);
+  add_split(bucketed, 1, 2);
+  for (const int stages : {1, 2}) add_split(test::small_gpt(kSteps), stages, 2);
   return lessons;
 }
 

@@ -50,7 +50,7 @@ class Work {
 };
 
 /// Groups of one channel are in an order of their own: see make_subset.
-inline constexpr int kChannels = 4;
+inline constexpr int kChannels = 5;
 
 /// P processes of one epoch. Collective calls (start) are made in the same order by every rank; two
 /// groups may be under way at once. Threads: one thread starts and waits; abort() and sent_bytes()

@@ -1,52 +1,108 @@
 #include "worker/engine/block_parts.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
+#include "common/check.h"
 #include "kernels/ops.h"
 
 namespace muster::engine {
 namespace {
 
 constexpr std::size_t kBlock = kernels::kBlockElements;
+/// Blocks whose parts are moved at once: 4 MiB.
+constexpr std::size_t kBlocksAtOnce = 256;
 
-std::size_t sent_bytes_of(const BlockPart& part, std::size_t item_bytes) {
-  return part.is_whole ? item_bytes : part.in_block.size() * sizeof(float);
+using Parts = std::vector<std::vector<BlockPart>>;
+
+/// By block, which process makes its item: one of those that have parts of it, in turn.
+std::vector<std::size_t> makers_of(const Parts& parts) {
+  std::vector<std::vector<std::size_t>> owners;
+  for (std::size_t place = 0; place < parts.size(); ++place) {
+    for (const BlockPart& part : parts[place]) {
+      if (owners.size() <= part.block) owners.resize(part.block + 1);
+      auto& of_block = owners[part.block];
+      if (of_block.empty() || of_block.back() != place) of_block.push_back(place);
+    }
+  }
+  std::vector<std::size_t> makers;
+  for (const auto& of_block : owners) {
+    MUSTER_CHECK(!of_block.empty());
+    makers.push_back(of_block[makers.size() % of_block.size()]);
+  }
+  return makers;
 }
 
-/// What a stage tells of its parts, one after the other.
-void tell_parts(const std::vector<BlockPart>& parts, const BlockItem& item, std::byte* to) {
-  std::array<float, kBlock> elements;
-  for (const BlockPart& part : parts) {
-    const auto own = std::span(elements).first(part.in_block.size());
-    item.read(part.own, own);
-    if (part.is_whole) {
-      item.make(own, to);
-    } else {
-      std::memcpy(to, own.data(), own.size_bytes());
-    }
-    to += sent_bytes_of(part, item.bytes);
+/// Blocks [first, last), and of those that this process makes the elements.
+struct Batch {
+  std::size_t first = 0, last = 0;
+  std::vector<float> elements{};
+  std::vector<std::size_t> sizes{};  ///< by block
+  float* at(const BlockPart& part) {
+    return elements.data() + (part.block - first) * kBlock + part.in_block.begin;
   }
+};
+
+/// Those parts of a process that are of a batch.
+std::span<const BlockPart> parts_of(const std::vector<BlockPart>& of_place, const Batch& batch) {
+  const auto begin = std::ranges::lower_bound(of_place, batch.first, {}, &BlockPart::block);
+  const auto end = std::ranges::lower_bound(of_place, batch.last, {}, &BlockPart::block);
+  return {begin, end};
+}
+
+/// Brings the parts of a batch to those who make its blocks.
+Status bring_together(const Parts& parts, const std::vector<std::size_t>& makers,
+                      const BlockItem& item, comm::Communicator& group, std::uint64_t stamp,
+                      MonoTime deadline, Batch& batch) {
+  const auto own = static_cast<std::size_t>(group.rank());
+  std::vector<std::vector<float>> sent(parts.size()), received(parts.size());
+  bool is_any_moved = false;
+  for (std::size_t place = 0; place < parts.size(); ++place) {
+    for (const BlockPart& part : parts_of(parts[place], batch)) {
+      const std::size_t maker = makers[part.block], size = part.in_block.size();
+      auto& of_block = batch.sizes[part.block - batch.first];
+      of_block = std::max(of_block, part.in_block.end);
+      is_any_moved = is_any_moved || place != maker;
+      if (place == own && maker == own) {
+        item.read(part.own, std::span(batch.at(part), size));
+      } else if (place == own) {
+        sent[maker].resize(sent[maker].size() + size);
+        item.read(part.own, std::span(sent[maker]).last(size));
+      } else if (maker == own) {
+        received[place].resize(received[place].size() + size);
+      }
+    }
+  }
+  if (!is_any_moved) return {};
+  std::vector<std::span<const std::byte>> sends;
+  std::vector<std::span<std::byte>> receives;
+  for (std::size_t place = 0; place < parts.size(); ++place) {
+    sends.push_back(std::as_bytes(std::span(sent[place])));
+    receives.push_back(std::as_writable_bytes(std::span(received[place])));
+  }
+  MUSTER_RETURN_IF_ERROR(comm::all_to_all(group, stamp, sends, receives, deadline));
+  for (std::size_t place = 0; place < parts.size(); ++place) {
+    const float* from = received[place].data();
+    for (const BlockPart& part : parts_of(parts[place], batch)) {
+      if (place == own || makers[part.block] != own) continue;
+      std::copy_n(from, part.in_block.size(), batch.at(part));
+      from += part.in_block.size();
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
-std::vector<std::vector<BlockPart>> block_parts(const StagePlan& plan, const ModelShape& whole,
-                                                std::size_t elements) {
-  std::vector<std::vector<BlockPart>> parts;
-  for (const Stage& stage : plan.stages) {
+Parts block_parts(const StagePlan& plan, const ModelShape& whole, std::size_t elements) {
+  Parts parts;
+  for (int place = 0; place < plan.places(); ++place) {
     auto& own = parts.emplace_back();
-    for (const StageStretch& stretch : stretches_of(stage.shape, whole)) {
+    for (const StageStretch& stretch : counted_stretches_of(plan.part(place), whole)) {
       const ElementRange range = intersection(stretch.whole, {0, elements});
       for (std::size_t at = range.begin; at < range.end;) {
         const std::size_t block = at / kBlock, begin = block * kBlock;
         const std::size_t end = std::min(begin + kBlock, range.end);
-        const std::size_t last = std::min(begin + kBlock, elements);
-        own.push_back({block,
-                       {at - begin, end - begin},
-                       stretch.own + (at - stretch.whole.begin),
-                       at == begin && end == last});
+        own.push_back({block, {at - begin, end - begin}, stretch.own + (at - stretch.whole.begin)});
         at = end;
       }
     }
@@ -54,48 +110,34 @@ std::vector<std::vector<BlockPart>> block_parts(const StagePlan& plan, const Mod
   return parts;
 }
 
-Result<std::vector<std::byte>> gather_items(const std::vector<std::vector<BlockPart>>& parts,
-                                            const BlockItem& item, comm::Communicator& group,
-                                            std::uint64_t stamp, MonoTime deadline) {
-  std::vector<std::size_t> offsets{0};
-  std::size_t blocks = 0;
-  for (const auto& of_stage : parts) {
-    std::size_t bytes = 0;
-    for (const BlockPart& part : of_stage) {
-      bytes += sent_bytes_of(part, item.bytes);
-      blocks = std::max(blocks, part.block + 1);
+Result<std::vector<std::byte>> gather_items(const Parts& parts, const BlockItem& item,
+                                            comm::Communicator& group, std::uint64_t stamp,
+                                            MonoTime deadline) {
+  const auto own = static_cast<std::size_t>(group.rank());
+  const std::vector<std::size_t> makers = makers_of(parts);
+  const std::size_t blocks = makers.size();
+  std::vector<std::size_t> offsets(parts.size() + 1);
+  for (const std::size_t maker : makers) offsets[maker + 1] += item.bytes;
+  for (std::size_t place = 0; place < parts.size(); ++place) offsets[place + 1] += offsets[place];
+  std::vector<std::byte> told(blocks * item.bytes), items(blocks * item.bytes);
+  std::byte* to = told.data() + offsets[own];
+  for (std::size_t first = 0; first < blocks; first += kBlocksAtOnce) {
+    Batch batch{first, std::min(first + kBlocksAtOnce, blocks)};
+    batch.elements.resize((batch.last - first) * kBlock);
+    batch.sizes.resize(batch.last - first);
+    MUSTER_RETURN_IF_ERROR(bring_together(parts, makers, item, group, stamp, deadline, batch));
+    for (std::size_t block = first; block < batch.last; ++block) {
+      if (makers[block] != own) continue;
+      const auto elements = std::span(batch.elements).subspan((block - first) * kBlock);
+      item.make(elements.first(batch.sizes[block - first]), to);
+      to += item.bytes;
     }
-    offsets.push_back(offsets.back() + bytes);
   }
-  std::vector<std::byte> told(offsets.back());
-  const auto rank = static_cast<std::size_t>(group.rank());
-  tell_parts(parts[rank], item, told.data() + offsets[rank]);
   MUSTER_RETURN_IF_ERROR(comm::all_gather(group, stamp, told, offsets, deadline));
-  struct CutBlock {
-    std::vector<float> elements;
-    std::size_t size = 0;
-  };
-  std::vector<std::byte> items(blocks * item.bytes);
-  std::vector<CutBlock> cut(blocks);
-  const std::byte* from = told.data();
-  for (const auto& of_stage : parts) {
-    for (const BlockPart& part : of_stage) {
-      const std::size_t bytes = sent_bytes_of(part, item.bytes);
-      CutBlock& pieces = cut[part.block];
-      if (part.is_whole) {
-        std::memcpy(items.data() + part.block * item.bytes, from, bytes);
-      } else {
-        pieces.elements.resize(kBlock);
-        pieces.size = std::max(pieces.size, part.in_block.end);
-        std::memcpy(pieces.elements.data() + part.in_block.begin, from, bytes);
-      }
-      from += bytes;
-    }
-  }
   for (std::size_t block = 0; block < blocks; ++block) {
-    if (cut[block].size == 0) continue;
-    item.make(std::span(cut[block].elements).first(cut[block].size),
-              items.data() + block * item.bytes);
+    auto& from = offsets[makers[block]];
+    std::copy_n(told.data() + from, item.bytes, items.data() + block * item.bytes);
+    from += item.bytes;
   }
   return items;
 }

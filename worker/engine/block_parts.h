@@ -1,6 +1,7 @@
-// What is made of the whole model block by block (norm, hash), made by the stages of a pipeline
-// together: who has a block whole makes its item, of a block that a cut goes through all parts are
-// sent, and the rest is done by all. A block has 4,096 elements, so what is sent is little.
+// What is made of the whole model block by block (norm, hash), made by the processes of a group
+// together: who has a block whole makes its item; the parts of a block that several have come to
+// one of them, in turn. Between stages these are few; of the layers that are divided by columns a
+// process sends most of what it has.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +16,25 @@
 
 namespace muster::engine {
 
-/// A part of a block, or all of it, that one stage has.
+/// A part of a block, or all of it, that one process counts.
 struct BlockPart {
   std::size_t block = 0;
   ElementRange in_block;  ///< counted from the block's first element
-  std::size_t own = 0;    ///< the first one in the stage's flat buffer
-  bool is_whole = false;
+  std::size_t own = 0;    ///< the first one in the process's flat buffer
 };
 
-/// By stage, of the whole model's first `elements` values.
+/// By place in the group, of the whole model's first `elements` values, ascending.
 std::vector<std::vector<BlockPart>> block_parts(const StagePlan& plan, const ModelShape& whole,
                                                 std::size_t elements);
 
-/// How an item is made of a block, and where a stage's own elements are read.
+/// How an item is made of a block, and where a process's own elements are read.
 struct BlockItem {
   std::size_t bytes = 0;
   std::function<void(std::span<const float> block, std::byte* item)> make;
   std::function<void(std::size_t first, std::span<float> elements)> read;
 };
 
-/// The items of all blocks, on every stage of `group`. Blocks and errors: as comm::all_gather.
+/// The items of all blocks, on every process of `group`. Blocks and errors: as comm::all_gather.
 Result<std::vector<std::byte>> gather_items(const std::vector<std::vector<BlockPart>>& parts,
                                             const BlockItem& item, comm::Communicator& group,
                                             std::uint64_t stamp, MonoTime deadline);

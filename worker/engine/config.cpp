@@ -352,11 +352,13 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
   }
   if (const Json* parallelism = in.object("parallelism")) {
     JsonReader fields(*parallelism, in.path_of("parallelism"));
-    int one = 1;
-    fields.optional("tensor", one, {1, 1});
+    fields.optional("tensor", config.slices, {1, kMaxSlices});
     fields.optional("pipeline", config.stages, {1, kMaxStages});
-    if (config.stages > 1 && config.is_sharded) {
-      fields.fail("pipeline", "must be 1 with optimizerState: Sharded");
+    for (const auto& [field, count] :
+         {std::pair("tensor", config.slices), std::pair("pipeline", config.stages)}) {
+      if (count > 1 && config.is_sharded) {
+        fields.fail(field, "must be 1 with optimizerState: Sharded");
+      }
     }
     fields.no_other_fields();
     in.take(fields.status());

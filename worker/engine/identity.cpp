@@ -93,6 +93,7 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
   all["sharded"] = config.is_sharded;
   all["buddies"] = config.buddies;
   all["stages"] = config.stages;
+  all["slices"] = config.slices;
   return sha256(std::string_view(dump_json(all)));
 }
 

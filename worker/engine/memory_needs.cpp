@@ -90,9 +90,9 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
   return needs;
 }
 
-MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, int stage,
+MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, int place,
                          const MemoryShare& share, int ranks_at_once) {
-  const ModelShape& shape = plan.stages[static_cast<std::size_t>(stage)].shape;
+  const ModelShape& shape = plan.part(place);
   MemoryNeeds needs = lasting_needs(config, shape, share, ranks_at_once);
   StageWork work;
   work.nodes = own_nodes(share);
@@ -100,7 +100,7 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, in
   work.rows_per_rank = share.rows_per_rank;
   if (config.recomputes_activations) work.activations = Activations::kRecomputed;
   // One after the other: what computes steps is given up for an evaluation.
-  needs.activations = pass_bytes(plan, stage, work);
+  needs.activations = pass_bytes(plan, place, work);
   if (share.rows_evaluated > 0) {
     needs.activations =
         std::max(needs.activations, Model::bytes(shape, share.rows_evaluated, work.activations));
@@ -118,8 +118,8 @@ std::optional<int> ranks_that_fit(const TrainingConfig& config, const StagePlan&
                                   const MemoryShare& share, int most) {
   return first_that_fits(config, most, [&](int ranks) {
     std::size_t greatest = 0;
-    for (int stage = 0; stage < plan.size(); ++stage) {
-      greatest = std::max(greatest, memory_needs(config, plan, stage, share, ranks).total());
+    for (int place = 0; place < plan.places(); ++place) {
+      greatest = std::max(greatest, memory_needs(config, plan, place, share, ranks).total());
     }
     return greatest;
   });
@@ -131,8 +131,8 @@ namespace {
 MemoryNeeds greatest_needs(const TrainingConfig& config, const StagePlan& plan,
                            const MemoryShare& share) {
   MemoryNeeds greatest;
-  for (int stage = 0; stage < plan.size(); ++stage) {
-    const MemoryNeeds one = memory_needs(config, plan, stage, share, 1);
+  for (int place = 0; place < plan.places(); ++place) {
+    const MemoryNeeds one = memory_needs(config, plan, place, share, 1);
     if (one.total() > greatest.total()) greatest = one;
   }
   return greatest;
@@ -140,8 +140,8 @@ MemoryNeeds greatest_needs(const TrainingConfig& config, const StagePlan& plan,
 
 MemoryNeeds needs_of(const TrainingConfig& config, const ModelShape& whole,
                      const MemoryShare& share) {
-  if (config.stages == 1) return memory_needs(config, whole, share, 1);
-  return greatest_needs(config, *plan_stages(whole, config.stages), share);
+  if (config.group_size() == 1) return memory_needs(config, whole, share, 1);
+  return greatest_needs(config, *plan_stages(whole, config.stages, config.slices), share);
 }
 
 /// The fewest stages, more than there are, that fit; 0 where none do.
@@ -149,7 +149,7 @@ int stages_that_fit(const TrainingConfig& config, const ModelShape& whole,
                     const MemoryShare& share) {
   const int most = std::min(kMaxStages, static_cast<int>(pieces_of(whole)));
   for (int stages = config.stages + 1; stages <= most; ++stages) {
-    if (ranks_that_fit(config, *plan_stages(whole, stages), share, 1)) return stages;
+    if (ranks_that_fit(config, *plan_stages(whole, stages, config.slices), share, 1)) return stages;
   }
   return 0;
 }
@@ -169,7 +169,7 @@ std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& 
   if (other.recomputes_activations && !config.recomputes_activations) {
     consider(other, "spec.training.activations: Recomputed");
   }
-  if (!config.is_sharded && config.stages == 1 && share.assignment.processes() > 2) {
+  if (!config.is_sharded && config.group_size() == 1 && share.assignment.processes() > 2) {
     other = config;
     other.is_sharded = true;
     consider(other, "spec.training.optimizerState: Sharded");
@@ -179,7 +179,8 @@ std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& 
   if (other.stages > 0) {
     consider(other, "spec.training.parallelism.pipeline: " + std::to_string(other.stages));
   }
-  std::string text = "each of " + std::to_string(share.assignment.processes() * config.stages) +
+  std::string text = "each of " +
+                     std::to_string(share.assignment.processes() * config.group_size()) +
                      " processes needs at least " + mebibytes(needs.total()) + " and may have " +
                      mebibytes(config.memory_bytes) + "; it would fit with ";
   for (const std::string& way : ways) text += way + ", or ";

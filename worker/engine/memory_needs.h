@@ -39,9 +39,9 @@ struct MemoryShare {
 MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
                          const MemoryShare& share, int ranks_at_once);
 
-/// The same of the process that has one stage of a pipeline. The processes of `share` are the
+/// The same of one process of several with a copy of the model. The processes of `share` are the
 /// copies of the model, and a pass is a micro-batch.
-MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, int stage,
+MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, int place,
                          const MemoryShare& share, int ranks_at_once);
 
 /// Logical ranks that a pass may have so that config.memory_bytes suffice: `most` (1 or more), or
@@ -49,12 +49,12 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, in
 std::optional<int> ranks_that_fit(const TrainingConfig& config, const ModelShape& shape,
                                   const MemoryShare& share, int most);
 
-/// The same of a micro-batch, so that every stage fits.
+/// The same of a micro-batch, so that every process fits.
 std::optional<int> ranks_that_fit(const TrainingConfig& config, const StagePlan& plan,
                                   const MemoryShare& share, int most);
 
 /// For a user whose job does not fit: what it needs, what there is, and which fields would help.
-/// Where it is split (config.stages) that of the process that needs the most.
+/// Where it is split that of the process that needs the most.
 std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& whole,
                                 const MemoryShare& share);
 

@@ -13,20 +13,20 @@ std::vector<int> Mesh::members() const {
   return all;
 }
 
-std::vector<int> Mesh::copies_of(int stage) const {
+std::vector<int> Mesh::copies_of(int place) const {
   std::vector<int> all;
-  for (const auto& one : groups) all.push_back(one.at(static_cast<std::size_t>(stage)));
+  for (const auto& one : groups) all.push_back(one.at(static_cast<std::size_t>(place)));
   return all;
 }
 
-Mesh mesh_of(const View& view, int stages) {
-  MUSTER_CHECK(stages >= 1);
-  std::map<int, std::vector<int>> by_number;  // of the group; ranks by stage, -1 for who is missing
+Mesh mesh_of(const View& view, int group_size) {
+  MUSTER_CHECK(group_size >= 1);
+  std::map<int, std::vector<int>> by_number;  // of the group; ranks by place, -1 for who is missing
   for (int rank = 0; rank < view.size(); ++rank) {
-    const int number = stages > 1 ? view.number_of(rank) : rank;
-    auto& group = by_number[number / stages];
-    group.resize(static_cast<std::size_t>(stages), -1);
-    group[static_cast<std::size_t>(number % stages)] = rank;
+    const int number = group_size > 1 ? view.number_of(rank) : rank;
+    auto& group = by_number[number / group_size];
+    group.resize(static_cast<std::size_t>(group_size), -1);
+    group[static_cast<std::size_t>(number % group_size)] = rank;
   }
   Mesh mesh;
   for (auto& [number, ranks] : by_number) {

@@ -31,17 +31,20 @@ std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::uint32_t n
 }
 
 /// Zero for what is dropped, all else times `scale`: the inverse of the share that stays. `row` is
-/// that of the whole batch, so that it does not matter who computes it.
-void drop_row(std::uint64_t key, std::uint32_t row, float share, float scale,
+/// that of the whole batch, and columns are counted over all of the row's, so that it does not
+/// matter who computes them.
+void drop_row(std::uint64_t key, std::uint32_t row, const LayerShape& layer, float scale,
               std::span<float> values) {
-  for (std::size_t i = 0; i < values.size(); i += 4) {
+  const std::size_t end = layer.first_column + values.size();
+  for (std::size_t i = layer.first_column; i < end; i = i / 4 * 4 + 4) {
     const auto block = static_cast<std::uint64_t>(i / 4);
     const auto bits =
         philox4x32(key, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
                          row, static_cast<std::uint32_t>(RngStream::kDropout)});
-    for (std::size_t j = i; j < std::min(i + 4, values.size()); ++j) {
-      const float unit = static_cast<float>(bits[j - i] >> 8) * 0x1.0p-24f;
-      values[j] = unit < share ? 0.0f : values[j] * scale;
+    for (std::size_t j = i; j < std::min(i / 4 * 4 + 4, end); ++j) {
+      const float unit = static_cast<float>(bits[j % 4] >> 8) * 0x1.0p-24f;
+      float& value = values[j - layer.first_column];
+      value = unit < layer.dropout ? 0.0f : value * scale;
     }
   }
 }
@@ -191,11 +194,45 @@ Status Model::set_row(std::size_t row, const data::Dataset& samples, std::size_t
   return {};
 }
 
-void Model::linear(const Pass& pass) {
+void Model::linear(const Pass& pass) { multiply(pass, activation_of(pass.layer)); }
+
+/// A linear layer of each row, or of each of its positions. Chains over inputs that are divided
+/// run through all who have some.
+void Model::multiply(const Pass& pass, kernels::Activation activation) {
   const LayerShape& layer = pass.layer;
-  cpu::linear_forward(context_, pass.rows, layer.out.size(), layer.in.size(), pass.x,
-                      pass.values + layer.weight, pass.values + layer.bias, activation_of(layer),
-                      pass.y);
+  const std::size_t pixels = layer.out.pixels();
+  const std::size_t M = pass.rows * pixels, N = layer.out.channels, K = layer.in.size() / pixels;
+  const float* const w = pass.values + layer.weight;
+  const float* const bias = pass.values + layer.bias;
+  if (layer.part != LayerPart::kRows) {
+    return cpu::linear_forward(context_, M, N, K, pass.x, w, bias, activation, pass.y);
+  }
+  pass.team->make({pass.y, M, N}, [&](const TensorTeam::Part& part) {
+    cpu::linear_forward_part(context_, part.rows, N, K, {0, K, part.goes_on},
+                             pass.x + part.first_row * K, w, part.is_last ? bias : nullptr,
+                             part.is_last ? activation : kernels::Activation::kNone,
+                             pass.y + part.first_row * N);
+  });
+}
+
+/// The gradient of its input. Chains over outputs that are divided run through all who have some,
+/// once for each group of columns.
+void Model::multiply_back(const Pass& pass, const float* dy, const float* relu_output, float* dx) {
+  const LayerShape& layer = pass.layer;
+  const std::size_t pixels = layer.out.pixels();
+  const std::size_t M = pass.rows * pixels, N = layer.out.channels, K = layer.in.size() / pixels;
+  const float* const w = pass.values + layer.weight;
+  if (layer.part != LayerPart::kColumns) {
+    return cpu::linear_backward_input(context_, M, N, K, dy, w, relu_output, dx);
+  }
+  const std::size_t of_group = N / layer.column_groups;
+  pass.team->make({dx, M, K, layer.column_groups}, [&](const TensorTeam::Part& part) {
+    const std::size_t at = part.first_row * K;
+    const bool is_masked = part.is_last && relu_output != nullptr;
+    cpu::linear_backward_input_part(
+        context_, part.rows, N, K, {part.round * of_group, of_group, part.goes_on},
+        dy + part.first_row * N, w, is_masked ? relu_output + at : nullptr, dx + at);
+  });
 }
 
 void Model::convolution(const Pass& pass) {
@@ -239,26 +276,26 @@ void Model::drop(const Pass& pass) {
   for (const Node& node : batch.nodes) {
     for (std::size_t i = 0; i < node.ranks * batch.rows_per_rank; ++i) {
       const std::size_t row = node.first_rank * batch.rows_per_rank + i;
-      drop_row(key, static_cast<std::uint32_t>(row), layer.dropout, scale,
+      drop_row(key, static_cast<std::uint32_t>(row), layer, scale,
                {pass.y + (node.first_row + i) * layer.in.size(), layer.in.size()});
     }
   }
 }
 
-Model::Pass Model::pass_of(std::size_t layer, std::span<const float> values, std::size_t rows,
-                           const Batch* batch) {
+Model::Pass Model::pass_of(std::size_t layer, std::span<const float> values, const Rows& rows) {
   return {shape_.layers()[layer],     kept_[layer], values.data(), borders_[layer].data(),
-          borders_[layer + 1].data(), rows,         batch};
+          borders_[layer + 1].data(), rows.count,   rows.batch,    rows.team};
 }
 
-Status Model::run(std::span<const float> values, std::size_t rows, const Batch* batch,
+Status Model::run(std::span<const float> values, const Rows& rows,
                   const std::function<Status()>& between) {
-  MUSTER_CHECK(rows <= rows_max_ && values.size() == shape_.values());
+  MUSTER_CHECK(rows.count <= rows_max_ && values.size() == shape_.values());
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
     if (l > 0 && between) MUSTER_RETURN_IF_ERROR(between());
     if (shape_.layers()[l].kind == LayerKind::kHead) return {};  // comes with the losses
     if (shape_.layers()[l].is_branch) branch_held_ = l;
-    run_layer(pass_of(l, values, rows, batch));
+    run_layer(pass_of(l, values, rows));
+    if (rows.team != nullptr) MUSTER_RETURN_IF_ERROR(rows.team->status());
   }
   return {};
 }
@@ -290,21 +327,22 @@ void Model::recompute_branch(std::size_t last, std::span<const float> values, co
   const std::size_t first = *shape_.layers()[last].adds;
   if (branch_held_ == first) return;
   branch_held_ = first;
-  const std::size_t rows = batch.rows();
-  for (std::size_t l = first; l < last; ++l) run_layer(pass_of(l, values, rows, &batch));
+  for (std::size_t l = first; l < last; ++l) run_layer(pass_of(l, values, rows_of(batch)));
 }
 
-void Model::forward(std::span<const float> values, std::size_t rows) {
-  MUSTER_CHECK(run(values, rows, nullptr, nullptr));
+void Model::forward(std::span<const float> values, std::size_t rows, TensorTeam* team) {
+  const Status done = run(values, {rows, nullptr, team}, nullptr);
+  MUSTER_CHECK(done || team != nullptr);
 }
 
 void Model::forward(std::span<const float> values, const Batch& batch) {
-  MUSTER_CHECK(run(values, batch.rows(), &batch, nullptr));
+  const Status done = run(values, rows_of(batch), nullptr);
+  MUSTER_CHECK(done || batch.team != nullptr);
 }
 
 Status Model::forward(std::span<const float> values, const Batch& batch,
                       const std::function<Status()>& between) {
-  return run(values, batch.rows(), &batch, between);
+  return run(values, rows_of(batch), between);
 }
 
 void Model::losses_with_gradient(std::span<const float> values, const Batch& batch, float scale) {
@@ -366,9 +404,7 @@ void Model::linear_weights_back(const Pass& pass, const float* dy) {
 
 void Model::linear_input_back(const Pass& pass, const float* dy, float* dx) {
   const LayerShape& layer = pass.layer;
-  cpu::linear_backward_input(context_, pass.rows, layer.out.size(), layer.in.size(), dy,
-                             pass.values + layer.weight, layer.reads_rectified ? pass.x : nullptr,
-                             dx);
+  multiply_back(pass, dy, layer.reads_rectified ? pass.x : nullptr, dx);
 }
 
 void Model::convolution_weights_back(const Pass& pass, const float* dy) {
@@ -456,7 +492,8 @@ std::span<const float> Model::backward(std::span<const float> values, const Batc
   for (std::size_t l = shape_.layers().size() - (has_head() ? 1 : 0); l-- > 0;) {
     const bool ends_branch = shape_.layers()[l].adds.has_value();
     if (ends_branch && activations_ == Activations::kRecomputed) recompute_branch(l, values, batch);
-    dy = back(pass_of(l, values, rows, &batch), dy, finished);
+    dy = back(pass_of(l, values, rows_of(batch)), dy, finished);
+    if (batch.team != nullptr && !batch.team->status()) return {};
   }
   if (shape_.is_begin()) return {};
   return {dy, rows * shape_.input().size()};

@@ -11,6 +11,7 @@
 #include "kernels/ops.h"
 #include "worker/data/dataset.h"
 #include "worker/engine/model_shape.h"
+#include "worker/engine/tensor_team.h"
 
 namespace muster::engine {
 
@@ -61,12 +62,16 @@ class Model {
     /// Where a head without its embedding puts its share in the gradient of the table, by logical
     /// rank of the pass.  Shape: (ranks, table).
     std::span<float> tables{};
+    /// Those between whom the model is divided, where it is a slice. An error is found there: then
+    /// what a pass has computed is of no worth.
+    TensorTeam* team = nullptr;
     std::size_t rows() const;
     std::size_t ranks() const { return rows() / rows_per_rank; }
   };
 
-  /// As evaluation wants it: no dropout, running statistics.  Shape: values (shape.values()).
-  void forward(std::span<const float> values, std::size_t rows);
+  /// As evaluation wants it: no dropout, running statistics. `team`: as Batch::team.
+  /// Shape: values (shape.values()).
+  void forward(std::span<const float> values, std::size_t rows, TensorTeam* team = nullptr);
   /// Of a training step; the batch outlives backward().
   void forward(std::span<const float> values, const Batch& batch);
   /// The same; `between`, where there is one, is called between two layers, and its error is where
@@ -126,6 +131,7 @@ class Model {
     float* y;
     std::size_t rows;
     const Batch* batch;  ///< nullptr: evaluation
+    TensorTeam* team;
   };
   /// Hands out parts of the arena, of so many values a row.
   using Take = std::function<std::span<float>(std::size_t columns)>;
@@ -137,11 +143,19 @@ class Model {
   void reserve();
   void deal(const Take& take);
   void deal_borders(const Take& take);
-  Status run(std::span<const float> values, std::size_t rows, const Batch* batch,
+  /// How many rows there are, of which training step, if of any.
+  struct Rows {
+    std::size_t count;
+    const Batch* batch;
+    TensorTeam* team;
+  };
+  static Rows rows_of(const Batch& batch) { return {batch.rows(), &batch, batch.team}; }
+  Status run(std::span<const float> values, const Rows& rows,
              const std::function<Status()>& between);
   void run_layer(const Pass& pass);
-  Pass pass_of(std::size_t layer, std::span<const float> values, std::size_t rows,
-               const Batch* batch);
+  Pass pass_of(std::size_t layer, std::span<const float> values, const Rows& rows);
+  void multiply(const Pass& pass, kernels::Activation activation);
+  void multiply_back(const Pass& pass, const float* dy, const float* relu_output, float* dx);
   void recompute_branch(std::size_t last, std::span<const float> values, const Batch& batch);
   void linear(const Pass& pass);
   void convolution(const Pass& pass);

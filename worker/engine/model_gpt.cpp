@@ -59,9 +59,7 @@ void Model::run_gpt(const Pass& pass) {
 void Model::project(const Pass& pass) {
   const LayerShape& layer = pass.layer;
   const std::size_t positions = pass.rows * layer.in.pixels();
-  cpu::linear_forward(context_, positions, layer.out.channels, layer.in.channels, pass.x,
-                      pass.values + layer.weight, pass.values + layer.bias,
-                      kernels::Activation::kNone, pass.y);
+  multiply(pass, kernels::Activation::kNone);
   if (!layer.adds) return;
   cpu::add(context_, positions * layer.out.channels, borders_[*layer.adds].data(), pass.y, pass.y);
 }
@@ -84,8 +82,7 @@ float* Model::back_gpt(const Pass& pass, const float* dy, float* dx) {
       return stream_.data();
     case LayerKind::kProjection:
       projection_weights_back(pass, dy);
-      cpu::linear_backward_input(context_, positions, layer.out.channels, layer.in.channels, dy,
-                                 pass.values + layer.weight, nullptr, dx);
+      multiply_back(pass, dy, nullptr, dx);
       return dx;
     case LayerKind::kGelu:
       cpu::gelu_backward(context_, positions * layer.in.channels, pass.x, dy, dx);

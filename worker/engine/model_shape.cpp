@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/check.h"
 #include "common/contract.h"
@@ -96,6 +97,7 @@ std::size_t ModelShape::add_tensor(const std::string& name, std::vector<std::siz
   for (const std::size_t size : shape) tensor.size *= size;
   tensor.number = static_cast<std::uint32_t>(tensors_.size());
   tensor.shape = std::move(shape);
+  tensor.run = tensor.stride = tensor.size;
   parameters_ += tensor.size;
   return tensors_.emplace_back(std::move(tensor)).offset;
 }
@@ -303,6 +305,99 @@ ModelShape ModelShape::cut(std::size_t first, std::size_t last) const {
   return part;
 }
 
+Status ModelShape::check_slices(std::size_t slices) const {
+  const auto refuse = [&](const std::string& why) {
+    return invalid("spec.training.parallelism.tensor: is " + std::to_string(slices) + ", but " +
+                   why);
+  };
+  std::size_t linear = 0;
+  for (const LayerShape& layer : layers_) {
+    if (layer.kind == LayerKind::kConvolution) {
+      return refuse("convolutions cannot be divided; must be 1 with a cnn");
+    }
+    if (layer.kind == LayerKind::kAttention && layer.heads % slices != 0) {
+      return refuse("the model has " + std::to_string(layer.heads) +
+                    " heads; must divide spec.training.model.gpt.heads");
+    }
+    if (layer.kind != LayerKind::kLinear) continue;
+    const bool is_hidden = &layer != &layers_.back();
+    if (is_hidden && layer.out.size() % slices != 0) {
+      return refuse("a hidden layer is " + std::to_string(layer.out.size()) +
+                    " wide; must divide all of spec.training.model.mlp.hidden");
+    }
+    ++linear;
+  }
+  if (linear == 1) return refuse("the model has no hidden layer; must be 1");
+  return {};
+}
+
+/// Which layers of a slice are divided, and how large they are.
+void ModelShape::divide_layers(std::size_t slices, std::size_t index) {
+  const auto is_linear = [](const LayerShape& layer) { return layer.kind == LayerKind::kLinear; };
+  bool is_divided = false;  // what the layer reads
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    LayerShape& layer = layers_[l];
+    const auto next = layers_.begin() + static_cast<std::ptrdiff_t>(l) + 1;
+    if (is_divided) {
+      layer.in.channels /= slices;
+      layer.heads /= slices;
+      layer.first_column = index * layer.in.channels;
+    }
+    if (is_linear(layer) || layer.kind == LayerKind::kProjection) {
+      const bool has_pair =
+          layer.kind == LayerKind::kProjection || std::any_of(next, layers_.end(), is_linear);
+      if (is_divided) {
+        layer.part = LayerPart::kRows;
+      } else if (has_pair) {
+        layer.part = LayerPart::kColumns;
+      }
+      is_divided = layer.part == LayerPart::kColumns;
+      const bool is_attended = next != layers_.end() && next->kind == LayerKind::kAttention;
+      if (is_divided && is_attended) layer.column_groups = 3;
+    }
+    if (is_divided) layer.out.channels /= slices;
+  }
+}
+
+ModelShape ModelShape::slice(std::size_t slices, std::size_t index) const {
+  MUSTER_CHECK(index < slices && running_ == 0);
+  ModelShape part = *this;
+  if (slices == 1) return part;
+  part.divide_layers(slices, index);
+  part.parameters_ = 0;
+  for (Tensor& tensor : part.tensors_) {
+    const std::size_t whole_offset = std::exchange(tensor.offset, part.parameters_);
+    tensor.is_counted = index == 0;
+    for (LayerShape& layer : part.layers_) {
+      const bool is_weight = layer.weight == whole_offset && layer.has_tensors();
+      const bool is_bias = layer.has_bias && layer.bias == whole_offset;
+      const bool is_rows = is_weight && layer.part == LayerPart::kRows;
+      if (!is_rows && !((is_weight || is_bias) && layer.part == LayerPart::kColumns)) continue;
+      tensor.stride = is_rows ? tensor.size : tensor.shape.back() / layer.column_groups;
+      tensor.run = tensor.stride / slices;
+      tensor.begin = index * tensor.run;
+      tensor.size /= slices;
+      (is_rows ? tensor.shape.front() : tensor.shape.back()) /= slices;
+      tensor.is_counted = true;
+    }
+    part.parameters_ += tensor.size;
+  }
+  const auto moved = [&](std::size_t offset) {
+    const auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                                    [&](const Tensor& one) { return one.offset == offset; });
+    MUSTER_CHECK(found != tensors_.end());
+    return part.tensors_[static_cast<std::size_t>(found - tensors_.begin())].offset;
+  };
+  const auto move = [&](LayerShape& layer) {
+    if (layer.has_tensors() || layer.kind == LayerKind::kHead) layer.weight = moved(layer.weight);
+    if (layer.has_bias) layer.bias = moved(layer.bias);
+    if (layer.kind == LayerKind::kEmbedding) layer.positions = moved(layer.positions);
+  };
+  std::ranges::for_each(part.layers_, move);
+  if (part.tied_embedding_) move(*part.tied_embedding_);
+  return part;
+}
+
 std::vector<std::size_t> ModelShape::layer_starts() const {
   std::vector<std::size_t> starts;
   if (tied_embedding_) starts.push_back(tied_embedding_->weight);
@@ -338,7 +433,8 @@ void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> va
     std::fill(own.begin(), own.end(), tensor.first);
     if (!(tensor.bound > 0)) continue;
     for (std::size_t i = 0; i < own.size(); ++i) {
-      const float unit = random_unit(seed, RngStream::kInit, tensor.number, i);
+      const float unit =
+          random_unit(seed, RngStream::kInit, tensor.number, tensor.index_in_whole(i));
       // 2u - 1 is exact: u is a multiple of 2^-24.
       own[i] = (2.0f * unit - 1.0f) * tensor.bound;
     }

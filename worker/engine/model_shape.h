@@ -35,16 +35,26 @@ enum class LayerKind {
   kHead        ///< each position against every row of the embedding's table
 };
 
+/// What of a layer a process has where it is divided between several (ModelShape::slice).
+enum class LayerPart {
+  kWhole,    ///< all of it, as each of the others
+  kColumns,  ///< some of its outputs, of all its inputs
+  kRows      ///< all its outputs, of some of its inputs: one part of their chains
+};
+
 struct LayerShape {
   LayerKind kind = LayerKind::kLinear;
   Extent in, out;
-  bool is_rectified = false;     ///< ReLU is its last operation
-  bool reads_rectified = false;  ///< its input is +0 where a ReLU cut it, and carries no gradient
-                                 ///< there
-  std::size_t side = 0;          ///< of a convolution's kernel
-  float dropout = 0;             ///< the share of its input that it drops
-  std::uint32_t number = 0;      ///< of a dropout among the dropouts
-  std::size_t heads = 0;         ///< of an attention
+  LayerPart part = LayerPart::kWhole;
+  std::size_t column_groups = 1;  ///< of kColumns: it has some columns of each; query, key, value
+  std::size_t first_column = 0;   ///< of a dropout between divided layers
+  bool is_rectified = false;      ///< ReLU is its last operation
+  bool reads_rectified = false;   ///< its input is +0 where a ReLU cut it, and carries no gradient
+                                  ///< there
+  std::size_t side = 0;           ///< of a convolution's kernel
+  float dropout = 0;              ///< the share of its input that it drops
+  std::uint32_t number = 0;       ///< of a dropout among the dropouts
+  std::size_t heads = 0;          ///< of an attention
   std::optional<std::size_t> adds{};  ///< the border before that layer is added to its output
   bool is_branch = false;             ///< what it reads also goes past it, to be added later
   std::string name;                   ///< of its tensors, before the last dot; empty: it has none
@@ -66,6 +76,12 @@ struct Tensor {
   std::size_t size = 0;
   float bound = 0;  ///< above 0: its first values are uniform within +-bound, else all are `first`
   float first = 0;
+  // Of a slice, where its values lie among those of the whole tensor: in runs that are `stride`
+  // apart, the first from `begin` on.
+  std::size_t run = 0, stride = 0, begin = 0;
+  /// Of those processes with the same values of it, this one speaks for all.
+  bool is_counted = true;
+  std::size_t index_in_whole(std::size_t i) const { return begin + i / run * stride + i % run; }
 };
 
 class ModelShape {
@@ -103,6 +119,15 @@ class ModelShape {
   /// is: not as a layer, but as tied_embedding(), with its tensors before all others. No branch of
   /// a transformer may be cut.
   ModelShape cut(std::size_t first, std::size_t last) const;
+
+  /// What one of `slices` processes has of this part of a model, with a flat buffer of its own.
+  /// Linear layers are divided in pairs, as those of a transformer's branches: the first by its
+  /// outputs, the second by its inputs, and what is between them with them. All else each process
+  /// has whole; of that the first one counts. Source: Shoeybi et al., arXiv:1909.08053.
+  /// Requires check_slices().
+  ModelShape slice(std::size_t slices, std::size_t index) const;
+  /// Errors: kInvalid naming the field of the spec, exit code kInvalidSpec: it cannot be divided.
+  Status check_slices(std::size_t slices) const;
 
   const Extent& input() const { return input_; }
   const Extent& output() const { return layers_.empty() ? input_ : layers_.back().out; }
@@ -145,6 +170,7 @@ class ModelShape {
   std::size_t add_tensor(const std::string& name, std::vector<std::size_t> shape);
   std::size_t copy_tensor(const ModelShape& from, std::size_t offset);
   void copy_tensors(const ModelShape& from, LayerShape& layer);
+  void divide_layers(std::size_t slices, std::size_t index);
 
   Extent input_;
   std::vector<LayerShape> layers_;

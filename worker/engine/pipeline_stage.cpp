@@ -35,30 +35,30 @@ TiedTable::Size table_size_of(const PipelineShape& pipeline, std::size_t ranks,
 
 }  // namespace
 
-std::size_t pass_bytes(const StagePlan& plan, int stage, const StageWork& work) {
+std::size_t pass_bytes(const StagePlan& plan, int place, const StageWork& work) {
   const auto passes = plan_passes(work.nodes, work.ranks_at_once);
   if (passes.empty()) return 0;
   const PipelineShape pipeline = pipeline_of(plan, work, passes.size());
   const std::size_t ranks = ranks_most_of(passes);
-  const ModelShape& shape = plan.stages[static_cast<std::size_t>(stage)].shape;
-  std::size_t bytes = static_cast<std::size_t>(alive_most(pipeline, stage)) *
+  const ModelShape& shape = plan.part(place);
+  std::size_t bytes = static_cast<std::size_t>(alive_most(pipeline, place / plan.slices)) *
                       Model::bytes(shape, ranks * work.rows_per_rank, work.activations);
   if (!shape.tied_embedding()) return bytes;
   return bytes + TiedTable::bytes(shape, table_size_of(pipeline, ranks, work.rows_per_rank));
 }
 
-PipelineStage::PipelineStage(const StagePlan& plan, int stage, StageWork work,
+PipelineStage::PipelineStage(const StagePlan& plan, int place, StageWork work,
                              cpu::Context& context)
     : plan_(plan),
-      stage_(stage),
+      place_(place),
       work_(std::move(work)),
       context_(context),
       passes_(plan_passes(work_.nodes, work_.ranks_at_once)) {
   if (passes_.empty()) return;
   pipeline_ = pipeline_of(plan, work_, passes_.size());
-  operations_ = pipeline_operations(pipeline_, stage);
+  operations_ = pipeline_operations(pipeline_, stage());
   const std::size_t ranks = ranks_most_of(passes_);
-  const auto alive = static_cast<std::size_t>(alive_most(pipeline_, stage));
+  const auto alive = static_cast<std::size_t>(alive_most(pipeline_, stage()));
   models_.reserve(alive);
   for (std::size_t i = 0; i < alive; ++i) {
     models_.emplace_back(shape(), ranks * work_.rows_per_rank, context_, work_.activations);
@@ -90,16 +90,21 @@ void PipelineStage::list_nodes(NodeSums& sums) {
 Model::Batch PipelineStage::batch(const Step& step, int micro_batch) {
   const auto& nodes = nodes_[static_cast<std::size_t>(micro_batch)];
   Model::Batch batch{step.seed, step.done, work_.rows_per_rank, nodes};
+  batch.team = team_;
   if (table_) batch.tables = table_->tables(micro_batch, batch.ranks());
   return batch;
 }
 
 Status PipelineStage::compute(const Step& step, std::span<const float> values, NodeSums& sums,
-                              comm::Communicator& group, const Clock& clock,
-                              milliseconds wait_max) {
-  MUSTER_CHECK(group.size() == plan_.size() && group.rank() == stage_);
+                              comm::Communicator& group, comm::Communicator& team,
+                              const Clock& clock, milliseconds wait_max) {
+  MUSTER_CHECK(group.size() == plan_.places() && group.rank() == place_);
+  MUSTER_CHECK(team.size() == plan_.slices && team.rank() == place_ % plan_.slices);
   MUSTER_CHECK(sums.elements() == shape().values() + kTailSize);
   list_nodes(sums);
+  const std::uint64_t stamp = static_cast<std::uint64_t>(step.done) + 1;
+  TensorTeam together(team, clock, wait_max, stamp);
+  team_ = &together;
   auto next = operations_.begin();
   const int ticks = passes_.empty() ? 0 : pipeline_ticks(pipeline_);
   for (int tick = 0; tick < ticks; ++tick) {
@@ -109,8 +114,8 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
       MUSTER_RETURN_IF_ERROR(run(*next, step, values, sums));
     }
     // Also where there is nothing to transfer: groups have the same numbers on all stages.
-    MUSTER_ASSIGN_OR_RETURN(const auto work, group.start(static_cast<std::uint64_t>(step.done) + 1,
-                                                         comm::Memory::kHost, sends_, receives_));
+    MUSTER_ASSIGN_OR_RETURN(const auto work,
+                            group.start(stamp, comm::Memory::kHost, sends_, receives_));
     MUSTER_RETURN_IF_ERROR(work->wait(clock.mono_now() + wait_max));
   }
   for (const std::size_t k : work_.sums) sums.set_computed(k);
@@ -125,8 +130,7 @@ Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
     case PipelineAction::kForward:
       return forward(m, step, values);
     case PipelineAction::kBackward:
-      backward(m, step, values, sums);
-      return {};
+      return backward(m, step, values, sums);
     case PipelineAction::kEmbed:
       MUSTER_RETURN_IF_ERROR(read(m, step));
       embedded_ = table_->embed(m, values, batch(step, m).rows());
@@ -150,7 +154,7 @@ Status PipelineStage::read(int micro_batch, const Step& step) {
     for (const std::uint64_t index : indices_) {
       MUSTER_RETURN_IF_ERROR(set_row(micro_batch, row++, step.data, index));
     }
-    const bool is_first_reader = table_ || shape().is_begin();
+    const bool is_first_reader = is_first_slice() && (table_ || shape().is_begin());
     if (is_first_reader && step.on_batch) step.on_batch(piece.ranks, indices_);
   }
   return {};
@@ -175,14 +179,16 @@ Status PipelineStage::forward(int micro_batch, const Step& step, std::span<const
   return own.forward(values, batch(step, micro_batch), step.between_layers);
 }
 
-void PipelineStage::backward(int micro_batch, const Step& step, std::span<const float> values,
-                             NodeSums& sums) {
+Status PipelineStage::backward(int micro_batch, const Step& step, std::span<const float> values,
+                               NodeSums& sums) {
   Model& own = model(micro_batch);
   const Model::Batch batch_of = batch(step, micro_batch);
   if (is_last()) own.losses_with_gradient(values, batch_of, step.loss_scale);
   put_losses(micro_batch);
   input_gradient_ = own.backward(values, batch_of);
+  MUSTER_RETURN_IF_ERROR(team_->status());
   merge(micro_batch, sums, {table_ ? TiedTable::end_of(shape()) : 0, sums.elements()});
+  return {};
 }
 
 /// Behind the values of each piece's sum.
@@ -191,7 +197,7 @@ void PipelineStage::put_losses(int micro_batch) {
   const std::size_t of_rank = work_.rows_per_rank * work_.targets;
   for (const Model::Node& node : nodes_[static_cast<std::size_t>(micro_batch)]) {
     LossSums losses;
-    if (is_last()) {
+    if (is_last() && is_first_slice()) {
       const std::size_t first = node.first_row * work_.targets, count = node.ranks * of_rank;
       losses = sum_losses(own.loss().subspan(first, count), own.correct().subspan(first, count),
                           of_rank);
@@ -215,7 +221,8 @@ void PipelineStage::merge(int micro_batch, NodeSums& sums, ElementRange range) {
 }
 
 void PipelineStage::list_transfer(const PipelineOperation& operation) {
-  const int m = operation.micro_batch, peer = operation.peer;
+  const int m = operation.micro_batch;
+  const int peer = operation.peer * plan_.slices + place_ % plan_.slices;
   const auto& nodes = nodes_[static_cast<std::size_t>(m)];
   const std::size_t rows = nodes.back().first_row + nodes.back().ranks * work_.rows_per_rank;
   // The last stage puts nothing out but what it embeds, and is given no other gradient than of

@@ -23,7 +23,7 @@
 
 namespace muster::engine {
 
-/// The same for all stages of one copy of the model.
+/// The same for all processes with one copy of the model.
 struct StageWork {
   std::vector<RankRange> nodes;  ///< of the sum, that this copy computes
   int ranks_at_once = 1;         ///< logical ranks of a micro-batch, at most
@@ -34,14 +34,14 @@ struct StageWork {
   std::vector<std::size_t> sums{};  ///< by node: its number among the sums
 };
 
-/// Bytes that a stage takes for its passes, beside values and gradients.
-std::size_t pass_bytes(const StagePlan& plan, int stage, const StageWork& work);
+/// Bytes that a process takes for its passes, beside values and gradients.
+std::size_t pass_bytes(const StagePlan& plan, int place, const StageWork& work);
 
 /// Threads: one.
 class PipelineStage {
  public:
   /// `plan` and `context` outlive it.
-  PipelineStage(const StagePlan& plan, int stage, StageWork work, kernels::cpu::Context& context);
+  PipelineStage(const StagePlan& plan, int place, StageWork work, kernels::cpu::Context& context);
 
   /// A step, as all stages see it.
   struct Step {
@@ -50,31 +50,35 @@ class PipelineStage {
     float loss_scale = 1;       ///< of every label's gradient
     const data::Dataset& data;  ///< read by the first stage and by the last
     const data::Loader& loader;
-    /// Told by the first stage, or where the last one embeds by that: what it has read.
+    /// Told by a process of the first stage, or where the last one embeds of that: what is read.
     std::function<void(data::RankRange ranks, std::span<const std::uint64_t> samples)> on_batch;
     std::function<void()> on_alive;               ///< called often; empty: nobody asks
     std::function<Status()> between_layers = {};  ///< of a forward pass, as Model::forward
   };
-  /// Computes the nodes of the work, which `sums` holds. Behind the stage's values come what the
-  /// last stage knows of the losses (tail.h), and 0 on all others. `group`: the stages,
-  /// by rank.
+  /// Computes the nodes of the work, which `sums` holds. Behind the process's values come what the
+  /// first one of the last stage knows of the losses (tail.h), and 0 on all others. `group`: all
+  /// with one copy, by place; `team`: those of them that have the same stage.
   /// Blocks: until `wait_max` on a neighbour, for each transfer.  Errors: as comm::Work::wait and
   /// data::read_sample; transfers may be under way then.
   Status compute(const Step& step, std::span<const float> values, NodeSums& sums,
-                 comm::Communicator& group, const Clock& clock, milliseconds wait_max);
+                 comm::Communicator& group, comm::Communicator& team, const Clock& clock,
+                 milliseconds wait_max);
 
  private:
   Model& model(int micro_batch) {
     return models_[static_cast<std::size_t>(micro_batch) % models_.size()];
   }
-  const ModelShape& shape() const { return plan_.stages[static_cast<std::size_t>(stage_)].shape; }
-  bool is_last() const { return stage_ + 1 == plan_.size(); }
+  const ModelShape& shape() const { return plan_.part(place_); }
+  int stage() const { return place_ / plan_.slices; }
+  bool is_last() const { return stage() + 1 == plan_.size(); }
+  /// Of those who do the same in parallel, the one that speaks for all.
+  bool is_first_slice() const { return place_ % plan_.slices == 0; }
   Model::Batch batch(const Step& step, int micro_batch);
   void list_nodes(NodeSums& sums);
   Status run(const PipelineOperation& operation, const Step& step, std::span<const float> values,
              NodeSums& sums);
   Status forward(int micro_batch, const Step& step, std::span<const float> values);
-  void backward(int micro_batch, const Step& step, std::span<const float> values, NodeSums& sums);
+  Status backward(int micro_batch, const Step& step, std::span<const float> values, NodeSums& sums);
   void put_losses(int micro_batch);
   Status read(int micro_batch, const Step& step);
   Status set_row(int micro_batch, std::size_t row, const data::Dataset& data, std::size_t index);
@@ -83,7 +87,7 @@ class PipelineStage {
   void list_transfer(const PipelineOperation& operation);
 
   const StagePlan& plan_;
-  const int stage_;
+  const int place_;
   const StageWork work_;
   kernels::cpu::Context& context_;
   std::vector<ComputePass> passes_;  ///< the micro-batches
@@ -94,6 +98,7 @@ class PipelineStage {
   std::vector<std::vector<Model::Node>> nodes_;  ///< by micro-batch
   std::vector<std::uint64_t> indices_;           ///< the samples of a piece
   std::span<const float> embedded_, input_gradient_;
+  TensorTeam* team_ = nullptr;           ///< of the step under way
   std::vector<comm::SendBuffer> sends_;  ///< of the tick under way
   std::vector<comm::ReceiveBuffer> receives_;
 };

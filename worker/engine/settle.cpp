@@ -121,7 +121,7 @@ void Trainer::forget_record() {
 
 Status Trainer::share_record(const std::vector<Greeting>& greetings, const EntryPlan& plan) {
   if (!keeps_files()) return {};
-  if (is_first_stage()) MUSTER_RETURN_IF_ERROR(tell_lines(greetings, plan));
+  if (is_first_in_group()) MUSTER_RETURN_IF_ERROR(tell_lines(greetings, plan));
   return is_split() ? share_recorded() : Status();
 }
 
@@ -156,7 +156,7 @@ Status Trainer::record_step() {
   line.step = step;
   line.epoch = (step - 1) / loader_->steps_per_epoch();
   line.samples = config_.batch_size;
-  line.workers = report_.step == step ? report_.members : copies() * config_.stages;
+  line.workers = report_.step == step ? report_.members : copies() * config_.group_size();
   line.loss = standing_.loss;
   line.seconds = report_.step == step ? report_.step_seconds : 0;
   if (config_.hash_every_steps > 0 && step % config_.hash_every_steps == 0) {
@@ -164,7 +164,7 @@ Status Trainer::record_step() {
     line.sha256 = to_hex(digest);
   }
   recorded_step_ = step;
-  if (!is_first_stage()) return {};
+  if (!is_first_in_group()) return {};
   MUSTER_RETURN_IF_ERROR(record_.add(line));
   // A process that is killed takes with it what it has not written.
   return record_.is_open() ? record_.flush() : Status();
@@ -177,7 +177,7 @@ Result<Sha256Digest> Trainer::parameters_digest() {
 }
 
 Status Trainer::record_evaluation() {
-  if (!is_recorder() || !is_first_stage() || !keeps_files() ||
+  if (!is_recorder() || !is_first_in_group() || !keeps_files() ||
       standing_.evaluated_step != standing_.step)
     return {};
   if (recorded_evaluation_ >= standing_.step) return {};
@@ -190,12 +190,12 @@ Status Trainer::evaluate_now() {
   MUSTER_RETURN_IF_ERROR(at(point::kEvaluate));
   stage_.reset();  // it takes as much memory again
   const EvaluationLimits limits{clock_, config_.view_deadline, hooks_.on_alive};
-  const auto result =
-      is_split()
-          ? evaluate_stages({stage_group(), *communicator_, activations()}, context_, parameters_,
-                            test_, config_.logical_ranks, rows_evaluated(), step_stamp(), limits)
-          : evaluate(*model_, parameters_, test_, config_.logical_ranks, *communicator_,
-                     step_stamp(), limits);
+  const auto result = is_split()
+                          ? evaluate_stages({stage_group(), *team_, *communicator_, activations()},
+                                            context_, parameters_, test_, config_.logical_ranks,
+                                            rows_evaluated(), step_stamp(), limits)
+                          : evaluate(*model_, parameters_, test_, config_.logical_ranks,
+                                     *communicator_, step_stamp(), limits);
   if (!result) return peer_error(result.error().with("evaluation"));
   standing_.accuracy = result->accuracy;
   standing_.evaluated_loss = result->loss;

@@ -30,8 +30,9 @@ std::vector<Chunk> chunks_of(PartRange own, int logical_ranks, std::size_t sampl
 class StagePasser {
  public:
   StagePasser(const StageSeat& seat, kernels::cpu::Context& context, std::span<const float> values,
-              const data::Dataset& test, std::size_t rows)
+              const data::Dataset& test, std::size_t rows, TensorTeam& team)
       : group_(seat.group),
+        team_(team),
         values_(values),
         test_(test),
         model_(group_.shape(), rows, context, seat.activations) {
@@ -46,7 +47,12 @@ class StagePasser {
 
  private:
   bool is_last() const { return stage() + 1 == group_.plan.size(); }
-  int stage() const { return static_cast<int>(group_.stage()); }
+  int stage() const { return group_.stage(); }
+  /// Of another stage, the process that has the same slice.
+  int at_stage(int stage) const {
+    const int slices = group_.plan.slices;
+    return stage * slices + group_.place() % slices;
+  }
   /// Before the first stage computes a chunk, a last one that embeds has a tick for it.
   int lead() const { return group_.plan.is_tied ? 1 : 0; }
   Status embed(int number, const Chunk& chunk);
@@ -55,6 +61,7 @@ class StagePasser {
   void list_transfers(const std::vector<Chunk>& chunks, int tick);
 
   const StageGroup& group_;
+  TensorTeam& team_;
   const std::span<const float> values_;
   const data::Dataset& test_;
   Model model_;
@@ -115,7 +122,8 @@ Status StagePasser::compute(int number, const Chunk& chunk) {
   if (table_) {
     std::copy_n(table_->labels(number).begin(), chunk.rows * targets, model_.labels().begin());
   }
-  model_.forward(values_, chunk.rows);
+  model_.forward(values_, chunk.rows, &team_);
+  MUSTER_RETURN_IF_ERROR(team_.status());
   if (is_last()) model_.losses(values_, chunk.rows);
   return {};
 }
@@ -141,12 +149,13 @@ void StagePasser::list_transfers(const std::vector<Chunk>& chunks, int tick) {
   const Chunk* const next = chunk_at(chunks, number + 1);
   const Chunk* const begun = chunk_at(chunks, tick);
   if (table_ && begun != nullptr) {
-    sends_.push_back({0, embedded_.data(), embedded_.size_bytes()});
+    sends_.push_back({at_stage(0), embedded_.data(), embedded_.size_bytes()});
   }
   if (done != nullptr && !is_last()) {
-    sends_.push_back({stage() + 1, model_.output().data(), done->rows * output * sizeof(float)});
+    sends_.push_back(
+        {at_stage(stage() + 1), model_.output().data(), done->rows * output * sizeof(float)});
   }
-  const int from = stage() > 0 ? stage() - 1 : group_.plan.size() - 1;
+  const int from = at_stage(stage() > 0 ? stage() - 1 : group_.plan.size() - 1);
   if (next != nullptr && (stage() > 0 || group_.plan.is_tied)) {
     receives_.push_back({from, model_.input().data(), next->rows * input * sizeof(float)});
   }
@@ -160,7 +169,8 @@ Result<Evaluation> evaluate_stages(const StageSeat& seat, kernels::cpu::Context&
                                    const EvaluationLimits& limits) {
   const PartRange own = evaluated_parts(seat.copies.rank(), seat.copies.size(), logical_ranks);
   std::vector<PartSum> parts(static_cast<std::size_t>(logical_ranks));
-  StagePasser passer(seat, context, values, test, rows);
+  TensorTeam team(seat.team, limits.clock, limits.wait_max, step);
+  StagePasser passer(seat, context, values, test, rows, team);
   MUSTER_RETURN_IF_ERROR(
       passer.pass(chunks_of(own, logical_ranks, test.count, rows), parts, step, limits));
   // The last stages have the sums of all copies, and tell the others of their own.

@@ -13,12 +13,13 @@ namespace muster::engine {
 /// Where a process stands. Both outlive the call.
 struct StageSeat {
   const StageGroup& group;
-  comm::Communicator& copies;  ///< those who have the same stage, by copy
+  comm::Communicator& team;    ///< those of the group that have the same stage
+  comm::Communicator& copies;  ///< those who have the same place, by copy
   Activations activations = Activations::kKept;
 };
 
 /// All processes call it together. `rows`: samples that are passed on at once.  Shape: values
-/// (stage's values).
+/// (process's values).
 /// Blocks: also on the other processes.  Errors: as comm::Work::wait and data::read_sample.
 Result<Evaluation> evaluate_stages(const StageSeat& seat, kernels::cpu::Context& context,
                                    std::span<const float> values, const data::Dataset& test,

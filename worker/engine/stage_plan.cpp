@@ -79,9 +79,11 @@ std::size_t pieces_of(const ModelShape& whole) {
   return borders_of(whole, is_tied_when_cut(whole)).size() - 1;
 }
 
-Result<StagePlan> plan_stages(const ModelShape& whole, int stages) {
-  MUSTER_CHECK(stages >= 1);
+Result<StagePlan> plan_stages(const ModelShape& whole, int stages, int slices) {
+  MUSTER_CHECK(stages >= 1 && slices >= 1);
+  if (slices > 1) MUSTER_RETURN_IF_ERROR(whole.check_slices(static_cast<std::size_t>(slices)));
   StagePlan plan;
+  plan.slices = slices;
   plan.is_tied = stages > 1 && is_tied_when_cut(whole);
   const auto borders = borders_of(whole, plan.is_tied);
   const std::size_t pieces = borders.size() - 1, wanted = static_cast<std::size_t>(stages);
@@ -111,24 +113,47 @@ Result<StagePlan> plan_stages(const ModelShape& whole, int stages) {
   });
   for (std::size_t s = 0; s < wanted; ++s) {
     const std::size_t first = borders[cuts[s]], last = borders[cuts[s + 1]];
-    plan.stages.push_back({first, last, cost(cuts[s], cuts[s + 1]), whole.cut(first, last)});
+    Stage stage{first, last, cost(cuts[s], cuts[s + 1]), whole.cut(first, last), {}};
+    for (int slice = 0; slice < slices; ++slice) {
+      stage.slices.push_back(slices == 1 ? stage.shape
+                                         : stage.shape.slice(static_cast<std::size_t>(slices),
+                                                             static_cast<std::size_t>(slice)));
+    }
+    plan.stages.push_back(std::move(stage));
   }
   return plan;
 }
 
-std::vector<StageStretch> stretches_of(const ModelShape& stage, const ModelShape& whole) {
+namespace {
+
+std::vector<StageStretch> list_stretches(const ModelShape& part, const ModelShape& whole,
+                                         bool counted_alone) {
   std::vector<StageStretch> stretches;
-  for (const Tensor& tensor : stage.tensors()) {
-    const std::size_t at = whole.tensors()[tensor.number].offset;
-    const bool is_next_kind = tensor.offset == stage.parameters();
-    if (!stretches.empty() && !is_next_kind && stretches.back().whole.end == at &&
-        stretches.back().own + stretches.back().whole.size() == tensor.offset) {
-      stretches.back().whole.end += tensor.size;
-    } else {
-      stretches.push_back({{at, at + tensor.size}, tensor.offset});
+  for (const Tensor& tensor : part.tensors()) {
+    if (counted_alone && !tensor.is_counted) continue;
+    for (std::size_t i = 0; i < tensor.size; i += tensor.run) {
+      const std::size_t at = whole.tensors()[tensor.number].offset + tensor.index_in_whole(i);
+      const std::size_t own = tensor.offset + i;
+      const bool is_next_kind = own == part.parameters();
+      if (!stretches.empty() && !is_next_kind && stretches.back().whole.end == at &&
+          stretches.back().own + stretches.back().whole.size() == own) {
+        stretches.back().whole.end += tensor.run;
+      } else {
+        stretches.push_back({{at, at + tensor.run}, own});
+      }
     }
   }
   return stretches;
+}
+
+}  // namespace
+
+std::vector<StageStretch> stretches_of(const ModelShape& part, const ModelShape& whole) {
+  return list_stretches(part, whole, false);
+}
+
+std::vector<StageStretch> counted_stretches_of(const ModelShape& part, const ModelShape& whole) {
+  return list_stretches(part, whole, true);
 }
 
 }  // namespace muster::engine

@@ -24,18 +24,12 @@ void read_gradients(std::span<const Gradient> gradients, std::size_t first,
   }
 }
 
-/// A stretch of one of a stage's buffers, and where it lies in the whole model's. Buffer 0 are the
-/// values, the others what the optimiser keeps.
-struct StatePart {
-  std::size_t buffer = 0, whole = 0, own = 0, size = 0;
-};
-
-std::vector<StatePart> state_parts(const StageGroup& group, std::size_t stage,
+std::vector<StatePart> state_parts(const ModelShape& shape,
+                                   const std::vector<StageStretch>& stretches,
                                    std::size_t optimizer_buffers) {
   std::vector<StatePart> all;
-  const ModelShape& shape = group.plan.stages[stage].shape;
   for (std::size_t b = 0; b <= optimizer_buffers; ++b) {
-    for (const StageStretch& stretch : stretches_of(shape, group.whole)) {
+    for (const StageStretch& stretch : stretches) {
       // Running statistics have no optimiser's state.
       if (b > 0 && stretch.own >= shape.parameters()) continue;
       all.push_back({b, stretch.whole.begin, stretch.own, stretch.whole.size()});
@@ -97,9 +91,9 @@ Result<std::vector<float>> squares_of_stages(const StageGroup& group,
   return squares;
 }
 
-void take_stage(const ModelShape& whole, const ModelShape& stage,
+void take_stage(const ModelShape& whole, const ModelShape& part,
                 std::span<const float> whole_values, std::span<float> values) {
-  for (const StageStretch& stretch : stretches_of(stage, whole)) {
+  for (const StageStretch& stretch : stretches_of(part, whole)) {
     std::copy_n(whole_values.data() + stretch.whole.begin, stretch.whole.size(),
                 values.data() + stretch.own);
   }
@@ -112,6 +106,15 @@ StageSource::StageSource(const StageGroup& group, std::span<const float> values,
   const std::size_t buffers = optimizer != nullptr ? optimizer->buffers.size() : 0;
   for (std::size_t b = 0; b < buffers; ++b) own_.push_back(optimizer->buffers[b].values.data());
   pieces_ = state_pieces(group.whole, buffers);
+  for (int place = 0; place < group.plan.places(); ++place) {
+    if (!is_first() && place != group.place()) continue;
+    const ModelShape& shape = group.plan.part(place);
+    for (const StatePart& part :
+         state_parts(shape, counted_stretches_of(shape, group.whole), buffers)) {
+      parts_.push_back({place, part});
+    }
+  }
+  std::ranges::sort(parts_, {}, &PlacedPart::position);
 }
 
 Result<std::span<const float>> StageSource::read(const StatePiece& piece) {
@@ -130,19 +133,27 @@ Status StageSource::move(const StatePiece& piece) {
   ++moved_;
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
-  const bool is_first = group_.stage() == 0;
-  if (is_first) values_.resize(piece.range.size());
-  for (std::size_t stage = 0; stage < group_.plan.stages.size(); ++stage) {
-    if (!is_first && stage != group_.stage()) continue;
-    for (const StatePart& part : state_parts(group_, stage, own_.size() - 1)) {
-      const ElementRange both = intersection(piece.range, {part.whole, part.whole + part.size});
-      if (part.buffer != piece.buffer || both.size() == 0) continue;
-      const std::size_t bytes = both.size() * sizeof(float);
-      float* const into = is_first ? values_.data() + (both.begin - piece.range.begin) : nullptr;
-      const float* const own = own_[part.buffer] + part.own + (both.begin - part.whole);
-      if (!is_first) sends.push_back({0, own, bytes});
-      if (is_first && stage == 0) std::copy_n(own, both.size(), into);
-      if (is_first && stage > 0) receives.push_back({static_cast<int>(stage), into, bytes});
+  if (is_first()) values_.resize(piece.range.size());
+  // The last one that begins before the piece may reach into it.
+  auto next = std::ranges::upper_bound(parts_, std::pair(piece.buffer, piece.range.begin), {},
+                                       &PlacedPart::position);
+  if (next != parts_.begin()) --next;
+  for (; next != parts_.end() && next->position() < std::pair(piece.buffer, piece.range.end);
+       ++next) {
+    const StatePart& part = next->part;
+    const ElementRange both = intersection(piece.range, {part.whole, part.whole + part.size});
+    if (part.buffer != piece.buffer || both.size() == 0) continue;
+    const std::size_t bytes = both.size() * sizeof(float);
+    float* const into = is_first() ? values_.data() + (both.begin - piece.range.begin) : nullptr;
+    if (next->place != group_.place()) {
+      receives.push_back({next->place, into, bytes});
+      continue;
+    }
+    const float* const own = own_[part.buffer] + part.own + (both.begin - part.whole);
+    if (is_first()) {
+      std::copy_n(own, both.size(), into);
+    } else {
+      sends.push_back({0, own, bytes});
     }
   }
   return move_parts(group_, sends, receives, {stamp_, deadline_()});
@@ -150,13 +161,17 @@ Status StageSource::move(const StatePiece& piece) {
 
 Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerState& optimizer,
                    const SavedState* whole, const Meeting& meeting) {
-  MUSTER_CHECK((whole != nullptr) == (group.stage() == 0));
+  MUSTER_CHECK((whole != nullptr) == (group.place() == 0));
   std::vector<float*> own{values.data()};
   for (auto& buffer : optimizer.buffers) own.push_back(buffer.values.data());
   const std::size_t buffers = optimizer.buffers.size();
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
-  for (const StatePart& part : state_parts(group, group.stage(), buffers)) {
+  const auto parts_of = [&](int place) {
+    const ModelShape& shape = group.plan.part(place);
+    return state_parts(shape, stretches_of(shape, group.whole), buffers);
+  };
+  for (const StatePart& part : parts_of(group.place())) {
     float* const into = own[part.buffer] + part.own;
     if (whole == nullptr) {
       receives.push_back({0, into, part.size * sizeof(float)});
@@ -165,10 +180,10 @@ Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerSt
       std::ranges::copy(from.subspan(part.whole, part.size), into);
     }
   }
-  for (std::size_t to = 1; whole != nullptr && to < group.plan.stages.size(); ++to) {
-    for (const StatePart& part : state_parts(group, to, buffers)) {
+  for (int to = 1; whole != nullptr && to < group.plan.places(); ++to) {
+    for (const StatePart& part : parts_of(to)) {
       const auto from = part.buffer == 0 ? whole->parameters : whole->buffers[part.buffer - 1];
-      sends.push_back({static_cast<int>(to), from.data() + part.whole, part.size * sizeof(float)});
+      sends.push_back({to, from.data() + part.whole, part.size * sizeof(float)});
     }
   }
   MUSTER_RETURN_IF_ERROR(move_parts(group, sends, receives, meeting));

@@ -1,11 +1,12 @@
-// What the stages of one copy of a model know and do of it only together: its hash, the squares of
-// its gradient, and its state as a whole, as it stands in files. All processes of the group make
-// each call together.
+// What the processes with one copy of a model know and do of it only together: its hash, the
+// squares of its gradient, and its state as a whole, as it stands in files. All processes of the
+// group make each call together.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -19,13 +20,14 @@
 
 namespace muster::engine {
 
-/// The processes of a group, by stage; all outlive it.
+/// The processes of a group, by place; all outlive it.
 struct StageGroup {
   const ModelShape& whole;
   const StagePlan& plan;
   comm::Communicator& processes;
-  std::size_t stage() const { return static_cast<std::size_t>(processes.rank()); }
-  const ModelShape& shape() const { return plan.stages[stage()].shape; }
+  int place() const { return processes.rank(); }
+  int stage() const { return place() / plan.slices; }
+  const ModelShape& shape() const { return plan.part(place()); }
 };
 
 /// When a call is made: the stamp of its transfers, and how long it may take.
@@ -37,19 +39,25 @@ struct Meeting {
 // Blocks and errors of all: as comm::Work::wait.
 
 /// Of all values, what block_hash() says of a model that is not split, as bytes.
-/// Shape: values (stage's values).
+/// Shape: values (part's values).
 Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const float> values,
                                     const Meeting& meeting);
 
 /// Each block's sum of squares, as the owners of blocks make them where the model is not split.
-/// `gradients` are of all that the stage trains, in any order.  Shape: (ceil(trained / 4096)).
+/// `gradients` are of all that the process trains, in any order.  Shape: (ceil(trained / 4096)).
 Result<std::vector<float>> squares_of_stages(const StageGroup& group,
                                              kernels::cpu::Context& context,
                                              std::span<const Gradient> gradients,
                                              const Meeting& meeting);
 
-/// The state of the whole model, piece by piece on the first stage. No process ever has more of the
-/// others' than a piece.  Threads: one.
+/// A stretch of one of a process's buffers, and where it lies in the whole model's. Buffer 0 are
+/// the values, the others what the optimiser keeps.
+struct StatePart {
+  std::size_t buffer = 0, whole = 0, own = 0, size = 0;
+};
+
+/// The state of the whole model, piece by piece on the group's first process. No process ever has
+/// more of the others' than a piece.  Threads: one.
 class StageSource final : public StateSource {
  public:
   /// All outlive it. Without `optimizer` it is of the values alone; `deadline` of each piece.
@@ -63,6 +71,12 @@ class StageSource final : public StateSource {
   Status finish();
 
  private:
+  struct PlacedPart {
+    int place = 0;
+    StatePart part;
+    std::pair<std::size_t, std::size_t> position() const { return {part.buffer, part.whole}; }
+  };
+  bool is_first() const { return group_.place() == 0; }
   Status move(const StatePiece& piece);
 
   const StageGroup& group_;
@@ -70,16 +84,17 @@ class StageSource final : public StateSource {
   const std::function<MonoTime()> deadline_;
   std::vector<const float*> own_;  ///< by buffer
   std::vector<StatePiece> pieces_;
+  std::vector<PlacedPart> parts_;  ///< ascending; of all processes on the first one, else its own
   std::size_t moved_ = 0;
   std::vector<float> values_;  ///< of the piece that was moved last
 };
 
-/// The other way round: the first stage alone has `whole`, the others nullptr.
+/// The other way round: the first process alone has `whole`, the others nullptr.
 Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerState& optimizer,
                    const SavedState* whole, const Meeting& meeting);
 
-/// What of the whole model's values is the stage's.
-void take_stage(const ModelShape& whole, const ModelShape& stage,
+/// What of the whole model's values is the part's.
+void take_stage(const ModelShape& whole, const ModelShape& part,
                 std::span<const float> whole_values, std::span<float> values);
 
 }  // namespace muster::engine

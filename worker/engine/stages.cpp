@@ -1,7 +1,8 @@
-// The trainer where the model is cut into the stages of a pipeline, a process each. The processes
-// of one copy are a group, which is one member: it has a state where all its processes have their
-// part of it, of the same step. So nobody updates before all stages of its copy have what they need
-// for it: what one process of a group has come to, each of the others can come to by itself.
+// The trainer where several processes have a copy of the model together: it is cut into the stages
+// of a pipeline, and their layers are divided between slices. The processes of one copy are a
+// group, which is one member: it has a state where all its processes have their part of it, of the
+// same step. So nobody updates before all stages of its copy have what they need for it: what one
+// process of a group has come to, each of the others can come to by itself.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -13,7 +14,7 @@
 namespace muster::engine {
 namespace {
 
-enum Channel : int { kMembersChannel = 1, kGroupChannel, kCopiesChannel };
+enum Channel : int { kMembersChannel = 1, kGroupChannel, kCopiesChannel, kTeamChannel };
 
 }  // namespace
 
@@ -22,11 +23,16 @@ void Trainer::join_group() {
   everyone_ = std::move(communicator_);
   const auto group = static_cast<std::size_t>(mesh_.group);
   members_ = comm::make_subset(*everyone_, mesh_.members(), kMembersChannel);
-  group_ = comm::make_subset(*everyone_, mesh_.groups[group], kGroupChannel);
-  communicator_ = comm::make_subset(*everyone_, mesh_.copies_of(config_.stage), kCopiesChannel);
+  const std::vector<int>& of_group = mesh_.groups[group];
+  group_ = comm::make_subset(*everyone_, of_group, kGroupChannel);
+  const auto first_of_team = of_group.begin() + config_.place / config_.slices * config_.slices;
+  team_ =
+      comm::make_subset(*everyone_, {first_of_team, first_of_team + config_.slices}, kTeamChannel);
+  communicator_ = comm::make_subset(*everyone_, mesh_.copies_of(config_.place), kCopiesChannel);
 }
 
 void Trainer::leave_group() {
+  team_.reset();
   group_.reset();
   members_.reset();
   everyone_.reset();
@@ -34,8 +40,8 @@ void Trainer::leave_group() {
 
 /// What a group has no use for, none of its processes keeps.
 Result<std::vector<Greeting>> Trainer::as_groups(const std::vector<Greeting>& greetings) {
-  MUSTER_RETURN_IF_ERROR(check_group(greetings, config_.stages, rank()));
-  auto groups = greetings_of_groups(greetings, config_.stages);
+  MUSTER_RETURN_IF_ERROR(check_group(greetings, config_.group_size(), rank()));
+  auto groups = greetings_of_groups(greetings, config_.group_size());
   const Greeting& own = groups[static_cast<std::size_t>(rank())];
   if (has_state_ && !own.has_state) {
     dropped_step_ = standing_.step;
@@ -78,7 +84,7 @@ Status Trainer::build_stage() {
   work.activations = activations();
   stage_nodes_ = work.nodes;
   stage_.reset();  // before the next one takes its memory
-  stage_.emplace(*plan_, config_.stage, std::move(work), context_);
+  stage_.emplace(*plan_, config_.place, std::move(work), context_);
   return {};
 }
 
@@ -96,10 +102,10 @@ Status Trainer::compute_stage() {
       };
     }
     MUSTER_RETURN_IF_ERROR(
-        stage_->compute(step, parameters_, *sums_, *group_, clock_, config_.peer_deadline));
+        stage_->compute(step, parameters_, *sums_, *group_, *team_, clock_, config_.peer_deadline));
     MUSTER_RETURN_IF_ERROR(at(point::kBackward));
     // Of one copy's processes one counts.
-    if (is_first_stage()) {
+    if (is_first_in_group()) {
       computations_ += static_cast<std::uint64_t>(count_ranks(stage_nodes_));
     }
   }
@@ -126,8 +132,8 @@ Status Trainer::share_sums() {
     ++logged_->step;
   }
   MUSTER_RETURN_IF_ERROR(at(point::kLog));
-  std::vector<std::array<float, kTailSize>> tails(static_cast<std::size_t>(config_.stages));
-  tails[static_cast<std::size_t>(config_.stage)] = tail_;
+  std::vector<std::array<float, kTailSize>> tails(static_cast<std::size_t>(config_.group_size()));
+  tails[static_cast<std::size_t>(config_.place)] = tail_;
   std::vector<std::size_t> offsets;
   for (std::size_t i = 0; i <= tails.size(); ++i) offsets.push_back(i * sizeof tail_);
   MUSTER_RETURN_IF_ERROR(comm::all_gather(*group_, stamp, std::as_writable_bytes(std::span(tails)),
@@ -167,7 +173,7 @@ Status Trainer::with_whole(bool has_optimizer, const std::function<Status(StateS
   const StageGroup group = stage_group();
   StageSource source(group, parameters_, has_optimizer ? &optimizer_->state() : nullptr,
                      step_stamp(), [this] { return long_deadline(); });
-  const Status own = is_first_stage() ? work(source) : Status();
+  const Status own = is_first_in_group() ? work(source) : Status();
   MUSTER_RETURN_IF_ERROR(source.finish());
   return own;
 }
@@ -183,7 +189,7 @@ Status Trainer::follow_owner(const Status& own, const char* what, MonoTime deadl
   if (!is_split()) return follow(*communicator_, owner(), own, what, step_stamp(), deadline);
   // To the first stages, and from each of them to its group.
   Status known = own;
-  if (is_first_stage()) {
+  if (is_first_in_group()) {
     known = follow(*communicator_, owner(), own, what, step_stamp(), deadline);
   }
   return follow(*group_, 0, known, what, step_stamp(), deadline);

@@ -73,7 +73,7 @@ MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const 
 /// Before anything is taken: whether a process that has its even share fits at all.
 Status Trainer::check_memory() const {
   if (config_.memory_bytes == 0) return {};
-  const int copies = std::max(1, config_.processes / config_.stages);
+  const int copies = std::max(1, config_.processes / config_.group_size());
   MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, copies));
   const MemoryShare share = memory_share(even, 0);
   if (ranks_that_fit_all(share, 1)) return {};
@@ -96,7 +96,7 @@ void Trainer::choose_passes(const Assignment& assignment) {
   const auto fit = ranks_that_fit_all(share, most);
   ranks_at_once_ = fit.value_or(1);
   const MemoryNeeds all = plan_
-                              ? memory_needs(config_, *plan_, config_.stage, share, ranks_at_once_)
+                              ? memory_needs(config_, *plan_, config_.place, share, ranks_at_once_)
                               : memory_needs(config_, shape_, share, ranks_at_once_);
   const std::size_t copy = copy_bytes();
   saves_beside_ =
@@ -343,7 +343,7 @@ Status Trainer::commit() {
   report_.epoch = (standing_.step - 1) / loader_->steps_per_epoch();
   report_.step = standing_.step;
   report_.membership_epoch = view_.epoch;
-  report_.members = copies() * config_.stages;
+  report_.members = copies() * config_.group_size();
   if (hooks_.on_state) hooks_.on_state(standing_.step, parameters_, optimizer_->state());
   return at(point::kUpdated);
 }

@@ -148,9 +148,9 @@ Status Trainer::prepare() {
   MUSTER_ASSIGN_OR_RETURN(
       whole_, ModelShape::of(config_, {train_.height, train_.width, 1}, train_.classes));
   if (is_split()) {
-    MUSTER_ASSIGN_OR_RETURN(plan_, plan_stages(whole_, config_.stages));
+    MUSTER_ASSIGN_OR_RETURN(plan_, plan_stages(whole_, config_.stages, config_.slices));
   }
-  shape_ = plan_ ? plan_->stages[static_cast<std::size_t>(config_.stage)].shape : whole_;
+  shape_ = plan_ ? plan_->part(config_.place) : whole_;
   loader_.emplace(
       data::LoaderOptions{config_.seed, train_.count, config_.logical_ranks, config_.batch_size});
   MUSTER_RETURN_IF_ERROR(check_memory());
@@ -254,7 +254,7 @@ Result<View> Trainer::next_view() {
 
 Result<Trainer::Outcome> Trainer::live(const View& view) {
   view_ = view;
-  mesh_ = mesh_of(view_, config_.stages);
+  mesh_ = mesh_of(view_, config_.group_size());
   owns_.assign(static_cast<std::size_t>(copies()), 1);
   if (is_owner() && keeps_files() && !store_) MUSTER_RETURN_IF_ERROR(open_store());
   MUSTER_ASSIGN_OR_RETURN(communicator_, membership_.connect(view));

@@ -120,9 +120,9 @@ class Trainer {
   Status complete_copying();
   void end_copying();
 
-  // stages.cpp: what is different where each process has a stage of a pipeline
-  bool is_split() const { return config_.stages > 1; }
-  bool is_first_stage() const { return config_.stage == 0; }
+  // stages.cpp: what is different where several processes have one copy of the model
+  bool is_split() const { return config_.group_size() > 1; }
+  bool is_first_in_group() const { return config_.place == 0; }
   StageGroup stage_group() const { return {whole_, *plan_, *group_}; }
   Meeting meeting(std::uint64_t stamp) const { return {stamp, deadline()}; }
   void join_group();
@@ -180,12 +180,12 @@ class Trainer {
 
   /// Own place among the copies of the model. Of a model that is not split each process has one,
   /// and in all that follows a member is a copy, of whose processes each has to do with those of
-  /// the same stage.
+  /// the same place.
   int rank() const { return mesh_.group; }
   int copies() const { return mesh_.copies(); }
   /// The copy whose first process reads and writes files: that of slot 0; -1 while there is none.
   int owner() const { return mesh_.owner; }
-  bool is_owner() const { return owner() == rank() && is_first_stage(); }
+  bool is_owner() const { return owner() == rank() && is_first_in_group(); }
   /// Writes the record, or keeps its lines for the owner: all do, because any of them may die
   /// before the owner is back.
   bool is_recorder() const { return owner() == rank() || owner() < 0; }
@@ -248,7 +248,8 @@ class Trainer {
   std::unique_ptr<comm::Communicator> everyone_;  ///< of the view; only where the model is split
   std::unique_ptr<comm::Communicator> members_;   ///< of them those whose group is whole
   std::unique_ptr<comm::Communicator> group_;     ///< those who have one copy with this process
-  std::unique_ptr<comm::Communicator> communicator_;  ///< the copies: those with the same stage
+  std::unique_ptr<comm::Communicator> team_;      ///< of these those with the same stage
+  std::unique_ptr<comm::Communicator> communicator_;  ///< the copies: those with the same place
   std::unique_ptr<comm::Work> state_under_way_;       ///< to or from this process
   std::vector<float> exchange_memory_;
   Assignment assignment_;

@@ -75,6 +75,8 @@ struct DataSource {
 
 /// Most stages of a pipeline.
 inline constexpr int kMaxStages = 64;
+/// Most processes between which a layer is divided.
+inline constexpr int kMaxSlices = 64;
 
 struct TrainingConfig {
   std::uint64_t seed = 0;
@@ -95,7 +97,8 @@ struct TrainingConfig {
   std::optional<CosineConfig> cosine;  ///< without: a constant learning rate
   bool is_sharded = false;             ///< each process keeps a part of the optimiser's state
   int buddies = 1;                     ///< others that keep a copy of it
-  int stages = 1;  ///< of the pipeline that one copy of the model is cut into, a process each
+  int stages = 1;                      ///< of the pipeline that one copy of the model is cut into
+  int slices = 1;  ///< of each stage: processes between which its layers are divided
   bool recomputes_activations = false;  ///< of a gpt, in place of keeping all
   bool is_bfloat16 = false;             ///< what products of matrices take, in place of fp32
   float gradient_norm_max = 0;          ///< longer gradients are scaled down to it; 0: none is
@@ -104,13 +107,15 @@ struct TrainingConfig {
   bool checkpoint_durable = false;
   std::int64_t checkpoint_every_steps = 100;
   int checkpoint_keep = 2;
+  /// Processes that have one copy of the model together.
+  int group_size() const { return stages * slices; }
   // Not part of spec.training:
   std::string data_root = ".";
   std::string job_uid;
   int threads = 1;
   std::size_t memory_bytes = 0;  ///< that this process may have; 0: not known
   int processes = 1;             ///< of all workers when this one starts
-  int stage = 0;                 ///< of this process, of `stages`
+  int place = 0;  ///< of this process in its group, stage by stage: stage * slices + slice
   /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
   std::size_t bucket_blocks = 256;
   /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all

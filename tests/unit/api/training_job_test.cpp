@@ -290,7 +290,10 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/training/buddies", "3", "spec.training.buddies", "from 1 to 2"},
       {"/spec/training/optimizerState", "\"Replicated\"", "spec.training.buddies",
        "is for optimizerState: Sharded alone"},
-      {"/spec/training/parallelism/tensor", "2", "spec.training.parallelism.tensor", "must be 1"},
+      {"/spec/training/parallelism/tensor", "2", "spec.training.parallelism.tensor",
+       "must be 1 with optimizerState: Sharded"},
+      {"/spec/training/parallelism/tensor", "65", "spec.training.parallelism.tensor",
+       "from 1 to 64"},
       {"/spec/training/parallelism/pipeline", "2", "spec.training.parallelism.pipeline",
        "must be 1 with optimizerState: Sharded"},
       {"/spec/training/parallelism/pipeline", "65", "spec.training.parallelism.pipeline",
@@ -744,18 +747,21 @@ TEST_CASE("ten thousand mutated documents are read or refused, and what is read 
 
 TEST_CASE("so many processes as have one copy of the model divide the workers there may be") {
   struct Sizes {
-    int min, count, max, processes, pipeline;
+    int min, count, max, processes, tensor, pipeline;
     std::string_view refused;  ///< what the sentence names; empty: all is well
   };
-  for (const Sizes& sizes : {Sizes{2, 4, 4, 1, 2, ""}, Sizes{1, 3, 4, 2, 2, ""},
-                             Sizes{1, 4, 4, 1, 2, "worker.min x worker.processes is 1"},
-                             Sizes{2, 3, 4, 1, 2, "worker.count x worker.processes is 3"},
-                             Sizes{2, 2, 3, 1, 2, "worker.max x worker.processes is 3"},
-                             Sizes{1, 2, 3, 2, 3, "worker.min x worker.processes is 2"}}) {
+  for (const Sizes& sizes :
+       {Sizes{2, 4, 4, 1, 1, 2, ""}, Sizes{1, 3, 4, 2, 2, 1, ""}, Sizes{1, 3, 4, 4, 2, 2, ""},
+        Sizes{1, 4, 4, 1, 1, 2, "worker.min x worker.processes is 1"},
+        Sizes{2, 3, 4, 1, 2, 1, "worker.count x worker.processes is 3"},
+        Sizes{2, 2, 3, 1, 1, 2, "worker.max x worker.processes is 3"},
+        Sizes{2, 3, 4, 2, 2, 2, "worker.count x worker.processes is 6"},
+        Sizes{1, 2, 3, 2, 1, 3, "worker.min x worker.processes is 2"}}) {
     CAPTURE(sizes.refused);
     Json json = with(full_training_job(), "/spec/training/optimizerState", "Replicated");
     json["spec"]["training"].erase("buddies");
-    json["spec"]["training"]["parallelism"]["pipeline"] = sizes.pipeline;
+    json["spec"]["training"]["parallelism"] = {{"tensor", sizes.tensor},
+                                               {"pipeline", sizes.pipeline}};
     Json& worker = json["spec"]["worker"];
     worker["min"] = sizes.min;
     worker["count"] = sizes.count;
@@ -764,8 +770,36 @@ TEST_CASE("so many processes as have one copy of the model divide the workers th
     const auto job = parse_training_job(json);
     CHECK(job.has_value() == sizes.refused.empty());
     if (job) continue;
-    CHECK(job.error().message().find("spec.training.parallelism.pipeline: is ") !=
+    CHECK(job.error().message().find("spec.training.parallelism: tensor x pipeline is ") !=
           std::string::npos);
     CHECK(job.error().message().find(sizes.refused) != std::string::npos);
   }
+}
+
+TEST_CASE("layers that cannot be divided by so many are refused by the field's name") {
+  Json json = with(full_training_job(), "/spec/training/optimizerState", "Replicated");
+  Json& training = json["spec"]["training"];
+  training.erase("buddies");
+  json["spec"]["worker"]["min"] = json["spec"]["worker"]["count"] = 4;
+  training["parallelism"]["tensor"] = 4;
+  const auto message = [&] {
+    const auto job = parse_training_job(json);
+    return job ? std::string() : job.error().message();
+  };
+  training["model"] = {{"mlp", {{"hidden", {128, 64}}}}};
+  CHECK(message().empty());
+  training["model"] = {{"mlp", {{"hidden", {128, 66}}}}};
+  CHECK(message().ends_with(
+      "spec.training.parallelism.tensor: is 4, but model.mlp.hidden has 66; must divide it"));
+  training["model"] = {{"cnn", {{"channels", {8}}}}};
+  CHECK(
+      message().ends_with("spec.training.parallelism.tensor: must be 1, because the model is "
+                          "cnn; convolutions cannot be divided"));
+  training["data"] = {{"train", {{"text", "a"}}}};
+  training["model"] = {
+      {"gpt", {{"layers", 2}, {"heads", 6}, {"width", 24}, {"contextLength", 16}}}};
+  CHECK(message().ends_with(
+      "spec.training.parallelism.tensor: is 4, but model.gpt.heads has 6; must divide it"));
+  training["model"]["gpt"]["heads"] = 8;
+  CHECK(message().empty());
 }

@@ -448,6 +448,10 @@ TEST_CASE("what the processes of a split model send goes by their stages and the
   job.spec.training->model = Json{{"gpt", {{"layers", 2}, {"width", 8}, {"contextLength", 16}}}};
   job.status.model_parameters = 1000;
   CHECK(mesh_work_of(job) == MeshWork{4, 2, 4000, 4.0 * 8 * 16 * 32, true});
+  job.spec.training->tensor = 2;  // copies stay together
+  CHECK_FALSE(mesh_work_of(job));
+  CHECK(gang_of(job).step.gradient_bytes == 4000.0 * 2 / 8);
+  job.spec.training->tensor = 1;
   job.spec.training->model = Json{{"cnn", {{"channels", {8}}}}};
   CHECK_FALSE(mesh_work_of(job));
   job.spec.worker.processes = 8;

@@ -93,7 +93,7 @@ std::unique_ptr<ElasticWorld> Trial::run(int workers) const {
   world = std::make_unique<ElasticWorld>(
       config, [&](int trainer, std::int64_t step, std::span<const float> parameters,
                   const OptimizerState& optimizer) {
-        const int stage = world->slot_of(trainer) % config.stages;
+        const int stage = world->slot_of(trainer) % config.group_size();
         watch.see(trainer, stage, step, parameters, optimizer);
         if (on_state) on_state(trainer, step, parameters, optimizer);
       });

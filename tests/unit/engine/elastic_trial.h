@@ -23,7 +23,7 @@ class Watch {
       : expected_(reference(config)),
         logical_ranks_(static_cast<std::size_t>(config.logical_ranks)),
         at_step_(std::move(at_step)) {
-    if (config.stages > 1) stages_.emplace(config);
+    if (config.group_size() > 1) stages_.emplace(config);
   }
 
   /// `stage`: the part of the model that it has.

@@ -391,7 +391,7 @@ void ElasticWorld::run(int number) {
   Trainer& self = shared_->trainers[number];
   lock.unlock();
   engine::TrainingConfig config = config_;
-  config.stage = self.slot % config.stages;
+  config.place = self.slot % config.group_size();
   auto outcome = engine::run_training(config, seat, self.clock, hooks);
   lock.lock();
   self.has_ended = true;

@@ -59,13 +59,13 @@ TrainingConfig digits_in_buckets(std::int64_t steps) {
 }
 
 const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wanted) {
-  using Key =
-      std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, int, bool, bool, bool>;
+  using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, int, int, bool,
+                         bool, bool>;
   static std::map<Key, std::map<std::int64_t, ReferenceState>> known;
   const auto layers = wanted.cnn ? wanted.cnn->hidden : std::vector<int>();
   auto& states = known[{wanted.steps, wanted.mlp.hidden, layers, wanted.cnn.has_value(),
-                        wanted.gpt ? wanted.gpt->layers : 0, wanted.adamw.has_value(),
-                        wanted.is_bfloat16, wanted.stages > 1}];
+                        wanted.gpt ? wanted.gpt->layers : 0, wanted.gpt ? wanted.gpt->heads : 0,
+                        wanted.adamw.has_value(), wanted.is_bfloat16, wanted.group_size() > 1}];
   if (!states.empty()) return states;
   on_all_ranks(1, [&](comm::Communicator& communicator) {
     engine::TrainingHooks hooks;
@@ -77,7 +77,7 @@ const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wa
         state.state.push_back(engine::block_digests(buffer.values));
       }
       for (const auto& scalar : optimizer.scalars) state.scalars.push_back(scalar.value);
-      if (wanted.stages == 1) return;
+      if (wanted.group_size() == 1) return;
       state.whole.emplace_back(parameters.begin(), parameters.end());
       for (const auto& buffer : optimizer.buffers) state.whole.push_back(buffer.values);
     };
@@ -90,7 +90,7 @@ const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wa
     TrainingConfig config = wanted;
     config.checkpoint_path.clear();
     config.is_sharded = false;
-    config.stages = 1;
+    config.stages = config.slices = 1;
     config.micro_batch_size = 0;
     config.memory_bytes = 0;
     config.bucket_blocks = TrainingConfig().bucket_blocks;
@@ -127,13 +127,13 @@ StageReference::StageReference(const TrainingConfig& config) {
                                     static_cast<std::size_t>(config.gpt->context_length))
                  : *data::load_dataset({path(config.train.images), path(config.train.labels)});
   whole_ = *engine::ModelShape::of(config, {data.height, data.width, 1}, data.classes);
-  plan_ = *engine::plan_stages(whole_, config.stages);
+  plan_ = *engine::plan_stages(whole_, config.stages, config.slices);
 }
 
-bool StageReference::is_right(int stage, const ReferenceState& right,
+bool StageReference::is_right(int place, const ReferenceState& right,
                               std::span<const float> parameters,
                               const OptimizerState& optimizer) const {
-  const engine::ModelShape& shape = plan_.stages[static_cast<std::size_t>(stage)].shape;
+  const engine::ModelShape& shape = plan_.part(place);
   if (parameters.size() != shape.values()) return false;
   if (right.whole.size() != optimizer.buffers.size() + 1) return false;
   for (std::size_t i = 0; i < right.scalars.size(); ++i) {

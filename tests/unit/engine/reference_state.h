@@ -48,7 +48,7 @@ class StageReference {
  public:
   /// Of its first parameters, data and stages.
   explicit StageReference(const engine::TrainingConfig& config);
-  bool is_right(int stage, const ReferenceState& right, std::span<const float> parameters,
+  bool is_right(int place, const ReferenceState& right, std::span<const float> parameters,
                 const engine::OptimizerState& optimizer) const;
   const engine::ModelShape& whole() const { return whole_; }
 

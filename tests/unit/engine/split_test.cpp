@@ -1,5 +1,6 @@
-// A model that is split into stages trains to the same bits as one that is not, whatever the number
-// of stages and of copies, and whatever happens to those who have them.
+// A model that is split into stages, and its layers between slices, trains to the same bits as one
+// that is not, whatever the number of stages, slices and copies, and whatever happens to those who
+// have them.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,8 +29,24 @@ using test::Trial;
 namespace {
 
 struct Split {
-  int copies = 1, stages = 1;
+  int copies = 1, stages = 1, slices = 1;
+  int processes() const { return copies * stages * slices; }
 };
+
+/// `config` for a process of the split.
+TrainingConfig config_of_process(TrainingConfig config, Split split, int rank) {
+  config.stages = split.stages;
+  config.slices = split.slices;
+  config.processes = split.processes();
+  config.place = rank % config.group_size();
+  return config;
+}
+
+/// doctest's CAPTURE, of all sizes.
+#define CAPTURE_SPLIT(split) \
+  CAPTURE((split).copies);   \
+  CAPTURE((split).stages);   \
+  CAPTURE((split).slices)
 
 using OnAllRanks =
     std::function<void(int size, const std::function<void(comm::Communicator&)>& body)>;
@@ -38,14 +55,11 @@ using OnAllRanks =
 std::vector<Result<TrainingSummary>> train_split(TrainingConfig config, Split split,
                                                  const TrainingHooks& hooks = {},
                                                  const OnAllRanks& connect = test::on_all_ranks) {
-  config.stages = split.stages;
-  config.processes = split.copies * split.stages;
   std::mutex mutex;
   std::vector<Result<TrainingSummary>> ends;
-  connect(config.processes, [&](comm::Communicator& communicator) {
+  connect(split.processes(), [&](comm::Communicator& communicator) {
     const SystemClock clock;
-    TrainingConfig own = config;
-    own.stage = communicator.rank() % split.stages;
+    const TrainingConfig own = config_of_process(config, split, communicator.rank());
     auto end = run_training(own, communicator, clock, hooks);
     const std::lock_guard lock(mutex);
     ends.push_back(std::move(end));
@@ -59,22 +73,21 @@ void check_steps(TrainingConfig config, Split split,
   config.stages = std::max(2, split.stages);  // the reference's values are wanted
   const auto& expected = test::reference(config);
   config.stages = split.stages;
+  config.slices = split.slices;
   const test::StageReference reference(config);
   std::atomic<int> seen = 0, wrong = 0, norms = 0;
   std::vector<std::unique_ptr<TrainingHooks>> hooks;
   const auto last = expected.rbegin()->second.parameters;
   const auto body = [&](comm::Communicator& communicator) {
     const SystemClock clock;
-    TrainingConfig own = config;
-    own.processes = communicator.size();
-    own.stage = communicator.rank() % split.stages;
+    const TrainingConfig own = config_of_process(config, split, communicator.rank());
     TrainingHooks of_rank;
     of_rank.on_state = [&](std::int64_t step, std::span<const float> parameters,
                            const OptimizerState& optimizer) {
       ++seen;
       const auto found = expected.find(step);
       const bool is_right = found != expected.end() &&
-                            reference.is_right(own.stage, found->second, parameters, optimizer);
+                            reference.is_right(own.place, found->second, parameters, optimizer);
       wrong += is_right ? 0 : 1;
     };
     of_rank.on_step = [&](const StepReport& report) { norms += report.gradient_norm > 0 ? 1 : 0; };
@@ -82,7 +95,7 @@ void check_steps(TrainingConfig config, Split split,
     CHECK_MESSAGE(end.has_value(), (end ? std::string() : end.error().message()));
     if (end) CHECK(end->model_sha256 == last);
   };
-  const int processes = split.copies * split.stages;
+  const int processes = split.processes();
   connect(processes, body);
   CHECK(wrong == 0);
   CHECK(seen == processes * config.steps);
@@ -98,6 +111,20 @@ ModelShape whole_of(TrainingConfig config) {
 TrainingConfig deep_digits(std::int64_t steps) {
   TrainingConfig config = test::with_adamw(test::digits(steps));
   config.mlp.hidden = {48, 32, 32, 24, 24, 16, 16};
+  return config;
+}
+
+/// What is dropped is known by its column, whoever has it.
+TrainingConfig dropped_digits(std::int64_t steps) {
+  TrainingConfig config = test::with_adamw(test::digits(steps));
+  config.mlp.hidden = {40, 24};
+  config.mlp.dropout = 0.25f;
+  return config;
+}
+
+TrainingConfig gpt_of_eight_heads(std::int64_t steps) {
+  TrainingConfig config = test::small_gpt(steps);
+  config.gpt->heads = 8;
   return config;
 }
 
@@ -119,10 +146,37 @@ TEST_CASE("split into stages: the same bits after every step, whatever the produ
     const auto splits = splits_of(whole_of(config));
     CHECK(splits.back().stages == std::min(8, static_cast<int>(pieces_of(whole_of(config)))));
     for (const Split split : splits) {
-      CAPTURE(split.copies);
-      CAPTURE(split.stages);
+      CAPTURE_SPLIT(split);
       check_steps(config, split);
     }
+  }
+}
+
+/// All products of at most eight processes in which layers are divided.
+std::vector<Split> splits_with_slices(const ModelShape& whole, const std::vector<int>& slices) {
+  std::vector<Split> splits;
+  for (const int each : slices) {
+    for (Split split : splits_of(whole)) {
+      split.slices = each;
+      if (split.processes() <= 8) splits.push_back(split);
+    }
+  }
+  return splits;
+}
+
+TEST_CASE("layers divided: the same bits after every step, whatever the product of sizes") {
+  for (auto* const config_of : {test::digits, deep_digits, dropped_digits, gpt_of_eight_heads}) {
+    const TrainingConfig config = config_of(4);
+    for (const Split split : splits_with_slices(whole_of(config), {2, 4, 8})) {
+      CAPTURE_SPLIT(split);
+      check_steps(config, split);
+    }
+  }
+  for (const Split split : {Split{2, 1, 3}, Split{1, 2, 3}, Split{1, 1, 6}, Split{1, 1, 7}}) {
+    CAPTURE_SPLIT(split);
+    TrainingConfig config = dropped_digits(4);
+    config.mlp.hidden = {42, 84};
+    check_steps(config, split);
   }
 }
 
@@ -130,10 +184,11 @@ TEST_CASE("split into stages: micro-batches of every size, threads and recomputa
   for (auto* const config_of : {test::digits_with_layers, test::small_gpt}) {
     TrainingConfig config = config_of(3);
     const int rows = config.batch_size / config.logical_ranks;
-    for (const Split split : {Split{1, 2}, Split{2, 3}, Split{3, 2}, Split{1, 5}}) {
+    for (const Split split : {Split{1, 2}, Split{2, 3}, Split{3, 2}, Split{1, 5}, Split{1, 1, 2},
+                              Split{1, 3, 2}, Split{2, 2, 2}}) {
+      if (config.cnn && split.slices > 1) continue;
       for (const int ranks : {1, 2, 3, 8}) {
-        CAPTURE(split.copies);
-        CAPTURE(split.stages);
+        CAPTURE_SPLIT(split);
         CAPTURE(ranks);
         config.micro_batch_size = ranks * rows;
         config.threads = 1 + ranks % 2;
@@ -147,8 +202,9 @@ TEST_CASE("split into stages: micro-batches of every size, threads and recomputa
 TEST_CASE("split into stages that are connected as pods: the same bits") {
   TrainingConfig config = test::small_gpt(3);
   config.micro_batch_size = 4;
-  for (const Split split : {Split{1, 4}, Split{2, 3}, Split{3, 2}}) {
-    CAPTURE(split.stages);
+  for (const Split split :
+       {Split{1, 4}, Split{2, 3}, Split{3, 2}, Split{2, 1, 2}, Split{1, 3, 2}, Split{2, 2, 2}}) {
+    CAPTURE_SPLIT(split);
     check_steps(config, split, test::on_all_ranks_by_tcp);
   }
 }
@@ -156,9 +212,9 @@ TEST_CASE("split into stages that are connected as pods: the same bits") {
 TEST_CASE("the golden hash of a transformer that is split, a sample at a time") {
   TrainingConfig config = test::small_gpt(12);
   config.micro_batch_size = 2;
-  for (const Split split : {Split{1, 5}, Split{2, 4}}) {
+  for (const Split split : {Split{1, 5}, Split{2, 4}, Split{2, 2, 2}}) {
     const auto ends = train_split(config, split);
-    CHECK(ends.size() == static_cast<std::size_t>(split.copies * split.stages));
+    CHECK(ends.size() == static_cast<std::size_t>(split.processes()));
     for (const auto& end : ends) {
       REQUIRE(end.has_value());
       CHECK(end->model_sha256 == test::kSmallGptGolden);
@@ -198,8 +254,10 @@ TEST_CASE("an evaluation of a split model has the figures of one that is not") {
     config.has_test = true;
     const auto alone = train_split(config, {1, 1});
     REQUIRE(alone[0].has_value());
-    for (const Split split : {Split{1, 2}, Split{2, 3}, Split{1, 5}, Split{3, 2}}) {
-      CAPTURE(split.stages);
+    for (const Split split :
+         {Split{1, 2}, Split{2, 3}, Split{1, 5}, Split{3, 2}, Split{1, 1, 2}, Split{2, 2, 2}}) {
+      if (config.cnn && split.slices > 1) continue;
+      CAPTURE_SPLIT(split);
       for (const auto& end : train_split(config, split)) {
         REQUIRE(end.has_value());
         CHECK(end->accuracy == alone[0]->accuracy);
@@ -273,10 +331,11 @@ constexpr std::array kSplitPlaces = {
 
 /// So long that all places come after step 12: an evaluation with step 22, a checkpoint with 20.
 struct SplitTrial : Trial {
-  SplitTrial(TrainingConfig (*config_of)(std::int64_t), int stages) {
+  SplitTrial(TrainingConfig (*config_of)(std::int64_t), int stages, int slices = 1) {
     steps = 26;
     config = config_of(steps);
     config.stages = stages;
+    config.slices = slices;
     config.checkpoint_every_steps = 20;
   }
   void keep_files() { config.checkpoint_path = directory.path(); }
@@ -290,17 +349,16 @@ TrainingConfig clipped_digits(std::int64_t steps) {
 }
 
 void lose_one(Split split, int victim, std::string_view place) {
-  CAPTURE(split.copies);
-  CAPTURE(split.stages);
+  CAPTURE_SPLIT(split);
   CAPTURE(victim);
   CAPTURE(std::string(place));
-  SplitTrial trial(clipped_digits, split.stages);
+  SplitTrial trial(clipped_digits, split.stages, split.slices);
   if (place == point::kCompare || place == point::kCheckpoint) trial.keep_files();
   // What the others of its group have come to is worth nothing without its part; they are given a
   // state, and another one where somebody's connections break over that.
-  trial.falls = 3 * (split.stages - 1);
+  trial.falls = 3 * (trial.config.group_size() - 1);
   trial.before = [](ElasticWorld& world) { world.respawn_next(); };
-  const int processes = split.copies * split.stages;
+  const int processes = split.processes();
   trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
     if (step == 14 || step == 24) {
       // The one in its place, before the others are through without it.
@@ -326,10 +384,15 @@ void lose_one(Split split, int victim, std::string_view place) {
 TEST_CASE("a stage of one copy dies at each place: the other copies lose no step") {
   for (const Split split : {Split{2, 2}, Split{2, 3}, Split{3, 2}}) {
     for (const std::string_view place : kSplitPlaces) {
-      for (const int victim : {0, 1, split.copies * split.stages - 1}) {
-        lose_one(split, victim, place);
-      }
+      for (const int victim : {0, 1, split.processes() - 1}) lose_one(split, victim, place);
     }
+  }
+}
+
+TEST_CASE("one of those who share layers dies at each place: the other copies lose no step") {
+  for (const std::string_view place : kSplitPlaces) {
+    for (const int victim : {0, 1, 3}) lose_one({2, 1, 2}, victim, place);
+    lose_one({2, 2, 2}, 6, place);
   }
 }
 

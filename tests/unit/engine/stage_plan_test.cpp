@@ -11,6 +11,7 @@
 
 #include "common/contract.h"
 #include "worker/engine/block_hash.h"
+#include "worker/engine/stage_state.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -143,6 +144,61 @@ TEST_CASE("among plans of equal cost the one whose largest stage is smallest") {
   const StagePlan plan = *plan_stages(*ModelShape::of(config, {32, 32, 1}, 10), 3);
   CHECK(plan.stages[0].last_layer == 2);
   CHECK(plan.stages[1].last_layer == 6);
+}
+
+TEST_CASE("slices count every value of the model once, and first values are those of the whole") {
+  const ModelShape mlp = chain_of({64, 24, 24, 24, 10}), gpt = transformer(2);
+  for (const auto& [whole, slices] : {std::pair(&mlp, 2), std::pair(&mlp, 8), std::pair(&gpt, 2)}) {
+    std::vector<float> all(whole->values());
+    initialise(*whole, 7, all);
+    for (const int stages : {1, 3}) {
+      CAPTURE(slices);
+      CAPTURE(stages);
+      const StagePlan plan = *plan_stages(*whole, stages, slices);
+      REQUIRE(plan.places() == stages * slices);
+      std::vector<int> counted(whole->values());
+      for (int place = 0; place < plan.places(); ++place) {
+        const ModelShape& part = plan.part(place);
+        std::vector<float> own(part.values()), taken(part.values());
+        initialise(part, 7, own);
+        take_stage(*whole, part, all, taken);
+        CHECK(own == taken);
+        std::size_t next = 0;
+        for (const StageStretch& stretch : stretches_of(part, *whole)) {
+          CHECK(stretch.own == next);
+          next += stretch.whole.size();
+        }
+        CHECK(next == part.values());
+        for (const StageStretch& stretch : counted_stretches_of(part, *whole)) {
+          for (std::size_t i = stretch.whole.begin; i < stretch.whole.end; ++i) ++counted[i];
+        }
+      }
+      CHECK(std::ranges::count(counted, 1) == std::ssize(counted));
+    }
+  }
+  // Of a block's twelve squares of the width a slice has its share.
+  const ModelShape block = transformer(1);
+  const auto divided = plan_stages(block, 1, 2)->part(0).parameters();
+  const std::size_t embedded = block.layers()[1].weight;
+  CHECK(divided - embedded < (block.parameters() - embedded) * 11 / 20);
+}
+
+TEST_CASE("layers that cannot be divided evenly are refused by the field's name") {
+  const auto refusal = [](const ModelShape& whole, int slices) {
+    const auto plan = plan_stages(whole, 1, slices);
+    return plan ? std::string() : plan.error().message();
+  };
+  CHECK(refusal(chain_of({64, 24, 10}), 3).empty());
+  CHECK(refusal(chain_of({64, 24, 10}), 5) ==
+        "spec.training.parallelism.tensor: is 5, but a hidden layer is 24 wide; must divide all of "
+        "spec.training.model.mlp.hidden");
+  CHECK(refusal(chain_of({64, 10}), 2).find("has no hidden layer") != std::string::npos);
+  CHECK(refusal(transformer(2), 3).find("must divide spec.training.model.gpt.heads") !=
+        std::string::npos);
+  TrainingConfig config;
+  config.cnn = CnnConfig{{4}, 3, false, {}, 0};
+  CHECK(refusal(*ModelShape::of(config, {8, 8, 1}, 10), 2).find("must be 1 with a cnn") !=
+        std::string::npos);
 }
 
 TEST_CASE("a model that has fewer pieces than a pipeline stages is refused") {

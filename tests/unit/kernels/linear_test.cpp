@@ -1,5 +1,6 @@
 // Every element of the three matrix products against scalar chains of std::fma, bit by bit.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <functional>
 
@@ -340,6 +341,51 @@ void check_further_rows(Products products) {
   }
 }
 
+/// Chains that are made in three parts, maybe empty ones, as by processes that hand them on.
+void check_parts(Products products) {
+  Random random(seed() + 6);
+  for (int i = 0; i < 60; ++i) {
+    const std::size_t long_chain = i % 6 == 0 ? 1'200 : 90;
+    Shape s{1 + random.below(i % 5 == 0 ? 300 : 40), 1 + random.below(130), 1 + random.below(70)};
+    (i % 2 == 0 ? s.K : s.N) = 1 + random.below(long_chain);
+    Guarded<float> x(s.M * s.K), w(s.K * s.N), bias(s.N), dy(s.M * s.N), out(s.M * s.K);
+    Guarded<float> y(s.M * s.N), dx(s.M * s.K);
+    for (auto* buffer : {&x, &w, &dy, &out}) fill_buffer(*buffer, random, any_values(random));
+    fill_buffer(bias, random, Values::kPlain);
+    const auto cuts_of = [&](std::size_t chain) {
+      const std::size_t cut = random.below(chain + 1);
+      return std::array{std::size_t{0}, cut, cut + random.below(chain - cut + 1), chain};
+    };
+    const auto cuts_k = cuts_of(s.K), cuts_n = cuts_of(s.N);
+    CAPTURE(s.M);
+    CAPTURE(s.N);
+    CAPTURE(s.K);
+    everywhere(products, [&](cpu::Context& context) {
+      Floats whole_y(y.size()), whole_dx(dx.size());
+      cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), bias.data(),
+                          kernels::Activation::kRelu, whole_y.data());
+      cpu::linear_backward_input(context, s.M, s.N, s.K, dy.data(), w.data(), out.data(),
+                                 whole_dx.data());
+      poison(y);
+      poison(dx);
+      for (std::size_t p = 0; p < 3; ++p) {
+        const bool is_last = p == 2;
+        cpu::linear_forward_part(
+            context, s.M, s.N, s.K, {cuts_k[p], cuts_k[p + 1] - cuts_k[p], p > 0}, x.data(),
+            w.data(), is_last ? bias.data() : nullptr,
+            is_last ? kernels::Activation::kRelu : kernels::Activation::kNone, y.data());
+        cpu::linear_backward_input_part(context, s.M, s.N, s.K,
+                                        {cuts_n[p], cuts_n[p + 1] - cuts_n[p], p > 0}, dy.data(),
+                                        w.data(), is_last ? out.data() : nullptr, dx.data());
+      }
+      CHECK(mismatches(y, whole_y, y.size()) == 0);
+      CHECK(mismatches(dx, whole_dx, dx.size()) == 0);
+      CHECK(y.untouched());
+      CHECK(dx.untouched());
+    });
+  }
+}
+
 void check_halves(Products products) {
   Random random(seed() + 4);
   const Shape s{64, 37, 29};
@@ -401,6 +447,14 @@ TEST_CASE("a rank's weight gradient goes on with further rows as if they had com
 TEST_CASE(
     "bfloat16: a rank's weight gradient goes on with further rows as if they had come at once") {
   check_further_rows(Products::kBfloat16);
+}
+
+TEST_CASE("chains that are made in parts equal those that are made at once") {
+  check_parts(Products::kFloat32);
+}
+
+TEST_CASE("bfloat16: chains that are made in parts equal those that are made at once") {
+  check_parts(Products::kBfloat16);
 }
 
 TEST_CASE("the weight gradients of two halves add up to that of the whole") {
