@@ -795,7 +795,7 @@ TEST_CASE("layers that cannot be divided by so many are refused by the field's n
   CHECK(
       message().ends_with("spec.training.parallelism.tensor: must be 1, because the model is "
                           "cnn; convolutions cannot be divided"));
-  training["data"] = {{"train", {{"text", "a"}}}};
+  training["data"] = {{"train", {{"text", {{"file", "a"}}}}}};
   training["model"] = {
       {"gpt", {{"layers", 2}, {"heads", 6}, {"width", 24}, {"contextLength", 16}}}};
   CHECK(message().ends_with(
