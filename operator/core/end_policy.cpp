@@ -162,19 +162,32 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   return plan;
 }
 
+/// What slot 0 said at its end, where it has ended with 0 and named the model.
+std::optional<ProgressReport> final_word(const GangView& gang) {
+  if (gang.members.empty() || gang.members.front().state != MemberState::kSucceeded) {
+    return std::nullopt;
+  }
+  auto word = last_word(gang);
+  if (!word || word->membership_epoch <= 0 || word->model_sha256.empty()) return std::nullopt;
+  const api::SlotPlacement& first = gang.members.front().placement;
+  const bool is_of_all = word->attempt == first.attempt && first.slot == 0 &&
+                         !word->members.empty() && word->members.front() == 0;
+  return is_of_all ? std::move(word) : std::nullopt;
+}
+
 /// All whom slot 0 names as members of the last step have ended with 0, slot 0 itself among them.
-bool has_final_members(const GangView& gang) {
-  if (gang.members.empty() || gang.members.front().state != MemberState::kSucceeded) return false;
-  const auto word = last_word(gang);
-  if (!word || word->membership_epoch <= 0 || word->model_sha256.empty()) return false;
+/// Or long enough have passed since it has: it may name whom the others let in with a view that
+/// nobody entered any more, and who then waits for them.
+bool has_final_members(const JobSnapshot& snapshot, const GangView& gang) {
+  const auto word = final_word(gang);
+  if (!word) return false;
   const auto ended = [&](int slot) {
     return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
       return member.placement.slot == slot && member.state == MemberState::kSucceeded;
     });
   };
-  return word->attempt == gang.members.front().placement.attempt && !word->members.empty() &&
-         word->members.front() == 0 && gang.members.front().placement.slot == 0 &&
-         std::all_of(word->members.begin(), word->members.end(), ended);
+  return std::all_of(word->members.begin(), word->members.end(), ended) ||
+         lasted(snapshot, facts::has_model()) >= words::kLeftBehindMost;
 }
 
 }  // namespace
@@ -239,8 +252,10 @@ seconds restart_backoff(const api::RestartSpec& restart, int restarts_before) {
   return std::min(seconds(least << doublings), words::kBackoffMost);
 }
 
+bool has_model(const GangView& gang) { return final_word(gang).has_value(); }
+
 std::optional<Plan> decide_success(const JobSnapshot& snapshot, const GangView& gang) {
-  if (!gang.all(MemberState::kSucceeded) && !has_final_members(gang)) return std::nullopt;
+  if (!gang.all(MemberState::kSucceeded) && !has_final_members(snapshot, gang)) return std::nullopt;
   api::TrainingJobStatus status = snapshot.job.status;
   const std::string message =
       "every worker (" + std::to_string(gang.count(MemberState::kSucceeded)) + ") ended with 0";

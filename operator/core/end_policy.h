@@ -32,6 +32,9 @@ std::string sentence_of(const Failure& failure);
 /// says that nothing helps, or spec.restart.policy is Never.
 bool fails_job(const JobSnapshot& snapshot, const Member& member);
 
+/// Whether slot 0 has ended with the job's model: all that is left is that the others end, too.
+bool has_model(const GangView& gang);
+
 /// Complete: every member ended with 0. Who is a member at the end is said by slot 0's last word,
 /// where it says so: another that wanted to be let in does not matter any more. A decision of its
 /// own; absent when it is not so.

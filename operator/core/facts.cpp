@@ -27,6 +27,7 @@ std::string job_is_old() { return "job is old"; }
 std::string down(const api::SlotPlacement& placement) {
   return "down/" + std::to_string(placement.slot) + "/" + std::to_string(placement.attempt);
 }
+std::string has_model() { return "has model"; }
 std::string room() { return "room"; }
 std::string waiting_words(const std::string& message) {
   return "words/" + hex_text(hash_text(message));
@@ -55,6 +56,7 @@ std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
   if (status.restart_at) found.insert(facts::backing_off(status));
   const GangView gang = view_gang(snapshot);
   if (gang.job_is_old) found.insert(facts::job_is_old());
+  if (has_model(gang)) found.insert(facts::has_model());
   if (is_settling(snapshot, gang)) found.insert(facts::settling(status));
   if (is_elastic(snapshot, gang)) {
     for (const auto& member : gang.members) {

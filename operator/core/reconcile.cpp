@@ -634,6 +634,9 @@ Plan decide(const JobSnapshot& snapshot) {
 
 Plan reconcile(const JobSnapshot& snapshot) {
   Plan plan = decide(snapshot);
+  if (!snapshot.job.status.finished() && has_model(view_gang(snapshot))) {
+    requeue(plan, words::kLeftBehindMost);
+  }
   tell_changes(plan, snapshot);
   if (!plan.empty()) return plan;
   // Alone and last, so that the job never waits for it.

@@ -63,6 +63,8 @@ inline constexpr std::chrono::seconds kSettle{2};
 /// A pod that is still there so long after its grace period is on a dead node: it is superseded
 /// (the epoch fences it), not waited for.
 inline constexpr std::chrono::seconds kOverdue{30};
+/// So long after slot 0 has ended with the model the others' ends are awaited.
+inline constexpr std::chrono::seconds kLeftBehindMost{30};
 /// A node that has not been ready for so long is taken for dead.
 inline constexpr std::chrono::seconds kNodeLostAfter{40};
 /// So long the cluster's scheduler may refuse a pod before another place is looked for, and so long
