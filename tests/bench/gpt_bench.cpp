@@ -1,7 +1,7 @@
-// Trains one GPT over made-up bytes with the engine itself, one worker, and prints
+// Trains one GPT over made-up tokens with the engine itself, one worker, and prints
 // `tokens_per_second X peak_rss_mib Y`. tests/bench/training.py runs it beside PyTorch.
-//   gpt_bench --shape LAYERS-HEADS-WIDTH-CONTEXT --batch 12 --threads 2 [--logical-ranks 4]
-//   [--precision Float32|BFloat16] [--seconds 5]
+//   gpt_bench --shape LAYERS-HEADS-WIDTH-CONTEXT[-TOKENS] --batch 12 --threads 2
+//   [--logical-ranks 4] [--precision Float32|BFloat16] [--seconds 5]
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -32,18 +32,20 @@ int main(int argc, char** argv) {
   }
   engine::TrainingConfig config;
   engine::GptConfig& gpt = config.gpt.emplace();
-  if (std::sscanf(options["--shape"].c_str(), "%d-%d-%d-%d", &gpt.layers, &gpt.heads, &gpt.width,
-                  &gpt.context_length) != 4) {
-    std::fprintf(stderr, "gpt_bench: --shape must be layers, heads, width, context: 4-4-128-64\n");
+  if (std::sscanf(options["--shape"].c_str(), "%d-%d-%d-%d-%d", &gpt.layers, &gpt.heads, &gpt.width,
+                  &gpt.context_length, &gpt.vocabulary_size) < 4) {
+    std::fprintf(stderr,
+                 "gpt_bench: --shape must be layers, heads, width, context and, unless 256, "
+                 "tokens: 4-4-128-64\n");
     return 2;
   }
   const bench::Scratch directory;
-  bench::write_text(directory.path(), kSamples, gpt.context_length);
+  bench::write_shard(directory.path(), kSamples, gpt.context_length, gpt.vocabulary_size);
   config.steps = bench::kStepsMax;
   config.batch_size = std::atoi(options["--batch"].c_str());
   config.threads = std::atoi(options["--threads"].c_str());
   config.logical_ranks = std::atoi(options["--logical-ranks"].c_str());
-  config.train.text = "text";
+  config.train.shards = {"shard"};
   config.data_root = directory.path();
   config.adamw = engine::AdamwConfig{0.001f, 0.9f, 0.99f, 1e-8f, 0.1f};
   config.gradient_norm_max = 1;

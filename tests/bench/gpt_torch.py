@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer of gpt_bench: the same GPT over bytes in PyTorch, one process.
+"""The peer of gpt_bench: the same GPT in PyTorch, one process.
 
 Prints `tokens_per_second X peak_rss_mib Y`. Per step, as gpt_bench does: take the batch's contexts in a shuffled
 order, forward, backward, clip by the global norm, AdamW. The head is tied to the embedding, attention is PyTorch's own.
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-SAMPLES, WARM_UP, TOKENS = 256, 3, 256
+SAMPLES, WARM_UP = 256, 3
 
 
 class Block(nn.Module):
@@ -34,9 +34,9 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers, heads, width, context):
+    def __init__(self, layers, heads, width, context, tokens):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(TOKENS, width), nn.Embedding(context, width)
+        self.wte, self.wpe = nn.Embedding(tokens, width), nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.ln_f = nn.LayerNorm(width)
         for p in self.parameters():
@@ -50,7 +50,7 @@ class Gpt(nn.Module):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--shape", default="4-4-128-64")
+    parser.add_argument("--shape", default="4-4-128-64", help="LAYERS-HEADS-WIDTH-CONTEXT[-TOKENS]")
     parser.add_argument("--batch", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="by torch.compile, in place of eager")
@@ -59,9 +59,10 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    layers, heads, width, context = (int(part) for part in arguments.shape.split("-"))
-    text = torch.randint(0, TOKENS, (SAMPLES * context + 1,))
-    model = Gpt(layers, heads, width, context)
+    layers, heads, width, context, *rest = (int(part) for part in arguments.shape.split("-"))
+    tokens = rest[0] if rest else 256
+    text = torch.randint(0, tokens, (SAMPLES * context + 1,))
+    model = Gpt(layers, heads, width, context, tokens)
     run = torch.compile(model) if arguments.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
     steps_per_epoch = SAMPLES // arguments.batch
@@ -74,7 +75,7 @@ def main():
         # As ours: what layers multiply is rounded, parameters and their updates stay fp32.
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=arguments.precision == "BFloat16"):
             logits = run(text[begins])
-            loss = F.cross_entropy(logits.view(-1, TOKENS), text[begins + 1].view(-1))
+            loss = F.cross_entropy(logits.view(-1, tokens), text[begins + 1].view(-1))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

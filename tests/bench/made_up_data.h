@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/rng.h"
+#include "common/token_shard.h"
 
 namespace muster::bench {
 
@@ -70,6 +71,25 @@ inline void write_text(const std::string& directory, int samples, int context) {
   Rng rng(1);
   std::ofstream out(directory + "/text", std::ios::binary);
   for (int i = 0; i < samples * context + 1; ++i) out.put(static_cast<char>(rng.below(256)));
+}
+
+/// "shard", for so many samples of tokens that are below `vocabulary`, 65,536 at most.
+inline void write_shard(const std::string& directory, int samples, int context, int vocabulary) {
+  Rng rng(1);
+  const token_shard::Format format = token_shard::kFormats[0];
+  const int count = samples * context + 1;
+  std::vector<std::uint32_t> header(token_shard::kHeaderBytes / sizeof(std::uint32_t), 0);
+  header[0] = format.magic;
+  header[1] = format.version;
+  header[2] = static_cast<std::uint32_t>(count);
+  std::vector<std::uint16_t> tokens(static_cast<std::size_t>(count));
+  for (std::uint16_t& token : tokens) {
+    token = static_cast<std::uint16_t>(rng.below(static_cast<std::uint64_t>(vocabulary)));
+  }
+  std::ofstream out(directory + "/shard", std::ios::binary);
+  out.write(reinterpret_cast<const char*>(header.data()), token_shard::kHeaderBytes);
+  out.write(reinterpret_cast<const char*>(tokens.data()),
+            static_cast<std::streamsize>(tokens.size() * sizeof(std::uint16_t)));
 }
 
 }  // namespace muster::bench

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Training of an MLP or a GPT beside PyTorch, interleaved A/B, medians of 7 runs.
 
-    tests/bench/training.py mlp|gpt --binary build/release/bench/mlp_bench [--torch PYTHON]
+    tests/bench/training.py mlp|gpt --binary build/release/bench/mlp_bench [--torch PYTHON] [--llm-c DIR]
 
 Each program trains one shape on made-up data and prints a line
 `images_per_second X peak_rss_mib Y`, a gpt tokens_per_second; shapes and options are the same for all. A GPT is trained in
-fp32 and in bfloat16, and beside PyTorch eager also by torch.compile, which compiles before what is measured.
+fp32 and in bfloat16, and beside PyTorch eager also by torch.compile, which compiles before what is measured, and in fp32 by
+llm.c's program for processors, built from its sources in DIR.
 """
 
 import argparse
@@ -13,22 +14,33 @@ import os
 import re
 import statistics
 import subprocess
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Of each: shape, batch, logical ranks. A gpt's shape: layers, heads, width, context; 256 tokens.
+# Of each: shape, batch, logical ranks. A gpt's shape: layers, heads, width, context and, where not 256, tokens.
 SHAPES = {"mlp": [("784-256-10", 64, 8), ("784-500-500-10", 512, 8)],
-          "gpt": [("4-4-128-64", 12, 4), ("6-6-384-256", 8, 4), ("12-12-768-64", 4, 4)]}
+          "gpt": [("4-4-128-64", 12, 4), ("6-6-384-256", 8, 4), ("12-12-768-64", 4, 4),
+                  ("12-12-768-64-50257", 4, 4)]}
 PRECISIONS = {"mlp": ["Float32"], "gpt": ["Float32", "BFloat16"]}
 UNITS = {"mlp": "images", "gpt": "tokens"}
 RUNS = 7
 
 
-def one(command):
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def one(command, threads):
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}  # llm.c takes no other word for it
+    out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     match = re.search(r"(?:images|tokens)_per_second ([0-9.]+) peak_rss_mib ([0-9.]+)", out)
     if not match:
         raise SystemExit(f"{' '.join(command)} printed no figures:\n{out}")
     return float(match.group(1)), float(match.group(2))
+
+
+def build_llm_c(sources, directory):
+    """Path of gpt_llm_c, with the flags of llm.c's own Makefile."""
+    program = os.path.join(directory, "gpt_llm_c")
+    subprocess.run([os.environ.get("CC", "cc"), "-Ofast", "-march=native", "-fopenmp", "-DOMP", "-Wno-unused-result", "-I", sources,
+                    os.path.join(HERE, "gpt_llm_c.c"), "-lm", "-o", program], check=True)
+    return program
 
 
 def main():
@@ -37,12 +49,20 @@ def main():
     parser.add_argument("--binary", required=True)
     parser.add_argument("--shapes", help="of these alone, with commas between")
     parser.add_argument("--torch", help="python of an environment with PyTorch")
+    parser.add_argument("--llm-c", metavar="DIR", help="sources of llm.c")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        if arguments.llm_c:
+            arguments.llm_c = build_llm_c(arguments.llm_c, directory)
+        print_table(arguments)
+
+
+def print_table(arguments):
     unit = UNITS[arguments.model]
     print(f"| shape | batch, L | precision | ours {unit}/s | PyTorch eager {unit}/s | ratio (least..most) | torch.compile {unit}/s "
-          "| ours MiB | PyTorch MiB |")
-    print("|---|---|---|---|---|---|---|---|---|")
+          f"| llm.c {unit}/s | ours MiB | PyTorch MiB | llm.c MiB |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for shape, batch, logical_ranks in SHAPES[arguments.model]:
         if arguments.shapes and shape not in arguments.shapes.split(","):
             continue
@@ -60,10 +80,12 @@ def measured(arguments, cells, logical_ranks, options):
         commands["eager"] = [arguments.torch, os.path.join(HERE, f"{arguments.model}_torch.py"), *options]
         if arguments.model == "gpt":
             commands["compiled"] = [*commands["eager"], "--compile"]
+    if arguments.llm_c and arguments.model == "gpt" and cells[-1] == "Float32":
+        commands["llm.c"] = [arguments.llm_c, *options]
     figures = {name: [] for name in commands}
     for _ in range(RUNS):
         for name, command in commands.items():
-            figures[name].append(one(command))
+            figures[name].append(one(command, arguments.threads))
 
     def median(name, which):
         return f"{statistics.median(run[which] for run in figures[name]):.0f}" if name in figures else "not run"
@@ -72,7 +94,8 @@ def measured(arguments, cells, logical_ranks, options):
     if arguments.torch:
         ratios = [ours[0] / torch[0] for ours, torch in zip(figures["ours"], figures["eager"])]
         ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
-    cells += [median("ours", 0), median("eager", 0), ratio, median("compiled", 0), median("ours", 1), median("eager", 1)]
+    cells += [median("ours", 0), median("eager", 0), ratio, median("compiled", 0), median("llm.c", 0), median("ours", 1),
+              median("eager", 1), median("llm.c", 1)]
     return f"| {' | '.join(cells)} |"
 
 
