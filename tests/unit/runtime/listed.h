@@ -1,4 +1,4 @@
-// What a watch tells first: all objects that there are.
+// A loop's surroundings, and what a watch tells first: all objects that there are.
 #pragma once
 
 #include <string>
@@ -22,6 +22,17 @@ inline runtime::WatchBatch listed(api::Kind kind, const std::vector<std::string>
   std::vector<Json> objects;
   for (const std::string& text : texts) objects.push_back(*parse_json(text));
   return listed(kind, std::move(objects));
+}
+
+/// Of a loop that hears of nothing but what is posted.
+inline runtime::LoopOptions loop_options(const Clock& clock, runtime::Mailbox& mailbox,
+                                         runtime::Executor& executor) {
+  runtime::LoopOptions made;
+  made.clock = &clock;
+  made.mailbox = &mailbox;
+  made.executor = &executor;
+  made.master_key = std::string(64, '7');
+  return made;
 }
 
 }  // namespace muster::test

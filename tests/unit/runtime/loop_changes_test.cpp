@@ -81,11 +81,7 @@ class ChangesWorld final : public runtime::Executor {
 
  private:
   runtime::LoopOptions options() {
-    runtime::LoopOptions made;
-    made.clock = &clock_;
-    made.mailbox = &mailbox_;
-    made.executor = this;
-    made.master_key = std::string(64, '7');
+    runtime::LoopOptions made = test::loop_options(clock_, mailbox_, *this);
     made.sees_nodes = false;
     return made;
   }

@@ -43,7 +43,8 @@ struct PassFixture {
   Decisions decisions;
   runtime::OperatorLoop loop;
 
-  explicit PassFixture(nanoseconds tick) : clock(tick), loop(options()) {
+  explicit PassFixture(nanoseconds tick)
+      : clock(tick), loop(test::loop_options(clock, mailbox, decisions)) {
     list_node("2");
     list(api::Kind::kPod, {});
     list(api::Kind::kTrainingJob,
@@ -60,15 +61,6 @@ struct PassFixture {
     done.uid = "u";
     REQUIRE(mailbox.post(std::move(done)));
     list_node("8");
-  }
-
-  runtime::LoopOptions options() {
-    runtime::LoopOptions made;
-    made.clock = &clock;
-    made.mailbox = &mailbox;
-    made.executor = &decisions;
-    made.master_key = std::string(64, '7');
-    return made;
   }
 
   void list(api::Kind kind, const std::vector<std::string>& objects) {

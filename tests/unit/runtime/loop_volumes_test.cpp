@@ -24,11 +24,7 @@ struct VolumeFixture {
   Recorder recorder;
 
   runtime::LoopOptions options() {
-    runtime::LoopOptions made;
-    made.clock = &clock;
-    made.mailbox = &mailbox;
-    made.executor = &recorder;
-    made.master_key = std::string(64, '7');
+    runtime::LoopOptions made = test::loop_options(clock, mailbox, recorder);
     made.sees_volumes = true;
     return made;
   }
