@@ -24,7 +24,7 @@ CONVERTED = ("localqueues", "clusterqueues", "workloads", "cohorts", "multikueue
 def module():
     """The directory of the module that scripts/kube-tools builds."""
     go = run([os.path.join(ROOT, "scripts", "go-toolchain")], DOWNLOAD_SECONDS).strip()
-    tools = ["-C", os.path.join(ROOT, "tests", "cluster", "tools", "kueue")]
+    tools = ["-C", os.path.join(ROOT, "tests", "cluster", "tools")]
     run([go, "mod", "download", *tools, "sigs.k8s.io/kueue"], DOWNLOAD_SECONDS)
     return run([go, "list", *tools, "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"], SECONDS).strip().splitlines()[-1]
 

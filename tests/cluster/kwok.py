@@ -14,7 +14,7 @@ ENDS = os.path.join(ROOT, "tests", "cluster", "kwok_ends.yaml")
 def kwok_stages():
     """KWOK's own files that say how its nodes and pods live, of the version that scripts/kube-tools builds."""
     go = run([os.path.join(ROOT, "scripts", "go-toolchain")], DOWNLOAD_SECONDS).strip()
-    module = ["-C", os.path.join(ROOT, "tests", "cluster", "tools", "kwok")]
+    module = ["-C", os.path.join(ROOT, "tests", "cluster", "tools")]
     run([go, "mod", "download", *module, "sigs.k8s.io/kwok"], DOWNLOAD_SECONDS)
     found = run([go, "list", *module, "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"], SECONDS)
     stages = os.path.join(found.strip().splitlines()[-1], "kustomize", "stage")

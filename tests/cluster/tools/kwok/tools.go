@@ -1,7 +1,0 @@
-// Package tools names the KWOK that Muster's cluster tests run, so that go.sum pins it.
-
-//go:build tools
-
-package tools
-
-import _ "sigs.k8s.io/kwok/cmd/kwok"
