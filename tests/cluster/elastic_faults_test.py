@@ -113,7 +113,7 @@ class ElasticFaults(LongJobTest):
         for count in (4, 3):
             self.kubectl("scale", "tjob/resized", f"--replicas={count}")
             self.assertTrue(any([self.kill(pod) for pod in operators]))
-            wait_for(f"{count} workers train", lambda: self.job("resized")["status"]["workers"] == f"{count}/{count}", 120)
+            wait_for(f"{count} workers train", lambda: self.status("resized").get("workers") == f"{count}/{count}", 120)
         names = [pod["metadata"]["name"] for pod in self.pods("resized")]
         self.assertEqual(len(names), len(set(names)))
         self.ended("resized")

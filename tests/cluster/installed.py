@@ -251,6 +251,11 @@ class InstalledTest(unittest.TestCase):
         return json.loads(cls.cluster.plane.get(f"/apis/muster.dev/v1alpha1/namespaces/team/trainingjobs/{name}"))
 
     @classmethod
+    def status(cls, name):
+        """The job's status; nothing before the operator has looked at it."""
+        return cls.job(name).get("status", {})
+
+    @classmethod
     def pods(cls, name):
         return json.loads(cls.cluster.plane.get(
             f"/api/v1/namespaces/team/pods?labelSelector=muster.dev/job-name%3D{name}"))["items"]

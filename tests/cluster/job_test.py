@@ -124,9 +124,9 @@ class JobTest(LongJobTest):
         self.start_long("elastic", most=3)
         before = {pod["metadata"]["uid"] for pod in self.pods("elastic")}
         self.kubectl("scale", "tjob/elastic", "--replicas=3")
-        wait_for("three workers train", lambda: self.job("elastic")["status"]["workers"] == "3/3", 90)
+        wait_for("three workers train", lambda: self.status("elastic").get("workers") == "3/3", 90)
         self.kubectl("scale", "tjob/elastic", "--replicas=2")
-        wait_for("two workers train", lambda: self.job("elastic")["status"]["workers"] == "2/2", 90)
+        wait_for("two workers train", lambda: self.status("elastic").get("workers") == "2/2", 90)
         self.ended("elastic")
         after = {pod["metadata"]["uid"] for pod in self.pods("elastic")}
         self.assertEqual(before & after, before)
@@ -147,7 +147,7 @@ class JobTest(LongJobTest):
                              "metrics": [{"type": "Resource", "resource": {
                                  "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
         self.addCleanup(self.kubectl, "delete", "hpa", "scaled", "--ignore-not-found", check=False)
-        wait_for("three workers train", lambda: self.job("scaled")["status"]["workers"] == "3/3", 120)
+        wait_for("three workers train", lambda: self.status("scaled").get("workers") == "3/3", 120)
         scaler = json.loads(self.kubectl("get", "hpa", "scaled", "-o", "json"))["status"]
         self.assertEqual([c["status"] for c in scaler["conditions"] if c["type"] == "AbleToScale"], ["True"], scaler)
         self.kubectl("delete", "hpa", "scaled")
@@ -166,7 +166,7 @@ class JobTest(LongJobTest):
                      "--delete-emptydir-data", "--timeout=60s")
         self.kubectl("uncordon", away)
         left = self.step("scaled")
-        wait_for("three workers train again", lambda: self.job("scaled")["status"]["workers"] == "3/3"
+        wait_for("three workers train again", lambda: self.status("scaled").get("workers") == "3/3"
                  and self.step("scaled") > left, 120)
         self.assertLessEqual(stay, {pod["metadata"]["uid"] for pod in self.pods("scaled")})
         status = self.job("scaled")["status"]

@@ -64,7 +64,7 @@ class LongJobTest(InstalledTest):
         self.apply(claim(name), manifest)
 
     def step(self, name):
-        return self.job(name).get("status", {}).get("progress", {}).get("step", 0)
+        return self.status(name).get("progress", {}).get("step", 0)
 
     def start_long(self, name, **rest):
         """Starts the long job and waits until it has made steps and a checkpoint."""

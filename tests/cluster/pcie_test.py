@@ -79,7 +79,7 @@ class PcieTest(InstalledTest):
     def start(self, name, gpus, count=1):
         """A job whose workers have so many GPUs each; returns when they run."""
         self.ask(name, gpus, count)
-        wait_for(f"{name} runs", lambda: self.job(name).get("status", {}).get("workers") == f"{count}/{count}", 60)
+        wait_for(f"{name} runs", lambda: self.status(name).get("workers") == f"{count}/{count}", 60)
 
     def ask(self, name, gpus, count=1):
         self.addCleanup(wait_for, f"{name} is gone", lambda: not self.pods(name), 60)
@@ -108,7 +108,7 @@ class PcieTest(InstalledTest):
 
     def admitted(self, name):
         """Status and message of the condition; empty before there is one."""
-        for one in self.job(name).get("status", {}).get("conditions", []):
+        for one in self.status(name).get("conditions", []):
             if one["type"] == "Admitted":
                 return one["status"], one["message"]
         return "", ""
@@ -139,7 +139,7 @@ class PcieTest(InstalledTest):
         wait_for("it is told why", lambda: self.admitted("four")[0] == "False", 30)
         self.assertIn(RESOURCE, self.admitted("four")[1])
         self.kubectl("delete", "tjob", "five")
-        wait_for("it runs", lambda: self.job("four")["status"].get("workers") == "1/1", 60)
+        wait_for("it runs", lambda: self.status("four").get("workers") == "1/1", 60)
         self.assertEqual(len(self.switches(self.devices("four")[0])), 1)
 
 

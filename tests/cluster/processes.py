@@ -14,7 +14,9 @@ import subprocess
 import time
 import urllib.request
 
-POLL_SECONDS = 0.1
+# Between two looks: short at first, for what is nearly there, then longer, for a look costs the API server, and whoever
+# else waits for a processor.
+POLL_SECONDS, POLL_SECONDS_MOST, POLL_GROWS = 0.05, 0.5, 1.3
 # With several clusters at once, on a machine that others use too, all takes longer; nothing is lost by waiting.
 PATIENCE = 2
 PR_SET_PDEATHSIG = 1
@@ -33,7 +35,7 @@ def wait_for(what, condition, seconds, check=None):
     """
     seconds *= PATIENCE
     deadline = time.monotonic() + seconds
-    last = ""
+    last, pause = "", POLL_SECONDS
     while True:
         if check:
             check()
@@ -45,7 +47,8 @@ def wait_for(what, condition, seconds, check=None):
             last = f" (last: {error})"
         if time.monotonic() > deadline:
             raise ClusterError(f"{what}: not so after {seconds:.0f} s{last}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(POLL_SECONDS_MOST, pause * POLL_GROWS)
 
 
 def run(command, seconds=60, stdin=None, env=None, check=True):

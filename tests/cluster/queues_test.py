@@ -53,14 +53,14 @@ class QueuesTest(LongJobTest):
 
     def reason(self, name):
         """Of the condition Admitted."""
-        found = [one for one in self.job(name).get("status", {}).get("conditions", []) if one["type"] == "Admitted"]
+        found = [one for one in self.status(name).get("conditions", []) if one["type"] == "Admitted"]
         return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else ("", "", "")
 
     def workers(self, name):
-        return self.job(name)["status"].get("workers", "")
+        return self.status(name).get("workers", "")
 
     def taken_back(self, name):
-        return self.job(name)["status"].get("takenBack", {})
+        return self.status(name).get("takenBack", {})
 
     def apply_short(self, manifest):
         self.addCleanup(self.kubectl, "delete", "tjob", manifest["metadata"]["name"], "--ignore-not-found", check=False)
