@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -53,6 +54,14 @@ class AllTest(unittest.TestCase):
             self.assertLess(len(line), 2000)
         for line in output_of(tests.print_failures):
             self.assertLess(len(line), 2000)
+
+    def test_what_would_be_ended_from_outside_is_not_begun_and_told(self):
+        for left, is_time in ((1201, True), (1199, False), (-5, False)):
+            with mock.patch.object(tests.Options, "ends", time.monotonic() + left):
+                self.assertEqual(tests.is_time_for("nodes", 1200), is_time)
+        self.assertEqual(len(tests.Totals.skipped), 2)
+        self.assertIn("0 s are left of MUSTER_TEST_SECONDS, and it may take 1200", tests.Totals.skipped[1])
+        self.assertTrue(tests.is_time_for("nodes", 1200))
 
     def test_each_failure_is_told_again_without_the_products_log(self):
         said = [f"said {n}" for n in range(20)]
