@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 
 #include "cli/percentile.h"
 #include "cli/progress_view.h"
@@ -83,7 +82,7 @@ Result<int> Proof::least_workers() const {
         .with_exit_code(codes::kInvalidSpec);
   }
   const int of_copy = spec.training->tensor * spec.training->pipeline;
-  const int least = of_copy / std::gcd(of_copy, spec.worker.processes);
+  const int least = api::workers_together(of_copy, spec.worker.processes);
   for (const int size : options_.sizes) {
     if (size % least == 0) continue;
     return Error(ErrorCode::kInvalid, "--workers: " + std::to_string(size) +

@@ -1,5 +1,7 @@
 #include "operator/api/training_job.h"
 
+#include <numeric>
+
 #include "common/contract.h"
 #include "operator/api/fields.h"
 #include "operator/api/kueue.h"
@@ -297,6 +299,10 @@ Json to_json(const TrainingJob& job) {
   json["spec"] = spec_to_json(job.spec);
   if (!(job.status == TrainingJobStatus{})) json["status"] = status_to_json(job.status);
   return json;
+}
+
+int workers_together(int processes_of_copy, int processes_of_worker) {
+  return processes_of_copy / std::gcd(processes_of_copy, processes_of_worker);
 }
 
 }  // namespace muster::api

@@ -239,6 +239,11 @@ Json spec_to_json(const TrainingJobSpec& spec);
 Json training_to_json(const TrainingSpec& training);  ///< what JoinResponse::training carries
 Json status_to_json(const TrainingJobStatus& status);
 
+/// Of a model that so many processes have a copy of together (parallelism.tensor x pipeline), in
+/// workers of so many: so many workers from the first on, and each further so many, have whole
+/// copies. 1: each has.
+int workers_together(int processes_of_copy, int processes_of_worker);
+
 /// Kubernetes quantity ("1500m", "2Gi", "1e3"). cpu: in thousandths, rounded up. Errors: kInvalid.
 Result<std::int64_t> parse_cpu_millis(const std::string& text);
 Result<std::int64_t> parse_bytes(const std::string& text);

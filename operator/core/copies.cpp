@@ -1,7 +1,6 @@
 #include "operator/core/copies.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace muster::core {
 
@@ -11,11 +10,7 @@ int processes_of_copy(const api::TrainingJob& job) {
 }
 
 int workers_together(const api::TrainingJob& job) {
-  return workers_together(processes_of_copy(job), std::max(1, job.spec.worker.processes));
-}
-
-int workers_together(int processes_of_copy, int processes_of_worker) {
-  return processes_of_copy / std::gcd(processes_of_copy, processes_of_worker);
+  return api::workers_together(processes_of_copy(job), std::max(1, job.spec.worker.processes));
 }
 
 std::vector<int> waiting_for_their_copy(const api::TrainingJob& job,

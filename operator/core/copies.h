@@ -12,9 +12,8 @@ namespace muster::core {
 /// Processes that have a copy together.
 int processes_of_copy(const api::TrainingJob& job);
 
-/// So many workers from the first on, and each further so many, have whole copies. 1: each has.
+/// As api::workers_together.
 int workers_together(const api::TrainingJob& job);
-int workers_together(int processes_of_copy, int processes_of_worker);
 
 /// Of the slots `running`, ascending, those with a process that has to wait because another of its
 /// copy does not run.

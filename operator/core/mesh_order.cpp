@@ -5,7 +5,7 @@
 #include <map>
 
 #include "common/check.h"
-#include "operator/core/copies.h"
+#include "operator/api/training_job.h"
 
 namespace muster::core {
 namespace {
@@ -97,7 +97,7 @@ double mesh_seconds(const StepModel& model, const MeshWork& work, const std::vec
 
 MeshOrder order_mesh(const StepModel& model, const MeshWork& work, std::vector<int>& nodes) {
   // So many workers have whole copies together, and the same stages as those so many slots on.
-  const int together = workers_together(work.stages, work.processes);
+  const int together = api::workers_together(work.stages, work.processes);
   const int slots = static_cast<int>(nodes.size());
   if (together == 1) return MeshOrder::kCopiesTogether;
   std::vector<int> by_stage;
