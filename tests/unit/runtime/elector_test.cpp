@@ -51,14 +51,15 @@ struct Replica {
   Flag leading, lost;
   std::unique_ptr<runtime::Elector> elector;
 
-  Replica(kube::HttpTransport& server, const std::string& identity) : cable(server) {
+  /// It gives up where it was not heard for half of `lease`.
+  Replica(kube::HttpTransport& server, const std::string& identity, seconds lease) : cable(server) {
     runtime::ElectorOptions options;
     options.transport = &cable;
     options.clock = &clock;
     options.election.lease = {"muster", "muster-operator"};
     options.election.identity = identity;
-    options.election.lease_duration = seconds(2);
-    options.election.renew_deadline = milliseconds(1000);
+    options.election.lease_duration = lease;
+    options.election.renew_deadline = lease / 2;
     options.election.retry_period = milliseconds(100);
     options.on_leading = [this] { leading.set(); };
     options.on_lost = [this] { lost.set(); };
@@ -71,10 +72,12 @@ struct Replica {
 TEST_CASE("a standby takes over when the leader gives the lease up") {
   SystemClock clock;
   embedded::ApiServer server{{&clock}};
-  Replica a(server, "a@10.0.0.1:9443");
+  // Longer than no machine stands still, and than the other waits: it does not follow by time.
+  constexpr seconds kLease{90};
+  Replica a(server, "a@10.0.0.1:9443", kLease);
   REQUIRE(a.leading.wait());
   CHECK(a.elector->open_until());
-  Replica b(server, "b@10.0.0.2:9443");
+  Replica b(server, "b@10.0.0.2:9443", kLease);
   a.elector->stop();
   CHECK_FALSE(a.elector->open_until());
   REQUIRE(b.leading.wait());
@@ -91,9 +94,9 @@ TEST_CASE("a standby takes over when the leader gives the lease up") {
 TEST_CASE("a leader that is cut off closes its fence, says so, and another follows") {
   SystemClock clock;
   embedded::ApiServer server{{&clock}};
-  Replica a(server, "a@1");
+  Replica a(server, "a@1", seconds(2));
   REQUIRE(a.leading.wait());
-  Replica b(server, "b@2");
+  Replica b(server, "b@2", seconds(2));
   a.cable.is_cut = true;
   REQUIRE(a.lost.wait());
   CHECK_FALSE(a.elector->open_until());

@@ -19,7 +19,7 @@ class Recorder final : public runtime::Executor {
 };
 
 struct VolumeFixture {
-  SystemClock clock;
+  ManualClock clock;  ///< a pass takes no time, so none is waited for
   runtime::Mailbox mailbox{100};
   Recorder recorder;
 
