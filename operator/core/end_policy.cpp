@@ -176,18 +176,20 @@ std::optional<ProgressReport> final_word(const GangView& gang) {
 }
 
 /// All whom slot 0 names as members of the last step have ended with 0, slot 0 itself among them.
-/// Or long enough have passed since it has: it may name whom the others let in with a view that
-/// nobody entered any more, and who then waits for them.
-bool has_final_members(const JobSnapshot& snapshot, const GangView& gang) {
+bool has_final_members(const GangView& gang) {
   const auto word = final_word(gang);
   if (!word) return false;
-  const auto ended = [&](int slot) {
+  return std::all_of(word->members.begin(), word->members.end(), [&](int slot) {
     return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
       return member.placement.slot == slot && member.state == MemberState::kSucceeded;
     });
-  };
-  return std::all_of(word->members.begin(), word->members.end(), ended) ||
-         lasted(snapshot, facts::has_model()) >= words::kLeftBehindMost;
+  });
+}
+
+/// Slot 0 has had the model for long enough. It may name whom the others let in with a view that
+/// nobody entered any more, and who then waits for them.
+bool has_left_behind(const JobSnapshot& snapshot, const GangView& gang) {
+  return has_model(gang) && lasted(snapshot, facts::has_model()) >= words::kLeftBehindMost;
 }
 
 }  // namespace
@@ -255,10 +257,15 @@ seconds restart_backoff(const api::RestartSpec& restart, int restarts_before) {
 bool has_model(const GangView& gang) { return final_word(gang).has_value(); }
 
 std::optional<Plan> decide_success(const JobSnapshot& snapshot, const GangView& gang) {
-  if (!gang.all(MemberState::kSucceeded) && !has_final_members(snapshot, gang)) return std::nullopt;
+  const bool is_whole = gang.all(MemberState::kSucceeded) || has_final_members(gang);
+  if (!is_whole && !has_left_behind(snapshot, gang)) return std::nullopt;
   api::TrainingJobStatus status = snapshot.job.status;
+  const std::string ended = std::to_string(gang.count(MemberState::kSucceeded));
   const std::string message =
-      "every worker (" + std::to_string(gang.count(MemberState::kSucceeded)) + ") ended with 0";
+      is_whole ? "every worker (" + ended + ") ended with 0"
+               : "worker 0 ended with the model, " + ended + " of " +
+                     std::to_string(gang.members.size()) + " workers with 0; the rest had " +
+                     std::to_string(words::kLeftBehindMost.count()) + " s to follow";
   if (const auto final_report = last_word(gang)) {
     take_report(status, *final_report, snapshot);
   } else if (const auto* report = newest_report(snapshot, gang)) {

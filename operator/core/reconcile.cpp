@@ -529,15 +529,11 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   return plan;
 }
 
-/// What keeps the job's pods from being restricted. Slot 0 alone mounts the claim.
+/// What keeps the job's pods from being restricted. Slot 0's stands for all: the others have an
+/// empty directory where it has the claim.
 Status meets_restricted(const JobSnapshot& snapshot) {
-  for (const int slot : {0, 1}) {
-    const api::SlotPlacement placement{slot, 0, "", ""};
-    const Status meets =
-        api::check_restricted(api::make_pod(snapshot.job, placement, snapshot.pod_options));
-    if (!meets) return meets;
-  }
-  return {};
+  const api::SlotPlacement placement{0, 0, "", ""};
+  return api::check_restricted(api::make_pod(snapshot.job, placement, snapshot.pod_options));
 }
 
 }  // namespace
@@ -611,11 +607,10 @@ Plan decide_gang(const JobSnapshot& snapshot, const GangView& gang) {
   return run(snapshot, gang);
 }
 
-Plan decide(const JobSnapshot& snapshot) {
+Plan decide(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   if (job.meta.deletion_time) return nothing("being deleted; its pods go with it");
   if (job.spec.managed_by != contract::kManagedBy) return nothing("managed by another controller");
-  const GangView gang = view_gang(snapshot);
   const bool ended = job.status.finished();
   // Whoever has ended stays so: pods that it does not know of are removed like any other.
   const bool believe = ended && lasted(snapshot, facts::job_is_old()) >= words::kOldMost;
@@ -633,8 +628,9 @@ Plan decide(const JobSnapshot& snapshot) {
 }  // namespace
 
 Plan reconcile(const JobSnapshot& snapshot) {
-  Plan plan = decide(snapshot);
-  if (!snapshot.job.status.finished() && has_model(view_gang(snapshot))) {
+  const GangView gang = view_gang(snapshot);
+  Plan plan = decide(snapshot, gang);
+  if (!snapshot.job.status.finished() && has_model(gang)) {
     requeue(plan, words::kLeftBehindMost);
   }
   tell_changes(plan, snapshot);
