@@ -29,10 +29,16 @@ std::string down(const api::SlotPlacement& placement) {
 }
 std::string has_model() { return "has model"; }
 std::string room() { return "room"; }
+std::string lacks_volumes() { return "lacks volumes"; }
 std::string waiting_words(const std::string& message) {
   return "words/" + hex_text(hash_text(message));
 }
 }  // namespace facts
+
+bool newly_lacks_volumes(const JobSnapshot& snapshot) {
+  return snapshot.gang && snapshot.gang->lacks_volumes &&
+         snapshot.job.status.condition(std::string(words::kAdmitted)) == nullptr;
+}
 
 bool is_unbound(const api::Pod& pod) {
   return pod.phase == api::PodPhase::kPending && pod.node_name.empty() && !pod.reason.empty() &&
@@ -64,6 +70,7 @@ std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
     }
     if (!slots_to_grow_into(snapshot, gang).empty()) found.insert(facts::room());
   }
+  if (newly_lacks_volumes(snapshot)) found.insert(facts::lacks_volumes());
   const auto* admitted = status.condition(std::string(words::kAdmitted));
   if (admitted != nullptr && admitted->status == "False") {
     found.insert(facts::waiting_words(admitted->message));

@@ -26,9 +26,14 @@ std::string down(const api::SlotPlacement& placement);
 std::string has_model();
 /// There is room for a slot that the gang wishes for and never had.
 std::string room();
+/// Its volumes are missing, and nobody was told yet.
+std::string lacks_volumes();
 /// The words in which the job says what it waits for.
 std::string waiting_words(const std::string& message);
 }  // namespace facts
+
+/// Whether a gang that waits for claims or volumes has never said anything yet.
+bool newly_lacks_volumes(const JobSnapshot& snapshot);
 
 /// Whether the cluster's scheduler has said that it cannot bind this pod.
 bool is_unbound(const api::Pod& pod);

@@ -327,7 +327,7 @@ GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms,
 }  // namespace
 
 GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
-  if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not};
+  if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not, {}, true};
   const bool joins = !gang.wish.slots.empty();
   const bool together =
       !gang.required_level.empty() && (gang.count > 1 || !gang.wish.beside.empty());

@@ -311,6 +311,12 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
   }
   // What was found for slots that were to join is no place for a gang that starts.
   if (!snapshot.gang || !snapshot.gang->slots.empty()) return plan;
+  const seconds left = words::kAppliedTogether - lasted(snapshot, facts::lacks_volumes());
+  if (newly_lacks_volumes(snapshot) && left.count() > 0) {
+    requeue(plan, left);
+    plan.reason = snapshot.gang->why_not;
+    return plan;
+  }
   Plan next = snapshot.gang->placement
                   ? place_gang(snapshot, *snapshot.gang->placement)
                   : say_waiting(snapshot, contract::reason::kGangWaiting, snapshot.gang->why_not);

@@ -111,6 +111,7 @@ struct GangVerdict {
   std::string why_not;
   std::vector<int>
       slots{};  ///< those asked for; node_of_slot is in their order, and may be shorter
+  bool lacks_volumes = false;  ///< why_not is of claims or volumes
   bool operator==(const GangVerdict&) const = default;
 };
 

@@ -60,6 +60,8 @@ inline constexpr std::chrono::seconds kBackoffMost{300};
 inline constexpr std::chrono::seconds kLookAgainMost{std::chrono::hours(24)};
 /// A worker that lost a peer ends before the peer's own end is known; so long the cause is awaited.
 inline constexpr std::chrono::seconds kSettle{2};
+/// What was applied together may be seen one after the other: a claim so long after its job.
+inline constexpr std::chrono::seconds kAppliedTogether{2};
 /// A pod that is still there so long after its grace period is on a dead node: it is superseded
 /// (the epoch fences it), not waited for.
 inline constexpr std::chrono::seconds kOverdue{30};

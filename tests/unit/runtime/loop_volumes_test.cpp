@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "operator/core/words.h"
 #include "operator/runtime/loop.h"
 #include "tests/unit/runtime/listed.h"
 
@@ -94,12 +95,29 @@ TEST_CASE("nothing is decided before volumes and claims are known") {
   CHECK(fixture.placed() == std::vector<std::string>{"n2", "n2"});
 }
 
+TEST_CASE("a claim that is seen right after its job was never missed") {
+  VolumeFixture fixture;
+  runtime::OperatorLoop loop(fixture.options());
+  fixture.list_cluster();
+  fixture.list(api::Kind::kPersistentVolume, {kVolume});
+  fixture.list(api::Kind::kPersistentVolumeClaim, {});
+  loop.step();
+  fixture.list_claim();
+  loop.step();
+  REQUIRE(fixture.recorder.works.size() == 1);
+  CHECK(fixture.placed() == std::vector<std::string>{"n2", "n2"});
+}
+
 TEST_CASE("a gang whose claim is not there waits, and is placed when the claim appears") {
   VolumeFixture fixture;
   runtime::OperatorLoop loop(fixture.options());
   fixture.list_cluster();
   fixture.list(api::Kind::kPersistentVolume, {kVolume});
   fixture.list(api::Kind::kPersistentVolumeClaim, {});
+  loop.step();
+  // It may have been applied with the job, and be seen in a moment.
+  CHECK(fixture.recorder.works.empty());
+  fixture.clock.advance(core::words::kAppliedTogether);
   loop.step();
   REQUIRE(fixture.recorder.works.size() == 1);
   CHECK(fixture.placed().empty());
