@@ -540,8 +540,11 @@ def main():
         print(f"unknown step {', '.join(unknown)}; known: {' '.join(STEPS)}", file=sys.stderr)
         return 2
     started = time.monotonic()
-    if os.environ.get("MUSTER_TEST_SECONDS"):
-        Options.ends = started + int(os.environ["MUSTER_TEST_SECONDS"])
+    wanted = os.environ.get("MUSTER_TEST_SECONDS")
+    if wanted and not wanted.isdecimal():
+        print(f"MUSTER_TEST_SECONDS: is {wanted!r}; must be a number of seconds", file=sys.stderr)
+        return 2
+    Options.ends = started + int(wanted) if wanted else None
     for name in chosen:
         print(f"-- {name} (at {time.monotonic() - started:.0f} s)", flush=True)
         try:
