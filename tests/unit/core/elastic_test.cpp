@@ -677,9 +677,10 @@ TEST_CASE("the end: members that ended with 0 are enough, and nobody is replaced
   CHECK(job.plan().requeue_after.value() <= core::words::kLeftBehindMost);
   CHECK(running_message(status_of(job.lasting(core::words::kLeftBehindMost).plan())) ==
         "worker 0 ended with the model, 1 of 3 workers with 0; the rest had 30 s to follow");
+  CHECK(status_of(job.plan()).is_true("Complete"));
   end_pod(job, 1, 0);
+  CHECK(status_of(job.plan()).is_true("Complete"));
   CHECK(running_message(status_of(job.plan())) == "every worker (2) ended with 0");
-  // A member that failed at the end is missed.
   auto missed = training(3);
   end_pod(missed, 2, 137);
   last_word(missed, {0, 1, 2});

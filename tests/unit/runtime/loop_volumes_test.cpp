@@ -77,6 +77,12 @@ constexpr const char* kVolume = R"({"metadata": {"name": "v"}, "status": {"phase
   "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [
     {"matchExpressions": [{"key": "host", "operator": "In", "values": ["n2"]}]}]}}}})";
 
+void list_without_claim(VolumeFixture& fixture) {
+  fixture.list_cluster();
+  fixture.list(api::Kind::kPersistentVolume, {kVolume});
+  fixture.list(api::Kind::kPersistentVolumeClaim, {});
+}
+
 }  // namespace
 
 TEST_CASE("nothing is decided before volumes and claims are known") {
@@ -98,9 +104,7 @@ TEST_CASE("nothing is decided before volumes and claims are known") {
 TEST_CASE("a claim that is seen right after its job was never missed") {
   VolumeFixture fixture;
   runtime::OperatorLoop loop(fixture.options());
-  fixture.list_cluster();
-  fixture.list(api::Kind::kPersistentVolume, {kVolume});
-  fixture.list(api::Kind::kPersistentVolumeClaim, {});
+  list_without_claim(fixture);
   loop.step();
   fixture.list_claim();
   loop.step();
@@ -111,9 +115,7 @@ TEST_CASE("a claim that is seen right after its job was never missed") {
 TEST_CASE("a gang whose claim is not there waits, and is placed when the claim appears") {
   VolumeFixture fixture;
   runtime::OperatorLoop loop(fixture.options());
-  fixture.list_cluster();
-  fixture.list(api::Kind::kPersistentVolume, {kVolume});
-  fixture.list(api::Kind::kPersistentVolumeClaim, {});
+  list_without_claim(fixture);
   loop.step();
   // It may have been applied with the job, and be seen in a moment.
   CHECK(fixture.recorder.works.empty());
