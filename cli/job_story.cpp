@@ -46,6 +46,10 @@ constexpr std::array kFailureAdvice{
     Advice{"KeyRefused",
            "The operator's master key was replaced while the job trained, or another job has its "
            "addresses; all its workers get one key when it is suspended and resumed."},
+    Advice{"NeedsSplit",
+           "The whole model does not fit a process, and workers do not come in copies that would; "
+           "make worker.count, min and max times worker.processes multiples of what fits, or give "
+           "spec.worker.resources.memory."},
     Advice{"DiskFull",
            "Make room on the checkpoint's volume, or lower checkpoint.keep; the last "
            "whole checkpoint is still there."},

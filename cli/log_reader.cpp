@@ -78,12 +78,16 @@ void LogReader::end(int id) {
   pollfd ended{source.process.pidfd(), POLLIN, 0};
   const bool has_ended = ::poll(&ended, 1, static_cast<int>(kEndWait.count())) == 1;
   const int code = has_ended ? source.process.reap() : 0;
-  if (code != 0 && complaints_.size() < kMaxComplaints) {
+  if (code == 0) {
+    failed_.erase(source.pod.name);
+  } else {
+    failed_.insert(source.pod.name);
     const Error error = explain_kubectl({"logs"}, code, source.errors);
     const bool is_gone = options_.follows && error.code() == ErrorCode::kNotFound;
-    complaints_.push_back({"worker " + std::to_string(source.pod.slot) + ": " +
-                               (is_gone ? "its pod is gone, and its log with it" : error.message()),
-                           is_gone});
+    if (complaints_.size() < kMaxComplaints) {
+      complaints_.push_back("worker " + std::to_string(source.pod.slot) + ": " +
+                            (is_gone ? "its pod is gone, and its log with it" : error.message()));
+    }
   }
   merger_.close(id, kubectl_.clock().mono_now());
   sources_.erase(found);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class LogReader {
   /// Whether this pod's log is being read now.
   bool is_reading(const std::string& pod) const;
   bool is_reading() const { return !sources_.empty(); }
+  /// Whether the last attempt to read this pod's log ended early.
+  bool has_failed(const std::string& pod) const { return failed_.contains(pod); }
 
   /// Waits for lines until `until`, or less when something happened, and hands them on.
   /// Errors: kAborted on a signal or when nobody reads any more.
@@ -41,12 +44,8 @@ class LogReader {
   /// Hands on what is left.
   Status finish();
 
-  struct Complaint {
-    std::string sentence;
-    bool is_expected = false;  ///< a pod that went away while its log was followed
-  };
-  /// What went wrong with single logs since the last call.
-  std::vector<Complaint> take_complaints() { return std::exchange(complaints_, {}); }
+  /// What went wrong with single logs since the last call, a sentence each.
+  std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
 
  private:
   struct Source {
@@ -69,7 +68,8 @@ class LogReader {
   /// The time of the last line of each pod that was followed, for going on after it.
   std::map<std::string, LogLine> last_lines_;
   std::map<std::string, std::int64_t> skip_until_;
-  std::vector<Complaint> complaints_;
+  std::set<std::string> failed_;
+  std::vector<std::string> complaints_;
   std::array<char, 65536> buffer_;
 };
 

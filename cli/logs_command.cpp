@@ -30,7 +30,8 @@ class Logs {
       : kubectl_(kubectl), options_(options), display_(display) {}
 
   Status run();
-  bool had_complaints() const { return had_complaints_; }
+  /// Whether the log of a worker that is there could not be read to its end.
+  bool lacks_logs() const { return lacks_logs_; }
 
  private:
   bool is_wanted(const PodView& pod) const;
@@ -42,6 +43,7 @@ class Logs {
   Status follow();
   Status start_new(LogReader& reader);
   void complain(LogReader& reader);
+  Status finish(LogReader& reader);
   void tell_waiting();
   void tell_once(const std::string& text);
   LogReaderOptions reader_options(bool follows) const {
@@ -57,7 +59,7 @@ class Logs {
   std::set<std::string> done_;  ///< pods that are over and whose log was read to its end
   std::size_t label_width_ = 0;
   std::string told_;
-  bool had_complaints_ = false;
+  bool lacks_logs_ = false;
 };
 
 bool Logs::is_wanted(const PodView& pod) const {
@@ -97,7 +99,9 @@ Status Logs::look_again() {
     pods_.clear();
     return {};
   }
+  // kubectl also says that there are no TrainingJobs where an API server cannot tell right now.
   const bool passes = seen.error().code() == ErrorCode::kUnavailable ||
+                      seen.error().code() == ErrorCode::kUnsupported ||
                       seen.error().code() == ErrorCode::kDeadlineExceeded;
   if (!passes) return seen;
   tell_once(seen.error().message());
@@ -111,10 +115,17 @@ void Logs::tell_once(const std::string& text) {
 }
 
 void Logs::complain(LogReader& reader) {
-  for (const auto& complaint : reader.take_complaints()) {
-    tell("muster: " + complaint.sentence);
-    had_complaints_ = had_complaints_ || !complaint.is_expected;
-  }
+  for (const auto& complaint : reader.take_complaints()) tell("muster: " + complaint);
+}
+
+/// Hands on what is left. The log of a pod that went away meanwhile may have gone with it.
+Status Logs::finish(LogReader& reader) {
+  MUSTER_RETURN_IF_ERROR(reader.finish());
+  complain(reader);
+  lacks_logs_ |= std::any_of(pods_.begin(), pods_.end(), [&](const PodView& pod) {
+    return !pod.is_deleting && reader.has_failed(pod.name);
+  });
+  return {};
 }
 
 Status Logs::show_failed_first() {
@@ -138,8 +149,7 @@ Status Logs::show_failed_first() {
     while (reader.is_reading()) {
       MUSTER_RETURN_IF_ERROR(reader.turn(kubectl_.clock().mono_now() + kTurn));
     }
-    MUSTER_RETURN_IF_ERROR(reader.finish());
-    complain(reader);
+    MUSTER_RETURN_IF_ERROR(finish(reader));
   } else {
     print(printable(failure->log_tail) + "\n");
     tell("muster: its pod is gone; these are its last words as the job's status has them");
@@ -163,9 +173,7 @@ Status Logs::show_ended() {
   while (reader.is_reading()) {
     MUSTER_RETURN_IF_ERROR(reader.turn(kubectl_.clock().mono_now() + kTurn));
   }
-  MUSTER_RETURN_IF_ERROR(reader.finish());
-  complain(reader);
-  return {};
+  return finish(reader);
 }
 
 Status Logs::start_new(LogReader& reader) {
@@ -203,7 +211,7 @@ Status Logs::follow() {
     complain(reader);
     MUSTER_RETURN_IF_ERROR(look_again());
   }
-  return reader.finish();
+  return finish(reader);
 }
 
 Status Logs::run() {
@@ -241,7 +249,7 @@ int logs_command(Kubectl& kubectl, const LogsOptions& options, const Display& di
     const bool was_signal = is_asked && kubectl.take_signal();
     return is_asked && (options.follows || !was_signal) ? 0 : tell_error(status.error());
   }
-  return logs.had_complaints() ? codes::kCluster : 0;
+  return logs.lacks_logs() ? codes::kCluster : 0;
 }
 
 }  // namespace muster::cli

@@ -13,6 +13,7 @@
 #include "cli/progress_view.h"
 #include "cli/prove_side.h"
 #include "common/contract.h"
+#include "operator/embedded/child_process.h"
 
 namespace muster::cli {
 namespace {
@@ -81,7 +82,7 @@ Result<int> Proof::least_workers() const {
                      "promise that is proved here")
         .with_exit_code(codes::kInvalidSpec);
   }
-  const int of_copy = spec.training->tensor * spec.training->pipeline;
+  const int of_copy = spec.training->split.processes();
   const int least = api::workers_together(of_copy, spec.worker.processes);
   for (const int size : options_.sizes) {
     if (size % least == 0) continue;
@@ -212,6 +213,7 @@ int Proof::judge() {
 }  // namespace
 
 int prove_command(const ProveOptions& options) {
+  const embedded::OrphanGuard orphans;
   if (::access(options.local.worker_program.c_str(), X_OK) != 0) {
     return refuse(os_error(options.local.worker_program, "run the built-in worker", errno)
                       .with_exit_code(codes::kUsage));

@@ -19,6 +19,7 @@
 #include "cli/sample.h"
 #include "common/contract.h"
 #include "common/file.h"
+#include "operator/embedded/child_process.h"
 
 namespace muster::cli {
 namespace {
@@ -250,6 +251,7 @@ void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) co
 }  // namespace
 
 int run_command(const RunOptions& options) {
+  const embedded::OrphanGuard orphans;
   auto local = load_job(options.file, options.overrides);
   if (!local) return refuse(local.error());
   if (local->job.spec.training && ::access(options.local.worker_program.c_str(), X_OK) != 0) {

@@ -48,6 +48,8 @@ std::string_view reason_of_exit_code(int code) {
       return "MemoryFaulty";
     case exit_code::kKeyRefused:
       return "KeyRefused";
+    case exit_code::kNeedsSplit:
+      return "NeedsSplit";
     case exit_code::kInterrupted:
       return "Interrupted";
     default:
@@ -65,6 +67,7 @@ bool is_retryable_exit_code(int code) {
     case exit_code::kNumerics:
     case exit_code::kDeadline:
     case exit_code::kCpuOrContract:
+    case exit_code::kNeedsSplit:
       return false;
     default:
       return true;

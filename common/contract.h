@@ -199,6 +199,8 @@ inline constexpr int kLeaseLost = 34;
 inline constexpr int kMemory = 35;
 /// The workers that train have another key than this one, or are of another job.
 inline constexpr int kKeyRefused = 36;
+/// The whole model does not fit a process; the operator splits it (parallelism.mode: Auto).
+inline constexpr int kNeedsSplit = 37;
 /// Interrupted by Ctrl-C, after a checkpoint.
 inline constexpr int kInterrupted = 130;
 }  // namespace exit_code
@@ -233,6 +235,9 @@ inline constexpr std::string_view kWorkerSlow = "WorkerSlow";
 inline constexpr std::string_view kTrainingReturned = "TrainingReturned";
 /// The number of workers changed.
 inline constexpr std::string_view kResized = "Resized";
+/// The gang starts again with each copy of the model split between processes, because its parts fit
+/// their memory and all of it does not; the note says how.
+inline constexpr std::string_view kModelSplit = "ModelSplit";
 /// A checkpoint is complete.
 inline constexpr std::string_view kCheckpointSaved = "CheckpointSaved";
 /// Training went on from a checkpoint.

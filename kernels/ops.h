@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 namespace muster::kernels {
 
@@ -207,15 +208,52 @@ void softmax_cross_entropy(Context& context, std::size_t M, std::size_t N,
                            const std::int32_t* labels, float scale, bool gradient, float* logits,
                            float* loss, float* correct);
 
+/// Of classes or of a table's rows those that one of several has, at multiples of kBlockElements.
+struct Slice {
+  std::size_t first = 0, count = 0;
+  bool has(std::size_t one) const { return one >= first && one - first < count; }
+};
+
+// softmax_cross_entropy where the classes are divided: three steps of those who have some, after
+// each of the first two of which all have what each has told, in the order of the classes. The same
+// bits as of whole rows.
+
+/// First: told[m] is the greatest of the slice's logits, and the label's where the slice has it.
+/// Shape: logits (M, own.count), labels (M), told (M,2).
+void softmax_slice_max(Context& context, std::size_t M, const Slice& own,
+                       const std::int32_t* labels, const float* logits, float* told);
+
+/// Of whole rows, from the first step: the greatest and the label's logit.  Shape: max, label (M).
+struct RowLogits {
+  const float *max, *label;
+};
+/// Second: told[m] is 1 where no logit of the slice keeps the label's from being the greatest and
+/// the first such, else 0; then the sum of exp(logits - max) in each block. The logits become those
+/// where `gradient`.  Shape: logits (M, own.count), labels (M), told (M, 1 + blocks of own.count).
+void softmax_slice_sums(Context& context, std::size_t M, const Slice& own,
+                        const std::int32_t* labels, const RowLogits& of, bool gradient,
+                        float* logits, float* told);
+
+/// From the second step, of all slices: `blocks` by slice, `told` slice after slice.
+/// Shape: told (sum of M (1 + blocks)), loss, correct, total (M); total is what the sums come to.
+void softmax_slices_loss(std::size_t M, std::span<const std::size_t> blocks, const float* told,
+                         const RowLogits& of, float* loss, float* correct, float* total);
+
+/// Third: the gradient, in place of what the second step has made.  Shape: as there, total (M).
+void softmax_slice_gradient(Context& context, std::size_t M, const Slice& own,
+                            const std::int32_t* labels, const float* total, float scale,
+                            float* logits);
+
 /// y[m] = table[tokens[m]] + positions[m mod T], one addition each. M is a multiple of T; every
 /// token is a row of the table. Shape: tokens (M), table (V,C), positions (T,C), y (M,C).
 void embed(Context& context, std::size_t M, std::size_t T, std::size_t C,
            const std::int32_t* tokens, const float* table, const float* positions, float* y);
 
-/// dtable[tokens[i]] = dtable[tokens[i]] + dy[i] for i ascending: dtable holds what it is added to.
-/// Shape: tokens (M), dy (M,C), dtable (V,C).
-void add_token_rows(Context& context, std::size_t M, std::size_t C, const std::int32_t* tokens,
-                    const float* dy, float* dtable);
+/// dtable[tokens[i] - own.first] = dtable[tokens[i] - own.first] + dy[i] for i ascending, of the
+/// table's rows that are own: dtable holds what it is added to.
+/// Shape: tokens (M), dy (M,C), dtable (own.count, C).
+void add_token_rows(Context& context, std::size_t M, std::size_t C, const Slice& own,
+                    const std::int32_t* tokens, const float* dy, float* dtable);
 
 /// Per logical rank the chain acc + dy from +0 over its `rows` sequences ascending; then the
 /// complete binary tree over the ranks, a power of two. Shape: dy (ranks * rows, T, C), dpositions

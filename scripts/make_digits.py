@@ -66,8 +66,9 @@ def write_set(directory, name, rows):
     write(os.path.join(directory, f"digits-{name}-labels.idx.gz"), struct.pack(">4BI", 0, 0, 8, 1, len(rows)) + labels)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make(description, read_rows, write_set):
+    """Writes what a wheel has into files of two sets: every fifth row (i % 5 == 0) is for testing."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", nargs="?")
     parser.add_argument("--output", default=os.path.join(ROOT, "examples", "data"))
     arguments = parser.parse_args()
@@ -79,4 +80,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    make(__doc__, read_rows, write_set)

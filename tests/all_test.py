@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -54,6 +55,24 @@ class AllTest(unittest.TestCase):
             self.assertLess(len(line), 2000)
         for line in output_of(tests.print_failures):
             self.assertLess(len(line), 2000)
+
+    def test_what_later_steps_build_is_built_in_their_order_and_gives_way(self):
+        began, told, gives_way = threading.Event(), [], str(min(19, os.nice(0) + 19))
+
+        def first():
+            self.assertTrue(began.wait(60))
+            told.append(tests.run([sys.executable, "-c", "import os; print(os.nice(0))"]).strip())
+            raise tests.StepFailed("it does not compile")
+
+        ahead = tests.Ahead(["style", "unit", "clang"], {"unit": first, "clang": lambda: told.append("clang"), "asan": None})
+        ahead.wait_for("style")
+        self.assertEqual(told, [])
+        began.set()
+        ahead.wait_for("unit")
+        self.assertEqual(told[0], gives_way)
+        ahead.wait_for("clang")
+        self.assertEqual(told, [gives_way, "clang"])
+        self.assertNotEqual(tests.run([sys.executable, "-c", "import os; print(os.nice(0))"]).strip(), gives_way)
 
     def test_what_would_be_ended_from_outside_is_not_begun_and_told(self):
         for left, is_time in ((1201, True), (1199, False), (-5, False)):

@@ -36,15 +36,17 @@ void embed(Context& context, std::size_t M, std::size_t T, std::size_t C,
   });
 }
 
-void add_token_rows(Context& context, std::size_t M, std::size_t C, const std::int32_t* tokens,
-                    const float* dy, float* dtable) {
+void add_token_rows(Context& context, std::size_t M, std::size_t C, const Slice& own,
+                    const std::int32_t* tokens, const float* dy, float* dtable) {
   const VectorTable& loops = vectors();
   // A row's order is that of all tokens, so only columns can be shared out.
   const std::size_t share = C / static_cast<std::size_t>(context.threads());
   const std::size_t piece = round_up(share == 0 ? 1 : share, 64);
   parallel_pieces(context, C, piece, [&](std::size_t first, std::size_t n) {
     for (std::size_t i = 0; i < M; ++i) {
-      float* row = dtable + row_of(tokens[i]) * C + first;
+      const std::size_t token = row_of(tokens[i]);
+      if (!own.has(token)) continue;
+      float* row = dtable + (token - own.first) * C + first;
       loops.add(row, dy + i * C + first, n, row);
     }
   });

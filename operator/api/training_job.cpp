@@ -98,23 +98,21 @@ Status check_together(const TrainingJobSpec& spec) {
   }
   const TrainingSpec& training = *spec.training;
   const std::int64_t processes = std::int64_t{worker.max} * worker.processes;
-  const std::int64_t of_copy = std::int64_t{training.tensor} * training.pipeline;
-  const std::int64_t places = training.logical_ranks * of_copy;
+  const std::int64_t places = std::int64_t{training.logical_ranks} * training.split.processes();
   if (processes > places) {
     return invalid("spec.training.logicalRanks: is " + std::to_string(training.logical_ranks) +
                    ", fewer than the " + std::to_string(processes) +
                    " processes of worker.max x worker.processes; raise logicalRanks or lower them");
   }
-  for (const auto& [field, workers] :
-       {std::pair("min", worker.min), std::pair("count", worker.count),
-        std::pair("max", worker.max)}) {
-    const std::int64_t all = std::int64_t{workers} * worker.processes;
-    if (all % of_copy == 0) continue;
-    return invalid("spec.training.parallelism: tensor x pipeline is " + std::to_string(of_copy) +
-                   ", but worker." + field + " x worker.processes is " + std::to_string(all) +
-                   "; must divide it, because so many processes have one copy of the model");
-  }
+  MUSTER_RETURN_IF_ERROR(check_divides(worker, training.split, "spec.training.parallelism"));
   return check_checkpoint_mount(spec);
+}
+
+/// With a split that was chosen for it: whether the workers that are wished for can have it.
+Status check_chosen_split(const TrainingJob& job) {
+  const bool is_auto = job.spec.training && job.spec.training->parallelism_mode == "Auto";
+  if (!is_auto || !job.status.split) return {};
+  return check_divides(job.spec.worker, *job.status.split, "status.parallelism");
 }
 
 Status read_spec(const Json& json, const std::string& path, TrainingJobSpec& out) {
@@ -245,6 +243,12 @@ std::pair<TrainingJob, Status> read_parts(const Json& json, StatusIs status_is) 
     return read_training_status(object, at, job.status);
   });
   if (status_is == StatusIs::kChecked) verdicts.push_back(rest.status());
+  if (verdicts.front() && verdicts.back()) {
+    const Status divides = check_chosen_split(job);
+    // No operator chooses one that does not: it is no memory of ours.
+    if (status_is == StatusIs::kForgiven && !divides) job.status.split.reset();
+    if (status_is == StatusIs::kChecked) verdicts.push_back(divides);
+  }
   for (const auto& [key, value] : json.items()) {
     if (key != "apiVersion" && key != "kind" && key != "metadata" && key != "spec" &&
         key != "status") {
@@ -299,6 +303,27 @@ Json to_json(const TrainingJob& job) {
   json["spec"] = spec_to_json(job.spec);
   if (!(job.status == TrainingJobStatus{})) json["status"] = status_to_json(job.status);
   return json;
+}
+
+Split split_of(const TrainingJob& job) {
+  if (!job.spec.training) return {};
+  const TrainingSpec& training = *job.spec.training;
+  return training.parallelism_mode == "Auto" ? job.status.split.value_or(Split()) : training.split;
+}
+
+Status check_divides(const WorkerSpec& worker, const Split& split, const std::string& field) {
+  const std::int64_t of_copy = split.processes();
+  for (const auto& [size, workers] :
+       {std::pair("min", worker.min), std::pair("count", worker.count),
+        std::pair("max", worker.max)}) {
+    const std::int64_t all = std::int64_t{workers} * worker.processes;
+    if (all % of_copy == 0) continue;
+    return Error(ErrorCode::kInvalid,
+                 field + ": tensor x pipeline is " + std::to_string(of_copy) + ", but worker." +
+                     size + " x worker.processes is " + std::to_string(all) +
+                     "; must divide it, because so many processes have one copy of the model");
+  }
+  return {};
 }
 
 int workers_together(int processes_of_copy, int processes_of_worker) {

@@ -10,6 +10,7 @@
 
 #include "common/json.h"
 #include "common/result.h"
+#include "common/split.h"
 #include "operator/api/decimal.h"
 #include "operator/api/object_meta.h"
 
@@ -77,7 +78,8 @@ struct TrainingSpec {
   int buddies = 1;
   std::string activations = "Kept";
   std::string precision = "Float32";
-  int tensor = 1, pipeline = 1;
+  std::string parallelism_mode = "Fixed";  ///< Fixed or Auto
+  Split split;                             ///< as written; with Auto see split_of
   bool operator==(const TrainingSpec&) const = default;
 };
 
@@ -201,6 +203,7 @@ struct TrainingJobStatus {
   std::optional<FailureStatus> failure;
   TakenBack taken_back;
   std::optional<JobCost> cost;
+  std::optional<Split> split;  ///< chosen with parallelism.mode: Auto; none: copies are whole
   bool operator==(const TrainingJobStatus&) const = default;
 
   /// nullptr when the condition has never been set.
@@ -233,6 +236,14 @@ std::pair<TrainingJob, Status> read_training_job(const Json& json);
 /// min, max, suspend, queueName, priorityClassName and the two deadlines may. Errors: kInvalid
 /// naming the field. The schema's transition rules say the same.
 Status check_update(const TrainingJob& before, const TrainingJob& after);
+
+/// How each copy of the model is split: as spec says, with parallelism.mode: Auto as status does.
+/// {1, 1}: it is whole, or the program is the user's own.
+Split split_of(const TrainingJob& job);
+
+/// Whether min, count and max workers have whole copies of a model that is split so. Errors:
+/// kInvalid naming `field`, which says how it is split, and the number of workers.
+Status check_divides(const WorkerSpec& worker, const Split& split, const std::string& field);
 
 Json to_json(const TrainingJob& job);
 Json spec_to_json(const TrainingJobSpec& spec);

@@ -22,6 +22,7 @@ constexpr int kByteTokens = 256;
 constexpr int kMaxVocabularySize = 1 << 20;
 constexpr std::size_t kMaxShards = 256;
 constexpr std::size_t kMaxPathBytes = 4096;
+constexpr std::size_t kMaxColumnBytes = 256;
 constexpr int kMaxBatchSize = 1 << 24;
 /// Of one step: samples x contextLength.
 constexpr int kMaxBatchTokens = 1 << 24;
@@ -234,6 +235,24 @@ Status read_shards(const Json& json, const std::string& path, Json& out) {
   return in.status();
 }
 
+Status read_table(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  std::string file, label;
+  in.required("file", file, kMaxPathBytes);
+  in.required("label", label, kMaxColumnBytes);
+  in.no_other_fields();
+  const std::string why = path_refused(file);
+  if (in.status() && !why.empty()) in.fail("file", why);
+  const bool is_shown = std::none_of(label.begin(), label.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  if (in.status() && (label.empty() || !is_shown)) {
+    in.fail("label", "must be the name of a column, without control characters");
+  }
+  out = Json{{"file", file}, {"label", label}};
+  return in.status();
+}
+
 Status read_source(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   const auto read = [&](const char* name, std::initializer_list<const char*> fields) {
@@ -252,8 +271,14 @@ Status read_source(const Json& json, const std::string& path, Json& out) {
     out = Json{{"tokens", std::move(shards)}};
     return status;
   });
+  read_object(in, "csv", [&](const Json& object, const std::string& at) {
+    Json table;
+    const Status status = read_table(object, at, table);
+    out = Json{{"csv", std::move(table)}};
+    return status;
+  });
   in.no_other_fields();
-  one_of(in, {"idx", "text", "tokens"});
+  one_of(in, {"idx", "csv", "text", "tokens"});
   return in.status();
 }
 
@@ -400,16 +425,25 @@ void read_supported(JsonReader& in, const char* field, std::string& out,
 void read_parallelism(JsonReader& in, TrainingSpec& out) {
   read_object(in, "parallelism", [&](const Json& object, const std::string& at) {
     JsonReader split(object, at);
-    split.optional("tensor", out.tensor, {1, kMaxTensor});
-    split.optional("pipeline", out.pipeline, {1, kMaxPipeline});
+    split.optional("mode", out.parallelism_mode, 64);
+    split.optional("tensor", out.split.tensor, {1, kMaxSplit});
+    split.optional("pipeline", out.split.pipeline, {1, kMaxSplit});
     split.no_other_fields();
+    if (!split.status()) return split.status();
+    const bool is_auto = out.parallelism_mode == "Auto";
+    const bool is_sharded = out.optimizer_state == "Sharded";
+    const std::string of_sharded =
+        " with optimizerState: Sharded; each process has all state of its part";
+    if (!is_auto && out.parallelism_mode != "Fixed") {
+      split.fail("mode", "must be Fixed or Auto, not " + in_quotes(out.parallelism_mode));
+    } else if (is_auto && is_sharded) {
+      split.fail("mode", "must be Fixed" + of_sharded);
+    }
     for (const auto& [field, processes] :
-         {std::pair("tensor", out.tensor), std::pair("pipeline", out.pipeline)}) {
-      if (split.status() && processes > 1 && out.optimizer_state == "Sharded") {
-        split.fail(
-            field,
-            "must be 1 with optimizerState: Sharded; each process has all state of its part");
-      }
+         {std::pair("tensor", out.split.tensor), std::pair("pipeline", out.split.pipeline)}) {
+      if (processes == 1) continue;
+      if (is_auto) split.fail(field, "must be left out with mode: Auto, which chooses it");
+      if (is_sharded) split.fail(field, "must be 1" + of_sharded);
     }
     return split.status();
   });
@@ -428,19 +462,25 @@ void check_vocabulary(JsonReader& in, const Json& gpt, const std::string& kind) 
   }
 }
 
-/// A gpt learns from text or tokens, the other models from images alone.
+/// A gpt learns from text or tokens, the other models from images, and an mlp from a table, too.
 void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
   const std::string model = training.model.begin().key();
   const bool is_gpt = model == "gpt";
   for (const char* split : {"train", "test"}) {
     if (!training.data.contains(split)) continue;
     const std::string kind = training.data[split].begin().key();
-    if ((kind == "idx") == is_gpt) {
-      in.fail(std::string("data.") + split, std::string("must be ") +
-                                                (is_gpt ? "text or tokens" : "idx") +
-                                                ", because the model is " + model);
+    const bool is_of_gpt = kind == "text" || kind == "tokens";
+    if (is_of_gpt != is_gpt || (kind == "csv" && model == "cnn")) {
+      const char* const right = is_gpt ? "text or tokens" : model == "cnn" ? "idx" : "idx or csv";
+      in.fail(std::string("data.") + split,
+              std::string("must be ") + right + ", because the model is " + model);
     }
     if (is_gpt) check_vocabulary(in, training.model["gpt"], kind);
+  }
+  const bool is_mixed = training.data.contains("test") && training.data["train"].contains("csv") !=
+                                                              training.data["test"].contains("csv");
+  if (in.status() && is_mixed) {
+    in.fail("data.test", "must be csv where data.train is, and only there");
   }
   if (!is_gpt && !training.pretrained.empty()) {
     in.fail("pretrained", "is for a gpt alone, and the model is " + model);
@@ -462,16 +502,17 @@ void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
 
 /// Whether every layer that is divided can be divided by so many.
 void check_tensor(JsonReader& in, const TrainingSpec& training) {
-  if (training.tensor == 1) return;
+  const int tensor = training.split.tensor;
+  if (tensor == 1) return;
   const std::string field = "parallelism.tensor";
   const Json& model = training.model.begin().value();
   if (training.model.contains("cnn")) {
     return in.fail(field, "must be 1, because the model is cnn; convolutions cannot be divided");
   }
   const auto check = [&](const std::string& what, const Json& size) {
-    if (size.get<int>() % training.tensor == 0) return;
-    in.fail(field, "is " + std::to_string(training.tensor) + ", but model." + what + " has " +
-                       size.dump() + "; must divide it");
+    if (size.get<int>() % tensor == 0) return;
+    in.fail(field, "is " + std::to_string(tensor) + ", but model." + what + " has " + size.dump() +
+                       "; must divide it");
   };
   if (training.model.contains("gpt")) return check("gpt.heads", model["heads"]);
   for (const Json& width : model["hidden"]) check("mlp.hidden", width);
@@ -566,21 +607,25 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
 }
 
 Json training_to_json(const TrainingSpec& training) {
-  Json json{{"algorithm", training.algorithm},
-            {"mode", training.mode},
-            {"seed", training.seed},
-            {"logicalRanks", training.logical_ranks},
-            {"batchSize", training.batch_size},
-            {"model", training.model},
-            {"data", training.data},
-            {"optimizer", training.optimizer},
-            {"evaluation", {{"everyEpochs", training.evaluation_every_epochs}}},
-            {"optimizerState", training.optimizer_state},
-            {"parallelism", {{"tensor", training.tensor}, {"pipeline", training.pipeline}}}};
+  Json json{
+      {"algorithm", training.algorithm},
+      {"mode", training.mode},
+      {"seed", training.seed},
+      {"logicalRanks", training.logical_ranks},
+      {"batchSize", training.batch_size},
+      {"model", training.model},
+      {"data", training.data},
+      {"optimizer", training.optimizer},
+      {"evaluation", {{"everyEpochs", training.evaluation_every_epochs}}},
+      {"optimizerState", training.optimizer_state},
+      {"parallelism", {{"tensor", training.split.tensor}, {"pipeline", training.split.pipeline}}}};
   if (!training.gradient_clipping.is_null()) {
     json["gradientClipping"] = training.gradient_clipping;
   }
   // Left out where they say nothing, so that workers of an older version can read the rest.
+  if (training.parallelism_mode != "Fixed") {
+    json["parallelism"]["mode"] = training.parallelism_mode;
+  }
   if (!training.pretrained.empty()) json["pretrained"] = Json{{"directory", training.pretrained}};
   if (training.micro_batch_size != 0) json["microBatchSize"] = training.micro_batch_size;
   if (training.activations != "Kept") json["activations"] = training.activations;

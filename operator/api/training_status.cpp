@@ -111,6 +111,13 @@ Status read_cost(const Json& json, const std::string& path, JobCost& out) {
   return in.status();
 }
 
+Status read_split(const Json& json, const std::string& path, Split& out) {
+  JsonReader in(json, path);
+  in.required("tensor", out.tensor, {1, kMaxSplit});
+  in.required("pipeline", out.pipeline, {1, kMaxSplit});
+  return in.status();
+}
+
 void put(Json& json, const char* field, const std::string& text, std::size_t max_bytes) {
   if (!text.empty()) json[field] = cut(text, max_bytes);
 }
@@ -299,6 +306,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.object("takenBack", taken_back, &read_taken_back);
   if (taken_back) out.taken_back = *std::move(taken_back);
   in.object("cost", out.cost, &read_cost);
+  in.object("parallelism", out.split, &read_split);
   in.value("imageDigest", out.image_digest, kMaxStatusTextBytes);
   in.value("dataSHA256", out.data_sha256, kWord);
   in.value("contract", out.contract, kWord);
@@ -348,6 +356,9 @@ Json status_to_json(const TrainingJobStatus& status) {
     json["takenBack"] = taken_back_to_json(status.taken_back);
   }
   if (status.cost) json["cost"] = cost_to_json(*status.cost);
+  if (status.split) {
+    json["parallelism"] = {{"tensor", status.split->tensor}, {"pipeline", status.split->pipeline}};
+  }
   return json;
 }
 

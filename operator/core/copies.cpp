@@ -4,10 +4,7 @@
 
 namespace muster::core {
 
-int processes_of_copy(const api::TrainingJob& job) {
-  if (!job.spec.training) return 1;
-  return std::max(1, job.spec.training->tensor * job.spec.training->pipeline);
-}
+int processes_of_copy(const api::TrainingJob& job) { return api::split_of(job).processes(); }
 
 int workers_together(const api::TrainingJob& job) {
   return api::workers_together(processes_of_copy(job), std::max(1, job.spec.worker.processes));

@@ -322,7 +322,10 @@ std::optional<Plan> decide_failure(const JobSnapshot& snapshot, const GangView& 
   std::string_view reason = words::kWorkerFailed;
   if (!cause.retryable) {
     reason = contract::reason_of_exit_code(cause.facts.exit_code);
-    why = "not started again, because that exit code says that it would not help";
+    why = cause.facts.exit_code == codes::kNeedsSplit
+              ? "not started again, because none of these divides worker.count, min and max times "
+                "worker.processes"
+              : "not started again, because that exit code says that it would not help";
   } else if (policy.policy == "Never") {
     why = "not started again, because spec.restart.policy is Never";
   } else if (!cause.node_lost && status.restarts >= policy.max_restarts) {

@@ -230,8 +230,7 @@ std::vector<int> nodes_by_slot(const WaitingGang& gang, const Placement& placeme
 }
 
 /// Whom the gang meets below PCIe switches of these hosts; before its room is taken.
-std::string why_shared(const WaitingGang& gang, const Rooms& rooms,
-                       const std::vector<HostShare>& hosts) {
+std::string why_shared(const WaitingGang& gang, Rooms& rooms, const std::vector<HostShare>& hosts) {
   const api::Resources& per_worker = gang.per_worker;
   return PcieUse(rooms.inventory(), per_worker).why(hosts, [&](int node) {
     return rooms.gpus_by_job(node, per_worker.gpu_resource);

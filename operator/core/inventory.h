@@ -129,6 +129,19 @@ class Inventory {
   /// By node, of one resource; under 0 where more was promised than there is. nullptr: no node has
   /// it.
   const std::vector<std::int64_t>* free_of(const std::string& resource) const;
+  /// What a node offers of a resource, and what of it is free as above; nothing offered where the
+  /// node does not have it.
+  struct Amount {
+    std::int64_t offered = 0, free = 0;
+  };
+  /// By its number, which holds for as long as the inventory; -1: no node has it.
+  int resource_index(const std::string& resource) const;
+  Amount amount_on(int node, int number) const {
+    if (number < 0) return {};
+    const std::int64_t capacity = facts_->capacity[as_index(number)][as_index(node)];
+    if (capacity < 0) return {};
+    return {capacity, free_[as_index(number)][as_index(node)]};
+  }
   bool has(int node, const std::string& resource) const;
   /// No uplink of a PCIe switch of these nodes has less bandwidth that is known; infinite where
   /// none has any.
@@ -177,7 +190,6 @@ class Inventory {
     std::vector<bool> is_kept;       ///< by node of the inventory
   };
 
-  int resource_index(const std::string& resource) const;
   void add_resource(const std::string& resource);
   void find_own_keys();
   bool is_own(const std::string& label) const { return facts_->own_keys.contains(label); }

@@ -11,7 +11,8 @@
 namespace muster::core {
 
 /// What the processes of a split model send in a step. Process i of the job has stage i % stages of
-/// copy i / stages; worker w has the processes from w x processes on.
+/// copy i / stages; worker w has the processes from w x processes on. Slices of a stage that are in
+/// one worker count as one process.
 struct MeshWork {
   int stages = 1;
   int processes = 1;          ///< of a worker

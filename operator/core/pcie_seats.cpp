@@ -17,10 +17,9 @@ PcieSeats::Host PcieSeats::described(int node, const std::string& gpu_resource) 
   Host host;
   const api::Node& object = inventory_.node(node);
   if (!object.pcie) return host;
-  const auto offered = object.allocatable.find(gpu_resource);
-  const std::vector<std::int64_t>* free = inventory_.free_of(gpu_resource);
   const auto all = static_cast<std::int64_t>(object.pcie->gpus.size());
-  if (offered == object.allocatable.end() || free == nullptr || offered->second != all) return host;
+  const auto [offered, free] = inventory_.amount_on(node, inventory_.resource_index(gpu_resource));
+  if (offered == 0 || offered != all) return host;
   std::vector<Group> groups(object.pcie->switches.size() + 1);
   for (std::size_t i = 0; i + 1 < groups.size(); ++i) {
     groups[i].number = static_cast<int>(i);
@@ -34,7 +33,7 @@ PcieSeats::Host PcieSeats::described(int node, const std::string& gpu_resource) 
     group.free = group.gpus;
     if (group.gpus > 0) host.groups.push_back(group);
   }
-  const std::int64_t held = offered->second - (*free)[as_index(node)];
+  const std::int64_t held = offered - free;
   seat(host, std::clamp<std::int64_t>(held - known_[as_index(node)], 0, all));
   host.groups = groups_;
   return host;

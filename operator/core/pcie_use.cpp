@@ -1,6 +1,7 @@
 #include "operator/core/pcie_use.h"
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 
 #include "operator/core/placement_words.h"
@@ -11,30 +12,20 @@ namespace {
 
 constexpr std::size_t kMaxHostsInText = 3;
 
-/// GPUs of a node that nothing else but one switch, or one root port, has in common.
-std::vector<int> gpus_together(const api::PcieNode& pcie) {
-  std::vector<int> below(pcie.switches.size(), 0);
+/// Which sums of GPUs of a node some of its switches have together, or of its root ports, below
+/// each of which is one.
+std::bitset<api::kMaxPcieDevices + 1> sums_of_switches(const api::PcieNode& pcie) {
+  std::array<std::uint8_t, api::kMaxPcieSwitches> below{};
+  std::bitset<api::kMaxPcieDevices + 1> sums(1);
   for (const api::PcieDevice& gpu : pcie.gpus) {
     if (gpu.switch_index) {
       ++below[as_index(*gpu.switch_index)];
     } else {
-      below.push_back(1);
+      sums |= sums << 1;
     }
   }
-  std::erase(below, 0);
-  return below;
-}
-
-/// What others hold of a node's GPUs, and how many there are.
-struct GpusHeld {
-  std::int64_t by_others = 0, all = 0;
-};
-
-GpusHeld held_on(const Inventory& inventory, int node, const std::string& resource) {
-  const auto offered = inventory.node(node).allocatable.find(resource);
-  const std::vector<std::int64_t>* free = inventory.free_of(resource);
-  if (free == nullptr || offered == inventory.node(node).allocatable.end()) return {};
-  return {offered->second - (*free)[as_index(node)], offered->second};
+  for (std::size_t i = 0; i < pcie.switches.size(); ++i) sums |= sums << below[i];
+  return sums;
 }
 
 /// "team/a and team/b", or "team/a and others" where more is held than these have.
@@ -75,13 +66,12 @@ bool PcieUse::must_share(int node, int pods) const {
   const std::optional<api::PcieNode>& pcie = inventory_.node(node).pcie;
   const std::int64_t own = per_worker_.gpus * pods;
   if (!pcie || own <= 0) return false;
-  const auto [others, all] = held_on(inventory_, node, per_worker_.gpu_resource);
+  const auto [all, free] = inventory_.amount_on(node, number_);
+  const std::int64_t others = all - free;
   if (all != static_cast<std::int64_t>(pcie->gpus.size())) return false;
-  if (others <= 0 || own > all - others) return false;
-  // Sums of GPUs that some of the switches have together: one that holds the others and leaves
-  // enough for us keeps us apart.
-  std::bitset<api::kMaxPcieDevices + 1> sums(1);
-  for (const int together : gpus_together(*pcie)) sums |= sums << as_index(together);
+  if (others <= 0 || own > free) return false;
+  // A sum that holds the others and leaves enough for us keeps us apart.
+  const auto sums = sums_of_switches(*pcie);
   for (std::int64_t sum = others; sum <= all - own; ++sum) {
     if (sums[static_cast<std::size_t>(sum)]) return false;
   }
@@ -93,7 +83,8 @@ std::string PcieUse::why(const std::vector<HostShare>& hosts, const HoldersOn& h
   std::size_t count = 0;
   for (const HostShare& host : hosts) {
     if (!must_share(host.node, host.pods) || ++count > kMaxHostsInText) continue;
-    const auto [others, all] = held_on(inventory_, host.node, per_worker_.gpu_resource);
+    const auto [all, free] = inventory_.amount_on(host.node, number_);
+    const std::int64_t others = all - free;
     const api::Node& node = inventory_.node(host.node);
     const GpusByJob by_job = holders(host.node);
     text += (text.empty() ? "on " : "; on ") + node.meta.name + " " + holders_text(by_job, others) +

@@ -23,7 +23,9 @@ using HoldersOn = std::function<GpusByJob(int node)>;
 class PcieUse {
  public:
   PcieUse(const Inventory& inventory, const api::Resources& per_worker)
-      : inventory_(inventory), per_worker_(per_worker) {}
+      : inventory_(inventory),
+        per_worker_(per_worker),
+        number_(inventory.resource_index(per_worker.gpu_resource)) {}
 
   /// Whether so many pods more on this node leave no way for them to have switches of their own.
   /// Not where nothing is known of the node's switches, or of all GPUs that it offers.
@@ -36,6 +38,7 @@ class PcieUse {
  private:
   const Inventory& inventory_;
   const api::Resources& per_worker_;
+  const int number_;  ///< of the GPUs, in the inventory
 };
 
 }  // namespace muster::core

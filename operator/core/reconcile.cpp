@@ -605,6 +605,7 @@ Plan decide_gang(const JobSnapshot& snapshot, const GangView& gang) {
     return run(snapshot, gang);
   }
   if (is_ending(snapshot, gang)) return run(snapshot, gang);
+  if (auto plan = decide_split(snapshot, gang)) return *plan;
   if (auto plan = decide_failure(snapshot, gang)) return *plan;
   if (gang.members.empty()) return admit(snapshot, gang);
   if (auto plan = decide_preemption(snapshot, gang)) return *plan;

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "common/contract.h"
+#include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
@@ -15,26 +16,24 @@ namespace {
 struct GiveBack {
   std::string_view reason;
   std::string message;
-  bool resizing = false;
+  std::string_view event = contract::reason::kGangWaiting;
+  /// It starts again by a wish that can be had, and does not wait for anything.
+  bool is_restart = false;
 };
 
 /// The members become leftovers by this decision; a new place is given when they are gone.
-Plan give_back(const JobSnapshot& snapshot, const GiveBack& why) {
-  api::TrainingJobStatus status = snapshot.job.status;
+Plan give_back(const JobSnapshot& snapshot, api::TrainingJobStatus status, const GiveBack& why) {
   status.placement.clear();
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);
-  status.phase = why.resizing ? words::kPhaseRestarting : words::kPhaseWaiting;
+  status.phase = why.is_restart ? words::kPhaseRestarting : words::kPhaseWaiting;
   set_condition(status, snapshot, {words::kRunning, false, why.reason, why.message});
-  if (why.resizing) {
-    status.resizes = std::min(status.resizes, INT_MAX - 1) + 1;
+  if (why.is_restart) {
     set_condition(status, snapshot, {words::kRestarting, true, why.reason, why.message});
   }
   set_condition(status, snapshot, {words::kAdmitted, false, why.reason, why.message, true});
   Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
-  add_event(plan, snapshot, why.resizing ? "Normal" : "Warning",
-            why.resizing ? contract::reason::kResized : contract::reason::kGangWaiting,
-            why.message);
+  add_event(plan, snapshot, why.is_restart ? "Normal" : "Warning", why.event, why.message);
   plan.reason = why.message;
   return plan;
 }
@@ -60,7 +59,8 @@ std::optional<seconds> until_unbound(const JobSnapshot& snapshot, const GangView
 
 std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView& gang) {
   if (snapshot.create_failure && gang.count(MemberState::kMissing) > 0) {
-    return give_back(snapshot, {snapshot.create_failure->reason, snapshot.create_failure->message});
+    return give_back(snapshot, snapshot.job.status,
+                     {snapshot.create_failure->reason, snapshot.create_failure->message});
   }
   std::set<std::string> avoid;
   std::string message;
@@ -75,7 +75,7 @@ std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView
               "); another place is looked for";
   }
   if (avoid.empty()) return std::nullopt;
-  Plan plan = give_back(snapshot, {contract::reason::kGangWaiting, message});
+  Plan plan = give_back(snapshot, snapshot.job.status, {contract::reason::kGangWaiting, message});
   plan.avoid = std::move(avoid);
   return plan;
 }
@@ -88,12 +88,50 @@ std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& g
   const int size = static_cast<int>(gang.members.size());
   if (!changed || !elastic || size == 0 || size == job.spec.worker.count) return std::nullopt;
   if (gang.count(MemberState::kSucceeded) > 0) return std::nullopt;
-  return give_back(snapshot, {words::kResizing,
-                              "spec.worker.count is " + std::to_string(job.spec.worker.count) +
-                                  " now; the gang of " + std::to_string(size) +
-                                  " starts again in that size (resize " +
-                                  std::to_string(std::int64_t{job.status.resizes} + 1) + ")",
-                              true});
+  api::TrainingJobStatus status = job.status;
+  status.resizes = std::min(status.resizes, INT_MAX - 1) + 1;
+  const std::string message = "spec.worker.count is " + std::to_string(job.spec.worker.count) +
+                              " now; the gang of " + std::to_string(size) +
+                              " starts again in that size (resize " +
+                              std::to_string(status.resizes) + ")";
+  return give_back(snapshot, std::move(status),
+                   {words::kResizing, message, contract::reason::kResized, true});
+}
+
+namespace {
+
+/// The first of those that a worker says would fit, that splits the model further, and that the
+/// workers there may be can have.
+std::optional<Split> split_for(const api::TrainingJob& job, std::string_view sentence) {
+  const int now = api::split_of(job).processes();
+  for (const Split& split : read_needs_split(sentence)) {
+    if (split.processes() > now && api::check_divides(job.spec.worker, split, "")) return split;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Plan> decide_split(const JobSnapshot& snapshot, const GangView& gang) {
+  const api::TrainingJob& job = snapshot.job;
+  if (!job.spec.training || job.spec.training->parallelism_mode != "Auto") return std::nullopt;
+  for (const auto& member : gang.members) {
+    if (member.state != MemberState::kFailed) continue;
+    const Failure failure = read_failure(member, snapshot);
+    if (failure.facts.exit_code != contract::exit_code::kNeedsSplit) continue;
+    const auto split = split_for(job, failure.facts.log_tail);
+    if (!split) continue;
+    api::TrainingJobStatus status = job.status;
+    status.split = *split;
+    const std::string message =
+        sentence_of(failure) +
+        "; the gang starts again with each copy of the model split between " +
+        std::to_string(split->processes()) + " processes (tensor " + std::to_string(split->tensor) +
+        ", pipeline " + std::to_string(split->pipeline) + ")";
+    return give_back(snapshot, std::move(status),
+                     {contract::reason::kModelSplit, message, contract::reason::kModelSplit, true});
+  }
+  return std::nullopt;
 }
 
 std::string resize_text(const JobSnapshot& snapshot, const GangView& gang) {

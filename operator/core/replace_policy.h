@@ -1,5 +1,6 @@
 // When a gang gives its places back though no worker of it failed: another size is wished for, the
-// cluster's scheduler refuses a pod, pods could not be made, the status was lost.
+// model has to be split, the cluster's scheduler refuses a pod, pods could not be made, the status
+// was lost.
 #pragma once
 
 #include <optional>
@@ -20,6 +21,11 @@ std::optional<seconds> until_unbound(const JobSnapshot& snapshot, const GangView
 std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& gang);
 /// What a changed count will do and when; empty when the gang has that size.
 std::string resize_text(const JobSnapshot& snapshot, const GangView& gang);
+
+/// With parallelism.mode: Auto a worker has ended because its memory is too small for the model,
+/// and has said how much further it would have to be split: the gang starts again with the first of
+/// these splits that the workers there may be can have. Absent where none is.
+std::optional<Plan> decide_split(const JobSnapshot& snapshot, const GangView& gang);
 
 /// Pods of later attempts than the job knows: its status is late, or somebody has damaged it. In
 /// the second case they are superseded by an attempt after them. Safe though the view may only be

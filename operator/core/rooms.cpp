@@ -138,17 +138,23 @@ SendingGang Rooms::on_hosts(const RunningGang& gang) const {
   return sending;
 }
 
+const std::vector<SendingGang>& Rooms::sending() {
+  if (!sending_) {
+    sending_.emplace();
+    for (const RunningGang& gang : running_) sending_->push_back(on_hosts(gang));
+    for (const RunningGang& gang : started_) sending_->push_back(on_hosts(gang));
+  }
+  return *sending_;
+}
+
 const Traffic* Rooms::traffic() {
   if (!traffic_) {
-    std::vector<SendingGang> sending;
-    for (const RunningGang& gang : running_) sending.push_back(on_hosts(gang));
-    for (const RunningGang& gang : started_) sending.push_back(on_hosts(gang));
     const Topology& topology = inventory_->topology();
     if (std::isfinite(inventory_->slowest_switch())) {
       seats_.emplace(*inventory_,
                      static_cast<int>(topology.domains.size() + topology.nodes.size()));
     }
-    traffic_.emplace(topology, sending, seats_ ? &*seats_ : nullptr);
+    traffic_.emplace(topology, sending(), seats_ ? &*seats_ : nullptr);
   }
   return traffic_->empty() ? nullptr : &*traffic_;
 }
@@ -180,22 +186,21 @@ std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resourc
   return {&*sizes, std::max<std::int64_t>(1, size_of(per_worker))};
 }
 
-GpusByJob Rooms::gpus_by_job(int node, const std::string& gpu_resource) const {
+GpusByJob Rooms::gpus_by_job(int node, const std::string& gpu_resource) {
   GpusByJob held;
-  const std::string& name = inventory_->node(node).meta.name;
-  const auto add = [&](const RunningGang& gang) {
-    if (gang.per_worker.gpus <= 0 || gang.per_worker.gpu_resource != gpu_resource) return;
-    const auto pods = std::count(gang.nodes.begin(), gang.nodes.end(), name);
-    if (pods > 0) held[gang.job] += pods * gang.per_worker.gpus;
-  };
-  for (const RunningGang& gang : running_) add(gang);
-  for (const RunningGang& gang : started_) add(gang);
+  for (const SendingGang& gang : sending()) {
+    if (gang.gpus_per_pod <= 0 || gang.gpu_resource != gpu_resource) continue;
+    const auto host = std::ranges::lower_bound(gang.hosts, node, {}, &HostShare::node);
+    if (host == gang.hosts.end() || host->node != node) continue;
+    held[gang.job] += std::int64_t{host->pods} * gang.gpus_per_pod;
+  }
   return held;
 }
 
 void Rooms::start(const WaitingGang& gang, const std::vector<std::string>& nodes) {
   started_.push_back({gang.job, nodes, gang.step, gang.per_worker});
-  if (traffic_) traffic_->add(on_hosts(started_.back()));
+  if (sending_) sending_->push_back(on_hosts(started_.back()));
+  if (traffic_) traffic_->add(sending_->back());
 }
 
 std::string Rooms::passed_over() const { return passed_over_text(inventory_->topology()); }

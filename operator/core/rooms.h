@@ -71,7 +71,7 @@ class Rooms {
   /// processors of the others, and a pod in that unit.
   std::pair<const UsualSizes*, std::int64_t> usual_sizes(const api::Resources& per_worker);
   /// What gangs that run or have just been given places hold of a kind of GPU on a node.
-  GpusByJob gpus_by_job(int node, const std::string& gpu_resource) const;
+  GpusByJob gpus_by_job(int node, const std::string& gpu_resource);
   /// A gang of this pass has its places.
   void start(const WaitingGang& gang, const std::vector<std::string>& nodes);
   /// Nodes that stand in one domain of the level with one of these.
@@ -84,6 +84,7 @@ class Rooms {
 
  private:
   SendingGang on_hosts(const RunningGang& gang) const;
+  const std::vector<SendingGang>& sending();
 
   std::optional<Inventory> own_;
   Inventory* inventory_ = nullptr;
@@ -92,8 +93,10 @@ class Rooms {
   std::span<const WaitingGang> waiting_;
   std::optional<UsualSizes> gpu_sizes_, cpu_sizes_;  ///< made when first asked for
   std::vector<RunningGang> started_;                 ///< in this pass
-  std::optional<PcieSeats> seats_;                   ///< likewise
-  std::optional<Traffic> traffic_;                   ///< likewise
+  /// These and those that run, by host; made when first asked for.
+  std::optional<std::vector<SendingGang>> sending_;
+  std::optional<PcieSeats> seats_;  ///< likewise
+  std::optional<Traffic> traffic_;  ///< likewise
 };
 
 }  // namespace muster::core

@@ -82,11 +82,13 @@ double gradient_bytes_of(const api::TrainingJob& job) {
 }
 
 std::optional<MeshWork> mesh_work_of(const api::TrainingJob& job) {
-  // Who shares layers sends most to the others with the same copy: they stay together.
-  if (workers_together(job) == 1 || job.spec.training->tensor > 1) return std::nullopt;
+  const Split split = api::split_of(job);
+  const int processes = std::max(1, job.spec.worker.processes);
+  // Who shares layers sends most to the others that do: where they are in more than one worker,
+  // copies stay together, and where they are in one, they are as one process that sends for all.
+  if (workers_together(job) == 1 || processes % split.tensor != 0) return std::nullopt;
   const api::TrainingSpec& training = *job.spec.training;
-  MeshWork work{processes_of_copy(job), std::max(1, job.spec.worker.processes),
-                gradient_bytes_of(job)};
+  MeshWork work{split.pipeline, processes / split.tensor, gradient_bytes_of(job)};
   double widest = 0;  // values that a sample has between two layers
   if (training.model.contains("gpt")) {
     const Json& gpt = training.model["gpt"];
@@ -98,7 +100,8 @@ std::optional<MeshWork> mesh_work_of(const api::TrainingJob& job) {
     }
   }
   if (widest <= 0) return std::nullopt;
-  work.activation_bytes = kFloatBytes * widest * training.batch_size;
+  // Each slice hands on the whole of them.
+  work.activation_bytes = kFloatBytes * widest * training.batch_size * split.tensor;
   return work;
 }
 

@@ -47,6 +47,9 @@ Traffic::Traffic(const Topology& topology, const std::vector<SendingGang>& gangs
   if (seats_ != nullptr) {
     last_unseated_.assign(topology.nodes.size(), -1);
     seats_->when_asked([this](int node) { take_seats(node); });
+    std::size_t shares = 0;
+    for (const SendingGang& gang : gangs) shares += gang.gpus_per_pod > 0 ? gang.hosts.size() : 0;
+    unseated_.reserve(shares);
   }
   for (const SendingGang& gang : gangs) know(gang);
   for (const SendingGang* gang : order) enter(*gang);
@@ -196,8 +199,10 @@ double Traffic::load_on(const Sender& sender, const Crossing& one, const LinkUse
 }
 
 double Traffic::load_of(const Sender& sender) const {
-  for (const HostShare& host : sender.hosts) {
-    if (!seats_->is_asked(host.node)) seats_->ask(host.node, sender.gpu_resource);
+  if (!std::exchange(sender.is_seated, true)) {
+    for (const HostShare& host : sender.hosts) {
+      if (!seats_->is_asked(host.node)) seats_->ask(host.node, sender.gpu_resource);
+    }
   }
   if (sender.load >= 0) return sender.load;
   sender.load = sender.local_load;

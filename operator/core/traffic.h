@@ -83,7 +83,8 @@ class Traffic {
     bool is_below_switches = false;  ///< it may send over uplinks of PCIe switches
     int gpus_per_pod = 0;
     std::string gpu_resource;
-    std::vector<HostShare> hosts;  ///< where it may
+    std::vector<HostShare> hosts;    ///< where it may
+    mutable bool is_seated = false;  ///< all of these were asked for
     std::vector<Crossing> crossings;
     /// Of one of its exchanges beside all others; below 0: to be counted anew.
     mutable double load = -1;

@@ -131,6 +131,24 @@ bool is_allowed(const Target& target, const std::string& verb) {
   return verb == "get" || verb == "update" || verb == "patch" || verb == "delete";
 }
 
+/// As apimachinery's ValidateListOptions has it, for a watch.
+std::optional<Refusal> check_initial_events(const std::string& initial, const std::string& match) {
+  const auto invalid = [](const std::string& sentence) {
+    return Refusal{422, "Invalid", "ListOptions is invalid: " + sentence};
+  };
+  if (initial.empty()) {
+    if (match.empty()) return std::nullopt;
+    return invalid(
+        "resourceVersionMatch: Forbidden: is forbidden for watch unless sendInitialEvents is "
+        "provided");
+  }
+  if (initial != "true" && initial != "1") {
+    return invalid("sendInitialEvents: the embedded API server knows of true alone");
+  }
+  if (match == "NotOlderThan") return std::nullopt;
+  return invalid("resourceVersionMatch: must be NotOlderThan with sendInitialEvents");
+}
+
 Outcome<StreamOptions> stream_options(ApiState& state, Table& table, const Target& target) {
   auto selector = Selector::parse(*target.type, target.parameter("labelSelector"),
                                   target.parameter("fieldSelector"));
@@ -143,8 +161,12 @@ Outcome<StreamOptions> stream_options(ApiState& state, Table& table, const Targe
   options.timeout = seconds(std::get<0>(timeout));
   const std::string bookmarks = target.parameter("allowWatchBookmarks");
   options.bookmarks = bookmarks == "true" || bookmarks == "1";
+  const std::string initial = target.parameter("sendInitialEvents");
+  const std::string match = target.parameter("resourceVersionMatch");
+  if (auto refusal = check_initial_events(initial, match)) return *refusal;
   const std::string from = target.parameter("resourceVersion");
   if (from.empty() || from == "0") {
+    options.tells_initial_end = !initial.empty() && options.bookmarks;
     options.from = state.revision();
     for (const auto& [key, version] : table.objects) {
       const bool in_namespace =

@@ -70,14 +70,15 @@ std::optional<std::string> ApiStream::next_event() {
   return std::nullopt;
 }
 
-std::string ApiStream::bookmark() {
+std::string ApiStream::bookmark(bool ends_initial) {
   next_bookmark_ = state_->clock().mono_now() + state_->options().bookmark_interval;
   bookmarked_ = position_;
-  const Json object = {
+  Json object = {
       {"kind", table_.type->kind_name},
       {"apiVersion", table_.type->group_version},
       {"metadata",
        {{"resourceVersion", std::to_string(position_)}, {"creationTimestamp", nullptr}}}};
+  if (ends_initial) object["metadata"]["annotations"] = {{"k8s.io/initial-events-end", "true"}};
   return line_of("BOOKMARK", dump_json(object));
 }
 
@@ -98,6 +99,9 @@ Result<std::optional<std::string>> ApiStream::next_line(milliseconds idle) {
     if (position_ < table_.dropped) {
       ended_ = true;  // Too slow: what comes next is gone. A new watch from here is told so.
       return Line();
+    }
+    if (options_.initial.empty() && std::exchange(options_.tells_initial_end, false)) {
+      return Line(bookmark(true));
     }
     if (auto line = next_event()) return Line(std::move(line));
     const MonoTime now = state_->clock().mono_now();

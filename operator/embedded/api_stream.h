@@ -20,6 +20,7 @@ struct StreamOptions {
   bool bookmarks = false;
   seconds timeout{1800};
   std::deque<VersionPtr> initial;        ///< sent first, as ADDED
+  bool tells_initial_end = false;        ///< by a bookmark of its own
   std::optional<Refusal> error_at_once;  ///< sent as the only event
 };
 
@@ -36,7 +37,7 @@ class ApiStream final : public kube::HttpStream {
  private:
   std::optional<std::string> next_event();
   std::optional<std::string> event_of(const LogEntry& entry) const;
-  std::string bookmark();
+  std::string bookmark(bool ends_initial = false);
 
   const std::shared_ptr<ApiState> state_;
   Table& table_;  // of *state_

@@ -11,6 +11,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <system_error>
 
 #include "common/check.h"
@@ -128,6 +132,29 @@ Status await_exec(const UniqueFd& failure_pipe, const ProcessSpec& spec) {
                "cannot start " + spec.argv[0] + ": " + system_words(failure.error_number));
 }
 
+/// "<pid> (<name>) <state> <parent> ...", where the name may hold anything.
+bool is_child(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return false;
+  std::istringstream rest(text.substr(name_end + 1));
+  std::string state;
+  pid_t parent = 0;
+  return static_cast<bool>(rest >> state >> parent) && parent == ::getpid();
+}
+
+std::vector<pid_t> children() {
+  std::vector<pid_t> found;
+  std::error_code ignored;  // without /proc none is found
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos || !is_child(name)) continue;
+    found.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  return found;
+}
+
 }  // namespace
 
 Result<ChildProcess> ChildProcess::start(const ProcessSpec& spec) {
@@ -188,6 +215,20 @@ ProcessEnd ChildProcess::reap() {
   pidfd_.reset();
   if (info.si_code == CLD_EXITED) return {info.si_status, 0};
   return {128 + info.si_status, info.si_status};
+}
+
+OrphanGuard::OrphanGuard() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+OrphanGuard::~OrphanGuard() {
+  // Those that end leave their own children to this process.
+  for (std::vector<pid_t> left = children(); !left.empty(); left = children()) {
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    for (const pid_t pid : left) {
+      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 }  // namespace muster::embedded

@@ -45,4 +45,15 @@ class ChildProcess {
   UniqueFd pidfd_, output_;
 };
 
+/// What a process leaves behind, in whatever group or session, becomes a child of this one while
+/// this lives, and is killed with it. For a program whose children are all started and reaped
+/// within its life. Blocks: in its end, until the last of them is gone.
+class OrphanGuard {
+ public:
+  OrphanGuard();
+  ~OrphanGuard();
+  OrphanGuard(const OrphanGuard&) = delete;
+  OrphanGuard& operator=(const OrphanGuard&) = delete;
+};
+
 }  // namespace muster::embedded

@@ -220,6 +220,7 @@ void Kubelet::take_event(WatchEvent event) {
   }
   const std::string deleted =
       event.type == WatchEvent::Type::kDelete ? view_of_pod(event.object).uid : "";
+  if (!deleted.empty()) listed_.erase(deleted);
   for (auto& [uid, pod] : pods_) {
     const bool gone = deleted.empty() ? !listed_.contains(uid) : uid == deleted;
     if (!gone || pod.is_gone) continue;

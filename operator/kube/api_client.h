@@ -35,6 +35,9 @@ struct WatchOptions {
   std::string label_selector;
   std::string resource_version;
   seconds timeout{300};  ///< server ends the watch after this
+  /// Everything that is there comes first, then a bookmark that says so. kInvalid where the server
+  /// cannot.
+  bool begins_with_list = false;
 };
 
 /// Preconditions of a delete; empty fields are not checked.

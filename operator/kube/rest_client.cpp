@@ -129,6 +129,9 @@ class RestClient final : public ApiClient {
         .add("resourceVersion", options.resource_version)
         .add("timeoutSeconds", std::to_string(options.timeout.count()))
         .add("labelSelector", options.label_selector);
+    if (options.begins_with_list) {
+      target.add("sendInitialEvents", "true").add("resourceVersionMatch", "NotOlderThan");
+    }
     HttpRequest request;
     request.path = target.text();
     MUSTER_ASSIGN_OR_RETURN(HttpTransport::Stream opened, transport_.open_stream(request));

@@ -25,7 +25,7 @@ class Store {
   std::vector<api::ObjectKey> apply(const WatchEvent& event) {
     using Type = WatchEvent::Type;
     if (event.type == Type::kInitStart) {
-      incoming_.clear();
+      forget_list();
       return {};
     }
     if (event.type == Type::kInitDone) return swap();
@@ -36,10 +36,12 @@ class Store {
     }
     const api::ObjectKey key = object->meta.key();
     if (event.type == Type::kInitApply) {
-      incoming_.insert_or_assign(key, std::move(*object));
+      take_listed(key, std::move(*object));
       return {};
     }
     if (event.type == Type::kDelete) {
+      incoming_.erase(key);
+      unchanged_.erase(key);
       objects_.erase(key);
     } else {
       objects_.insert_or_assign(key, std::move(*object));
@@ -56,24 +58,49 @@ class Store {
   }
 
  private:
+  void forget_list() {
+    incoming_.clear();
+    unchanged_.clear();
+  }
+
+  /// What a list brings once more, as most of it, is not held twice.
+  void take_listed(const api::ObjectKey& key, T object) {
+    const T* old = find(key);
+    if (old != nullptr && *old == object) {
+      incoming_.erase(key);
+      unchanged_.insert(key);
+    } else {
+      unchanged_.erase(key);
+      incoming_.insert_or_assign(key, std::move(object));
+    }
+  }
+
   std::vector<api::ObjectKey> swap() {
     std::set<api::ObjectKey> changed;
     for (const auto& [key, object] : objects_) {
-      if (!incoming_.contains(key)) changed.insert(key);
+      if (!incoming_.contains(key) && !unchanged_.contains(key)) changed.insert(key);
     }
     for (const auto& key : changed) objects_.erase(key);
-    for (auto& [key, object] : incoming_) {
-      const auto [old, is_new] = objects_.try_emplace(key, std::move(object));
-      if (is_new || !(old->second == object)) changed.insert(key);
-      if (!is_new) old->second = std::move(object);
+    while (!incoming_.empty()) {
+      auto node = incoming_.extract(incoming_.begin());
+      changed.insert(node.key());
+      const auto old = objects_.find(node.key());
+      if (old == objects_.end()) {
+        objects_.insert(std::move(node));  // as it is: a first list is most of all memory
+      } else {
+        old->second = std::move(node.mapped());
+      }
     }
-    incoming_.clear();
+    forget_list();
     synced_ = true;
     return {changed.begin(), changed.end()};
   }
 
   Parse parse_;
-  std::map<api::ObjectKey, T> objects_, incoming_;
+  std::map<api::ObjectKey, T> objects_;
+  // Of the list that is coming:
+  std::map<api::ObjectKey, T> incoming_;  ///< new, or another than before
+  std::set<api::ObjectKey> unchanged_;
   bool synced_ = false;
   std::int64_t skipped_ = 0;
 };

@@ -10,6 +10,8 @@ namespace {
 /// Bad lines in a row after which the place in the history is given up: the server would send the
 /// same line again for ever.
 constexpr int kMaxBadLinesInARow = 3;
+/// Of the bookmark that ends a list; "true".
+constexpr const char* kInitialEventsEnd = "k8s.io/initial-events-end";
 
 const Json* member(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
@@ -42,6 +44,12 @@ bool is_older(const std::string& left, const std::string& right) {
   return a && b && *a < *b;
 }
 
+bool ends_list(const Json& bookmark) {
+  const Json* metadata = member(bookmark, "metadata");
+  const Json* annotations = metadata == nullptr ? nullptr : member(*metadata, "annotations");
+  return annotations != nullptr && text_of(member(*annotations, kInitialEventsEnd)) == "true";
+}
+
 std::string_view strip(std::string_view line) {
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
   return line;
@@ -49,7 +57,8 @@ std::string_view strip(std::string_view line) {
 
 }  // namespace
 
-Watcher::Watcher(std::uint64_t seed, WatcherOptions options) : options_(options), rng_(seed) {
+Watcher::Watcher(std::uint64_t seed, WatcherOptions options)
+    : options_(options), rng_(seed), may_stream_(options.streams_lists) {
   MUSTER_CHECK(options_.backoff_least.count() > 0);
   MUSTER_CHECK(options_.backoff_most >= options_.backoff_least);
 }
@@ -57,12 +66,14 @@ Watcher::Watcher(std::uint64_t seed, WatcherOptions options) : options_(options)
 WatcherRequest Watcher::next(MonoTime now) const {
   if (wait_until_ && now < *wait_until_) return WaitRequest{*wait_until_};
   if (state_ == State::kWatching) return WatchRequest{resource_version_};
+  if (state_ == State::kEmpty && streams_list()) return WatchRequest{"", true};
   return ListRequest{continue_token_};
 }
 
 /// Uniform between the least wait and one that doubles with every failure: many watchers that lost
 /// the same server must not come back together.
 void Watcher::back_off(MonoTime now, seconds asked) {
+  give_up_stream();
   streaming_ = false;
   failures_ = std::min(failures_ + 1, 16);
   const auto least = options_.backoff_least.count();
@@ -72,15 +83,29 @@ void Watcher::back_off(MonoTime now, seconds asked) {
   wait_until_ = now + std::max<milliseconds>(wait, asked);
 }
 
+void Watcher::give_up_stream() {
+  if (state_ != State::kInitStream) return;
+  state_ = State::kEmpty;
+  resource_version_.clear();
+  pages_next_ = true;
+}
+
 void Watcher::relist(MonoTime now) {
+  give_up_stream();
   state_ = State::kEmpty;
   continue_token_.clear();
   resource_version_.clear();
   back_off(now);
 }
 
+WatchEvent Watcher::begin_list() {
+  if (listed_) ++relists_;
+  listed_ = true;
+  return {WatchEvent::Type::kInitStart, nullptr};
+}
+
 std::vector<WatchEvent> Watcher::on_list(MonoTime now, Result<ListPage> page) {
-  if (state_ == State::kWatching) return {};
+  if (state_ == State::kWatching || state_ == State::kInitStream) return {};
   wait_until_.reset();
   if (!page) {
     // An expired continue token loses the snapshot; after any other failure the same page is asked
@@ -100,10 +125,8 @@ std::vector<WatchEvent> Watcher::on_list(MonoTime now, Result<ListPage> page) {
   }
   std::vector<WatchEvent> events;
   if (state_ == State::kEmpty) {
-    events.push_back({WatchEvent::Type::kInitStart, nullptr});
+    events.push_back(begin_list());
     state_ = State::kInitPages;
-    if (listed_) ++relists_;
-    listed_ = true;
   }
   for (Json& item : page->items) {
     events.push_back({WatchEvent::Type::kInitApply, std::move(item)});
@@ -114,18 +137,28 @@ std::vector<WatchEvent> Watcher::on_list(MonoTime now, Result<ListPage> page) {
   resource_version_ = std::move(page->resource_version);
   state_ = State::kWatching;
   synced_ = true;
+  pages_next_ = false;
   // failures_ stays: a server that lists well and refuses every watch with 410 must be asked ever
   // more slowly.
   return events;
 }
 
 std::vector<WatchEvent> Watcher::on_watch_opened(MonoTime now, const Status& opened) {
-  if (state_ != State::kWatching) return {};
+  const bool is_list = state_ == State::kEmpty && streams_list();
+  if (state_ != State::kWatching && !is_list) return {};
   wait_until_.reset();
   if (opened) {
     streaming_ = true;
     progressed_ = false;
     opened_at_ = now;
+    if (!is_list) return {};
+    state_ = State::kInitStream;
+    std::vector<WatchEvent> events;
+    events.push_back(begin_list());
+    return events;
+  }
+  if (is_list && opened.error().code() == ErrorCode::kInvalid) {
+    may_stream_ = false;  // a server that cannot, or is told not to
   } else if (opened.error().code() == ErrorCode::kGone ||
              opened.error().code() == ErrorCode::kInvalid) {
     relist(now);
@@ -173,6 +206,33 @@ bool Watcher::advance(MonoTime now, const std::string& resource_version) {
   return true;
 }
 
+/// Bookmarks are a courtesy: one that says nothing, or something old, is passed over. But one ends
+/// the list that a watch began with.
+std::vector<WatchEvent> Watcher::on_bookmark(MonoTime now, const Json& object) {
+  const std::string resource_version = resource_version_of(object);
+  if (resource_version.empty()) {
+    ++bad_lines_;
+    return {};
+  }
+  if (state_ == State::kInitStream) {
+    if (!ends_list(object)) return {};
+    if (is_older(resource_version, resource_version_)) {
+      relist(now);
+      return {};
+    }
+    state_ = State::kWatching;
+    synced_ = true;
+    resource_version_ = resource_version;
+    progressed_ = true;
+    bad_lines_in_a_row_ = 0;
+    std::vector<WatchEvent> events;
+    events.push_back({WatchEvent::Type::kInitDone, nullptr});
+    return events;
+  }
+  if (!is_older(resource_version, resource_version_)) advance(now, resource_version);
+  return {};
+}
+
 std::vector<WatchEvent> Watcher::on_line(MonoTime now, const std::string& line) {
   if (!streaming_) return {};
   const std::string_view text = strip(line);
@@ -185,20 +245,19 @@ std::vector<WatchEvent> Watcher::on_line(MonoTime now, const std::string& line) 
   Json& object = *found;
   if (type == "ERROR") return on_error_event(now, object);
   const std::string resource_version = resource_version_of(object);
-  if (type == "BOOKMARK") {
-    // Bookmarks are a courtesy: one that says nothing, or something old, is passed over.
-    if (resource_version.empty()) {
-      ++bad_lines_;
-    } else if (!is_older(resource_version, resource_version_)) {
-      advance(now, resource_version);
-    }
-    return {};
-  }
+  if (type == "BOOKMARK") return on_bookmark(now, object);
   const bool applies = type == "ADDED" || type == "MODIFIED";
   if (!(applies || type == "DELETED") || resource_version.empty()) return bad_line(now);
-  if (!advance(now, resource_version)) return {};
+  const bool is_listed = state_ == State::kInitStream;
+  // A list has its objects in no order of their versions, but changes may follow before its end.
+  if (is_listed && type == "ADDED" && resource_version_.empty()) {
+    progressed_ = true;
+  } else if (!advance(now, resource_version)) {
+    return {};
+  }
+  const auto applied = is_listed ? WatchEvent::Type::kInitApply : WatchEvent::Type::kApply;
   std::vector<WatchEvent> events;
-  events.push_back({applies ? WatchEvent::Type::kApply : WatchEvent::Type::kDelete, Json()});
+  events.push_back({applies ? applied : WatchEvent::Type::kDelete, Json()});
   events.back().object = std::move(object);
   return events;
 }
@@ -214,6 +273,7 @@ std::vector<WatchEvent> Watcher::on_end(MonoTime now, const Status& end) {
     }
     return {};
   }
+  give_up_stream();
   // A server that opens and ends streams at once without a line must not be asked in a tight loop.
   if (!progressed_ && now - opened_at_ < options_.backoff_least) back_off(now);
   return {};

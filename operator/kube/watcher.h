@@ -1,6 +1,7 @@
 // List and watch of one kind as a state machine without IO: the caller performs the request it asks
 // for and feeds in what came back. Missed deletions show at InitDone, which swaps the store
-// atomically.
+// atomically. A list comes in pages, or as the beginning of a watch (KEP-3157), which neither side
+// has to hold at once.
 #pragma once
 
 #include <optional>
@@ -23,7 +24,7 @@ struct WatchEvent {
     kInitApply,  ///< one object of the list
     kInitDone,   ///< the list is whole: everything not in it is gone
     kApply,      ///< added or modified
-    kDelete,     ///< deleted; `object` is its last state
+    kDelete,     ///< deleted, maybe while a list comes; `object` is its last state
   };
   Type type;
   Json object;  ///< null for kInitStart and kInitDone
@@ -35,6 +36,7 @@ struct ListRequest {
 };
 struct WatchRequest {
   std::string resource_version;
+  bool begins_with_list = false;  ///< everything that is there comes first
 };
 struct WaitRequest {
   MonoTime until;
@@ -46,9 +48,10 @@ struct WatcherOptions {
   milliseconds backoff_most{30'000};
   milliseconds silence{90'000};  ///< no line for so long: the watch is taken for dead
   std::span<const LeftOut> left_out = api::kUnreadOfAny;  ///< of the objects; outlives the watcher
+  bool streams_lists = false;  ///< asks for lists as the beginning of a watch, until one is refused
 };
 
-/// Threads: one. States: Empty -> InitPages -> Watching; 410 -> Empty.
+/// Threads: one. States: Empty -> InitPages or InitStream -> Watching; 410 -> Empty.
 class Watcher {
  public:
   explicit Watcher(std::uint64_t seed, WatcherOptions options = {});
@@ -74,10 +77,15 @@ class Watcher {
   std::int64_t bad_lines() const { return bad_lines_; }
 
  private:
-  enum class State { kEmpty, kInitPages, kWatching };
+  enum class State { kEmpty, kInitPages, kInitStream, kWatching };
+  bool streams_list() const { return may_stream_ && !pages_next_; }
+  WatchEvent begin_list();
   /// At least `asked`, which the server wants.
   void back_off(MonoTime now, seconds asked = seconds(0));
   void relist(MonoTime now);
+  /// A list that came as a stream and broke off is begun anew, in pages.
+  void give_up_stream();
+  std::vector<WatchEvent> on_bookmark(MonoTime now, const Json& object);
   std::vector<WatchEvent> bad_line(MonoTime now);
   std::vector<WatchEvent> on_error_event(MonoTime now, const Json& status);
   /// Whether the stream may go on after an event with this resourceVersion.
@@ -94,6 +102,8 @@ class Watcher {
   int bad_lines_in_a_row_ = 0;
   bool streaming_ = false;
   bool progressed_ = false;  ///< a good line since the stream was opened
+  bool may_stream_ = false;
+  bool pages_next_ = false;
   bool listed_ = false;
   bool synced_ = false;
   std::int64_t relists_ = 0;

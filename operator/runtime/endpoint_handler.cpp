@@ -83,7 +83,9 @@ std::string build_join_body(const GangInfo& info, std::vector<JoinPeer> peers, b
   response.peers = std::move(peers);
   response.job_uid = info.job_uid;
   response.job_key = info.job_key;
-  response.training = info.training;
+  auto training = parse_json(info.training);
+  MUSTER_CHECK_MSG(training.has_value(), "a gang's training is JSON");
+  response.training = std::move(*training);
   response.threads = info.threads;
   response.joining = is_joining;
   return dump_json(to_json(response));
@@ -273,7 +275,7 @@ std::optional<http::Response> EndpointHandler::refuse_join(const Gang& gang, con
                                                            const JoinRequest& request,
                                                            const Caller& caller) const {
   const std::string slot = "slot " + std::to_string(request.slot);
-  if (gang.info.training.is_null()) {
+  if (gang.info.training.empty()) {
     return refusal(409, "NotBuiltIn", "this job runs its own program; its workers do not join");
   }
   if (request.contract != contract::kNumericsContract) {
@@ -426,7 +428,7 @@ http::Response EndpointHandler::waiting(const Gang& gang) {
 }
 
 void EndpointHandler::take_address(Gang& gang, Worker& worker, const ProgressReport& report) {
-  const bool is_whole = !report.host.empty() && !gang.info.training.is_null() &&
+  const bool is_whole = !report.host.empty() && !gang.info.training.empty() &&
                         static_cast<int>(report.ports.size()) == gang.info.processes;
   if (is_whole) {
     worker.address =

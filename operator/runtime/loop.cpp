@@ -396,6 +396,7 @@ OperatorLoop::Memory& OperatorLoop::memory_of(const JobRecord& record) {
       options_.endpoint->remove_gang(memory.gang->job);
     }
     drop_questions(memory, "the job is another one now");
+    if (memory.decided_places) assumed_is_old_.insert(record.meta.key());
     memory = Memory{};
     memory.uid = record.meta.uid;
   }
@@ -513,6 +514,7 @@ void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapsh
   if (!wish) {
     if (waiting_.erase(key) > 0) {
       verdicts_.erase(key);
+      assumed_is_old_.insert(key);  // slots that waited for another place have theirs again
       queue_book_.touch();
     }
     return;
@@ -718,14 +720,18 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
   if (same) return;
   gang.processes = job.spec.worker.processes;
   gang.threads = job.spec.worker.threads;
-  if (job.spec.training) gang.training = api::training_to_json(*job.spec.training);
+  if (job.spec.training) {
+    api::TrainingSpec training = *job.spec.training;
+    training.split = api::split_of(job);
+    gang.training = dump_json(api::training_to_json(training));
+  }
   const auto secret = job_key(options_.master_key, job.meta.uid);
   // Operator::start has refused a wrong master key.
   MUSTER_CHECK_MSG(secret.has_value(), "job key");
   gang.job_key = *secret;
   memory.gang = gang;
   memory.gang->job_key.clear();
-  memory.gang->training = nullptr;
+  memory.gang->training.clear();
   options_.endpoint->set_gang(std::move(gang));
 }
 

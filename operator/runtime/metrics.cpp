@@ -344,7 +344,9 @@ std::string Metrics::render() const {
     // A copy, so that nobody who decides waits while text is made of a thousand jobs.
     jobs = impl_->jobs;
   }
-  return impl_->all.render() + jobs.render(impl_->now());
+  // In front of the longer text, which has room for it.
+  std::string page = jobs.render(impl_->now());
+  return page.insert(0, impl_->all.render());
 }
 
 }  // namespace muster::runtime

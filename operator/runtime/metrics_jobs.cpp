@@ -34,9 +34,9 @@ double epoch_seconds(WallTime time) {
 }
 
 /// A phase of ours, whatever stands in the object.
-std::string phase_of(const std::string& text) {
+std::string_view phase_of(const std::string& text) {
   const auto* const found = std::find(kPhases.begin(), kPhases.end(), text);
-  return std::string(found == kPhases.end() ? words::kPhasePending : *found);
+  return found == kPhases.end() ? words::kPhasePending : *found;
 }
 
 /// Reasons are words of ours; an object that says otherwise must not make up labels.
@@ -47,7 +47,7 @@ std::string reason_of(const std::string& text) {
   return is_word ? text : std::string(words::kError);
 }
 
-std::string status_of(const std::string& text) {
+std::string_view status_of(const std::string& text) {
   if (text == "True") return "true";
   return text == "False" ? "false" : "unknown";
 }
@@ -59,18 +59,26 @@ MonoTime created_at(const api::TrainingJob& job, JobBook::Now now) {
   return now.mono - std::clamp<nanoseconds>(age, nanoseconds(0), kMaxAge);
 }
 
+/// So many metrics of a family are made into text at a time: before, they take ten times its room.
+constexpr std::size_t kMetricsAtOnce = 1000;
+/// Of a job's text, more than it is; what is not written takes no memory.
+constexpr std::size_t kJobBytesMost = 8192;
+
 constexpr bool kGauge = false;
 constexpr bool kCounter = true;
 
 }  // namespace
 
-/// Families in the making, and where they go when they are whole.
+/// A family in the making, and the text of what is made.
 class JobBook::Page {
  public:
   using Labels = std::vector<prometheus::ClientMetric::Label>;
 
+  explicit Page(std::size_t jobs) { text_.reserve(jobs * kJobBytesMost); }
+
   void begin(const Family& family) {
-    end();
+    write();
+    has_head_ = false;
     family_.name = std::string(family.name);
     family_.help = family.help;
     family_.type = family.is_counter ? MetricType::Counter : MetricType::Gauge;
@@ -84,24 +92,27 @@ class JobBook::Page {
       metric.gauge.value = value;
     }
     family_.metric.push_back(std::move(metric));
+    if (family_.metric.size() >= kMetricsAtOnce) write();
   }
   std::string take() {
-    end();
+    write();
     return std::move(text_);
   }
 
  private:
-  void end() {
-    if (!family_.metric.empty()) {
-      // Moved: of ten thousand jobs a family has tens of MiB, and an initializer list copies twice.
-      std::vector<MetricFamily> whole;
-      whole.push_back(std::move(family_));
-      text_ += prometheus::TextSerializer().Serialize(whole);
-    }
-    family_ = MetricFamily{};
+  void write() {
+    if (family_.metric.empty()) return;
+    const std::string part = prometheus::TextSerializer().Serialize({family_});
+    std::size_t begin = 0;
+    // What the family is, in two lines of comment, is said once.
+    while (has_head_ && part[begin] == '#') begin = part.find('\n', begin) + 1;
+    text_.append(part, begin);
+    has_head_ = true;
+    family_.metric.clear();
   }
 
   MetricFamily family_;
+  bool has_head_ = false;
   std::string text_;
 };
 
@@ -149,18 +160,17 @@ std::optional<double> JobBook::add(const api::TrainingJob& seen, Now now) {
 void JobBook::take_status(Job& job, const api::TrainingJob& seen, Now now) {
   const api::TrainingJobStatus& status = seen.status;
   const bool was_pending = job.is_pending();
-  if (std::string phase = phase_of(status.phase); phase != job.phase) {
+  if (const std::string_view phase = phase_of(status.phase); phase != job.phase) {
     job.phase_seconds[job.phase] += seconds_of(now.mono - job.phase_since);
-    job.phase = std::move(phase);
+    job.phase = phase;
     job.phase_since = now.mono;
     if (job.is_pending() && !was_pending) job.pending_since = now.mono;
   }
   job.conditions.clear();
   for (const auto& condition : status.conditions) {
-    if (std::find(kConditions.begin(), kConditions.end(), condition.type) == kConditions.end()) {
-      continue;
-    }
-    job.conditions.emplace_back(condition.type, status_of(condition.status));
+    const auto* const type = std::find(kConditions.begin(), kConditions.end(), condition.type);
+    if (type == kConditions.end()) continue;
+    job.conditions.emplace_back(*type, status_of(condition.status));
   }
   job.is_training = seen.spec.training.has_value();
   job.batch_size = seen.spec.training ? seen.spec.training->batch_size : 0;
@@ -284,7 +294,8 @@ void JobBook::render_state(Page& page) const {
        [&](const Job& job, const auto& put) {
          for (const auto& [type, status] : job.conditions) {
            for (const auto one : kStatuses) {
-             put(status == one ? 1 : 0, {{"type", type}, {"status", std::string(one)}});
+             put(status == one ? 1 : 0,
+                 {{"type", std::string(type)}, {"status", std::string(one)}});
            }
          }
        });
@@ -342,7 +353,7 @@ void JobBook::render_times(Page& page, Now now) const {
   each(page, {name::kJobPhaseSeconds, "Time spent in each phase.", kCounter},
        [&](const Job& job, const auto& put) {
          for (const auto phase : kPhases) {
-           const auto past = job.phase_seconds.find(std::string(phase));
+           const auto past = job.phase_seconds.find(phase);
            double time = past == job.phase_seconds.end() ? 0 : past->second;
            if (job.phase == phase) time += seconds_of(now.mono - job.phase_since);
            put(time, {{"phase", std::string(phase)}});
@@ -364,7 +375,7 @@ void JobBook::render_times(Page& page, Now now) const {
 }
 
 std::string JobBook::render(Now now) const {
-  Page page;
+  Page page(jobs_.size());
   render_state(page);
   render_checkpoint(page);
   render_times(page, now);

@@ -39,8 +39,10 @@ class JobBook {
     std::string uid;
     bool is_training = false;
     int batch_size = 0;
-    std::vector<std::pair<std::string, std::string>> conditions;  ///< type, status
-    std::string phase, failure;
+    // Of words that are always there: every page is made of a copy.
+    std::vector<std::pair<std::string_view, std::string_view>> conditions;  ///< type, status
+    std::string_view phase;
+    std::string failure;
     int workers = 0, target_workers = 0, restarts = 0;
     api::TakenBack taken_back;
     std::optional<double> cost;  ///< absent: not known
@@ -51,7 +53,7 @@ class JobBook {
     std::int64_t checkpoint_step = -1;
     WallTime checkpoint_at{}, progress_at{};
     MonoTime phase_since{}, pending_since{}, reported_at{};
-    std::map<std::string, double> phase_seconds;
+    std::map<std::string_view, double> phase_seconds;
     double productive_seconds = 0;
     std::int64_t repeated_steps = 0;
     int start_attempt = -1;  ///< that the gang last started with; negative = not known

@@ -1,5 +1,8 @@
 #include "operator/runtime/watch_pump.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "common/log.h"
 #include "operator/api/unread.h"
 
@@ -7,11 +10,14 @@ namespace muster::runtime {
 namespace {
 // A parsed page of 500 pods takes tens of MiB.
 constexpr int kPageSize = 100;
+/// What has come already is handed on together.
+constexpr int kLinesAtOnce = 50;
 /// How often it is looked whether a kind that is not there has come.
 constexpr seconds kLookForMissing{60};
 
 WatchPumpOptions with_left_out(WatchPumpOptions options) {
   options.watcher.left_out = api::unread_of(options.kind);
+  options.watcher.streams_lists = true;
   return options;
 }
 }  // namespace
@@ -69,7 +75,7 @@ WatchPump::Did WatchPump::step(milliseconds idle) {
     const std::lock_guard lock(mutex_);
     if (closed_) return Did::kNothing;
   }
-  const Did did = stream_ && watcher_.streaming() ? read_line(idle) : ask();
+  const Did did = stream_ && watcher_.streaming() ? read_lines(idle) : ask();
   tell_metrics();
   return did;
 }
@@ -82,22 +88,27 @@ void WatchPump::tell_metrics() {
   options_.metrics->on_watch(options_.kind, told_relists_, told_bad_lines_);
 }
 
-WatchPump::Did WatchPump::read_line(milliseconds idle) {
-  auto line = stream_->next_line(idle);
-  const MonoTime now = options_.clock->mono_now();
-  if (line && *line) {
-    last_line_ = now;
-    deliver(watcher_.on_line(now, **line));
-    if (!watcher_.streaming()) set_stream(nullptr);
-    return Did::kWork;
+WatchPump::Did WatchPump::read_lines(milliseconds idle) {
+  std::vector<kube::WatchEvent> events;
+  const auto take = [&events](std::vector<kube::WatchEvent> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(events));
+  };
+  int lines = 0;
+  for (; lines < kLinesAtOnce && watcher_.streaming(); ++lines) {
+    auto line = stream_->next_line(lines == 0 ? idle : milliseconds(0));
+    const MonoTime now = options_.clock->mono_now();
+    if (line && *line) {
+      last_line_ = now;
+      take(watcher_.on_line(now, **line));
+      continue;
+    }
+    const bool quiet = !line && line.error().code() == ErrorCode::kDeadlineExceeded;
+    if (quiet && now - last_line_ < options_.watcher.silence) break;
+    take(watcher_.on_end(now, line ? Status() : Status(line.error())));
   }
-  const bool quiet = !line && line.error().code() == ErrorCode::kDeadlineExceeded;
-  if (quiet && now - last_line_ < options_.watcher.silence) return Did::kNothing;
-  Status end;
-  if (!line) end = line.error();
-  set_stream(nullptr);
-  deliver(watcher_.on_end(now, end));
-  return Did::kWork;
+  if (!watcher_.streaming()) set_stream(nullptr);
+  deliver(std::move(events));
+  return lines > 0 ? Did::kWork : Did::kNothing;
 }
 
 WatchPump::Did WatchPump::ask() {
@@ -125,17 +136,29 @@ WatchPump::Did WatchPump::ask() {
     deliver(watcher_.on_list(options_.clock->mono_now(), std::move(page)));
     return Did::kWork;
   }
+  const auto& wanted = std::get<kube::WatchRequest>(request);
   kube::WatchOptions options;
   options.namespace_name = options_.namespace_name;
-  options.resource_version = std::get<kube::WatchRequest>(request).resource_version;
+  options.resource_version = wanted.resource_version;
+  options.begins_with_list = wanted.begins_with_list;
   auto stream = options_.client->watch(options_.kind, options);
+  if (wanted.begins_with_list) {
+    if (!stream && is_missing(stream.error())) {
+      do_without();
+      return Did::kWork;
+    }
+    was_told_ = false;
+  }
   const MonoTime opened = options_.clock->mono_now();
   last_line_ = opened;
   Status status;
   if (!stream) {
     status = stream.error();
-    // Gone is the ordinary end of an old watch; anything else is what an administrator looks for.
-    if (status.error().code() != ErrorCode::kGone) {
+    // Gone is the ordinary end of an old watch, and a server that streams no lists gives pages;
+    // anything else is what an administrator looks for.
+    const bool is_usual = status.error().code() == ErrorCode::kGone ||
+                          (wanted.begins_with_list && status.error().code() == ErrorCode::kInvalid);
+    if (!is_usual) {
       log_warning("watching failed", {{"kind", api::info_of(options_.kind).kind},
                                       {"error", status.error().message()}});
     }

@@ -34,8 +34,8 @@ class WatchPump {
   ~WatchPump();
 
   enum class Did { kWork, kNothing };
-  /// One list page, one watch opened, or one line, waiting for it at most `idle`. kNothing: no line
-  /// came, or the watcher waits (until wake()).
+  /// One list page, one watch opened, or the lines that are there, waiting for the first at most
+  /// `idle`. kNothing: none came, or the watcher waits (until wake()).
   Did step(milliseconds idle);
   /// When a watcher that waits goes on.
   std::optional<MonoTime> wake() const;
@@ -43,7 +43,7 @@ class WatchPump {
   void close();
 
  private:
-  Did read_line(milliseconds idle);
+  Did read_lines(milliseconds idle);
   Did ask();
   void deliver(std::vector<kube::WatchEvent> events);
   bool is_missing(const Error& error) const;

@@ -123,29 +123,46 @@ class PeerLines(Lines):
         self.seen.sort()
 
 
-class Muster:
-    name = "Muster"
-    kinds = KINDS
+class Training:
+    """An endless training of `muster run`, seen from outside; each worker has so many processors, or any for None."""
 
-    def __init__(self, arguments, directory, data):
-        self.workers, self.details = arguments.workers, {}
-        self.groups = [cgroup.Group(processors=PROCESSORS / self.workers) for _ in range(self.workers)] \
-            if cgroup.available("cpu") and arguments.quota else []
-        self.job = Job(directory, arguments.bin, self.workers, ENDLESS, pace_ms=0, training={
-            "model": {"mlp": {"hidden": arguments.hidden}}, "optimizer": {"sgd": {"learningRate": "0.01", "momentum": "0.9"}},
-            "data": {"train": {"idx": {"images": f"{data}/images.idx", "labels": f"{data}/labels.idx"}}}})
+    def __init__(self, directory, bin_dir, workers, processors, training, **spec):
+        self.workers = workers
+        self.groups = [cgroup.Group(processors=processors) for _ in range(workers)] if processors else []
+        self.job = Job(directory, bin_dir, workers, ENDLESS, pace_ms=0, training=training, spec=spec)
         for slot, group in enumerate(self.groups):
             self.job.set_slot(slot, group.enter)
         self.lines = RecordLines(os.path.join(self.job.output, "checkpoints", "record.jsonl"))
 
-    def start(self):
+    def start(self, seconds=60):
         self.job.start("--quiet", "--hash-every", "0")
-        self.until(self.workers)
+        self.until(self.workers, seconds)
 
     def until(self, workers, seconds=60, more=SETTLE_STEPS):
         first = self.lines.last()[1] + more
         self.lines.watch(f"{workers} workers train", lambda: self.lines.last()[2] == workers
                          and self.lines.last()[1] >= first, seconds, self.job.alive)
+
+    def committed(self):
+        self.lines.look()
+        return self.lines.last()[1]
+
+    def close(self):
+        self.job.close()
+        for group in self.groups:
+            group.close()
+
+
+class Muster(Training):
+    name = "Muster"
+    kinds = KINDS
+
+    def __init__(self, arguments, directory, data):
+        has_quota = cgroup.available("cpu") and arguments.quota
+        super().__init__(directory, arguments.bin, arguments.workers, PROCESSORS / arguments.workers if has_quota else None, {
+            "model": {"mlp": {"hidden": arguments.hidden}}, "optimizer": {"sgd": {"learningRate": "0.01", "momentum": "0.9"}},
+            "data": {"train": {"idx": {"images": f"{data}/images.idx", "labels": f"{data}/labels.idx"}}}})
+        self.details = {}
 
     def from_fault(self, since):
         """Until the first step that was made without one."""
@@ -245,15 +262,6 @@ class Muster:
         steps = [step for _, step, _ in self.lines.seen]
         wrong = sum(b != a + 1 for a, b in zip(steps, steps[1:]))
         return wrong, 64 * wrong
-
-    def committed(self):
-        self.lines.look()
-        return self.lines.last()[1]
-
-    def close(self):
-        self.job.close()
-        for group in self.groups:
-            group.close()
 
 
 class Torchrun:

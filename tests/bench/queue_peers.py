@@ -1,4 +1,4 @@
-"""Who is measured by queues.py: Muster's operator, Kueue's scheduler under Kueue's own runner, clients without an operator.
+"""Who is measured by queues.py: Muster's operator, Kueue with Jobs, Kueue's scheduler under its own runner, clients alone.
 
 The workloads are those of Kueue's own measure, read from the file of its module: cohorts of queues, in each of them sets of
 workloads that are made one after the other with a pause. All peers get the same sets, Kueue as that file.
@@ -56,6 +56,11 @@ class Generator:
                     (namespace, f"{workload['className']}-{place}-{number}-{index}", workload)
                     for number in range(one["count"]) for index, workload in enumerate(one["workloads"])]
 
+    def requests(self, path, job):
+        """Streams of a load that makes them: job(namespace, name, workload) at path(namespace)."""
+        return [(pause, [(f"{namespace}/{name}", "POST", path(namespace), job(namespace, name, workload), "application/json")
+                         for namespace, name, workload in stream]) for pause, stream in self.streams()]
+
     def workloads(self):
         return [workload for _, stream in self.streams() for workload in stream]
 
@@ -74,10 +79,23 @@ def jobs_path(namespace):
     return f"/apis/muster.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
 
 
+def install_queues(plane, generator, objects):
+    """Its priority classes, and of each queue the namespace and what objects(name, cohort, set) gives."""
+    items = [{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+             for name, value in generator.classes().items()]
+    for name, cohort, queues in generator.queues():
+        items += [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, *objects(name, cohort, queues)]
+    plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    for name, _, _ in generator.queues():
+        wait_for(f"namespace {name} has its account",
+                 lambda name=name: plane.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"), SECONDS)
+
+
 class Queued:
     """What Muster and the clients beside it have in common: kinds, namespaces, priority classes, queues."""
 
     kind = "trainingjobs"
+    pod_parts = 3  # of a pod's name, after its job's
 
     def __init__(self, program, scale, faster):
         self.muster = Muster(program, trains=True)
@@ -86,19 +104,13 @@ class Queued:
 
     def install(self, plane):
         self.muster.install(plane)
-        items = []
-        for name, value in self.generator.classes().items():
-            items.append({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
-                          "value": value})
-        for name, cohort, queues in self.generator.queues():
-            items.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-            items.append({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": name}, "spec": {
-                "cohort": cohort, "resources": [{"name": "cpu", "nominal": str(queues["nominalQuota"]),
-                                                 "borrowingLimit": str(queues["borrowingLimit"])}]}})
-        plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-        for name, _, _ in self.generator.queues():
-            wait_for(f"namespace {name} has its account",
-                     lambda name=name: plane.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"), SECONDS)
+        install_queues(plane, self.generator, self.queue)
+
+    @staticmethod
+    def queue(name, cohort, queues):
+        yield {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": name}, "spec": {
+            "cohort": cohort, "resources": [{"name": "cpu", "nominal": str(queues["nominalQuota"]),
+                                             "borrowingLimit": str(queues["borrowingLimit"])}]}}
 
 
 class QueuedMuster(Queued):
@@ -115,32 +127,27 @@ class QueuedMuster(Queued):
         return self.muster.metrics()
 
     def generate(self, bench):
-        """Until every job is over; seconds until each was shown admitted, since it was first seen."""
-        lives = Lives(bench.api)
-        load = StreamLoad(bench.api, [
-            (pause, [(f"{namespace}/{name}", "POST", jobs_path(namespace), job_of(namespace, name, workload), "application/json")
-                     for namespace, name, workload in stream]) for pause, stream in self.generator.streams()])
-        load.wait(bench.limit())
-        count = len(self.generator.workloads())
-        wait_for(f"{count} jobs are complete", lambda: lives.complete == count, bench.limit(), lives.check)
-        lives.watch.ended = True
+        """Until every job is over; seconds until each was shown admitted."""
+        lives = Lives(bench.api, JOBS, lambda job: is_true(job, "Admitted"))
+        found = lives.load_and_wait(bench, self.generator.requests(jobs_path, job_of), len(self.generator.workloads()))
         bench.result["preempted"] = self.muster.metric("muster_job_preemptions_total")
-        return {key: one["admitted"] - one["first"] for key, one in lives.seen.items()}
+        return found
 
 
 class Lives:
-    """When each job was first seen, and shown admitted."""
+    """When each job was first seen, and shown admitted, which `is_admitted` says of it."""
 
-    def __init__(self, api):
+    def __init__(self, api, path, is_admitted):
+        self.is_admitted = is_admitted
         self.seen, self.complete, self.failed = {}, 0, None
-        self.watch = Watch(api, JOBS, self.note)
+        self.watch = Watch(api, path, self.note)
 
     def note(self, now, kind, job):
         if kind == "DELETED":
             return
         key = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
         one = self.seen.setdefault(key, {"first": now})
-        if "admitted" not in one and is_true(job, "Admitted"):
+        if "admitted" not in one and self.is_admitted(job):
             one["admitted"] = now
         if "complete" not in one and is_true(job, "Complete"):
             one["complete"] = now
@@ -151,6 +158,13 @@ class Lives:
     def check(self):
         if self.failed or self.watch.failure:
             raise LoadError(self.failed or self.watch.failure)
+
+    def load_and_wait(self, bench, streams, count):
+        """Sends the streams and waits until all are over; seconds until each was shown admitted, since it was first seen."""
+        StreamLoad(bench.api, streams).wait(bench.limit())
+        wait_for(f"{count} jobs are complete", lambda: self.complete == count, bench.limit(), self.check)
+        self.watch.ended = True
+        return {key: one["admitted"] - one["first"] for key, one in self.seen.items()}
 
 
 class Clients(Queued):
@@ -250,11 +264,59 @@ class Clients(Queued):
         return {}
 
 
+class KueueJobs:
+    """Kueue's manager as its installation has it, and Jobs of one pod: the Job controller makes the pods."""
+
+    kind = "jobs"
+    pod_parts = 1
+    user = "kueue"
+    finisher = "system:serviceaccount:kube-system:job-controller"
+    own = (user, finisher)  # who does here what Muster's operator does
+
+    def __init__(self, scale, faster):
+        self.generator = Generator(scale, faster)
+
+    def install(self, plane):
+        """With its manager: queues are checked by its webhooks."""
+        self.daemon = kueue.start_kueue(plane, "batch/job")
+        plane.kubectl("create", "-f", "-", stdin=json.dumps(
+            {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}))
+        install_queues(plane, self.generator, self.queue)
+
+    def start(self, _plane):
+        return 0.0
+
+    @staticmethod
+    def queue(name, cohort, queues):
+        quota = {"name": "cpu", "nominalQuota": str(queues["nominalQuota"]), "borrowingLimit": str(queues["borrowingLimit"])}
+        yield {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+            "cohortName": cohort, "namespaceSelector": {},
+            "preemption": {"reclaimWithinCohort": queues["reclaimWithinCohort"], "withinClusterQueue": queues["withinClusterQueue"]},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": [quota]}]}]}}
+        yield {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"namespace": name, "name": name},
+               "spec": {"clusterQueue": name}}
+
+    @staticmethod
+    def job(namespace, name, workload):
+        container = {"name": "train", "image": "example.invalid/train:1", "resources": {"requests": {"cpu": str(workload["request"])}},
+                     "env": [{"name": "BENCH_RUNTIME", "value": f"{workload['runtimeMs']}ms"}]}
+        return {"apiVersion": "batch/v1", "kind": "Job",
+                "metadata": {"namespace": namespace, "name": name, "labels": {"kueue.x-k8s.io/queue-name": namespace}},
+                "spec": {"parallelism": 1, "completions": 1, "suspend": True, "template": {"spec": {
+                    "restartPolicy": "Never", "priorityClassName": workload["className"], "containers": [container]}}}}
+
+    def generate(self, bench):
+        lives = Lives(bench.api, "/apis/batch/v1/jobs", lambda job: not job["spec"].get("suspend"))
+        return lives.load_and_wait(bench, self.generator.requests(
+            lambda namespace: f"/apis/batch/v1/namespaces/{namespace}/jobs", self.job), len(self.generator.workloads()))
+
+
 class Kueue:
     """minimalkueue, Kueue's scheduler without its webhooks and integrations, and Kueue's runner, which makes the workloads and
     ends each of them after its runtime. There are no pods."""
 
     kind = "workloads"
+    pod_parts = 0
     user = "kueue"
     finisher = "kueue-runner"
 

@@ -5,10 +5,11 @@
 
 `generator`: the 15,000 workloads of Kueue's own measure (30 queues in 5 cohorts, three classes of priority and size; every
 --scale-th of them), as they are and with runtimes / 10, for
-  muster  TrainingQueues and TrainingJobs of one worker; pods are created, bound, and ended by KWOK after the runtime;
-  kueue   Kueue v0.19.2: its scheduler under its own runner, which makes no pods;
-  same    clients without an operator that write, at full speed, of each job what Muster has written of one before;
-  pods    clients that only create the pods.
+  muster      TrainingQueues and TrainingJobs of one worker; pods are created, bound, and ended by KWOK after the runtime;
+  kueue-jobs  Kueue v0.19.2 and Jobs of one pod, which the Job controller makes and KWOK ends;
+  kueue       Kueue's scheduler under its own runner, which makes no pods;
+  same        clients without an operator that write, at full speed, of each job what Muster has written of one before;
+  pods        clients that only create the pods.
 `memory`: 10,000 jobs of two workers on 1,000 nodes, and a restart beside them. `shapes`: 10,000 pods as jobs of 1, 20, 500
 and 4,096 (the most a job may have). `gangs`: 1,000 jobs of 4, each within one rack, on 5,000 nodes.
 
@@ -27,7 +28,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from operators import AUDIT_POLICY, QUICK, Bench, measure_all, pair, percentiles, settle  # noqa: E402
 from operator_peers import ROOT, Muster  # noqa: E402
-from queue_peers import TEMPLATE, Clients, Gangs, Kept, Kueue, QueuedMuster  # noqa: E402
+from queue_peers import TEMPLATE, Clients, Gangs, Kept, Kueue, KueueJobs, QueuedMuster  # noqa: E402
 from cluster_load import Audit, LoadError, sums_of, written_what  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -43,7 +44,8 @@ AFTER = 2.0  # Seconds behind the last end in which writes are still counted.
 
 class GeneratorBench(Bench):
     audit_policy = RECORDING
-    programs = ["kwok", "minimalkueue", "kueue-runner"]
+    programs = ["kwok", "kueue", "minimalkueue", "kueue-runner"]
+    flags = {"kube-controller-manager": QUICK}
     stages = (f"{HERE}/kwok_complete.yaml",)
 
     def generate(self):
@@ -69,7 +71,7 @@ class GeneratorBench(Bench):
         if admitted:
             found["admitted"] = percentiles(admitted.values())
         for fact, what in (("created", "create pods"), ("bound", "create pods/binding")):
-            spans = spans_of(records, what, created)
+            spans = spans_of(records, what, created, self.peer.pod_parts)
             if spans:
                 found[fact] = {**percentiles(spans), "count": len(spans)}
         if self.peer.daemon:
@@ -101,12 +103,12 @@ def span_of(records, peer):
     return first, max(ends)
 
 
-def spans_of(records, what, created):
-    """Seconds from a job's creation to what was first done for its pod: JOB-MARK-SLOT-ATTEMPT."""
+def spans_of(records, what, created, pod_parts):
+    """Seconds from a job's creation to what was first done for its pod, whose name is the job's and `pod_parts` more."""
     first = {}
     for one in records:
         if written_what(one) == what:
-            job = key_of(one).rsplit("-", 3)[0]
+            job = key_of(one).rsplit("-", pod_parts)[0]
             if job in created:
                 first.setdefault(job, answered(one) - created[job])
     return list(first.values())
@@ -142,28 +144,18 @@ class GangBench(Bench):
     def look_at_racks(self):
         """Each gang stands in one rack; what one look at all that wait took."""
         racks = {}
-        for page in self.pages("/api/v1/namespaces/default/pods"):
-            for pod in page["items"]:
-                job = self.peer.job_name(pod)
-                racks.setdefault(job, set()).add(int(pod["spec"]["nodeName"].split("-")[1]) // 20)
+        for pod in self.plane.items("/api/v1/namespaces/default/pods"):
+            job = self.peer.job_name(pod)
+            racks.setdefault(job, set()).add(int(pod["spec"]["nodeName"].split("-")[1]) // 20)
         spread = [job for job in self.names if len(racks.get(job, ())) != 1]
         if spread:
             raise LoadError(f"{len(spread)} gangs do not stand in one rack, {spread[0]} for one")
         looks = self.peer.metric("muster_schedule_seconds_count")
         self.result["schedule"] = {"looks": looks, "mean_ms": 1000 * self.peer.metric("muster_schedule_seconds_sum") / looks}
 
-    def pages(self, path):
-        more = ""
-        while True:
-            page = self.api.call("GET", f"{path}?limit=500&continue={more}")
-            yield page
-            more = page["metadata"].get("continue", "")
-            if not more:
-                return
-
 
 SHAPES = {"10000x1": (10000, 1), "500x20": (500, 20), "20x500": (20, 500), "1x4096": (1, 4096)}
-GENERATED = ["muster", "kueue", "same", "pods"]
+GENERATED = ["muster", "kueue-jobs", "kueue", "same", "pods"]
 GROUPS = {"generator": GENERATED + [f"{name}-tenth" for name in GENERATED], "memory": ["memory"], "shapes": list(SHAPES),
           "gangs": ["gangs"]}
 RUNS = [name for names in GROUPS.values() for name in names]
@@ -181,6 +173,7 @@ def make_peer(name, arguments):
         return Kept(arguments.muster)
     what, faster = name.removesuffix("-tenth"), 10 if name.endswith("-tenth") else 1
     return {"muster": lambda: QueuedMuster(arguments.muster, arguments.scale, faster),
+            "kueue-jobs": lambda: KueueJobs(arguments.scale, faster),
             "kueue": lambda: Kueue(arguments.scale, faster),
             "same": lambda: Clients(arguments.muster, arguments.scale, faster, pods=False),
             "pods": lambda: Clients(arguments.muster, arguments.scale, faster, pods=True)}[what]()
@@ -205,8 +198,8 @@ def table(results):
           "| writes per workload: own (all) | CPU s: own, all | peak MiB |\n" + "|---" * 10 + "|")
     for result in results:
         if "generator" in result:
-            one, user = result["generator"], result["user"]
-            own = one["writes_per_workload"].get(user, 0.0)
+            one = result["generator"]
+            own = sum(one["writes_per_workload"].get(user, 0.0) for user in result.get("own", [result["user"]]))
             print(f"| {result['peer']} | {one['workloads']} | {one['seconds']:.1f} | {one['per_s']:.1f} | " + " | ".join(
                 pair(one, fact) for fact in ("admitted", "created", "bound")) +
                 f" | {own:.2f} ({one['writes_per_workload_all']:.1f}) | {one['cpu_s'].get(result['daemon'], 0.0):.1f}, "
@@ -247,6 +240,7 @@ def main():
     def measure(name):
         bench, phases = make_run(name, arguments)
         return {**bench.run(phases), "peer": name, "scale": arguments.scale, "user": bench.peer.user,
+                "own": list(getattr(bench.peer, "own", (bench.peer.user,))),
                 "daemon": bench.peer.daemon.name if bench.peer.daemon else ""}
 
     return measure_all(arguments.out, RUNS, chosen, measure, table)

@@ -5,10 +5,14 @@
 //   step_time_bench --model mlp-digits|cnn|gpt-tiny|mlp-2m|mlp-14m|mlp-14m-512 --workers 4 [--racks
 //   1]
 //     [--megabits 200] [--oversubscription 1] [--latency-us 200] [--uplink-latency-us 0]
-//     [--queue-kib 8192] [--congestion reno] [--seconds 10]
+//     [--queue-kib 8192] [--congestion reno] [--seconds 10] [--tensor 1] [--pipeline 1]
+//     [--overlap 0|1]
 //
 // What is predicted knows nothing of the run: the model's size, what one worker alone needs to
-// compute its share of a batch, and what the links of the plan can do.
+// compute its share of a batch, and what the links of the plan can do. Of a model that is split
+// nothing is predicted. --overlap 0: gradients go out when the whole backward pass is made,
+// --overlap 1: while it goes on; with either workers are not kept to a processor, where nothing
+// would move meanwhile.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -26,6 +30,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,19 +52,23 @@ using bench::or_die;
 constexpr int kPort = 7000;
 constexpr int kWarmUpSteps = 3, kStepsLeast = 8;
 constexpr int kProcessors = 2;
+constexpr std::size_t kAllBlocks = std::size_t{1} << 30;  // more than any model has
 
 struct Options {
   std::string model = "mlp-2m";
   bench::NetworkPlan plan;
   double seconds = 10;
+  int tensor = 1, pipeline = 1;
+  std::optional<bool> overlap = {};
 };
 
 Options options_of(int argc, char** argv) {
-  std::map<std::string, std::string> texts{{"--model", "mlp-2m"},    {"--workers", "4"},
-                                           {"--racks", "1"},         {"--megabits", "200"},
-                                           {"--latency-us", "200"},  {"--uplink-latency-us", "0"},
-                                           {"--queue-kib", "8192"},  {"--oversubscription", "1"},
-                                           {"--congestion", "reno"}, {"--seconds", "10"}};
+  std::map<std::string, std::string> texts{
+      {"--model", "mlp-2m"},   {"--workers", "4"},          {"--racks", "1"},
+      {"--megabits", "200"},   {"--latency-us", "200"},     {"--uplink-latency-us", "0"},
+      {"--queue-kib", "8192"}, {"--oversubscription", "1"}, {"--congestion", "reno"},
+      {"--seconds", "10"},     {"--tensor", "1"},           {"--pipeline", "1"},
+      {"--overlap", ""}};
   for (int i = 1; i < argc; i += 2) {
     if (!texts.contains(argv[i]) || i + 1 == argc) {
       std::fprintf(stderr, "step_time_bench: %s: unknown option, or one without its value\n",
@@ -72,6 +81,9 @@ Options options_of(int argc, char** argv) {
   Options options;
   options.model = texts["--model"];
   options.seconds = number("--seconds");
+  if (!texts["--overlap"].empty()) options.overlap = texts["--overlap"] == "1";
+  options.tensor = static_cast<int>(number("--tensor"));
+  options.pipeline = static_cast<int>(number("--pipeline"));
   options.plan.hosts = static_cast<int>(number("--workers"));
   options.plan.racks = static_cast<int>(number("--racks"));
   options.plan.card_bytes_per_second = number("--megabits") * 1e6 / 8;
@@ -265,7 +277,7 @@ int receive_descriptor(int socket) {
 
 void be_worker(const Options& options, engine::TrainingConfig config, int rank, int socket,
                const std::string& path) {
-  keep_to_processor(rank % kProcessors);
+  if (!options.overlap) keep_to_processor(rank % kProcessors);
   send_descriptor(socket, or_die(bench::enter_network(options.plan, rank)));
   const SystemClock clock;
   comm::TcpOptions tcp;
@@ -281,6 +293,10 @@ void be_worker(const Options& options, engine::TrainingConfig config, int rank, 
   tcp.clock = &clock;
   const auto communicator = or_die(comm::make_tcp_communicator(tcp));
   config.processes = options.plan.hosts;
+  if (!options.overlap.value_or(true)) config.bucket_blocks = kAllBlocks;
+  config.slices = options.tensor;
+  config.stages = options.pipeline;
+  config.place = rank % config.group_size();
   tell(path, train(options, config, *communicator, clock));
 }
 
@@ -373,11 +389,11 @@ int main(int argc, char** argv) {
   const bench::Scratch directory;
   const engine::TrainingConfig config = config_of(options.model, directory.path());
   const Json alone = train_alone(options, config, directory.path() + "/alone");
-  const Json prediction = predicted(options, config, alone);
   Json out = train_together(options, config, directory.path());
   out["model"] = options.model;
   out["parameters"] = alone["parameters"];
-  out["predicted"] = prediction;
+  const bool is_split = options.tensor * options.pipeline > 1;
+  if (!is_split) out["predicted"] = predicted(options, config, alone);
   out["alone"] = {{"compute", alone["compute"]}, {"update", alone["update"]}};
   std::printf("%s\n", dump_json(out).c_str());
   return 0;

@@ -135,7 +135,7 @@ void rows(Bench& bench, std::size_t M, std::size_t C) {
     cpu::embed(bench.context, M, M / 8, C, tokens.data(), table.data(), x.data(), y.data());
   });
   bench.row("token rows" + name, 2.0 * bytes, "GB/s", [&] {
-    cpu::add_token_rows(bench.context, M, C, tokens.data(), dy.data(), table.data());
+    cpu::add_token_rows(bench.context, M, C, {0, 256}, tokens.data(), dy.data(), table.data());
   });
   bench.row("positions of 8 ranks" + name, bytes, "GB/s",
             [&] { cpu::position_gradient(bench.context, 8, 1, M / 8, C, dy.data(), y.data()); });

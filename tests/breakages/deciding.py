@@ -11,8 +11,10 @@ END = "operator/core/end_policy.cpp"
 EDIT = "operator/core/status_edit.cpp"
 ELECTION = "operator/core/leader_election.cpp"
 PUMP = "operator/runtime/watch_pump.cpp"
+METRICS_JOBS = "operator/runtime/metrics_jobs.cpp"
 BOOK = "operator/runtime/topology_book.cpp"
 GANG_PLACE = "operator/core/gang_place.cpp"
+REPLACE = "operator/core/replace_policy.cpp"
 
 BREAKAGES = [
     # What is seen
@@ -31,16 +33,27 @@ BREAKAGES = [
              "if (++bad_lines_in_a_row_ < 0) {", "test_kube"),
     Breakage("watches that end at once are opened in a tight loop", WATCHER,
              "  if (!progressed_ && now - opened_at_ < options_.backoff_least) back_off(now);\n", "", "test_kube"),
-    Breakage("an event from before is taken", WATCHER, "  if (is_older(resource_version, resource_version_)) {\n",
-             "  if (resource_version.empty()) {\n", "test_kube"),
+    Breakage("an event from before is taken", WATCHER, "  if (is_older(resource_version, resource_version_)) {\n    // A watch",
+             "  if (resource_version.empty()) {\n    // A watch", "test_kube"),
     Breakage("an event from before is taken, and a job goes back", WATCHER,
-             "  if (is_older(resource_version, resource_version_)) {\n", "  if (resource_version.empty()) {\n", "sim_seeds"),
+             "  if (is_older(resource_version, resource_version_)) {\n    // A watch", "  if (resource_version.empty()) {\n    // A watch",
+             "sim_seeds"),
     Breakage("failures of long ago still count", WATCHER, "  failures_ = 0;\n  bad_lines_in_a_row_ = 0;", "  bad_lines_in_a_row_ = 0;",
              "test_kube"),
-    Breakage("a list that begins again keeps what the last one had", STORE, "      incoming_.clear();\n      return {};",
+    Breakage("a list that begins again keeps what the last one had", STORE, "      forget_list();\n      return {};",
              "      return {};", "test_kube"),
     Breakage("a deletion that only the list shows is not told", STORE,
-             "      if (!incoming_.contains(key)) changed.insert(key);", "", "test_kube"),
+             "      if (!incoming_.contains(key) && !unchanged_.contains(key)) changed.insert(key);", "", "test_kube"),
+    Breakage("a list that breaks off in its stream is taken for whole by the next bookmark", WATCHER,
+             "    if (!ends_list(object)) return {};\n", "", "test_kube"),
+    Breakage("an object of a streamed list is taken that is older than a change seen before", WATCHER,
+             "if (is_listed && type == \"ADDED\" && resource_version_.empty()) {", "if (is_listed) {", "test_kube"),
+    Breakage("a streamed list that never comes to its end is asked for again and again", WATCHER,
+             "  pages_next_ = true;\n", "", "test_kube"),
+    Breakage("what vanishes while a list comes is in it", STORE, "      incoming_.erase(key);\n      unchanged_.erase(key);\n", "",
+             "test_kube"),
+    Breakage("of many jobs a family of metrics says again and again what it is", METRICS_JOBS, "while (has_head_ && part[begin]",
+             "while (false && part[begin]", "test_runtime"),
     # What is decided
     Breakage("a decision is written together with what is deleted", RECONCILE,
              "  if (next.pass == Pass::kDecision) return next;\n", "", "test_core"),
@@ -115,4 +128,11 @@ BREAKAGES = [
              "  return now - seen_at_ >= duration / 2;", "test_core"),
     Breakage("a lease counts from the answer, not from the question", ELECTION, "    renewed_at_ = sent;", "    renewed_at_ = now;",
              "test_core"),
+    # A model that does not fit
+    Breakage("a model is split as far as it was split before", REPLACE, "split.processes() > now &&", "split.processes() > 0 &&",
+             "test_core"),
+    Breakage("a model is split so that workers are left over", REPLACE,
+             "split.processes() > now && api::check_divides(job.spec.worker, split, \"\")", "split.processes() > now", "test_core"),
+    Breakage("a split that was chosen is forgotten", "operator/api/training_job.cpp",
+             "? job.status.split.value_or(Split()) : training.split", "? Split() : training.split", "test_api"),
 ]

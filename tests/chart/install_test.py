@@ -49,9 +49,6 @@ OTHER_USES = {
     "news that comes again": ["get events.events.k8s.io", "patch events.events.k8s.io"],
     "queues": ["patch trainingqueues/status.muster.dev"],
     "asked for by OwnerReferencesPermissionEnforcement": ["update trainingjobs/finalizers.muster.dev"],
-    "watched where they are installed": [
-        "watch topologies.kueue.x-k8s.io", "watch topologies.kai.scheduler", "watch hypernodes.topology.volcano.sh",
-        "watch workloads.kueue.x-k8s.io"],
 }
 
 PLANE = None
@@ -399,7 +396,10 @@ class OperatorRuns(unittest.TestCase):
         self.assertNotRegex(self.said(), "(?i)forbidden|cannot (get|list|watch|create|patch|update|delete) resource")
         used, granted = self.used(), self.granted()
         self.assertEqual(used - granted, set())
-        self.assertEqual(granted - used, {right for rights in OTHER_USES.values() for right in rights})
+        # Lists come as the beginning of a watch, and in pages where a server cannot or a stream breaks off.
+        lists = {right.replace("watch", "list", 1) for right in granted if right.startswith("watch ")}
+        self.assertEqual(lists - granted, set())
+        self.assertEqual(granted - used - lists, {right for rights in OTHER_USES.values() for right in rights})
 
     @staticmethod
     def used():

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from pki import Authority, write_kubeconfig  # noqa: E402
@@ -177,6 +178,16 @@ class ControlPlane:
         context = ssl.create_default_context(cafile=self.ca_file)
         context.load_cert_chain(self.authority.path("admin.crt"), self.authority.path("admin.key"))
         return fetch(self.url + path, seconds, context)
+
+    def items(self, path, seconds=10):
+        """All objects of a list, asked for in pages, because an answer is read up to 16 MiB. Errors: as get."""
+        more = ""
+        while True:
+            page = json.loads(self.get(f"{path}?limit=500&continue={urllib.parse.quote(more)}", seconds))
+            yield from page["items"]
+            more = page["metadata"].get("continue", "")
+            if not more:
+                return
 
     def _client(self, name):
         """A kubeconfig of a component that the cluster's built-in roles know."""

@@ -70,7 +70,10 @@ class JobTest(LongJobTest):
         victim = next(pod for pod in self.pods("told") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
         self.assertTrue(self.kill(victim))
         self.ended("told")
-        self.assertEqual(follow.wait(120), 0)
+        code = follow.wait(120)
+        with open(said, encoding="utf-8") as file:
+            complaints = [line for line in file if not line.startswith("worker-")]
+        self.assertEqual(code, 0, complaints)
         self.assertEqual(speakers(), {"worker-0", "worker-1", "worker-1.n"})
         last = self.muster("describe", "told")
         self.assertRegex(last, r"^told in namespace team: Complete, ended \d+s ago")

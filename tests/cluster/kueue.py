@@ -1,7 +1,7 @@
 """Kueue as it is, beside a control plane of the tests: its manager, its definitions, its webhooks on the loopback interface.
 
-Only its integration of plain pods is switched on. Kueue makes an authority of its own and a certificate for a Service's
-name, which nobody serves here; so what it finds mounted is a certificate of that authority for the loopback address.
+One of its integrations is switched on: of plain pods, or of Jobs. Kueue makes an authority of its own and a certificate for a
+Service's name, which nobody serves here; so what it finds mounted is a certificate of that authority for the loopback address.
 """
 
 import base64
@@ -18,6 +18,7 @@ SECONDS = 120
 NAMESPACE = "kueue-system"
 SECRET = "kueue-webhook-server-cert"
 SERVICE = f"kueue-webhook-service.{NAMESPACE}.svc"
+INTEGRATIONS = {"pod": "", "batch/job": "batch"}  # by name: the API group of what it takes
 CONVERTED = ("localqueues", "clusterqueues", "workloads", "cohorts", "multikueueclusters")  # its certificates want these
 
 
@@ -45,13 +46,13 @@ def definitions(source, url):
     return found
 
 
-def webhooks(source, url):
-    """Those for pods and for its own kinds, by URL; the cluster's own pods are left alone, as its installation has it."""
+def webhooks(source, url, integration):
+    """Those for what it takes and for its own kinds, by URL; the cluster's own pods are left alone, as its installation has it."""
     configurations = read_all(os.path.join(source, "config", "components", "webhook", "manifests.yaml"))
     for one in configurations:
         one["metadata"]["name"] = f"kueue-{one['metadata']['name']}"
         one["webhooks"] = [hook for hook in one["webhooks"]
-                           if hook["rules"][0]["apiGroups"] in ([""], ["kueue.x-k8s.io"])]
+                           if hook["rules"][0]["apiGroups"] in ([INTEGRATIONS[integration]], ["kueue.x-k8s.io"])]
         for hook in one["webhooks"]:
             path = hook["clientConfig"]["service"]["path"]
             hook["clientConfig"] = {"url": url + path}
@@ -71,8 +72,8 @@ def mount_certificate(plane, folder):
     Authority(folder).issue("tls", SERVICE, names=[SERVICE], addresses=["127.0.0.1"])
 
 
-def start_kueue(plane):
-    """Returns when it admits pods. The control plane's `programs` must have kueue."""
+def start_kueue(plane, integration="pod"):
+    """Its manager, once it admits. The control plane's `programs` must have kueue."""
     source = module()
     port, health = free_ports(2)
     url, folder = f"https://127.0.0.1:{port}", os.path.join(plane.directory, "kueue")
@@ -83,12 +84,12 @@ def start_kueue(plane):
               "internalCertManagement": {"enable": True, "webhookServiceName": "kueue-webhook-service",
                                          "webhookSecretName": SECRET},
               "leaderElection": {"leaderElect": False}, "clientConnection": {"qps": 300, "burst": 500},
-              "integrations": {"frameworks": ["pod"]}}
+              "integrations": {"frameworks": [integration]}}
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
     plane.kubectl("create", "namespace", NAMESPACE)
     objects = [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE}},
-               *definitions(source, url), *webhooks(source, url)]
+               *definitions(source, url), *webhooks(source, url, integration)]
     plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     manager = plane.daemon("kueue", [f"{plane.bin}/kueue", f"--config={folder}/config.json",
                                      "--feature-gates=VisibilityOnDemand=false,MultiKueue=false",
@@ -96,3 +97,4 @@ def start_kueue(plane):
     mount_certificate(plane, folder)
     manager.wait_ready(lambda: fetch(f"http://127.0.0.1:{health}/readyz"), SECONDS)
     wait_for("its kinds are served", lambda: plane.get("/apis/kueue.x-k8s.io/v1beta2/workloads"), SECONDS)
+    return manager

@@ -1,6 +1,5 @@
 """Nodes that are objects only: KWOK answers for their kubelets, and every pod bound to one runs at once."""
 
-import json
 import os
 
 from control_plane import ROOT
@@ -44,7 +43,7 @@ def make_node(name, amounts, labels=None):
 def wait_ready(plane, count, seconds=SECONDS):
     """Until so many nodes are there, all of them ready and without a taint."""
     def ready():
-        nodes = json.loads(plane.get("/api/v1/nodes"))["items"]
+        nodes = list(plane.items("/api/v1/nodes"))
         return len(nodes) == count and all(
             any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"].get("conditions", []))
             and not node["spec"].get("taints") for node in nodes)

@@ -75,16 +75,21 @@ class LongJobTest(InstalledTest):
         """SHA-256 of the job's model as `muster run` makes it."""
         steps = steps or long_steps()
         if steps not in LongJobTest.laptop_models:
-            manifest = os.path.join(self.directory, "long.json")
-            with open(manifest, "w", encoding="utf-8") as file:
-                json.dump(long_job("long", steps), file)
-            for data in glob.glob(os.path.join(ROOT, "examples", "data", "*.gz")):
-                os.makedirs(os.path.join(self.directory, "data"), exist_ok=True)
-                shutil.copy(data, os.path.join(self.directory, "data"))
-            out = os.path.join(self.directory, f"laptop-{steps}")
-            run([MUSTER, "run", manifest, "--quiet", "--hash-every", "0", "--output", out], seconds=600)
-            LongJobTest.laptop_models[steps] = sha256(os.path.join(out, "model.safetensors"))
+            LongJobTest.laptop_models[steps] = self.laptop_model_of(long_job(f"long-{steps}", steps))
         return LongJobTest.laptop_models[steps]
+
+    def laptop_model_of(self, manifest):
+        """SHA-256 of any job's model, of the digits, as `muster run` makes it."""
+        name = manifest["metadata"]["name"]
+        path = os.path.join(self.directory, f"{name}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(manifest, file)
+        for data in glob.glob(os.path.join(ROOT, "examples", "data", "*.gz")):
+            os.makedirs(os.path.join(self.directory, "data"), exist_ok=True)
+            shutil.copy(data, os.path.join(self.directory, "data"))
+        out = os.path.join(self.directory, f"laptop-{name}")
+        run([MUSTER, "run", path, "--quiet", "--hash-every", "0", "--output", out], seconds=600)
+        return sha256(os.path.join(out, "model.safetensors"))
 
     def assert_told(self, name, sentence):
         """What workers tell of a change comes with one of their next reports."""

@@ -80,6 +80,26 @@ def ranges():
     return rows
 
 
+def split():
+    """Case 27: a job keeps to whole copies of its model, also where the operator has split it."""
+    body = training("split", worker={"count": 4, "min": 2, "max": 4}, parallelism={"mode": "Auto"})
+    halves = {**STARTED, "parallelism": {"tensor": 1, "pipeline": 2}}
+    words = ["status.parallelism", "must divide"]
+
+    def row(what, patch, *words, status=halves, first=(), path=""):
+        return Change(27, what, body, patch, words, status, first, path)
+
+    return [row("half a copy", {"worker": {"count": 3}}, *words),
+            row("half a copy at least", {"worker": {"min": 1}}, *words),
+            row("a whole copy", {"worker": {"count": 2}}),
+            row("scaled to half a copy", {"replicas": 3}, *words, path="/scale"),
+            row("scaled to a copy", {"replicas": 2}, path="/scale"),
+            row("any number where copies are whole", {"worker": {"count": 3}}, status=STARTED),
+            row("any number where nobody chose", {"training": {"parallelism": {"mode": "Fixed"}}, "worker": {"count": 3}},
+                first=[SUSPENDED]),
+            row("another mode while it trains", {"training": {"parallelism": {"mode": "Fixed"}}}, "spec", LATER)]
+
+
 def ended():
     """Case 28: a job that has ended may be edited in vain; the operator's part is tested with the operator."""
     body = job("ended")
@@ -87,4 +107,4 @@ def ended():
             Change(28, "suspended when it has ended", body, SUSPENDED, [], ENDED)]
 
 
-CHANGES = [*trained(), *ranges(), *ended()]
+CHANGES = [*trained(), *ranges(), *split(), *ended()]

@@ -148,6 +148,13 @@ def ranges():
             Case(16, "count above max", job(count=4, min=2, max=3), ["spec.worker: ", many]),
             Case(16, "min 0", job(min=0), ["spec.worker.min", f"{LEAST} 1"]),
             Case(16, "max 4097", job(max=4097), ["spec.worker.max", f"{MOST} 4096"]),
+            Case(16, "a split beside mode Auto", training(worker={"count": 2}, parallelism={"mode": "Auto", "pipeline": 2}),
+                 ["spec.training.parallelism", "must be left out with mode Auto"]),
+            Case(16, "mode Auto with Sharded", training(parallelism={"mode": "Auto"}, optimizerState="Sharded"),
+                 ["training.parallelism", "mode must be Fixed with training.optimizerState Sharded"]),
+            Case(16, "mode Auto", training(worker={"count": 3}, parallelism={"mode": "Auto"}), ["worker.count"], 201),
+            Case(16, "another mode", training(parallelism={"mode": "auto"}),
+                 ["spec.training.parallelism.mode", "Unsupported value"]),
             Case(16, "more workers than logical ranks", training(worker={"count": 3}, logicalRanks=2),
                  ["spec: ", "training.logicalRanks is fewer"]),
             Case(16, "growing beyond count in no queue", training(worker={"max": 4, "growsTo": "Max"}),
@@ -285,6 +292,7 @@ def models():
 
 GPT = {"layers": 4, "heads": 4, "width": 128, "contextLength": 64}
 TEXT, IDX = {"text": {"file": "a"}}, {"idx": {"images": "a", "labels": "b"}}
+TABLE = {"csv": {"file": "a", "label": "b"}}
 
 
 def gpts():
@@ -299,7 +307,7 @@ def gpts():
             for field, most in (("layers", 96), ("heads", 128), ("width", 16384), ("contextLength", 4096))
             for value, words in ((0, f"{LEAST} 1"), (most + 1, f"{MOST} {most}"))]
     rows += [Case(24, f"a gpt without {field}", gpt(without=field), [f"{at}.{field}", "Required value"]) for field in GPT]
-    both, wanted = "must have exactly one of idx, text or tokens", "data.train and data.test must be"
+    both, wanted = "must have exactly one of idx, csv, text or tokens", "data.train and data.test must be"
     rows += [Case(24, "heads that do not divide the width", gpt(width=130), [at, "width must be a multiple of heads"]),
              Case(24, "a gpt and a mlp", training(model={"gpt": GPT, "mlp": {"hidden": [8]}}, data=data),
                   ["spec.training.model", "must have exactly one of mlp, cnn or gpt"]),
@@ -312,7 +320,15 @@ def gpts():
                   ["spec.training", f"{wanted} text or tokens"]),
              Case(24, "text for an mlp", training(data=data), ["spec.training", f"{wanted} idx"]),
              Case(24, "an mlp tested with text", training(data={"train": IDX, "test": TEXT}),
-                  ["spec.training", f"{wanted} idx"])]
+                  ["spec.training", f"{wanted} idx"]),
+             Case(24, "a table for a gpt", training(model={"gpt": GPT}, data={"train": TABLE}),
+                  ["spec.training", f"{wanted} text or tokens"]),
+             Case(24, "a table for a cnn", training(model={"cnn": {"channels": [8]}}, data={"train": TABLE}),
+                  ["spec.training", f"{wanted} idx, because the model is cnn"]),
+             Case(24, "a table tested with images", training(data={"train": TABLE, "test": IDX}),
+                  ["spec.training", "data.test must be csv where data.train is"]),
+             *(Case(25, f"the column {label[:20]!r}", training(data={"train": {"csv": {"file": "a", "label": label}}}),
+                    ["spec.training.data.train.csv.label"]) for label in ("", "a\tb", "a" * 257))]
     for split in ("train", "test"):
         for value, words in (("", []), ("a\nb", []), ("a" * 4097, []), ("s3://a/b", ["must be a path, not a URL"])):
             rows.append(Case(25, f"text of {split} {value[:20]!r}",

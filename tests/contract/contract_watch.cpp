@@ -96,6 +96,36 @@ TEST_CASE("a watch with bookmarks says where it stands before it ends") {
   CHECK(event->name() == "b");
 }
 
+TEST_CASE("a watch may begin with a list, whose end a bookmark tells") {
+  const auto ns = new_namespace();
+  const auto made = call("POST", pods_path(ns), pod("a"));
+  REQUIRE(call("POST", pods_path(ns), pod("b")).code == 201);
+  Watch watch(pods_path(ns),
+              "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+  REQUIRE(watch.code() == 200);
+  const auto first = watch.next(), second = watch.next(), end = watch.next();
+  CHECK(first->type == "ADDED");
+  CHECK(second->type == "ADDED");
+  CHECK(std::set{first->name(), second->name()} == std::set<std::string>{"a", "b"});
+  CHECK((first->name() == "a" ? *first : *second).object == made.body);
+  CHECK(end->type == "BOOKMARK");
+  CHECK(end->object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true");
+  // It goes on, and another watch may go on from there.
+  REQUIRE(call("POST", pods_path(ns), pod("c")).code == 201);
+  Watch next(pods_path(ns), "resourceVersion=" + end->resource_version());
+  CHECK(watch.next()->name() == "c");
+  CHECK(next.next()->name() == "c");
+}
+
+TEST_CASE("a watch that begins with a list says how old that may be") {
+  for (const char* query :
+       {"sendInitialEvents=true", "sendInitialEvents=true&resourceVersionMatch=Exact",
+        "resourceVersionMatch=NotOlderThan"}) {
+    Watch watch(pods_path(new_namespace()), query);
+    CHECK_MESSAGE(watch.code() == 422, query);
+  }
+}
+
 TEST_CASE("a version that is no number is refused") {
   Watch watch(pods_path(new_namespace()), "resourceVersion=abc");
   CHECK(watch.code() >= 400);  // Kubernetes says 500.

@@ -119,9 +119,18 @@ class Scarce(FaultTest):
         self.assertEqual(done.returncode, 20, done.stdout + done.stderr)
         self.assertRegex(done.stderr + done.stdout, r"spec.training.model: each of 1 processes needs at least 14[0-9] MiB and may have "
                          r"110 MiB; it would fit with spec.training.activations: Recomputed \(10[0-9] MiB\), or "
-                         r"spec.training.parallelism.pipeline: 2 \(10[0-9] MiB\), or spec.worker.resources.memory of that")
+                         r"spec.training.parallelism.pipeline: 2 \(10[0-9] MiB\), or "
+                         r"spec.training.parallelism.tensor: 2 \([89][0-9] MiB\), or spec.worker.resources.memory of that")
         # In two stages, which share the limit, it trains with less than that for each.
         done, logs = run(250, "worker.processes=2", "training.parallelism.pipeline=2")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(logs, r'"needsBytes":1[01][0-9]{7},"hasBytes":131072000')
+        # Where nobody says how, the operator does, when the workers have said what would fit.
+        done, _ = run(250, "worker.count=2", "worker.min=1", "training.parallelism.mode=Auto")
+        self.assertEqual(done.returncode, 37, done.stdout + done.stderr)
+        self.assertIn("may have 125 MiB; tensor x pipeline that fit: 1x2, 2x1; not started again, because none of these divides "
+                      "worker.count, min and max times worker.processes", done.stderr + done.stdout)
+        done, logs = run(250, "worker.count=2", "worker.min=2", "training.parallelism.mode=Auto")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(logs, r'"needsBytes":1[01][0-9]{7},"hasBytes":131072000')
 

@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
       [](milliseconds, const std::function<void()>&) {});
   runtime::GangInfo gang;
   gang.job = "n/j";
-  gang.training = Json::object();
+  gang.training = "{}";
   gang.attempt_of_slot = {{0, 0}, {1, 0}};
   handler.set_gang(gang);
   std::string_view rest(reinterpret_cast<const char*>(bytes), size);

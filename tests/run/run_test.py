@@ -217,6 +217,12 @@ class Golden(RunTest):
             self.assertEqual(report["sha256"], GOLDEN_CNN, f"{count} workers")
             self.assertGreaterEqual(report["accuracy"], 0.97)
 
+    def test_a_table_trains_with_the_same_bits_on_any_number_of_workers(self):
+        self.digits = self.path("examples/iris.yaml")
+        reports = [self.train(f"i{count}", "--quiet", "--set", f"spec.worker.count={count}") for count in (1, 2, 3)]
+        self.assertEqual(len({report["sha256"] for report in reports}), 1)
+        self.assertGreaterEqual(reports[0]["accuracy"], 0.93)
+
     def test_images_too_small_for_the_stages_are_refused_by_the_fields_name(self):
         self.digits = self.path("examples/digits-cnn.yaml")
         code, out, err = self.run_muster("run", self.digits, "--set", "spec.training.model.cnn.channels=[2, 2, 2, 2]")
@@ -263,6 +269,18 @@ class Interrupt(RunTest):
         self.assertEqual([(s["step"], s["loss"], s.get("sha256")) for s in report["byStep"]],
                          [(s["step"], s["loss"], s.get("sha256")) for s in whole["byStep"]])
         self.assertEqual(report["workersOverTime"][-1]["workers"], 3)
+
+    def test_what_a_worker_leaves_behind_ends_with_the_run(self):
+        fifo, reader = self.fifo()
+        job = self.own_job(f"setsid sh -c 'exec 3> {fifo}; echo up >&3; sleep 1000 & sleep 1000' & read line < {self.path('go')}")
+        os.mkfifo(self.path("go"))
+        process = self.start("run", job, "--output", self.path("out"))
+        self.assertEqual(self.fifo_line(reader), "up")
+        with open(self.path("go"), "w", encoding="utf-8") as go:
+            go.write("on\n")
+        code, out, err = self.end_of(process)
+        self.assertEqual(code, 0, out + err)
+        self.assertIsNone(self.fifo_line(reader), "nobody holds it any more")
 
     def test_a_second_ctrl_c_kills_at_once(self):
         fifo, reader = self.fifo()
@@ -667,6 +685,18 @@ class BadInput(RunTest):
             self.failed(21, sentence, "--quiet")
             with gzip.open(path, "wb") as file:
                 file.write(plain)
+
+    def test_a_table_that_cannot_be_right_ends_with_21_and_names_line_and_column(self):
+        job, path = self.path("examples/iris.yaml"), self.path("examples/data/iris-train.csv")
+        with open(path, encoding="ascii") as file:
+            right = file.read()
+        for changed, sentence in [
+                (right.replace("4.9,3.0", "4.9,n/a", 1), r'iris-train\.csv: line 2: column "sepal_width" is "n/a"; must be a decimal'),
+                (right.replace("species", "kind", 1), r'iris-train\.csv: its first line has no column "species"'),
+                (right.replace("\n", "\n1,2\n", 1), r"iris-train\.csv: line 2 has 2 columns, the first line 5")]:
+            with open(path, "w", encoding="ascii") as file:
+                file.write(changed)
+            self.failed(21, sentence, "--quiet", job=job)
 
     def test_a_full_disk_ends_with_29_and_the_files_name_and_nothing_half_written(self):
         for bytes_max, every, steps, sentence in [

@@ -66,8 +66,9 @@ class FaultyStream final : public kube::HttpStream {
   Result<std::optional<std::string>> next_line(milliseconds idle) override {
     if (held_) return std::exchange(held_, std::nullopt);
     if (missed_ && (!faults_.on || faults_.hit(4))) return gone();
-    if (faults_.hit(60)) return Error(ErrorCode::kUnavailable, "the stream was cut");
-    if (faults_.hit(120)) return gone();
+    // Asked twice at least by who takes all that is there.
+    if (faults_.hit(120)) return Error(ErrorCode::kUnavailable, "the stream was cut");
+    if (faults_.hit(240)) return gone();
     auto line = real_->next_line(idle);
     if (line && *line && !missed_ && faults_.hit(25)) {
       missed_ = true;
@@ -235,6 +236,14 @@ Result<kube::HttpResponse> FaultyTransport::write(const kube::HttpRequest& reque
 Result<kube::HttpTransport::Stream> FaultyTransport::open_stream(const kube::HttpRequest& request) {
   if (crashed_) return Error(ErrorCode::kUnavailable, "the operator is no more");
   if (faults_.hit(10)) return Error(ErrorCode::kUnavailable, "connect: connection refused");
+  if (faults_.not_installed.contains(plural_of(request.path))) {
+    return Stream{refusal(404, "NotFound", "the server could not find the requested resource"),
+                  nullptr};
+  }
+  const bool is_list = request.path.find("sendInitialEvents") != std::string::npos;
+  if (is_list && !faults_.streams_lists) {
+    return Stream{refusal(422, "Invalid", "sendInitialEvents: Forbidden"), nullptr};
+  }
   auto opened = real_.open_stream(request);
   if (opened && opened->stream) {
     opened->stream =

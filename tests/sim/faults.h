@@ -27,9 +27,11 @@ struct Coverage {
 
 /// Shared by all operators of one world.
 struct Faults {
-  explicit Faults(std::uint64_t seed) : rng(seed), event_rng(~seed) {}
+  explicit Faults(std::uint64_t seed) : rng(seed), event_rng(~seed), streams_lists(seed % 4 == 0) {}
   Rng rng;
   Rng event_rng;  ///< of news that comes again
+  /// Whether the server can begin a watch with a list. Only pages come from an older state.
+  bool streams_lists;
   bool on = true;
   Coverage coverage;
   /// Something else happens between two requests of one plan.

@@ -66,6 +66,7 @@ void Told::take(const runtime::WatchBatch& batch) {
         break;
       case Type::kDelete:
         go_on(batch.kind, seen, event.object);
+        seen.incoming.erase(name_of(event.object));
         seen.objects.erase(name_of(event.object));
     }
   }

@@ -3,19 +3,11 @@
 #include <algorithm>
 #include <span>
 
-#include "common/contract.h"
+#include "worker/data/file.h"
 #include "worker/data/idx.h"
 #include "worker/data/tokens.h"
 
 namespace muster::data {
-namespace {
-
-Error bad(const std::string& path, const std::string& message) {
-  return Error(ErrorCode::kInvalid, path + ": " + message)
-      .with_exit_code(contract::exit_code::kData);
-}
-
-}  // namespace
 
 Result<Dataset> load_dataset(const DatasetPaths& paths) {
   MUSTER_ASSIGN_OR_RETURN(IdxArray images, read_idx(paths.images, IdxKind::kImages));
@@ -26,9 +18,10 @@ Result<Dataset> load_dataset(const DatasetPaths& paths) {
   dataset.height = images.shape.size() == 3 ? images.shape[1] : 1;
   dataset.width = dataset.features / dataset.height;
   if (labels.values.size() != dataset.count) {
-    return bad(paths.labels, "has " + std::to_string(labels.values.size()) + " labels, but " +
-                                 paths.images + " has " + std::to_string(dataset.count) +
-                                 " images; the numbers must be equal");
+    return bad_data(paths.labels, ErrorCode::kInvalid,
+                    "has " + std::to_string(labels.values.size()) + " labels, but " + paths.images +
+                        " has " + std::to_string(dataset.count) +
+                        " images; the numbers must be equal");
   }
   dataset.classes =
       std::max(2, 1 + int{*std::max_element(labels.values.begin(), labels.values.end())});
@@ -37,22 +30,29 @@ Result<Dataset> load_dataset(const DatasetPaths& paths) {
   return dataset;
 }
 
-Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train) {
-  MUSTER_ASSIGN_OR_RETURN(Dataset test, load_dataset(paths));
-  if (test.features != train.features) {
-    return bad(paths.images, "its images have " + std::to_string(test.features) +
-                                 " values, those of the training set " +
-                                 std::to_string(train.features) + "; they must be equal");
-  }
+Status fit_labels(Dataset& test, const Dataset& train, const std::string& path) {
   const auto out_of_range = std::find_if(test.labels.begin(), test.labels.end(),
                                          [&](std::uint8_t v) { return v >= train.classes; });
   if (out_of_range != test.labels.end()) {
-    return bad(paths.labels, "label " + std::to_string(out_of_range - test.labels.begin()) +
-                                 " is " + std::to_string(*out_of_range) +
-                                 "; the labels of the training set are from 0 to " +
-                                 std::to_string(train.classes - 1));
+    return bad_data(path, ErrorCode::kInvalid,
+                    "label " + std::to_string(out_of_range - test.labels.begin()) + " is " +
+                        std::to_string(*out_of_range) +
+                        "; the labels of the training set are from 0 to " +
+                        std::to_string(train.classes - 1));
   }
   test.classes = train.classes;
+  return {};
+}
+
+Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train) {
+  MUSTER_ASSIGN_OR_RETURN(Dataset test, load_dataset(paths));
+  if (test.features != train.features) {
+    return bad_data(paths.images, ErrorCode::kInvalid,
+                    "its images have " + std::to_string(test.features) +
+                        " values, those of the training set " + std::to_string(train.features) +
+                        "; they must be equal");
+  }
+  MUSTER_RETURN_IF_ERROR(fit_labels(test, train, paths.labels));
   return test;
 }
 
@@ -60,6 +60,7 @@ Sha256Digest hash_of(const Dataset& dataset) {
   if (dataset.shards) return dataset.shards->digest();
   Sha256 hash;
   hash.update(std::as_bytes(std::span(dataset.images)));
+  hash.update(std::as_bytes(std::span(dataset.values)));
   hash.update(std::as_bytes(std::span(dataset.labels)));
   return hash.finish();
 }

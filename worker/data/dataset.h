@@ -1,5 +1,5 @@
-// Labelled images or a text in memory, as bytes, or tokens on the disk: a dataset is the same on
-// every worker, and its hash says so.
+// Labelled images or a text in memory, as bytes, a table's numbers, or tokens on the disk: a
+// dataset is the same on every worker, and its hash says so.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,15 @@ inline constexpr int kMaxClasses = 256;
 /// bytes moved on by one, the last of which is the first of the next sample.
 struct Dataset {
   std::size_t count = 0;
-  std::size_t features = 0;           ///< values of one image; of a text or tokens the context
-  std::size_t targets = 1;            ///< labels of one sample
-  int classes = 0;                    ///< 1 + the greatest label, at least 2; kMaxClasses of a text
+  std::size_t features = 0;  ///< values of one image or row; of a text or tokens the context
+  std::size_t targets = 1;   ///< labels of one sample
+  int classes = 0;           ///< 1 + the greatest label, at least 2; kMaxClasses of a text
   std::vector<std::uint8_t> images;   ///< (count, features); of a text all its bytes, so also more
   std::vector<std::uint8_t> labels;   ///< (count); of a text empty
   std::size_t height = 1, width = 0;  ///< of an image; one line where the file tells no height
+  // Of a table, which has no images:
+  std::vector<float> values;         ///< (count, features)
+  std::vector<std::string> columns;  ///< their names, (features)
   /// Of tokens, which have neither images nor labels in memory: data::read_sample() reads them.
   std::shared_ptr<const TokenShards> shards;
   const std::uint8_t* image(std::size_t index) const { return images.data() + index * features; }
@@ -49,8 +52,12 @@ Result<Dataset> load_dataset(const DatasetPaths& paths);
 /// Reads the test set that belongs to `train`: the same features, no label that `train` lacks.
 Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train);
 
-/// SHA-256 over the decoded bytes: images, then labels; of a text all bytes of its file; of tokens
-/// that of their shards.
+/// `test` is one of `train`'s classes from now on. Errors: exit code kData with `path`: it has a
+/// label that `train` lacks.
+Status fit_labels(Dataset& test, const Dataset& train, const std::string& path);
+
+/// SHA-256 over the decoded bytes: images or values (little-endian), then labels; of a text all
+/// bytes of its file; of tokens that of their shards.
 Sha256Digest hash_of(const Dataset& dataset);
 
 }  // namespace muster::data

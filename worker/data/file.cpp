@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/contract.h"
+
 namespace muster::data {
 
 Result<RegularFile> open_regular(const std::string& path) {
@@ -46,6 +48,10 @@ Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t
   MUSTER_ASSIGN_OR_RETURN(const std::size_t got, read_at(file.fd.get(), 0, bytes, path));
   bytes.resize(got);
   return bytes;
+}
+
+Error bad_data(const std::string& path, ErrorCode code, const std::string& message) {
+  return Error(code, path + ": " + message).with_exit_code(contract::exit_code::kData);
 }
 
 }  // namespace muster::data

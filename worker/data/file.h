@@ -31,4 +31,8 @@ Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t
 /// Errors: kNotFound, kIo (with strerror), kTooLarge; each names the path.  Blocks: on the disk.
 Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes);
 
+/// What is wrong with the content of a file, or with the file: "<path>: <message>", exit code
+/// kData.
+Error bad_data(const std::string& path, ErrorCode code, const std::string& message);
+
 }  // namespace muster::data

@@ -17,10 +17,6 @@ constexpr std::size_t kPieceTokens = 32'768;
 /// Of one set: positions of a keyed permutation.
 constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 32;
 
-Error bad_shard(const std::string& name, ErrorCode code, const std::string& message) {
-  return Error(code, name + ": " + message).with_exit_code(contract::exit_code::kData);
-}
-
 std::uint32_t little_endian(std::span<const std::uint8_t> bytes) {
   std::uint32_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;) value = value << 8 | bytes[i];
@@ -32,7 +28,7 @@ std::uint32_t little_endian(std::span<const std::uint8_t> bytes) {
 Result<ShardHeader> parse_shard_header(std::span<const std::uint8_t> head, std::uint64_t file_bytes,
                                        const std::string& name) {
   if (file_bytes == 0) {
-    return bad_shard(name, ErrorCode::kInvalid, "is empty; must be a shard of tokens");
+    return bad_data(name, ErrorCode::kInvalid, "is empty; must be a shard of tokens");
   }
   const auto field = [&](std::size_t index) { return little_endian(head.subspan(4 * index, 4)); };
   // A file of another kind may be short, too: its magic says more than its length.
@@ -40,35 +36,35 @@ Result<ShardHeader> parse_shard_header(std::span<const std::uint8_t> head, std::
       token_shard::kFormats.begin(), token_shard::kFormats.end(),
       [&](const token_shard::Format& one) { return head.size() >= 4 && one.magic == field(0); });
   if (head.size() >= 4 && format == token_shard::kFormats.end()) {
-    return bad_shard(name, ErrorCode::kInvalid,
-                     "starts with the number " + std::to_string(field(0)) +
-                         "; a shard of tokens starts with 20240520 (tokens of 2 bytes) or 20240801 "
-                         "(of 4 bytes)");
+    return bad_data(name, ErrorCode::kInvalid,
+                    "starts with the number " + std::to_string(field(0)) +
+                        "; a shard of tokens starts with 20240520 (tokens of 2 bytes) or 20240801 "
+                        "(of 4 bytes)");
   }
   if (head.size() < token_shard::kHeaderBytes) {
-    return bad_shard(name, ErrorCode::kCorrupt,
-                     "is cut within its header of 1024 bytes; copy the file again");
+    return bad_data(name, ErrorCode::kCorrupt,
+                    "is cut within its header of 1024 bytes; copy the file again");
   }
   if (field(1) != format->version) {
-    return bad_shard(name, ErrorCode::kInvalid,
-                     "its header says version " + std::to_string(field(1)) +
-                         "; shards that start with " + std::to_string(format->magic) +
-                         " must have version " + std::to_string(format->version));
+    return bad_data(name, ErrorCode::kInvalid,
+                    "its header says version " + std::to_string(field(1)) +
+                        "; shards that start with " + std::to_string(format->magic) +
+                        " must have version " + std::to_string(format->version));
   }
   const ShardHeader header{field(2), format->token_bytes};
   if (header.tokens == 0 || header.tokens > token_shard::kMaxTokens) {
-    return bad_shard(name, ErrorCode::kInvalid,
-                     "its header says " + std::to_string(header.tokens) +
-                         " tokens; must be from 1 to " + std::to_string(token_shard::kMaxTokens));
+    return bad_data(name, ErrorCode::kInvalid,
+                    "its header says " + std::to_string(header.tokens) +
+                        " tokens; must be from 1 to " + std::to_string(token_shard::kMaxTokens));
   }
   const std::uint64_t expected = header.tokens * header.token_bytes;
   const std::uint64_t follow = file_bytes - token_shard::kHeaderBytes;
   if (follow != expected) {
-    return bad_shard(name, follow < expected ? ErrorCode::kCorrupt : ErrorCode::kInvalid,
-                     "its header says " + std::to_string(header.tokens) + " tokens of " +
-                         std::to_string(header.token_bytes) +
-                         " bytes = " + std::to_string(expected) + " bytes, but " +
-                         std::to_string(follow) + " follow");
+    return bad_data(name, follow < expected ? ErrorCode::kCorrupt : ErrorCode::kInvalid,
+                    "its header says " + std::to_string(header.tokens) + " tokens of " +
+                        std::to_string(header.token_bytes) +
+                        " bytes = " + std::to_string(expected) + " bytes, but " +
+                        std::to_string(follow) + " follow");
   }
   return header;
 }
@@ -80,10 +76,10 @@ Status decode_tokens(std::span<const std::uint8_t> bytes, const TokenRule& rule,
     const std::uint32_t token =
         little_endian(bytes.subspan(i * rule.token_bytes, rule.token_bytes));
     if (token >= rule.vocabulary) {
-      return bad_shard(name, ErrorCode::kInvalid,
-                       "token " + std::to_string(rule.first + i) + " is " + std::to_string(token) +
-                           "; must be below spec.training.model.gpt.vocabularySize (" +
-                           std::to_string(rule.vocabulary) + ")");
+      return bad_data(name, ErrorCode::kInvalid,
+                      "token " + std::to_string(rule.first + i) + " is " + std::to_string(token) +
+                          "; must be below spec.training.model.gpt.vocabularySize (" +
+                          std::to_string(rule.vocabulary) + ")");
     }
     out[i] = static_cast<std::int32_t>(token);
   }
@@ -136,8 +132,8 @@ Status TokenShards::read_piece(const Shard& shard, std::uint64_t first,
       const std::size_t got,
       read_at(shard.file.get(), token_shard::kHeaderBytes + first * width, bytes, shard.path));
   if (got < bytes.size()) {
-    return bad_shard(shard.path, ErrorCode::kCorrupt,
-                     "has become shorter since it was opened; leave it as it is while jobs train");
+    return bad_data(shard.path, ErrorCode::kCorrupt,
+                    "has become shorter since it was opened; leave it as it is while jobs train");
   }
   return decode_tokens(bytes, {width, vocabulary_, first}, shard.path, out);
 }
@@ -164,17 +160,17 @@ Result<Dataset> load_tokens(const TokenSource& source) {
   MUSTER_ASSIGN_OR_RETURN(auto shards, TokenShards::open(source.paths, source.vocabulary));
   const std::string more = source.paths.size() > 1 ? " and the shards after it" : "";
   if (shards->size() <= context) {
-    return bad_shard(source.paths[0] + more, ErrorCode::kInvalid,
-                     "has " + std::to_string(shards->size()) + " tokens; shards for a context of " +
-                         std::to_string(context) + " must have at least " +
-                         std::to_string(context + 1));
+    return bad_data(source.paths[0] + more, ErrorCode::kInvalid,
+                    "has " + std::to_string(shards->size()) + " tokens; shards for a context of " +
+                        std::to_string(context) + " must have at least " +
+                        std::to_string(context + 1));
   }
   Dataset dataset;
   dataset.count = (shards->size() - 1) / context;
   if (dataset.count > kMaxSamples) {
-    return bad_shard(source.paths[0] + more, ErrorCode::kTooLarge,
-                     "has " + std::to_string(dataset.count) + " samples; at most " +
-                         std::to_string(kMaxSamples) + " are read, so leave shards out");
+    return bad_data(source.paths[0] + more, ErrorCode::kTooLarge,
+                    "has " + std::to_string(dataset.count) + " samples; at most " +
+                        std::to_string(kMaxSamples) + " are read, so leave shards out");
   }
   dataset.features = context;
   dataset.targets = context;

@@ -29,6 +29,7 @@ constexpr int kMaxVocabularySize = 1 << 20;
 /// Tokens of a batch: how many were foretold right is counted in a float.
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 24;
 constexpr std::size_t kMaxPathBytes = 4096;
+constexpr std::size_t kMaxColumnBytes = 256;
 constexpr std::size_t kMaxDecimalBytes = 32;
 /// Of AdamW's betas: 1 - beta^t must not vanish.
 constexpr float kBetaMax = 0.999999f;
@@ -158,29 +159,43 @@ void read_shards(JsonReader& fields, std::vector<std::string>& out) {
   if (out.empty()) fields.fail("files", "is required: the shards, at least one");
 }
 
-/// A gpt learns from a text or from tokens, the other models from images.
-void read_source(JsonReader& data, const char* name, bool is_gpt, DataSource& source) {
+/// A gpt learns from a text or from tokens, the other models from images, and an mlp from a table,
+/// too.
+void read_source(JsonReader& data, const char* name, const TrainingConfig& config,
+                 DataSource& source) {
   const Json* set = data.object(name);
   if (set == nullptr) return;
   JsonReader one(*set, data.path_of(name));
   const Json* idx = one.object("idx");
   const Json* text = one.object("text");
   const Json* tokens = one.object("tokens");
+  const Json* csv = one.object("csv");
   one.no_other_fields();
-  const int given = (idx != nullptr) + (text != nullptr) + (tokens != nullptr);
-  if (given != 1 || (idx == nullptr) != is_gpt) {
-    one.fail("", is_gpt ? "must be text: {file} or tokens: {files}, because the model is gpt"
-                        : "must be idx: {images, labels}, because the model reads images");
+  const int given = (idx != nullptr) + (text != nullptr) + (tokens != nullptr) + (csv != nullptr);
+  const bool is_of_gpt = text != nullptr || tokens != nullptr;
+  if (given != 1 || is_of_gpt != config.gpt.has_value() || (csv != nullptr && config.cnn)) {
+    one.fail("",
+             config.gpt ? "must be text: {file} or tokens: {files}, because the model is gpt"
+             : config.cnn
+                 ? "must be idx: {images, labels}, because the model reads images"
+                 : "must be idx: {images, labels} or csv: {file, label}, because the model is mlp");
   }
   data.take(one.status());
   if (!one.status()) return;
-  const char* const kind = idx != nullptr ? "idx" : text != nullptr ? "text" : "tokens";
+  const char* const kind = idx != nullptr    ? "idx"
+                           : text != nullptr ? "text"
+                           : csv != nullptr  ? "csv"
+                                             : "tokens";
   JsonReader fields((*set)[kind], one.path_of(kind));
   if (idx != nullptr) {
     read_path(fields, "images", source.images);
     read_path(fields, "labels", source.labels);
   } else if (text != nullptr) {
     read_path(fields, "file", source.text);
+  } else if (csv != nullptr) {
+    read_path(fields, "file", source.csv);
+    fields.required("label", source.label, kMaxColumnBytes);
+    if (source.label.empty()) fields.fail("label", "must be the name of a column");
   } else {
     read_shards(fields, source.shards);
   }
@@ -207,7 +222,7 @@ void read_data(JsonReader& in, TrainingConfig& config) {
   if (data == nullptr) return in.fail("data", "is required: {train: {idx: {images, labels}}}");
   JsonReader fields(*data, in.path_of("data"));
   if (!fields.has("train")) fields.fail("train", "is required: {idx: {images, labels}}");
-  read_source(fields, "train", config.gpt.has_value(), config.train);
+  read_source(fields, "train", config, config.train);
   if (const Json* vocabulary = fields.object("vocabulary")) {
     JsonReader one(*vocabulary, fields.path_of("vocabulary"));
     read_path(one, "directory", config.vocabulary);
@@ -216,7 +231,10 @@ void read_data(JsonReader& in, TrainingConfig& config) {
     if (config.train.shards.empty()) fields.fail("vocabulary", "is for tokens alone");
   }
   config.has_test = fields.has("test");
-  read_source(fields, "test", config.gpt.has_value(), config.test);
+  read_source(fields, "test", config, config.test);
+  if (fields.status() && config.has_test && config.train.csv.empty() != config.test.csv.empty()) {
+    fields.fail("test", "must be of the same kind as train: csv, or idx");
+  }
   fields.no_other_fields();
   in.take(fields.status());
   if (in.status()) check_vocabulary(in, *in.object("model"), config);
@@ -352,6 +370,13 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
   }
   if (const Json* parallelism = in.object("parallelism")) {
     JsonReader fields(*parallelism, in.path_of("parallelism"));
+    std::string mode = "Fixed";
+    fields.optional("mode", mode);
+    if (mode != "Fixed" && mode != "Auto") fields.fail("mode", "must be Fixed or Auto");
+    config.may_be_split = mode == "Auto";
+    if (config.may_be_split && config.is_sharded) {
+      fields.fail("mode", "must be Fixed with optimizerState: Sharded");
+    }
     fields.optional("tensor", config.slices, {1, kMaxSlices});
     fields.optional("pipeline", config.stages, {1, kMaxStages});
     for (const auto& [field, count] :

@@ -1,6 +1,7 @@
 #include "worker/engine/memory_needs.h"
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "worker/engine/model.h"
@@ -144,17 +145,54 @@ MemoryNeeds needs_of(const TrainingConfig& config, const ModelShape& whole,
   return greatest_needs(config, *plan_stages(whole, config.stages, config.slices), share);
 }
 
-/// The fewest stages, more than there are, that fit; 0 where none do.
-int stages_that_fit(const TrainingConfig& config, const ModelShape& whole,
+/// Whether the model can be split so, and each process fits then.
+bool fits_split(TrainingConfig config, const Split& split, const ModelShape& whole,
+                const MemoryShare& share) {
+  config.slices = split.tensor;
+  config.stages = split.pipeline;
+  const auto plan = plan_stages(whole, split.pipeline, split.tensor);
+  return plan && ranks_that_fit(config, *plan, share, 1);
+}
+
+/// The least of `parts`, more than there are, with which it fits; 0 where none does.
+int least_that_fits(const TrainingConfig& config, int Split::* parts, const ModelShape& whole,
                     const MemoryShare& share) {
-  const int most = std::min(kMaxStages, static_cast<int>(pieces_of(whole)));
-  for (int stages = config.stages + 1; stages <= most; ++stages) {
-    if (ranks_that_fit(config, *plan_stages(whole, stages, config.slices), share, 1)) return stages;
+  Split split{config.slices, config.stages};
+  if (config.is_sharded) return 0;
+  while (++(split.*parts) <= kMaxSplit) {
+    if (fits_split(config, split, whole, share)) return split.*parts;
   }
   return 0;
 }
 
 }  // namespace
+
+std::vector<Split> splits_that_fit(const TrainingConfig& config, const ModelShape& whole,
+                                   const MemoryShare& share) {
+  std::vector<Split> fit;
+  for (int parts = config.group_size() + 1; parts <= config.processes; ++parts) {
+    if (config.processes % parts != 0) continue;
+    const auto even = assign(config.logical_ranks, config.processes / parts);
+    if (!even) continue;
+    MemoryShare of_copy = share;
+    of_copy.assignment = *even;
+    of_copy.rank = 0;
+    for (int slices = 1; slices <= std::min(parts, kMaxSplit); ++slices) {
+      const Split split{slices, parts / slices};
+      if (parts % slices != 0 || split.pipeline > kMaxSplit) continue;
+      if (fits_split(config, split, whole, of_copy)) fit.push_back(split);
+      if (fit.size() == kMaxSplitsTold) return fit;
+    }
+  }
+  return fit;
+}
+
+std::string what_it_needs(const TrainingConfig& config, const ModelShape& whole,
+                          const MemoryShare& share) {
+  return "each of " + std::to_string(share.assignment.processes() * config.group_size()) +
+         " processes needs at least " + mebibytes(needs_of(config, whole, share).total()) +
+         " and may have " + mebibytes(config.memory_bytes);
+}
 
 std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& whole,
                                 const MemoryShare& share) {
@@ -174,15 +212,16 @@ std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& 
     other.is_sharded = true;
     consider(other, "spec.training.optimizerState: Sharded");
   }
-  other = config;
-  other.stages = config.is_sharded ? 0 : stages_that_fit(config, whole, share);
-  if (other.stages > 0) {
-    consider(other, "spec.training.parallelism.pipeline: " + std::to_string(other.stages));
+  for (const auto& [field, parts, of_config] :
+       {std::tuple("pipeline", &Split::pipeline, &TrainingConfig::stages),
+        std::tuple("tensor", &Split::tensor, &TrainingConfig::slices)}) {
+    other = config;
+    other.*of_config = least_that_fits(config, parts, whole, share);
+    if (other.*of_config == 0) continue;
+    consider(other, std::string("spec.training.parallelism.") + field + ": " +
+                        std::to_string(other.*of_config));
   }
-  std::string text = "each of " +
-                     std::to_string(share.assignment.processes() * config.group_size()) +
-                     " processes needs at least " + mebibytes(needs.total()) + " and may have " +
-                     mebibytes(config.memory_bytes) + "; it would fit with ";
+  std::string text = what_it_needs(config, whole, share) + "; it would fit with ";
   for (const std::string& way : ways) text += way + ", or ";
   return text + "spec.worker.resources.memory of that for each process (parameters " +
          mebibytes(needs.parameters) + ", optimizer " + mebibytes(needs.optimizer) +

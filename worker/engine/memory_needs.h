@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "common/split.h"
 #include "worker/engine/assignment.h"
 #include "worker/engine/model_shape.h"
 #include "worker/engine/stage_plan.h"
@@ -52,6 +54,17 @@ std::optional<int> ranks_that_fit(const TrainingConfig& config, const ModelShape
 /// The same of a micro-batch, so that every process fits.
 std::optional<int> ranks_that_fit(const TrainingConfig& config, const StagePlan& plan,
                                   const MemoryShare& share, int most);
+
+/// Pure. Into how many parts a copy of the model may be split so that each of config.processes
+/// fits, those parts as many as divide the processes: the fewest first, of as many the fewest
+/// slices, at most kMaxSplitsTold. What fits as config says is not among them, nor what is split
+/// less.
+std::vector<Split> splits_that_fit(const TrainingConfig& config, const ModelShape& whole,
+                                   const MemoryShare& share);
+
+/// The first half of what a user is told whose job does not fit: what it needs, and what there is.
+std::string what_it_needs(const TrainingConfig& config, const ModelShape& whole,
+                          const MemoryShare& share);
 
 /// For a user whose job does not fit: what it needs, what there is, and which fields would help.
 /// Where it is split that of the process that needs the most.

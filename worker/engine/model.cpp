@@ -92,11 +92,15 @@ std::size_t Model::arena_floats() {
   return floats;
 }
 
+/// Of how many positions a head makes the logits at once: as many on all processes of a team.
+std::size_t Model::head_positions() const {
+  const std::size_t at_once =
+      std::max(kHeadPositions, kHeadLogits / shape_.layers().back().tokens_most);
+  return std::min(at_once, rows_max_ * positions());
+}
+
 std::size_t Model::head_floats() const {
-  if (!has_head()) return 0;
-  const std::size_t tokens = shape_.output().channels;
-  const std::size_t at_once = std::max(kHeadPositions, kHeadLogits / tokens);
-  return std::min(at_once, rows_max_ * positions()) * tokens;
+  return has_head() ? head_positions() * shape_.output().channels : 0;
 }
 
 void Model::reserve() {
@@ -189,7 +193,12 @@ Status Model::set_row(std::size_t row, const data::Dataset& samples, std::size_t
     return data::read_sample(samples, index, std::span(tokens_).subspan(row * features, features),
                              labels);
   }
-  cpu::bytes_to_unit(samples.image(index), features, borders_[0].data() + row * features);
+  float* const input = borders_[0].data() + row * features;
+  if (samples.values.empty()) {
+    cpu::bytes_to_unit(samples.image(index), features, input);
+  } else {
+    std::copy_n(samples.values.data() + index * features, features, input);
+  }
   std::copy_n(samples.labels_of(index), targets, labels.begin());
   return {};
 }
@@ -351,18 +360,17 @@ void Model::losses_with_gradient(std::span<const float> values, const Batch& bat
                              true, borders_.back().data(), loss_.data(), correct_.data());
 }
 
-void Model::losses(std::span<const float> values, std::size_t rows) {
+void Model::losses(std::span<const float> values, std::size_t rows, TensorTeam* team) {
   if (!has_head()) {
     cpu::softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), 1.0f, false,
                                borders_.back().data(), loss_.data(), correct_.data());
     return;
   }
-  const std::size_t at_once = head_logits_.size() / shape_.output().channels;
-  const std::size_t all = rows * positions();
+  const std::size_t at_once = head_positions(), all = rows * positions();
   for (std::size_t first = 0; first < all; first += at_once) {
     const std::size_t some = std::min(at_once, all - first);
     make_logits(values.data(), first, some);
-    losses_at(first, some, 1.0f, false);
+    losses_at({first, some}, team);
   }
 }
 

@@ -82,12 +82,13 @@ class Model {
   /// Losses after a forward pass of the same batch, and their gradient times `scale`. Of a head's
   /// logits only those of some positions are there at a time.
   void losses_with_gradient(std::span<const float> values, const Batch& batch, float scale);
-  /// Without the gradient.
-  void losses(std::span<const float> values, std::size_t rows);
+  /// Without the gradient. `team`: as Batch::team.
+  void losses(std::span<const float> values, std::size_t rows, TensorTeam* team = nullptr);
   /// Of every row's labels, after one of the two above.  Shape: (rows_max, targets).
   std::span<const float> loss() const { return loss_; }
   std::span<const float> correct() const { return correct_; }
-  /// What decides one label, after an evaluation's forward pass and until the next call.
+  /// What decides one label, after an evaluation's forward pass and until the next call; of a
+  /// divided head, of those tokens that this process has.
   /// Shape: (output.size() / targets).
   std::span<const float> logits(std::span<const float> values, std::size_t label);
 
@@ -139,6 +140,7 @@ class Model {
   Model(ModelShape shape, std::size_t rows_max, kernels::cpu::Context& context,
         Activations activations, Unreserved);
   std::size_t arena_floats();
+  std::size_t head_positions() const;
   std::size_t head_floats() const;
   void reserve();
   void deal(const Take& take);
@@ -184,9 +186,21 @@ class Model {
   const float* head_input(std::size_t position) const;
   void make_logits(const float* values, std::size_t first, std::size_t positions);
   void head_losses(const float* values, const Batch& batch, float scale);
-  void rank_losses(const float* values, std::size_t first, std::size_t positions, float scale,
-                   float* table);
-  void losses_at(std::size_t first, std::size_t positions, float scale, bool with_gradient);
+  /// The positions of one logical rank, and where its head's share in the table's gradient goes.
+  struct RankOfHead {
+    std::size_t first = 0, positions = 0;
+    float* table = nullptr;
+  };
+  void rank_losses(const float* values, const Batch& batch, const RankOfHead& rank, float scale);
+  /// Losses from the logits of some positions, and what becomes of these.
+  struct LossOf {
+    std::size_t first = 0, positions = 0;
+    float scale = 1;
+    bool with_gradient = false;
+  };
+  void losses_at(const LossOf& of, TensorTeam* team);
+  void head_input_back(const float* values, TensorTeam* team, std::size_t first,
+                       std::size_t positions);
   /// Floats of the table that embedding and head share.
   std::size_t table_size() const;
   float* table_of(const Batch& batch, std::size_t node, std::size_t rank);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "worker/engine/divided_table.h"
 #include "worker/engine/model.h"
 
 namespace muster::engine {
@@ -31,6 +32,10 @@ void Model::run_gpt(const Pass& pass) {
   const std::size_t positions = pass.rows * layer.in.pixels();
   switch (layer.kind) {
     case LayerKind::kEmbedding:
+      if (shape_.has_divided_table()) {
+        return embed_divided(context_, *pass.team, layer, std::span(tokens_).first(positions),
+                             pass.values, gradients_[0], pass.y);
+      }
       cpu::embed(context_, positions, layer.in.pixels(), layer.out.channels, tokens_.data(),
                  pass.values + layer.weight, pass.values + layer.positions, pass.y);
       return;
@@ -152,11 +157,35 @@ void Model::make_logits(const float* values, std::size_t first, std::size_t posi
                              head_input(first), values + head.weight, nullptr, head_logits_.data());
 }
 
-/// From the logits of some positions to their losses.
-void Model::losses_at(std::size_t first, std::size_t positions, float scale, bool with_gradient) {
-  cpu::softmax_cross_entropy(context_, positions, shape_.output().channels, labels_.data() + first,
-                             scale, with_gradient, head_logits_.data(), loss_.data() + first,
-                             correct_.data() + first);
+void Model::losses_at(const LossOf& of, TensorTeam* team) {
+  float *const loss = loss_.data() + of.first, *const correct = correct_.data() + of.first;
+  if (shape_.has_divided_table()) {
+    return losses_of_slices(context_, *team, shape_.layers().back(),
+                            {std::span(labels_).subspan(of.first, of.positions), of.scale,
+                             of.with_gradient, head_logits_.data(), loss, correct});
+  }
+  cpu::softmax_cross_entropy(context_, of.positions, shape_.output().channels,
+                             labels_.data() + of.first, of.scale, of.with_gradient,
+                             head_logits_.data(), loss, correct);
+}
+
+/// The gradient of the head's input, of some positions: its chains go over all tokens, through all
+/// who have some.
+void Model::head_input_back(const float* values, TensorTeam* team, std::size_t first,
+                            std::size_t positions) {
+  const LayerShape& head = shape_.layers().back();
+  const std::size_t width = head.in.channels, tokens = head.out.channels;
+  const float* const table = values + head.weight;
+  float* const dx = gradients_[0].data() + first * width;
+  if (!shape_.has_divided_table()) {
+    return cpu::linear_forward(context_, positions, width, tokens, head_logits_.data(), table,
+                               nullptr, kernels::Activation::kNone, dx);
+  }
+  team->make({dx, positions, width}, [&](const TensorTeam::Part& part) {
+    cpu::linear_forward_part(context_, part.rows, width, tokens, {0, tokens, part.goes_on},
+                             head_logits_.data() + part.first_row * tokens, table, nullptr,
+                             kernels::Activation::kNone, dx + part.first_row * width);
+  });
 }
 
 /// The head, the losses and the head's gradients, rank by rank.
@@ -169,30 +198,31 @@ void Model::head_losses(const float* values, const Batch& batch, float scale) {
   for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
     const Node& node = batch.nodes[n];
     for (std::size_t rank = 0; rank < node.ranks; ++rank) {
-      rank_losses(values, node.first_row * positions() + rank * of_rank, of_rank, scale,
-                  table_of(batch, n, rank));
+      rank_losses(
+          values, batch,
+          {node.first_row * positions() + rank * of_rank, of_rank, table_of(batch, n, rank)},
+          scale);
     }
   }
 }
 
 /// The chains of the table's gradient go over all positions of the rank, some at a time.
-void Model::rank_losses(const float* values, std::size_t first, std::size_t positions, float scale,
-                        float* table) {
+void Model::rank_losses(const float* values, const Batch& batch, const RankOfHead& rank,
+                        float scale) {
   const LayerShape& head = shape_.layers().back();
   const std::size_t width = head.in.channels, tokens = head.out.channels;
-  const std::size_t at_once = head_logits_.size() / tokens;
-  for (std::size_t done = 0; done < positions; done += at_once) {
-    const std::size_t at = first + done, some = std::min(at_once, positions - done);
+  const std::size_t at_once = head_positions();
+  for (std::size_t done = 0; done < rank.positions; done += at_once) {
+    const std::size_t at = rank.first + done, some = std::min(at_once, rank.positions - done);
     make_logits(values, at, some);
-    losses_at(at, some, scale, true);
-    cpu::linear_forward(context_, some, width, tokens, head_logits_.data(), values + head.weight,
-                        nullptr, kernels::Activation::kNone, gradients_[0].data() + at * width);
+    losses_at({at, some, scale, true}, batch.team);
+    head_input_back(values, batch.team, at, some);
     if (done == 0) {
       cpu::linear_backward_weights(context_, 1, some, width, tokens, head_logits_.data(),
-                                   head_input(at), table, nullptr);
+                                   head_input(at), rank.table, nullptr);
     } else {
       cpu::linear_backward_weights_further(context_, some, width, tokens, head_logits_.data(),
-                                           head_input(at), table);
+                                           head_input(at), rank.table);
     }
   }
 }
@@ -218,10 +248,11 @@ void Model::finish_table(cpu::Context& context, const LayerShape& embedding,
   const std::size_t positions = embedding.out.pixels(), width = embedding.out.channels;
   const std::size_t of_rank = rows_per_rank * positions;
   const std::size_t size = embedding.positions - embedding.weight;
+  const kernels::cpu::Slice own{embedding.first_column, size / width};
   const std::size_t ranks = parts.node.ranks;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const std::size_t at = rank * of_rank;
-    cpu::add_token_rows(context, of_rank, width, parts.tokens + at, parts.dy + at * width,
+    cpu::add_token_rows(context, of_rank, width, own, parts.tokens + at, parts.dy + at * width,
                         parts.tables[rank]);
   }
   for (std::size_t half = 1; half < ranks; half *= 2) {

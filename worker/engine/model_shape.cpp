@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "common/rng.h"
+#include "worker/engine/divided_table.h"
 #include "worker/engine/record.h"
 
 namespace muster::engine {
@@ -125,6 +126,7 @@ void ModelShape::embedding(std::size_t tokens, std::size_t width) {
   LayerShape& layer = add(LayerKind::kEmbedding, {1, input_.width, width}, "wte");
   layer.weight = add_tensor("wte.weight", {tokens, width});
   tensors_.back().bound = kGptBound;
+  layer.tokens = tokens;
   layer.positions = add_tensor("wpe.weight", {input_.width, width});
   tensors_.back().bound = kGptBound;
 }
@@ -229,7 +231,9 @@ ModelShape ModelShape::gpt(const GptConfig& config, std::size_t tokens) {
         name + "mlp.c_proj");
   }
   shape.layer_norm("ln_f", false);
-  shape.add(LayerKind::kHead, {1, shape.input_.width, tokens}).weight = shape.layers_[0].weight;
+  LayerShape& head = shape.add(LayerKind::kHead, {1, shape.input_.width, tokens});
+  head.weight = shape.layers_[0].weight;
+  head.tokens = head.tokens_most = tokens;
   return shape.finish();
 }
 
@@ -331,6 +335,21 @@ Status ModelShape::check_slices(std::size_t slices) const {
   return {};
 }
 
+/// The embedding of a transformer's slice, and the head with it.
+void ModelShape::divide_table(std::size_t slices, std::size_t index) {
+  if (!has_head() || !divides_table(layers_.back().tokens, slices)) return;
+  LayerShape& head = layers_.back();
+  LayerShape& embedding = tied_embedding_ ? *tied_embedding_ : layers_.front();
+  const kernels::cpu::Slice own = table_slice(head.tokens, slices, index);
+  head.part = LayerPart::kColumns;
+  head.out.channels = own.count;
+  head.first_column = embedding.first_column = own.first;
+  head.tokens_most = 0;
+  for (std::size_t i = 0; i < slices; ++i) {
+    head.tokens_most = std::max(head.tokens_most, table_slice(head.tokens, slices, i).count);
+  }
+}
+
 /// Which layers of a slice are divided, and how large they are.
 void ModelShape::divide_layers(std::size_t slices, std::size_t index) {
   const auto is_linear = [](const LayerShape& layer) { return layer.kind == LayerKind::kLinear; };
@@ -364,10 +383,20 @@ ModelShape ModelShape::slice(std::size_t slices, std::size_t index) const {
   ModelShape part = *this;
   if (slices == 1) return part;
   part.divide_layers(slices, index);
+  part.divide_table(slices, index);
+  const std::size_t table = tied_embedding_ ? tied_embedding_->weight : layers_.front().weight;
   part.parameters_ = 0;
   for (Tensor& tensor : part.tensors_) {
     const std::size_t whole_offset = std::exchange(tensor.offset, part.parameters_);
     tensor.is_counted = index == 0;
+    if (part.has_divided_table() && whole_offset == table) {
+      const LayerShape& head = part.layers_.back();
+      tensor.stride = tensor.size;
+      tensor.run = tensor.size = head.out.channels * head.in.channels;
+      tensor.begin = head.first_column * head.in.channels;
+      tensor.shape.front() = head.out.channels;
+      tensor.is_counted = true;
+    }
     for (LayerShape& layer : part.layers_) {
       const bool is_weight = layer.weight == whole_offset && layer.has_tensors();
       const bool is_bias = layer.has_bias && layer.bias == whole_offset;
@@ -396,6 +425,10 @@ ModelShape ModelShape::slice(std::size_t slices, std::size_t index) const {
   std::ranges::for_each(part.layers_, move);
   if (part.tied_embedding_) move(*part.tied_embedding_);
   return part;
+}
+
+bool ModelShape::has_divided_table() const {
+  return has_head() && layers_.back().part == LayerPart::kColumns;
 }
 
 std::vector<std::size_t> ModelShape::layer_starts() const {

@@ -47,7 +47,8 @@ struct LayerShape {
   Extent in, out;
   LayerPart part = LayerPart::kWhole;
   std::size_t column_groups = 1;  ///< of kColumns: it has some columns of each; query, key, value
-  std::size_t first_column = 0;   ///< of a dropout between divided layers
+  std::size_t first_column = 0;   ///< of a dropout between divided layers, or a divided head; of a
+                                  ///< divided embedding the first token that it has
   bool is_rectified = false;      ///< ReLU is its last operation
   bool reads_rectified = false;   ///< its input is +0 where a ReLU cut it, and carries no gradient
                                   ///< there
@@ -62,7 +63,9 @@ struct LayerShape {
   std::size_t weight = 0, bias = 0;
   bool has_bias = false;
   std::size_t running_mean = 0, running_variance = 0;
-  std::size_t positions = 0;  ///< of an embedding's second table
+  std::size_t positions = 0;    ///< of an embedding's second table
+  std::size_t tokens = 0;       ///< of an embedding or a head: rows of the whole table
+  std::size_t tokens_most = 0;  ///< of a head: of them the most that any process has
 
   bool has_tensors() const { return !name.empty(); }
 };
@@ -122,8 +125,9 @@ class ModelShape {
 
   /// What one of `slices` processes has of this part of a model, with a flat buffer of its own.
   /// Linear layers are divided in pairs, as those of a transformer's branches: the first by its
-  /// outputs, the second by its inputs, and what is between them with them. All else each process
-  /// has whole; of that the first one counts. Source: Shoeybi et al., arXiv:1909.08053.
+  /// outputs, the second by its inputs, and what is between them with them; and a transformer's
+  /// table by its rows where it has enough (divided_table.h). All else each process has whole; of
+  /// that the first one counts. Source: Shoeybi et al., arXiv:1909.08053.
   /// Requires check_slices().
   ModelShape slice(std::size_t slices, std::size_t index) const;
   /// Errors: kInvalid naming the field of the spec, exit code kInvalidSpec: it cannot be divided.
@@ -137,6 +141,8 @@ class ModelShape {
   bool is_begin() const { return is_begin_; }
   /// Whether losses are made of what it puts out.
   bool is_end() const { return is_end_; }
+  /// Whether it has some rows of its embedding's table and others of its team the rest.
+  bool has_divided_table() const;
   bool has_head() const { return !layers_.empty() && layers_.back().kind == LayerKind::kHead; }
   /// Of a part of a model that has the head and not the embedding.
   const std::optional<LayerShape>& tied_embedding() const { return tied_embedding_; }
@@ -171,6 +177,7 @@ class ModelShape {
   std::size_t copy_tensor(const ModelShape& from, std::size_t offset);
   void copy_tensors(const ModelShape& from, LayerShape& layer);
   void divide_layers(std::size_t slices, std::size_t index);
+  void divide_table(std::size_t slices, std::size_t index);
 
   Extent input_;
   std::vector<LayerShape> layers_;

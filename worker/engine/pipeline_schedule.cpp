@@ -90,9 +90,10 @@ int embedded_most(const PipelineShape& shape) {
 }
 
 int tables_most(const PipelineShape& shape) {
-  // The gradient of the embedding comes as many ticks later as there are stages; with one forward,
-  // one backward only every second tick is of a backward pass.
-  const int most = shape.pipelining == Pipelining::kGpipe ? shape.stages : (shape.stages + 1) / 2;
+  // The gradient of the embedding comes as many ticks later as there are stages, and is added when
+  // that tick's own backward pass is made; with one forward, one backward only every second tick
+  // has one.
+  const int most = shape.pipelining == Pipelining::kGpipe ? shape.stages + 1 : shape.stages / 2 + 1;
   return std::min(most, shape.micro_batches);
 }
 

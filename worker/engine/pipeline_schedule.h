@@ -5,7 +5,9 @@
 // backward; what is handed on goes in the tick's one group of transfers, once all that the tick
 // computes is there. Sender and receiver put a transfer in the same tick, so that the groups of all
 // stages have the same numbers (comm::Communicator::start), and a stage waits for nobody but those
-// it has a transfer with. Ticks order things; they are no clock.
+// it has a transfer with, and not before it wants what that brings. Ticks order things; they are no
+// clock: the neighbours of a stage go forward while it goes back, which takes twice as long, and
+// all are in step again a tick later.
 //
 // What moves is given as late as it can be: to the receiver in the tick before it computes with it.
 // Until then it lies with the sender, which keeps it for its own backward pass anyway, so nothing
@@ -32,10 +34,11 @@ struct PipelineShape {
 
 /// In one tick in this order.
 enum class PipelineAction {
-  kFinishTable,  ///< tied: the embedding's share in the table's gradient, after the head's
-  kEmbed,        ///< tied
+  kEmbed,  ///< tied
   kForward,
   kBackward,
+  kFinishTable,      ///< tied: the embedding's share in the table's gradient, after the head's; the
+                     ///< first stage has gone back for it while this one went forward and back
   kSendActivations,  ///< of a forward pass, or of kEmbed, to be the input of `peer`
   kReceiveActivations,
   kSendGradient,  ///< of a stage's input, which is that of what `peer` has put out

@@ -1,6 +1,8 @@
 #include "worker/engine/pipeline_stage.h"
 
 #include <algorithm>
+#include <deque>
+#include <memory>
 #include <utility>
 
 #include "common/check.h"
@@ -32,6 +34,32 @@ TiedTable::Size table_size_of(const PipelineShape& pipeline, std::size_t ranks,
                               std::size_t rows_per_rank) {
   return {ranks * rows_per_rank, ranks, embedded_most(pipeline), tables_most(pipeline)};
 }
+
+/// What is under way, in the order in which it was begun. A stage waits for it as late as it can: a
+/// backward pass takes longer than a forward pass, and its neighbours make the one while it makes
+/// the other.
+class Transfers {
+ public:
+  Transfers(const Clock& clock, milliseconds wait_max) : clock_(clock), wait_max_(wait_max) {}
+
+  void add(int tick, std::unique_ptr<comm::Work> work) {
+    work->proceed_alone();
+    under_way_.emplace_back(tick, std::move(work));
+  }
+
+  Status wait_through(int tick) {
+    while (!under_way_.empty() && under_way_.front().first <= tick) {
+      MUSTER_RETURN_IF_ERROR(under_way_.front().second->wait(clock_.mono_now() + wait_max_));
+      under_way_.pop_front();
+    }
+    return {};
+  }
+
+ private:
+  const Clock& clock_;
+  const milliseconds wait_max_;
+  std::deque<std::pair<int, std::unique_ptr<comm::Work>>> under_way_;
+};
 
 }  // namespace
 
@@ -105,21 +133,41 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
   const std::uint64_t stamp = static_cast<std::uint64_t>(step.done) + 1;
   TensorTeam together(team, clock, wait_max, stamp);
   team_ = &together;
+  gradient_sent_ = embedding_sent_ = -1;
   auto next = operations_.begin();
   const int ticks = passes_.empty() ? 0 : pipeline_ticks(pipeline_);
+  Transfers transfers(clock, wait_max);
   for (int tick = 0; tick < ticks; ++tick) {
     sends_.clear();
     receives_.clear();
     for (; next != operations_.end() && next->tick == tick; ++next) {
+      MUSTER_RETURN_IF_ERROR(transfers.wait_through(needed_through(*next)));
       MUSTER_RETURN_IF_ERROR(run(*next, step, values, sums));
     }
     // Also where there is nothing to transfer: groups have the same numbers on all stages.
-    MUSTER_ASSIGN_OR_RETURN(const auto work,
-                            group.start(stamp, comm::Memory::kHost, sends_, receives_));
-    MUSTER_RETURN_IF_ERROR(work->wait(clock.mono_now() + wait_max));
+    MUSTER_ASSIGN_OR_RETURN(auto work, group.start(stamp, comm::Memory::kHost, sends_, receives_));
+    if (!sends_.empty() || !receives_.empty()) transfers.add(tick, std::move(work));
   }
+  MUSTER_RETURN_IF_ERROR(transfers.wait_through(ticks));
   for (const std::size_t k : work_.sums) sums.set_computed(k);
   return {};
+}
+
+/// The tick whose transfers, and those of all before, must be over: they bring what the operation
+/// takes, or send what it writes over.
+int PipelineStage::needed_through(const PipelineOperation& operation) const {
+  switch (operation.action) {
+    case PipelineAction::kForward:
+      return stage() > 0 || pipeline_.is_tied ? operation.tick - 1 : -1;
+    case PipelineAction::kBackward:
+      return is_last() ? gradient_sent_ : operation.tick - 1;
+    case PipelineAction::kEmbed:
+      return embedding_sent_;
+    case PipelineAction::kFinishTable:
+      return operation.tick - 1;
+    default:
+      return -1;
+  }
 }
 
 Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
@@ -131,10 +179,11 @@ Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
       return forward(m, step, values);
     case PipelineAction::kBackward:
       return backward(m, step, values, sums);
-    case PipelineAction::kEmbed:
+    case PipelineAction::kEmbed: {
       MUSTER_RETURN_IF_ERROR(read(m, step));
-      embedded_ = table_->embed(m, values, batch(step, m).rows());
+      MUSTER_ASSIGN_OR_RETURN(embedded_, table_->embed(m, values, batch(step, m).rows(), *team_));
       return {};
+    }
     case PipelineAction::kFinishTable:
       table_->finish(m, batch(step, m));
       merge(m, sums, {0, TiedTable::end_of(shape())});
@@ -235,12 +284,14 @@ void PipelineStage::list_transfer(const PipelineOperation& operation) {
   };
   switch (operation.action) {
     case PipelineAction::kSendActivations:
+      if (table_) embedding_sent_ = operation.tick;
       send(table_ ? embedded_ : model(m).output().first(rows * shape().output().size()));
       return;
     case PipelineAction::kReceiveActivations:
       receive(model(m).input(), shape().input().size());
       return;
     case PipelineAction::kSendGradient:
+      gradient_sent_ = operation.tick;
       send(input_gradient_);
       return;
     default:

@@ -75,6 +75,7 @@ class PipelineStage {
   bool is_first_slice() const { return place_ % plan_.slices == 0; }
   Model::Batch batch(const Step& step, int micro_batch);
   void list_nodes(NodeSums& sums);
+  int needed_through(const PipelineOperation& operation) const;
   Status run(const PipelineOperation& operation, const Step& step, std::span<const float> values,
              NodeSums& sums);
   Status forward(int micro_batch, const Step& step, std::span<const float> values);
@@ -98,8 +99,9 @@ class PipelineStage {
   std::vector<std::vector<Model::Node>> nodes_;  ///< by micro-batch
   std::vector<std::uint64_t> indices_;           ///< the samples of a piece
   std::span<const float> embedded_, input_gradient_;
-  TensorTeam* team_ = nullptr;           ///< of the step under way
-  std::vector<comm::SendBuffer> sends_;  ///< of the tick under way
+  int gradient_sent_ = -1, embedding_sent_ = -1;  ///< ticks in which those were, last
+  TensorTeam* team_ = nullptr;                    ///< of the step under way
+  std::vector<comm::SendBuffer> sends_;           ///< of the tick under way
   std::vector<comm::ReceiveBuffer> receives_;
 };
 

@@ -105,7 +105,7 @@ Status StagePasser::embed(int number, const Chunk& chunk) {
   for (std::size_t row = 0; row < chunk.rows; ++row) {
     MUSTER_RETURN_IF_ERROR(table_->set_row(number, row, test_, chunk.first + row));
   }
-  embedded_ = table_->embed(number, values_, chunk.rows);
+  MUSTER_ASSIGN_OR_RETURN(embedded_, table_->embed(number, values_, chunk.rows, team_));
   return {};
 }
 
@@ -124,8 +124,8 @@ Status StagePasser::compute(int number, const Chunk& chunk) {
   }
   model_.forward(values_, chunk.rows, &team_);
   MUSTER_RETURN_IF_ERROR(team_.status());
-  if (is_last()) model_.losses(values_, chunk.rows);
-  return {};
+  if (is_last()) model_.losses(values_, chunk.rows, &team_);
+  return team_.status();
 }
 
 void StagePasser::sum(const Chunk& chunk, std::vector<PartSum>& parts) {

@@ -18,6 +18,10 @@ namespace cpu = kernels::cpu;
 /// Labels of one forward pass of the evaluation, where the training has fewer.
 constexpr std::size_t kEvaluationTargets = 256;
 
+/// Micro-batches for each stage of a pipeline: of p stages each stands still for p - 1 parts of
+/// p - 1 + so many times p.
+constexpr int kMicroBatchesOfStage = 4;
+
 /// A view that is further ahead counts as so far ahead: the sum of the squares over as many members
 /// as there may be stays a number that a float holds.
 constexpr std::int64_t kAheadMax = 63;
@@ -54,10 +58,14 @@ void Trainer::plan_exchange() {
   is_exchange_old_ = false;
 }
 
-/// Logical ranks that the user lets be computed at once.
-int Trainer::ranks_most() const {
-  if (config_.micro_batch_size == 0) return config_.logical_ranks;
-  return std::max(1, config_.micro_batch_size / loader_->rows_per_rank());
+/// Logical ranks of `own` that are computed at once at most, where there is the memory: as many as
+/// the user says, who may leave it to us to keep the stages of a pipeline busy.
+int Trainer::ranks_most(int own) const {
+  const bool is_said = config_.micro_batch_size > 0;
+  int most = std::max(1, own);
+  if (is_said) most = std::min(most, config_.micro_batch_size / loader_->rows_per_rank());
+  if (!is_said && config_.stages > 1) most /= kMicroBatchesOfStage * config_.stages;
+  return std::max(1, most);
 }
 
 /// Evaluation goes over so many samples at once.
@@ -66,7 +74,9 @@ std::size_t Trainer::rows_evaluated() const {
 }
 
 MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const {
-  const auto bytes = [](const data::Dataset& set) { return set.images.size() + set.labels.size(); };
+  const auto bytes = [](const data::Dataset& set) {
+    return set.images.size() + set.values.size() * sizeof(float) + set.labels.size();
+  };
   return {assignment, rank, rows_per_rank(), rows_evaluated(), bytes(train_) + bytes(test_)};
 }
 
@@ -77,6 +87,15 @@ Status Trainer::check_memory() const {
   MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, copies));
   const MemoryShare share = memory_share(even, 0);
   if (ranks_that_fit_all(share, 1)) return {};
+  if (config_.may_be_split) {
+    const std::vector<Split> fits = splits_that_fit(config_, whole_, share);
+    if (!fits.empty()) {
+      return Error(ErrorCode::kInvalid,
+                   needs_split_sentence(
+                       "spec.training.parallelism: " + what_it_needs(config_, whole_, share), fits))
+          .with_exit_code(contract::exit_code::kNeedsSplit);
+    }
+  }
   return Error(ErrorCode::kInvalid,
                "spec.training.model: " + why_it_does_not_fit(config_, whole_, share))
       .with_exit_code(contract::exit_code::kInvalidSpec);
@@ -92,8 +111,7 @@ std::optional<int> Trainer::ranks_that_fit_all(const MemoryShare& share, int mos
 void Trainer::choose_passes(const Assignment& assignment) {
   const MemoryShare share = memory_share(assignment, rank());
   const int own = count_ranks(assignment.nodes[static_cast<std::size_t>(rank())]);
-  const int most = std::max(1, std::min(ranks_most(), own));
-  const auto fit = ranks_that_fit_all(share, most);
+  const auto fit = ranks_that_fit_all(share, ranks_most(own));
   ranks_at_once_ = fit.value_or(1);
   const MemoryNeeds all = plan_
                               ? memory_needs(config_, *plan_, config_.place, share, ranks_at_once_)

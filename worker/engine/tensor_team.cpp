@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace muster::engine {
 namespace {
 
+/// A tile is sent while the next one is computed, and gone on from in the tick after that.
+constexpr std::size_t kTicksOfHop = 2;
 /// Tiles for each hop that a row makes: while the first are on their way to the last process and
 /// the last ones have left the first, not all compute.
-constexpr std::size_t kTilesOfHop = 4;
+constexpr std::size_t kTilesOfHop = 4 * kTicksOfHop;
 /// Fewer rows than that are not worth a transfer.
 constexpr std::size_t kTileRowsLeast = 8;
 
@@ -18,33 +21,45 @@ struct Rows {
 };
 std::optional<Rows> rows_at(std::size_t rows, std::size_t tile_rows, std::size_t tick,
                             std::size_t hop) {
-  if (tick < hop || (tick - hop) * tile_rows >= rows) return std::nullopt;
-  const std::size_t first = (tick - hop) * tile_rows;
+  const std::size_t begin = hop * kTicksOfHop;
+  if (tick < begin || (tick - begin) * tile_rows >= rows) return std::nullopt;
+  const std::size_t first = (tick - begin) * tile_rows;
   return Rows{first, std::min(tile_rows, rows - first)};
 }
 
 }  // namespace
 
 void TensorTeam::make(const Product& product, const std::function<void(const Part&)>& compute) {
-  const auto size = static_cast<std::size_t>(processes_.size());
-  const auto rank = static_cast<std::size_t>(processes_.rank());
-  const std::size_t hops = product.rounds * size;
+  const std::size_t hops = product.rounds * size();
   const std::size_t wanted = kTilesOfHop * hops;
   const std::size_t tile_rows = std::max(kTileRowsLeast, (product.rows + wanted - 1) / wanted);
   const std::size_t tiles = (product.rows + tile_rows - 1) / tile_rows;
-  for (std::size_t tick = 0; status_ && tick + 1 < tiles + hops; ++tick) {
-    for (std::size_t hop = rank; hop < hops; hop += size) {
+  const std::size_t ticks = tiles == 0 ? 0 : tiles + (hops - 1) * kTicksOfHop;
+  std::unique_ptr<comm::Work> under_way;
+  for (std::size_t tick = 0; status_ && tick < ticks; ++tick) {
+    for (std::size_t hop = rank(); hop < hops; hop += size()) {
       const auto rows = rows_at(product.rows, tile_rows, tick, hop);
-      if (rows) compute({rows->first, rows->count, hop / size, hop > 0, hop + 1 == hops});
+      if (rows) compute({rows->first, rows->count, hop / size(), hop > 0, hop + 1 == hops});
     }
-    status_ = hand_on(product, tile_rows, tick);
+    status_ = hand_on(product, tile_rows, tick, under_way);
   }
+  if (status_ && under_way) status_ = under_way->wait(clock_.mono_now() + wait_max_);
 }
 
-/// What was computed in the tick goes to who goes on from it, or to all.
-Status TensorTeam::hand_on(const Product& product, std::size_t tile_rows, std::size_t tick) {
-  const int size = processes_.size(), own = processes_.rank();
-  const std::size_t hops = product.rounds * static_cast<std::size_t>(size);
+void TensorTeam::gather(std::span<float> values, std::span<const std::size_t> offsets) {
+  if (!status_) return;
+  std::vector<std::size_t> bytes;
+  for (const std::size_t offset : offsets) bytes.push_back(offset * sizeof(float));
+  status_ = comm::all_gather(processes_, stamp_, std::as_writable_bytes(values), bytes,
+                             clock_.mono_now() + wait_max_);
+}
+
+/// What was computed in the tick goes to who goes on from it, or to all; of the tick before,
+/// `under_way`, all has arrived then.
+Status TensorTeam::hand_on(const Product& product, std::size_t tile_rows, std::size_t tick,
+                           std::unique_ptr<comm::Work>& under_way) {
+  const int all = processes_.size(), own = processes_.rank();
+  const std::size_t hops = product.rounds * size();
   sends_.clear();
   receives_.clear();
   for (std::size_t hop = 0; hop < hops; ++hop) {
@@ -52,17 +67,20 @@ Status TensorTeam::hand_on(const Product& product, std::size_t tile_rows, std::s
     if (!rows) continue;
     float* const values = product.values + rows->first * product.columns;
     const std::size_t bytes = rows->count * product.columns * sizeof(float);
-    const int from = static_cast<int>(hop % static_cast<std::size_t>(size));
-    for (int to = 0; to < size; ++to) {
-      const bool is_wanted = hop + 1 == hops || to == (from + 1) % size;
+    const int from = static_cast<int>(hop % size());
+    for (int to = 0; to < all; ++to) {
+      const bool is_wanted = hop + 1 == hops || to == (from + 1) % all;
       if (!is_wanted || to == from) continue;
       if (own == from) sends_.push_back({to, values, bytes});
       if (own == to) receives_.push_back({from, values, bytes});
     }
   }
-  MUSTER_ASSIGN_OR_RETURN(const auto work,
+  MUSTER_ASSIGN_OR_RETURN(auto work,
                           processes_.start(stamp_, comm::Memory::kHost, sends_, receives_));
-  return work->wait(clock_.mono_now() + wait_max_);
+  // Between processes of one machine moving bytes is work, for which they need no wire.
+  if (!processes_.shares_memory()) work->proceed_alone();
+  std::swap(work, under_way);
+  return work ? work->wait(clock_.mono_now() + wait_max_) : Status();
 }
 
 }  // namespace muster::engine

@@ -1,12 +1,15 @@
 // The processes between which the layers of a stage are divided, as they make products together
 // whose chains run through all of them. Each sum is one chain in ascending order, so it is handed
 // on: a process goes on from what the one before it has come to, and the last one gives the result
-// to all. Rows go through in tiles, one behind the other, so that all compute at once; what is sent
-// is as much as for adding up in any order, and the bits are those of one process.
+// to all. Rows go through in tiles, one behind the other, so that all compute at once and a tile is
+// on its way while the next one is computed; what is sent is as much as for adding up in any order,
+// and the bits are those of one process.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "common/clock.h"
@@ -42,18 +45,25 @@ class TensorTeam {
   /// undefined.
   void make(const Product& product, const std::function<void(const Part&)>& compute);
 
+  /// Each process has filled its part of `values`, [offsets[rank], offsets[rank + 1]); afterwards
+  /// all have all.  Shape: offsets (size() + 1), ascending.  Blocks, errors: as make().
+  void gather(std::span<float> values, std::span<const std::size_t> offsets);
+
+  std::size_t size() const { return static_cast<std::size_t>(processes_.size()); }
+  std::size_t rank() const { return static_cast<std::size_t>(processes_.rank()); }
   /// The first error there was, as of comm::Work::wait; after it nothing is computed.
   const Status& status() const { return status_; }
 
  private:
-  Status hand_on(const Product& product, std::size_t tile_rows, std::size_t tick);
+  Status hand_on(const Product& product, std::size_t tile_rows, std::size_t tick,
+                 std::unique_ptr<comm::Work>& under_way);
 
   comm::Communicator& processes_;
   const Clock& clock_;
   const milliseconds wait_max_;
   const std::uint64_t stamp_;
   Status status_;
-  std::vector<comm::SendBuffer> sends_;  ///< of the tick under way
+  std::vector<comm::SendBuffer> sends_;  ///< of one tick
   std::vector<comm::ReceiveBuffer> receives_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "worker/data/tokens.h"
+#include "worker/engine/divided_table.h"
 
 namespace muster::engine {
 
@@ -11,12 +12,14 @@ namespace cpu = kernels::cpu;
 
 TiedTable::TiedTable(const ModelShape& stage, const Size& size, cpu::Context& context)
     : embedding_(*stage.tied_embedding()),
+      is_divided_(stage.has_divided_table()),
       size_(size),
       context_(context),
       sequences_(static_cast<std::size_t>(size.embedded)),
       tables_(static_cast<std::size_t>(size.tables)),
       embedded_(size.rows * embedding_.out.size()),
-      gradient_(embedded_.size()) {
+      gradient_(embedded_.size()),
+      packed_(is_divided_ ? embedded_.size() : 0) {
   for (Sequences& one : sequences_) {
     one.tokens.resize(size.rows * embedding_.out.pixels());
     one.labels.resize(one.tokens.size());
@@ -30,7 +33,7 @@ std::size_t TiedTable::bytes(const ModelShape& stage, const Size& size) {
   const std::size_t tables = static_cast<std::size_t>(size.tables) * size.ranks;
   return sequences * embedding.out.pixels() * 2 * sizeof(std::int32_t) +
          sizeof(float) * (tables * (embedding.positions - embedding.weight) +
-                          2 * size.rows * embedding.out.size());
+                          (stage.has_divided_table() ? 3 : 2) * size.rows * embedding.out.size());
 }
 
 std::size_t TiedTable::end_of(const ModelShape& stage) {
@@ -51,13 +54,19 @@ std::span<const std::int32_t> TiedTable::labels(int micro_batch) const {
   return sequences_[static_cast<std::size_t>(micro_batch) % sequences_.size()].labels;
 }
 
-std::span<const float> TiedTable::embed(int micro_batch, std::span<const float> values,
-                                        std::size_t rows) {
+Result<std::span<const float>> TiedTable::embed(int micro_batch, std::span<const float> values,
+                                                std::size_t rows, TensorTeam& team) {
   const std::size_t positions = embedding_.out.pixels();
-  cpu::embed(context_, rows * positions, positions, embedding_.out.channels,
-             of(micro_batch).tokens.data(), values.data() + embedding_.weight,
-             values.data() + embedding_.positions, embedded_.data());
-  return std::span(embedded_).first(rows * embedding_.out.size());
+  const auto tokens = std::span(of(micro_batch).tokens).first(rows * positions);
+  if (is_divided_) {
+    embed_divided(context_, team, embedding_, tokens, values.data(), packed_, embedded_.data());
+    MUSTER_RETURN_IF_ERROR(team.status());
+  } else {
+    cpu::embed(context_, tokens.size(), positions, embedding_.out.channels, tokens.data(),
+               values.data() + embedding_.weight, values.data() + embedding_.positions,
+               embedded_.data());
+  }
+  return std::span<const float>(embedded_).first(rows * embedding_.out.size());
 }
 
 std::span<float> TiedTable::tables(int micro_batch, std::size_t ranks) {

@@ -29,8 +29,10 @@ class TiedTable {
   Status set_row(int micro_batch, std::size_t row, const data::Dataset& samples, std::size_t index);
   /// Shape: (rows, positions).
   std::span<const std::int32_t> labels(int micro_batch) const;
-  /// The first stage's input, until the next call.  Shape: (rows, positions x width).
-  std::span<const float> embed(int micro_batch, std::span<const float> values, std::size_t rows);
+  /// The first stage's input, until the next call; made by the `team` of the stage where the table
+  /// is divided.  Errors: as of TensorTeam::gather.  Shape: (rows, positions x width).
+  Result<std::span<const float>> embed(int micro_batch, std::span<const float> values,
+                                       std::size_t rows, TensorTeam& team);
   /// For Model::Batch.  Shape: (ranks, table).
   std::span<float> tables(int micro_batch, std::size_t ranks);
   /// Of what embed() returned, to be filled before finish().  Shape: (rows, positions x width).
@@ -51,11 +53,13 @@ class TiedTable {
   std::size_t table_size() const { return embedding_.positions - embedding_.weight; }
 
   const LayerShape& embedding_;
+  const bool is_divided_;
   Size size_;
   kernels::cpu::Context& context_;
   std::vector<Sequences> sequences_;
   std::vector<std::vector<float>> tables_;
   std::vector<float> embedded_, gradient_;
+  std::vector<float> packed_;  ///< of a divided table, for embedding
 };
 
 }  // namespace muster::engine

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "worker/data/csv.h"
 #include "worker/data/text.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/agreement.h"
@@ -97,6 +98,10 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
     for (const std::string& path : source.shards) tokens.paths.push_back(absolute(path));
     return data::load_tokens(tokens);
   }
+  if (!source.csv.empty()) {
+    const data::CsvSource table{absolute(source.csv), source.label};
+    return &source == &config_.train ? data::load_csv(table) : data::load_test_csv(table, train_);
+  }
   const data::DatasetPaths paths{absolute(source.images), absolute(source.labels)};
   if (&source == &config_.train) return data::load_dataset(paths);
   MUSTER_ASSIGN_OR_RETURN(data::Dataset test, data::load_test_dataset(paths, train_));
@@ -131,14 +136,16 @@ Status Trainer::load_data() {
     MUSTER_ASSIGN_OR_RETURN(test_, load_set(config_.test));
   }
   if (train_.count < static_cast<std::size_t>(config_.batch_size)) {
+    const DataSource& source = config_.train;
     const std::string has = " has only " + std::to_string(train_.count);
-    const std::string samples = config_.train.text.empty()
-                                    ? "data.train.tokens" + has + " samples of contextLength tokens"
-                                    : config_.train.text + has + " samples of contextLength bytes";
-    return Error(ErrorCode::kInvalid,
-                 "spec.training.batchSize: is " + std::to_string(config_.batch_size) + ", but " +
-                     (config_.gpt ? samples : config_.train.images + has + " images") +
-                     "; must be at most their number")
+    const std::string samples =
+        !source.text.empty()  ? source.text + has + " samples of contextLength bytes"
+        : !source.csv.empty() ? source.csv + has + " rows"
+        : config_.gpt         ? "data.train.tokens" + has + " samples of contextLength tokens"
+                              : source.images + has + " images";
+    return Error(ErrorCode::kInvalid, "spec.training.batchSize: is " +
+                                          std::to_string(config_.batch_size) + ", but " + samples +
+                                          "; must be at most their number")
         .with_exit_code(contract::exit_code::kInvalidSpec);
   }
   return {};

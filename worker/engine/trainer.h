@@ -72,7 +72,7 @@ class Trainer {
   void set_assignment(const Assignment& assignment);
   void plan_exchange();
   Result<bool> train_step();
-  int ranks_most() const;
+  int ranks_most(int own) const;
   MemoryShare memory_share(const Assignment& assignment, int rank) const;
   Status check_memory() const;
   void choose_passes(const Assignment& assignment);

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/result.h"
+#include "common/split.h"
 #include "worker/data/loader.h"
 
 namespace muster::comm {
@@ -68,15 +69,16 @@ struct CosineConfig {
 
 /// Paths; relative ones start at TrainingConfig::data_root.
 struct DataSource {
-  std::string images, labels;            ///< of IDX files
+  std::string images = {}, labels = {};  ///< of IDX files
   std::string text = {};                 ///< instead of them: of a file whose bytes are the tokens
   std::vector<std::string> shards = {};  ///< or of files that hold tokens
+  std::string csv = {}, label = {};      ///< or of a table, and its column of labels
 };
 
 /// Most stages of a pipeline.
-inline constexpr int kMaxStages = 64;
+inline constexpr int kMaxStages = kMaxSplit;
 /// Most processes between which a layer is divided.
-inline constexpr int kMaxSlices = 64;
+inline constexpr int kMaxSlices = kMaxSplit;
 
 struct TrainingConfig {
   std::uint64_t seed = 0;
@@ -98,7 +100,8 @@ struct TrainingConfig {
   bool is_sharded = false;             ///< each process keeps a part of the optimiser's state
   int buddies = 1;                     ///< others that keep a copy of it
   int stages = 1;                      ///< of the pipeline that one copy of the model is cut into
-  int slices = 1;  ///< of each stage: processes between which its layers are divided
+  int slices = 1;             ///< of each stage: processes between which its layers are divided
+  bool may_be_split = false;  ///< further than that, where a process has too little memory for it
   bool recomputes_activations = false;  ///< of a gpt, in place of keeping all
   bool is_bfloat16 = false;             ///< what products of matrices take, in place of fp32
   float gradient_norm_max = 0;          ///< longer gradients are scaled down to it; 0: none is

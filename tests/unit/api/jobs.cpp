@@ -67,6 +67,7 @@ Json full_training_job() {
       "cost": {"currency": "EUR", "amount": "12.5", "ratePerHour": "40.2", "unknownSeconds": 60,
         "unknown": "node n is in no tier", "updatedAt": "2026-01-02T03:04:08Z",
         "items": [{"tier": "h100", "resource": "nvidia.com/gpu", "units": "2", "hours": "0.25"}]},
+      "parallelism": {"tensor": 2, "pipeline": 1},
       "witness": {"fromEpoch": 3, "epoch": 4, "members": [0, 1]},
       "startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:04:09Z",
       "restartAt": "2026-01-02T03:04:07Z",
@@ -85,7 +86,7 @@ Json gpt_training_job() {
     "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "text"},
     "spec": {"worker": {"max": 8, "growsTo": "Max"}, "queueName": "research",
       "training": {"steps": 1000, "batchSize": 32, "activations": "Recomputed",
-      "precision": "BFloat16",
+      "precision": "BFloat16", "parallelism": {"mode": "Auto"},
       "model": {"gpt": {"layers": 6, "heads": 12, "width": 192, "contextLength": 64}},
       "data": {"train": {"text": {"file": "a"}}, "test": {"text": {"file": "b"}}},
       "optimizer": {"adamw": {"learningRate": "0.001"}}}}})");
@@ -99,6 +100,13 @@ Json token_training_job() {
                           {"test", {{"tokens", {{"files", {"c"}}}}}},
                           {"vocabulary", {{"directory", "gpt2"}}}};
   training["pretrained"] = Json{{"directory", "gpt2"}};
+  return json;
+}
+
+Json table_training_job() {
+  Json json = full_training_job();
+  json["spec"]["training"]["data"] = Json{{"train", {{"csv", {{"file", "a"}, {"label", "kind"}}}}},
+                                          {"test", {{"csv", {{"file", "b"}, {"label", "kind"}}}}}};
   return json;
 }
 

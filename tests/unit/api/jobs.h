@@ -17,6 +17,7 @@ Json full_training_job();
 /// Every field of a model that reads text, and the text.
 Json gpt_training_job();
 Json token_training_job();
+Json table_training_job();
 /// Every field that only an own program has.
 Json full_program_job();
 

@@ -48,6 +48,28 @@ TEST_CASE("a gpt that learns from text is taken as it is written") {
   CHECK(refusal(with(json, "/spec/training/model/gpt/heads", 1)) == "");
 }
 
+TEST_CASE("a table is read, for an mlp alone, and its column is one that can be shown") {
+  const Json json = table_training_job();
+  auto job = parse_training_job(json);
+  REQUIRE_MESSAGE(job, job.error().message());
+  CHECK(job->spec.training->data == json["spec"]["training"]["data"]);
+  const std::string train = "spec.training.data.train";
+  const auto said = [&](const std::string& pointer, const Json& value) {
+    return refusal(with(json, "/spec/training/" + pointer, value));
+  };
+  CHECK(said("model", Json{{"cnn", {{"channels", {8}}}}})
+            .starts_with(train + ": must be idx, because the model is cnn"));
+  CHECK(said("data/train/csv/label", "").starts_with(train + ".csv.label: must be the name of"));
+  CHECK(said("data/train/csv/label", "a\tb").starts_with(train + ".csv.label: must be the name"));
+  CHECK(said("data/train/csv/label", std::string(257, 'a')).starts_with(train + ".csv.label: "));
+  CHECK(said("data/train/csv/file", "s3://a/b")
+            .starts_with(train + ".csv.file: must be a path, not a URL"));
+  CHECK(said("data/train/csv/separator", ";")
+            .starts_with(train + ".csv.separator: unknown field; known here: file, label"));
+  CHECK(said("data/train", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}})
+            .starts_with("spec.training.data.test: must be csv where data.train is"));
+}
+
 TEST_CASE("what is no gpt, and data that is not for it, are refused with the field named") {
   struct Case {
     const char* pointer;
@@ -127,9 +149,10 @@ TEST_CASE(
       {"pretrained/directory", "", pretrained + ".directory: must be a path"},
       {"pretrained/directory", "hf://gpt2", pretrained + ".directory: must be a path, not a URL"},
       {"pretrained/file", "a", pretrained + ".file: unknown field; known here: directory"},
-      {"data/train/text", Json{{"file", "a"}}, train + ": must have exactly one of idx, text or"},
+      {"data/train/text", Json{{"file", "a"}},
+       train + ": must have exactly one of idx, csv, text or"},
       {"model", Json{{"mlp", {{"hidden", {8}}}}},
-       train + ": must be idx, because the model is mlp"},
+       train + ": must be idx or csv, because the model is mlp"},
   };
   for (const Case& one : cases) {
     const std::string pointer = std::string("/spec/training/") + one.pointer;
@@ -292,6 +315,10 @@ TEST_CASE("a wrong field is named, with what would be right") {
        "is for optimizerState: Sharded alone"},
       {"/spec/training/parallelism/tensor", "2", "spec.training.parallelism.tensor",
        "must be 1 with optimizerState: Sharded"},
+      {"/spec/training/parallelism/mode", "\"auto\"", "spec.training.parallelism.mode",
+       "must be Fixed or Auto, not \"auto\""},
+      {"/spec/training/parallelism/mode", "\"Auto\"", "spec.training.parallelism.mode",
+       "must be Fixed with optimizerState: Sharded"},
       {"/spec/training/parallelism/tensor", "65", "spec.training.parallelism.tensor",
        "from 1 to 64"},
       {"/spec/training/parallelism/pipeline", "2", "spec.training.parallelism.pipeline",
@@ -343,12 +370,17 @@ TEST_CASE("a wrong field is named, with what would be right") {
        "is for tokens alone"},
       {"/spec/training/data", "{}", "spec.training.data.train", "required"},
       {"/spec/training/data/train", "{}", "spec.training.data.train",
-       "exactly one of idx, text or tokens"},
+       "exactly one of idx, csv, text or tokens"},
       {"/spec/training/data/train/text", "{\"file\": \"a\"}", "spec.training.data.train",
-       "exactly one of idx, text or tokens"},
+       "exactly one of idx, csv, text or tokens"},
       {"/spec/training/data/train", "{\"text\": {\"file\": \"a\"}}", "spec.training.data.train",
-       "must be idx, because the model is mlp"},
-      {"/spec/training/data/test", "{\"csv\": {}}", "spec.training.data.test.csv", "unknown"},
+       "must be idx or csv, because the model is mlp"},
+      {"/spec/training/data/test", "{\"tsv\": {}}", "spec.training.data.test.tsv", "unknown"},
+      {"/spec/training/data/test", "{\"csv\": {}}", "spec.training.data.test.csv.file", "required"},
+      {"/spec/training/data/test", "{\"csv\": {\"file\": \"a\"}}",
+       "spec.training.data.test.csv.label", "required"},
+      {"/spec/training/data/test", "{\"csv\": {\"file\": \"a\", \"label\": \"b\"}}",
+       "spec.training.data.test", "must be csv where data.train is, and only there"},
       {"/spec/training/data/train/idx/labels", "null", "spec.training.data.train.idx.labels",
        "required"},
       {"/spec/training/optimizer", "{\"adam\": {}}", "spec.training.optimizer.adam",
@@ -707,7 +739,8 @@ Json odd_value(Rng& rng) {
 TEST_CASE("ten thousand mutated documents are read or refused, and what is read is stable") {
   Rng rng(seed());
   const std::vector<Json> bases = {least_training_job(), least_program_job(), full_training_job(),
-                                   full_program_job(),   gpt_training_job(),  token_training_job()};
+                                   full_program_job(),   gpt_training_job(),  token_training_job(),
+                                   table_training_job()};
   int accepted = 0, refused = 0;
   for (int round = 0; round < test::tries(10'000); ++round) {
     Json json = bases[rng.below(bases.size())];
@@ -802,4 +835,39 @@ TEST_CASE("layers that cannot be divided by so many are refused by the field's n
       "spec.training.parallelism.tensor: is 4, but model.gpt.heads has 6; must divide it"));
   training["model"]["gpt"]["heads"] = 8;
   CHECK(message().empty());
+}
+
+TEST_CASE("a split that the operator has chosen counts where spec leaves the choice to it") {
+  Json json = with(full_training_job(), "/spec/training/optimizerState", "Replicated");
+  Json& training = json["spec"]["training"];
+  training.erase("buddies");
+  Json& worker = json["spec"]["worker"];
+  worker["processes"] = 1;
+  json["status"]["parallelism"] = {{"tensor", 2}, {"pipeline", 1}};
+  const auto split = [&] { return split_of(*parse_training_job(json)); };
+  CHECK(split() == Split{1, 1});
+  training["parallelism"] = {{"mode", "Auto"}};
+  worker["min"] = 2;
+  CHECK(split() == Split{2, 1});
+  const auto job = *parse_training_job(json);
+  CHECK(*parse_training_job(to_json(job)) == job);
+  json["status"].erase("parallelism");
+  CHECK(split() == Split{1, 1});
+
+  json["status"]["parallelism"] = {{"tensor", 1}, {"pipeline", 2}};
+  worker["count"] = 3;
+  const auto refused = parse_training_job(json);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().message().find(
+            "status.parallelism: tensor x pipeline is 2, but worker.count x worker.processes is "
+            "3; must divide it") != std::string::npos);
+  // What an operator would not have written is none of its memory.
+  const auto [damaged, verdict] = read_training_job(json);
+  CHECK(verdict);
+  CHECK_FALSE(damaged.status.split);
+
+  training["parallelism"] = {{"mode", "Auto"}, {"pipeline", 2}};
+  CHECK(parse_training_job(json).error().message().find(
+            "spec.training.parallelism.pipeline: must be left out with mode: Auto") !=
+        std::string::npos);
 }

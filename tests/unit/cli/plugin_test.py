@@ -301,6 +301,49 @@ class LogsTest(PluginTest):
         self.assertEqual((done.returncode, done.stdout), (0, "worker-0 | a\n"))
         self.assertIn("worker 1: its pod is gone, and its log with it", done.stderr)
 
+    def followed_with_a_lost_reader(self, *pods):
+        """Follows two workers, of which the second's log breaks off; `pods` are listed once the job is over."""
+        self.answer("get trainingjobs", job(RUNNING), times=1)
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(pod(0), pod(1)), times=1)
+        self.answer("get pods", items(*pods))
+        self.logs(0, (1, "a"))
+        self.answer("logs digits-abcde-1-0 ", stderr="Error from server (BadRequest): no such file or directory\n", code=1,
+                    times=1)
+        self.logs(1, (2, "b"))
+        done = self.muster("logs", "digits", "-f")
+        self.assertIn("worker 1: kubectl logs: Error from server (BadRequest): no such file", done.stderr)
+        return done.returncode, done.stdout
+
+    def test_a_log_that_breaks_off_while_it_is_followed_is_read_on(self):
+        over = [pod(0, ended(0), phase="Succeeded"), pod(1, ended(0), phase="Succeeded")]
+        self.assertEqual(self.followed_with_a_lost_reader(*over), (0, "worker-0 | a\nworker-1 | b\n"))
+
+    def test_a_log_that_breaks_off_with_its_pod_is_no_failure(self):
+        over = pod(0, ended(0), phase="Succeeded")
+        self.assertEqual(self.followed_with_a_lost_reader(over), (0, "worker-0 | a\n"))
+
+    def test_a_followed_log_that_never_came_to_its_end_is_a_failure(self):
+        self.answer("get trainingjobs", job(RUNNING), times=1)
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(pod(0), pod(1)), times=1)
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded"), pod(1, ended(0), phase="Succeeded")))
+        self.logs(0, (1, "a"))
+        self.logs(1, stderr="Error from server: dial tcp 10.0.0.2:10250: i/o timeout\n", code=1)
+        done = self.muster("logs", "digits", "-f")
+        self.assertEqual((done.returncode, done.stdout), (4, "worker-0 | a\n"))
+
+    def test_a_moment_in_which_the_cluster_cannot_tell_its_resources_ends_no_following(self):
+        self.answer("get trainingjobs", job(RUNNING), times=1)
+        self.answer("get trainingjobs", stderr="error: the server doesn't have a resource type \"trainingjobs\"\n", code=1,
+                    times=1)
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(pod(0)), times=1)
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded")))
+        self.logs(0, (1, "a"))
+        done = self.muster("logs", "digits", "-f")
+        self.assertEqual((done.returncode, done.stdout), (0, "worker-0 | a\n"))
+
     def test_a_reader_that_goes_away_ends_it_quietly(self):
         self.answer("get trainingjobs", job(COMPLETE))
         self.answer("get pods", items(pod(0, ended(0), phase="Succeeded")))

@@ -12,7 +12,7 @@ namespace {
 api::TrainingJob job_of(int processes, int stages) {
   api::TrainingJob job = test::SnapshotBuilder("j").engine().snapshot().job;
   job.spec.worker.processes = processes;
-  job.spec.training->pipeline = stages;
+  job.spec.training->split.pipeline = stages;
   return job;
 }
 
@@ -27,7 +27,7 @@ TEST_CASE("so many workers belong together as make their processes a multiple of
   CHECK(core::workers_together(job_of(3, 2)) == 2);
   CHECK(core::workers_together(job_of(4, 6)) == 3);
   api::TrainingJob divided = job_of(2, 3);
-  divided.spec.training->tensor = 2;
+  divided.spec.training->split.tensor = 2;
   CHECK(core::workers_together(divided) == 3);
   CHECK(core::waiting_for_their_copy(divided, {0, 1, 2, 4, 5}) == std::vector<int>{4, 5});
   CHECK(core::workers_together(test::SnapshotBuilder("own").snapshot().job) == 1);

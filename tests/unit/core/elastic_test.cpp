@@ -525,7 +525,7 @@ TEST_CASE("room that opens later must last before a gang grows into it; who is d
 
 TEST_CASE("a model in stages grows by whole copies, and who waits for its copy is named") {
   auto job = training(2);
-  job.edit().job.spec.training->pipeline = 2;
+  job.edit().job.spec.training->split.pipeline = 2;
   job.edit().job.spec.worker.min = 2;
   job.edit().job.spec.worker.count = 6;
   answer(job, "m", 3);
@@ -539,7 +539,7 @@ TEST_CASE("a model in stages grows by whole copies, and who waits for its copy i
   CHECK_FALSE(core::lasting_facts(job.snapshot()).contains("room"));
 
   auto halved = training(4);
-  halved.edit().job.spec.training->pipeline = 2;
+  halved.edit().job.spec.training->split.pipeline = 2;
   end_pod(halved, 2, 137);
   answer(halved, "n");
   const core::Plan decision = halved.plan();

@@ -156,6 +156,54 @@ TEST_CASE("an elastic program's gang starts again in the size wished for") {
   CHECK(status_of(plan).resizes == 1);
 }
 
+TEST_CASE("a gang whose model does not fit starts again with the model split") {
+  const auto needs = [](const std::string& splits) {
+    return "trainer process 0 (rank 0): spec.training.parallelism: each of 4 processes needs at "
+           "least 143 MiB and may have 125 MiB; tensor x pipeline that fit: " +
+           splits;
+  };
+  auto job = make_job("j").engine().workers(4).placed();
+  job.edit().job.spec.training->parallelism_mode = "Auto";
+  job.ended(1, contract::exit_code::kNeedsSplit, needs("1x3, 2x1, 1x4"));
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event ModelSplit"});
+  const auto& status = status_of(plan);
+  CHECK(status.split == Split{2, 1});  // three do not divide four
+  CHECK(status.placement.empty());
+  CHECK(status.restarts == 0);
+  CHECK(condition_of(status, "Restarting").status == "True");
+  CHECK(note_of(plan, "ModelSplit")
+            .ends_with("each of 4 processes needs at least 143 MiB and may have 125 MiB; tensor x "
+                       "pipeline that "
+                       "fit: 1x3, 2x1, 1x4; the gang starts again with each copy of the model "
+                       "split between 2 "
+                       "processes (tensor 2, pipeline 1)"));
+
+  SUBCASE("and further where that was not enough") {
+    job.edit().job.status.split = Split{2, 1};
+    CHECK(status_of(job.plan()).split == Split{1, 4});
+    job.edit().job.status.split = Split{1, 4};
+    CHECK(status_of(job.plan()).is_true("Failed"));
+  }
+  SUBCASE("but not where the user has said how") {
+    job.edit().job.spec.training->parallelism_mode = "Fixed";
+    CHECK(status_of(job.plan()).is_true("Failed"));
+  }
+  SUBCASE("nor in a size that has no whole copies") {
+    job.edit().job.spec.worker.min = 1;
+    const auto failed = job.plan();
+    CHECK(condition_of(status_of(failed), "Failed").reason == "NeedsSplit");
+    CHECK(condition_of(status_of(failed), "Failed")
+              .message.ends_with("; not started again, because none of these divides "
+                                 "worker.count, min and max times worker.processes"));
+  }
+  SUBCASE("nor by what no worker would say") {
+    job.edit().pods.clear();
+    job.ended(1, contract::exit_code::kNeedsSplit, "tensor x pipeline that fit: 2");
+    CHECK(status_of(job.plan()).is_true("Failed"));
+  }
+}
+
 TEST_CASE("a size that cannot change now is said to take effect at the next start") {
   auto job = make_job("j").engine().workers(2).all_running();
   auto& worker = job.edit().job.spec.worker;

@@ -441,17 +441,19 @@ TEST_CASE("what the processes of a split model send goes by their stages and the
   job.spec.training->batch_size = 32;
   job.spec.training->model = Json{{"mlp", {{"hidden", {100, 300, 200}}}}};
   CHECK_FALSE(mesh_work_of(job));
-  job.spec.training->pipeline = 4;
+  job.spec.training->split.pipeline = 4;
   job.spec.worker.processes = 2;
   CHECK(mesh_work_of(job) == MeshWork{4, 2, kUsualGradientBytes, 4.0 * 300 * 32, false});
   CHECK(gang_of(job).step.gradient_bytes == kUsualGradientBytes / 2);
   job.spec.training->model = Json{{"gpt", {{"layers", 2}, {"width", 8}, {"contextLength", 16}}}};
   job.status.model_parameters = 1000;
   CHECK(mesh_work_of(job) == MeshWork{4, 2, 4000, 4.0 * 8 * 16 * 32, true});
-  job.spec.training->tensor = 2;  // copies stay together
-  CHECK_FALSE(mesh_work_of(job));
+  job.spec.training->split.tensor = 2;  // both slices in one worker
+  CHECK(mesh_work_of(job) == MeshWork{4, 1, 4000, 4.0 * 8 * 16 * 32 * 2, true});
   CHECK(gang_of(job).step.gradient_bytes == 4000.0 * 2 / 8);
-  job.spec.training->tensor = 1;
+  job.spec.training->split.tensor = 4;  // in two workers: copies stay together
+  CHECK_FALSE(mesh_work_of(job));
+  job.spec.training->split.tensor = 1;
   job.spec.training->model = Json{{"cnn", {{"channels", {8}}}}};
   CHECK_FALSE(mesh_work_of(job));
   job.spec.worker.processes = 8;

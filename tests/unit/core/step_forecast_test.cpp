@@ -169,7 +169,7 @@ TEST_CASE("nothing is foretold of what is not known") {
   elsewhere.status.placement[1].domain.clear();
   CHECK_FALSE(forecast_seconds(elsewhere, told(), topology));
   api::TrainingJob split = job_on(nodes);
-  split.spec.training->pipeline = 2;
+  split.spec.training->split.pipeline = 2;
   CHECK_FALSE(forecast_seconds(split, told(), topology));
   api::TrainingJob own = job_on(nodes);
   own.spec.training.reset();

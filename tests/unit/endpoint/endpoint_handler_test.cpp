@@ -80,7 +80,7 @@ GangInfo gang(int workers, int attempt = 0) {
   info.epoch = 4;
   info.processes = 1;
   info.threads = 2;
-  info.training = Json{{"seed", 7}};
+  info.training = R"({"seed":7})";
   info.job_key = std::string(64, 'a');
   for (int slot = 0; slot < workers; ++slot) info.attempt_of_slot[slot] = attempt;
   return info;
@@ -192,7 +192,7 @@ TEST_CASE("who does not belong to the gang is told why") {
   CHECK(message_of(world.join(1, 3, "evil host\r\n"), 400) ==
         "join.host: must be an address or a DNS name");
   GangInfo own = gang(1, 3);
-  own.training = nullptr;
+  own.training.clear();
   world.handler.set_gang(own);
   CHECK(message_of(world.join(0, 3), 409) ==
         "this job runs its own program; its workers do not join");

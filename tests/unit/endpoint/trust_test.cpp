@@ -106,7 +106,7 @@ GangInfo trusted_gang(int workers) {
   GangInfo info;
   info.job = "ns/job";
   info.job_uid = "uid";
-  info.training = Json::object();
+  info.training = "{}";
   info.job_key = std::string(64, '0');
   for (int slot = 0; slot < workers; ++slot) {
     const std::string pod = "pod-" + std::to_string(slot);

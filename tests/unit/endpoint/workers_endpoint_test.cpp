@@ -40,7 +40,7 @@ GangInfo gang_of(int workers) {
   GangInfo info;
   info.job = "ns/job";
   info.job_uid = "uid";
-  info.training = Json::object();
+  info.training = "{}";
   info.job_key = std::string(64, '0');
   for (int slot = 0; slot < workers; ++slot) info.attempt_of_slot[slot] = 0;
   return info;

@@ -128,6 +128,28 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
                "spec.training.data.train: must be idx"));
 }
 
+TEST_CASE("an mlp is read with a table") {
+  Json json = digits();
+  json["data"] = *parse_json(R"({"train": {"csv": {"file": "a", "label": "kind"}},
+                                 "test": {"csv": {"file": "b", "label": "kind"}}})");
+  const auto config = parse_training(json);
+  REQUIRE_MESSAGE(config, config.error().message());
+  CHECK(config->train.csv == "a");
+  CHECK(config->train.label == "kind");
+  CHECK(config->test.csv == "b");
+  const auto sentence = [&](const std::string& at, const Json& value) {
+    Json wrong = json;
+    wrong[Json::json_pointer(at)] = value;
+    return sentence_of(wrong);
+  };
+  CHECK(begins(sentence("/data/train/csv/label", ""), "spec.training.data.train.csv.label: "));
+  CHECK(begins(sentence("/data/train/csv/file", ""), "spec.training.data.train.csv.file: "));
+  CHECK(sentence("/data/test", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}}) ==
+        "spec.training.data.test: must be of the same kind as train: csv, or idx");
+  CHECK(sentence("/model", Json{{"cnn", {{"channels", {3}}}}}) ==
+        "spec.training.data.train: must be idx: {images, labels}, because the model reads images");
+}
+
 TEST_CASE("a transformer is read with tokens and their vocabulary") {
   Json json = digits();
   json["model"] = *parse_json(
@@ -336,5 +358,7 @@ TEST_CASE("every wrong field is refused by its path") {
                "spec.training.optimizerState: must be Replicated or Sharded"));
   CHECK(begins(refused("/optimizerState", 1), "spec.training.optimizerState: "));
   CHECK(begins(refused("/parallelism/tensor", 65), "spec.training.parallelism.tensor: "));
+  CHECK(begins(refused("/parallelism/mode", "auto"),
+               "spec.training.parallelism.mode: must be Fixed or Auto"));
   CHECK(begins(refused("/colour", "red"), "spec.training.colour: "));
 }

@@ -163,6 +163,54 @@ TEST_CASE("what cannot fit is refused before the first step, with what would fit
   CHECK(trained_within(config, needs / 2 + 8 * kMiB, 1).outcomes[0].has_value());
 }
 
+TEST_CASE("what cannot fit and may be split names the splits that fit, the least first") {
+  TrainingConfig config = gpt_of(8, 64, 64);
+  config.logical_ranks = 4;
+  config.batch_size = 8;
+  config.may_be_split = true;
+  config.processes = 4;
+  const ModelShape shape = shape_of(config);
+  const auto needs = [&](int stages, int slices, int copies) {
+    const StagePlan plan = *plan_stages(shape, stages, slices);
+    std::size_t most = 0;
+    for (int place = 0; place < plan.places(); ++place) {
+      most = std::max(most, memory_needs(config, plan, place, share_of(config, copies), 1).total());
+    }
+    return most;
+  };
+  const auto fits = [&](std::size_t bytes) {
+    config.memory_bytes = bytes;
+    return splits_that_fit(config, shape, share_of(config, 4));
+  };
+  // tensor 2 is told beside pipeline 2 by what it takes; never what does not divide four processes.
+  const std::size_t in_two = needs(2, 1, 2), divided = needs(1, 2, 2), in_four = needs(4, 1, 1);
+  REQUIRE(in_two != divided);
+  CHECK(fits(std::max(in_two, divided)).front() == Split{1, 2});
+  CHECK(fits(std::max(in_two, divided)).at(1) == Split{2, 1});
+  CHECK(fits(std::min(in_two, divided)).front() == (in_two < divided ? Split{1, 2} : Split{2, 1}));
+  for (const Split& split : fits(std::max(in_two, divided))) CHECK(4 % split.processes() == 0);
+  CHECK(fits(std::min({in_two, divided, in_four}) / 2).empty());
+  config.stages = 2;  // split so already, and that is not enough
+  for (const Split& split : fits(in_two)) CHECK(split.processes() == 4);
+  config.stages = 1;
+
+  const TrainedInMemory refused = trained_within(config, std::max(in_two, divided), 4);
+  for (const auto& outcome : refused.outcomes) {
+    REQUIRE_FALSE(outcome.has_value());
+    CHECK(outcome.error().exit_code() == contract::exit_code::kNeedsSplit);
+    CHECK(outcome.error().message().starts_with(
+        "spec.training.parallelism: each of 4 processes needs at least "));
+    const auto told = read_needs_split(outcome.error().message());
+    CHECK(told == fits(std::max(in_two, divided)));
+  }
+  // Nothing would fit: the same words as of any other job.
+  config.gpt->heads = 1;
+  config.processes = 1;
+  const TrainedInMemory alone = trained_within(config, needs(1, 1, 1) / 2, 1);
+  REQUIRE_FALSE(alone.outcomes[0].has_value());
+  CHECK(alone.outcomes[0].error().exit_code() == contract::exit_code::kInvalidSpec);
+}
+
 TEST_CASE("of a pipeline each stage needs its own part, and one stage what the whole model does") {
   TrainingConfig config = gpt_of(4, 64, 32);
   config.micro_batch_size = 2;
@@ -202,7 +250,7 @@ TEST_CASE("the first stages of a pipeline keep more micro-batches alive, the las
   }
   const std::size_t table = 256 * 32 * sizeof(float), embedding = 2 * 16 * 32 * sizeof(float);
   const std::size_t tokens = 2 * 16 * 2 * sizeof(std::int32_t);
-  CHECK(pass_bytes(plan, 3, work) == of_one(3) + 2 * table + 2 * embedding + 5 * tokens);
+  CHECK(pass_bytes(plan, 3, work) == of_one(3) + 3 * table + 2 * embedding + 5 * tokens);
   CHECK(pass_bytes(plan, 0, {{{0, 16}}, 1, 2, 1, Pipelining::kGpipe}) == 16 * of_one(0));
 }
 

@@ -59,13 +59,14 @@ TrainingConfig digits_in_buckets(std::int64_t steps) {
 }
 
 const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wanted) {
-  using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, int, int, bool,
-                         bool, bool>;
+  using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, int, int, int,
+                         bool, bool, bool>;
   static std::map<Key, std::map<std::int64_t, ReferenceState>> known;
   const auto layers = wanted.cnn ? wanted.cnn->hidden : std::vector<int>();
   auto& states = known[{wanted.steps, wanted.mlp.hidden, layers, wanted.cnn.has_value(),
                         wanted.gpt ? wanted.gpt->layers : 0, wanted.gpt ? wanted.gpt->heads : 0,
-                        wanted.adamw.has_value(), wanted.is_bfloat16, wanted.group_size() > 1}];
+                        wanted.gpt ? wanted.gpt->vocabulary_size : 0, wanted.adamw.has_value(),
+                        wanted.is_bfloat16, wanted.group_size() > 1}];
   if (!states.empty()) return states;
   on_all_ranks(1, [&](comm::Communicator& communicator) {
     engine::TrainingHooks hooks;
@@ -122,11 +123,12 @@ bool is_right(const ReferenceState& right, std::span<const float> parameters,
 
 StageReference::StageReference(const TrainingConfig& config) {
   const auto path = [&](const std::string& name) { return config.data_root + "/" + name; };
-  const auto data =
-      config.gpt ? *data::load_text(path(config.train.text),
-                                    static_cast<std::size_t>(config.gpt->context_length))
-                 : *data::load_dataset({path(config.train.images), path(config.train.labels)});
-  whole_ = *engine::ModelShape::of(config, {data.height, data.width, 1}, data.classes);
+  if (config.gpt) {
+    whole_ = *engine::ModelShape::of(config, {}, config.gpt->vocabulary_size);
+  } else {
+    const auto data = *data::load_dataset({path(config.train.images), path(config.train.labels)});
+    whole_ = *engine::ModelShape::of(config, {data.height, data.width, 1}, data.classes);
+  }
   plan_ = *engine::plan_stages(whole_, config.stages, config.slices);
 }
 

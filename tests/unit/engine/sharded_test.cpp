@@ -292,31 +292,24 @@ TEST_CASE("sharded, one dies before it has given a joiner its shards: the other 
   for (const int victim : {0, 1}) {
     CAPTURE(victim);
     ShardedTrial trial(wide_buckets);
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::int64_t learned = -1;  // the step in which the joiner does
-    bool has_given = false;
+    std::atomic<bool> has_joined = false, is_given = false;
     trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
       if (step == 8) world.wait_for(world.add(3));
     };
     trial.before = [&](ElasticWorld& world) {
-      world.watch_points([&](int trainer, std::string_view at, std::int64_t step) -> Status {
-        std::unique_lock lock(mutex);
-        if (trainer == 2 && at == point::kIdle && learned < 0) learned = step;
-        if (trainer == 1 - victim && at == point::kTransfer && learned >= 0 &&
-            step == learned + 1) {
-          has_given = true;
-        }
-        changed.notify_all();
-        if (trainer != victim || at != point::kUpdated || learned < 0) return {};
-        changed.wait_for(lock, seconds(20), [&] { return has_given; });
+      world.watch_points([&](int trainer, std::string_view at, std::int64_t) -> Status {
+        if (trainer == 2 && at == point::kIdle) has_joined = true;
+        if (trainer == 1 - victim && at == point::kCopy && has_joined) is_given = true;
+        if (trainer != victim || at != point::kUpdated || !has_joined) return {};
         return Error(ErrorCode::kInternal, "killed").with_exit_code(contract::exit_code::kInternal);
       });
     };
-    const auto ends = ends_of(*trial.run(2), trial.steps);
-    CHECK(has_given);
+    const auto world = trial.run(2);
+    const auto ends = ends_of(*world, trial.steps);
+    CHECK(is_given);
     CHECK(ends.killed == 1);
     CHECK(ends.complete == 2);
+    CHECK((*world->outcome(1 - victim))->restored_step == -1);
   }
 }
 

@@ -13,7 +13,7 @@
 
 #include "common/contract.h"
 #include "tests/golden.h"
-#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/shard_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
@@ -28,13 +28,13 @@ using test::Trial;
 
 namespace {
 
-struct Split {
+struct Grid {
   int copies = 1, stages = 1, slices = 1;
   int processes() const { return copies * stages * slices; }
 };
 
 /// `config` for a process of the split.
-TrainingConfig config_of_process(TrainingConfig config, Split split, int rank) {
+TrainingConfig config_of_process(TrainingConfig config, Grid split, int rank) {
   config.stages = split.stages;
   config.slices = split.slices;
   config.processes = split.processes();
@@ -52,7 +52,7 @@ using OnAllRanks =
     std::function<void(int size, const std::function<void(comm::Communicator&)>& body)>;
 
 /// How each process of a training that is split has ended.
-std::vector<Result<TrainingSummary>> train_split(TrainingConfig config, Split split,
+std::vector<Result<TrainingSummary>> train_split(TrainingConfig config, Grid split,
                                                  const TrainingHooks& hooks = {},
                                                  const OnAllRanks& connect = test::on_all_ranks) {
   std::mutex mutex;
@@ -68,7 +68,7 @@ std::vector<Result<TrainingSummary>> train_split(TrainingConfig config, Split sp
 }
 
 /// Holds the state after each step of each process against the reference.
-void check_steps(TrainingConfig config, Split split,
+void check_steps(TrainingConfig config, Grid split,
                  const OnAllRanks& connect = test::on_all_ranks) {
   config.stages = std::max(2, split.stages);  // the reference's values are wanted
   const auto& expected = test::reference(config);
@@ -129,8 +129,8 @@ TrainingConfig gpt_of_eight_heads(std::int64_t steps) {
 }
 
 /// All products of at most eight processes.
-std::vector<Split> splits_of(const ModelShape& whole) {
-  std::vector<Split> splits;
+std::vector<Grid> splits_of(const ModelShape& whole) {
+  std::vector<Grid> splits;
   for (int stages = 1; stages <= std::min(8, static_cast<int>(pieces_of(whole))); ++stages) {
     for (int copies = 1; copies * stages <= 8; ++copies) splits.push_back({copies, stages});
   }
@@ -145,7 +145,7 @@ TEST_CASE("split into stages: the same bits after every step, whatever the produ
     const TrainingConfig config = config_of(4);
     const auto splits = splits_of(whole_of(config));
     CHECK(splits.back().stages == std::min(8, static_cast<int>(pieces_of(whole_of(config)))));
-    for (const Split split : splits) {
+    for (const Grid split : splits) {
       CAPTURE_SPLIT(split);
       check_steps(config, split);
     }
@@ -153,10 +153,10 @@ TEST_CASE("split into stages: the same bits after every step, whatever the produ
 }
 
 /// All products of at most eight processes in which layers are divided.
-std::vector<Split> splits_with_slices(const ModelShape& whole, const std::vector<int>& slices) {
-  std::vector<Split> splits;
+std::vector<Grid> splits_with_slices(const ModelShape& whole, const std::vector<int>& slices) {
+  std::vector<Grid> splits;
   for (const int each : slices) {
-    for (Split split : splits_of(whole)) {
+    for (Grid split : splits_of(whole)) {
       split.slices = each;
       if (split.processes() <= 8) splits.push_back(split);
     }
@@ -167,12 +167,12 @@ std::vector<Split> splits_with_slices(const ModelShape& whole, const std::vector
 TEST_CASE("layers divided: the same bits after every step, whatever the product of sizes") {
   for (auto* const config_of : {test::digits, deep_digits, dropped_digits, gpt_of_eight_heads}) {
     const TrainingConfig config = config_of(4);
-    for (const Split split : splits_with_slices(whole_of(config), {2, 4, 8})) {
+    for (const Grid split : splits_with_slices(whole_of(config), {2, 4, 8})) {
       CAPTURE_SPLIT(split);
       check_steps(config, split);
     }
   }
-  for (const Split split : {Split{2, 1, 3}, Split{1, 2, 3}, Split{1, 1, 6}, Split{1, 1, 7}}) {
+  for (const Grid split : {Grid{2, 1, 3}, Grid{1, 2, 3}, Grid{1, 1, 6}, Grid{1, 1, 7}}) {
     CAPTURE_SPLIT(split);
     TrainingConfig config = dropped_digits(4);
     config.mlp.hidden = {42, 84};
@@ -180,12 +180,59 @@ TEST_CASE("layers divided: the same bits after every step, whatever the product 
   }
 }
 
+/// So many tokens that each of four processes has rows of the table, and one more than another.
+TrainingConfig gpt_of_many_tokens(const test::TempDirectory& directory, std::int64_t steps) {
+  TrainingConfig config = test::small_gpt(steps);
+  config.gpt = GptConfig{1, 4, 8, 6};
+  config.gpt->vocabulary_size = 5 * 4096 + 100;
+  config.batch_size = 16;
+  config.data_root = directory.path();
+  config.train = {"", "", "", {"shard"}};
+  std::vector<std::uint32_t> tokens;
+  for (std::uint32_t i = 0; i < 3000; ++i) tokens.push_back(i * i * 7919 % 20580);
+  test::write_bytes(directory / "shard", test::shard_bytes(tokens));
+  return config;
+}
+
+TEST_CASE("a table of many tokens is divided: the same bits, of steps and of evaluations") {
+  const test::TempDirectory directory;
+  TrainingConfig config = gpt_of_many_tokens(directory, 3);
+  const ModelShape whole = whole_of(config);
+  CHECK(whole.slice(4, 1).has_divided_table());
+  CHECK(whole.slice(4, 1).tensors()[0].size + whole.slice(4, 3).tensors()[0].size <
+        whole.tensors()[0].size);
+  for (const Grid split : {Grid{1, 1, 2}, Grid{1, 1, 4}, Grid{2, 1, 2}, Grid{1, 2, 2},
+                           Grid{2, 2, 2}, Grid{1, 2, 4}, Grid{1, 3, 2}}) {
+    CAPTURE_SPLIT(split);
+    config.micro_batch_size = split.stages;
+    config.threads = split.slices / 2;
+    for (const bool is_bfloat16 : {false, true}) {
+      config.is_bfloat16 = is_bfloat16;
+      check_steps(config, split);
+    }
+  }
+  config.is_bfloat16 = false;
+  config.test = config.train;
+  config.has_test = true;
+  const auto alone = train_split(config, {1, 1});
+  REQUIRE(alone[0].has_value());
+  for (const Grid split : {Grid{1, 1, 2}, Grid{1, 2, 4}}) {
+    CAPTURE_SPLIT(split);
+    for (const auto& end : train_split(config, split)) {
+      REQUIRE(end.has_value());
+      CHECK(end->model_sha256 == alone[0]->model_sha256);
+      CHECK(end->loss == alone[0]->loss);
+      CHECK(end->accuracy == alone[0]->accuracy);
+    }
+  }
+}
+
 TEST_CASE("split into stages: micro-batches of every size, threads and recomputation") {
   for (auto* const config_of : {test::digits_with_layers, test::small_gpt}) {
     TrainingConfig config = config_of(3);
     const int rows = config.batch_size / config.logical_ranks;
-    for (const Split split : {Split{1, 2}, Split{2, 3}, Split{3, 2}, Split{1, 5}, Split{1, 1, 2},
-                              Split{1, 3, 2}, Split{2, 2, 2}}) {
+    for (const Grid split : {Grid{1, 2}, Grid{2, 3}, Grid{3, 2}, Grid{1, 5}, Grid{1, 1, 2},
+                             Grid{1, 3, 2}, Grid{2, 2, 2}}) {
       if (config.cnn && split.slices > 1) continue;
       for (const int ranks : {1, 2, 3, 8}) {
         CAPTURE_SPLIT(split);
@@ -199,11 +246,32 @@ TEST_CASE("split into stages: micro-batches of every size, threads and recomputa
   }
 }
 
+TEST_CASE("stages have enough micro-batches to be busy where nobody says how many") {
+  TrainingConfig config = test::small_gpt(1);
+  REQUIRE(config.logical_ranks == 16);
+  const auto micro_batches = [&](Grid split, int samples) {
+    config.micro_batch_size = samples;
+    std::atomic<int> read = 0;
+    TrainingHooks hooks;
+    // A piece is a subtree; a micro-batch of so few ranks is one.
+    hooks.on_batch = [&](std::int64_t, data::RankRange, std::span<const std::uint64_t>) { ++read; };
+    for (const auto& end : train_split(config, split, hooks)) REQUIRE(end.has_value());
+    return read / split.copies;
+  };
+  CHECK(micro_batches({1, 1}, 0) == 1);
+  CHECK(micro_batches({1, 1, 2}, 0) == 1);
+  CHECK(micro_batches({1, 2}, 0) == 8);
+  CHECK(micro_batches({2, 2}, 0) == 8);
+  CHECK(micro_batches({1, 3}, 0) == 16);
+  CHECK(micro_batches({1, 2}, config.batch_size) == 1);
+  CHECK(micro_batches({1, 2}, config.batch_size / 4) == 4);
+}
+
 TEST_CASE("split into stages that are connected as pods: the same bits") {
   TrainingConfig config = test::small_gpt(3);
   config.micro_batch_size = 4;
-  for (const Split split :
-       {Split{1, 4}, Split{2, 3}, Split{3, 2}, Split{2, 1, 2}, Split{1, 3, 2}, Split{2, 2, 2}}) {
+  for (const Grid split :
+       {Grid{1, 4}, Grid{2, 3}, Grid{3, 2}, Grid{2, 1, 2}, Grid{1, 3, 2}, Grid{2, 2, 2}}) {
     CAPTURE_SPLIT(split);
     check_steps(config, split, test::on_all_ranks_by_tcp);
   }
@@ -212,7 +280,7 @@ TEST_CASE("split into stages that are connected as pods: the same bits") {
 TEST_CASE("the golden hash of a transformer that is split, a sample at a time") {
   TrainingConfig config = test::small_gpt(12);
   config.micro_batch_size = 2;
-  for (const Split split : {Split{1, 5}, Split{2, 4}, Split{2, 2, 2}}) {
+  for (const Grid split : {Grid{1, 5}, Grid{2, 4}, Grid{2, 2, 2}}) {
     const auto ends = train_split(config, split);
     CHECK(ends.size() == static_cast<std::size_t>(split.processes()));
     for (const auto& end : ends) {
@@ -226,7 +294,7 @@ TEST_CASE("a deep transformer in eight stages has the bits of one process") {
   TrainingConfig config = test::small_gpt(3);
   config.gpt->layers = 4;
   config.micro_batch_size = 2;
-  for (const Split split : {Split{1, 7}, Split{1, 8}}) check_steps(config, split);
+  for (const Grid split : {Grid{1, 7}, Grid{1, 8}}) check_steps(config, split);
 }
 
 TEST_CASE("with no room for the whole model the stages train it, in micro-batches that fit") {
@@ -244,7 +312,7 @@ TEST_CASE("with no room for the whole model the stages train it, in micro-batche
   const auto fit = ranks_that_fit(config, *plan_stages(whole, 4), alone, 16);
   REQUIRE(fit);
   CHECK(*fit < 16);
-  for (const Split split : {Split{1, 2}, Split{1, 4}, Split{2, 4}}) check_steps(config, split);
+  for (const Grid split : {Grid{1, 2}, Grid{1, 4}, Grid{2, 4}}) check_steps(config, split);
 }
 
 TEST_CASE("an evaluation of a split model has the figures of one that is not") {
@@ -254,8 +322,8 @@ TEST_CASE("an evaluation of a split model has the figures of one that is not") {
     config.has_test = true;
     const auto alone = train_split(config, {1, 1});
     REQUIRE(alone[0].has_value());
-    for (const Split split :
-         {Split{1, 2}, Split{2, 3}, Split{1, 5}, Split{3, 2}, Split{1, 1, 2}, Split{2, 2, 2}}) {
+    for (const Grid split :
+         {Grid{1, 2}, Grid{2, 3}, Grid{1, 5}, Grid{3, 2}, Grid{1, 1, 2}, Grid{2, 2, 2}}) {
       if (config.cnn && split.slices > 1) continue;
       CAPTURE_SPLIT(split);
       for (const auto& end : train_split(config, split)) {
@@ -286,7 +354,7 @@ TEST_CASE("a checkpoint of one split is gone on from by any other, and is the on
       CHECK(!wanted.empty());
       CHECK(wanted == test::bytes_of(split_dir.path() + file));
     }
-    for (const Split split : {Split{1, 1}, Split{1, 4}, Split{3, 2}}) {
+    for (const Grid split : {Grid{1, 1}, Grid{1, 4}, Grid{3, 2}}) {
       CAPTURE(split.stages);
       const test::TempDirectory next;
       std::filesystem::copy(split_dir.path(), next.path(),
@@ -348,7 +416,7 @@ TrainingConfig clipped_digits(std::int64_t steps) {
   return config;
 }
 
-void lose_one(Split split, int victim, std::string_view place) {
+void lose_one(Grid split, int victim, std::string_view place) {
   CAPTURE_SPLIT(split);
   CAPTURE(victim);
   CAPTURE(std::string(place));
@@ -382,7 +450,7 @@ void lose_one(Split split, int victim, std::string_view place) {
 }  // namespace
 
 TEST_CASE("a stage of one copy dies at each place: the other copies lose no step") {
-  for (const Split split : {Split{2, 2}, Split{2, 3}, Split{3, 2}}) {
+  for (const Grid split : {Grid{2, 2}, Grid{2, 3}, Grid{3, 2}}) {
     for (const std::string_view place : kSplitPlaces) {
       for (const int victim : {0, 1, split.processes() - 1}) lose_one(split, victim, place);
     }

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "common/contract.h"
 #include "kernels/ops.h"
@@ -15,6 +18,7 @@
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
+#include "worker/data/dataset.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -180,6 +184,40 @@ TEST_CASE("convolution, batch normalisation and dropout: the same bits whoever c
       CHECK(summary.accuracy >= 0.97);
       if (processes == 1) MESSAGE("accuracy " << summary.accuracy << ", " << summary.model_sha256);
     }
+  }
+}
+
+TEST_CASE("a table of the images' numbers trains the model that the images do") {
+  const test::TempDirectory directory;
+  const auto write_table = [&](const std::string& name, const data::Dataset& images) {
+    std::vector<float> row(images.features);
+    std::ofstream file(directory.path() + "/" + name);
+    for (std::size_t i = 0; i < images.features; ++i) file << "p" << i << ",";
+    file << "digit\n";
+    for (std::size_t i = 0; i < images.count; ++i) {
+      cpu::bytes_to_unit(images.image(i), images.features, row.data());
+      for (const float value : row) {
+        char text[32];
+        file.write(text, std::to_chars(text, text + sizeof text, value).ptr - text) << ",";
+      }
+      file << int{images.labels[i]} << "\n";
+    }
+  };
+  const auto paths = [](const std::string& name) {
+    return data::DatasetPaths{"examples/data/digits-" + name + "-images.idx.gz",
+                              "examples/data/digits-" + name + "-labels.idx.gz"};
+  };
+  const data::Dataset train = *data::load_dataset(paths("train"));
+  write_table("train.csv", train);
+  write_table("test.csv", *data::load_test_dataset(paths("test"), train));
+  Run run;
+  run.processes = 2;
+  run.config.data_root = directory.path();
+  run.config.train = {.csv = "train.csv", .label = "digit"};
+  run.config.test = {.csv = "test.csv", .label = "digit"};
+  for (const TrainingSummary& summary : run.summaries()) {
+    CHECK(summary.model_sha256 == kGolden);
+    CHECK(summary.accuracy >= 0.97);
   }
 }
 
@@ -558,7 +596,11 @@ TEST_CASE(
   std::optional<test::FullDisk> full;
   run.on_step = [&](comm::Communicator& communicator, const StepReport& report,
                     std::atomic<bool>&) {
-    if (communicator.rank() == 0 && report.step == 150) full.emplace(20'000);
+    if (communicator.rank() != 0 || report.step != 150) return;
+    // It is written while training goes on, its manifest last.
+    const std::string manifest = directory / "step-000000000100/manifest.json";
+    while (!std::filesystem::exists(manifest)) std::this_thread::yield();
+    full.emplace(20'000);
   };
   const auto errors = run.errors();
   full.reset();

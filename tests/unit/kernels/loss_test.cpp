@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "doctest/doctest.h"
 #include "tests/unit/kernels/reference.h"
 
@@ -67,6 +70,88 @@ TEST_CASE("softmax cross-entropy equals its formulas in every bit") {
         CHECK(mismatches(logits, expected.gradient, M * N) == 0);
         CHECK(mismatches(loss, expected.loss, M) == 0);
         CHECK(mismatches(correct, expected.correct, M) == 0);
+      }
+    }
+  }
+}
+
+/// softmax_cross_entropy by slices that end at these classes.
+Loss sliced_loss(cpu::Context& context, std::size_t M, const std::vector<std::size_t>& ends,
+                 Guarded<std::int32_t>& labels, float scale, const Floats& logits) {
+  const std::size_t N = ends.back();
+  std::vector<cpu::Slice> slices;
+  std::vector<Floats> rows, maxima, sums;
+  std::vector<std::size_t> blocks;
+  Floats max(M, -HUGE_VALF), of_label(M), told, total(M);
+  for (std::size_t first = 0; const std::size_t end : ends) {
+    slices.push_back({first, end - first});
+    blocks.push_back((end - first + kernels::kBlockElements - 1) / kernels::kBlockElements);
+    auto& own = rows.emplace_back();
+    for (std::size_t m = 0; m < M; ++m) {
+      const auto row = logits.begin() + static_cast<std::ptrdiff_t>(m * N);
+      own.insert(own.end(), row + static_cast<std::ptrdiff_t>(first),
+                 row + static_cast<std::ptrdiff_t>(end));
+    }
+    maxima.emplace_back(2 * M);
+    sums.emplace_back((1 + blocks.back()) * M);
+    first = end;
+  }
+  for (std::size_t p = 0; p < slices.size(); ++p) {
+    cpu::softmax_slice_max(context, M, slices[p], labels.data(), rows[p].data(), maxima[p].data());
+    for (std::size_t m = 0; m < M; ++m) {
+      if (maxima[p][2 * m] > max[m]) max[m] = maxima[p][2 * m];
+      const bool is_own = slices[p].has(static_cast<std::size_t>(labels[m]));
+      if (is_own) of_label[m] = maxima[p][2 * m + 1];
+    }
+  }
+  const cpu::RowLogits of{max.data(), of_label.data()};
+  for (std::size_t p = 0; p < slices.size(); ++p) {
+    cpu::softmax_slice_sums(context, M, slices[p], labels.data(), of, true, rows[p].data(),
+                            sums[p].data());
+    told.insert(told.end(), sums[p].begin(), sums[p].end());
+  }
+  Loss result{Floats(M), Floats(M), Floats(M * N)};
+  cpu::softmax_slices_loss(M, blocks, told.data(), of, result.loss.data(), result.correct.data(),
+                           total.data());
+  for (std::size_t p = 0; p < slices.size(); ++p) {
+    cpu::softmax_slice_gradient(context, M, slices[p], labels.data(), total.data(), scale,
+                                rows[p].data());
+    for (std::size_t m = 0; m < M; ++m) {
+      std::copy_n(rows[p].data() + m * slices[p].count, slices[p].count,
+                  result.gradient.data() + m * N + slices[p].first);
+    }
+  }
+  return result;
+}
+
+TEST_CASE("softmax cross-entropy of divided classes has the bits of whole rows") {
+  Random random(seed());
+  cpu::Context context(2);
+  constexpr std::size_t kBlock = kernels::kBlockElements, M = 7;
+  for (int round = 0; round < 12; ++round) {
+    const std::size_t N = 3 * kBlock + 1 + random.below(kBlock);
+    Guarded<std::int32_t> labels(M);
+    Floats logits(M * N);
+    for (float& logit : logits) logit = round % 4 == 0 ? random.wild() : 20.0F * random.value();
+    for (std::size_t m = 0; m < M; ++m) labels[m] = static_cast<std::int32_t>(random.below(N));
+    // The greatest of two rows are equal: before the label, and behind it.
+    if (round % 3 == 0) {
+      labels[0] = static_cast<std::int32_t>(kBlock);
+      logits[kBlock] = logits[kBlock - 1] = 99.0F;
+      labels[1] = static_cast<std::int32_t>(kBlock - 1);
+      logits[N + kBlock] = logits[N + kBlock - 1] = 99.0F;
+    }
+    const Loss expected = reference_loss(M, N, labels.data(), 0.25F, logits.data());
+    for (const auto& ends : {std::vector{2 * kBlock, N}, {kBlock, 2 * kBlock, 3 * kBlock, N}}) {
+      for (const cpu::Target target : targets()) {
+        const Forced forced(target);
+        CAPTURE(round);
+        CAPTURE(ends.size());
+        CAPTURE(std::string(cpu::name_of(target)));
+        const Loss found = sliced_loss(context, M, ends, labels, 0.25F, logits);
+        CHECK(mismatches(found.loss, expected.loss, M) == 0);
+        CHECK(mismatches(found.correct, expected.correct, M) == 0);
+        CHECK(mismatches(found.gradient, expected.gradient, M * N) == 0);
       }
     }
   }

@@ -112,7 +112,7 @@ TEST_CASE("the gradients of tokens and positions agree with finite differences")
   const Floats table = some(random, V * C), positions = some(random, T * C);
   const Floats dy = some(random, M * C);
   Floats dtable(V * C, 0.0F), dpositions(T * C);
-  cpu::add_token_rows(context, M, C, tokens.data(), dy.data(), dtable.data());
+  cpu::add_token_rows(context, M, C, {0, V}, tokens.data(), dy.data(), dtable.data());
   cpu::position_gradient(context, kRanks, kRows, T, C, dy.data(), dpositions.data());
   Doubles wide_table = widened(table), wide_positions = widened(positions);
   const auto loss = [&] {

@@ -72,7 +72,8 @@ TEST_CASE("a token's row gets its gradients one after the other, in the order of
     }
     everywhere([&](cpu::Context& context) {
       for (std::size_t i = 0; i < start.size(); ++i) dtable[i] = start[i];
-      cpu::add_token_rows(context, text.M, text.C, tokens.data(), dy.data(), dtable.data());
+      cpu::add_token_rows(context, text.M, text.C, {0, text.V}, tokens.data(), dy.data(),
+                          dtable.data());
       CHECK(mismatches(dtable, expected, dtable.size()) == 0);
       CHECK(dtable.untouched());
     });

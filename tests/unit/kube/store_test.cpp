@@ -40,7 +40,7 @@ using Keys = std::vector<api::ObjectKey>;
 class FaultyReader {
  public:
   FaultyReader(ApiClient& client, std::uint64_t seed)
-      : client_(client), rng_(seed), watcher_(seed) {}
+      : client_(client), rng_(seed), watcher_(seed, options(seed)) {}
 
   /// One request, or one line of the open stream. `faults`: how many of 100 go wrong.
   void step(MonoTime& now, std::uint64_t faults) {
@@ -60,7 +60,7 @@ class FaultyReader {
       take(watcher_.on_list(
           now, fails ? Result<ListPage>(any_error()) : client_.list(api::Kind::kPod, options)));
     } else {
-      open(now, std::get<WatchRequest>(request).resource_version, fails);
+      open(now, std::get<WatchRequest>(request), fails);
     }
   }
 
@@ -81,9 +81,16 @@ class FaultyReader {
     return {kCodes[rng_.below(std::size(kCodes))], "fault"};
   }
 
-  void open(MonoTime now, const std::string& version, bool fails) {
+  static WatcherOptions options(std::uint64_t seed) {
+    WatcherOptions options;
+    options.streams_lists = seed % 2 == 0;
+    return options;
+  }
+
+  void open(MonoTime now, const WatchRequest& wanted, bool fails) {
     WatchOptions options;
-    options.resource_version = version;
+    options.resource_version = wanted.resource_version;
+    options.begins_with_list = wanted.begins_with_list;
     auto opened = fails ? Result<std::unique_ptr<HttpStream>>(any_error())
                         : client_.watch(api::Kind::kPod, options);
     take(watcher_.on_watch_opened(now, opened ? Status() : Status(opened.error())));
@@ -232,6 +239,38 @@ TEST_CASE("a deletion nobody saw shows when the new list is whole, and not befor
   (void)store.apply({Type::kInitApply, thing("c", "9")});
   CHECK(store.apply({Type::kInitDone, nullptr}) == Keys{{"ns", "a"}, {"ns", "c"}});
   CHECK(store.all().size() == 2);
+}
+
+TEST_CASE("what vanishes while a list comes is not in it, also where it was listed already") {
+  Store<Thing> store(parse_thing);
+  (void)store.apply({Type::kInitStart, nullptr});
+  for (const char* name : {"a", "b", "c"}) {
+    (void)store.apply({Type::kInitApply, thing(name, "1")});
+  }
+  (void)store.apply({Type::kInitDone, nullptr});
+  (void)store.apply({Type::kInitStart, nullptr});
+  (void)store.apply({Type::kInitApply, thing("a", "1")});
+  (void)store.apply({Type::kInitApply, thing("b", "5")});
+  (void)store.apply({Type::kInitApply, thing("c", "1")});
+  CHECK(store.apply({Type::kDelete, thing("a", "6")}) == Keys{{"ns", "a"}});
+  CHECK(store.apply({Type::kDelete, thing("b", "7")}) == Keys{{"ns", "b"}});
+  (void)store.apply({Type::kInitApply, thing("b", "8")});  // and comes again
+  CHECK(store.apply({Type::kInitDone, nullptr}) == Keys{{"ns", "b"}});
+  CHECK(store.find({"ns", "a"}) == nullptr);
+  CHECK(store.find({"ns", "b"})->meta.resource_version == "8");
+  CHECK(store.find({"ns", "c"}) != nullptr);
+}
+
+TEST_CASE("of an object that a list brings twice the last is kept") {
+  Store<Thing> store(parse_thing);
+  (void)store.apply({Type::kInitStart, nullptr});
+  (void)store.apply({Type::kInitApply, thing("a", "1")});
+  (void)store.apply({Type::kInitDone, nullptr});
+  (void)store.apply({Type::kInitStart, nullptr});
+  (void)store.apply({Type::kInitApply, thing("a", "1")});
+  (void)store.apply({Type::kInitApply, thing("a", "3")});
+  CHECK(store.apply({Type::kInitDone, nullptr}) == Keys{{"ns", "a"}});
+  CHECK(store.find({"ns", "a"})->meta.resource_version == "3");
 }
 
 TEST_CASE("an object stays where it is, however often it changes or is listed again") {

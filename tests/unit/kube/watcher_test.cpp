@@ -76,6 +76,108 @@ TEST_CASE("a watcher lists all pages, then watches from the list's version") {
   CHECK(watcher.relists() == 0);
 }
 
+namespace {
+
+Watcher list_streaming_watcher() {
+  WatcherOptions options;
+  options.streams_lists = true;
+  return Watcher(muster::test::seed(), options);
+}
+
+std::string end_of_list(const std::string& version) {
+  return line(
+      "BOOKMARK",
+      {{"metadata",
+        {{"resourceVersion", version}, {"annotations", {{"k8s.io/initial-events-end", "true"}}}}}});
+}
+
+bool asks_for_streamed_list(const Watcher& watcher, MonoTime now) {
+  const auto request = watcher.next(now);
+  const auto* watch = std::get_if<WatchRequest>(&request);
+  return watch != nullptr && watch->begins_with_list && watch->resource_version.empty();
+}
+
+}  // namespace
+
+TEST_CASE("a list may come as the beginning of a watch, which goes on behind it") {
+  auto watcher = list_streaming_watcher();
+  CHECK(asks_for_streamed_list(watcher, kStart));
+  CHECK(types(watcher.on_watch_opened(kStart, {})) == std::vector{Type::kInitStart});
+  // In no order of their versions.
+  CHECK(types(watcher.on_line(kStart, line("ADDED", object("a", "9")))) ==
+        std::vector{Type::kInitApply});
+  CHECK(types(watcher.on_line(kStart, line("ADDED", object("b", "5")))) ==
+        std::vector{Type::kInitApply});
+  CHECK(watcher.on_line(kStart, line("BOOKMARK", object("", "9"))).empty());
+  CHECK_FALSE(watcher.synced());
+  CHECK(types(watcher.on_line(kStart, end_of_list("12"))) == std::vector{Type::kInitDone});
+  CHECK(watcher.synced());
+  CHECK(watcher.streaming());
+  CHECK(types(watcher.on_line(kStart, line("MODIFIED", object("a", "13")))) ==
+        std::vector{Type::kApply});
+  (void)watcher.on_end(kStart + seconds(300), {});
+  CHECK(watched_version(watcher, kStart + seconds(300)) == "13");
+  CHECK(watcher.relists() == 0);
+}
+
+TEST_CASE("what changes while a streamed list comes is part of it, and never older than before") {
+  auto watcher = list_streaming_watcher();
+  (void)watcher.on_watch_opened(kStart, {});
+  (void)watcher.on_line(kStart, line("ADDED", object("a", "9")));
+  CHECK(types(watcher.on_line(kStart, line("MODIFIED", object("a", "13")))) ==
+        std::vector{Type::kInitApply});
+  CHECK(types(watcher.on_line(kStart, line("DELETED", object("b", "14")))) ==
+        std::vector{Type::kDelete});
+  SUBCASE("the end of the list is newer") {
+    CHECK(types(watcher.on_line(kStart, end_of_list("14"))) == std::vector{Type::kInitDone});
+    CHECK(watched_version(watcher, kStart) == "14");
+  }
+  SUBCASE("the end of the list is older") {
+    CHECK(watcher.on_line(kStart, end_of_list("12")).empty());
+    CHECK_FALSE(watcher.streaming());
+  }
+  SUBCASE("an object of the list comes once more") {
+    CHECK(watcher.on_line(kStart, line("ADDED", object("a", "9"))).empty());
+    CHECK_FALSE(watcher.streaming());
+  }
+}
+
+TEST_CASE("a server that streams no lists is asked for pages, from then on") {
+  auto watcher = list_streaming_watcher();
+  CHECK(watcher.on_watch_opened(kStart, Error(ErrorCode::kInvalid, "forbidden")).empty());
+  CHECK(asks<ListRequest>(watcher, kStart));
+  (void)watcher.on_list(kStart, page({object("a", "5")}, "10"));
+  (void)watcher.on_watch_opened(kStart, {});
+  (void)watcher.on_line(kStart, gone_line());
+  CHECK(asks<ListRequest>(watcher, kStart + seconds(60)));
+}
+
+TEST_CASE("a streamed list that breaks off is begun anew in pages, the next one is streamed") {
+  auto watcher = list_streaming_watcher();
+  (void)watcher.on_watch_opened(kStart, {});
+  (void)watcher.on_line(kStart, line("ADDED", object("a", "9")));
+  SUBCASE("by the network") { CHECK(watcher.on_end(kStart, kCut).empty()); }
+  SUBCASE("by its end") { CHECK(watcher.on_end(kStart, {}).empty()); }
+  SUBCASE("by an error") { CHECK(watcher.on_line(kStart, gone_line()).empty()); }
+  SUBCASE("by garbage") { CHECK(watcher.on_line(kStart, "garbage").empty()); }
+  CHECK_FALSE(watcher.streaming());
+  CHECK_FALSE(watcher.synced());
+  const MonoTime later = kStart + seconds(60);
+  CHECK(asks<ListRequest>(watcher, later));
+  CHECK(types(watcher.on_list(later, page({object("a", "9")}, "10"))) ==
+        std::vector{Type::kInitStart, Type::kInitApply, Type::kInitDone});
+  (void)watcher.on_watch_opened(later, {});
+  (void)watcher.on_line(later, gone_line());
+  CHECK(asks_for_streamed_list(watcher, later + seconds(60)));
+}
+
+TEST_CASE("a streamed list that cannot be opened now is asked for again, after a wait") {
+  auto watcher = list_streaming_watcher();
+  (void)watcher.on_watch_opened(kStart, kCut);
+  CHECK(wait_of(watcher, kStart) >= milliseconds(800));
+  CHECK(asks_for_streamed_list(watcher, kStart + seconds(60)));
+}
+
 TEST_CASE("events reach the store and move the version") {
   auto watcher = streaming_watcher();
   const auto added = watcher.on_line(kStart, line("ADDED", object("b", "11")));

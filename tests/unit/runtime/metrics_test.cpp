@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "common/contract.h"
 #include "operator/runtime/metrics_transport.h"
@@ -127,6 +129,32 @@ TEST_CASE("a job's series show its conditions, workers, steps and checkpoint, an
 
   world.metrics.on_job_gone(world.job.meta.key());
   CHECK(world.metrics.render().find("training_job") == std::string::npos);
+}
+
+TEST_CASE("of more jobs than are made into text at a time each family has its head once") {
+  World world;
+  constexpr int kJobs = 1100;
+  for (int i = 0; i < kJobs; ++i) {
+    world.job.meta.name = "digits-" + std::to_string(i);
+    world.run();
+  }
+  std::map<std::string, int> heads, series;
+  std::string family, line;
+  for (std::istringstream text(world.metrics.render()); std::getline(text, line);) {
+    if (line.starts_with("# TYPE ")) {
+      family = line.substr(7, line.find(' ', 7) - 7);
+      ++heads[family];
+    } else if (line.find("training_job=\"") != std::string::npos) {
+      CHECK(line.starts_with(family + "{"));
+      ++series[family];
+    }
+  }
+  CHECK(series["muster_job_workers"] == kJobs);
+  CHECK(series["muster_job_phase_seconds_total"] == 7 * kJobs);
+  for (const auto& [name, count] : heads) {
+    CAPTURE(name);
+    CHECK(count == 1);
+  }
 }
 
 TEST_CASE("words in a job's status that are not ours make no labels") {

@@ -17,12 +17,18 @@ struct LateKind final : kube::HttpTransport {
   int answer = 404;  ///< 0: it is there
   int asked = 0;
 
+  bool streams_lists = true;
+
   Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
     ++asked;
     if (answer != 0) return kube::HttpResponse{answer, "{}", std::nullopt};
     return server.send(request);
   }
   Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    const bool is_list = request.path.find("sendInitialEvents") != std::string::npos;
+    if (is_list && !streams_lists) return Stream{{422, "{}", std::nullopt}, nullptr};
+    if (is_list) ++asked;
+    if (answer != 0) return Stream{{answer, "{}", std::nullopt}, nullptr};
     return server.open_stream(request);
   }
 
@@ -30,13 +36,14 @@ struct LateKind final : kube::HttpTransport {
   std::vector<Event> seen;
   std::unique_ptr<runtime::WatchPump> pump;
 
-  void start(bool is_optional) {
+  void start(bool is_optional, std::size_t* batches = nullptr) {
     runtime::WatchPumpOptions options;
     options.client = client.get();
     options.clock = &clock;
     options.kind = api::Kind::kTopologyConfig;
     options.is_optional = is_optional;
-    options.sink = [this](const runtime::WatchBatch& batch) {
+    options.sink = [this, batches](const runtime::WatchBatch& batch) {
+      if (batches != nullptr) ++*batches;
       for (const auto& event : batch.events) seen.push_back(event.type);
     };
     pump = std::make_unique<runtime::WatchPump>(std::move(options));
@@ -62,6 +69,10 @@ TEST_CASE("of a kind that is not there, or may not be read, the list is empty un
   LateKind world;
   SUBCASE("nobody has installed it") { world.answer = 404; }
   SUBCASE("the operator may not read it") { world.answer = 403; }
+  SUBCASE("nor does the server stream lists") {
+    world.answer = 404;
+    world.streams_lists = false;
+  }
   world.start(true);
   world.turn();
   CHECK(world.seen == Events{Event::kInitStart, Event::kInitDone});
@@ -109,7 +120,9 @@ struct QuietServer final : kube::HttpTransport {
     return kube::HttpResponse{
         200, R"({"kind":"List","metadata":{"resourceVersion":"5"},"items":[]})", std::nullopt};
   }
-  Result<Stream> open_stream(const kube::HttpRequest&) override {
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    const bool is_list = request.path.find("sendInitialEvents") != std::string::npos;
+    if (is_list) return Stream{{422, "{}", std::nullopt}, nullptr};
     ++watches;
     return Stream{{200, "", std::nullopt}, std::make_unique<QuietStream>(line)};
   }
@@ -140,6 +153,18 @@ TEST_CASE("a watch that is silent for 90 seconds is opened anew, and any line is
   REQUIRE(pump.wake());
   CHECK(watches_after(seconds(30)) == 2);
   CHECK(watches_after(seconds(89)) == 2);
+}
+
+TEST_CASE("a list that a watch begins with is handed on as it comes, in few pieces") {
+  LateKind world;
+  world.install();
+  world.asked = 0;
+  std::size_t batches = 0;
+  world.start(false, &batches);
+  world.turn();
+  CHECK(world.seen == Events{Event::kInitStart, Event::kInitApply, Event::kInitDone});
+  CHECK(batches == 2);  // at its opening, and what was there
+  CHECK(world.asked == 1);
 }
 
 TEST_CASE("a server that does not answer says nothing about an optional kind") {

@@ -80,7 +80,7 @@ struct World {
     gang.epoch = ++runs;
     gang.job_uid = "uid";
     gang.processes = processes;
-    gang.training = Json::object();
+    gang.training = "{}";
     gang.job_key = std::string(64, '0');
     for (int slot = 0; slot < workers; ++slot) gang.attempt_of_slot[slot] = 0;
     endpoint->set_gang(gang);

@@ -92,7 +92,7 @@ struct Job {
     gang.job_uid = "uid";
     gang.epoch = attempt;
     gang.processes = processes;
-    gang.training = training;
+    gang.training = dump_json(training);
     gang.job_key = std::string(64, 'b');
     for (int slot = 0; slot < count; ++slot) gang.attempt_of_slot[slot] = attempt;
     endpoint->set_gang(gang);

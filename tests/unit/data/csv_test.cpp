@@ -1,0 +1,130 @@
+#include "worker/data/csv.h"
+
+#include <doctest/doctest.h>
+
+#include <charconv>
+
+#include "common/contract.h"
+#include "tests/unit/data/idx_bytes.h"
+
+using namespace muster;
+using namespace muster::data;
+using namespace muster::test;
+
+namespace {
+
+Dataset table_of(std::string_view text, const std::string& label = "label") {
+  auto result = parse_csv(text, label, "x.csv");
+  REQUIRE_MESSAGE(result, result.error().message());
+  return std::move(*result);
+}
+
+/// The sentence of the error without the name of the file.
+std::string wrong_with(std::string_view text, const std::string& label = "label") {
+  const auto result = parse_csv(text, label, "x.csv");
+  REQUIRE_FALSE(result.has_value());
+  CHECK(result.error().exit_code() == contract::exit_code::kData);
+  REQUIRE(result.error().message().starts_with("x.csv: "));
+  return result.error().message().substr(7);
+}
+
+}  // namespace
+
+TEST_CASE("one column of a table is the label, the others are features in their order") {
+  const Dataset table = table_of("a,label,b\n1.5,2,-3\n4,0,5e-1\n");
+  CHECK(table.count == 2);
+  CHECK(table.features == 2);
+  CHECK(table.width == 2);
+  CHECK(table.height == 1);
+  CHECK(table.targets == 1);
+  CHECK(table.classes == 3);
+  CHECK(table.columns == std::vector<std::string>{"a", "b"});
+  CHECK(table.values == std::vector<float>{1.5F, -3, 4, 0.5F});
+  CHECK(table.labels == std::vector<std::uint8_t>{2, 0});
+  CHECK_FALSE(table.is_text());
+  CHECK(table_of("a,label\n1,0\n").classes == 2);
+}
+
+TEST_CASE("numbers become the nearest float, whatever their spelling") {
+  const Dataset table = table_of("a,b,c,d,e,f,label\n0.1, +7\t,1e-60,16777217,-0,.5,1");
+  CHECK(table.values == std::vector<float>{0.1F, 7, 0, 16777216, 0, 0.5F});
+}
+
+TEST_CASE("lines end as they like, empty ones are none, and fields may be quoted") {
+  const std::vector<float> values{1, 2};
+  CHECK(table_of("a,label\r\n1,0\r\n\r\n2,1").values == values);
+  CHECK(table_of("\xEF\xBB\xBF\"a\",\"label\"\n\"1\",0\n\n\n2,\"1\"\r\n").values == values);
+  CHECK(table_of("\"a, \"\"b\"\"\nc\", label \n1,0\n2,1\n").columns ==
+        std::vector<std::string>{"a, \"b\"\nc"});
+}
+
+TEST_CASE(
+    "what is no table of numbers is refused with the line, the column and what would be right") {
+  CHECK(wrong_with("") == "is empty; its first line must name its columns");
+  CHECK(wrong_with("\n\n") == "is empty; its first line must name its columns");
+  CHECK(wrong_with("a,label\n") == "has no row behind the names of its columns");
+  CHECK(wrong_with("label\n1\n") == "has no column besides the label \"label\"");
+  CHECK(wrong_with("a;label\n1;0\n") ==
+        "its first line has no column \"label\", which is to be the label, but \"a;label\"");
+  CHECK(wrong_with("label,a,label\n") == "has 2 columns \"label\"; must have one");
+  CHECK(wrong_with("a,label\n1,0\n\n1,0,2\n") ==
+        "line 4 has 3 columns, the first line 2; they must be equal");
+  CHECK(wrong_with("\"a\nb\",label\n1,0\n,1\n") ==
+        "line 4: column \"a?b\" is \"\"; must be a decimal number");
+  for (const char* value : {"x", "nan", "inf", "0x10", "1e99", "1 2", "--1", "1,5\"", "++1", "-"}) {
+    CAPTURE(value);
+    CHECK(wrong_with("a,label\n\"" + std::string(value) + "\",0\n") != "");
+  }
+  CHECK(wrong_with("a,label\n1,setosa\n") ==
+        "line 2: column \"label\" is \"setosa\"; a label must be a whole number from 0 to 255");
+  for (const char* label : {"256", "-1", "1.0", "", "9999999999"}) {
+    CAPTURE(label);
+    CHECK(wrong_with("a,label\n1," + std::string(label) + "\n").find("from 0 to 255") !=
+          std::string::npos);
+  }
+  CHECK(wrong_with("a,label\n\"1,0\n") == "line 2 begins a quoted field without an end");
+  CHECK(wrong_with("a,label\n\"1\"2,0\n") ==
+        "line 2 goes on behind a quoted field; must have a comma there");
+}
+
+TEST_CASE("a table may be a gzip member, and one that is cut is told") {
+  const TempDirectory directory;
+  const std::string path = directory / "x.csv.gz", text = "a,label\n1,0\n2,1\n";
+  const Bytes packed = gzip_bytes({text.begin(), text.end()});
+  write_bytes(path, packed);
+  const auto table = load_csv({path, "label"});
+  REQUIRE_MESSAGE(table, table.error().message());
+  CHECK(table->values == std::vector<float>{1, 2});
+  write_bytes(path, Bytes(packed.begin(), packed.end() - 9));
+  CHECK(load_csv({path, "label"}).error().message() ==
+        path + ": the gzip stream is cut; copy the file again");
+  CHECK(load_csv({directory / "none", "label"}).error().exit_code() == contract::exit_code::kData);
+}
+
+TEST_CASE("a test table has the columns and the labels of its training table") {
+  const TempDirectory directory;
+  const Dataset train = table_of("a,b,label\n1,2,0\n3,4,2\n");
+  const std::string path = directory / "test.csv";
+  const auto tested = [&](std::string_view text) {
+    write_bytes(path, Bytes(text.begin(), text.end()));
+    return load_test_csv({path, "label"}, train);
+  };
+  const auto fitting = tested("label,a,b\n1,5,6\n");
+  REQUIRE_MESSAGE(fitting, fitting.error().message());
+  CHECK(fitting->classes == 3);
+  CHECK(tested("b,a,label\n1,2,0\n").error().message() ==
+        path +
+            ": its columns, without the label, are not those of the training set; names and "
+            "order must be the same");
+  CHECK(tested("a,b,label\n1,2,3\n").error().message() ==
+        path + ": label 0 is 3; the labels of the training set are from 0 to 2");
+}
+
+TEST_CASE("the hash of a table is that of its numbers and labels, whatever their spelling") {
+  const Dataset table = table_of("a,label\n1.5,0\n-2,1\n");
+  CHECK(hash_of(table) == hash_of(table_of("a,label\r\n\"+15e-1\",0\r\n-2.0,1")));
+  CHECK(hash_of(table) != hash_of(table_of("a,label\n1.5,1\n-2,0\n")));
+  CHECK(hash_of(table) != hash_of(table_of("a,label\n1.5,0\n2,1\n")));
+  CHECK(to_hex(hash_of(table)) ==
+        to_hex(sha256(std::string("\x00\x00\xC0\x3F\x00\x00\x00\xC0\x00\x01", 10))));
+}
