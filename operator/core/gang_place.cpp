@@ -263,15 +263,15 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   }
   GangPlacement placed;
   placed.why = best.placement->why;
-  for (const int node : nodes_by_slot(gang, *best.placement, rooms, placed.why)) {
+  const std::vector<int> nodes = nodes_by_slot(gang, *best.placement, rooms, placed.why);
+  placed.node_of_slot.reserve(nodes.size());
+  for (const int node : nodes) {
     placed.node_of_slot.push_back(rooms.inventory().topology().nodes[as_index(node)]);
   }
   const std::string shared = why_shared(gang, rooms, best.placement->hosts);
   if (!shared.empty()) placed.why += "; " + shared;
-  placed.domain_of_slot = rooms.domains_of(placed.node_of_slot);
-  for (const HostShare& host : best.placement->hosts) {
-    rooms.take(host.node, gang.per_worker, host.pods);
-  }
+  placed.domain_of_slot = rooms.domains_of(nodes);
+  rooms.take(best.placement->hosts, gang.per_worker);
   return {std::move(placed), ""};
 }
 
@@ -319,7 +319,7 @@ GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms,
   if (gang.wish.slots.empty()) {
     placement.why = why_shared(gang, rooms, hosts);
   }
-  for (const HostShare& host : hosts) rooms.take(host.node, gang.per_worker, host.pods);
+  rooms.take(hosts, gang.per_worker);
   return placement;
 }
 

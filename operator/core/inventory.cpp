@@ -76,9 +76,12 @@ Inventory::Inventory(std::shared_ptr<const Topology> topology,
   for (const api::Node* node : facts.nodes) {
     for (const auto& [resource, amount] : node->allocatable) add_resource(resource);
   }
-  for (const auto& [name, index] : facts.index) {
-    if (facts.nodes[as_index(index)] != &kNothing) facts.by_name.push_back(index);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (facts.nodes[i] != &kNothing) facts.by_name.push_back(static_cast<int>(i));
   }
+  std::ranges::sort(facts.by_name, {}, [&](int i) -> const std::string& {
+    return facts.topology->nodes[as_index(i)];
+  });
   find_own_keys();
   for (std::size_t i = 0; i < count; ++i) set_node(static_cast<int>(i), *facts.nodes[i]);
 }
@@ -245,11 +248,19 @@ void Inventory::touch(int node) {
   changed_.push_back(node);
 }
 
-void Inventory::change(int node, const ResourceAmounts& amounts, std::int64_t pods) {
-  touch(node);
+NumberedAmounts Inventory::numbered(const ResourceAmounts& amounts) const {
+  NumberedAmounts numbered;
   for (const auto& [resource, amount] : amounts) {
     const int number = resource_index(resource);
-    if (number >= 0) free_[as_index(number)][as_index(node)] += pods * amount;
+    if (number >= 0) numbered.emplace_back(number, amount);
+  }
+  return numbered;
+}
+
+void Inventory::change(int node, const NumberedAmounts& amounts, std::int64_t pods) {
+  touch(node);
+  for (const auto& [number, amount] : amounts) {
+    free_[as_index(number)][as_index(node)] += pods * amount;
   }
 }
 

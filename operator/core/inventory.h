@@ -15,6 +15,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "operator/api/pod.h"
@@ -29,6 +31,8 @@ inline constexpr std::size_t kMaxShapes = 64;
 /// Amounts by resource: cpu in thousandths, memory in bytes, everything else counted. A pod's has
 /// {"pods", 1}.
 using ResourceAmounts = std::map<std::string, std::int64_t>;
+/// The same by the resources' numbers in an inventory; what none of its nodes has is not in it.
+using NumberedAmounts = std::vector<std::pair<int, std::int64_t>>;
 
 struct NodeToleration {
   std::string key, op = "Equal", value, effect;
@@ -83,9 +87,17 @@ class Inventory {
   /// What so many pods take is taken from a node, or given back. What a node does not have is not
   /// counted.
   void take(int node, const ResourceAmounts& amounts, std::int64_t pods = 1) {
-    change(node, amounts, -pods);
+    change(node, numbered(amounts), -pods);
   }
   void give_back(int node, const ResourceAmounts& amounts, std::int64_t pods = 1) {
+    change(node, numbered(amounts), pods);
+  }
+  /// Of many nodes: the names of resources are looked up once.
+  NumberedAmounts numbered(const ResourceAmounts& amounts) const;
+  void take(int node, const NumberedAmounts& amounts, std::int64_t pods) {
+    change(node, amounts, -pods);
+  }
+  void give_back(int node, const NumberedAmounts& amounts, std::int64_t pods) {
     change(node, amounts, pods);
   }
   /// As if no pod were there.
@@ -170,7 +182,7 @@ class Inventory {
     std::vector<const NodeClass*> classes;
     std::vector<int> class_of_node;
     std::vector<std::map<std::string, std::string>> own_labels;
-    std::map<std::string, int, std::less<>> index;
+    std::unordered_map<std::string, int> index;
     std::vector<const api::Node*> nodes;
     std::vector<int> by_name;
     double slowest_switch = std::numeric_limits<double>::infinity();  ///< of all that ever were
@@ -200,7 +212,7 @@ class Inventory {
   bool is_as_it_was(int index, const api::Node& node) const;
   void set_node(int index, const api::Node& node);
   void note_switches(const api::Node& node);
-  void change(int node, const ResourceAmounts& amounts, std::int64_t pods);
+  void change(int node, const NumberedAmounts& amounts, std::int64_t pods);
   void touch(int node);
   std::uint64_t changes() const { return changes_before_ + changed_.size(); }
   void begin_trial();

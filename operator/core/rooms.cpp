@@ -58,8 +58,9 @@ Rooms Rooms::without_pods() const {
   return rooms;
 }
 
-void Rooms::take(int node, const api::Resources& resources, std::int64_t pods) {
-  inventory_->take(node, amounts_of(resources), pods);
+void Rooms::take(const std::vector<HostShare>& hosts, const api::Resources& per_pod) {
+  const NumberedAmounts amounts = inventory_->numbered(amounts_of(per_pod));
+  for (const HostShare& host : hosts) inventory_->take(host.node, amounts, host.pods);
 }
 
 void Rooms::take(const std::string& node, const api::Resources& resources) {
@@ -227,11 +228,18 @@ std::set<std::string> Rooms::beside(const std::set<std::string>& nodes,
 }
 
 std::vector<std::string> Rooms::domains_of(const std::vector<std::string>& nodes) const {
+  std::vector<int> numbers;
+  numbers.reserve(nodes.size());
+  for (const std::string& name : nodes) numbers.push_back(inventory_->index_of(name));
+  return domains_of(numbers);
+}
+
+std::vector<std::string> Rooms::domains_of(const std::vector<int>& nodes) const {
   std::vector<std::string> paths;
+  paths.reserve(nodes.size());
   const Topology& topology = inventory_->topology();
   int leaf_before = -1;
-  for (const std::string& name : nodes) {
-    const int node = inventory_->index_of(name);
+  for (const int node : nodes) {
     const int leaf = node < 0 ? -1 : topology.leaf_of_node[as_index(node)];
     if (leaf >= 0 && leaf == leaf_before) {
       paths.push_back(paths.back());

@@ -50,7 +50,7 @@ class Rooms {
     return inventory_->pods_free(amounts_of(per_worker), kManyWorkers);
   }
 
-  void take(int node, const api::Resources& resources, std::int64_t pods = 1);
+  void take(const std::vector<HostShare>& hosts, const api::Resources& per_pod);
   void take(const std::string& node, const api::Resources& resources);
   void give_back(const std::string& node, const api::Resources& resources);
   /// All that a gang was given.
@@ -81,6 +81,7 @@ class Rooms {
   std::vector<int> distances_from(const std::set<std::string>& nodes) const;
   /// Domain paths of the nodes of slots.
   std::vector<std::string> domains_of(const std::vector<std::string>& nodes) const;
+  std::vector<std::string> domains_of(const std::vector<int>& nodes) const;
 
  private:
   SendingGang on_hosts(const RunningGang& gang) const;

@@ -65,7 +65,7 @@ class PeerScheduler final : public SimulatedScheduler {
       if (offer.node < 0) return;
       const auto here = std::min(offer.fit, static_cast<std::int64_t>(count(job)) -
                                                 static_cast<std::int64_t>(places_[job].size()));
-      rooms_->take(offer.node, needs(job), here);
+      rooms_->take(std::vector{core::HostShare{offer.node, static_cast<int>(here)}}, needs(job));
       places_[job].insert(places_[job].end(), static_cast<std::size_t>(here),
                           rooms_->inventory().node(offer.node).meta.name);
     }
