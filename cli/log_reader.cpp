@@ -81,13 +81,14 @@ void LogReader::end(int id) {
   if (code == 0) {
     failed_.erase(source.pod.name);
   } else {
-    failed_.insert(source.pod.name);
     const Error error = explain_kubectl({"logs"}, code, source.errors);
     const bool is_gone = options_.follows && error.code() == ErrorCode::kNotFound;
-    if (complaints_.size() < kMaxComplaints) {
-      complaints_.push_back("worker " + std::to_string(source.pod.slot) + ": " +
-                            (is_gone ? "its pod is gone, and its log with it" : error.message()));
-    }
+    const std::string complaint =
+        "worker " + std::to_string(source.pod.slot) + ": " +
+        (is_gone ? "its pod is gone, and its log with it" : error.message());
+    std::string& said = failed_[source.pod.name];
+    if (said != complaint && complaints_.size() < kMaxComplaints) complaints_.push_back(complaint);
+    said = complaint;
   }
   merger_.close(id, kubectl_.clock().mono_now());
   sources_.erase(found);

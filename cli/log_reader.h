@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -44,7 +43,8 @@ class LogReader {
   /// Hands on what is left.
   Status finish();
 
-  /// What went wrong with single logs since the last call, a sentence each.
+  /// What went wrong with single logs since the last call, a sentence each; of a log that goes on
+  /// failing in the same way once.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
 
  private:
@@ -68,7 +68,7 @@ class LogReader {
   /// The time of the last line of each pod that was followed, for going on after it.
   std::map<std::string, LogLine> last_lines_;
   std::map<std::string, std::int64_t> skip_until_;
-  std::set<std::string> failed_;
+  std::map<std::string, std::string> failed_;  ///< by pod what was said of its log
   std::vector<std::string> complaints_;
   std::array<char, 65536> buffer_;
 };

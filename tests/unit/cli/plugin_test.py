@@ -332,6 +332,8 @@ class LogsTest(PluginTest):
         self.logs(1, stderr="Error from server: dial tcp 10.0.0.2:10250: i/o timeout\n", code=1)
         done = self.muster("logs", "digits", "-f")
         self.assertEqual((done.returncode, done.stdout), (4, "worker-0 | a\n"))
+        self.assertGreater(len([call for call in self.calls_of("logs") if "digits-abcde-1-0" in call["args"]]), 1)
+        self.assertEqual(done.stderr.count("i/o timeout"), 1, done.stderr)
 
     def test_a_moment_in_which_the_cluster_cannot_tell_its_resources_ends_no_following(self):
         self.answer("get trainingjobs", job(RUNNING), times=1)
