@@ -446,6 +446,9 @@ inline constexpr std::string_view kWorkerMemoryBytes = "muster_worker_resident_m
 inline constexpr std::string_view kWorkerMembershipEpoch = "muster_worker_membership_epoch";
 /// Gauge: workers in that membership.
 inline constexpr std::string_view kWorkerMembers = "muster_worker_members";
+/// Gauge: 1 while the process makes no steps because others that have one copy of the model with
+/// it are not there, else 0.
+inline constexpr std::string_view kWorkerWaitsForCopy = "muster_worker_waits_for_copy";
 /// Counter: seconds that the process stood still for changes of membership.
 inline constexpr std::string_view kWorkerStallSeconds = "muster_worker_stall_seconds_total";
 /// Gauge: seconds that the newest change of membership took from this process; 0 before the first.

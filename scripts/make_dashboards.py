@@ -311,8 +311,10 @@ def job():
          f"sum by (slot, process) (rate(muster_worker_step_seconds_sum{{{RANK}}}{RATE}))",
          "slot {{slot}} process {{process}}")])
     d.row("Membership")
-    d.series("Who trains together", "Number of the membership, which only grows, and the workers in it.", "none", [
-        (top("muster_worker_membership_epoch", RANK), "epoch"), (top("muster_worker_members", RANK), "workers")])
+    d.series("Who trains together", "Number of the membership, which only grows, the workers in it, and processes that wait "
+             "for the rest of their copy of a split model.", "none", [
+                 (top("muster_worker_membership_epoch", RANK), "epoch"), (top("muster_worker_members", RANK), "workers"),
+                 (f"sum by (namespace, training_job) (muster_worker_waits_for_copy{{{RANK}}})", "waiting processes")])
     d.series("Standing still", "Seconds that a process stood still for changes of membership, and trainers started again.",
              "none", [(top("muster_worker_stall_seconds_total", RANK, "slot, process"), "slot {{slot}} process {{process}} seconds"),
                       (top("muster_worker_respawns_total", RANK, "slot, process"), "slot {{slot}} process {{process}} respawns")])

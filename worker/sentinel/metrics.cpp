@@ -49,6 +49,7 @@ struct Process {
   prometheus::Gauge* blocks_short;
   prometheus::Gauge* epoch;
   prometheus::Gauge* members;
+  prometheus::Gauge* waits_for_copy;
   prometheus::Gauge* last_stall;
   prometheus::Gauge* change_delay;
   prometheus::Gauge* step_delay;
@@ -123,6 +124,8 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
                                   "Blocks of the optimiser's state with too few copies.");
   auto& epoch = impl.gauge(name::kWorkerMembershipEpoch, "The membership that this worker is in.");
   auto& members = impl.gauge(name::kWorkerMembers, "Workers in this membership.");
+  auto& waits = impl.gauge(name::kWorkerWaitsForCopy,
+                           "Whether it waits for the rest of its copy of the model.");
   auto& last_stall = impl.gauge(name::kWorkerLastStallSeconds,
                                 "Standing still for the newest change of membership.");
   auto& change_delay = impl.gauge(name::kWorkerChangeDelaySeconds,
@@ -157,6 +160,7 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
                     &blocks_short.Add(own),
                     &epoch.Add(own),
                     &members.Add(own),
+                    &waits.Add(own),
                     &last_stall.Add(own),
                     &change_delay.Add(own),
                     &step_delay.Add(own),
@@ -210,11 +214,14 @@ void Metrics::restart(int process) {
   target.earlier_sent = target.sent_bytes->Value();
   target.earlier_computed = target.computations->Value();
   target.earlier_cpu = target.cpu_seconds->Value();
+  target.waits_for_copy->Set(0);
 }
 
 void Metrics::add(int process, const EnteredMessage& message) {
   MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
   Process& target = impl_->processes[static_cast<std::size_t>(process)];
+  target.waits_for_copy->Set(message.step == kWaits ? 1 : 0);
+  if (message.step == kWaits) return;
   target.stall_seconds->Increment(std::max(0.0, message.stall_seconds));
   target.last_stall->Set(std::max(0.0, message.stall_seconds));
   target.recomputed->Increment(

@@ -137,6 +137,7 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     membership_->broken(now(), broken->epoch);
     act();
   } else if (auto* entered = std::get_if<EnteredMessage>(&message)) {
+    metrics_.add(local_rank, *entered);
     if (entered->step == kWaits) {
       if (membership_) membership_->entered(entered->epoch);
       log_info("waits for those that have one copy of the model with it",
@@ -148,7 +149,6 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     }
     changes_.add(*entered);
     if (membership_) membership_->entered(entered->epoch);
-    metrics_.add(local_rank, *entered);
     log_info("trains in a membership", {{"epoch", entered->epoch},
                                         {"step", entered->step},
                                         {"stall_ms", entered->stall_seconds * 1000},

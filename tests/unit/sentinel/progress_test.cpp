@@ -112,6 +112,28 @@ TEST_CASE("the newest stall and the delay of a process are told beside all stall
   CHECK(text.find("muster_worker_change_delay_seconds" + labels + "0.125\n") != std::string::npos);
 }
 
+TEST_CASE("a process that waits for the rest of its copy of the model says so until it trains") {
+  Metrics metrics({"ns", "digits", 1}, 2);
+  const auto told = [&](int process) {
+    const std::string name = R"(muster_worker_waits_for_copy{namespace="ns",process=")" +
+                             std::to_string(process) + R"(",slot="1",training_job="digits"} )";
+    const std::string text = metrics.render();
+    const std::size_t at = text.find(name);
+    REQUIRE(at != std::string::npos);
+    return text[at + name.size()];
+  };
+  metrics.add(1, EnteredMessage{3, kWaits, 0, 0, 0.5});
+  CHECK(told(0) == '0');
+  CHECK(told(1) == '1');
+  CHECK(metrics.render().find(R"(muster_worker_stall_seconds_total{namespace="ns",process="1",)"
+                              R"(slot="1",training_job="digits"} 0)") != std::string::npos);
+  metrics.add(1, EnteredMessage{4, 20, 0, 0, 0.5});
+  CHECK(told(1) == '0');
+  metrics.add(1, EnteredMessage{5, kWaits, 0, 0, 0});
+  metrics.restart(1);
+  CHECK(told(1) == '0');
+}
+
 TEST_CASE("what a process computed again and was given adds up, beside its newest membership") {
   Metrics metrics({"ns", "digits", 1}, 2);
   metrics.add(1, EnteredMessage{3, 10, 2, 4096, 0});
