@@ -1,5 +1,7 @@
 #include "worker/data/tokens.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -140,18 +142,38 @@ Status TokenShards::read_piece(const Shard& shard, std::uint64_t first,
 
 Status TokenShards::read(std::uint64_t first, std::span<std::int32_t> out) const {
   MUSTER_CHECK(first <= size_ && out.size() <= size_ - first);
-  auto shard = std::upper_bound(shards_.begin(), shards_.end(), first,
-                                [](std::uint64_t at, const Shard& one) { return at < one.first; });
-  // The one before begins at `first` or ahead of it.
-  for (--shard; !out.empty(); ++shard) {
-    const std::uint64_t at = first - shard->first;
-    const auto piece = std::min<std::uint64_t>(out.size(), shard->header.tokens - at);
-    const Status got = read_piece(*shard, at, out.first(piece));
+  for (std::size_t i = shard_of(first); !out.empty(); ++i) {
+    const Shard& shard = shards_[i];
+    const std::uint64_t at = first - shard.first;
+    const auto piece = std::min<std::uint64_t>(out.size(), shard.header.tokens - at);
+    const Status got = read_piece(shard, at, out.first(piece));
     if (!got) return got.error().with_exit_code(contract::exit_code::kData);
     out = out.subspan(piece);
     first += piece;
   }
   return {};
+}
+
+std::size_t TokenShards::shard_of(std::uint64_t first) const {
+  const auto after =
+      std::upper_bound(shards_.begin(), shards_.end(), first,
+                       [](std::uint64_t at, const Shard& one) { return at < one.first; });
+  return static_cast<std::size_t>(after - shards_.begin()) - 1;
+}
+
+void TokenShards::prefetch(std::uint64_t first, std::uint64_t count) const {
+  MUSTER_CHECK(first <= size_ && count <= size_ - first);
+  for (std::size_t i = shard_of(first); count > 0; ++i) {
+    const Shard& shard = shards_[i];
+    const std::uint64_t at = first - shard.first;
+    const auto piece = std::min(count, shard.header.tokens - at);
+    const std::size_t width = shard.header.token_bytes;
+    (void)::posix_fadvise(shard.file.get(),
+                          static_cast<off_t>(token_shard::kHeaderBytes + at * width),
+                          static_cast<off_t>(piece * width), POSIX_FADV_WILLNEED);
+    count -= piece;
+    first += piece;
+  }
 }
 
 Result<Dataset> load_tokens(const TokenSource& source) {
@@ -192,6 +214,16 @@ Status read_sample(const Dataset& samples, std::size_t index, std::span<std::int
   MUSTER_RETURN_IF_ERROR(samples.shards->read(first, tokens));
   std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
   return samples.shards->read(first + tokens.size(), labels.last(1));
+}
+
+void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks) {
+  if (!samples.shards) return;
+  std::vector<std::uint64_t> indices(static_cast<std::size_t>(ranks.size()) *
+                                     static_cast<std::size_t>(loader.rows_per_rank()));
+  loader.samples(step, ranks, indices);
+  for (const std::uint64_t index : indices) {
+    samples.shards->prefetch(index * samples.features, samples.features + 1);
+  }
 }
 
 }  // namespace muster::data

@@ -13,6 +13,7 @@
 #include "common/result.h"
 #include "common/sha256.h"
 #include "common/token_shard.h"
+#include "worker/data/loader.h"
 
 namespace muster::data {
 
@@ -61,6 +62,11 @@ class TokenShards {
   /// Errors: the file is not any more what it was; exit code kData.  Blocks: on the disk.
   Status read(std::uint64_t first, std::span<std::int32_t> out) const;
 
+  /// Has the system read `count` tokens from `first` on, so that read() finds them in memory.
+  /// Requires first + count <= size(). Does not wait for the disk, and what goes wrong is read()'s
+  /// to tell.
+  void prefetch(std::uint64_t first, std::uint64_t count) const;
+
  private:
   struct Shard {
     std::string path;
@@ -70,6 +76,8 @@ class TokenShards {
   };
   explicit TokenShards(std::uint32_t vocabulary) : vocabulary_(vocabulary) {}
   Status add(const std::string& path, Sha256& hash);
+  /// The number of the one that has token `first`, or the last.
+  std::size_t shard_of(std::uint64_t first) const;
   Status read_piece(const Shard& shard, std::uint64_t first, std::span<std::int32_t> out) const;
 
   std::uint32_t vocabulary_;
@@ -95,5 +103,9 @@ Result<Dataset> load_tokens(const TokenSource& source);
 /// Errors, Blocks: as TokenShards::read; none of a text.
 Status read_sample(const Dataset& samples, std::size_t index, std::span<std::int32_t> tokens,
                    std::span<std::int32_t> labels);
+
+/// Has the samples of `ranks` at `step` read from the disk while others are computed; nothing of
+/// what is in memory.  Threads: any.
+void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks);
 
 }  // namespace muster::data

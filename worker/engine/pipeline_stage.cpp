@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "worker/data/tokens.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/tail.h"
 
@@ -203,6 +204,7 @@ Status PipelineStage::read(int micro_batch, const Step& step) {
     for (const std::uint64_t index : indices_) {
       MUSTER_RETURN_IF_ERROR(set_row(micro_batch, row++, step.data, index));
     }
+    data::prefetch(step.data, step.loader, step.done + 1, piece.ranks);
     const bool is_first_reader = is_first_slice() && (table_ || shape().is_begin());
     if (is_first_reader && step.on_batch) step.on_batch(piece.ranks, indices_);
   }

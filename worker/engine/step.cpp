@@ -5,6 +5,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "worker/data/tokens.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/schedule.h"
@@ -180,6 +181,7 @@ Status Trainer::read_batch(const ComputePass& pass) {
     for (std::size_t r = 0; r < indices_.size(); ++r) {
       MUSTER_RETURN_IF_ERROR(model_->set_row(row + r, train_, indices_[r]));
     }
+    data::prefetch(train_, *loader_, standing_.step + 1, piece.ranks);
     if (hooks_.on_batch) hooks_.on_batch(standing_.step + 1, piece.ranks, indices_);
     pass_nodes_.push_back({row, ranks, sum_in_slot(piece, piece.slot).data(),
                            static_cast<std::size_t>(piece.ranks.first)});

@@ -1,9 +1,15 @@
 #include "worker/data/tokens.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <numeric>
+#include <thread>
 
 #include "common/contract.h"
 #include "tests/unit/data/shard_bytes.h"
@@ -38,6 +44,37 @@ std::string sentence_of(const Result<T>& result) {
   CHECK(result.error().exit_code() == contract::exit_code::kData);
   return result.error().message();
 }
+
+/// Which bytes of a file the system holds in memory. To ask reads nothing.
+class Resident {
+ public:
+  explicit Resident(const std::string& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), bytes_(std::filesystem::file_size(path)) {
+    map_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd_.get(), 0);
+    REQUIRE(map_ != MAP_FAILED);
+  }
+  ~Resident() { ::munmap(map_, bytes_); }
+  Resident(const Resident&) = delete;
+  Resident& operator=(const Resident&) = delete;
+  /// Has what is there written and given up, where the file system can.
+  void evict() const {
+    REQUIRE(::fsync(fd_.get()) == 0);
+    REQUIRE(::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED) == 0);
+  }
+  bool has(std::size_t first, std::size_t last) const {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> pages((bytes_ + page - 1) / page);
+    REQUIRE(::mincore(map_, bytes_, pages.data()) == 0);
+    return std::all_of(pages.begin() + static_cast<std::ptrdiff_t>(first / page),
+                       pages.begin() + static_cast<std::ptrdiff_t>((last + page - 1) / page),
+                       [](unsigned char one) { return (one & 1) != 0; });
+  }
+
+ private:
+  UniqueFd fd_;
+  std::size_t bytes_;
+  void* map_;
+};
 
 std::string header_refused(const Bytes& file) {
   const auto head = std::span(file).first(std::min(file.size(), token_shard::kHeaderBytes));
@@ -145,6 +182,36 @@ TEST_CASE(
   std::filesystem::create_directory(directory / "folder");
   CHECK(sentence_of(load_tokens({{directory / "folder"}, 256, 4})) ==
         directory / "folder: is not a regular file");
+}
+
+TEST_CASE("the samples of a later step are read from the disk meanwhile, and no others") {
+  const TempDirectory directory;
+  constexpr std::size_t kContext = 4096, kSamples = 512;
+  const std::string path = directory / "x";
+  write_bytes(path, shard_bytes(Tokens(kSamples * kContext + 1, 7)));
+  const Dataset set = *load_tokens({{path}, 256, kContext});
+  REQUIRE(set.count == kSamples);
+  const Resident resident(path);
+  resident.evict();
+  const auto is_there = [&](std::uint64_t index) {
+    const std::size_t first = token_shard::kHeaderBytes + index * kContext * 2;
+    return resident.has(first, first + kContext * 2 + 2);
+  };
+  const Loader loader({1, kSamples, 4, 16});
+  std::vector<std::uint64_t> wanted(8), others(4);
+  loader.samples(3, {1, 3}, wanted);
+  loader.samples(3, {0, 1}, others);
+  if (std::any_of(wanted.begin(), wanted.end(), is_there)) {
+    MESSAGE("skipped: the file system of " << directory.path() << " keeps all in memory");
+    return;
+  }
+  prefetch(set, loader, 3, {1, 3});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!std::all_of(wanted.begin(), wanted.end(), is_there)) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    std::this_thread::yield();
+  }
+  CHECK_FALSE(std::all_of(others.begin(), others.end(), is_there));
 }
 
 TEST_CASE("a shard that changes while a job trains ends it with a sentence") {
