@@ -23,6 +23,7 @@ constexpr int kMaxVocabularySize = 1 << 20;
 constexpr std::size_t kMaxShards = 256;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr std::size_t kMaxColumnBytes = 256;
+constexpr int kMaxImageSide = 2048;
 constexpr int kMaxBatchSize = 1 << 24;
 /// Of one step: samples x contextLength.
 constexpr int kMaxBatchTokens = 1 << 24;
@@ -253,32 +254,52 @@ Status read_table(const Json& json, const std::string& path, Json& out) {
   return in.status();
 }
 
+Status read_image_folder(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  std::string directory;
+  in.required("directory", directory, kMaxPathBytes);
+  const std::string why = path_refused(directory);
+  if (in.status() && !why.empty()) in.fail("directory", why);
+  out = Json{{"directory", directory}};
+  for (const char* side : {"height", "width"}) {
+    int pixels = 0;
+    in.optional(side, pixels, {1, kMaxImageSide});
+    if (in.has(side)) out[side] = pixels;
+  }
+  if (in.has("height") != in.has("width")) {
+    in.fail("", "must have both height and width, or neither");
+  }
+  std::string colors = "RGB";
+  in.optional("colors", colors);
+  if (in.status() && colors != "RGB" && colors != "Gray") {
+    in.fail("colors", "must be RGB or Gray, not " + in_quotes(colors));
+  }
+  if (in.has("colors")) out["colors"] = colors;
+  in.no_other_fields();
+  return in.status();
+}
+
 Status read_source(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
-  const auto read = [&](const char* name, std::initializer_list<const char*> fields) {
-    read_object(in, name, [&](const Json& object, const std::string& at) {
-      Json files;
-      const Status status = read_paths(object, at, fields, files);
-      out = Json{{name, std::move(files)}};
+  const auto read = [&](const char* kind, const auto& reader) {
+    read_object(in, kind, [&](const Json& object, const std::string& at) {
+      Json fields;
+      const Status status = reader(object, at, fields);
+      out = Json{{kind, std::move(fields)}};
       return status;
     });
   };
-  read("idx", {"images", "labels"});
-  read("text", {"file"});
-  read_object(in, "tokens", [&](const Json& object, const std::string& at) {
-    Json shards;
-    const Status status = read_shards(object, at, shards);
-    out = Json{{"tokens", std::move(shards)}};
-    return status;
+  read("idx", [](const Json& object, const std::string& at, Json& files) {
+    return read_paths(object, at, {"images", "labels"}, files);
   });
-  read_object(in, "csv", [&](const Json& object, const std::string& at) {
-    Json table;
-    const Status status = read_table(object, at, table);
-    out = Json{{"csv", std::move(table)}};
-    return status;
+  read("imageFolder", read_image_folder);
+  read("csv", read_table);
+  read("text", [](const Json& object, const std::string& at, Json& files) {
+    return read_paths(object, at, {"file"}, files);
   });
+  read("tokens", read_shards);
   in.no_other_fields();
-  one_of(in, {"idx", "csv", "text", "tokens"});
+  one_of(in, {"idx", "imageFolder", "csv", "text", "tokens"});
   return in.status();
 }
 
@@ -471,16 +492,19 @@ void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
     const std::string kind = training.data[split].begin().key();
     const bool is_of_gpt = kind == "text" || kind == "tokens";
     if (is_of_gpt != is_gpt || (kind == "csv" && model == "cnn")) {
-      const char* const right = is_gpt ? "text or tokens" : model == "cnn" ? "idx" : "idx or csv";
+      const char* const right = is_gpt           ? "text or tokens"
+                                : model == "cnn" ? "idx or imageFolder"
+                                                 : "idx, imageFolder or csv";
       in.fail(std::string("data.") + split,
               std::string("must be ") + right + ", because the model is " + model);
     }
     if (is_gpt) check_vocabulary(in, training.model["gpt"], kind);
   }
-  const bool is_mixed = training.data.contains("test") && training.data["train"].contains("csv") !=
-                                                              training.data["test"].contains("csv");
-  if (in.status() && is_mixed) {
-    in.fail("data.test", "must be csv where data.train is, and only there");
+  for (const char* kind : {"imageFolder", "csv"}) {
+    if (!in.status() || !training.data.contains("test")) break;
+    if (training.data["train"].contains(kind) != training.data["test"].contains(kind)) {
+      in.fail("data.test", std::string("must be ") + kind + " where data.train is, and only there");
+    }
   }
   if (!is_gpt && !training.pretrained.empty()) {
     in.fail("pretrained", "is for a gpt alone, and the model is " + model);

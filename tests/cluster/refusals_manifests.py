@@ -292,7 +292,7 @@ def models():
 
 GPT = {"layers": 4, "heads": 4, "width": 128, "contextLength": 64}
 TEXT, IDX = {"text": {"file": "a"}}, {"idx": {"images": "a", "labels": "b"}}
-TABLE = {"csv": {"file": "a", "label": "b"}}
+TABLE, PICTURES = {"csv": {"file": "a", "label": "b"}}, {"imageFolder": {"directory": "a"}}
 
 
 def gpts():
@@ -307,7 +307,7 @@ def gpts():
             for field, most in (("layers", 96), ("heads", 128), ("width", 16384), ("contextLength", 4096))
             for value, words in ((0, f"{LEAST} 1"), (most + 1, f"{MOST} {most}"))]
     rows += [Case(24, f"a gpt without {field}", gpt(without=field), [f"{at}.{field}", "Required value"]) for field in GPT]
-    both, wanted = "must have exactly one of idx, csv, text or tokens", "data.train and data.test must be"
+    both, wanted = "must have exactly one of idx, imageFolder, csv, text or tokens", "data.train and data.test must be"
     rows += [Case(24, "heads that do not divide the width", gpt(width=130), [at, "width must be a multiple of heads"]),
              Case(24, "a gpt and a mlp", training(model={"gpt": GPT, "mlp": {"hidden": [8]}}, data=data),
                   ["spec.training.model", "must have exactly one of mlp, cnn or gpt"]),
@@ -324,9 +324,21 @@ def gpts():
              Case(24, "a table for a gpt", training(model={"gpt": GPT}, data={"train": TABLE}),
                   ["spec.training", f"{wanted} text or tokens"]),
              Case(24, "a table for a cnn", training(model={"cnn": {"channels": [8]}}, data={"train": TABLE}),
-                  ["spec.training", f"{wanted} idx, because the model is cnn"]),
+                  ["spec.training", f"{wanted} idx or imageFolder, because the model is cnn"]),
              Case(24, "a table tested with images", training(data={"train": TABLE, "test": IDX}),
                   ["spec.training", "data.test must be csv where data.train is"]),
+             Case(24, "pictures for a gpt", training(model={"gpt": GPT}, data={"train": PICTURES}),
+                  ["spec.training", f"{wanted} text or tokens"]),
+             Case(24, "pictures tested with images", training(data={"train": PICTURES, "test": IDX}),
+                  ["spec.training", "data.test must be imageFolder where data.train is"]),
+             *(Case(25, f"pictures with {fields}", training(data={"train": {"imageFolder": {"directory": "a", **fields}}}),
+                    [f"spec.training.data.train.imageFolder{at}", words]) for fields, at, words in (
+                        ({"directory": ""}, ".directory", "at least 1"),
+                        ({"directory": "s3://a/b"}, ".directory", "must be a path, not a URL"),
+                        ({"height": 8}, "", "must have both height and width, or neither"),
+                        ({"height": 0, "width": 8}, ".height", f"{LEAST} 1"),
+                        ({"height": 8, "width": 2049}, ".width", f"{MOST} 2048"),
+                        ({"colors": "CMYK"}, ".colors", "RGB"))),
              *(Case(25, f"the column {label[:20]!r}", training(data={"train": {"csv": {"file": "a", "label": label}}}),
                     ["spec.training.data.train.csv.label"]) for label in ("", "a\tb", "a" * 257))]
     for split in ("train", "test"):

@@ -14,10 +14,12 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEADLINE = 120
@@ -40,6 +42,16 @@ def processes_of(directory):
         except OSError:
             pass
     return found
+
+
+def gray_png(rows):
+    """A PNG file of rows of gray pixels."""
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)
+    pixels = zlib.compress(b"".join(b"\0" + row for row in rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 class RunTest(unittest.TestCase):
@@ -222,6 +234,36 @@ class Golden(RunTest):
         reports = [self.train(f"i{count}", "--quiet", "--set", f"spec.worker.count={count}") for count in (1, 2, 3)]
         self.assertEqual(len({report["sha256"] for report in reports}), 1)
         self.assertGreaterEqual(reports[0]["accuracy"], 0.93)
+
+    def test_pictures_train_the_bits_of_the_same_images_and_one_that_is_none_is_named(self):
+        with gzip.open(self.path("examples/data/digits-train-images.idx.gz")) as file:
+            pixels = file.read()[16:]
+        with gzip.open(self.path("examples/data/digits-train-labels.idx.gz")) as file:
+            labels = file.read()[8:]
+        order = sorted(range(len(labels)), key=lambda i: (labels[i], i))   # that of the directories and files
+        for i in order:
+            os.makedirs(self.path(f"pictures/digit-{labels[i]}"), exist_ok=True)
+            image = pixels[64 * i:64 * (i + 1)]
+            with open(self.path(f"pictures/digit-{labels[i]}/{i:04}.png"), "wb") as file:
+                file.write(gray_png([image[at:at + 8] for at in range(0, 64, 8)]))
+        with open(self.path("images"), "wb") as file:
+            file.write(struct.pack(">IIII", 0x803, len(order), 8, 8) +
+                       b"".join(pixels[64 * i:64 * (i + 1)] for i in order))
+        with open(self.path("labels"), "wb") as file:
+            file.write(struct.pack(">II", 0x801, len(order)) + bytes(labels[i] for i in order))
+        files = f"idx: {{images: {self.path('images')}, labels: {self.path('labels')}}}"
+        folder = f"imageFolder: {{directory: {self.path('pictures')}, colors: Gray}}"
+        reports = [self.train(f"p{i}", "--quiet", "--set", "spec.training.epochs=5", "--set", f"spec.worker.count={count}",
+                              "--set", f"spec.training.data={{train: {{{data}}}, test: {{{data}}}}}")
+                   for i, (count, data) in enumerate(((1, files), (1, folder), (3, folder)))]
+        self.assertEqual(len({report["sha256"] for report in reports}), 1)
+        self.assertGreaterEqual(reports[1]["accuracy"], 0.97)
+        with open(self.path("pictures/digit-3/notes.txt"), "w", encoding="utf-8") as file:
+            file.write("looks like an 8")
+        code, out, err = self.run_muster("run", self.digits, "--quiet", "--set",
+                                         f"spec.training.data={{train: {{{folder}}}}}")
+        self.assertEqual(code, 21, out + err)
+        self.assertRegex(out, r"digit-3/notes\.txt: is neither a PNG nor a JPEG file")
 
     def test_images_too_small_for_the_stages_are_refused_by_the_fields_name(self):
         self.digits = self.path("examples/digits-cnn.yaml")

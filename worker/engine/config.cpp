@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/contract.h"
+#include "worker/data/image_folder.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/assignment.h"
 #include "worker/engine/training.h"
@@ -159,6 +160,25 @@ void read_shards(JsonReader& fields, std::vector<std::string>& out) {
   if (out.empty()) fields.fail("files", "is required: the shards, at least one");
 }
 
+void read_folder(JsonReader& fields, DataSource& source) {
+  read_path(fields, "directory", source.folder);
+  fields.optional("height", source.height, {1, data::kMaxImageSide});
+  fields.optional("width", source.width, {1, data::kMaxImageSide});
+  if (fields.has("height") != fields.has("width")) {
+    fields.fail("", "must have both height and width, or neither");
+  }
+  std::string colors = "RGB";
+  fields.optional("colors", colors);
+  if (colors != "RGB" && colors != "Gray") fields.fail("colors", "must be RGB or Gray");
+  source.is_gray = colors == "Gray";
+}
+
+void read_table(JsonReader& fields, DataSource& source) {
+  read_path(fields, "file", source.csv);
+  fields.required("label", source.label, kMaxColumnBytes);
+  if (source.label.empty()) fields.fail("label", "must be the name of a column");
+}
+
 /// A gpt learns from a text or from tokens, the other models from images, and an mlp from a table,
 /// too.
 void read_source(JsonReader& data, const char* name, const TrainingConfig& config,
@@ -166,41 +186,43 @@ void read_source(JsonReader& data, const char* name, const TrainingConfig& confi
   const Json* set = data.object(name);
   if (set == nullptr) return;
   JsonReader one(*set, data.path_of(name));
-  const Json* idx = one.object("idx");
-  const Json* text = one.object("text");
-  const Json* tokens = one.object("tokens");
-  const Json* csv = one.object("csv");
+  std::string kind;
+  int given = 0;
+  for (const char* known : {"idx", "imageFolder", "csv", "text", "tokens"}) {
+    if (one.object(known) == nullptr) continue;
+    kind = known;
+    ++given;
+  }
   one.no_other_fields();
-  const int given = (idx != nullptr) + (text != nullptr) + (tokens != nullptr) + (csv != nullptr);
-  const bool is_of_gpt = text != nullptr || tokens != nullptr;
-  if (given != 1 || is_of_gpt != config.gpt.has_value() || (csv != nullptr && config.cnn)) {
-    one.fail("",
-             config.gpt ? "must be text: {file} or tokens: {files}, because the model is gpt"
-             : config.cnn
-                 ? "must be idx: {images, labels}, because the model reads images"
-                 : "must be idx: {images, labels} or csv: {file, label}, because the model is mlp");
+  const bool is_of_gpt = kind == "text" || kind == "tokens";
+  if (given != 1 || is_of_gpt != config.gpt.has_value() || (kind == "csv" && config.cnn)) {
+    const std::string images = "must be idx: {images, labels} or imageFolder: {directory}";
+    one.fail("", config.gpt   ? "must be text: {file} or tokens: {files}, because the model is gpt"
+                 : config.cnn ? images + ", because the model reads images"
+                              : images + " or csv: {file, label}, because the model is mlp");
   }
   data.take(one.status());
   if (!one.status()) return;
-  const char* const kind = idx != nullptr    ? "idx"
-                           : text != nullptr ? "text"
-                           : csv != nullptr  ? "csv"
-                                             : "tokens";
   JsonReader fields((*set)[kind], one.path_of(kind));
-  if (idx != nullptr) {
+  if (kind == "idx") {
     read_path(fields, "images", source.images);
     read_path(fields, "labels", source.labels);
-  } else if (text != nullptr) {
+  } else if (kind == "imageFolder") {
+    read_folder(fields, source);
+  } else if (kind == "csv") {
+    read_table(fields, source);
+  } else if (kind == "text") {
     read_path(fields, "file", source.text);
-  } else if (csv != nullptr) {
-    read_path(fields, "file", source.csv);
-    fields.required("label", source.label, kMaxColumnBytes);
-    if (source.label.empty()) fields.fail("label", "must be the name of a column");
   } else {
     read_shards(fields, source.shards);
   }
   fields.no_other_fields();
   data.take(fields.status());
+}
+
+/// What stands for a label must be the same in both.
+bool are_of_one_kind(const DataSource& train, const DataSource& test) {
+  return train.csv.empty() == test.csv.empty() && train.folder.empty() == test.folder.empty();
 }
 
 /// Tokens are of a vocabulary that is said; a text is of bytes.
@@ -232,8 +254,8 @@ void read_data(JsonReader& in, TrainingConfig& config) {
   }
   config.has_test = fields.has("test");
   read_source(fields, "test", config, config.test);
-  if (fields.status() && config.has_test && config.train.csv.empty() != config.test.csv.empty()) {
-    fields.fail("test", "must be of the same kind as train: csv, or idx");
+  if (fields.status() && config.has_test && !are_of_one_kind(config.train, config.test)) {
+    fields.fail("test", "must be of the same kind as train: idx, imageFolder or csv");
   }
   fields.no_other_fields();
   in.take(fields.status());

@@ -63,10 +63,11 @@ Status check_stages(const TrainingConfig& config, Extent image) {
   const std::string size = std::to_string(image.height) + " x " + std::to_string(image.width);
   for (std::size_t stage = 0; stage < config.cnn->channels.size(); ++stage) {
     if (image.height < 2 || image.width < 2) {
-      return invalid(
-          "spec.training.model.cnn.channels: has " + std::to_string(config.cnn->channels.size()) +
-          " stages, each of which halves its images, but those of " + config.train.images + ", " +
-          size + ", can be halved only " + std::to_string(stage) + " times; leave stages out");
+      return invalid("spec.training.model.cnn.channels: has " +
+                     std::to_string(config.cnn->channels.size()) +
+                     " stages, each of which halves its images, but those of " +
+                     config.train.path_of_images() + ", " + size + ", can be halved only " +
+                     std::to_string(stage) + " times; leave stages out");
     }
     image.height /= 2;
     image.width /= 2;

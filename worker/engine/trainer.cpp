@@ -6,6 +6,7 @@
 
 #include "common/contract.h"
 #include "worker/data/csv.h"
+#include "worker/data/image_folder.h"
 #include "worker/data/text.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/agreement.h"
@@ -102,6 +103,13 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
     const data::CsvSource table{absolute(source.csv), source.label};
     return &source == &config_.train ? data::load_csv(table) : data::load_test_csv(table, train_);
   }
+  if (!source.folder.empty()) {
+    const data::ImageFolder folder{absolute(source.folder), static_cast<std::size_t>(source.height),
+                                   static_cast<std::size_t>(source.width), source.is_gray,
+                                   std::max(1, config_.threads)};
+    return &source == &config_.train ? data::load_image_folder(folder)
+                                     : data::load_test_image_folder(folder, train_);
+  }
   const data::DatasetPaths paths{absolute(source.images), absolute(source.labels)};
   if (&source == &config_.train) return data::load_dataset(paths);
   MUSTER_ASSIGN_OR_RETURN(data::Dataset test, data::load_test_dataset(paths, train_));
@@ -142,7 +150,7 @@ Status Trainer::load_data() {
         !source.text.empty()  ? source.text + has + " samples of contextLength bytes"
         : !source.csv.empty() ? source.csv + has + " rows"
         : config_.gpt         ? "data.train.tokens" + has + " samples of contextLength tokens"
-                              : source.images + has + " images";
+                              : source.path_of_images() + has + " images";
     return Error(ErrorCode::kInvalid, "spec.training.batchSize: is " +
                                           std::to_string(config_.batch_size) + ", but " + samples +
                                           "; must be at most their number")
@@ -153,7 +161,8 @@ Status Trainer::load_data() {
 
 Status Trainer::prepare() {
   MUSTER_ASSIGN_OR_RETURN(
-      whole_, ModelShape::of(config_, {train_.height, train_.width, 1}, train_.classes));
+      whole_,
+      ModelShape::of(config_, {train_.height, train_.width, train_.channels}, train_.classes));
   if (is_split()) {
     MUSTER_ASSIGN_OR_RETURN(plan_, plan_stages(whole_, config_.stages, config_.slices));
   }

@@ -73,6 +73,10 @@ struct DataSource {
   std::string text = {};                 ///< instead of them: of a file whose bytes are the tokens
   std::vector<std::string> shards = {};  ///< or of files that hold tokens
   std::string csv = {}, label = {};      ///< or of a table, and its column of labels
+  std::string folder = {};               ///< or of a directory of pictures,
+  int height = 0, width = 0;             ///< what they are scaled to (0: they have one size),
+  bool is_gray = false;                  ///< and whether they are made gray
+  const std::string& path_of_images() const { return folder.empty() ? images : folder; }
 };
 
 /// Most stages of a pipeline.

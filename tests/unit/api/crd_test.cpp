@@ -72,8 +72,14 @@ std::vector<Json> full_jobs() {
   const Json schedule{{"cosine", {{"warmupSteps", 100}, {"finalShare", "0.1"}}}};
   const Json both =
       with(with_cnn, "/spec/training/optimizer", Json{{"adamw", adamw}, {"schedule", schedule}});
-  return {full_training_job(),  full_program_job(),  by_steps, both, gpt_training_job(),
-          token_training_job(), table_training_job()};
+  return {full_training_job(),
+          full_program_job(),
+          by_steps,
+          both,
+          gpt_training_job(),
+          token_training_job(),
+          table_training_job(),
+          picture_training_job()};
 }
 
 template <typename Kind>

@@ -110,6 +110,14 @@ Json table_training_job() {
   return json;
 }
 
+Json picture_training_job() {
+  Json json = full_training_job();
+  const Json folder{{"directory", "a"}, {"height", 8}, {"width", 9}, {"colors", "Gray"}};
+  json["spec"]["training"]["data"] =
+      Json{{"train", {{"imageFolder", folder}}}, {"test", {{"imageFolder", folder}}}};
+  return json;
+}
+
 Json full_program_job() {
   return parsed(R"({
     "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",

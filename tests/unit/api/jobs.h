@@ -18,6 +18,7 @@ Json full_training_job();
 Json gpt_training_job();
 Json token_training_job();
 Json table_training_job();
+Json picture_training_job();
 /// Every field that only an own program has.
 Json full_program_job();
 

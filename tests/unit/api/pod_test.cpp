@@ -87,7 +87,7 @@ TEST_CASE("a pod meets Pod Security restricted, whatever the job asks") {
 TEST_CASE("a pod that is built is restricted, by the operator's own check too") {
   for (const Json& json :
        {least_training_job(), least_program_job(), full_training_job(), full_program_job(),
-        gpt_training_job(), token_training_job(), table_training_job()}) {
+        gpt_training_job(), token_training_job(), table_training_job(), picture_training_job()}) {
     for (const auto& options : {kOptions, PodOptions{}}) {
       const Pod pod = make_pod(job_of(json), {0, 1, "node-a", ""}, options);
       const Status meets = check_restricted(pod);

@@ -58,7 +58,7 @@ TEST_CASE("a table is read, for an mlp alone, and its column is one that can be 
     return refusal(with(json, "/spec/training/" + pointer, value));
   };
   CHECK(said("model", Json{{"cnn", {{"channels", {8}}}}})
-            .starts_with(train + ": must be idx, because the model is cnn"));
+            .starts_with(train + ": must be idx or imageFolder, because the model is cnn"));
   CHECK(said("data/train/csv/label", "").starts_with(train + ".csv.label: must be the name of"));
   CHECK(said("data/train/csv/label", "a\tb").starts_with(train + ".csv.label: must be the name"));
   CHECK(said("data/train/csv/label", std::string(257, 'a')).starts_with(train + ".csv.label: "));
@@ -68,6 +68,27 @@ TEST_CASE("a table is read, for an mlp alone, and its column is one that can be 
             .starts_with(train + ".csv.separator: unknown field; known here: file, label"));
   CHECK(said("data/train", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}})
             .starts_with("spec.training.data.test: must be csv where data.train is"));
+}
+
+TEST_CASE("a directory of pictures is read, with a size of both sides and colors that are known") {
+  const Json json = picture_training_job();
+  auto job = parse_training_job(json);
+  REQUIRE_MESSAGE(job, job.error().message());
+  CHECK(job->spec.training->data == json["spec"]["training"]["data"]);
+  const std::string folder = "spec.training.data.train.imageFolder";
+  const auto said = [&](const std::string& pointer, const Json& value) {
+    return refusal(with(json, "/spec/training/data/train/imageFolder" + pointer, value));
+  };
+  CHECK(said("/directory", nullptr).starts_with(folder + ".directory: is required"));
+  CHECK(said("/directory", "s3://a").starts_with(folder + ".directory: must be a path, not a URL"));
+  CHECK(said("/height", nullptr) == folder + ": must have both height and width, or neither");
+  CHECK(said("/height", 2049).starts_with(folder + ".height: must be from 1 to 2048"));
+  CHECK(said("/width", 0).starts_with(folder + ".width: must be from 1 to 2048"));
+  CHECK(said("/colors", "gray") == folder + ".colors: must be RGB or Gray, not \"gray\"");
+  CHECK(said("/channels", 3).starts_with(folder + ".channels: unknown field"));
+  CHECK(refusal(with(json, "/spec/training/data/test",
+                     Json{{"idx", {{"images", "a"}, {"labels", "b"}}}}))
+            .starts_with("spec.training.data.test: must be imageFolder where data.train is"));
 }
 
 TEST_CASE("what is no gpt, and data that is not for it, are refused with the field named") {
@@ -93,7 +114,7 @@ TEST_CASE("what is no gpt, and data that is not for it, are refused with the fie
       {"data/train", idx, data + "train: must be text or tokens, because the model is gpt"},
       {"data/test", idx, data + "test: must be text or tokens, because the model is gpt"},
       {"model", Json{{"cnn", {{"channels", {8}}}}},
-       data + "train: must be idx, because the model is cnn"},
+       data + "train: must be idx or imageFolder, because the model is cnn"},
       {"data/train/text/file", "", data + "train.text.file: must be a path"},
       {"data/train/text/file", nullptr, data + "train.text.file: is required"},
       {"data/train/text/file", "s3://a/b", data + "train.text.file: must be a path, not a URL"},
@@ -150,9 +171,9 @@ TEST_CASE(
       {"pretrained/directory", "hf://gpt2", pretrained + ".directory: must be a path, not a URL"},
       {"pretrained/file", "a", pretrained + ".file: unknown field; known here: directory"},
       {"data/train/text", Json{{"file", "a"}},
-       train + ": must have exactly one of idx, csv, text or"},
+       train + ": must have exactly one of idx, imageFolder, csv, text or"},
       {"model", Json{{"mlp", {{"hidden", {8}}}}},
-       train + ": must be idx or csv, because the model is mlp"},
+       train + ": must be idx, imageFolder or csv, because the model is mlp"},
   };
   for (const Case& one : cases) {
     const std::string pointer = std::string("/spec/training/") + one.pointer;
@@ -370,11 +391,11 @@ TEST_CASE("a wrong field is named, with what would be right") {
        "is for tokens alone"},
       {"/spec/training/data", "{}", "spec.training.data.train", "required"},
       {"/spec/training/data/train", "{}", "spec.training.data.train",
-       "exactly one of idx, csv, text or tokens"},
+       "exactly one of idx, imageFolder, csv, text or tokens"},
       {"/spec/training/data/train/text", "{\"file\": \"a\"}", "spec.training.data.train",
-       "exactly one of idx, csv, text or tokens"},
+       "exactly one of idx, imageFolder, csv, text or tokens"},
       {"/spec/training/data/train", "{\"text\": {\"file\": \"a\"}}", "spec.training.data.train",
-       "must be idx or csv, because the model is mlp"},
+       "must be idx, imageFolder or csv, because the model is mlp"},
       {"/spec/training/data/test", "{\"tsv\": {}}", "spec.training.data.test.tsv", "unknown"},
       {"/spec/training/data/test", "{\"csv\": {}}", "spec.training.data.test.csv.file", "required"},
       {"/spec/training/data/test", "{\"csv\": {\"file\": \"a\"}}",
@@ -738,9 +759,9 @@ Json odd_value(Rng& rng) {
 
 TEST_CASE("ten thousand mutated documents are read or refused, and what is read is stable") {
   Rng rng(seed());
-  const std::vector<Json> bases = {least_training_job(), least_program_job(), full_training_job(),
-                                   full_program_job(),   gpt_training_job(),  token_training_job(),
-                                   table_training_job()};
+  const std::vector<Json> bases = {
+      least_training_job(), least_program_job(),  full_training_job(),  full_program_job(),
+      gpt_training_job(),   token_training_job(), table_training_job(), picture_training_job()};
   int accepted = 0, refused = 0;
   for (int round = 0; round < test::tries(10'000); ++round) {
     Json json = bases[rng.below(bases.size())];

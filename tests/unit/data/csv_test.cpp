@@ -69,6 +69,7 @@ TEST_CASE(
   CHECK(wrong_with("label,a,label\n") == "has 2 columns \"label\"; must have one");
   CHECK(wrong_with("a,label\n1,0\n\n1,0,2\n") ==
         "line 4 has 3 columns, the first line 2; they must be equal");
+  CHECK(wrong_with("label,a\n0\n") == "line 2 has 1 columns, the first line 2; they must be equal");
   CHECK(wrong_with("\"a\nb\",label\n1,0\n,1\n") ==
         "line 4: column \"a?b\" is \"\"; must be a decimal number");
   for (const char* value : {"x", "nan", "inf", "0x10", "1e99", "1 2", "--1", "1,5\"", "++1", "-"}) {

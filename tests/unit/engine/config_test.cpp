@@ -31,8 +31,7 @@ std::string sentence_of(const Json& json) {
 }
 
 /// The sentence when the value at the JSON pointer `at` is replaced (or removed, when null).
-std::string refused(const std::string& at, const Json& value) {
-  Json json = digits();
+std::string refused(const std::string& at, const Json& value, Json json = digits()) {
   const Json::json_pointer pointer(at);
   if (value.is_null()) {
     json[pointer.parent_pointer()].erase(pointer.back());
@@ -106,9 +105,7 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
   CHECK(config->train.text == "a");
   CHECK(config->test.text == "b");
   const auto sentence = [&](const std::string& at, const Json& value) {
-    Json wrong = json;
-    wrong[Json::json_pointer(at)] = value;
-    return sentence_of(wrong);
+    return refused(at, value, json);
   };
   CHECK(sentence("/model/gpt/width", 127) ==
         "spec.training.model.gpt.width: must be a multiple of heads (2); it is 127");
@@ -128,6 +125,36 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
                "spec.training.data.train: must be idx"));
 }
 
+TEST_CASE("an mlp and a cnn are read with a directory of pictures") {
+  Json json = digits();
+  json["data"] = *parse_json(R"({"train": {"imageFolder": {"directory": "a"}},
+                                 "test": {"imageFolder": {"directory": "b", "height": 8,
+                                                          "width": 9, "colors": "Gray"}}})");
+  for (const char* model : {R"({"mlp": {"hidden": [3]}})", R"({"cnn": {"channels": [3]}})"}) {
+    json["model"] = *parse_json(model);
+    const auto config = parse_training(json);
+    REQUIRE_MESSAGE(config, config.error().message());
+    CHECK(config->train.folder == "a");
+    CHECK(config->train.height == 0);
+    CHECK_FALSE(config->train.is_gray);
+    CHECK(config->test.folder == "b");
+    CHECK(config->test.height == 8);
+    CHECK(config->test.width == 9);
+    CHECK(config->test.is_gray);
+  }
+  const auto sentence = [&](const std::string& at, const Json& value) {
+    return refused("/data" + at, value, json);
+  };
+  const std::string test = "spec.training.data.test.imageFolder";
+  CHECK(begins(sentence("/test/imageFolder/directory", ""), test + ".directory: "));
+  CHECK(begins(sentence("/test/imageFolder/height", 2049), test + ".height: "));
+  CHECK(sentence("/test/imageFolder/width", nullptr) ==
+        test + ": must have both height and width, or neither");
+  CHECK(sentence("/test/imageFolder/colors", "CMYK") == test + ".colors: must be RGB or Gray");
+  CHECK(sentence("/test", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}}) ==
+        "spec.training.data.test: must be of the same kind as train: idx, imageFolder or csv");
+}
+
 TEST_CASE("an mlp is read with a table") {
   Json json = digits();
   json["data"] = *parse_json(R"({"train": {"csv": {"file": "a", "label": "kind"}},
@@ -138,16 +165,15 @@ TEST_CASE("an mlp is read with a table") {
   CHECK(config->train.label == "kind");
   CHECK(config->test.csv == "b");
   const auto sentence = [&](const std::string& at, const Json& value) {
-    Json wrong = json;
-    wrong[Json::json_pointer(at)] = value;
-    return sentence_of(wrong);
+    return refused(at, value, json);
   };
   CHECK(begins(sentence("/data/train/csv/label", ""), "spec.training.data.train.csv.label: "));
   CHECK(begins(sentence("/data/train/csv/file", ""), "spec.training.data.train.csv.file: "));
   CHECK(sentence("/data/test", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}}) ==
-        "spec.training.data.test: must be of the same kind as train: csv, or idx");
+        "spec.training.data.test: must be of the same kind as train: idx, imageFolder or csv");
   CHECK(sentence("/model", Json{{"cnn", {{"channels", {3}}}}}) ==
-        "spec.training.data.train: must be idx: {images, labels}, because the model reads images");
+        "spec.training.data.train: must be idx: {images, labels} or imageFolder: {directory}, "
+        "because the model reads images");
 }
 
 TEST_CASE("a transformer is read with tokens and their vocabulary") {
@@ -162,9 +188,7 @@ TEST_CASE("a transformer is read with tokens and their vocabulary") {
   CHECK(config->train.shards == std::vector<std::string>{"a", "b"});
   CHECK(config->test.shards == std::vector<std::string>{"c"});
   const auto sentence = [&](const std::string& at, const Json& value) {
-    Json wrong = json;
-    wrong[Json::json_pointer(at)] = value;
-    return sentence_of(wrong);
+    return refused(at, value, json);
   };
   const std::string at = "spec.training.model.gpt.vocabularySize: ";
   CHECK(sentence("/model/gpt/vocabularySize", nullptr) ==

@@ -16,6 +16,7 @@
 #include "tests/full_disk.h"
 #include "tests/golden.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
 #include "worker/data/dataset.h"
@@ -218,6 +219,44 @@ TEST_CASE("a table of the images' numbers trains the model that the images do") 
   for (const TrainingSummary& summary : run.summaries()) {
     CHECK(summary.model_sha256 == kGolden);
     CHECK(summary.accuracy >= 0.97);
+  }
+}
+
+TEST_CASE("a directory of pictures trains, gray or in colors, the same with 1 to 3 processes") {
+  const test::TempDirectory directory;
+  const data::Dataset digits_train = *data::load_dataset(
+      {"examples/data/digits-train-images.idx.gz", "examples/data/digits-train-labels.idx.gz"});
+  // Every class has its tint.
+  for (std::size_t i = 0; i < digits_train.count; ++i) {
+    const int label = digits_train.labels[i];
+    test::Bytes pixels;
+    for (std::size_t at = 0; at < digits_train.features; ++at) {
+      const int value = digits_train.image(i)[at];
+      for (const int share : {label % 3, label % 2, 2}) {
+        pixels.push_back(static_cast<std::uint8_t>(value * share / 2));
+      }
+    }
+    const std::string of_class = directory / std::to_string(label);
+    std::filesystem::create_directory(of_class);
+    test::write_bytes(of_class + "/" + std::to_string(i) + ".png", test::png_bytes(8, 8, pixels));
+  }
+  for (const bool is_gray : {false, true}) {
+    CAPTURE(is_gray);
+    std::string expected;
+    for (int processes = 1; processes <= 3; ++processes) {
+      Run run;
+      run.processes = processes;
+      run.config = digits_cnn();
+      run.config.epochs = 2;
+      run.config.data_root = directory.path();
+      run.config.train = {.folder = ".", .is_gray = is_gray};
+      run.config.test = run.config.train;
+      for (const TrainingSummary& summary : run.summaries()) {
+        if (expected.empty()) expected = summary.model_sha256;
+        CHECK(summary.model_sha256 == expected);
+        CHECK(summary.accuracy >= 0.9);
+      }
+    }
   }
 }
 

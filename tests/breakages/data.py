@@ -1,0 +1,41 @@
+"""Breakages of reading what a model learns from."""
+from breakage import Breakage
+
+CSV = "worker/data/csv.cpp"
+PICTURE = "worker/data/picture.cpp"
+PNG = "worker/data/png.cpp"
+JPEG = "worker/data/jpeg.cpp"
+FOLDER = "worker/data/image_folder.cpp"
+TOKENS = "worker/data/tokens.cpp"
+
+BREAKAGES = [
+    Breakage("two quotes within a field stand for none", CSV,
+             "      field += '\"';  // two of them stand for one\n", "", "test_data"),
+    Breakage("a number too small for a float is refused", CSV,
+             "return wide && std::abs(*wide) < 1 ? std::optional(0.0F) : std::nullopt;", "return std::nullopt;", "test_data"),
+    Breakage("a row may lack columns", CSV, "if (fields.size() != header.size()) {", "if (fields.size() > header.size()) {",
+             "test_data"),
+    Breakage("lines within quotes are not counted", CSV,
+             "lines_ += static_cast<std::size_t>(std::count(field.begin(), field.end(), '\\n'));", "", "test_data"),
+    Breakage("a test table may have other columns", CSV, "if (test.columns != train.columns) {",
+             "if (test.features != train.features) {", "test_data"),
+    Breakage("an interlaced picture is half read", PNG, "pass < passes;", "pass < (passes + 1) / 2;", "test_data"),
+    Breakage("16 bits are scaled and not cut", PNG, "png_set_strip_16(png_);", "png_set_scale_16(png_);", "test_data"),
+    Breakage("a JPEG that is cut becomes gray below", JPEG, "TJPF_RGB, kFlags) != 0) {",
+             "TJPF_RGB, kFlags) != 0 && tjGetErrorCode(turbo.get()) == TJERR_FATAL) {", "test_data"),
+    Breakage("a picture of any size is read", PICTURE, "height * width <= max_pixels", "height > 0", "test_data"),
+    Breakage("means are rounded down", PICTURE, "(value + area / 2) / area", "value / area", "test_data"),
+    Breakage("the last pixel that is covered counts not", PICTURE, "return (end_ + length_ - 1) / length_;",
+             "return std::max(first() + 1, end_ / length_);", "test_data"),
+    Breakage("luma is rounded down", PICTURE, " + 32768U) >> 16", ") >> 16", "test_data"),
+    Breakage("classes stand in the order of the disk", FOLDER, "[](const Entry& a, const Entry& b) { return a.name < b.name; }",
+             "[](const Entry& a, const Entry& b) { return a.name > b.name; }", "test_data"),
+    Breakage("hidden files are pictures", FOLDER, "    if (name.starts_with('.')) continue;\n", "", "test_data"),
+    Breakage("a test set numbers its classes anew", FOLDER, "static_cast<std::uint8_t>(found - classes.begin())",
+             "static_cast<std::uint8_t>(files.size() > 255 ? 255 : files.size())", "test_data"),
+    Breakage("a test set may have a class of its own", FOLDER, "if (found == classes.end() || *found != of_class.name) {",
+             "if (found == classes.end() && classes.empty()) {", "test_data"),
+    Breakage("the samples of another step are read ahead", TOKENS, "  loader.samples(step, ranks, indices);\n",
+             "  loader.samples(step + 1, ranks, indices);\n", "test_data"),
+    Breakage("nothing is read ahead", TOKENS, "POSIX_FADV_WILLNEED", "POSIX_FADV_NORMAL", "test_data"),
+]

@@ -1,0 +1,165 @@
+#include "worker/data/image_folder.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "common/contract.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/picture_bytes.h"
+
+using namespace muster;
+using namespace muster::data;
+using namespace muster::test;
+
+namespace {
+
+class Pictures {
+ public:
+  /// A picture of one color.
+  void add(const std::string& name, std::uint8_t value, std::uint32_t height = 2,
+           std::uint32_t width = 3) const {
+    put(name, png_bytes(height, width, Bytes(height * width * 3, value)));
+  }
+  void put(const std::string& name, const Bytes& bytes) const {
+    const std::string path = directory_ / name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    write_bytes(path, bytes);
+  }
+  ImageFolder folder() const { return {directory_.path()}; }
+  std::string operator/(const std::string& name) const { return directory_ / name; }
+
+ private:
+  TempDirectory directory_;
+};
+
+std::string folder_refusal(const Result<Dataset>& result) {
+  REQUIRE_FALSE(result.has_value());
+  CHECK(result.error().exit_code() == contract::exit_code::kData);
+  return result.error().message();
+}
+
+}  // namespace
+
+TEST_CASE("classes and pictures come in the order of their names, and what is hidden counts not") {
+  const Pictures pictures;
+  pictures.add("dog/b.png", 4);
+  pictures.add("dog/a.png", 3);
+  pictures.add("Cat/10.png", 1);
+  pictures.add("Cat/9.png", 2);
+  pictures.put("dog/.DS_Store", {1});
+  pictures.put(".cache/x", {1});
+  pictures.put("LICENSE", {1});
+  const auto set = load_image_folder(pictures.folder());
+  REQUIRE_MESSAGE(set, set.error().message());
+  CHECK(set->count == 4);
+  CHECK(set->class_names == std::vector<std::string>{"Cat", "dog"});
+  CHECK(set->classes == 2);
+  CHECK(set->labels == Bytes{0, 0, 1, 1});
+  CHECK(set->height == 2);
+  CHECK(set->width == 3);
+  CHECK(set->channels == 3);
+  CHECK(set->features == 18);
+  REQUIRE(set->images.size() == 4 * 18);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(*set->image(i) == i + 1);
+}
+
+TEST_CASE("gray pictures are what IDX files of the same values are") {
+  const Pictures pictures;
+  pictures.put("a/1.png", png_bytes(1, 2, {7, 8}, {PNG_COLOR_TYPE_GRAY}));
+  pictures.put("b/1.png", png_bytes(1, 2, {9, 10}, {PNG_COLOR_TYPE_GRAY}));
+  ImageFolder folder = pictures.folder();
+  folder.is_gray = true;
+  const auto set = load_image_folder(folder);
+  REQUIRE_MESSAGE(set, set.error().message());
+  CHECK(set->channels == 1);
+  const TempDirectory files;
+  const DatasetPaths paths{files / "images", files / "labels"};
+  write_bytes(paths.images, idx_bytes({2, 1, 2}, {7, 8, 9, 10}));
+  write_bytes(paths.labels, idx_bytes({2}, {0, 1}));
+  CHECK(hash_of(*set) == hash_of(*load_dataset(paths)));
+}
+
+TEST_CASE("pictures of several sizes are refused, or scaled to one") {
+  const Pictures pictures;
+  pictures.add("a/1.png", 1, 2, 3);
+  pictures.add("a/2.png", 2, 4, 3);
+  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+        pictures / "a/2.png" +
+            ": is 4 x 3, the first one 2 x 3; with height and width they are scaled to one size");
+  ImageFolder folder = pictures.folder();
+  folder.height = folder.width = 5;
+  const auto set = load_image_folder(folder);
+  REQUIRE_MESSAGE(set, set.error().message());
+  CHECK(set->height == 5);
+  CHECK(set->features == 75);
+  CHECK(set->image(1)[74] == 2);
+  pictures.add("A/1.png", 1, 1, 2049);
+  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+        pictures / "A/1.png" +
+            ": is 1 x 2049; pictures of more than 2048 pixels a side need height and width, to be "
+            "scaled to");
+}
+
+TEST_CASE("what is no directory of classes with pictures is refused with what would be right") {
+  const Pictures pictures;
+  const std::string directory = pictures.folder().directory;
+  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+        directory + ": has no directories; must have one for each class, with its pictures");
+  CHECK(folder_refusal(load_image_folder({directory + "/none"}))
+            .starts_with(directory + "/none: cannot be listed: "));
+  std::filesystem::create_directory(directory + "/a");
+  CHECK(folder_refusal(load_image_folder(pictures.folder())) == directory + "/a: has no pictures");
+  pictures.put("a/notes.txt", {'h', 'i'});
+  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+        directory + "/a/notes.txt: is neither a PNG nor a JPEG file");
+  pictures.add("a/b/1.png", 1);
+  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+        directory + "/a/b: is a directory within that of a class, which must have pictures alone");
+  for (int i = 0; i < 257; ++i)
+    std::filesystem::create_directory(directory + "/" + std::to_string(i));
+  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+        directory + ": has 258 directories, one for each class; must be at most 256");
+}
+
+TEST_CASE("any number of threads reads the same, and names the first file that is wrong") {
+  const Pictures pictures;
+  for (int i = 0; i < 40; ++i) {
+    const auto value = static_cast<std::uint8_t>(i);
+    pictures.add(std::string(i % 2 == 0 ? "a/" : "b/") + std::to_string(100 + i), value, 5, 7);
+  }
+  ImageFolder folder = pictures.folder();
+  const Dataset one = *load_image_folder(folder);
+  folder.threads = 4;
+  const Dataset several = *load_image_folder(folder);
+  CHECK(several.images == one.images);
+  CHECK(several.labels == one.labels);
+  for (const int wrong : {138, 122, 117}) {
+    pictures.put((wrong % 2 == 0 ? "a/" : "b/") + std::to_string(wrong), {'x'});
+  }
+  for (int round = 0; round < 20; ++round) {
+    CHECK(
+        folder_refusal(load_image_folder(folder)).starts_with(pictures / "a/122" + ": is neither"));
+  }
+}
+
+TEST_CASE("a test set has the classes of its training set by name, and its sizes") {
+  const Pictures train, test;
+  train.add("a/1.png", 1);
+  train.add("b/1.png", 2);
+  test.add("b/1.png", 3);
+  const Dataset set = *load_image_folder(train.folder());
+  const auto fitting = load_test_image_folder(test.folder(), set);
+  REQUIRE_MESSAGE(fitting, fitting.error().message());
+  CHECK(fitting->labels == Bytes{1});
+  CHECK(fitting->classes == 2);
+  ImageFolder gray = test.folder();
+  gray.is_gray = true;
+  CHECK(
+      folder_refusal(load_test_image_folder(gray, set)) ==
+      gray.directory +
+          ": its pictures are 2 x 3 x 1, those of the training set 2 x 3 x 3; they must be equal");
+  test.add("c/1.png", 3);
+  CHECK(folder_refusal(load_test_image_folder(test.folder(), set)) ==
+        test / "c" + ": is no class of the training set");
+}

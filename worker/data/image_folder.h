@@ -1,0 +1,38 @@
+// Labelled pictures in files of their own: a directory that has one for each class, named after it,
+// with the pictures in it. Classes are numbered from 0 in the order of their names, pictures in
+// that of their files' names within a class, byte by byte; names that begin with a dot, and files
+// beside the directories of classes, count for nothing.
+// Source: the layout of torchvision's ImageFolder and of Hugging Face's imagefolder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "common/result.h"
+#include "worker/data/dataset.h"
+
+namespace muster::data {
+
+/// Most pictures of a directory.
+inline constexpr std::size_t kMaxPictures = std::size_t{1} << 22;
+/// Most bytes of all of them, as they are held.
+inline constexpr std::uint64_t kMaxImageFolderBytes = std::uint64_t{4} << 30;
+/// Most pixels in a row or column of a picture that is trained on.
+inline constexpr std::size_t kMaxImageSide = 2048;
+
+struct ImageFolder {
+  std::string directory = {};
+  std::size_t height = 0, width = 0;  ///< what pictures are scaled to; 0: all must have one size
+  bool is_gray = false;               ///< one value for a pixel, or kColors
+  int threads = 1;                    ///< that decode; the result is the same
+};
+
+/// Reads a training set.  Errors: kInvalid, kCorrupt, kTooLarge, kNotFound, kIo; one sentence that
+/// names the file or the directory, exit code kData.  Blocks: on the disk.
+Result<Dataset> load_image_folder(const ImageFolder& folder);
+
+/// Reads the test set that belongs to `train`: the same sizes, no class that `train` lacks.
+Result<Dataset> load_test_image_folder(const ImageFolder& folder, const Dataset& train);
+
+}  // namespace muster::data
