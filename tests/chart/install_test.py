@@ -211,8 +211,13 @@ class Installed(unittest.TestCase):
         self.assertIn("nodeName", message)
 
     def test_s11_only_the_operator_makes_pods_of_jobs(self):
-        labels = {"muster.dev/job-uid": "u"}
-        owners = [{"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": "u",
+        # An owner that is there: else the pod is collected as garbage at any moment.
+        code, owner = call("POST", JOBS, job("owner"), "alice")
+        self.assertEqual(code, 201, owner)
+        self.addCleanup(call, "DELETE", JOBS + "/owner")
+        uid = owner["metadata"]["uid"]
+        labels = {"muster.dev/job-uid": uid}
+        owners = [{"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "owner", "uid": uid,
                    "controller": True}]
         self.refused("muster.dev/job-uid", pod(labels=labels), PODS)
         self.refused("metadata.ownerReferences: ", pod(owners=owners), PODS)

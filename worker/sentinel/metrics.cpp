@@ -124,8 +124,7 @@ Metrics::Metrics(const MetricLabels& labels, int processes) : impl_(std::make_un
                                   "Blocks of the optimiser's state with too few copies.");
   auto& epoch = impl.gauge(name::kWorkerMembershipEpoch, "The membership that this worker is in.");
   auto& members = impl.gauge(name::kWorkerMembers, "Workers in this membership.");
-  auto& waits = impl.gauge(name::kWorkerWaitsForCopy,
-                           "Whether it waits for the rest of its copy of the model.");
+  auto& waits = impl.gauge(name::kWorkerWaitsForCopy, "Waiting for others of its copy.");
   auto& last_stall = impl.gauge(name::kWorkerLastStallSeconds,
                                 "Standing still for the newest change of membership.");
   auto& change_delay = impl.gauge(name::kWorkerChangeDelaySeconds,
