@@ -44,7 +44,7 @@ ASAN_ARGUMENTS = {"sim_seeds": ["--seeds", "30", "--least", "0"],
                   "test_engine": ["--test-case-exclude=*stands still at each place*,*nor do moments*,*dies at each place*of 2 to 8*"]}
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
 LEAKY_LIBRARY_TESTS = {"test_kube_rest"}
-TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_http", "test_endpoint", "test_runtime", "test_kubelet", "test_sentinel"]
+TSAN_TESTS = ["test_comm", "test_comm_tcp", "test_data", "test_http", "test_endpoint", "test_runtime", "test_kubelet", "test_sentinel"]
 # Half an hour of one processor, in two parts: the files that take most of it, and the others.
 TSAN_ENGINE_FILES = "*elastic*,*sharded*,*split*"
 # Whether two threads meet is the scheduler's choice: that these passed once says little of the next time.
