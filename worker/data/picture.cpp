@@ -12,21 +12,44 @@
 namespace muster::data {
 namespace {
 
-/// The values that one of `to` covers of `from`, each of which is `to` long, and itself `from`.
+/// The values that number `index` of `to` covers of `from`. In units of which each of `from` is
+/// `to` long, it is `from` long.
 class Cover {
  public:
   Cover(std::size_t from, std::size_t to, std::size_t index)
       : begin_(index * from), end_(begin_ + from), length_(to) {}
   std::size_t first() const { return begin_ / length_; }
   std::size_t last() const { return (end_ + length_ - 1) / length_; }
-  /// How much of value `at` it covers.
-  std::uint64_t share(std::size_t at) const {
+  /// How much of value `at` it covers; of all but the first and the last one all.
+  std::size_t share(std::size_t at) const {
     return std::min(end_, (at + 1) * length_) - std::max(begin_, at * length_);
   }
 
  private:
   std::size_t begin_, end_, length_;
 };
+
+/// For each of `width` pixels the sum over what it covers of a row, by its share.
+void sum_across(const Picture& picture, std::size_t row, std::size_t width,
+                std::vector<std::uint32_t>& sums) {
+  const std::uint8_t* const pixels = picture.colors.data() + row * picture.width * kColors;
+  std::uint32_t* next = sums.data();
+  for (std::size_t x = 0; x < width; ++x) {
+    const Cover cover(picture.width, width, x);
+    const std::size_t first = cover.first(), end = cover.last();
+    std::array<std::uint32_t, kColors> sum = {};
+    for (std::size_t at = first + 1; at + 1 < end; ++at) {
+      for (std::size_t c = 0; c < kColors; ++c) sum[c] += pixels[at * kColors + c];
+    }
+    const auto whole = static_cast<std::uint32_t>(width);
+    const auto at_first = static_cast<std::uint32_t>(cover.share(first));
+    const auto at_last = end - first > 1 ? static_cast<std::uint32_t>(cover.share(end - 1)) : 0;
+    for (std::size_t c = 0; c < kColors; ++c) {
+      *next++ = sum[c] * whole + at_first * pixels[first * kColors + c] +
+                at_last * pixels[(end - 1) * kColors + c];
+    }
+  }
+}
 
 }  // namespace
 
@@ -55,24 +78,21 @@ Picture scaled(const Picture& picture, std::size_t height, std::size_t width) {
   if (height == picture.height && width == picture.width) return picture;
   Picture out{height, width, std::vector<std::uint8_t>(height * width * kColors)};
   const std::uint64_t area = std::uint64_t{picture.height} * picture.width;
-  std::uint8_t* next = out.colors.data();
+  // At most kMaxPictureSide x 255.
+  std::vector<std::uint32_t> across(width * kColors);
+  std::vector<std::uint64_t> sums(width * kColors);
+  std::size_t summed = picture.height;  // the row of which `across` is; none yet
   for (std::size_t y = 0; y < height; ++y) {
-    const Cover rows(picture.height, height, y);
-    for (std::size_t x = 0; x < width; ++x) {
-      const Cover columns(picture.width, width, x);
-      std::array<std::uint64_t, kColors> sum = {};
-      for (std::size_t row = rows.first(); row < rows.last(); ++row) {
-        for (std::size_t column = columns.first(); column < columns.last(); ++column) {
-          const std::uint64_t share = rows.share(row) * columns.share(column);
-          const std::uint8_t* pixel =
-              picture.colors.data() + (row * picture.width + column) * kColors;
-          for (std::size_t c = 0; c < kColors; ++c) sum[c] += share * pixel[c];
-        }
-      }
-      for (const std::uint64_t value : sum) {
-        *next++ = static_cast<std::uint8_t>((value + area / 2) / area);
-      }
+    const Cover cover(picture.height, height, y);
+    std::ranges::fill(sums, 0);
+    for (std::size_t row = cover.first(); row < cover.last(); ++row) {
+      if (std::exchange(summed, row) != row) sum_across(picture, row, width, across);
+      const std::uint64_t share = cover.share(row);
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += share * across[i];
     }
+    std::ranges::transform(
+        sums, out.colors.begin() + static_cast<std::ptrdiff_t>(y * width * kColors),
+        [&](std::uint64_t sum) { return static_cast<std::uint8_t>((sum + area / 2) / area); });
   }
   return out;
 }
