@@ -6,6 +6,7 @@
 
 #include "common/contract.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/sentence.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -21,11 +22,7 @@ Dataset table_of(std::string_view text, const std::string& label = "label") {
 
 /// The sentence of the error without the name of the file.
 std::string wrong_with(std::string_view text, const std::string& label = "label") {
-  const auto result = parse_csv(text, label, "x.csv");
-  REQUIRE_FALSE(result.has_value());
-  CHECK(result.error().exit_code() == contract::exit_code::kData);
-  REQUIRE(result.error().message().starts_with("x.csv: "));
-  return result.error().message().substr(7);
+  return sentence_behind("x.csv: ", parse_csv(text, label, "x.csv"));
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include "common/contract.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/sentence.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -22,12 +22,6 @@ struct Files {
   }
 };
 
-std::string message_of(const Result<Dataset>& result) {
-  REQUIRE_FALSE(result.has_value());
-  CHECK(result.error().exit_code() == contract::exit_code::kData);
-  return result.error().message();
-}
-
 }  // namespace
 
 TEST_CASE("a dataset knows its shape and its classes") {
@@ -43,19 +37,19 @@ TEST_CASE("a dataset knows its shape and its classes") {
 TEST_CASE("images without labels and labels without images are refused") {
   const Files files;
   const auto paths = files.paths("train", 3, 5, {0, 1});
-  CHECK(message_of(load_dataset(paths)) == paths.labels + ": has 2 labels, but " + paths.images +
-                                               " has 3 images; the numbers must be equal");
+  CHECK(sentence_of(load_dataset(paths)) == paths.labels + ": has 2 labels, but " + paths.images +
+                                                " has 3 images; the numbers must be equal");
 }
 
 TEST_CASE("a test set must fit its training set") {
   const Files files;
   const Dataset train = *load_dataset(files.paths("train", 3, 5, {0, 1, 2}));
   const auto other = files.paths("other", 2, 4, {0, 1});
-  CHECK(message_of(load_test_dataset(other, train)) ==
+  CHECK(sentence_of(load_test_dataset(other, train)) ==
         other.images +
             ": its images have 4 values, those of the training set 5; they must be equal");
   const auto label = files.paths("label", 2, 5, {0, 3});
-  CHECK(message_of(load_test_dataset(label, train)) ==
+  CHECK(sentence_of(load_test_dataset(label, train)) ==
         label.labels + ": label 1 is 3; the labels of the training set are from 0 to 2");
   const auto fitting = load_test_dataset(files.paths("fitting", 1, 5, {0}), train);
   REQUIRE(fitting.has_value());

@@ -6,6 +6,7 @@
 #include "common/rng.h"
 #include "tests/test_main.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/sentence.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -17,11 +18,9 @@ const Bytes kTwelve{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 255};
 
 /// The sentence of the error, after checking what every error must have.
 std::string refused(const Bytes& file, IdxKind kind = IdxKind::kImages) {
-  const auto result = parse_idx(file, kind, "x.idx");
-  REQUIRE_FALSE(result.has_value());
-  CHECK(result.error().exit_code() == contract::exit_code::kData);
-  CHECK(result.error().message().starts_with("x.idx: "));
-  return result.error().message();
+  const std::string sentence = sentence_of(parse_idx(file, kind, "x.idx"));
+  CHECK(sentence.starts_with("x.idx: "));
+  return sentence;
 }
 
 bool has(const std::string& text, const std::string& part) {

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
-#include "common/contract.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/data/picture_bytes.h"
+#include "tests/unit/data/sentence.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -32,12 +32,6 @@ class Pictures {
  private:
   TempDirectory directory_;
 };
-
-std::string folder_refusal(const Result<Dataset>& result) {
-  REQUIRE_FALSE(result.has_value());
-  CHECK(result.error().exit_code() == contract::exit_code::kData);
-  return result.error().message();
-}
 
 }  // namespace
 
@@ -84,7 +78,7 @@ TEST_CASE("pictures of several sizes are refused, or scaled to one") {
   const Pictures pictures;
   pictures.add("a/1.png", 1, 2, 3);
   pictures.add("a/2.png", 2, 4, 3);
-  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+  CHECK(sentence_of(load_image_folder(pictures.folder())) ==
         pictures / "a/2.png" +
             ": is 4 x 3, the first one 2 x 3; with height and width they are scaled to one size");
   ImageFolder folder = pictures.folder();
@@ -95,7 +89,7 @@ TEST_CASE("pictures of several sizes are refused, or scaled to one") {
   CHECK(set->features == 75);
   CHECK(set->image(1)[74] == 2);
   pictures.add("A/1.png", 1, 1, 2049);
-  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+  CHECK(sentence_of(load_image_folder(pictures.folder())) ==
         pictures / "A/1.png" +
             ": is 1 x 2049; pictures of more than 2048 pixels a side need height and width, to be "
             "scaled to");
@@ -104,21 +98,21 @@ TEST_CASE("pictures of several sizes are refused, or scaled to one") {
 TEST_CASE("what is no directory of classes with pictures is refused with what would be right") {
   const Pictures pictures;
   const std::string directory = pictures.folder().directory;
-  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+  CHECK(sentence_of(load_image_folder(pictures.folder())) ==
         directory + ": has no directories; must have one for each class, with its pictures");
-  CHECK(folder_refusal(load_image_folder({directory + "/none"}))
+  CHECK(sentence_of(load_image_folder({directory + "/none"}))
             .starts_with(directory + "/none: cannot be listed: "));
   std::filesystem::create_directory(directory + "/a");
-  CHECK(folder_refusal(load_image_folder(pictures.folder())) == directory + "/a: has no pictures");
+  CHECK(sentence_of(load_image_folder(pictures.folder())) == directory + "/a: has no pictures");
   pictures.put("a/notes.txt", {'h', 'i'});
-  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+  CHECK(sentence_of(load_image_folder(pictures.folder())) ==
         directory + "/a/notes.txt: is neither a PNG nor a JPEG file");
   pictures.add("a/b/1.png", 1);
-  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+  CHECK(sentence_of(load_image_folder(pictures.folder())) ==
         directory + "/a/b: is a directory within that of a class, which must have pictures alone");
   for (int i = 0; i < 257; ++i)
     std::filesystem::create_directory(directory + "/" + std::to_string(i));
-  CHECK(folder_refusal(load_image_folder(pictures.folder())) ==
+  CHECK(sentence_of(load_image_folder(pictures.folder())) ==
         directory + ": has 258 directories, one for each class; must be at most 256");
 }
 
@@ -138,8 +132,7 @@ TEST_CASE("any number of threads reads the same, and names the first file that i
     pictures.put((wrong % 2 == 0 ? "a/" : "b/") + std::to_string(wrong), {'x'});
   }
   for (int round = 0; round < 20; ++round) {
-    CHECK(
-        folder_refusal(load_image_folder(folder)).starts_with(pictures / "a/122" + ": is neither"));
+    CHECK(sentence_of(load_image_folder(folder)).starts_with(pictures / "a/122" + ": is neither"));
   }
 }
 
@@ -156,10 +149,10 @@ TEST_CASE("a test set has the classes of its training set by name, and its sizes
   ImageFolder gray = test.folder();
   gray.is_gray = true;
   CHECK(
-      folder_refusal(load_test_image_folder(gray, set)) ==
+      sentence_of(load_test_image_folder(gray, set)) ==
       gray.directory +
           ": its pictures are 2 x 3 x 1, those of the training set 2 x 3 x 3; they must be equal");
   test.add("c/1.png", 3);
-  CHECK(folder_refusal(load_test_image_folder(test.folder(), set)) ==
+  CHECK(sentence_of(load_test_image_folder(test.folder(), set)) ==
         test / "c" + ": is no class of the training set");
 }

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <span>
 
-#include "common/contract.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/sentence.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -19,12 +19,8 @@ Bytes bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 /// The text of `count` bytes from `from` on.
 std::string text_at(const std::uint8_t* from, std::size_t count) { return {from, from + count}; }
 
-/// The sentence of the error, after checking that it is one about the data.
 std::string refused(const std::string& path, std::size_t context) {
-  const auto result = load_text(path, context);
-  REQUIRE_FALSE(result.has_value());
-  CHECK(result.error().exit_code() == contract::exit_code::kData);
-  return result.error().message();
+  return sentence_of(load_text(path, context));
 }
 
 }  // namespace

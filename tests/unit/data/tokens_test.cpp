@@ -11,7 +11,7 @@
 #include <numeric>
 #include <thread>
 
-#include "common/contract.h"
+#include "tests/unit/data/sentence.h"
 #include "tests/unit/data/shard_bytes.h"
 #include "worker/data/dataset.h"
 
@@ -36,13 +36,6 @@ std::vector<std::int32_t> sample_of(const Dataset& set, std::size_t index) {
   const Status read = read_sample(set, index, tokens, std::span(both).last(set.features));
   REQUIRE_MESSAGE(read, read.error().message());
   return both;
-}
-
-template <typename T>
-std::string sentence_of(const Result<T>& result) {
-  REQUIRE_FALSE(result.has_value());
-  CHECK(result.error().exit_code() == contract::exit_code::kData);
-  return result.error().message();
 }
 
 /// Which bytes of a file the system holds in memory. To ask reads nothing.
