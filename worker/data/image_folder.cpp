@@ -157,9 +157,9 @@ Status put(const Picture& picture, const ImageFolder& folder, const std::string&
   return {};
 }
 
-/// Decodes on all threads; of several errors the one of the first file.
-Status decode_all(const ImageFolder& folder, const std::vector<File>& files, Dataset& out) {
-  std::atomic<std::size_t> next = 0;
+/// Decodes all but the first on all threads; of several errors the one of the first file.
+Status decode_others(const ImageFolder& folder, const std::vector<File>& files, Dataset& out) {
+  std::atomic<std::size_t> next = 1;
   std::mutex mutex;
   std::size_t wrong = files.size();
   Status status;
@@ -192,7 +192,8 @@ Result<Dataset> read_pictures(const ImageFolder& folder, std::vector<std::string
   MUSTER_ASSIGN_OR_RETURN(const Picture first, read_picture(folder, files[0].path));
   Dataset out;
   MUSTER_RETURN_IF_ERROR(set_size(first, files.size(), folder, files[0].path, out));
-  MUSTER_RETURN_IF_ERROR(decode_all(folder, files, out));
+  MUSTER_RETURN_IF_ERROR(put(first, folder, files[0].path, 0, out));
+  MUSTER_RETURN_IF_ERROR(decode_others(folder, files, out));
   for (const File& file : files) out.labels.push_back(file.label);
   out.classes = std::max(2, static_cast<int>(classes.size()));
   out.class_names = std::move(classes);
