@@ -112,12 +112,14 @@ class JobTest(LongJobTest):
 
     def test_suspend_and_resume_end_with_the_same_bits(self):
         self.start_long("pause")
+        told = self.step("pause")
         self.muster("suspend", "pause", "--wait")
         wait_for("its pods are gone", lambda: not self.pods("pause"), 60)
-        stopped = self.job("pause")["status"]
-        self.assertEqual(stopped["phase"], "Suspended")
-        self.assertGreater(stopped["checkpoint"]["step"], 2000)
+        self.assertEqual(self.job("pause")["status"]["phase"], "Suspended")
         self.muster("resume", "pause")
+        # The status of a suspended job may be behind its volume: no operator may have lived to hear its workers' last words.
+        went_on = self.assert_told("pause", r"training went on from the checkpoint of step (\d+)", 120)
+        self.assertGreaterEqual(int(went_on[1]), told)
         self.ended("pause")
         self.assertEqual(self.fetched_model("pause"), self.laptop_model())
 

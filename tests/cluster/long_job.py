@@ -91,8 +91,8 @@ class LongJobTest(InstalledTest):
         run([MUSTER, "run", path, "--quiet", "--hash-every", "0", "--output", out], seconds=600)
         return sha256(os.path.join(out, "model.safetensors"))
 
-    def assert_told(self, name, sentence):
-        """What workers tell of a change comes with one of their next reports."""
+    def assert_told(self, name, sentence, seconds=60):
+        """The match in `describe`. What workers tell of a change comes with one of their next reports."""
         text = ""
 
         def told():
@@ -100,7 +100,7 @@ class LongJobTest(InstalledTest):
             text = self.kubectl("describe", "tjob", name)
             return re.search(sentence, text)
         try:
-            wait_for(sentence, told, 60)
+            return wait_for(sentence, told, seconds)
         except ClusterError as error:
             self.fail(f"{error}\n{text}")
 
