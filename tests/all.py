@@ -29,8 +29,7 @@ import time
 import neon
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "10"))
-FUZZED_AGAIN_SECONDS = 5  # where nothing has changed since
+FUZZ_SECONDS = int(os.environ.get("MUSTER_FUZZ_SECONDS", "5"))
 COMPILED = (".cpp", ".h", ".cu", ".cuh")  # what is in a program already
 # Programs that are built and run again under each sanitizer or compiler.
 ASAN_TESTS = ["test_bpe", "test_common", "test_api", "test_core", "test_placement", "test_queue", "test_kube", "test_agent", "test_kube_rest",
@@ -240,6 +239,14 @@ class Ahead(threading.Thread):
         """Until nothing of it is being built."""
         if step in self.done:
             self.done[step].wait()
+
+
+def compilations():
+    """(taken from the compiler cache, made) by this user until now; zeros without ccache."""
+    if not shutil.which("ccache"):
+        return 0, 0
+    counts = dict(line.split("\t") for line in run(["ccache", "--print-stats"]).splitlines())
+    return sum(int(counts.get(kind, 0)) for kind in ("direct_cache_hit", "preprocessed_cache_hit")), int(counts.get("cache_miss", 0))
 
 
 def step_style():
@@ -459,16 +466,9 @@ def step_fuzz():
     def one(name):
         program, found = f"{directory}/{name}", f"build/asan-ubsan/found/{name}"
         os.makedirs(os.path.join(ROOT, found), exist_ok=True)
-        fuzzed = stamp("fuzzed", program, FUZZ_SECONDS)
-        duration = FUZZED_AGAIN_SECONDS if os.path.exists(fuzzed) and not Options.again else FUZZ_SECONDS
-
-        def fuzz():
-            text = run([program, f"-max_total_time={duration}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
-                        f"-artifact_prefix={found}/", found, f"tests/fuzz/corpus/{name}"], duration + 120)
-            leave(fuzzed, "")
-            return text
-
-        check(f"fuzz {name} {duration} s", fuzz)
+        check(f"fuzz {name} {FUZZ_SECONDS} s", run,
+              [program, f"-max_total_time={FUZZ_SECONDS}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
+               f"-artifact_prefix={found}/", found, f"tests/fuzz/corpus/{name}"], FUZZ_SECONDS + 120)
 
     at_once(TESTS_AT_ONCE, one, fuzzers(directory))
 
@@ -617,6 +617,7 @@ def main():
         print(f"MUSTER_TEST_SECONDS: is {wanted!r}; must be a number of seconds", file=sys.stderr)
         return 2
     Options.ends = started + int(wanted) if wanted else None
+    cached, made = compilations()
     ahead = Ahead(chosen, BUILDS)
     for name in chosen:
         ahead.wait_for(name)
@@ -630,7 +631,8 @@ def main():
     print(f"{len(Totals.skipped)} skipped")
     if not arguments.only:
         print(f"not run: {', '.join(LEFT_OUT)} (scripts/test --only {','.join(LEFT_OUT)})")
-    print(f"all steps took {time.monotonic() - started:.0f} s")
+    cached, made = (now - before for now, before in zip(compilations(), (cached, made)))
+    print(f"all steps took {time.monotonic() - started:.0f} s; {os.cpu_count()} processors; {made} compilations, {cached} from the cache")
     print_failures()
     print(f"{Totals.passed} passed, {Totals.failed} failed")
     return 1 if Totals.failed else 0

@@ -27,6 +27,8 @@ BIN = os.environ.get("MUSTER_BIN") or os.path.join(ROOT, "build", "release", "bi
 MUSTER = os.path.join(BIN, "muster")
 CHART = os.path.join(ROOT, "charts", "muster")
 SHELL = "muster.dev/shell:test"
+# Between two deaths of operators. So long does a dead one's lease last: shorter ones are waits for an operator, most of the time.
+KILLER_PAUSE_SECONDS = 15.0
 EXTRA = {
     "kube-controller-manager": ["--node-monitor-grace-period=16s", "--node-monitor-period=2s"],
     # A container that is killed again and again comes back soon enough to be killed again.
@@ -132,9 +134,9 @@ def plugin(*arguments):
 
 
 def operators():
-    """The operators' pods."""
-    return json.loads(cluster().kubectl("-n", "muster", "get", "pods", "-l", "app.kubernetes.io/component=operator",
-                                        "-o", "json"))["items"]
+    """The operators' pods. OSError when the API server does not answer."""
+    return json.loads(cluster().plane.get(
+        "/api/v1/namespaces/muster/pods?labelSelector=app.kubernetes.io/component%3Doperator"))["items"]
 
 
 def operators_die():
@@ -194,7 +196,7 @@ def main(*modules, operators_killed=False):
     try:
         if operators_killed:
             install()
-            _World.killer = Killer(operators, kill)
+            _World.killer = Killer(operators, kill, KILLER_PAUSE_SECONDS)
             _World.killer.start()
         if modules:
             suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromName(name) for name in modules)

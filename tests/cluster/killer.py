@@ -11,7 +11,7 @@ import time
 from processes import ClusterError
 
 SEED = int(os.environ.get("MUSTER_SEED") or time.time_ns() % 1_000_000)
-PAUSE_SECONDS_MAX = 5.0
+PAUSE_SECONDS_MOST = 5.0
 
 
 class Killer(threading.Thread):
@@ -20,19 +20,19 @@ class Killer(threading.Thread):
     `kill(pod)` says whether there was a process to kill. Kills are (seconds since the start, name of the pod).
     """
 
-    def __init__(self, pods, kill, seed=SEED):
+    def __init__(self, pods, kill, pause=PAUSE_SECONDS_MOST):
         super().__init__(daemon=True)
-        self.pods, self.kill, self.chance = pods, kill, random.Random(seed)
+        self.pods, self.kill, self.pause, self.chance = pods, kill, pause, random.Random(SEED)
         self.is_over = threading.Event()
         self.began = time.monotonic()
         self.kills = []
-        print(f"MUSTER_SEED={seed}", flush=True)
+        print(f"MUSTER_SEED={SEED}", flush=True)
 
     def run(self):
-        while not self.is_over.wait(self.chance.uniform(0, PAUSE_SECONDS_MAX)):
+        while not self.is_over.wait(self.chance.uniform(0, self.pause)):
             try:
                 pods = self.pods()
-            except ClusterError:  # The API server may be what is tested.
+            except (ClusterError, OSError):  # The API server may be what is tested.
                 continue
             if not pods:
                 continue

@@ -17,15 +17,9 @@ LONG_STEPS = 60_000
 STALL = r"; training stood still for \d+ ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
 
 
-def long_steps():
-    """While operators die it takes longer until one of them has done anything: the lease of a dead one lasts 15 s. The jobs
-    last three times as long then, half of it because their processors are halved."""
-    return LONG_STEPS * 3 // 2 if installed.operators_die() else LONG_STEPS
-
-
 def long_job(name, steps=None, cpu=None, most=2):
-    """The digits job with many steps, as JSON."""
-    steps = steps or long_steps()
+    """The digits job with many steps, as JSON. While operators die it lasts longer, until one of them has done anything."""
+    steps = steps or LONG_STEPS
     cpu = cpu or ("125m" if installed.operators_die() else "250m")
     return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": {
         "worker": {"count": 2, "max": most, "resources": {"cpu": cpu, "memory": "128Mi"}},
@@ -73,7 +67,7 @@ class LongJobTest(InstalledTest):
 
     def laptop_model(self, steps=None):
         """SHA-256 of the job's model as `muster run` makes it."""
-        steps = steps or long_steps()
+        steps = steps or LONG_STEPS
         if steps not in LongJobTest.laptop_models:
             LongJobTest.laptop_models[steps] = self.laptop_model_of(long_job(f"long-{steps}", steps))
         return LongJobTest.laptop_models[steps]
@@ -124,4 +118,4 @@ class LongJobTest(InstalledTest):
         with open(path, encoding="utf-8") as file:
             steps = [line["step"] for line in map(json.loads, file) if "step" in line and "loss" in line]
         self.assertEqual(steps, sorted(set(steps)))
-        self.assertEqual(steps[-1], last or long_steps())
+        self.assertEqual(steps[-1], last or LONG_STEPS)

@@ -222,7 +222,7 @@ class World {
 }  // namespace
 
 TEST_CASE("over random events: an inventory that is kept is the one that would be made anew") {
-  constexpr int kSequences = 10'000, kEvents = 8;
+  constexpr int kSequences = test::tries(10'000), kEvents = 8;
   std::map<Remade, int> remade;
   for (int i = 0; i < kSequences; ++i) {
     World world(test::seed() + static_cast<std::uint64_t>(i));
