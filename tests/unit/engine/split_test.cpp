@@ -4,15 +4,18 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "common/contract.h"
 #include "tests/golden.h"
+#include "tests/test_main.h"
 #include "tests/unit/data/shard_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
@@ -450,7 +453,8 @@ void lose_one(Grid split, int victim, std::string_view place) {
 }  // namespace
 
 TEST_CASE("a stage of one copy dies at each place: the other copies lose no step") {
-  for (const Grid split : {Grid{2, 2}, Grid{2, 3}, Grid{3, 2}}) {
+  constexpr std::array kSplits = {Grid{2, 2}, Grid{2, 3}, Grid{3, 2}};
+  for (const Grid split : std::span(kSplits).first<test::tries(kSplits.size())>()) {
     for (const std::string_view place : kSplitPlaces) {
       for (const int victim : {0, 1, split.processes() - 1}) lose_one(split, victim, place);
     }
