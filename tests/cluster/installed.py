@@ -27,7 +27,7 @@ BIN = os.environ.get("MUSTER_BIN") or os.path.join(ROOT, "build", "release", "bi
 MUSTER = os.path.join(BIN, "muster")
 CHART = os.path.join(ROOT, "charts", "muster")
 SHELL = "muster.dev/shell:test"
-# Between two deaths of operators. So long does a dead one's lease last: shorter ones are waits for an operator, most of the time.
+# The longest pause between two deaths of operators: as long as a dead one's lease lasts. After shorter ones hardly any ever leads.
 KILLER_PAUSE_SECONDS = 15.0
 EXTRA = {
     "kube-controller-manager": ["--node-monitor-grace-period=16s", "--node-monitor-period=2s"],
