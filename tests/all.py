@@ -242,10 +242,11 @@ class Ahead(threading.Thread):
 
 
 def compilations():
-    """(taken from the compiler cache, made) by this user until now; zeros without ccache."""
-    if not shutil.which("ccache"):
+    """(taken from the compiler cache, made) by this user until now; zeros where no ccache tells."""
+    try:
+        counts = dict(line.split("\t") for line in run(["ccache", "--print-stats"]).splitlines())
+    except (StepFailed, ValueError):  # It is told beside the results, and none of them hangs on it.
         return 0, 0
-    counts = dict(line.split("\t") for line in run(["ccache", "--print-stats"]).splitlines())
     return sum(int(counts.get(kind, 0)) for kind in ("direct_cache_hit", "preprocessed_cache_hit")), int(counts.get("cache_miss", 0))
 
 

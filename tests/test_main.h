@@ -1,6 +1,9 @@
 // The seed of this test run; printed at the end when a test failed, so that it can be given again.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MUSTER_TEST_SANITIZED 1
@@ -28,6 +31,12 @@ constexpr int tries(int n) {
 #else
   return n;
 #endif
+}
+
+/// Those of `values` that are tried: the first tries(N).
+template <typename T, std::size_t N>
+constexpr std::span<const T, tries(N)> tried(const std::array<T, N>& values) {
+  return std::span(values).template first<tries(N)>();
 }
 
 }  // namespace muster::test

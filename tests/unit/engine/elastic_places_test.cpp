@@ -160,7 +160,7 @@ TEST_CASE("a worker dies at each place, of 2 to 8: no step is lost, the bits sta
 }
 
 TEST_CASE("a worker dies at each place: nor do running statistics and masks tell of it") {
-  for (const int workers : std::span(kWorkers).first<test::tries(kWorkers.size())>()) {
+  for (const int workers : test::tried(kWorkers)) {
     die_at_each_place(digits_with_layers, workers);
   }
 }

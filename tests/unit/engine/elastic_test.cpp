@@ -12,7 +12,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <span>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -401,7 +400,7 @@ TEST_CASE(
                                             point::kLog,    point::kLogged,      point::kGather,
                                             point::kUpdate, point::kHalfUpdated, point::kUpdated};
   constexpr std::array kMembers = {2, 1, 3, 4, 6, 7};
-  for (const int members : std::span(kMembers).first<test::tries(kMembers.size())>()) {
+  for (const int members : test::tried(kMembers)) {
     for (std::size_t p = 0; p < kPlacesOfLearners.size(); ++p) {
       const std::string_view point = kPlacesOfLearners[p];
       const bool is_of_shards = point == point::kLog || point == point::kLogged;
@@ -434,7 +433,7 @@ TEST_CASE("who gives the state dies at each place of that step: another gives it
       point::kBackward, point::kScatter,     point::kReduced, point::kTransfer, point::kGather,
       point::kUpdate,   point::kHalfUpdated, point::kUpdated};
   constexpr std::array kMembers = {3, 2, 4, 6, 7};
-  for (const int members : std::span(kMembers).first<test::tries(kMembers.size())>()) {
+  for (const int members : test::tried(kMembers)) {
     for (std::size_t p = 0; p < kPlacesOfGivers.size(); ++p) {
       const std::string_view point = kPlacesOfGivers[p];
       const bool is_sharded = (p + static_cast<std::size_t>(members)) % 2 == 0;
