@@ -54,9 +54,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC takes the anonymous namespace of a file in a batch for one of a header.
     list(APPEND MUSTER_WARNINGS -Wno-subobject-linkage)
   endif()
-  if(MUSTER_SANITIZE MATCHES thread)
-    list(APPEND MUSTER_WARNINGS -Wno-tsan)
-  endif()
 endif()
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

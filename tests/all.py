@@ -19,7 +19,6 @@ import functools
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -432,10 +431,8 @@ def build_tsan():
 
 
 def check_races(name, arguments=(), note=""):
-    # The runtime needs a fixed memory layout; newer kernels randomise more than g++ 12's bears.
-    prefix = ["setarch", "-R"] if shutil.which("setarch") else []
     options = "halt_on_error=1" + (":report_mutex_bugs=0" if name in ROBUST_LOCK_TESTS else "")
-    check_program(f"{name} (tsan{note})", [*prefix, f"build/tsan/tests/{name}", *arguments], {"TSAN_OPTIONS": options},
+    check_program(f"{name} (tsan{note})", [f"build/tsan/tests/{name}", *arguments], {"TSAN_OPTIONS": options},
                   name in RACES_EVERY_TIME)
 
 
@@ -518,7 +515,7 @@ def step_cluster():
 # Of clusters with and without nodes.
 KUBERNETES_PROGRAMS = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "kueue", "prometheus",
                        "helm", "helm4", "kubelet", "kube-proxy", "coredns", "registry", "device-plugin"]
-CLUSTER_AT_ONCE = 3
+CLUSTER_AT_ONCE = 4
 # The longest first.
 CLUSTER_TESTS = [["tests/cluster/refusals_test.py"],
                  ["tests/cluster/placement_test.py", "build/release/bin"],
@@ -551,7 +548,7 @@ def step_nodes():
                                                           {**os.environ, **(environment or {})}))
 
     python_test("tests/cluster/own_images_test.py", "Laptop")
-    # Each has a cluster of its own. Four keep two processors busy.
+    # Each has a cluster of its own, and waits as long as it works: five keep two processors busy.
     at_once(NODES_AT_ONCE, one, NODES_TESTS)
     # Alone, so that whatever is there afterwards and was not before is the cluster's.
     one(["tests/cluster/cluster_test.py", "TraceTest"], {"MUSTER_STRICT_LEFTOVERS": "1"})
@@ -565,18 +562,19 @@ def cluster_digest():
     return " ".join([*programs, digest_of(path for path in sources("") if path.startswith(folders))])
 
 
-NODES_AT_ONCE = 4
+NODES_AT_ONCE = 5
 NODES_SECONDS, NODES_SECONDS_QUIET = 2700, 1200  # one of them, on a machine that has other work, and on one that has none
 # The longest first. What holds while operators are killed is not tried without that.
-NODES_TESTS = [["tests/cluster/nodes.py", "--operators-killed", "own_images_test.OwnImages"],
+NODES_TESTS = [["tests/cluster/nodes.py", "--operators-killed", "job_test"],
                ["tests/cluster/nodes.py", "--operators-killed", "job_faults_test"],
-               ["tests/cluster/nodes.py", "--operators-killed", "job_test"],
+               ["tests/cluster/nodes.py", "api_away_test", "random_kills_test"],
+               ["tests/cluster/nodes.py", "queues_test", "pcie_test"],
+               ["tests/cluster/nodes.py", "--operators-killed", "own_images_test.OwnImages"],
+               ["tests/cluster/nodes.py", "elastic_faults_test"],
+               ["tests/cluster/nodes.py", "installation_test"],
                ["tests/cluster/nodes.py", "split_test", "monitors_test",
                 "job_faults_test.JobFaults.test_a_killed_operator_and_a_lost_one_do_not_disturb_training"],
-               ["tests/cluster/nodes.py", "api_away_test", "random_kills_test"],
-               ["tests/cluster/nodes.py", "elastic_faults_test"],
-               ["tests/cluster/nodes.py", "queues_test", "pcie_test"],
-               ["tests/cluster/nodes.py", "installation_test"], ["tests/cluster/cluster_test.py", "ClusterTest"],
+               ["tests/cluster/cluster_test.py", "ClusterTest"],
                ["tests/cluster/try_cluster_test.py"]]
 
 
