@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
+from long_job import LongJobTest, long_job, long_steps  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 
@@ -30,12 +30,6 @@ class ElasticFaults(LongJobTest):
         self.assertTrue(others, f"all workers are on {nodes[0]}")
         self.assertLess(len(others), 2, "without the other node there is no majority")
         return int(nodes[others[0]][len("node"):]), self.uids(name, [slot for slot in nodes if slot not in others])
-
-    def two_fifths_of_a_node(self):
-        """Memory of which two workers have room on a node, and the third has to go to the other."""
-        text = self.cluster.kubectl("get", "node", "node1", "-o", "jsonpath={.status.allocatable.memory}")
-        self.assertTrue(text.endswith("Ki"), text)
-        return f"{int(text[:-2]) * 2 // 5}Ki"
 
     def uids(self, name, slots):
         return {pod["metadata"]["uid"] for pod in self.pods(name)
@@ -62,7 +56,7 @@ class ElasticFaults(LongJobTest):
     def assert_trains_on(self, seconds=20):
         """Steps are made, long before anybody could have come in place of those who are gone."""
         before = self.recorded()
-        self.assertLess(before, LONG_STEPS - 1000, "the job is nearly over: it has to be longer")
+        self.assertLess(before, long_steps() - 1000, "the job is nearly over: it has to be longer")
         wait_for("training goes on", lambda: self.recorded() > before + 100, seconds)
 
     def assert_same_bits(self, name, survivors):

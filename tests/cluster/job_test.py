@@ -141,7 +141,8 @@ class JobTest(LongJobTest):
         self.assertEqual(self.fetched_model("elastic"), self.laptop_model())
 
     def test_an_autoscaler_scales_it_and_a_drained_node_hands_its_workers_over(self):
-        manifest = long_job("scaled", steps=1_000_000_000, cpu="700m", most=3)   # a node takes two of them
+        manifest = long_job("scaled", steps=1_000_000_000, most=3)
+        manifest["spec"]["worker"]["resources"]["memory"] = self.two_fifths_of_a_node()
         manifest["spec"]["worker"]["min"] = 1
         self.apply_with_claim(manifest)
         wait_for("it trains", lambda: self.step("scaled") > 2000, 120)

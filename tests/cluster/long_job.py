@@ -11,16 +11,19 @@ import installed
 from installed import MUSTER, ROOT, InstalledTest
 from processes import ClusterError, run, wait_for
 
-# Long enough for something to happen to it; every test of a fault uses it, so the laptop trains it once.
-LONG_STEPS = 60_000
 # What is told of a change of the membership, behind who came or went.
 STALL = r"; training stood still for \d+ ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
 
 
-def long_job(name, steps=None, cpu=None, most=2):
-    """The digits job with many steps, as JSON. While operators die it lasts longer, until one of them has done anything."""
-    steps = steps or LONG_STEPS
-    cpu = cpu or ("125m" if installed.operators_die() else "250m")
+def long_steps():
+    """Long enough for something to happen to the job; all tests of a fault have so many, so the laptop trains it once.
+    While operators die it lasts longer, until one of them has done anything."""
+    return 60_000 if installed.operators_die() else 30_000
+
+
+def long_job(name, steps=None, cpu="125m", most=2):
+    """The digits job with many steps, as JSON. It lasts by having little of a processor, which leaves the rest to others."""
+    steps = steps or long_steps()
     return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": {
         "worker": {"count": 2, "max": most, "resources": {"cpu": cpu, "memory": "128Mi"}},
         "training": {
@@ -67,14 +70,15 @@ class LongJobTest(InstalledTest):
 
     def laptop_model(self, steps=None):
         """SHA-256 of the job's model as `muster run` makes it."""
-        steps = steps or LONG_STEPS
+        steps = steps or long_steps()
         if steps not in LongJobTest.laptop_models:
             LongJobTest.laptop_models[steps] = self.laptop_model_of(long_job(f"long-{steps}", steps))
         return LongJobTest.laptop_models[steps]
 
     def laptop_model_of(self, manifest):
-        """SHA-256 of any job's model, of the digits, as `muster run` makes it."""
+        """SHA-256 of any job's model, of the digits, as `muster run` makes it with one worker."""
         name = manifest["metadata"]["name"]
+        manifest["spec"]["worker"].update(count=1, min=1, max=1)
         path = os.path.join(self.directory, f"{name}.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(manifest, file)
@@ -84,6 +88,12 @@ class LongJobTest(InstalledTest):
         out = os.path.join(self.directory, f"laptop-{name}")
         run([MUSTER, "run", path, "--quiet", "--hash-every", "0", "--output", out], seconds=600)
         return sha256(os.path.join(out, "model.safetensors"))
+
+    def two_fifths_of_a_node(self):
+        """Memory of which two workers have room on a node, and the third has to go to the other."""
+        text = self.cluster.kubectl("get", "node", "node1", "-o", "jsonpath={.status.allocatable.memory}")
+        self.assertTrue(text.endswith("Ki"), text)
+        return f"{int(text[:-2]) * 2 // 5}Ki"
 
     def assert_told(self, name, sentence, seconds=60):
         """The match in `describe`. What workers tell of a change comes with one of their next reports."""
@@ -118,4 +128,4 @@ class LongJobTest(InstalledTest):
         with open(path, encoding="utf-8") as file:
             steps = [line["step"] for line in map(json.loads, file) if "step" in line and "loss" in line]
         self.assertEqual(steps, sorted(set(steps)))
-        self.assertEqual(steps[-1], last or LONG_STEPS)
+        self.assertEqual(steps[-1], last or long_steps())
