@@ -57,8 +57,10 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
     if (!model_only) {
       wanted.emplace_back(contract::kRecordFile);
       if (job.spec.training->model.contains("gpt")) {
-        wanted.insert(wanted.end(), contract::kFilesBesideModel.begin(),
-                      contract::kFilesBesideModel.end());
+        wanted.emplace_back(contract::kModelConfigFile);
+        wanted.emplace_back(contract::kSampleFile);
+      } else {
+        wanted.emplace_back(contract::kClassesFile);
       }
     }
     plan.directory = checkpoint->path;

@@ -11,7 +11,10 @@ namespace muster::contract {
 inline constexpr std::string_view kSampleFile = "sample.txt";
 /// What Hugging Face's transformers need to know of a model to load it.
 inline constexpr std::string_view kModelConfigFile = "config.json";
+/// The names of the classes, where they have any: a JSON array, in the order of the model's
+/// outputs.
+inline constexpr std::string_view kClassesFile = "classes.json";
 /// All of them.
-inline constexpr std::array kFilesBesideModel{kModelConfigFile, kSampleFile};
+inline constexpr std::array kFilesBesideModel{kModelConfigFile, kSampleFile, kClassesFile};
 
 }  // namespace muster::contract

@@ -5,7 +5,7 @@
 
 WHEEL is a scikit-learn wheel; without one, the pinned version is downloaded as for make_digits.py. Only
 sklearn/datasets/data/iris.csv is read from it. The test set is every fifth flower (i % 5 == 0), the training set the
-others, in the order of the file; the numbers are as they stand there.
+others, in the order of the file; the measures are as they stand there, and species have the names of the file's first line.
 """
 
 import hashlib
@@ -25,7 +25,9 @@ def read_rows(wheel):
         text = archive.read(CSV)
     if hashlib.sha256(text).hexdigest() != CSV_SHA256:
         sys.exit(f"make_iris: {CSV} of {wheel} is not the file that the example was made from")
-    return text.decode().splitlines()[1:]  # the first line counts rows and names species
+    first, *rows = text.decode().splitlines()
+    species = first.split(",")[2:]  # behind the numbers of rows and of columns
+    return [f"{measures},{species[int(number)]}" for measures, number in (row.rsplit(",", 1) for row in rows)]
 
 
 def write_set(directory, name, rows):

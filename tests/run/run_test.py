@@ -734,6 +734,7 @@ class BadInput(RunTest):
             right = file.read()
         for changed, sentence in [
                 (right.replace("4.9,3.0", "4.9,n/a", 1), r'iris-train\.csv: line 2: column "sepal_width" is "n/a"; must be a decimal'),
+                (right.replace("setosa", "7", 1), r'iris-train\.csv: line 3: column "species" is "setosa"; labels must be whole'),
                 (right.replace("species", "kind", 1), r'iris-train\.csv: its first line has no column "species"'),
                 (right.replace("\n", "\n1,2\n", 1), r"iris-train\.csv: line 2 has 2 columns, the first line 5")]:
             with open(path, "w", encoding="ascii") as file:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -159,9 +161,82 @@ Result<std::size_t> label_column(const std::vector<std::string>& header, const s
   return static_cast<std::size_t>(std::find(header.begin(), header.end(), label) - header.begin());
 }
 
+/// The labels of a table's rows.
+class Labels {
+ public:
+  /// `train`: whose classes they are; null: they have their own.
+  explicit Labels(const Dataset* train) : train_(train) {
+    if (!train_) return;
+    kind_ = train_->class_names.empty() ? Kind::kNumbers : Kind::kNames;
+    for (const std::string& known : train_->class_names) number_.emplace(known, number_.size());
+  }
+
+  /// Takes the next row's. Returns "", or what would be right.
+  std::string add(std::string_view text) {
+    const bool is_number = float_of(text).has_value();
+    if (kind_ == Kind::kUnknown && !text.empty()) {
+      kind_ = is_number ? Kind::kNumbers : Kind::kNames;
+    }
+    return kind_ == Kind::kNames ? add_name(text, is_number) : add_number(text);
+  }
+
+  void finish(Dataset& table) {
+    if (kind_ == Kind::kNames) {
+      std::vector<std::uint8_t> in_order(number_.size());
+      for (const auto& [known, number] : number_) {
+        in_order[number] = static_cast<std::uint8_t>(table.class_names.size());
+        table.class_names.push_back(known);
+      }
+      for (std::uint8_t& label : labels_) label = in_order[label];
+      classes_ = static_cast<int>(number_.size());
+    }
+    table.labels = std::move(labels_);
+    table.classes = std::max(2, classes_);
+  }
+
+ private:
+  enum class Kind { kUnknown, kNumbers, kNames };
+
+  std::string add_number(std::string_view text) {
+    const auto label = number_of<int>(text);
+    if (!label || *label < 0 || *label >= kMaxClasses) {
+      return train_ ? "a label must be a whole number from 0 to 255, as in the training set"
+                    : "labels must be whole numbers from 0 to 255, or all of them names";
+    }
+    labels_.push_back(static_cast<std::uint8_t>(*label));
+    classes_ = std::max(classes_, *label + 1);
+    return "";
+  }
+
+  std::string add_name(std::string_view text, bool is_number) {
+    auto found = number_.find(text);
+    if (found == number_.end()) {
+      if (train_) return "must be a class of the training set";
+      if (is_number || text.empty()) return "labels must be all names, or all whole numbers";
+      if (text.size() > kMaxClassNameBytes) {
+        return "the name of a class must have at most " + std::to_string(kMaxClassNameBytes) +
+               " bytes";
+      }
+      if (number_.size() == std::size_t{kMaxClasses}) {
+        return "is one more than the " + std::to_string(kMaxClasses) +
+               " classes that there may be at most";
+      }
+      found = number_.emplace(text, number_.size()).first;
+    }
+    labels_.push_back(static_cast<std::uint8_t>(found->second));
+    return "";
+  }
+
+  const Dataset* train_;
+  Kind kind_ = Kind::kUnknown;
+  std::vector<std::uint8_t> labels_;  ///< of names: by the number in which they were met
+  std::map<std::string, std::size_t, std::less<>> number_;
+  int classes_ = 0;  ///< of numbers
+};
+
 /// Appends what one row has.
 Status read_row(const Records& row, const std::vector<std::string>& header, std::size_t label_at,
-                Dataset& table, const std::string& name) {
+                Dataset& table, Labels& labels, const std::string& name) {
   const std::vector<std::string>& fields = row.fields();
   const auto bad = [&](const std::string& message) {
     return bad_data(name, ErrorCode::kInvalid, "line " + std::to_string(row.line()) + message);
@@ -175,12 +250,8 @@ Status read_row(const Records& row, const std::vector<std::string>& header, std:
   }
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (i == label_at) {
-      const auto label = number_of<int>(trimmed(fields[i]));
-      if (!label || *label < 0 || *label >= kMaxClasses) {
-        return wrong(i, "a label must be a whole number from 0 to 255");
-      }
-      table.labels.push_back(static_cast<std::uint8_t>(*label));
-      table.classes = std::max(table.classes, *label + 1);
+      const std::string right = labels.add(trimmed(fields[i]));
+      if (!right.empty()) return wrong(i, right);
     } else {
       const auto value = float_of(fields[i]);
       if (!value) return wrong(i, "must be a decimal number");
@@ -213,8 +284,8 @@ Result<std::string> text_of(const std::string& path) {
 
 }  // namespace
 
-Result<Dataset> parse_csv(std::string_view text, const std::string& label,
-                          const std::string& name) {
+Result<Dataset> parse_csv(std::string_view text, const std::string& label, const std::string& name,
+                          const Dataset* train) {
   Records records(text, name);
   MUSTER_ASSIGN_OR_RETURN(const bool has_header, records.next());
   if (!has_header) {
@@ -228,13 +299,14 @@ Result<Dataset> parse_csv(std::string_view text, const std::string& label,
   for (std::size_t i = 0; i < header.size(); ++i) {
     if (i != label_at) table.columns.push_back(header[i]);
   }
+  Labels labels(train);
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const bool has_row, records.next());
     if (!has_row) break;
-    MUSTER_RETURN_IF_ERROR(read_row(records, header, label_at, table, name));
+    MUSTER_RETURN_IF_ERROR(read_row(records, header, label_at, table, labels, name));
   }
+  labels.finish(table);
   table.count = table.labels.size();
-  table.classes = std::max(2, table.classes);
   if (table.count == 0) {
     return bad_data(name, ErrorCode::kInvalid, "has no row behind the names of its columns");
   }
@@ -247,7 +319,8 @@ Result<Dataset> load_csv(const CsvSource& source) {
 }
 
 Result<Dataset> load_test_csv(const CsvSource& source, const Dataset& train) {
-  MUSTER_ASSIGN_OR_RETURN(Dataset test, load_csv(source));
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, text_of(source.path));
+  MUSTER_ASSIGN_OR_RETURN(Dataset test, parse_csv(text, source.label, source.path, &train));
   if (test.columns != train.columns) {
     return bad_data(source.path, ErrorCode::kInvalid,
                     "its columns, without the label, are not those of the training set; names and "

@@ -1,5 +1,6 @@
 // A table of numbers as text: records of fields with commas between, the first of them the names of
-// the columns, plain or as one gzip member. One column is the label, all others are features.
+// the columns, plain or as one gzip member. One column is the label, a number or the name of a
+// class; all others are features.
 // Source: RFC 4180.
 #pragma once
 
@@ -17,17 +18,22 @@ namespace muster::data {
 inline constexpr std::uint64_t kMaxCsvBytes = std::uint64_t{4} << 30;
 /// Most columns.
 inline constexpr std::size_t kMaxCsvColumns = std::size_t{1} << 20;
+/// Most bytes of the name of a class.
+inline constexpr std::size_t kMaxClassNameBytes = 256;
 
 struct CsvSource {
   std::string path;
   std::string label;  ///< name of the column
 };
 
-/// Numbers are decimal and become the nearest float, as they are; labels are whole numbers from 0
-/// to 255. `name` stands in front of every error.
+/// Numbers are decimal and become the nearest float, as they are. Labels are whole numbers from 0
+/// to 255 in every row, or names in every row: those are numbered from 0 in their order, byte by
+/// byte, as the classes of image folders are. `name` stands in front of every error.
+/// `train`: the training set, whose classes they then are; null: this is it.
 /// Errors: kInvalid, kTooLarge; one sentence with the line, the column and what would be right,
 /// exit code kData.
-Result<Dataset> parse_csv(std::string_view text, const std::string& label, const std::string& name);
+Result<Dataset> parse_csv(std::string_view text, const std::string& label, const std::string& name,
+                          const Dataset* train = nullptr);
 
 /// parse_csv of a file on disk.  Errors: also kNotFound, kIo, kCorrupt.  Blocks: on the disk.
 Result<Dataset> load_csv(const CsvSource& source);

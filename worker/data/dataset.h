@@ -29,7 +29,7 @@ struct Dataset {
   std::vector<std::uint8_t> labels;   ///< (count); of a text empty
   std::size_t height = 1, width = 0;  ///< of an image; one line where the file tells no height
   std::size_t channels = 1;           ///< values of a pixel: gray, or 3 of red, green and blue
-  std::vector<std::string> class_names;  ///< of an image folder
+  std::vector<std::string> class_names;  ///< in their order, where they have any
   // Of a table, which has no images:
   std::vector<float> values;         ///< (count, features)
   std::vector<std::string> columns;  ///< their names, (features)

@@ -327,13 +327,19 @@ TrainingSummary Trainer::summary() const {
   return summary;
 }
 
-/// What stands beside the model of a text: how to load it, and what it writes.
+/// What stands beside the model: what its classes are called, or, of a text, how to load it and
+/// what it writes.
 Status Trainer::describe_model(std::span<const float> parameters) {
-  if (!config_.gpt) return {};
   const auto write = [&](std::string_view name, const std::string& text) -> Status {
     const auto written = write_file(config_.checkpoint_path + "/" + std::string(name), text);
     return written ? Status() : Status(written.error());
   };
+  if (!train_.class_names.empty()) {
+    MUSTER_RETURN_IF_ERROR(
+        write(contract::kClassesFile, dump_json(Json(train_.class_names)) + "\n"));
+    return sync_directory(config_.checkpoint_path);
+  }
+  if (!config_.gpt) return {};
   const Json config = gpt2_config(*config_.gpt, whole_.output().channels);
   MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, dump_json(config) + "\n"));
   // Without a vocabulary nobody knows what other tokens than bytes stand for.

@@ -73,8 +73,6 @@ TEST_CASE(
     CAPTURE(value);
     CHECK(wrong_with("a,label\n\"" + std::string(value) + "\",0\n") != "");
   }
-  CHECK(wrong_with("a,label\n1,setosa\n") ==
-        "line 2: column \"label\" is \"setosa\"; a label must be a whole number from 0 to 255");
   for (const char* label : {"256", "-1", "1.0", "", "9999999999"}) {
     CAPTURE(label);
     CHECK(wrong_with("a,label\n1," + std::string(label) + "\n").find("from 0 to 255") !=
@@ -83,6 +81,37 @@ TEST_CASE(
   CHECK(wrong_with("a,label\n\"1,0\n") == "line 2 begins a quoted field without an end");
   CHECK(wrong_with("a,label\n\"1\"2,0\n") ==
         "line 2 goes on behind a quoted field; must have a comma there");
+}
+
+TEST_CASE("labels that are names are numbered in their order, whatever the rows' order") {
+  const Dataset table = table_of("a,label\n1,virginica\n2, Setosa\n3,virginica\n4,\"a, b\"\n");
+  CHECK(table.class_names == std::vector<std::string>{"Setosa", "a, b", "virginica"});
+  CHECK(table.labels == std::vector<std::uint8_t>{2, 0, 2, 1});
+  CHECK(table.classes == 3);
+  CHECK(table_of("a,label\n1,only\n").classes == 2);
+  CHECK(table_of("a,label\n1,0\n").class_names.empty());
+}
+
+TEST_CASE("labels are all names or all numbers, and there are as many as a byte counts") {
+  CHECK(wrong_with("a,label\n1,setosa\n2,1\n") ==
+        "line 3: column \"label\" is \"1\"; labels must be all names, or all whole numbers");
+  CHECK(wrong_with("a,label\n1,setosa\n2,\n") ==
+        "line 3: column \"label\" is \"\"; labels must be all names, or all whole numbers");
+  CHECK(wrong_with("a,label\n1,1\n2,l\n") ==
+        "line 3: column \"label\" is \"l\"; labels must be whole numbers from 0 to 255, or all of "
+        "them names");
+  CHECK(wrong_with("a,label\n1," + std::string(257, 'n') + "\n")
+            .ends_with("; the name of a class must have at most 256 bytes"));
+  std::string text = "a,label\n";
+  for (int i = 0; i < 256; ++i) text += "1,c" + std::to_string(i) + "\n";
+  const Dataset most = table_of(text + "1,c0\n");
+  CHECK(most.classes == 256);
+  CHECK(most.labels.front() == 0);
+  CHECK(most.labels[255] == 174);  // c255 comes behind c254 and before c26
+  CHECK(
+      wrong_with(text + "1,d\n") ==
+      "line 258: column \"label\" is \"d\"; is one more than the 256 classes that there may be at "
+      "most");
 }
 
 TEST_CASE("a table may be a gzip member, and one that is cut is told") {
@@ -116,6 +145,30 @@ TEST_CASE("a test table has the columns and the labels of its training table") {
             "order must be the same");
   CHECK(tested("a,b,label\n1,2,3\n").error().message() ==
         path + ": label 0 is 3; the labels of the training set are from 0 to 2");
+  CHECK(tested("a,b,label\n1,2,x\n").error().message() ==
+        path +
+            ": line 2: column \"label\" is \"x\"; a label must be a whole number from 0 to 255, "
+            "as in the training set");
+}
+
+TEST_CASE("a test table's names are the classes of its training table") {
+  const TempDirectory directory;
+  const Dataset train = table_of("a,label\n1,x\n2,z\n3,y\n");
+  const std::string path = directory / "test.csv";
+  const auto tested = [&](std::string_view text) {
+    write_bytes(path, Bytes(text.begin(), text.end()));
+    return load_test_csv({path, "label"}, train);
+  };
+  const auto fitting = tested("a,label\n1,z\n2,y\n");
+  REQUIRE_MESSAGE(fitting, fitting.error().message());
+  CHECK(fitting->labels == std::vector<std::uint8_t>{2, 1});
+  CHECK(fitting->classes == 3);
+  for (const char* label : {"w", "1", ""}) {
+    CAPTURE(label);
+    CHECK(tested("a,label\n1,x\n2," + std::string(label) + "\n").error().message() ==
+          path + ": line 3: column \"label\" is \"" + label +
+              "\"; must be a class of the training set");
+  }
 }
 
 TEST_CASE("the hash of a table is that of its numbers and labels, whatever their spelling") {

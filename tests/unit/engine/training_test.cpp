@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "common/contract.h"
+#include "common/json.h"
+#include "common/model_files.h"
 #include "kernels/ops.h"
 #include "tests/full_disk.h"
 #include "tests/golden.h"
@@ -190,7 +192,8 @@ TEST_CASE("convolution, batch normalisation and dropout: the same bits whoever c
 
 TEST_CASE("a table of the images' numbers trains the model that the images do") {
   const test::TempDirectory directory;
-  const auto write_table = [&](const std::string& name, const data::Dataset& images) {
+  const auto write_table = [&](const std::string& name, const std::string& of_class,
+                               const data::Dataset& images) {
     std::vector<float> row(images.features);
     std::ofstream file(directory.path() + "/" + name);
     for (std::size_t i = 0; i < images.features; ++i) file << "p" << i << ",";
@@ -201,7 +204,7 @@ TEST_CASE("a table of the images' numbers trains the model that the images do") 
         char text[32];
         file.write(text, std::to_chars(text, text + sizeof text, value).ptr - text) << ",";
       }
-      file << int{images.labels[i]} << "\n";
+      file << of_class << int{images.labels[i]} << "\n";
     }
   };
   const auto paths = [](const std::string& name) {
@@ -209,16 +212,27 @@ TEST_CASE("a table of the images' numbers trains the model that the images do") 
                               "examples/data/digits-" + name + "-labels.idx.gz"};
   };
   const data::Dataset train = *data::load_dataset(paths("train"));
-  write_table("train.csv", train);
-  write_table("test.csv", *data::load_test_dataset(paths("test"), train));
-  Run run;
-  run.processes = 2;
-  run.config.data_root = directory.path();
-  run.config.train = {.csv = "train.csv", .label = "digit"};
-  run.config.test = {.csv = "test.csv", .label = "digit"};
-  for (const TrainingSummary& summary : run.summaries()) {
-    CHECK(summary.model_sha256 == kGolden);
-    CHECK(summary.accuracy >= 0.97);
+  // Names have the order of the numbers.
+  for (const std::string of_class : {"", "digit "}) {
+    CAPTURE(of_class);
+    write_table("train.csv", of_class, train);
+    write_table("test.csv", of_class, *data::load_test_dataset(paths("test"), train));
+    Run run;
+    run.processes = 2;
+    run.config.data_root = directory.path();
+    run.config.train = {.csv = "train.csv", .label = "digit"};
+    run.config.test = {.csv = "test.csv", .label = "digit"};
+    run.config.checkpoint_path = directory / ("out" + of_class);
+    for (const TrainingSummary& summary : run.summaries()) {
+      CHECK(summary.model_sha256 == kGolden);
+      CHECK(summary.accuracy >= 0.97);
+    }
+    const std::string path = run.config.checkpoint_path + "/" + std::string(contract::kClassesFile);
+    CHECK(std::filesystem::exists(path) == !of_class.empty());
+    if (of_class.empty()) continue;
+    std::ifstream file(path);
+    CHECK(Json::parse(file) == Json({"digit 0", "digit 1", "digit 2", "digit 3", "digit 4",
+                                     "digit 5", "digit 6", "digit 7", "digit 8", "digit 9"}));
   }
 }
 
