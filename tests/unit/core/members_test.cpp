@@ -1,0 +1,60 @@
+// Who counts as one of those who train, by whose word.
+#include "operator/core/members.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/unit/core/builders.h"
+
+using namespace muster;
+using test::SnapshotBuilder;
+
+namespace {
+
+/// What the first attempt in `slot` says of the membership `epoch`.
+ProgressReport told_by(int slot, std::int64_t epoch, std::vector<int> members) {
+  ProgressReport report;
+  report.job = "default/j";
+  report.slot = slot;
+  report.step = 1;
+  report.membership_epoch = epoch;
+  report.members = std::move(members);
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("a gang that begins is whole from its first report on") {
+  SnapshotBuilder job("j");
+  job.engine().workers(2).all_running();
+  const auto seen = [&] {
+    for (int i = 0; i < 3; ++i) test::apply(job.edit(), job.plan());
+    return job.snapshot().job.status;
+  };
+  CHECK(seen().condition("Running")->message == "2 of 2 workers run");
+  SUBCASE("they are told of by the one that reports first") {
+    job.report(told_by(0, 1, {0, 1}));
+    CHECK(seen().condition("Running")->message == "2 of 2 workers run");
+    CHECK(seen().workers == "2/2");
+    CHECK(seen().placement[0].member);
+    CHECK_FALSE(seen().placement[1].member);  // it has to say so itself
+  }
+  SUBCASE("who is in no membership is not counted") {
+    job.report(told_by(0, 1, {0}));
+    CHECK(seen().workers == "1/2");
+  }
+  SUBCASE("nor is who says itself that it is in none") {
+    job.report(told_by(0, 1, {0, 1}));
+    job.report(told_by(1, 0, {}));
+    CHECK(seen().workers == "1/2");
+  }
+  SUBCASE("nor is who took the place of another, of which the others may be speaking") {
+    job.report(told_by(0, 1, {0, 1}));
+    job.edit().job.status.placement[1].replacements = 1;
+    CHECK(seen().workers == "1/2");
+  }
+  SUBCASE("nor is who was in an older membership") {
+    job.report(told_by(0, 1, {0, 1}));
+    job.edit().job.status.membership_epoch = 2;
+    CHECK(seen().workers == "1/2");
+  }
+}
