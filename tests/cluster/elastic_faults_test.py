@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import LongJobTest, long_job, long_steps  # noqa: E402
+from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 
@@ -56,7 +56,7 @@ class ElasticFaults(LongJobTest):
     def assert_trains_on(self, seconds=20):
         """Steps are made, long before anybody could have come in place of those who are gone."""
         before = self.recorded()
-        self.assertLess(before, long_steps() - 1000, "the job is nearly over: it has to be longer")
+        self.assertLess(before, LONG_STEPS - 1000, "the job is nearly over: it has to be longer")
         wait_for("training goes on", lambda: self.recorded() > before + 100, seconds)
 
     def assert_same_bits(self, name, survivors):

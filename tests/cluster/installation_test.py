@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
 from installed import CHART, helm  # noqa: E402
-from long_job import LongJobTest, long_steps  # noqa: E402
+from long_job import LongJobTest  # noqa: E402
 from processes import ClusterError, wait_for  # noqa: E402
 
 OPERATOR = "docker.io/muster/muster-operator"
@@ -44,8 +44,7 @@ class Installation(LongJobTest):
         tag = "0.1.0-next"
         for node in self.cluster.nodes:
             node.run("ctr", "--namespace=k8s.io", "images", "tag", "--force", f"{OPERATOR}:0.1.0", f"{OPERATOR}:{tag}")
-        steps = 2 * long_steps()  # it must outlast the upgrade
-        self.start_long("upgrade", steps=steps)
+        self.start_long("upgrade", cpu="120m")
         before, operators = self.containers("upgrade"), {pod["metadata"]["uid"] for pod in self.operators()}
         self.assertEqual(len(before), 2)
         helm("upgrade", "muster", CHART, "--reuse-values", "--set", f"logLevel=debug,image.tag={tag}", "--wait",
@@ -62,7 +61,7 @@ class Installation(LongJobTest):
         self.assertEqual(self.containers("upgrade"), before)
         self.assertEqual({count for _, _, count in before}, {0})
         self.assertEqual(self.job("upgrade")["status"].get("restarts", 0), 0)
-        self.assertEqual(self.fetched_model("upgrade"), self.laptop_model(steps))
+        self.assertEqual(self.fetched_model("upgrade"), self.laptop_model())
 
     def test_workers_train_on_without_an_installation_and_another_finds_them(self):
         self.start_long("orphans")

@@ -11,19 +11,16 @@ import installed
 from installed import MUSTER, ROOT, InstalledTest
 from processes import ClusterError, run, wait_for
 
+# Long enough for something to happen to it; every test of a fault uses it, so the laptop trains it once.
+LONG_STEPS = 60_000
 # What is told of a change of the membership, behind who came or went.
 STALL = r"; training stood still for \d+ ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
 
 
-def long_steps():
-    """Long enough for something to happen to the job; all tests of a fault have so many, so the laptop trains it once.
-    While operators die it lasts longer, until one of them has done anything."""
-    return 60_000 if installed.operators_die() else 30_000
-
-
-def long_job(name, steps=None, cpu="125m", most=2):
-    """The digits job with many steps, as JSON. It lasts by having little of a processor, which leaves the rest to others."""
-    steps = steps or long_steps()
+def long_job(name, steps=None, cpu=None, most=2):
+    """The digits job with many steps, as JSON. While operators die it lasts longer, until one of them has done anything."""
+    steps = steps or LONG_STEPS
+    cpu = cpu or ("125m" if installed.operators_die() else "250m")
     return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": {
         "worker": {"count": 2, "max": most, "resources": {"cpu": cpu, "memory": "128Mi"}},
         "training": {
@@ -70,7 +67,7 @@ class LongJobTest(InstalledTest):
 
     def laptop_model(self, steps=None):
         """SHA-256 of the job's model as `muster run` makes it."""
-        steps = steps or long_steps()
+        steps = steps or LONG_STEPS
         if steps not in LongJobTest.laptop_models:
             LongJobTest.laptop_models[steps] = self.laptop_model_of(long_job(f"long-{steps}", steps))
         return LongJobTest.laptop_models[steps]
@@ -128,4 +125,4 @@ class LongJobTest(InstalledTest):
         with open(path, encoding="utf-8") as file:
             steps = [line["step"] for line in map(json.loads, file) if "step" in line and "loss" in line]
         self.assertEqual(steps, sorted(set(steps)))
-        self.assertEqual(steps[-1], last or long_steps())
+        self.assertEqual(steps[-1], last or LONG_STEPS)

@@ -10,11 +10,11 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import LongJobTest, long_job, long_steps  # noqa: E402
+from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 # Of a processor; two workers of a long job. Two queues of one cohort have as much each.
-OWN = "250m"
+OWN = "500m"
 
 
 def queue(name):
@@ -77,7 +77,7 @@ class QueuesTest(LongJobTest):
         print(f"room was made in {time.monotonic() - began:.1f} s", file=sys.stderr)
         self.assertEqual(self.taken_back("wide"), {"shrinks": 1, "preemptions": 0, "lostProcessSeconds": 0})
         self.ended("owner")
-        self.assertIn("takes back 250m cpu of its nominal quota for team/owner",
+        self.assertIn("takes back 500m cpu of its nominal quota for team/owner",
                       self.kubectl("describe", "tjob", "wide"))
         self.ended("wide", seconds=600)
         self.assertLessEqual(before, {pod["metadata"]["uid"] for pod in self.pods("wide")})
@@ -89,7 +89,7 @@ class QueuesTest(LongJobTest):
 
     def test_a_job_grows_into_room_that_nobody_waits_for_and_gives_it_to_who_comes(self):
         # Room must last 30 s before it is grown into.
-        steps = 4 * long_steps()
+        steps = 4 * LONG_STEPS
         manifest = in_queue(long_job("modest", steps), "research", 2, 1)
         manifest["spec"]["worker"].update({"max": 4, "growsTo": "Max"})
         self.apply_with_claim(manifest)

@@ -16,7 +16,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
 from killer import SEED, Killer  # noqa: E402
-from long_job import LongJobTest, long_job, long_steps  # noqa: E402
+from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 OPERATOR = "system:serviceaccount:muster:muster-operator"
@@ -57,7 +57,7 @@ class RandomKills(LongJobTest):
         print(f"{len(killer.kills)} kills: {killer.kills}")
         self.assertGreaterEqual(len(killer.kills), 5)
         self.assertEqual({name for _, name in killer.kills}, {pod["metadata"]["name"] for pod in operators})
-        for name, steps in [("kills", long_steps()), *((name, SHORT_STEPS) for name in shorts)]:
+        for name, steps in [("kills", LONG_STEPS), *((name, SHORT_STEPS) for name in shorts)]:
             self.assertEqual(self.fetched_model(name), self.laptop_model(steps), name)
             self.assertEqual(self.job(name)["status"].get("restarts", 0), 0, name)
             self.assert_made_once(name, installed.writes()[before:], [])

@@ -20,7 +20,7 @@ LARGE = {"mlp": {"hidden": [2048, 2048, 2048]}}  # 8.5 million parameters, of wh
 
 class SplitTest(LongJobTest):
     def test_two_copies_in_two_stages_train_past_a_death_to_the_laptops_bits(self):
-        manifest = long_job("stages", STEPS, most=4)
+        manifest = long_job("stages", STEPS, cpu="125m", most=4)
         manifest["spec"]["worker"].update(count=4, min=2)
         manifest["spec"]["training"]["parallelism"] = {"pipeline": 2}
         self.apply_with_claim(manifest)
