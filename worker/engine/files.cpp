@@ -91,6 +91,11 @@ Status sync_directory(const std::string& path) {
   return {};
 }
 
+Status remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return disk_error(path, "remove", errno);
+  return {};
+}
+
 Status make_directories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

@@ -28,6 +28,9 @@ Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next);
 /// Makes names created, renamed or removed in `path` durable.  Errors, Blocks: as write_file.
 Status sync_directory(const std::string& path);
 
+/// Removes `path`, where it is.  Errors: as write_file.
+Status remove_file(const std::string& path);
+
 /// Creates `path` and what is missing above it.  Errors: as write_file.
 Status make_directories(const std::string& path);
 

@@ -334,12 +334,15 @@ Status Trainer::describe_model(std::span<const float> parameters) {
     const auto written = write_file(config_.checkpoint_path + "/" + std::string(name), text);
     return written ? Status() : Status(written.error());
   };
-  if (!train_.class_names.empty()) {
+  if (!config_.gpt) {
+    const bool has_names = !train_.class_names.empty();
     MUSTER_RETURN_IF_ERROR(
-        write(contract::kClassesFile, dump_json(Json(train_.class_names)) + "\n"));
+        has_names
+            ? write(contract::kClassesFile, dump_json(Json(train_.class_names)) + "\n")
+            // Another job may have left some.
+            : remove_file(config_.checkpoint_path + "/" + std::string(contract::kClassesFile)));
     return sync_directory(config_.checkpoint_path);
   }
-  if (!config_.gpt) return {};
   const Json config = gpt2_config(*config_.gpt, whole_.output().channels);
   MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, dump_json(config) + "\n"));
   // Without a vocabulary nobody knows what other tokens than bytes stand for.
