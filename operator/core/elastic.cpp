@@ -296,21 +296,6 @@ std::string slow_text(const JobSnapshot& snapshot, const GangView& gang) {
   return text;
 }
 
-/// Whether a member of the newest membership says that this worker, of which nothing was heard yet,
-/// is in it, too: all of a gang begin at once, and their first reports come one by one. What is
-/// said of one that took another's place may mean that other.
-bool is_named(const JobSnapshot& snapshot, const GangView& gang, const Member& member) {
-  if (report_of(snapshot, member) != nullptr || member.placement.replacements > 0) return false;
-  const std::int64_t newest = newest_epoch(snapshot, gang);
-  return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& other) {
-    if (!is_member(snapshot, other)) return false;
-    const ProgressReport* report = report_of(snapshot, other);
-    return report != nullptr && report->membership_epoch == newest &&
-           std::find(report->members.begin(), report->members.end(), member.placement.slot) !=
-               report->members.end();
-  });
-}
-
 void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
                      const GangView& gang, const std::string& more) {
   int training = 0;
@@ -318,8 +303,11 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
     const bool here = member.state == MemberState::kRunning ||
                       member.state == MemberState::kSucceeded ||
                       fate_of(snapshot, member) == Fate::kLeaving;
-    if (here && is_named(snapshot, gang, member)) ++training;
-    if (!here || !is_member(snapshot, member)) continue;
+    if (!here) continue;
+    if (!is_member(snapshot, member)) {
+      training += is_named(snapshot, gang, member) ? 1 : 0;
+      continue;
+    }
     ++training;
     for (auto& placement : status.placement) {
       if (placement.slot == member.placement.slot) placement.member = true;

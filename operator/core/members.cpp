@@ -8,6 +8,10 @@ namespace {
 /// A change of membership every second would take twelve days to come so far.
 constexpr std::int64_t kEpochLeapMost = 1'000'000;
 
+bool names(const ProgressReport& report, int slot) {
+  return std::find(report.members.begin(), report.members.end(), slot) != report.members.end();
+}
+
 }  // namespace
 
 const ProgressReport* report_of(const JobSnapshot& snapshot, const Member& member) {
@@ -19,9 +23,17 @@ const ProgressReport* report_of(const JobSnapshot& snapshot, const Member& membe
 bool is_member(const JobSnapshot& snapshot, const Member& member) {
   if (member.placement.member) return true;
   const ProgressReport* report = report_of(snapshot, member);
-  if (report == nullptr || report->membership_epoch <= 0) return false;
-  const auto& members = report->members;
-  return std::find(members.begin(), members.end(), member.placement.slot) != members.end();
+  return report != nullptr && report->membership_epoch > 0 && names(*report, member.placement.slot);
+}
+
+bool is_named(const JobSnapshot& snapshot, const GangView& gang, const Member& member) {
+  if (report_of(snapshot, member) != nullptr || member.placement.replacements > 0) return false;
+  const std::int64_t newest = newest_epoch(snapshot, gang);
+  return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& other) {
+    const ProgressReport* report = report_of(snapshot, other);
+    return report != nullptr && is_member(snapshot, other) && report->membership_epoch == newest &&
+           names(*report, member.placement.slot);
+  });
 }
 
 bool trains_on(const JobSnapshot& snapshot, const GangView& gang) {

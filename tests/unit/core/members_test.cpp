@@ -38,6 +38,12 @@ TEST_CASE("a gang that begins is whole from its first report on") {
     CHECK(seen().placement[0].member);
     CHECK_FALSE(seen().placement[1].member);  // it has to say so itself
   }
+  SUBCASE(
+      "who is stored as a member counts once, though an operator that is new was told by others") {
+    job.report(told_by(0, 1, {0, 1}));
+    job.edit().job.status.placement[1].member = true;
+    CHECK(seen().workers == "2/2");
+  }
   SUBCASE("who is in no membership is not counted") {
     job.report(told_by(0, 1, {0}));
     CHECK(seen().workers == "1/2");
