@@ -173,11 +173,10 @@ class Labels {
 
   /// Takes the next row's. Returns "", or what would be right.
   std::string add(std::string_view text) {
-    const bool is_number = float_of(text).has_value();
     if (kind_ == Kind::kUnknown && !text.empty()) {
-      kind_ = is_number ? Kind::kNumbers : Kind::kNames;
+      kind_ = float_of(text) ? Kind::kNumbers : Kind::kNames;
     }
-    return kind_ == Kind::kNames ? add_name(text, is_number) : add_number(text);
+    return kind_ == Kind::kNames ? add_name(text) : add_number(text);
   }
 
   void finish(Dataset& table) {
@@ -208,11 +207,11 @@ class Labels {
     return "";
   }
 
-  std::string add_name(std::string_view text, bool is_number) {
+  std::string add_name(std::string_view text) {
     auto found = number_.find(text);
     if (found == number_.end()) {
       if (train_) return "must be a class of the training set";
-      if (is_number || text.empty()) return "labels must be all names, or all whole numbers";
+      if (text.empty() || float_of(text)) return "labels must be all names, or all whole numbers";
       if (text.size() > kMaxClassNameBytes) {
         return "the name of a class must have at most " + std::to_string(kMaxClassNameBytes) +
                " bytes";

@@ -25,6 +25,12 @@ std::string wrong_with(std::string_view text, const std::string& label = "label"
   return sentence_behind("x.csv: ", parse_csv(text, label, "x.csv"));
 }
 
+/// The test table of `text`, kept at `path`.
+Result<Dataset> test_table(const std::string& path, std::string_view text, const Dataset& train) {
+  write_bytes(path, Bytes(text.begin(), text.end()));
+  return load_test_csv({path, "label"}, train);
+}
+
 }  // namespace
 
 TEST_CASE("one column of a table is the label, the others are features in their order") {
@@ -132,10 +138,7 @@ TEST_CASE("a test table has the columns and the labels of its training table") {
   const TempDirectory directory;
   const Dataset train = table_of("a,b,label\n1,2,0\n3,4,2\n");
   const std::string path = directory / "test.csv";
-  const auto tested = [&](std::string_view text) {
-    write_bytes(path, Bytes(text.begin(), text.end()));
-    return load_test_csv({path, "label"}, train);
-  };
+  const auto tested = [&](std::string_view text) { return test_table(path, text, train); };
   const auto fitting = tested("label,a,b\n1,5,6\n");
   REQUIRE_MESSAGE(fitting, fitting.error().message());
   CHECK(fitting->classes == 3);
@@ -155,10 +158,7 @@ TEST_CASE("a test table's names are the classes of its training table") {
   const TempDirectory directory;
   const Dataset train = table_of("a,label\n1,x\n2,z\n3,y\n");
   const std::string path = directory / "test.csv";
-  const auto tested = [&](std::string_view text) {
-    write_bytes(path, Bytes(text.begin(), text.end()));
-    return load_test_csv({path, "label"}, train);
-  };
+  const auto tested = [&](std::string_view text) { return test_table(path, text, train); };
   const auto fitting = tested("a,label\n1,z\n2,y\n");
   REQUIRE_MESSAGE(fitting, fitting.error().message());
   CHECK(fitting->labels == std::vector<std::uint8_t>{2, 1});
