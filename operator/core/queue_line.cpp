@@ -23,6 +23,7 @@ QueueLine::QueueLine(std::vector<LineTurn> turns, const QuotaLedger& ledger, Can
       can_start_(std::move(can_start)),
       by_queue_(place_of(ledger.queues())),
       done_(place_of(ledger.queues()), 0),
+      is_judged_(place_of(ledger.queues()), false),
       ranks_(place_of(ledger.queues())) {
   int cohorts = 0;
   for (int queue = 0; queue < ledger.queues(); ++queue) {
@@ -51,45 +52,63 @@ bool QueueLine::comes_before(int a, int b) const {
   return is_older(turn_a, turn_b);
 }
 
+void QueueLine::advance(int queue) {
+  ++done_[place_of(queue)];
+  is_judged_[place_of(queue)] = false;
+}
+
 void QueueLine::pass_over(int queue) {
-  while (waits(queue) && borrows(head(queue))) {
+  while (waits(queue) && borrows(head(queue)) && !is_judged_[place_of(queue)]) {
     const LineTurn& turn = head(queue);
-    const auto [judged, is_new] = judged_.try_emplace(&turn, true);
-    if (is_new) judged->second = can_start_(turn);
-    if (judged->second) return;
-    passed_over_.push_back(&turn);
-    ++done_[place_of(queue)];
+    if (can_start_(turn)) {
+      is_judged_[place_of(queue)] = true;
+    } else {
+      passed_over_.push_back(&turn);
+      advance(queue);
+    }
   }
 }
 
-void QueueLine::rank(int cohort) {
-  is_old_[place_of(cohort)] = false;
+void QueueLine::rank(int queue) {
+  pass_over(queue);
+  if (!waits(queue)) return;
+  const LineTurn& turn = head(queue);
+  ranks_[place_of(queue)] = {borrows(turn), ledger_.share_with(queue, turn.per_worker, turn.min)};
+}
+
+void QueueLine::find_first(int cohort) {
   int& first = first_[place_of(cohort)];
   first = -1;
   for (const int queue : ledger_.members_of(cohort)) {
-    pass_over(queue);
-    if (!waits(queue)) continue;
-    const LineTurn& turn = head(queue);
-    ranks_[place_of(queue)] = {borrows(turn), ledger_.share_with(queue, turn.per_worker, turn.min)};
-    if (first < 0 || comes_before(queue, first)) first = queue;
+    if (waits(queue) && (first < 0 || comes_before(queue, first))) first = queue;
   }
 }
 
 const LineTurn* QueueLine::next() {
   int best = -1;
   for (std::size_t cohort = 0; cohort < first_.size(); ++cohort) {
-    if (is_old_[cohort]) rank(static_cast<int>(cohort));
+    if (is_old_[cohort]) {
+      is_old_[cohort] = false;
+      for (const int queue : ledger_.members_of(static_cast<int>(cohort))) rank(queue);
+      find_first(static_cast<int>(cohort));
+    } else if (moved_ >= 0 && ledger_.cohort_of(moved_) == static_cast<int>(cohort)) {
+      rank(moved_);
+      find_first(static_cast<int>(cohort));
+    }
     const int queue = first_[cohort];
     if (queue >= 0 && (best < 0 || is_sooner(head(queue), head(best)))) best = queue;
   }
+  moved_ = -1;
   if (!passed_over_.empty()) {
     const LineTurn* turn = passed_over_.back();
     passed_over_.pop_back();
     return turn;
   }
   if (best < 0) return nullptr;
-  is_old_[place_of(ledger_.cohort_of(best))] = true;
-  return &by_queue_[place_of(best)][done_[place_of(best)]++];
+  const LineTurn* turn = &head(best);
+  advance(best);
+  moved_ = best;
+  return turn;
 }
 
 bool QueueLine::others_wait(int queue) const {

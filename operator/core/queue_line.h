@@ -7,7 +7,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -52,7 +51,9 @@ class QueueLine {
   const LineTurn& head(int queue) const;
   bool waits(int queue) const;
   bool comes_before(int a, int b) const;
-  void rank(int cohort);
+  void advance(int queue);
+  void rank(int queue);
+  void find_first(int cohort);
   void pass_over(int queue);
   bool borrows(const LineTurn& turn) const {
     return ledger_.workers_within_nominal(turn.queue, turn.per_worker) < turn.min;
@@ -60,12 +61,13 @@ class QueueLine {
 
   const QuotaLedger& ledger_;
   CanStart can_start_;
-  std::map<const LineTurn*, bool> judged_;    ///< what it has said
   std::vector<const LineTurn*> passed_over_;  ///< whose turn is still to come
   std::vector<std::vector<LineTurn>> by_queue_;
   std::vector<std::size_t> done_;  ///< by queue
+  std::vector<bool> is_judged_;    ///< by queue: can_start_ has said yes of its head
   std::vector<Rank> ranks_;        ///< of each queue's head
-  std::vector<bool> is_old_;       ///< by cohort
+  std::vector<bool> is_old_;       ///< by cohort: all of its ranks
+  int moved_ = -1;                 ///< the queue whose rank alone is old; -1: none
   std::vector<int> first_;         ///< queue whose head is next, by cohort; -1: none waits
 };
 

@@ -1,6 +1,7 @@
 #include "operator/core/queue_pass.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "operator/core/queue_backfill.h"
 #include "operator/core/queue_words.h"
@@ -37,20 +38,40 @@ QuotaLedger charged_ledger(const ClusterSnapshot& cluster) {
   return ledger;
 }
 
+std::map<std::string, const Queue*> by_name(const std::vector<Queue>& queues) {
+  std::map<std::string, const Queue*> named;
+  for (const Queue& one : queues) named.emplace(one.name, &one);
+  return named;
+}
+
+/// Whether the same nodes can take as many workers of both at least.
+bool is_alike(const WaitingGang& a, const WaitingGang& b) {
+  const auto shape = [](const WaitingGang& one) {
+    return std::tie(one.min, one.together, one.per_worker, one.node_selector, one.tolerations,
+                    one.required_level, one.preferred_level, one.volumes, one.avoid);
+  };
+  return shape(a) == shape(b);
+}
+
 }  // namespace
 
-std::vector<LineTurn> QueuePass::turns_of(const ClusterSnapshot& cluster,
-                                          const QuotaLedger& ledger) {
+/// Of all that wait in queues; who waits in one that is not there, or not for it, hears so now.
+std::vector<LineTurn> QueuePass::take_turns() {
   std::vector<LineTurn> turns;
-  for (std::size_t i = 0; i < cluster.gangs.size(); ++i) {
-    const WaitingGang& gang = cluster.gangs[i];
+  for (std::size_t i = 0; i < cluster_.gangs.size(); ++i) {
+    const WaitingGang& gang = cluster_.gangs[i];
     if (!waits_to_start(gang)) continue;
-    const int queue = ledger.index_of(gang.turn.queue);
-    const auto is_it = [&](const Queue& one) { return one.name == gang.turn.queue; };
-    const auto found = std::find_if(cluster.queues.begin(), cluster.queues.end(), is_it);
-    if (queue < 0 || !why_not_taken(*found, gang.job.namespace_name).empty()) continue;
-    turns.push_back({i, queue, gang.turn.priority, gang.turn.created, gang.job,
-                     amounts_of(gang.per_worker), gang.min});
+    const auto found = queues_.find(gang.turn.queue);
+    std::string why = found == queues_.end()
+                          ? why_no_queue(gang.turn.queue, cluster_.queues)
+                          : why_not_taken(*found->second, gang.job.namespace_name);
+    if (!why.empty()) {
+      refused_.insert(gang.job);
+      decide(gang, {std::nullopt, std::move(why)});
+      continue;
+    }
+    turns.push_back({i, ledger_.index_of(gang.turn.queue), gang.turn.priority, gang.turn.created,
+                     gang.job, amounts_of(gang.per_worker), gang.min});
   }
   return turns;
 }
@@ -59,27 +80,12 @@ QueuePass::QueuePass(const ClusterSnapshot& cluster, Rooms& rooms)
     : cluster_(cluster),
       rooms_(rooms),
       ledger_(charged_ledger(cluster)),
-      line_(turns_of(cluster, ledger_), ledger_,
+      queues_(by_name(cluster.queues)),
+      line_(take_turns(), ledger_,
             [this](const LineTurn& turn) {
               return could_ever_start(turn, cluster_.gangs[turn.gang]);
             }),
-      is_any_beyond_(has_beyond(cluster)) {
-  for (const Queue& one : cluster.queues) queues_.emplace(one.name, &one);
-  refuse_strangers();
-}
-
-void QueuePass::refuse_strangers() {
-  for (const WaitingGang& gang : cluster_.gangs) {
-    if (!waits_to_start(gang)) continue;
-    const auto found = queues_.find(gang.turn.queue);
-    const std::string why = found == queues_.end()
-                                ? why_no_queue(gang.turn.queue, cluster_.queues)
-                                : why_not_taken(*found->second, gang.job.namespace_name);
-    if (why.empty()) continue;
-    refused_.insert(gang.job);
-    decide(gang, {std::nullopt, why});
-  }
-}
+      is_any_beyond_(has_beyond(cluster)) {}
 
 const Queue& QueuePass::queue(int number) const { return *queues_.at(ledger_.name_of(number)); }
 
@@ -209,13 +215,19 @@ Rooms& QueuePass::without_pods() {
 
 bool QueuePass::could_ever_start(const LineTurn& turn, const WaitingGang& gang) {
   if (ledger_.workers_ever(turn.queue, turn.per_worker) < gang.min) return false;
-  if (gang.unplaced) return true;
+  return gang.unplaced || could_ever_stand(gang);
+}
+
+bool QueuePass::could_ever_stand(const WaitingGang& gang) {
+  const auto known = std::find_if(judged_.begin(), judged_.end(),
+                                  [&](const auto& one) { return is_alike(*one.first, gang); });
+  if (known != judged_.end()) return known->second;
   WaitingGang least = gang;
   least.count = gang.min;
   const GangVerdict verdict = place(least, without_pods());
-  if (!verdict.placement) return false;
-  without_pods().give_back(*verdict.placement, gang.per_worker);
-  return true;
+  if (verdict.placement) without_pods().give_back(*verdict.placement, gang.per_worker);
+  if (judged_.size() < kShapesJudged) judged_.emplace_back(&gang, verdict.placement.has_value());
+  return verdict.placement.has_value();
 }
 
 void QueuePass::make_head(const LineTurn& turn, Head head) {

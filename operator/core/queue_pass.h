@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/core/gang_place.h"
@@ -30,6 +31,8 @@ namespace muster::core {
 inline constexpr int kTriedBehindHead = 100;
 /// Jobs in a pass, but the first of lines, that are looked for what is beyond others' wishes.
 inline constexpr int kTriedForBeyond = 32;
+/// Shapes of gangs of which a pass remembers whether they could stand were everything empty.
+inline constexpr std::size_t kShapesJudged = 64;
 
 class QueuePass {
  public:
@@ -53,8 +56,7 @@ class QueuePass {
     std::optional<std::optional<seconds>> starts_within{};
   };
 
-  static std::vector<LineTurn> turns_of(const ClusterSnapshot& cluster, const QuotaLedger& ledger);
-  void refuse_strangers();
+  std::vector<LineTurn> take_turns();
   const Queue& queue(int number) const;
   void next_of_line();
   void join(const WaitingGang& gang);
@@ -78,6 +80,7 @@ class QueuePass {
   NodeCaps pods_kept_for(const WaitingGang& gang);
   Rooms& without_pods();
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
+  bool could_ever_stand(const WaitingGang& gang);
   void make_head(const LineTurn& turn, Head head);
   void take_back(Schedule& all) const;
   std::string why_behind(const LineTurn& turn, const WaitingGang& gang, std::int64_t within,
@@ -86,9 +89,10 @@ class QueuePass {
   const ClusterSnapshot& cluster_;
   Rooms& rooms_;
   QuotaLedger ledger_;
-  QueueLine line_;
-  std::map<std::string, const Queue*> queues_;
+  const std::map<std::string, const Queue*> queues_;
   std::set<api::ObjectKey> refused_;  ///< no turn: their queue is not there, or not theirs
+  std::map<api::ObjectKey, GangVerdict> verdicts_;
+  QueueLine line_;
   /// By queue; below 0 jobs in none for which others give back what is beyond their wish.
   std::map<int, Head> heads_;
   /// Some job has grown beyond its wish, or workers leave.
@@ -96,8 +100,9 @@ class QueuePass {
   int beyond_tried_ = 0;               ///< jobs that looked for what is beyond others' wishes
   std::map<int, int> waiting_;         ///< gangs that did not start, by queue
   std::optional<Rooms> without_pods_;  ///< made when first asked for
-  std::optional<Reclaim> reclaim_;     ///< likewise
-  std::map<api::ObjectKey, GangVerdict> verdicts_;
+  /// Gangs of different shapes, and whether they could stand were everything empty.
+  std::vector<std::pair<const WaitingGang*, bool>> judged_;
+  std::optional<Reclaim> reclaim_;  ///< made when first asked for
 };
 
 }  // namespace muster::core

@@ -72,7 +72,11 @@ Reclaim::Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, cons
     const int queue = ledger_.index_of(holder.turn.queue);
     if (queue < 0) continue;
     Lender lender{&holder, queue, amounts_of(holder.per_worker),
-                  static_cast<int>(holder.slots.size())};
+                  {},      {},    static_cast<int>(holder.slots.size())};
+    lender.numbered = rooms_.inventory().numbered(lender.amounts);
+    for (const HeldSlot& slot : holder.slots) {
+      lender.nodes.push_back(rooms_.inventory().index_of(slot.node));
+    }
     ledger_.charge(queue, lender.amounts, holder.workers_that_stay() - holder.workers());
     if (lender.kept > 0) lenders_.push_back(std::move(lender));
   }
@@ -85,12 +89,10 @@ Reclaim::Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, cons
 void Reclaim::set_workers(Lender& lender, int workers) {
   if (workers == lender.kept) return;
   ledger_.charge(lender.queue, lender.amounts, workers - lender.kept);
-  const auto& slots = lender.holder->slots;
-  while (lender.kept > workers) {
-    rooms_.give_back(slots[at(--lender.kept)].node, lender.holder->per_worker);
-  }
-  while (lender.kept < workers) {
-    rooms_.take(slots[at(lender.kept++)].node, lender.holder->per_worker);
+  while (lender.kept != workers) {
+    const bool leaves = lender.kept > workers;
+    const int node = lender.nodes[at(leaves ? --lender.kept : lender.kept++)];
+    if (node >= 0) rooms_.inventory().take(node, lender.numbered, leaves ? -1 : 1);
   }
 }
 
@@ -245,7 +247,8 @@ bool Reclaim::shrink(Claim& claim) {
   for (const Right right : {Right::kBeyond, Right::kOwn, Right::kPriority}) {
     claim.right = right;
     shrink_all(claim);
-    if (starts(claim)) {
+    // Without anybody's help it does not start: that is why others are asked.
+    if (kept() != before && starts(claim)) {
       give_back(claim, before);
       return true;
     }
@@ -331,23 +334,30 @@ void Reclaim::take_in_order(Search& search) {
   restore(before);
 }
 
+/// Sets that have what is taken, and any from `next` on. The head does not start with what is taken
+/// alone, and would were all of them.
 void Reclaim::search(Search& search, std::size_t next) {
-  if (search.tries <= 0 || !search.is_better()) return;
-  --search.tries;
-  if (starts(search.claim)) return search.keep();
-  if (next == search.among.size() || !starts_without_rest(search, next)) return;
+  if (search.tries-- <= 0 || !search.is_better()) return;
   Lender& one = *search.among[next];
   if (may_take(search.claim, one)) {
     const int before = one.kept;
     set_workers(one, 0);
     search.taken.push_back(&one);
     search.lost += one.lost();
-    this->search(search, next + 1);
+    if (search.is_better()) {
+      if (starts(search.claim)) {
+        search.keep();
+      } else if (next + 1 < search.among.size()) {
+        this->search(search, next + 1);
+      }
+    }
     search.lost -= one.lost();
     search.taken.pop_back();
     set_workers(one, before);
   }
-  this->search(search, next + 1);
+  if (next + 1 < search.among.size() && starts_without_rest(search, next + 1)) {
+    this->search(search, next + 1);
+  }
 }
 
 /// Where all that can be asked to shrink has.

@@ -64,8 +64,10 @@ class Reclaim {
     const QueueHolder* holder = nullptr;
     int queue = 0;
     ResourceAmounts amounts;  ///< of a worker
-    int kept = 0;             ///< of its places, the first ones
-    bool is_beyond() const;   ///< its wish, with what it has kept
+    NumberedAmounts numbered;
+    std::vector<int> nodes;  ///< of its places; -1: none, or one that is not there
+    int kept = 0;            ///< of its places, the first ones
+    bool is_beyond() const;  ///< its wish, with what it has kept
     std::int64_t lost() const;
     /// Numbers of first places that leave no copy of a model without a part, from `least` to
     /// `most`, which are among them.

@@ -152,10 +152,11 @@ class OperatorLoop {
   void update_endpoint(const JobRecord& record, Memory& memory);
   void run_schedule();
   std::vector<core::Assumed> assumed_of(const api::ObjectKey& key) const;
+  bool may_hold(const api::ObjectKey& key) const;
   void update_assumed();
   void check_inventory(core::Inventory& kept, const core::ClusterSnapshot& cluster) const;
   core::StorageSnapshot storage() const;
-  core::WaitingGang waiting_gang(const api::ObjectKey& key,
+  core::WaitingGang waiting_gang(const api::TrainingJob& job, const core::PlaceWish& wish,
                                  std::optional<core::StorageSnapshot>& storage) const;
   bool is_cut_off(const api::Pod& pod) const;
   std::vector<core::QueueHolder> queue_holders() const;
@@ -177,9 +178,10 @@ class OperatorLoop {
   KueueBook kueue_book_;
   std::map<api::ObjectKey, Memory> memory_;
   core::KeptInventory inventory_;
-  /// Jobs of which the capacity that is promised to pods that the store does not show yet may have
-  /// changed since it was last added up.
+  /// Jobs of which what they hold, or what is promised to pods that the store does not show yet,
+  /// may have changed since it was last looked at.
   std::set<api::ObjectKey> assumed_is_old_;
+  std::set<api::ObjectKey> may_hold_;  ///< as of then; the others hold nothing
   std::map<std::string, bool> node_is_ready_;
   int ready_nodes_ = 0;
   std::map<api::ObjectKey, core::PlaceWish> waiting_;

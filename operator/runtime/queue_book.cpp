@@ -44,12 +44,16 @@ bool QueueBook::take(const kube::WatchEvent& event, api::Kind kind) {
   return changed;
 }
 
+const std::string& QueueBook::queue_of(const api::TrainingJob& job) const {
+  static const api::ObjectKey kFallback{"", std::string(contract::kDefaultQueue)};
+  // A quota that is evaded by leaving a line out would be none.
+  const bool falls_back = job.spec.queue_name.empty() && queues_.find(kFallback) != nullptr;
+  return falls_back ? kFallback.name : job.spec.queue_name;
+}
+
 core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job) const {
   core::QueueTurn turn;
-  turn.queue = job.spec.queue_name;
-  const std::string fallback(contract::kDefaultQueue);
-  // A quota that is evaded by leaving a line out would be none.
-  if (turn.queue.empty() && queues_.find({"", fallback}) != nullptr) turn.queue = fallback;
+  turn.queue = queue_of(job);
   turn.created = job.meta.creation_time.value_or(WallTime{});
   if (const api::PriorityClass* one = priority_of(job); one != nullptr) {
     turn.priority = one->value;

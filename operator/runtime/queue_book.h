@@ -34,7 +34,9 @@ class QueueBook {
   bool synced() const { return queues_.synced() && priorities_.synced(); }
   bool empty() const { return queues_.all().empty(); }
 
-  /// Where the job stands; an empty queue: in none.
+  /// The queue it waits in or holds something of; empty: none.
+  const std::string& queue_of(const api::TrainingJob& job) const;
+  /// Where the job stands there.
   core::QueueTurn turn_of(const api::TrainingJob& job) const;
   /// Why the job cannot be given a turn yet although its spec is right: what it names is not known.
   /// Empty for a while, too, in which nothing need be said.

@@ -1,0 +1,268 @@
+// The part of the loop that looks at all jobs at once: what is free, who waits, who holds something
+// of a queue, and one pass of the scheduler over them.
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/contract.h"
+#include "operator/runtime/loop.h"
+
+namespace muster::runtime {
+namespace {
+
+/// Between two passes so many times what the first has taken: while much happens, passes take a
+/// tenth of the thread, and what arrives meanwhile is decided together. At most so long.
+constexpr int kPassGap = 9;
+constexpr std::chrono::milliseconds kPassGapMost{250};
+
+}  // namespace
+
+std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) const {
+  const JobRecord* record = jobs_.find(key);
+  if (record == nullptr) return {};
+  std::vector<core::Assumed> list;
+  const auto memory = memory_.find(key);
+  if (memory != memory_.end()) list = memory->second.decided;
+  const api::TrainingJob& job = record->job;
+  const auto wish = waiting_.find(key);
+  // A slot that waits for another place has given up the one it had.
+  const auto is_homeless = [&](int slot) {
+    return wish != waiting_.end() &&
+           std::binary_search(wish->second.slots.begin(), wish->second.slots.end(), slot);
+  };
+  for (const auto& placement : job.status.placement) {
+    if (placement.node.empty() || job.status.finished()) continue;
+    if (is_homeless(placement.slot)) continue;
+    const api::ObjectKey pod{key.namespace_name,
+                             api::pod_name(job, placement.slot, placement.attempt)};
+    if (pods_.find(pod) == nullptr) list.push_back({placement.node, job.spec.worker.resources});
+  }
+  return list;
+}
+
+/// Whether it may hold something, or be about to: a place, or a pod that has not ended. Most jobs
+/// of a cluster have ended or wait, and are not looked at in each pass.
+bool OperatorLoop::may_hold(const api::ObjectKey& key) const {
+  const JobRecord* record = jobs_.find(key);
+  if (record == nullptr) return false;
+  const api::TrainingJobStatus& status = record->job.status;
+  if (!status.placement.empty() && !status.finished()) return true;
+  const auto memory = memory_.find(key);
+  if (memory != memory_.end() && memory->second.decided_places) return true;
+  const auto pods = pods_of_job_.find(key);
+  return pods != pods_of_job_.end() &&
+         std::any_of(pods->second.begin(), pods->second.end(),
+                     [this](const api::ObjectKey& pod) { return !pods_.find(pod)->ended(); });
+}
+
+void OperatorLoop::update_assumed() {
+  for (const auto& key : assumed_is_old_) {
+    inventory_.promise(key, assumed_of(key));
+    if (may_hold(key)) {
+      may_hold_.insert(key);
+    } else {
+      may_hold_.erase(key);
+    }
+  }
+  assumed_is_old_.clear();
+}
+
+void OperatorLoop::check_inventory(core::Inventory& kept,
+                                   const core::ClusterSnapshot& cluster) const {
+  core::ClusterSnapshot anew;
+  for (const auto& [key, node] : nodes_.all()) anew.nodes.push_back(&node);
+  for (const auto& [key, pod] : pods_.all()) anew.pods.push_back(&pod);
+  for (const auto& [key, record] : jobs_.all()) {
+    const auto assumed = assumed_of(key);
+    anew.assumed.insert(anew.assumed.end(), assumed.begin(), assumed.end());
+  }
+  for (const auto& [key, record] : jobs_.all()) {
+    MUSTER_CHECK_MSG(may_hold_.contains(key) == may_hold(key), key.text());
+  }
+  anew.topology = cluster.topology;
+  const std::string difference = kept.difference_from(core::inventory_of(anew));
+  MUSTER_CHECK_MSG(difference.empty(), difference);
+}
+
+core::StorageSnapshot OperatorLoop::storage() const {
+  core::StorageSnapshot storage;
+  for (const auto& [key, claim] : claims_.all()) storage.claims.emplace(key, &claim);
+  for (const auto& [key, volume] : volumes_.all()) storage.volumes.push_back(&volume);
+  storage.nodes = inventory_.nodes();
+  return storage;
+}
+
+void OperatorLoop::run_schedule() {
+  schedule_is_old_ = false;
+  const auto taken_before = std::exchange(taken_, {});
+  schedule_due_.reset();
+  const WallTime wall_now = options_.clock->wall_now();
+  if (waiting_.empty() && !queue_book_.is_any_spent(wall_now)) return;
+  const MonoTime began = options_.clock->mono_now();
+  core::ClusterSnapshot cluster;
+  std::vector<std::pair<const JobRecord*, const core::PlaceWish*>> order;
+  for (const auto& [key, wish] : waiting_) {
+    const JobRecord* record = jobs_.find(key);
+    if (record != nullptr) order.emplace_back(record, &wish);
+  }
+  // Those of one second stay in the order of their names.
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return a.first->meta.creation_time < b.first->meta.creation_time;
+  });
+  cluster.gangs.reserve(order.size());
+  std::optional<core::StorageSnapshot> storage;
+  for (const auto& [record, wish] : order) {
+    core::WaitingGang gang = waiting_gang(record->job, *wish, storage);
+    const bool asks = !gang.required_level.empty() || !gang.preferred_level.empty();
+    if (asks && options_.sees_topologies && !topology_book_.synced()) continue;
+    if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs.push_back(std::move(gang));
+  }
+  update_assumed();
+  cluster.topology = topology_book_.topology(inventory_);
+  const core::KeptInventory::Asked kept = inventory_.inventory(cluster.topology);
+  cluster.inventory = &kept.inventory;
+  if (options_.checks_inventory) check_inventory(kept.inventory, cluster);
+  cluster.running = running_gangs();
+  cluster.queues = queue_book_.queues(wall_now);
+  cluster.holders = queue_holders();
+  auto [verdicts, taken, look_again] = core::schedule(cluster);
+  const MonoTime ended = options_.clock->mono_now();
+  schedule_from_ = ended + std::min<MonoTime::duration>(kPassGap * (ended - began), kPassGapMost);
+  if (options_.metrics != nullptr) {
+    options_.metrics->on_scheduled(std::chrono::duration<double>(ended - began).count());
+    if (kept.remade) options_.metrics->on_inventory_remade(*kept.remade);
+  }
+  add_queue_notes(verdicts);
+  for (const auto& [key, verdict] : verdicts) {
+    const auto before = verdicts_.find(key);
+    if (before == verdicts_.end() || !(before->second == verdict))
+      queue_.add_after_back_off(key, now_);
+  }
+  verdicts_ = std::move(verdicts);
+  // One that could not be written waits for its back-off: each try makes schedule think otherwise
+  // for a moment, and while the watch is late that would be one write after the other.
+  for (const auto& [key, one] : taken) {
+    const auto before = taken_before.find(key);
+    if (before == taken_before.end() || !(before->second == one))
+      queue_.add_after_back_off(key, now_);
+  }
+  taken_ = std::move(taken);
+  if (look_again) schedule_due_ = now_ + *look_again;
+}
+
+// ---- Queues
+
+core::WaitingGang OperatorLoop::waiting_gang(const api::TrainingJob& job,
+                                             const core::PlaceWish& wish,
+                                             std::optional<core::StorageSnapshot>& known) const {
+  core::WaitingGang gang = core::gang_of(job, wish);
+  if (options_.sees_queues) gang.turn = queue_book_.turn_of(job);
+  if (options_.sees_volumes && core::names_claims(job)) {
+    if (!known) known = storage();
+    gang.volumes = core::volume_limits(job, *known);
+  }
+  if (!options_.sees_nodes) gang.unplaced = true;
+  if (const auto memory = memory_.find(gang.job); memory != memory_.end()) {
+    for (const auto& [node, until] : memory->second.avoid) {
+      if (now_ < until) gang.avoid.insert(node);
+    }
+  }
+  return gang;
+}
+
+std::vector<core::RunningGang> OperatorLoop::running_gangs() const {
+  std::vector<core::RunningGang> running;
+  for (const api::ObjectKey& key : may_hold_) {
+    const api::TrainingJob& job = jobs_.find(key)->job;
+    const auto memory = memory_.find(key);
+    const bool is_decided = memory != memory_.end() && memory->second.decided_places;
+    const auto& places = is_decided ? *memory->second.decided_places : job.status.placement;
+    const auto waits = waiting_.find(key);
+    const bool waits_for_all = waits != waiting_.end() && waits->second.slots.empty();
+    // One alone sends nothing, but may hold GPUs of a switch that others share.
+    const std::size_t least = job.spec.worker.resources.gpus > 0 ? 1 : 2;
+    if (places.size() < least || job.status.finished() || waits_for_all) continue;
+    running.push_back(core::running_gang(job, places));
+  }
+  return running;
+}
+
+/// On a node that is away: nobody can end the pod, and the node's resources are nobody's.
+bool OperatorLoop::is_cut_off(const api::Pod& pod) const {
+  if (!options_.sees_nodes || pod.node_name.empty()) return false;
+  const api::Node* node = nodes_.find({"", pod.node_name});
+  return node == nullptr || (!node->ready && ready_nodes_ > 0);
+}
+
+std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
+  std::vector<core::QueueHolder> holders;
+  if (queue_book_.empty()) return holders;
+  for (const api::ObjectKey& key : may_hold_) {
+    const JobRecord& record = *jobs_.find(key);
+    if (record.job.spec.managed_by != contract::kManagedBy) continue;
+    const core::QueueTurn turn = queue_book_.turn_of(record.job);
+    if (turn.queue.empty()) continue;
+    std::vector<const api::Pod*> pods;
+    const auto waits = waiting_.find(key);
+    // Who waits for a whole gang has waited for what was to be waited for: what is still there is
+    // on nodes that cannot end it.
+    const bool may_leave = waits == waiting_.end() || !waits->second.slots.empty();
+    if (const auto own = pods_of_job_.find(key); may_leave && own != pods_of_job_.end()) {
+      for (const auto& pod : own->second) pods.push_back(pods_.find(pod));
+      std::erase_if(pods, [this](const api::Pod* pod) { return is_cut_off(*pod); });
+    }
+    const auto memory = memory_.find(key);
+    const bool is_decided = memory != memory_.end() && memory->second.decided_places;
+    const auto& places = is_decided ? *memory->second.decided_places : record.job.status.placement;
+    auto holder = core::holder_of(record.job, turn, places, pods, options_.clock->wall_now());
+    if (!holder) continue;
+    if (memory != memory_.end()) holder->shrinks_to = memory->second.shrinks_to;
+    if (record.job.status.cost && queue_book_.has_budget(turn.queue)) {
+      const auto cost =
+          core::cost_until(*record.job.status.cost, options_.prices, options_.clock->wall_now());
+      holder->rate_per_hour = cost.rate_per_hour;
+      holder->currency = cost.currency;
+    }
+    // A slot that waits for another place has given up the one it had.
+    for (core::HeldSlot& slot : holder->slots) {
+      const bool is_homeless =
+          waits != waiting_.end() && !is_decided &&
+          std::binary_search(waits->second.slots.begin(), waits->second.slots.end(), slot.slot);
+      if (is_homeless) slot.node.clear();
+    }
+    holders.push_back(std::move(*holder));
+  }
+  return holders;
+}
+
+/// What jobs hear whose queue is not known, or not heeded here.
+void OperatorLoop::add_queue_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const {
+  if (options_.sees_queues && queue_book_.synced()) return;
+  for (const auto& [key, wish] : waiting_) {
+    const JobRecord* record = jobs_.find(key);
+    if (record == nullptr || record->job.spec.queue_name.empty()) continue;
+    const auto found = verdicts.find(key);
+    if (found != verdicts.end() && found->second.placement && !options_.sees_queues) {
+      std::string& why = found->second.placement->why;
+      why += why.empty() ? "" : "; ";
+      why += "spec.queueName is not heeded: this operator sees no queues";
+    }
+    if (!options_.sees_queues) continue;
+    const std::string why = queue_book_.why_unknown(now_);
+    if (!why.empty()) verdicts[key] = core::GangVerdict{std::nullopt, why, wish.slots};
+  }
+}
+
+void OperatorLoop::write_queues() {
+  if (!options_.sees_queues || !queue_book_.synced()) return;
+  update_assumed();
+  std::map<std::string, int> waiting;
+  for (const auto& [key, wish] : waiting_) {
+    const JobRecord* record = jobs_.find(key);
+    if (record != nullptr && wish.slots.empty()) ++waiting[queue_book_.queue_of(record->job)];
+  }
+  for (Work& work :
+       queue_book_.writes(now_, options_.clock->wall_now(), queue_holders(), waiting)) {
+    options_.executor->execute(std::move(work));
+  }
+}
+}  // namespace muster::runtime
