@@ -475,6 +475,27 @@ void tell_restored(Plan& plan, const JobSnapshot& snapshot) {
   add_event(plan, snapshot, "Normal", contract::reason::kCheckpointRestored, text);
 }
 
+/// A checkpoint that outlives the pods is told with the write that shows it, once in so much time
+/// on the clock: an event that is repeated costs two requests, and each checkpoint is in the
+/// status.
+void tell_saved(Plan& plan, const JobSnapshot& snapshot) {
+  const auto* patch =
+      plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+  const auto& spec = snapshot.job.spec;
+  if (patch == nullptr || !spec.training || !spec.training->checkpoint) return;
+  const std::string& claim = spec.training->checkpoint->volume_claim_name;
+  const auto& saved = patch->status.checkpoint;
+  const auto& known = snapshot.job.status.checkpoint;
+  if (claim.empty() || !saved || !saved->durable || !saved->time) return;
+  if (known && known->step >= saved->step) return;
+  const auto turn_of = [](WallTime time) {
+    return time.time_since_epoch() / words::kSavedToldEach;
+  };
+  if (known && known->time && turn_of(*known->time) == turn_of(*saved->time)) return;
+  add_event(plan, snapshot, "Normal", contract::reason::kCheckpointSaved,
+            "checkpoints are complete on claim " + claim + "; status.checkpoint says the newest");
+}
+
 /// When a node that is not ready counts as lost.
 void await_nodes(Plan& plan, const JobSnapshot& snapshot) {
   for (const auto& node : snapshot.not_ready_nodes) {
@@ -531,6 +552,7 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   }
   Plan seen = observe(snapshot, gang);
   tell_restored(seen, snapshot);
+  tell_saved(seen, snapshot);
   append(plan, std::move(seen));
   return plan;
 }

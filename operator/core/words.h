@@ -56,6 +56,8 @@ inline constexpr std::string_view kOutOfMemory = "OutOfMemory";
 // ---- Bounds and times
 inline constexpr std::chrono::seconds kProgressInterval{15};
 inline constexpr std::chrono::seconds kBackoffMost{300};
+/// A job's checkpoints are news once in so much time.
+inline constexpr std::chrono::seconds kSavedToldEach{600};
 /// However far off the next thing to do is, a job is looked at again after so long.
 inline constexpr std::chrono::seconds kLookAgainMost{std::chrono::hours(24)};
 /// A worker that lost a peer ends before the peer's own end is known; so long the cause is awaited.

@@ -136,6 +136,34 @@ TEST_CASE("going on from a checkpoint is told once, and stays said without the r
   CHECK(words_of(fresh.plan()) == Words{"status"});
 }
 
+TEST_CASE("checkpoints on a claim are told once in ten minutes, those in memory never") {
+  ProgressReport report;
+  report.step = 120;
+  report.checkpoint_step = 100;
+  report.checkpoint_durable = true;
+  const auto plan_after = [&](core::JobSnapshot& before, seconds time, std::int64_t saved) {
+    before.now = test::kNow + time;
+    report.step = saved + 20;
+    report.checkpoint_step = saved;
+    before.reports[0] = report;
+    const auto plan = core::reconcile(before);
+    apply(before, plan);
+    return words_of(plan);
+  };
+  auto job = make_job("j").engine().workers(1).all_running();
+  job.edit().job.spec.training->checkpoint.emplace().volume_claim_name = "digits";
+  apply(job.edit(), job.plan());
+  const Words told{"status", "event CheckpointSaved"};
+  const Words not_told{"status"};
+  const auto next = seconds(600 - test::kNow.time_since_epoch() / seconds(1) % 600);
+  CHECK(plan_after(job.edit(), seconds(0), 100) == told);
+  CHECK(plan_after(job.edit(), seconds(20), 200) == not_told);
+  CHECK(plan_after(job.edit(), next, 200) == Words{});  // no news
+  CHECK(plan_after(job.edit(), next + seconds(20), 300) == told);
+  report.checkpoint_durable = false;
+  CHECK(plan_after(job.edit(), next + seconds(640), 400) == not_told);
+}
+
 TEST_CASE("an elastic program's gang starts again in the size wished for") {
   auto job = make_job("j").workers(2).all_running();
   auto& worker = job.edit().job.spec.worker;
