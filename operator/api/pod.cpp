@@ -71,26 +71,81 @@ void add(std::int64_t& total, std::int64_t more) {
   if (__builtin_add_overflow(total, more, &total)) total = INT64_MAX;
 }
 
-Status read_container(const Json& json, const std::string& path, Resources& sum) {
+void add(PodRequests& total, const PodRequests& more) {
+  add(total.cpu_millis, more.cpu_millis);
+  add(total.memory_bytes, more.memory_bytes);
+  for (const auto& [name, count] : more.devices) add(total.devices[name], count);
+}
+
+void raise(PodRequests& most, const PodRequests& other) {
+  most.cpu_millis = std::max(most.cpu_millis, other.cpu_millis);
+  most.memory_bytes = std::max(most.memory_bytes, other.memory_bytes);
+  for (const auto& [name, count] : other.devices) {
+    most.devices[name] = std::max(most.devices[name], count);
+  }
+}
+
+/// A list of amounts by resource.
+Status read_amounts(const Json& json, const std::string& path, PodRequests& out) {
   JsonReader in(json, path);
+  out.cpu_millis = request_of(in, json, "cpu", parse_cpu_millis);
+  out.memory_bytes = request_of(in, json, "memory", parse_bytes);
+  for (const auto& [name, value] : json.items()) {
+    // Device plugins' resources carry a domain.
+    if (name.find('/') == std::string::npos) continue;
+    const std::int64_t count = request_of(in, json, name, parse_count);
+    if (count > 0) out.devices[name] = count;
+  }
+  return in.status();
+}
+
+struct ContainerRequests {
+  PodRequests amounts;
+  bool stays = false;  ///< of those that start first: it runs as long as the pod
+};
+
+Status read_container(const Json& json, const std::string& path, ContainerRequests& out) {
+  JsonReader in(json, path);
+  std::string restarts;
+  in.optional("restartPolicy", restarts);
+  out.stays = restarts == "Always";
   read_object(in, "resources", [&](const Json& resources, const std::string& at) {
     JsonReader reader(resources, at);
     read_object(reader, "requests", [&](const Json& map, const std::string& where) {
-      JsonReader requests(map, where);
-      add(sum.cpu_millis, request_of(requests, map, "cpu", parse_cpu_millis));
-      add(sum.memory_bytes, request_of(requests, map, "memory", parse_bytes));
-      for (const auto& [name, value] : map.items()) {
-        // Device plugins' resources carry a domain; a GPU is told by its name.
-        if (name.find('/') == std::string::npos || name.find("gpu") == std::string::npos) continue;
-        const std::int64_t gpus = request_of(requests, map, name, parse_count);
-        if (gpus > 0) sum.gpu_resource = name;
-        add(sum.gpus, gpus);
-      }
-      return requests.status();
+      return read_amounts(map, where, out.amounts);
     });
     return reader.status();
   });
   return in.status();
+}
+
+/// The largest that the pod takes at any time: those that start first run one after the other
+/// beside those of them that stay, then all others run together. Source: Kubernetes' KEP-753.
+void read_requests(JsonReader& in, PodRequests& out) {
+  PodRequests lasting, most;
+  read_list(in, "initContainers", kMaxContainers, [&](const Json& item, const std::string& at) {
+    ContainerRequests one;
+    const Status read = read_container(item, at, one);
+    PodRequests now = lasting;
+    add(now, one.amounts);
+    raise(most, now);
+    if (one.stays) lasting = std::move(now);
+    return read;
+  });
+  read_list(in, "containers", kMaxContainers, [&](const Json& item, const std::string& at) {
+    ContainerRequests one;
+    const Status read = read_container(item, at, one);
+    add(lasting, one.amounts);
+    return read;
+  });
+  raise(most, lasting);
+  read_object(in, "overhead", [&](const Json& map, const std::string& at) {
+    PodRequests overhead;
+    const Status read = read_amounts(map, at, overhead);
+    add(most, overhead);
+    return read;
+  });
+  out = std::move(most);
 }
 
 const Json* member(const Json& object, const char* name) {
@@ -130,9 +185,7 @@ Status read_spec(const Json& json, const std::string& path, Pod& out) {
     if (name.starts_with(kueue::kPrefix)) out.held_by_kueue = true;
     return gate.status();
   });
-  read_list(in, "containers", kMaxContainers, [&](const Json& item, const std::string& at) {
-    return read_container(item, at, out.requests);
-  });
+  read_requests(in, out.requests);
   return in.status();
 }
 
@@ -214,10 +267,10 @@ Status read_status(const Json& json, const std::string& path, Pod& out) {
   return in.status();
 }
 
-Json requests_to_json(const Resources& requests) {
+Json requests_to_json(const PodRequests& requests) {
   Json json{{"cpu", std::to_string(requests.cpu_millis) + "m"},
             {"memory", std::to_string(requests.memory_bytes)}};
-  if (requests.gpus > 0) json[requests.gpu_resource] = std::to_string(requests.gpus);
+  for (const auto& [name, count] : requests.devices) json[name] = std::to_string(count);
   return json;
 }
 
@@ -247,6 +300,11 @@ Json container_status_to_json(const Pod& pod) {
 
 }  // namespace
 
+PodRequests::PodRequests(const Resources& worker)
+    : cpu_millis(worker.cpu_millis), memory_bytes(worker.memory_bytes) {
+  if (worker.gpus > 0) devices[worker.gpu_resource] = worker.gpus;
+}
+
 int Pod::slot() const { return label_number(meta, contract::kLabelSlot); }
 int Pod::attempt() const { return label_number(meta, contract::kLabelAttempt); }
 
@@ -260,7 +318,6 @@ Json required_node_affinity(const std::string& node) {
 
 Result<Pod> parse_pod(const Json& json) {
   Pod pod;
-  pod.requests = Resources{0, 0, 0, "nvidia.com/gpu"};
   MUSTER_RETURN_IF_ERROR(read_meta(json, pod.meta));
   JsonReader in(json, "");
   read_object(in, "spec", [&](const Json& object, const std::string& at) {

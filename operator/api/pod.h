@@ -26,12 +26,22 @@ struct Termination {
   bool operator==(const Termination&) const = default;
 };
 
+/// What a pod takes of its node, as the cluster's scheduler counts it.
+struct PodRequests {
+  std::int64_t cpu_millis = 0, memory_bytes = 0;
+  std::map<std::string, std::int64_t> devices;  ///< of device plugins, by resource; above 0
+  PodRequests() = default;
+  /// Of a worker's pod. Implicit: there is nothing in it but the worker.
+  PodRequests(const Resources& worker);
+  bool operator==(const PodRequests&) const = default;
+};
+
 struct Pod {
   ObjectMeta meta;
   // spec
-  std::string node_name;       ///< bound node; empty = not bound yet
-  std::string required_node;   ///< node of our required affinity; empty = unplaced
-  Resources requests;          ///< summed over containers
+  std::string node_name;      ///< bound node; empty = not bound yet
+  std::string required_node;  ///< node of our required affinity; empty = unplaced
+  PodRequests requests;
   Json spec = Json::object();  ///< the whole spec of a pod to create; empty when read back
   // status
   PodPhase phase = PodPhase::kPending;

@@ -21,11 +21,11 @@ KeptInventory::News KeptInventory::take_node(const std::string& name, const api:
   return News::kPlaces;
 }
 
-void KeptInventory::charge(const std::string& node, const api::Resources& resources,
+void KeptInventory::charge(const std::string& node, const api::PodRequests& requests,
                            std::int64_t pods) {
   if (why_old_) return;
   const int index = inventory_->index_of(node);
-  if (index >= 0) inventory_->take(index, amounts_of(resources), pods);
+  if (index >= 0) inventory_->take(index, amounts_of(requests), pods);
 }
 
 void KeptInventory::take_pod(const api::ObjectKey& key, const api::Pod* pod) {

@@ -48,7 +48,7 @@ class KeptInventory {
   Asked inventory(std::shared_ptr<const Topology> topology);
 
  private:
-  void charge(const std::string& node, const api::Resources& resources, std::int64_t pods);
+  void charge(const std::string& node, const api::PodRequests& requests, std::int64_t pods);
   void remake(std::shared_ptr<const Topology> topology);
 
   std::map<std::string, const api::Node*> nodes_;

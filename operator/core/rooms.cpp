@@ -9,11 +9,16 @@
 
 namespace muster::core {
 
-ResourceAmounts amounts_of(const api::Resources& resources) {
-  ResourceAmounts amounts{{"cpu", resources.cpu_millis}, {"memory", resources.memory_bytes}};
-  if (resources.gpus > 0) amounts[resources.gpu_resource] += resources.gpus;
+ResourceAmounts amounts_of(const api::PodRequests& requests) {
+  ResourceAmounts amounts = requests.devices;
+  amounts["cpu"] = requests.cpu_millis;
+  amounts["memory"] = requests.memory_bytes;
   amounts["pods"] = 1;
   return amounts;
+}
+
+ResourceAmounts amounts_of(const api::Resources& resources) {
+  return amounts_of(api::PodRequests(resources));
 }
 
 const std::string& node_of(const api::Pod& pod) {
@@ -34,9 +39,9 @@ Inventory inventory_of(const ClusterSnapshot& cluster) {
     topology = std::make_shared<const Topology>(lone_nodes(names));
   }
   Inventory inventory(std::move(topology), cluster.nodes);
-  const auto take = [&](const std::string& name, const api::Resources& resources) {
+  const auto take = [&](const std::string& name, const api::PodRequests& requests) {
     const int node = inventory.index_of(name);
-    if (node >= 0) inventory.take(node, amounts_of(resources));
+    if (node >= 0) inventory.take(node, amounts_of(requests));
   };
   for (const api::Pod* pod : cluster.pods) take(node_of(*pod), pod->requests);
   for (const auto& assumed : cluster.assumed) take(assumed.node, assumed.requests);

@@ -17,6 +17,7 @@
 namespace muster::core {
 
 /// What one pod takes, {"pods", 1} included.
+ResourceAmounts amounts_of(const api::PodRequests& requests);
 ResourceAmounts amounts_of(const api::Resources& resources);
 
 /// Where a pod takes what it asks for: bound, or pinned by us. Empty: nowhere; it has ended, or is

@@ -65,7 +65,7 @@ struct WaitingGang {
 /// Capacity promised to pods that are not there yet.
 struct Assumed {
   std::string node;
-  api::Resources requests;
+  api::PodRequests requests;
 };
 
 /// A gang that has its places: others share the network with it.

@@ -447,7 +447,6 @@ TEST_CASE("what an own program asked of its pod is there") {
 
 TEST_CASE("a pod that is written is read back") {
   Pod pod = make_pod(job_of(full_training_job()), {1, 2, "node-a", ""}, kOptions);
-  pod.requests.gpu_resource = "amd.com/gpu";
   pod.node_name = "node-a";
   pod.phase = PodPhase::kFailed;
   pod.reason = "Evicted";
@@ -456,9 +455,10 @@ TEST_CASE("a pod that is written is read back") {
   pod.ready = true;
   pod.image_id = "sha256:1";
   pod.termination = Termination{25, 9, "Error", "peer lost"};
-  const Pod again = *parse_pod(to_json(pod));
+  Pod again = *parse_pod(to_json(pod));
   pod.spec = Json::object();
   CHECK(again == pod);
+  again.requests.devices["vpc.amazonaws.com/efa"] = 1;
   CHECK(*parse_pod(to_json(again)) == again);
   CHECK(again.ended());
 }
@@ -478,6 +478,34 @@ TEST_CASE("why a pod does not start is read from where Kubernetes says it") {
   json["status"]["containerStatuses"][0]["name"] = "sidecar";
   json["status"]["containerStatuses"][0]["state"] = Json{{"terminated", {{"exitCode", 1}}}};
   CHECK_FALSE(parse_pod(json)->termination);
+}
+
+TEST_CASE("what a pod takes is counted as the cluster's scheduler does") {
+  const auto requests = [](const char* spec) {
+    return parse_pod(Json{{"metadata", {{"name", "p"}}}, {"spec", *parse_json(spec)}})->requests;
+  };
+  PodRequests found = requests(R"({"containers": [
+    {"resources": {"requests": {"cpu": "1", "aws.amazon.com/neuron": "2", "hugepages-2Mi": "4Mi"}}},
+    {"resources": {"requests": {"memory": "1Ki", "aws.amazon.com/neuron": 1,
+                                "nvidia.com/mig-1g.10gb": "3", "x.io/none": "0"}}}]})");
+  CHECK(found.cpu_millis == 1000);
+  CHECK(found.memory_bytes == 1024);
+  CHECK(found.devices == std::map<std::string, std::int64_t>{{"aws.amazon.com/neuron", 3},
+                                                             {"nvidia.com/mig-1g.10gb", 3}});
+  // One that starts first and ends takes what the others need only later; one that stays does not.
+  const std::string first = R"({"initContainers": [
+    {"resources": {"requests": {"cpu": "500m"}}, "restartPolicy": "Always"},
+    {"resources": {"requests": {"cpu": "2", "x.io/y": "1"}}},
+    {"resources": {"requests": {"cpu": "100m"}}, "restartPolicy": "Always"}],)";
+  found = requests((first + R"("containers": [{"resources": {"requests": {"cpu": "1"}}}],
+    "overhead": {"cpu": "50m", "memory": "10"}})")
+                       .c_str());
+  CHECK(found.cpu_millis == 2550);
+  CHECK(found.memory_bytes == 10);
+  CHECK(found.devices == std::map<std::string, std::int64_t>{{"x.io/y", 1}});
+  found =
+      requests((first + R"("containers": [{"resources": {"requests": {"cpu": "3"}}}]})").c_str());
+  CHECK(found.cpu_millis == 3600);
 }
 
 TEST_CASE("hostile pods are refused or bounded") {

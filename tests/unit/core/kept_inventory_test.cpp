@@ -151,7 +151,7 @@ class World {
     if (rng_.below(2) == 0) pod.required_node = node_name(number(20));
     if (rng_.below(3) == 0) pod.node_name = node_name(number(20));
     if (rng_.below(2) == 0) pod.requests = resources(500 * number(4), number(3));
-    if (rng_.below(8) == 0) pod.requests.gpu_resource = "amd.com/gpu";
+    if (rng_.below(8) == 0) pod.requests.devices = {{"amd.com/gpu", 1}, {"x.io/nic", 2}};
     pod.phase = rng_.below(4) == 0 ? api::PodPhase::kSucceeded : api::PodPhase::kRunning;
     kept_.take_pod(pod.meta.key(), &pod);
   }
