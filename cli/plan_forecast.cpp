@@ -13,6 +13,8 @@ namespace {
 /// What the operator does at once is done within this; what it does only when something lasts
 /// (a gang that grows) is not.
 constexpr seconds kAtOnce{20};
+/// Of a deadline: no sum with a time overflows.
+constexpr std::int64_t kMostSeconds = std::int64_t{1} << 31;
 
 /// Times that lie in the past of whoever wrote them.
 constexpr std::array<std::string_view, 7> kPastTimes{
@@ -36,11 +38,19 @@ void note_times(const Json& json, std::optional<WallTime>& newest) {
   }
 }
 
-/// When a running job ends by its own word.
+/// When a running job ends by its own word, or at the latest by its deadline.
 std::optional<WallTime> end_of(const api::TrainingJob& job) {
+  std::optional<WallTime> end;
   const auto& progress = job.status.progress;
-  if (!progress || progress->eta_seconds < 0 || !progress->updated_at) return std::nullopt;
-  return *progress->updated_at + seconds(progress->eta_seconds);
+  if (progress && progress->eta_seconds >= 0 && progress->updated_at) {
+    end = *progress->updated_at + seconds(progress->eta_seconds);
+  }
+  const auto& deadline = job.spec.active_deadline_seconds;
+  if (deadline && job.status.start_time) {
+    const WallTime over = *job.status.start_time + seconds(std::min(*deadline, kMostSeconds));
+    end = std::min(end.value_or(over), over);
+  }
+  return end;
 }
 
 bool holds_places(const api::TrainingJob& job) {
@@ -114,8 +124,7 @@ void Forecaster::tell_cost() {
   const auto& deadline = forecast_.job.spec.active_deadline_seconds;
   const auto& start = forecast_.job.status.start_time;
   if (!deadline || !start || !holds_places(forecast_.job)) return;
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  forecast_.over_by = *start + seconds(std::min(*deadline, kMost));
+  forecast_.over_by = *start + seconds(std::min(*deadline, kMostSeconds));
   forecast_.cost_at_most = what_if_.cost_until(key_, *forecast_.over_by);
 }
 

@@ -10,10 +10,16 @@
 namespace muster::api {
 namespace {
 
-/// Handed on to the pods as they are: how Kueue's own topology-aware placement is asked for.
+/// How Kueue's own topology-aware placement is asked for. Of a job in one of its queues they are
+/// handed on to the pods as they are; of others they say what spec.topology does.
 constexpr std::array<std::string_view, 3> kTopology{"kueue.x-k8s.io/podset-required-topology",
                                                     "kueue.x-k8s.io/podset-preferred-topology",
                                                     "kueue.x-k8s.io/podset-unconstrained-topology"};
+
+/// Of the same, what neither Muster nor its pods' groups do.
+constexpr std::array<std::string_view, 3> kSlices{"kueue.x-k8s.io/podset-slice-required-topology",
+                                                  "kueue.x-k8s.io/podset-slice-size",
+                                                  "kueue.x-k8s.io/podset-group-name"};
 
 const std::string* find(const std::map<std::string, std::string>& map, std::string_view key) {
   const auto found = map.find(std::string(key));
@@ -24,6 +30,32 @@ Status must_be(std::string_view kind, std::string_view key, const std::string& w
                const std::string& value) {
   return Error(ErrorCode::kInvalid, "metadata." + std::string(kind) + "." + std::string(key) +
                                         ": must be " + what + ", not " + in_quotes(value));
+}
+
+Status check_annotations(const ObjectMeta& meta, const TrainingJobSpec& spec) {
+  for (const auto key : kTopology) {
+    const std::string* value = find(meta.annotations, key);
+    if (value == nullptr) continue;
+    const bool is_flag = key == kTopology[2];
+    const bool is_right =
+        is_flag ? *value == "true" || *value == "false" : matches(NameRule::kQualified, *value);
+    if (!is_right) {
+      return must_be("annotations", key, is_flag ? "true or false" : "the label of a node", *value);
+    }
+    if (!spec.topology_required.empty() || !spec.topology_preferred.empty()) {
+      return Error(ErrorCode::kInvalid,
+                   "spec.topology: must be left out where metadata.annotations." +
+                       std::string(key) + " is set, which asks for the same");
+    }
+  }
+  for (const auto key : kSlices) {
+    if (find(meta.annotations, key) == nullptr) continue;
+    return Error(ErrorCode::kInvalid, "metadata.annotations." + std::string(key) +
+                                          ": must be left out; slices and groups of a gang are "
+                                          "not placed on their own, ask with " +
+                                          std::string(kTopology[0]));
+  }
+  return {};
 }
 
 /// The last word of conditions that matter: who has no quota yet hears why, who has it and is not
@@ -59,6 +91,7 @@ std::string kueue_queue_wanted(const TrainingJob& job) {
 }
 
 Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec) {
+  MUSTER_RETURN_IF_ERROR(check_annotations(meta, spec));
   const std::string* queue = find(meta.labels, kueue::kQueueName);
   if (queue == nullptr || queue->empty()) return {};
   const std::string label = "metadata.labels." + std::string(kueue::kQueueName);
@@ -85,17 +118,19 @@ Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec) {
                      "ask Kueue with the annotation " +
                      std::string(kTopology[0]));
   }
-  for (const auto key : kTopology) {
-    const std::string* value = find(meta.annotations, key);
-    if (value == nullptr) continue;
-    const bool is_flag = key == kTopology[2];
-    const bool is_right =
-        is_flag ? *value == "true" || *value == "false" : matches(NameRule::kQualified, *value);
-    if (!is_right) {
-      return must_be("annotations", key, is_flag ? "true or false" : "the label of a node", *value);
-    }
-  }
   return {};
+}
+
+TopologyWish topology_wanted(const TrainingJob& job) {
+  if (!kueue_queue_wanted(job).empty()) return {};
+  if (!job.spec.topology_required.empty() || !job.spec.topology_preferred.empty()) {
+    return {job.spec.topology_required, job.spec.topology_preferred};
+  }
+  const auto level = [&](std::string_view key) {
+    const std::string* value = find(job.meta.annotations, key);
+    return value == nullptr ? "" : *value;
+  };
+  return {level(kTopology[0]), level(kTopology[1])};
 }
 
 std::string kueue_group_name(const TrainingJob& job) {

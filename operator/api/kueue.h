@@ -39,6 +39,14 @@ std::string kueue_queue_wanted(const TrainingJob& job);
 /// annotation.
 Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec);
 
+/// Levels of the topology, or labels of nodes; empty: not asked for.
+struct TopologyWish {
+  std::string required, preferred;
+};
+/// spec.topology, or what Kueue's annotations ask for of a job that is in none of its queues: of
+/// those that are, Kueue and the cluster's scheduler choose the nodes.
+TopologyWish topology_wanted(const TrainingJob& job);
+
 /// The pod group of the gang that status.startAttempt started, and so the name of its Workload.
 /// Each start is a group of its own, because a group's size is fixed and its end final.
 std::string kueue_group_name(const TrainingJob& job);

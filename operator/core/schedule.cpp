@@ -132,8 +132,9 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.per_worker = job.spec.worker.resources;
   // What Kueue admits the cluster's scheduler binds, on nodes of the flavor that Kueue chose.
   gang.unplaced = job.spec.scheduling == "Unplaced" || !api::kueue_queue_wanted(job).empty();
-  gang.required_level = job.spec.topology_required;
-  gang.preferred_level = job.spec.topology_preferred;
+  const api::TopologyWish topology = api::topology_wanted(job);
+  gang.required_level = topology.required;
+  gang.preferred_level = topology.preferred;
   gang.step = step_facts_of(job);
   if (gang.together > 1) gang.mesh = mesh_work_of(job);
   if (job.spec.active_deadline_seconds) {

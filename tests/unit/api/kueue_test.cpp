@@ -69,6 +69,35 @@ TEST_CASE("labels that Kueue would not take, or that two rules would share, are 
         std::string::npos);
 }
 
+TEST_CASE("outside of Kueue its annotations ask for what spec.topology does") {
+  const auto annotated = [](const char* key, const char* value) {
+    return with(least_program_job(), kAnnotations, Json{{key, value}});
+  };
+  const auto wish = [](const Json& json) {
+    const TopologyWish found = topology_wanted(*parse_training_job(json));
+    return found.required + "/" + found.preferred;
+  };
+  const std::string prefix = "kueue.x-k8s.io/podset-";
+  const Json required = annotated("kueue.x-k8s.io/podset-required-topology", "example.com/rack");
+  CHECK(wish(required) == "example.com/rack/");
+  CHECK(wish(annotated("kueue.x-k8s.io/podset-preferred-topology", "example.com/rack")) ==
+        "/example.com/rack");
+  CHECK(wish(annotated("kueue.x-k8s.io/podset-unconstrained-topology", "true")) == "/");
+  CHECK(wish(with(least_program_job(), "/spec/topology", Json{{"preferred", "block"}})) ==
+        "/block");
+  CHECK(wish(with(required, kLabels, Json{{"kueue.x-k8s.io/queue-name", "team"}})) == "/");
+  CHECK(refusal(with(required, "/spec/topology", Json{{"preferred", "block"}})) ==
+        "spec.topology: must be left out where metadata.annotations." + prefix +
+            "required-topology is set, which asks for the same");
+  for (const char* key : {"slice-required-topology", "slice-size", "group-name"}) {
+    const std::string whole = prefix + key;
+    CHECK(refusal(annotated(whole.c_str(), "2"))
+              .starts_with("metadata.annotations." + whole + ": must be left out"));
+  }
+  CHECK(refusal(annotated("kueue.x-k8s.io/podset-required-topology", "a b")).find("label of a") !=
+        std::string::npos);
+}
+
 TEST_CASE("what Kueue does to a pod is read back") {
   const Json json = *parse_json(R"({"metadata": {"name": "p"},
     "spec": {"schedulingGates": [{"name": "else/where"}, {"name": "kueue.x-k8s.io/topology"}]},

@@ -137,6 +137,23 @@ TEST_CASE("a job that lacks room starts when enough of the others have ended") {
   }
 }
 
+TEST_CASE("a job that does not say when it ends is over by its deadline") {
+  SavedCluster saved;
+  saved.node("a", "r1", 5);
+  saved.running("bounded", "a", 4, -1);
+  saved.cluster.objects.back()["spec"]["activeDeadlineSeconds"] = 4000;  // an hour of it is over
+
+  PlanForecast told = saved.plan(SavedCluster::manifest("next", 2));
+
+  REQUIRE(told.starts_at);
+  CHECK(*told.starts_at >= kReadAt + seconds(400));
+  CHECK(*told.starts_at <= kReadAt + seconds(401));
+  saved.running("sooner", "a", 1, 160);
+  saved.cluster.objects.back()["spec"]["activeDeadlineSeconds"] = 9000;
+  told = saved.plan(SavedCluster::manifest("next", 1));
+  CHECK(told.awaited == std::vector<api::ObjectKey>{{"lab", "sooner"}});
+}
+
 TEST_CASE("of jobs that do not say when they end nothing is foretold") {
   SavedCluster saved;
   saved.node("a", "r1");

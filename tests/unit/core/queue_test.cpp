@@ -153,6 +153,19 @@ TEST_CASE("a job that could never start is told so, and holds nobody up") {
   CHECK(poor.runs("small"));
 }
 
+TEST_CASE("of jobs that are alike but for where they may stand each is judged by itself") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 1, "lab"), make_queue("teaching", 3, "lab")};
+  world.add_node("n", 4);
+  world.add_job("borrows", "research", 1, 2);
+  world.add_job("never", "research", 1, 2).gang.node_selector = {{"example.com/gpu", "x"}};
+  world.add_job("too", "research", 1, 2);
+  world.pass();
+  CHECK(world.runs("borrows"));
+  CHECK_FALSE(world.runs("never"));
+  CHECK(world.runs("too"));
+}
+
 TEST_CASE("a smaller job behind the first takes nothing that the first needs") {
   QueueWorld world;
   world.queues = {make_queue("research", 8)};

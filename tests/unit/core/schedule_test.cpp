@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/json.h"
 #include "common/rng.h"
 #include "tests/test_main.h"
 
@@ -144,6 +145,20 @@ TEST_CASE("running pods and promised capacity are not given away twice") {
   CHECK(cluster.only().placement.has_value());
 }
 
+TEST_CASE("devices of any name that a pod has are not given away twice") {
+  const std::string device = "aws.amazon.com/neuron";
+  Cluster cluster{{node("a", 9)}, {}, {}, {gang("j", 1, 1)}};
+  cluster.nodes[0].allocatable[device] = 2;
+  cluster.gangs[0].per_worker.gpus = 2;
+  cluster.gangs[0].per_worker.gpu_resource = device;
+  CHECK(cluster.only().placement.has_value());
+  const auto read = api::parse_pod(*parse_json(R"({"metadata": {"name": "p"}, "spec": {
+    "nodeName": "a", "containers": [
+      {"resources": {"requests": {"aws.amazon.com/neuron": "1", "nvidia.com/gpu": "1"}}}]}})"));
+  cluster.pods = {*read};
+  CHECK_FALSE(cluster.only().placement.has_value());
+}
+
 TEST_CASE("slot 0 goes where its volume is, the others where there is room") {
   Cluster cluster{{node("a", 8), node("b", 2), node("c", 1)}, {}, {}, {gang("j", 4, 4)}};
   cluster.gangs[0].volumes.first_slot = std::set<std::string>{"b", "c"};
@@ -186,6 +201,10 @@ TEST_CASE("a required level of the network is kept on one node, or waited for") 
   CHECK(gang_of(job).required_level == "rack");
   job.spec.topology_preferred = "zone";
   CHECK(gang_of(job).preferred_level == "zone");
+  job.spec.topology_required.clear();
+  job.spec.topology_preferred.clear();
+  job.meta.annotations["kueue.x-k8s.io/podset-required-topology"] = "example.com/rack";
+  CHECK(gang_of(job).required_level == "example.com/rack");
 }
 
 namespace {
