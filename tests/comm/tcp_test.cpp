@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "common/contract.h"
@@ -184,6 +185,46 @@ TEST_CASE_TEMPLATE("a wait whose deadline passes names the rank and ends the com
   const Status other = barrier(*ranks[1], 1, in(kPatience));
   REQUIRE_FALSE(other);
   CHECK(other.error().code() == ErrorCode::kAborted);
+}
+
+namespace {
+
+/// Each look at it takes a twentieth of a second.
+class ImpatientClock final : public Clock {
+ public:
+  MonoTime mono_now() const override { return MonoTime(milliseconds(50) * ++looks_); }
+  WallTime wall_now() const override { return {}; }
+
+ private:
+  mutable std::atomic<int> looks_{0};
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a deadline waits for what is large as long as it moves", Way, Connection,
+                   SharedMemory) {
+  const ImpatientClock clock;
+  auto options = tcp_options<Way>(2);
+  options[0].clock = &clock;
+  options[0].connect_deadline = MonoTime(kPatience * 100);
+  Ranks ranks;
+  for (const Status& status : try_connect(options, ranks)) {
+    REQUIRE_MESSAGE(status, text_of(status));
+  }
+  const std::vector<std::byte> out(128 << 20, std::byte{9});
+  std::vector<std::byte> into(out.size());
+  const SendBuffer send{0, out.data(), out.size()};
+  const ReceiveBuffer receive{1, into.data(), into.size()};
+  auto reads = ranks[0]->start(1, Memory::kHost, {}, {&receive, 1});
+  auto writes = ranks[1]->start(1, Memory::kHost, {&send, 1}, {});
+  REQUIRE(reads);
+  REQUIRE(writes);
+  (*writes)->proceed_alone();
+  // A hundred looks, and one look moves a frame at most.
+  const Status read = (*reads)->wait(clock.mono_now() + seconds(5));
+  CHECK_MESSAGE(read, text_of(read));
+  CHECK((*writes)->wait(in(kPatience)));
+  CHECK(into == out);
 }
 
 TEST_CASE_TEMPLATE("a large send to a rank that does not read ends by its deadline", Way,

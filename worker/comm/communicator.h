@@ -34,6 +34,10 @@ struct ReceiveBuffer {
   std::size_t bytes = 0;
 };
 
+/// So many bytes in the time that a wait was given, either way and of any group, are a peer that
+/// works. It bounds every wait: there are only so many bytes to move.
+inline constexpr std::uint64_t kMovingBytes = std::uint64_t{1} << 20;
+
 /// A group of transfers under way. Destroying an unfinished Work aborts the communicator, because
 /// the buffers are about to go away.
 class Work {
@@ -43,9 +47,10 @@ class Work {
   /// this they may stand until somebody waits. Blocks: no.
   virtual void proceed_alone() {}
   /// Until every transfer of the group is complete. After an error the receive buffers are
-  /// undefined. Blocks: until done, aborted, or `deadline`. Errors: kAborted (a peer was lost, or
-  /// abort()), kDeadlineExceeded (the communicator is then aborted, too), kCorrupt (a frame that
-  /// cannot be right).
+  /// undefined. Blocks: until done, aborted, or `deadline`; over a network the deadline moves on by
+  /// the time that was given as long as the communicator's bytes do (kMovingBytes), because what is
+  /// large is not late. Errors: kAborted (a peer was lost, or abort()), kDeadlineExceeded (the
+  /// communicator is then aborted, too), kCorrupt (a frame that cannot be right).
   virtual Status wait(MonoTime deadline) = 0;
 };
 

@@ -136,9 +136,10 @@ class TcpCore {
   std::condition_variable changed_;      // a group is complete, or all have failed
   std::vector<Connection> connections_;  // by rank; the own one has no descriptor
   GroupNumbers numbers_;
-  std::size_t groups_ = 0;      // not complete
-  bool in_background_ = false;  // the thread is to move bytes while groups_ > 0
-  bool polling_ = false;        // someone has the poller's role
+  std::uint64_t moved_bytes_ = 0;  // both ways
+  std::size_t groups_ = 0;         // not complete
+  bool in_background_ = false;     // the thread is to move bytes while groups_ > 0
+  bool polling_ = false;           // someone has the poller's role
   bool stopping_ = false;
   std::optional<Error> failure_;
   std::vector<iovec> iovecs_;
@@ -229,10 +230,19 @@ void TcpCore::proceed_alone(const Group& group) {
 
 Status TcpCore::wait(Group& group, MonoTime deadline) {
   Lock lock(mutex_);
-  if (!group.waited_since) group.waited_since = clock_.mono_now();
+  const MonoTime began = clock_.mono_now();
+  if (!group.waited_since) group.waited_since = began;
+  std::uint64_t moved_before = moved_bytes_;
+  const auto patience = deadline - began;
   while (group.transfers_left > 0) {
     if (failure_) return *failure_;
-    const auto left = deadline - clock_.mono_now();
+    const MonoTime now = clock_.mono_now();
+    const auto left = deadline - now;
+    if (left <= nanoseconds{0} && moved_bytes_ - moved_before >= kMovingBytes) {
+      moved_before = moved_bytes_;
+      deadline = now + patience;
+      continue;
+    }
     if (left <= nanoseconds{0}) {
       fail(ErrorCode::kDeadlineExceeded, "not complete by the deadline: " + late_peers());
       return *failure_;
@@ -429,6 +439,7 @@ void TcpCore::write_some(std::size_t peer) {
     return;
   }
   sent_bytes_.fetch_add(static_cast<std::uint64_t>(sent), std::memory_order_relaxed);
+  moved_bytes_ += static_cast<std::uint64_t>(sent);
   advance_frame(transfer, static_cast<std::size_t>(sent));
   if (!frame_complete(transfer)) return;
   transfer.frame_open = false;
@@ -452,6 +463,7 @@ void TcpCore::read_some(std::size_t peer) {
     return;
   }
   const bool header_was_due = transfer.header_done < kFrameHeaderBytes;
+  moved_bytes_ += static_cast<std::uint64_t>(got);
   advance_frame(transfer, static_cast<std::size_t>(got));
   // The header is judged as soon as it is there: of a frame shorter than expected the rest would
   // never come.
