@@ -294,6 +294,25 @@ Json restricted_container_context() {
               {"capabilities", {{"drop", Json::array({"ALL"})}}}};
 }
 
+/// Who empties nodes to save some is asked to leave pods alone of a gang that cannot lose any: it
+/// would go back to its checkpoint. For a gang that can the disruption budget speaks. What the job
+/// says itself comes first.
+void ask_to_stay(const TrainingJob& job, ObjectMeta& pod) {
+  constexpr std::array<std::pair<const char*, const char*>, 2> kStay{
+      {{"karpenter.sh/do-not-disrupt", "true"},
+       {"cluster-autoscaler.kubernetes.io/safe-to-evict", "false"}}};
+  for (const auto& [key, value] : kStay) {
+    const auto own = job.meta.annotations.find(key);
+    const bool is_said =
+        own != job.meta.annotations.end() && (own->second == "true" || own->second == "false");
+    if (is_said) {
+      pod.annotations[key] = own->second;
+    } else if (job.spec.worker.min == job.spec.worker.max) {
+      pod.annotations[key] = value;
+    }
+  }
+}
+
 Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
   Pod pod;
   pod.meta = owned_meta(job, pod_name(job, placement.slot, placement.attempt));
@@ -301,6 +320,7 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
   pod.meta.labels[std::string(contract::kLabelAttempt)] = std::to_string(placement.attempt);
   pod.meta.annotations[std::string(contract::kAnnotationDefaultContainer)] =
       contract::kContainerName;
+  ask_to_stay(job, pod.meta);
   add_kueue_metadata(job, pod.meta);
   pod.required_node = placement.node;
   pod.requests = job.spec.worker.resources;

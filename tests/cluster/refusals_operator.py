@@ -233,6 +233,10 @@ class OnlyTheOperatorKnows(WithOperator):
         self.world.remove_jobs("team-a")
 
 
+# Of a gang that cannot lose a worker.
+LEFT_ALONE = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
 class Hostile(WithOperator):
     def test_s1_s2_pods_are_built_from_an_allow_list(self):
         body = small("built", count=2, env=[{"name": "A", "value": "$(MUSTER_TOKEN_FILE)"}])
@@ -243,8 +247,7 @@ class Hostile(WithOperator):
         name = self.make(body)
         for pod in self.world.wait_pods("team-a", name, 2):   # team-a enforces the profile `restricted`
             meta, spec = pod["metadata"], pod["spec"]
-            self.assertEqual(set(meta["annotations"]), {"kubectl.kubernetes.io/default-container"})
-            self.assertEqual(meta["annotations"]["kubectl.kubernetes.io/default-container"], "worker")
+            self.assertEqual(meta["annotations"], {"kubectl.kubernetes.io/default-container": "worker", **LEFT_ALONE})
             self.assertNotIn("app", meta["labels"])
             self.assertNotEqual(meta["labels"]["muster.dev/job-uid"], "forged")
             self.assertIs(spec["automountServiceAccountToken"], False)

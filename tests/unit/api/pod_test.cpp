@@ -445,6 +445,26 @@ TEST_CASE("what an own program asked of its pod is there") {
   CHECK((*memory)["emptyDir"] == Json{{"medium", "Memory"}, {"sizeLimit", "1Gi"}});
 }
 
+TEST_CASE("a gang that cannot lose a worker asks to be left alone, unless the job says otherwise") {
+  TrainingJob job = job_of(full_training_job());
+  job.spec.worker.min = job.spec.worker.max = job.spec.worker.count;
+  const auto asked = [&](const char* key) {
+    const auto& annotations = make_pod(job, {0, 0, "", ""}, kOptions).meta.annotations;
+    const auto found = annotations.find(key);
+    return found == annotations.end() ? std::string("nothing") : found->second;
+  };
+  const char* karpenter = "karpenter.sh/do-not-disrupt";
+  const char* autoscaler = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+  CHECK(asked(karpenter) == "true");
+  CHECK(asked(autoscaler) == "false");
+  job.meta.annotations = {{karpenter, "false"}, {autoscaler, "never\nmind"}};
+  CHECK(asked(karpenter) == "false");
+  CHECK(asked(autoscaler) == "false");
+  job.spec.worker.max += 1;
+  CHECK(asked(karpenter) == "false");
+  CHECK(asked(autoscaler) == "nothing");
+}
+
 TEST_CASE("a pod that is written is read back") {
   Pod pod = make_pod(job_of(full_training_job()), {1, 2, "node-a", ""}, kOptions);
   pod.node_name = "node-a";
