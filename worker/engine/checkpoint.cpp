@@ -9,6 +9,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "common/model_files.h"
 #include "worker/data/file.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/files.h"
@@ -270,6 +271,11 @@ Status CheckpointStore::write_step(const std::string& directory, std::int64_t st
   MUSTER_ASSIGN_OR_RETURN(const WrittenFile optimizer,
                           write_tensors(directory + "/" + kOptimizer, shape.trained(),
                                         plan_optimizer(shape, layout), options_.contract, source));
+  if (!options_.model_config.empty()) {
+    const std::string path = directory + "/" + std::string(contract::kModelConfigFile);
+    MUSTER_ASSIGN_OR_RETURN(const auto ignored, write_file(path, options_.model_config));
+    static_cast<void>(ignored);
+  }
   MUSTER_RETURN_IF_ERROR(sync_directory(directory));
   const auto about = [](const WrittenFile& file) {
     return Json{{"sha256", to_hex(file.sha256)}, {"blocks", hex_list(file.blocks)}};

@@ -1,6 +1,7 @@
-// Checkpoints: DIR/step-<12 digits>/ with model.safetensors, optimizer.safetensors and, last,
-// manifest.json. A directory without manifest is not a checkpoint. No file but the manifest depends
-// on anything but the training itself, so the same step has the same bytes wherever it was saved.
+// Checkpoints: DIR/step-<12 digits>/ with model.safetensors, config.json where the model has one,
+// optimizer.safetensors and, last, manifest.json. A directory without manifest is not a checkpoint.
+// No file but the manifest depends on anything but the training itself, so the same step has the
+// same bytes wherever it was saved.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct CheckpointOptions {
   std::string job_uid;  ///< noted, not compared
   /// By what the job trains; which one it must be is said by the identity.
   std::string_view contract = contract::kNumericsContract;
+  std::string model_config{};  ///< goes into config.json beside the model; empty: there is none
 };
 
 /// The state after a step.

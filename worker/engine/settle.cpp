@@ -343,8 +343,7 @@ Status Trainer::describe_model(std::span<const float> parameters) {
             : remove_file(config_.checkpoint_path + "/" + std::string(contract::kClassesFile)));
     return sync_directory(config_.checkpoint_path);
   }
-  const Json config = gpt2_config(*config_.gpt, whole_.output().channels);
-  MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, dump_json(config) + "\n"));
+  MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, model_config()));
   // Without a vocabulary nobody knows what other tokens than bytes stand for.
   if (train_.shards && !vocabulary_) return sync_directory(config_.checkpoint_path);
   // Each token takes a pass over a whole context.

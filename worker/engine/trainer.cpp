@@ -16,6 +16,7 @@
 #include "worker/engine/identity.h"
 #include "worker/engine/on_files.h"
 #include "worker/engine/pretrained.h"
+#include "worker/engine/sample.h"
 
 namespace muster::engine {
 namespace {
@@ -189,11 +190,18 @@ Status Trainer::prepare() {
   return {};
 }
 
+/// What others need to know to load the model from a file.
+std::string Trainer::model_config() const {
+  if (!config_.gpt) return "";
+  return dump_json(gpt2_config(*config_.gpt, whole_.output().channels)) + "\n";
+}
+
 Status Trainer::open_store() {
   store_.emplace(CheckpointOptions{
       config_.checkpoint_path, config_.checkpoint_keep, whole_,
       identity_of(config_, whole_, {to_hex(data_digest_), pretrained_sha256_}), config_.job_uid,
-      config_.is_bfloat16 ? contract::kBfloat16Contract : contract::kNumericsContract});
+      config_.is_bfloat16 ? contract::kBfloat16Contract : contract::kNumericsContract,
+      model_config()});
   return make_directories(config_.checkpoint_path);
 }
 

@@ -53,6 +53,7 @@ class Trainer {
   Status load_vocabulary();
   Status load_data();
   Status prepare();
+  std::string model_config() const;
   Status open_store();
   Status begin_parameters();
   Status load_state();

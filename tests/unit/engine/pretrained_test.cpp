@@ -264,6 +264,24 @@ TEST_CASE("a trained model started from has the loss that it ended with, whoever
   }
 }
 
+TEST_CASE("a checkpoint is where another training may begin, as a finished model is") {
+  const test::TempDirectory directory;
+  TrainingConfig config = test::small_gpt(4);
+  config.checkpoint_path = directory / "first";
+  config.checkpoint_every_steps = 2;
+  config.checkpoint_keep = 2;
+  REQUIRE(trained_once(config, 1));
+  TrainingConfig next = config;
+  next.checkpoint_path.clear();
+  next.pretrained = directory / "first";
+  const auto from_model = trained_once(next, 1);
+  REQUIRE_MESSAGE(from_model, from_model.error().message());
+  next.pretrained = directory / "first/step-000000000004";
+  const auto from_checkpoint = trained_once(next, 1);
+  REQUIRE_MESSAGE(from_checkpoint, from_checkpoint.error().message());
+  CHECK(from_checkpoint->model_sha256 == from_model->model_sha256);
+}
+
 TEST_CASE("a checkpoint goes on only from the weights that its training began with") {
   const test::TempDirectory directory;
   TrainingConfig config = test::small_gpt(2);
