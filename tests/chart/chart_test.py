@@ -429,6 +429,19 @@ class ChartTest(unittest.TestCase):
             (text,) = one["data"].values()
             self.assertEqual(json.loads(text), json.loads(read(path)))
 
+    def test_what_users_are_told_to_apply_brings_its_claims(self):
+        told = 0
+        for page in ("README.md", "charts/muster/README.md", "charts/muster/templates/NOTES.txt"):
+            for command in re.findall(r"kubectl apply((?: -f \S+\.yaml)+)", read(page)):
+                files = re.findall(r"-f (\S+)", command)
+                objects = [one for path in files for one in yaml.safe_load_all(read(path))]
+                claims = {one["metadata"]["name"] for one in objects if one["kind"] == "PersistentVolumeClaim"}
+                for job in (one for one in objects if one["kind"] == "TrainingJob"):
+                    wanted = job["spec"].get("training", {}).get("checkpoint", {}).get("volumeClaimName")
+                    self.assertIn(wanted, claims | {None}, f"{page}: {command}")
+                    told += 1
+        self.assertEqual(told, 3)
+
     def test_the_readme_names_every_value(self):
         subprocess.run([sys.executable, os.path.join(ROOT, "scripts/make_chart_readme.py"), "--check"], timeout=60,
                        check=True)
