@@ -79,10 +79,15 @@ class Dashboard:
             {"unit": unit}, {"format": "heatmap"})
 
     def table(self, title, description, columns, w=WIDTH, h=8):
-        """`columns`: (name, unit, query); rows are joined by namespace and training_job."""
-        overrides = [{"matcher": {"id": "byName", "options": f"Value #{chr(65 + i)}"},
-                      "properties": [{"id": "displayName", "value": name}, {"id": "unit", "value": unit}]}
-                     for i, (name, unit, _) in enumerate(columns)]
+        """`columns`: (name, unit, query), of which the first has a value of every job: its namespace is the one that is
+        shown. Rows are joined by training_job, which leads to the job's own dashboard."""
+        link = ("/d/muster-job?var-datasource=${datasource}&var-namespace=${__data.fields.namespace}"
+                "&var-training_job=${__data.fields.training_job}&${__url_time_range}")
+        overrides = [{"matcher": {"id": "byName", "options": "training_job"},
+                      "properties": [{"id": "links", "value": [{"title": "Look at this job", "url": link}]}]}]
+        overrides += [{"matcher": {"id": "byName", "options": f"Value #{chr(65 + i)}"},
+                       "properties": [{"id": "displayName", "value": name}, {"id": "unit", "value": unit}]}
+                      for i, (name, unit, _) in enumerate(columns)]
         self._panel("table", title, description, {"unit": "none"}, [(q, "") for _, _, q in columns], w, h,
                     {"showHeader": True, "cellHeight": "sm"}, None, {"format": "table", "instant": True, "range": False},
                     overrides, [{"id": "joinByField", "options": {"byField": "training_job", "mode": "outer"}},
@@ -381,9 +386,9 @@ def cluster():
     d.series("Failures", "Jobs by the reason of their last failure, and restarts in all.", "none", [
         (f"count by (reason) ({top('muster_job_failure', every, 'namespace, training_job, reason')})", "{{reason}}"),
         (f"sum({top('muster_job_restarts_total', every)})", "restarts")])
-    d.table("Every job", "One line a job; its own dashboard is behind the link at the top.", [
-        ("Running", "bool_yes_no", top("muster_job_condition", every + ', type="Running", status="true"')),
+    d.table("Every job", "One line a job; its name leads to its own dashboard.", [
         ("Workers", "none", top("muster_job_workers", every)),
+        ("Running", "bool_yes_no", top("muster_job_condition", every + ', type="Running", status="true"')),
         ("Step", "none", top("muster_job_step", every)),
         ("Steps", "none", top("muster_job_total_steps", every)),
         ("Loss", "none", top("muster_worker_loss", every)),

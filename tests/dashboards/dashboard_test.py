@@ -153,6 +153,17 @@ class Lint(unittest.TestCase):
                     self.assertTrue(panel["targets"])
                     self.assertEqual(len({t["refId"] for t in panel["targets"]}), len(panel["targets"]))
 
+    def test_links_lead_to_dashboards_of_ours_with_variables_that_they_have(self):
+        variables = {d["uid"]: {v["name"] for v in d["templating"]["list"]} for d in self.each()}
+        links = [property["value"] for d in self.each() for panel in panels(d)
+                 for override in panel["fieldConfig"]["overrides"]
+                 for property in override["properties"] if property["id"] == "links"]
+        self.assertEqual(len(links), 1)
+        for link in (link for several in links for link in several):
+            uid, query = re.fullmatch(r"/d/([a-z-]+)\?(.*)", link["url"]).groups()
+            self.assertLessEqual(set(re.findall(r"var-(\w+)=", query)), variables[uid])
+            self.assertLessEqual({f"var-{name}=" for name in MATCHERS[uid]}, set(re.findall(r"var-\w+=", query)))
+
     def test_queries_use_known_metrics_rates_for_counters_and_the_dashboards_matchers(self):
         for d in self.each():
             for panel in panels(d):
