@@ -10,6 +10,9 @@ namespace {
 /// Bad lines in a row after which the place in the history is given up: the server would send the
 /// same line again for ever.
 constexpr int kMaxBadLinesInARow = 3;
+/// Silent watches in a row after which it is given up, too: a server whose history was set back has
+/// nothing to tell from there until it comes to that place again.
+constexpr int kMaxSilencesInARow = 2;
 /// Of the bookmark that ends a list; "true".
 constexpr const char* kInitialEventsEnd = "k8s.io/initial-events-end";
 
@@ -150,7 +153,7 @@ std::vector<WatchEvent> Watcher::on_watch_opened(MonoTime now, const Status& ope
   if (opened) {
     streaming_ = true;
     progressed_ = false;
-    opened_at_ = now;
+    opened_at_ = last_line_ = now;
     if (!is_list) return {};
     state_ = State::kInitStream;
     std::vector<WatchEvent> events;
@@ -203,11 +206,12 @@ bool Watcher::advance(MonoTime now, const std::string& resource_version) {
   progressed_ = true;
   failures_ = 0;
   bad_lines_in_a_row_ = 0;
+  silences_in_a_row_ = 0;
   return true;
 }
 
-/// Bookmarks are a courtesy: one that says nothing, or something old, is passed over. But one ends
-/// the list that a watch began with.
+/// Bookmarks are a courtesy: one that says nothing is passed over. But one ends the list that a
+/// watch began with.
 std::vector<WatchEvent> Watcher::on_bookmark(MonoTime now, const Json& object) {
   const std::string resource_version = resource_version_of(object);
   if (resource_version.empty()) {
@@ -229,12 +233,41 @@ std::vector<WatchEvent> Watcher::on_bookmark(MonoTime now, const Json& object) {
     events.push_back({WatchEvent::Type::kInitDone, nullptr});
     return events;
   }
-  if (!is_older(resource_version, resource_version_)) advance(now, resource_version);
+  advance(now, resource_version);
   return {};
+}
+
+bool Watcher::is_late(MonoTime now) const {
+  return streaming_ && state_ == State::kInitStream && now - opened_at_ >= options_.list_most;
+}
+
+void Watcher::give_up_late_list(MonoTime now) {
+  // Not asked again: every list of a server that never says the end would take as long.
+  may_stream_ = false;
+  back_off(now);
+}
+
+void Watcher::on_quiet(MonoTime now) {
+  if (!streaming_) return;
+  if (is_late(now)) return give_up_late_list(now);
+  if (now - last_line_ < options_.silence) return;
+  if (++silences_in_a_row_ >= kMaxSilencesInARow) {
+    silences_in_a_row_ = 0;
+    relist(now);
+  } else {
+    back_off(now);
+  }
 }
 
 std::vector<WatchEvent> Watcher::on_line(MonoTime now, const std::string& line) {
   if (!streaming_) return {};
+  last_line_ = now;
+  std::vector<WatchEvent> events = take_line(now, line);
+  if (is_late(now)) give_up_late_list(now);
+  return events;
+}
+
+std::vector<WatchEvent> Watcher::take_line(MonoTime now, const std::string& line) {
   const std::string_view text = strip(line);
   if (text.empty()) return {};
   auto event = parse_json(text, options_.left_out);

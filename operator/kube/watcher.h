@@ -46,7 +46,8 @@ using WatcherRequest = std::variant<ListRequest, WatchRequest, WaitRequest>;
 struct WatcherOptions {
   milliseconds backoff_least{800};
   milliseconds backoff_most{30'000};
-  milliseconds silence{90'000};  ///< no line for so long: the watch is taken for dead
+  milliseconds silence{90'000};    ///< no line for so long: the watch is taken for dead
+  milliseconds list_most{60'000};  ///< so long a list may come as a stream, to its end
   std::span<const LeftOut> left_out = api::kUnreadOfAny;  ///< of the objects; outlives the watcher
   bool streams_lists = false;  ///< asks for lists as the beginning of a watch, until one is refused
 };
@@ -64,6 +65,10 @@ class Watcher {
   /// One line of the stream. A line that is no event ends the watch (counted, re-opened): look at
   /// streaming() after every line.
   std::vector<WatchEvent> on_line(MonoTime now, const std::string& line);
+  /// No line has come for a moment. Ends a watch that has been silent for too long: after the
+  /// second such watch in a row what is true now only a list can tell. Ends a list whose end does
+  /// not come, too: the server is asked for pages then.
+  void on_quiet(MonoTime now);
   /// The stream ended (ok) or broke. 410 inside the stream arrives as a line.
   std::vector<WatchEvent> on_end(MonoTime now, const Status& end);
 
@@ -79,6 +84,9 @@ class Watcher {
  private:
   enum class State { kEmpty, kInitPages, kInitStream, kWatching };
   bool streams_list() const { return may_stream_ && !pages_next_; }
+  bool is_late(MonoTime now) const;
+  void give_up_late_list(MonoTime now);
+  std::vector<WatchEvent> take_line(MonoTime now, const std::string& line);
   WatchEvent begin_list();
   /// At least `asked`, which the server wants.
   void back_off(MonoTime now, seconds asked = seconds(0));
@@ -97,9 +105,10 @@ class Watcher {
   std::string continue_token_;
   std::string resource_version_;
   std::optional<MonoTime> wait_until_;
-  MonoTime opened_at_{};
+  MonoTime opened_at_{}, last_line_{};
   int failures_ = 0;
   int bad_lines_in_a_row_ = 0;
+  int silences_in_a_row_ = 0;
   bool streaming_ = false;
   bool progressed_ = false;  ///< a good line since the stream was opened
   bool may_stream_ = false;

@@ -98,12 +98,13 @@ WatchPump::Did WatchPump::read_lines(milliseconds idle) {
     auto line = stream_->next_line(lines == 0 ? idle : milliseconds(0));
     const MonoTime now = options_.clock->mono_now();
     if (line && *line) {
-      last_line_ = now;
       take(watcher_.on_line(now, **line));
       continue;
     }
-    const bool quiet = !line && line.error().code() == ErrorCode::kDeadlineExceeded;
-    if (quiet && now - last_line_ < options_.watcher.silence) break;
+    if (!line && line.error().code() == ErrorCode::kDeadlineExceeded) {
+      watcher_.on_quiet(now);
+      break;
+    }
     take(watcher_.on_end(now, line ? Status() : Status(line.error())));
   }
   if (!watcher_.streaming()) set_stream(nullptr);
@@ -150,7 +151,6 @@ WatchPump::Did WatchPump::ask() {
     was_told_ = false;
   }
   const MonoTime opened = options_.clock->mono_now();
-  last_line_ = opened;
   Status status;
   if (!stream) {
     status = stream.error();

@@ -53,7 +53,6 @@ class WatchPump {
 
   WatchPumpOptions options_;
   kube::Watcher watcher_;
-  MonoTime last_line_{};
   std::optional<MonoTime> look_again_;  ///< of a kind that is not there
   bool was_told_ = false;               ///< that it is not
   std::int64_t told_relists_ = 0, told_bad_lines_ = 0;

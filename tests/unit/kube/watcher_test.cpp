@@ -171,6 +171,38 @@ TEST_CASE("a streamed list that breaks off is begun anew in pages, the next one 
   CHECK(asks_for_streamed_list(watcher, later + seconds(60)));
 }
 
+TEST_CASE("a list whose end does not come is taken in pages after a minute, as every later one") {
+  auto watcher = list_streaming_watcher();
+  (void)watcher.on_watch_opened(kStart, {});
+  (void)watcher.on_line(kStart, line("ADDED", object("a", "9")));
+  const MonoTime late = kStart + seconds(60);
+  watcher.on_quiet(late - milliseconds(1));
+  (void)watcher.on_line(late - milliseconds(1), line("BOOKMARK", object("", "9")));
+  CHECK(watcher.streaming());
+  SUBCASE("nothing comes") { watcher.on_quiet(late); }
+  SUBCASE("changes come") { (void)watcher.on_line(late, line("MODIFIED", object("a", "13"))); }
+  SUBCASE("bookmarks come") { (void)watcher.on_line(late, line("BOOKMARK", object("", "13"))); }
+  CHECK_FALSE(watcher.streaming());
+  CHECK_FALSE(watcher.synced());
+  const MonoTime later = late + seconds(60);
+  CHECK(asks<ListRequest>(watcher, later));
+  (void)watcher.on_list(later, page({object("a", "9")}, "10"));
+  CHECK(watcher.synced());
+  (void)watcher.on_watch_opened(later, {});
+  (void)watcher.on_line(later, gone_line());
+  CHECK(asks<ListRequest>(watcher, later + seconds(60)));
+}
+
+TEST_CASE("an end that comes late ends the list all the same") {
+  auto watcher = list_streaming_watcher();
+  (void)watcher.on_watch_opened(kStart, {});
+  CHECK(types(watcher.on_line(kStart + seconds(70), end_of_list("12"))) ==
+        std::vector{Type::kInitDone});
+  CHECK(watcher.streaming());
+  watcher.on_quiet(kStart + seconds(80));
+  CHECK(watcher.streaming());
+}
+
 TEST_CASE("a streamed list that cannot be opened now is asked for again, after a wait") {
   auto watcher = list_streaming_watcher();
   (void)watcher.on_watch_opened(kStart, kCut);
@@ -195,7 +227,7 @@ TEST_CASE("a bookmark moves the version and nothing else") {
   auto watcher = streaming_watcher();
   CHECK(watcher.on_line(kStart, line("BOOKMARK", object("", "20"))).empty());
   CHECK(watched_version(watcher, kStart) == "20");
-  CHECK(watcher.on_line(kStart, line("BOOKMARK", object("", "15"))).empty());
+  CHECK(watcher.on_line(kStart, line("BOOKMARK", object("", "20"))).empty());
   CHECK(watcher.on_line(kStart, line("BOOKMARK", {{"metadata", Json::object()}})).empty());
   CHECK(watcher.streaming());
   CHECK(watched_version(watcher, kStart) == "20");
@@ -232,6 +264,43 @@ TEST_CASE("a watch that breaks or falls silent waits, then resumes where it was"
     CHECK(wait <= milliseconds(1600));
     CHECK(watched_version(watcher, kStart + wait + milliseconds(1)) == "11");
   }
+}
+
+namespace {
+
+/// The open watch says nothing until it is taken for dead; returns when it may be opened anew.
+MonoTime fall_silent(Watcher& watcher, MonoTime since) {
+  watcher.on_quiet(since + seconds(90) - milliseconds(1));
+  CHECK(watcher.streaming());
+  watcher.on_quiet(since + seconds(90));
+  CHECK_FALSE(watcher.streaming());
+  return since + seconds(120);
+}
+
+}  // namespace
+
+TEST_CASE("two silent watches in a row lead to a new list: the server's history was set back") {
+  auto watcher = streaming_watcher();
+  MonoTime now = fall_silent(watcher, kStart);
+  CHECK(watched_version(watcher, now) == "10");
+  (void)watcher.on_watch_opened(now, {});
+  now = fall_silent(watcher, now);
+  CHECK(asks<ListRequest>(watcher, now));
+  CHECK(types(watcher.on_list(now, page({object("a", "3")}, "4"))) ==
+        std::vector{Type::kInitStart, Type::kInitApply, Type::kInitDone});
+  CHECK(watched_version(watcher, now) == "4");
+}
+
+TEST_CASE("a watch that has told something was not silent, when it falls silent later") {
+  auto watcher = streaming_watcher();
+  MonoTime now = kStart;
+  for (int i = 0; i < 3; ++i) {
+    now = fall_silent(watcher, now);
+    CHECK(watched_version(watcher, now) == (i == 0 ? "10" : "11"));
+    (void)watcher.on_watch_opened(now, {});
+    (void)watcher.on_line(now, line("BOOKMARK", object("", "11")));
+  }
+  CHECK(watcher.relists() == 0);
 }
 
 TEST_CASE("410 in every form leads to a new list, after a wait, and the old content stays") {
@@ -348,7 +417,12 @@ TEST_CASE("a line that poisons every watch from here is passed by a new list") {
 TEST_CASE("an event from before leads to a new list, so that no object goes back") {
   auto watcher = streaming_watcher();
   (void)watcher.on_line(kStart, line("MODIFIED", object("a", "20")));
-  CHECK(watcher.on_line(kStart, line("MODIFIED", object("a", "15"))).empty());
+  SUBCASE("a change") {
+    CHECK(watcher.on_line(kStart, line("MODIFIED", object("a", "15"))).empty());
+  }
+  SUBCASE("a bookmark") {
+    CHECK(watcher.on_line(kStart, line("BOOKMARK", object("", "15"))).empty());
+  }
   CHECK_FALSE(watcher.streaming());
   CHECK(asks<ListRequest>(watcher, kStart + seconds(2)));
 }

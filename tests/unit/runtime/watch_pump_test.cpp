@@ -114,9 +114,10 @@ struct QuietStream final : kube::HttpStream {
 struct QuietServer final : kube::HttpTransport {
   ManualClock clock;
   std::optional<std::string> line;
-  int watches = 0;
+  int watches = 0, lists = 0;
 
   Result<kube::HttpResponse> send(const kube::HttpRequest&) override {
+    ++lists;
     return kube::HttpResponse{
         200, R"({"kind":"List","metadata":{"resourceVersion":"5"},"items":[]})", std::nullopt};
   }
@@ -153,6 +154,11 @@ TEST_CASE("a watch that is silent for 90 seconds is opened anew, and any line is
   REQUIRE(pump.wake());
   CHECK(watches_after(seconds(30)) == 2);
   CHECK(watches_after(seconds(89)) == 2);
+  // A second one in a row: what there is now is listed.
+  CHECK(world.lists == 1);
+  CHECK(watches_after(seconds(1)) == 2);
+  CHECK(watches_after(seconds(30)) == 3);
+  CHECK(world.lists == 2);
 }
 
 TEST_CASE("a list that a watch begins with is handed on as it comes, in few pieces") {
