@@ -259,10 +259,8 @@ void Page::write_last_words() {
   const api::FailureStatus& failure = *job_.status.failure;
   heading("Last failure");
   std::string text = "worker " + std::to_string(failure.slot);
-  for (const PodView& pod : about_.pods) {
-    if (pod.slot == failure.slot && !pod.node.empty()) text += " on " + pod.node;
-    if (pod.slot == failure.slot) break;
-  }
+  if (failure.attempt >= 0) text += " (attempt " + std::to_string(failure.attempt) + ")";
+  if (!failure.node.empty()) text += " on " + failure.node;
   text += failure.exit_code != 0 ? ", exit code " + std::to_string(failure.exit_code) : "";
   paragraph(text + " (" + failure.reason + ")" +
             (failure.log_tail.empty() ? "" : "; its last words:"));

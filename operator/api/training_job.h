@@ -154,6 +154,8 @@ struct FailureStatus {
   int exit_code = 0;
   std::string reason;
   std::string log_tail;  ///< at most 2,048 bytes
+  std::string node{};    ///< where it ran, or was to run; empty: not known
+  int attempt = -1;      ///< of the slot; negative: not known
   bool operator==(const FailureStatus&) const = default;
 };
 

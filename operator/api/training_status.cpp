@@ -72,6 +72,8 @@ Status read_failure(const Json& json, const std::string& path, FailureStatus& ou
   in.optional("exitCode", out.exit_code, {INT32_MIN, INT32_MAX});
   in.optional("reason", out.reason, kMaxStatusTextBytes);
   in.optional("logTail", out.log_tail, kMaxLogTailBytes);
+  in.optional("node", out.node, 253);
+  in.optional("attempt", out.attempt, kInt);
   return in.status();
 }
 
@@ -152,6 +154,8 @@ Json failure_to_json(const FailureStatus& failure) {
   Json json{{"slot", failure.slot}, {"exitCode", failure.exit_code}};
   put(json, "reason", failure.reason, kMaxStatusTextBytes);
   put(json, "logTail", failure.log_tail, kMaxLogTailBytes);
+  put(json, "node", failure.node, 253);
+  if (failure.attempt >= 0) json["attempt"] = failure.attempt;
   return json;
 }
 

@@ -198,8 +198,6 @@ Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   Failure failure;
   failure.facts = failure_of(member, job);
-  failure.attempt = member.placement.attempt;
-  failure.node = member.placement.node;
   failure.pod_lost = !has_ended(member);
   if (!has_ended(member) && is_on_bad_node(member, snapshot)) {
     failure.node_lost = true;
@@ -224,9 +222,9 @@ bool is_unfit(const api::TrainingJob& job, const api::FailureStatus& facts) {
 
 std::string sentence_of(const Failure& failure) {
   const auto& facts = failure.facts;
-  std::string text = "worker " + std::to_string(facts.slot) + " (attempt " +
-                     std::to_string(failure.attempt) + ") ";
-  if (!failure.node.empty()) text += "on node " + failure.node + " ";
+  std::string text =
+      "worker " + std::to_string(facts.slot) + " (attempt " + std::to_string(facts.attempt) + ") ";
+  if (!facts.node.empty()) text += "on node " + facts.node + " ";
   if (failure.node_lost) {
     text += "was lost: the node is gone or not ready";
   } else if (failure.planned) {

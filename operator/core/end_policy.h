@@ -11,7 +11,6 @@ namespace muster::core {
 /// Why one worker failed, and whose doing it was.
 struct Failure {
   api::FailureStatus facts;
-  int attempt = 0;
   bool retryable = true;
   /// Those who train do not let it in, and will not while they train: at most a start of all helps.
   bool unfit = false;
@@ -19,7 +18,6 @@ struct Failure {
   bool planned = false;    ///< left as asked, with its work handed over
   bool pod_lost = false;   ///< deleted by somebody else
   bool node_lost = false;  ///< not the program's doing: no restart of those the user allows
-  std::string node;
 };
 
 Failure read_failure(const Member& member, const JobSnapshot& snapshot);

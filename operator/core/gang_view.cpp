@@ -150,10 +150,13 @@ std::int64_t next_epoch(const api::TrainingJobStatus& status) {
 api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job) {
   api::FailureStatus failure;
   failure.slot = member.placement.slot;
+  failure.attempt = member.placement.attempt;
+  failure.node = member.placement.node;
   failure.exit_code = contract::exit_code::kInternal;
   failure.reason = std::string(words::kWorkerLost);
   if (member.pod == nullptr) return failure;
   const api::Pod& pod = *member.pod;
+  if (!pod.node_name.empty()) failure.node = pod.node_name;
   if (member.state != MemberState::kFailed) {
     // Evicted, preempted: the cluster says why it took the pod away.
     if (pod.meta.deletion_time && is_reason(pod.reason)) {

@@ -78,7 +78,8 @@ Json full_training_job() {
       "checkpoint": {"step": 4, "time": "2026-01-02T03:04:08Z", "durable": true, "path": "/ckpt"},
       "model": {"parameters": 9610, "sha256": "ab"}, "imageDigest": "sha256:cd",
       "dataSHA256": "ef", "contract": "fp32-chain/1",
-      "failure": {"slot": 1, "exitCode": 25, "reason": "PeerLost", "logTail": "bye"}}})");
+      "failure": {"slot": 1, "exitCode": 25, "reason": "PeerLost", "logTail": "bye",
+        "node": "n", "attempt": 3}}})");
 }
 
 Json gpt_training_job() {

@@ -203,6 +203,16 @@ class DescribeTest(PluginTest):
         self.assertRegex(text, r"1 +0 +Ended with 24 +node-1 +- +digits-abcde-1-0")
         self.assertRegex(text, r"Warning +Failed: it is over")
 
+    def test_the_last_failure_is_told_with_its_own_node_and_not_its_replacements(self):
+        failure = {"slot": 1, "exitCode": 137, "reason": "Signaled"}
+        for told, expected in [({"node": "node-7", "attempt": 0}, r"worker 1 \(attempt 0\) on node-7, exit code 137 \(Sign"),
+                               ({}, r"worker 1, exit code 137 \(Signaled\)")]:
+            self.rules = []
+            self.answer("get trainingjobs", job(RUNNING, phase="Running", failure={**failure, **told}))
+            self.answer("get pods", items(pod(0), pod(1, attempt=1)))
+            self.answer("events", items())
+            self.assertRegex(self.muster("describe", "digits").stdout, r"Last failure\n  " + expected)
+
     def test_a_pod_that_cannot_start_is_the_story(self):
         self.answer("get trainingjobs", job([condition("Admitted", "True", "GangScheduled", "placed"), condition(
             "Running", "False", "WaitingForPods", "0 of 2 workers run")], phase="Pending"))

@@ -78,6 +78,7 @@ TEST_CASE("a node that was not ready for long is superseded, and not counted as 
   CHECK(status.membership_epoch == 2);
   CHECK(status.placement.empty());
   CHECK(status.failure->reason == "NodeLost");
+  CHECK(status.failure->node == "n");
   CHECK(note_of(plan, "WorkerLost") ==
         "worker 0 (attempt 0) on node n was lost: the node is gone or not ready");
   apply(job.edit(), plan);

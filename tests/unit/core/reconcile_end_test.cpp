@@ -62,6 +62,7 @@ TEST_CASE("a failed worker restarts the whole gang: decision, pods, back-off, ne
   auto job = make_job("j").workers(2).all_running();
   job.edit().pods.pop_back();
   job.ended(1, 137, "killed");
+  job.edit().pods[1].node_name = "m";
   auto plan = job.plan();
   CHECK(words_of(plan) == Words{"status", "event WorkerLost", "event Restarting"});
   CHECK(plan.pass == core::Pass::kDecision);
@@ -73,6 +74,8 @@ TEST_CASE("a failed worker restarts the whole gang: decision, pods, back-off, ne
   CHECK(status.failure->exit_code == 137);
   CHECK(status.failure->reason == "Signaled");
   CHECK(status.failure->log_tail == "killed");
+  CHECK(status.failure->node == "m");
+  CHECK(status.failure->attempt == 0);
   CHECK(status.is_true("Restarting"));
   CHECK_FALSE(status.is_true("Running"));
   apply(job.edit(), plan);
