@@ -9,6 +9,7 @@
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
+#include "operator/core/preparing.h"
 #include "operator/core/progress.h"
 #include "operator/core/replace_policy.h"
 #include "operator/core/status_edit.h"
@@ -121,7 +122,8 @@ std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
     return kept_or(before, head,
                    head_of(member.pod->reason, 128) + " " + head_of(member.pod->message, 512));
   }
-  return "";
+  const std::string preparing = preparing_text(snapshot, gang, before);
+  return preparing.empty() ? "" : "; " + preparing;
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ namespace muster::core {
 namespace facts {
 /// The cluster's scheduler cannot bind the pod.
 std::string unbound(const api::Pod& pod);
+/// The pod's node gets it ready (network, volumes, images), and no later worker's.
+std::string preparing(const api::Pod& pod);
 /// The pod was asked to leave and is still there.
 std::string leaving(const api::Pod& pod);
 std::string not_ready(const std::string& node);

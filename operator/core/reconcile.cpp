@@ -13,6 +13,7 @@
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
 #include "operator/core/preempt_policy.h"
+#include "operator/core/preparing.h"
 #include "operator/core/progress.h"
 #include "operator/core/replace_policy.h"
 #include "operator/core/status_edit.h"
@@ -348,7 +349,8 @@ Plan start_members(const JobSnapshot& snapshot, const GangView& gang) {
 
 /// What the first worker that says so waits for. A kubelet that cannot pull an image says so in two
 /// ways in turn, which would be a write each time: what was said first is kept.
-std::string pending_text(const GangView& gang, const api::Condition* before) {
+std::string pending_text(const JobSnapshot& snapshot, const GangView& gang,
+                         const api::Condition* before) {
   for (const auto& member : gang.members) {
     if (member.state != MemberState::kPending || member.pod->reason.empty()) continue;
     const api::Pod& pod = *member.pod;
@@ -362,7 +364,7 @@ std::string pending_text(const GangView& gang, const api::Condition* before) {
     return text + head_of(pod.message, 512) +
            "; to repair the image, set spec.suspend to true, change it, and set it to false again";
   }
-  return "";
+  return preparing_text(snapshot, gang, before);
 }
 
 /// Returns when to come back for words that are not written yet.
@@ -397,7 +399,8 @@ std::optional<seconds> observe_running(api::TrainingJobStatus& status, const Job
     return std::nullopt;
   }
   if (is_held_by_kueue(gang)) return say_held(status, snapshot);
-  const std::string waiting = pending_text(gang, status.condition(std::string(words::kRunning)));
+  const std::string waiting =
+      pending_text(snapshot, gang, status.condition(std::string(words::kRunning)));
   if (waiting.empty()) return std::nullopt;
   status.phase = words::kPhaseWaiting;
   // Said even if it never ran: this is where a user looks for the reason.
@@ -533,6 +536,7 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   const bool wait = clear_stale(plan, snapshot, gang);
   if (const auto left = until_deadline(snapshot)) requeue(plan, *left);
   if (const auto left = until_unbound(snapshot, gang)) requeue(plan, *left);
+  if (const auto left = until_preparing(snapshot, gang)) requeue(plan, *left);
   await_nodes(plan, snapshot);
   if (is_elastic(snapshot, gang)) {
     create_joiners(plan, snapshot, gang);

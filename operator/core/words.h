@@ -75,6 +75,8 @@ inline constexpr std::chrono::seconds kNodeLostAfter{40};
 /// the node is left out then.
 inline constexpr std::chrono::seconds kUnboundMost{30};
 inline constexpr std::chrono::seconds kAvoidFor{120};
+/// So long a node may take to get a pod ready before the job says who is waited for.
+inline constexpr std::chrono::seconds kPreparingMost{60};
 /// A worker that ran so long before it failed has failed for the first time again.
 inline constexpr std::chrono::seconds kForgivenAfter{600};
 /// Room that opens while a gang trains in a smaller size than it wishes must last so long before it

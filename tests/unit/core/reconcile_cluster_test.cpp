@@ -263,6 +263,65 @@ TEST_CASE("what a gang waits for is said anew once in a while only") {
   CHECK(words_of(plan) == Words{"status"});
 }
 
+TEST_CASE("a worker that its node does not get ready is named after a minute, once") {
+  auto job = make_job("j").workers(2).placed().running(0).pod(1, api::PodPhase::kPending);
+  auto plan = job.lasting(seconds(59)).plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(1));
+  plan = job.lasting(seconds(60)).plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK_FALSE(status_of(plan).is_true("Running"));
+  const std::string name = api::pod_name(job.snapshot().job, 1, 0);
+  CHECK(condition_of(status_of(plan), "Running").message ==
+        "worker 1 waits: its pod has been in preparation on node n for 60 s and more; kubectl "
+        "describe pod " +
+            name + " says why");
+  apply(job.edit(), plan);
+  CHECK(job.lasting(seconds(6000)).plan().empty());
+  CHECK(job.lasting(seconds(0)).plan().empty());  // a fresh operator
+  job.edit().pods[1].phase = api::PodPhase::kRunning;
+  CHECK(status_of(job.plan()).is_true("Running"));
+}
+
+TEST_CASE("of many that are prepared for long one is named, as long as it is one of them") {
+  auto job = make_job("j").workers(3).placed();
+  for (int slot = 0; slot < 3; ++slot) job.pod(slot, api::PodPhase::kPending);
+  apply(job.edit(), job.lasting(seconds(60)).plan());
+  const api::Condition& said = condition_of(job.snapshot().job.status, "Running");
+  CHECK(said.message.starts_with("worker 2 waits"));
+  job.edit().pods[1].phase = api::PodPhase::kRunning;
+  CHECK(job.plan().empty());
+  job.edit().pods[2].phase = api::PodPhase::kRunning;
+  CHECK(job.plan().empty());
+  job.lasting(seconds(60));
+  CHECK(condition_of(status_of(job.plan()), "Running").message.starts_with("worker 0 waits"));
+  // What a kubelet says of a pod says more.
+  job.edit().pods[0].reason = "CreateContainerConfigError";
+  CHECK(condition_of(status_of(job.plan()), "Running")
+            .message.starts_with("worker 0 waits: CreateContainerConfigError"));
+}
+
+TEST_CASE("a joiner that its node does not get ready is named beside those who train") {
+  auto job = make_job("j").engine().workers(2).placed().running(0).condition("Running", true);
+  job.pod(1, api::PodPhase::kPending);
+  job.edit().job.status.placement[0].member = true;
+  apply(job.edit(), job.plan());
+  CHECK(job.lasting(seconds(59)).plan().requeue_after == seconds(1));
+  const auto plan = job.lasting(seconds(60)).plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK(condition_of(status_of(plan), "Running")
+            .message.starts_with("1 of 2 workers run; worker 1 waits: its pod has been in "
+                                 "preparation on node n for 60 s and more;"));
+  apply(job.edit(), plan);
+  CHECK(job.lasting(seconds(0)).plan().empty());  // a fresh operator
+}
+
+TEST_CASE("a pod that has no node yet is not said to be prepared") {
+  auto job = make_job("j").workers(1).placed().pod(0, api::PodPhase::kPending);
+  job.edit().pods[0].node_name.clear();
+  CHECK(job.lasting(seconds(6000)).plan().empty());
+}
+
 TEST_CASE("an image that cannot be pulled is one reason, however the kubelet words it") {
   auto job = make_job("j").workers(1).placed().pod(0, api::PodPhase::kPending);
   job.edit().pods[0].reason = "ErrImagePull";

@@ -1,0 +1,25 @@
+// Pods that have their node and do not start yet: what is said of them when it takes long.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "operator/core/gang_view.h"
+#include "operator/core/reconcile.h"
+
+namespace muster::core {
+
+/// The last worker whose node gets its pod ready and says nothing of it: why that takes long stands
+/// in the pod's own events, which the operator does not read. nullptr: there is none. Pods are made
+/// by slot, so that the last is likely to be the last one ready: a gang is timed by it alone.
+const Member* last_preparing(const GangView& gang);
+
+/// What the job says when that one has not been ready for words::kPreparingMost, else nothing. What
+/// was `said` (may be null) of a worker stays said until its pod is ready, without being timed.
+std::string preparing_text(const JobSnapshot& snapshot, const GangView& gang,
+                           const api::Condition* said);
+
+/// When it is to be said; absent when it is not, or was.
+std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangView& gang);
+
+}  // namespace muster::core
