@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""docs/reference/contract.md from common/contract.h: environment, labels, endpoint, events, metrics.
+"""docs/reference/contract.md from common/contract.h: environment, labels, endpoint, events, metrics; and conditions.md
+beside it from operator/core/words.h: types and reasons of conditions.
 
-    scripts/make_contract_reference.py [--check]     --check: exit 1 when the page is stale
+    scripts/make_contract_reference.py [--check]     --check: exit 1 when a page is stale
 """
 
 import os
@@ -12,6 +13,8 @@ from generated import ROOT, publish
 
 HEADER = os.path.join(ROOT, "common/contract.h")
 PAGE = "docs/reference/contract.md"
+WORDS = os.path.join(ROOT, "operator/core/words.h")
+CONDITIONS = "docs/reference/conditions.md"
 
 
 def constants(text):
@@ -29,18 +32,16 @@ def constants(text):
         comment = []
 
 
-def page():
-    with open(HEADER, encoding="utf-8") as file:
+def page(path, head, is_shown):
+    """(text, names without a comment) of a page with a table of each section of `path` that is shown."""
+    with open(path, encoding="utf-8") as file:
         text = file.read()
-    out = ["# The contract between operator, worker and tools", "",
-           "Made from `common/contract.h` by `scripts/make_contract_reference.py`; do not edit.",
-           "Exit codes: [exit-codes.md](exit-codes.md)."]
-    current, missing = None, []
+    out, current, missing = list(head), None, []
     for section, name, value, comment in constants(text):
+        if not is_shown(section):
+            continue
         if not comment:
             missing.append(name)
-        if section.startswith("Exit codes"):
-            continue
         if section != current:
             current = section
             out += ["", f"## {section}", "", "| name | meaning |", "|---|---|"]
@@ -49,11 +50,20 @@ def page():
 
 
 def main():
-    text, missing = page()
-    if missing:
-        print(f"contract.h: without a comment: {', '.join(missing)}")
+    contract, missing = page(HEADER, [
+        "# The contract between operator, worker and tools", "",
+        "Made from `common/contract.h` by `scripts/make_contract_reference.py`; do not edit.",
+        "Exit codes: [exit-codes.md](exit-codes.md)."], lambda section: not section.startswith("Exit codes"))
+    conditions, more_missing = page(WORDS, [
+        "# Conditions and their reasons", "",
+        "Made from `operator/core/words.h` by `scripts/make_contract_reference.py`; do not edit.",
+        "A condition's reason is one of those here or of the [events'](contract.md#event-reasons); in Failed and in",
+        "`status.failure.reason` also what an [exit code](exit-codes.md) means, or the cluster's own word, as Evicted."],
+        lambda section: section.startswith(("Condition types", "Reasons")))
+    if missing or more_missing:
+        print(f"without a comment: {', '.join(missing + more_missing)}")
         return 1
-    return publish({PAGE: text})
+    return publish({PAGE: contract, CONDITIONS: conditions})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // Condition types, reasons, phases and fixed sentences that core writes into objects. What crosses
 // the border to users' tools as an event reason stands in common/contract.h.
+// docs/reference/conditions.md is made from the types and reasons.
 #pragma once
 
 #include <chrono>
@@ -9,14 +10,20 @@
 namespace muster::core::words {
 
 // ---- Condition types
+/// Whether the gang has its places. While it is False the message says what is missing.
 inline constexpr std::string_view kAdmitted = "Admitted";
+/// Whether all workers run or, of a gang that changes while it trains, whether any does.
 inline constexpr std::string_view kRunning = "Running";
+/// Whether the gang starts again after a failure or a change.
 inline constexpr std::string_view kRestarting = "Restarting";
+/// Whether it was stopped by spec.suspend and no worker is left.
 inline constexpr std::string_view kSuspended = "Suspended";
+/// True at the end of a job that has done its work.
 inline constexpr std::string_view kComplete = "Complete";
+/// True at the end of a job that failed for good.
 inline constexpr std::string_view kFailed = "Failed";
 
-/// Of queues.
+/// Of a TrainingQueue, and its reason while it is True: jobs start from it.
 inline constexpr std::string_view kActive = "Active";
 
 // ---- Phases, for display only
@@ -29,28 +36,49 @@ inline constexpr std::string_view kPhaseComplete = "Complete";
 inline constexpr std::string_view kPhaseFailed = "Failed";
 
 // ---- Reasons of conditions that are no event reasons
+/// Running: the message says how many workers run, and what those do who do not.
 inline constexpr std::string_view kGangRunning = "GangRunning";
+/// Not Running: pods do not start; the message names a worker and what it waits for.
 inline constexpr std::string_view kWaitingForPods = "WaitingForPods";
+/// Not Running: the queue of Kueue has not admitted the gang.
 inline constexpr std::string_view kWaitingForKueue = "WaitingForKueue";
+/// Not Admitted: Kueue has deactivated the gang; suspend and resume starts it again.
 inline constexpr std::string_view kKueueDeactivated = "KueueDeactivated";
+/// The workers are leaving, because spec.suspend is true.
 inline constexpr std::string_view kSuspending = "Suspending";
+/// Not Admitted: an object of another owner has a name that the job's pods or Service need.
 inline constexpr std::string_view kNameConflict = "NameConflict";
+/// Not Admitted: the API server did not make a pod; the message has its words.
 inline constexpr std::string_view kCreateFailed = "CreateFailed";
+/// Not Admitted: pods like these are not made, because they would not meet Pod Security restricted.
 inline constexpr std::string_view kRefused = "Refused";
+/// Failed: spec.activeDeadlineSeconds have passed.
 inline constexpr std::string_view kDeadlineExceeded = "DeadlineExceeded";
+/// Failed: it was started again spec.restart.maxRestarts times.
 inline constexpr std::string_view kRestartLimitReached = "RestartLimitReached";
+/// Failed: a worker failed, and spec.restart.policy is Never.
 inline constexpr std::string_view kWorkerFailed = "WorkerFailed";
+/// No longer Failed or refused: the spec was repaired before the job had begun.
 inline constexpr std::string_view kRepaired = "Repaired";
+/// Not Admitted: a ResourceQuota of the namespace does not let a pod be made.
 inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";
+/// Pods of a later attempt are there than status tells of; a new one takes their place.
 inline constexpr std::string_view kStatusLost = "StatusLost";
+/// The gang starts again, because another spec.worker.count is wished for.
 inline constexpr std::string_view kResizing = "Resizing";
+/// Of a TrainingQueue, not Active: no job starts from it; the message says why.
 inline constexpr std::string_view kClosed = "Closed";
 
 // ---- Reasons of a worker's end that are no exit codes
+/// Its pod was deleted, or is gone.
 inline constexpr std::string_view kWorkerLost = "WorkerLost";
+/// Its node is gone, or has not been ready for long.
 inline constexpr std::string_view kNodeLost = "NodeLost";
+/// It was ended by a signal.
 inline constexpr std::string_view kSignaled = "Signaled";
+/// It ended with a code that has no meaning of its own.
 inline constexpr std::string_view kError = "Error";
+/// The kernel ended it, because it used more memory than its limit.
 inline constexpr std::string_view kOutOfMemory = "OutOfMemory";
 
 // ---- Bounds and times
