@@ -29,6 +29,8 @@ inline constexpr std::string_view kManagedBy = "muster.dev/operator";
 inline constexpr std::string_view kNumericsContract = "fp32-chain/1";
 /// By what jobs with spec.training.precision: BFloat16 train.
 inline constexpr std::string_view kBfloat16Contract = "bf16-chain/1";
+/// Most of spec.training.logicalRanks.
+inline constexpr int kMaxLogicalRanks = 4096;
 
 // ---- Labels and annotations
 

@@ -14,7 +14,6 @@ inline constexpr std::int64_t kMinMemoryBytes = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMaxMemoryBytes = std::int64_t{1} << 46;
 inline constexpr int kMaxGpus = 64;
 inline constexpr int kMaxThreads = 1024;
-inline constexpr int kMaxLogicalRanks = 65'536;
 inline constexpr std::int64_t kMaxExactInteger = (std::int64_t{1} << 53) - 1;
 
 /// Where the token and the CA of the workers' endpoint are mounted; closed to the user's mounts.

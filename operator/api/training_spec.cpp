@@ -3,6 +3,7 @@
 #include <charconv>
 #include <span>
 
+#include "common/contract.h"
 #include "operator/api/fields.h"
 #include "operator/api/spec_json.h"
 
@@ -575,7 +576,7 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   read_supported(in, "algorithm", out.algorithm, "Backpropagation");
   read_supported(in, "mode", out.mode, "Strict");
   in.optional("seed", out.seed, {0, kMaxExactInteger});
-  in.optional("logicalRanks", out.logical_ranks, {1, kMaxLogicalRanks});
+  in.optional("logicalRanks", out.logical_ranks, {1, contract::kMaxLogicalRanks});
   in.optional("batchSize", out.batch_size, {1, kMaxBatchSize});
   in.optional("microBatchSize", out.micro_batch_size, {1, kMaxBatchSize});
   in.optional("epochs", out.epochs, {1, kMaxEpochs});

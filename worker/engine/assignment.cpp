@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/check.h"
+#include "common/contract.h"
 
 namespace muster::engine {
 namespace {
@@ -101,10 +102,10 @@ int count_ranks(const std::vector<RankRange>& nodes) {
 }
 
 Result<Assignment> assign(int logical_ranks, int processes) {
-  if (logical_ranks < 1 || logical_ranks > kMaxLogicalRanks ||
+  if (logical_ranks < 1 || logical_ranks > contract::kMaxLogicalRanks ||
       !std::has_single_bit(static_cast<unsigned>(logical_ranks))) {
     return Error(ErrorCode::kInvalid, "spec.training.logicalRanks: must be a power of two up to " +
-                                          std::to_string(kMaxLogicalRanks));
+                                          std::to_string(contract::kMaxLogicalRanks));
   }
   if (processes < 1) return Error(ErrorCode::kInvalid, "there must be at least one process");
   const int sharing = std::min(processes, logical_ranks);

@@ -12,9 +12,6 @@ namespace muster::engine {
 
 using data::RankRange;
 
-/// Most logical ranks of a job (spec.training.logicalRanks).
-inline constexpr int kMaxLogicalRanks = 4096;
-
 /// The complete subtrees of the binary tree over the logical ranks that make up `range`: the
 /// fewest, in ascending order. Each is a power of two long and starts at a multiple of its length.
 std::vector<RankRange> covers(RankRange range);

@@ -7,7 +7,6 @@
 #include "common/contract.h"
 #include "worker/data/image_folder.h"
 #include "worker/data/tokens.h"
-#include "worker/engine/assignment.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
@@ -426,7 +425,7 @@ Result<TrainingConfig> parse_training(const Json& training) {
   if (mode != "Strict") in.fail("mode", "must be Strict");
   in.optional("seed", seed, {0, INT64_MAX});
   config.seed = static_cast<std::uint64_t>(seed);
-  in.optional("logicalRanks", config.logical_ranks, {1, kMaxLogicalRanks});
+  in.optional("logicalRanks", config.logical_ranks, {1, contract::kMaxLogicalRanks});
   if (in.status() && !std::has_single_bit(static_cast<unsigned>(config.logical_ranks))) {
     in.fail("logicalRanks", "must be a power of two");
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "common/contract.h"
 #include "operator/api/topology_config.h"
 #include "operator/api/training_job.h"
 #include "operator/api/training_queue.h"
@@ -343,6 +344,14 @@ TEST_CASE("what the schema bounds is bounded here alike") {
   });
   MESSAGE("bounds tried: ", bounds);
   CHECK(bounds > 400);
+}
+
+TEST_CASE("as many logical ranks are let in as the engine divides") {
+  const Json& ranks = jobs().schema()[Json::json_pointer(
+      "/properties/spec/properties/training/properties/logicalRanks")];
+  CHECK(ranks["maximum"] == contract::kMaxLogicalRanks);
+  const std::string last = ", " + std::to_string(contract::kMaxLogicalRanks) + "]";
+  CHECK(ranks["x-kubernetes-validations"][0]["rule"].get<std::string>().ends_with(last));
 }
 
 TEST_CASE("what the schema requires is required here") {
