@@ -303,7 +303,7 @@ Status Trainer::conclude_save() {
     const OnFiles files(hooks_);
     own = saver_.wait();
   }
-  MUSTER_RETURN_IF_ERROR(follow_owner(own, "save the checkpoint", deadline()));
+  MUSTER_RETURN_IF_ERROR(follow_owner(own, "save the checkpoint", long_deadline()));
   standing_.checkpoint_step = std::exchange(saving_step_, -1);
   return {};
 }

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -512,4 +514,32 @@ TEST_CASE("copies of a split model come and go at step boundaries, and nothing i
     CHECK(ends.complete == 4);
     CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
   }
+}
+
+TEST_CASE("those who have nothing to write wait for the disk, however slow it is") {
+  SplitTrial trial(clipped_digits, 2);
+  trial.keep_files();
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<int> waiting;
+  trial.before = [&](ElasticWorld& world) {
+    world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+      const bool is_saving = point == point::kCheckpoint && step == 20;
+      if (trainer > 1) {
+        // A minute is longer than members wait for each other within a step.
+        world.lag(trainer, seconds(is_saving ? 60 : 0));
+        const std::lock_guard lock(mutex);
+        if (is_saving) waiting.insert(trainer);
+        changed.notify_all();
+      } else if (is_saving && trainer == 0) {
+        std::unique_lock lock(mutex);
+        const auto wait = [&] { return waiting.size() == 2; };
+        if (!changed.wait_for(lock, seconds(20), wait)) return Error(ErrorCode::kInternal, "");
+      }
+      return {};
+    });
+  };
+  const auto world = trial.run(4);
+  CHECK(ends_of(*world, trial.steps).complete == 4);
+  for (const Entry& entry : world->entries()) CHECK(entry.step == 0);
 }
