@@ -139,7 +139,10 @@ Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPl
   if (is_given_state && !is_owner()) forget_record();
   // Without room for them the owner ends here, before the others have made a step with it and
   // forget what they have handed over.
-  MUSTER_RETURN_IF_ERROR(record_.merge(texts));
+  {
+    const OnFiles files(hooks_);
+    MUSTER_RETURN_IF_ERROR(record_.merge(texts));
+  }
   // Nobody takes a state before its lines have arrived: who has sent them may be gone by now.
   if (!tellings.empty()) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
   recorded_step_ = std::max(recorded_step_, record_.last_step());
@@ -165,6 +168,7 @@ Status Trainer::record_step() {
   }
   recorded_step_ = step;
   if (!is_first_in_group()) return {};
+  const OnFiles files(hooks_);
   MUSTER_RETURN_IF_ERROR(record_.add(line));
   // A process that is killed takes with it what it has not written.
   return record_.is_open() ? record_.flush() : Status();
@@ -182,6 +186,7 @@ Status Trainer::record_evaluation() {
     return {};
   if (recorded_evaluation_ >= standing_.step) return {};
   recorded_evaluation_ = standing_.step;
+  const OnFiles files(hooks_);
   return record_.add(
       RecordedEvaluation{standing_.step, standing_.accuracy, standing_.evaluated_loss});
 }

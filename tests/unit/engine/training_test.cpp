@@ -574,11 +574,11 @@ TEST_CASE("work on files is told, so that nobody takes it for a standstill: read
     stop = report.step == 10;
   };
   CHECK(run.summaries()[0].step == 11);
-  // What there is is read, and the record is begun.
-  CHECK(story.substr(0, 7) == "<><>s<>");
+  // What there is is read, the record is begun, takes what others have kept for it, and its line.
+  CHECK(story.substr(0, 11) == "<><><><>s<>");
   story.clear();
   CHECK(run.summaries()[0].restored_step == 11);
-  CHECK(story.substr(0, 5) == "<><>s");
+  CHECK(story.substr(0, 9) == "<><><><>s");
 }
 
 TEST_CASE("a finished training that is started again trains nothing") {
