@@ -191,4 +191,26 @@ TEST_CASE("what is no change of members waits for those before it alone") {
   CHECK(told[2].delay_ms == -1);
 }
 
+TEST_CASE("what is told between a change and going on after it stood nobody still") {
+  ChangeBook book;
+  const View both = view(1, {seat(0), seat(1)});
+  const View one = view(2, {seat(0)}, {{{1, 0}, Fate::kDied}});
+  book.add(both, one, {0, 0});
+  book.add_slow(one, 0, 40, "by 40 %: compute");
+  book.add_refused(one, {3, 0}, "another job");
+  book.add_stranger(one, "10.0.0.7", {0, 0});
+  book.add(entered(2, 41, 0.0125));
+  book.add(step_in(2, 0.25));
+  const auto told = book.to_tell();
+  REQUIRE(told.size() == 4);
+  CHECK(told[0].kind == kind::kLost);
+  CHECK(told[0].step == 41);
+  CHECK(told[0].stall_ms == 12);
+  for (const std::size_t i : {1, 2, 3}) {
+    CAPTURE(i);
+    CHECK(told[i].step == (i == 1 ? 40 : 0));
+    CHECK(told[i].stall_ms == 0);
+  }
+}
+
 }  // namespace muster::sentinel
