@@ -41,7 +41,7 @@ void JobFollower::post_progress(const ProgressReport& report) {
     if (last_of_worker_.size() < kMaxWorkersRemembered || last_of_worker_.contains(worker)) {
       last_of_worker_[worker] = report;
     }
-    if (report.slot == 0) news_.progress = report;
+    if (report.slot == 0 && report.has_progress()) news_.progress = report;
   }
   wake();
 }

@@ -101,6 +101,10 @@ struct ProgressReport {
   std::string host;
   std::vector<int> ports;
   int sentinel_port = 0;
+
+  /// False before its trainers have told of a training: then it only says what it waits for, or
+  /// whom it has refused.
+  bool has_progress() const { return total_steps > 0 || step > 0; }
 };
 
 inline constexpr std::size_t kMaxReportedChanges = 32;

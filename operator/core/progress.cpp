@@ -30,6 +30,35 @@ void take_checkpoint(api::TrainingJobStatus& status, const ProgressReport& repor
   status.checkpoint = std::move(checkpoint);
 }
 
+void take_progress(api::TrainingJobStatus& status, const ProgressReport& report,
+                   const JobSnapshot& snapshot) {
+  api::Progress progress;
+  progress.step = count_of(report.step);
+  progress.total_steps = count_of(report.total_steps);
+  progress.epoch = count_of(report.epoch);
+  if (is_decimal(report.loss)) progress.loss = report.loss;
+  if (is_decimal(report.accuracy)) progress.accuracy = report.accuracy;
+  progress.samples_per_second = decimal(report.samples_per_second, 1);
+  if (report.step_seconds > 0) {
+    progress.step_milliseconds = decimal(report.step_seconds * 1e3, 3);
+    progress.exchange_milliseconds = decimal(std::max(0.0, report.exchange_seconds) * 1e3, 3);
+    if (is_recent(snapshot)) {
+      const api::Progress& written = *snapshot.job.status.progress;
+      progress.predicted_step_milliseconds = written.predicted_step_milliseconds;
+    } else if (snapshot.topology) {
+      const auto predicted = forecast_seconds(snapshot.job, report, *snapshot.topology);
+      if (predicted) progress.predicted_step_milliseconds = decimal(*predicted * 1e3, 3);
+    }
+  }
+  const bool known = report.eta_seconds >= 0 && report.eta_seconds < kMaxEtaSeconds;
+  progress.eta_seconds = known ? static_cast<std::int64_t>(report.eta_seconds) : -1;
+  if (status.progress) progress.updated_at = status.progress->updated_at;
+  if (!status.progress || !(progress == *status.progress)) {
+    progress.updated_at = whole_seconds(snapshot.now);
+    status.progress = std::move(progress);
+  }
+}
+
 }  // namespace
 
 const ProgressReport* newest_report(const JobSnapshot& snapshot, const GangView& gang) {
@@ -65,31 +94,7 @@ bool is_recent(const JobSnapshot& snapshot) {
 
 void take_report(api::TrainingJobStatus& status, const ProgressReport& report,
                  const JobSnapshot& snapshot) {
-  api::Progress progress;
-  progress.step = count_of(report.step);
-  progress.total_steps = count_of(report.total_steps);
-  progress.epoch = count_of(report.epoch);
-  if (is_decimal(report.loss)) progress.loss = report.loss;
-  if (is_decimal(report.accuracy)) progress.accuracy = report.accuracy;
-  progress.samples_per_second = decimal(report.samples_per_second, 1);
-  if (report.step_seconds > 0) {
-    progress.step_milliseconds = decimal(report.step_seconds * 1e3, 3);
-    progress.exchange_milliseconds = decimal(std::max(0.0, report.exchange_seconds) * 1e3, 3);
-    if (is_recent(snapshot)) {
-      const api::Progress& written = *snapshot.job.status.progress;
-      progress.predicted_step_milliseconds = written.predicted_step_milliseconds;
-    } else if (snapshot.topology) {
-      const auto predicted = forecast_seconds(snapshot.job, report, *snapshot.topology);
-      if (predicted) progress.predicted_step_milliseconds = decimal(*predicted * 1e3, 3);
-    }
-  }
-  const bool known = report.eta_seconds >= 0 && report.eta_seconds < kMaxEtaSeconds;
-  progress.eta_seconds = known ? static_cast<std::int64_t>(report.eta_seconds) : -1;
-  if (status.progress) progress.updated_at = status.progress->updated_at;
-  if (!status.progress || !(progress == *status.progress)) {
-    progress.updated_at = whole_seconds(snapshot.now);
-    status.progress = std::move(progress);
-  }
+  if (report.has_progress()) take_progress(status, report, snapshot);
   take_checkpoint(status, report, snapshot);
   if (report.model_parameters > 0) status.model_parameters = count_of(report.model_parameters);
   if (is_sha256(report.model_sha256)) status.model_sha256 = report.model_sha256;

@@ -218,7 +218,7 @@ void JobBook::Job::go_back(const ProgressReport& report) {
 
 void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now now) {
   const auto found = jobs_.find(key);
-  if (found == jobs_.end() || !speaks(found->second, report)) return;
+  if (found == jobs_.end() || !report.has_progress() || !speaks(found->second, report)) return;
   Job& job = found->second;
   // Who was replaced while the others trained on has another attempt, and repeats nothing.
   const int attempt = job.start_attempt >= 0 ? job.start_attempt : report.attempt;

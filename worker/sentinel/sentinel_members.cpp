@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/log.h"
 #include "worker/sentinel/sentinel_worker.h"
@@ -82,10 +83,11 @@ void SentinelWorker::note_stranger(const std::string& host) {
   log_warning("what a stranger says is refused: it has another key, or is of another job",
               {{"host", host}, {"refused", mesh_->drops().unauthorized}});
   changes_.add_stranger(told_view_, host, membership_->self());
-  if (book_.has_news()) report();
+  report();
 }
 
 void SentinelWorker::act() {
+  bool has_news = false;
   // What is done here may leave more to do.
   for (auto outputs = membership_->take_outputs(); !outputs.empty();
        outputs = membership_->take_outputs()) {
@@ -109,13 +111,18 @@ void SentinelWorker::act() {
         end_with({exit_code::kKeyRefused, kOtherKeySentence});
       } else if (auto* newcomer = std::get_if<RefusedNewcomer>(&output)) {
         changes_.add_refused(told_view_, newcomer->id, newcomer->reason);
+        has_news = true;
       }
     }
   }
-  if (waiting_ == membership_->waiting()) return;
-  waiting_ = membership_->waiting();
-  if (!waiting_.empty()) log_info("membership waits", {{"state", waiting_}});
-  if (book_.has_news()) report();
+  const bool was_member = std::exchange(was_member_, membership_->is_member());
+  if (waiting_ != membership_->waiting()) {
+    waiting_ = membership_->waiting();
+    if (!waiting_.empty()) log_info("membership waits", {{"state", waiting_}});
+    // Who is let in tells of it with its first step.
+    has_news = has_news || book_.has_news() || !waiting_.empty() || was_member;
+  }
+  if (has_news) report();
 }
 
 void SentinelWorker::on_view(const View& view) {

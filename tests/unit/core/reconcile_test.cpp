@@ -218,6 +218,19 @@ TEST_CASE("reports of an earlier attempt, or of nobody, are not believed") {
   CHECK_FALSE(job.snapshot().job.status.progress.has_value());
 }
 
+TEST_CASE("one that only says what it waits for leaves the progress as it is") {
+  ProgressReport report;
+  report.waiting = "waiting to be let in";
+  auto job = make_job("j").engine().workers(1).all_running();
+  api::TrainingJobStatus& status = job.edit().job.status;
+  status.progress.emplace().step = 500;
+  core::take_report(status, report, job.snapshot());
+  CHECK(status.progress->step == 500);
+  report.total_steps = 900;
+  core::take_report(status, report, job.snapshot());
+  CHECK(status.progress->step == 0);
+}
+
 TEST_CASE("what a step should take stands in status beside what it takes") {
   core::TopologyInput input = tree_of({"rack"});
   input.levels[0].latency_seconds = 0.5;

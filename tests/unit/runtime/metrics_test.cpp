@@ -281,6 +281,20 @@ TEST_CASE("a worker replaced while others train repeats nothing; who trains spea
   CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "10");
 }
 
+TEST_CASE("a worker that waits before it has loaded the checkpoint repeats nothing by that") {
+  World world;
+  world.run();
+  world.report(0, 60);
+  ProgressReport waits;
+  waits.job = "team/digits";
+  waits.attempt = 1;
+  waits.waiting = "waiting for the operator's word";
+  world.metrics.on_progress(world.job.meta.key(), waits);
+  CHECK(world.value("muster_job_step" + kOfJob) == "60");
+  world.report(1, 52, 50);
+  CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "10");
+}
+
 TEST_CASE("the step follows a return to a checkpoint within the same pods") {
   World world;
   world.job.status.start_attempt = 0;

@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 
 #include "common/contract.h"
@@ -84,6 +85,10 @@ struct World {
     gang.job_key = std::string(64, '0');
     for (int slot = 0; slot < workers; ++slot) gang.attempt_of_slot[slot] = 0;
     endpoint->set_gang(gang);
+    return join(plan);
+  }
+  /// Another worker of the gang that was started last.
+  std::unique_ptr<Process> join(const std::string& plan) const {
     return std::make_unique<Process>(STUB_WORKER, std::vector<std::string>{"sentinel", plan},
                                      environment(), directory + "/log");
   }
@@ -94,11 +99,15 @@ struct World {
   }
   std::string last_word() const { return read_file(directory + "/last-word"); }
 
-  /// Until trainer 0 has told how long it will train, 30 s at most.
-  bool wait_for_report() {
+  /// Until the newest report is such a one, 30 s at most.
+  bool wait_for_report(const std::function<bool(const ProgressReport&)>& is_wanted) {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, seconds(30),
-                            [this] { return !reports.empty() && reports.back().total_steps > 0; });
+                            [&] { return !reports.empty() && is_wanted(reports.back()); });
+  }
+  /// Until trainer 0 has told how long it will train.
+  bool wait_for_training() {
+    return wait_for_report([](const ProgressReport& report) { return report.total_steps > 0; });
   }
 };
 
@@ -181,7 +190,7 @@ TEST_CASE("a stop request reaches the trainers and ends in a planned leave") {
   for (const int signal_number : {SIGTERM, SIGINT}) {
     World world(2);
     const auto worker = world.start("wait,wait");
-    REQUIRE(world.wait_for_report());
+    REQUIRE(world.wait_for_training());
     worker->kill(signal_number);
     CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
     CHECK(world.last_word() == "stopped on request at step 3 of 100, with a checkpoint");
@@ -212,6 +221,20 @@ TEST_CASE("a stop request while the gang gathers ends at once") {
   worker->kill(SIGTERM);
   CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
   CHECK(world.last_word() == "stopped on request before training began");
+}
+
+TEST_CASE("what workers wait for is told before anybody has made a step") {
+  World world(1, 2);
+  world.extra = {"MUSTER_WORKERS=2"};
+  const auto first = world.start("deaf:" + world.directory + "/first");
+  world.extra.emplace_back("MUSTER_SLOT=1");
+  const auto second = world.join("deaf:" + world.directory + "/second");
+  REQUIRE(read_pid(world.directory + "/first") > 0);
+  REQUIRE(read_pid(world.directory + "/second") > 0);
+  second->kill(SIGSTOP);
+  CHECK(world.wait_for_report([](const ProgressReport& report) {
+    return report.slot == 0 && report.waiting.ends_with("silent are slots 1");
+  }));
 }
 
 TEST_CASE("a refused join ends the worker with the endpoint's sentence") {
@@ -289,7 +312,7 @@ TEST_CASE("metrics and health are served while the trainers run") {
   close(free_port->fd);
   world.extra = {"MUSTER_METRICS_PORT=" + std::to_string(free_port->port)};
   const auto worker = world.start("wait");
-  REQUIRE(world.wait_for_report());
+  REQUIRE(world.wait_for_training());
   http::Client client;
   const std::string url = "http://127.0.0.1:" + std::to_string(free_port->port);
   const auto health = client.exchange({.url = url + "/healthz"});
