@@ -400,6 +400,10 @@ void Membership::forgive_own_sleep(MonoTime now) {
 void Membership::evaluate(MonoTime now) {
   forgive_own_sleep(now);
   if (is_member_) {
+    if (!is_lost_told_ && is_left_behind()) {
+      is_lost_told_ = true;
+      outputs_.emplace_back(LeftBehind{});
+    }
     drive(now);
     describe_waiting(now);
   } else if (!is_out_) {
@@ -409,6 +413,23 @@ void Membership::evaluate(MonoTime now) {
   send_beats();
   if (!proposal_) return;
   proposal_->is_accepting ? send_accepts() : send_prepares();
+}
+
+/// Nobody is left to give it the state: all who may have made a step are done. Not slot 0, which
+/// has the files and does alone what may be left.
+bool Membership::is_left_behind() const {
+  if (self_.id.slot == 0 || is_done_) return false;
+  bool is_any_done = false;
+  for (const Seat& seat : view_.seats) {
+    if (is_done(seat.id)) {
+      is_any_done = true;
+      continue;
+    }
+    for (const TrainerPlace& one : seat.trainers) {
+      if (is_in(seat.id, one)) return false;
+    }
+  }
+  return is_any_done;
 }
 
 void Membership::evaluate_newcomer(MonoTime now) {

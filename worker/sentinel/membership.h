@@ -78,6 +78,8 @@ struct PeersLost {
 struct Refused {
   std::string reason;
 };
+/// The others have finished the job, and this worker, which they had let in, has not made a step.
+struct LeftBehind {};
 /// Those who train say that this worker has another key: nothing can be said to them.
 struct OtherKey {};
 /// This worker, leading, refused another.
@@ -85,8 +87,8 @@ struct RefusedNewcomer {
   WorkerId id;
   std::string reason;
 };
-using Output =
-    std::variant<Send, Decided, AskWitness, Fenced, PeersLost, Refused, OtherKey, RefusedNewcomer>;
+using Output = std::variant<Send, Decided, AskWitness, Fenced, PeersLost, Refused, LeftBehind,
+                            OtherKey, RefusedNewcomer>;
 
 class Membership {
  public:
@@ -192,6 +194,7 @@ class Membership {
   void become_newcomer(MonoTime now);
   void evaluate(MonoTime now);
   void evaluate_newcomer(MonoTime now);
+  bool is_left_behind() const;
   bool has_other_key(MonoTime now) const;
   void describe_waiting(MonoTime now);
   void mark_dead(MonoTime now, WorkerId id);

@@ -107,6 +107,10 @@ void SentinelWorker::act() {
       } else if (auto* refused = std::get_if<Refused>(&output)) {
         end_with({exit_code::kData,
                   "the workers that train do not let this one in: " + refused->reason});
+      } else if (std::get_if<LeftBehind>(&output) != nullptr) {
+        log_info("the others have finished the job, and nothing is left to do here");
+        is_left_behind_ = true;
+        kill_running();
       } else if (std::get_if<OtherKey>(&output) != nullptr) {
         end_with({exit_code::kKeyRefused, kOtherKeySentence});
       } else if (auto* newcomer = std::get_if<RefusedNewcomer>(&output)) {

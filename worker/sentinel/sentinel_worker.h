@@ -112,7 +112,8 @@ class SentinelWorker {
   MonoTime began_at_{}, joined_at_{};
   std::optional<MonoTime> kill_at_;
   bool is_stopping_ = false;
-  bool is_killed_ = false;   ///< what ends from now on was killed here
+  bool is_killed_ = false;  ///< what ends from now on was killed here
+  bool is_left_behind_ = false;
   bool was_member_ = false;  ///< when act() looked last
   std::string waiting_;
   std::unique_ptr<Postman> postman_;

@@ -161,10 +161,10 @@ class Table {
   Membership self_;
 };
 
-/// One in slot 9 that was told where some members are.
+/// One that was told where some members are.
 struct Newcomer {
-  explicit Newcomer(const std::vector<int>& slots)
-      : self(MembershipOptions{}, seat_of(9), contacts_of(slots), kEpoch, now) {}
+  explicit Newcomer(const std::vector<int>& slots, int slot = 9)
+      : self(MembershipOptions{}, seat_of(slot), contacts_of(slots), kEpoch, now) {}
 
   static std::vector<Contact> contacts_of(const std::vector<int>& slots) {
     std::vector<Contact> contacts;
@@ -456,6 +456,37 @@ TEST_CASE("a newcomer that hears nobody gives up after a minute and says what ma
   for (const Output& output : joiner.outputs) {
     const auto* lost = std::get_if<PeersLost>(&output);
     if (lost != nullptr) CHECK(lost->reason.find("have another key") != std::string::npos);
+  }
+}
+
+TEST_CASE(
+    "who was let in and has not begun goes when all others are done, unless it has the files") {
+  struct Case {
+    int slot;
+    bool has_entered;
+    int told;
+  };
+  for (const Case& one : {Case{9, false, 1}, Case{9, true, 0}, Case{0, false, 0}}) {
+    CAPTURE(one.slot);
+    CAPTURE(one.has_entered);
+    Newcomer newcomer({1, 2}, one.slot);
+    for (const int slot : {1, 2}) newcomer.hear({slot, 0}, kEpoch);
+    std::vector<int> slots{1, 2, one.slot};
+    std::sort(slots.begin(), slots.end());
+    View view = view_of(kEpoch + 1, slots);
+    view.base = kEpoch;
+    view.previous = {{1, 0}, {2, 0}};
+    newcomer.self.receive(newcomer.now, Message{{1, 0}, 2, view.epoch, Commit{view}});
+    REQUIRE(newcomer.self.is_member());
+    if (one.has_entered) newcomer.self.entered(view.epoch);
+    for (const int slot : {1, 2}) {
+      Beat beat;
+      beat.self = seat_of(slot);
+      beat.is_done = true;
+      newcomer.self.receive(newcomer.now, Message{{slot, 0}, 3, view.epoch, beat});
+      newcomer.pass(milliseconds(50), [] {});
+      CHECK(newcomer.told<LeftBehind>() == (slot == 2 ? one.told : 0));
+    }
   }
 }
 
