@@ -123,7 +123,7 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
       "Trains twice at once on this machine: with one worker that nothing happens to, and with\n"
       "workers that are killed, frozen, cut off, sent away and resized by a schedule from the\n"
       "seed. Ends with 0 when the parameters are equal after every step, with 3 and the first\n"
-      "step that differs otherwise.");
+      "step that differs otherwise, or when training was over before all kills were made.");
   muster::cli::add_job_file(*prove, options.file, options.overrides);
   prove
       ->add_option("--output", options.output,

@@ -21,8 +21,11 @@ namespace {
 namespace codes = contract::exit_code;
 
 constexpr milliseconds kTick{50};
-/// Without any new step for this long, something hangs, and that is a verdict, too.
-constexpr seconds kLongestStandstill{60};
+/// Without any new step for this long, something hangs, and that is a verdict, too. Where it took
+/// longer to come to the first step, starting again may take as long.
+constexpr seconds kLongestStandstill{60}, kLongestStart{900};
+/// A worker takes some time until it may be met again.
+constexpr milliseconds kLeastGap{100};
 
 std::string side_text(const ProveSide& side) {
   const ProgressReport& report = side.progress();
@@ -46,6 +49,9 @@ class Proof {
   void follow();
   void strike(MonoTime now);
   void show();
+  /// For how long nobody may make a step.
+  nanoseconds patience(MonoTime now);
+  std::string summary() const;
   int judge();
   const Clock& clock() const { return *options_.local.clock; }
 
@@ -54,10 +60,14 @@ class Proof {
   std::unique_ptr<ProveSide> calm_, disturbed_;
   std::vector<Disturbance> plan_;
   std::size_t struck_ = 0;
-  std::optional<MonoTime> began_;  ///< the disturbed run's first step
+  MonoTime struck_at_{};  ///< the last of them
+  int kills_ = 0;         ///< that met somebody
+  MonoTime started_at_{};
+  std::optional<MonoTime> began_;  ///< both runs have made a step
   std::int64_t newest_step_ = 0;
   MonoTime newest_at_{};
-  bool is_interrupted_ = false, is_hanging_ = false;
+  bool is_interrupted_ = false;
+  std::optional<seconds> hung_for_;
 };
 
 Result<LocalJob> Proof::load(int workers, int least, bool is_split) const {
@@ -128,7 +138,7 @@ int Proof::run() {
 }
 
 void Proof::follow() {
-  newest_at_ = clock().mono_now();
+  newest_at_ = started_at_ = clock().mono_now();
   while (!calm_->is_over() || !disturbed_->is_over()) {
     std::array<pollfd, 3> polled{
         {{calm_->fd(), POLLIN, 0}, {disturbed_->fd(), POLLIN, 0}, {options_.signal_fd, POLLIN, 0}}};
@@ -146,8 +156,8 @@ void Proof::follow() {
       newest_step_ = step;
       newest_at_ = now;
     }
-    if (now - newest_at_ > kLongestStandstill) {
-      is_hanging_ = true;
+    if (now - newest_at_ > patience(now)) {
+      hung_for_ = std::chrono::duration_cast<seconds>(now - newest_at_);
       return;
     }
     strike(now);
@@ -155,34 +165,48 @@ void Proof::follow() {
   }
 }
 
+nanoseconds Proof::patience(MonoTime now) {
+  const bool have_begun = calm_->progress().step > 0 && disturbed_->progress().step > 0;
+  if (!began_ && have_begun) began_ = now;
+  if (!began_) return kLongestStart;
+  return std::max<nanoseconds>(kLongestStandstill, 2 * (*began_ - started_at_));
+}
+
 void Proof::strike(MonoTime now) {
   disturbed_->thaw(now);
-  if (!began_ && disturbed_->progress().step > 0) began_ = now;
-  if (!began_ || disturbed_->is_over()) return;
-  while (struck_ < plan_.size() && now - *began_ >= plan_[struck_].at) {
-    if (const auto done = disturbed_->strike(plan_[struck_])) view_.say(*done);
-    ++struck_;
-  }
+  const std::int64_t steps = disturbed_->progress().total_steps;
+  if (steps <= 0 || struck_ >= plan_.size() || disturbed_->is_over()) return;
+  const Disturbance& next = plan_[struck_];
+  const auto after = static_cast<std::int64_t>(next.share * static_cast<double>(steps));
+  if (now - struck_at_ < kLeastGap || disturbed_->newest_step() <= after) return;
+  const auto done = disturbed_->strike(next);
+  if (!done) return;  // it waits for somebody to meet
+  view_.say(*done);
+  struck_at_ = now;
+  kills_ += is_kill(next) ? 1 : 0;
+  ++struck_;
 }
 
 void Proof::show() {
-  std::int64_t longest = 0;
-  for (const MembershipChange& change : disturbed_->changes()) {
-    longest = std::max(longest, change.stall_ms);
-  }
+  const std::vector<std::int64_t> stalls = stalls_of(disturbed_->changes());
+  const auto longest = std::max_element(stalls.begin(), stalls.end());
   view_.progress("undisturbed: " + side_text(*calm_) + "  |  disturbed: " + side_text(*disturbed_) +
                  "  membership " + std::to_string(disturbed_->progress().membership_epoch) +
-                 "  changes " + std::to_string(disturbed_->changes().size()) + ", longest stall " +
-                 std::to_string(longest) + " ms");
+                 "  changes " + std::to_string(stalls.size()) + ", longest stall " +
+                 std::to_string(longest == stalls.end() ? 0 : *longest) + " ms");
+}
+
+std::string Proof::summary() const {
+  const std::vector<std::int64_t> stalls = stalls_of(disturbed_->changes());
+  return std::to_string(struck_) + " of " + std::to_string(plan_.size()) + " disturbances, " +
+         std::to_string(kills_) + " of " + std::to_string(options_.kills) + " kills, " +
+         std::to_string(stalls.size()) + " changes of membership, stall p50 " +
+         std::to_string(percentile(stalls, 50)) + " ms, p99 " +
+         std::to_string(percentile(stalls, 99)) + " ms\n";
 }
 
 int Proof::judge() {
-  std::vector<std::int64_t> stalls;
-  for (const MembershipChange& change : disturbed_->changes()) stalls.push_back(change.stall_ms);
-  std::string text = std::to_string(struck_) + " of " + std::to_string(plan_.size()) +
-                     " disturbances, " + std::to_string(stalls.size()) +
-                     " changes of membership, stall p50 " + std::to_string(percentile(stalls, 50)) +
-                     " ms, p99 " + std::to_string(percentile(stalls, 99)) + " ms\n";
+  std::string text = summary();
   int code = codes::kComplete;
   for (const ProveSide* side : {calm_.get(), disturbed_.get()}) {
     const char* name = side == calm_.get() ? "undisturbed" : "disturbed";
@@ -190,7 +214,7 @@ int Proof::judge() {
     code = codes::kFailedJob;
     text += std::string("the ") + name + " run did not complete: " +
             (side->is_over() ? side->ending().message
-             : is_hanging_   ? "no step for a minute"
+             : hung_for_     ? "no step for " + std::to_string(hung_for_->count()) + " s"
                              : "ended early") +
             "; logs " + side->directory().logs() + "\n";
   }
@@ -204,6 +228,12 @@ int Proof::judge() {
         compare(*calm, *disturbed, !model.empty() && model == disturbed_->model_bytes());
     text += verdict.sentence + "\n";
     if (!verdict.is_equal) code = codes::kFailedJob;
+    if (verdict.is_equal && kills_ < options_.kills) {
+      code = codes::kFailedJob;
+      text +=
+          "Nothing is proved of the other kills: training was over before; more steps or a "
+          "larger --pace leave room for them\n";
+    }
   }
   std::fputs(printable(text).c_str(), stdout);
   std::fflush(stdout);

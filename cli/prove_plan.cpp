@@ -1,15 +1,16 @@
 #include "cli/prove_plan.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
 
 #include "common/rng.h"
 
 namespace muster::cli {
 namespace {
 
-constexpr std::int64_t kFirstMs = 500;
-constexpr std::uint64_t kGapLeastMs = 500, kGapSpanMs = 1'000;
+/// The rest is for coming to rest in, so that the last of them is struck even where it has to wait
+/// for somebody whom it may meet.
+constexpr double kDisturbedShare = 0.75;
 constexpr std::uint64_t kFreezeLeastMs = 50, kFreezeSpanMs = 900;
 /// Longer than the others wait for a sign of life, so that most are left behind and come back.
 constexpr std::uint64_t kCutLeastMs = 200, kCutSpanMs = 1'800;
@@ -21,10 +22,8 @@ std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector
   Rng rng(seed);
   std::vector<Disturbance> plan;
   std::vector<int> left;
-  milliseconds at{kFirstMs};
   const auto add = [&](Blow blow) {
     Disturbance one;
-    one.at = at;
     one.blow = blow;
     one.choice = rng();
     if (blow == Blow::kResize) {
@@ -37,7 +36,7 @@ std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector
       one.lasts = milliseconds(kFreezeLeastMs + rng.below(kFreezeSpanMs));
     }
     if (blow == Blow::kCut) one.lasts = milliseconds(kCutLeastMs + rng.below(kCutSpanMs));
-    at += milliseconds(kGapLeastMs + rng.below(kGapSpanMs));
+    one.share = static_cast<double>(plan.size()) + (1 + rng.unit()) / 2;
     plan.push_back(one);
   };
   for (int kill = 0; kill < kills; ++kill) {
@@ -47,7 +46,24 @@ std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector
     if (kill % 3 == 2) add(Blow::kLeave);
     if (kill % 4 == 3) add(Blow::kCut);
   }
+  for (Disturbance& one : plan) one.share *= kDisturbedShare / static_cast<double>(plan.size());
   return plan;
+}
+
+bool is_kill(const Disturbance& disturbance) {
+  return disturbance.blow == Blow::kKillTrainer || disturbance.blow == Blow::kKillWorker;
+}
+
+std::vector<std::int64_t> stalls_of(const std::vector<MembershipChange>& changes) {
+  std::map<std::int64_t, std::int64_t> longest;  // by epoch
+  for (const MembershipChange& change : changes) {
+    if (!change.is_of_members()) continue;
+    std::int64_t& stall = longest[change.epoch];
+    stall = std::max(stall, change.stall_ms);
+  }
+  std::vector<std::int64_t> stalls;
+  for (const auto& [epoch, stall] : longest) stalls.push_back(stall);
+  return stalls;
 }
 
 std::string describe(const Disturbance& disturbance, int slot) {

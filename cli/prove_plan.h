@@ -8,6 +8,7 @@
 
 #include "cli/run_record.h"
 #include "common/clock.h"
+#include "common/messages.h"
 
 namespace muster::cli {
 
@@ -21,21 +22,26 @@ enum class Blow {
 };
 
 struct Disturbance {
-  milliseconds at{0};  ///< after the first step
+  double share = 0;  ///< of all steps, after which it comes
   Blow blow = Blow::kResize;
   std::uint64_t choice = 0;  ///< which of the workers there are: the (choice mod their number)-th
   int size = 0;
   milliseconds lasts{0};
 };
 
-/// One disturbance a second on average, `kills` of them deaths of every kind in turn, and between
-/// them a resize through `sizes` in random order, a freeze, a cut or a leave. Same arguments, same
-/// plan.
+bool is_kill(const Disturbance& disturbance);
+
+/// Spread over most of the steps, `kills` of them deaths of every kind in turn, and between them a
+/// resize through `sizes` in random order, a freeze, a cut or a leave. Same arguments, same plan.
 std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector<int>& sizes,
                                            int kills);
 
 /// "kill the trainer of worker 2".
 std::string describe(const Disturbance& disturbance, int slot);
+
+/// How long training stood still, for each membership that came out of changes the longest of them
+/// all.
+std::vector<std::int64_t> stalls_of(const std::vector<MembershipChange>& changes);
 
 struct Verdict {
   bool is_equal = false;

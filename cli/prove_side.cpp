@@ -103,6 +103,14 @@ void ProveSide::take_news() {
   }
 }
 
+std::int64_t ProveSide::newest_step() const {
+  return std::max(progress_.step, newest_recorded_step(record_path()));
+}
+
+std::string ProveSide::record_path() const {
+  return directory_.checkpoints() + "/" + std::string(contract::kRecordFile);
+}
+
 std::optional<std::string> ProveSide::strike(const Disturbance& disturbance) {
   if (disturbance.blow == Blow::kResize) {
     const Status resized = run_.cluster->set_workers(job_.job.meta.key().text(), disturbance.size);
@@ -117,7 +125,8 @@ std::optional<std::string> ProveSide::strike(const Disturbance& disturbance) {
       std::next(running.begin(), static_cast<std::ptrdiff_t>(disturbance.choice % running.size()));
   const int slot = slot_of_pod(victim->first);
   if (disturbance.blow == Blow::kKillWorker || disturbance.blow == Blow::kLeave) {
-    (void)::kill(victim->second, disturbance.blow == Blow::kLeave ? SIGTERM : SIGKILL);
+    const int sent = disturbance.blow == Blow::kLeave ? SIGTERM : SIGKILL;
+    if (::kill(victim->second, sent) != 0) return std::nullopt;
     return describe(disturbance, slot);
   }
   const std::vector<int> trainers = children_of(victim->second);
@@ -129,8 +138,8 @@ std::optional<std::string> ProveSide::strike(const Disturbance& disturbance) {
     // The sentinel first: it must not take its trainer's stillness for a hang.
     freeze(victim->second, until);
     for (const int trainer : trainers) freeze(trainer, until);
-  } else {
-    (void)::kill(trainers[0], SIGKILL);
+  } else if (::kill(trainers[0], SIGKILL) != 0) {
+    return std::nullopt;
   }
   return describe(disturbance, slot);
 }
@@ -154,9 +163,7 @@ void ProveSide::stop() {
   if (run_.watch) run_.watch->stop();
 }
 
-Result<RunRecord> ProveSide::record() const {
-  return read_run_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
-}
+Result<RunRecord> ProveSide::record() const { return read_run_record(record_path()); }
 
 std::string ProveSide::model_bytes() const {
   std::ifstream file(directory_.checkpoints() + "/model.safetensors", std::ios::binary);

@@ -31,11 +31,14 @@ class ProveSide {
 
   /// The furthest report of any worker.
   const ProgressReport& progress() const { return progress_; }
+  /// The last step that is known to be made: by the record sooner than by reports, which come once
+  /// a second. Blocks: on the disk.
+  std::int64_t newest_step() const;
   const std::vector<MembershipChange>& changes() const { return changes_; }
   std::string workers() const { return status_.workers; }
 
-  /// Strikes one of the workers there are; what was done, in words, or nothing when there was
-  /// nobody to strike.
+  /// Strikes one of the workers there are; what was done, in words, or nothing when there is nobody
+  /// to strike now.
   std::optional<std::string> strike(const Disturbance& disturbance);
   /// SIGCONT for those whose freeze is over.
   void thaw(MonoTime now);
@@ -52,6 +55,7 @@ class ProveSide {
   Status create(int pace_ms);
   void post_progress(const ProgressReport& report);
   void freeze(int pid, MonoTime until);
+  std::string record_path() const;
 
   LocalRunOptions options_;
   LocalJob job_;

@@ -1,5 +1,8 @@
 #include "cli/run_record.h"
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "cli/files.h"
@@ -8,6 +11,9 @@
 
 namespace muster::cli {
 namespace {
+
+/// Some twenty lines.
+constexpr std::streamoff kTailBytes = 4096;
 
 std::int64_t integer(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -52,6 +58,18 @@ RunRecord parse_run_record(std::string_view text) {
     text.remove_prefix(end + 1);
   }
   return record;
+}
+
+std::int64_t newest_recorded_step(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  if (size <= 0) return 0;
+  const std::streamoff from = std::max<std::streamoff>(0, size - kTailBytes);
+  file.seekg(from);
+  std::string tail{std::istreambuf_iterator<char>(file), {}};
+  if (from > 0) tail.erase(0, tail.find('\n') + 1);
+  const RunRecord record = parse_run_record(tail);
+  return record.steps.empty() ? 0 : record.steps.back().step;
 }
 
 Result<RunRecord> read_run_record(const std::string& path) {

@@ -33,6 +33,10 @@ struct RunRecord {
 /// Lines up to the first that is cut or damaged: a worker may have been killed while it wrote.
 RunRecord parse_run_record(std::string_view text);
 
+/// The last step of the record in `path`, 0 when there is none; reads only the end of it. Blocks:
+/// on the disk.
+std::int64_t newest_recorded_step(const std::string& path);
+
 /// The record in `path`; empty when there is none. Errors: kIo, kTooLarge. Blocks: on the disk.
 Result<RunRecord> read_run_record(const std::string& path);
 

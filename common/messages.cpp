@@ -1,5 +1,7 @@
 #include "common/messages.h"
 
+#include "common/contract.h"
+
 namespace muster {
 namespace {
 
@@ -78,6 +80,11 @@ Status read_changes(JsonReader& in, std::vector<MembershipChange>& changes) {
 }
 
 }  // namespace
+
+bool MembershipChange::is_of_members() const {
+  return kind != contract::change::kSlow && kind != contract::change::kRefused &&
+         kind != contract::change::kStranger;
+}
 
 Json to_json(const JoinRequest& value) {
   return Json{{"job", value.job},

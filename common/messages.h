@@ -64,6 +64,9 @@ struct MembershipChange {
   std::string reason;          ///< at most 256 bytes
   std::int64_t stall_ms = 0;   ///< how long this worker's training stood still
   std::int64_t delay_ms = -1;  ///< how much longer that step took than a usual one; -1 = not known
+
+  /// Whether training stood still for it: not for who is slow, refused or a stranger.
+  bool is_of_members() const;
 };
 
 /// Sent by the sentinel of every slot, at most one a second, and once at the end.

@@ -406,9 +406,17 @@ class Prove(RunTest):
                                          "--kills", "3", "--seed", "3", "--pace", "10")
         self.assertEqual(code, 0, out + err)
         self.assertIn("EQUAL: 220 of 220 steps have the same parameters, the models are byte-equal (" + GOLDEN_CNN, out)
-        self.assertIn("SIGKILL", out + err)
+        self.assertIn("7 of 7 disturbances, 3 of 3 kills, ", out)
+        self.assertEqual(err.count("SIGKILL"), 3, err)
         self.assertRegex(err, r"undisturbed: step \d+/220  workers 1/1  \|  disturbed: step \d+/220  workers \d/[13]"
                               r"  membership \d+  changes \d+, longest stall \d+ ms\n")
+
+    def test_nothing_is_proved_of_kills_that_training_was_over_before(self):
+        code, out, err = self.run_muster("prove", self.digits, "--workers", "1,2", "--kills", "4", "--pace", "0",
+                                         "--set", "spec.training.epochs=1")
+        self.assertEqual(code, 3, out + err)
+        self.assertRegex(out, r" [0-3] of 4 kills, ")
+        self.assertIn("\nNothing is proved of the other kills: training was over before", out)
 
     def test_a_disturbed_run_that_trains_something_else_is_told_apart_by_its_first_step(self):
         other = self.path("other/data")
@@ -484,7 +492,7 @@ class Text(RunTest):
                                          "--seed", "3", *self.STEPS)
         self.assertEqual(code, 0, out + err)
         self.assertIn("EQUAL: 40 of 40 steps have the same parameters, the models are byte-equal (", out)
-        self.assertIn("SIGKILL", out + err)
+        self.assertIn(" 3 of 3 kills, ", out)
 
     def test_a_text_that_cannot_be_right_is_refused_by_name(self):
         text = "spec.training.data.train.text.file"

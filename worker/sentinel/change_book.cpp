@@ -41,12 +41,6 @@ bool is_held_on(const View& before, const View& after) {
   return false;
 }
 
-/// Whether training stood still for it.
-bool is_of_members(const MembershipChange& change) {
-  return change.kind != kind::kSlow && change.kind != kind::kRefused &&
-         change.kind != kind::kStranger;
-}
-
 }  // namespace
 
 void ChangeBook::push(std::int64_t epoch, std::string_view called, int slot,
@@ -155,7 +149,7 @@ void ChangeBook::add(const EnteredMessage& entered) {
   if (entered.epoch >= newest_epoch_) entering_.clear();
   for (; entered_ < changes_.size() && changes_[entered_].epoch <= entered.epoch; ++entered_) {
     MembershipChange& change = changes_[entered_];
-    if (!is_of_members(change)) continue;
+    if (!change.is_of_members()) continue;
     change.step = std::max<std::int64_t>(entered.step, 0);
     change.stall_ms = std::max<std::int64_t>(whole_ms(entered.stall_seconds), 0);
   }
@@ -164,7 +158,7 @@ void ChangeBook::add(const EnteredMessage& entered) {
 void ChangeBook::add(const StepRecord& step) {
   for (; settled_ < entered_ && changes_[settled_].epoch <= step.membership_epoch; ++settled_) {
     MembershipChange& change = changes_[settled_];
-    if (is_of_members(change)) change.delay_ms = whole_ms(step.change_delay_seconds);
+    if (change.is_of_members()) change.delay_ms = whole_ms(step.change_delay_seconds);
   }
 }
 

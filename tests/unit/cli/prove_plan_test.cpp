@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cli/percentile.h"
+#include "common/contract.h"
 
 using namespace muster;
 using namespace muster::cli;
@@ -31,20 +32,22 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
   REQUIRE(plan.size() == again.size());
   int kills = 0, cuts = 0;
   std::set<int> sizes;
-  milliseconds last{0};
+  double last = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
-    CHECK(plan[i].at == again[i].at);
+    CHECK(plan[i].share == again[i].share);
     CHECK(plan[i].blow == again[i].blow);
     CHECK(plan[i].choice == again[i].choice);
-    CHECK(plan[i].at > last);
-    last = plan[i].at;
-    kills += plan[i].blow == Blow::kKillTrainer || plan[i].blow == Blow::kKillWorker ? 1 : 0;
+    CHECK(plan[i].share > last);
+    last = plan[i].share;
+    kills += is_kill(plan[i]) ? 1 : 0;
     if (plan[i].blow == Blow::kCut) {
       ++cuts;
       CHECK(plan[i].lasts >= milliseconds(200));
     }
     if (plan[i].blow == Blow::kResize) sizes.insert(plan[i].size);
   }
+  CHECK(last > 0.7);  // most of the steps are disturbed
+  CHECK(last < 0.76);
   CHECK(kills == 12);
   CHECK(cuts == 3);
   CHECK(sizes == std::set<int>{1, 3, 5});
@@ -74,6 +77,22 @@ TEST_CASE("equal records and models are equal; else the first step that differs 
   other = record_of(9);
   other.steps[2].samples = 63;
   CHECK_FALSE(compare(calm, other, true).is_equal);
+}
+
+TEST_CASE("a membership has stood still once, however much it changed, and not for the slow") {
+  namespace kind = contract::change;
+  const auto change = [](std::int64_t epoch, std::string_view called, std::int64_t stall_ms) {
+    MembershipChange made;
+    made.epoch = epoch;
+    made.kind = called;
+    made.stall_ms = stall_ms;
+    return made;
+  };
+  CHECK(stalls_of({}).empty());
+  CHECK(stalls_of({change(2, kind::kLost, 12), change(2, kind::kRespawned, 30),
+                   change(2, kind::kSlow, 0), change(3, kind::kRefused, 0),
+                   change(3, kind::kStranger, 0), change(4, kind::kJoined, 0),
+                   change(5, kind::kReturned, 7)}) == std::vector<std::int64_t>{30, 0, 7});
 }
 
 TEST_CASE("percentiles are values that occurred") {

@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "common/contract.h"
+#include "tests/unit/data/idx_bytes.h"
 
 namespace muster::cli {
 namespace {
@@ -34,6 +36,19 @@ TEST_CASE("a record is read up to the first line that is cut or damaged") {
   CHECK(parse_run_record("{}\n" + whole).steps.empty());
   CHECK(parse_run_record("[1]\n").steps.empty());
   CHECK(parse_run_record("{\"evaluation\":3}\n").evaluations.empty());
+}
+
+TEST_CASE("the end of a record tells the newest step, whatever its length and wherever it is cut") {
+  const test::TempDirectory directory;
+  const std::string path = directory / "record.jsonl";
+  CHECK(newest_recorded_step(path) == 0);
+  std::string text;
+  for (int step = 1; step <= 300; ++step) {
+    text += R"({"step":)" + std::to_string(step) + R"(,"samples":64,"seconds":0.5})" + "\n";
+    if (step % 7 == 0) text += R"({"evaluation":{"step":)" + std::to_string(step) + "}}\n";
+    std::ofstream(path) << text << R"({"step":)";
+    REQUIRE(newest_recorded_step(path) == step);
+  }
 }
 
 TEST_CASE("no record is an empty one; a directory is an error") {
