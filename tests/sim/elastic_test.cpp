@@ -1,6 +1,8 @@
 // Gangs that change while they train, through the whole operator but without threads.
 #include <doctest/doctest.h>
 
+#include <set>
+
 #include "common/contract.h"
 #include "operator/core/words.h"
 #include "tests/sim/engine_spec.h"
@@ -258,6 +260,37 @@ TEST_CASE("a fresh operator replaces what was lost while none was there, without
   CHECK_FALSE(name_of(world, 2).empty());
   CHECK(name_of(world, 2) != lost);
   CHECK(world.op->endpoint.gangs.at("default/digits").start_attempt == 0);
+}
+
+TEST_CASE(
+    "two nodes of one gang are lost together: the others train on, and both places are filled") {
+  World world(test::seed());
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) world.add_node(name, 1);
+  world.create_job("digits", 4, make_engine);
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  all_train(world, 1);
+  REQUIRE(world.job("digits").status.workers == "4/4");
+  const std::string others = name_of(world, 0) + name_of(world, 1);
+  const auto before = world.job("digits").status.placement;
+  const Json silent{{"type", "Ready"}, {"status", "Unknown"}};
+  for (const int slot : {2, 3}) {
+    REQUIRE(world.user->merge_patch(api::Kind::kNode,
+                                    {"", before[static_cast<std::size_t>(slot)].node}, "status",
+                                    Json{{"status", {{"conditions", Json::array({silent})}}}}));
+  }
+  world.pass(seconds(60));
+  const auto status = world.job("digits").status;
+  CHECK(status.restarts == 0);
+  CHECK(status.replacements == 2);
+  REQUIRE(status.placement.size() == 4);
+  std::set<std::string> nodes;
+  for (const auto& place : status.placement) nodes.insert(place.node);
+  CHECK(nodes.size() == 4);
+  CHECK_FALSE(nodes.contains(before[2].node));
+  CHECK_FALSE(nodes.contains(before[3].node));
+  CHECK(name_of(world, 0) + name_of(world, 1) == others);
 }
 
 TEST_CASE("the witness answers when its yes is stored, and the other side hears no") {

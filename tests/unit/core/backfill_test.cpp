@@ -99,6 +99,12 @@ TEST_CASE("nothing is foretold where one whose place is needed has no deadline")
   CHECK(foretold(world, "half") == seconds(50));
 }
 
+TEST_CASE("nothing is foretold of one whose workers should have left long ago") {
+  QueueWorld world = waiting_for_all();
+  world.job("long").slots[0].is_stuck = true;
+  CHECK_FALSE(foretold(world, "all").has_value());
+}
+
 TEST_CASE("what others of the cohort wait for is not taken by going ahead") {
   QueueWorld world;
   world.queues = {make_queue("a", 4, "lab"), make_queue("b", 4, "lab")};

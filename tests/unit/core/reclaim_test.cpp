@@ -369,6 +369,35 @@ TEST_CASE("where nodes are lacking, lower priorities of the queue give room") {
   CHECK(world.taken().size() == 1);
 }
 
+TEST_CASE("room is made within the level that a gang requires, though elsewhere less is lost") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 64)};
+  const std::map<std::string, seconds> unsaved{
+      {"n0", seconds(10)}, {"n1", seconds(100)}, {"n2", seconds(30)}, {"n3", seconds(40)}};
+  for (const auto& [name, lost] : unsaved) {
+    world.add_node(name, 4);
+    world.nodes.back().meta.labels = {
+        {"oci.oraclecloud.com/host.network_block_id", "b"},
+        {"oci.oraclecloud.com/host.rack_id", name < "n2" ? "r0" : "r1"}};
+    world.add_job("on-" + name, "research", 1, 4);
+  }
+  world.pass();
+  for (auto& job : world.jobs) job.unsaved = unsaved.at(job.slots[0].node);
+  world.add_job("high", "research", 2, 4).gang.turn.priority = 1;
+  const auto room = [&] {
+    std::set<std::string> nodes;
+    for (const auto& [job, taken] : world.taken()) nodes.insert(world.job(job.name).slots[0].node);
+    return nodes;
+  };
+  CHECK(room() == std::set<std::string>{"n0", "n2"});
+  world.job("high").gang.required_level = "rack";
+  CHECK(room() == std::set<std::string>{"n2", "n3"});
+  world.give_back();
+  world.leave();
+  world.pass();
+  CHECK(world.runs("high"));
+}
+
 TEST_CASE("jobs in no queue are left alone, and do not take what is taken back for another") {
   QueueWorld world;
   world.queues = {make_queue("research", 64)};

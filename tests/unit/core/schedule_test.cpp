@@ -73,6 +73,20 @@ TEST_CASE("a gang that does not fit hears what is missing and takes nothing") {
   CHECK(verdicts.at({"ns", "k"}).placement.has_value());
 }
 
+TEST_CASE("a gang of which nine of ten fit holds none of the room, and who comes later starts") {
+  Cluster cluster{{}, {}, {}, {gang("ten", 10, 10)}};
+  for (int i = 0; i < 9; ++i) {
+    cluster.nodes.push_back(node("n" + std::to_string(i), 1));
+    cluster.gangs.push_back(gang("one" + std::to_string(i), 1, 1));
+  }
+  std::set<std::string> taken;
+  for (const auto& [job, verdict] : cluster.schedule()) {
+    CHECK(verdict.placement.has_value() == (job.name != "ten"));
+    if (verdict.placement) taken.insert(verdict.placement->node_of_slot[0]);
+  }
+  CHECK(taken.size() == 9);
+}
+
 TEST_CASE("a gang starts with what there is between min and count") {
   Cluster cluster{{node("a", 3)}, {}, {}, {gang("j", 5, 2)}};
   CHECK(cluster.only().placement->node_of_slot.size() == 3);
