@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""docs/faults.md names a test that exists for every fault, or says what is missing; so the page cannot lie about that."""
+"""docs/faults.md names a test that exists for every fault, or says what is missing, and docs/peers-issues.md one for every issue; so
+these pages cannot lie about that."""
 
 import os
 import re
@@ -12,6 +13,8 @@ WITHOUT_TEST = ("needs a GPU", "not built", "not tested")
 # Python: `file.py` `Class.test_name`. C++: `file.cpp` "name of the case".
 PYTHON = re.compile(r"`(tests/\S+\.py)` `(\w+)\.(test_\w+)`")
 CPP = re.compile(r"`(tests/\S+\.cpp)` \"([^\"]+)\"")
+# "kueue#477", or several of them.
+ISSUES = r"[\w-]+#\d+(?:, [\w-]+#\d+)*"
 PROGRAM = re.compile(r"`(membership_seeds|sim_seeds)`")
 
 
@@ -20,11 +23,31 @@ def read(path):
         return file.read()
 
 
-class Table(unittest.TestCase):
+def rows_of(page, first):
+    """Cells of every row whose first one is like that."""
+    return [[cell.strip() for cell in line.strip().strip("|").split("|")]
+            for line in read(page).splitlines() if re.match(rf"\| {first} \|", line)]
+
+
+class Named(unittest.TestCase):
+    def assert_all_exist(self, shown):
+        """How many tests the cell names."""
+        python, cpp = PYTHON.findall(shown), CPP.findall(shown)
+        for path, group, name in python:
+            body = re.search(rf"^class {group}\(.*?(?=^class |\Z)", read(path), re.M | re.S)
+            self.assertTrue(body, f"{path} has no class {group}")
+            self.assertIn(f"def {name}(", body.group(0), f"{path}: {group} has no {name}")
+        for path, name in cpp:
+            text = re.sub(r'"\s*\n\s*"', "", read(path))
+            self.assertIn(f'TEST_CASE("{name}")', re.sub(r'TEST_CASE\(\s+"', 'TEST_CASE("', text), path)
+        self.assertEqual(shown.count("`tests/"), len(python) + len(cpp), f"not understood: {shown}")
+        return len(python) + len(cpp)
+
+
+class Table(Named):
     def rows(self):
         """[number, fault, expected, shown by] of every row."""
-        return [[cell.strip() for cell in line.strip().strip("|").split("|")]
-                for line in read("docs/faults.md").splitlines() if re.match(r"\| \d+ \|", line)]
+        return rows_of("docs/faults.md", r"\d+")
 
     def test_every_fault_has_one_row(self):
         self.assertEqual([int(row[0]) for row in self.rows()], list(range(1, FAULTS + 1)))
@@ -32,17 +55,20 @@ class Table(unittest.TestCase):
 
     def test_every_test_that_is_named_exists(self):
         for number, _, _, shown in self.rows():
-            python, cpp = PYTHON.findall(shown), CPP.findall(shown)
             with self.subTest(number):
-                for path, group, name in python:
-                    body = re.search(rf"^class {group}\(.*?(?=^class |\Z)", read(path), re.M | re.S)
-                    self.assertTrue(body, f"{path} has no class {group}")
-                    self.assertIn(f"def {name}(", body.group(0), f"{path}: {group} has no {name}")
-                for path, name in cpp:
-                    text = re.sub(r'"\s*\n\s*"', "", read(path))
-                    self.assertIn(f'TEST_CASE("{name}")', re.sub(r'TEST_CASE\(\s+"', 'TEST_CASE("', text), path)
-                self.assertEqual(shown.count("`tests/"), len(python) + len(cpp), f"not understood: {shown}")
-                self.assertTrue(python or cpp or PROGRAM.search(shown) or shown.startswith(WITHOUT_TEST), shown)
+                named = self.assert_all_exist(shown)
+                self.assertTrue(named or PROGRAM.search(shown) or shown.startswith(WITHOUT_TEST), shown)
+
+
+class PeersIssues(Named):
+    def test_every_issue_has_a_test_that_exists(self):
+        rows = rows_of("docs/peers-issues.md", ISSUES)
+        self.assertGreater(len(rows), 30)
+        self.assertEqual(len(rows), len(set(row[0] for row in rows)), "an issue is there twice")
+        for issue, wrong, shown in rows:
+            with self.subTest(issue):
+                self.assertTrue(wrong)
+                self.assertGreater(self.assert_all_exist(shown), 0)
 
 
 if __name__ == "__main__":
