@@ -5,8 +5,18 @@ PASS = "operator/core/queue_pass.cpp"
 LINE = "operator/core/queue_line.cpp"
 QUOTA = "operator/core/queue_quota.cpp"
 RECLAIM = "operator/core/queue_reclaim.cpp"
+PREEMPT = "operator/core/preempt_policy.cpp"
 SPENDING = "operator/core/spending.cpp"
 COST = "operator/core/cost.cpp"
+PLACEMENT = "operator/core/placement.cpp"
+FILL = "operator/core/placement_fill.cpp"
+INVENTORY = "operator/core/inventory.cpp"
+ROOMS = "operator/core/rooms.cpp"
+SOURCES = "operator/core/topology_sources.cpp"
+KUEUE = "operator/core/kueue_policy.cpp"
+CONFIG = "operator/api/topology_config.cpp"
+QUEUE_BOOK = "operator/runtime/queue_book.cpp"
+LOOP_SCHEDULE = "operator/runtime/loop_schedule.cpp"
 
 BREAKAGES = [
     # Whose turn it is
@@ -45,6 +55,9 @@ BREAKAGES = [
              "      return true;\n", "test_queue"),
     Breakage("preempted is whoever is found first", RECLAIM,
              "return !best || std::pair(lost, taken.size()) < std::pair(best_lost, best->size());", "return !best;", "test_queue"),
+    Breakage("who was preempted does not know for whom", PREEMPT, "  taken.preempted_for_uid = take_back.job_uid;\n", "", "test_sim"),
+    Breakage("a preemption is not counted", PREEMPT, "  if (is_for_a_job) count_preemption(status.taken_back, *take_back);\n", "",
+             "test_sim"),
     Breakage("room is made without a look at the level that the gang requires", RECLAIM,
              "  least.count = gang.min;\n  const auto caps = claim.head.caps(rooms_);\n",
              "  least.count = gang.min;\n  least.required_level.clear();\n  const auto caps = claim.head.caps(rooms_);\n", "test_queue"),
@@ -52,9 +65,59 @@ BREAKAGES = [
     Breakage("what was spent in one month counts in the next", SPENDING, "  if (since < begin) next.spent = 0;\n", "", "test_queue"),
     Breakage("a clock that was set back spends hours twice", SPENDING, "  next.updated_at = std::max(now, updated);",
              "  next.updated_at = now;", "test_queue"),
+    Breakage("a budget that is spent stops nobody", PASS, "found->second->spent.empty()) continue;",
+             "found->second->name == holder.turn.queue) continue;", "test_queue"),
     Breakage("all hours cost what the first step of the volume says", COST,
              "const double room = is_last ? hours : plain(price.volume[i + 1].from_hours) - before;", "const double room = hours;",
              "test_core"),
     Breakage("a node in two tiers costs what the last says", COST, "    if (found != nullptr) {\n      why =",
              "    if (found == &tier) {\n      why =", "test_core"),
+    # Where a gang goes
+    Breakage("a gang stands in a higher domain than it must", PLACEMENT, "      if (domain.height < height) found.clear();\n", "",
+             "test_placement"),
+    Breakage("the tightest domain is taken, on however many leaves", PLACEMENT,
+             "return std::tuple(one.branches, one.leaves, busy(one.domain), room_of(one.domain),",
+             "return std::tuple(room_of(one.domain), one.branches, one.leaves, busy(one.domain),", "test_placement"),
+    Breakage("of several branches the roomiest are taken, on more leaves", PLACEMENT,
+             "const int fewer = table.fewest(wish_.pods);", "const int fewer = 0;", "test_placement"),
+    Breakage("a gang does not mind what its traffic costs others", PLACEMENT,
+             "    filling.cost *= 1 + slowdown.workers / wish_.pods;\n", "", "test_placement"),
+    Breakage("the rest of a gang breaks up whatever room is next", FILL,
+             "if (one.busy <= last.busy && wasted(one) < wasted(last)) last = one;", "if (one.busy < last.busy) last = one;",
+             "test_placement"),
+    Breakage("a small gang shares a switch beside one that is free", FILL,
+             "  if (wish_.pcie == nullptr || !wish_.pcie->must_share(node, pods)) return node;\n", "  return node;\n", "test_placement"),
+    Breakage("who takes all GPUs that are left is said to share a switch", "operator/core/pcie_use.cpp", "sum <= all - own; ++sum",
+             "sum < all - own; ++sum", "test_placement"),
+    Breakage("a gang that lacks one place holds the others meanwhile", "operator/core/gang_place.cpp",
+             "  if (total < gang.min) return {std::nullopt, why_not(gang,",
+             "  if (total < gang.min) deal_out(gang, rooms, candidates, total);\n"
+             "  if (total < gang.min) return {std::nullopt, why_not(gang,", "test_core"),
+    Breakage("of several nodes that are lost together none is given up", "operator/core/gang_view.cpp",
+             "return snapshot.not_ready_nodes.contains(node) &&",
+             "return snapshot.not_ready_nodes.size() == 1 && snapshot.not_ready_nodes.contains(node) &&", "test_sim"),
+    Breakage("who was placed a moment before sends nothing", ROOMS, "  if (traffic_) traffic_->add(sending_->back());\n", "", "test_core"),
+    # What is free, and what tells where nodes stand
+    Breakage("pods go to a node that is cordoned", INVENTORY, "if (one.unschedulable && !tolerates_taint(shape.tolerations, cordon)) {",
+             "if (one.unschedulable && shape.requests.empty()) {", "test_placement"),
+    Breakage("what was tried is still counted for shapes of pods that were asked for", INVENTORY,
+             "column[as_index(node)] = *value++;\n    touch(node);", "column[as_index(node)] = *value++;", "test_placement"),
+    Breakage("a pod that has ended keeps its room", ROOMS, "  if (pod.ended()) return kNowhere;\n", "", "test_core"),
+    Breakage("EKS' layers are read from the wrong end", SOURCES, "for (int layer = 1; layer <= 4; ++layer) {",
+             "for (int layer = 4; layer >= 1; --layer) {", "test_placement"),
+    Breakage("a rack within a block that is not known is taken for its namesake", SOURCES,
+             "        ++gaps_[level.key];\n        break;\n      }\n      break;\n", "        ++gaps_[level.key];\n        break;\n      }\n",
+             "test_placement"),
+    Breakage("a bandwidth of nothing is believed", CONFIG, "std::isfinite(value) && value > 0 && value <= kMostDecimal",
+             "std::isfinite(value) && value <= kMostDecimal", "test_placement"),
+    # Beside Kueue, and what the loop makes of it all
+    Breakage("a gang that Kueue has deactivated asks again at once", KUEUE,
+             "pod.kueue_stop.starts_with(api::kueue::kDeactivated);", "pod.kueue_stop.empty();", "test_core"),
+    Breakage("each word of Kueue's is a write", KUEUE, "if (!is_first_word && left.count() > 0) {", "if (left.count() > 99999) {", "test_core"),
+    Breakage("who names no queue evades the one called default", QUEUE_BOOK,
+             "job.spec.queue_name.empty() && queues_.find(kFallback) != nullptr;", "false;", "test_sim"),
+    Breakage("a queue's status is written once more for each look at it", QUEUE_BOOK, "    if (now < from) {\n", "    if (from < began_) {\n",
+             "test_sim"),
+    Breakage("what is decided of a job and not yet stored is not counted as taken", LOOP_SCHEDULE,
+             "  if (memory != memory_.end()) list = memory->second.decided;\n", "", "test_sim"),
 ]
