@@ -11,9 +11,12 @@ COST = "operator/core/cost.cpp"
 PLACEMENT = "operator/core/placement.cpp"
 FILL = "operator/core/placement_fill.cpp"
 INVENTORY = "operator/core/inventory.cpp"
+KEPT = "operator/core/kept_inventory.cpp"
 ROOMS = "operator/core/rooms.cpp"
+TRAFFIC = "operator/core/traffic.cpp"
 SOURCES = "operator/core/topology_sources.cpp"
 KUEUE = "operator/core/kueue_policy.cpp"
+PRICES = "operator/api/price_list.cpp"
 CONFIG = "operator/api/topology_config.cpp"
 QUEUE_BOOK = "operator/runtime/queue_book.cpp"
 LOOP_SCHEDULE = "operator/runtime/loop_schedule.cpp"
@@ -72,6 +75,8 @@ BREAKAGES = [
              "test_core"),
     Breakage("a node in two tiers costs what the last says", COST, "    if (found != nullptr) {\n      why =",
              "    if (found == &tier) {\n      why =", "test_core"),
+    Breakage("steps of a price by volume overlap", PRICES, "step.from_hours < end.value_or(0)) {", "step.from_hours < 0) {", "test_api"),
+    Breakage("two tiers are of the same nodes", PRICES, "      if (before.nodes != tier.nodes) continue;\n", "      continue;\n", "test_api"),
     # Where a gang goes
     Breakage("a gang stands in a higher domain than it must", PLACEMENT, "      if (domain.height < height) found.clear();\n", "",
              "test_placement"),
@@ -89,6 +94,8 @@ BREAKAGES = [
              "  if (wish_.pcie == nullptr || !wish_.pcie->must_share(node, pods)) return node;\n", "  return node;\n", "test_placement"),
     Breakage("who takes all GPUs that are left is said to share a switch", "operator/core/pcie_use.cpp", "sum <= all - own; ++sum",
              "sum < all - own; ++sum", "test_placement"),
+    Breakage("a gang is told more traffic than its links carry", TRAFFIC,
+             "return {std::min(wanted, one.bytes_per_second), duty * one.flows};", "return {wanted, duty * one.flows};", "test_placement"),
     Breakage("a gang that lacks one place holds the others meanwhile", "operator/core/gang_place.cpp",
              "  if (total < gang.min) return {std::nullopt, why_not(gang,",
              "  if (total < gang.min) deal_out(gang, rooms, candidates, total);\n"
@@ -102,6 +109,9 @@ BREAKAGES = [
              "if (one.unschedulable && shape.requests.empty()) {", "test_placement"),
     Breakage("what was tried is still counted for shapes of pods that were asked for", INVENTORY,
              "column[as_index(node)] = *value++;\n    touch(node);", "column[as_index(node)] = *value++;", "test_placement"),
+    Breakage("a pod that is gone keeps its room", KEPT, "    charge(held.node, held.requests, -1);\n", "", "test_placement"),
+    Breakage("what was promised to a job is kept for it for ever", KEPT,
+             "    for (const Assumed& one : before->second) charge(one.node, one.requests, -1);\n", "", "test_placement"),
     Breakage("a pod that has ended keeps its room", ROOMS, "  if (pod.ended()) return kNowhere;\n", "", "test_core"),
     Breakage("EKS' layers are read from the wrong end", SOURCES, "for (int layer = 1; layer <= 4; ++layer) {",
              "for (int layer = 4; layer >= 1; --layer) {", "test_placement"),
@@ -118,6 +128,8 @@ BREAKAGES = [
              "job.spec.queue_name.empty() && queues_.find(kFallback) != nullptr;", "false;", "test_sim"),
     Breakage("a queue's status is written once more for each look at it", QUEUE_BOOK, "    if (now < from) {\n", "    if (from < began_) {\n",
              "test_sim"),
+    Breakage("a job is told that there is no such queue before queues are known", LOOP_SCHEDULE,
+             "    if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs", "    cluster.gangs", "test_sim"),
     Breakage("what is decided of a job and not yet stored is not counted as taken", LOOP_SCHEDULE,
              "  if (memory != memory_.end()) list = memory->second.decided;\n", "", "test_sim"),
 ]

@@ -165,6 +165,38 @@ TEST_CASE("what a job names that is not there holds it up, with a sentence, and 
   CHECK(world.queue("research").status.admitted == 2);
 }
 
+TEST_CASE("while queues cannot be read nobody hears that there is none") {
+  struct QueuesAway final : kube::HttpTransport {
+    explicit QueuesAway(kube::HttpTransport& server) : real(server) {}
+    bool refuses(const kube::HttpRequest& request) const {
+      return are_away && request.path.find("/trainingqueues") != std::string::npos;
+    }
+    Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+      if (refuses(request)) return kube::HttpResponse{503, "", std::nullopt};
+      return real.send(request);
+    }
+    Result<Stream> open_stream(const kube::HttpRequest& request) override {
+      if (refuses(request)) return Error(ErrorCode::kUnavailable, "queues are away");
+      return real.open_stream(request);
+    }
+    kube::HttpTransport& real;
+    bool are_away = true;
+  };
+  std::unique_ptr<QueuesAway> queues;
+  World world(test::seed(), [&](kube::HttpTransport& real) {
+    queues = std::make_unique<QueuesAway>(real);
+    return queues.get();
+  });
+  world.add_node("n", 32);
+  world.create_queue("research", 4);
+  world.create_job("a", 2, in_queue("research"));
+  world.pass(seconds(5));
+  CHECK(admitted(world, "a").empty());
+  queues->are_away = false;
+  world.pass(seconds(60));
+  CHECK(world.job("a").status.is_true("Admitted"));
+}
+
 TEST_CASE("a queue called default takes the jobs that name none") {
   World world(test::seed());
   world.add_node("n", 32);

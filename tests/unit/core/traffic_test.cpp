@@ -72,6 +72,15 @@ TEST_CASE(
   CHECK(traffic.jobs_on(uplink_of(topology, 4)) == std::vector<api::ObjectKey>{{"ns", "a"}});
 }
 
+TEST_CASE("a gang takes no more of a link than it carries, whatever it tells of its steps") {
+  const Topology topology = three_racks();
+  // A step of a millisecond would take a thousand times what there is.
+  const Traffic traffic(topology, {across("a", 0, 4, {4e9, 1e-3, 1e-3})});
+  const auto uses = traffic.uses();
+  CHECK(uses[as_index(uplink_of(topology, 0))].bytes_per_second == doctest::Approx(kUplink));
+  CHECK(uses[as_index(card_of(topology, 5))].bytes_per_second == doctest::Approx(kCard));
+}
+
 TEST_CASE("of a gang that has told nothing half of the step is exchange") {
   const Topology topology = three_racks();
   const Traffic traffic(topology, {across("a", 0, 4, {4e9, 0, 0})});
