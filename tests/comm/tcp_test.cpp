@@ -116,24 +116,38 @@ TEST_CASE_TEMPLATE("a transfer with a rank that has left is aborted", Way, Conne
   CHECK(left.error().message().find("rank 1 was lost") != std::string::npos);
 }
 
+namespace {
+
+/// From rank 1 to rank 0, of far more than the sockets hold: who sends is done only when the other
+/// has read. Both have been started.
+struct LargeTransfer {
+  LargeTransfer(Ranks& ranks, std::size_t bytes) : out(bytes, std::byte{9}), into(bytes) {
+    const SendBuffer send{0, out.data(), out.size()};
+    const ReceiveBuffer receive{1, into.data(), into.size()};
+    auto reading = ranks[0]->start(1, Memory::kHost, {}, {&receive, 1});
+    auto writing = ranks[1]->start(1, Memory::kHost, {&send, 1}, {});
+    REQUIRE(reading);
+    REQUIRE(writing);
+    reads = *std::move(reading);
+    writes = *std::move(writing);
+  }
+
+  std::vector<std::byte> out, into;
+  std::unique_ptr<Work> reads, writes;
+};
+
+}  // namespace
+
 TEST_CASE_TEMPLATE("a large transfer goes on while its rank does something else than wait", Way,
                    Connection, SharedMemory) {
   Ranks ranks = connected_ranks<Way>(2);
-  // Far more than the sockets hold, so that rank 1 is done only when rank 0 has read.
-  const std::vector<std::byte> out(64 << 20, std::byte{9});
-  std::vector<std::byte> into(out.size());
-  const SendBuffer send{0, out.data(), out.size()};
-  const ReceiveBuffer receive{1, into.data(), into.size()};
-  auto reads = ranks[0]->start(1, Memory::kHost, {}, {&receive, 1});
-  auto writes = ranks[1]->start(1, Memory::kHost, {&send, 1}, {});
-  REQUIRE(reads);
-  REQUIRE(writes);
-  (*reads)->proceed_alone();
-  const Status written = (*writes)->wait(in(kPatience));
+  LargeTransfer large(ranks, 64 << 20);
+  large.reads->proceed_alone();
+  const Status written = large.writes->wait(in(kPatience));
   CHECK_MESSAGE(written, text_of(written));
-  const Status read = (*reads)->wait(in(kPatience));
+  const Status read = large.reads->wait(in(kPatience));
   CHECK_MESSAGE(read, text_of(read));
-  CHECK(into == out);
+  CHECK(large.into == large.out);
 }
 
 TEST_CASE_TEMPLATE("who is waited for is told by rank; what was there before costs nothing", Way,
@@ -211,20 +225,13 @@ TEST_CASE_TEMPLATE("a deadline waits for what is large as long as it moves", Way
   for (const Status& status : try_connect(options, ranks)) {
     REQUIRE_MESSAGE(status, text_of(status));
   }
-  const std::vector<std::byte> out(128 << 20, std::byte{9});
-  std::vector<std::byte> into(out.size());
-  const SendBuffer send{0, out.data(), out.size()};
-  const ReceiveBuffer receive{1, into.data(), into.size()};
-  auto reads = ranks[0]->start(1, Memory::kHost, {}, {&receive, 1});
-  auto writes = ranks[1]->start(1, Memory::kHost, {&send, 1}, {});
-  REQUIRE(reads);
-  REQUIRE(writes);
-  (*writes)->proceed_alone();
+  LargeTransfer large(ranks, 128 << 20);
+  large.writes->proceed_alone();
   // A hundred looks, and one look moves a frame at most.
-  const Status read = (*reads)->wait(clock.mono_now() + seconds(5));
+  const Status read = large.reads->wait(clock.mono_now() + seconds(5));
   CHECK_MESSAGE(read, text_of(read));
-  CHECK((*writes)->wait(in(kPatience)));
-  CHECK(into == out);
+  CHECK(large.writes->wait(in(kPatience)));
+  CHECK(large.into == large.out);
 }
 
 TEST_CASE_TEMPLATE("a large send to a rank that does not read ends by its deadline", Way,
