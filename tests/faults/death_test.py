@@ -136,8 +136,7 @@ class Death(FaultTest):
         job = self.training(2, most=3)
         before = job.identities([0, 1])
         job.resize(3)
-        joiner = job.wait_for("the joiner has a trainer", lambda: job.workers().get(2) and job.workers()[2].trainers
-                              and job.workers()[2])
+        joiner = job.with_trainer(2)
         signal_all(joiner.pids(), signal.SIGKILL)
         job.wait_trained_by(3)
         self.assert_undisturbed(job, [0, 1], before)

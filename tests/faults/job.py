@@ -184,10 +184,17 @@ class Job:
                 found[worker.slot] = worker
         return found
 
+    def with_trainer(self, slot):
+        """The slot's worker, once it has a trainer. Looked at once a try: a process that begins a program has no environment
+        for a moment, and is no worker then."""
+        def found():
+            worker = self.workers().get(slot)
+            return worker if worker and worker.trainers else None
+        return self.wait_for(f"slot {slot} has a trainer", found)
+
     def trainer(self, slot):
         """Pid of the slot's only trainer, once there is one."""
-        return self.wait_for(f"slot {slot} has a trainer",
-                             lambda: (self.workers().get(slot) and self.workers()[slot].trainers or [0])[0])
+        return self.with_trainer(slot).trainers[0]
 
     def identities(self, slots):
         workers = self.workers()
