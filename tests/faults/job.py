@@ -351,7 +351,7 @@ class Job:
 
 
 class FaultTest(unittest.TestCase):
-    bin_dir = "build/release/bin"
+    bin_dir = os.path.join(ROOT, "build", "release", "bin")
 
     def job(self, workers, steps=2000, **rest):
         """A job that is not yet started."""
