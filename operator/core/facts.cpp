@@ -5,6 +5,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/gang_view.h"
+#include "operator/core/half_bound.h"
 #include "operator/core/preparing.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -14,6 +15,9 @@ namespace muster::core {
 namespace facts {
 std::string unbound(const api::Pod& pod) { return "unbound/" + pod.meta.uid; }
 std::string preparing(const api::Pod& pod) { return "preparing/" + pod.meta.uid; }
+std::string half_bound(const api::TrainingJobStatus& status) {
+  return "half bound/" + std::to_string(status.start_attempt);
+}
 std::string leaving(const api::Pod& pod) { return "leaving/" + pod.meta.uid; }
 std::string not_ready(const std::string& node) { return "not ready/" + node; }
 std::string backing_off(const api::TrainingJobStatus& status) {
@@ -65,6 +69,7 @@ std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
   const GangView gang = view_gang(snapshot);
   if (gang.job_is_old) found.insert(facts::job_is_old());
   if (const Member* last = last_preparing(gang)) found.insert(facts::preparing(*last->pod));
+  if (half_bound(snapshot, gang)) found.insert(facts::half_bound(status));
   if (has_model(gang)) found.insert(facts::has_model());
   if (is_settling(snapshot, gang)) found.insert(facts::settling(status));
   if (is_elastic(snapshot, gang)) {

@@ -10,6 +10,7 @@
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/gang_view.h"
+#include "operator/core/half_bound.h"
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
 #include "operator/core/preempt_policy.h"
@@ -301,6 +302,11 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
     plan.reason = "restart back-off";
     return plan;
   }
+  if (const auto wait = until_tried_again(snapshot)) {
+    requeue(plan, *wait);
+    plan.reason = "others may have what a part of the gang held";
+    return plan;
+  }
   if (snapshot.create_failure) {
     append(plan, say_waiting(snapshot, snapshot.create_failure->reason,
                              snapshot.create_failure->message));
@@ -537,6 +543,7 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   if (const auto left = until_deadline(snapshot)) requeue(plan, *left);
   if (const auto left = until_unbound(snapshot, gang)) requeue(plan, *left);
   if (const auto left = until_preparing(snapshot, gang)) requeue(plan, *left);
+  if (const auto left = until_let_go(snapshot, gang)) requeue(plan, *left);
   await_nodes(plan, snapshot);
   if (is_elastic(snapshot, gang)) {
     create_joiners(plan, snapshot, gang);
@@ -574,7 +581,9 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   if (job.meta.deletion_time || job.spec.managed_by != contract::kManagedBy) return std::nullopt;
   if (!snapshot.spec_verdict || job.status.finished() || job.spec.suspend) return std::nullopt;
-  if (snapshot.create_failure || until_restart(snapshot)) return std::nullopt;
+  if (snapshot.create_failure || until_restart(snapshot) || until_tried_again(snapshot)) {
+    return std::nullopt;
+  }
   const GangView gang = view_gang(snapshot);
   if (gang.job_is_old) return std::nullopt;
   if (gang.members.empty()) {
@@ -636,6 +645,11 @@ Plan decide_gang(const JobSnapshot& snapshot, const GangView& gang) {
   if (gang.members.empty()) return admit(snapshot, gang);
   if (auto plan = decide_preemption(snapshot, gang)) return *plan;
   if (auto plan = decide_give_back(snapshot, gang)) return *plan;
+  if (const auto part = let_go(snapshot, gang)) {
+    const auto fits = static_cast<std::size_t>(part->fits);
+    return fits == 0 ? decide_let_go(snapshot, *part)
+                     : place_gang(snapshot, {std::vector<std::string>(fits), {}, part->message});
+  }
   if (auto plan = decide_resize(snapshot, gang)) return *plan;
   return run(snapshot, gang);
 }

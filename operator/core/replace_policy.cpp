@@ -80,6 +80,10 @@ std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView
   return plan;
 }
 
+Plan decide_let_go(const JobSnapshot& snapshot, const LetGo& why) {
+  return give_back(snapshot, snapshot.job.status, {words::kHalfBound, why.message});
+}
+
 std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   // A gang that got fewer places than it wished for is not resized until the wish changes.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "operator/core/gang_view.h"
+#include "operator/core/half_bound.h"
 #include "operator/core/reconcile.h"
 
 namespace muster::core {
@@ -15,6 +16,10 @@ namespace muster::core {
 std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView& gang);
 /// Until a refused pod's time is up; absent without one.
 std::optional<seconds> until_unbound(const JobSnapshot& snapshot, const GangView& gang);
+
+/// A part of the gang has held nodes for too long beside a rest that the cluster's scheduler finds
+/// none for, and no smaller gang can start on them.
+Plan decide_let_go(const JobSnapshot& snapshot, const LetGo& why);
 
 /// An elastic program's (spec.worker.min < max) count was changed: the gang starts again in that
 /// size. Of others' it takes effect at the next start (resize_text).

@@ -42,6 +42,8 @@ inline constexpr std::string_view kGangRunning = "GangRunning";
 inline constexpr std::string_view kWaitingForPods = "WaitingForPods";
 /// Not Running: the queue of Kueue has not admitted the gang.
 inline constexpr std::string_view kWaitingForKueue = "WaitingForKueue";
+/// Not Admitted: the cluster's scheduler bound a part of the gang alone, which let go of its nodes.
+inline constexpr std::string_view kHalfBound = "HalfBound";
 /// Not Admitted: Kueue has deactivated the gang; suspend and resume starts it again.
 inline constexpr std::string_view kKueueDeactivated = "KueueDeactivated";
 /// The workers are leaving, because spec.suspend is true.
@@ -103,6 +105,13 @@ inline constexpr std::chrono::seconds kNodeLostAfter{40};
 /// the node is left out then.
 inline constexpr std::chrono::seconds kUnboundMost{30};
 inline constexpr std::chrono::seconds kAvoidFor{120};
+/// So long a part of a gang holds nodes while the cluster's scheduler refuses the rest, which may
+/// wait for an autoscaler; and up to so much longer, no two gangs alike.
+inline constexpr std::chrono::seconds kHalfBoundMost{600};
+inline constexpr std::chrono::seconds kHalfBoundSpread{120};
+/// So long the nodes are others' then. The scheduler looks at a pod that it refused again within
+/// 10 s of a change, else within 5 min.
+inline constexpr std::chrono::seconds kHalfBoundPause{120};
 /// So long a node may take to get a pod ready before the job says who is waited for.
 inline constexpr std::chrono::seconds kPreparingMost{60};
 /// A worker that ran so long before it failed has failed for the first time again.

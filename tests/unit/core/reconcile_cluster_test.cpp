@@ -58,10 +58,107 @@ TEST_CASE("a pod that the cluster's scheduler refuses for long is looked a new p
   CHECK(words_of(job.plan()) == Words{"delete pod-0-0", "delete pod-1-0"});
 }
 
-TEST_CASE("a pod that may go anywhere waits for the cluster, as long as it takes") {
-  auto job = refused_gang();
+namespace {
+
+/// Placed nowhere: of the workers the first stand on nodes, and the cluster's scheduler refuses the
+/// others.
+test::SnapshotBuilder half_bound_gang(const std::string& name, int workers, int on_nodes) {
+  auto job = make_job(name).workers(workers).placed();
+  for (int slot = 0; slot < workers; ++slot) {
+    job.pod(slot, slot < on_nodes ? api::PodPhase::kRunning : api::PodPhase::kPending);
+    if (slot < on_nodes) continue;
+    job.edit().pods.back().node_name.clear();
+    job.edit().pods.back().reason = "Unschedulable";
+    job.edit().pods.back().message = "0/3 nodes are available: 3 Insufficient cpu";
+  }
   for (auto& placement : job.edit().job.status.placement) placement.node.clear();
-  CHECK_FALSE(job.lasting(seconds(3000)).plan().pass == core::Pass::kDecision);
+  return job;
+}
+
+bool holds(test::SnapshotBuilder& job, seconds time) {
+  return job.lasting(time).plan().pass != core::Pass::kDecision;
+}
+
+/// After how long it lets go of what it has.
+seconds held_for(const std::string& name) {
+  auto job = half_bound_gang(name, 4, 2);
+  for (seconds time(0); time < seconds(10'000); time += seconds(1)) {
+    if (!holds(job, time)) return time;
+  }
+  return seconds::max();
+}
+
+}  // namespace
+
+TEST_CASE("pods that may go anywhere wait for the cluster as long as it takes, holding nothing") {
+  auto job = half_bound_gang("j", 4, 0);
+  CHECK(holds(job, seconds(100'000)));
+}
+
+TEST_CASE("a part of a gang that may go anywhere lets go of its nodes after a while") {
+  auto job = half_bound_gang("j", 4, 3);
+  CHECK(holds(job, core::words::kHalfBoundMost - seconds(1)));
+  const auto left = job.plan().requeue_after;
+  REQUIRE(left.has_value());
+  CHECK(*left > seconds(0));
+  CHECK(*left <= core::words::kHalfBoundSpread);
+  const auto plan = job.lasting(core::words::kHalfBoundMost + core::words::kHalfBoundSpread).plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  CHECK(plan.pass == core::Pass::kDecision);
+  const auto status = status_of(plan);
+  CHECK(status.placement.empty());
+  CHECK(status.restarts == 0);
+  CHECK(status.phase == "Waiting");
+  CHECK(condition_of(status, "Admitted").reason == "HalfBound");
+  CHECK(condition_of(status, "Admitted").message ==
+        "the cluster's scheduler found nodes for 3 of 4 workers in 600 s and more (worker 3: "
+        "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu); they let go of these, so "
+        "that others can have them, and the gang is tried again after 120 s");
+  apply(job.edit(), plan);
+  CHECK(words_of(job.plan()) ==
+        Words{"delete pod-0-0", "delete pod-1-0", "delete pod-2-0", "delete pod-3-0"});
+  job.edit().pods.clear();
+  job.fits_on("");
+  CHECK(job.lasting(seconds(119)).plan().requeue_after == seconds(1));
+  CHECK(job.plan().empty());
+  CHECK_FALSE(core::wanted_places(job.snapshot()));
+  job.lasting(seconds(120));
+  CHECK(core::wanted_places(job.snapshot()));
+  CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
+}
+
+TEST_CASE("of two gangs that hold each other's nodes one lets go first") {
+  std::set<seconds> times;
+  for (const char* name : {"a", "b", "c", "d"}) times.insert(held_for(name));
+  CHECK(times.size() == 4);
+  CHECK(*times.begin() >= core::words::kHalfBoundMost);
+  CHECK(*times.rbegin() < core::words::kHalfBoundMost + core::words::kHalfBoundSpread);
+}
+
+TEST_CASE("a gang of the engine that may be smaller starts with those that have nodes") {
+  auto job = half_bound_gang("j", 4, 3).engine();
+  job.edit().job.spec.worker.min = 2;
+  const auto plan = job.lasting(core::words::kHalfBoundMost + core::words::kHalfBoundSpread).plan();
+  CHECK(words_of(plan) == Words{"status", "event GangScheduled"});
+  const auto status = status_of(plan);
+  CHECK(status.placement.size() == 3);
+  CHECK(status.target_workers == 3);
+  CHECK(status.start_attempt == 1);
+  CHECK(condition_of(status, "Admitted").message.find("the gang starts with those") !=
+        std::string::npos);
+  job.edit().job.spec.worker.min = 4;
+  CHECK(status_of(job.plan()).placement.empty());
+}
+
+TEST_CASE("a program that needs no more than has nodes, and Kueue's gangs, are left alone") {
+  constexpr seconds kLong{100'000};
+  auto program = half_bound_gang("j", 4, 3);
+  program.edit().job.spec.worker.min = 3;
+  CHECK(holds(program, kLong));
+  program.edit().job.spec.worker.min = program.edit().job.spec.worker.max = 4;
+  CHECK_FALSE(holds(program, kLong));
+  program.edit().job.status.kueue_queue = "research";
+  CHECK(holds(program, kLong));
 }
 
 TEST_CASE("a node that was not ready for long is superseded, and not counted as a restart") {
