@@ -24,7 +24,8 @@ void add_events(Kubectl& kubectl, const std::string& uid, Description& about) {
   about.events.insert(about.events.end(), events->begin(), events->end());
 }
 
-Result<Description> describe(Kubectl& kubectl, const std::string& name) {
+Result<Description> describe(Kubectl& kubectl, const std::string& name,
+                             const StartWords& start_words) {
   Description about;
   MUSTER_ASSIGN_OR_RETURN(JobView view, get_job(kubectl, name));
   about.job = std::move(view.job);
@@ -46,13 +47,22 @@ Result<Description> describe(Kubectl& kubectl, const std::string& name) {
   }
   std::stable_sort(about.events.begin(), about.events.end(),
                    [](const EventView& a, const EventView& b) { return a.time < b.time; });
+  auto start = start_words(kubectl, about.job);
+  if (start) {
+    about.expected_start = std::move(*start);
+  } else if (start.error().code() == ErrorCode::kAborted) {
+    return start.error();
+  } else {
+    about.notes.push_back("when it is expected to start is not known: " + start.error().message());
+  }
   return about;
 }
 
 }  // namespace
 
-int describe_command(Kubectl& kubectl, const DescribeOptions& options, const Display& display) {
-  const auto about = describe(kubectl, options.job);
+int describe_command(Kubectl& kubectl, const DescribeOptions& options, const Display& display,
+                     const StartWords& start_words) {
+  const auto about = describe(kubectl, options.job, start_words);
   if (!about) return tell_error(about.error());
   print(describe_text(*about, display, kubectl.clock().wall_now()));
   return 0;

@@ -80,6 +80,7 @@ void Page::write_story() {
           job_.meta.namespace_name + ": " +
           coloured(story.headline, colour_of_phase(word), display_) + "\n";
   for (const std::string& text : story.happened) paragraph(text);
+  if (!about_.expected_start.empty()) paragraph(about_.expected_start);
   if (story.help.empty()) return;
   heading(job_.status.is_true("Complete") || job_.status.is_true("Suspended") ? "What next"
                                                                               : "What would help");

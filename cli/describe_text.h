@@ -16,6 +16,7 @@ struct Description {
   std::vector<PodView> pods;
   std::vector<EventView> events;   ///< by time
   bool has_events = true;          ///< false: they could not be read
+  std::string expected_start;      ///< of a job that waits; may be empty
   std::vector<std::string> notes;  ///< what could not be asked for, and why
 };
 

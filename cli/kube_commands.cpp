@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "cli/describe_command.h"
+#include "cli/expected_start.h"
 #include "cli/fetch_command.h"
 #include "cli/get_command.h"
 #include "cli/job_file_options.h"
@@ -155,7 +156,7 @@ KubeCommands::KubeCommands(CLI::App& app) : options_(std::make_unique<Options>()
           all.get);
   add_job(add("describe", kDescribeHelp,
               [&all](Kubectl& kubectl, const Display& display) {
-                return describe_command(kubectl, all.describe, display);
+                return describe_command(kubectl, all.describe, display, expected_start);
               }),
           all.describe.job);
   add_logs(add("logs", kLogsHelp,

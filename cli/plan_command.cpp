@@ -3,6 +3,7 @@
 #include "cli/files.h"
 #include "cli/kube_objects.h"
 #include "cli/kube_query.h"
+#include "cli/live_cluster.h"
 #include "cli/manifest.h"
 #include "cli/plan_forecast.h"
 #include "cli/plan_text.h"
@@ -16,15 +17,6 @@ namespace {
 
 namespace codes = contract::exit_code;
 
-/// All that the operator looks at, in one list. docs/reference/cli.md shows it for saving.
-constexpr const char* kWatched =
-    "nodes,pods,persistentvolumes,persistentvolumeclaims,priorityclasses.scheduling.k8s.io,"
-    "trainingjobs.muster.dev,trainingqueues.muster.dev";
-/// The same of what need not be installed.
-constexpr const char* kWatchedIfThere[] = {"topologyconfigs.muster.dev",
-                                           "topologies.kueue.x-k8s.io", "topologies.kai.scheduler",
-                                           "hypernodes.topology.volcano.sh"};
-
 Result<PlanCluster> saved_cluster(const std::string& file) {
   PlanCluster cluster;
   MUSTER_ASSIGN_OR_RETURN(cluster.objects, read_saved_cluster(file));
@@ -32,22 +24,6 @@ Result<PlanCluster> saved_cluster(const std::string& file) {
   if (!now) return now.error().with(file).with_exit_code(codes::kUsage);
   cluster.now = *now;
   return cluster;
-}
-
-Result<PlanCluster> live_cluster(Kubectl& kubectl) {
-  KubectlCall call;
-  call.arguments = {"api-resources", "--verbs=list", "-o", "name"};
-  MUSTER_ASSIGN_OR_RETURN(std::string there, kubectl.run(call));
-  there = "\n" + there + "\n";
-  std::string kinds = kWatched;
-  for (const char* kind : kWatchedIfThere) {
-    if (there.find("\n" + std::string(kind) + "\n") != std::string::npos) {
-      kinds += "," + std::string(kind);
-    }
-  }
-  MUSTER_ASSIGN_OR_RETURN(Json list,
-                          ask(kubectl, {"get", kinds, "--all-namespaces", "-o", "json"}));
-  return PlanCluster{items_of(std::move(list)), kubectl.clock().wall_now()};
 }
 
 Status check_plannable(const api::TrainingJob& job, const PlanCluster& cluster) {
@@ -81,7 +57,7 @@ Result<int> plan(Kubectl* kubectl, const PlanOptions& options, const Display& di
   if (!options.namespace_name.empty()) name_space = options.namespace_name;
   if (name_space.empty()) name_space = kubectl == nullptr ? "default" : kubectl->namespace_in_use();
   manifest.json["metadata"]["namespace"] = name_space;
-  auto cluster = kubectl == nullptr ? saved_cluster(options.cluster) : live_cluster(*kubectl);
+  auto cluster = kubectl == nullptr ? saved_cluster(options.cluster) : read_live_cluster(*kubectl);
   if (!cluster) return cluster.error();
   if (!options.price_list.empty()) {
     auto prices = runtime::read_price_file(options.price_list);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "common/contract.h"
 #include "operator/runtime/what_if.h"
@@ -71,15 +72,16 @@ std::string why_preempted(const api::TrainingJob& job) {
 
 class Forecaster {
  public:
-  Forecaster(const PlanCluster& cluster, const Json& manifest)
+  explicit Forecaster(const PlanCluster& cluster)
       : what_if_(cluster.now, runtime::WhatIf::NewPods::kImplied,
-                 cluster.prices ? &*cluster.prices : nullptr),
-        manifest_(manifest) {
+                 cluster.prices ? &*cluster.prices : nullptr) {
     for (const Json& object : cluster.objects) what_if_.put(object);
   }
-  PlanForecast run();
+  PlanForecast plan(Json manifest);
+  Result<PlanForecast> wait(const api::ObjectKey& job);
 
  private:
+  void look_ahead();
   bool settles();
   void note_displaced();
   void await_ends();
@@ -87,7 +89,6 @@ class Forecaster {
   api::TrainingJob planned() const { return what_if_.job(key_).value_or(api::TrainingJob{}); }
 
   runtime::WhatIf what_if_;
-  const Json& manifest_;
   api::ObjectKey key_;
   std::map<api::ObjectKey, int> workers_before_;
   PlanForecast forecast_;
@@ -99,25 +100,37 @@ bool Forecaster::settles() {
   return holds_places(planned());
 }
 
-PlanForecast Forecaster::run() {
+PlanForecast Forecaster::plan(Json object) {
   what_if_.run(kAtOnce);
   for (const auto& [key, job] : what_if_.jobs()) {
     if (holds_places(job)) workers_before_[key] = static_cast<int>(job.status.placement.size());
   }
-  Json object = manifest_;
   object["metadata"]["uid"] = "planned";
   object["metadata"]["resourceVersion"] = "planned";
   object["metadata"]["generation"] = 1;
   object["metadata"]["creationTimestamp"] = format_time(what_if_.now());
   key_ = api::read_training_job(object).first.meta.key();
   what_if_.put(std::move(object));
+  look_ahead();
+  tell_cost();
+  note_displaced();
+  return std::move(forecast_);
+}
+
+Result<PlanForecast> Forecaster::wait(const api::ObjectKey& job) {
+  key_ = job;
+  if (!what_if_.job(key_)) {
+    return Error(ErrorCode::kNotFound, "the cluster has no job " + job.text() + " any more");
+  }
+  look_ahead();
+  return std::move(forecast_);
+}
+
+void Forecaster::look_ahead() {
   forecast_.starts_now = settles();
   forecast_.why = admitted_message(planned());
   if (!forecast_.starts_now) await_ends();
   forecast_.job = planned();
-  tell_cost();
-  note_displaced();
-  return std::move(forecast_);
 }
 
 void Forecaster::tell_cost() {
@@ -141,8 +154,10 @@ void Forecaster::note_displaced() {
 
 void Forecaster::await_ends() {
   std::vector<std::pair<WallTime, api::ObjectKey>> ends;
+  std::set<api::ObjectKey> runs;
   for (const auto& [key, job] : what_if_.jobs()) {
     if (key == key_ || !holds_places(job)) continue;
+    runs.insert(key);
     if (const auto end = end_of(job)) {
       ends.emplace_back(*end, key);
     } else {
@@ -163,19 +178,33 @@ void Forecaster::await_ends() {
     return;
   }
   forecast_.awaited.clear();
+  // Who waits longer has got what became free.
+  for (const auto& [key, job] : what_if_.jobs()) {
+    if (key != key_ && holds_places(job) && !runs.contains(key)) forecast_.unending.push_back(key);
+  }
+}
+
+Status check_has_nodes(const PlanCluster& cluster) {
+  const bool has_nodes =
+      std::any_of(cluster.objects.begin(), cluster.objects.end(),
+                  [](const Json& object) { return runtime::is_of_kind(object, "Node"); });
+  if (has_nodes) return {};
+  return Error(ErrorCode::kInvalid,
+               "the cluster has no Node among its objects, so nothing can be said about room");
 }
 
 }  // namespace
 
 Result<PlanForecast> forecast(const PlanCluster& cluster, const Json& manifest) {
-  const bool has_nodes =
-      std::any_of(cluster.objects.begin(), cluster.objects.end(),
-                  [](const Json& object) { return runtime::is_of_kind(object, "Node"); });
-  if (!has_nodes) {
-    return Error(ErrorCode::kInvalid,
-                 "the cluster has no Node among its objects, so nothing can be said about room");
-  }
-  return Forecaster(cluster, manifest).run();
+  const Status checked = check_has_nodes(cluster);
+  if (!checked) return checked.error();
+  return Forecaster(cluster).plan(manifest);
+}
+
+Result<PlanForecast> forecast_waiting(const PlanCluster& cluster, const api::ObjectKey& job) {
+  const Status checked = check_has_nodes(cluster);
+  if (!checked) return checked.error();
+  return Forecaster(cluster).wait(job);
 }
 
 Result<WallTime> newest_time(const std::vector<Json>& objects) {

@@ -35,7 +35,7 @@ struct PlanForecast {
   // ---- Of a job that does not start now
   std::optional<WallTime> starts_at;     ///< absent: not known
   std::vector<api::ObjectKey> awaited;   ///< whose ends come before, in that order
-  std::vector<api::ObjectKey> unending;  ///< jobs that run and do not say how long
+  std::vector<api::ObjectKey> unending;  ///< jobs that run, now or then, and do not say how long
 };
 
 /// Ends looked at before a forecast is given up.
@@ -49,6 +49,9 @@ struct PlanCluster {
   std::optional<api::PriceList> prices{};  ///< absent: no cost is told
 };
 Result<PlanForecast> forecast(const PlanCluster& cluster, const Json& manifest);
+/// The same of a job that the cluster has and that waits there; what it may cost and whom it
+/// displaces is not told. Errors: also kNotFound.
+Result<PlanForecast> forecast_waiting(const PlanCluster& cluster, const api::ObjectKey& job);
 
 /// The newest time that the objects tell of: when a saved cluster was read, as far as can be known.
 /// Errors: kInvalid when there is none.

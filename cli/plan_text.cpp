@@ -40,7 +40,7 @@ class PlanPage {
                     starts ? Colour::kGood : Colour::kBusy, display_) +
            "\n";
     if (!forecast_.why.empty()) paragraph(forecast_.why);
-    if (!starts) write_start();
+    if (!starts) paragraph(start_words(forecast_, now_));
     write_cost();
     write_displaced();
     write_places();
@@ -51,7 +51,6 @@ class PlanPage {
   void paragraph(const std::string& text) {
     out_ += kIndent + wrapped(printable(text), display_.width, kIndent) + "\n";
   }
-  void write_start();
   void write_cost();
   void write_displaced();
   void write_places();
@@ -61,22 +60,6 @@ class PlanPage {
   WallTime now_;
   std::string out_;
 };
-
-void PlanPage::write_start() {
-  const auto& unending = forecast_.unending;
-  const std::string silent =
-      unending.empty() ? "" : "; " + names(unending) + " do not say when they end";
-  if (!forecast_.starts_at) {
-    paragraph("expected start: not known" +
-              (unending.empty() ? ": no end of a running job would make room for it" : silent));
-    return;
-  }
-  const double in = std::chrono::duration<double>(*forecast_.starts_at - now_).count();
-  paragraph("expected start: in " + duration_text(std::max(0.0, in)) + " (" +
-            format_time(*forecast_.starts_at) + "), when " + names(forecast_.awaited) +
-            (forecast_.awaited.size() == 1 ? " has" : " have") + " ended by their own word" +
-            silent);
-}
 
 void PlanPage::write_cost() {
   const auto& cost = forecast_.job.status.cost;
@@ -140,6 +123,21 @@ void PlanPage::write_places() {
 }
 
 }  // namespace
+
+std::string start_words(const PlanForecast& forecast, WallTime now) {
+  const auto& unending = forecast.unending;
+  const std::string silent =
+      unending.empty() ? "" : "; " + names(unending) + " do not say when they end";
+  if (forecast.starts_now) return "expected start: now, as soon as the operator has seen the room";
+  if (!forecast.starts_at) {
+    return "expected start: not known" +
+           (unending.empty() ? ": no end of a running job would make room for it" : silent);
+  }
+  const double in = std::chrono::duration<double>(*forecast.starts_at - now).count();
+  return "expected start: in " + duration_text(std::max(0.0, in)) + " (" +
+         format_time(*forecast.starts_at) + "), when " + names(forecast.awaited) +
+         (forecast.awaited.size() == 1 ? " has" : " have") + " ended by their own word" + silent;
+}
 
 std::string plan_text(const PlanForecast& forecast, const Display& display, WallTime now) {
   return PlanPage(forecast, display, now).write();

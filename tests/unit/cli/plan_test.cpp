@@ -137,6 +137,35 @@ TEST_CASE("a job that lacks room starts when enough of the others have ended") {
   }
 }
 
+TEST_CASE("of a job that waits already the start is foretold with those before it") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.running("first", "a", 4, 160);
+  for (const char* name : {"older", "younger"}) {
+    Json job = SavedCluster::manifest(name, 3);
+    job["metadata"]["uid"] = std::string("uid-") + name;
+    job["metadata"]["resourceVersion"] = "9";
+    job["metadata"]["generation"] = 1;
+    job["metadata"]["creationTimestamp"] =
+        format_time(kReadAt - seconds(name == std::string("older") ? 200 : 100));
+    saved.cluster.objects.push_back(std::move(job));
+  }
+
+  const auto older = forecast_waiting(saved.cluster, {"lab", "older"});
+  REQUIRE(older);
+  REQUIRE(older->starts_at);
+  CHECK(*older->starts_at >= kReadAt + seconds(100));
+  CHECK(start_words(*older, kReadAt).find("lab/first has ended") != std::string::npos);
+  const auto younger = forecast_waiting(saved.cluster, {"lab", "younger"});
+  REQUIRE(younger);
+  CHECK_FALSE(younger->starts_at);
+  CHECK(start_words(*younger, kReadAt) ==
+        "expected start: not known; lab/older do not say when they end");
+  const auto gone = forecast_waiting(saved.cluster, {"lab", "gone"});
+  REQUIRE_FALSE(gone);
+  CHECK(gone.error().code() == ErrorCode::kNotFound);
+}
+
 TEST_CASE("a job that does not say when it ends is over by its deadline") {
   SavedCluster saved;
   saved.node("a", "r1", 5);

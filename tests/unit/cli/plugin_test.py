@@ -4,6 +4,7 @@
     tests/unit/cli/plugin_test.py BIN_DIR [unittest arguments]
 """
 
+import datetime
 import hashlib
 import io
 import json
@@ -223,6 +224,43 @@ class DescribeTest(PluginTest):
         self.assertIn("Workers 0, 1: ImagePullBackOff: Back-off pulling image.", done.stdout)
         self.assertIn("imagePullSecrets", done.stdout)
         self.assertEqual(done.stdout.count("events cannot be read"), 1)
+
+    def test_a_job_that_waits_is_told_when_it_is_expected_to_start(self):
+        waits = job([condition("Admitted", "False", "GangWaiting", "needs 2 workers, and 1 fits")], claim="", phase="Waiting")
+        other = {**job(RUNNING, claim="", phase="Running", startTime="2026-11-21T11:00:00Z", targetWorkers=3,
+                       membershipEpoch=1, startAttempt=0,
+                       placement=[{"slot": slot, "attempt": 0, "node": "a"} for slot in range(3)])}
+        other["metadata"] = {**other["metadata"], "name": "other", "uid": "u-2"}
+        other["spec"]["worker"].update(count=3, min=3, max=3)
+        until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=600)
+        other["status"]["progress"] = {"step": 5, "totalSteps": 10, "etaSeconds": 600,
+                                       "updatedAt": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        self.answer("api-resources", "nodes\n")
+        self.answer("get nodes,pods", items(node("a", cpu="3"), waits, other))
+        self.answer("get trainingjobs", waits)
+        self.answer("get pods", items())
+        self.answer("events", items())
+        done = self.muster("describe", "digits")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        text = re.sub(r"\s+", " ", done.stdout)
+        found = re.search(r"expected start: in (9 min \d+ s|10 min[^(]*) \(([^)]*)\), when lab/other has ended by their own word",
+                          text)
+        self.assertTrue(found, done.stdout)
+        told = datetime.datetime.fromisoformat(found.group(2).replace("Z", "+00:00"))
+        self.assertLess(abs((told - until).total_seconds()), 5)
+
+    def test_where_the_cluster_cannot_be_read_the_start_is_not_known_and_the_rest_is_told(self):
+        self.answer("get trainingjobs", job([condition("Admitted", "False", "GangWaiting", "needs 2 workers")], phase="Waiting"))
+        self.answer("get pods", items())
+        self.answer("events", items())
+        self.answer("api-resources", "nodes\n")
+        self.answer("get nodes,pods", stderr="Error from server (Forbidden): nodes is forbidden\n", code=1)
+        done = self.muster("describe", "digits")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        text = re.sub(r"\s+", " ", done.stdout)
+        self.assertIn("when it is expected to start is not known: ", text)
+        self.assertIn("nodes is forbidden", text)
+        self.assertIn("needs 2 workers", text)
 
     def test_what_a_job_has_cost_is_a_fact_of_it(self):
         self.answer("get trainingjobs", job([condition("Running", "True", "GangRunning", "runs")], phase="Running", cost={
