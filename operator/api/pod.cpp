@@ -301,7 +301,7 @@ Json container_status_to_json(const Pod& pod) {
 }  // namespace
 
 PodRequests::PodRequests(const Resources& worker)
-    : cpu_millis(worker.cpu_millis), memory_bytes(worker.memory_bytes) {
+    : cpu_millis(worker.cpu_millis), memory_bytes(worker.memory_bytes), devices(worker.devices) {
   if (worker.gpus > 0) devices[worker.gpu_resource] = worker.gpus;
 }
 

@@ -22,6 +22,7 @@ struct Resources {
   std::int64_t memory_bytes = std::int64_t{512} << 20;
   std::int64_t gpus = 0;
   std::string gpu_resource = "nvidia.com/gpu";
+  std::map<std::string, std::int64_t> devices{};  ///< of device plugins, by resource; above 0
   bool operator==(const Resources&) const = default;
 };
 

@@ -100,6 +100,40 @@ Status read_env(const Json& json, const std::string& path, EnvVar& out) {
   return in.status();
 }
 
+/// Whether the cluster's own resources and those of quotas have such names.
+bool is_of_cluster(const std::string& resource) {
+  return resource.find("kubernetes.io/") != std::string::npos || resource.starts_with("requests.");
+}
+
+void read_devices(JsonReader& in, Resources& out) {
+  read_object(in, "devices", [&](const Json& map, const std::string& path) -> Status {
+    if (map.size() > kMaxDeviceKinds) {
+      return Error(ErrorCode::kInvalid,
+                   path + ": has more than " + std::to_string(kMaxDeviceKinds) + " entries");
+    }
+    for (const auto& [name, amount] : map.items()) {
+      const auto refuse = [&](const std::string& why) {
+        return Error(ErrorCode::kInvalid, path + "." + cut(name, 64) + ": " + why);
+      };
+      if (amount.is_null()) continue;
+      if (!matches(NameRule::kDomainPath, name)) {
+        return refuse("must be a resource's name like \"rdma/hca\" or \"example.com/nic\"");
+      }
+      if (is_of_cluster(name)) {
+        return refuse(
+            "must be a device plugin's name; those of kubernetes.io are the cluster's own");
+      }
+      if (name == out.gpu_resource) return refuse("is gpuResource; gpus says how many");
+      const bool is_amount = amount.is_number_integer() && amount >= 1 && amount <= kMaxDevices;
+      if (!is_amount) {
+        return refuse("must be an integer from 1 to " + std::to_string(kMaxDevices));
+      }
+      out.devices[name] = amount.get<std::int64_t>();
+    }
+    return {};
+  });
+}
+
 Status read_resources(const Json& json, const std::string& path, Resources& out) {
   JsonReader in(json, path);
   read_quantity(in, json, "cpu", out.cpu_millis, parse_cpu_millis);
@@ -113,11 +147,11 @@ Status read_resources(const Json& json, const std::string& path, Resources& out)
   }
   in.optional("gpus", out.gpus, {0, kMaxGpus});
   optional_name(in, "gpuResource", out.gpu_resource, NameRule::kDomainPath);
-  if (in.status() && (out.gpu_resource.find("kubernetes.io/") != std::string::npos ||
-                      out.gpu_resource.starts_with("requests."))) {
+  if (in.status() && is_of_cluster(out.gpu_resource)) {
     in.fail("gpuResource",
             "must be a device plugin's name; those of kubernetes.io are the cluster's own");
   }
+  read_devices(in, out);
   in.no_other_fields();
   return in.status();
 }
@@ -161,10 +195,12 @@ Json resources_to_json(const Resources& resources) {
     amount /= 1024;
     memory = std::to_string(amount) + kUnits[i];
   }
-  return Json{{"cpu", cpu % 1000 == 0 ? std::to_string(cpu / 1000) : std::to_string(cpu) + "m"},
-              {"memory", memory},
-              {"gpus", resources.gpus},
-              {"gpuResource", resources.gpu_resource}};
+  Json json{{"cpu", cpu % 1000 == 0 ? std::to_string(cpu / 1000) : std::to_string(cpu) + "m"},
+            {"memory", memory},
+            {"gpus", resources.gpus},
+            {"gpuResource", resources.gpu_resource}};
+  if (!resources.devices.empty()) json["devices"] = resources.devices;
+  return json;
 }
 
 }  // namespace

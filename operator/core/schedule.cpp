@@ -43,6 +43,9 @@ std::string resources_text(const api::Resources& resources) {
   if (resources.gpus > 0) {
     text += ", " + resources.gpu_resource + " " + std::to_string(resources.gpus);
   }
+  for (const auto& [name, amount] : resources.devices) {
+    text += ", " + name + " " + std::to_string(amount);
+  }
   return text + "}";
 }
 

@@ -104,6 +104,14 @@ def resources():
     rows += [Case(9, f"GPU resource {value}", job(resources={"gpuResource": value}),
                   ["spec.worker.resources.gpuResource", "must be a device plugin's name"])
              for value in ("kubernetes.io/batch-cpu", "pods.kubernetes.io/x", "requests.a.com/gpu")]
+    devices = "spec.worker.resources.devices"
+    rows += [Case(9, f"device {value[:16]!r}", job(resources={"devices": {value: 1}}), [devices])
+             for value in ["cpu", "hugepages-2Mi", "requests.a.com/gpu", "kubernetes.io/batch-cpu"] + names]
+    rows += [Case(9, f"{amount!r} of a device", job(resources={"devices": {"rdma/hca": amount}}), [devices])
+             for amount in (0, -1, 1025, "1", 0.5)]
+    rows += [Case(9, "17 kinds of devices", job(resources={"devices": {f"a.com/d{i}": 1 for i in range(17)}}), [devices]),
+             Case(9, "the GPUs once more", job(resources={"gpus": 1, "devices": {"nvidia.com/gpu": 1}}),
+                  [devices, "gpus"])]
     return rows
 
 

@@ -274,7 +274,7 @@ TEST_CASE("a pod of the built-in engine says who it is and is pinned to its node
   CHECK(container["name"] == "worker");
   CHECK(container["image"] == "registry.example/worker:1");
   CHECK(container["resources"]["limits"] ==
-        Json{{"cpu", "1500m"}, {"memory", "1073741824"}, {"amd.com/gpu", "2"}});
+        Json{{"cpu", "1500m"}, {"memory", "1073741824"}, {"amd.com/gpu", "2"}, {"rdma/hca_a", "1"}, {"vpc.amazonaws.com/efa", "4"}});
 
   const auto env = env_of(pod);
   CHECK(env.at("MUSTER_JOB") == "research/digits");

@@ -151,6 +151,18 @@ TEST_CASE("what a job uses follows from its workers and the tiers of their nodes
   CHECK(text(later.rate_per_hour) == "4.6");  // 23 o'clock
 }
 
+TEST_CASE("devices are paid by their name, and count as a part of their node") {
+  World world;
+  world.worker.resources.devices = {{"rdma/hca", 3}};
+  world.small.allocatable["rdma/hca"] = 4;
+  world.prices = list_of(R"([
+    {"name": "gpu", "nodes": {"pool": "gpu"}, "prices": [{"resource": "rdma/hca", "perHour": "1"}]},
+    {"name": "small", "nodes": {"pool": "small"},
+     "prices": [{"resource": "node", "perHour": "0.8"}]}])");
+  CHECK(text(world.use({"g"}, kTuesdayNoon).rate_per_hour) == "3");
+  CHECK(text(world.use({"s"}, kTuesdayNoon).rate_per_hour) == "0.6");
+}
+
 TEST_CASE("a node in no tier, or in two, makes the cost unknown and never nothing") {
   World world;
   api::JobCost cost = world.use({"x"}, kTuesdayNoon);

@@ -146,6 +146,20 @@ TEST_CASE("a resource that a node does not have is none, and GPUs count") {
   CHECK(cluster.only().placement.has_value());
 }
 
+TEST_CASE("all kinds of devices that a worker asks for must be on its node") {
+  Cluster cluster{{node("a", 9), node("b", 9)}, {}, {}, {gang("j", 2, 2)}};
+  api::Resources& worker = cluster.gangs[0].per_worker;
+  worker.gpus = 1;
+  worker.devices = {{"vpc.amazonaws.com/efa", 2}, {"rdma/hca", 1}};
+  for (api::Node& one : cluster.nodes) one.allocatable["nvidia.com/gpu"] = 8;
+  cluster.nodes[0].allocatable["vpc.amazonaws.com/efa"] = 8;
+  cluster.nodes[1].allocatable["vpc.amazonaws.com/efa"] = 4;
+  cluster.nodes[1].allocatable["rdma/hca"] = 2;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b"});
+  cluster.nodes[1].allocatable["vpc.amazonaws.com/efa"] = 3;
+  CHECK(cluster.only().why_not.find("rdma/hca 1, vpc.amazonaws.com/efa 2") != std::string::npos);
+}
+
 TEST_CASE("running pods and promised capacity are not given away twice") {
   Cluster cluster{{node("a", 4)}, {}, {}, {gang("j", 2, 2)}};
   api::Pod pod;
