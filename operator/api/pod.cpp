@@ -99,6 +99,14 @@ Status read_amounts(const Json& json, const std::string& path, PodRequests& out)
   return in.status();
 }
 
+/// The requests of a container's or a pod's `resources`.
+Status read_resource_requests(const Json& json, const std::string& path, PodRequests& out) {
+  JsonReader in(json, path);
+  read_object(in, "requests",
+              [&](const Json& map, const std::string& at) { return read_amounts(map, at, out); });
+  return in.status();
+}
+
 struct ContainerRequests {
   PodRequests amounts;
   bool stays = false;  ///< of those that start first: it runs as long as the pod
@@ -110,17 +118,14 @@ Status read_container(const Json& json, const std::string& path, ContainerReques
   in.optional("restartPolicy", restarts);
   out.stays = restarts == "Always";
   read_object(in, "resources", [&](const Json& resources, const std::string& at) {
-    JsonReader reader(resources, at);
-    read_object(reader, "requests", [&](const Json& map, const std::string& where) {
-      return read_amounts(map, where, out.amounts);
-    });
-    return reader.status();
+    return read_resource_requests(resources, at, out.amounts);
   });
   return in.status();
 }
 
 /// The largest that the pod takes at any time: those that start first run one after the other
-/// beside those of them that stay, then all others run together. Source: Kubernetes' KEP-753.
+/// beside those of them that stay, then all others run together. What the pod itself asks for of
+/// processors and memory counts in place of that. Sources: Kubernetes' KEP-753 and KEP-2837.
 void read_requests(JsonReader& in, PodRequests& out) {
   PodRequests lasting, most;
   read_list(in, "initContainers", kMaxContainers, [&](const Json& item, const std::string& at) {
@@ -139,6 +144,13 @@ void read_requests(JsonReader& in, PodRequests& out) {
     return read;
   });
   raise(most, lasting);
+  read_object(in, "resources", [&](const Json& resources, const std::string& at) {
+    PodRequests of_pod;
+    const Status read = read_resource_requests(resources, at, of_pod);
+    if (of_pod.cpu_millis > 0) most.cpu_millis = of_pod.cpu_millis;
+    if (of_pod.memory_bytes > 0) most.memory_bytes = of_pod.memory_bytes;
+    return read;
+  });
   read_object(in, "overhead", [&](const Json& map, const std::string& at) {
     PodRequests overhead;
     const Status read = read_amounts(map, at, overhead);

@@ -273,8 +273,11 @@ TEST_CASE("a pod of the built-in engine says who it is and is pinned to its node
   const Json& container = pod.spec["containers"][0];
   CHECK(container["name"] == "worker");
   CHECK(container["image"] == "registry.example/worker:1");
-  CHECK(container["resources"]["limits"] ==
-        Json{{"cpu", "1500m"}, {"memory", "1073741824"}, {"amd.com/gpu", "2"}, {"rdma/hca_a", "1"}, {"vpc.amazonaws.com/efa", "4"}});
+  CHECK(container["resources"]["limits"] == Json{{"cpu", "1500m"},
+                                                 {"memory", "1073741824"},
+                                                 {"amd.com/gpu", "2"},
+                                                 {"rdma/hca_a", "1"},
+                                                 {"vpc.amazonaws.com/efa", "4"}});
 
   const auto env = env_of(pod);
   CHECK(env.at("MUSTER_JOB") == "research/digits");
@@ -526,6 +529,13 @@ TEST_CASE("what a pod takes is counted as the cluster's scheduler does") {
   found =
       requests((first + R"("containers": [{"resources": {"requests": {"cpu": "3"}}}]})").c_str());
   CHECK(found.cpu_millis == 3600);
+  // What the pod asks for itself counts instead, where it does, and never of devices.
+  found = requests((first + R"("containers": [{"resources": {"requests": {"memory": "7"}}}],
+    "resources": {"requests": {"cpu": "5", "x.io/y": "9"}}, "overhead": {"cpu": "50m"}})")
+                       .c_str());
+  CHECK(found.cpu_millis == 5050);
+  CHECK(found.memory_bytes == 7);
+  CHECK(found.devices == std::map<std::string, std::int64_t>{{"x.io/y", 1}});
 }
 
 TEST_CASE("hostile pods are refused or bounded") {
