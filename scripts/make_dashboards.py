@@ -405,11 +405,13 @@ def cluster():
         (f'sum by (node) (kube_pod_container_resource_requests{{{nodes}, resource="nvidia_com_gpu"}}) / '
          f'(sum by (node) (kube_node_status_allocatable{{{nodes}, resource="nvidia_com_gpu"}}) > 0)', "{{node}}")])
     d.row("GPUs (DCGM exporter)")
+    gpus = 'Hostname=~"$node"'
     d.series("Use", "By node and GPU. From the DCGM exporter.", "percent",
-             [("DCGM_FI_DEV_GPU_UTIL", "{{Hostname}} {{gpu}}")])
+             [(f"DCGM_FI_DEV_GPU_UTIL{{{gpus}}}", "{{Hostname}} {{gpu}}")])
     d.series("Memory", "Used frame buffer. From the DCGM exporter.", "decmbytes",
-             [("DCGM_FI_DEV_FB_USED", "{{Hostname}} {{gpu}}")])
-    d.series("Power", "From the DCGM exporter.", "watt", [("DCGM_FI_DEV_POWER_USAGE", "{{Hostname}} {{gpu}}")])
+             [(f"DCGM_FI_DEV_FB_USED{{{gpus}}}", "{{Hostname}} {{gpu}}")])
+    d.series("Power", "From the DCGM exporter.", "watt", [
+        (f"DCGM_FI_DEV_POWER_USAGE{{{gpus}}}", "{{Hostname}} {{gpu}}")])
     return d
 
 
