@@ -529,6 +529,7 @@ CLUSTER_TESTS = [["tests/cluster/refusals_test.py"],
                  ["tests/cluster/plugin_test.py", "build/release/bin"],
                  ["tests/chart/image_test.py"],
                  ["tests/chart/chart_test.py"],
+                 ["tests/chart/argo_cd_test.py"],
                  ["tests/cluster/control_plane_test.py"],
                  ["tests/cluster/krew_test.py"]]
 
