@@ -243,13 +243,13 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
   };
   hooks.on_alive = [&] { pulse.beat(); };
   MonoTime due{};
-  if (pace) {
-    hooks.at = [&](std::string_view point, std::int64_t) -> Status {
-      if (point == engine::point::kIdle) wait_until(clock, due);
-      if (point == engine::point::kIdle) due = clock.mono_now() + pace();
-      return {};
-    };
-  }
+  hooks.at = [&](std::string_view point, std::int64_t) -> Status {
+    pulse.set_evaluating(point == engine::point::kEvaluate);
+    if (!pace || point != engine::point::kIdle) return {};
+    wait_until(clock, due);
+    due = clock.mono_now() + pace();
+    return {};
+  };
   hooks.on_files = [&](bool begins) { membership.set_on_files(begins); };
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingSummary summary,
                           engine::run_training(config, membership, clock, hooks));

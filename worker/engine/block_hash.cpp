@@ -11,7 +11,15 @@ namespace muster::engine {
 static_assert(std::endian::native == std::endian::little,
               "hashes, checkpoints and frames hold little-endian bytes");
 
-std::vector<Sha256Digest> block_digests(std::span<const float> values) {
+namespace {
+
+/// Blocks between two calls of on_alive: some 10 ms of hashing.
+constexpr std::size_t kBlocksAtOnce = 256;
+
+}  // namespace
+
+std::vector<Sha256Digest> block_digests(std::span<const float> values,
+                                        const std::function<void()>& on_alive) {
   std::vector<Sha256Digest> digests;
   std::array<float, kernels::kBlockElements> canonical;
   for (std::size_t begin = 0; begin < values.size(); begin += kernels::kBlockElements) {
@@ -24,6 +32,7 @@ std::vector<Sha256Digest> block_digests(std::span<const float> values) {
       block = std::span<const float>(canonical).first(block.size());
     }
     digests.push_back(sha256(std::as_bytes(block)));
+    if (on_alive && digests.size() % kBlocksAtOnce == 0) on_alive();
   }
   return digests;
 }

@@ -177,7 +177,7 @@ Status Trainer::record_step() {
 /// Of the whole model. Of a split one all stages of the copy make it together.
 Result<Sha256Digest> Trainer::parameters_digest() {
   if (is_split()) return hash_of_stages(stage_group(), parameters_, meeting(step_stamp()));
-  return combine(block_digests(parameters_));
+  return combine(block_digests(parameters_, hooks_.on_alive));
 }
 
 Status Trainer::record_evaluation() {

@@ -211,7 +211,8 @@ class Trainer {
   }
   /// What calls at() in the midst of some work, where somebody wants to know.
   std::function<Status()> when_at(std::string_view point) const {
-    return hooks_.at ? [this, point] { return at(point); } : std::function<Status()>();
+    const bool is_asked = hooks_.at || hooks_.on_alive;
+    return is_asked ? [this, point] { return at(point); } : std::function<Status()>();
   }
 
   const TrainingConfig& config_;

@@ -19,6 +19,7 @@ struct PulsePage {
   std::atomic<std::uint64_t> beats{0};
   std::atomic<std::uint32_t> is_held{0};
   std::atomic<std::uint32_t> is_dead{0};
+  std::atomic<std::uint32_t> is_evaluating{0};
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -56,6 +57,10 @@ Pulse::Pulse(Pulse&& other) noexcept : page_(other.page_) {}
 
 void Pulse::beat() { page_->beats.fetch_add(1, std::memory_order_relaxed); }
 
+void Pulse::set_evaluating(bool is_evaluating) {
+  page_->is_evaluating.store(is_evaluating ? 1 : 0, std::memory_order_relaxed);
+}
+
 Result<std::unique_ptr<PulseMonitor>> PulseMonitor::make() {
   const int fd = memfd_create("muster-pulse", MFD_CLOEXEC);
   if (fd < 0) return io_error("memfd_create", errno);
@@ -87,6 +92,10 @@ PulseMonitor::~PulseMonitor() {
 }
 
 std::uint64_t PulseMonitor::beats() const { return page_->beats.load(std::memory_order_relaxed); }
+
+bool PulseMonitor::is_evaluating() const {
+  return page_->is_evaluating.load(std::memory_order_relaxed) != 0;
+}
 
 PulseMonitor::Life PulseMonitor::wait(milliseconds timeout) {
   if (page_->is_dead != 0) return Life::kDead;

@@ -28,6 +28,9 @@ class Pulse {
   /// times its longest steps, at least two seconds, counts as hung; so does one that others wait
   /// for, and that has made none, after a minute. Threads: any. Blocks: no.
   void beat();
+  /// Whether the model is being evaluated: a pass of that may have far more rows than a step's, and
+  /// has more time. Threads: any. Blocks: no.
+  void set_evaluating(bool is_evaluating);
 
  private:
   explicit Pulse(PulsePage* page) : page_(page) {}
@@ -46,6 +49,7 @@ class PulseMonitor {
   /// For the trainer, which inherits it.
   int fd() const { return fd_; }
   std::uint64_t beats() const;
+  bool is_evaluating() const;
   enum class Life { kNotYet, kAlive, kDead };
   /// Whether a trainer holds the page's lock. kDead is told once seen, for ever. Blocks: until the
   /// holder dies or `timeout` has passed, when it is alive.

@@ -60,6 +60,7 @@ Status SentinelWorker::start(TrainerProcess& process) {
   process.beats = 0;
   process.beaten_at = now();
   process.step_seconds.clear();
+  process.evaluate_seconds.clear();
   process.pace.reset();
   process.respawn_at.reset();
   log_debug("trainer started", {{"pid", process.trainer.pid},

@@ -15,7 +15,22 @@ constexpr double kHangSeconds = 2;
 constexpr double kHangSteps = 3;
 /// Where no step tells how long one takes: twice what the others wait for it in a step.
 constexpr double kFirstStepSeconds = 60;
+/// Most that is allowed between two beats of an evaluation, whose passes may have far more rows
+/// than a step's; also where none tells yet how long one takes.
+constexpr double kEvaluationSeconds = 30;
+constexpr std::size_t kEvaluationsKept = 16;
 constexpr milliseconds kFirstRespawn{100};
+
+/// The longest of some durations; nothing where there are none.
+std::optional<double> longest_of(const std::deque<double>& durations) {
+  const auto longest = std::max_element(durations.begin(), durations.end());
+  return longest == durations.end() ? std::nullopt : std::optional(*longest);
+}
+
+void keep_newest(std::deque<double>& durations, double newest, std::size_t most) {
+  durations.push_back(newest);
+  if (durations.size() > most) durations.pop_front();
+}
 
 }  // namespace
 
@@ -44,10 +59,22 @@ void DeathWatch::run() {
 void TrainerProcess::take_steps(const StepsMessage& message) {
   has_stepped = has_stepped || !message.steps.empty();
   for (const StepRecord& step : message.steps) {
-    step_seconds.push_back(step.step_seconds + step.record_seconds + step.evaluate_seconds +
-                           step.checkpoint_seconds);
-    if (step_seconds.size() > kStepsKept) step_seconds.pop_front();
+    keep_newest(step_seconds, step.step_seconds, kStepsKept);
+    if (step.evaluate_seconds > 0) {
+      keep_newest(evaluate_seconds, step.evaluate_seconds, kEvaluationsKept);
+    }
   }
+}
+
+/// What comes behind a step counts for no step: work on files beats by itself, and an evaluation
+/// before each pass.
+double TrainerProcess::seconds_allowed() const {
+  const auto step = longest_of(step_seconds);
+  if (!step) return kFirstStepSeconds;
+  const double allowed = std::max(kHangSeconds, kHangSteps * *step);
+  if (!pulse->is_evaluating()) return allowed;
+  const double evaluation = kHangSteps * longest_of(evaluate_seconds).value_or(kEvaluationSeconds);
+  return std::max(allowed, std::min(kEvaluationSeconds, evaluation));
 }
 
 bool TrainerProcess::is_hung(MonoTime now, bool is_awaited) {
@@ -59,11 +86,7 @@ bool TrainerProcess::is_hung(MonoTime now, bool is_awaited) {
     beaten_at = now;
     return false;
   }
-  const auto longest = std::max_element(step_seconds.begin(), step_seconds.end());
-  const double allowed = longest == step_seconds.end()
-                             ? kFirstStepSeconds
-                             : std::max(kHangSeconds, kHangSteps * *longest);
-  return std::chrono::duration<double>(now - beaten_at).count() > allowed;
+  return std::chrono::duration<double>(now - beaten_at).count() > seconds_allowed();
 }
 
 bool TrainerProcess::plan_respawn(MonoTime now) {

@@ -51,7 +51,8 @@ struct TrainerProcess {
   bool has_stepped = false;
   std::optional<Pace> pace{};  ///< the newest it told
   SlowWatch slow{};
-  std::deque<double> step_seconds{};  ///< of its newest steps
+  std::deque<double> step_seconds{};      ///< of its newest steps, without what comes behind one
+  std::deque<double> evaluate_seconds{};  ///< of its newest evaluations
   std::deque<MonoTime> respawned{};
   std::optional<MonoTime> respawn_at;
 
@@ -62,6 +63,9 @@ struct TrainerProcess {
   bool is_hung(MonoTime now, bool is_awaited);
   /// Whether it may be started once more, and when; the place for a crash loop to end.
   bool plan_respawn(MonoTime now);
+
+ private:
+  double seconds_allowed() const;
 };
 
 inline constexpr std::size_t kMaxRespawns = 5;

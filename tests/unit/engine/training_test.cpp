@@ -581,6 +581,30 @@ TEST_CASE("work on files is told, so that nobody takes it for a standstill: read
   CHECK(story.substr(0, 9) == "<><><><>s");
 }
 
+TEST_CASE("the training thread is seen to live between the layers of a step, and while it hashes") {
+  const auto told_alive = [](std::vector<int> hidden, std::int64_t hash_every) {
+    const test::TempDirectory directory;
+    TrainingConfig config = digits();
+    config.checkpoint_path = directory.path();
+    config.epochs = 0;
+    config.steps = 1;
+    config.mlp.hidden = std::move(hidden);
+    config.hash_every_steps = hash_every;
+    int told = 0;
+    TrainingHooks hooks;
+    hooks.on_alive = [&] { ++told; };
+    const SystemClock clock;
+    test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+      REQUIRE(run_training(config, communicator, clock, hooks).has_value());
+    });
+    return told;
+  };
+  // Each layer more is one place more of the forward pass and one of the backward pass.
+  CHECK(told_alive({8, 8, 8, 8, 8}, 0) == told_alive({8, 8, 8}, 0) + 4);
+  // 256 blocks of 4,096 values, and some.
+  CHECK(told_alive({1024, 1024}, 1) > told_alive({1024, 1024}, 0));
+}
+
 TEST_CASE("a finished training that is started again trains nothing") {
   const test::TempDirectory directory;
   Run run;

@@ -1,0 +1,108 @@
+// When a trainer counts as one that hangs.
+#include "worker/sentinel/trainer_process.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <memory>
+
+using namespace muster;
+using namespace muster::sentinel;
+
+namespace {
+
+/// A trainer that was told a view, and whose training thread beats when the test says so.
+class Watched {
+ public:
+  Watched() {
+    auto monitor = PulseMonitor::make();
+    REQUIRE(monitor);
+    process_.pulse = *std::move(monitor);
+    auto pulse = Pulse::open(dup(process_.pulse->fd()));
+    REQUIRE(pulse);
+    pulse_ = std::make_unique<Pulse>(*std::move(pulse));
+    process_.is_running = true;
+    process_.told_epoch = 1;
+  }
+  void beats() {
+    pulse_->beat();
+    CHECK_FALSE(process_.is_hung(now_, true));
+  }
+  void evaluates(bool is_evaluating) { pulse_->set_evaluating(is_evaluating); }
+  void makes(StepRecord step) {
+    StepsMessage message;
+    message.steps.push_back(step);
+    process_.take_steps(message);
+    beats();
+  }
+  /// Whether it is hung after so many seconds without a beat.
+  bool hangs_after(double silent) {
+    return process_.is_hung(
+        now_ + std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(silent)),
+        true);
+  }
+
+ private:
+  TrainerProcess process_;
+  std::unique_ptr<Pulse> pulse_;
+  MonoTime now_{seconds(3600)};
+};
+
+StepRecord step_of(double seconds) {
+  StepRecord step;
+  step.step_seconds = seconds;
+  return step;
+}
+
+StepRecord evaluated_for(double seconds) {
+  StepRecord step = step_of(0.1);
+  step.evaluate_seconds = seconds;
+  return step;
+}
+
+}  // namespace
+
+TEST_CASE("a trainer may stand still for three of its longest steps, and two seconds at least") {
+  Watched trainer;
+  trainer.beats();
+  CHECK_FALSE(trainer.hangs_after(59));
+  CHECK(trainer.hangs_after(61));
+  trainer.makes(step_of(0.1));
+  CHECK_FALSE(trainer.hangs_after(1.9));
+  CHECK(trainer.hangs_after(2.1));
+  trainer.makes(step_of(5));
+  trainer.makes(step_of(0.1));
+  CHECK_FALSE(trainer.hangs_after(14.9));
+  CHECK(trainer.hangs_after(15.1));
+}
+
+TEST_CASE("a long evaluation or checkpoint gives no step more time than steps take") {
+  Watched trainer;
+  StepRecord step = evaluated_for(300);
+  step.checkpoint_seconds = 300;
+  step.record_seconds = 30;
+  trainer.makes(step);
+  trainer.makes(step_of(0.1));
+  CHECK_FALSE(trainer.hangs_after(1.9));
+  CHECK(trainer.hangs_after(2.1));
+}
+
+TEST_CASE(
+    "while it evaluates a trainer has the time of an evaluation, and half a minute at first") {
+  Watched trainer;
+  trainer.makes(step_of(0.1));
+  trainer.evaluates(true);
+  CHECK_FALSE(trainer.hangs_after(29));
+  CHECK(trainer.hangs_after(31));
+  trainer.makes(evaluated_for(3));
+  CHECK_FALSE(trainer.hangs_after(8.9));
+  CHECK(trainer.hangs_after(9.1));
+  // It beats more often than once an evaluation.
+  trainer.makes(evaluated_for(300));
+  CHECK(trainer.hangs_after(31));
+  trainer.makes(step_of(20));
+  CHECK_FALSE(trainer.hangs_after(59));
+  trainer.evaluates(false);
+  trainer.makes(step_of(0.1));
+  CHECK_FALSE(trainer.hangs_after(59));
+}
