@@ -88,7 +88,7 @@ Record::~Record() { close(); }
 void Record::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   buffer_.clear();
-  last_step_ = 0;
+  last_step_ = missing_ = 0;
   ends_with_evaluation_ = false;
 }
 
@@ -145,6 +145,7 @@ Status Record::merge(const std::vector<std::string>& texts) {
   }
   for (const auto& [key, line] : lines) {
     MUSTER_RETURN_IF_ERROR(append(line));
+    missing_ += std::max<std::int64_t>(0, key.first - last_step_ - 1);
     last_step_ = key.first;
     ends_with_evaluation_ = key.second;
   }

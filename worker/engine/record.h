@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/result.h"
@@ -62,6 +63,9 @@ class Record {
   void forget_lines() { buffer_.clear(); }
   /// Adds others' lines() that are newer than the last step of this one.  Errors: as open.
   Status merge(const std::vector<std::string>& texts);
+  /// Steps between two lines that merge() has found no line of, since this was asked last: while
+  /// nobody could write, more were made than are kept.
+  std::int64_t take_missing() { return std::exchange(missing_, 0); }
 
  private:
   Status append(const std::string& line);
@@ -70,6 +74,7 @@ class Record {
   std::string buffer_;
   int fd_ = -1;
   std::int64_t last_step_ = 0;
+  std::int64_t missing_ = 0;
   bool ends_with_evaluation_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "common/log.h"
 #include "common/model_files.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/block_hash.h"
@@ -142,6 +143,10 @@ Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPl
   {
     const OnFiles files(hooks_);
     MUSTER_RETURN_IF_ERROR(record_.merge(texts));
+  }
+  if (const std::int64_t missing = record_.take_missing(); missing > 0 && is_owner()) {
+    log_warning("the record lacks steps that were made while nobody could write it",
+                {{"steps", missing}, {"path", config_.checkpoint_path}});
   }
   // Nobody takes a state before its lines have arrived: who has sent them may be gone by now.
   if (!tellings.empty()) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));

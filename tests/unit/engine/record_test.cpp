@@ -91,3 +91,22 @@ TEST_CASE("a record that is closed forgets what it has, and can be opened again"
   CHECK(record.last_step() == 10);
   CHECK(lines_of(directory / "r").size() == 12);
 }
+
+TEST_CASE("steps of which nobody has kept a line are counted when lines are handed over") {
+  const test::TempDirectory directory;
+  Record kept;
+  for (std::int64_t step = 6; step <= 20'000; ++step) {
+    REQUIRE(kept.add(RecordedStep{step, 0, 64, 2, 0.5f, std::string(64, 'a'), 0.25}).has_value());
+  }
+  const auto first = (*parse_json(kept.lines().substr(0, kept.lines().find('\n'))))["step"];
+  REQUIRE(first > 6);
+  write_steps(directory / "r", 0, 5);
+  Record record;
+  REQUIRE(record.open(directory / "r", 5).has_value());
+  REQUIRE(record.merge({kept.lines()}).has_value());
+  CHECK(record.take_missing() == first.get<std::int64_t>() - 6);
+  CHECK(record.take_missing() == 0);
+  REQUIRE(kept.add(RecordedStep{20'001, 0, 64, 2, 0.5f, "", 0.25}).has_value());
+  REQUIRE(record.merge({kept.lines()}).has_value());
+  CHECK(record.take_missing() == 0);
+}
