@@ -67,16 +67,20 @@ Result<Mesh> Mesh::open(const std::string& address) {
 }
 
 Mesh::Peer* Mesh::find_or_connect(WorkerId to, const std::string& host, int port) {
-  Peer& peer = peers_[to];
-  if (peer.fd && peer.host == host && peer.port == port) return &peer;
+  const auto known = peers_.find(to);
+  if (known != peers_.end() && known->second.host == host && known->second.port == port) {
+    return &known->second;
+  }
   SocketAddress address;
-  if (peers_.size() > kMaxPeers || !fill_address(host, port, address)) return nullptr;
+  const bool has_room = known != peers_.end() || peers_.size() < kMaxPeers;
+  if (!has_room || !fill_address(host, port, address)) return nullptr;
   UniqueFd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // Connected, so that the other kernel's refusal comes back to us.
   if (!fd || connect(fd.get(), address.get(), address.size) != 0 ||
       !watch(epoll_.get(), fd.get(), EPOLLIN)) {
     return nullptr;
   }
+  Peer& peer = peers_[to];
   peer.fd = std::move(fd);
   peer.host = host;
   peer.port = port;

@@ -96,6 +96,20 @@ class Datagrams {
 
 }  // namespace
 
+TEST_CASE("peers that cannot be spoken to take no room from those that can") {
+  auto one = Mesh::open("127.0.0.1"), other = Mesh::open("127.0.0.1");
+  REQUIRE((one && other));
+  one->set_seal(MeshSeal(kKey, "uid"));
+  other->set_seal(MeshSeal(kKey, "uid"));
+  for (int slot = 0; slot < 10'000; ++slot) {
+    one->send({slot, 0}, "nowhere", 1, beat_of({1, 0}, 1));
+  }
+  one->send({20'000, 0}, "127.0.0.1", other->port(), beat_of({1, 0}, 2));
+  const auto received = wait_for(*other);
+  REQUIRE(received.messages.size() == 1);
+  CHECK(received.messages[0].sequence == 2);
+}
+
 TEST_CASE("a message is taken once, in whatever order, and only under the job's key") {
   MeshSeal seal(kKey, "uid");
   MeshSeal other_key(std::string(64, 'b'), "uid"), other_job(kKey, "another");
