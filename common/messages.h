@@ -20,6 +20,15 @@ inline constexpr int kMaxWorkers = 4096;
 inline constexpr int kMaxProcesses = 64;
 inline constexpr std::size_t kMaxDomainBytes = 253;  ///< as of a node's name
 
+/// Workers of the built-in engine agree on who they are, and a list of all of them must fit one
+/// datagram between two: so many bytes, of which a worker and each of its processes take so many at
+/// most.
+inline constexpr int kMaxViewBytes = 59'000, kViewBytesOfWorker = 88, kViewBytesOfProcess = 16;
+constexpr int max_trained_workers(int processes) {
+  return kMaxViewBytes / (kViewBytesOfWorker + kViewBytesOfProcess * processes);
+}
+static_assert(max_trained_workers(1) <= kMaxWorkers);
+
 struct JoinRequest {
   std::string job;  ///< "<namespace>/<name>"
   int slot = 0;

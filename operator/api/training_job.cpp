@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "common/contract.h"
+#include "common/messages.h"
 #include "operator/api/fields.h"
 #include "operator/api/kueue.h"
 #include "operator/api/object_meta_json.h"
@@ -103,6 +104,14 @@ Status check_together(const TrainingJobSpec& spec) {
     return invalid("spec.training.logicalRanks: is " + std::to_string(training.logical_ranks) +
                    ", fewer than the " + std::to_string(processes) +
                    " processes of worker.max x worker.processes; raise logicalRanks or lower them");
+  }
+  if (const int most = max_trained_workers(worker.processes); worker.max > most) {
+    return invalid("spec.worker.max: is " + std::to_string(worker.max) +
+                   "; with spec.training it must be at most " + std::to_string(most) +
+                   " where a worker has " + std::to_string(worker.processes) +
+                   (worker.processes == 1 ? " process" : " processes") +
+                   ", because what workers tell each other of all of them fits one datagram. Lower "
+                   "worker.max, or give fewer workers more processes each");
   }
   MUSTER_RETURN_IF_ERROR(check_divides(worker, training.split, "spec.training.parallelism"));
   return check_checkpoint_mount(spec);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/contract.h"
+#include "common/log.h"
 
 namespace muster::sentinel {
 namespace {
@@ -101,6 +102,10 @@ void Mesh::forget_earlier(WorkerId than) {
 
 void Mesh::send(WorkerId to, const std::string& host, int port, const Message& message) {
   const std::vector<std::byte> body = encode(message);
+  if (body.empty() && !std::exchange(is_size_told_, true)) {
+    log_error("a message to the other sentinels is too long and is not sent: there are too many",
+              {{"message", name_of(message.body)}});
+  }
   Peer* peer = seal_ && !body.empty() ? find_or_connect(to, host, port) : nullptr;
   if (peer == nullptr) return;
   const std::vector<std::byte> datagram = seal_->seal(body);

@@ -115,6 +115,7 @@ class Mesh {
   std::map<WorkerId, Peer> peers_;
   std::vector<WorkerId> refused_;
   MeshDrops drops_;
+  bool is_size_told_ = false;  ///< that a message was too long to be sent
 };
 
 }  // namespace muster::sentinel

@@ -810,6 +810,26 @@ TEST_CASE("ten thousand mutated documents are read or refused, and what is read 
   CHECK(refused > test::tries(5000));
 }
 
+TEST_CASE("no more workers train together than one datagram between them has room for") {
+  Json json = with(full_training_job(), "/spec/training/logicalRanks", 4096);
+  json["spec"]["training"]["batchSize"] = 4096;
+  Json& worker = json["spec"]["worker"];
+  worker["min"] = worker["count"] = 1;
+  for (const auto& [processes, most] : {std::pair(1, 567), std::pair(8, 273)}) {
+    worker["processes"] = processes;
+    worker["max"] = most;
+    const auto job = parse_training_job(json);
+    CHECK_MESSAGE(job.has_value(), (job ? "" : job.error().message()));
+    worker["max"] = most + 1;
+    const auto refused = parse_training_job(json);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().message().starts_with(
+        "spec.worker.max: is " + std::to_string(most + 1) +
+        "; with spec.training it must be at most " + std::to_string(most) + " where a worker has " +
+        std::to_string(processes) + (processes == 1 ? " process, " : " processes, ")));
+  }
+}
+
 TEST_CASE("so many processes as have one copy of the model divide the workers there may be") {
   struct Sizes {
     int min, count, max, processes, tensor, pipeline;

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "common/messages.h"
 #include "worker/sentinel/membership_message.h"
 
 using namespace muster;
@@ -42,6 +43,27 @@ const View& view_of(const Message& message) {
 }
 
 }  // namespace
+
+TEST_CASE("a view of as many workers as may train together fits a message, and not of many more") {
+  for (const int processes : {1, 8, kMaxProcesses}) {
+    CAPTURE(processes);
+    const auto encoded = [&](int workers) {
+      View view;
+      view.epoch = view.base = 1;
+      Seat seat{{}, std::string(39, 'f'), 65'535, processes, {}, ~Domain{0}};
+      for (int p = 0; p < processes; ++p) seat.trainers.push_back({p, 1'000'000, 65'535});
+      for (int slot = 0; slot < workers; ++slot) {
+        seat.id = {slot, 1'000};
+        view.seats.push_back(seat);
+        view.previous.push_back(seat.id);
+      }
+      return encode({{0, 1}, 6, 6, Promise{{2, 0}, 7, {1, 1}, view}});
+    };
+    const int most = max_trained_workers(processes);
+    CHECK_FALSE(encoded(most).empty());
+    CHECK(encoded(most * 4 / 3).empty());
+  }
+}
 
 TEST_CASE("domains survive the wire, also where some are not known") {
   for (const std::vector<Domain>& domains :
