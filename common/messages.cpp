@@ -190,6 +190,9 @@ Json to_json(const ProgressReport& value) {
               {"members", slots_json(value.members)},
               {"changes", std::move(changes)},
               {"waiting", value.waiting},
+              {"busySeconds", value.busy_seconds},
+              {"busyCheckpoint", value.busy_checkpoint},
+              {"busyPath", value.busy_path},
               {"slowPercent", value.slow_percent},
               {"slowCause", value.slow_cause},
               {"host", value.host},
@@ -219,6 +222,9 @@ Result<ProgressReport> parse_progress_report(const Json& json) {
   read_count(in, "logicalRankComputations", value.logical_rank_computations);
   in.optional("membershipEpoch", value.membership_epoch, {0, kMaxStep});
   in.optional("waiting", value.waiting, 256);
+  in.optional("busySeconds", value.busy_seconds, {0, 1'000'000'000});
+  in.optional("busyCheckpoint", value.busy_checkpoint);
+  in.optional("busyPath", value.busy_path, 4096);
   in.optional("slowPercent", value.slow_percent, {0, 1'000'000});
   in.optional("slowCause", value.slow_cause, 32);
   in.optional("host", value.host, kMaxNameBytes);

@@ -105,7 +105,11 @@ struct ProgressReport {
   /// The newest changes, oldest first; each is sent until some time after it has arrived, so again
   /// and again.
   std::vector<MembershipChange> changes;
-  std::string waiting;     ///< what the workers wait for (the witness); empty = nothing
+  std::string waiting;  ///< what the workers wait for (the witness); empty = nothing
+  /// For so many seconds, at least, the sender has been busy with files; 0 = with none for long.
+  std::int64_t busy_seconds = 0;
+  bool busy_checkpoint = false;  ///< with a checkpoint beside the steps; else training stands
+  std::string busy_path;
   int slow_percent = 0;    ///< by how much the sender slows every step of the gang; 0 = it does not
   std::string slow_cause;  ///< contract::slow_cause; empty = it does not
   /// Where the sender is reached, as in its join: an endpoint that was not there when it joined

@@ -250,7 +250,14 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
     due = clock.mono_now() + pace();
     return {};
   };
-  hooks.on_files = [&](bool begins) { membership.set_on_files(begins); };
+  const auto watch_files = [&](FilesWatch::Thread thread, std::string_view path) {
+    membership.files().set(thread, path, clock.mono_now());
+  };
+  hooks.on_files = [&](std::string_view path) { watch_files(FilesWatch::Thread::kTraining, path); };
+  hooks.on_save = [&](std::int64_t) {
+    watch_files(FilesWatch::Thread::kSaving, config.checkpoint_path);
+  };
+  hooks.on_saved = [&](std::int64_t) { watch_files(FilesWatch::Thread::kSaving, {}); };
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingSummary summary,
                           engine::run_training(config, membership, clock, hooks));
   sentinel::SummaryMessage last = to_message(summary, config);

@@ -41,7 +41,8 @@ TrainerMembership::~TrainerMembership() {
 void TrainerMembership::read_views() {
   sentinel::ViewReader views(sentinel::kChannelFd);
   while (!is_stopping_) {
-    if (is_on_files_) pulse_.beat();
+    if (files_.is_busy(FilesWatch::Thread::kTraining)) pulse_.beat();
+    tell_files();
     auto view = views.wait(kReadPause);
     if (view && *view) take(std::move(**view));
     if (view) continue;
@@ -54,6 +55,16 @@ void TrainerMembership::read_views() {
     changed_.notify_all();
     return;
   }
+}
+
+void TrainerMembership::tell_files() {
+  const auto told = files_.take(clock_.mono_now());
+  if (!told) return;
+  channel_.send_files(*told);
+  if (told->seconds == 0) return;
+  log_warning(told->is_checkpoint ? "a checkpoint takes long to be written"
+                                  : "training stands while files take long",
+              {{"path", told->path}, {"seconds", told->seconds}});
 }
 
 void TrainerMembership::take(sentinel::ViewMessage view) {

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "worker/comm/background_connector.h"
 #include "worker/engine/membership.h"
+#include "worker/files_watch.h"
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/launch.h"
 #include "worker/sentinel/pulse.h"
@@ -38,12 +39,14 @@ class TrainerMembership final : public engine::Membership {
   void entered(const engine::Entry& entry) override;
   void waits(std::int64_t epoch) override;
 
-  /// While it is set, this thread's reader answers for the training thread that it lives.
-  void set_on_files(bool is_on_files) { is_on_files_ = is_on_files; }
+  /// While the training thread is busy with files, this thread's reader answers for it that it
+  /// lives; of what takes long the sentinel is told.
+  FilesWatch& files() { return files_; }
 
  private:
   using Connected = Result<std::unique_ptr<comm::Communicator>>;
   void read_views();
+  void tell_files();
   void take(sentinel::ViewMessage view);
   void connect_ahead(const sentinel::ViewMessage& view);
   Status cannot_connect(std::int64_t epoch, const Error& error);
@@ -54,7 +57,7 @@ class TrainerMembership final : public engine::Membership {
   const Clock& clock_;
   comm::BackgroundConnector connector_;
   std::atomic<bool> is_news_ = false;  ///< the newest view may be newer than the present one
-  std::atomic<bool> is_on_files_ = false;
+  FilesWatch files_;
   std::atomic<bool> is_stopping_ = false;
 
   mutable std::mutex mutex_;

@@ -279,6 +279,23 @@ std::string workers_wait_text(const JobSnapshot& snapshot, const GangView& gang)
   return "";
 }
 
+std::string busy_text(const JobSnapshot& snapshot, const GangView& gang) {
+  constexpr int kNamedMost = 3;
+  std::string text;
+  int named = 0;
+  for (const auto& member : gang.members) {
+    const ProgressReport* report = report_of(snapshot, member);
+    if (report == nullptr || member.state != MemberState::kRunning) continue;
+    if (report->busy_seconds <= 0 || named++ >= kNamedMost) continue;
+    text += report->busy_checkpoint ? "; " : "; training stands: ";
+    text += "worker " + std::to_string(member.placement.slot) + " has been busy with " +
+            (report->busy_checkpoint ? "a checkpoint in " : "files in ") +
+            first_line(report->busy_path, 256) + " for more than " +
+            std::to_string(report->busy_seconds) + " s";
+  }
+  return text;
+}
+
 std::string slow_text(const JobSnapshot& snapshot, const GangView& gang) {
   constexpr int kNamedMost = 3;
   constexpr std::array kCauses = {contract::slow_cause::kCompute, contract::slow_cause::kData,
@@ -323,12 +340,12 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
   status.replicas = training;
   status.workers = workers_text(training, target);
   status.restart_at.reset();
-  const std::string message = std::to_string(training) + " of " + std::to_string(target) +
-                              (target == 1 ? " worker runs" : " workers run") + more +
-                              slow_text(snapshot, gang) + not_let_in_text(snapshot, gang) +
-                              workers_wait_text(snapshot, gang) + copies_text(snapshot, gang) +
-                              held_text(snapshot, gang) + waiting_text(snapshot, gang) +
-                              (is_in_kueue(snapshot.job) ? resize_text(snapshot, gang) : "");
+  const std::string message =
+      std::to_string(training) + " of " + std::to_string(target) +
+      (target == 1 ? " worker runs" : " workers run") + more + slow_text(snapshot, gang) +
+      not_let_in_text(snapshot, gang) + workers_wait_text(snapshot, gang) +
+      busy_text(snapshot, gang) + copies_text(snapshot, gang) + held_text(snapshot, gang) +
+      waiting_text(snapshot, gang) + (is_in_kueue(snapshot.job) ? resize_text(snapshot, gang) : "");
   set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
   set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
 }

@@ -53,6 +53,26 @@ int clock_gettime(clockid_t id, struct timespec* now) {
   return done;
 }
 """
+HANGING_DISK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+/* While the file HANG is there, nothing that is written ever arrives on the disk. */
+int fsync(int file) {
+  static int (*real)(int);
+  if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+  while (access(HANG, F_OK) == 0) usleep(20000);
+  return real(file);
+}
+"""
+
+
+def preload(source, directory, **defines):
+    """A library of that source, with texts defined in it."""
+    library = os.path.join(directory, "preloaded.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", *(f'-D{name}="{text}"' for name, text in defines.items()), "-x", "c", "-",
+                    "-o", library, "-ldl"], input=source, text=True, check=True)
+    return library
 
 
 class Scarce(FaultTest):
@@ -190,14 +210,40 @@ class Scarce(FaultTest):
             job.check(file.read())
 
 
+class Hanging(FaultTest):
+    @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
+    def test_a_disk_that_hangs_stops_no_step_and_status_says_whose_and_where(self):
+        job = self.job(2, pace_ms=50, training={"checkpoint": {"path": "/unused", "everySteps": 20}})
+        hang = os.path.join(job.directory, "hang")
+        job.set_slot(0, f'export LD_PRELOAD="{preload(HANGING_DISK, job.directory, HANG=hang)}"')
+        job.start()
+        job.wait_trained_by(2)
+        before = job.identities([0, 1])
+        folder = os.path.join(job.output, "checkpoints")
+        open(hang, "w", encoding="utf-8").close()
+        step = job.wait_for("a checkpoint is left out", lambda: "a checkpoint is left out" in job.log_of(0) and job.step())
+        # Many more are left out, and none of them is waited for.
+        job.wait_step(step + 100)
+        # What `muster run` says is the message of the condition Running.
+        job.wait_for("status says where", lambda: re.search(
+            rf"Running: 2 of 2 workers run;.* worker 0 has been busy with a checkpoint in {re.escape(folder)} for more than 30 s",
+            read(job.log)))
+        step = job.wait_step(job.step() + 20)
+        os.unlink(hang)
+        job.wait_for("a checkpoint", lambda: glob.glob(folder + "/step-*/manifest.json") and max(
+            int(path.split("/")[-2][5:]) for path in glob.glob(folder + "/step-*/manifest.json")) > step)
+        job.wait_for("status says that it is over", lambda: "worker 0 has been busy" not in
+                     re.findall(r"Running: .*", read(job.log))[-1])
+        self.assert_undisturbed(job, [0, 1], before)
+        job.end()
+
+
 class Jump(FaultTest):
     @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
     def test_a_wall_clock_that_jumps_by_hours_changes_nothing(self):
         job = self.job(3)
-        offset, library = os.path.join(job.directory, "offset"), os.path.join(job.directory, "clock.so")
-        subprocess.run(["gcc", "-shared", "-fPIC", f'-DOFFSET="{offset}"', "-x", "c", "-", "-o", library, "-ldl"],
-                       input=CLOCK, text=True, check=True)
-        job.start(env={"LD_PRELOAD": library})
+        offset = os.path.join(job.directory, "offset")
+        job.start(env={"LD_PRELOAD": preload(CLOCK, job.directory, OFFSET=offset)})
         job.wait_trained_by(3)
         before, entered = job.identities(range(3)), job.logs().count("trains in a membership")
 

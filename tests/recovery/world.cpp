@@ -378,7 +378,7 @@ class World final : public WireWorld, public SeatWorld {
       see_batch(step, ranks, samples);
     };
     hooks.saves_in_place = true;  // threads take turns here
-    hooks.on_files = [this, number](bool begins) { use_files(number, begins); };
+    hooks.on_files = [this, number](std::string_view path) { use_files(number, !path.empty()); };
     engine::TrainingConfig config = config_;
     config.place = stage_of(number);
     const auto outcome = engine::run_training(config, *self.seat, stage_.clock(), hooks);

@@ -88,12 +88,11 @@ Status decode_tokens(std::span<const std::uint8_t> bytes, const TokenRule& rule,
   return {};
 }
 
-Result<std::shared_ptr<const TokenShards>> TokenShards::open(const std::vector<std::string>& paths,
-                                                             std::uint32_t vocabulary) {
-  MUSTER_CHECK(!paths.empty() && paths.size() <= kMaxShards);
-  std::shared_ptr<TokenShards> shards(new TokenShards(vocabulary));
+Result<std::shared_ptr<const TokenShards>> TokenShards::open(const TokenSource& source) {
+  MUSTER_CHECK(!source.paths.empty() && source.paths.size() <= kMaxShards);
+  std::shared_ptr<TokenShards> shards(new TokenShards(source));
   Sha256 hash;
-  for (const std::string& path : paths) {
+  for (const std::string& path : source.paths) {
     const Status added = shards->add(path, hash);
     if (!added) return added.error().with_exit_code(contract::exit_code::kData);
   }
@@ -146,7 +145,9 @@ Status TokenShards::read(std::uint64_t first, std::span<std::int32_t> out) const
     const Shard& shard = shards_[i];
     const std::uint64_t at = first - shard.first;
     const auto piece = std::min<std::uint64_t>(out.size(), shard.header.tokens - at);
+    if (on_read_) on_read_(shard.path);
     const Status got = read_piece(shard, at, out.first(piece));
+    if (on_read_) on_read_({});
     if (!got) return got.error().with_exit_code(contract::exit_code::kData);
     out = out.subspan(piece);
     first += piece;
@@ -179,7 +180,7 @@ void TokenShards::prefetch(std::uint64_t first, std::uint64_t count) const {
 Result<Dataset> load_tokens(const TokenSource& source) {
   const std::size_t context = source.context;
   MUSTER_CHECK(context >= 1);
-  MUSTER_ASSIGN_OR_RETURN(auto shards, TokenShards::open(source.paths, source.vocabulary));
+  MUSTER_ASSIGN_OR_RETURN(auto shards, TokenShards::open(source));
   const std::string more = source.paths.size() > 1 ? " and the shards after it" : "";
   if (shards->size() <= context) {
     return bad_data(source.paths[0] + more, ErrorCode::kInvalid,

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/file.h"
@@ -45,14 +47,22 @@ struct TokenRule {
 Status decode_tokens(std::span<const std::uint8_t> bytes, const TokenRule& rule,
                      const std::string& name, std::span<std::int32_t> out);
 
+/// What a set of samples is cut from, and how.
+struct TokenSource {
+  std::vector<std::string> paths;
+  std::uint32_t vocabulary = 0;
+  std::size_t context = 0;
+  /// Around each read of a sample, which may take any time: the shard's path before, empty after.
+  std::function<void(std::string_view path)> on_read{};
+};
+
 /// Shards one after another as one row of tokens: where one ends and the next begins does not show
-/// in what is read.  Threads: any.
+/// in what is read.  Threads: any that on_read bears.
 class TokenShards {
  public:
   /// Reads every token once, so that what is wrong with any of them is known before training.
   /// Errors: kNotFound, kIo, and those above; exit code kData.  Blocks: on the disk.
-  static Result<std::shared_ptr<const TokenShards>> open(const std::vector<std::string>& paths,
-                                                         std::uint32_t vocabulary);
+  static Result<std::shared_ptr<const TokenShards>> open(const TokenSource& source);
 
   std::uint64_t size() const { return size_; }
   /// SHA-256 over all tokens, each as 4 little-endian bytes.
@@ -74,23 +84,18 @@ class TokenShards {
     ShardHeader header;
     std::uint64_t first = 0;  ///< token of all shards that it begins with
   };
-  explicit TokenShards(std::uint32_t vocabulary) : vocabulary_(vocabulary) {}
+  explicit TokenShards(const TokenSource& source)
+      : vocabulary_(source.vocabulary), on_read_(source.on_read) {}
   Status add(const std::string& path, Sha256& hash);
   /// The number of the one that has token `first`, or the last.
   std::size_t shard_of(std::uint64_t first) const;
   Status read_piece(const Shard& shard, std::uint64_t first, std::span<std::int32_t> out) const;
 
   std::uint32_t vocabulary_;
+  std::function<void(std::string_view path)> on_read_;
   std::vector<Shard> shards_;
   std::uint64_t size_ = 0;
   Sha256Digest digest_{};
-};
-
-/// What a set of samples is cut from, and how.
-struct TokenSource {
-  std::vector<std::string> paths;
-  std::uint32_t vocabulary = 0;
-  std::size_t context = 0;
 };
 
 /// Opens the shards, for training and for testing alike. Sample i is made of the tokens from i *

@@ -8,7 +8,7 @@
 namespace muster::engine {
 
 Saver::~Saver() {
-  static_cast<void>(wait());
+  wait();
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -70,14 +70,18 @@ Status Saver::result() {
   return write_ ? Status() : status_;
 }
 
-Status Saver::wait() {
+bool Saver::wait(milliseconds most) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, most, [this] { return !write_; });
+}
+
+void Saver::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !write_; });
-  return status_;
 }
 
 void Saver::forget() {
-  static_cast<void>(wait());
+  wait();
   const std::lock_guard lock(mutex_);
   step_ = -1;
   status_ = {};

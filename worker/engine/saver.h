@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/result.h"
 #include "worker/engine/optimizer.h"
 
@@ -36,9 +37,9 @@ class Saver {
   void begin(std::int64_t step, bool is_beside, std::function<Status()> write);
   /// What became of it; nothing has become yet of one that is being written.
   Status result();
-  /// The same, when it is written.  Blocks: for the disk.
-  Status wait();
-  /// Waits, and forgets it.
+  /// Whether nothing is being written any more.  Blocks: for the disk, so long at most.
+  bool wait(milliseconds most);
+  /// Forgets it, once it is written.  Blocks: for the disk.
   void forget();
   /// Requires that nothing is being written.
   Copy& copy();
@@ -46,6 +47,7 @@ class Saver {
  private:
   bool start_thread();
   void run();
+  void wait();
 
   std::int64_t step_ = -1;
   Copy copy_;

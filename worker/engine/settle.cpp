@@ -22,6 +22,10 @@ namespace {
 
 /// Positions that are computed for the sample of a finished model.
 constexpr std::size_t kSampleWork = 32'768;
+/// Least pause in which the owner tells the others that it still waits for the last checkpoint.
+constexpr milliseconds kSaveLook{10};
+
+double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
@@ -102,7 +106,7 @@ void Trainer::report_step() {
 /// With the lines up to where `standing` is.
 Status Trainer::open_record(const Standing& standing) {
   if (record_.is_open()) return {};
-  const OnFiles files(hooks_);
+  const OnFiles files(hooks_, config_.checkpoint_path);
   MUSTER_RETURN_IF_ERROR(record_.open(
       config_.checkpoint_path + "/" + std::string(contract::kRecordFile), standing.step));
   recorded_step_ = record_.last_step();
@@ -141,7 +145,7 @@ Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPl
   // Without room for them the owner ends here, before the others have made a step with it and
   // forget what they have handed over.
   {
-    const OnFiles files(hooks_);
+    const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.merge(texts));
   }
   if (const std::int64_t missing = record_.take_missing(); missing > 0 && is_owner()) {
@@ -173,7 +177,7 @@ Status Trainer::record_step() {
   }
   recorded_step_ = step;
   if (!is_first_in_group()) return {};
-  const OnFiles files(hooks_);
+  const OnFiles files(hooks_, config_.checkpoint_path);
   MUSTER_RETURN_IF_ERROR(record_.add(line));
   // A process that is killed takes with it what it has not written.
   return record_.is_open() ? record_.flush() : Status();
@@ -191,7 +195,7 @@ Status Trainer::record_evaluation() {
     return {};
   if (recorded_evaluation_ >= standing_.step) return {};
   recorded_evaluation_ = standing_.step;
-  const OnFiles files(hooks_);
+  const OnFiles files(hooks_, config_.checkpoint_path);
   return record_.add(
       RecordedEvaluation{standing_.step, standing_.accuracy, standing_.evaluated_loss});
 }
@@ -236,11 +240,13 @@ Status Trainer::save_copy() {
     copy.parameters = parameters_;
     parameters = copy.parameters;
   }
-  const OnFiles files(hooks_);
+  const OnFiles files(hooks_, config_.checkpoint_path);
   MUSTER_RETURN_IF_ERROR(record_.flush());
   saver_.begin(standing_.step, is_beside, [this, &copy, parameters, step = standing_.step] {
     if (hooks_.on_save) hooks_.on_save(step);
-    return store_->save({step, parameters, copy.optimizer});
+    Status saved = store_->save({step, parameters, copy.optimizer});
+    if (hooks_.on_saved) hooks_.on_saved(step);
+    return saved;
   });
   return saver_.result();
 }
@@ -249,7 +255,7 @@ Status Trainer::save_copy() {
 Status Trainer::save_whole() {
   if (rank() != owner()) return {};
   return with_whole(true, [&](StateSource& source) -> Status {
-    const OnFiles files(hooks_);
+    const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.flush());
     return store_->save(standing_.step, optimizer_->state(), source);
   });
@@ -283,39 +289,87 @@ Status Trainer::check_finite() {
   return {};
 }
 
+/// Of a checkpoint that is due while the one before is still being written none is made, unless it
+/// is the last: a disk that never answers would stop all for ever.
 Status Trainer::save() {
   MUSTER_RETURN_IF_ERROR(check_finite());
   if (!keeps_files() || !can_write()) return {};
   MUSTER_RETURN_IF_ERROR(at(point::kCheckpoint));
-  MUSTER_RETURN_IF_ERROR(conclude_save());
-  MUSTER_RETURN_IF_ERROR(begin_save());
+  Saving saving = Saving::kUnderWay;
+  while (saving == Saving::kUnderWay) {
+    MUSTER_ASSIGN_OR_RETURN(saving, ask_owner());
+    if (saving != Saving::kUnderWay || is_end(standing_)) continue;
+    if (is_owner()) {
+      log_warning("a checkpoint is left out: the one before is still being written",
+                  {{"step", standing_.step},
+                   {"writing", saver_.step()},
+                   {"seconds", seconds_of(clock_.mono_now() - save_begun_)},
+                   {"path", config_.checkpoint_path}});
+    }
+    return {};
+  }
+  if (saving == Saving::kDone) {
+    MUSTER_RETURN_IF_ERROR(conclude_save());
+    MUSTER_RETURN_IF_ERROR(begin_save());
+  }
   saving_step_ = standing_.step;
   returns_ = 0;
-  return is_end(standing_) || is_split() ? conclude_save() : Status();
+  return is_end(standing_) || is_split() ? end_save() : Status();
 }
 
 /// Who does not write learns of an error as of a death, or when it is agreed on.
 Status Trainer::begin_save() {
-  // Another membership may have begun it.
-  if (saver_.step() == standing_.step) return {};
-  {
-    const OnFiles files(hooks_);
-    MUSTER_RETURN_IF_ERROR(saver_.wait());
-  }
+  save_begun_ = clock_.mono_now();
   return is_split() ? save_whole() : save_copy();
 }
 
-/// All agree on what became of the checkpoint that was begun last.
-Status Trainer::conclude_save() {
-  if (saving_step_ < 0) return {};
-  Status own;
-  if (is_owner()) {
-    const OnFiles files(hooks_);
-    own = saver_.wait();
+/// The owner waits for its disk as long as it has patience, and then tells the others, who have
+/// time of their own for that.
+Result<Trainer::Saving> Trainer::ask_owner() {
+  Saving saving = Saving::kDone;
+  if (is_split()) return saving;  // it is written in place
+  if (is_owner() && saver_.step() == standing_.step && saving_step_ != standing_.step) {
+    saving = Saving::kBegun;
+  } else if (is_owner()) {
+    const auto left = std::chrono::duration_cast<milliseconds>(save_begun_ + config_.save_patience -
+                                                               clock_.mono_now());
+    const milliseconds least{is_end(standing_) ? std::max(kSaveLook, config_.save_patience)
+                                               : milliseconds(0)};
+    const OnFiles files(hooks_, config_.checkpoint_path);
+    if (!saver_.wait(std::max(least, left))) saving = Saving::kUnderWay;
   }
+  if (communicator_->size() == 1) return saving;
+  const Status told =
+      comm::broadcast(*communicator_, step_stamp(), owner(),
+                      std::as_writable_bytes(std::span(&saving, 1)), long_deadline());
+  if (!told) return peer_error(told.error());
+  return saving;
+}
+
+/// All agree on what became of the checkpoint that was begun last, now that it is known.
+Status Trainer::conclude_save() {
+  const Status own = is_owner() ? saver_.result() : Status();
+  // Who has begun it in another membership is the only one who knows of it.
+  if (saving_step_ < 0) return own;
   MUSTER_RETURN_IF_ERROR(follow_owner(own, "save the checkpoint", long_deadline()));
   standing_.checkpoint_step = std::exchange(saving_step_, -1);
   return {};
+}
+
+/// Until the one that was begun is written.
+Status Trainer::end_save() {
+  Saving saving = Saving::kUnderWay;
+  while (saving == Saving::kUnderWay) {
+    MUSTER_ASSIGN_OR_RETURN(saving, ask_owner());
+  }
+  return conclude_save();
+}
+
+/// Once it is written.
+void Trainer::forget_save() {
+  std::optional<OnFiles> files;
+  if (!saver_.wait(milliseconds(0))) files.emplace(hooks_, config_.checkpoint_path);
+  saver_.forget();
 }
 
 /// As far as this process knows.
@@ -397,13 +451,13 @@ Status Trainer::finish() {
 /// What is left of a training that is complete.
 Status Trainer::write_model() {
   if (!is_split()) {
-    const OnFiles files(hooks_);
+    const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.flush());
     MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(parameters_));
     return describe_model(parameters_);
   }
   return with_whole(false, [&](StateSource& source) -> Status {
-    const OnFiles files(hooks_);
+    const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.flush());
     MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(source));
     MUSTER_ASSIGN_OR_RETURN(const SavedState whole, store_->read_model());

@@ -156,7 +156,7 @@ Status Trainer::share_sums() {
 Result<std::optional<std::int64_t>> Trainer::load_whole() {
   std::optional<SavedState> whole;
   if (store_) {
-    const OnFiles files(hooks_);
+    const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_ASSIGN_OR_RETURN(whole, store_->find(optimizer_->state()));
   }
   std::int64_t found = whole ? whole->step : -1;

@@ -60,6 +60,10 @@ Trainer::Trainer(const TrainingConfig& config, Membership& membership, const Clo
       context_(std::max(1, config.threads),
                config_.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32) {}
 
+/// Who leaves while its checkpoint is still being written is no more to be taken for one that hangs
+/// than who stays.
+Trainer::~Trainer() { forget_save(); }
+
 Result<TrainingSummary> Trainer::run() {
   MUSTER_RETURN_IF_ERROR(check_arithmetic());
   MUSTER_RETURN_IF_ERROR(load_data());
@@ -98,6 +102,7 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
     data::TokenSource tokens{
         {}, static_cast<std::uint32_t>(config_.gpt->vocabulary_size), context()};
     for (const std::string& path : source.shards) tokens.paths.push_back(absolute(path));
+    tokens.on_read = hooks_.on_files;
     return data::load_tokens(tokens);
   }
   if (!source.csv.empty()) {
@@ -211,8 +216,8 @@ Status Trainer::begin_parameters() {
     initialise(shape_, config_.seed, parameters_);
     return {};
   }
-  const OnFiles files(hooks_);
   const std::string directory = absolute(config_.pretrained);
+  const OnFiles files(hooks_, directory);
   std::vector<float> read(is_split() ? whole_.values() : 0);
   std::vector<float>& all = is_split() ? read : parameters_;
   MUSTER_RETURN_IF_ERROR(load_pretrained(directory, *config_.gpt, whole_, all));
@@ -232,7 +237,7 @@ Status Trainer::load_state() {
   newer_.clear();
   is_whole_ = true;
   forget_record();
-  saver_.forget();  // what comes of it is found in the files
+  forget_save();  // what comes of it is found in the files
   if (is_sharded()) {
     // What is read from files is read whole and dealt out then.
     optimizer_->hold(store_ ? Ranges{{0, shape_.parameters()}}
@@ -241,7 +246,7 @@ Status Trainer::load_state() {
   if (keeps_files() && is_split()) {
     MUSTER_ASSIGN_OR_RETURN(step, load_whole());
   } else if (store_) {
-    const OnFiles files(hooks_);
+    const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_ASSIGN_OR_RETURN(step, store_->load(parameters_, optimizer_->state()));
   }
   if (step && *step > total_steps_) {

@@ -38,6 +38,10 @@ class Trainer {
  public:
   Trainer(const TrainingConfig& config, Membership& membership, const Clock& clock,
           const TrainingHooks& hooks);
+  /// Blocks: for the disk, where a checkpoint is being written.
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   Result<TrainingSummary> run();
 
@@ -167,7 +171,16 @@ class Trainer {
   Status evaluate_now();
   Status save();
   Status begin_save();
+  /// What the owner says of the checkpoint that it has begun last.
+  enum class Saving : std::uint8_t {
+    kDone,
+    kUnderWay,
+    kBegun,  ///< it is the one that is due: another membership has begun it
+  };
+  Result<Saving> ask_owner();
   Status conclude_save();
+  Status end_save();
+  void forget_save();
   std::int64_t newest_checkpoint();
   Status check_finite();
   Result<Sha256Digest> parameters_digest();
@@ -304,6 +317,7 @@ class Trainer {
   /// Of a checkpoint that the owner has begun in this membership; what became of it is not agreed
   /// yet. -1: none.
   std::int64_t saving_step_ = -1;
+  MonoTime save_begun_{};  ///< the owner's
 
   // For reports.
   StepReport report_;               ///< of the step made last, report_.step

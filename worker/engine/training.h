@@ -132,6 +132,8 @@ struct TrainingConfig {
   milliseconds peer_deadline{30'000};  ///< longest wait for the other workers within a step
   /// Longest wait for a membership to go on with, a witness' answer included.
   milliseconds view_deadline{600'000};
+  /// A checkpoint is left out where the one before is still being written after so long.
+  milliseconds save_patience{10'000};
 };
 
 /// Reads spec.training (shape: docs/reference and manifest). Errors: kInvalid with the field's path
@@ -210,16 +212,16 @@ struct TrainingHooks {
       on_batch;
   /// Called often by the training thread, unless it is waiting for others or works on files.
   std::function<void()> on_alive;
-  /// Around work on files, which may take any time: true before, false after.
-  std::function<void(bool begins)> on_files;
+  /// Around work on files, which may take any time: where they are before, empty after.
+  std::function<void(std::string_view path)> on_files;
   /// Called at the points above; an error ends this process' training with it. At kLayer, which is
   /// between the layers of a forward pass, often; in the middle of an update, at kHalfUpdated, an
   /// error must be one that ends it: nobody can go on from half an update.
   std::function<Status(std::string_view point, std::int64_t step)> at;
   /// Checkpoints are written by the training thread, and it waits; else on a thread of their own.
   bool saves_in_place = false;
-  /// Called by the thread that writes a checkpoint, before it does.
-  std::function<void(std::int64_t step)> on_save;
+  /// Called by the thread that writes a checkpoint, before it does and after.
+  std::function<void(std::int64_t step)> on_save, on_saved;
   /// Set from any thread: every rank stops after the same step, with a checkpoint. The flag rides
   /// with the gradients, so one rank's request stops all.
   const std::atomic<bool>* stop = nullptr;

@@ -21,7 +21,8 @@ enum class Kind : std::uint32_t {
   kReady = 4,
   kBroken = 5,
   kEntered = 6,
-  kPace = 7
+  kPace = 7,
+  kFiles = 8
 };
 
 constexpr std::size_t kMaxMessageBytes = std::size_t{16} * 1024;
@@ -95,6 +96,13 @@ struct PaceWire {
                usual_wait = 0;  ///< microseconds
   std::uint64_t waits_for_all = 0;
   std::array<WaitWire, kMostWaits> waits{};
+};
+
+struct FilesWire {
+  Kind kind = Kind::kFiles;
+  std::uint32_t is_checkpoint = 0;
+  std::int64_t seconds = 0;
+  std::array<char, kMaxPathBytes> path{};
 };
 
 template <typename Wire>
@@ -188,6 +196,14 @@ std::vector<std::byte> encode_one(const PaceMessage& message) {
   return bytes_of(wire);
 }
 
+std::vector<std::byte> encode_one(const FilesMessage& message) {
+  FilesWire wire;
+  wire.is_checkpoint = message.is_checkpoint ? 1 : 0;
+  wire.seconds = message.seconds;
+  put_text(wire.path, message.path);
+  return bytes_of(wire);
+}
+
 PaceMessage to_message(const PaceWire& wire) {
   Pace pace;
   pace.rank = wire.rank;
@@ -253,6 +269,10 @@ std::optional<TrainerMessage> decode_trouble(Kind kind, const std::byte* bytes, 
     const auto wire = read_wire<PaceWire>(bytes);
     if (wire.count > kMostWaits) return std::nullopt;
     return to_message(wire);
+  }
+  if (kind == Kind::kFiles && size == sizeof(FilesWire)) {
+    const auto wire = read_wire<FilesWire>(bytes);
+    return FilesMessage{wire.seconds, wire.is_checkpoint != 0, get_text(wire.path)};
   }
   return std::nullopt;
 }

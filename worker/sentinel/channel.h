@@ -98,12 +98,21 @@ struct PaceMessage {
   Pace pace;
 };
 
+/// The process has been busy with files for long; sent again each time that it takes twice as long,
+/// and once more when it is over.
+struct FilesMessage {
+  std::int64_t seconds = 0;  ///< so far, 0: it is over
+  /// A checkpoint that is written while training goes on; else the training thread stands.
+  bool is_checkpoint = false;
+  std::string path = {};  ///< at most kMaxPathBytes
+};
+
 inline constexpr std::size_t kMaxReturnedBytes = 160;
 inline constexpr std::size_t kMaxPathBytes = 1024;
 inline constexpr std::size_t kMaxSentenceBytes = 2048;
 
 using TrainerMessage = std::variant<StepsMessage, SummaryMessage, FailureMessage, ReadyMessage,
-                                    BrokenMessage, EnteredMessage, PaceMessage>;
+                                    BrokenMessage, EnteredMessage, PaceMessage, FilesMessage>;
 
 /// One trainer process of a view. `incarnation` counts the processes that this place has had.
 struct ViewPeer {
@@ -163,10 +172,11 @@ class ChannelWriter {
   void send_pace(const PaceMessage& message) const { send(message, 0); }
   void send_summary(const SummaryMessage& message);
   void send_failure(int exit_code, std::string_view sentence);
-  /// These three from any thread; each waits a second at most for room.
+  /// These four from any thread; each waits a second at most for room.
   void send_ready(const ReadyMessage& message) const { send(message, kRoomMs); }
   void send_broken(const BrokenMessage& message) const { send(message, kRoomMs); }
   void send_entered(const EnteredMessage& message) const { send(message, kRoomMs); }
+  void send_files(const FilesMessage& message) const { send(message, kRoomMs); }
 
  private:
   static constexpr int kRoomMs = 1000;

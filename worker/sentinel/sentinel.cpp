@@ -279,6 +279,14 @@ ProgressReport SentinelWorker::full_report() const {
 void SentinelWorker::report() {
   ProgressReport all = full_report();
   for (const TrainerProcess& process : processes_) {
+    for (const FilesMessage& busy : process.busy) {
+      // Of several the worst is one for which training stands.
+      const bool is_worse = all.busy_checkpoint && !busy.is_checkpoint;
+      if (busy.seconds == 0 || (all.busy_seconds > 0 && !is_worse)) continue;
+      all.busy_seconds = busy.seconds;
+      all.busy_checkpoint = busy.is_checkpoint;
+      all.busy_path = busy.path;
+    }
     const Slowness& slowness = process.slow.newest();
     if (!process.slow.is_slow() || slowness.percent <= all.slow_percent) continue;
     all.slow_percent = slowness.percent;

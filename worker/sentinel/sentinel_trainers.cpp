@@ -61,6 +61,7 @@ Status SentinelWorker::start(TrainerProcess& process) {
   process.beaten_at = now();
   process.step_seconds.clear();
   process.evaluate_seconds.clear();
+  process.busy = {};
   process.pace.reset();
   process.respawn_at.reset();
   log_debug("trainer started", {{"pid", process.trainer.pid},
@@ -157,6 +158,9 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
                                         {"state_bytes", entered->state_bytes}});
   } else if (auto* pace = std::get_if<PaceMessage>(&message)) {
     take_pace(process, pace->pace);
+  } else if (auto* files = std::get_if<FilesMessage>(&message)) {
+    process.busy[files->is_checkpoint ? 1 : 0] = *files;
+    report();
   }
 }
 

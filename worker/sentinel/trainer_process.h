@@ -1,6 +1,7 @@
 // One trainer of this worker: the place it runs at, one process after the other.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -53,6 +54,9 @@ struct TrainerProcess {
   SlowWatch slow{};
   std::deque<double> step_seconds{};      ///< of its newest steps, without what comes behind one
   std::deque<double> evaluate_seconds{};  ///< of its newest evaluations
+  /// What it does with files for long, 0 s: nothing: its training thread, and the one that writes
+  /// checkpoints beside it.
+  std::array<FilesMessage, 2> busy{};
   std::deque<MonoTime> respawned{};
   std::optional<MonoTime> respawn_at;
 

@@ -27,6 +27,9 @@ TEST_CASE("messages survive the wire") {
   report.members = {0, 2};
   report.changes = {{4, 17, "Lost", 1, "its trainer was killed", 12, 30}};
   report.waiting = "the witness";
+  report.busy_seconds = 20;
+  report.busy_checkpoint = true;
+  report.busy_path = "/checkpoints";
   report.slow_percent = 40;
   report.slow_cause = "network";
   report.host = "10.0.0.2";

@@ -64,3 +64,24 @@ TEST_CASE("a gang that begins is whole from its first report on") {
     CHECK(seen().workers == "1/2");
   }
 }
+
+TEST_CASE("whose disk does not answer is named in status, and whether training stands for it") {
+  SnapshotBuilder job("j");
+  job.engine().workers(3).all_running();
+  for (const int slot : {0, 1, 2}) job.report(told_by(slot, 1, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) test::apply(job.edit(), job.plan());
+  ProgressReport report = told_by(2, 1, {0, 1, 2});
+  report.busy_seconds = 40;
+  report.busy_path = "/data/part-1.bin\nevil";
+  job.report(report);
+  report = told_by(0, 1, {0, 1, 2});
+  report.busy_seconds = 60;
+  report.busy_checkpoint = true;
+  report.busy_path = "/checkpoints";
+  job.report(report);
+  job.edit().job.status.progress->updated_at = test::kNow - seconds(20);
+  CHECK(test::status_of(job.plan()).condition("Running")->message ==
+        "3 of 3 workers run; worker 0 has been busy with a checkpoint in /checkpoints for more "
+        "than 60 s; training stands: worker 2 has been busy with files in /data/part-1.bin for "
+        "more than 40 s");
+}

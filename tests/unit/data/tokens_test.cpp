@@ -76,6 +76,22 @@ std::string header_refused(const Bytes& file) {
 
 }  // namespace
 
+TEST_CASE("each read of a shard is told with its path before, and when it is over") {
+  const TempDirectory directory;
+  write_bytes(directory / "a", shard_bytes(counted(20)));
+  write_bytes(directory / "b", shard_bytes(counted(20)));
+  std::string told;
+  TokenSource source{{directory / "a", directory / "b"}, 50'257, 8};
+  source.on_read = [&](std::string_view path) {
+    told += path.empty() ? ">" : "<" + std::string(path.substr(path.size() - 1));
+  };
+  const auto set = load_tokens(source);
+  REQUIRE(set.has_value());
+  CHECK(told.empty());
+  sample_of(*set, 2);
+  CHECK(told == "<a><b><b>");
+}
+
 TEST_CASE("each token is the label of those before it, in whatever files they stand") {
   const TempDirectory directory;
   // 14 tokens of which the last makes no whole sample.

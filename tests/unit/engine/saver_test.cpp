@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -47,6 +48,34 @@ class SlowDisk {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t made_ = 0;
+};
+
+/// A disk that answers when the test lets it; after a minute it does so anyway.
+class Gate {
+ public:
+  void wait() { wait_for(is_open_, true); }
+  void open() { set(is_open_); }
+  void pass() { set(is_passed_); }
+  void wait_passed() { wait_for(is_passed_, false); }
+  bool is_awaited() {
+    const std::lock_guard lock(mutex_);
+    return is_awaited_;
+  }
+
+ private:
+  void set(bool& what) {
+    const std::lock_guard lock(mutex_);
+    what = true;
+    changed_.notify_all();
+  }
+  void wait_for(const bool& what, bool is_told) {
+    std::unique_lock lock(mutex_);
+    is_awaited_ = is_awaited_ || is_told;
+    CHECK(changed_.wait_for(lock, seconds(60), [&] { return what; }));
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_open_ = false, is_passed_ = false, is_awaited_ = false;
 };
 
 TrainingConfig trained_digits(const std::string& directory) {
@@ -123,6 +152,101 @@ TEST_CASE("a slow disk holds up no step, and the checkpoint is of the step it wa
       }
     }
   }
+}
+
+TEST_CASE("a checkpoint that is due while the one before is still being written is left out") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    const test::TempDirectory directory;
+    TrainingConfig config = trained_digits(directory.path());
+    config.is_sharded = is_sharded;
+    config.checkpoint_every_steps = 10;
+    config.save_patience = milliseconds(0);
+    Gate gate;
+    TrainingHooks hooks;
+    std::mutex mutex;
+    std::vector<std::int64_t> saved;
+    hooks.on_save = [&](std::int64_t step) {
+      if (step == 10) gate.wait();
+    };
+    hooks.on_saved = [&](std::int64_t step) {
+      {
+        const std::lock_guard lock(mutex);
+        saved.push_back(step);
+      }
+      if (step == 10) gate.pass();
+    };
+    hooks.on_step = [&](const StepReport& report) {
+      // The disk answers between two checkpoints, and both processes see that it has.
+      if (report.step != 35) return;
+      gate.open();
+      gate.wait_passed();
+    };
+    const Trained trained = train_with(config, 2, hooks);
+    for (const auto& result : trained.results) REQUIRE(result.has_value());
+    // Whether the disk is through with the first one at step 40 is its own affair.
+    CHECK((saved == std::vector<std::int64_t>{10, 40, 44} ||
+           saved == std::vector<std::int64_t>{10, 44}));
+    CHECK(trained.checkpoint_at.at(34) == -1);
+    for (const auto& [step, told] : trained.checkpoint_at) {
+      CHECK((told == -1 || (step >= 35 && told == 10) || told >= 40));
+    }
+    for (const int step : {10, 20, 30, 44}) {
+      CAPTURE(step);
+      CHECK(saved_bytes(directory.path(), step, "manifest.json").empty() ==
+            (step == 20 || step == 30));
+    }
+  }
+}
+
+TEST_CASE("the last checkpoint is waited for, and others are told meanwhile that it is") {
+  const test::TempDirectory directory;
+  TrainingConfig config = trained_digits(directory.path());
+  config.checkpoint_every_steps = 40;
+  config.save_patience = milliseconds(0);
+  Gate gate;
+  TrainingHooks hooks;
+  std::atomic<int> looked = 0;
+  hooks.on_save = [&](std::int64_t step) {
+    if (step == 40) gate.wait();
+  };
+  hooks.on_files = [&](std::string_view path) {
+    // All that is done with files at the end is to look at this one.
+    if (path.empty() || !gate.is_awaited()) return;
+    if (++looked == 20) gate.open();
+  };
+  const Trained trained = train_with(config, 2, hooks);
+  for (const auto& result : trained.results) {
+    REQUIRE(result.has_value());
+    CHECK(result->step == 44);
+    CHECK(result->complete);
+  }
+  CHECK(looked >= 20);
+  CHECK_FALSE(saved_bytes(directory.path(), 40, "manifest.json").empty());
+  CHECK_FALSE(saved_bytes(directory.path(), 44, "manifest.json").empty());
+}
+
+TEST_CASE("who ends while a checkpoint is being written is busy with files until it is written") {
+  const test::TempDirectory directory;
+  const TrainingConfig config = trained_digits(directory.path());
+  Gate gate;
+  TrainingHooks hooks;
+  std::atomic<bool> is_ending = false;
+  hooks.on_save = [&](std::int64_t) { gate.wait(); };
+  hooks.at = [&](std::string_view point, std::int64_t step) -> Status {
+    if (point != muster::engine::point::kIdle || step != 30) return {};
+    is_ending = true;
+    return Error(ErrorCode::kIo, "ends").with_exit_code(contract::exit_code::kDisk);
+  };
+  std::atomic<int> told = 0;
+  hooks.on_files = [&](std::string_view path) {
+    if (is_ending && !path.empty()) gate.open();
+    told += is_ending ? 1 : 0;
+  };
+  const Trained trained = train_with(config, 1, hooks);
+  CHECK(trained.results[0].error().exit_code() == contract::exit_code::kDisk);
+  CHECK(told == 2);
+  CHECK_FALSE(saved_bytes(directory.path(), 20, "manifest.json").empty());
 }
 
 TEST_CASE("where there is no room for a second state the checkpoint is written in place") {

@@ -66,7 +66,7 @@ struct Run {
   int processes = 1;
   std::function<void(comm::Communicator&, const StepReport&, std::atomic<bool>&)> on_step;
   std::function<void(int, TrainingConfig&)> differ;  ///< per rank
-  std::function<void(bool)> on_files;                ///< of every rank
+  std::function<void(std::string_view)> on_files;    ///< of every rank
 
   std::vector<Outcome> outcomes() const {
     std::vector<Outcome> results(static_cast<std::size_t>(processes));
@@ -568,7 +568,10 @@ TEST_CASE("work on files is told, so that nobody takes it for a standstill: read
   run.config.checkpoint_path = directory.path();
   run.config.checkpoint_every_steps = 5;
   std::string story;
-  run.on_files = [&](bool begins) { story += begins ? '<' : '>'; };
+  run.on_files = [&](std::string_view path) {
+    story += path.empty() ? '>' : '<';
+    CHECK((path.empty() || path == directory.path()));
+  };
   run.on_step = [&](comm::Communicator&, const StepReport& report, std::atomic<bool>& stop) {
     if (report.step == 1 || report.step == 12) story += 's';
     stop = report.step == 10;

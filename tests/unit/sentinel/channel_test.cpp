@@ -143,6 +143,12 @@ TEST_CASE("a trainer's troubles arrive as they were, bounded") {
   const auto told = receive(pair->reader);
   REQUIRE((told && *told));
   CHECK(std::get<PaceMessage>(**told).pace == pace);
+  writer.send_files({40, true, std::string(2'000, 'p')});
+  const auto files = receive(pair->reader);
+  REQUIRE((files && *files));
+  CHECK(std::get<FilesMessage>(**files).seconds == 40);
+  CHECK(std::get<FilesMessage>(**files).is_checkpoint);
+  CHECK(std::get<FilesMessage>(**files).path == std::string(kMaxPathBytes - 1, 'p'));
   close(pair->reader);
 }
 
