@@ -35,7 +35,9 @@ constexpr std::array kFailureAdvice{
     Advice{"NoCheckpoint",
            "Name a claim in spec.training.checkpoint.volumeClaimName, so that "
            "checkpoints outlive the workers."},
-    Advice{"Numerics", "Try a smaller learning rate, and look for wrong values in the data."},
+    Advice{"Numerics",
+           "Try a smaller learning rate, and look for wrong values in the data; unless the worker "
+           "says that it came again, it may have been a fault of the machine: try the same again."},
     Advice{"PeerLost", "Look at the log of the other worker, which was lost first: muster logs."},
     Advice{"OutOfMemory", kMoreMemory},
     Advice{"OOMKilled", kMoreMemory},

@@ -175,7 +175,8 @@ inline constexpr int kData = 21;
 inline constexpr int kCheckpoint = 22;
 /// The gang was lost and no checkpoint outlived it.
 inline constexpr int kNoCheckpoint = 23;
-/// Loss is NaN or infinite; nothing of that step was saved.
+/// Loss or state is NaN or infinite; nothing of that step was saved. With a checkpoint, and unless
+/// spec.training.onNonFinite is Stop, it came again with the same bits.
 inline constexpr int kNumerics = 24;
 /// Another worker was lost, or did not answer in time.
 inline constexpr int kPeerLost = 25;
@@ -197,7 +198,8 @@ inline constexpr int kHung = 32;
 inline constexpr int kCpuOrContract = 33;
 /// muster-operator lost its leader's Lease; nothing was written afterwards.
 inline constexpr int kLeaseLost = 34;
-/// A bit of the training state has flipped in a worker's memory.
+/// A bit of the training state has flipped in a worker's memory, or steps diverge that do not when
+/// they are made again.
 inline constexpr int kMemory = 35;
 /// The workers that train have another key than this one, or are of another job.
 inline constexpr int kKeyRefused = 36;

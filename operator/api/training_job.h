@@ -78,6 +78,7 @@ struct TrainingSpec {
   std::string optimizer_state = "Replicated";
   int buddies = 1;
   std::string activations = "Kept";
+  std::string on_non_finite = "RollBack";
   std::string precision = "Float32";
   std::string parallelism_mode = "Fixed";  ///< Fixed or Auto
   Split split;                             ///< as written; with Auto see split_of

@@ -1,5 +1,6 @@
 // spec.training: what the built-in engine trains. The worker validates it again.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <span>
 
@@ -444,6 +445,15 @@ void read_supported(JsonReader& in, const char* field, std::string& out,
   }
 }
 
+/// A word of an enumeration of two.
+void read_choice(JsonReader& in, const char* field, std::string& out,
+                 const std::array<std::string, 2>& words) {
+  in.optional(field, out, 64);
+  if (in.status() && out != words[0] && out != words[1]) {
+    in.fail(field, "must be " + words[0] + " or " + words[1] + ", not " + in_quotes(out));
+  }
+}
+
 void read_parallelism(JsonReader& in, TrainingSpec& out) {
   read_object(in, "parallelism", [&](const Json& object, const std::string& at) {
     JsonReader split(object, at);
@@ -608,19 +618,10 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   read_object(in, "checkpoint", [&](const Json& object, const std::string& at) {
     return read_checkpoint(object, at, out.checkpoint.emplace());
   });
-  in.optional("optimizerState", out.optimizer_state, 64);
-  if (out.optimizer_state != "Replicated" && out.optimizer_state != "Sharded") {
-    in.fail("optimizerState",
-            "must be Replicated or Sharded, not " + in_quotes(out.optimizer_state));
-  }
-  in.optional("activations", out.activations, 64);
-  if (out.activations != "Kept" && out.activations != "Recomputed") {
-    in.fail("activations", "must be Kept or Recomputed, not " + in_quotes(out.activations));
-  }
-  in.optional("precision", out.precision, 64);
-  if (out.precision != "Float32" && out.precision != "BFloat16") {
-    in.fail("precision", "must be Float32 or BFloat16, not " + in_quotes(out.precision));
-  }
+  read_choice(in, "onNonFinite", out.on_non_finite, {"RollBack", "Stop"});
+  read_choice(in, "optimizerState", out.optimizer_state, {"Replicated", "Sharded"});
+  read_choice(in, "activations", out.activations, {"Kept", "Recomputed"});
+  read_choice(in, "precision", out.precision, {"Float32", "BFloat16"});
   in.optional("buddies", out.buddies, {1, 2});
   if (out.buddies > 1 && out.optimizer_state != "Sharded") {
     in.fail("buddies", "is for optimizerState: Sharded alone; leave it out or use that");
@@ -653,6 +654,7 @@ Json training_to_json(const TrainingSpec& training) {
   }
   if (!training.pretrained.empty()) json["pretrained"] = Json{{"directory", training.pretrained}};
   if (training.micro_batch_size != 0) json["microBatchSize"] = training.micro_batch_size;
+  if (training.on_non_finite != "RollBack") json["onNonFinite"] = training.on_non_finite;
   if (training.activations != "Kept") json["activations"] = training.activations;
   if (training.precision != "Float32") json["precision"] = training.precision;
   if (training.buddies != 1) json["buddies"] = training.buddies;

@@ -25,6 +25,7 @@ STAGE_STATE = "worker/engine/stage_state.cpp"
 STAGE = "worker/engine/pipeline_stage.cpp"
 PLAN = "worker/engine/stage_plan.cpp"
 TICKS = "worker/engine/pipeline_schedule.cpp"
+COMPARE = "worker/engine/compare.cpp"
 
 BREAKAGES = [
     Breakage("a pass has more samples than the memory holds", "worker/engine/memory_needs.cpp",
@@ -269,6 +270,19 @@ BREAKAGES = [
              "test_comm_tcp"),
     Breakage("who answers need not know the job's key", HANDSHAKE, "if (!equal(right, answer->proof)) {",
              "if (answer->proof.empty()) {", "test_comm_tcp"),
+    # A loss that is not finite
+    Breakage("training goes back where spec says that it ends", COMPARE, "if (!keeps_files() || !config_.rolls_back)",
+             "if (!keeps_files())", "test_engine"),
+    Breakage("training that diverges goes back again and again", COMPARE,
+             "if (std::exchange(diverged_, now) == now) return diverged_again(diverged);", "diverged_ = now;", "test_engine"),
+    Breakage("a second fault in a step is taken for the training's own", COMPARE,
+             "std::exchange(diverged_, now) == now", "std::exchange(diverged_, now).step == now.step", "test_engine"),
+    Breakage("a machine that makes steps diverge keeps training from its next checkpoint", COMPARE,
+             "  if (++returns_ > kReturnsMax) {\n    return bad_memory(now.step", "  if (false) {\n    return bad_memory(now.step",
+             "test_engine"),
+    Breakage("what spec says of a loss that is not finite is not read", "worker/engine/config.cpp",
+             'config.rolls_back = !read_choice(in, "onNonFinite", {"RollBack", "Stop"});',
+             'read_choice(in, "onNonFinite", {"RollBack", "Stop"});', "test_engine"),
     # Memory that two processes share
     Breakage("shared memory of others is taken", LANE, "if (!equal(mapped.shared->proof, proof)) {", "if (proof.empty()) {",
              "test_comm_tcp"),

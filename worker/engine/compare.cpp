@@ -3,6 +3,7 @@
 // flipped is wrong on all. A checkpoint is compared before it is written, hence right.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "common/contract.h"
 #include "common/log.h"
@@ -135,15 +136,36 @@ Result<Trainer::Outcome> Trainer::doubt(const Error& diverged) {
     MUSTER_ASSIGN_OR_RETURN(const bool is_sound, is_state_sound());
     if (!is_sound) return Outcome::kStateLost;
   }
-  if (!keeps_files() || diverged_step_ == standing_.step) return diverged;
-  diverged_step_ = standing_.step;
+  if (!keeps_files() || !config_.rolls_back) return diverged;
+  BitSum parameters;
+  parameters.add(parameters_);
+  const Divergence now{standing_.step, parameters.value()};
+  if (std::exchange(diverged_, now) == now) return diverged_again(diverged);
+  // What happens now here, now there, would keep training from its next checkpoint for ever.
+  if (++returns_ > kReturnsMax) {
+    return bad_memory(now.step, "training diverges from other bits each time, after " +
+                                    std::to_string(kReturnsMax) +
+                                    " returns to a checkpoint: memory or a processor is faulty");
+  }
+  const std::string what = diverged.message().substr(0, diverged.message().find(';'));
   log_warning(
       "training has diverged; whether it does so again is seen by going on from the newest "
       "checkpoint",
-      {{"step", standing_.step}, {"error", diverged.message()}});
-  note_return("training had diverged", standing_.step);
+      {{"step", now.step}, {"error", what}});
+  note_return("training had diverged: " + what, now.step);
   drop_state(standing_.lineage + 1);
   return Outcome::kStateLost;
+}
+
+Error Trainer::diverged_again(const Error& diverged) const {
+  const std::int64_t from = standing_.restored_step;
+  return Error(diverged.code(),
+               diverged.message() +
+                   "; it came again with the same bits after training had gone "
+                   "back to " +
+                   (from < 0 ? "its start" : "the checkpoint of step " + std::to_string(from)) +
+                   ", so it is the training and not a fault of memory or of a device")
+      .with_exit_code(diverged.exit_code());
 }
 
 /// For the one that tells of it when training goes on.

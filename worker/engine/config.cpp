@@ -70,6 +70,20 @@ void read_widths(JsonReader& in, const char* field, Bounds bounds, std::vector<i
   }
 }
 
+/// A word of two, the first where it is left out.
+struct Choice {
+  std::string usual, other;
+};
+/// Whether it is the other one.
+bool read_choice(JsonReader& in, const char* field, const Choice& choice) {
+  std::string word = choice.usual;
+  in.optional(field, word);
+  if (word != choice.usual && word != choice.other) {
+    in.fail(field, "must be " + choice.usual + " or " + choice.other);
+  }
+  return word == choice.other;
+}
+
 void read_dropout(JsonReader& in, float& out) {
   read_decimal(in, "dropout", out, "from 0 to below 1, like \"0.25\"",
                [](float v) { return v >= 0 && v < 1; });
@@ -88,12 +102,7 @@ void read_cnn(JsonReader& fields, CnnConfig& cnn) {
   }
   fields.optional("kernelSize", cnn.kernel_size, {1, kMaxKernelSize});
   if (fields.status() && cnn.kernel_size % 2 == 0) fields.fail("kernelSize", "must be odd");
-  std::string normalization = "Batch";
-  fields.optional("normalization", normalization);
-  if (normalization != "Batch" && normalization != "None") {
-    fields.fail("normalization", "must be Batch or None");
-  }
-  cnn.normalise = normalization == "Batch";
+  cnn.normalise = !read_choice(fields, "normalization", {"Batch", "None"});
   read_widths(fields, "hidden", {kMaxHiddenLayers, kMaxWidth}, cnn.hidden);
   read_dropout(fields, cnn.dropout);
 }
@@ -166,10 +175,7 @@ void read_folder(JsonReader& fields, DataSource& source) {
   if (fields.has("height") != fields.has("width")) {
     fields.fail("", "must have both height and width, or neither");
   }
-  std::string colors = "RGB";
-  fields.optional("colors", colors);
-  if (colors != "RGB" && colors != "Gray") fields.fail("colors", "must be RGB or Gray");
-  source.is_gray = colors == "Gray";
+  source.is_gray = read_choice(fields, "colors", {"RGB", "Gray"});
 }
 
 void read_table(JsonReader& fields, DataSource& source) {
@@ -364,37 +370,20 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
     config.checkpoint_durable = !claim.empty();
     in.take(fields.status());
   }
-  std::string state = "Replicated";
-  in.optional("optimizerState", state);
-  if (state != "Replicated" && state != "Sharded") {
-    in.fail("optimizerState", "must be Replicated or Sharded");
-  }
-  config.is_sharded = state == "Sharded";
-  std::string activations = "Kept";
-  in.optional("activations", activations);
-  if (activations != "Kept" && activations != "Recomputed") {
-    in.fail("activations", "must be Kept or Recomputed");
-  }
-  config.recomputes_activations = activations == "Recomputed";
+  config.rolls_back = !read_choice(in, "onNonFinite", {"RollBack", "Stop"});
+  config.is_sharded = read_choice(in, "optimizerState", {"Replicated", "Sharded"});
+  config.recomputes_activations = read_choice(in, "activations", {"Kept", "Recomputed"});
   if (config.recomputes_activations && !config.gpt) {
     in.fail("activations", "Recomputed is for a gpt alone");
   }
-  std::string precision = "Float32";
-  in.optional("precision", precision);
-  if (precision != "Float32" && precision != "BFloat16") {
-    in.fail("precision", "must be Float32 or BFloat16");
-  }
-  config.is_bfloat16 = precision == "BFloat16";
+  config.is_bfloat16 = read_choice(in, "precision", {"Float32", "BFloat16"});
   in.optional("buddies", config.buddies, {1, 2});
   if (config.buddies > 1 && !config.is_sharded) {
     in.fail("buddies", "is for optimizerState: Sharded alone");
   }
   if (const Json* parallelism = in.object("parallelism")) {
     JsonReader fields(*parallelism, in.path_of("parallelism"));
-    std::string mode = "Fixed";
-    fields.optional("mode", mode);
-    if (mode != "Fixed" && mode != "Auto") fields.fail("mode", "must be Fixed or Auto");
-    config.may_be_split = mode == "Auto";
+    config.may_be_split = read_choice(fields, "mode", {"Fixed", "Auto"});
     if (config.may_be_split && config.is_sharded) {
       fields.fail("mode", "must be Fixed with optimizerState: Sharded");
     }

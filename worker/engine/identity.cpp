@@ -94,6 +94,8 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
   all["buddies"] = config.buddies;
   all["stages"] = config.stages;
   all["slices"] = config.slices;
+  // All come to the same end. Left out where it is as in workers that do not know of it.
+  if (!config.rolls_back) all["onNonFinite"] = "Stop";
   return sha256(std::string_view(dump_json(all)));
 }
 

@@ -48,6 +48,12 @@ class Trainer {
  private:
   /// How the time in one membership ended, where it did not end with an error.
   enum class Outcome { kDone, kNextView, kStateLost };
+  /// Where training stood, and with what parameters, when loss or state was not finite.
+  struct Divergence {
+    std::int64_t step = -1;
+    std::uint64_t parameters = 0;  ///< a sum over their bits
+    bool operator==(const Divergence&) const = default;
+  };
 
   // trainer.cpp: from start to end
   std::string absolute(const std::string& path) const {
@@ -149,6 +155,7 @@ class Trainer {
   Result<bool> is_state_sound();
   Status judge_state(const CopyVerdict& verdict);
   Result<Outcome> doubt(const Error& diverged);
+  Error diverged_again(const Error& diverged) const;
   void note_return(std::string why, std::int64_t step);
   void drop_state(std::int64_t lineage);
   void forget_standing(std::int64_t lineage);
@@ -328,7 +335,7 @@ class Trainer {
   std::string returned_;           ///< why there was a return that was not told yet
   std::int64_t returned_from_ = 0;
   int returns_ = 0;  ///< to a checkpoint since the last one, with nobody found guilty
-  std::int64_t diverged_step_ = -1;  ///< where training stood when it last diverged
+  Divergence diverged_;  ///< the last one that training went back from
   bool is_started_ = false;
   bool has_entered_ = false;
   MonoTime last_work_{};

@@ -109,6 +109,7 @@ struct TrainingConfig {
   bool recomputes_activations = false;  ///< of a gpt, in place of keeping all
   bool is_bfloat16 = false;             ///< what products of matrices take, in place of fp32
   float gradient_norm_max = 0;          ///< longer gradients are scaled down to it; 0: none is
+  bool rolls_back = true;               ///< to a checkpoint, where loss or state is not finite
   int evaluate_every_epochs = 1;
   std::string checkpoint_path;  ///< empty: no checkpoints
   bool checkpoint_durable = false;

@@ -49,7 +49,7 @@ Json full_training_job() {
         "gradientClipping": {"maxNorm": "1.0"},
         "evaluation": {"everyEpochs": 2},
         "checkpoint": {"path": "/ckpt", "volumeClaimName": "claim", "everySteps": 50, "keep": 3},
-        "optimizerState": "Sharded", "buddies": 2, "parallelism": {"tensor": 1, "pipeline": 1}},
+        "onNonFinite": "Stop", "optimizerState": "Sharded", "buddies": 2, "parallelism": {"tensor": 1, "pipeline": 1}},
       "restart": {"policy": "Never", "maxRestarts": 5, "backoffSeconds": 20},
       "topology": {"preferred": "rack"}, "scheduling": "Unplaced", "queueName": "research",
       "priorityClassName": "high", "suspend": true, "activeDeadlineSeconds": 3600,

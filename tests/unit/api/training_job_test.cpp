@@ -336,6 +336,8 @@ TEST_CASE("a wrong field is named, with what would be right") {
        "must be Replicated or Sharded, not \"Split\""},
       {"/spec/training/optimizerState", "\"sharded\"", "spec.training.optimizerState",
        "must be Replicated or Sharded"},
+      {"/spec/training/onNonFinite", "\"Skip\"", "spec.training.onNonFinite",
+       "must be RollBack or Stop, not \"Skip\""},
       {"/spec/training/activations", "\"Lost\"", "spec.training.activations",
        "must be Kept or Recomputed, not \"Lost\""},
       {"/spec/training/activations", "\"Recomputed\"", "spec.training.activations",

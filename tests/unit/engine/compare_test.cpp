@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <functional>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +20,7 @@
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/run_files.h"
+#include "worker/engine/identity.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -78,6 +80,7 @@ void check_calm(TrainingConfig config, const std::string& directory) {
   const test::TempDirectory calm;
   config.checkpoint_path = calm.path();
   config.is_sharded = false;
+  config.stages = 1;
   FlipTrial trial{config, Flip{}, {}, {}};
   trial.flip.times = 0;
   REQUIRE(trial.run(1)->outcome(0)->has_value());
@@ -114,6 +117,58 @@ void check_went_back(const ElasticWorld& world, const std::vector<int>& trainers
   const auto entered = std::count_if(entries.begin(), entries.end(),
                                      [&](const Entry& entry) { return entry.step == step; });
   CHECK(entered >= std::ssize(trainers) * (step == 0 ? 2 : 1));
+}
+
+/// An element of the parameters that becomes infinite on all trainers when they come to a step, so
+/// that no copy differs: as what a fault leaves behind in a gradient before it is summed.
+struct Fault {
+  std::int64_t step = 12;
+  std::size_t element = kElement;
+};
+
+constexpr std::size_t kFourWorkers = 4;
+
+/// On each of four workers one fault after the other.
+std::unique_ptr<ElasticWorld> run_with(const TrainingConfig& config,
+                                       const std::vector<Fault>& faults) {
+  std::array<std::size_t, kFourWorkers> met{};  // by trainer, of whose thread each is
+  auto world = std::make_unique<ElasticWorld>(
+      config, [&](int trainer, std::int64_t step, std::span<const float> parameters,
+                  const OptimizerState&) {
+        std::size_t& next = met.at(static_cast<std::size_t>(trainer));
+        if (next == faults.size() || faults[next].step != step) return;
+        const std::size_t element = faults[next++].element % parameters.size();
+        const_cast<float&>(parameters[element]) = std::numeric_limits<float>::infinity();
+      });
+  world->start(kFourWorkers);
+  world->join();
+  return world;
+}
+
+/// Of every way to keep the state.
+void with_each_kind(const std::string& directory, const std::function<void(TrainingConfig)>& body) {
+  TrainingConfig config = compared_every_five(directory);
+  SUBCASE("replicated") {}
+  SUBCASE("sharded") { config.is_sharded = true; }
+  SUBCASE("in stages") { config.stages = 2; }
+  body(config);
+}
+
+/// Where each process that has gone back says that it stood, and why.
+std::vector<Entry> returns_of(const ElasticWorld& world) {
+  std::vector<Entry> entries = world.entries();
+  std::erase_if(entries, [](const Entry& entry) { return entry.returned.empty(); });
+  return entries;
+}
+
+void check_ends(const ElasticWorld& world, int exit_code, const std::string& words) {
+  for (int trainer = 0; trainer < world.trainers(); ++trainer) {
+    CAPTURE(trainer);
+    const Error* const error = error_of(world, trainer);
+    REQUIRE(error != nullptr);
+    CHECK(error->exit_code() == exit_code);
+    CHECK_MESSAGE(error->message().find(words) != std::string::npos, error->message());
+  }
 }
 
 }  // namespace
@@ -235,33 +290,93 @@ TEST_CASE("without checkpoints there is nothing to go back to: the training ends
 
 TEST_CASE("a bit that makes the loss infinite is not taken for a learning rate that is too large") {
   for (const int workers : {2, 3}) {
-    CAPTURE(workers);
-    const test::TempDirectory directory;
-    FlipTrial trial{compared_every_five(directory.path()), Flip{}, {}, {}};
-    trial.flip.trainer = workers - 1;
-    trial.flip.bit = 30;
-    const auto world = trial.run(workers);
-    for (int trainer = 0; trainer < workers; ++trainer) {
-      const Error* const error = error_of(*world, trainer);
-      if (error) CHECK(error->exit_code() == contract::exit_code::kMemory);
+    for (const bool rolls_back : {true, false}) {
+      CAPTURE(workers);
+      CAPTURE(rolls_back);
+      const test::TempDirectory directory;
+      FlipTrial trial{compared_every_five(directory.path()), Flip{}, {}, {}};
+      trial.config.rolls_back = rolls_back;
+      trial.flip.trainer = workers - 1;
+      trial.flip.bit = 30;
+      const auto world = trial.run(workers);
+      for (int trainer = 0; trainer < workers; ++trainer) {
+        const Error* const error = error_of(*world, trainer);
+        if (error) CHECK(error->exit_code() == contract::exit_code::kMemory);
+      }
+      check_calm(trial.config, directory.path());
     }
-    check_calm(trial.config, directory.path());
   }
+}
+
+TEST_CASE(
+    "a loss that a fault has made infinite on all: training goes back, and its bits are right") {
+  const test::TempDirectory directory;
+  with_each_kind(directory.path(), [&](const TrainingConfig& config) {
+    const auto world = run_with(config, {{}});
+    check_went_back(*world, {0, 1, 2, 3}, 10);
+    CHECK(returns_of(*world).size() == kFourWorkers);
+    for (const Entry& entry : returns_of(*world)) {
+      CHECK(entry.returned_from == 12);
+      CHECK_MESSAGE(entry.returned.find("training had diverged: step 13: the loss is ") == 0,
+                    entry.returned);
+    }
+    check_calm(config, directory.path());
+  });
+}
+
+TEST_CASE(
+    "by spec a loss that is not finite ends the training at once, and it can be taken up again") {
+  const test::TempDirectory directory;
+  with_each_kind(directory.path(), [&](TrainingConfig config) {
+    config.rolls_back = false;
+    const auto world = run_with(config, {{}});
+    check_ends(*world, contract::exit_code::kNumerics, "step 13: the loss is ");
+    CHECK(error_of(*world, 0)->message().find("again") == std::string::npos);
+    CHECK(returns_of(*world).empty());
+    // Nor does a checkpoint ask what is done then.
+    config.rolls_back = true;
+    check_went_back(*run_with(config, {}), {0, 1, 2, 3}, 10);
+    check_calm(config, directory.path());
+  });
+}
+
+TEST_CASE("members that would come to different ends by the same loss are told apart") {
+  TrainingConfig config = compared_every_five("");
+  const auto shape = ModelShape::of(config, {8, 8, 1}, 10);
+  const Sha256Digest usual = configuration_digest(config, *shape);
+  config.rolls_back = false;
+  CHECK(configuration_digest(config, *shape) != usual);
 }
 
 TEST_CASE("training that diverges does so again, from the newest checkpoint, and ends") {
   const test::TempDirectory directory;
-  FlipTrial trial{compared_every_five(directory.path()), Flip{}, {}, {}};
-  trial.flip.times = 0;
-  trial.config.sgd.learning_rate = 1e30f;
-  int begun = 0;
-  trial.at_step = [&](ElasticWorld&, std::int64_t step) { begun += step == 1 ? 1 : 0; };
-  const auto world = trial.run(2);
-  for (int trainer = 0; trainer < 2; ++trainer) {
-    REQUIRE(error_of(*world, trainer) != nullptr);
-    CHECK(error_of(*world, trainer)->exit_code() == contract::exit_code::kNumerics);
-  }
-  CHECK(begun == 2);
+  with_each_kind(directory.path(), [&](TrainingConfig config) {
+    config.sgd.learning_rate = 1e30f;
+    const auto world = run_with(config, {});
+    check_ends(*world, contract::exit_code::kNumerics,
+               "learningRate may help; it came again with the same bits after training had gone "
+               "back to its start, so it is the training");
+    CHECK(returns_of(*world).size() == kFourWorkers);
+  });
+}
+
+TEST_CASE("a second fault in the same step has other bits: training goes back once more") {
+  const test::TempDirectory directory;
+  with_each_kind(directory.path(), [&](const TrainingConfig& config) {
+    const auto world = run_with(config, {{12, kElement}, {12, kElement + 1}});
+    check_went_back(*world, {0, 1, 2, 3}, 10);
+    CHECK(returns_of(*world).size() == 2 * kFourWorkers);
+    check_calm(config, directory.path());
+  });
+}
+
+TEST_CASE("training that diverges in another step each time is no training's fault, and ends") {
+  const test::TempDirectory directory;
+  with_each_kind(directory.path(), [&](const TrainingConfig& config) {
+    const auto world = run_with(config, {{11}, {12}, {13}, {14}});
+    check_ends(*world, contract::exit_code::kMemory,
+               "step 14: training diverges from other bits each time, after 3 returns");
+  });
 }
 
 TEST_CASE("training that diverges while one learns is not taken for memory that flips") {

@@ -241,6 +241,16 @@ TEST_CASE("what becomes of activations") {
   CHECK(refused("/activations", "Lost") == "spec.training.activations: must be Kept or Recomputed");
 }
 
+TEST_CASE("what is done where the loss is not finite") {
+  Json json = digits();
+  CHECK(parse_training(json)->rolls_back);
+  json["onNonFinite"] = "RollBack";
+  CHECK(parse_training(json)->rolls_back);
+  json["onNonFinite"] = "Stop";
+  CHECK_FALSE(parse_training(json)->rolls_back);
+  CHECK(refused("/onNonFinite", "Skip") == "spec.training.onNonFinite: must be RollBack or Stop");
+}
+
 TEST_CASE("what products multiply") {
   Json json = digits();
   CHECK_FALSE(parse_training(json)->is_bfloat16);
