@@ -153,14 +153,15 @@ CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
       "simulate",
       "Replay jobs of the past on a saved cluster, by the operator's rules and others'");
   simulate->footer(
-      "  muster simulate jobs.csv --cluster cluster.json\n\n"
+      "  muster simulate jobs.csv --cluster cluster.json\n"
+      "  muster simulate --cluster cluster.json\n\n"
       "jobs.csv has a header and the columns submit and duration (seconds), and may have workers,\n"
       "min (of an elastic job), cpu, memory, gpus (of each worker), name, queue, priority and\n"
       "deadline. The cluster is a list as `kubectl get -o json` prints it: nodes, and queues,\n"
-      "priority classes and topology where they count. The rules of others are models: whole "
-      "gangs\n"
-      "first come first served, whole gangs as they fit, and pods one by one.");
-  simulate->add_option("JOBS", options.jobs, "trace (CSV)")->required();
+      "priority classes and topology where they count. Without JOBS those of its TrainingJobs\n"
+      "that have ended are replayed. The rules of others are models: whole gangs first come first\n"
+      "served, whole gangs as they fit, and pods one by one.");
+  simulate->add_option("JOBS", options.jobs, "trace (CSV; default: jobs of the cluster)");
   simulate->add_option("--cluster", options.cluster, "saved cluster (JSON or YAML)")
       ->required()
       ->type_name("FILE");

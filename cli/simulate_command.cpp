@@ -29,12 +29,22 @@ std::unique_ptr<SimulatedScheduler> make_rule(const std::string& rule,
   return runtime::make_operator(objects, trace);
 }
 
-Result<int> run(const SimulateOptions& options, const Display& display, const Clock& clock) {
-  auto text = read_file(options.jobs, kMaxTraceBytes);
+/// Of the file, or without one of the cluster itself.
+Result<std::vector<TraceJob>> trace_of(const SimulateOptions& options,
+                                       const std::vector<Json>& objects) {
+  const bool is_recorded = options.jobs.empty();
+  auto text = is_recorded ? Result<std::string>("") : read_file(options.jobs, kMaxTraceBytes);
   if (!text) return text.error().with_exit_code(codes::kUsage);
-  auto trace = read_trace(*text);
-  if (!trace) return trace.error().with(options.jobs).with_exit_code(codes::kUsage);
+  auto trace = is_recorded ? recorded_trace(objects) : read_trace(*text);
+  if (trace) return trace;
+  return trace.error()
+      .with(is_recorded ? options.cluster : options.jobs)
+      .with_exit_code(codes::kUsage);
+}
+
+Result<int> run(const SimulateOptions& options, const Display& display, const Clock& clock) {
   MUSTER_ASSIGN_OR_RETURN(const std::vector<Json> objects, read_saved_cluster(options.cluster));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<TraceJob> trace, trace_of(options, objects));
   const bool has_nodes = std::any_of(objects.begin(), objects.end(), [](const Json& object) {
     return runtime::is_of_kind(object, "Node");
   });
@@ -44,12 +54,12 @@ Result<int> run(const SimulateOptions& options, const Display& display, const Cl
   }
   std::vector<RuleResult> results;
   for (const std::string& rule : options.rules.empty() ? kSimulateRules : options.rules) {
-    const auto scheduler = make_rule(rule, objects, *trace);
+    const auto scheduler = make_rule(rule, objects, trace);
     const std::chrono::minutes every(options.checkpoint_minutes);
-    results.push_back({rule, runtime::simulate(*scheduler, objects, *trace, every, clock)});
+    results.push_back({rule, runtime::simulate(*scheduler, objects, trace, every, clock)});
   }
-  print(options.output == "json" ? dump_pretty(simulation_json(results, *trace, objects))
-                                 : simulation_text(results, *trace, objects, display));
+  print(options.output == "json" ? dump_pretty(simulation_json(results, trace, objects))
+                                 : simulation_text(results, trace, objects, display));
   return codes::kComplete;
 }
 

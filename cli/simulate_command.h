@@ -1,4 +1,5 @@
-// `muster simulate JOBS`: jobs of the past on a saved cluster, by the operator's rules and others'.
+// `muster simulate [JOBS]`: jobs of the past on a saved cluster, by the operator's rules and
+// others'.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 namespace muster::cli {
 
 struct SimulateOptions {
-  std::string jobs;                ///< file of the trace (simulation.h)
+  std::string jobs;                ///< file of the trace (simulation.h); empty: the cluster's own
   std::string cluster;             ///< file of the saved cluster
   std::vector<std::string> rules;  ///< of kSimulateRules; empty: all
   int checkpoint_minutes = 30;     ///< a job that has to stop loses what it ran since

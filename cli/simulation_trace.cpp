@@ -4,9 +4,13 @@
 #include <bit>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "common/contract.h"
+#include "operator/runtime/what_if.h"
 
 namespace muster::cli {
 namespace {
@@ -148,6 +152,12 @@ Result<TraceJob> read_job(Row& row, std::size_t number) {
   return made;
 }
 
+/// By time of submission.
+void put_in_order(std::vector<TraceJob>& trace) {
+  std::stable_sort(trace.begin(), trace.end(),
+                   [](const TraceJob& a, const TraceJob& b) { return a.submit < b.submit; });
+}
+
 }  // namespace
 
 Result<std::vector<TraceJob>> read_trace(const std::string& text) {
@@ -184,8 +194,51 @@ Result<std::vector<TraceJob>> read_trace(const std::string& text) {
     trace.push_back(std::move(job));
   }
   if (trace.empty()) return Error(ErrorCode::kInvalid, "has no job");
-  std::stable_sort(trace.begin(), trace.end(),
-                   [](const TraceJob& a, const TraceJob& b) { return a.submit < b.submit; });
+  put_in_order(trace);
+  return trace;
+}
+
+Result<std::vector<TraceJob>> recorded_trace(const std::vector<Json>& objects) {
+  std::vector<TraceJob> trace;
+  std::set<api::ObjectKey> keys;
+  for (const Json& object : objects) {
+    if (!runtime::is_of_kind(object, contract::kKindTrainingJob)) continue;
+    auto [job, verdict] = api::read_training_job(object);
+    const auto& began = job.status.start_time;
+    const auto& ended = job.status.completion_time;
+    const bool is_ours = verdict && job.spec.managed_by == contract::kManagedBy;
+    if (!is_ours || !job.meta.creation_time || !began || !ended || *ended < *began) continue;
+    if (trace.size() >= kMaxTraceJobs) {
+      return Error(ErrorCode::kTooLarge,
+                   "has more than " + std::to_string(kMaxTraceJobs) + " jobs that have ended");
+    }
+    if (!keys.insert(job.meta.key()).second) {
+      return Error(ErrorCode::kInvalid, "has " + job.meta.key().text() + " twice");
+    }
+    TraceJob made;
+    made.submit =
+        std::chrono::duration_cast<milliseconds>(job.meta.creation_time->time_since_epoch());
+    made.duration = std::chrono::duration_cast<milliseconds>(*ended - *began);
+    // It is another job now: who owned it and what became of it stays behind.
+    made.manifest =
+        Json{{"apiVersion", contract::kApiVersion},
+             {"kind", contract::kKindTrainingJob},
+             {"metadata", {{"name", job.meta.name}, {"namespace", job.meta.namespace_name}}},
+             {"spec", object["spec"]}};
+    made.manifest["spec"].erase("suspend");
+    if (const auto deadline = job.spec.active_deadline_seconds) {
+      // One that its deadline ended ran until then, and is to run as long again.
+      const auto least = std::chrono::ceil<seconds>(made.duration) + seconds(1);
+      made.manifest["spec"]["activeDeadlineSeconds"] =
+          std::max<std::int64_t>(*deadline, least.count());
+    }
+    std::tie(made.job, verdict) = api::read_training_job(made.manifest);
+    trace.push_back(std::move(made));
+  }
+  if (trace.empty()) return Error(ErrorCode::kInvalid, "has no TrainingJob that has ended");
+  put_in_order(trace);
+  const milliseconds first = trace.front().submit;
+  for (TraceJob& one : trace) one.submit -= first;
   return trace;
 }
 

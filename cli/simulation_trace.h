@@ -24,4 +24,10 @@ inline constexpr std::size_t kMaxTraceBytes = std::size_t{64} << 20;
 /// By time of submission. Errors: kInvalid with the row and the column.
 Result<std::vector<TraceJob>> read_trace(const std::string& text);
 
+/// The jobs of a recorded cluster, as far as they have ended: submitted when they were made, and as
+/// long as they ran since they last started (what came before a preemption is not told). Objects
+/// that are no TrainingJobs, or not ours to place, are passed over. Errors: kInvalid where none is
+/// left, and kTooLarge.
+Result<std::vector<TraceJob>> recorded_trace(const std::vector<Json>& objects);
+
 }  // namespace muster::cli

@@ -95,6 +95,61 @@ TEST_CASE("a trace that is not one is refused with its row and column") {
   CHECK(refusal("submit,duration,name\n1,2,a\n3,4,a\n") == "row 3: name is a, as in row 2");
 }
 
+TEST_CASE("of a recorded cluster the jobs that have ended are a trace") {
+  const auto job = [](const std::string& name, const std::string& created, const Json& status) {
+    const Json worker{{"count", 2},
+                      {"image", "a"},
+                      {"command", Json::array({"b"})},
+                      {"resources", {{"gpus", 8}}}};
+    return Json{{"apiVersion", "muster.dev/v1alpha1"},
+                {"kind", "TrainingJob"},
+                {"metadata",
+                 {{"name", name},
+                  {"namespace", "lab"},
+                  {"uid", "uid-" + name},
+                  {"finalizers", Json::array({"somebody.example/waits"})},
+                  {"creationTimestamp", created}}},
+                {"spec", {{"worker", worker}, {"queueName", "q"}}},
+                {"status", status}};
+  };
+  auto objects = cluster();
+  CHECK(recorded_trace(objects).error().message() == "has no TrainingJob that has ended");
+  const Json ended{{"startTime", "2026-11-27T00:20:00Z"},
+                   {"completionTime", "2026-11-27T01:20:00Z"}};
+  objects.push_back(job("late", "2026-11-27T00:10:00Z", ended));
+  objects.push_back(
+      job("early", "2026-11-27T00:00:00Z",
+          {{"startTime", "2026-11-27T00:00:01Z"}, {"completionTime", "2026-11-27T00:00:31Z"}}));
+  objects.push_back(job("runs", "2026-11-27T00:00:00Z", {{"startTime", "2026-11-27T00:00:01Z"}}));
+  objects.push_back(
+      job("never-ran", "2026-11-27T00:00:00Z", {{"completionTime", "2026-11-27T00:00:01Z"}}));
+  objects.push_back(
+      job("overdue", "2026-11-27T00:30:00Z",
+          {{"startTime", "2026-11-27T02:00:00Z"}, {"completionTime", "2026-11-27T02:00:20Z"}}));
+  objects.back()["spec"]["activeDeadlineSeconds"] = 10;
+  objects.push_back(job("others", "2026-11-27T00:00:00Z", ended));
+  objects.back()["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue";
+  objects.push_back(Json{{"kind", "TrainingJob"}, {"spec", 5}});
+  const auto read = recorded_trace(objects);
+  REQUIRE_MESSAGE(read, (read ? "" : read.error().message()));
+  REQUIRE(read->size() == 3);
+  CHECK((*read)[0].job.meta.key().text() == "lab/early");
+  CHECK((*read)[0].submit == seconds(0));
+  CHECK((*read)[0].duration == seconds(30));
+  CHECK((*read)[1].submit == seconds(600));
+  CHECK((*read)[1].duration == seconds(3600));
+  CHECK((*read)[1].job.spec.worker.count == 2);
+  CHECK((*read)[1].job.spec.queue_name == "q");
+  objects.push_back(training_queue("q", "nvidia.com/gpu", "32"));
+  // Nothing of how it went is left: each starts anew, and on time where there is room.
+  const Simulation told = play(*make_operator(objects, *read), *read);
+  CHECK(start_of(told, 1) == doctest::Approx(600).epsilon(0.01));
+  CHECK(end_of(told, 1) == doctest::Approx(4200).epsilon(0.01));
+  CHECK(end_of(told, 2) == doctest::Approx(1820).epsilon(0.001));
+  objects.push_back(job("late", "2026-11-27T00:10:00Z", ended));
+  CHECK(recorded_trace(objects).error().message() == "has lab/late twice");
+}
+
 TEST_CASE("jobs run for as long as they did, one after the other where there is no room") {
   const auto jobs = trace("0,100,4,8,1,1Gi\n10,50,2,8,1,1Gi\n20,30,2,8,1,1Gi\n");
   for (const bool is_operator : {true, false}) {
