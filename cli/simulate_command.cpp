@@ -56,7 +56,8 @@ Result<int> run(const SimulateOptions& options, const Display& display, const Cl
   for (const std::string& rule : options.rules.empty() ? kSimulateRules : options.rules) {
     const auto scheduler = make_rule(rule, objects, trace);
     const std::chrono::minutes every(options.checkpoint_minutes);
-    results.push_back({rule, runtime::simulate(*scheduler, objects, trace, every, clock)});
+    results.push_back({rule, runtime::simulate(*scheduler, objects, trace, every, clock),
+                       rule != kSimulateRules.front()});
   }
   print(options.output == "json" ? dump_pretty(simulation_json(results, trace, objects))
                                  : simulation_text(results, trace, objects, display));

@@ -123,7 +123,7 @@ std::string simulation_text(const std::vector<RuleResult>& results,
   for (const RuleResult& one : results) {
     const Figures is = figures_of(one.simulation, trace, scarce);
     const std::optional<double>& lost = one.simulation.room_lost;
-    table.add({{one.rule},
+    table.add({{one.rule + (one.is_model ? " (model)" : "")},
                {std::to_string(is.ended) + "/" + std::to_string(trace.size())},
                {duration_text(is.completion_mean)},
                {duration_text(is.completion_p95)},
@@ -165,6 +165,7 @@ Json simulation_json(const std::vector<RuleResult>& results, const std::vector<T
     }
     out.push_back(
         Json{{"rule", one.rule},
+             {"model", one.is_model},
              {"ended", is.ended},
              {"completionSeconds", {{"mean", is.completion_mean}, {"p95", is.completion_p95}}},
              {"waitSeconds", {{"mean", is.wait_mean}, {"p95", is.wait_p95}}},

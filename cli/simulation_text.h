@@ -12,6 +12,7 @@ namespace muster::cli {
 struct RuleResult {
   std::string rule;
   runtime::Simulation simulation;
+  bool is_model = false;  ///< of what others do: none of their code ran
 };
 
 /// One row a rule; times of jobs that have ended.

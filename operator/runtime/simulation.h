@@ -34,6 +34,7 @@ class SimulatedScheduler {
     std::vector<std::string> nodes{};  ///< of the workers
   };
   virtual ~SimulatedScheduler() = default;
+  /// Both only take note: deciding is run()'s, so that it can be timed.
   virtual void submit(std::size_t job) = 0;
   virtual void end(std::size_t job) = 0;
   /// Decides until then, but no longer than until somebody's places have changed; when it stopped.
@@ -74,7 +75,7 @@ ScarceResource scarce_in(const std::vector<TraceJob>& trace);
 struct Simulation {
   std::vector<SimulatedJob> jobs;  ///< as in the trace
   milliseconds end{};              ///< when the last that did has ended
-  /// Of the free room that which gangs of the trace's sizes could not use: RoomMeter.
+  /// Of the free room that which gangs (workers) of the trace's sizes could not use: RoomMeter.
   std::optional<double> room_lost;
   std::vector<double> decision_seconds;  ///< of this machine, by job that came or ended
 };

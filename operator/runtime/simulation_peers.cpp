@@ -2,6 +2,7 @@
 // each on the tightest nodes that hold it.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "operator/core/rooms.h"
 #include "operator/runtime/simulation.h"
@@ -23,16 +24,19 @@ class PeerScheduler final : public SimulatedScheduler {
 
   void submit(std::size_t job) override {
     waiting_.push_back(job);
-    decide();
+    has_news_ = true;
   }
 
   void end(std::size_t job) override {
     for (const std::string& node : places_[job]) rooms_->give_back(node, needs(job));
     places_[job].clear();
-    decide();
+    has_news_ = true;
   }
 
-  milliseconds run(milliseconds until) override { return changes_.empty() ? now_ = until : now_; }
+  milliseconds run(milliseconds until) override {
+    if (std::exchange(has_news_, false)) decide();
+    return changes_.empty() ? now_ = until : now_;
+  }
   std::vector<Change> take_changes() override { return std::exchange(changes_, {}); }
 
  private:
@@ -106,6 +110,7 @@ class PeerScheduler final : public SimulatedScheduler {
   std::vector<std::vector<std::string>> places_;
   std::vector<Change> changes_;
   milliseconds now_{};
+  bool has_news_ = false;
 };
 
 }  // namespace

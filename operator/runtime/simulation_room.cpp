@@ -23,20 +23,21 @@ RoomMeter::RoomMeter(const std::vector<Json>& objects, const std::vector<TraceJo
     : trace_(trace) {
   const ScarceResource scarce = scarce_in(trace);
   counts_gpus_ = scarce.is_gpu;
-  std::vector<std::int64_t> sizes;
-  for (const TraceJob& one : trace) {
-    const api::WorkerSpec& worker = one.job.spec.worker;
-    sizes.push_back(std::int64_t{worker.count} * needs(worker.resources, counts_gpus_));
-  }
-  sizes_ = core::UsualSizes(std::move(sizes));
   const std::vector<api::Node> nodes = nodes_among(objects);
   core::ClusterSnapshot cluster;
   for (const api::Node& node : nodes) cluster.nodes.push_back(&node);
   core::Rooms rooms(cluster);
-  if (!rooms.knows_network()) return;
+  const bool is_flat = !rooms.knows_network();
+  std::vector<std::int64_t> sizes;
+  for (const TraceJob& one : trace) {
+    const api::WorkerSpec& worker = one.job.spec.worker;
+    const std::int64_t together = is_flat ? 1 : worker.count;
+    sizes.push_back(together * needs(worker.resources, counts_gpus_));
+  }
+  sizes_ = core::UsualSizes(std::move(sizes));
   std::map<std::string, std::size_t> leaf_named;
   for (const api::Node& node : nodes) {
-    const std::string path = rooms.domains_of({node.meta.name}).front();
+    const std::string path = is_flat ? node.meta.name : rooms.domains_of({node.meta.name}).front();
     const auto [entry, is_new] = leaf_named.try_emplace(path, leaves_.size());
     if (is_new) leaves_.emplace_back();
     const auto amount = node.allocatable.find(scarce.name);

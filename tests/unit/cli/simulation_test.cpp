@@ -272,7 +272,8 @@ TEST_CASE("what a simulation came to is a row a rule") {
   const auto jobs = trace("0,100,4,8,1,1Gi\n0,100,4,8,1,1Gi\n");
   const auto objects = cluster();
   const auto scheduler = make_peer(PeerRule::kStrictFifo, objects, jobs);
-  const std::vector<RuleResult> results{{"strict-fifo", play(*scheduler, jobs)}};
+  const std::vector<RuleResult> results{{"strict-fifo", play(*scheduler, jobs), true},
+                                        {"muster", play(*make_operator(objects, jobs), jobs)}};
   const Json told = simulation_json(results, jobs, objects);
   CHECK(told[0]["ended"] == 2);
   CHECK(told[0]["completionSeconds"]["mean"] == 150.0);
@@ -283,9 +284,36 @@ TEST_CASE("what a simulation came to is a row a rule") {
   CHECK(told[0]["fairness"].get<double>() == doctest::Approx(0.9));
   CHECK(told[0]["used"] == 1.0);
   CHECK(told[0]["jobs"][1]["started"] == 100.0);
+  CHECK(told[0]["model"] == true);
+  CHECK(told[1]["model"] == false);
   const std::string text = simulation_text(results, jobs, objects, {});
-  CHECK(text.find("strict-fifo    2/2") != std::string::npos);
+  CHECK(text.find("strict-fifo (model)    2/2") != std::string::npos);
+  CHECK(text.find("muster                 2/2") != std::string::npos);
   CHECK(text.find("100.0%") != std::string::npos);
+}
+
+TEST_CASE("without a network room is lost where too little of it lies on one node for a worker") {
+  auto objects = cluster();
+  for (Json& object : objects) object["metadata"].erase("labels");
+  // Gangs of any size may stand anywhere; workers have 2 and 8 GPUs.
+  const std::vector<TraceJob> jobs = trace("0,100,3,2,1,1Gi\n0,100,4,8,1,1Gi\n");
+  RoomMeter meter(objects, jobs);
+  meter.place(0, {"n0", "n0", "n1"}, seconds(0));
+  meter.place(0, {}, seconds(10));
+  // 4 and 6 GPUs are of use to a worker of 2 alone, 8 and 8 to both.
+  CHECK(meter.lost().value() == doctest::Approx((4 + 6) / 2.0 / 26));
+}
+
+TEST_CASE("a scheduler decides when it is let to, so that what that takes can be told") {
+  const auto jobs = trace("0,100,1,8,1,1Gi\n0,100,4,8,1,1Gi\n");
+  for (const auto& scheduler :
+       {make_operator(cluster(), jobs), make_peer(PeerRule::kStrictFifo, cluster(), jobs)}) {
+    scheduler->submit(0);
+    scheduler->submit(1);
+    CHECK(scheduler->take_changes().empty());
+    CHECK(scheduler->run(seconds(1)) < seconds(1));
+    CHECK_FALSE(scheduler->take_changes().empty());
+  }
 }
 
 TEST_CASE("room is lost where too little of it lies together for gangs of the trace's sizes") {
@@ -301,10 +329,10 @@ TEST_CASE("room is lost where too little of it lies together for gangs of the tr
   // A rack that nobody is on is whole.
   meter.place(1, {}, seconds(30));
   CHECK(meter.lost().value() == doctest::Approx(80.0 / (320 + 160)));
-  RoomMeter flat({}, jobs);
-  flat.place(0, {"n0"}, seconds(0));
-  flat.place(0, {}, seconds(9));
-  CHECK_FALSE(flat.lost());
+  RoomMeter none({}, jobs);
+  none.place(0, {"n0"}, seconds(0));
+  none.place(0, {}, seconds(9));
+  CHECK_FALSE(none.lost());
   for (const auto& scheduler :
        {make_operator(cluster(), jobs), make_peer(PeerRule::kAnyThatFits, cluster(), jobs)}) {
     const Simulation told = play(*scheduler, jobs);
