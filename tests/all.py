@@ -258,6 +258,7 @@ def step_style():
     check("breakages are in place", run, [sys.executable, "tests/breakages/run", "--check"])
     check("tidy self-test", run, [sys.executable, "tests/tidy/tidy_test.py"])
     check("what a failing test says", run, [sys.executable, "tests/all_test.py"])
+    check("public traces", run, [sys.executable, "tests/bench/traces_test.py"])
 
 
 def step_unit():
