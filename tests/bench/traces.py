@@ -3,15 +3,15 @@
 
     tests/bench/traces.py kalos    converted_kalos_trace.csv            --out DIR [--nodes 160] [--faster 1]
     tests/bench/traces.py tiresias 60_job.csv                           --out DIR [--nodes 8]
-    tests/bench/traces.py openb    openb_pod_list.csv openb_node_list.csv --out DIR [--most 2000]
+    tests/bench/traces.py openb    openb_pod_list.csv openb_node_list.csv --out DIR [--most 2000] [--nodes 24]
     tests/bench/traces.py sia      workload-1.csv TRACES                --out DIR [--nodes 16]
     tests/bench/traces.py gavel    max_min_fairness.trace physical_cluster_throughputs.json --out DIR [--nodes 6]
     tests/bench/traces.py philly   philly.csv                           --out DIR [--nodes 64] [--only ee9e8c]
 
 Writes jobs.csv and cluster.json. Nodes of the made clusters have --gpus (8; sia's 4) and stand in racks of --rack (8),
-as OCI's labels would say; those of openb are the trace's own, without a network. --lingjun topo.csv puts the jobs on
-Lingjun's hosts instead, of --gpus each: a rack is an access switch (ASW), a block what is above it (PSW). --faster N
-divides the time between two submissions by N.
+as OCI's labels would say; those of openb are the trace's own, the first --nodes of them, without a network. --lingjun
+topo.csv puts the jobs on Lingjun's hosts instead, of --gpus each: a rack is an access switch (ASW), a block what is
+above it (PSW). --faster N divides the time between two submissions by N.
 
 kalos     github.com/hyunnnchoi/AcmeTrace, data/converted_trace: LLM jobs of the Acme data centre (8 GPUs a worker); it
           ran as long as its iterations took (computing and networking time of each are the converter's, not measured)
@@ -109,7 +109,7 @@ def openb(arguments):
                      "memory": f"{max(1, int(row['memory_mib']))}Mi"})
     nodes = [node(row["sn"], f"{row['cpu_milli']}m", f"{row['memory_mib']}Mi", int(row["gpu"]), {})
              for row in rows_of(arguments.files[1])]
-    return jobs, nodes
+    return jobs, nodes[:arguments.nodes or len(nodes)]
 
 
 # Of each model, from sia-simulator's applications.py and simulator_config.py: epochs of a run, and how much slower than its

@@ -59,10 +59,12 @@ class TracesTest(unittest.TestCase):
     def test_openb_leaves_out_pods_that_have_not_ended_and_brings_its_nodes(self):
         pods = self.file("pods.csv", "name,cpu_milli,memory_mib,num_gpu,creation_time,scheduled_time,deletion_time\n"
                                      "a,2000,1024,1,10,15,115\nb,2000,1024,1,10,15,\n")
-        nodes = self.file("nodes.csv", "sn,cpu_milli,memory_mib,gpu\nopenb-node-0,64000,262144,2\n")
-        jobs, nodes = self.jobs("openb", pods, nodes)
+        listed = self.file("nodes.csv", "sn,cpu_milli,memory_mib,gpu\nopenb-node-0,64000,262144,2\nopenb-node-1,9,9,8\n")
+        jobs, nodes = self.jobs("openb", pods, listed)
         self.assertEqual([(job["name"], job["duration"]) for job in jobs], [("a", "100.0")])
-        self.assertEqual([(node["metadata"]["name"], gpus_of(node)) for node in nodes], [("openb-node-0", "2")])
+        self.assertEqual([(node["metadata"]["name"], gpus_of(node)) for node in nodes],
+                         [("openb-node-0", "2"), ("openb-node-1", "8")])
+        self.assertEqual(len(self.jobs("openb", pods, listed, "--nodes", "1")[1]), 1)
 
     def test_sia_runs_its_epochs_at_the_measured_pace(self):
         workload = self.file("workload.csv", "name,time,application,num_replicas,batch_size\nbert-0,5,bert,6,384\n"
