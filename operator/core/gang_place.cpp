@@ -302,12 +302,30 @@ std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& roo
   return verdict;
 }
 
+/// From `at` on, the roomiest first: of those that hold all of the rest the tightest comes next, if
+/// it can be one where no PCIe switch is shared. That uses as few nodes, and leaves the roomy ones
+/// to gangs that need them.
+void put_tightest_next(std::vector<NodeOffer>& candidates, std::size_t at, std::int64_t workers) {
+  const auto begin = candidates.begin() + static_cast<std::ptrdiff_t>(at);
+  const auto end = std::find_if(begin, candidates.end(),
+                                [&](const NodeOffer& one) { return one.fit < workers; });
+  if (end == begin) return;
+  const auto best = std::min_element(begin, end, [](const NodeOffer& a, const NodeOffer& b) {
+    return std::tie(a.shares_switch, a.fit) < std::tie(b.shares_switch, b.fit);
+  });
+  std::rotate(begin, best, best + 1);
+}
+
 /// So many workers, as many on each of the nodes as fit there.
-GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms,
-                       const std::vector<NodeOffer>& candidates, std::int64_t workers) {
+GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms, std::vector<NodeOffer> candidates,
+                       std::int64_t workers) {
   GangPlacement placement;
   std::vector<HostShare> hosts;
-  for (const auto& candidate : candidates) {
+  // Those that join go where the others are nearest; where slot 0 goes may be given, too.
+  const bool is_free = gang.wish.slots.empty() && !gang.volumes.first_slot;
+  for (std::size_t at = 0; at < candidates.size() && workers > 0; ++at) {
+    if (is_free) put_tightest_next(candidates, at, workers);
+    const NodeOffer& candidate = candidates[at];
     const std::int64_t here = std::min(candidate.fit, workers);
     if (here == 0) continue;
     workers -= here;
@@ -383,7 +401,7 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   }
   std::int64_t workers = std::min<std::int64_t>(gang.count, total);
   workers -= workers % gang.together;
-  GangPlacement placement = deal_out(gang, rooms, candidates, workers);
+  GangPlacement placement = deal_out(gang, rooms, std::move(candidates), workers);
   if (is_known || rooms.knows_network() || (!gang.preferred_level.empty() && rooms.knows("host"))) {
     placement.domain_of_slot = rooms.domains_of(placement.node_of_slot);
   }

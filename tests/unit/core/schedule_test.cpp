@@ -60,7 +60,20 @@ TEST_CASE("a gang takes as few nodes as it can") {
   CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b", "b", "b"});
   cluster.gangs = {gang("j", 10, 10)};
   CHECK(cluster.only().placement->node_of_slot ==
-        Nodes{"b", "b", "b", "b", "b", "b", "b", "b", "c", "c"});
+        Nodes{"b", "b", "b", "b", "b", "b", "b", "b", "a", "a"});
+}
+
+TEST_CASE("of nodes that hold the rest of a gang the tightest is taken") {
+  Cluster cluster{{node("a", 8), node("b", 3), node("c", 2), node("d", 8)}, {}, {}, {}};
+  const auto nodes_of = [&](int workers) {
+    cluster.gangs = {gang("j", workers, workers)};
+    return cluster.only().placement->node_of_slot;
+  };
+  CHECK(nodes_of(1) == Nodes{"c"});
+  CHECK(nodes_of(3) == Nodes{"b", "b", "b"});
+  CHECK(nodes_of(4) == Nodes{"a", "a", "a", "a"});
+  CHECK(nodes_of(10) == Nodes{"a", "a", "a", "a", "a", "a", "a", "a", "c", "c"});
+  CHECK(nodes_of(21).size() == 21);
 }
 
 TEST_CASE("a gang that does not fit hears what is missing and takes nothing") {
@@ -314,7 +327,7 @@ TEST_CASE("a gang that asks for nothing stands close together where the network 
   for (api::Node& one : cluster.nodes) one.meta.labels.clear();
   cluster.gangs = {gang("j", 4, 4)};
   const GangVerdict flat = cluster.only();
-  CHECK(flat.placement->node_of_slot == Nodes{"n0", "n0", "n0", "n5"});
+  CHECK(flat.placement->node_of_slot == Nodes{"n0", "n0", "n0", "n1"});
   CHECK(flat.placement->domain_of_slot.empty());
 }
 
@@ -409,6 +422,28 @@ TEST_CASE("whom a gang meets below a PCIe switch is named, and who came a moment
   CHECK(cluster.schedule()
             .at({"ns", "second"})
             .placement->why.starts_with("on a ns/first and others hold 5 of 8"));
+}
+
+TEST_CASE("a gang of one takes a roomier node rather than share a PCIe switch") {
+  Cluster cluster{{node("a", 64), node("b", 64)}, {}, {}, {}};
+  for (api::Node& one : cluster.nodes) {
+    one.allocatable["nvidia.com/gpu"] = 8;
+    one.pcie.emplace().switches = {{"0000:10:00.0"}, {"0000:20:00.0"}};
+    for (int i = 0; i < 8; ++i) one.pcie->gpus.push_back({"", {}, i / 4});
+  }
+  for (const char* name : {"j0", "j1", "j2"}) {
+    cluster.gangs.push_back(gang(name, 1, 1));
+    cluster.gangs.back().per_worker.gpus = 3;
+    cluster.gangs.back().per_worker.gpu_resource = "nvidia.com/gpu";
+  }
+  cluster.gangs[2].per_worker.gpus = 2;
+  const auto verdicts = cluster.schedule();
+  const auto nodes_of = [&](const char* name) {
+    return verdicts.at({"ns", name}).placement->node_of_slot;
+  };
+  CHECK(nodes_of("j0") == Nodes{"a"});
+  CHECK(nodes_of("j1") == Nodes{"a"});
+  CHECK(nodes_of("j2") == Nodes{"b"});  // a has 2, one below each switch
 }
 
 TEST_CASE("of places alike the one that leaves most for gangs of the sizes that run and wait") {
