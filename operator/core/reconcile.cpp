@@ -568,14 +568,14 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   return plan;
 }
 
-/// What keeps the job's pods from being restricted. Slot 0's stands for all: the others have an
-/// empty directory where it has the claim.
-Status meets_restricted(const JobSnapshot& snapshot) {
+}  // namespace
+
+Status pods_verdict(const JobSnapshot& snapshot) {
+  if (snapshot.pods_verdict) return *snapshot.pods_verdict;
+  // Slot 0's stands for all: the others have an empty directory where it has the claim.
   const api::SlotPlacement placement{0, 0, "", ""};
   return api::check_restricted(api::make_pod(snapshot.job, placement, snapshot.pod_options));
 }
-
-}  // namespace
 
 std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
@@ -589,12 +589,12 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   if (gang.members.empty()) {
     const bool wait = std::any_of(gang.stale.begin(), gang.stale.end(),
                                   [&](const auto* pod) { return must_wait_for(*pod, snapshot); });
-    return wait || !meets_restricted(snapshot) ? std::nullopt : std::optional(PlaceWish{});
+    return wait || !pods_verdict(snapshot) ? std::nullopt : std::optional(PlaceWish{});
   }
   if (!is_elastic(snapshot, gang)) return std::nullopt;
   PlaceWish wish;
   wish.slots = slots_to_place(snapshot, gang);
-  if (wish.slots.empty() || !meets_restricted(snapshot)) return std::nullopt;
+  if (wish.slots.empty() || !pods_verdict(snapshot)) return std::nullopt;
   wish.only_grows =
       std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
         return std::binary_search(wish.slots.begin(), wish.slots.end(), member.placement.slot);
@@ -623,7 +623,7 @@ bool may_create(const JobSnapshot& snapshot, const GangView& gang) {
 /// anything is asked of it.
 std::optional<JobSnapshot> with_refusal(const JobSnapshot& snapshot, const GangView& gang) {
   if (snapshot.create_failure || !may_create(snapshot, gang)) return std::nullopt;
-  const Status meets = meets_restricted(snapshot);
+  const Status meets = pods_verdict(snapshot);
   if (meets) return std::nullopt;
   JobSnapshot refused = snapshot;
   refused.create_failure = CreateFailure{std::string(words::kRefused),

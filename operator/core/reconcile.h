@@ -56,6 +56,8 @@ struct JobSnapshot {
   std::shared_ptr<const Topology> topology;
   /// Hint of the loop; a fresh operator tries again and learns it anew.
   std::optional<CreateFailure> create_failure;
+  /// pods_verdict() of this spec where it is known already: it costs as much as making a pod.
+  std::optional<Status> pods_verdict;
   /// minAvailable of the job's PodDisruptionBudget as this operator has left it, 0 = there is none;
   /// absent: not known. `budget_failed`: that could not be done a moment ago. Hints as well.
   std::optional<int> budget;
@@ -75,6 +77,10 @@ Plan reconcile(const JobSnapshot& snapshot);
 
 /// Names of what is true now and matters by how long it has been. The names mean nothing outside.
 std::set<std::string> lasting_facts(const JobSnapshot& snapshot);
+
+/// What keeps the job's pods from being restricted, so that none is made. Follows from spec and
+/// options alone; requires a valid spec.
+Status pods_verdict(const JobSnapshot& snapshot);
 
 /// What schedule should be asked for this job now; absent: nothing.
 std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot);

@@ -493,6 +493,18 @@ void OperatorLoop::time_facts(core::JobSnapshot& snapshot, Memory& memory) const
   memory.facts = std::move(facts);
 }
 
+void OperatorLoop::add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory) const {
+  if (!snapshot.spec_verdict || snapshot.job.status.finished()) return;
+  if (memory.pods_verdict_of != snapshot.job.meta.generation) {
+    memory.pods_verdict = core::pods_verdict(snapshot);
+    memory.pods_verdict_of = snapshot.job.meta.generation;
+  }
+  if (options_.checks_inventory) {
+    MUSTER_CHECK(memory.pods_verdict->has_value() == core::pods_verdict(snapshot).has_value());
+  }
+  snapshot.pods_verdict = memory.pods_verdict;
+}
+
 /// Nodes that refused a pod are left out for a while, then tried again.
 void OperatorLoop::note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory) {
   const auto expired = std::erase_if(memory.avoid, [&](const auto& e) { return e.second <= now_; });
@@ -596,6 +608,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   if (options_.sees_nodes && !snapshot.reports.empty()) {
     snapshot.topology = topology_book_.topology(inventory_);
   }
+  add_pods_verdict(snapshot, memory);
   time_facts(snapshot, memory);
   update_endpoint(*record, memory);
   note_waiting(key, snapshot, memory);

@@ -100,7 +100,10 @@ class OperatorLoop {
     std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is seen
     std::map<std::string, MonoTime> avoid;  ///< nodes to leave out, until when
     std::optional<int> budget;              ///< as JobSnapshot's
-    MonoTime budget_retry_at{};             ///< not tried again before, after it failed
+    /// Likewise, of the spec of that generation.
+    std::optional<Status> pods_verdict;
+    std::int64_t pods_verdict_of = -1;
+    MonoTime budget_retry_at{};  ///< not tried again before, after it failed
     std::optional<Unseen> unseen;
     /// Pods and services created and pods deleted a moment ago, which the store may not show yet,
     /// and when it may be done again.
@@ -135,6 +138,7 @@ class OperatorLoop {
   void add_nodes(core::JobSnapshot& snapshot) const;
   void add_prices(core::JobSnapshot& snapshot) const;
   void time_facts(core::JobSnapshot& snapshot, Memory& memory) const;
+  void add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory) const;
   void note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory);
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
