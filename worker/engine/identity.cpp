@@ -62,6 +62,11 @@ void add_model(const TrainingConfig& config, Json& identity) {
   add("cnn.dropout", decimal(config.cnn->dropout));
 }
 
+/// Which messages trainers send each other in a step, at a checkpoint and when one enters: another
+/// number whenever a build says other things than the one before. A build that would not be
+/// understood is not let in, rather than break every step.
+constexpr int kExchange = 2;
+
 }  // namespace
 
 Json identity_of(const TrainingConfig& config, const ModelShape& shape, const InputHashes& inputs) {
@@ -83,6 +88,7 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
                                   const std::string& pretrained_sha256) {
   Json all = identity_of(config, shape, {"", pretrained_sha256});
   all["contract"] = kernels::kNumericsContract;
+  all["exchange"] = kExchange;
   all["epochs"] = config.epochs;
   all["steps"] = config.steps;
   all["test"] = config.has_test;
@@ -94,8 +100,7 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
   all["buddies"] = config.buddies;
   all["stages"] = config.stages;
   all["slices"] = config.slices;
-  // All come to the same end. Left out where it is as in workers that do not know of it.
-  if (!config.rolls_back) all["onNonFinite"] = "Stop";
+  all["rollsBack"] = config.rolls_back;  // all come to the same end
   return sha256(std::string_view(dump_json(all)));
 }
 
