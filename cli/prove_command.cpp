@@ -44,7 +44,7 @@ class Proof {
  private:
   /// Split as the job says, or with the whole model in each process.
   Result<LocalJob> load(int workers, int least, bool is_split) const;
-  Result<int> least_workers() const;
+  Result<int> least_workers();
   Status start();
   void follow();
   void strike(MonoTime now);
@@ -67,6 +67,7 @@ class Proof {
   std::int64_t newest_step_ = 0;
   MonoTime newest_at_{};
   bool is_interrupted_ = false;
+  bool leaves_split_open_ = false;  ///< spec.training.parallelism.mode is Auto
   std::optional<seconds> hung_for_;
 };
 
@@ -82,7 +83,7 @@ Result<LocalJob> Proof::load(int workers, int least, bool is_split) const {
 }
 
 /// Those that have one copy of the model together.
-Result<int> Proof::least_workers() const {
+Result<int> Proof::least_workers() {
   MUSTER_ASSIGN_OR_RETURN(const LocalJob wished, load_job(options_.file, options_.overrides));
   const api::TrainingJobSpec& spec = wished.job.spec;
   if (!spec.training) {
@@ -92,6 +93,7 @@ Result<int> Proof::least_workers() const {
                      "promise that is proved here")
         .with_exit_code(codes::kInvalidSpec);
   }
+  leaves_split_open_ = spec.training->parallelism_mode == "Auto";
   const int of_copy = spec.training->split.processes();
   const int least = api::workers_together(of_copy, spec.worker.processes);
   for (const int size : options_.sizes) {
@@ -108,7 +110,8 @@ Result<int> Proof::least_workers() const {
 Status Proof::start() {
   MUSTER_ASSIGN_OR_RETURN(const int least, least_workers());
   MUSTER_ASSIGN_OR_RETURN(LocalJob calm, load(1, 1, false));
-  MUSTER_ASSIGN_OR_RETURN(LocalJob disturbed, load(options_.sizes.front(), least, true));
+  MUSTER_ASSIGN_OR_RETURN(LocalJob disturbed,
+                          load(options_.sizes.front(), least, !leaves_split_open_));
   const std::string output =
       options_.output.empty() ? "muster-out/prove-" + calm.job.meta.name : options_.output;
   LocalRunOptions local = options_.local;
@@ -123,6 +126,11 @@ Status Proof::start() {
 
 int Proof::run() {
   if (const Status started = start(); !started) return refuse(started.error());
+  if (leaves_split_open_) {
+    view_.say(
+        "Note: spec.training.parallelism.mode is Auto: both runs have whole copies of the model, "
+        "as the undisturbed one must; a split is proved with pipeline or tensor in place of mode");
+  }
   view_.say("seed " + std::to_string(options_.seed) + ": " + std::to_string(plan_.size()) +
             " disturbances, " + std::to_string(options_.kills) + " of them kills");
   follow();

@@ -436,6 +436,15 @@ class Prove(RunTest):
         self.assertRegex(out, r"\nDIFFERENT: step 1: parameters [0-9a-f]{16}\.\.\. against [0-9a-f]{16}\.\.\. undisturbed\n$")
 
 
+    def test_a_split_that_is_left_open_is_proved_with_whole_copies(self):
+        small = ["--workers", "1,2", "--kills", "0", "--pace", "0", "--set", "spec.training.epochs=1", "--set", "spec.worker.processes=2"]
+        for split, is_open in [("{mode: Auto}", True), ("{pipeline: 2}", False)]:
+            code, out, err = self.run_muster("prove", self.digits, *small, "--set", f"spec.training.parallelism={split}")
+            self.assertEqual(code, 0, out + err)
+            self.assertIn("\nEQUAL: ", out)
+            self.assertEqual("mode is Auto: both runs have whole copies" in err, is_open, err)
+
+
 class Text(RunTest):
     STEPS = ["--set", "spec.training.steps=40", "--set", "spec.training.batchSize=8", "--set", "spec.training.logicalRanks=8"]
 
