@@ -180,6 +180,7 @@ void Page::write_facts() {
   if (image.empty() && !about_.pods.empty()) image = about_.pods.back().image;
   fact("Image", image);
   fact("Made", age_text(job_.meta.creation_time, now_) + " ago");
+  fact("Note", api::about_gpus(job_.spec));
   for (const std::string& note : about_.notes) fact("Note", note);
 }
 

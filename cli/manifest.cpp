@@ -50,6 +50,7 @@ std::vector<std::string> notes_of(const api::TrainingJobSpec& spec) {
           "written below the output directory");
     }
   }
+  if (std::string about = api::about_gpus(spec); !about.empty()) notes.push_back(std::move(about));
   return notes;
 }
 

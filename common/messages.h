@@ -18,6 +18,7 @@ namespace muster {
 
 inline constexpr int kMaxWorkers = 4096;
 inline constexpr int kMaxProcesses = 64;
+inline constexpr int kMaxGpus = 64;                  ///< of a worker
 inline constexpr std::size_t kMaxDomainBytes = 253;  ///< as of a node's name
 
 /// Workers of the built-in engine agree on who they are, and a list of all of them must fit one

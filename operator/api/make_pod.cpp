@@ -152,7 +152,9 @@ Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodO
     set_env(env, contract::kEnvMetricsPort, std::to_string(options.worker_metrics_port));
   }
   // Where the GPU runtime is the node's default, a container that asks for none would see all.
-  if (job.spec.worker.resources.gpus == 0) set_env(env, "NVIDIA_VISIBLE_DEVICES", "void");
+  const std::int64_t gpus = job.spec.worker.resources.gpus;
+  if (gpus == 0) set_env(env, "NVIDIA_VISIBLE_DEVICES", "void");
+  if (gpus > 0 && job.spec.training) set_env(env, contract::kEnvGpus, std::to_string(gpus));
   if (!job.spec.training) add_program_env(env, job, placement);
   // On a laptop the program runs as whoever started it.
   if (!job.spec.training && !options.ca_certificate.empty()) add_user_env(env, job.spec.worker);

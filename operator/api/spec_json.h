@@ -12,7 +12,6 @@ namespace muster::api {
 inline constexpr std::int64_t kMaxCpuMillis = 1'024'000;
 inline constexpr std::int64_t kMinMemoryBytes = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMaxMemoryBytes = std::int64_t{1} << 46;
-inline constexpr int kMaxGpus = 64;
 inline constexpr std::size_t kMaxDeviceKinds = 16;
 inline constexpr std::int64_t kMaxDevices = 1024;  ///< of a kind
 inline constexpr int kMaxThreads = 1024;

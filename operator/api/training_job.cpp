@@ -335,6 +335,13 @@ Status check_divides(const WorkerSpec& worker, const Split& split, const std::st
   return {};
 }
 
+std::string about_gpus(const TrainingJobSpec& spec) {
+  if (!spec.training || spec.worker.resources.gpus == 0) return "";
+  return "spec.worker.resources.gpus is " + std::to_string(spec.worker.resources.gpus) +
+         ", but the built-in engine (spec.training) trains on processors alone: the GPUs are held "
+         "and not used; leave gpus out, or bring your own program (worker.image and command)";
+}
+
 int workers_together(int processes_of_copy, int processes_of_worker) {
   return processes_of_copy / std::gcd(processes_of_copy, processes_of_worker);
 }

@@ -199,6 +199,12 @@ std::string placement_text(const std::vector<std::string>& nodes) {
   return text;
 }
 
+/// Who waits for GPUs, or holds some, is told where nothing trains on them.
+std::string with_gpus(const api::TrainingJob& job, std::string message) {
+  const std::string about = api::about_gpus(job.spec);
+  return about.empty() ? message : message + "; " + about;
+}
+
 Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   const api::TrainingJob& job = snapshot.job;
   api::TrainingJobStatus status = job.status;
@@ -231,6 +237,7 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   status.phase = restarting ? words::kPhaseRestarting : words::kPhasePending;
   std::string message = placement_text(placed.node_of_slot);
   if (!placed.why.empty()) message += "; " + placed.why;
+  message = with_gpus(job, std::move(message));
   set_condition(status, snapshot,
                 {words::kAdmitted, true, contract::reason::kGangScheduled, message});
   set_condition(status, snapshot,
@@ -326,7 +333,8 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
   }
   Plan next = snapshot.gang->placement
                   ? place_gang(snapshot, *snapshot.gang->placement)
-                  : say_waiting(snapshot, contract::reason::kGangWaiting, snapshot.gang->why_not);
+                  : say_waiting(snapshot, contract::reason::kGangWaiting,
+                                with_gpus(snapshot.job, snapshot.gang->why_not));
   // A decision is written alone; leftovers that nobody waits for are cleared in the next pass.
   if (next.pass == Pass::kDecision) return next;
   plan.reason = next.reason;

@@ -124,6 +124,7 @@ void read_job(Reader& in, WorkerConfig& config) {
   config.attempt = in.required_number(contract::kEnvAttempt, 0, 1'000'000'000);
   config.processes =
       static_cast<int>(in.number(contract::kEnvProcesses, 1, kMaxProcesses).value_or(1));
+  config.gpus = static_cast<int>(in.number(contract::kEnvGpus, 0, kMaxGpus).value_or(0));
 }
 
 void read_endpoint(Reader& in, WorkerConfig& config) {

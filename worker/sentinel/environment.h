@@ -18,6 +18,7 @@ struct WorkerConfig {
   int attempt = 0;
   int workers = 1;
   int processes = 1;
+  int gpus = 0;                ///< that are held and not used
   std::string endpoint;        ///< URL without a path
   std::string ca_certificate;  ///< PEM of what an https endpoint's certificate must lead to
   std::string pod_ip;          ///< own address for the others; empty = asked of the system

@@ -89,6 +89,12 @@ void SentinelWorker::leave(const Outcome& outcome) {
 }
 
 Status SentinelWorker::prepare() {
+  if (config_.gpus > 0) {
+    log_warning(
+        "this worker holds GPUs and trains on processors alone; leave out "
+        "spec.worker.resources.gpus",
+        {{"gpus", config_.gpus}});
+  }
   memory_kills_ = count_memory_kills();
   began_at_ = now();
   death_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

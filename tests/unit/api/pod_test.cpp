@@ -290,12 +290,14 @@ TEST_CASE("a pod of the built-in engine says who it is and is pinned to its node
   CHECK(env.at("MUSTER_TOKEN_FILE") == "/var/run/secrets/muster.dev/token");
   CHECK(env.count("RANK") == 0);
   CHECK(env.count("NVIDIA_VISIBLE_DEVICES") == 0);
+  CHECK(env.at("MUSTER_GPUS") == "2");
 }
 
 TEST_CASE("a job without GPUs sees none, and the chart's image is the default") {
   const Pod pod = make_pod(job_of(least_training_job()), {0, 0, "", ""}, {"", "", "muster:1"});
   const auto env = env_of(pod);
   CHECK(env.at("NVIDIA_VISIBLE_DEVICES") == "void");
+  CHECK(env.count("MUSTER_GPUS") == 0);
   CHECK(env.count("MUSTER_ENDPOINT") == 0);
   CHECK(env.count("MUSTER_TOKEN_FILE") == 0);
   CHECK(pod.spec["containers"][0]["image"] == "muster:1");

@@ -89,6 +89,7 @@ TEST_CASE("a missing or wrong variable is named, with what would be right") {
             "MUSTER_ATTEMPT must be a number from 0 to 1000000000, not \"-1\""},
            {"MUSTER_WORKERS", "0", "MUSTER_WORKERS must be a number from 1 to 4096, not \"0\""},
            {"MUSTER_PROCESSES", "65", "MUSTER_PROCESSES must be a number from 1 to 64, not \"65\""},
+           {"MUSTER_GPUS", "two", "MUSTER_GPUS must be a number from 0 to 64, not \"two\""},
            {"MUSTER_ENDPOINT", "127.0.0.1",
             "MUSTER_ENDPOINT is wrong: \"127.0.0.1\" begins with neither http:// nor https://; a "
             "URL like http://127.0.0.1:8080 is needed"},
