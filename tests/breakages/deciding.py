@@ -9,6 +9,7 @@ LOOP = "operator/runtime/loop.cpp"
 PASS = "operator/runtime/loop_schedule.cpp"
 RECONCILE = "operator/core/reconcile.cpp"
 END = "operator/core/end_policy.cpp"
+HALF = "operator/core/half_bound.cpp"
 EDIT = "operator/core/status_edit.cpp"
 ELECTION = "operator/core/leader_election.cpp"
 PUMP = "operator/runtime/watch_pump.cpp"
@@ -72,7 +73,12 @@ BREAKAGES = [
     Breakage("the log of who has ended is taken away with its pod", RECONCILE, "    if (!pod->termination) delete_pod(plan, *pod);",
              "    delete_pod(plan, *pod);", "test_core"),
     Breakage("a job whose pods would leave their box gets places", RECONCILE,
-             "    return wait || !meets_restricted(snapshot) ? std::nullopt", "    return wait ? std::nullopt", "test_core"),
+             "    return wait || !pods_verdict(snapshot) ? std::nullopt", "    return wait ? std::nullopt", "test_core"),
+    Breakage("two gangs that hold each other's nodes let go at the same time", HALF,
+             "seconds(static_cast<std::int64_t>(drawn % spread))", "seconds(static_cast<std::int64_t>(drawn % 1))", "test_core"),
+    Breakage("a gang that Kueue admits lets go of nodes by itself", HALF, "if (is_in_kueue(job) || trains_on", "if (trains_on", "test_core"),
+    Breakage("what a part of a gang held is asked for again at once", RECONCILE,
+             " || until_tried_again(snapshot)) {", ") {", "test_core"),
     Breakage("a worker that comes too late for the last step is awaited for ever", END,
              "  if (!is_whole && !has_left_behind(snapshot, gang)) return std::nullopt;\n",
              "  if (!is_whole) return std::nullopt;\n", "test_core"),

@@ -334,7 +334,7 @@ class Trainer {
   bool is_compared_ = false;       ///< its members' copies were alike at least once
   std::string returned_;           ///< why there was a return that was not told yet
   std::int64_t returned_from_ = 0;
-  int returns_ = 0;  ///< to a checkpoint since the last one, with nobody found guilty
+  int returns_ = 0;      ///< to a checkpoint since the last one, with nobody found guilty
   Divergence diverged_;  ///< the last one that training went back from
   bool is_started_ = false;
   bool has_entered_ = false;
