@@ -24,19 +24,26 @@ void add_events(Kubectl& kubectl, const std::string& uid, Description& about) {
   about.events.insert(about.events.end(), events->begin(), events->end());
 }
 
+/// Into `taken`; where it cannot be had the page says so, and only an interruption is an error.
+template <typename T>
+Status take_or_note(Result<T> asked, T& taken, const char* what, Description& about) {
+  if (asked) {
+    taken = std::move(*asked);
+  } else if (asked.error().code() == ErrorCode::kAborted) {
+    return asked.error();
+  } else {
+    about.notes.push_back(what + asked.error().message());
+  }
+  return {};
+}
+
 Result<Description> describe(Kubectl& kubectl, const std::string& name,
                              const StartWords& start_words) {
   Description about;
   MUSTER_ASSIGN_OR_RETURN(JobView view, get_job(kubectl, name));
   about.job = std::move(view.job);
-  auto pods = get_pods(kubectl, about.job);
-  if (pods) {
-    about.pods = std::move(*pods);
-  } else if (pods.error().code() == ErrorCode::kAborted) {
-    return pods.error();
-  } else {
-    about.notes.push_back("pods cannot be read: " + pods.error().message());
-  }
+  MUSTER_RETURN_IF_ERROR(
+      take_or_note(get_pods(kubectl, about.job), about.pods, "pods cannot be read: ", about));
   add_events(kubectl, about.job.meta.uid, about);
   std::size_t asked = 0;
   for (const PodView& pod : about.pods) {
@@ -47,14 +54,8 @@ Result<Description> describe(Kubectl& kubectl, const std::string& name,
   }
   std::stable_sort(about.events.begin(), about.events.end(),
                    [](const EventView& a, const EventView& b) { return a.time < b.time; });
-  auto start = start_words(kubectl, about.job);
-  if (start) {
-    about.expected_start = std::move(*start);
-  } else if (start.error().code() == ErrorCode::kAborted) {
-    return start.error();
-  } else {
-    about.notes.push_back("when it is expected to start is not known: " + start.error().message());
-  }
+  MUSTER_RETURN_IF_ERROR(take_or_note(start_words(kubectl, about.job), about.expected_start,
+                                      "when it is expected to start is not known: ", about));
   return about;
 }
 

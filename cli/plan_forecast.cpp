@@ -196,14 +196,12 @@ Status check_has_nodes(const PlanCluster& cluster) {
 }  // namespace
 
 Result<PlanForecast> forecast(const PlanCluster& cluster, const Json& manifest) {
-  const Status checked = check_has_nodes(cluster);
-  if (!checked) return checked.error();
+  MUSTER_RETURN_IF_ERROR(check_has_nodes(cluster));
   return Forecaster(cluster).plan(manifest);
 }
 
 Result<PlanForecast> forecast_waiting(const PlanCluster& cluster, const api::ObjectKey& job) {
-  const Status checked = check_has_nodes(cluster);
-  if (!checked) return checked.error();
+  MUSTER_RETURN_IF_ERROR(check_has_nodes(cluster));
   return Forecaster(cluster).wait(job);
 }
 

@@ -174,8 +174,9 @@ Json make_resources(const WorkerSpec& worker) {
   const Resources& resources = worker.resources;
   Json amounts{{"cpu", std::to_string(resources.cpu_millis) + "m"},
                {"memory", std::to_string(resources.memory_bytes)}};
-  if (resources.gpus > 0) amounts[resources.gpu_resource] = std::to_string(resources.gpus);
-  for (const auto& [name, amount] : resources.devices) amounts[name] = std::to_string(amount);
+  for (const auto& [name, amount] : PodRequests(resources).devices) {
+    amounts[name] = std::to_string(amount);
+  }
   Json json{{"requests", amounts}, {"limits", amounts}};
   const auto claims = worker.pod_fields.find("resourceClaims");
   if (claims != worker.pod_fields.end()) {

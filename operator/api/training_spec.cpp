@@ -1,6 +1,5 @@
 // spec.training: what the built-in engine trains. The worker validates it again.
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <span>
 
@@ -445,15 +444,6 @@ void read_supported(JsonReader& in, const char* field, std::string& out,
   }
 }
 
-/// A word of an enumeration of two.
-void read_choice(JsonReader& in, const char* field, std::string& out,
-                 const std::array<std::string, 2>& words) {
-  in.optional(field, out, 64);
-  if (in.status() && out != words[0] && out != words[1]) {
-    in.fail(field, "must be " + words[0] + " or " + words[1] + ", not " + in_quotes(out));
-  }
-}
-
 void read_parallelism(JsonReader& in, TrainingSpec& out) {
   read_object(in, "parallelism", [&](const Json& object, const std::string& at) {
     JsonReader split(object, at);
@@ -618,10 +608,10 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   read_object(in, "checkpoint", [&](const Json& object, const std::string& at) {
     return read_checkpoint(object, at, out.checkpoint.emplace());
   });
-  read_choice(in, "onNonFinite", out.on_non_finite, {"RollBack", "Stop"});
-  read_choice(in, "optimizerState", out.optimizer_state, {"Replicated", "Sharded"});
-  read_choice(in, "activations", out.activations, {"Kept", "Recomputed"});
-  read_choice(in, "precision", out.precision, {"Float32", "BFloat16"});
+  optional_enum(in, "onNonFinite", out.on_non_finite, {"RollBack", "Stop"});
+  optional_enum(in, "optimizerState", out.optimizer_state, {"Replicated", "Sharded"});
+  optional_enum(in, "activations", out.activations, {"Kept", "Recomputed"});
+  optional_enum(in, "precision", out.precision, {"Float32", "BFloat16"});
   in.optional("buddies", out.buddies, {1, 2});
   if (out.buddies > 1 && out.optimizer_state != "Sharded") {
     in.fail("buddies", "is for optimizerState: Sharded alone; leave it out or use that");

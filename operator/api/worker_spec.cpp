@@ -100,6 +100,9 @@ Status read_env(const Json& json, const std::string& path, EnvVar& out) {
   return in.status();
 }
 
+constexpr const char* kOfPlugins =
+    "must be a device plugin's name; those of kubernetes.io are the cluster's own";
+
 /// Whether the cluster's own resources and those of quotas have such names.
 bool is_of_cluster(const std::string& resource) {
   return resource.find("kubernetes.io/") != std::string::npos || resource.starts_with("requests.");
@@ -119,10 +122,7 @@ void read_devices(JsonReader& in, Resources& out) {
       if (!matches(NameRule::kDomainPath, name)) {
         return refuse("must be a resource's name like \"rdma/hca\" or \"example.com/nic\"");
       }
-      if (is_of_cluster(name)) {
-        return refuse(
-            "must be a device plugin's name; those of kubernetes.io are the cluster's own");
-      }
+      if (is_of_cluster(name)) return refuse(kOfPlugins);
       if (name == out.gpu_resource) return refuse("is gpuResource; gpus says how many");
       const bool is_amount = amount.is_number_integer() && amount >= 1 && amount <= kMaxDevices;
       if (!is_amount) {
@@ -148,8 +148,7 @@ Status read_resources(const Json& json, const std::string& path, Resources& out)
   in.optional("gpus", out.gpus, {0, kMaxGpus});
   optional_name(in, "gpuResource", out.gpu_resource, NameRule::kDomainPath);
   if (in.status() && is_of_cluster(out.gpu_resource)) {
-    in.fail("gpuResource",
-            "must be a device plugin's name; those of kubernetes.io are the cluster's own");
+    in.fail("gpuResource", kOfPlugins);
   }
   read_devices(in, out);
   in.no_other_fields();

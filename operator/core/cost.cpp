@@ -103,8 +103,7 @@ double part_of_node(const api::Resources& worker, const api::Node& node) {
   };
   take("cpu", worker.cpu_millis);
   take("memory", worker.memory_bytes);
-  take(worker.gpu_resource, worker.gpus);
-  for (const auto& [resource, amount] : worker.devices) take(resource, amount);
+  for (const auto& [resource, amount] : api::PodRequests(worker).devices) take(resource, amount);
   return std::min(part, 1.0);
 }
 
@@ -115,9 +114,9 @@ Billionths units_of(const api::Price& price, const api::Resources& worker, const
   if (price.resource == "memory") {
     return billionths(static_cast<double>(worker.memory_bytes) / kGiB);
   }
-  if (price.resource == worker.gpu_resource) return worker.gpus * kOne;
-  const auto device = worker.devices.find(price.resource);
-  return device == worker.devices.end() ? 0 : device->second * kOne;
+  const auto devices = api::PodRequests(worker).devices;
+  const auto device = devices.find(price.resource);
+  return device == devices.end() ? 0 : device->second * kOne;
 }
 
 using Uses = std::map<std::pair<std::string, std::string>, Billionths>;  // by tier and resource

@@ -46,9 +46,9 @@ std::optional<int> half_bound(const JobSnapshot& snapshot, const GangView& gang)
 }
 
 std::optional<LetGo> let_go(const JobSnapshot& snapshot, const GangView& gang) {
-  const auto on_nodes = half_bound(snapshot, gang);
   const auto left = until_let_go(snapshot, gang);
-  if (!on_nodes || !left || left->count() > 0) return std::nullopt;
+  if (!left || left->count() > 0) return std::nullopt;
+  const auto on_nodes = half_bound(snapshot, gang);
   const api::TrainingJob& job = snapshot.job;
   LetGo decided;
   const int fits = *on_nodes - *on_nodes % workers_together(job);

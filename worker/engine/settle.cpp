@@ -295,10 +295,8 @@ Status Trainer::save() {
   MUSTER_RETURN_IF_ERROR(check_finite());
   if (!keeps_files() || !can_write()) return {};
   MUSTER_RETURN_IF_ERROR(at(point::kCheckpoint));
-  Saving saving = Saving::kUnderWay;
-  while (saving == Saving::kUnderWay) {
-    MUSTER_ASSIGN_OR_RETURN(saving, ask_owner());
-    if (saving != Saving::kUnderWay || is_end(standing_)) continue;
+  MUSTER_ASSIGN_OR_RETURN(const Saving saving, is_end(standing_) ? await_owner() : ask_owner());
+  if (saving == Saving::kUnderWay) {
     if (is_owner()) {
       log_warning("a checkpoint is left out: the one before is still being written",
                   {{"step", standing_.step},
@@ -314,7 +312,9 @@ Status Trainer::save() {
   }
   saving_step_ = standing_.step;
   returns_ = 0;
-  return is_end(standing_) || is_split() ? end_save() : Status();
+  if (!is_end(standing_) && !is_split()) return {};
+  MUSTER_RETURN_IF_ERROR(await_owner());
+  return conclude_save();
 }
 
 /// Who does not write learns of an error as of a death, or when it is agreed on.
@@ -357,12 +357,12 @@ Status Trainer::conclude_save() {
 }
 
 /// Until the one that was begun is written.
-Status Trainer::end_save() {
+Result<Trainer::Saving> Trainer::await_owner() {
   Saving saving = Saving::kUnderWay;
   while (saving == Saving::kUnderWay) {
     MUSTER_ASSIGN_OR_RETURN(saving, ask_owner());
   }
-  return conclude_save();
+  return saving;
 }
 
 /// Once it is written.

@@ -185,8 +185,8 @@ class Trainer {
     kBegun,  ///< it is the one that is due: another membership has begun it
   };
   Result<Saving> ask_owner();
+  Result<Saving> await_owner();
   Status conclude_save();
-  Status end_save();
   void forget_save();
   std::int64_t newest_checkpoint();
   Status check_finite();
