@@ -114,8 +114,11 @@ TEST_CASE("preempted is the cheapest set of all that there are, and nobody where
       world.pass();
     }
     std::erase_if(world.jobs, [](const QueueJob& job) { return job.slots.empty(); });
-    const std::string head = reclaim_job(world, rng).gang.job.name;
-    world.job(head).gang.turn.priority = static_cast<int>(rng.below(4));
+    QueueJob& last = reclaim_job(world, rng);
+    // Larger than those that run, so that often no single victim leaves room enough.
+    last.gang.count = last.gang.min += static_cast<int>(rng.below(3));
+    last.gang.turn.priority = static_cast<int>(rng.below(4));
+    const std::string head = last.gang.job.name;
     if (world.verdicts().at({"team", head}).placement) continue;
     const auto taken = world.taken();
     const auto least = least_cost(world, head);
