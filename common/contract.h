@@ -401,6 +401,22 @@ inline constexpr std::string_view kJobRepeatedSteps = "muster_job_repeated_steps
 /// Gauge by namespace, training_job, reason: 1 for the reason of the last failure; absent without
 /// one.
 inline constexpr std::string_view kJobFailure = "muster_job_failure";
+/// Gauge by training_queue: jobs that wait for their turn.
+inline constexpr std::string_view kTrainingQueueWaiting = "muster_queue_waiting_jobs";
+/// Gauge by training_queue: jobs that hold some of it, also while their last workers leave.
+inline constexpr std::string_view kTrainingQueueAdmitted = "muster_queue_admitted_jobs";
+/// Gauge by training_queue, resource: its nominal quota; cpu in cores, memory in bytes, everything
+/// else counted.
+inline constexpr std::string_view kTrainingQueueQuota = "muster_queue_quota";
+/// Gauge by training_queue, resource: what its jobs hold, in the same units.
+inline constexpr std::string_view kTrainingQueueUsed = "muster_queue_used";
+/// Gauge by training_queue, resource: what they hold beyond the nominal quota, in the same units.
+inline constexpr std::string_view kTrainingQueueBorrowed = "muster_queue_borrowed";
+/// Gauge by training_queue, currency: what its jobs may cost in a period; absent without a budget.
+inline constexpr std::string_view kTrainingQueueBudget = "muster_queue_budget";
+/// Gauge by training_queue, currency: what they have cost in this period until the queue's
+/// status.budget.updatedAt; absent without a budget.
+inline constexpr std::string_view kTrainingQueueSpent = "muster_queue_spent";
 /// Histogram: from a job's creation (or resumption) until all its workers run.
 inline constexpr std::string_view kGangStartSeconds = "muster_gang_start_seconds";
 /// Histogram: one look at all waiting gangs and the nodes.

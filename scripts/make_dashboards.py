@@ -394,6 +394,19 @@ def cluster():
         ("Loss", "none", top("muster_worker_loss", every)),
         ("Restarts", "none", top("muster_job_restarts_total", every)),
         ("Checkpoint age", "s", f"time() - {top('muster_job_checkpoint_timestamp_seconds', every)}")])
+    d.row("Queues")
+    queue, resource, currency = (f"training_queue{more}" for more in ("", ", resource", ", currency"))
+    d.series("Jobs of queues", "Jobs that wait for their turn, and those that hold some of the queue.", "none", [
+        (top("muster_queue_waiting_jobs", "", queue), "{{training_queue}} waiting"),
+        (top("muster_queue_admitted_jobs", "", queue), "{{training_queue}} admitted")], w=6)
+    d.series("Use of quota", "Of the queue's nominal quota; more than all of it is borrowed.", "percentunit", [
+        (f"{top('muster_queue_used', '', resource)} / ({top('muster_queue_quota', '', resource)} > 0)",
+         "{{training_queue}} {{resource}}")], w=6)
+    d.series("Borrowed", "What jobs hold beyond their queue's nominal quota: cpu in cores, memory in bytes.", "none", [
+        (top("muster_queue_borrowed", "", resource), "{{training_queue}} {{resource}}")], w=6, log=True)
+    d.series("Budget spent", "Of what the queue's jobs may cost in this period. Once it is all spent they stop.", "percentunit", [
+        (f"{top('muster_queue_spent', '', currency)} / ({top('muster_queue_budget', '', currency)} > 0)",
+         "{{training_queue}}")], w=6)
     d.row("Nodes (kube-state-metrics)")
     d.series("Processors asked for", "Of what each node offers, by all pods. From kube-state-metrics.", "percentunit", [
         (f'sum by (node) (kube_pod_container_resource_requests{{{nodes}, resource="cpu"}}) / '

@@ -25,9 +25,9 @@ The operator serves `/metrics` on `--metrics-bind-address`, by default over TLS 
 hold no free text. `muster run --metrics-port N` serves the operator's on 127.0.0.1:N and those of the worker of slot i
 on N + 1 + i.
 
-A job's series go away with the job. Of several replicas of the operator only the leader has series of jobs. Scrape with
-`honor_labels`, because `namespace` means the job's. Dashboards: `charts/muster/dashboards`; alerts:
-`charts/muster/rules`, each with a page in [runbooks](../runbooks).
+A job's series go away with the job, a queue's with the queue. Of several replicas of the operator only the leader has series
+of jobs and queues. Scrape with `honor_labels`, because `namespace` means the job's. Dashboards: `charts/muster/dashboards`;
+alerts: `charts/muster/rules`, each with a page in [runbooks](../runbooks).
 
 Of the names that stock dashboards of controllers ask for, three are not there, because what they count cannot happen, and
 a zero that never moves would say that somebody looked. A panic (`controller_runtime_reconcile_panics_total`): a broken

@@ -264,5 +264,6 @@ void OperatorLoop::write_queues() {
        queue_book_.writes(now_, options_.clock->wall_now(), queue_holders(), waiting)) {
     options_.executor->execute(std::move(work));
   }
+  if (options_.metrics != nullptr) options_.metrics->on_queues(queue_book_.figures());
 }
 }  // namespace muster::runtime

@@ -184,6 +184,7 @@ struct Metrics::Impl {
   std::mutex mutex;
   std::map<api::ObjectKey, Turn> turns;  // guarded by mutex; bounded as the queue is
   JobBook jobs;                          // guarded by mutex
+  std::vector<QueueFigures> queues;      // guarded by mutex
 };
 
 Metrics::Impl::Impl(const MetricsOptions& given)
@@ -336,16 +337,24 @@ void Metrics::on_job_gone(const api::ObjectKey& job) {
   impl_->jobs.remove(job);
 }
 
+void Metrics::on_queues(std::vector<QueueFigures> queues) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->queues = std::move(queues);
+}
+
 std::string Metrics::render() const {
   JobBook jobs;
+  std::vector<QueueFigures> queues;
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->refresh(impl_->clock.mono_now());
     // A copy, so that nobody who decides waits while text is made of a thousand jobs.
     jobs = impl_->jobs;
+    queues = impl_->queues;
   }
   // In front of the longer text, which has room for it.
   std::string page = jobs.render(impl_->now());
+  page += runtime::render(queues);
   return page.insert(0, impl_->all.render());
 }
 

@@ -1,12 +1,13 @@
 // The operator's metrics in Prometheus' text format. Names: common/contract.h, metric::. Whoever
 // does something says so here; what a scrape shows is put together when it is asked for.
 //
-// Labels are bounded: by the jobs that are there, and by words that stand in the code.
+// Labels are bounded: by the jobs and queues that are there, and by words that stand in the code.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/messages.h"
@@ -14,6 +15,7 @@
 #include "operator/core/kept_inventory.h"
 #include "operator/core/plan.h"
 #include "operator/core/work_queue.h"
+#include "operator/runtime/metrics_queues.h"
 
 namespace muster::runtime {
 
@@ -67,6 +69,8 @@ class Metrics final : public core::WorkQueueObserver {
   /// A report that was accepted for a job that was seen; of slot 0, the others say the same.
   void on_progress(const api::ObjectKey& job, const ProgressReport& report);
   void on_job_gone(const api::ObjectKey& job);
+  /// All queues that are there.
+  void on_queues(std::vector<QueueFigures> queues);
 
   /// All families as text.
   std::string render() const;

@@ -108,7 +108,8 @@ std::optional<MonoTime> QueueBook::due() const {
     return was_unknown_ ? std::nullopt : std::optional(began_ + core::words::kQueuesUnknownMost);
   }
   std::optional<MonoTime> due;
-  if (is_old_ && !empty()) due = not_before_;
+  // Once the last queue is gone, the figures are still to be emptied.
+  if (is_old_ && (!empty() || !figures_.empty())) due = not_before_;
   for (const auto& [key, one] : writing_) {
     if (one.look_at) due = std::min(due.value_or(*one.look_at), *one.look_at);
   }
@@ -120,18 +121,20 @@ std::vector<Work> QueueBook::writes(MonoTime now, WallTime wall_now,
                                     const std::map<std::string, int>& waiting) {
   is_old_ = false;
   not_before_ = now + kLookInterval;
+  figures_.clear();
   std::vector<Work> works;
   for (const auto& [key, record] : queues_.all()) {
     Writing& writing = writing_[key];
     writing.look_at.reset();
-    if (writing.is_under_way) continue;
-    if (const auto left = core::until_spending_news(record.object, wall_now)) {
-      writing.look_at = now + *left;
-    }
     const auto found = waiting.find(key.name);
     const int count = found == waiting.end() ? 0 : found->second;
     const core::Queue queue = core::queue_at(record.queue, record.object, wall_now);
     const auto status = core::queue_status(record.object, queue, holders, count, wall_now);
+    figures_.push_back(queue_figures(record.object, status));
+    if (writing.is_under_way) continue;
+    if (const auto left = core::until_spending_news(record.object, wall_now)) {
+      writing.look_at = now + *left;
+    }
     if (status == record.object.status) continue;
     // An own write that the store does not show yet is on its way back, or lost.
     const bool is_unseen = record.meta.resource_version == writing.unseen_version;

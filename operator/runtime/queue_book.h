@@ -13,6 +13,7 @@
 #include "operator/kube/store.h"
 #include "operator/runtime/applier.h"
 #include "operator/runtime/mailbox.h"
+#include "operator/runtime/metrics_queues.h"
 
 namespace muster::runtime {
 
@@ -58,6 +59,8 @@ class QueueBook {
                            const std::vector<core::QueueHolder>& holders,
                            const std::map<std::string, int>& waiting);
   void take(const ApplyDone& done, MonoTime now);
+  /// Of all queues, as of the last look.
+  const std::vector<QueueFigures>& figures() const { return figures_; }
 
  private:
   /// About one queue's status; a fresh operator learns it anew.
@@ -78,6 +81,7 @@ class QueueBook {
   std::map<api::ObjectKey, Writing> writing_;
   bool is_old_ = false;
   MonoTime not_before_{};  ///< all together
+  std::vector<QueueFigures> figures_;
 };
 
 }  // namespace muster::runtime

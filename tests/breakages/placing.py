@@ -19,6 +19,7 @@ KUEUE = "operator/core/kueue_policy.cpp"
 PRICES = "operator/api/price_list.cpp"
 CONFIG = "operator/api/topology_config.cpp"
 QUEUE_BOOK = "operator/runtime/queue_book.cpp"
+METRICS_QUEUES = "operator/runtime/metrics_queues.cpp"
 LOOP_SCHEDULE = "operator/runtime/loop_schedule.cpp"
 
 BREAKAGES = [
@@ -128,6 +129,8 @@ BREAKAGES = [
              "job.spec.queue_name.empty() && queues_.find(kFallback) != nullptr;", "false;", "test_sim"),
     Breakage("a queue's status is written once more for each look at it", QUEUE_BOOK, "    if (now < from) {\n", "    if (from < began_) {\n",
              "test_sim"),
+    Breakage("the last queue's metrics outlive it", QUEUE_BOOK, "(!empty() || !figures_.empty())", "!empty()", "test_runtime"),
+    Breakage("metrics count a queue's cpu in thousandths", METRICS_QUEUES, "kThousandths = 1000", "kThousandths = 1", "test_runtime"),
     Breakage("a job is told that there is no such queue before queues are known", LOOP_SCHEDULE,
              "    if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs", "    cluster.gangs", "test_sim"),
     Breakage("what is decided of a job and not yet stored is not counted as taken", LOOP_SCHEDULE,

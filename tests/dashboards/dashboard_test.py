@@ -3,7 +3,7 @@
 
     tests/dashboards/dashboard_test.py [--lint] [BIN_DIR] [unittest arguments]
 
-BIN_DIR holds muster and muster-worker (default build/release/bin). --lint: only what needs no process. Prometheus and
+BIN_DIR holds muster, muster-worker and queue_world (default build/release/bin). --lint: only what needs no process. Prometheus and
 promtool come from PATH or from where scripts/install-deps --cluster has put them. All ports are on loopback.
 """
 
@@ -261,7 +261,8 @@ class Alerts(unittest.TestCase):
 
 
 class Live(unittest.TestCase):
-    """Two real runs: a training of which one worker is killed and later all, and a program that fails; then every query."""
+    """Two real runs, a training of which one worker is killed and later all, and a program that fails; an operator with two
+    queues; then every query."""
     bin_dir = os.path.join(ROOT, "build/release/bin")
 
     @classmethod
@@ -320,6 +321,23 @@ class Live(unittest.TestCase):
                        'sum(max by (phase) (muster_job_phase_seconds_total{training_job="digits"}))')
         self.assertGreater(goodput, 0)
         self.assertLessEqual(goodput, 1)
+
+    def test_the_queues_figures_say_what_happened(self):
+        def values(expr):
+            series = self.world.range(expr)
+            self.assertEqual(len(series), 1, expr)
+            return [float(value) for _, value in series[0]["values"]]
+        waiting = values('muster_queue_waiting_jobs{training_queue="research"}')
+        self.assertIn(2, waiting)
+        self.assertEqual(waiting[-1], 0)
+        self.assertIn(1, values('muster_queue_admitted_jobs{training_queue="product"}'))
+        self.assertEqual(max(values('muster_queue_used{training_queue="product",resource="cpu"}')), 2)
+        self.assertEqual(max(values('muster_queue_borrowed{training_queue="research",resource="cpu"}')), 2)
+        self.assertEqual(max(values('muster_queue_used{training_queue="research",resource="memory"}')), 3 * 2**30)
+        self.assertEqual(values('muster_queue_quota{training_queue="research",resource="memory"}')[-1], 4 * 2**30)
+        # The sleepers' 95 s; a pod takes a moment to start and to be seen ended.
+        self.assertAlmostEqual(values('muster_queue_spent{training_queue="research",currency="EUR"}')[-1], 95, delta=30)
+        self.assertEqual(values('muster_queue_budget{training_queue="research",currency="EUR"}')[-1], 1000)
 
     def test_rules_are_evaluated_without_an_error(self):
         for group in self.world.get("/api/v1/rules")["groups"]:

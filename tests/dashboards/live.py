@@ -1,4 +1,4 @@
-"""A Prometheus of its own, scraping two `muster run`s and an exporter's stand-in, all on loopback."""
+"""A Prometheus of its own, scraping two `muster run`s, an operator with queues and an exporter's stand-in, all on loopback."""
 
 import glob
 import http.server
@@ -91,6 +91,27 @@ spec:
   restart: {policy: OnFailure, maxRestarts: 100, backoffSeconds: 2}
 """
 
+# EUR 1 a second and processor.
+PRICES = '{currency: EUR, tiers: [{name: all, prices: [{resource: cpu, perHour: "3600"}]}]}\n'
+
+
+def queue(name, cpu, **more):
+    resources = [{"name": "cpu", "nominal": cpu}, {"name": "memory", "nominal": "4Gi"}]
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": name},
+            "spec": {"cohort": "lab", "resources": resources, **more}}
+
+
+def sleeper(queue_name, name, cpu, time_s):
+    worker = {"count": 1, "command": ["sleep", str(time_s)], "resources": {"cpu": cpu, "memory": "1Gi"}}
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+            "spec": {"queueName": queue_name, "worker": worker}}
+
+
+# Two of research's jobs wait until product's has ended; then they borrow what it held. Of one second, names make the order.
+QUEUES = [queue("product", "2"), queue("research", "1", budget={"currency": "EUR", "amount": "1000"}),
+          sleeper("product", "p", "2", 20), sleeper("research", "r1", "1", 40), sleeper("research", "r2", "1", 25),
+          sleeper("research", "r3", "1", 30)]
+
 
 class World:
     def __init__(self, bin_dir):
@@ -115,11 +136,11 @@ class World:
     def start(self):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exporters)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        first = free_ports(8)
-        training, workers, failing, self.port = first, [first + 1, first + 2], first + 4, first + 7
+        first = free_ports(9)
+        training, workers, failing, queues, self.port = first, [first + 1, first + 2], first + 4, first + 7, first + 8
         config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
                   "rule_files": sorted(glob.glob(os.path.join(ROOT, "charts/muster/rules/*.yaml"))),
-                  "scrape_configs": [self.scrape("muster-metrics", [training, failing]),
+                  "scrape_configs": [self.scrape("muster-metrics", [training, failing, queues]),
                                      self.scrape("muster-workers", workers),
                                      self.scrape("exporters", [self.server.server_address[1]])]}
         with open(self.path("prometheus.yml"), "w", encoding="utf-8") as file:
@@ -132,7 +153,12 @@ class World:
         with open(self.path("fails.yaml"), "w", encoding="utf-8") as file:
             file.write(FAILING)
         with open(self.path("prices.yaml"), "w", encoding="utf-8") as file:
-            file.write('{currency: EUR, tiers: [{name: all, prices: [{resource: cpu, perHour: "3600"}]}]}\n')
+            file.write(PRICES)
+        with open(self.path("queues.json"), "w", encoding="utf-8") as file:
+            json.dump(QUEUES, file)
+        os.mkdir(self.path("queues"))
+        self.launch("queues", os.path.join(self.bin_dir, "queue_world"), "queues.json", "prices.yaml", self.path("queues"),
+                    str(queues))
         muster = os.path.join(self.bin_dir, "muster")
         self.launch("fails", muster, "run", "fails.yaml", "--metrics-port", str(failing))
         # One after the other, so that figures of all operators together change.
@@ -145,7 +171,7 @@ class World:
                     "--set", 'spec.training.optimizer.sgd.learningRate="0.0005"',
                     "--set", "spec.training.model.mlp.hidden=[2048]", "--set", "spec.training.checkpoint.everySteps=5000")
         self.await_between_checkpoints()
-        self.pages = [self.fetch(f"http://127.0.0.1:{port}/metrics") for port in (training, failing, *workers)]
+        self.pages = [self.fetch(f"http://127.0.0.1:{port}/metrics") for port in (training, failing, queues, *workers)]
         # One worker dies and the others train on; then nobody is left, and the gang starts again.
         os.kill(self.worker_pid(slot=1), signal.SIGKILL)
         self.wait_until(lambda: self.range("min(muster_worker_members) == 1"), 60)
@@ -154,6 +180,7 @@ class World:
         for slot in (0, 1):
             os.kill(self.worker_pid(slot), signal.SIGKILL)
         self.wait_until(lambda: self.range('muster_job_repeated_steps_total{training_job="digits"} > 0'), 90)
+        self.wait_until(lambda: self.range("muster_queue_spent > 0 and on (training_queue) muster_queue_admitted_jobs == 0"), 90)
 
     def await_between_checkpoints(self):
         """Until a restart repeats steps that were reported: a report's age and more away from either checkpoint."""

@@ -426,6 +426,7 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
   world.metrics.on_job(world.job);
   world.report(0, 3);
   world.metrics.on_cost(world.job.meta.key(), {"EUR", api::kOne, {}, 0, "", {}, {}});
+  world.metrics.on_queues({{"a", 1, 2, {{"cpu", 1, 1, 0}}, {{"EUR", 5, 1}}}});
   world.metrics.set_leader(true);
   world.metrics.set_concurrency(4);
   world.metrics.on_endpoint(contract::kPathJoin, 200);
@@ -478,6 +479,13 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
                             name::kJobProductiveSeconds,
                             name::kJobRepeatedSteps,
                             name::kJobFailure,
+                            name::kTrainingQueueWaiting,
+                            name::kTrainingQueueAdmitted,
+                            name::kTrainingQueueQuota,
+                            name::kTrainingQueueUsed,
+                            name::kTrainingQueueBorrowed,
+                            name::kTrainingQueueBudget,
+                            name::kTrainingQueueSpent,
                             name::kGangStartSeconds,
                             name::kScheduleSeconds,
                             name::kInventoryRemade,

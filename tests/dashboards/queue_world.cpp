@@ -1,0 +1,118 @@
+// A cluster in one process whose operator gives jobs their turn in queues, which `muster run` does
+// not: API server in memory, the operator, and a kubelet that starts processes. Its /metrics is
+// what the dashboards' panels of queues are asked about.
+//   queue_world OBJECTS.json PRICES.yaml DIRECTORY PORT
+// OBJECTS.json: a list of TrainingQueues and TrainingJobs, made in its order.
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "common/contract.h"
+#include "operator/embedded/api_server.h"
+#include "operator/embedded/process_kubelet.h"
+#include "operator/runtime/metrics.h"
+#include "operator/runtime/metrics_server.h"
+#include "operator/runtime/operator.h"
+#include "operator/runtime/price_file.h"
+
+using namespace muster;
+
+namespace {
+
+constexpr seconds kStartMost{20};
+constexpr milliseconds kGrace{2000};
+
+class QueueWorld {
+ public:
+  Status start(const std::string& prices, const std::string& directory, int port) {
+    auto read = runtime::read_price_file(prices);
+    if (!read) return read.error();
+    prices_ = std::move(*read);
+    embedded::ProcessKubeletOptions kubelet;
+    kubelet.client = client_.get();
+    kubelet.transport = &server_;
+    kubelet.clock = &clock_;
+    kubelet.allocatable = {{"cpu", "64"}, {"memory", "64Gi"}, {"pods", "64"}};
+    kubelet.log_directory = kubelet.working_directory = directory;
+    MUSTER_ASSIGN_OR_RETURN(kubelet_, embedded::ProcessKubelet::start(std::move(kubelet)));
+    runtime::OperatorOptions options;
+    options.client = client_.get();
+    options.clock = &clock_;
+    options.pods.default_image = "none";
+    options.sees_queues = true;
+    options.master_key = std::string(64, '7');
+    options.metrics = &metrics_;
+    options.prices = &prices_;
+    MUSTER_ASSIGN_OR_RETURN(operator_, runtime::Operator::start(std::move(options)));
+    MUSTER_RETURN_IF_ERROR(operator_->wait_synced(clock_.mono_now() + kStartMost));
+    metrics_.set_leader(true);
+    runtime::MetricsServerOptions page;
+    page.address = "127.0.0.1";
+    page.port = port;
+    page.render = [this] { return metrics_.render(); };
+    MUSTER_ASSIGN_OR_RETURN(page_, runtime::MetricsServer::start(std::move(page)));
+    return {};
+  }
+
+  Status create(const Json& object) {
+    const bool is_queue = object.value("kind", "") == contract::kKindTrainingQueue;
+    const auto made = is_queue ? client_->create(api::Kind::kTrainingQueue, "", object)
+                               : client_->create(api::Kind::kTrainingJob, "default", object);
+    return made ? Status() : Status(made.error());
+  }
+
+  void stop() {
+    if (kubelet_) kubelet_->stop(kGrace);
+    if (operator_) operator_->stop();
+    if (page_) page_->stop();
+  }
+
+ private:
+  SystemClock clock_;
+  embedded::ApiServer server_{{&clock_}};
+  std::unique_ptr<kube::ApiClient> client_ = kube::make_rest_client(server_);
+  runtime::Metrics metrics_{{&clock_, "queue-world"}};
+  api::PriceList prices_;
+  std::unique_ptr<embedded::ProcessKubelet> kubelet_;
+  std::unique_ptr<runtime::Operator> operator_;
+  std::unique_ptr<runtime::MetricsServer> page_;
+};
+
+Status create_all(QueueWorld& world, const std::string& file) {
+  std::ifstream in(file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  MUSTER_ASSIGN_OR_RETURN(const Json objects, parse_json(text));
+  for (const Json& object : objects) MUSTER_RETURN_IF_ERROR(world.create(object));
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::fputs("queue_world OBJECTS.json PRICES.yaml DIRECTORY PORT\n", stderr);
+    return 2;
+  }
+  // Before any thread, so that none of them takes the signal.
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, SIGTERM);
+  ::sigaddset(&stop, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  QueueWorld world;
+  Status status = world.start(argv[2], argv[3], std::atoi(argv[4]));
+  if (status) status = create_all(world, argv[1]);
+  int signal = 0;
+  if (status) {
+    ::sigwait(&stop, &signal);
+  } else {
+    std::fprintf(stderr, "queue_world: %s\n", status.error().message().c_str());
+  }
+  world.stop();
+  return status ? 0 : 1;
+}
