@@ -76,6 +76,9 @@ inline constexpr std::string_view kEnvPodIp = "MUSTER_POD_IP";
 /// Name of the node that the worker runs on: those of one node are lost together. Absent = not
 /// known.
 inline constexpr std::string_view kEnvNode = "MUSTER_NODE";
+/// Where the node is in the network, of a worker that the operator placed there: nodes with the
+/// same text (a rack, most often) are lost together now and then. Absent = not known.
+inline constexpr std::string_view kEnvRack = "MUSTER_RACK";
 /// File with the bearer token for the endpoint.
 inline constexpr std::string_view kEnvTokenFile = "MUSTER_TOKEN_FILE";
 /// File for the worker's last word, at most 4,096 bytes: on success its final progress report as

@@ -94,7 +94,8 @@ Json to_json(const JoinRequest& value) {
               {"ports", ports_json(value.ports)},
               {"contract", value.contract},
               {"sentinelPort", value.sentinel_port},
-              {"domain", value.domain}};
+              {"domain", value.domain},
+              {"rack", value.rack}};
 }
 
 Result<JoinRequest> parse_join_request(const Json& json) {
@@ -107,6 +108,7 @@ Result<JoinRequest> parse_join_request(const Json& json) {
   in.required("contract", value.contract, kMaxNameBytes);
   in.optional("sentinelPort", value.sentinel_port, {0, 65535});
   in.optional("domain", value.domain, kMaxDomainBytes);
+  in.optional("rack", value.rack, kMaxRackBytes);
   read_ports(in, value.ports);
   if (value.ports.empty()) in.fail("ports", "is required");
   MUSTER_RETURN_IF_ERROR(in.status());
@@ -121,7 +123,8 @@ Json to_json(const JoinResponse& value) {
                      {"ports", ports_json(peer.ports)},
                      {"sentinelPort", peer.sentinel_port},
                      {"attempt", peer.attempt},
-                     {"domain", peer.domain}});
+                     {"domain", peer.domain},
+                     {"rack", peer.rack}});
   }
   return Json{{"complete", value.complete}, {"retryAfterMs", value.retry_after_ms},
               {"present", value.present},   {"expected", value.expected},
@@ -153,6 +156,7 @@ Result<JoinResponse> parse_join_response(const Json& json) {
       one.optional("sentinelPort", peer.sentinel_port, {0, 65535});
       one.optional("attempt", peer.attempt, {0, 1'000'000'000});
       one.optional("domain", peer.domain, kMaxDomainBytes);
+      one.optional("rack", peer.rack, kMaxRackBytes);
       read_ports(one, peer.ports);
       MUSTER_RETURN_IF_ERROR(one.status());
       value.peers.push_back(std::move(peer));

@@ -20,6 +20,7 @@ inline constexpr int kMaxWorkers = 4096;
 inline constexpr int kMaxProcesses = 64;
 inline constexpr int kMaxGpus = 64;                  ///< of a worker
 inline constexpr std::size_t kMaxDomainBytes = 253;  ///< as of a node's name
+inline constexpr std::size_t kMaxRackBytes = 64;
 
 /// Workers of the built-in engine agree on who they are, and a list of all of them must fit one
 /// datagram between two: so many bytes, of which a worker and each of its processes take so many at
@@ -40,6 +41,8 @@ struct JoinRequest {
   int sentinel_port = 0;   ///< UDP; where this worker's sentinel talks about membership
   /// Workers of one domain are lost together: the name of the node. Empty = not known.
   std::string domain{};
+  /// Those whose nodes stand together have the same. Empty = not known.
+  std::string rack{};
 };
 
 struct JoinPeer {
@@ -48,7 +51,7 @@ struct JoinPeer {
   std::vector<int> ports;
   int sentinel_port = 0;
   int attempt = 0;
-  std::string domain{};  ///< as in its join
+  std::string domain{}, rack{};  ///< as in its join
 };
 
 struct JoinResponse {

@@ -111,6 +111,16 @@ void add_program_env(Json& env, const TrainingJob& job, const SlotPlacement& pla
   if (workers <= kMaxTfConfigWorkers) set_env(env, "TF_CONFIG", tf_config(job, placement));
 }
 
+/// Where its node is in the topology; of one in which hosts are a level, what is above them.
+std::string rack_of(const SlotPlacement& placement) {
+  const std::string& path = placement.domain;
+  const std::size_t slash = path.rfind('/');
+  const bool ends_with_host =
+      path.substr(slash == std::string::npos ? 0 : slash + 1) == placement.node;
+  if (!ends_with_host) return path;
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
 /// Own programs serve what they like under their own ports.
 bool has_metrics(const TrainingJob& job, const PodOptions& options) {
   return job.spec.training && options.worker_metrics_port > 0;
@@ -147,6 +157,7 @@ Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodO
   if (job.spec.training) {
     env.push_back(Json{{"name", contract::kEnvNode},
                        {"valueFrom", {{"fieldRef", {{"fieldPath", "spec.nodeName"}}}}}});
+    if (const auto rack = rack_of(placement); !rack.empty()) set_env(env, contract::kEnvRack, rack);
   }
   if (has_metrics(job, options)) {
     set_env(env, contract::kEnvMetricsPort, std::to_string(options.worker_metrics_port));

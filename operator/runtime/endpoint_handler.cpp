@@ -323,8 +323,9 @@ void EndpointHandler::join(JoinRequest request, const Caller& caller,
     } else {
       worker->pod_uid = caller.pod_uid;
       worker->address =
-          JoinPeer{request.slot,          std::move(request.host), std::move(request.ports),
-                   request.sentinel_port, request.attempt,         std::move(request.domain)};
+          JoinPeer{request.slot,           std::move(request.host), std::move(request.ports),
+                   request.sentinel_port,  request.attempt,         std::move(request.domain),
+                   std::move(request.rack)};
       park(*gang, request.slot, respond, replies);
       try_start(*gang);
       release(*gang, replies, told);

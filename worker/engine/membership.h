@@ -23,7 +23,7 @@ struct View {
   /// By rank: the process' number among all that the job may have, whoever is there; ascending.
   /// Empty: the rank.
   std::vector<int> numbers{};
-  /// By rank: what it is lost together with, 0 where that is not known; empty: of none.
+  /// By rank: what it is lost together with (ShardPlan::domains); empty: of none.
   std::vector<std::uint64_t> domains{};
   bool stop = false;  ///< all stop at the boundary where they enter, with a checkpoint
   int size() const { return static_cast<int>(slots.size()); }

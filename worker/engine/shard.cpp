@@ -1,6 +1,7 @@
 #include "worker/engine/shard.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -11,50 +12,63 @@
 namespace muster::engine {
 namespace {
 
-/// By rank: the lowest slot of its domain, which is its own where the domain is not known.
-std::vector<int> homes_of(const std::vector<int>& slots,
-                          const std::vector<std::uint64_t>& domains) {
-  std::map<std::uint64_t, int> lowest;
-  for (std::size_t r = 0; r < domains.size(); ++r) {
-    const auto [at, is_new] = lowest.try_emplace(domains[r], slots[r]);
-    at->second = std::min(at->second, slots[r]);
-  }
-  std::vector<int> homes = slots;
-  for (std::size_t r = 0; r < domains.size(); ++r) {
-    if (domains[r] != 0) homes[r] = lowest[domains[r]];
-  }
-  return homes;
-}
+/// What is above it in the number of a domain is the rack's.
+constexpr int kRackShift = 32;
 
-/// Those who share, so that the ranks of one domain stand together, the largest domain first, and
-/// in it those of one worker, the largest first.
-struct Ring {
-  std::vector<int> ranks;
-  std::size_t domain = 0;  ///< processes of the largest domain
-  std::size_t group = 0;   ///< of the largest worker
+/// By rank: its worker, and the lowest slot of its node and of its rack, which are its own where
+/// they are not known.
+struct Places {
+  std::vector<int> slots, nodes, racks;
 };
 
-Ring make_ring(const std::vector<int>& slots, const std::vector<int>& homes,
-               const std::vector<int>& owners) {
-  std::map<int, std::ptrdiff_t> of_slot, of_home;
+std::vector<int> lowest_slots(const std::vector<int>& slots,
+                              const std::vector<std::uint64_t>& domains, int shift) {
+  std::map<std::uint64_t, int> lowest;
+  for (std::size_t r = 0; r < domains.size(); ++r) {
+    if (domains[r] == 0) continue;
+    const auto [at, is_new] = lowest.try_emplace(domains[r] >> shift, slots[r]);
+    at->second = std::min(at->second, slots[r]);
+  }
+  std::vector<int> found = slots;
+  for (std::size_t r = 0; r < domains.size(); ++r) {
+    if (domains[r] != 0) found[r] = lowest[domains[r] >> shift];
+  }
+  return found;
+}
+
+/// Those who share, so that the ranks of one rack stand together, the largest rack first, in it
+/// those of one node, and in that those of one worker, the largest first.
+struct Ring {
+  std::vector<int> ranks;
+  std::size_t rack = 0, node = 0, group = 0;  ///< processes of the largest; group: worker
+};
+
+Ring make_ring(const Places& places, const std::vector<int>& owners) {
+  std::map<int, std::ptrdiff_t> of_slot, of_node, of_rack;
+  const auto at = [](const std::vector<int>& all, int rank) {
+    return all[static_cast<std::size_t>(rank)];
+  };
   for (const int rank : owners) {
-    ++of_slot[slots[static_cast<std::size_t>(rank)]];
-    ++of_home[homes[static_cast<std::size_t>(rank)]];
+    ++of_slot[at(places.slots, rank)];
+    ++of_node[at(places.nodes, rank)];
+    ++of_rack[at(places.racks, rank)];
   }
   const auto key = [&](int rank) {
-    const int slot = slots[static_cast<std::size_t>(rank)];
-    const int home = homes[static_cast<std::size_t>(rank)];
-    return std::tuple(-of_home[home], home, -of_slot[slot], slot);
+    const int slot = at(places.slots, rank), node = at(places.nodes, rank);
+    const int rack = at(places.racks, rank);
+    return std::tuple(-of_rack[rack], rack, -of_node[node], node, -of_slot[slot], slot);
   };
   Ring ring{owners};
   std::stable_sort(ring.ranks.begin(), ring.ranks.end(),
                    [&](int a, int b) { return key(a) < key(b); });
-  for (const auto& [home, count] : of_home) {
-    ring.domain = std::max(ring.domain, static_cast<std::size_t>(count));
-  }
-  for (const auto& [slot, count] : of_slot) {
-    ring.group = std::max(ring.group, static_cast<std::size_t>(count));
-  }
+  const auto largest = [](const std::map<int, std::ptrdiff_t>& counts) {
+    std::size_t most = 0;
+    for (const auto& [one, count] : counts) most = std::max(most, static_cast<std::size_t>(count));
+    return most;
+  };
+  ring.rack = largest(of_rack);
+  ring.node = largest(of_node);
+  ring.group = largest(of_slot);
   return ring;
 }
 
@@ -93,14 +107,23 @@ int giver(ElementRange part, const std::vector<Keeper>& keepers,
   return static_cast<int>(*best);
 }
 
+/// A step as long as the largest node leaves every node. Where that is more than half of all, the
+/// step that is as long as the rest takes as many out of it as there are elsewhere, and all of
+/// those into it; one as long as the largest worker leaves every worker. With racks it is the same,
+/// and the longest of the three does for all: a rack is no smaller than a node in it, so that a
+/// step that leaves racks leaves nodes, too.
+std::size_t first_step(const Ring& ring) {
+  const auto leaving = [&](std::size_t largest) {
+    return std::min(largest, ring.ranks.size() - largest);
+  };
+  return std::max({ring.group, leaving(ring.node), leaving(ring.rack)});
+}
+
 void add_first_buddies(const Ring& ring, Shards& shards) {
   const std::size_t processes = ring.ranks.size();
   const std::size_t group = ring.group;
   const std::size_t others = processes - group;
-  // A step as long as the largest domain leaves every domain. Where that is more than half of all,
-  // the step that is as long as the rest takes as many out of it as there are elsewhere, and all of
-  // those into it; one as long as the largest worker leaves every worker.
-  const std::size_t step = std::max(group, std::min(ring.domain, processes - ring.domain));
+  const std::size_t step = first_step(ring);
   for (std::size_t i = 0; i < processes; ++i) {
     // Where one worker is more than half of all, its processes share the few others.
     std::size_t to = (i + step) % processes;
@@ -120,25 +143,29 @@ std::ptrdiff_t count_beside(const std::vector<int>& places, int rank, int owner,
 }
 
 /// One more for each, all by the same step around the ring, so that all keep as many: the step that
-/// leaves fewest owners with all copies in their own domain, then fewest copies in one domain.
-/// Whether there is a step that takes everybody to a worker without a copy.
-bool add_by_step(const std::vector<int>& slots, const std::vector<int>& homes,
-                 const std::vector<int>& ring, Shards& shards) {
+/// leaves fewest owners with all copies in their own node, then in their own rack, then fewest
+/// copies in one node, then in one rack. Whether there is a step that takes everybody to a worker
+/// without a copy.
+bool add_by_step(const Places& places, const std::vector<int>& ring, Shards& shards) {
+  using Cost = std::array<std::ptrdiff_t, 4>;
   const std::size_t processes = ring.size();
-  std::optional<std::pair<std::ptrdiff_t, std::ptrdiff_t>> least;
+  std::optional<Cost> least;
   std::size_t best = 0;
   for (std::size_t step = 1; step < processes; ++step) {
     std::ptrdiff_t clashes = 0;
-    std::pair<std::ptrdiff_t, std::ptrdiff_t> cost{0, 0};
+    Cost cost{};
     for (std::size_t i = 0; i < processes && clashes == 0; ++i) {
       const int rank = ring[(i + step) % processes];
       const auto& own = shards.buddies[static_cast<std::size_t>(ring[i])];
-      clashes += count_beside(slots, rank, ring[i], own);
-      const auto beside = count_beside(homes, rank, ring[i], own);
-      const auto at_home = count_beside(homes, ring[i], ring[i], own);
-      const bool is_all = at_home == std::ssize(own) + 1;
-      cost.first += is_all && beside == at_home ? 1 : 0;
-      cost.second += beside;
+      clashes += count_beside(places.slots, rank, ring[i], own);
+      const auto add = [&](const std::vector<int>& of, std::size_t all, std::size_t some) {
+        const auto beside = count_beside(of, rank, ring[i], own);
+        const auto at_home = count_beside(of, ring[i], ring[i], own);
+        cost[all] += at_home == std::ssize(own) + 1 && beside == at_home ? 1 : 0;
+        cost[some] += beside;
+      };
+      add(places.nodes, 0, 2);
+      add(places.racks, 1, 3);
     }
     if (clashes > 0 || (least && *least <= cost)) continue;
     least = cost;
@@ -151,25 +178,25 @@ bool add_by_step(const std::vector<int>& slots, const std::vector<int>& homes,
 }
 
 /// One more for each: of the worker that has fewest of the owner's copies, then who has fewest
-/// copies of anybody's, then of the domain that has fewest of the owner's, then who comes next in
-/// the ring.
-void add_buddies(const std::vector<int>& slots, const std::vector<int>& homes,
-                 const std::vector<int>& ring, Shards& shards) {
+/// copies of anybody's, then of the node and of the rack that have fewest of the owner's, then who
+/// comes next in the ring.
+void add_buddies(const Places& places, const std::vector<int>& ring, Shards& shards) {
   const std::size_t processes = ring.size();
-  std::vector<int> load(slots.size());
+  std::vector<int> load(places.slots.size());
   for (const auto& buddies : shards.buddies) {
     for (const int buddy : buddies) ++load[static_cast<std::size_t>(buddy)];
   }
   for (std::size_t i = 0; i < processes; ++i) {
     auto& own = shards.buddies[static_cast<std::size_t>(ring[i])];
-    std::optional<std::tuple<std::ptrdiff_t, int, std::ptrdiff_t>> least;
+    std::optional<std::array<std::ptrdiff_t, 4>> least;
     int best = -1;
     for (std::size_t step = 1; step < processes; ++step) {
       const int rank = ring[(i + step) % processes];
       if (std::find(own.begin(), own.end(), rank) != own.end()) continue;
-      const std::tuple cost{count_beside(slots, rank, ring[i], own),
-                            load[static_cast<std::size_t>(rank)],
-                            count_beside(homes, rank, ring[i], own)};
+      const std::array<std::ptrdiff_t, 4> cost{count_beside(places.slots, rank, ring[i], own),
+                                               load[static_cast<std::size_t>(rank)],
+                                               count_beside(places.nodes, rank, ring[i], own),
+                                               count_beside(places.racks, rank, ring[i], own)};
       if (least && *least <= cost) continue;
       least = cost;
       best = rank;
@@ -217,14 +244,17 @@ Shards make_shards(const std::vector<int>& slots, const ShardPlan& plan) {
   }
   shards.buddies.resize(slots.size());
   MUSTER_CHECK(plan.domains.empty() || plan.domains.size() == slots.size());
-  const std::vector<int> homes = homes_of(slots, plan.domains);
-  const Ring ring = make_ring(slots, homes, ownership.owners());
+  const Places places{slots, lowest_slots(slots, plan.domains, 0),
+                      lowest_slots(slots, plan.domains, kRackShift)};
+  const Ring ring = make_ring(places, ownership.owners());
   const int copies = std::min(plan.buddies, static_cast<int>(ring.ranks.size()) - 1);
   if (copies > 0) add_first_buddies(ring, shards);
+  // One rack for all says no more than none.
+  const bool are_racks_known = places.racks != slots && ring.rack < ring.ranks.size();
+  const bool is_anything_known = places.nodes != slots || are_racks_known;
   for (int more = 1; more < copies; ++more) {
-    // Without common domains it is as builds have it that know of none.
-    const bool is_done = homes != slots && add_by_step(slots, homes, ring.ranks, shards);
-    if (!is_done) add_buddies(slots, homes, ring.ranks, shards);
+    const bool is_done = is_anything_known && add_by_step(places, ring.ranks, shards);
+    if (!is_done) add_buddies(places, ring.ranks, shards);
   }
   return shards;
 }

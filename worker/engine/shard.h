@@ -32,10 +32,11 @@ struct ShardPlan {
   Ownership ownership;  ///< of what is summed: who owns a block keeps its state
   std::size_t trained = 0;
   int buddies = 1;  ///< of each owner, where there are as many others
-  /// By rank: what is lost together (a node), as a number; all processes of a worker have the same.
-  /// 0 or no list: not known, and the worker stands alone. So a gang that knows nothing shares as
-  /// if each worker had a node of its own, which claims no more safety than that, and one worker
-  /// that is not known takes nothing from the others.
+  /// By rank: what is lost together (a node), as a number, whose upper 32 bits are those of all
+  /// nodes in its rack; all processes of a worker have the same. 0 or no list: not known, and the
+  /// worker stands alone. So a gang that knows nothing shares as if each worker had a node of its
+  /// own, which claims no more safety than that, and one worker that is not known takes nothing
+  /// from the others.
   std::vector<std::uint64_t> domains{};
 };
 
@@ -43,10 +44,11 @@ struct ShardPlan {
 /// other buddy, wherever there is one, so that the loss of a pod takes as few copies of a block as
 /// can be. First buddies are spread so that each process keeps one copy, or as even as can be where
 /// one worker has more than half of the processes; so are second ones, after the workers. Among
-/// those it is of another domain: with one buddy each owner has a copy elsewhere unless one domain
-/// has more than half of the processes, and then as many as there are processes elsewhere, because
-/// who keeps more copies than its share may not have the memory. Whom the ownership leaves out
-/// keeps nothing.
+/// those it is on another node, and among these in another rack: with one buddy each owner has a
+/// copy elsewhere unless one node has more than half of the processes, and then as many as there
+/// are processes elsewhere, because who keeps more copies than its share may not have the memory;
+/// with racks it is the same, as far as it takes none onto its owner's node. Whom the ownership
+/// leaves out keeps nothing.
 Shards make_shards(const std::vector<int>& slots, const ShardPlan& plan);
 
 /// What a member brings into a membership, all of one step.

@@ -155,6 +155,7 @@ void read_endpoint(Reader& in, WorkerConfig& config) {
 }
 
 void read_node(Reader& in, WorkerConfig& config) {
+  config.rack = in.text(contract::kEnvRack).value_or("");
   config.node = in.text(contract::kEnvNode).value_or("");
   const bool is_name = config.node.size() <= kMaxDomainBytes &&
                        std::all_of(config.node.begin(), config.node.end(), [](unsigned char c) {

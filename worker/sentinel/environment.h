@@ -18,7 +18,8 @@ struct WorkerConfig {
   int attempt = 0;
   int workers = 1;
   int processes = 1;
-  int gpus = 0;                ///< that are held and not used
+  std::string rack{};          ///< where the node stands in the network; empty: not known
+  int gpus = 0;                ///< that are held
   std::string endpoint;        ///< URL without a path
   std::string ca_certificate;  ///< PEM of what an https endpoint's certificate must lead to
   std::string pod_ip;          ///< own address for the others; empty = asked of the system

@@ -124,6 +124,7 @@ Result<std::vector<TrainerLaunch>> plan_trainers(const WorkerConfig& config,
   common.job_key = response.job_key;
   common.training = response.training;
   common.threads = response.threads;
+  common.gpus = config.gpus;
   common.data_root = config.data_root;
   common.checkpoint_path = config.checkpoint_path;
   common.force_target = config.force_target;
@@ -144,6 +145,7 @@ Json to_json(const TrainerLaunch& launch) {
               {"slot", launch.slot},
               {"localRank", launch.local_rank},
               {"processes", launch.processes},
+              {"gpus", launch.gpus},
               {"rank", launch.rank},
               {"peers", std::move(peers)},
               {"epoch", launch.epoch},
@@ -167,6 +169,7 @@ Result<TrainerLaunch> parse_trainer_launch(const Json& json) {
   in.required("slot", launch.slot, {0, kMaxWorkers - 1});
   in.required("localRank", launch.local_rank, {0, kMaxProcesses - 1});
   in.required("processes", launch.processes, {1, kMaxProcesses});
+  in.required("gpus", launch.gpus, {0, kMaxGpus});
   in.required("rank", launch.rank, {0, std::int64_t{kMaxWorkers} * kMaxProcesses});
   in.required("epoch", launch.epoch, {0, INT64_MAX});
   in.required("incarnation", launch.incarnation, {0, INT64_MAX});

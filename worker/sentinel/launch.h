@@ -35,6 +35,7 @@ struct TrainerLaunch {
   int slot = 0;
   int local_rank = 0;
   int processes = 1;               ///< of each worker
+  int gpus = 0;                    ///< that this worker holds
   int rank = 0;                    ///< processes counted over slots in slot order
   std::vector<TrainerPeer> peers;  ///< by rank, this one included
   std::int64_t epoch = 0;

@@ -24,11 +24,13 @@ bool holds(const std::vector<WorkerId>& all, WorkerId id) {
 
 }  // namespace
 
-Domain domain_of(std::string_view name) {
-  if (name.empty()) return kUnknownDomain;
-  const Sha256Digest digest = sha256(name);
+Domain domain_of(std::string_view node, std::string_view rack) {
+  if (node.empty()) return kUnknownDomain;
   Domain domain = 0;
-  for (std::size_t i = 0; i < sizeof domain; ++i) domain = domain << 8 | digest[i];
+  for (const std::string_view name : {rack.empty() ? node : rack, node}) {
+    const Sha256Digest digest = sha256(name);
+    for (std::size_t i = 0; i < sizeof domain / 2; ++i) domain = domain << 8 | digest[i];
+  }
   return domain;
 }
 

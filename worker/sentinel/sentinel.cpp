@@ -16,6 +16,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/sha256.h"
 #include "worker/sentinel/memory.h"
 #include "worker/sentinel/sentinel_worker.h"
 
@@ -27,6 +28,8 @@ namespace exit_code = contract::exit_code;
 constexpr milliseconds kLeftoverDeadline{5'000};
 constexpr milliseconds kLeftoverPoll{20};
 constexpr milliseconds kLongestPoll{60'000};
+/// Of a rack's hash, as much as a domain takes of it, and more.
+constexpr std::size_t kRackDigits = 16;
 
 /// Process ids of this process' children, orphans it has inherited included.
 std::vector<pid_t> list_children() {
@@ -89,12 +92,6 @@ void SentinelWorker::leave(const Outcome& outcome) {
 }
 
 Status SentinelWorker::prepare() {
-  if (config_.gpus > 0) {
-    log_warning(
-        "this worker holds GPUs and trains on processors alone; leave out "
-        "spec.worker.resources.gpus",
-        {{"gpus", config_.gpus}});
-  }
   memory_kills_ = count_memory_kills();
   began_at_ = now();
   death_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -125,6 +122,8 @@ Status SentinelWorker::open_listeners() {
   request_.attempt = config_.attempt;
   request_.contract = contract::kNumericsContract;
   request_.domain = config_.node;
+  // Whatever the text says, only whether two are the same counts.
+  if (!config_.rack.empty()) request_.rack = to_hex(sha256(config_.rack)).substr(0, kRackDigits);
   const bool is_any = config_.bind_address == "0.0.0.0" || config_.bind_address == "::";
   request_.host = is_any ? config_.pod_ip : config_.bind_address;
   for (int i = 0; i < config_.processes; ++i) {

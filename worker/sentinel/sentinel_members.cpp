@@ -30,7 +30,7 @@ View first_view(const JoinResponse& response) {
                           peer.sentinel_port,
                           static_cast<int>(peer.ports.size()),
                           {},
-                          has_domains ? domain_of(peer.domain) : kUnknownDomain});
+                          has_domains ? domain_of(peer.domain, peer.rack) : kUnknownDomain});
   }
   std::sort(view.seats.begin(), view.seats.end(),
             [](const Seat& a, const Seat& b) { return a.id < b.id; });
@@ -43,8 +43,12 @@ void SentinelWorker::begin_membership(const Postman::Joined& joined) {
   host_ = joined.request.host;
   const JoinResponse& response = joined.response;
   mesh_->set_seal(MeshSeal(response.job_key, response.job_uid));
-  Seat self{{config_.slot, config_.attempt}, host_, request_.sentinel_port, config_.processes, {},
-            domain_of(config_.node)};
+  Seat self{{config_.slot, config_.attempt},
+            host_,
+            request_.sentinel_port,
+            config_.processes,
+            {},
+            domain_of(request_.domain, request_.rack)};
   if (!response.joining) {
     View first = first_view(response);
     // The endpoint may not tell attempts of a gang that starts; one's own is known.

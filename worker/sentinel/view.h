@@ -24,11 +24,13 @@ struct TrainerPlace {
   auto operator<=>(const TrainerPlace&) const = default;
 };
 
-/// What is lost together, as a number: equal ones are one domain, whatever else they mean.
+/// What is lost together, as a number: equal ones are one node, whatever else they mean, and those
+/// with the same upper half are in one rack.
 using Domain = std::uint64_t;
 inline constexpr Domain kUnknownDomain = 0;
-/// Of its name, the same everywhere; of an empty one kUnknownDomain.
-Domain domain_of(std::string_view name);
+/// Of a node's and a rack's name, the same everywhere; without a node kUnknownDomain, without a
+/// rack one that the node has for itself.
+Domain domain_of(std::string_view node, std::string_view rack = {});
 
 /// One worker: its sentinel, and those of its trainers that may train (all, some or none).
 struct Seat {

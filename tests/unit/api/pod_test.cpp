@@ -365,6 +365,20 @@ TEST_CASE("a worker that trains is told its node, and an own program nothing tha
   CHECK(node(full_program_job()).is_null());
 }
 
+TEST_CASE("a worker that trains is told where its node stands, where that is known") {
+  const auto rack = [](const Json& job, const SlotPlacement& placement) {
+    const auto env = env_of(make_pod(job_of(job), placement, kOptions));
+    const auto found = env.find("MUSTER_RACK");
+    return found == env.end() ? "" : found->second;
+  };
+  CHECK(rack(full_training_job(), {0, 0, "n", "z1/b2/r3"}) == "z1/b2/r3");
+  // Where hosts are a level of the topology, what is above them.
+  CHECK(rack(full_training_job(), {0, 0, "n", "z1/b2/r3/n"}) == "z1/b2/r3");
+  CHECK(rack(full_training_job(), {0, 0, "n", "n"}).empty());
+  CHECK(rack(full_training_job(), {0, 0, "n", ""}).empty());
+  CHECK(rack(full_program_job(), {0, 0, "n", "z1/b2/r3"}).empty());
+}
+
 TEST_CASE("an own program finds its gang by the names it knows") {
   Json json = full_program_job();
   json["spec"]["worker"]["count"] = 3;

@@ -326,6 +326,37 @@ TEST_CASE("of two copies one is on another node wherever one has room, and all k
   }
 }
 
+TEST_CASE(
+    "copies are in another rack wherever one has room, and none goes to its own node for it") {
+  for (int workers = 2; workers <= 6; ++workers) {
+    for (const auto& nodes : placements(workers)) {
+      for (const auto& racks : placements(*std::max_element(nodes.begin(), nodes.end()) + 1)) {
+        Gang gang = gang_on(nodes, 1, 1);
+        Gang of_racks = gang;
+        for (std::size_t r = 0; r < gang.slots.size(); ++r) {
+          const auto rack = static_cast<std::uint64_t>(racks[static_cast<std::size_t>(nodes[r])]);
+          gang.domains[r] |= (7 - rack) << 32;
+          of_racks.domains[r] = rack + 1;
+        }
+        CAPTURE(nodes);
+        CAPTURE(racks);
+        const auto processes = std::ssize(gang.slots);
+        const std::ptrdiff_t room =
+            std::max<std::ptrdiff_t>(0, 2 * largest_domain(gang) - processes);
+        const std::ptrdiff_t room_of_racks =
+            std::max<std::ptrdiff_t>(0, 2 * largest_domain(of_racks) - processes);
+        const Shards one = shards_of(gang, 1), two = shards_of(gang, 2);
+        for (int r = 0; r < one.processes(); ++r) CHECK(one.wards(r).size() == 1);
+        CHECK(count_unsafe(gang, one) == room);
+        // What leaves every rack leaves every node. Where one rack is more than half of all, nodes
+        // come first.
+        if (room_of_racks == 0) CHECK(count_unsafe(of_racks, one) == 0);
+        if (room_of_racks == 0 && workers > 2) CHECK(count_unsafe(of_racks, two) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("a worker whose node is not known stands alone, and nobody else for it") {
   for (const auto& slots : gangs()) {
     for (const int buddies : {1, 2}) {

@@ -45,6 +45,7 @@ TEST_CASE("a launch survives its way to the trainer") {
   config.checkpoint_path = "/c";
   config.hash_every = 0;
   config.log_level = LogLevel::kWarning;
+  config.gpus = 2;
   const auto launches = plan_trainers(config, request(), response());
   REQUIRE(launches);
   const Json before = to_json((*launches)[1]);
@@ -54,6 +55,7 @@ TEST_CASE("a launch survives its way to the trainer") {
   REQUIRE(after);
   CHECK(to_json(*after) == before);
   CHECK(after->hash_every == 0);
+  CHECK(after->gpus == 2);
   Json wrong = before;
   wrong["rank"] = 6;
   CHECK_FALSE(parse_trainer_launch(wrong));

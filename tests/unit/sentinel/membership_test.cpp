@@ -706,7 +706,12 @@ TEST_CASE("domains of one name are equal, of others not, and of none unknown") {
   CHECK(domain_of("node-a") != domain_of("node-b"));
   CHECK(domain_of("") == kUnknownDomain);
   // Of SHA-256, most significant byte first: the same on every machine and in every build.
-  CHECK(domain_of("abc") == 0xba7816bf8f01cfeaull);
+  CHECK(domain_of("abc") == 0xba7816bfba7816bfull);
+  const auto upper = [](Domain domain) { return domain >> 32; };
+  CHECK(upper(domain_of("abc", "rack")) == upper(domain_of("another", "rack")));
+  CHECK(domain_of("abc", "rack") != domain_of("another", "rack"));
+  CHECK(upper(domain_of("abc", "rack")) != upper(domain_of("abc", "other")));
+  CHECK(domain_of("", "rack") == kUnknownDomain);
 }
 
 TEST_CASE("of two who do not hear each other one goes, after a while") {

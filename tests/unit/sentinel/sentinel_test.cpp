@@ -123,18 +123,6 @@ pid_t read_pid(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a worker with GPUs says that nothing trains on them") {
-  for (const bool has_gpus : {false, true}) {
-    CAPTURE(has_gpus);
-    World world(1);
-    if (has_gpus) world.extra.push_back("MUSTER_GPUS=2");
-    CHECK(world.run("train") == 0);
-    const std::string log = read_file(world.directory + "/log");
-    CHECK((log.find("this worker holds GPUs and trains on processors alone") !=
-           std::string::npos) == has_gpus);
-  }
-}
-
 TEST_CASE("trainers that end well leave the final report in the termination log") {
   World world(2);
   CHECK(world.run("train,train") == 0);
