@@ -37,12 +37,14 @@ Result<std::string> random_key() {
   return to_hex(bytes);
 }
 
-/// What the machine offers: its memory, and processors without counting closely.
-std::map<std::string, std::string> allocatable_of_machine() {
+/// What the machine offers: its memory and GPUs, and processors without counting closely.
+std::map<std::string, std::string> allocatable_of_machine(
+    const std::map<std::string, std::string>& environment) {
   const auto processors = static_cast<long>(std::max(1U, std::thread::hardware_concurrency()));
   const std::int64_t memory = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   return {{"cpu", std::to_string(processors * kProcessorsShared)},
           {"memory", std::to_string(memory)},
+          {"nvidia.com/gpu", std::to_string(visible_gpus(environment))},
           {"pods", "4096"}};
 }
 
@@ -173,7 +175,7 @@ Status Cluster::start_kubelet() {
   options.client = client_.get();
   options.transport = &server_;
   options.clock = options_.clock;
-  options.allocatable = allocatable_of_machine();
+  options.allocatable = allocatable_of_machine(options_.base_environment);
   options.worker_program = options_.worker_program;
   options.base_environment = options_.base_environment;
   options.extra_env = options_.extra_env;

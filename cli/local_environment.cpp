@@ -4,7 +4,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <sstream>
 #include <system_error>
 
 #include "common/json.h"
@@ -13,6 +16,7 @@ namespace muster::cli {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
+constexpr int kGpusMost = 64;
 
 /// A socket bound to a free port, which stays taken until the socket is closed.
 int bound_socket(int& port) {
@@ -70,6 +74,24 @@ Result<std::vector<int>> free_ports(int count) {
                                      " free ports: " + std::generic_category().message(failure));
   }
   return ports;
+}
+
+int visible_gpus(const std::map<std::string, std::string>& environment,
+                 const std::string& driver) {
+  int count = 0;
+  if (const auto listed = environment.find("CUDA_VISIBLE_DEVICES"); listed != environment.end()) {
+    std::istringstream devices(listed->second);
+    for (std::string one; count < kGpusMost && std::getline(devices, one, ','); ++count) {
+      if (one.empty() || one[0] == '-') break;
+    }
+    return count;
+  }
+  std::error_code none;
+  for (std::filesystem::directory_iterator gpu(driver, none), end; !none && gpu != end;
+       gpu.increment(none)) {
+    ++count;
+  }
+  return std::min(count, kGpusMost);
 }
 
 void adapt_to_loopback(std::map<std::string, std::string>& environment,

@@ -1,5 +1,5 @@
-// The environment contract of own programs on one machine: pods' names do not resolve there, and
-// all workers share its ports.
+// What one machine offers its workers, and the environment contract of own programs there: pods'
+// names do not resolve, and all workers share its ports.
 #pragma once
 
 #include <map>
@@ -12,6 +12,12 @@ namespace muster::cli {
 
 /// So many different TCP ports of loopback that nobody listens on now. Errors: kIo.
 Result<std::vector<int>> free_ports(int count);
+
+/// GPUs that processes of this machine see, as CUDA does: those that CUDA_VISIBLE_DEVICES lists, up
+/// to the first one that is none; where it is not set, those that NVIDIA's driver shows as
+/// directories in `driver`. At most 64.
+int visible_gpus(const std::map<std::string, std::string>& environment,
+                 const std::string& driver = "/proc/driver/nvidia/gpus");
 
 /// Puts 127.0.0.1 and `ports` (one per slot) in place of pods' names and their one port: in
 /// MASTER_ADDR, MASTER_PORT, PET_* and TF_CONFIG, where they are set.

@@ -4,22 +4,6 @@
 
 namespace muster {
 
-std::array<std::uint32_t, 4> philox4x32(std::uint64_t key, std::array<std::uint32_t, 4> counter) {
-  std::uint32_t key0 = static_cast<std::uint32_t>(key);
-  std::uint32_t key1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
-    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
-               static_cast<std::uint32_t>(product1),
-               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
-               static_cast<std::uint32_t>(product0)};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
-  return counter;
-}
-
 std::uint32_t random_bits(std::uint64_t key, RngStream stream, std::uint32_t sub,
                           std::uint64_t index) {
   const std::uint64_t block = index / 4;

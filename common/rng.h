@@ -2,14 +2,11 @@
 // at any time and nothing about them has to be saved.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
-namespace muster {
+#include "common/philox.h"
 
-/// Philox4x32-10: 128 bits from (key, counter).
-/// Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011).
-std::array<std::uint32_t, 4> philox4x32(std::uint64_t key, std::array<std::uint32_t, 4> counter);
+namespace muster {
 
 /// What a stream of numbers is for; part of the counter, so that streams never meet. The values are
 /// part of the numerics contract: append, never renumber.

@@ -60,6 +60,37 @@ struct AdamwStep {
   float gradient_scale = 1.0F;
 };
 
+struct Operations;
+
+/// Where operations are computed, and the memory that they work on.
+/// Threads: one caller at a time.
+class Context {
+ public:
+  explicit Context(Products products) : products_(products) {}
+  virtual ~Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Products products() const { return products_; }
+  /// What this kind of device computes with (kernels/operations.h).
+  virtual const Operations& operations() const = 0;
+  /// Whether operations take any memory of the process and are complete when they return.
+  virtual bool is_host() const = 0;
+  /// Memory that operations may work on, and the host, too, while none is under way: see finish().
+  /// Where a device has none left it is the host's alone, and finish() tells.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* memory) = 0;
+  /// Copies after what was begun before, to or from any memory. Blocks: until it is done.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// Until all that was begun is complete. Returns nullptr, or the first error's text: then all
+  /// that was computed since the last call is of no worth, and nothing is computed any more.
+  /// Blocks: yes.
+  virtual const char* finish() = 0;
+
+ private:
+  Products products_;
+};
+
 namespace cpu {
 
 /// Instruction sets with one implementation each. All give the same bits.
@@ -76,19 +107,23 @@ void force_target(Target target);
 
 /// The threads that compute, and what they multiply. Bits never depend on the number of threads.
 /// Threads: one caller at a time. Blocks: every operation returns when its result is complete.
-class Context {
+class Context final : public kernels::Context {
  public:
   explicit Context(int threads = 1, Products products = Products::kFloat32);
-  ~Context();
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
+  ~Context() override;
   int threads() const;
-  Products products() const { return products_; }
+
+  const Operations& operations() const override;
+  bool is_host() const override { return true; }
+  void* allocate(std::size_t bytes) override;
+  void release(void* memory) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  const char* finish() override { return nullptr; }
+
   struct Impl;
   Impl& impl() { return *impl_; }
 
  private:
-  Products products_;
   std::unique_ptr<Impl> impl_;
 };
 
@@ -171,7 +206,8 @@ void batch_statistics(Context& context, std::size_t ranks, std::size_t rows, std
                       const float* x, float epsilon, const BatchStatistics& statistics);
 
 /// out[i] = 1 / sqrt(variance[i] + epsilon).
-void inverse_deviation(std::size_t n, const float* variance, float epsilon, float* out);
+void inverse_deviation(Context& context, std::size_t n, const float* variance, float epsilon,
+                       float* out);
 
 /// Shape: mean and inverse (ranks, C), gamma and beta (C).
 struct Normalisation {
@@ -196,7 +232,7 @@ void batch_normalise_backward(Context& context, std::size_t ranks, std::size_t r
 
 /// out = the complete binary tree over `ranks` (a power of two) rows of values, which are lost.
 /// Shape: values (ranks, n), out (n).
-void sum_ranks(std::size_t ranks, std::size_t n, float* values, float* out);
+void sum_ranks(Context& context, std::size_t ranks, std::size_t n, float* values, float* out);
 
 /// Softmax cross-entropy of each row and its gradient, in place.
 /// loss[m] = log(sum_n exp(logits[m,n] - max_m)) + max_m - logits[m, labels[m]];
@@ -351,6 +387,21 @@ void sgd_momentum(Context& context, std::size_t n, const SgdStep& step, const fl
 /// Division and root are those of IEEE 754.  Shape: all (n).
 void adamw(Context& context, std::size_t n, const AdamwStep& step, const float* g, float* m,
            float* v, float* w);
+
+/// Sizes and numbers of a dropout. The key is that of one dropout at one step.
+struct Drop {
+  std::uint64_t key = 0;
+  std::size_t columns = 0;       ///< of a row in `values`
+  std::size_t first_column = 0;  ///< where those begin in the whole row
+  std::uint32_t first_row = 0;   ///< of the whole batch
+  float share = 0.0F;            ///< of values that are dropped
+  float scale = 1.0F;            ///< of the others
+};
+
+/// In place: +0 where u < share, else the value times scale. u is the number of column c of a whole
+/// row: the upper 24 bits of word c mod 4 of philox4x32(key, {c / 4, its upper half, row, 3}),
+/// times 2^-24. Shape: values (rows, columns).
+void drop(Context& context, std::size_t rows, const Drop& by, float* values);
 
 /// values[i] = values[i] * factor.
 void scale(Context& context, std::size_t n, float factor, float* values);

@@ -33,7 +33,7 @@ COMPILED = (".cpp", ".h", ".cu", ".cuh")  # what is in a program already
 # Programs that are built and run again under each sanitizer or compiler.
 ASAN_TESTS = ["test_bpe", "test_common", "test_api", "test_core", "test_placement", "test_queue", "test_kube", "test_agent", "test_kube_rest",
               "test_embedded", "test_kubelet", "test_http", "test_endpoint", "test_runtime", "test_kernels",
-              "test_comm", "test_comm_tcp", "test_data", "test_engine", "test_sentinel", "test_worker",
+              "test_cuda_kernels", "test_cuda_training", "test_comm", "test_comm_tcp", "test_data", "test_engine", "test_sentinel", "test_worker",
               "test_cli", "test_cli_kube", "test_cli_plan", "test_contract_embedded", "test_sim", "sim_seeds"]
 # So many as take about a minute. That each fault was met often is for the whole run to say. Left out are cases that do the same
 # thousands of times: they took half of all the time there, and others go the same ways.
@@ -53,7 +53,7 @@ TESTS_AT_ONCE = 2
 PROGRAM_SECONDS = 1800  # under a sanitizer, on a machine that has other work
 # Of the unit programs those that neither wait for a clock nor for a process, and whose threads take turns or meet in one place:
 # with the same instructions and inputs they do the same again.
-SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "test_sim", "test_engine", "test_kernels", "test_core",
+SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "test_sim", "test_engine", "test_kernels", "test_cuda_kernels", "test_core",
                    "test_api", "test_placement", "test_queue", "test_bpe", "test_data"}
 LONGEST_FIRST = ["test_sim", "recovery_seeds", "sim_seeds", "test_engine", "membership_seeds"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
@@ -491,7 +491,8 @@ def step_neon():
 def step_cuda():
     check("CUDA toolchain", run, ["scripts/cuda-toolchain.sh"], 1800)
     check("build cuda", build, "cuda", ["cuda_seam"])
-    check("test_cuda", lambda: with_cases("test_cuda", run(["build/cuda/tests/test_cuda"])))
+    for program in ("test_cuda", "test_cuda_kernels"):
+        check(program + " (cuda)", lambda: with_cases(program, run([f"build/cuda/tests/{program}"])))
 
 
 def python_test(script, *arguments, timeout=1800):

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "common/log.h"
 #include "kernels/ops.h"
 #include "worker/change_delay.h"
+#include "worker/device.h"
 #include "worker/engine/training.h"
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/launch.h"
@@ -222,7 +224,12 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
                                       const StepPace& pace) {
   MUSTER_ASSIGN_OR_RETURN(const engine::TrainingConfig config, configure(launch));
   TrainerMembership membership(launch, channel, pulse, clock);
+  std::unique_ptr<kernels::Context> device;
+  if (launch.gpus > 0) {
+    MUSTER_ASSIGN_OR_RETURN(device, open_device(config, launch.rank));
+  }
   engine::TrainingHooks hooks;
+  hooks.device = device.get();
   hooks.stop = &g_stop;
   hooks.on_start = [&](const engine::TrainingSummary& summary) {
     g_is_training = true;

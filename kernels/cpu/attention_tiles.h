@@ -10,6 +10,7 @@
 #include "kernels/cpu/layer_table.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/table.h"
+#include "kernels/on_device.h"
 
 namespace muster::kernels::cpu {
 
@@ -21,13 +22,13 @@ template <typename Value>
 struct Rows {
   Value* at;
   std::size_t stride;
-  Value* operator[](std::size_t i) const { return at + i * stride; }
+  MUSTER_ON_DEVICE Value* operator[](std::size_t i) const { return at + i * stride; }
 };
 
 /// The three parts of a head's qkv, for the values or their gradients.
 template <typename Value>
 struct Head {
-  Head(const AttentionShape& shape, std::size_t index, Value* qkv) {
+  MUSTER_ON_DEVICE Head(const AttentionShape& shape, std::size_t index, Value* qkv) {
     const std::size_t C = shape.heads * shape.D;
     Value* own = qkv + index / shape.heads * shape.T * 3 * C + index % shape.heads * shape.D;
     query = {own, 3 * C};
@@ -39,7 +40,7 @@ struct Head {
 
 /// A head's part of y or its gradient.
 template <typename Value>
-Rows<Value> output_of(const AttentionShape& shape, std::size_t index, Value* y) {
+MUSTER_ON_DEVICE Rows<Value> output_of(const AttentionShape& shape, std::size_t index, Value* y) {
   const std::size_t C = shape.heads * shape.D;
   return {y + index / shape.heads * shape.T * C + index % shape.heads * shape.D, C};
 }

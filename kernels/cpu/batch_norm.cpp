@@ -82,7 +82,7 @@ void batch_statistics(Context& context, std::size_t ranks, std::size_t rows, std
   });
 }
 
-void inverse_deviation(std::size_t n, const float* variance, float epsilon, float* out) {
+void inverse_deviation(Context&, std::size_t n, const float* variance, float epsilon, float* out) {
   for (std::size_t i = 0; i < n; ++i) out[i] = inverse_of(variance[i], epsilon);
 }
 
@@ -145,7 +145,7 @@ void batch_normalise_backward(Context& context, std::size_t ranks, std::size_t r
   });
 }
 
-void sum_ranks(std::size_t ranks, std::size_t n, float* values, float* out) {
+void sum_ranks(Context&, std::size_t ranks, std::size_t n, float* values, float* out) {
   if (!std::has_single_bit(ranks)) fail("logical ranks must be a power of two");
   const VectorTable& table = vectors();
   for (std::size_t step = 1; step < ranks; step *= 2) {

@@ -5,10 +5,10 @@
 // chain has an odd number of steps, the last pair is filled with -0 times +0, which changes no sum.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/bfloat16_step.h"
 #include "kernels/cpu/table.h"
 
 namespace muster::kernels::cpu {
@@ -18,15 +18,6 @@ using Pair = std::uint32_t;
 /// What the missing half of a last pair holds: the left operand -0, the right one +0.
 inline constexpr Pair kLeftFill = 0x8000;
 inline constexpr Pair kRightFill = 0;
-
-/// To the nearest bfloat16, ties to even, denormals to zero of their sign, NaNs stay NaNs.
-inline Pair round_bfloat16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  if (magnitude > 0x7F800000U) return (bits >> 16) | 0x40U;
-  if (magnitude < 0x00800000U) return (bits >> 16) & 0x8000U;
-  return (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-}
 
 /// Sums of a tile, each one chain over `pairs`: every step is fma(a, b, acc) with results below the
 /// least normal number flushed to zero of their sign, judged after rounding as x86 does.

@@ -1,6 +1,6 @@
 // The plain path of products of bfloat16 operands, which says what the others compute; and the
 // choice between them.
-#include <cmath>
+#include <bit>
 
 #include "kernels/cpu/bfloat16.h"
 
@@ -13,21 +13,6 @@ constexpr std::size_t kColumns = 8;
 float high(Pair pair) { return std::bit_cast<float>(pair & 0xFFFF0000U); }
 float low(Pair pair) { return std::bit_cast<float>(pair << 16); }
 
-/// fma(a, b, acc), flushed. A rounded result equal to the least normal number may come from below:
-/// there the same sum, 2^64 times as great, tells where it would lie with more exponents. Both
-/// factors are below 2^26 then: neither overflows.
-float step(float a, float b, float acc) {
-  constexpr float kLeast = 0x1p-126F;
-  const float sum = std::fma(a, b, acc);
-  const float magnitude = std::fabs(sum);
-  if (!(magnitude <= kLeast)) return sum;
-  if (magnitude == kLeast &&
-      std::fabs(std::fma(a * 0x1p32F, b * 0x1p32F, acc * 0x1p64F)) >= kLeast * 0x1p64F) {
-    return sum;
-  }
-  return std::copysign(0.0F, sum);
-}
-
 template <bool kByRows>
 void sum_tile(const PairTile& tile) {
   for (std::size_t i = 0; i < kRows; ++i) {
@@ -38,8 +23,8 @@ void sum_tile(const PairTile& tile) {
       for (std::size_t p = 0; p < tile.pairs; ++p) {
         const Pair a = kByRows ? tile.a[row * tile.a_stride + p] : tile.a[p * tile.a_stride + i];
         const Pair b = tile.b[p * kColumns + j];
-        sum = step(high(a), high(b), sum);
-        sum = step(low(a), low(b), sum);
+        sum = bfloat16_step(high(a), high(b), sum);
+        sum = bfloat16_step(low(a), low(b), sum);
       }
       out = sum;
     }

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -122,7 +123,7 @@ struct Context::Impl {
 };
 
 Context::Context(int threads, Products products)
-    : products_(products), impl_(std::make_unique<Impl>()) {
+    : kernels::Context(products), impl_(std::make_unique<Impl>()) {
   if (threads < 1) fail("a Context needs at least one thread");
   impl_->of_thread.resize(static_cast<std::size_t>(threads));
   for (int thread = 1; thread < threads; ++thread) {
@@ -134,6 +135,14 @@ Context::~Context() {
   impl_->stop.store(true, std::memory_order_release);
   impl_->publish();
   for (auto& thread : impl_->threads) thread.join();
+}
+
+void* Context::allocate(std::size_t bytes) { return ::operator new(bytes, std::align_val_t{64}); }
+
+void Context::release(void* memory) { ::operator delete(memory, std::align_val_t{64}); }
+
+void Context::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memmove(to, from, bytes);
 }
 
 int Context::threads() const { return static_cast<int>(impl_->of_thread.size()); }

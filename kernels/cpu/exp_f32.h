@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/on_device.h"
+
 namespace muster::kernels::cpu {
 
 inline constexpr float kExpLow = -104.0F;  // below: 0
@@ -27,7 +29,7 @@ inline constexpr float kExpC4 = 1.0F / 24.0F;
 inline constexpr float kExpC3 = 1.0F / 6.0F;
 inline constexpr float kExpC2 = 0.5F;
 
-inline float exp_one(float x) {
+MUSTER_ON_DEVICE inline float exp_one(float x) {
   if (!(x == x)) return x + x;
   float clamped = x < kExpLow ? kExpLow : x;
   clamped = clamped > kExpHigh ? kExpHigh : clamped;

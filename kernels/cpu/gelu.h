@@ -1,5 +1,5 @@
-// GELU: the constants and the scalar form. The vector form (vector_layers.cpp) does the same
-// operations in the same order.
+// GELU: the constants and the scalar form, which is the one of a GPU, too. The vector form
+// (vector_layers.cpp) does the same operations in the same order.
 #pragma once
 
 #include <cmath>
@@ -13,19 +13,19 @@ inline constexpr float kGeluCubic = 0.044715F;
 inline constexpr float kGeluSlope = 3.0F * kGeluCubic;
 
 /// tanh(kappa * (x + 0.044715 x^3)), s = x * x.
-inline float gelu_tanh(float x, float s) {
+MUSTER_ON_DEVICE inline float gelu_tanh(float x, float s) {
   const float u = kGeluKappa * std::fma(kGeluCubic * s, x, x);
   const float e = exp_one(2.0F * u);
   return 1.0F - 2.0F / (e + 1.0F);
 }
 
-inline float gelu_one(float x) {
+MUSTER_ON_DEVICE inline float gelu_one(float x) {
   const float t = gelu_tanh(x, x * x);
   const float h = 0.5F * x;
   return std::fma(h, t, h);
 }
 
-inline float gelu_slope_one(float x) {
+MUSTER_ON_DEVICE inline float gelu_slope_one(float x) {
   const float s = x * x;
   const float t = gelu_tanh(x, s);
   const float h = 0.5F * x;

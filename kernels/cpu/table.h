@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/on_device.h"
 #include "kernels/ops.h"
 
 namespace muster::kernels::cpu {
@@ -103,7 +104,7 @@ const TileTable* tiles_of(Target target);
 const VectorTable* vectors_of(Target target);
 
 /// 8-4-2-1.
-inline float lane_tree(float* lanes) {
+MUSTER_ON_DEVICE inline float lane_tree(float* lanes) {
   for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
     for (std::size_t j = 0; j < half; ++j) lanes[j] = lanes[j] + lanes[j + half];
   }
@@ -116,12 +117,12 @@ struct TreeSum {
   float stack[kTreeDepthMax];
   std::size_t depth = 0;
   std::size_t count = 0;
-  void push(float value) {
+  MUSTER_ON_DEVICE void push(float value) {
     for (std::size_t bits = count; (bits & 1) != 0; bits >>= 1) value = stack[--depth] + value;
     stack[depth++] = value;
     ++count;
   }
-  float finish() {
+  MUSTER_ON_DEVICE float finish() {
     if (depth == 0) return 0.0F;
     float value = stack[--depth];
     while (depth > 0) value = stack[--depth] + value;

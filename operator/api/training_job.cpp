@@ -338,8 +338,8 @@ Status check_divides(const WorkerSpec& worker, const Split& split, const std::st
 std::string about_gpus(const TrainingJobSpec& spec) {
   if (!spec.training || spec.worker.resources.gpus == 0) return "";
   return "spec.worker.resources.gpus is " + std::to_string(spec.worker.resources.gpus) +
-         ", but the built-in engine (spec.training) trains on processors alone: the GPUs are held "
-         "and not used; leave gpus out, or bring your own program (worker.image and command)";
+         ": of the built-in engine's workers (spec.training) those built for CUDA alone "
+         "(muster-worker-cuda) train on GPUs, others hold them and do not use them (docs/gpus.md)";
 }
 
 int workers_together(int processes_of_copy, int processes_of_worker) {

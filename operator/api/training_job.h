@@ -249,7 +249,7 @@ Split split_of(const TrainingJob& job);
 /// kInvalid naming `field`, which says how it is split, and the number of workers.
 Status check_divides(const WorkerSpec& worker, const Split& split, const std::string& field);
 
-/// What is to be said where workers hold GPUs that nothing trains on; empty: nothing.
+/// What is to be said where workers hold GPUs that not every worker trains on; empty: nothing.
 std::string about_gpus(const TrainingJobSpec& spec);
 
 Json to_json(const TrainingJob& job);

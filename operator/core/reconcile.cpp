@@ -199,7 +199,7 @@ std::string placement_text(const std::vector<std::string>& nodes) {
   return text;
 }
 
-/// Who waits for GPUs, or holds some, is told where nothing trains on them.
+/// Who waits for GPUs, or holds some, is told which workers train on them.
 std::string with_gpus(const api::TrainingJob& job, std::string message) {
   const std::string about = api::about_gpus(job.spec);
   return about.empty() ? message : message + "; " + about;

@@ -6,6 +6,7 @@ LINEAR = "kernels/cpu/linear.cpp"
 WEIGHTS = "kernels/cpu/linear_weights.cpp"
 RANK_BLOCKS = "kernels/cpu/rank_blocks.h"
 PAIRS = "kernels/cpu/bfloat16.h"
+BFLOAT16_STEP = "kernels/cpu/bfloat16_step.h"
 PAIRS_AVX2 = "kernels/cpu/bfloat16_avx2.cpp"
 PAIRS_AVX512 = "kernels/cpu/bfloat16_avx512.cpp"
 PAIRS_SCALAR = "kernels/cpu/bfloat16_scalar.cpp"
@@ -25,16 +26,16 @@ def kernel(name, file, right, wrong):
 
 
 BREAKAGES = [
-    kernel("bfloat16 is cut off, not rounded", PAIRS, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "bits >> 16"),
-    kernel("ties of bfloat16 go up", PAIRS, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "(bits + 0x8000U) >> 16"),
+    kernel("bfloat16 is cut off, not rounded", BFLOAT16_STEP, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "bits >> 16"),
+    kernel("ties of bfloat16 go up", BFLOAT16_STEP, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "(bits + 0x8000U) >> 16"),
     kernel("what fills the last pair of a left operand is +0", PAIRS, "kLeftFill = 0x8000", "kLeftFill = 0"),
     kernel("AVX2 keeps denormal results", PAIRS_AVX2, "mode | kFlushToZero | kDenormalsAreZero", "mode | kDenormalsAreZero"),
     kernel("AVX2 adds the later step first", PAIRS_AVX2, "_mm256_fmadd_ps(a.low, b.low, _mm256_fmadd_ps(a.high, b.high, sum))",
            "_mm256_fmadd_ps(a.high, b.high, _mm256_fmadd_ps(a.low, b.low, sum))"),
     kernel("rows meet the later step first", PAIRS_AVX512, "_mm512_rol_epi32(__builtin_bit_cast(I, packed), 16)",
            "__builtin_bit_cast(I, packed)"),
-    kernel("what rounds up to the least normal number is flushed", PAIRS_SCALAR, ">= kLeast * 0x1p64F)", "> kLeast * 0x1p64F)"),
-    kernel("what lies just below the least normal number stays", PAIRS_SCALAR, "if (magnitude == kLeast &&", "if (magnitude == kLeast ||"),
+    kernel("what rounds up to the least normal number is flushed", BFLOAT16_STEP, ">= kLeast * 0x1p64F)", "> kLeast * 0x1p64F)"),
+    kernel("what lies just below the least normal number stays", BFLOAT16_STEP, "if (magnitude == kLeast &&", "if (magnitude == kLeast ||"),
     kernel("blocks of a bfloat16 chain begin at zero", PAIRS_PRODUCT, "product.goes_on || steps.begin != 0;", "product.goes_on;"),
     kernel("a part of a bfloat16 chain begins at zero", PAIRS_PRODUCT, "product.goes_on || steps.begin != 0;", "steps.begin != 0;"),
     kernel("a bfloat16 edge goes on from nothing", PAIRS_PRODUCT, "if (!whole_ && tile.goes_on) copy_in(edge_);", ""),

@@ -770,6 +770,8 @@ class BadInput(RunTest):
 
     def test_a_job_that_can_never_fit_says_so_and_ends(self):
         self.failed(3, "cannot start on this machine: .*memory", "--set", "spec.worker.resources.memory=60Ti")
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        self.addCleanup(os.environ.pop, "CUDA_VISIBLE_DEVICES")
         self.failed(3, "cannot start on this machine: .*gpu", "--set", "spec.worker.resources.gpus=1")
 
     def test_the_deadline_ends_a_job_with_30(self):

@@ -24,6 +24,9 @@ MAY_INCLUDE = {
     "cli": ["common", "common/bpe", "common/http", "operator/api", "operator/kube", "operator/embedded", "operator/runtime"],
 }
 
+# Single headers beyond that: module -> headers.
+MAY_INCLUDE_HEADERS = {"kernels": ["common/philox.h"]}
+
 # pattern, where it is allowed (path prefixes), what to use instead
 FORBIDDEN = [
     (re.compile(r"\bcpprest/|\bpplx\b|web::"), ["operator/kube/rest_"], "HttpTransport; cpprestsdk stays behind one file"),

@@ -23,8 +23,10 @@ class TidyTest(unittest.TestCase):
     def test_worker_sees_nothing_of_the_operator(self):
         self.assertTrue(found(tidy.check_includes, "worker/engine/a.cpp", '#include "operator/api/pod.h"\n'))
 
-    def test_kernels_see_nothing(self):
+    def test_kernels_see_nothing_but_one_header(self):
         self.assertTrue(found(tidy.check_includes, "kernels/cpu/a.cpp", '#include "common/result.h"\n'))
+        self.assertFalse(found(tidy.check_includes, "kernels/cpu/a.cpp", '#include "common/philox.h"\n'))
+        self.assertTrue(found(tidy.check_includes, "operator/core/a.cpp", '#include "kernels/ops.h"\n'))
 
     def test_products_do_not_include_tests(self):
         self.assertTrue(found(tidy.check_includes, "cli/a.cpp", '#include "tests/fakes/x.h"\n'))

@@ -21,6 +21,7 @@ Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
     }
     model.forward(values, rows);
     model.losses(values, rows);
+    MUSTER_RETURN_IF_ERROR(model.status());
     const std::size_t targets = rows * test.targets;
     losses.insert(losses.end(), model.loss().begin(),
                   model.loss().begin() + static_cast<std::ptrdiff_t>(targets));

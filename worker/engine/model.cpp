@@ -1,9 +1,10 @@
 #include "worker/engine/model.h"
 
 #include <algorithm>
-#include <bit>
+#include <utility>
 
 #include "common/check.h"
+#include "common/contract.h"
 #include "common/rng.h"
 #include "worker/data/tokens.h"
 
@@ -30,25 +31,6 @@ std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::uint32_t n
   return std::uint64_t{block[0]} | std::uint64_t{block[1]} << 32;
 }
 
-/// Zero for what is dropped, all else times `scale`: the inverse of the share that stays. `row` is
-/// that of the whole batch, and columns are counted over all of the row's, so that it does not
-/// matter who computes them.
-void drop_row(std::uint64_t key, std::uint32_t row, const LayerShape& layer, float scale,
-              std::span<float> values) {
-  const std::size_t end = layer.first_column + values.size();
-  for (std::size_t i = layer.first_column; i < end; i = i / 4 * 4 + 4) {
-    const auto block = static_cast<std::uint64_t>(i / 4);
-    const auto bits =
-        philox4x32(key, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
-                         row, static_cast<std::uint32_t>(RngStream::kDropout)});
-    for (std::size_t j = i; j < std::min(i / 4 * 4 + 4, end); ++j) {
-      const float unit = static_cast<float>(bits[j % 4] >> 8) * 0x1.0p-24f;
-      float& value = values[j - layer.first_column];
-      value = unit < layer.dropout ? 0.0f : value * scale;
-    }
-  }
-}
-
 float scale_of(const LayerShape& layer) { return 1.0f / (1.0f - layer.dropout); }
 
 }  // namespace
@@ -62,13 +44,18 @@ std::size_t Model::Batch::rows() const {
   return rows;
 }
 
-Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context, Activations activations,
-             Unreserved)
-    : shape_(std::move(shape)), rows_max_(rows_max), context_(context), activations_(activations) {
+Model::Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
+             Activations activations, Unreserved)
+    : shape_(std::move(shape)),
+      rows_max_(rows_max),
+      context_(context),
+      on_(context.operations()),
+      activations_(activations) {
   MUSTER_CHECK(!shape_.layers().empty() && rows_max > 0);
 }
 
-Model::Model(ModelShape shape, std::size_t rows_max, cpu::Context& context, Activations activations)
+Model::Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
+             Activations activations)
     : Model(std::move(shape), rows_max, context, activations, Unreserved()) {
   reserve();
 }
@@ -104,17 +91,18 @@ std::size_t Model::head_floats() const {
 }
 
 void Model::reserve() {
-  arena_.resize(arena_floats());
+  arena_ = {context_, arena_floats()};
   std::size_t taken = 0;
   deal([&](std::size_t columns) {
     const std::size_t size = columns * rows_max_;
-    return std::span(arena_).subspan(std::exchange(taken, taken + size), size);
+    return arena_.span().subspan(std::exchange(taken, taken + size), size);
   });
-  head_logits_.resize(head_floats());
-  tokens_.resize(shape_.reads_tokens() ? rows_max_ * shape_.input().size() : 0);
-  labels_.resize(rows_max_ * shape_.targets());
-  loss_.resize(labels_.size());
-  correct_.resize(labels_.size());
+  head_logits_ = {context_, head_floats()};
+  tokens_ = {context_, shape_.reads_tokens() ? rows_max_ * shape_.input().size() : 0};
+  labels_ = {context_, rows_max_ * shape_.targets()};
+  loss_ = {context_, labels_.size()};
+  correct_ = {context_, labels_.size()};
+  if (!context_.is_host()) values_ = {context_, shape_.values()};
 }
 
 /// Of a branch the last border, of which the stream goes on, stays; with recomputation the others
@@ -186,11 +174,52 @@ void Model::deal(const Take& take) {
   dbeta_ = take(channels);
 }
 
+const float* Model::reachable(std::span<const float> values) const {
+  return context_.is_host() ? values.data() : values_.data();
+}
+
+const Model::Batch& Model::reachable(const Batch& batch) {
+  if (context_.is_host()) return batch;
+  MUSTER_CHECK(batch.tables.empty() && batch.team == nullptr);
+  const std::size_t of_node = shape_.values();
+  if (node_gradients_.size() < batch.nodes.size() * of_node) {
+    node_gradients_ = {context_, batch.nodes.size() * of_node};
+  }
+  reachable_nodes_.assign(batch.nodes.begin(), batch.nodes.end());
+  for (std::size_t n = 0; n < reachable_nodes_.size(); ++n) {
+    reachable_nodes_[n].gradient = node_gradients_.data() + n * of_node;
+  }
+  reachable_ = batch;
+  reachable_.nodes = reachable_nodes_;
+  return reachable_;
+}
+
+bool Model::fetch_gradients(const Batch& batch, std::size_t first, std::size_t end) {
+  for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
+    context_.copy(batch.nodes[n].gradient + first,
+                  node_gradients_.data() + n * shape_.values() + first,
+                  (end - first) * sizeof(float));
+  }
+  return context_.finish() == nullptr;
+}
+
+cpu::Context& Model::host() const {
+  MUSTER_CHECK(context_.is_host());
+  return static_cast<cpu::Context&>(context_);
+}
+
+Status Model::status() {
+  const char* const error = context_.finish();
+  if (error == nullptr) return {};
+  return Error(ErrorCode::kIo, std::string("the GPU failed: ") + error)
+      .with_exit_code(contract::exit_code::kDevice);
+}
+
 Status Model::set_row(std::size_t row, const data::Dataset& samples, std::size_t index) {
   const std::size_t features = shape_.input().size(), targets = shape_.targets();
-  const auto labels = std::span(labels_).subspan(row * targets, targets);
+  const auto labels = labels_.span().subspan(row * targets, targets);
   if (shape_.reads_tokens()) {
-    return data::read_sample(samples, index, std::span(tokens_).subspan(row * features, features),
+    return data::read_sample(samples, index, tokens_.span().subspan(row * features, features),
                              labels);
   }
   float* const input = borders_[0].data() + row * features;
@@ -214,10 +243,10 @@ void Model::multiply(const Pass& pass, kernels::Activation activation) {
   const float* const w = pass.values + layer.weight;
   const float* const bias = pass.values + layer.bias;
   if (layer.part != LayerPart::kRows) {
-    return cpu::linear_forward(context_, M, N, K, pass.x, w, bias, activation, pass.y);
+    return on_.linear_forward(context_, M, N, K, pass.x, w, bias, activation, pass.y);
   }
   pass.team->make({pass.y, M, N}, [&](const TensorTeam::Part& part) {
-    cpu::linear_forward_part(context_, part.rows, N, K, {0, K, part.goes_on},
+    cpu::linear_forward_part(host(), part.rows, N, K, {0, K, part.goes_on},
                              pass.x + part.first_row * K, w, part.is_last ? bias : nullptr,
                              part.is_last ? activation : kernels::Activation::kNone,
                              pass.y + part.first_row * N);
@@ -232,22 +261,22 @@ void Model::multiply_back(const Pass& pass, const float* dy, const float* relu_o
   const std::size_t M = pass.rows * pixels, N = layer.out.channels, K = layer.in.size() / pixels;
   const float* const w = pass.values + layer.weight;
   if (layer.part != LayerPart::kColumns) {
-    return cpu::linear_backward_input(context_, M, N, K, dy, w, relu_output, dx);
+    return on_.linear_backward_input(context_, M, N, K, dy, w, relu_output, dx);
   }
   const std::size_t of_group = N / layer.column_groups;
   pass.team->make({dx, M, K, layer.column_groups}, [&](const TensorTeam::Part& part) {
     const std::size_t at = part.first_row * K;
     const bool is_masked = part.is_last && relu_output != nullptr;
     cpu::linear_backward_input_part(
-        context_, part.rows, N, K, {part.round * of_group, of_group, part.goes_on},
+        host(), part.rows, N, K, {part.round * of_group, of_group, part.goes_on},
         dy + part.first_row * N, w, is_masked ? relu_output + at : nullptr, dx + at);
   });
 }
 
 void Model::convolution(const Pass& pass) {
   const LayerShape& layer = pass.layer;
-  cpu::gather_patches(context_, pass.rows, layer.in, layer.side, pass.x, patches_.data());
-  cpu::linear_forward(
+  on_.gather_patches(context_, pass.rows, layer.in, layer.side, pass.x, patches_.data());
+  on_.linear_forward(
       context_, pass.rows * layer.in.pixels(), layer.out.channels,
       layer.side * layer.side * layer.in.channels, patches_.data(), pass.values + layer.weight,
       layer.has_bias ? pass.values + layer.bias : nullptr, activation_of(layer), pass.y);
@@ -262,43 +291,46 @@ void Model::batch_norm(const Pass& pass) {
   by.gamma = pass.values + layer.weight;
   by.beta = pass.values + layer.bias;
   if (pass.batch == nullptr) {
-    cpu::inverse_deviation(channels, pass.values + layer.running_variance, kEpsilon,
-                           kept.inverse.data());
+    on_.inverse_deviation(context_, channels, pass.values + layer.running_variance, kEpsilon,
+                          kept.inverse.data());
     by.mean = pass.values + layer.running_mean;
   } else {
     ranks = pass.rows / pass.batch->rows_per_rank;
-    cpu::batch_statistics(context_, ranks, pass.batch->rows_per_rank * layer.in.pixels(), channels,
-                          pass.x, kEpsilon,
-                          {kept.mean.data(), kept.inverse.data(), kept.variance.data()});
+    on_.batch_statistics(context_, ranks, pass.batch->rows_per_rank * layer.in.pixels(), channels,
+                         pass.x, kEpsilon,
+                         {kept.mean.data(), kept.inverse.data(), kept.variance.data()});
     by.mean = kept.mean.data();
   }
   by.inverse = kept.inverse.data();
-  cpu::batch_normalise(context_, ranks, pass.rows / ranks * layer.in.pixels(), channels, pass.x, by,
-                       activation_of(layer), pass.y);
+  on_.batch_normalise(context_, ranks, pass.rows / ranks * layer.in.pixels(), channels, pass.x, by,
+                      activation_of(layer), pass.y);
 }
 
 void Model::drop(const Pass& pass) {
   const LayerShape& layer = pass.layer;
   const Batch& batch = *pass.batch;
-  const std::uint64_t key = dropout_key(batch.seed, batch.step, layer.number);
-  const float scale = scale_of(layer);
+  cpu::Drop by{dropout_key(batch.seed, batch.step, layer.number),
+               layer.in.size(),
+               layer.first_column,
+               0,
+               layer.dropout,
+               scale_of(layer)};
   for (const Node& node : batch.nodes) {
-    for (std::size_t i = 0; i < node.ranks * batch.rows_per_rank; ++i) {
-      const std::size_t row = node.first_rank * batch.rows_per_rank + i;
-      drop_row(key, static_cast<std::uint32_t>(row), layer, scale,
-               {pass.y + (node.first_row + i) * layer.in.size(), layer.in.size()});
-    }
+    by.first_row = static_cast<std::uint32_t>(node.first_rank * batch.rows_per_rank);
+    on_.drop(context_, node.ranks * batch.rows_per_rank, by,
+             pass.y + node.first_row * layer.in.size());
   }
 }
 
 Model::Pass Model::pass_of(std::size_t layer, std::span<const float> values, const Rows& rows) {
-  return {shape_.layers()[layer],     kept_[layer], values.data(), borders_[layer].data(),
-          borders_[layer + 1].data(), rows.count,   rows.batch,    rows.team};
+  return {shape_.layers()[layer],     kept_[layer], reachable(values), borders_[layer].data(),
+          borders_[layer + 1].data(), rows.count,   rows.batch,        rows.team};
 }
 
 Status Model::run(std::span<const float> values, const Rows& rows,
                   const std::function<Status()>& between) {
   MUSTER_CHECK(rows.count <= rows_max_ && values.size() == shape_.values());
+  if (!context_.is_host()) context_.copy(values_.data(), values.data(), values.size_bytes());
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
     if (l > 0 && between) MUSTER_RETURN_IF_ERROR(between());
     if (shape_.layers()[l].kind == LayerKind::kHead) return {};  // comes with the losses
@@ -321,7 +353,7 @@ void Model::run_layer(const Pass& pass) {
       batch_norm(pass);
       break;
     case LayerKind::kMaxPool:
-      cpu::max_pool(context_, pass.rows, pass.layer.in, pass.x, pass.y);
+      on_.max_pool(context_, pass.rows, pass.layer.in, pass.x, pass.y);
       break;
     case LayerKind::kDropout:
       if (pass.batch != nullptr) drop(pass);
@@ -355,30 +387,39 @@ Status Model::forward(std::span<const float> values, const Batch& batch,
 }
 
 void Model::losses_with_gradient(std::span<const float> values, const Batch& batch, float scale) {
-  if (has_head()) return head_losses(values.data(), batch, scale);
-  cpu::softmax_cross_entropy(context_, batch.rows(), shape_.output().size(), labels_.data(), scale,
-                             true, borders_.back().data(), loss_.data(), correct_.data());
+  if (has_head()) {
+    head_losses(reachable(values), reachable(batch), scale);
+  } else {
+    on_.softmax_cross_entropy(context_, batch.rows(), shape_.output().size(), labels_.data(), scale,
+                              true, borders_.back().data(), loss_.data(), correct_.data());
+  }
+  static_cast<void>(context_.finish());  // status() tells
 }
 
 void Model::losses(std::span<const float> values, std::size_t rows, TensorTeam* team) {
   if (!has_head()) {
-    cpu::softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), 1.0f, false,
-                               borders_.back().data(), loss_.data(), correct_.data());
-    return;
+    on_.softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), 1.0f, false,
+                              borders_.back().data(), loss_.data(), correct_.data());
+  } else {
+    const std::size_t at_once = head_positions(), all = rows * positions();
+    for (std::size_t first = 0; first < all; first += at_once) {
+      const std::size_t some = std::min(at_once, all - first);
+      make_logits(reachable(values), first, some);
+      losses_at({first, some}, team);
+    }
   }
-  const std::size_t at_once = head_positions(), all = rows * positions();
-  for (std::size_t first = 0; first < all; first += at_once) {
-    const std::size_t some = std::min(at_once, all - first);
-    make_logits(values.data(), first, some);
-    losses_at({first, some}, team);
-  }
+  static_cast<void>(context_.finish());  // status() tells
 }
 
 std::span<const float> Model::logits(std::span<const float> values, std::size_t label) {
   const std::size_t classes = shape_.output().size() / shape_.targets();
-  if (!has_head()) return borders_.back().subspan(label * classes, classes);
-  make_logits(values.data(), label, 1);
-  return std::span(head_logits_).first(classes);
+  if (!has_head()) {
+    static_cast<void>(context_.finish());
+    return borders_.back().subspan(label * classes, classes);
+  }
+  make_logits(reachable(values), label, 1);
+  static_cast<void>(context_.finish());
+  return head_logits_.span().first(classes);
 }
 
 /// Statistics go the way of the gradients: along the tree over all logical ranks.
@@ -391,10 +432,11 @@ void Model::sum_statistics(const Batch& batch) {
       const std::size_t at = node.first_row / batch.rows_per_rank * channels;
       const std::size_t size = node.ranks * channels;
       // The means are wanted again, and a sum over ranks uses its values up.
-      std::copy_n(kept_[l].mean.data() + at, size, dgamma_.data());
-      cpu::sum_ranks(node.ranks, channels, dgamma_.data(), node.gradient + layer.running_mean);
-      cpu::sum_ranks(node.ranks, channels, kept_[l].variance.data() + at,
-                     node.gradient + layer.running_variance);
+      context_.copy(dgamma_.data(), kept_[l].mean.data() + at, size * sizeof(float));
+      on_.sum_ranks(context_, node.ranks, channels, dgamma_.data(),
+                    node.gradient + layer.running_mean);
+      on_.sum_ranks(context_, node.ranks, channels, kept_[l].variance.data() + at,
+                    node.gradient + layer.running_variance);
     }
   }
 }
@@ -404,9 +446,9 @@ void Model::linear_weights_back(const Pass& pass, const float* dy) {
   const std::size_t in = layer.in.size();
   const std::size_t out = layer.out.size();
   for (const Node& node : pass.batch->nodes) {
-    cpu::linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank, out, in,
-                                 pass.x + node.first_row * in, dy + node.first_row * out,
-                                 node.gradient + layer.weight, node.gradient + layer.bias);
+    on_.linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank, out, in,
+                                pass.x + node.first_row * in, dy + node.first_row * out,
+                                node.gradient + layer.weight, node.gradient + layer.bias);
   }
 }
 
@@ -420,37 +462,38 @@ void Model::convolution_weights_back(const Pass& pass, const float* dy) {
   const std::size_t pixels = layer.in.pixels();
   const std::size_t taps = layer.side * layer.side * layer.in.channels;
   const std::size_t out = layer.out.channels;
-  cpu::gather_patches(context_, pass.rows, layer.in, layer.side, pass.x, patches_.data());
+  on_.gather_patches(context_, pass.rows, layer.in, layer.side, pass.x, patches_.data());
   for (const Node& node : pass.batch->nodes) {
-    cpu::linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank * pixels, out,
-                                 taps, patches_.data() + node.first_row * pixels * taps,
-                                 dy + node.first_row * pixels * out, node.gradient + layer.weight,
-                                 layer.has_bias ? node.gradient + layer.bias : nullptr);
+    on_.linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank * pixels, out, taps,
+                                patches_.data() + node.first_row * pixels * taps,
+                                dy + node.first_row * pixels * out, node.gradient + layer.weight,
+                                layer.has_bias ? node.gradient + layer.bias : nullptr);
   }
 }
 
 void Model::convolution_input_back(const Pass& pass, const float* dy, float* dx) {
   const LayerShape& layer = pass.layer;
-  cpu::linear_backward_input(context_, pass.rows * layer.in.pixels(), layer.out.channels,
-                             layer.side * layer.side * layer.in.channels, dy,
-                             pass.values + layer.weight, nullptr, patches_.data());
-  cpu::scatter_patches(context_, pass.rows, layer.in, layer.side, patches_.data(),
-                       layer.reads_rectified ? pass.x : nullptr, dx);
+  on_.linear_backward_input(context_, pass.rows * layer.in.pixels(), layer.out.channels,
+                            layer.side * layer.side * layer.in.channels, dy,
+                            pass.values + layer.weight, nullptr, patches_.data());
+  on_.scatter_patches(context_, pass.rows, layer.in, layer.side, patches_.data(),
+                      layer.reads_rectified ? pass.x : nullptr, dx);
 }
 
 void Model::batch_norm_back(const Pass& pass, const float* dy, float* dx) {
   const LayerShape& layer = pass.layer;
   const std::size_t channels = layer.in.channels;
   const std::size_t rows = pass.batch->rows_per_rank;
-  cpu::batch_normalise_backward(context_, pass.rows / rows, rows * layer.in.pixels(), channels,
-                                pass.x,
-                                {pass.kept.mean.data(), pass.kept.inverse.data(),
-                                 pass.values + layer.weight, pass.values + layer.bias},
-                                dy, dgamma_.data(), dbeta_.data(), dx);
+  on_.batch_normalise_backward(context_, pass.rows / rows, rows * layer.in.pixels(), channels,
+                               pass.x,
+                               {pass.kept.mean.data(), pass.kept.inverse.data(),
+                                pass.values + layer.weight, pass.values + layer.bias},
+                               dy, dgamma_.data(), dbeta_.data(), dx);
   for (const Node& node : pass.batch->nodes) {
     const std::size_t at = node.first_row / rows * channels;
-    cpu::sum_ranks(node.ranks, channels, dgamma_.data() + at, node.gradient + layer.weight);
-    cpu::sum_ranks(node.ranks, channels, dbeta_.data() + at, node.gradient + layer.bias);
+    on_.sum_ranks(context_, node.ranks, channels, dgamma_.data() + at,
+                  node.gradient + layer.weight);
+    on_.sum_ranks(context_, node.ranks, channels, dbeta_.data() + at, node.gradient + layer.bias);
   }
 }
 
@@ -478,11 +521,11 @@ float* Model::back(const Pass& pass, float* dy, const Finished& finished) {
       tell();
       return dx;
     case LayerKind::kMaxPool:
-      cpu::max_pool_backward(context_, pass.rows, layer.in, pass.x, dy, dx);
+      on_.max_pool_backward(context_, pass.rows, layer.in, pass.x, dy, dx);
       return dx;
     case LayerKind::kDropout:
       // What was dropped is +0 and has no gradient already: its reader left it out.
-      cpu::scale(context_, pass.rows * layer.in.size(), scale_of(layer), dy);
+      on_.scale(context_, pass.rows * layer.in.size(), scale_of(layer), dy);
       return dy;
     default:
       dx = back_gpt(pass, dy, dx);
@@ -492,6 +535,20 @@ float* Model::back(const Pass& pass, float* dy, const Finished& finished) {
 }
 
 std::span<const float> Model::backward(std::span<const float> values, const Batch& batch,
+                                       const Finished& finished) {
+  if (context_.is_host()) return run_back(values, batch, finished);
+  MUSTER_CHECK(shape_.is_begin());
+  std::size_t end = shape_.values();
+  const auto fetched = [&](std::size_t first) {
+    if (!fetch_gradients(batch, first, std::exchange(end, first))) return;
+    if (finished) finished(first);
+  };
+  run_back(values, reachable(batch), fetched);
+  if (end > 0) fetch_gradients(batch, 0, end);
+  return {};
+}
+
+std::span<const float> Model::run_back(std::span<const float> values, const Batch& batch,
                                        const Finished& finished) {
   const std::size_t rows = batch.rows();
   float* dy = has_head() ? gradients_[0].data() : borders_.back().data();

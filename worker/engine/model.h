@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/memory.h"
+#include "kernels/operations.h"
 #include "kernels/ops.h"
 #include "worker/data/dataset.h"
 #include "worker/engine/model_shape.h"
@@ -21,10 +23,14 @@ namespace muster::engine {
 /// Source: Chen et al., arXiv:1604.06174.
 enum class Activations { kKept, kRecomputed };
 
+/// Passes are computed where `context` says. Values and gradients are the host's all the same:
+/// where operations do not reach the host's memory, the model has memory of its own for them, to
+/// which values are copied by a forward pass, and from which gradients are copied layer by layer.
 class Model {
  public:
-  /// `rows_max` rows at once. `context` outlives the model.
-  Model(ModelShape shape, std::size_t rows_max, kernels::cpu::Context& context,
+  /// `rows_max` rows at once. `context` outlives the model. A slice, and a part of a model whose
+  /// table is elsewhere (Batch::tables), are computed by the host alone.
+  Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
         Activations activations = Activations::kKept);
 
   const ModelShape& shape() const { return shape_; }
@@ -36,13 +42,16 @@ class Model {
   /// Filled by the caller before a forward pass. A model that reads tokens has no input(), all
   /// others no tokens().  Shape: (rows_max, input), (rows_max, input), (rows_max, targets).
   std::span<float> input() { return borders_[0]; }
-  std::span<std::int32_t> tokens() { return tokens_; }
-  std::span<std::int32_t> labels() { return labels_; }
+  std::span<std::int32_t> tokens() { return tokens_.span(); }
+  std::span<std::int32_t> labels() { return labels_.span(); }
   /// Of a part that others follow: after a forward pass, what the next one reads.
   /// Shape: (rows_max, output).
   std::span<const float> output() const { return borders_.back(); }
   /// Of the same: filled by the caller before a backward pass, and used up by it.
   std::span<float> output_gradient() { return has_stream() ? stream_ : gradients_[0]; }
+  /// The first error of the device that computes: then what was computed since the last call is of
+  /// no worth. To be asked after losses and after a backward pass.  Exit code: kDevice.
+  Status status();
   /// Fills one row with a sample.  Errors: as data::read_sample.
   Status set_row(std::size_t row, const data::Dataset& samples, std::size_t index);
 
@@ -85,8 +94,8 @@ class Model {
   /// Without the gradient. `team`: as Batch::team.
   void losses(std::span<const float> values, std::size_t rows, TensorTeam* team = nullptr);
   /// Of every row's labels, after one of the two above.  Shape: (rows_max, targets).
-  std::span<const float> loss() const { return loss_; }
-  std::span<const float> correct() const { return correct_; }
+  std::span<const float> loss() const { return loss_.span(); }
+  std::span<const float> correct() const { return correct_.span(); }
   /// What decides one label, after an evaluation's forward pass and until the next call; of a
   /// divided head, of those tokens that this process has.
   /// Shape: (output.size() / targets).
@@ -112,7 +121,7 @@ class Model {
   };
   /// Of a logical rank the head's chain, which the embedding's additions go on with; then the tree
   /// over the ranks. The positions' gradient goes to the node's.
-  static void finish_table(kernels::cpu::Context& context, const LayerShape& embedding,
+  static void finish_table(kernels::Context& context, const LayerShape& embedding,
                            std::size_t rows_per_rank, const TableParts& parts);
 
  private:
@@ -137,8 +146,16 @@ class Model {
   /// Hands out parts of the arena, of so many values a row.
   using Take = std::function<std::span<float>(std::size_t columns)>;
   struct Unreserved {};
-  Model(ModelShape shape, std::size_t rows_max, kernels::cpu::Context& context,
-        Activations activations, Unreserved);
+  Model(ModelShape shape, std::size_t rows_max, kernels::Context& context, Activations activations,
+        Unreserved);
+  /// Where operations reach them: the values of the last forward pass, and a batch whose gradients
+  /// are in memory of the device.
+  const float* reachable(std::span<const float> values) const;
+  const Batch& reachable(const Batch& batch);
+  /// To the host, of all nodes' gradients those from `first` to before `end`.
+  bool fetch_gradients(const Batch& batch, std::size_t first, std::size_t end);
+  /// For what only the host computes.
+  kernels::cpu::Context& host() const;
   std::size_t arena_floats();
   std::size_t head_positions() const;
   std::size_t head_floats() const;
@@ -170,6 +187,8 @@ class Model {
   void convolution_input_back(const Pass& pass, const float* dy, float* dx);
   void batch_norm_back(const Pass& pass, const float* dy, float* dx);
   float* back(const Pass& pass, float* dy, const Finished& finished);
+  std::span<const float> run_back(std::span<const float> values, const Batch& batch,
+                                  const Finished& finished);
 
   // model_gpt.cpp: layers of a transformer
   kernels::cpu::AttentionShape attention_shape(const Pass& pass) const;
@@ -210,10 +229,11 @@ class Model {
 
   ModelShape shape_;
   std::size_t rows_max_;
-  kernels::cpu::Context& context_;
+  kernels::Context& context_;
+  const kernels::Operations& on_;
   const Activations activations_;
   std::size_t branch_held_ = 0;  ///< first layer of the branch whose borders are in memory
-  std::vector<float> arena_;
+  kernels::Memory<float> arena_;
   std::vector<std::span<float>> borders_;  ///< by layer border: input, ..., logits unless a head
                                            ///< makes them; a dropout's two are one, and so is what
                                            ///< branches use in turn
@@ -222,12 +242,17 @@ class Model {
   std::span<float> stream_;                ///< gradient of what goes past a transformer's branches
   std::span<float> patches_;               ///< of the convolution under way
   std::span<float> dgamma_, dbeta_;        ///< of the batch normalisation under way, by rank
-  std::vector<float> head_logits_;         ///< of some positions
+  kernels::Memory<float> head_logits_;     ///< of some positions
   /// The head's share in the gradient of the table, by logical rank of the pass but each node's
   /// first, whose lies in the gradient; it waits for the embedding's. Without that: Batch::tables.
-  std::vector<float> tables_;
-  std::vector<std::int32_t> tokens_, labels_;
-  std::vector<float> loss_, correct_;
+  kernels::Memory<float> tables_;
+  kernels::Memory<std::int32_t> tokens_, labels_;
+  kernels::Memory<float> loss_, correct_;
+
+  // Only where operations do not reach the host's memory.
+  kernels::Memory<float> values_, node_gradients_;
+  Batch reachable_;
+  std::vector<Node> reachable_nodes_;
 };
 
 }  // namespace muster::engine

@@ -33,27 +33,27 @@ void Model::run_gpt(const Pass& pass) {
   switch (layer.kind) {
     case LayerKind::kEmbedding:
       if (shape_.has_divided_table()) {
-        return embed_divided(context_, *pass.team, layer, std::span(tokens_).first(positions),
+        return embed_divided(host(), *pass.team, layer, tokens_.span().first(positions),
                              pass.values, gradients_[0], pass.y);
       }
-      cpu::embed(context_, positions, layer.in.pixels(), layer.out.channels, tokens_.data(),
-                 pass.values + layer.weight, pass.values + layer.positions, pass.y);
+      on_.embed(context_, positions, layer.in.pixels(), layer.out.channels, tokens_.data(),
+                pass.values + layer.weight, pass.values + layer.positions, pass.y);
       return;
     case LayerKind::kLayerNorm:
-      cpu::layer_norm(context_, positions, layer.in.channels, pass.x, pass.values + layer.weight,
-                      pass.values + layer.bias, kEpsilon, pass.kept.mean.data(),
-                      pass.kept.inverse.data(), pass.y);
+      on_.layer_norm(context_, positions, layer.in.channels, pass.x, pass.values + layer.weight,
+                     pass.values + layer.bias, kEpsilon, pass.kept.mean.data(),
+                     pass.kept.inverse.data(), pass.y);
       return;
     case LayerKind::kProjection:
       project(pass);
       return;
     case LayerKind::kGelu:
-      cpu::gelu(context_, positions * layer.in.channels, pass.x, pass.y);
+      on_.gelu(context_, positions * layer.in.channels, pass.x, pass.y);
       return;
     case LayerKind::kAttention: {
       const cpu::AttentionShape shape = attention_shape(pass);
-      cpu::attention(context_, shape, pass.x, score_scale(shape), pass.y, pass.kept.greatest.data(),
-                     pass.kept.total.data());
+      on_.attention(context_, shape, pass.x, score_scale(shape), pass.y, pass.kept.greatest.data(),
+                    pass.kept.total.data());
       return;
     }
     default:
@@ -66,7 +66,7 @@ void Model::project(const Pass& pass) {
   const std::size_t positions = pass.rows * layer.in.pixels();
   multiply(pass, kernels::Activation::kNone);
   if (!layer.adds) return;
-  cpu::add(context_, positions * layer.out.channels, borders_[*layer.adds].data(), pass.y, pass.y);
+  on_.add(context_, positions * layer.out.channels, borders_[*layer.adds].data(), pass.y, pass.y);
 }
 
 /// Puts the gradient of the layer's input to dx, or where it belongs instead, and returns its
@@ -80,22 +80,22 @@ float* Model::back_gpt(const Pass& pass, const float* dy, float* dx) {
       return nullptr;
     case LayerKind::kLayerNorm:
       layer_norm_weights_back(pass, dy);
-      cpu::layer_norm_backward_input(context_, positions, layer.in.channels, pass.x,
-                                     pass.kept.mean.data(), pass.kept.inverse.data(),
-                                     pass.values + layer.weight, dy,
-                                     layer.is_branch ? stream_.data() : nullptr, stream_.data());
+      on_.layer_norm_backward_input(context_, positions, layer.in.channels, pass.x,
+                                    pass.kept.mean.data(), pass.kept.inverse.data(),
+                                    pass.values + layer.weight, dy,
+                                    layer.is_branch ? stream_.data() : nullptr, stream_.data());
       return stream_.data();
     case LayerKind::kProjection:
       projection_weights_back(pass, dy);
       multiply_back(pass, dy, nullptr, dx);
       return dx;
     case LayerKind::kGelu:
-      cpu::gelu_backward(context_, positions * layer.in.channels, pass.x, dy, dx);
+      on_.gelu_backward(context_, positions * layer.in.channels, pass.x, dy, dx);
       return dx;
     case LayerKind::kAttention: {
       const cpu::AttentionShape shape = attention_shape(pass);
-      cpu::attention_backward(context_, shape, pass.x, score_scale(shape),
-                              pass.kept.greatest.data(), pass.kept.total.data(), dy, dx);
+      on_.attention_backward(context_, shape, pass.x, score_scale(shape), pass.kept.greatest.data(),
+                             pass.kept.total.data(), dy, dx);
       return dx;
     }
     default:
@@ -109,10 +109,10 @@ void Model::projection_weights_back(const Pass& pass, const float* dy) {
   const std::size_t positions = layer.in.pixels();
   for (const Node& node : pass.batch->nodes) {
     const std::size_t at = node.first_row * positions;
-    cpu::linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank * positions,
-                                 layer.out.channels, layer.in.channels,
-                                 pass.x + at * layer.in.channels, dy + at * layer.out.channels,
-                                 node.gradient + layer.weight, node.gradient + layer.bias);
+    on_.linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank * positions,
+                                layer.out.channels, layer.in.channels,
+                                pass.x + at * layer.in.channels, dy + at * layer.out.channels,
+                                node.gradient + layer.weight, node.gradient + layer.bias);
   }
 }
 
@@ -121,7 +121,7 @@ void Model::layer_norm_weights_back(const Pass& pass, const float* dy) {
   const std::size_t channels = layer.in.channels;
   for (const Node& node : pass.batch->nodes) {
     const std::size_t at = node.first_row * layer.in.pixels();
-    cpu::layer_norm_backward_weights(
+    on_.layer_norm_backward_weights(
         context_, node.ranks, pass.batch->rows_per_rank * layer.in.pixels(), channels,
         pass.x + at * channels, pass.kept.mean.data() + at, pass.kept.inverse.data() + at,
         dy + at * channels, node.gradient + layer.weight, node.gradient + layer.bias);
@@ -153,20 +153,20 @@ const float* Model::head_input(std::size_t position) const {
 /// Logits of some positions: x table^T.
 void Model::make_logits(const float* values, std::size_t first, std::size_t positions) {
   const LayerShape& head = shape_.layers().back();
-  cpu::linear_backward_input(context_, positions, head.in.channels, head.out.channels,
-                             head_input(first), values + head.weight, nullptr, head_logits_.data());
+  on_.linear_backward_input(context_, positions, head.in.channels, head.out.channels,
+                            head_input(first), values + head.weight, nullptr, head_logits_.data());
 }
 
 void Model::losses_at(const LossOf& of, TensorTeam* team) {
   float *const loss = loss_.data() + of.first, *const correct = correct_.data() + of.first;
   if (shape_.has_divided_table()) {
-    return losses_of_slices(context_, *team, shape_.layers().back(),
-                            {std::span(labels_).subspan(of.first, of.positions), of.scale,
+    return losses_of_slices(host(), *team, shape_.layers().back(),
+                            {labels_.span().subspan(of.first, of.positions), of.scale,
                              of.with_gradient, head_logits_.data(), loss, correct});
   }
-  cpu::softmax_cross_entropy(context_, of.positions, shape_.output().channels,
-                             labels_.data() + of.first, of.scale, of.with_gradient,
-                             head_logits_.data(), loss, correct);
+  on_.softmax_cross_entropy(context_, of.positions, shape_.output().channels,
+                            labels_.data() + of.first, of.scale, of.with_gradient,
+                            head_logits_.data(), loss, correct);
 }
 
 /// The gradient of the head's input, of some positions: its chains go over all tokens, through all
@@ -178,11 +178,11 @@ void Model::head_input_back(const float* values, TensorTeam* team, std::size_t f
   const float* const table = values + head.weight;
   float* const dx = gradients_[0].data() + first * width;
   if (!shape_.has_divided_table()) {
-    return cpu::linear_forward(context_, positions, width, tokens, head_logits_.data(), table,
-                               nullptr, kernels::Activation::kNone, dx);
+    return on_.linear_forward(context_, positions, width, tokens, head_logits_.data(), table,
+                              nullptr, kernels::Activation::kNone, dx);
   }
   team->make({dx, positions, width}, [&](const TensorTeam::Part& part) {
-    cpu::linear_forward_part(context_, part.rows, width, tokens, {0, tokens, part.goes_on},
+    cpu::linear_forward_part(host(), part.rows, width, tokens, {0, tokens, part.goes_on},
                              head_logits_.data() + part.first_row * tokens, table, nullptr,
                              kernels::Activation::kNone, dx + part.first_row * width);
   });
@@ -193,7 +193,7 @@ void Model::head_losses(const float* values, const Batch& batch, float scale) {
   std::size_t ranks = 0;
   for (const Node& node : batch.nodes) ranks += node.ranks - 1;
   if (!batch.tables.empty()) ranks = 0;
-  if (tables_.size() < ranks * table_size()) tables_.resize(ranks * table_size());
+  if (tables_.size() < ranks * table_size()) tables_ = {context_, ranks * table_size()};
   const std::size_t of_rank = batch.rows_per_rank * positions();
   for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
     const Node& node = batch.nodes[n];
@@ -218,11 +218,11 @@ void Model::rank_losses(const float* values, const Batch& batch, const RankOfHea
     losses_at({at, some, scale, true}, batch.team);
     head_input_back(values, batch.team, at, some);
     if (done == 0) {
-      cpu::linear_backward_weights(context_, 1, some, width, tokens, head_logits_.data(),
-                                   head_input(at), rank.table, nullptr);
+      on_.linear_backward_weights(context_, 1, some, width, tokens, head_logits_.data(),
+                                  head_input(at), rank.table, nullptr);
     } else {
-      cpu::linear_backward_weights_further(context_, some, width, tokens, head_logits_.data(),
-                                           head_input(at), rank.table);
+      on_.linear_backward_weights_further(context_, some, width, tokens, head_logits_.data(),
+                                          head_input(at), rank.table);
     }
   }
 }
@@ -243,8 +243,9 @@ void Model::embedding_back(const Pass& pass, const float* dy) {
   }
 }
 
-void Model::finish_table(cpu::Context& context, const LayerShape& embedding,
+void Model::finish_table(kernels::Context& context, const LayerShape& embedding,
                          std::size_t rows_per_rank, const TableParts& parts) {
+  const kernels::Operations& on = context.operations();
   const std::size_t positions = embedding.out.pixels(), width = embedding.out.channels;
   const std::size_t of_rank = rows_per_rank * positions;
   const std::size_t size = embedding.positions - embedding.weight;
@@ -252,16 +253,16 @@ void Model::finish_table(cpu::Context& context, const LayerShape& embedding,
   const std::size_t ranks = parts.node.ranks;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const std::size_t at = rank * of_rank;
-    cpu::add_token_rows(context, of_rank, width, own, parts.tokens + at, parts.dy + at * width,
-                        parts.tables[rank]);
+    on.add_token_rows(context, of_rank, width, own, parts.tokens + at, parts.dy + at * width,
+                      parts.tables[rank]);
   }
   for (std::size_t half = 1; half < ranks; half *= 2) {
     for (std::size_t rank = 0; rank < ranks; rank += 2 * half) {
-      cpu::add(context, size, parts.tables[rank], parts.tables[rank + half], parts.tables[rank]);
+      on.add(context, size, parts.tables[rank], parts.tables[rank + half], parts.tables[rank]);
     }
   }
-  cpu::position_gradient(context, ranks, rows_per_rank, positions, width, parts.dy,
-                         parts.node.gradient + embedding.positions);
+  on.position_gradient(context, ranks, rows_per_rank, positions, width, parts.dy,
+                       parts.node.gradient + embedding.positions);
 }
 
 }  // namespace muster::engine

@@ -419,7 +419,7 @@ Status Trainer::describe_model(std::span<const float> parameters) {
   }
   // Who computed nothing has none, and who has a stage none of all, and little room for it.
   stage_.reset();
-  if (!model_) model_.emplace(whole_, 1, context_, Activations::kRecomputed);
+  if (!model_) model_.emplace(whole_, 1, device(), Activations::kRecomputed);
   const auto tokens = write_sample(*model_, parameters, options);
   MUSTER_RETURN_IF_ERROR(
       write(contract::kSampleFile,

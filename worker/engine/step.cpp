@@ -138,7 +138,7 @@ void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
   const std::size_t rows = std::max(own_rows, rows_evaluated());
   // A spare computes nothing, and without a test set it evaluates nothing either.
   if (rows == 0 || (model_ && model_->rows_max() >= rows)) return;
-  model_.emplace(shape_, rows, context_, activations());
+  model_.emplace(shape_, rows, device(), activations());
 }
 
 /// Who learns waits for what the others compute, and takes the memory meanwhile that it needs for
@@ -216,6 +216,7 @@ Status Trainer::compute_pass(const ComputePass& pass, bool is_last) {
   MUSTER_RETURN_IF_ERROR(model_->forward(parameters_, batch, when_at(point::kLayer)));
   MUSTER_RETURN_IF_ERROR(at(point::kForward));
   model_->losses_with_gradient(parameters_, batch, 1.0f / batch_targets());
+  MUSTER_RETURN_IF_ERROR(model_->status());
   for (const Model::Node& node : pass_nodes_) sum_losses(node);
   if (is_last) MUSTER_RETURN_IF_ERROR(begin_sum());
   std::size_t end = sums_->elements();
@@ -228,6 +229,7 @@ Status Trainer::compute_pass(const ComputePass& pass, bool is_last) {
     exchange_->advance(first, deadline());
     report_.communicate_seconds += std::chrono::duration<double>(clock_.mono_now() - start).count();
   });
+  MUSTER_RETURN_IF_ERROR(model_->status());
   MUSTER_RETURN_IF_ERROR(at(point::kBackward));
   for (const Piece& piece : pass) {
     const std::size_t k = missing_[piece.node];

@@ -58,7 +58,9 @@ Trainer::Trainer(const TrainingConfig& config, Membership& membership, const Clo
       clock_(clock),
       hooks_(hooks),
       context_(std::max(1, config.threads),
-               config_.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32) {}
+               config_.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32) {
+  MUSTER_CHECK(hooks_.device == nullptr || hooks_.device->products() == context_.products());
+}
 
 /// Who leaves while its checkpoint is still being written is no more to be taken for one that hangs
 /// than who stays.

@@ -211,6 +211,8 @@ class Trainer {
   /// before the owner is back.
   bool is_recorder() const { return owner() == rank() || owner() < 0; }
   bool keeps_files() const { return !config_.checkpoint_path.empty(); }
+  /// What computes passes.
+  kernels::Context& device() { return hooks_.device != nullptr ? *hooks_.device : context_; }
   Activations activations() const {
     return config_.recomputes_activations ? Activations::kRecomputed : Activations::kKept;
   }

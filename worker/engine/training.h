@@ -14,6 +14,7 @@
 #include "common/json.h"
 #include "common/result.h"
 #include "common/split.h"
+#include "kernels/ops.h"
 #include "worker/data/loader.h"
 
 namespace muster::comm {
@@ -198,6 +199,10 @@ inline constexpr std::string_view kCopy = "copy";
 }  // namespace point
 
 struct TrainingHooks {
+  /// What computes the passes of a model that is not split; nullptr: the processor. The same bits.
+  /// Of the products that the job has (is_bfloat16), used by the training thread alone, and
+  /// outlives the training.
+  kernels::Context* device = nullptr;
   std::function<void(const StepReport&)> on_step;
   /// Told once before the first step, after data and checkpoint are loaded.
   std::function<void(const TrainingSummary&)> on_start;

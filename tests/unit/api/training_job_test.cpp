@@ -891,9 +891,9 @@ TEST_CASE("layers that cannot be divided by so many are refused by the field's n
   CHECK(message().empty());
 }
 
-TEST_CASE("of GPUs that nothing trains on it is said so") {
+TEST_CASE("of GPUs that not every image trains on it is said so") {
   const auto said = [](const Json& json) { return about_gpus(parse_training_job(json)->spec); };
-  CHECK(said(full_training_job()).starts_with("spec.worker.resources.gpus is 2, but the built-in"));
+  CHECK(said(full_training_job()).starts_with("spec.worker.resources.gpus is 2: of the built-in"));
   CHECK(said(least_training_job()).empty());
   const Json one{{"gpus", 1}};
   CHECK(said(with(least_program_job(), "/spec/worker/resources", one)).empty());

@@ -105,11 +105,11 @@ TEST_CASE("an image is ignored, and said so") {
   CHECK(job->notes[0].starts_with("spec.worker.image is ignored"));
 }
 
-TEST_CASE("a local run says that nothing trains on GPUs") {
+TEST_CASE("a local run says which workers train on GPUs") {
   const auto job = load_job("examples/digits.yaml", {"spec.worker.resources.gpus=1"});
   REQUIRE(job);
   REQUIRE(job->notes.size() == 2);
-  CHECK(job->notes[1].starts_with("spec.worker.resources.gpus is 1, but the built-in engine"));
+  CHECK(job->notes[1].starts_with("spec.worker.resources.gpus is 1: of the built-in engine"));
 }
 
 TEST_CASE("the page of exit codes lists what the contract names, and nothing else") {

@@ -36,12 +36,12 @@ TEST_CASE("status says by which contract a job trains") {
   CHECK(status_of(core::reconcile(snapshot)).contract == "bf16-chain/1");
 }
 
-TEST_CASE("who holds or waits for GPUs that nothing trains on is told") {
+TEST_CASE("who holds or waits for GPUs is told which workers train on them") {
   const auto admitted = [](core::JobSnapshot snapshot) {
     snapshot.job.spec.worker.resources.gpus = 2;
     return status_of(core::reconcile(snapshot)).condition("Admitted")->message;
   };
-  const std::string about = "; spec.worker.resources.gpus is 2, but the built-in engine";
+  const std::string about = "; spec.worker.resources.gpus is 2: of the built-in engine";
   const auto placed = make_job("j").engine().workers(1).fits_on("n").snapshot();
   CHECK(admitted(placed).starts_with("1 worker on n (1)" + about));
   const auto waiting = make_job("j").engine().workers(1).does_not_fit("no room").snapshot();

@@ -223,7 +223,8 @@ TEST_CASE("values by rank are summed on the complete tree") {
         for (std::size_t rank = 0; rank < ranks; ++rank) own.push_back(values[rank * n + i]);
         expected[i] = tree(own.data(), ranks);
       }
-      cpu::sum_ranks(ranks, n, values.data(), out.data());
+      cpu::Context context;
+      cpu::sum_ranks(context, ranks, n, values.data(), out.data());
       CHECK(mismatches(out, expected, n) == 0);
     }
   }

@@ -1,0 +1,115 @@
+// In place of the toolkit's header where kernels/cuda is compiled for the processor: what those
+// files use of the language and of the runtime. Threads of a block are fibers of the one thread
+// that launches, and run from one barrier to the next, in an order that is another one at each
+// launch, so that who reads what is not written yet is found out. Blocks run one after another; the
+// one device there is has done all when a launch returns. No clusters, no warps that diverge at a
+// barrier.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+// As on a device what it holds at first is of no worth: what the last block has left there.
+#define __shared__ static thread_local
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1)
+      : x(width), y(height), z(depth) {}
+};
+
+inline thread_local dim3 gridDim, blockDim, blockIdx, threadIdx;
+
+namespace on_host {
+
+/// Runs `body` as each thread of each block. A block of which some wait for the others while those
+/// have ended ends the process.
+void run(dim3 blocks, dim3 threads, const std::function<void()>& body);
+/// Until all threads of the block, or of the warp, are here.
+void wait_for_block();
+void wait_for_warp();
+/// The place of a lane of this thread's warp, for one exchange between two waits.
+std::uint64_t& place_of(unsigned lane);
+unsigned lane();
+
+template <typename Value>
+Value exchanged(Value value, unsigned from) {
+  static_assert(sizeof value <= sizeof(std::uint64_t));
+  std::memcpy(&place_of(lane()), &value, sizeof value);
+  wait_for_warp();
+  std::memcpy(&value, &place_of(from % 32), sizeof value);
+  wait_for_warp();
+  return value;
+}
+
+}  // namespace on_host
+
+inline void __syncthreads() { on_host::wait_for_block(); }
+inline void __syncwarp(unsigned = 0xFFFFFFFFU) { on_host::wait_for_warp(); }
+/// All lanes of the warp take part; `width` divides it into groups, as on a device.
+template <typename Value>
+Value __shfl_sync(unsigned, Value value, int from, int width = 32) {
+  const unsigned first =
+      on_host::lane() / static_cast<unsigned>(width) * static_cast<unsigned>(width);
+  return on_host::exchanged(value,
+                            first + static_cast<unsigned>(from) % static_cast<unsigned>(width));
+}
+template <typename Value>
+Value __shfl_xor_sync(unsigned, Value value, int mask, int = 32) {
+  return on_host::exchanged(value, on_host::lane() ^ static_cast<unsigned>(mask));
+}
+template <typename Value>
+Value __shfl_down_sync(unsigned, Value value, unsigned by, int width = 32) {
+  const unsigned at = on_host::lane(), size = static_cast<unsigned>(width);
+  return on_host::exchanged(value, at % size + by < size ? at + by : at);
+}
+
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline std::uint32_t __float_as_uint(float a) { return std::bit_cast<std::uint32_t>(a); }
+inline float __uint_as_float(std::uint32_t a) { return std::bit_cast<float>(a); }
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209
+};
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75 };
+using cudaStream_t = struct CUstream_st*;
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaMemAttachGlobal = 1;
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned flags);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaGetLastError();
+
+namespace on_host {
+/// Memory of the device that may still be allocated; for tests of what comes when none is left.
+void set_memory_left(std::size_t bytes);
+void set_capability(int major);
+}  // namespace on_host

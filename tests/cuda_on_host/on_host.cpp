@@ -1,0 +1,335 @@
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <numeric>
+#include <unordered_map>
+#include <vector>
+
+#include "tests/cuda_on_host/cuda_runtime_api.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define MUSTER_FIBERS_ARE_TOLD 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MUSTER_FIBERS_ARE_TOLD 1
+#endif
+#endif
+#ifdef MUSTER_FIBERS_ARE_TOLD
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace on_host {
+namespace {
+
+constexpr std::size_t kStackBytes = 128 << 10;
+constexpr unsigned kWarp = 32;
+
+[[noreturn]] void fail(const char* what) {
+  std::fprintf(stderr, "a kernel on the host: %s\n", what);
+  std::abort();
+}
+
+/// Those who wait for each other; `round` goes up when all have come.
+struct Barrier {
+  unsigned members = 0, arrived = 0;
+  std::uint64_t round = 0;
+};
+
+/// Where somebody left off.
+struct Place {
+  ucontext_t context{};
+  jmp_buf left;
+  bool is_begun = true;
+};
+
+/// Goes on at `to`, until somebody goes on at `from`. swapcontext asks the kernel for the mask of
+/// signals each time, which takes most of the time there; but the sanitizer knows of no other.
+[[gnu::noinline]] void go(Place& from, Place& to) {
+#ifdef MUSTER_FIBERS_ARE_TOLD
+  swapcontext(&from.context, &to.context);
+#else
+  if (_setjmp(from.left) != 0) return;
+  if (to.is_begun) _longjmp(to.left, 1);
+  to.is_begun = true;
+  setcontext(&to.context);
+#endif
+}
+
+struct Fiber {
+  Place place;
+  std::unique_ptr<std::byte[]> stack{new std::byte[kStackBytes]};
+  unsigned thread = 0;  ///< that it is within, by number in the block
+  Barrier* waits_for = nullptr;
+  std::uint64_t round = 0;
+  void* fake_stack = nullptr;
+};
+
+struct Warp {
+  Barrier barrier;
+  std::uint64_t places[kWarp] = {};
+};
+
+/// The block under way. A fiber runs threads one after another; where one waits, the next fiber
+/// goes on with those that have not begun.
+class Block {
+ public:
+  void run(dim3 size, std::uint64_t number, const std::function<void()>& body);
+  void wait(Barrier& barrier);
+  Barrier all;
+  std::vector<Warp> warps;
+  Fiber* current = nullptr;
+
+ private:
+  static void enter();
+  static std::unique_ptr<Fiber> make_fiber();
+  std::unique_ptr<Fiber> take();
+  void loop();
+  void resume(Fiber& fiber);
+  void leave();
+  void begin(unsigned thread);
+
+  const std::function<void()>* body_ = nullptr;
+  std::vector<unsigned> order_;
+  std::size_t begun_ = 0, ended_ = 0;
+  std::vector<std::unique_ptr<Fiber>> idle_, waiting_;
+  Place scheduler_;
+  void* fake_stack_ = nullptr;
+  const void* stack_ = nullptr;
+  std::size_t stack_bytes_ = 0;
+};
+
+thread_local Block block;
+
+void Block::enter() {
+  Block& self = block;
+#ifdef MUSTER_FIBERS_ARE_TOLD
+  __sanitizer_finish_switch_fiber(nullptr, &self.stack_, &self.stack_bytes_);
+#endif
+  for (;;) {
+    self.loop();
+    self.current->waits_for = nullptr;
+    self.leave();
+  }
+}
+
+void Block::begin(unsigned thread) {
+  current->thread = thread;
+  threadIdx = {thread % blockDim.x, thread / blockDim.x % blockDim.y,
+               thread / blockDim.x / blockDim.y};
+}
+
+void Block::loop() {
+  while (begun_ < order_.size()) {
+    begin(order_[begun_++]);
+    (*body_)();
+    ++ended_;
+  }
+}
+
+void Block::resume(Fiber& fiber) {
+  current = &fiber;
+#ifdef MUSTER_FIBERS_ARE_TOLD
+  __sanitizer_start_switch_fiber(&fake_stack_, fiber.stack.get(), kStackBytes);
+#endif
+  go(scheduler_, fiber.place);
+#ifdef MUSTER_FIBERS_ARE_TOLD
+  __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
+#endif
+}
+
+void Block::leave() {
+  Fiber& self = *current;
+#ifdef MUSTER_FIBERS_ARE_TOLD
+  __sanitizer_start_switch_fiber(&self.fake_stack, stack_, stack_bytes_);
+#endif
+  go(self.place, scheduler_);
+#ifdef MUSTER_FIBERS_ARE_TOLD
+  __sanitizer_finish_switch_fiber(self.fake_stack, &stack_, &stack_bytes_);
+#endif
+}
+
+void Block::wait(Barrier& barrier) {
+  if (++barrier.arrived == barrier.members) {
+    barrier.arrived = 0;
+    ++barrier.round;
+    return;
+  }
+  current->waits_for = &barrier;
+  current->round = barrier.round;
+  leave();
+  begin(current->thread);
+}
+
+std::unique_ptr<Fiber> Block::make_fiber() {
+  auto fiber = std::make_unique<Fiber>();
+  ucontext_t& context = fiber->place.context;
+  getcontext(&context);
+  context.uc_stack = {fiber->stack.get(), 0, kStackBytes};
+  context.uc_link = nullptr;
+  makecontext(&context, &Block::enter, 0);
+  fiber->place.is_begun = false;
+  return fiber;
+}
+
+std::unique_ptr<Fiber> Block::take() {
+  if (idle_.empty()) return make_fiber();
+  std::unique_ptr<Fiber> fiber = std::move(idle_.back());
+  idle_.pop_back();
+  return fiber;
+}
+
+void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& body) {
+  const unsigned threads = size.x * size.y * size.z;
+  if (threads == 0 || threads > 1024) fail("a block has 1 to 1024 threads");
+  body_ = &body;
+  order_.resize(threads);
+  std::iota(order_.begin(), order_.end(), 0U);
+  if (number % 3 == 1) std::reverse(order_.begin(), order_.end());
+  if (number % 3 == 2) std::rotate(order_.begin(), order_.begin() + threads / 2, order_.end());
+  begun_ = ended_ = 0;
+  all = {threads, 0, 0};
+  warps.assign((threads + kWarp - 1) / kWarp, {});
+  for (unsigned w = 0; w < warps.size(); ++w) {
+    warps[w].barrier.members = std::min(kWarp, threads - w * kWarp);
+  }
+  while (begun_ < threads) {
+    std::unique_ptr<Fiber> fiber = take();
+    resume(*fiber);
+    (fiber->waits_for != nullptr ? waiting_ : idle_).push_back(std::move(fiber));
+  }
+  while (!waiting_.empty()) {
+    bool is_stuck = true;
+    auto now = std::move(waiting_);
+    waiting_.clear();
+    for (auto& fiber : now) {
+      if (fiber->waits_for->round != fiber->round) {
+        is_stuck = false;
+        fiber->waits_for = nullptr;
+        resume(*fiber);
+      }
+      (fiber->waits_for != nullptr ? waiting_ : idle_).push_back(std::move(fiber));
+    }
+    if (is_stuck) fail("threads wait at a barrier that others of the block or warp never reach");
+  }
+  if (ended_ != threads) fail("a thread was lost");
+}
+
+std::atomic<int> capability = 9;
+
+struct Memory {
+  std::mutex mutex;
+  std::unordered_map<void*, std::size_t> sizes;
+  std::size_t left = SIZE_MAX;
+};
+
+Memory& memory() {
+  static Memory of_device;
+  return of_device;
+}
+
+}  // namespace
+
+void run(dim3 blocks, dim3 threads, const std::function<void()>& body) {
+  thread_local std::uint64_t launches = 0;
+  ++launches;
+  gridDim = blocks;
+  blockDim = threads;
+  for (unsigned z = 0; z < blocks.z; ++z) {
+    for (unsigned y = 0; y < blocks.y; ++y) {
+      for (unsigned x = 0; x < blocks.x; ++x) {
+        blockIdx = {x, y, z};
+        block.run(threads, launches + x, body);
+      }
+    }
+  }
+}
+
+void wait_for_block() { block.wait(block.all); }
+void wait_for_warp() { block.wait(block.warps[block.current->thread / kWarp].barrier); }
+unsigned lane() { return block.current->thread % kWarp; }
+std::uint64_t& place_of(unsigned lane) {
+  return block.warps[block.current->thread / kWarp].places[lane];
+}
+void set_capability(int major) { capability = major; }
+void set_memory_left(std::size_t bytes) {
+  const std::lock_guard lock(memory().mutex);
+  memory().left = bytes;
+}
+
+}  // namespace on_host
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+  }
+  return "unknown error";
+}
+
+// The one there is may be hidden, as any other.
+cudaError_t cudaGetDeviceCount(int* count) {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  *count = visible != nullptr && *visible == '\0' ? 0 : 1;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+  if (device != 0) return cudaErrorInvalidDevice;
+  *value = on_host::capability;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  on_host::Memory& all = on_host::memory();
+  const std::lock_guard lock(all.mutex);
+  if (bytes > all.left) return cudaErrorMemoryAllocation;
+  *memory = std::malloc(bytes);
+  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  // Not a number, so that who reads what it has not written is found out.
+  std::memset(*memory, 0xFF, bytes);
+  all.sizes[*memory] = bytes;
+  if (all.left != SIZE_MAX) all.left -= bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
+  return cudaMalloc(memory, bytes);
+}
+
+cudaError_t cudaFree(void* memory) {
+  on_host::Memory& all = on_host::memory();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.sizes.find(memory);
+  if (found == all.sizes.end()) on_host::fail("memory is freed that is not the device's");
+  if (all.left != SIZE_MAX) all.left += found->second;
+  all.sizes.erase(found);
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t) {
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }

@@ -1,0 +1,59 @@
+// The context of a device: memory, errors, and the table of its operations.
+#include <string>
+
+#include "kernels/operations.h"
+#include "tests/unit/cuda/cases.h"
+
+#ifdef MUSTER_CUDA_ON_HOST
+#include "cuda_runtime_api.h"
+#endif
+
+using namespace muster;
+using namespace muster::test;
+namespace cpu = kernels::cpu;
+namespace cuda = kernels::cuda;
+
+TEST_CASE("a context of a device that is not there says so and does nothing") {
+  cuda::Context context(cuda::device_count());
+  void* const memory = context.allocate(16);
+  std::memset(memory, 0, 16);  // the host's, in its place
+  cuda::sgd_momentum(context, 4, {}, nullptr, nullptr, nullptr);
+  CHECK(context.finish() != nullptr);
+  context.release(memory);
+}
+
+#ifdef MUSTER_CUDA_ON_HOST
+TEST_CASE("a device older than the kernels is refused") {
+  on_host::set_capability(8);
+  CHECK(cuda::Context().finish() ==
+        std::string("no kernel image is available for execution on the device"));
+  on_host::set_capability(9);
+  CHECK(cuda::Context().finish() == nullptr);
+}
+
+TEST_CASE("where the device has no memory left the host's is given, and finish says so") {
+  cuda::Context context;
+  void* const first = context.allocate(1000);
+  on_host::set_memory_left(100);
+  void* const second = context.allocate(1000);
+  std::memset(second, 1, 1000);
+  REQUIRE(context.finish() != nullptr);
+  CHECK(context.finish() == std::string("out of memory"));
+  context.release(second);
+  context.release(first);
+  on_host::set_memory_left(SIZE_MAX);
+}
+#endif
+
+TEST_CASE("a table has an operation for each name, of each kind of device") {
+  if (!has_gpu("a table of operations")) return;
+  cuda::Context gpu;
+  cpu::Context host;
+  Rng rng(seed());
+  const Floats a = some(rng, 1000), b = some(rng, 1000);
+  DeviceFloats x(gpu, a), y(gpu, b);
+  Floats expected(a.size());
+  host.operations().add(host, a.size(), a.data(), b.data(), expected.data());
+  gpu.operations().add(gpu, a.size(), x.data(), y.data(), x.data());
+  CHECK(different(x.values(), expected) == 0);
+}

@@ -1,0 +1,107 @@
+// Whole trainings whose passes are computed by a device: the same bits as on the processor alone,
+// also where some workers have one and others do not.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/contract.h"
+#include "kernels/cuda/ops.h"
+#include "tests/golden.h"
+#include "tests/unit/cuda/cases.h"
+#include "tests/unit/engine/ranks.h"
+#include "tests/unit/engine/reference_state.h"
+#include "worker/engine/training.h"
+
+#ifdef MUSTER_CUDA_ON_HOST
+#include "cuda_runtime_api.h"
+#endif
+
+using namespace muster;
+using namespace muster::engine;
+using muster::test::has_gpu;
+
+namespace {
+
+struct Trained {
+  std::string model_sha256;
+  double accuracy = 0;
+};
+
+/// `devices`: the ranks that have one; they share it.
+Trained train(const TrainingConfig& config, int processes, int devices) {
+  std::vector<Trained> all(static_cast<std::size_t>(processes));
+  test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    TrainingHooks hooks;
+    std::unique_ptr<kernels::Context> device;
+    const auto products =
+        config.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32;
+    if (communicator.rank() < devices) {
+      device = std::make_unique<kernels::cuda::Context>(0, products);
+    }
+    hooks.device = device.get();
+    const auto summary = run_training(config, communicator, clock, hooks);
+    MUSTER_CHECK_MSG(summary.has_value(), summary ? "" : summary.error().message());
+    all[static_cast<std::size_t>(communicator.rank())] = {summary->model_sha256, summary->accuracy};
+  });
+  for (const Trained& one : all) CHECK(one.model_sha256 == all[0].model_sha256);
+  return all[0];
+}
+
+void check_same(const TrainingConfig& config) {
+  const Trained expected = train(config, 1, 0);
+  for (const auto& [processes, devices] : {std::pair(1, 1), std::pair(2, 2), std::pair(3, 1)}) {
+    CAPTURE(processes);
+    CAPTURE(devices);
+    const Trained got = train(config, processes, devices);
+    CHECK(got.model_sha256 == expected.model_sha256);
+    CHECK(got.accuracy == expected.accuracy);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an MLP trained on a device has the bits of the processor") {
+  if (!has_gpu("training an MLP")) return;
+  check_same(test::digits(4));
+}
+
+TEST_CASE("convolutions, batch normalisation and dropout, too") {
+  if (!has_gpu("training a CNN")) return;
+  check_same(test::digits_with_layers(2));
+}
+
+TEST_CASE("a GPT, in one pass or several, with activations kept or made again") {
+  if (!has_gpu("training a GPT")) return;
+  CHECK(train(test::small_gpt(12), 2, 1).model_sha256 == test::kSmallGptGolden);
+  TrainingConfig config = test::small_gpt(2);
+  config.recomputes_activations = true;
+  config.micro_batch_size = 3 * config.batch_size / config.logical_ranks;
+  CHECK(train(config, 1, 1).model_sha256 == train(config, 1, 0).model_sha256);
+}
+
+TEST_CASE("products of bfloat16, too") {
+  if (!has_gpu("training a GPT in bfloat16")) return;
+  TrainingConfig config = test::small_gpt(12);
+  config.is_bfloat16 = true;
+  CHECK(train(config, 2, 1).model_sha256 == test::kSmallGptBfloat16Golden);
+}
+
+#ifdef MUSTER_CUDA_ON_HOST
+TEST_CASE("a device without memory ends the training with the exit code for devices") {
+  kernels::cuda::Context device;
+  on_host::set_memory_left(10'000);
+  const SystemClock clock;
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    TrainingHooks hooks;
+    hooks.device = &device;
+    const auto summary = run_training(test::digits(2), communicator, clock, hooks);
+    REQUIRE_FALSE(summary);
+    CHECK(summary.error().exit_code() == contract::exit_code::kDevice);
+    CHECK(summary.error().message().find("the GPU failed: out of memory") != std::string::npos);
+  });
+  on_host::set_memory_left(SIZE_MAX);
+}
+#endif
