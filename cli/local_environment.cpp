@@ -76,8 +76,7 @@ Result<std::vector<int>> free_ports(int count) {
   return ports;
 }
 
-int visible_gpus(const std::map<std::string, std::string>& environment,
-                 const std::string& driver) {
+int visible_gpus(const std::map<std::string, std::string>& environment, const std::string& driver) {
   int count = 0;
   if (const auto listed = environment.find("CUDA_VISIBLE_DEVICES"); listed != environment.end()) {
     std::istringstream devices(listed->second);

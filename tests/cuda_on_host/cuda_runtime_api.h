@@ -87,7 +87,8 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidDevice = 101,
-  cudaErrorNoKernelImageForDevice = 209
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorLaunchFailure = 719
 };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75 };
 using cudaStream_t = struct CUstream_st*;
@@ -109,6 +110,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaGetLastError();
 
 namespace on_host {
+/// A device fails at its next launch, and from then on, where the file exists that this variable
+/// names: that of one process, which removes it.
+inline constexpr const char* kFails = "CUDA_ON_HOST_FAILS";
 /// Memory of the device that may still be allocated; for tests of what comes when none is left.
 void set_memory_left(std::size_t bytes);
 void set_capability(int major);

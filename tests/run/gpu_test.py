@@ -13,6 +13,7 @@ from run_test import RunTest
 
 ONE_GPU = ["--set", "spec.worker.resources.gpus=1"]
 SHORT = ["--set", "spec.training.epochs=1"]
+LONG = ["--set", "spec.training.epochs=20", "--hash-every", "100"]   # 440 steps, some 10 s
 
 
 class Gpu(RunTest):
@@ -60,6 +61,24 @@ class Gpu(RunTest):
         self.assertEqual(code, 27, out + err)
         self.assertIn("spec.worker.resources.gpus: CUDA finds no device, or no driver; must be a node whose GPUs the "
                       "container sees", out + err)
+
+    def test_a_gpu_that_fails_ends_its_worker_and_the_others_train_on_with_the_same_bits(self):
+        whole = self.train("whole", *LONG)
+        fails = self.path("fails")
+        os.environ["CUDA_ON_HOST_FAILS"] = fails
+        self.addCleanup(os.environ.pop, "CUDA_ON_HOST_FAILS")
+        process = self.start("run", self.digits, *LONG, *ONE_GPU, "--set", "spec.restart.backoffSeconds=0",
+                             "--output", self.path("failed"))
+        self.await_line(process.stderr, r"^step ")
+        with open(fails, "w", encoding="utf-8"):
+            pass
+        code, out, err = self.end_of(process)
+        self.assertEqual(code, 0, out + err)
+        self.assertFalse(os.path.exists(fails), "no device failed")
+        self.assertIn("the GPU failed: unspecified launch failure", self.log("failed"))
+        self.assertIn('"exit_code":27,"reason":"DeviceFailed"', self.log("failed"))
+        self.assertEqual(self.report("failed")["restarts"], 0, "who lived was started again")
+        self.assertEqual(self.report("failed")["sha256"], whole["sha256"])
 
     def test_what_has_no_kernels_is_trained_on_processors_and_the_log_says_why(self):
         self.train("split", *SHORT, *ONE_GPU, "--set", "spec.training.parallelism={pipeline: 2}",
