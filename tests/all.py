@@ -39,6 +39,8 @@ ASAN_TESTS = ["test_bpe", "test_common", "test_api", "test_core", "test_placemen
 # thousands of times: they took half of all the time there, and others go the same ways.
 ASAN_ARGUMENTS = {"sim_seeds": ["--seeds", "30", "--least", "0"],
                   "test_sim": ["--test-case-exclude=two thousand jobs*,of many jobs' progress*"],
+                  "test_cuda_kernels": ["--test-case-exclude=*larger tiles*,*over more than a block*,*between them*,further rows*"],
+                  "test_cuda_training": ["--test-case-exclude=*GPT*,*bfloat16*"],
                   "test_engine": ["--test-case-exclude=*stands still at each place*,*nor do moments*,*dies at each place*of 2 to 8*"]}
 # cpprestsdk's threads outlive main, and with them OpenSSL's error queue of each.
 LEAKY_LIBRARY_TESTS = {"test_kube_rest"}

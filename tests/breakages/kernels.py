@@ -25,6 +25,10 @@ def kernel(name, file, right, wrong):
     return Breakage(name, file, right, wrong, "test_kernels")
 
 
+def cuda(name, file, right, wrong):
+    return Breakage(name, "kernels/cuda/" + file, right, wrong, "test_cuda_kernels")
+
+
 BREAKAGES = [
     kernel("bfloat16 is cut off, not rounded", BFLOAT16_STEP, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "bits >> 16"),
     kernel("ties of bfloat16 go up", BFLOAT16_STEP, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "(bits + 0x8000U) >> 16"),
@@ -95,4 +99,31 @@ BREAKAGES = [
            "tile.reload = gradient.goes_on && piece.part == 1;"),
     Breakage("the head's gradient is that of its last positions alone", "worker/engine/model_gpt.cpp", "    if (done == 0) {",
              "    if (done < positions) {", "test_engine"),
+    # On a GPU: each is seen by the processor that takes its place (tests/cuda_on_host).
+    cuda("past its steps a chain gets +0", "product.h", 
+         "next_a = reader_a.next(steps, 0.0F), next_b = reader_b.next(steps, -0.0F);",
+         "next_a = reader_a.next(steps, 0.0F), next_b = reader_b.next(steps, 0.0F);"),
+    cuda("a strip is read before all of it is there", "product.h",
+         "    strips_b[at].put(operands<kProducts>(next_b));\n    __syncthreads();\n",
+         "    strips_b[at].put(operands<kProducts>(next_b));\n"),
+    cuda("bfloat16 is not rounded", "product.h", "std::bit_cast<float>(cpu::round_bfloat16(four.values[j]) << 16)", "four.values[j]"),
+    cuda("what a ReLU put out as 0 has a gradient", "linear.cu",
+         "product.mask[row * product.b.count + column] > 0.0F ?", "product.mask[row * product.b.count + column] >= 0.0F ?"),
+    cuda("further rows begin at zero", "linear_weights.cu", "kGoesOn && tile.has(i, j);", "false;"),
+    cuda("a position meets the one behind it", "attention.cu",
+         "if (from + tile_column(k) > begin + tile_row() + r) continue;",
+         "if (from + tile_column(k) > begin + tile_row() + r + 1) continue;"),
+    cuda("the greatest score may be -0", "attention.cu", "__fadd_rn(own[r], 0.0F);", "own[r];"),
+    cuda("lanes are added up from the nearest on", "row_sum.h",
+         "for (unsigned half = kHalfWarp / 2; half > 0; half /= 2) {\n    lane =",
+         "for (unsigned half = 1; half < kHalfWarp; half *= 2) {\n    lane ="),
+    cuda("an earlier equal logit keeps the label from being first", "softmax.cu",
+         "(i < label ? logit < of_label : logit <= of_label)", "(logit <= of_label)"),
+    cuda("rows of another slice are added to", "embedding.cu", "if (row < of.own.count && ", "if ("),
+    Breakage("all nodes have the gradients of the first", "worker/engine/model.cpp",
+             "node_gradients_.data() + n * shape_.values() + first,", "node_gradients_.data() + first,", "test_cuda_training"),
+    Breakage("a device has the values of the first step for ever", "worker/engine/model.cpp",
+             "if (!context_.is_host()) context_.copy(values_.data()",
+             "if (!context_.is_host() && rows.batch != nullptr && rows.batch->step == 0) context_.copy(values_.data()",
+             "test_cuda_training"),
 ]

@@ -270,7 +270,7 @@ class DescribeTest(PluginTest):
         done = self.muster("describe", "digits")
         self.assertRegex(done.stdout, r"\n  Cost +12[.]35 EUR; 4[.]40 EUR an hour now \(as of .* ago\)\n")
 
-    def test_gpus_that_nothing_trains_on_are_told(self):
+    def test_of_gpus_it_is_told_which_workers_train_on_them(self):
         for gpus, notes in [(0, 0), (2, 1)]:
             self.rules = []
             made = job(RUNNING, phase="Running")
@@ -279,7 +279,7 @@ class DescribeTest(PluginTest):
             self.answer("get pods", items(pod(0), pod(1)))
             self.answer("events", items())
             told = self.muster("describe", "digits").stdout
-            self.assertEqual(told.count("  spec.worker.resources.gpus is 2, but the built-in engine"), notes, told)
+            self.assertEqual(told.count("  spec.worker.resources.gpus is 2: of the built-in engine"), notes, told)
 
     def test_a_job_that_is_not_there_is_named_with_its_namespace(self):
         self.answer("get trainingjobs", stderr=NOT_FOUND, code=1)
