@@ -118,7 +118,7 @@ BREAKAGES = [
          "for (unsigned half = kHalfWarp / 2; half > 0; half /= 2) {\n    lane =",
          "for (unsigned half = 1; half < kHalfWarp; half *= 2) {\n    lane ="),
     cuda("an earlier equal logit keeps the label from being first", "softmax.cu",
-         "(i < label ? logit < of_label : logit <= of_label)", "(logit <= of_label)"),
+         "(i < label ? logit < of_label : logit <= of_label)", "(i > label ? logit < of_label : logit <= of_label)"),
     cuda("rows of another slice are added to", "embedding.cu", "if (row < of.own.count && ", "if ("),
     Breakage("all nodes have the gradients of the first", "worker/engine/model.cpp",
              "node_gradients_.data() + n * shape_.values() + first,", "node_gradients_.data() + first,", "test_cuda_training"),

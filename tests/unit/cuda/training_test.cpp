@@ -52,7 +52,8 @@ Trained train(const TrainingConfig& config, int processes, int devices) {
 
 void check_same(const TrainingConfig& config) {
   const Trained expected = train(config, 1, 0);
-  for (const auto& [processes, devices] : {std::pair(1, 1), std::pair(2, 2), std::pair(3, 1)}) {
+  // Of six processes some have two nodes of the tree in one pass.
+  for (const auto& [processes, devices] : {std::pair(1, 1), std::pair(3, 1), std::pair(6, 6)}) {
     CAPTURE(processes);
     CAPTURE(devices);
     const Trained got = train(config, processes, devices);
