@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/exp_f32.h"
+#include "kernels/cuda/four.h"
 #include "kernels/cuda/launch.h"
 
 namespace muster::kernels::cuda::attention_tiles {
@@ -24,10 +25,6 @@ inline constexpr unsigned kTileRows = 8;     ///< of a thread
 inline constexpr unsigned kTileColumns = 4;  ///< of a thread
 inline constexpr unsigned kHalfWarp = cpu::kLanes;
 
-/// Loaded and stored at once.
-struct alignas(16) Four {
-  float at[4];
-};
 /// What holds the values of a tile's rows or columns.
 inline constexpr unsigned kFours = kTile / 4;
 /// The last one is there so that lines begin in different banks.

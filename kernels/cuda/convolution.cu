@@ -17,13 +17,13 @@ struct Lines {
 
 __device__ float sum_of(float a, float b) { return __fadd_rn(a, b); }
 __device__ Four sum_of(Four a, const Four& b) {
-  for (unsigned i = 0; i < 4; ++i) a.values[i] = __fadd_rn(a.values[i], b.values[i]);
+  for (unsigned i = 0; i < 4; ++i) a.at[i] = __fadd_rn(a.at[i], b.at[i]);
   return a;
 }
 __device__ float where_positive(float mask, float value) { return mask > 0.0F ? value : 0.0F; }
 __device__ Four where_positive(const Four& mask, Four value) {
   for (unsigned i = 0; i < 4; ++i) {
-    value.values[i] = where_positive(mask.values[i], value.values[i]);
+    value.at[i] = where_positive(mask.at[i], value.at[i]);
   }
   return value;
 }

@@ -7,7 +7,7 @@
 namespace muster::kernels::cuda {
 
 struct alignas(16) Four {
-  float values[4];
+  float at[4];
 };
 
 /// Whether rows that lie `stride` floats apart, the first at `data`, can be read as fours.

@@ -74,7 +74,7 @@ struct Strip {
   __device__ void put(const Four& four) {
     if constexpr (kAlongSteps) {
 #pragma unroll
-      for (unsigned j = 0; j < 4; ++j) values[step() + j][value()] = four.values[j];
+      for (unsigned j = 0; j < 4; ++j) values[step() + j][value()] = four.at[j];
     } else {
       *reinterpret_cast<Four*>(&values[step()][value()]) = four;
     }
@@ -90,7 +90,7 @@ __device__ Four operands(Four four) {
   if constexpr (kProducts == Products::kBfloat16) {
 #pragma unroll
     for (unsigned j = 0; j < 4; ++j) {
-      four.values[j] = std::bit_cast<float>(cpu::round_bfloat16(four.values[j]) << 16);
+      four.at[j] = std::bit_cast<float>(cpu::round_bfloat16(four.at[j]) << 16);
     }
   }
   return four;
@@ -121,7 +121,7 @@ class Reader {
 #pragma unroll
         for (unsigned j = 0; j < 4; ++j) {
           const bool has = kAlongSteps ? OneStrip::step() + j < left : j < values_;
-          if (has) four.values[j] = from_[j];
+          if (has) four.at[j] = from_[j];
         }
       }
     }
@@ -257,8 +257,8 @@ __device__ void Tile<kSide>::store(float* out, bool fours, Finish finish) const 
 #pragma unroll
       for (unsigned u = 0; u < kRun; ++u) {
         if (!whole && !has(i, j + u)) continue;
-        four.values[u] = finish(sums[i][j + u], row(i), column(j + u));
-        if (!whole) to[u] = four.values[u];
+        four.at[u] = finish(sums[i][j + u], row(i), column(j + u));
+        if (!whole) to[u] = four.at[u];
       }
       if (whole) *reinterpret_cast<Four*>(to) = four;
     }

@@ -106,7 +106,7 @@ BREAKAGES = [
     cuda("a strip is read before all of it is there", "product.h",
          "    strips_b[at].put(operands<kProducts>(next_b));\n    __syncthreads();\n",
          "    strips_b[at].put(operands<kProducts>(next_b));\n"),
-    cuda("bfloat16 is not rounded", "product.h", "std::bit_cast<float>(cpu::round_bfloat16(four.values[j]) << 16)", "four.values[j]"),
+    cuda("bfloat16 is not rounded", "product.h", "std::bit_cast<float>(cpu::round_bfloat16(four.at[j]) << 16)", "four.at[j]"),
     cuda("what a ReLU put out as 0 has a gradient", "linear.cu",
          "product.mask[row * product.b.count + column] > 0.0F ?", "product.mask[row * product.b.count + column] >= 0.0F ?"),
     cuda("further rows begin at zero", "linear_weights.cu", "kGoesOn && tile.has(i, j);", "false;"),

@@ -74,7 +74,7 @@ inline Floats some(Rng& rng, std::size_t n) {
   return values;
 }
 
-/// Any bits, so that denormals, infinities and signed zeros come up, but no NaN.
+/// Any bits, so that denormals and values of all sizes come up, but no NaN.
 inline Floats any_bits(Rng& rng, std::size_t n) {
   Floats values(n);
   for (float& value : values) {
