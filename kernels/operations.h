@@ -45,6 +45,9 @@ struct OfContext;
 template <typename Device, typename... Arguments>
 struct OfContext<void(Device&, Arguments...)> {
   using Pointer = void (*)(Context&, Arguments...);
+  /// The same function of another kind of device.
+  template <typename Other>
+  using On = void(Other&, Arguments...);
   /// `operation` of one kind of device, for those who know only that it has contexts.
   template <void (*operation)(Device&, Arguments...)>
   static void call(Context& context, Arguments... arguments) {

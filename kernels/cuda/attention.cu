@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kTileThreads)
   __shared__ Panels panels;
   __shared__ float greatest[kTile], total[kTile];
   Four* const weights = scratch + blockIdx.x * scratch_size;
-  const std::size_t tiles = (shape.T + kTile - 1) / kTile;
+  const std::size_t tiles = tiles_of(shape.T);
   for (std::size_t n = blockIdx.x; n < shape.rows * shape.heads * tiles; n += gridDim.x) {
     const std::size_t index = n / tiles, begin = (tiles - 1 - n % tiles) * kTile;
     const cpu::Head<const float> head(shape, index, qkv);

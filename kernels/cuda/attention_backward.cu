@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kTileThreads)
   __shared__ QueryValues values;
   Four* const weights = scratch + blockIdx.x * 2 * weights_size;
   Four* const gradients = weights + weights_size;
-  const std::size_t tiles = (of.shape.T + kTile - 1) / kTile;
+  const std::size_t tiles = tiles_of(of.shape.T);
   for (std::size_t n = blockIdx.x; n < of.shape.rows * of.shape.heads * tiles; n += gridDim.x) {
     const std::size_t index = n / tiles, begin = (tiles - 1 - n % tiles) * kTile;
     make_rows(of, index, begin, panels, values, weights, gradients);
@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(kTileThreads, 3) key_kernel(Arguments of) {
   __shared__ Panels panels;
   __shared__ QueryValues values;
   __shared__ Line weights[kTile];
-  const std::size_t column_tiles = (of.shape.D + kTile - 1) / kTile;
-  const std::size_t tiles = (of.shape.T + kTile - 1) / kTile * column_tiles;
+  const std::size_t column_tiles = tiles_of(of.shape.D);
+  const std::size_t tiles = tiles_of(of.shape.T) * column_tiles;
   for (std::size_t n = blockIdx.x; n < of.shape.rows * of.shape.heads * tiles; n += gridDim.x) {
     const std::size_t index = n / tiles;
     const KeyTile tile{n % tiles / column_tiles * kTile, n % column_tiles * kTile};
@@ -185,7 +185,7 @@ void attention_backward(Context& context, const cpu::AttentionShape& shape, cons
   const Arguments of{shape, qkv, scale, greatest, total, dy, r, dqkv};
   launch(context, blocks, kTileThreads, query_kernel, of, each, reinterpret_cast<Four*>(memory));
   const std::size_t tiles = heads * tiles_of(shape.T) * tiles_of(shape.D);
-  launch(context, static_cast<unsigned>(std::min(tiles, kBlocksMax)), kTileThreads, key_kernel, of);
+  launch(context, blocks_for(tiles, 1), kTileThreads, key_kernel, of);
 }
 
 }  // namespace muster::kernels::cuda

@@ -13,7 +13,7 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/exp_f32.h"
 #include "kernels/cuda/four.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/row_sum.h"
 
 namespace muster::kernels::cuda::attention_tiles {
 
@@ -23,7 +23,6 @@ inline constexpr unsigned kSteps = 32;
 inline constexpr unsigned kTileThreads = 128;
 inline constexpr unsigned kTileRows = 8;     ///< of a thread
 inline constexpr unsigned kTileColumns = 4;  ///< of a thread
-inline constexpr unsigned kHalfWarp = cpu::kLanes;
 
 /// What holds the values of a tile's rows or columns.
 inline constexpr unsigned kFours = kTile / 4;
@@ -40,7 +39,7 @@ struct TilePart {
   float at[kTileRows][kTileColumns];
 };
 
-inline std::size_t tiles_of(std::size_t n) { return (n + kTile - 1) / kTile; }
+MUSTER_ON_DEVICE inline std::size_t tiles_of(std::size_t n) { return (n + kTile - 1) / kTile; }
 
 /// Fours of scratch that a block needs for one weight of each row and position of its tile.
 inline std::size_t weights_size(const cpu::AttentionShape& shape) {
@@ -67,7 +66,7 @@ inline unsigned blocks_with_scratch(const cpu::AttentionShape& shape, std::size_
 
 #if defined(__CUDACC__) || defined(MUSTER_CUDA_ON_HOST)
 
-__device__ inline unsigned tile_lane() { return threadIdx.x % kHalfWarp; }
+__device__ inline unsigned tile_lane() { return half_warp_lane(); }
 /// The first of a thread's rows.
 __device__ inline unsigned tile_row() { return threadIdx.x / kHalfWarp * kTileRows; }
 __device__ inline unsigned tile_column(unsigned k) { return tile_lane() + k * kHalfWarp; }
@@ -256,10 +255,7 @@ class RowSums {
   __device__ void end_block() {
     float own = 0.0F;
     for (unsigned r = 0; r < kTileRows; ++r) {
-      float sum = lanes_[r];
-      for (unsigned half = kHalfWarp / 2; half > 0; half /= 2) {
-        sum = sum + __shfl_xor_sync(0xFFFFFFFFU, sum, static_cast<int>(half));
-      }
+      const float sum = half_warp_sum(lanes_[r]);
       own = tile_lane() == r ? sum : own;
       lanes_[r] = 0.0F;
     }

@@ -81,10 +81,6 @@ Lines lines_of(std::size_t M, const Extent& image, std::size_t side, std::size_t
           static_cast<unsigned>(channels), static_cast<unsigned>(side)};
 }
 
-unsigned blocks_of(const Lines& lines) {
-  return static_cast<unsigned>(std::min(lines.count, kBlocksMax));
-}
-
 const Four* fours(const float* values) { return reinterpret_cast<const Four*>(values); }
 Four* fours(float* values) { return reinterpret_cast<Four*>(values); }
 
@@ -95,11 +91,11 @@ void gather_patches(Context& context, std::size_t M, const Extent& image, std::s
   if (M * image.size() == 0) return;
   if (holds_fours(x, image.channels) && holds_fours(patches, image.channels)) {
     const Lines lines = lines_of(M, image, side, image.channels / 4);
-    launch(context, blocks_of(lines), kThreads, gather_kernel<Four>, lines, fours(x),
+    launch(context, blocks_for(lines.count, 1), kThreads, gather_kernel<Four>, lines, fours(x),
            fours(patches));
   } else {
     const Lines lines = lines_of(M, image, side, image.channels);
-    launch(context, blocks_of(lines), kThreads, gather_kernel<float>, lines, x, patches);
+    launch(context, blocks_for(lines.count, 1), kThreads, gather_kernel<float>, lines, x, patches);
   }
 }
 
@@ -110,12 +106,12 @@ void scatter_patches(Context& context, std::size_t M, const Extent& image, std::
   if (holds_fours(dpatches, channels) && holds_fours(relu_output, channels) &&
       holds_fours(dx, channels)) {
     const Lines lines = lines_of(M, image, side, channels / 4);
-    launch(context, blocks_of(lines), kThreads, scatter_kernel<Four>, lines, fours(dpatches),
-           fours(relu_output), fours(dx));
+    launch(context, blocks_for(lines.count, 1), kThreads, scatter_kernel<Four>, lines,
+           fours(dpatches), fours(relu_output), fours(dx));
   } else {
     const Lines lines = lines_of(M, image, side, channels);
-    launch(context, blocks_of(lines), kThreads, scatter_kernel<float>, lines, dpatches, relu_output,
-           dx);
+    launch(context, blocks_for(lines.count, 1), kThreads, scatter_kernel<float>, lines, dpatches,
+           relu_output, dx);
   }
 }
 

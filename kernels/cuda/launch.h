@@ -1,6 +1,6 @@
 // How kernels are started. With MUSTER_CUDA_ON_HOST the processor computes them, thread after
-// thread of a block (tests/cuda_on_host/cuda_runtime.h): the same source, so that its bits can be
-// held against those of kernels/cpu where there is no GPU.
+// thread of a block (tests/cuda_on_host/cuda_runtime_api.h): the same source, so that its bits can
+// be held against those of kernels/cpu where there is no GPU.
 #pragma once
 
 #include <algorithm>

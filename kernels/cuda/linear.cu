@@ -28,29 +28,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kSide>) product_kernel
   tile.store(product.out, product.fours, finish);
 }
 
-template <bool kTransposed, Products kProducts>
-void launch_product(Context& context, const Product& product) {
-  const std::size_t rows = product.a.count, columns = product.b.count;
-  if (rows == 0 || columns == 0) return;
-  const unsigned side = choose_side(rows, columns, 1);
-  const auto blocks = static_cast<unsigned>(tiles_of(rows, columns, side));
-  switch (side) {
-    case 8:
-      return launch(context, blocks, kThreads, product_kernel<8, kTransposed, kProducts>, product);
-    case 4:
-      return launch(context, blocks, kThreads, product_kernel<4, kTransposed, kProducts>, product);
-    default:
-      return launch(context, blocks, kThreads, product_kernel<2, kTransposed, kProducts>, product);
-  }
-}
-
 template <bool kTransposed>
 void multiply(Context& context, const Product& product) {
-  if (context.products() == Products::kBfloat16) {
-    launch_product<kTransposed, Products::kBfloat16>(context, product);
-  } else {
-    launch_product<kTransposed, Products::kFloat32>(context, product);
-  }
+  const std::size_t rows = product.a.count, columns = product.b.count;
+  if (rows == 0 || columns == 0) return;
+  const unsigned tile = choose_side(rows, columns, 1);
+  const auto blocks = static_cast<unsigned>(tiles_of(rows, columns, tile));
+  with_constants(tile, context.products(), [&](auto side, auto products) {
+    launch(context, blocks, kThreads, product_kernel<side(), kTransposed, products()>, product);
+  });
 }
 
 }  // namespace

@@ -99,18 +99,6 @@ void bias_gradient(Context& context, std::size_t ranks, std::size_t rows, std::s
   sum_ranks(context, ranks, N, sums, db);
 }
 
-template <bool kGoesOn, Products kProducts>
-void launch_weights(Context& context, dim3 blocks, unsigned side, const Weights& weights) {
-  switch (side) {
-    case 8:
-      return launch(context, blocks, kThreads, weights_kernel<8, kGoesOn, kProducts>, weights);
-    case 4:
-      return launch(context, blocks, kThreads, weights_kernel<4, kGoesOn, kProducts>, weights);
-    default:
-      return launch(context, blocks, kThreads, weights_kernel<2, kGoesOn, kProducts>, weights);
-  }
-}
-
 // A rank's chain cannot be divided, but ranks can: into no more groups than keep the device busy,
 // because each takes memory of the size of dw.
 template <bool kGoesOn>
@@ -130,11 +118,9 @@ void weights_gradient(Context& context, std::size_t ranks, std::size_t rows, std
   const dim3 blocks(static_cast<unsigned>(tiles), static_cast<unsigned>(groups));
   const Weights weights{Factor(x, K, K),     Factor(dy, N, N), rows,      of_group, out,
                         holds_fours(out, N), memory,           of_groups, depth};
-  if (context.products() == Products::kBfloat16) {
-    launch_weights<kGoesOn, Products::kBfloat16>(context, blocks, side, weights);
-  } else {
-    launch_weights<kGoesOn, Products::kFloat32>(context, blocks, side, weights);
-  }
+  with_constants(side, context.products(), [&](auto of_tile, auto products) {
+    launch(context, blocks, kThreads, weights_kernel<of_tile(), kGoesOn, products()>, weights);
+  });
   if (groups > 1) sum_ranks(context, groups, K * N, out, dw);
 }
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/bfloat16_step.h"
 #include "kernels/cuda/four.h"
@@ -53,6 +54,21 @@ inline unsigned choose_side(std::size_t rows, std::size_t columns, std::size_t c
     best = choice.side;
   }
   return best;
+}
+
+/// Calls function(side, products) with both as constants.
+template <typename Function>
+void with_constants(unsigned side, Products products, Function function) {
+  const auto with_side = [&](auto of) {
+    if (side == 8) return function(std::integral_constant<unsigned, 8>{}, of);
+    if (side == 4) return function(std::integral_constant<unsigned, 4>{}, of);
+    function(std::integral_constant<unsigned, 2>{}, of);
+  };
+  if (products == Products::kBfloat16) {
+    with_side(std::integral_constant<Products, Products::kBfloat16>{});
+  } else {
+    with_side(std::integral_constant<Products, Products::kFloat32>{});
+  }
 }
 
 /// Blocks of a processor that registers must suffice for.

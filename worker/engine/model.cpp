@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "common/rng.h"
+#include "kernels/dropout.h"
 #include "worker/data/tokens.h"
 
 namespace muster::engine {
@@ -21,6 +22,8 @@ constexpr std::size_t kHeadLogits = std::size_t{1} << 20;
 kernels::Activation activation_of(const LayerShape& layer) {
   return layer.is_rectified ? kernels::Activation::kRelu : kernels::Activation::kNone;
 }
+
+static_assert(kernels::kDropoutStream == static_cast<std::uint32_t>(RngStream::kDropout));
 
 /// The key of one dropout at one step: of the spec's generator the first two words of a block.
 std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::uint32_t number) {
