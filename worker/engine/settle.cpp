@@ -421,6 +421,7 @@ Status Trainer::describe_model(std::span<const float> parameters) {
   stage_.reset();
   if (!model_) model_.emplace(whole_, 1, device(), Activations::kRecomputed);
   const auto tokens = write_sample(*model_, parameters, options);
+  MUSTER_RETURN_IF_ERROR(model_->status());
   MUSTER_RETURN_IF_ERROR(
       write(contract::kSampleFile,
             vocabulary_ ? vocabulary_->decode(tokens) : std::string(tokens.begin(), tokens.end())));
