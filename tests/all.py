@@ -59,9 +59,9 @@ SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "test_sim"
                    "test_api", "test_placement", "test_queue", "test_bpe", "test_data"}
 LONGEST_FIRST = ["test_sim", "recovery_seeds", "sim_seeds", "test_engine", "membership_seeds"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
-# What another compiler may change: the bits. Of the engine the files that hold them against golden hashes and references.
-CLANG_TESTS = ["test_kernels", "test_engine"]
-CLANG_FILES = {"test_engine": ["training", "split", "gpt", "model", "bfloat16", "reference", "cnn_reference", "optimizer", "accumulation"]}
+# What another compiler may change: the bits, where it optimises most. That whole trainings have them, too, is for the sanitizers' tests
+# of the engine, which the same compiler builds.
+CLANG_TESTS = ["test_kernels"]
 # What is printed of a failing check: so many lines of so many characters; and again at the end.
 LINES_FIRST, LINES_LAST, LINES_AGAIN = 100, 300, 15
 CHARACTERS = 1000
@@ -73,7 +73,16 @@ PRODUCT_LOG = re.compile(r'(\d+: )?\{"time":"[^"]*","level":"')
 class Options:
     again = False
     chosen = ()  # steps
+    beside_last = ()  # those of them that are taken beside the last check of the nodes
+    started = None  # of time.monotonic()
     ends = None  # of time.monotonic(), where whoever runs this ends it then
+
+
+class ThisThread(threading.local):
+    gives_way = False  # whether what it runs gives way to all else
+
+
+ThisThread.own = ThisThread()
 
 
 class Totals:
@@ -95,7 +104,7 @@ class StepFailed(Exception):
 
 def run(command, timeout=1800, cwd=ROOT, env=None):
     """Output of a command; StepFailed with it when it fails."""
-    giving_way = ["nice", "-n", "19"] if getattr(Ahead.own, "gives_way", False) else []
+    giving_way = ["nice", "-n", "19"] if ThisThread.own.gives_way else []
     try:
         done = subprocess.run(giving_way + command, cwd=cwd, env=env, timeout=timeout, text=True, errors="replace",
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -198,7 +207,10 @@ def at_once(number, function, items):
     def rank(item):
         return LONGEST_FIRST.index(item) if item in LONGEST_FIRST else len(LONGEST_FIRST)
 
-    with concurrent.futures.ThreadPoolExecutor(number) as pool:
+    def as_who_asks(gives_way):
+        ThisThread.own.gives_way = gives_way
+
+    with concurrent.futures.ThreadPoolExecutor(number, initializer=as_who_asks, initargs=[ThisThread.own.gives_way]) as pool:
         list(pool.map(function, sorted(items, key=rank)))
 
 
@@ -219,8 +231,6 @@ class Ahead(threading.Thread):
     """Builds what later steps want beside the tests of earlier ones, in the processor time that those leave: they wait for
     clocks and for each other, or are the last of their step. What fails to build is told by the step, which builds it again."""
 
-    own = threading.local()
-
     def __init__(self, steps, builds):
         super().__init__(daemon=True)
         self.builds = {step: builds[step] for step in steps if step in builds}
@@ -228,7 +238,7 @@ class Ahead(threading.Thread):
         self.start()
 
     def run(self):
-        self.own.gives_way = True
+        ThisThread.own.gives_way = True
         for step, wanted in self.builds.items():
             try:
                 wanted()
@@ -240,6 +250,24 @@ class Ahead(threading.Thread):
         """Until nothing of it is being built."""
         if step in self.done:
             self.done[step].wait()
+
+
+class Beside:
+    """Takes steps beside a `with` that leaves processors idle, and gives way to it."""
+
+    def __init__(self, steps):
+        def take_all():
+            ThisThread.own.gives_way = True
+            for name in steps:
+                take(name)
+
+        self.thread = threading.Thread(target=take_all)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.thread.join()
 
 
 def compilations():
@@ -388,25 +416,15 @@ def check_program(name, command, options, every_time=False):
     check_unless_passed(name, passed, tried, every_time)
 
 
-def chosen_file(program, stem):
-    """The pattern of one of a unit program's files. StepFailed when it has none of that name."""
-    path = f"tests/unit/{program.removeprefix('test_')}/{stem}_test.cpp"
-    if not os.path.exists(os.path.join(ROOT, path)):
-        raise StepFailed(f"{path}: is no file, but of {program} it is to be run alone")
-    return f"*/{stem}_test.cpp"
-
-
-def program_tests(preset, names, build_them, env=None, files=None, given=None):
-    """`files`: of a program the stems of the test files that are run; all of them where it is not named. `given`: its arguments."""
-    chosen = {name: ",".join(chosen_file(name, stem) for stem in stems) for name, stems in (files or {}).items()}
+def program_tests(preset, names, build_them, env=None, given=None):
+    """`given`: a program's arguments."""
     check(f"build {preset}", build_them)
 
     def one(name):
         options = dict(env or {})
         if name in LEAKY_LIBRARY_TESTS:
             options["ASAN_OPTIONS"] = "detect_leaks=0"
-        arguments = [f"--source-file={chosen[name]}"] if name in chosen else (given or {}).get(name, [])
-        check_program(f"{name} ({preset})", [f"build/{preset}/tests/{name}", *arguments], options)
+        check_program(f"{name} ({preset})", [f"build/{preset}/tests/{name}", *(given or {}).get(name, [])], options)
 
     at_once(TESTS_AT_ONCE, one, names)
 
@@ -416,7 +434,7 @@ def build_clang():
 
 
 def step_clang():
-    program_tests("clang", CLANG_TESTS, build_clang, files=CLANG_FILES)
+    program_tests("clang", CLANG_TESTS, build_clang)
 
 
 def build_asan():
@@ -556,8 +574,9 @@ def step_nodes():
     # Each has a cluster of its own. Four keep two processors busy; beside a fifth, workers were silent for so long that they were
     # taken for lost.
     at_once(NODES_AT_ONCE, one, NODES_TESTS)
-    # Alone, so that whatever is there afterwards and was not before is the cluster's.
-    one(["tests/cluster/cluster_test.py", "TraceTest"], {"MUSTER_STRICT_LEFTOVERS": "1"})
+    # Without another cluster, so that whatever is there afterwards and was not before is this one's. It mostly waits.
+    with Beside(Options.beside_last):
+        one(["tests/cluster/cluster_test.py", "TraceTest"], {"MUSTER_STRICT_LEFTOVERS": "1"})
 
 
 def cluster_digest():
@@ -593,11 +612,23 @@ STEPS = {"style": step_style, "unit": step_unit, "clang": step_clang, "neon": st
          "cluster": step_cluster, "readme": step_readme, "nodes": step_nodes}
 
 
+# Of processors alone, a minute or two; what they check does not hang on time.
+BESIDE_LAST = ("neon", "fuzz")
 # What is built of a step before its turn, where others need no more than it.
 BUILDS = {"unit": build_release, "clang": build_clang, "neon": build_neon, "asan": build_asan, "tsan": build_tsan,
           "cluster": kubernetes_programs}
 # Long, and for those who change what it looks at; --only names it.
 LEFT_OUT = ("clang-tidy", "tsan-engine")
+
+
+def take(name):
+    """Takes a step and tells when it began."""
+    print(f"-- {name} (at {time.monotonic() - Options.started:.0f} s)", flush=True)
+    try:
+        STEPS[name]()
+    except StepFailed as error:
+        with Totals.lock:
+            fail(name, error)
 
 
 def main():
@@ -616,7 +647,8 @@ def main():
         print(f"unknown step {', '.join(unknown)}; known: {' '.join(STEPS)}", file=sys.stderr)
         return 2
     Options.chosen = chosen
-    started = time.monotonic()
+    Options.beside_last = [name for name in chosen if name in BESIDE_LAST] if chosen[-1] == "nodes" else []
+    Options.started = started = time.monotonic()
     wanted = os.environ.get("MUSTER_TEST_SECONDS")
     if wanted and not wanted.isdecimal():
         print(f"MUSTER_TEST_SECONDS: is {wanted!r}; must be a number of seconds", file=sys.stderr)
@@ -626,11 +658,8 @@ def main():
     ahead = Ahead(chosen, BUILDS)
     for name in chosen:
         ahead.wait_for(name)
-        print(f"-- {name} (at {time.monotonic() - started:.0f} s)", flush=True)
-        try:
-            STEPS[name]()
-        except StepFailed as error:
-            fail(name, error)
+        if name not in Options.beside_last:
+            take(name)
     for line in Totals.skipped:
         print(f"skipped: {line}")
     print(f"{len(Totals.skipped)} skipped")

@@ -74,6 +74,16 @@ class AllTest(unittest.TestCase):
         self.assertEqual(told, [gives_way, "clang"])
         self.assertNotEqual(tests.run([sys.executable, "-c", "import os; print(os.nice(0))"]).strip(), gives_way)
 
+    def test_what_is_taken_beside_another_gives_way_whoever_runs_it(self):
+        def told_by_two():
+            tests.at_once(2, lambda _: told.append(tests.run([sys.executable, "-c", "import os; print(os.nice(0))"]).strip()), ["a", "b"])
+
+        told = []
+        with mock.patch.object(tests.Options, "started", time.monotonic()), mock.patch.dict(tests.STEPS, fuzz=told_by_two), \
+                contextlib.redirect_stdout(io.StringIO()), tests.Beside(["fuzz"]):
+            self.assertEqual(int(tests.run([sys.executable, "-c", "import os; print(os.nice(0))"])), os.nice(0))
+        self.assertEqual(told, [str(min(19, os.nice(0) + 19))] * 2)
+
     def test_what_would_be_ended_from_outside_is_not_begun_and_told(self):
         for left, is_time in ((1201, True), (1199, False), (-5, False)):
             with mock.patch.object(tests.Options, "ends", time.monotonic() + left):
@@ -208,12 +218,6 @@ class AllTest(unittest.TestCase):
         with mock.patch.object(tests, "run", lambda *_: none), mock.patch.object(tests, "build", lambda *_: None), \
                 mock.patch.object(tests, "ctest_entries", lambda _: ["test_a"]):
             self.assertIn("FAIL test_a (0 s)", output_of(tests.step_unit))
-
-    def test_files_that_are_to_be_run_alone_are_there(self):
-        self.assertEqual(tests.chosen_file("test_engine", "training"), "*/training_test.cpp")
-        with mock.patch.object(tests, "CLANG_FILES", {"test_engine": ["training", "trainings"]}):
-            with self.assertRaisesRegex(tests.StepFailed, "tests/unit/engine/trainings_test.cpp: is no file"):
-                tests.step_clang()
 
     def test_no_unit_program_is_forgotten_under_the_address_sanitizer(self):
         programs = set()

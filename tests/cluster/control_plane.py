@@ -22,7 +22,7 @@ import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from pki import Authority, write_kubeconfig  # noqa: E402
-from processes import ClusterError, Daemon, fetch, free_ports, run  # noqa: E402
+from processes import ClusterError, Daemon, SELDOM_COLLECTED, fetch, free_ports, run  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 READY_SECONDS = 120  # An idle machine takes 5 s.
@@ -134,7 +134,8 @@ class ControlPlane:
 
     def daemon(self, name, command, env=None):
         """Starts a program that stop() ends, in the reverse order of starting."""
-        daemon = Daemon(self.directory, name, [*command, *self.extra.get(name, [])], env, self.dies_with_us)
+        daemon = Daemon(self.directory, name, [*command, *self.extra.get(name, [])], {**SELDOM_COLLECTED, **(env or {})},
+                        self.dies_with_us)
         self.daemons.append(daemon)
         return daemon.start()
 

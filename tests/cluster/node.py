@@ -16,7 +16,7 @@ import subprocess
 import time
 
 from pki import write_kubeconfig
-from processes import ClusterError, Daemon, fetch, run, wait_for
+from processes import ClusterError, Daemon, SELDOM_COLLECTED, fetch, run, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PAUSE = "muster.dev/pause:1"
@@ -101,7 +101,7 @@ class Node:
     def start_program(self, role, *command):
         """Starts a daemon in the node's namespaces; the node's end is its end."""
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        return Daemon(self.cluster.directory, f"{self.name}-{role}", self._enter(*command), {"PATH": path},
+        return Daemon(self.cluster.directory, f"{self.name}-{role}", self._enter(*command), {**SELDOM_COLLECTED, "PATH": path},
                       self.cluster.dies_with_us, wrapped=True).start()
 
     def _file(self, name, content):
