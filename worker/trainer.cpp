@@ -92,6 +92,7 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   MUSTER_RETURN_IF_ERROR(force_target(launch.force_target));
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingConfig config, engine::parse_training(launch.training));
   config.job_uid = launch.job_uid;
+  config.follows_speed = true;
   config.threads = launch.threads;
   if (!launch.data_root.empty()) config.data_root = launch.data_root;
   if (!launch.checkpoint_path.empty()) config.checkpoint_path = launch.checkpoint_path;

@@ -8,6 +8,7 @@ KEEPING = "worker/engine/keeping.cpp"
 COPYING = "worker/engine/copying.cpp"
 EXCHANGE = "worker/engine/exchange.cpp"
 ASSIGNMENT = "worker/engine/assignment.cpp"
+SPEEDS = "worker/engine/speeds.cpp"
 ENTRY = "worker/engine/entry.cpp"
 SETTLE = "worker/engine/settle.cpp"
 TRAINER = "worker/engine/trainer.cpp"
@@ -136,6 +137,16 @@ BREAKAGES = [
              "const auto index = static_cast<std::size_t>(channel);", "const std::size_t index = 0;", "test_comm"),
     Breakage("a stage gives no gradient to the one before", "worker/engine/model.cpp",
              "shape_.is_begin() && &layer == &shape_.layers().front();", "&layer == &shape_.layers().front();", "test_engine"),
+    # Shares by speed
+    Breakage("a hiccup moves logical ranks", TRAINER,
+             "if (!std::exchange(was_faster_, faster.has_value()) || !faster) return {};", "if (!faster) return {};", "test_engine"),
+    Breakage("the fast get more logical ranks than their memory holds", TRAINER,
+             "  if (std::ranges::find(fit, 0) != fit.end()) return {};\n", "", "test_engine"),
+    Breakage("a slow worker gets nothing to compute, and is slow for ever", SPEEDS,
+             "std::ranges::lower_bound(times, slowest_of_one)", "times.begin()", "test_engine"),
+    Breakage("what the exchange takes is no matter", SPEEDS, "exchange * busiest_wire(one) / wire", "exchange", "test_engine"),
+    Breakage("a step of no work tells a speed", SPEEDS, "  if (ranks == 0) return;\n", "", "test_engine"),
+    Breakage("limits are of others", ASSIGNMENT, "first + most_of(sharing - p)", "first + most_of(p - 1)", "test_engine"),
     # What metrics tell of it
     Breakage("copies of shards are not counted", "worker/sentinel/metrics.cpp",
              "  target.state_bytes->Increment(copied);\n", "  static_cast<void>(copied);\n", "test_sentinel"),
@@ -209,7 +220,7 @@ BREAKAGES = [
     Breakage("all copies ride with one step", COPYING,
              "portion_most(shards_.trained, config_.copy_blocks)", "2 * shards_.trained + 4096", "test_engine"),
     Breakage("the step that a death has cut short takes copies along", COPYING,
-             "if (!is_copied_ && is_assignment_even_) {", "if (!is_copied_ && !has_learners()) {", "test_engine"),
+             "if (!is_copied_ && is_dealt_) {", "if (!is_copied_ && !has_learners()) {", "test_engine"),
     Breakage("a return does not tell that copies were being made", SHARDED,
              "if (blocks_short_ > 0) why +=", "if (blocks_short_ > 1'000'000) why +=", "test_engine"),
     Breakage("who leaves does not hand its shards over", SHARDED,

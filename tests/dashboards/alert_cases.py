@@ -59,10 +59,15 @@ CASES = {
         [("12m", 0), ("30m", 1), ("100m", 0)]),
     "MusterStragglerRank": (
         {**{f'muster_worker_phase_seconds_sum{{{JOB},slot="{slot}",process="0",phase="compute"}}':
-            "0+6x20 120+24x50 1320+6x60" if slot == 2 else "0+6x130" for slot in range(3)},
+            "0+6x130" for slot in range(3)},
          **{f'muster_worker_phase_seconds_sum{{{JOB},slot="{slot}",process="0",phase="communicate"}}': "0+90x130"
             for slot in range(3)},
-         **{f'muster_worker_step_seconds_count{{{JOB},slot="{slot}",process="0"}}': "0+60x130" for slot in range(3)}},
+         # A spare computes nothing.
+         f'muster_worker_phase_seconds_sum{{{JOB},slot="3",process="0",phase="data"}}': "0+1x130",
+         f'muster_worker_logical_rank_computations_total{{{JOB},slot="3",process="0"}}': "0x130",
+         # Its steps are as long as the others', with a quarter of the work.
+         **{f'muster_worker_logical_rank_computations_total{{{JOB},slot="{slot}",process="0"}}':
+            "0+240x20 4800+60x50 7800+240x60" if slot == 2 else "0+240x130" for slot in range(3)}},
         [("20m", 0), ("30m", 0), ("60m", 1), ("100m", 0)]),
     "MusterCheckpointTooOld": (
         {f"muster_job_checkpoint_timestamp_seconds{{{JOB}}}": "0x90 5400x30",
@@ -79,6 +84,14 @@ CASES = {
          'muster_job_phase_seconds_total{namespace="n",training_job="asleep",phase="Suspended"}': "0+60x330",
          'muster_job_progress_timestamp_seconds{namespace="n",training_job="asleep"}': "0x330"},
         [("90m", 0), ("120m", 0), ("190m", 1), ("300m", 0)]),
+    "MusterQueueBudgetNearlySpent": (
+        {'muster_queue_spent{training_queue="q",currency="USD",job="m",instance="a"}': "0+10x100 0x20",
+         'muster_queue_budget{training_queue="q",currency="USD",job="m",instance="a"}': "1000x120",
+         'muster_queue_spent{training_queue="thrifty",currency="USD",job="m",instance="a"}': "0+1x120",
+         'muster_queue_budget{training_queue="thrifty",currency="USD",job="m",instance="a"}': "1000x120",
+         # Without a budget there is nothing to spend.
+         'muster_queue_used{training_queue="free",resource="cpu",job="m",instance="a"}': "9x120"},
+        [("89m", 0), ("93m", 0), ("98m", 1), ("110m", 0)]),
     "MusterLossNotFinite": (
         {f'muster_job_failure{{{JOB},reason="Numerics"}}': "_x5 1x10 _x20",
          'muster_job_failure{namespace="n",training_job="k",reason="PeerLost"}': "1x40"},

@@ -101,30 +101,30 @@ int count_ranks(const std::vector<RankRange>& nodes) {
   return count;
 }
 
-Result<Assignment> assign(int logical_ranks, int processes) {
-  if (logical_ranks < 1 || logical_ranks > contract::kMaxLogicalRanks ||
-      !std::has_single_bit(static_cast<unsigned>(logical_ranks))) {
-    return Error(ErrorCode::kInvalid, "spec.training.logicalRanks: must be a power of two up to " +
-                                          std::to_string(contract::kMaxLogicalRanks));
+std::optional<Assignment> assign_within(int logical_ranks, const std::vector<int>& most) {
+  const int sharing = static_cast<int>(most.size());
+  const auto most_of = [&](int process) { return most[static_cast<std::size_t>(process)]; };
+  std::vector<int> room{0};  // room[p]: of the last p processes together
+  for (int p = 1; p <= sharing; ++p) {
+    room.push_back(room.back() + std::min(most_of(sharing - p), logical_ranks));
   }
-  if (processes < 1) return Error(ErrorCode::kInvalid, "there must be at least one process");
-  const int sharing = std::min(processes, logical_ranks);
-  const int longest = (logical_ranks + sharing - 1) / sharing;
+  if (sharing < 1 || sharing > logical_ranks || room.back() < logical_ranks) return std::nullopt;
   constexpr int kImpossible = std::numeric_limits<int>::max() / 2;
   // fewest[p][first]: nodes of the last p processes when they share [first, L).
   std::vector<std::vector<int>> fewest(
-      static_cast<std::size_t>(sharing) + 1,
-      std::vector<int>(static_cast<std::size_t>(logical_ranks) + 1, kImpossible));
+      room.size(), std::vector<int>(static_cast<std::size_t>(logical_ranks) + 1, kImpossible));
   const auto at = [&](int p, int first) -> int& {
     return fewest[static_cast<std::size_t>(p)][static_cast<std::size_t>(first)];
   };
   at(0, logical_ranks) = 0;
   for (int p = 1; p <= sharing; ++p) {
     // Only starts that leave neither too much for the last p processes nor for those before them.
-    const int least = std::max(0, logical_ranks - p * longest);
-    const int most = std::min(logical_ranks - p, (sharing - p) * longest);
-    for (int first = least; first <= most; ++first) {
-      for (int last = first + 1; last <= std::min(first + longest, logical_ranks); ++last) {
+    const int room_of_last = room[static_cast<std::size_t>(p)];
+    const int least = std::max(sharing - p, logical_ranks - room_of_last);
+    const int latest = std::min(logical_ranks - p, room.back() - room_of_last);
+    for (int first = least; first <= latest; ++first) {
+      const int end = std::min(first + most_of(sharing - p), logical_ranks);
+      for (int last = first + 1; last <= end; ++last) {
         if (at(p - 1, last) >= kImpossible) continue;
         at(p, first) = std::min(at(p, first), count_covers({first, last}) + at(p - 1, last));
       }
@@ -138,8 +138,22 @@ Result<Assignment> assign(int logical_ranks, int processes) {
     assignment.nodes.push_back(covers({first, last}));
     first = last;
   }
-  assignment.nodes.resize(static_cast<std::size_t>(processes));
   return assignment;
+}
+
+Result<Assignment> assign(int logical_ranks, int processes) {
+  if (logical_ranks < 1 || logical_ranks > contract::kMaxLogicalRanks ||
+      !std::has_single_bit(static_cast<unsigned>(logical_ranks))) {
+    return Error(ErrorCode::kInvalid, "spec.training.logicalRanks: must be a power of two up to " +
+                                          std::to_string(contract::kMaxLogicalRanks));
+  }
+  if (processes < 1) return Error(ErrorCode::kInvalid, "there must be at least one process");
+  const int sharing = std::min(processes, logical_ranks);
+  const int longest = (logical_ranks + sharing - 1) / sharing;
+  auto assignment =
+      assign_within(logical_ranks, std::vector<int>(static_cast<std::size_t>(sharing), longest));
+  assignment->nodes.resize(static_cast<std::size_t>(processes));
+  return *std::move(assignment);
 }
 
 Assignment repair(int logical_ranks, const std::vector<std::vector<RankRange>>& held) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/result.h"
@@ -29,6 +30,11 @@ struct Assignment {
 /// the lexicographically smallest lengths. Processes beyond L are spares.
 /// Errors: kInvalid when L is no power of two.
 Result<Assignment> assign(int logical_ranks, int processes);
+
+/// The same where process p takes `most[p]` logical ranks at most (1 or more), and 1 at least: the
+/// fewest sum nodes first. Nothing where together they cannot take all, or there are more processes
+/// than logical ranks. L is a power of two.
+std::optional<Assignment> assign_within(int logical_ranks, const std::vector<int>& most);
 
 /// Who finishes a step that was begun under another membership: `held[p]` are the nodes that
 /// process p has computed already and keeps (a node that two hold is the lower one's); what nobody

@@ -36,7 +36,7 @@ void Trainer::keep(std::vector<Ranges> kept) {
 Status Trainer::begin_copying() {
   copies_.clear();
   report_.blocks_short = static_cast<std::int64_t>(blocks_short_);
-  if (!is_copied_ && is_assignment_even_) {
+  if (!is_copied_ && is_dealt_) {
     copies_ =
         next_portion(shards_, keeping_.kept, portion_most(shards_.trained, config_.copy_blocks));
     MUSTER_CHECK_MSG(!copies_.empty(), "something is lacking, and nobody is given it");

@@ -432,6 +432,27 @@ bool ModelShape::has_divided_table() const {
   return has_head() && layers_.back().part == LayerPart::kColumns;
 }
 
+std::uint64_t ModelShape::products() const {
+  std::uint64_t products = 0;
+  for (const LayerShape& layer : layers_) {
+    switch (layer.kind) {
+      case LayerKind::kLinear:
+        products += layer.in.size() * layer.out.size();
+        break;
+      case LayerKind::kConvolution:
+        products += layer.side * layer.side * layer.in.channels * layer.out.size();
+        break;
+      case LayerKind::kProjection:
+      case LayerKind::kHead:
+        products += layer.in.channels * layer.out.size();
+        break;
+      default:
+        break;
+    }
+  }
+  return products;
+}
+
 std::vector<std::size_t> ModelShape::layer_starts() const {
   std::vector<std::size_t> starts;
   if (tied_embedding_) starts.push_back(tied_embedding_->weight);

@@ -156,6 +156,8 @@ class ModelShape {
   /// Running means and variances: the rest of it.
   std::size_t running() const { return running_; }
   std::size_t values() const { return parameters_ + running_; }
+  /// Multiplications with parameters in the forward pass of one row.
+  std::uint64_t products() const;
   /// Where each layer's parameters begin in the flat buffer, ascending.
   std::vector<std::size_t> layer_starts() const;
   /// In the order of the flat buffer.

@@ -46,6 +46,8 @@ void Trainer::set_assignment(const Assignment& assignment) {
   choose_passes(assignment);
   if (!is_split()) reserve_model(own);
   stage_.reset();
+  look_step_ = standing_.step + kLookStepsLeast;
+  was_faster_ = false;
 }
 
 /// For the assignment, and those who keep what now.
@@ -307,6 +309,8 @@ Result<bool> Trainer::train_step() {
   MUSTER_RETURN_IF_ERROR(is_sharded() ? make_sharded_step(mark) : make_step(mark));
   report_.step_seconds = std::chrono::duration<double>(mark - start).count();
   last_work_ = mark;
+  speeds_.add(report_.data_seconds + report_.compute_seconds, report_.communicate_seconds,
+              work().of(assignment_.nodes[static_cast<std::size_t>(rank())]));
   const auto tail = summed_tail();
   if (tail[kTailStop] > 0) standing_.is_stopping = 1;
   if (!is_flip_agreed()) return false;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "common/log.h"
 #include "worker/data/csv.h"
 #include "worker/data/image_folder.h"
 #include "worker/data/text.h"
@@ -468,7 +469,7 @@ void Trainer::take_over(const EntryPlan& plan) {
   if (is_behind) sums_->forget();  // they are of a step that is done
   if (!std::exchange(has_entered_, true)) reported_step_ = standing_.step;
   set_assignment(plan.assignment);
-  is_assignment_even_ = plan.is_fresh && !has_learners();
+  is_dealt_ = plan.is_fresh && !has_learners();
 }
 
 Result<Trainer::Outcome> Trainer::train() {
@@ -489,7 +490,11 @@ Result<Trainer::Outcome> Trainer::train() {
       if (is_sharded()) MUSTER_RETURN_IF_ERROR(hand_over_shards());
       return Outcome::kNextView;
     }
-    if (!is_assignment_even_) MUSTER_RETURN_IF_ERROR(deal_evenly());
+    if (!is_dealt_) {
+      MUSTER_RETURN_IF_ERROR(deal_evenly());
+    } else if (is_look_due()) {
+      MUSTER_RETURN_IF_ERROR(deal_by_speed());
+    }
   }
 }
 
@@ -505,7 +510,36 @@ Status Trainer::deal_evenly() {
     }
   }
   set_assignment(even);
-  is_assignment_even_ = true;
+  is_dealt_ = true;
+  return {};
+}
+
+bool Trainer::is_look_due() const {
+  return config_.follows_speed && !is_split() && copies() > 1 && standing_.step >= look_step_;
+}
+
+/// Another assignment, where all have found twice in a row that it would be faster: whoever is slow
+/// for a moment is not worth it, and has been named as slow before (sentinel/pace.h).
+Status Trainer::deal_by_speed() {
+  const Speed own = speeds_.usual();
+  MUSTER_ASSIGN_OR_RETURN(
+      const auto told,
+      gather_sums(*communicator_, {own.work_ns, own.exchange_ns}, step_stamp(), deadline()));
+  std::vector<Speed> speeds;
+  for (const auto& one : told) speeds.push_back({one[0], one[1]});
+  look_step_ = standing_.step + steps_to_look(assignment_, work(), speeds);
+  const std::optional<Assignment> faster = faster_division(assignment_, work(), speeds);
+  if (!std::exchange(was_faster_, faster.has_value()) || !faster) return {};
+  const bool fits = ranks_that_fit_all(memory_share(*faster, rank()), 1).has_value();
+  MUSTER_ASSIGN_OR_RETURN(const auto fit,
+                          gather_flags(*communicator_, fits, step_stamp(), deadline()));
+  if (std::ranges::find(fit, 0) != fit.end()) return {};
+  log_info(
+      "logical ranks are divided by how fast processes are",
+      {{"step", standing_.step},
+       {"before", std::int64_t{count_ranks(assignment_.nodes[static_cast<std::size_t>(rank())])}},
+       {"now", std::int64_t{count_ranks(faster->nodes[static_cast<std::size_t>(rank())])}}});
+  set_assignment(*faster);
   return {};
 }
 

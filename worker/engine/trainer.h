@@ -27,6 +27,7 @@
 #include "worker/engine/pipeline_stage.h"
 #include "worker/engine/record.h"
 #include "worker/engine/saver.h"
+#include "worker/engine/speeds.h"
 #include "worker/engine/stage_state.h"
 #include "worker/engine/tail.h"
 #include "worker/engine/training.h"
@@ -78,6 +79,12 @@ class Trainer {
   void take_over(const EntryPlan& plan);
   Result<Outcome> train();
   Status deal_evenly();
+  Work work() const {
+    const auto products = static_cast<double>(rows_per_rank() * shape_.products());
+    return Work(products / static_cast<double>(shape_.parameters()));
+  }
+  bool is_look_due() const;
+  Status deal_by_speed();
 
   // step.cpp: one step
   void set_assignment(const Assignment& assignment);
@@ -278,7 +285,10 @@ class Trainer {
   std::vector<float> exchange_memory_;
   Assignment assignment_;
   std::optional<GradientExchange> exchange_;
-  bool is_assignment_even_ = false;
+  bool is_dealt_ = false;  ///< every member has its share, and no step is begun
+  SpeedBook speeds_;
+  std::int64_t look_step_ = 0;         ///< after it, all compare their speeds
+  bool was_faster_ = false;            ///< another assignment, when they did so last
   std::size_t members_computing_ = 1;  ///< members that hold a node
   std::optional<Model> model_;
   int ranks_at_once_ = 1;                ///< most logical ranks of a pass

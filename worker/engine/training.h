@@ -125,6 +125,9 @@ struct TrainingConfig {
   std::size_t memory_bytes = 0;  ///< that this process may have; 0: not known
   int processes = 1;             ///< of all workers when this one starts
   int place = 0;  ///< of this process in its group, stage by stage: stage * slices + slice
+  /// Shares of a batch follow how fast processes are, where the model is not split; the same for
+  /// all.
+  bool follows_speed = false;
   /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
   std::size_t bucket_blocks = 256;
   /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all

@@ -3,9 +3,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 using namespace muster;
 using namespace muster::engine;
@@ -36,6 +40,23 @@ std::vector<int> lengths_of(const Assignment& assignment) {
   std::vector<int> lengths;
   for (const auto& nodes : assignment.nodes) lengths.push_back(count_ranks(nodes));
   return lengths;
+}
+
+/// The lengths of all divisions of 16 logical ranks.
+std::vector<std::vector<int>> divisions_of_16() {
+  std::vector<std::vector<int>> divisions;
+  for (unsigned cuts = 0; cuts < 1u << 15; ++cuts) {
+    std::vector<int> lengths{1};
+    for (int rank = 1; rank < 16; ++rank) {
+      if ((cuts >> (rank - 1) & 1u) != 0) {
+        lengths.push_back(1);
+      } else {
+        ++lengths.back();
+      }
+    }
+    divisions.push_back(std::move(lengths));
+  }
+  return divisions;
 }
 
 /// The sum of a tree as text: "(0+1)" and so on, which shows order and grouping.
@@ -75,28 +96,42 @@ std::string run_passes(const std::vector<HeldNode>& nodes) {
 
 TEST_CASE("an assignment of 16 logical ranks is the best of all possible ones") {
   std::map<int, Cost> best;
-  for (unsigned cuts = 0; cuts < 1u << 15; ++cuts) {
-    std::vector<int> lengths{1};
-    for (int rank = 1; rank < 16; ++rank) {
-      if ((cuts >> (rank - 1) & 1u) != 0) {
-        lengths.push_back(1);
-      } else {
-        ++lengths.back();
-      }
-    }
+  for (const auto& lengths : divisions_of_16()) {
     const Cost cost = cost_of(lengths, 16);
-    const auto found = best.find(static_cast<int>(lengths.size()));
-    if (found == best.end()) {
-      best.emplace(static_cast<int>(lengths.size()), cost);
-    } else if (cost < found->second) {
-      found->second = cost;
-    }
+    const auto found = best.try_emplace(static_cast<int>(lengths.size()), cost).first;
+    found->second = std::min(found->second, cost);
   }
   REQUIRE(best.size() == 16);
   for (const auto& [processes, cost] : best) {
     CAPTURE(processes);
     CHECK(lengths_of(*assign(16, processes)) == std::get<2>(cost));
   }
+}
+
+TEST_CASE("where each process has a limit, an assignment has the fewest nodes of those within") {
+  const auto divisions = divisions_of_16();
+  for (const std::vector<int>& most : std::vector<std::vector<int>>{{16},
+                                                                    {12, 4},
+                                                                    {3, 13},
+                                                                    {8, 8, 2},
+                                                                    {7, 7, 2},
+                                                                    {1, 20, 1},
+                                                                    {5, 5, 5, 5},
+                                                                    {1, 2, 3, 4, 6},
+                                                                    {9, 3, 9, 1}}) {
+    std::optional<std::pair<int, std::vector<int>>> best;
+    for (const auto& lengths : divisions) {
+      if (lengths.size() != most.size()) continue;
+      if (!std::ranges::equal(lengths, most, std::less_equal())) continue;
+      const auto cost = std::make_pair(std::get<1>(cost_of(lengths, 16)), lengths);
+      best = best ? std::min(*best, cost) : cost;
+    }
+    REQUIRE(best.has_value());
+    CHECK(lengths_of(*assign_within(16, most)) == best->second);
+  }
+  CHECK_FALSE(assign_within(16, {}).has_value());
+  CHECK_FALSE(assign_within(16, {7, 8}).has_value());
+  CHECK_FALSE(assign_within(2, {1, 1, 1}).has_value());
 }
 
 TEST_CASE("every assignment covers all logical ranks once, and its nodes are complete subtrees") {

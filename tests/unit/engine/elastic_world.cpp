@@ -27,6 +27,7 @@ class LaggingClock final : public Clock {
   MonoTime mono_now() const override { return system_.mono_now() - seconds(behind_.load()); }
   WallTime wall_now() const override { return system_.wall_now(); }
   void lag(seconds by) { behind_ = by.count(); }
+  void go_on(seconds by) { behind_ -= by.count(); }
 
  private:
   SystemClock system_;
@@ -361,6 +362,9 @@ int ElasticWorld::add_locked(int slot, std::string_view doom, bool is_slow) {
 
 void ElasticWorld::run(int number) {
   Seat seat(*this, number);
+  std::unique_lock lock(shared_->mutex);
+  Trainer& self = shared_->trainers[number];
+  lock.unlock();
   engine::TrainingHooks hooks;
   hooks.saves_in_place = saves_in_place_;
   hooks.on_state = [&](std::int64_t step, std::span<const float> parameters,
@@ -370,6 +374,7 @@ void ElasticWorld::run(int number) {
   hooks.on_batch = [&](std::int64_t step, data::RankRange ranks,
                        std::span<const std::uint64_t> samples) {
     reads_ += static_cast<std::uint64_t>(ranks.size());
+    if (time_of_rank_) self.clock.go_on(ranks.size() * time_of_rank_(number, step));
     if (on_batch_) on_batch_(step, ranks, samples);
   };
   hooks.on_step = [&](const engine::StepReport& report) {
@@ -377,19 +382,16 @@ void ElasticWorld::run(int number) {
   };
   hooks.at = [&](std::string_view point, std::int64_t step) -> Status {
     if (at_point_) MUSTER_RETURN_IF_ERROR(at_point_(number, point, step));
-    std::unique_lock lock(shared_->mutex);
-    Trainer& self = shared_->trainers[number];
+    std::unique_lock point_lock(shared_->mutex);
     const auto is_held = [&] { return self.held_at == point && self.held_step == step; };
     self.is_held = is_held();
     if (self.is_held) shared_->changed.notify_all();
-    const bool is_free = shared_->changed.wait_for(lock, kLongest, [&] { return !is_held(); });
+    const bool is_free =
+        shared_->changed.wait_for(point_lock, kLongest, [&] { return !is_held(); });
     MUSTER_CHECK_MSG(is_free, "a trainer was never released");
     self.is_held = false;
     return self.doom == point ? Status(killed()) : Status();
   };
-  std::unique_lock lock(shared_->mutex);
-  Trainer& self = shared_->trainers[number];
-  lock.unlock();
   engine::TrainingConfig config = config_;
   config.place = self.slot % config.group_size();
   auto outcome = engine::run_training(config, seat, self.clock, hooks);

@@ -47,6 +47,9 @@ class ElasticWorld {
   /// Told of each step that a trainer has made (TrainingHooks::on_step), before the start.
   using OnReport = std::function<void(int trainer, const engine::StepReport& report)>;
   void watch_reports(OnReport on_report) { on_report_ = std::move(on_report); }
+  /// How long a trainer takes over a logical rank of that step, by its own clock; before the start.
+  using TimeOfRank = std::function<std::chrono::seconds(int trainer, std::int64_t step)>;
+  void set_speed(TimeOfRank time_of_rank) { time_of_rank_ = std::move(time_of_rank); }
   /// What becomes of the trainers' transfers, told by number, before the start. May block.
   struct TransferWatch {
     std::function<void(int trainer)> on_start;   ///< of a group
@@ -124,6 +127,7 @@ class ElasticWorld {
   AtPoint at_point_;
   OnBatch on_batch_;
   OnReport on_report_;
+  TimeOfRank time_of_rank_;
   std::optional<TransferWatch> transfer_watch_;
   bool saves_in_place_ = false;
   std::atomic<std::uint64_t> reads_ = 0;

@@ -125,6 +125,33 @@ TEST_CASE("as many samples at once as the memory holds, and the bits of all othe
   }
 }
 
+TEST_CASE("who is fast gets no more logical ranks than its memory holds") {
+  for (const bool is_tight : {false, true}) {
+    CAPTURE(is_tight);
+    test::Trial trial;
+    trial.config = test::small_gpt(trial.steps);
+    trial.config.follows_speed = true;
+    const ModelShape shape = shape_of(trial.config);
+    if (is_tight) {
+      trial.config.memory_bytes =
+          memory_needs(trial.config, shape, share_of(trial.config, 2), 1).total();
+    }
+    std::uint64_t before = 0, most = 0;
+    trial.before = [&](test::ElasticWorld& world) {
+      world.set_speed(
+          [](int trainer, std::int64_t) { return std::chrono::seconds(trainer == 0 ? 100 : 430); });
+      world.watch_reports([&](int trainer, const StepReport& report) {
+        if (trainer != 0) return;
+        most = std::max(most, report.logical_rank_computations - before);
+        before = report.logical_rank_computations;
+      });
+    };
+    CHECK(test::ends_of(*trial.run(2), trial.steps).complete == 2);
+    const auto half = static_cast<std::uint64_t>(trial.config.logical_ranks) / 2;
+    CHECK((is_tight ? most == half : most > half));
+  }
+}
+
 TEST_CASE("who is left alone takes what fits its memory, and no bit moves") {
   test::Trial trial;
   trial.steps = 24;

@@ -1,0 +1,224 @@
+#include "worker/engine/speeds.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "common/rng.h"
+#include "tests/test_main.h"
+#include "tests/unit/engine/elastic_trial.h"
+
+using namespace muster;
+using namespace muster::engine;
+using test::digits;
+using test::digits_with_layers;
+using test::ElasticWorld;
+using test::Ends;
+using test::ends_of;
+using test::Trial;
+
+namespace {
+
+constexpr std::uint64_t kMillisecond = 1'000'000;
+/// Parameters take no time beside so many products with each.
+const Work kManyProducts(1e12);
+
+/// Of processes that take so many milliseconds for a logical rank.
+std::vector<Speed> speeds_of(const std::vector<int>& milliseconds, std::uint64_t exchange_ns = 0) {
+  std::vector<Speed> speeds;
+  for (const int one : milliseconds) {
+    speeds.push_back({static_cast<std::uint64_t>(one) * kMillisecond, exchange_ns});
+  }
+  return speeds;
+}
+
+std::vector<int> lengths_of(const Assignment& assignment) {
+  std::vector<int> lengths;
+  for (const auto& nodes : assignment.nodes) lengths.push_back(count_ranks(nodes));
+  return lengths;
+}
+
+int between(Rng& rng, int least, int most) {
+  return least + static_cast<int>(rng.below(static_cast<std::uint64_t>(most - least + 1)));
+}
+
+/// "8 6 2".
+std::string text_of(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int one : numbers) text += (text.empty() ? "" : " ") + std::to_string(one);
+  return text;
+}
+
+/// How many logical ranks each gets, as "12 4"; empty where the even division stays.
+std::string divided(int logical_ranks, const std::vector<Speed>& speeds,
+                    Work work = kManyProducts) {
+  const auto even = *assign(logical_ranks, static_cast<int>(speeds.size()));
+  const auto faster = faster_division(even, work, speeds);
+  return faster ? text_of(lengths_of(*faster)) : "";
+}
+
+std::uint64_t longest_of(const Assignment& assignment, const std::vector<Speed>& speeds) {
+  std::uint64_t longest = 0;
+  for (std::size_t p = 0; p < speeds.size(); ++p) {
+    const auto ranks = static_cast<std::uint64_t>(count_ranks(assignment.nodes[p]));
+    longest = std::max(longest, ranks * speeds[p].work_ns);
+  }
+  return longest;
+}
+
+}  // namespace
+
+TEST_CASE("shares follow speed: who takes three times as long gets a third") {
+  CHECK(divided(16, speeds_of({10, 30})) == "12 4");
+  CHECK(divided(16, speeds_of({30, 10})) == "4 12");
+  CHECK(divided(16, speeds_of({10, 10, 40})) == "8 6 2");
+  CHECK(divided(64, speeds_of({10, 10, 10, 1000})).ends_with(" 1"));
+}
+
+TEST_CASE("shares stay even where another division gains little, or nothing is known") {
+  CHECK(divided(16, speeds_of({10, 10})).empty());
+  CHECK(divided(16, speeds_of({10, 11, 10, 10})).empty());
+  CHECK(divided(16, speeds_of({10, 0})).empty());
+  CHECK(divided(16, speeds_of({10})).empty());
+  CHECK(divided(2, speeds_of({10, 30})).empty());
+  // 6 ms of 8, but for a step of 0.08 ms.
+  CHECK(divided(16, {{1'000, 0}, {9'000, 0}}).empty());
+  // A spare computes nothing.
+  CHECK(divided(2, speeds_of({10, 30, 10})).empty());
+  CHECK(divided(2048, speeds_of({10, 30})).empty());
+}
+
+TEST_CASE("an exchange that more nodes of the sum make longer outweighs what computing gains") {
+  const std::vector<int> times = {10, 10, 10, 40};
+  CHECK(divided(16, speeds_of(times)) == "5 5 5 1");
+  // Each has one node, as when all have the same share.
+  CHECK(divided(16, speeds_of(times, 300 * kMillisecond)) == "8 4 2 2");
+  CHECK(divided(16, speeds_of(times, 1000 * kMillisecond)).empty());
+}
+
+TEST_CASE("what takes as long for one logical rank as for all is no reason to move them") {
+  // A rank, half of one for the parameters, and half of one for each node.
+  const Work work(10);
+  CHECK(work.of({}) == 0);
+  CHECK(work.of({{0, 4}}) == doctest::Approx(5));
+  CHECK(work.of({{0, 4}, {4, 6}}) == doctest::Approx(7.5));
+  // So slow for (8 + 1): of 4 it takes not half as long.
+  CHECK(divided(16, speeds_of({10, 30}), work) == "13 3");
+  CHECK(divided(16, speeds_of({10, 13}), kManyProducts) == "9 7");
+  CHECK(divided(16, speeds_of({10, 13}), work).empty());
+}
+
+TEST_CASE("whatever the speeds: a division of all logical ranks, never slower, the same again") {
+  Rng rng(test::seed());
+  int found = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int logical_ranks = 1 << between(rng, 1, 6);
+    const int processes = between(rng, 2, std::min(8, logical_ranks));
+    std::vector<int> milliseconds;
+    for (int p = 0; p < processes; ++p) {
+      milliseconds.push_back(between(rng, 1, 100));
+    }
+    const auto speeds = speeds_of(milliseconds);
+    CAPTURE(round);
+    const auto even = *assign(logical_ranks, processes);
+    auto division = even;
+    int times = 0;
+    while (const auto faster = faster_division(division, kManyProducts, speeds)) {
+      held_nodes(*faster);  // crashes unless each logical rank is held once
+      const auto lengths = lengths_of(*faster);
+      CHECK(*std::ranges::min_element(lengths) >= 1);
+      CHECK(longest_of(*faster, speeds) * 10 <= longest_of(division, speeds) * 9);
+      CHECK(lengths_of(*faster_division(division, kManyProducts, speeds)) == lengths);
+      division = *faster;
+      REQUIRE(++times < 10);
+    }
+    if (times > 0) ++found;
+  }
+  CHECK(found > 100);
+}
+
+TEST_CASE("speeds are medians of the newest steps, and compared about every two seconds") {
+  SpeedBook book;
+  CHECK(book.usual().work_ns == 0);
+  for (int step = 0; step < 40; ++step) book.add(step < 30 ? 0.8 : 0.4, 0.05, 4);
+  CHECK(book.usual().work_ns == 100 * kMillisecond);
+  for (int step = 0; step < 40; ++step) book.add(9, 9, 0);
+  book.add(9, 9, 4);
+  CHECK(book.usual().work_ns == 100 * kMillisecond);
+  CHECK(book.usual().exchange_ns == 50 * kMillisecond);
+
+  const auto even = *assign(16, 2);
+  CHECK(steps_to_look(even, kManyProducts, speeds_of({1, 2}, 4 * kMillisecond)) == 100);
+  CHECK(steps_to_look(even, kManyProducts, speeds_of({1000, 1})) == kLookStepsLeast);
+  CHECK(steps_to_look(even, kManyProducts, speeds_of({0, 0})) == kLookStepsMost);
+}
+
+TEST_CASE("a worker that is four times as slow computes less, and its share again when it is not") {
+  for (const bool is_sharded : {false, true}) {
+    for (const auto config_of : {test::small_gpt, digits_with_layers}) {
+      CAPTURE(is_sharded);
+      Trial trial;
+      trial.steps = 180;
+      trial.config = config_of(trial.steps);
+      trial.config.is_sharded = is_sharded;
+      trial.config.follows_speed = true;
+      std::mutex mutex;
+      std::map<std::int64_t, std::vector<int>> ranks_of;  // by step and trainer
+      std::map<int, std::uint64_t> before;
+      trial.before = [&](ElasticWorld& world) {
+        world.set_speed([](int trainer, std::int64_t step) {
+          return std::chrono::seconds(trainer == 2 && step <= 60 ? 400 : 100);
+        });
+        world.watch_reports([&](int trainer, const StepReport& report) {
+          const std::lock_guard lock(mutex);
+          auto& ranks = ranks_of[report.step];
+          ranks.resize(3);
+          const auto computed = report.logical_rank_computations;
+          ranks[static_cast<std::size_t>(trainer)] =
+              static_cast<int>(computed - std::exchange(before[trainer], computed));
+        });
+      };
+      const Ends ends = ends_of(*trial.run(3), trial.steps);
+      CHECK(ends.complete == 3);
+      CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+      CHECK(text_of(ranks_of[16]) == "4 6 6");
+      // Two looks in a row, after 16 steps each.
+      CHECK(text_of(ranks_of[32]) == "4 6 6");
+      CHECK(text_of(ranks_of[33]) == "8 7 1");
+      CHECK(text_of(ranks_of[60]) == "8 7 1");
+      CHECK(*std::ranges::max_element(ranks_of[180]) <= 6);
+    }
+  }
+}
+
+TEST_CASE("shares follow speed while workers die, leave and join: the same bits, nothing twice") {
+  for (int round = 0; round < 4; ++round) {
+    CAPTURE(round);
+    Rng rng(test::seed() + static_cast<std::uint64_t>(round));
+    Trial trial;
+    trial.steps = 160;
+    trial.config = digits(trial.steps);
+    trial.config.is_sharded = round % 2 == 1;
+    trial.config.follows_speed = true;
+    std::vector<std::int64_t> events;
+    for (int i = 0; i < 3; ++i) events.push_back(40 * (i + 1) + between(rng, 0, 20));
+    trial.before = [](ElasticWorld& world) {
+      world.set_speed(
+          [](int trainer, std::int64_t) { return std::chrono::seconds(100 * (trainer % 4 + 1)); });
+    };
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step == events[0]) world.doom(2, point::kForward);
+      if (step == events[1]) world.add(2);
+      if (step == events[2]) world.leave(1);
+    };
+    const auto world = trial.run(4);
+    const Ends ends = ends_of(*world, trial.steps);
+    CHECK(ends.killed == 1);
+    CHECK(ends.complete + ends.left == 4);
+  }
+}
