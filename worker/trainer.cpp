@@ -22,6 +22,7 @@
 #include "kernels/ops.h"
 #include "worker/change_delay.h"
 #include "worker/device.h"
+#include "worker/engine/speeds.h"
 #include "worker/engine/training.h"
 #include "worker/sentinel/channel.h"
 #include "worker/sentinel/launch.h"
@@ -92,7 +93,7 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   MUSTER_RETURN_IF_ERROR(force_target(launch.force_target));
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingConfig config, engine::parse_training(launch.training));
   config.job_uid = launch.job_uid;
-  config.follows_speed = true;
+  config.look_steps = engine::kSpeedSteps;
   config.threads = launch.threads;
   if (!launch.data_root.empty()) config.data_root = launch.data_root;
   if (!launch.checkpoint_path.empty()) config.checkpoint_path = launch.checkpoint_path;
@@ -250,6 +251,10 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
     if (config.group_size() == 1) pace_teller.add(report);
   };
   hooks.on_alive = [&] { pulse.beat(); };
+  hooks.on_division = [](std::int64_t step, int before, int now) {
+    log_info("logical ranks are divided by how fast processes are",
+             {{"step", step}, {"before", std::int64_t{before}}, {"now", std::int64_t{now}}});
+  };
   MonoTime due{};
   hooks.at = [&](std::string_view point, std::int64_t) -> Status {
     pulse.set_evaluating(point == engine::point::kEvaluate);

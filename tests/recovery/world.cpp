@@ -281,6 +281,8 @@ class World final : public WireWorld, public SeatWorld {
     is_slow_disk_ = chance(0.3);
     is_late_sentinel_ = chance(0.3);
     tears_left_ = chance(0.4) ? 1 + rng_.below(6) : 0;
+    // Of every fifth seed, so that the others are as they were.
+    if (seed_ % 5 == 2) config_.look_steps = 2;
     set_workers();
     if (workers_ == 1 && chance(0.7)) workers_ = 3;
     // One that seeds have in turn, so that none is left out, and some more.
@@ -373,10 +375,13 @@ class World final : public WireWorld, public SeatWorld {
                                     const engine::OptimizerState& optimizer) {
       see_state(number, step, parameters, optimizer);
     };
-    hooks.on_batch = [this](std::int64_t step, data::RankRange ranks,
-                            std::span<const std::uint64_t> samples) {
+    const bool is_slow = number % 3 == 1;
+    hooks.on_batch = [this, is_slow](std::int64_t step, data::RankRange ranks,
+                                     std::span<const std::uint64_t> samples) {
       see_batch(step, ranks, samples);
+      if (config_.look_steps > 0) stage_.pass(ranks.size() * milliseconds(is_slow ? 16 : 4));
     };
+    hooks.on_division = [this](std::int64_t, int, int) { ++result_.events["divisions by speed"]; };
     hooks.saves_in_place = true;  // threads take turns here
     hooks.on_files = [this, number](std::string_view path) { use_files(number, !path.empty()); };
     engine::TrainingConfig config = config_;

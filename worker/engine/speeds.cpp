@@ -10,9 +10,9 @@
 namespace muster::engine {
 namespace {
 
-/// What is told of a process are medians of so many steps; between two looks there are as many.
-constexpr std::size_t kStepsKept = kLookStepsLeast;
-constexpr double kLookSeconds = 2;
+/// Of each of the fewest steps between two looks: 2 s of 16.
+constexpr double kLookSeconds = 0.125;
+constexpr int kLookTimesMost = 16;
 /// Of each parameter 12 bytes go by (it is read for a product and for the gradient of what comes
 /// in, its own gradient is written), and each product with it is 6 operations in the end: with some
 /// five operations of a core to each byte that it reads, so many products take as long.
@@ -115,7 +115,7 @@ double Work::of(const std::vector<RankRange>& nodes) const {
 void SpeedBook::add(double compute_seconds, double exchange_seconds, double work) {
   if (!(work > 0)) return;
   steps_.push_back({nanoseconds_of(compute_seconds / work), nanoseconds_of(exchange_seconds)});
-  if (steps_.size() > kStepsKept) steps_.pop_front();
+  if (steps_.size() > kSpeedSteps) steps_.pop_front();
 }
 
 Speed SpeedBook::usual() const {
@@ -124,10 +124,10 @@ Speed SpeedBook::usual() const {
           median(steps_, [](const Speed& one) { return one.exchange_ns; })};
 }
 
-int steps_to_look(const Assignment& present, Work work, std::span<const Speed> speeds) {
+int steps_to_look(const Assignment& present, Work work, std::span<const Speed> speeds, int least) {
   const double step = (longest_compute(present, work, speeds) + shortest_exchange(speeds)) * 1e-9;
-  const double steps = std::ceil(kLookSeconds / std::max(step, 1e-9));
-  return static_cast<int>(std::clamp(steps, double{kLookStepsLeast}, double{kLookStepsMost}));
+  const double steps = std::ceil(kLookSeconds * least / std::max(step, 1e-9));
+  return static_cast<int>(std::clamp<double>(steps, least, kLookTimesMost * least));
 }
 
 std::optional<Assignment> faster_division(const Assignment& present, Work work,

@@ -13,8 +13,8 @@
 
 namespace muster::engine {
 
-/// Speeds are compared again after so many steps: about two seconds' worth, within these bounds.
-inline constexpr int kLookStepsLeast = 16, kLookStepsMost = 256;
+/// What is told of a process are medians of so many steps.
+inline constexpr int kSpeedSteps = 16;
 
 /// What computing takes a process, in the time of one logical rank: the ranks themselves, reading
 /// the parameters, and writing each node's gradient, which takes as long for one rank as for many.
@@ -48,8 +48,9 @@ class SpeedBook {
   std::deque<Speed> steps_;
 };
 
-/// Steps from one comparison to the next. `speeds`: by process, at least one.
-int steps_to_look(const Assignment& present, Work work, std::span<const Speed> speeds);
+/// Steps from one comparison to the next: `least`, or up to 16 times as many, where they take less
+/// than an eighth of a second. `speeds`: by process, at least one.
+int steps_to_look(const Assignment& present, Work work, std::span<const Speed> speeds, int least);
 
 /// A division with which a step should be a tenth shorter, and 2 ms, than with `present`: each
 /// process as many logical ranks as it does in the time of the others, 1 at least; of such

@@ -46,7 +46,7 @@ void Trainer::set_assignment(const Assignment& assignment) {
   choose_passes(assignment);
   if (!is_split()) reserve_model(own);
   stage_.reset();
-  look_step_ = standing_.step + kLookStepsLeast;
+  look_step_ = standing_.step + config_.look_steps;
   was_faster_ = false;
 }
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/contract.h"
-#include "common/log.h"
 #include "worker/data/csv.h"
 #include "worker/data/image_folder.h"
 #include "worker/data/text.h"
@@ -515,7 +514,7 @@ Status Trainer::deal_evenly() {
 }
 
 bool Trainer::is_look_due() const {
-  return config_.follows_speed && !is_split() && copies() > 1 && standing_.step >= look_step_;
+  return config_.look_steps > 0 && !is_split() && copies() > 1 && standing_.step >= look_step_;
 }
 
 /// Another assignment, where all have found twice in a row that it would be faster: whoever is slow
@@ -527,18 +526,19 @@ Status Trainer::deal_by_speed() {
       gather_sums(*communicator_, {own.work_ns, own.exchange_ns}, step_stamp(), deadline()));
   std::vector<Speed> speeds;
   for (const auto& one : told) speeds.push_back({one[0], one[1]});
-  look_step_ = standing_.step + steps_to_look(assignment_, work(), speeds);
+  look_step_ = standing_.step + steps_to_look(assignment_, work(), speeds, config_.look_steps);
   const std::optional<Assignment> faster = faster_division(assignment_, work(), speeds);
   if (!std::exchange(was_faster_, faster.has_value()) || !faster) return {};
   const bool fits = ranks_that_fit_all(memory_share(*faster, rank()), 1).has_value();
   MUSTER_ASSIGN_OR_RETURN(const auto fit,
                           gather_flags(*communicator_, fits, step_stamp(), deadline()));
   if (std::ranges::find(fit, 0) != fit.end()) return {};
-  log_info(
-      "logical ranks are divided by how fast processes are",
-      {{"step", standing_.step},
-       {"before", std::int64_t{count_ranks(assignment_.nodes[static_cast<std::size_t>(rank())])}},
-       {"now", std::int64_t{count_ranks(faster->nodes[static_cast<std::size_t>(rank())])}}});
+  const auto own_ranks = [this](const Assignment& of) {
+    return count_ranks(of.nodes[static_cast<std::size_t>(rank())]);
+  };
+  if (hooks_.on_division) {
+    hooks_.on_division(standing_.step, own_ranks(assignment_), own_ranks(*faster));
+  }
   set_assignment(*faster);
   return {};
 }

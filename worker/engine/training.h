@@ -125,9 +125,9 @@ struct TrainingConfig {
   std::size_t memory_bytes = 0;  ///< that this process may have; 0: not known
   int processes = 1;             ///< of all workers when this one starts
   int place = 0;  ///< of this process in its group, stage by stage: stage * slices + slice
-  /// Shares of a batch follow how fast processes are, where the model is not split; the same for
-  /// all.
-  bool follows_speed = false;
+  /// Steps after which speeds are compared at the earliest, so that shares of a batch follow them
+  /// (speeds.h); where it is 0, or the model is split, shares stay even. The same for all.
+  int look_steps = 0;
   /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
   std::size_t bucket_blocks = 256;
   /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all
@@ -219,6 +219,9 @@ struct TrainingHooks {
   std::function<void(std::int64_t step, data::RankRange ranks,
                      std::span<const std::uint64_t> samples)>
       on_batch;
+  /// After step `step` all have taken another division because of how fast they are: of how many
+  /// logical ranks this process had, it has so many now.
+  std::function<void(std::int64_t step, int before, int now)> on_division;
   /// Called often by the training thread, unless it is waiting for others or works on files.
   std::function<void()> on_alive;
   /// Around work on files, which may take any time: where they are before, empty after.

@@ -13,6 +13,7 @@
 #include "tests/unit/engine/ranks.h"
 #include "worker/engine/model.h"
 #include "worker/engine/pipeline_stage.h"
+#include "worker/engine/speeds.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -130,7 +131,7 @@ TEST_CASE("who is fast gets no more logical ranks than its memory holds") {
     CAPTURE(is_tight);
     test::Trial trial;
     trial.config = test::small_gpt(trial.steps);
-    trial.config.follows_speed = true;
+    trial.config.look_steps = kSpeedSteps;
     const ModelShape shape = shape_of(trial.config);
     if (is_tight) {
       trial.config.memory_bytes =

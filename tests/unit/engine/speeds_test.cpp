@@ -153,9 +153,9 @@ TEST_CASE("speeds are medians of the newest steps, and compared about every two 
   CHECK(book.usual().exchange_ns == 50 * kMillisecond);
 
   const auto even = *assign(16, 2);
-  CHECK(steps_to_look(even, kManyProducts, speeds_of({1, 2}, 4 * kMillisecond)) == 100);
-  CHECK(steps_to_look(even, kManyProducts, speeds_of({1000, 1})) == kLookStepsLeast);
-  CHECK(steps_to_look(even, kManyProducts, speeds_of({0, 0})) == kLookStepsMost);
+  CHECK(steps_to_look(even, kManyProducts, speeds_of({1, 2}, 4 * kMillisecond), 16) == 100);
+  CHECK(steps_to_look(even, kManyProducts, speeds_of({1000, 1}), 16) == 16);
+  CHECK(steps_to_look(even, kManyProducts, speeds_of({0, 0}), 16) == 256);
 }
 
 TEST_CASE("a worker that is four times as slow computes less, and its share again when it is not") {
@@ -166,7 +166,7 @@ TEST_CASE("a worker that is four times as slow computes less, and its share agai
       trial.steps = 180;
       trial.config = config_of(trial.steps);
       trial.config.is_sharded = is_sharded;
-      trial.config.follows_speed = true;
+      trial.config.look_steps = kSpeedSteps;
       std::mutex mutex;
       std::map<std::int64_t, std::vector<int>> ranks_of;  // by step and trainer
       std::map<int, std::uint64_t> before;
@@ -204,7 +204,7 @@ TEST_CASE("shares follow speed while workers die, leave and join: the same bits,
     trial.steps = 160;
     trial.config = digits(trial.steps);
     trial.config.is_sharded = round % 2 == 1;
-    trial.config.follows_speed = true;
+    trial.config.look_steps = kSpeedSteps;
     std::vector<std::int64_t> events;
     for (int i = 0; i < 3; ++i) events.push_back(40 * (i + 1) + between(rng, 0, 20));
     trial.before = [](ElasticWorld& world) {
