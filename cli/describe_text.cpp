@@ -99,8 +99,8 @@ std::string Page::progress_words() const {
   text += ", epoch " + grouped(progress.epoch);
   if (!progress.loss.empty()) text += ", loss " + progress.loss;
   if (!progress.accuracy.empty()) text += ", accuracy " + progress.accuracy;
-  if (runs && !progress.samples_per_second.empty()) {
-    text += ", " + progress.samples_per_second + " samples/s";
+  if (const std::string speed = speed_text(job_); runs && !speed.empty()) {
+    text += ", " + speed;
   }
   if (runs && !progress.step_milliseconds.empty()) {
     text += ", " + progress.step_milliseconds + " ms a step";

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "cli/kube_objects.h"
+#include "cli/report.h"
 
 namespace muster::cli {
 namespace {
@@ -35,10 +36,10 @@ std::string step_cell(const api::TrainingJob& job) {
   return text;
 }
 
-/// Decimal text as a whole number; as it is when it cannot be read.
-std::string whole(const std::string& decimal) {
+/// Decimal text, times something, as a whole number; as it is when it cannot be read.
+std::string whole(const std::string& decimal, std::int64_t times = 1) {
   char* end = nullptr;
-  const double value = std::strtod(decimal.c_str(), &end);
+  const double value = std::strtod(decimal.c_str(), &end) * static_cast<double>(times);
   if (decimal.empty() || end == decimal.c_str() || !(value >= 0 && value < 1e15)) return decimal;
   return grouped(std::llround(value));
 }
@@ -70,6 +71,14 @@ std::string status_word(const api::TrainingJob& job, WallTime now) {
   if (!status.phase.empty()) return status.phase;
   const bool is_old = job.meta.creation_time && now - *job.meta.creation_time > kUnattendedAfter;
   return is_old ? "Unattended" : "Pending";
+}
+
+std::string speed_text(const api::TrainingJob& job) {
+  if (!job.status.progress || job.status.progress->samples_per_second.empty()) return "";
+  const std::string& samples = job.status.progress->samples_per_second;
+  const std::int64_t tokens =
+      job.spec.training ? tokens_per_sample_of(job.spec.training->model) : 0;
+  return tokens > 0 ? whole(samples, tokens) + " tokens/s" : whole(samples) + " samples/s";
 }
 
 std::vector<std::string> job_columns(const JobTableOptions& options) {

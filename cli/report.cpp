@@ -82,7 +82,10 @@ void add_training(Json& report, const Json& job, const RunRecord& record) {
 }  // namespace
 
 std::int64_t tokens_per_sample(const Json& job) {
-  const Json model = field(field(field(job, "spec"), "training"), "model");
+  return tokens_per_sample_of(field(field(field(job, "spec"), "training"), "model"));
+}
+
+std::int64_t tokens_per_sample_of(const Json& model) {
   const Json length = field(field(model, "gpt"), "contextLength");
   return length.is_number_integer() ? length.get<std::int64_t>() : 0;
 }

@@ -27,6 +27,8 @@ struct RunFacts {
 
 /// Tokens of one sample of a TrainingJob's data; 0 when its samples are no texts.
 std::int64_t tokens_per_sample(const Json& job);
+/// The same of its spec.training.model.
+std::int64_t tokens_per_sample_of(const Json& model);
 
 /// `job` is the TrainingJob as the API server last had it.
 Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record);

@@ -38,7 +38,7 @@ std::uint64_t median(const std::deque<Speed>& steps, Of of) {
 }
 
 std::uint64_t nanoseconds_of(double seconds) {
-  return static_cast<std::uint64_t>(std::llround(std::clamp(seconds, 0.0, 1e6) * 1e9));
+  return static_cast<std::uint64_t>(std::clamp(seconds, 0.0, 1e6) * 1e9);
 }
 
 double longest_compute(const Assignment& assignment, Work work, std::span<const Speed> speeds) {
@@ -96,9 +96,10 @@ double shortest_compute(const Assignment& present, Work work, std::span<const Sp
   return enough;
 }
 
+bool has_told(const Speed& one) { return one.work_ns > 0; }
+
 bool can_be_tried(const Assignment& present, std::span<const Speed> speeds) {
   if (present.processes() < 2 || present.logical_ranks > kMostLogicalRanks) return false;
-  const auto has_told = [](const Speed& one) { return one.work_ns > 0; };
   return std::ranges::all_of(speeds, has_told) &&
          std::ranges::none_of(present.nodes, [](const auto& nodes) { return nodes.empty(); });
 }
@@ -119,12 +120,13 @@ void SpeedBook::add(double compute_seconds, double exchange_seconds, double work
 }
 
 Speed SpeedBook::usual() const {
-  if (steps_.empty()) return {};
+  if (steps_.size() < kSpeedSteps) return {};
   return {median(steps_, [](const Speed& one) { return one.work_ns; }),
           median(steps_, [](const Speed& one) { return one.exchange_ns; })};
 }
 
 int steps_to_look(const Assignment& present, Work work, std::span<const Speed> speeds, int least) {
+  if (!std::ranges::all_of(speeds, has_told)) return least;
   const double step = (longest_compute(present, work, speeds) + shortest_exchange(speeds)) * 1e-9;
   const double steps = std::ceil(kLookSeconds * least / std::max(step, 1e-9));
   return static_cast<int>(std::clamp<double>(steps, least, kLookTimesMost * least));
@@ -146,6 +148,7 @@ std::optional<Assignment> faster_division(const Assignment& present, Work work,
     const double within = shortest + (longest - shortest) * i / kTries;
     auto division =
         assign_within(present.logical_ranks, most_within(within, present, work, speeds));
+    MUSTER_CHECK(division.has_value());
     const double takes = whole(*division);
     if (takes > best || (found && takes == best)) continue;
     best = takes;

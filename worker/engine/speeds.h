@@ -2,7 +2,6 @@
 // whoever computes a logical rank, the sum has the same bits. Pure: no IO, threads or clock.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -13,7 +12,7 @@
 
 namespace muster::engine {
 
-/// What is told of a process are medians of so many steps.
+/// What a process tells of itself are medians of so many steps.
 inline constexpr int kSpeedSteps = 16;
 
 /// What computing takes a process, in the time of one logical rank: the ranks themselves, reading
@@ -41,15 +40,16 @@ class SpeedBook {
  public:
   /// A step with so much work (Work::of); without any it says nothing.
   void add(double compute_seconds, double exchange_seconds, double work);
-  /// Medians; zeros without a step.
+  /// Medians; zeros before there are so many steps.
   Speed usual() const;
 
  private:
   std::deque<Speed> steps_;
 };
 
-/// Steps from one comparison to the next: `least`, or up to 16 times as many, where they take less
-/// than an eighth of a second. `speeds`: by process, at least one.
+/// Steps from one comparison to the next: `least`, or up to 16 times as many, where all have told
+/// their speed and a step takes less than an eighth of a second. `speeds`: by process, at least
+/// one.
 int steps_to_look(const Assignment& present, Work work, std::span<const Speed> speeds, int least);
 
 /// A division with which a step should be a tenth shorter, and 2 ms, than with `present`: each

@@ -518,7 +518,8 @@ bool Trainer::is_look_due() const {
 }
 
 /// Another assignment, where all have found twice in a row that it would be faster: whoever is slow
-/// for a moment is not worth it, and has been named as slow before (sentinel/pace.h).
+/// for a moment is not worth it, and has been named as slow before (sentinel/pace.h). In a new
+/// membership of processes that have trained, once is enough.
 Status Trainer::deal_by_speed() {
   const Speed own = speeds_.usual();
   MUSTER_ASSIGN_OR_RETURN(
@@ -539,7 +540,10 @@ Status Trainer::deal_by_speed() {
   if (hooks_.on_division) {
     hooks_.on_division(standing_.step, own_ranks(assignment_), own_ranks(*faster));
   }
+  const std::int64_t next_look = look_step_;
   set_assignment(*faster);
+  look_step_ = next_look;
+  was_faster_ = false;
   return {};
 }
 

@@ -214,6 +214,18 @@ class DescribeTest(PluginTest):
             self.answer("events", items())
             self.assertRegex(self.muster("describe", "digits").stdout, r"Last failure\n  " + expected)
 
+    def test_speed_is_told_in_what_the_model_reads(self):
+        progress = {"step": 220, "totalSteps": 440, "epoch": 10, "loss": "0.1234", "samplesPerSecond": "51200.4", "etaSeconds": 75}
+        gpt = {"layers": 4, "heads": 4, "width": 128, "contextLength": 64}
+        for model, expected in [({"mlp": {"hidden": [128]}}, "51,200 samples/s"), ({"gpt": gpt}, "3,276,826 tokens/s")]:
+            self.rules = []
+            running = job(RUNNING, phase="Running", progress=progress)
+            running["spec"]["training"]["model"] = model
+            self.answer("get trainingjobs", running)
+            self.answer("get pods", items(pod(0), pod(1)))
+            self.answer("events", items())
+            self.assertIn(f", loss 0.1234, {expected}", " ".join(self.muster("describe", "digits").stdout.split()))
+
     def test_a_pod_that_cannot_start_is_the_story(self):
         self.answer("get trainingjobs", job([condition("Admitted", "True", "GangScheduled", "placed"), condition(
             "Running", "False", "WaitingForPods", "0 of 2 workers run")], phase="Pending"))

@@ -50,6 +50,9 @@ class ElasticWorld {
   /// How long a trainer takes over a logical rank of that step, by its own clock; before the start.
   using TimeOfRank = std::function<std::chrono::seconds(int trainer, std::int64_t step)>;
   void set_speed(TimeOfRank time_of_rank) { time_of_rank_ = std::move(time_of_rank); }
+  /// Told of each division by speed (TrainingHooks::on_division), before the start.
+  using OnDivision = std::function<void(int trainer, std::int64_t step, int before, int now)>;
+  void watch_divisions(OnDivision on_division) { on_division_ = std::move(on_division); }
   /// What becomes of the trainers' transfers, told by number, before the start. May block.
   struct TransferWatch {
     std::function<void(int trainer)> on_start;   ///< of a group
@@ -128,6 +131,7 @@ class ElasticWorld {
   OnBatch on_batch_;
   OnReport on_report_;
   TimeOfRank time_of_rank_;
+  OnDivision on_division_;
   std::optional<TransferWatch> transfer_watch_;
   bool saves_in_place_ = false;
   std::atomic<std::uint64_t> reads_ = 0;

@@ -108,6 +108,15 @@ TEST_CASE("tensors stand one after another, weight before bias") {
   CHECK(tensors[3].offset + tensors[3].size == shape.parameters());
 }
 
+TEST_CASE("products of a row are those with parameters, as often as each is used") {
+  CHECK(mlp({64, 128, 10}).products() == 64 * 128 + 128 * 10);
+  // Of 6 x 5 pixels, 2 channels by 3 x 3 taps to 3, of 3 x 2 to 4, then 4 to 5 and to the end.
+  const ModelShape images = cnn(0.5f);
+  CHECK(images.products() == 9 * 2 * 30 * 3 + 9 * 3 * 6 * 4 + 4 * 5 + 5 * images.output().size());
+  // A transformer's layer has 12 width^2 for each of 4 positions, its head all 16 tokens.
+  CHECK(ModelShape::gpt({2, 2, 8, 4}, 16).products() == 4 * (2 * 12 * 8 * 8 + 8 * 16));
+}
+
 TEST_CASE("running statistics stand behind the last parameter, by the names of their layers") {
   const ModelShape shape = cnn(0.5f);
   std::vector<std::string> names;

@@ -144,7 +144,10 @@ TEST_CASE("whatever the speeds: a division of all logical ranks, never slower, t
 
 TEST_CASE("speeds are medians of the newest steps, and compared about every two seconds") {
   SpeedBook book;
-  CHECK(book.usual().work_ns == 0);
+  for (int step = 0; step < kSpeedSteps; ++step) {
+    CHECK(book.usual().work_ns == 0);
+    book.add(0.4, 0.05, 4);
+  }
   for (int step = 0; step < 40; ++step) book.add(step < 30 ? 0.8 : 0.4, 0.05, 4);
   CHECK(book.usual().work_ns == 100 * kMillisecond);
   for (int step = 0; step < 40; ++step) book.add(9, 9, 0);
@@ -155,7 +158,8 @@ TEST_CASE("speeds are medians of the newest steps, and compared about every two 
   const auto even = *assign(16, 2);
   CHECK(steps_to_look(even, kManyProducts, speeds_of({1, 2}, 4 * kMillisecond), 16) == 100);
   CHECK(steps_to_look(even, kManyProducts, speeds_of({1000, 1}), 16) == 16);
-  CHECK(steps_to_look(even, kManyProducts, speeds_of({0, 0}), 16) == 256);
+  CHECK(steps_to_look(even, kManyProducts, speeds_of({0, 1}), 16) == 16);
+  CHECK(steps_to_look(even, kManyProducts, std::vector<Speed>{{1, 1}, {1, 1}}, 16) == 256);
 }
 
 TEST_CASE("a worker that is four times as slow computes less, and its share again when it is not") {
@@ -187,9 +191,9 @@ TEST_CASE("a worker that is four times as slow computes less, and its share agai
       CHECK(ends.complete == 3);
       CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
       CHECK(text_of(ranks_of[16]) == "4 6 6");
-      // Two looks in a row, after 16 steps each.
-      CHECK(text_of(ranks_of[32]) == "4 6 6");
-      CHECK(text_of(ranks_of[33]) == "8 7 1");
+      // Two looks in a row, after 16 steps each; in the first of all nobody knew anything.
+      CHECK(text_of(ranks_of[33]) == "4 6 6");
+      CHECK(text_of(ranks_of[34]) == "8 7 1");
       CHECK(text_of(ranks_of[60]) == "8 7 1");
       CHECK(*std::ranges::max_element(ranks_of[180]) <= 6);
     }
@@ -221,4 +225,38 @@ TEST_CASE("shares follow speed while workers die, leave and join: the same bits,
     CHECK(ends.killed == 1);
     CHECK(ends.complete + ends.left == 4);
   }
+}
+
+TEST_CASE("those who stay divide by speed at once, and with one who joins when it knows its own") {
+  Trial trial;
+  trial.steps = 120;
+  trial.config = test::small_gpt(trial.steps);
+  trial.config.look_steps = kSpeedSteps;
+  std::mutex mutex;
+  std::map<int, std::vector<std::int64_t>> divided;  // by trainer, after which steps
+  std::int64_t gone = 0, joined = 0;
+  trial.before = [&](ElasticWorld& world) {
+    world.set_speed(
+        [](int trainer, std::int64_t) { return std::chrono::seconds(trainer == 2 ? 400 : 100); });
+    world.watch_divisions([&](int trainer, std::int64_t step, int, int) {
+      const std::lock_guard lock(mutex);
+      divided[trainer].push_back(step);
+    });
+    world.watch_reports([&](int, const StepReport& report) {
+      const std::lock_guard lock(mutex);
+      if (gone == 0 && report.members == 2) gone = report.step;
+      if (gone > 0 && joined == 0 && report.members == 3) joined = report.step;
+    });
+  };
+  trial.at_step = [](ElasticWorld& world, std::int64_t step) {
+    if (step == 50) world.leave(1);
+    if (step == 70) world.wait_for(world.add(1));
+  };
+  CHECK(ends_of(*trial.run(3), trial.steps).complete == 3);
+  REQUIRE(divided[0].size() >= 3);
+  CHECK(divided[0][0] == 33);
+  CHECK(divided[0][1] >= gone);
+  CHECK(divided[0][1] <= gone + 1);
+  CHECK(divided[0][2] >= joined + 2 * kSpeedSteps - 2);
+  CHECK(divided[0] == divided[2]);
 }
