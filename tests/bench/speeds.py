@@ -32,7 +32,7 @@ class Run:
     def __init__(self, muster, manifest, fields, directory):
         self.out = os.path.join(directory, "out")
         command = [muster, "run", manifest, "--quiet", "--output", self.out, "--hash-every", "1000000", "--log-level", "info"]
-        for field in ("worker.count=2", "worker.min=2", "worker.processes=1", "worker.threads=1", "training.checkpoint.everySteps=1000000", *fields):
+        for field in ("worker.count=2", "worker.min=2", "worker.max=2", "worker.processes=1", "worker.threads=1", "training.checkpoint.everySteps=1000000", *fields):
             command += ["--set", f"spec.{field}"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
