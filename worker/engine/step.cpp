@@ -46,9 +46,6 @@ void Trainer::set_assignment(const Assignment& assignment) {
   choose_passes(assignment);
   if (!is_split()) reserve_model(own);
   stage_.reset();
-  // After the first step of a membership: who stays in training knows how fast it is.
-  look_step_ = standing_.step + 1;
-  was_faster_ = true;
 }
 
 /// For the assignment, and those who keep what now.

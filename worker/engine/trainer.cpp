@@ -468,6 +468,9 @@ void Trainer::take_over(const EntryPlan& plan) {
   if (is_behind) sums_->forget();  // they are of a step that is done
   if (!std::exchange(has_entered_, true)) reported_step_ = standing_.step;
   set_assignment(plan.assignment);
+  // After the first step with even shares: who stays in training knows how fast it is.
+  look_step_ = standing_.step + 1;
+  was_faster_ = true;
   is_dealt_ = plan.is_fresh && !has_learners();
 }
 
@@ -540,9 +543,7 @@ Status Trainer::deal_by_speed() {
   if (hooks_.on_division) {
     hooks_.on_division(standing_.step, own_ranks(assignment_), own_ranks(*faster));
   }
-  const std::int64_t next_look = look_step_;
   set_assignment(*faster);
-  look_step_ = next_look;
   was_faster_ = false;
   return {};
 }

@@ -11,8 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "tests/unit/engine/lengths.h"
+
 using namespace muster;
 using namespace muster::engine;
+using test::lengths_of;
 
 namespace {
 
@@ -34,12 +37,6 @@ Cost cost_of(const std::vector<int>& lengths, int logical_ranks) {
     first += length;
   }
   return {*std::max_element(lengths.begin(), lengths.end()), nodes, lengths};
-}
-
-std::vector<int> lengths_of(const Assignment& assignment) {
-  std::vector<int> lengths;
-  for (const auto& nodes : assignment.nodes) lengths.push_back(count_ranks(nodes));
-  return lengths;
 }
 
 /// The lengths of all divisions of 16 logical ranks.

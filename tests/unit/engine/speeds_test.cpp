@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "common/rng.h"
 #include "tests/test_main.h"
 #include "tests/unit/engine/elastic_trial.h"
+#include "tests/unit/engine/lengths.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -20,6 +20,7 @@ using test::digits_with_layers;
 using test::ElasticWorld;
 using test::Ends;
 using test::ends_of;
+using test::lengths_of;
 using test::Trial;
 
 namespace {
@@ -35,12 +36,6 @@ std::vector<Speed> speeds_of(const std::vector<int>& milliseconds, std::uint64_t
     speeds.push_back({static_cast<std::uint64_t>(one) * kMillisecond, exchange_ns});
   }
   return speeds;
-}
-
-std::vector<int> lengths_of(const Assignment& assignment) {
-  std::vector<int> lengths;
-  for (const auto& nodes : assignment.nodes) lengths.push_back(count_ranks(nodes));
-  return lengths;
 }
 
 int between(Rng& rng, int least, int most) {
