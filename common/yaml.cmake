@@ -4,4 +4,5 @@ find_package(yaml-cpp REQUIRED)
 muster_library(yaml
   SOURCES yaml_reader.cpp
   PUBLIC muster::common
-  PRIVATE yaml-cpp)
+  PRIVATE yaml-cpp
+  FUZZED)

@@ -10,4 +10,5 @@ muster_quick_to_compile(muster_kube_rest)
 muster_library(kube_config
   SOURCES in_cluster.cpp kubeconfig.cpp
   PUBLIC muster::common muster::kube_rest
-  PRIVATE muster::yaml OpenSSL::Crypto)
+  PRIVATE muster::yaml OpenSSL::Crypto
+  FUZZED)

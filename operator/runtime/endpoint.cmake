@@ -4,5 +4,6 @@ find_package(OpenSSL REQUIRED)
 muster_library(endpoint
   SOURCES certificates.cpp endpoint_handler.cpp metrics_server.cpp token_review.cpp workers_endpoint.cpp
   PUBLIC muster::common muster::http muster::kube
-  PRIVATE OpenSSL::Crypto)
+  PRIVATE OpenSSL::Crypto
+  FUZZED)
 muster_quick_to_compile(muster_endpoint)
