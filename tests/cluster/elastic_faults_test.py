@@ -17,18 +17,19 @@ from processes import wait_for  # noqa: E402
 
 
 class ElasticFaults(LongJobTest):
-    def start_on_both_nodes(self, name):
-        """Three workers on both nodes; the number of the node that slot 0, which has the files, is not on."""
-        manifest = long_job(name, most=3)
+    def start_on_both_nodes(self, name, workers=3):
+        """Two or three workers on both nodes; the number of the node that slot 0, which has the files, is not on, and the uids
+        of the workers that are not there."""
+        manifest = long_job(name, most=workers)
         worker = manifest["spec"]["worker"]
-        worker["count"], worker["resources"]["memory"] = 3, self.two_fifths_of_a_node()
+        worker["count"], worker["resources"]["memory"] = workers, self.part_of_a_node(fifths=2 if workers == 3 else 3)
         self.apply_with_claim(manifest)
         self.find_volume(name)
         wait_for(f"{name} trains", lambda: self.recorded() > 1000, 180)
         nodes = {int(pod["metadata"]["labels"]["muster.dev/slot"]): pod["spec"]["nodeName"] for pod in self.pods(name)}
         others = [slot for slot, node in nodes.items() if node != nodes[0]]
         self.assertTrue(others, f"all workers are on {nodes[0]}")
-        self.assertLess(len(others), 2, "without the other node there is no majority")
+        self.assertEqual(len(others), 1, "without the other node there are too few")
         return int(nodes[others[0]][len("node"):]), self.uids(name, [slot for slot in nodes if slot not in others])
 
     def uids(self, name, slots):
@@ -75,6 +76,44 @@ class ElasticFaults(LongJobTest):
             node.start()
             node.ready()
         self.assert_same_bits("power", survivors)
+
+    def test_half_of_the_workers_lost_without_power_wait_for_the_witness(self):
+        number, survivors = self.start_on_both_nodes("halved", workers=2)
+        survivor = next(pod for pod in self.pods("halved") if pod["metadata"]["uid"] in survivors)
+        node = self.cluster.node(number)
+        self.cluster.api_stop()
+        try:
+            node.power_off()
+            self.assert_waits_for_the_witness(survivor)
+        finally:
+            self.cluster.api_start()
+        try:
+            # Whoever leads the operators from now on says so; the node is still without power.
+            self.assert_trains_on(seconds=120)
+        finally:
+            node.start()
+            node.ready()
+        self.assertIn('"granted":true', self.log_on_disk(survivor))
+        self.assert_told("halved", r"WorkerLost .*worker 1 was lost at step \d+")
+        self.assert_same_bits("halved", survivors)
+
+    def assert_waits_for_the_witness(self, pod):
+        """It says so, and makes no step while it asks again and again without an answer."""
+        wait_for("it says that it waits", lambda: "membership waits" in self.log_on_disk(pod), 60)
+        stood = self.recorded()
+        for asked in range(1, 5):
+            wait_for("it asks", lambda: self.log_on_disk(pod).count("the witness does not answer") >= asked, 60)
+            self.assertEqual(self.recorded(), stood, "it went on without the witness")
+
+    def log_on_disk(self, pod):
+        """What a pod's worker has said; that needs no API server."""
+        node, meta = self.cluster.node(int(pod["spec"]["nodeName"][len("node"):])), pod["metadata"]
+        text = ""
+        for path in sorted(glob.glob(os.path.join(
+                node.storage, "log", "pods", f"{meta['namespace']}_{meta['name']}_{meta['uid']}", "*", "*.log"))):
+            with open(path, encoding="utf-8") as file:
+                text += file.read()
+        return text
 
     def test_a_drained_node_hands_over_and_nobody_computes_twice(self):
         number, survivors = self.start_on_both_nodes("drained")

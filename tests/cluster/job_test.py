@@ -142,7 +142,7 @@ class JobTest(LongJobTest):
 
     def test_an_autoscaler_scales_it_and_a_drained_node_hands_its_workers_over(self):
         manifest = long_job("scaled", steps=1_000_000_000, most=3)
-        manifest["spec"]["worker"]["resources"]["memory"] = self.two_fifths_of_a_node()
+        manifest["spec"]["worker"]["resources"]["memory"] = self.part_of_a_node(fifths=2)
         manifest["spec"]["worker"]["min"] = 1
         self.apply_with_claim(manifest)
         wait_for("it trains", lambda: self.step("scaled") > 2000, 120)

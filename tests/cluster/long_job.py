@@ -86,11 +86,11 @@ class LongJobTest(InstalledTest):
         run([MUSTER, "run", path, "--quiet", "--hash-every", "0", "--output", out], seconds=600)
         return sha256(os.path.join(out, "model.safetensors"))
 
-    def two_fifths_of_a_node(self):
-        """Memory of which two workers have room on a node, and the third has to go to the other."""
+    def part_of_a_node(self, fifths):
+        """So many fifths of its memory: of two, two workers have room on a node and the third has to go to the other."""
         text = self.cluster.kubectl("get", "node", "node1", "-o", "jsonpath={.status.allocatable.memory}")
         self.assertTrue(text.endswith("Ki"), text)
-        return f"{int(text[:-2]) * 2 // 5}Ki"
+        return f"{int(text[:-2]) * fifths // 5}Ki"
 
     def assert_told(self, name, sentence, seconds=60):
         """The match in `describe`. What workers tell of a change comes with one of their next reports."""
