@@ -25,8 +25,9 @@ The operator serves `/metrics` on `--metrics-bind-address`, by default over TLS 
 hold no free text. `muster run --metrics-port N` serves the operator's on 127.0.0.1:N and those of the worker of slot i
 on N + 1 + i.
 
-A job's series go away with the job, a queue's with the queue. Of several replicas of the operator only the leader has series
-of jobs and queues. Scrape with `honor_labels`, because `namespace` means the job's. Dashboards: `charts/muster/dashboards`;
+A job's series go away with the job, a queue's with the queue. Of a job that ended more than 15 minutes ago there is only what it
+came to: its conditions that are true, the reason of its failure, what it has cost. Of several replicas of the operator only the
+leader has series of jobs and queues. Scrape with `honor_labels`, because `namespace` means the job's. Dashboards: `charts/muster/dashboards`;
 alerts: `charts/muster/rules`, each with a page in [runbooks](../runbooks).
 
 Of the names that stock dashboards of controllers ask for, three are not there, because what they count cannot happen, and

@@ -24,7 +24,8 @@ constexpr std::array kPhases = {
     words::kPhaseSuspended, words::kPhaseComplete, words::kPhaseFailed};
 constexpr std::array kConditions = {words::kAdmitted,  words::kRunning,  words::kRestarting,
                                     words::kSuspended, words::kComplete, words::kFailed};
-constexpr std::array<std::string_view, 3> kStatuses = {"true", "false", "unknown"};
+constexpr std::string_view kTrue = "true";
+constexpr std::array<std::string_view, 3> kStatuses = {kTrue, "false", "unknown"};
 constexpr std::size_t kMaxReasonBytes = 64;
 /// A clock that is behind, or a job from long ago: no more than this is believed.
 constexpr seconds kMaxAge{366 * 24 * 3600};
@@ -48,14 +49,14 @@ std::string reason_of(const std::string& text) {
 }
 
 std::string_view status_of(const std::string& text) {
-  if (text == "True") return "true";
+  if (text == "True") return kTrue;
   return text == "False" ? "false" : "unknown";
 }
 
-/// What the job's age says about when it was created, by the local clock.
-MonoTime created_at(const api::TrainingJob& job, JobBook::Now now) {
-  if (!job.meta.creation_time) return now.mono;
-  const nanoseconds age = now.wall - *job.meta.creation_time;
+/// When that was, by the local clock; now where it was never told.
+MonoTime local_time(const std::optional<WallTime>& time, JobBook::Now now) {
+  if (!time) return now.mono;
+  const nanoseconds age = now.wall - *time;
   return now.mono - std::clamp<nanoseconds>(age, nanoseconds(0), kMaxAge);
 }
 
@@ -66,6 +67,7 @@ constexpr std::size_t kJobBytesMost = 8192;
 
 constexpr bool kGauge = false;
 constexpr bool kCounter = true;
+constexpr bool kAlsoOfPast = true;
 
 }  // namespace
 
@@ -74,7 +76,9 @@ class JobBook::Page {
  public:
   using Labels = std::vector<prometheus::ClientMetric::Label>;
 
-  explicit Page(std::size_t jobs) { text_.reserve(jobs * kJobBytesMost); }
+  Page(std::size_t jobs, Now now) : now_(now) { text_.reserve(jobs * kJobBytesMost); }
+
+  MonoTime now() const { return now_.mono; }
 
   void begin(const Family& family) {
     write();
@@ -111,6 +115,7 @@ class JobBook::Page {
     family_.metric.clear();
   }
 
+  const Now now_;
   MetricFamily family_;
   bool has_head_ = false;
   std::string text_;
@@ -118,7 +123,7 @@ class JobBook::Page {
 
 bool JobBook::Job::is_true(std::string_view type) const {
   return std::any_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
-    return condition.first == type && condition.second == "true";
+    return condition.first == type && condition.second == kTrue;
   });
 }
 
@@ -134,7 +139,8 @@ std::optional<double> JobBook::add(const api::TrainingJob& seen, Now now) {
     job.uid = seen.meta.uid;
     job.phase = phase_of(seen.status.phase);
     job.phase_since = now.mono;
-    job.pending_since = seen.status.membership_epoch == 0 ? created_at(seen, now) : now.mono;
+    job.pending_since =
+        seen.status.membership_epoch == 0 ? local_time(seen.meta.creation_time, now) : now.mono;
     job.reported_at = now.mono;
     job.progress_at = now.wall;
     if (seen.status.progress) job.most_steps = seen.status.progress->step;
@@ -149,7 +155,7 @@ std::optional<double> JobBook::add(const api::TrainingJob& seen, Now now) {
   } else if (was_suspended && !is_new) {
     job.wanted_since = now.mono;
   } else if (is_new && seen.status.membership_epoch == 0) {
-    job.wanted_since = created_at(seen, now);
+    job.wanted_since = local_time(seen.meta.creation_time, now);
   }
   if (!is_running || !job.wanted_since) return std::nullopt;
   const double took = seconds_of(now.mono - *job.wanted_since);
@@ -165,6 +171,11 @@ void JobBook::take_status(Job& job, const api::TrainingJob& seen, Now now) {
     job.phase = phase;
     job.phase_since = now.mono;
     if (job.is_pending() && !was_pending) job.pending_since = now.mono;
+  }
+  if (!status.finished()) {
+    job.ended_at.reset();
+  } else if (!job.ended_at) {
+    job.ended_at = local_time(status.completion_time, now);
   }
   job.conditions.clear();
   for (const auto& condition : status.conditions) {
@@ -275,6 +286,7 @@ template <typename Add>
 void JobBook::each(Page& page, const Family& family, Add&& add) const {
   page.begin(family);
   for (const auto& [key, job] : jobs_) {
+    if (job.is_past(page.now()) && !family.is_of_past) continue;
     const auto put = [&page, &name = key](double value, const Page::Labels& more = {}) {
       Page::Labels labels{{"namespace", name.namespace_name}, {"training_job", name.name}};
       labels.insert(labels.end(), more.begin(), more.end());
@@ -290,10 +302,12 @@ void JobBook::render_state(Page& page) const {
   page.begin({name::kJobs, "Jobs that are there, by phase.", kGauge});
   for (const auto phase : kPhases) page.add({{"phase", std::string(phase)}}, by_phase[phase]);
 
-  each(page, {name::kJobCondition, "1 for the status that the condition has.", kGauge},
+  each(page, {name::kJobCondition, "1 for the status that the condition has.", kGauge, kAlsoOfPast},
        [&](const Job& job, const auto& put) {
+         const bool is_past = job.is_past(page.now());
          for (const auto& [type, status] : job.conditions) {
            for (const auto one : kStatuses) {
+             if (is_past && (status != one || status != kTrue)) continue;
              put(status == one ? 1 : 0,
                  {{"type", std::string(type)}, {"status", std::string(one)}});
            }
@@ -315,7 +329,7 @@ void JobBook::render_state(Page& page) const {
        [](const Job& job, const auto& put) {
          put(static_cast<double>(job.taken_back.lost_process_seconds));
        });
-  each(page, {name::kJobCost, "What it has cost, as far as that is known.", kGauge},
+  each(page, {name::kJobCost, "What it has cost, as far as that is known.", kGauge, kAlsoOfPast},
        [](const Job& job, const auto& put) {
          if (job.cost) put(*job.cost, {{"currency", job.currency}});
        });
@@ -344,18 +358,18 @@ void JobBook::render_checkpoint(Page& page) const {
        });
 }
 
-void JobBook::render_times(Page& page, Now now) const {
+void JobBook::render_times(Page& page) const {
   each(page,
        {name::kJobPendingSeconds, "How long the job has been waiting for its workers.", kGauge},
        [&](const Job& job, const auto& put) {
-         put(job.is_pending() ? seconds_of(now.mono - job.pending_since) : 0);
+         put(job.is_pending() ? seconds_of(page.now() - job.pending_since) : 0);
        });
   each(page, {name::kJobPhaseSeconds, "Time spent in each phase.", kCounter},
        [&](const Job& job, const auto& put) {
          for (const auto phase : kPhases) {
            const auto past = job.phase_seconds.find(phase);
            double time = past == job.phase_seconds.end() ? 0 : past->second;
-           if (job.phase == phase) time += seconds_of(now.mono - job.phase_since);
+           if (job.phase == phase) time += seconds_of(page.now() - job.phase_since);
            put(time, {{"phase", std::string(phase)}});
          }
        });
@@ -368,17 +382,17 @@ void JobBook::render_times(Page& page, Now now) const {
        [](const Job& job, const auto& put) {
          if (job.is_training) put(static_cast<double>(job.repeated_steps));
        });
-  each(page, {name::kJobFailure, "1 for the reason of the last failure.", kGauge},
+  each(page, {name::kJobFailure, "1 for the reason of the last failure.", kGauge, kAlsoOfPast},
        [](const Job& job, const auto& put) {
          if (!job.failure.empty()) put(1, {{"reason", job.failure}});
        });
 }
 
 std::string JobBook::render(Now now) const {
-  Page page(jobs_.size());
+  Page page(jobs_.size(), now);
   render_state(page);
   render_checkpoint(page);
-  render_times(page, now);
+  render_times(page);
   return page.take();
 }
 

@@ -31,8 +31,11 @@ class JobBook {
   void add(const api::ObjectKey& key, const api::JobCost& cost);
   void remove(const api::ObjectKey& key) { jobs_.erase(key); }
 
-  /// The families of all jobs in the text format.
+  /// The families of all jobs in the text format. Of jobs that ended longer ago than
+  /// kEndedShown there is only what they came to: thousands may be kept, and each costs a scrape
+  /// forty series.
   std::string render(Now now) const;
+  static constexpr seconds kEndedShown{15 * 60};
 
  private:
   struct Job {
@@ -64,11 +67,13 @@ class JobBook {
     struct Return {
       std::int64_t epoch = -1, step = -1, known_step = -1;
     } returned;
+    std::optional<MonoTime> ended_at;
     /// Since when its workers are awaited; absent once they ran, or when that was not seen.
     std::optional<MonoTime> wanted_since;
 
     bool is_true(std::string_view type) const;
     bool is_pending() const;
+    bool is_past(MonoTime now) const { return ended_at && now - *ended_at > kEndedShown; }
     bool is_behind_return() const { return step && *step <= returned.known_step; }
     void go_back(const ProgressReport& report);
   };
@@ -78,6 +83,7 @@ class JobBook {
     std::string_view name;
     const char* help;
     bool is_counter;
+    bool is_of_past = false;  ///< also of jobs that ended long ago
   };
 
   /// Whether it is the one that speaks for all: the lowest slot that trains.
@@ -88,7 +94,7 @@ class JobBook {
   void each(Page& page, const Family& family, Add&& add) const;
   void render_state(Page& page) const;
   void render_checkpoint(Page& page) const;
-  void render_times(Page& page, Now now) const;
+  void render_times(Page& page) const;
 
   std::map<api::ObjectKey, Job> jobs_;
 };

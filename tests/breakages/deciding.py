@@ -56,6 +56,10 @@ BREAKAGES = [
              "test_kube"),
     Breakage("of many jobs a family of metrics says again and again what it is", METRICS_JOBS, "while (has_head_ && part[begin]",
              "while (false && part[begin]", "test_runtime"),
+    Breakage("jobs that ended long ago have all series", METRICS_JOBS, "if (job.is_past(page.now()) && !family.is_of_past) continue;",
+             "", "test_runtime"),
+    Breakage("of jobs that ended long ago nothing is told", METRICS_JOBS,
+             "if (job.is_past(page.now()) && !family.is_of_past) continue;", "if (job.is_past(page.now())) continue;", "test_runtime"),
     # What is decided
     Breakage("a decision is written together with what is deleted", RECONCILE,
              "  if (next.pass == Pass::kDecision) return next;\n", "", "test_core"),

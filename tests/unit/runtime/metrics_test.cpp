@@ -131,6 +131,53 @@ TEST_CASE("a job's series show its conditions, workers, steps and checkpoint, an
   CHECK(world.metrics.render().find("training_job") == std::string::npos);
 }
 
+TEST_CASE("of a job that ended a while ago there is only what it came to") {
+  World world;
+  world.run();
+  world.report(0, 100);
+  world.job.status.phase = "Failed";
+  world.job.status.failure = api::FailureStatus{0, 25, "PeerLost", ""};
+  world.job.status.completion_time = world.clock.wall_now();
+  world.condition("Running", "False");
+  world.condition("Failed", "True");
+  world.metrics.on_job(world.job);
+  api::JobCost cost;
+  cost.currency = "EUR";
+  cost.amount = 3 * api::kOne;
+  world.metrics.on_cost(world.job.meta.key(), cost);
+  world.clock.advance(seconds(15 * 60));
+  CHECK(world.value("muster_job_step" + kOfJob) == "100");
+  const auto series = [&world] {
+    std::istringstream page(world.metrics.render());
+    std::set<std::string> found;
+    for (std::string line; std::getline(page, line);) {
+      if (line.find("training_job=") != std::string::npos) found.insert(line);
+    }
+    return found;
+  };
+  CHECK(series().size() > 20);
+  world.clock.advance(seconds(1));
+  const std::set<std::string> left = {
+      "muster_job_condition" + of_job(R"(type="Failed",status="true")") + " 1",
+      "muster_job_cost" + of_job(R"(currency="EUR")") + " 3",
+      "muster_job_failure" + of_job(R"(reason="PeerLost")") + " 1"};
+  CHECK(series() == left);
+  CHECK(world.value(R"(muster_jobs{phase="Failed"})") == "1");
+
+  // Whoever takes over has not seen it end, but reads when that was.
+  World later;
+  later.job = world.job;
+  later.clock.advance(seconds(3600));
+  later.metrics.on_job(later.job);
+  CHECK(later.value("muster_job_target_workers" + kOfJob) == "absent");
+
+  // The same name again is another job.
+  world.job.meta.uid = "uid-2";
+  world.job.status = {};
+  world.run();
+  CHECK(world.value("muster_job_target_workers" + kOfJob) == "3");
+}
+
 TEST_CASE("of more jobs than are made into text at a time each family has its head once") {
   World world;
   constexpr int kJobs = 1100;
