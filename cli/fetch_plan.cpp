@@ -61,6 +61,7 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
         wanted.emplace_back(contract::kSampleFile);
       } else {
         wanted.emplace_back(contract::kClassesFile);
+        wanted.emplace_back(contract::kInputsFile);
       }
     }
     plan.directory = checkpoint->path;

@@ -14,7 +14,10 @@ inline constexpr std::string_view kModelConfigFile = "config.json";
 /// The names of the classes, where they have any: a JSON array, in the order of the model's
 /// outputs.
 inline constexpr std::string_view kClassesFile = "classes.json";
+/// What a table's columns are to the model: a JSON array, in the order of its inputs.
+inline constexpr std::string_view kInputsFile = "inputs.json";
 /// All of them.
-inline constexpr std::array kFilesBesideModel{kModelConfigFile, kSampleFile, kClassesFile};
+inline constexpr std::array kFilesBesideModel{kModelConfigFile, kSampleFile, kClassesFile,
+                                              kInputsFile};
 
 }  // namespace muster::contract

@@ -237,11 +237,28 @@ Status read_shards(const Json& json, const std::string& path, Json& out) {
   return in.status();
 }
 
-Status read_table(const Json& json, const std::string& path, Json& out) {
+/// The usual word of a table's field, and the other one.
+constexpr struct {
+  const char *field, *usual, *other;
+} kTableRules[] = {
+    {"scale", "None", "Standard"}, {"words", "Refused", "OneHot"}, {"missing", "Refused", "Mean"}};
+
+/// A test table is read by its training table's rules.
+Status read_table(const Json& json, const std::string& path, bool is_test, Json& out) {
   JsonReader in(json, path);
   std::string file, label;
   in.required("file", file, kMaxPathBytes);
   in.required("label", label, kMaxColumnBytes);
+  Json rules = Json::object();
+  for (const auto& [field, usual, other] : kTableRules) {
+    if (is_test || !in.has(field)) continue;
+    std::string word = usual;
+    in.optional(field, word);
+    if (in.status() && word != usual && word != other) {
+      in.fail(field, std::string("must be ") + usual + " or " + other + ", not " + in_quotes(word));
+    }
+    rules[field] = word;
+  }
   in.no_other_fields();
   const std::string why = path_refused(file);
   if (in.status() && !why.empty()) in.fail("file", why);
@@ -252,6 +269,7 @@ Status read_table(const Json& json, const std::string& path, Json& out) {
     in.fail("label", "must be the name of a column, without control characters");
   }
   out = Json{{"file", file}, {"label", label}};
+  out.update(rules);
   return in.status();
 }
 
@@ -280,7 +298,7 @@ Status read_image_folder(const Json& json, const std::string& path, Json& out) {
   return in.status();
 }
 
-Status read_source(const Json& json, const std::string& path, Json& out) {
+Status read_source(const Json& json, const std::string& path, bool is_test, Json& out) {
   JsonReader in(json, path);
   const auto read = [&](const char* kind, const auto& reader) {
     read_object(in, kind, [&](const Json& object, const std::string& at) {
@@ -294,7 +312,9 @@ Status read_source(const Json& json, const std::string& path, Json& out) {
     return read_paths(object, at, {"images", "labels"}, files);
   });
   read("imageFolder", read_image_folder);
-  read("csv", read_table);
+  read("csv", [is_test](const Json& object, const std::string& at, Json& table) {
+    return read_table(object, at, is_test, table);
+  });
   read("text", [](const Json& object, const std::string& at, Json& files) {
     return read_paths(object, at, {"file"}, files);
   });
@@ -310,7 +330,7 @@ Status read_data(const Json& json, const std::string& path, Json& out) {
   if (!in.has("train")) in.fail("train", "is required: what to train on");
   for (const char* split : {"train", "test"}) {
     read_object(in, split, [&](const Json& object, const std::string& at) {
-      return read_source(object, at, out[split]);
+      return read_source(object, at, std::string_view(split) == "test", out[split]);
     });
   }
   read_object(in, "vocabulary", [&](const Json& object, const std::string& at) {

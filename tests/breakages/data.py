@@ -2,6 +2,7 @@
 from breakage import Breakage
 
 CSV = "worker/data/csv.cpp"
+COLUMN = "worker/data/table_column.cpp"
 PICTURE = "worker/data/picture.cpp"
 PNG = "worker/data/png.cpp"
 JPEG = "worker/data/jpeg.cpp"
@@ -11,14 +12,29 @@ TOKENS = "worker/data/tokens.cpp"
 BREAKAGES = [
     Breakage("two quotes within a field stand for none", CSV,
              "      field += '\"';  // two of them stand for one\n", "", "test_data"),
-    Breakage("a number too small for a float is refused", CSV,
+    Breakage("a number too small for a float is refused", COLUMN,
              "return wide && std::abs(*wide) < 1 ? std::optional(0.0F) : std::nullopt;", "return std::nullopt;", "test_data"),
-    Breakage("a row may lack columns", CSV, "if (fields.size() != header.size()) {", "if (fields.size() > header.size()) {",
+    Breakage("a row may lack columns", CSV, "if (fields.size() != header_.size()) {", "if (fields.size() > header_.size()) {",
              "test_data"),
     Breakage("lines within quotes are not counted", CSV,
              "lines_ += static_cast<std::size_t>(std::count(field.begin(), field.end(), '\\n'));", "", "test_data"),
-    Breakage("a test table may have other columns", CSV, "if (test.columns != train.columns) {",
-             "if (test.features != train.features) {", "test_data"),
+    Breakage("a test table may have other columns", CSV, "return name == column.name;",
+             "return name.size() == column.name.size();", "test_data"),
+    Breakage("words have the order in which they are met", COLUMN, ".words = {words_.begin(), words_.end()}",
+             ".words = {words_.rbegin(), words_.rend()}", "test_data"),
+    Breakage("a word that is not known is the one behind it", COLUMN, "found != column.words.end() && *found == text",
+             "found != column.words.end()", "test_data"),
+    Breakage("one word among numbers is refused", COLUMN, "  has_words_ = true;\n", "", "test_data"),
+    Breakage("a missing number is 0", COLUMN, "number = column.mean;", "number = 0.0;", "test_data"),
+    Breakage("missing numbers count for the mean", COLUMN, "  if (is_missing(text)) return \"\";\n  if (has_words_)",
+             "  if (is_missing(text)) return (++numbers_, \"\");\n  if (has_words_)", "test_data"),
+    Breakage("the deviation is a sample's", COLUMN, "std::sqrt(squares_ / static_cast<double>(numbers_))",
+             "std::sqrt(squares_ / static_cast<double>(numbers_ - 1))", "test_data"),
+    Breakage("equal numbers are divided by 0", COLUMN, "  if (deviation > 0) column.deviation = deviation;\n",
+             "  column.deviation = deviation;\n", "test_data"),
+    Breakage("a test table has means of its own", CSV, "    table.columns = train->columns;\n",
+             "    MUSTER_ASSIGN_OR_RETURN(table.columns, survey(rows, {true, true, true}));\n", "test_data"),
+    Breakage("an input need not be finite", COLUMN, "if (std::abs(*number) > double{std::numeric_limits<float>::max()}) {", "if (false) {", "test_data"),
     Breakage("names are numbered as they are met", CSV, "for (std::uint8_t& label : labels_) label = in_order[label];", "",
              "test_data"),
     Breakage("a number among names makes a class", CSV, "if (text.empty() || float_of(text))", "if (text.empty())", "test_data"),

@@ -336,6 +336,8 @@ def gpts():
                   ["spec.training", f"{wanted} text or tokens"]),
              Case(24, "a table for a cnn", training(model={"cnn": {"channels": [8]}}, data={"train": TABLE}),
                   ["spec.training", f"{wanted} idx or imageFolder, because the model is cnn"]),
+             Case(24, "a table's words hashed", training(data={"train": {"csv": {**TABLE["csv"], "words": "Hashed"}}}),
+                  ["spec.training.data.train.csv.words", "OneHot"]),
              Case(24, "a table tested with images", training(data={"train": TABLE, "test": IDX}),
                   ["spec.training", "data.test must be csv where data.train is"]),
              Case(24, "pictures for a gpt", training(model={"gpt": GPT}, data={"train": PICTURES}),

@@ -1,8 +1,6 @@
 #include "worker/data/csv.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -20,6 +18,9 @@ namespace {
 constexpr std::size_t kShownBytes = 40;
 constexpr std::size_t kShownColumns = 8;
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr const char* kTooManyWords =
+    "the table becomes more than 4 GiB, with an input for each word; leave out columns of many "
+    "words";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// What stands in a file, fit to be read in an error.
@@ -29,34 +30,6 @@ std::string shown(std::string_view text) {
     out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
   }
   return out + (text.size() > kShownBytes ? "...\"" : "\"");
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-template <typename T>
-std::optional<T> number_of(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-/// Decimal, and within what a float holds.
-std::optional<float> float_of(std::string_view field) {
-  std::string_view text = trimmed(field);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  if (text.empty() || text.find_first_not_of("0123456789+-.eE") != std::string_view::npos) {
-    return std::nullopt;
-  }
-  if (const auto value = number_of<float>(text)) return value;
-  // Nearer to 0 than to any other float.
-  const auto wide = number_of<double>(text);
-  return wide && std::abs(*wide) < 1 ? std::optional(0.0F) : std::nullopt;
 }
 
 /// Splits a text into records, one after the other.
@@ -197,7 +170,7 @@ class Labels {
   enum class Kind { kUnknown, kNumbers, kNames };
 
   std::string add_number(std::string_view text) {
-    const auto label = number_of<int>(text);
+    const auto label = whole_number_of(text);
     if (!label || *label < 0 || *label >= kMaxClasses) {
       return train_ ? "a label must be a whole number from 0 to 255, as in the training set"
                     : "labels must be whole numbers from 0 to 255, or all of them names";
@@ -233,31 +206,109 @@ class Labels {
   int classes_ = 0;  ///< of numbers
 };
 
-/// Appends what one row has.
-Status read_row(const Records& row, const std::vector<std::string>& header, std::size_t label_at,
-                Dataset& table, Labels& labels, const std::string& name) {
-  const std::vector<std::string>& fields = row.fields();
-  const auto bad = [&](const std::string& message) {
-    return bad_data(name, ErrorCode::kInvalid, "line " + std::to_string(row.line()) + message);
-  };
-  const auto wrong = [&](std::size_t i, const std::string& right) {
-    return bad(": column " + shown(header[i]) + " is " + shown(fields[i]) + "; " + right);
-  };
-  if (fields.size() != header.size()) {
-    return bad(" has " + std::to_string(fields.size()) + " columns, the first line " +
-               std::to_string(header.size()) + "; they must be equal");
+/// The rows of a table, as often as they are needed.
+class Rows {
+ public:
+  static Result<Rows> of(std::string_view text, const CsvSource& source) {
+    Rows rows(text, source);
+    Records records(text, source.path);
+    MUSTER_ASSIGN_OR_RETURN(const bool has_header, records.next());
+    if (!has_header) {
+      return bad_data(source.path, ErrorCode::kInvalid,
+                      "is empty; its first line must name its columns");
+    }
+    for (const auto& field : records.fields()) rows.header_.emplace_back(trimmed(field));
+    MUSTER_ASSIGN_OR_RETURN(rows.label_at_, label_column(rows.header_, source.label, source.path));
+    return rows;
   }
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (i == label_at) {
-      const std::string right = labels.add(trimmed(fields[i]));
-      if (!right.empty()) return wrong(i, right);
-    } else {
-      const auto value = float_of(fields[i]);
-      if (!value) return wrong(i, "must be a decimal number");
-      table.values.push_back(*value);
+
+  /// Names of the columns that are features.
+  std::vector<std::string> features() const {
+    std::vector<std::string> names = header_;
+    names.erase(names.begin() + static_cast<std::ptrdiff_t>(label_at_));
+    return names;
+  }
+  const std::string& path() const { return source_.path; }
+
+  /// of_feature(c, field) for each field of each row, c a column's number among features(), and
+  /// of_label(field); both return "", or what would be right, which ends it.
+  template <typename Feature, typename Label>
+  Status each(Feature&& of_feature, Label&& of_label) const {
+    Records records(text_, source_.path);
+    MUSTER_ASSIGN_OR_RETURN(bool has_row, records.next());  // the header
+    for (;;) {
+      MUSTER_ASSIGN_OR_RETURN(has_row, records.next());
+      if (!has_row) return {};
+      const std::vector<std::string>& fields = records.fields();
+      if (fields.size() != header_.size()) {
+        return bad(records, " has " + std::to_string(fields.size()) + " columns, the first line " +
+                                std::to_string(header_.size()) + "; they must be equal");
+      }
+      for (std::size_t i = 0; i < fields.size(); ++i) {
+        const std::string right = i == label_at_ ? of_label(trimmed(fields[i]))
+                                                 : of_feature(i - (i > label_at_), fields[i]);
+        if (right.empty()) continue;
+        return bad(records,
+                   ": column " + shown(header_[i]) + " is " + shown(fields[i]) + "; " + right);
+      }
     }
   }
-  return {};
+
+ private:
+  Rows(std::string_view text, const CsvSource& source) : text_(text), source_(source) {}
+
+  Status bad(const Records& at, const std::string& message) const {
+    return bad_data(source_.path, ErrorCode::kInvalid,
+                    "line " + std::to_string(at.line()) + message);
+  }
+
+  std::string_view text_;
+  const CsvSource& source_;
+  std::vector<std::string> header_;
+  std::size_t label_at_ = 0;
+};
+
+/// What the columns of a training set are.
+Result<std::vector<TableColumn>> survey(const Rows& rows, TableRules rules) {
+  std::vector<TableColumn> columns;
+  const std::vector<std::string> names = rows.features();
+  if (rules == TableRules{}) {
+    for (const std::string& name : names) columns.push_back({.name = name});
+    return columns;
+  }
+  std::vector<ColumnSurvey> surveys;
+  for (const std::string& name : names) surveys.emplace_back(name, rules);
+  const auto no_label = [](std::string_view) { return std::string(); };
+  std::uint64_t count = 0;
+  MUSTER_RETURN_IF_ERROR(
+      rows.each([&](std::size_t c, std::string_view field) { return surveys[c].look(field); },
+                [&](std::string_view) { return ++count, std::string(); }));
+  if (count == 0) return columns;
+  MUSTER_RETURN_IF_ERROR(rows.each(
+      [&](std::size_t c, std::string_view field) { return surveys[c].count(field); }, no_label));
+  std::size_t inputs = 0;
+  for (std::size_t c = 0; c < names.size(); ++c) {
+    auto column = surveys[c].finish();
+    if (!column) {
+      return bad_data(rows.path(), ErrorCode::kInvalid,
+                      "column " + shown(names[c]) + " has no value in any row; leave it out");
+    }
+    inputs += column->inputs();
+    columns.push_back(std::move(*column));
+  }
+  if (inputs > kMaxCsvColumns) {
+    return bad_data(rows.path(), ErrorCode::kTooLarge,
+                    "becomes " + std::to_string(inputs) +
+                        " inputs, with one for each word; leave out columns of many words");
+  }
+  return columns;
+}
+
+bool are_columns_of(const Rows& rows, const Dataset& train) {
+  const std::vector<std::string> names = rows.features();
+  return std::equal(
+      names.begin(), names.end(), train.columns.begin(), train.columns.end(),
+      [](const auto& name, const TableColumn& column) { return name == column.name; });
 }
 
 Result<std::string> text_of(const std::string& path) {
@@ -283,48 +334,50 @@ Result<std::string> text_of(const std::string& path) {
 
 }  // namespace
 
-Result<Dataset> parse_csv(std::string_view text, const std::string& label, const std::string& name,
-                          const Dataset* train) {
-  Records records(text, name);
-  MUSTER_ASSIGN_OR_RETURN(const bool has_header, records.next());
-  if (!has_header) {
-    return bad_data(name, ErrorCode::kInvalid, "is empty; its first line must name its columns");
-  }
-  std::vector<std::string> header;
-  for (const std::string& field : records.fields()) header.emplace_back(trimmed(field));
-  MUSTER_ASSIGN_OR_RETURN(const std::size_t label_at, label_column(header, label, name));
+Result<Dataset> parse_csv(std::string_view text, const CsvSource& source, const Dataset* train) {
+  MUSTER_ASSIGN_OR_RETURN(const Rows rows, Rows::of(text, source));
   Dataset table;
-  table.features = table.width = header.size() - 1;
-  for (std::size_t i = 0; i < header.size(); ++i) {
-    if (i != label_at) table.columns.push_back(header[i]);
+  if (train == nullptr) {
+    MUSTER_ASSIGN_OR_RETURN(table.columns, survey(rows, source.rules));
+  } else if (are_columns_of(rows, *train)) {
+    table.columns = train->columns;
+  } else {
+    return bad_data(source.path, ErrorCode::kInvalid,
+                    "its columns, without the label, are not those of the training set; names and "
+                    "order must be the same");
   }
+  for (const TableColumn& column : table.columns) table.features += column.inputs();
+  table.width = table.features;
   Labels labels(train);
-  for (;;) {
-    MUSTER_ASSIGN_OR_RETURN(const bool has_row, records.next());
-    if (!has_row) break;
-    MUSTER_RETURN_IF_ERROR(read_row(records, header, label_at, table, labels, name));
-  }
+  MUSTER_RETURN_IF_ERROR(rows.each(
+      [&](std::size_t c, std::string_view field) -> std::string {
+        const TableColumn& column = table.columns[c];
+        const std::size_t at = table.values.size();
+        if (!column.words.empty() && at > kMaxEncodedBytes / sizeof(float)) return kTooManyWords;
+        table.values.resize(at + column.inputs());
+        const std::string right = encode(column, field, std::span(table.values).subspan(at));
+        // Where all were to be numbers as they are, nobody has looked yet.
+        return right.empty() || train != nullptr
+                   ? right
+                   : ColumnSurvey(column.name, source.rules).look(field);
+      },
+      [&](std::string_view label) { return labels.add(label); }));
   labels.finish(table);
   table.count = table.labels.size();
   if (table.count == 0) {
-    return bad_data(name, ErrorCode::kInvalid, "has no row behind the names of its columns");
+    return bad_data(source.path, ErrorCode::kInvalid, "has no row behind the names of its columns");
   }
   return table;
 }
 
 Result<Dataset> load_csv(const CsvSource& source) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, text_of(source.path));
-  return parse_csv(text, source.label, source.path);
+  return parse_csv(text, source);
 }
 
 Result<Dataset> load_test_csv(const CsvSource& source, const Dataset& train) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, text_of(source.path));
-  MUSTER_ASSIGN_OR_RETURN(Dataset test, parse_csv(text, source.label, source.path, &train));
-  if (test.columns != train.columns) {
-    return bad_data(source.path, ErrorCode::kInvalid,
-                    "its columns, without the label, are not those of the training set; names and "
-                    "order must be the same");
-  }
+  MUSTER_ASSIGN_OR_RETURN(Dataset test, parse_csv(text, source, &train));
   MUSTER_RETURN_IF_ERROR(fit_labels(test, train, source.path));
   return test;
 }

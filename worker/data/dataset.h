@@ -10,6 +10,7 @@
 
 #include "common/result.h"
 #include "common/sha256.h"
+#include "worker/data/table_column.h"
 
 namespace muster::data {
 
@@ -32,7 +33,7 @@ struct Dataset {
   std::vector<std::string> class_names;  ///< in their order, where they have any
   // Of a table, which has no images:
   std::vector<float> values;         ///< (count, features)
-  std::vector<std::string> columns;  ///< their names, (features)
+  std::vector<TableColumn> columns;  ///< without the label's; together they have all features
   /// Of tokens, which have neither images nor labels in memory: data::read_sample() reads them.
   std::shared_ptr<const TokenShards> shards;
   const std::uint8_t* image(std::size_t index) const { return images.data() + index * features; }

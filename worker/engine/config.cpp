@@ -178,9 +178,15 @@ void read_folder(JsonReader& fields, DataSource& source) {
   source.is_gray = read_choice(fields, "colors", {"RGB", "Gray"});
 }
 
-void read_table(JsonReader& fields, DataSource& source) {
+/// A test table is read by its training table's rules.
+void read_table(JsonReader& fields, bool is_test, DataSource& source) {
   read_path(fields, "file", source.csv);
   fields.required("label", source.label, kMaxColumnBytes);
+  if (!is_test) {
+    source.rules.is_scaled = read_choice(fields, "scale", {"None", "Standard"});
+    source.rules.takes_words = read_choice(fields, "words", {"Refused", "OneHot"});
+    source.rules.fills_missing = read_choice(fields, "missing", {"Refused", "Mean"});
+  }
   if (source.label.empty()) fields.fail("label", "must be the name of a column");
 }
 
@@ -215,7 +221,7 @@ void read_source(JsonReader& data, const char* name, const TrainingConfig& confi
   } else if (kind == "imageFolder") {
     read_folder(fields, source);
   } else if (kind == "csv") {
-    read_table(fields, source);
+    read_table(fields, &source == &config.test, source);
   } else if (kind == "text") {
     read_path(fields, "file", source.text);
   } else {

@@ -391,20 +391,21 @@ TrainingSummary Trainer::summary() const {
   return summary;
 }
 
-/// What stands beside the model: what its classes are called, or, of a text, how to load it and
-/// what it writes.
+/// What stands beside the model: what its inputs and classes are called, or, of a text, how to load
+/// it and what it writes.
 Status Trainer::describe_model(std::span<const float> parameters) {
   const auto write = [&](std::string_view name, const std::string& text) -> Status {
     const auto written = write_file(config_.checkpoint_path + "/" + std::string(name), text);
     return written ? Status() : Status(written.error());
   };
   if (!config_.gpt) {
-    const bool has_names = !train_.class_names.empty();
-    MUSTER_RETURN_IF_ERROR(
-        has_names
-            ? write(contract::kClassesFile, dump_json(Json(train_.class_names)) + "\n")
-            // Another job may have left some.
-            : remove_file(config_.checkpoint_path + "/" + std::string(contract::kClassesFile)));
+    const auto keep = [&](std::string_view name, const Json& names) -> Status {
+      if (!names.empty()) return write(name, dump_json(names) + "\n");
+      // Another job may have left some.
+      return remove_file(config_.checkpoint_path + "/" + std::string(name));
+    };
+    MUSTER_RETURN_IF_ERROR(keep(contract::kClassesFile, Json(train_.class_names)));
+    MUSTER_RETURN_IF_ERROR(keep(contract::kInputsFile, data::inputs_json(train_.columns)));
     return sync_directory(config_.checkpoint_path);
   }
   MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, model_config()));

@@ -108,7 +108,7 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
     return data::load_tokens(tokens);
   }
   if (!source.csv.empty()) {
-    const data::CsvSource table{absolute(source.csv), source.label};
+    const data::CsvSource table{absolute(source.csv), source.label, source.rules};
     return &source == &config_.train ? data::load_csv(table) : data::load_test_csv(table, train_);
   }
   if (!source.folder.empty()) {

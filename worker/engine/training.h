@@ -16,6 +16,7 @@
 #include "common/split.h"
 #include "kernels/ops.h"
 #include "worker/data/loader.h"
+#include "worker/data/table_column.h"
 
 namespace muster::comm {
 class Communicator;
@@ -73,7 +74,8 @@ struct DataSource {
   std::string images = {}, labels = {};  ///< of IDX files
   std::string text = {};                 ///< instead of them: of a file whose bytes are the tokens
   std::vector<std::string> shards = {};  ///< or of files that hold tokens
-  std::string csv = {}, label = {};      ///< or of a table, and its column of labels
+  std::string csv = {}, label = {};      ///< or of a table, and its column of labels,
+  data::TableRules rules = {};           ///< and what a training table may have
   std::string folder = {};               ///< or of a directory of pictures,
   int height = 0, width = 0;             ///< what they are scaled to (0: they have one size),
   bool is_gray = false;                  ///< and whether they are made gray

@@ -108,8 +108,13 @@ Json token_training_job() {
 
 Json table_training_job() {
   Json json = full_training_job();
-  json["spec"]["training"]["data"] = Json{{"train", {{"csv", {{"file", "a"}, {"label", "kind"}}}}},
-                                          {"test", {{"csv", {{"file", "b"}, {"label", "kind"}}}}}};
+  const Json table{{"file", "a"},
+                   {"label", "kind"},
+                   {"scale", "Standard"},
+                   {"words", "OneHot"},
+                   {"missing", "Mean"}};
+  json["spec"]["training"]["data"] =
+      Json{{"train", {{"csv", table}}}, {"test", {{"csv", {{"file", "b"}, {"label", "kind"}}}}}};
   return json;
 }
 

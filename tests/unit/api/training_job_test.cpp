@@ -65,7 +65,18 @@ TEST_CASE("a table is read, for an mlp alone, and its column is one that can be 
   CHECK(said("data/train/csv/file", "s3://a/b")
             .starts_with(train + ".csv.file: must be a path, not a URL"));
   CHECK(said("data/train/csv/separator", ";")
-            .starts_with(train + ".csv.separator: unknown field; known here: file, label"));
+            .starts_with(train + ".csv.separator: unknown field; known here: file, label, "
+                                 "scale, words, missing"));
+  CHECK(said("data/train/csv/scale", "Robust") ==
+        train + ".csv.scale: must be None or Standard, not \"Robust\"");
+  CHECK(said("data/train/csv/words", "Refused") == "");
+  CHECK(said("data/train/csv/words", "Hashed").find("must be Refused or OneHot") !=
+        std::string::npos);
+  CHECK(said("data/train/csv/missing", "Median").find("must be Refused or Mean") !=
+        std::string::npos);
+  CHECK(said("data/test/csv/words", "OneHot")
+            .starts_with("spec.training.data.test.csv.words: unknown field; known here: file, "
+                         "label"));
   CHECK(said("data/train", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}})
             .starts_with("spec.training.data.test: must be csv where data.train is"));
 }

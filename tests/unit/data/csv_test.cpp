@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <charconv>
+#include <cmath>
 
 #include "common/contract.h"
 #include "tests/unit/data/idx_bytes.h"
@@ -15,20 +16,26 @@ using namespace muster::test;
 namespace {
 
 Dataset table_of(std::string_view text, const std::string& label = "label") {
-  auto result = parse_csv(text, label, "x.csv");
+  auto result = parse_csv(text, {"x.csv", label, {}});
   REQUIRE_MESSAGE(result, result.error().message());
   return std::move(*result);
 }
 
 /// The sentence of the error without the name of the file.
 std::string wrong_with(std::string_view text, const std::string& label = "label") {
-  return sentence_behind("x.csv: ", parse_csv(text, label, "x.csv"));
+  return sentence_behind("x.csv: ", parse_csv(text, {"x.csv", label, {}}));
+}
+
+std::vector<std::string> names_of(const Dataset& table) {
+  std::vector<std::string> names;
+  for (const TableColumn& column : table.columns) names.push_back(column.name);
+  return names;
 }
 
 /// The test table of `text`, kept at `path`.
 Result<Dataset> test_table(const std::string& path, std::string_view text, const Dataset& train) {
   write_bytes(path, Bytes(text.begin(), text.end()));
-  return load_test_csv({path, "label"}, train);
+  return load_test_csv({path, "label", {}}, train);
 }
 
 }  // namespace
@@ -41,7 +48,7 @@ TEST_CASE("one column of a table is the label, the others are features in their 
   CHECK(table.height == 1);
   CHECK(table.targets == 1);
   CHECK(table.classes == 3);
-  CHECK(table.columns == std::vector<std::string>{"a", "b"});
+  CHECK(names_of(table) == std::vector<std::string>{"a", "b"});
   CHECK(table.values == std::vector<float>{1.5F, -3, 4, 0.5F});
   CHECK(table.labels == std::vector<std::uint8_t>{2, 0});
   CHECK_FALSE(table.is_text());
@@ -57,7 +64,7 @@ TEST_CASE("lines end as they like, empty ones are none, and fields may be quoted
   const std::vector<float> values{1, 2};
   CHECK(table_of("a,label\r\n1,0\r\n\r\n2,1").values == values);
   CHECK(table_of("\xEF\xBB\xBF\"a\",\"label\"\n\"1\",0\n\n\n2,\"1\"\r\n").values == values);
-  CHECK(table_of("\"a, \"\"b\"\"\nc\", label \n1,0\n2,1\n").columns ==
+  CHECK(names_of(table_of("\"a, \"\"b\"\"\nc\", label \n1,0\n2,1\n")) ==
         std::vector<std::string>{"a, \"b\"\nc"});
 }
 
@@ -74,7 +81,9 @@ TEST_CASE(
         "line 4 has 3 columns, the first line 2; they must be equal");
   CHECK(wrong_with("label,a\n0\n") == "line 2 has 1 columns, the first line 2; they must be equal");
   CHECK(wrong_with("\"a\nb\",label\n1,0\n,1\n") ==
-        "line 4: column \"a?b\" is \"\"; must be a decimal number");
+        "line 4: column \"a?b\" is \"\"; must be a decimal number, unless csv.missing is Mean");
+  CHECK(wrong_with("a,label\n1,0\nred,1\n") ==
+        "line 3: column \"a\" is \"red\"; must be a decimal number, unless csv.words is OneHot");
   for (const char* value : {"x", "nan", "inf", "0x10", "1e99", "1 2", "--1", "1,5\"", "++1", "-"}) {
     CAPTURE(value);
     CHECK(wrong_with("a,label\n\"" + std::string(value) + "\",0\n") != "");
@@ -125,13 +134,14 @@ TEST_CASE("a table may be a gzip member, and one that is cut is told") {
   const std::string path = directory / "x.csv.gz", text = "a,label\n1,0\n2,1\n";
   const Bytes packed = gzip_bytes({text.begin(), text.end()});
   write_bytes(path, packed);
-  const auto table = load_csv({path, "label"});
+  const auto table = load_csv({path, "label", {}});
   REQUIRE_MESSAGE(table, table.error().message());
   CHECK(table->values == std::vector<float>{1, 2});
   write_bytes(path, Bytes(packed.begin(), packed.end() - 9));
-  CHECK(load_csv({path, "label"}).error().message() ==
+  CHECK(load_csv({path, "label", {}}).error().message() ==
         path + ": the gzip stream is cut; copy the file again");
-  CHECK(load_csv({directory / "none", "label"}).error().exit_code() == contract::exit_code::kData);
+  CHECK(load_csv({directory / "none", "label", {}}).error().exit_code() ==
+        contract::exit_code::kData);
 }
 
 TEST_CASE("a test table has the columns and the labels of its training table") {
@@ -178,4 +188,105 @@ TEST_CASE("the hash of a table is that of its numbers and labels, whatever their
   CHECK(hash_of(table) != hash_of(table_of("a,label\n1.5,0\n2,1\n")));
   CHECK(to_hex(hash_of(table)) ==
         to_hex(sha256(std::string("\x00\x00\xC0\x3F\x00\x00\x00\xC0\x00\x01", 10))));
+}
+
+namespace {
+
+const TableRules kWords{.takes_words = true}, kScaled{.is_scaled = true},
+    kMissing{.fills_missing = true}, kAll{true, true, true};
+
+Dataset table_by(const TableRules& rules, std::string_view text) {
+  auto result = parse_csv(text, {"x.csv", "label", rules});
+  REQUIRE_MESSAGE(result, result.error().message());
+  return std::move(*result);
+}
+
+std::string wrong_by(const TableRules& rules, std::string_view text,
+                     const Dataset* train = nullptr) {
+  return sentence_behind("x.csv: ", parse_csv(text, {"x.csv", "label", rules}, train));
+}
+
+using Values = std::vector<float>;
+
+}  // namespace
+
+TEST_CASE("a column of words becomes an input for each word, in their order") {
+  const Dataset table =
+      table_by(kWords, "a,color,label,b\n1, red,0,7\n2,\"Blue\",1,8\n3,red ,0,9\n");
+  CHECK(table.features == 4);
+  CHECK(table.width == 4);
+  CHECK(table.values == Values{1, 0, 1, 7, 2, 1, 0, 8, 3, 0, 1, 9});
+  CHECK(dump_json(inputs_json(table.columns)) ==
+        R"([{"column":"a"},{"column":"color","word":"Blue"},{"column":"color","word":"red"},)"
+        R"({"column":"b"}])");
+  // One word among numbers, wherever it stands, makes words of them all.
+  CHECK(table_by(kWords, "a,label\n1,0\n10,0\nx,0\n2,0\n").values ==
+        Values{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0});
+  CHECK(table_by(kWords, "a,label\n1,0\n10,0\n").values == Values{1, 10});
+}
+
+TEST_CASE("numbers are scaled by the mean and the deviation of the training table") {
+  const Dataset table = table_by(kScaled, "a,b,label\n1,5,0\n3,5,1\n5,5,0\n7,5,1\n");
+  const auto deviations = [](double of) { return static_cast<float>(of / std::sqrt(5.0)); };
+  CHECK(table.values ==
+        Values{deviations(-3), 0, deviations(-1), 0, deviations(1), 0, deviations(3), 0});
+  CHECK(table.columns[0].mean == 4);
+  CHECK(table.columns[0].deviation == std::sqrt(5.0));
+  CHECK(table.columns[1].deviation == 1);  // all are equal, and nothing is divided by 0
+  const auto test = parse_csv("a,b,label\n4,6,0\n14,5,0\n", {"x.csv", "label", {}}, &table);
+  REQUIRE_MESSAGE(test, test.error().message());
+  CHECK(test->values == Values{0, 1, deviations(10), 0});
+  CHECK(inputs_json(table.columns)[1] == Json{{"column", "b"}, {"mean", 5.0}, {"deviation", 1.0}});
+}
+
+TEST_CASE("the mean of a column stands for its missing numbers, and none of its words for a word") {
+  for (const std::string missing :
+       {"", " ", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"}) {
+    CAPTURE(missing);
+    CHECK(table_by(kMissing, "a,label\n1,0\n" + missing + ",1\n2,0\n").values == Values{1, 1.5, 2});
+    CHECK(table_by(kAll, "a,label\nx,0\n" + missing + ",1\nx,0\n").values == Values{1, 0, 1});
+    CHECK(wrong_by(kWords, "a,label\nx,0\n" + missing + ",1\n") ==
+          "line 3: column \"a\" is \"" + missing +
+              "\"; must be a decimal number or a word, unless csv.missing is Mean");
+  }
+  // A scaled one is 0, which says nothing, also where the mean is no float.
+  CHECK(table_by(kAll, "a,label\n0.1,0\n,1\n0.7,0\n0.3,0\n").values[1] == 0);
+  CHECK(table_by(kAll, "a,label\n1,0\n,1\n3,0\n").values == Values{-1, 0, 1});
+  CHECK(inputs_json(table_by(kMissing, "a,label\n1,0\n,1\n2,0\n").columns) ==
+        Json::array({{{"column", "a"}, {"missing", 1.5}}}));
+  CHECK(wrong_by(kMissing, "a,label\n1,0\nnone,1\n") ==
+        "line 3: column \"a\" is \"none\"; must be a decimal number, unless csv.words is OneHot");
+  CHECK(wrong_by(kAll, "a,b,label\n1,,0\n2,?,1\n") ==
+        "column \"b\" has no value in any row; leave it out");
+  CHECK(wrong_by(kAll, "a,label\n") == "has no row behind the names of its columns");
+}
+
+TEST_CASE("a test table is read by what its training table has") {
+  const Dataset train = table_by(kAll, "a,color,label\n1,red,0\n3,blue,1\n");
+  const auto test =
+      parse_csv("a,color,label\n5,green,0\n?,red,1\n1,,0\n", {"x.csv", "label", {}}, &train);
+  REQUIRE_MESSAGE(test, test.error().message());
+  CHECK(test->values == Values{3, 0, 0, 0, 0, 1, -1, 0, 0});
+  CHECK(wrong_by({}, "a,color,label\nx,red,0\n", &train) ==
+        "line 2: column \"a\" is \"x\"; must be a decimal number");
+  const Dataset whole = table_by(kWords, "a,color,label\n1,red,0\n");
+  CHECK(wrong_by({}, "a,color,label\n1,,0\n", &whole) ==
+        "line 2: column \"color\" is \"\"; must be a word");
+  CHECK(wrong_by({}, "a,color,label\n,red,0\n", &whole) ==
+        "line 2: column \"a\" is \"\"; must be a decimal number");
+  const Dataset near = table_by(kScaled, "a,label\n1e-38,0\n2e-38,1\n");
+  CHECK(wrong_by({}, "a,label\n3e38,0\n", &near) ==
+        "line 2: column \"a\" is \"3e38\"; is too far from the numbers of the training set");
+}
+
+TEST_CASE("words are bounded in their length and their number") {
+  CHECK(wrong_by(kWords, "a,label\n" + std::string(kMaxWordBytes + 1, 'x') + ",0\n")
+            .ends_with("; a word must have at most 256 bytes"));
+  std::string text = "id,label\n";
+  for (std::size_t i = 0; i < kMaxWords; ++i) text += "w" + std::to_string(i) + ",0\n";
+  CHECK(table_by(kWords, text).features == kMaxWords);
+  CHECK(
+      wrong_by(kWords, text + "w,0\n") ==
+      "line 4098: column \"id\" is \"w\"; is one more than the 4096 different words that a column "
+      "may have");
 }

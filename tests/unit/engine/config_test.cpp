@@ -163,12 +163,20 @@ TEST_CASE("an mlp is read with a table") {
   REQUIRE_MESSAGE(config, config.error().message());
   CHECK(config->train.csv == "a");
   CHECK(config->train.label == "kind");
+  CHECK(config->train.rules == data::TableRules{});
   CHECK(config->test.csv == "b");
   const auto sentence = [&](const std::string& at, const Json& value) {
     return refused(at, value, json);
   };
   CHECK(begins(sentence("/data/train/csv/label", ""), "spec.training.data.train.csv.label: "));
   CHECK(begins(sentence("/data/train/csv/file", ""), "spec.training.data.train.csv.file: "));
+  json["data"]["train"]["csv"].update({{"scale", "Standard"}, {"missing", "Mean"}});
+  CHECK(parse_training(json)->train.rules ==
+        data::TableRules{.is_scaled = true, .fills_missing = true});
+  CHECK(sentence("/data/train/csv/words", "Hashed") ==
+        "spec.training.data.train.csv.words: must be Refused or OneHot");
+  CHECK(begins(sentence("/data/test/csv/scale", "Standard"),
+               "spec.training.data.test.csv.scale: unknown field"));
   CHECK(sentence("/data/test", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}}) ==
         "spec.training.data.test: must be of the same kind as train: idx, imageFolder or csv");
   CHECK(sentence("/model", Json{{"cnn", {{"channels", {3}}}}}) ==

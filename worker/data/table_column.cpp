@@ -1,0 +1,141 @@
+#include "worker/data/table_column.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "common/check.h"
+
+namespace muster::data {
+namespace {
+
+constexpr std::array<std::string_view, 9> kMissing = {"",    "?",   "NA",   "N/A", "n/a",
+                                                      "NaN", "nan", "NULL", "null"};
+
+template <typename T>
+std::optional<T> number_of(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::string_view trimmed(std::string_view field) {
+  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
+  while (!field.empty() && is_space(field.front())) field.remove_prefix(1);
+  while (!field.empty() && is_space(field.back())) field.remove_suffix(1);
+  return field;
+}
+
+std::optional<float> float_of(std::string_view field) {
+  std::string_view text = trimmed(field);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  if (text.empty() || text.find_first_not_of("0123456789+-.eE") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  if (const auto value = number_of<float>(text)) return value;
+  // Nearer to 0 than to any other float.
+  const auto wide = number_of<double>(text);
+  return wide && std::abs(*wide) < 1 ? std::optional(0.0F) : std::nullopt;
+}
+
+std::optional<int> whole_number_of(std::string_view field) {
+  return number_of<int>(trimmed(field));
+}
+
+bool is_missing(std::string_view field) {
+  return std::find(kMissing.begin(), kMissing.end(), field) != kMissing.end();
+}
+
+std::string encode(const TableColumn& column, std::string_view field, std::span<float> out) {
+  MUSTER_CHECK(out.size() == column.inputs());
+  const std::string_view text = trimmed(field);
+  if (!column.words.empty()) {
+    if (!column.may_lack && is_missing(text)) return "must be a word";
+    const auto found = std::lower_bound(column.words.begin(), column.words.end(), text);
+    std::fill(out.begin(), out.end(), 0.0F);
+    if (found != column.words.end() && *found == text) {
+      out[static_cast<std::size_t>(found - column.words.begin())] = 1;
+    }
+    return "";
+  }
+  std::optional<double> number = float_of(text);
+  if (!number && column.may_lack && is_missing(text)) number = column.mean;
+  if (!number) return "must be a decimal number";
+  if (column.is_scaled) number = (*number - column.mean) / column.deviation;
+  if (std::abs(*number) > double{std::numeric_limits<float>::max()}) {
+    return "is too far from the numbers of the training set";
+  }
+  out[0] = static_cast<float>(*number);
+  return "";
+}
+
+std::string ColumnSurvey::look(std::string_view field) {
+  const std::string_view text = trimmed(field);
+  if (float_of(text)) return "";
+  if (is_missing(text)) {
+    if (rules_.fills_missing) return "";
+    return std::string("must be a decimal number") + (rules_.takes_words ? " or a word" : "") +
+           ", unless csv.missing is Mean";
+  }
+  if (!rules_.takes_words) return "must be a decimal number, unless csv.words is OneHot";
+  has_words_ = true;
+  return "";
+}
+
+std::string ColumnSurvey::count(std::string_view field) {
+  const std::string_view text = trimmed(field);
+  if (is_missing(text)) return "";
+  if (has_words_) {
+    if (text.size() > kMaxWordBytes) {
+      return "a word must have at most " + std::to_string(kMaxWordBytes) + " bytes";
+    }
+    if (words_.find(text) == words_.end()) words_.emplace(text);
+    if (words_.size() <= kMaxWords) return "";
+    return "is one more than the " + std::to_string(kMaxWords) +
+           " different words that a column may have";
+  }
+  // Source: Welford, "Note on a method for calculating corrected sums of squares and products",
+  // Technometrics 4 (1962). In the rows' order, so with the same bits everywhere.
+  const double number = *float_of(text);
+  const double before = number - mean_;
+  mean_ += before / static_cast<double>(++numbers_);
+  squares_ += before * (number - mean_);
+  return "";
+}
+
+std::optional<TableColumn> ColumnSurvey::finish() const {
+  TableColumn column{.name = name_, .words = {words_.begin(), words_.end()}};
+  column.may_lack = rules_.fills_missing;
+  if (!column.words.empty()) return column;
+  if (numbers_ == 0) return std::nullopt;
+  column.is_scaled = rules_.is_scaled;
+  column.mean = mean_;
+  const double deviation = std::sqrt(squares_ / static_cast<double>(numbers_));
+  if (deviation > 0) column.deviation = deviation;
+  return column;
+}
+
+Json inputs_json(std::span<const TableColumn> columns) {
+  Json inputs = Json::array();
+  for (const TableColumn& column : columns) {
+    for (const std::string& word : column.words) {
+      inputs.push_back({{"column", column.name}, {"word", word}});
+    }
+    if (!column.words.empty()) continue;
+    Json input{{"column", column.name}};
+    if (column.may_lack) input["missing"] = column.mean;
+    if (column.is_scaled) {
+      input["mean"] = column.mean;
+      input["deviation"] = column.deviation;
+    }
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+}  // namespace muster::data
