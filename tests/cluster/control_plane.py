@@ -9,6 +9,8 @@ by side, without root. Nothing outlives the command.
 """
 
 import argparse
+import http.client
+import io
 import json
 import os
 import shutil
@@ -17,7 +19,9 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.error
 import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -28,6 +32,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 READY_SECONDS = 120  # An idle machine takes 5 s.
 TOOLS_SECONDS = 4000  # Of a first call, which builds the programs.
 PORT_TRIES = 3
+MOST_BYTES = 1 << 24  # of an answer that is read
 SERVICE_SUBNET = "10.96.0.0/16"
 
 
@@ -63,6 +68,7 @@ class ControlPlane:
         self.daemons = []
         self.url = self.kubeconfig = self.ca_file = self.bin = None
         self.authority = None
+        self._kept = threading.local()
 
     def __enter__(self):
         try:
@@ -175,10 +181,50 @@ class ControlPlane:
         self.api().wait_ready(lambda: self.get("/readyz") == b"ok" and self.get("/api/v1/namespaces/default"), READY_SECONDS)
 
     def get(self, path, seconds=10):
-        """The body of a GET as administrator; OSError (urllib.error.HTTPError) when it is refused."""
-        context = ssl.create_default_context(cafile=self.ca_file)
-        context.load_cert_chain(self.authority.path("admin.crt"), self.authority.path("admin.key"))
-        return fetch(self.url + path, seconds, context)
+        """The body of a GET as administrator; OSError (urllib.error.HTTPError) when it is refused.
+
+        Each thread keeps its connection: a handshake costs both sides more than most answers. One that the server has closed
+        in between is made anew.
+        """
+        connection = self._connection()
+        is_kept = connection.sock is not None
+        try:
+            return self._ask(connection, path, seconds)
+        except ConnectionError:
+            if not is_kept:
+                raise
+        return self._ask(connection, path, seconds)
+
+    def _connection(self):
+        """This thread's to today's URL."""
+        url, connection = getattr(self._kept, "connection", (None, None))
+        if url != self.url:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            context.load_cert_chain(self.authority.path("admin.crt"), self.authority.path("admin.key"))
+            address = urllib.parse.urlsplit(self.url)
+            connection = http.client.HTTPSConnection(address.hostname, address.port, context=context)
+            self._kept.connection = (self.url, connection)
+        return connection
+
+    def _ask(self, connection, path, seconds):
+        connection.timeout = seconds
+        if connection.sock:
+            connection.sock.settimeout(seconds)
+        try:
+            connection.request("GET", path)  # It connects where it is not connected.
+            answer = connection.getresponse()
+            body = answer.read(MOST_BYTES)
+            if not answer.isclosed():  # There is more of it than is wanted.
+                connection.close()
+        except http.client.HTTPException as error:
+            connection.close()
+            raise ConnectionError(f"{self.url}{path}: {error!r}") from error
+        except BaseException:
+            connection.close()
+            raise
+        if answer.status >= 400:
+            raise urllib.error.HTTPError(self.url + path, answer.status, answer.reason, answer.headers, io.BytesIO(body))
+        return body
 
     def items(self, path, seconds=10):
         """All objects of a list, asked for in pages, because an answer is read up to 16 MiB. Errors: as get."""

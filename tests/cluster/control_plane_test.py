@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.error
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from control_plane import ControlPlane  # noqa: E402
@@ -44,6 +45,26 @@ class ControlPlaneTest(unittest.TestCase):
                 self.assertIsNotNone(start_time(pid))
         for pid in pids:
             self.assertIsNone(start_time(pid))
+
+    def test_a_thread_asks_on_one_connection_also_once_the_server_has_closed_it(self):
+        with ControlPlane(scratch(self)) as plane:
+            self.assertEqual(plane.get("/readyz"), b"ok")
+            kept = plane._connection()
+            ours = kept.sock.getsockname()
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                plane.get("/api/v1/namespaces/none")
+            self.assertEqual(refused.exception.code, 404)
+            self.assertIn(b"not found", refused.exception.read())
+            self.assertEqual(kept.sock.getsockname(), ours)
+            plane.api().kill()
+            with self.assertRaises(ConnectionError):
+                plane.get("/readyz")
+            plane.api().start()
+            plane.wait_api_ready()
+            plane.api().kill()
+            plane.api().start()
+            plane.api().wait_ready(lambda: plane.get("/readyz") == b"ok", 60)
+            self.assertIs(plane._connection(), kept)
 
     def test_the_control_plane_of_a_killed_test_dies_with_it(self):
         directory = scratch(self)
