@@ -237,6 +237,15 @@ class Golden(RunTest):
             reports = [self.train(f"{example}{count}", "--quiet", "--set", f"spec.worker.count={count}") for count in (1, 2, 3)]
             self.assertEqual(len({report["sha256"] for report in reports}), 1)
             self.assertGreaterEqual(reports[0]["accuracy"], least)
+        # What docs/data.md says of how to use the model is another's computing of the same; of one that does not know all yet.
+        short = self.train("short", "--quiet", "--set", "spec.training.epochs=1", "--set",
+                           "spec.training.optimizer={sgd: {learningRate: \"0.005\"}}")
+        self.assertLess(short["accuracy"], 1)
+        with open(os.path.join(ROOT, "docs", "data.md"), encoding="utf-8") as file:
+            (program,) = re.findall(r"^```python\n(.*?)^```", file.read(), re.M | re.S)
+        said = subprocess.run([sys.executable, "-W", "ignore", "-c", program.replace("muster-out/penguins", self.path("short"))],
+                              cwd=self.path(""), text=True, capture_output=True, timeout=60, check=False)
+        self.assertEqual((said.stdout, said.stderr), (f"test accuracy {short['accuracy']:.4f}\n", ""))
         with open(self.path("penguins1/inputs.json"), encoding="utf-8") as file:
             inputs = json.load(file)
         self.assertEqual([(one["column"], one.get("word")) for one in inputs],
