@@ -295,7 +295,7 @@ def step_unit():
     check("build release", build, "release")
 
     def tried(name):
-        output = run(["ctest", "--test-dir", "build/release", "-R", f"^{name}$", "--verbose", "--no-tests=error"], 900)
+        output = run(["ctest", "--test-dir", "build/release", "-R", f"^{name}$", "--verbose", "--no-tests=error"], 1000)
         return with_cases(name, output) if name.startswith("test_") else output
 
     def one(name):
