@@ -151,10 +151,7 @@ endfunction()
 # What computes much itself is optimised. The others are not: that compiles in a third of the time for sanitizers, and the library
 # under test is as ever.
 function(muster_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;COMPUTES;PRIVATE;LABELS" ${ARGN})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 900)
-  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;COMPUTES;PRIVATE;LABELS" ${ARGN})
   muster_batches(compiled ${name} ${ARG_SOURCES})
   muster_batches(computing ${name}_computing ${ARG_COMPUTES})
   set_property(SOURCE ${compiled} APPEND PROPERTY COMPILE_OPTIONS -O0)
@@ -163,7 +160,7 @@ function(muster_test name)
   target_link_libraries(${name} PRIVATE muster_test_main ${ARG_PRIVATE})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS "${ARG_LABELS}")
 endfunction()
 
 # muster_fuzzer(name SOURCES a_fuzz.cpp [PRIVATE lib ...]): corpus in tests/fuzz/corpus/<name>.

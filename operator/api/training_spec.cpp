@@ -252,11 +252,8 @@ Status read_table(const Json& json, const std::string& path, bool is_test, Json&
   Json rules = Json::object();
   for (const auto& [field, usual, other] : kTableRules) {
     if (is_test || !in.has(field)) continue;
-    std::string word = usual;
-    in.optional(field, word);
-    if (in.status() && word != usual && word != other) {
-      in.fail(field, std::string("must be ") + usual + " or " + other + ", not " + in_quotes(word));
-    }
+    std::string word;
+    optional_enum(in, field, word, {usual, other});
     rules[field] = word;
   }
   in.no_other_fields();
@@ -288,11 +285,8 @@ Status read_image_folder(const Json& json, const std::string& path, Json& out) {
   if (in.has("height") != in.has("width")) {
     in.fail("", "must have both height and width, or neither");
   }
-  std::string colors = "RGB";
-  in.optional("colors", colors);
-  if (in.status() && colors != "RGB" && colors != "Gray") {
-    in.fail("colors", "must be RGB or Gray, not " + in_quotes(colors));
-  }
+  std::string colors;
+  optional_enum(in, "colors", colors, {"RGB", "Gray"});
   if (in.has("colors")) out["colors"] = colors;
   in.no_other_fields();
   return in.status();
