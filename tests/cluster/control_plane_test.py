@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,9 @@ class ControlPlaneTest(unittest.TestCase):
             self.assertEqual(refused.exception.code, 404)
             self.assertIn(b"not found", refused.exception.read())
             self.assertEqual(kept.sock.getsockname(), ours)
+            kept.sock.shutdown(socket.SHUT_RDWR)
+            self.assertEqual(plane.get("/readyz"), b"ok")
+            self.assertNotEqual(kept.sock.getsockname(), ours)
             plane.api().kill()
             with self.assertRaises(ConnectionError):
                 plane.get("/readyz")
