@@ -23,6 +23,12 @@ def parse():
     return parser.parse_args()
 
 
+def say(line):
+    """Writes the line with its end in one piece. torchrun's processes share one output and run without a buffer, where
+    print() writes the end by itself, and two lines become one."""
+    print(line + "\n", end="", flush=True)
+
+
 def batches(rank, size):
     """Endless synthetic samples, others on each rank: the sign of every other feature decides the class."""
     generator = torch.Generator().manual_seed(1000 + rank)
@@ -36,8 +42,7 @@ def main():
     torch.manual_seed(7)
     dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=3))
     rank, world = dist.get_rank(), dist.get_world_size()
-    print(f"rank {rank} of {world}: local rank {os.environ.get('LOCAL_RANK', '0')}, "
-          f"master {os.environ['MASTER_ADDR']}", flush=True)
+    say(f"rank {rank} of {world}: local rank {os.environ.get('LOCAL_RANK', '0')}, master {os.environ['MASTER_ADDR']}")
 
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)))
@@ -50,7 +55,7 @@ def main():
         optimizer.step()
         first = first if first is not None else loss.detach()
         if step % 10 == 0 or step + 1 == arguments.steps:
-            print(f"rank {rank} step {step}: loss {loss.item():.4f}", flush=True)
+            say(f"rank {rank} step {step}: loss {loss.item():.4f}")
 
     mean = torch.stack([first, loss.detach()])
     dist.all_reduce(mean)
@@ -61,7 +66,7 @@ def main():
     dist.all_reduce(least, dist.ReduceOp.MIN)
     dist.all_reduce(most, dist.ReduceOp.MAX)
     assert torch.equal(least, most), f"loss or model differ between ranks, by up to {(most - least).max():g}"
-    print(f"rank {rank}: all {world} ranks agree, mean loss {before:.4f} -> {after:.4f}", flush=True)
+    say(f"rank {rank}: all {world} ranks agree, mean loss {before:.4f} -> {after:.4f}")
     dist.destroy_process_group()
 
 

@@ -192,7 +192,8 @@ class OwnImages(InstalledTest):
         logs = self.muster("logs", "torch-ddp")
         self.assertEqual(agreed(logs, 4), [0, 1, 2, 3], logs)
         places = re.findall(r"^worker-(\d) \| .*rank (\d) of 4: local rank (\d)", logs, re.MULTILINE)
-        self.assertEqual(sorted(places), [("0", "0", "0"), ("0", "1", "1"), ("1", "2", "0"), ("1", "3", "1")])
+        self.assertEqual(sorted(places), [("0", "0", "0"), ("0", "1", "1"), ("1", "2", "0"), ("1", "3", "1")],
+                         logs)
         nodes = {pod["spec"]["nodeName"] for pod in self.pods("torch-ddp")}
         self.assertLessEqual(nodes, {"node1", "node2"})
 
