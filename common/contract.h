@@ -491,8 +491,8 @@ inline constexpr std::string_view kWorkerRecomputedLogicalRanks =
 /// Counter: bytes of parameters and optimiser state received from other workers: to enter a
 /// membership, and copies of shards beside the steps.
 inline constexpr std::string_view kWorkerStateBytes = "muster_worker_state_bytes_total";
-/// Gauge: blocks of the whole job's sharded optimiser state that had too few copies before the
-/// newest step; all members tell the same number, with replicated state 0.
+/// Gauge: blocks of the sharded optimiser state, of a split model those of the process's part, that
+/// had too few copies before the newest step; all tell the same number, with replicated state 0.
 inline constexpr std::string_view kWorkerStateBlocksShort = "muster_worker_state_blocks_short";
 /// Gauge: step of the newest complete checkpoint; -1 without one.
 inline constexpr std::string_view kWorkerCheckpointStep = "muster_worker_checkpoint_step";

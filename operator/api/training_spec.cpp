@@ -467,19 +467,13 @@ void read_parallelism(JsonReader& in, TrainingSpec& out) {
     split.no_other_fields();
     if (!split.status()) return split.status();
     const bool is_auto = out.parallelism_mode == "Auto";
-    const bool is_sharded = out.optimizer_state == "Sharded";
-    const std::string of_sharded =
-        " with optimizerState: Sharded; each process has all state of its part";
     if (!is_auto && out.parallelism_mode != "Fixed") {
       split.fail("mode", "must be Fixed or Auto, not " + in_quotes(out.parallelism_mode));
-    } else if (is_auto && is_sharded) {
-      split.fail("mode", "must be Fixed" + of_sharded);
     }
     for (const auto& [field, processes] :
          {std::pair("tensor", out.split.tensor), std::pair("pipeline", out.split.pipeline)}) {
-      if (processes == 1) continue;
-      if (is_auto) split.fail(field, "must be left out with mode: Auto, which chooses it");
-      if (is_sharded) split.fail(field, "must be 1" + of_sharded);
+      if (processes == 1 || !is_auto) continue;
+      split.fail(field, "must be left out with mode: Auto, which chooses it");
     }
     return split.status();
   });

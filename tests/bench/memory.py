@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-SHAPE = ["model.gpt.layers=12", "model.gpt.heads=4", "model.gpt.width=128", "model.gpt.contextLength=512", "batchSize=16",
+SHAPE = ["model.gpt.layers=12", "model.gpt.heads=4", "model.gpt.contextLength=512", "batchSize=16",
          "logicalRanks=16", "steps=4"]
 ROWS = {"all at once": [],
         "microBatchSize: 4": ["microBatchSize=4"],
@@ -25,6 +25,8 @@ ROWS = {"all at once": [],
         "Recomputed, microBatchSize: 1": ["activations=Recomputed", "microBatchSize=1"]}
 STAGES = ["worker.processes={0}", "worker.threads=1", "training.parallelism.pipeline={0}", "training.microBatchSize=4"]
 ROWS |= {f"{stages} stages, microBatchSize: 4": [field.format(stages) for field in STAGES] for stages in (2, 4)}
+COPIES = ["worker.processes=8", "worker.threads=1", "training.parallelism.pipeline=2", "training.microBatchSize=1"]
+ROWS |= {f"4 copies of 2 stages, {state}": [*COPIES, f"training.optimizerState={state}"] for state in ("Replicated", "Sharded")}
 # Peak of the largest of a command's processes, those included that it has waited for: the trainer's.
 PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
@@ -56,11 +58,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--muster", required=True)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--width", type=int, default=128, help="of the model")
+    parser.add_argument("--only", default="", help="rows whose names have this; 'all at once' is among them always")
     arguments = parser.parse_args()
-    taken = {name: [] for name in ROWS}
+    taken = {name: [] for name in ROWS if arguments.only in name or name == "all at once"}
     for _ in range(arguments.runs):
-        for name, fields in ROWS.items():
-            taken[name].append(one(arguments.muster, fields))
+        for name, runs in taken.items():
+            runs.append(one(arguments.muster, [f"model.gpt.width={arguments.width}", *ROWS[name]]))
     models = {model for runs in taken.values() for *_, model in runs}
     plain = statistics.median(speed for _, _, speed, _ in taken["all at once"])
     for name, runs in taken.items():

@@ -19,10 +19,10 @@ LARGE = {"mlp": {"hidden": [2048, 2048, 2048]}}  # 8.5 million parameters, of wh
 
 
 class SplitTest(LongJobTest):
-    def test_two_copies_in_two_stages_train_past_a_death_to_the_laptops_bits(self):
+    def test_two_copies_in_two_stages_with_shards_train_past_a_death_to_the_laptops_bits(self):
         manifest = long_job("stages", STEPS, cpu="125m", most=4)
         manifest["spec"]["worker"].update(count=4, min=2)
-        manifest["spec"]["training"]["parallelism"] = {"pipeline": 2}
+        manifest["spec"]["training"].update(parallelism={"pipeline": 2}, optimizerState="Sharded")
         self.apply_with_claim(manifest)
         wait_for("it trains", lambda: self.step("stages") > 1000, 240)
         before = {pod["metadata"]["labels"]["muster.dev/slot"]: pod for pod in self.pods("stages")}

@@ -47,8 +47,8 @@ constexpr std::array kSendings{
     Sending{engine::point::kEvaluate, 8}, Sending{engine::point::kCheckpoint, 4},
     Sending{engine::point::kFinish, 8}};
 
-/// The same of a model that is split: nothing goes out before the backward pass is over, shards are
-/// none, and who has the gradients tells its group before the update.
+/// The same of a model that is split: nothing goes out before the backward pass is over, and who
+/// has the gradients tells its group before the update.
 constexpr std::array kSplitSendings{
     Sending{engine::point::kConnect, 12},  Sending{engine::point::kEnter, 12},
     Sending{engine::point::kTransfer, 8},  Sending{engine::point::kForward, 100},
@@ -62,6 +62,19 @@ constexpr std::array kSplitSendings{
     Sending{engine::point::kFinish, 12},   Sending{engine::point::kGather, 4},
     Sending{engine::point::kIdle, 1},      Sending{engine::point::kIdle, 1},
     Sending{engine::point::kBucket, 8}};
+
+/// And with shards: all tell each other before the update, and give the parameters after it.
+constexpr std::array kShardedSplitSendings{
+    Sending{engine::point::kConnect, 12},    Sending{engine::point::kEnter, 12},
+    Sending{engine::point::kTransfer, 8},    Sending{engine::point::kForward, 100},
+    Sending{engine::point::kBackward, 60},   Sending{engine::point::kReduced, 60},
+    Sending{engine::point::kLog, 100},       Sending{engine::point::kLog, 100},
+    Sending{engine::point::kUpdate, 40},     Sending{engine::point::kUpdate, 40},
+    Sending{engine::point::kUpdated, 60},    Sending{engine::point::kCopy, 2},
+    Sending{engine::point::kCopy, 2},        Sending{engine::point::kCompare, 8},
+    Sending{engine::point::kCheckpoint, 12}, Sending{engine::point::kFinish, 12},
+    Sending{engine::point::kIdle, 1},        Sending{engine::point::kBucket, 60},
+    Sending{engine::point::kBackward, 60}};
 
 /// A fault that waits for its message: the one behind `left` others from the same place.
 struct Trap {
@@ -307,8 +320,9 @@ class World final : public WireWorld, public SeatWorld {
   int stage_of(int number) { return trainer(number).slot % config_.group_size(); }
 
   std::span<const Sending> sendings() const {
-    if (config_.group_size() > 1) return kSplitSendings;
-    return kSendings;
+    if (config_.group_size() == 1) return kSendings;
+    if (config_.is_sharded) return kShardedSplitSendings;
+    return kSplitSendings;
   }
 
   void set_trap(std::uint64_t sending, std::uint64_t fault) {
@@ -468,17 +482,21 @@ class World final : public WireWorld, public SeatWorld {
     return lesson_.stages->is_right(stage_of(number), right, parameters, optimizer);
   }
 
-  /// Of what the fewest members keep of the optimiser's state, how many do.
+  /// Of what the fewest members keep of the optimiser's state, of any part of the model, how many
+  /// do.
   int count_copies() {
-    std::vector<engine::Ranges> held;
-    std::size_t trained = 0;
-    for (const int member : round_.members) {
-      held.push_back(trainer(member).held);
-      if (!held.back().empty()) trained = std::max(trained, held.back().back().end);
-    }
-    std::size_t fewest = held.size();
-    for (const auto& stretch : engine::stretches_of(trained, held)) {
-      fewest = std::min(fewest, stretch.keepers.size());
+    std::size_t fewest = round_.members.size();
+    for (int stage = 0; stage < config_.group_size(); ++stage) {
+      std::vector<engine::Ranges> held;
+      std::size_t trained = 0;
+      for (const int member : round_.members) {
+        if (stage_of(member) != stage) continue;
+        held.push_back(trainer(member).held);
+        if (!held.back().empty()) trained = std::max(trained, held.back().back().end);
+      }
+      for (const auto& stretch : engine::stretches_of(trained, held)) {
+        fewest = std::min(fewest, stretch.keepers.size());
+      }
     }
     return static_cast<int>(fewest);
   }
@@ -498,8 +516,12 @@ class World final : public WireWorld, public SeatWorld {
 
   /// Who has come to a step goes back only where a part of the state is gone with all who kept it.
   void note_fall(int number, std::int64_t before, const engine::Entry& entry) {
-    // Who has lost a stage of its copy is given what the others have come to.
-    if (config_.group_size() > 1 && entry.returned.empty() && before - entry.step <= 1) return;
+    // Who has lost a stage of its copy is given what the others have come to; of shards it is given
+    // nothing before it has learned.
+    if (config_.group_size() > 1 && entry.returned.empty() && before - entry.step <= 1) {
+      if (config_.is_sharded) trainer(number).last_step = entry.step;
+      return;
+    }
     ++result_.events["went back"];
     if (entry.returned.empty() || losses_ < copies_) {
       fail(text(number) + " goes back from step " + std::to_string(before) + " to " +
@@ -919,6 +941,12 @@ Lessons make_lessons() {
   for (const int stages : {2, 3}) add_split(test::small_gpt(kSteps), stages);
   add_split(bucketed, 1, 2);
   for (const int stages : {1, 2}) add_split(test::small_gpt(kSteps), stages, 2);
+  for (const std::size_t split : {0, 2, 4, 5}) {
+    engine::TrainingConfig sharded = lessons.split[split].config;
+    sharded.is_sharded = true;
+    lessons.sharded_split.push_back(
+        {sharded, lessons.split[split].expected, lessons.split[split].stages});
+  }
   return lessons;
 }
 

@@ -51,9 +51,12 @@ struct Lesson {
   std::shared_ptr<const test::StageReference> stages;  ///< where the model is split
 };
 struct Lessons {
-  std::vector<Lesson> whole, split;
-  /// Of every four seeds one is about a model that is split.
-  const std::vector<Lesson>& of(std::uint64_t seed) const { return seed % 4 == 3 ? split : whole; }
+  std::vector<Lesson> whole, split, sharded_split;
+  /// Of every eight seeds two are about a model that is split, and one about one with shards, too.
+  const std::vector<Lesson>& of(std::uint64_t seed) const {
+    if (seed % 8 == 5) return sharded_split;
+    return seed % 4 == 3 ? split : whole;
+  }
 };
 /// All there are; makes their references. Threads: before others start.
 Lessons make_lessons();

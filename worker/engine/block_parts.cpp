@@ -1,6 +1,8 @@
 #include "worker/engine/block_parts.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 #include "common/check.h"
 #include "kernels/ops.h"
@@ -108,6 +110,35 @@ Parts block_parts(const StagePlan& plan, const ModelShape& whole, std::size_t el
     }
   }
   return parts;
+}
+
+Parts owned_parts(const Parts& parts, const std::vector<Ownership>& by_place) {
+  MUSTER_CHECK(!parts.empty() && parts.size() == by_place.size());
+  struct Owned {
+    std::size_t end = 0;
+    int copy = 0;
+  };
+  Parts owned(parts.size() * static_cast<std::size_t>(by_place[0].processes()));
+  for (std::size_t place = 0; place < parts.size(); ++place) {
+    std::map<std::size_t, Owned> by_begin;
+    for (int copy = 0; copy < by_place[place].processes(); ++copy) {
+      for (const ElementRange range : by_place[place].of(copy)) {
+        by_begin.emplace(range.begin, Owned{range.end, copy});
+      }
+    }
+    for (const BlockPart& part : parts[place]) {
+      const std::size_t end = part.own + part.in_block.size();
+      for (std::size_t at = part.own; at < end;) {
+        const auto& [of, copy] = std::prev(by_begin.upper_bound(at))->second;
+        const std::size_t to = std::min(of, end);
+        const std::size_t first = part.in_block.begin + (at - part.own);
+        owned[static_cast<std::size_t>(copy) * parts.size() + place].push_back(
+            {part.block, {first, first + (to - at)}, at});
+        at = to;
+      }
+    }
+  }
+  return owned;
 }
 
 Result<std::vector<std::byte>> gather_items(const Parts& parts, const BlockItem& item,

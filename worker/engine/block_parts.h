@@ -1,7 +1,7 @@
-// What is made of the whole model block by block (norm, hash), made by the processes of a group
-// together: who has a block whole makes its item; the parts of a block that several have come to
-// one of them, in turn. Between stages these are few; of the layers that are divided by columns a
-// process sends most of what it has.
+// What is made of the whole model block by block (norm, hash), made by the processes of a group, or
+// of all groups, together: who has a block whole makes its item; the parts of a block that several
+// have come to one of them, in turn. Between stages these are few; of the layers that are divided
+// by columns a process sends most of what it has.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/result.h"
 #include "worker/comm/communicator.h"
+#include "worker/engine/buckets.h"
 #include "worker/engine/stage_plan.h"
 
 namespace muster::engine {
@@ -26,6 +27,11 @@ struct BlockPart {
 /// By place in the group, of the whole model's first `elements` values, ascending.
 std::vector<std::vector<BlockPart>> block_parts(const StagePlan& plan, const ModelShape& whole,
                                                 std::size_t elements);
+
+/// The same of several copies, one after the other: of what a place counts, each copy's process has
+/// what it owns there.  Shape: by_place as many as parts.
+std::vector<std::vector<BlockPart>> owned_parts(const std::vector<std::vector<BlockPart>>& parts,
+                                                const std::vector<Ownership>& by_place);
 
 /// How an item is made of a block, and where a process's own elements are read.
 struct BlockItem {

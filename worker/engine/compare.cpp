@@ -88,8 +88,7 @@ Result<bool> Trainer::is_state_sound() {
   }
   // Nobody acts before all know of it: whoever did not would go on with what it has. Should
   // somebody be lost meanwhile, the others learn it from the lineage in the next greetings.
-  comm::Communicator& all = is_split() ? *members_ : *communicator_;
-  if (const Status all_know = comm::barrier(all, step_stamp(), deadline()); !all_know) {
+  if (const Status all_know = comm::barrier(all_processes(), step_stamp(), deadline()); !all_know) {
     log_info("a member was lost while copies were compared",
              {{"error", all_know.error().message()}});
   }

@@ -390,17 +390,8 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
   if (const Json* parallelism = in.object("parallelism")) {
     JsonReader fields(*parallelism, in.path_of("parallelism"));
     config.may_be_split = read_choice(fields, "mode", {"Fixed", "Auto"});
-    if (config.may_be_split && config.is_sharded) {
-      fields.fail("mode", "must be Fixed with optimizerState: Sharded");
-    }
     fields.optional("tensor", config.slices, {1, kMaxSlices});
     fields.optional("pipeline", config.stages, {1, kMaxStages});
-    for (const auto& [field, count] :
-         {std::pair("tensor", config.slices), std::pair("pipeline", config.stages)}) {
-      if (count > 1 && config.is_sharded) {
-        fields.fail(field, "must be 1 with optimizerState: Sharded");
-      }
-    }
     fields.no_other_fields();
     in.take(fields.status());
   }

@@ -163,6 +163,15 @@ std::int64_t newest_of(std::span<const Greeting> greetings) {
   return newest;
 }
 
+std::vector<std::span<const Greeting>> groups_of(std::span<const Greeting> greetings,
+                                                 std::size_t size) {
+  std::vector<std::span<const Greeting>> groups;
+  for (; greetings.size() >= size; greetings = greetings.subspan(size)) {
+    groups.push_back(greetings.first(size));
+  }
+  return groups;
+}
+
 /// What a group says of a step that all its processes stand at or can come to; of another one it
 /// has no state.
 Greeting at_step(std::span<const Greeting> group, std::int64_t newest) {
@@ -206,19 +215,45 @@ Greeting at_step(std::span<const Greeting> group, std::int64_t newest) {
 }  // namespace
 
 std::vector<Greeting> greetings_of_groups(const std::vector<Greeting>& greetings, int stages) {
-  const auto size = static_cast<std::size_t>(stages);
+  const auto cut = groups_of(greetings, static_cast<std::size_t>(stages));
   std::vector<Greeting> groups;
-  const auto group_of = [&](std::size_t group) {
-    return std::span(greetings).subspan(group * size, size);
-  };
-  for (std::size_t group = 0; group < greetings.size() / size; ++group) {
-    groups.push_back(at_step(group_of(group), newest_of(group_of(group))));
-  }
+  groups.reserve(cut.size());
+  for (const auto& group : cut) groups.push_back(at_step(group, newest_of(group)));
   const std::int64_t newest = newest_of(groups);
   for (std::size_t group = 0; group < groups.size(); ++group) {
     // What others have come to it need not be given where it has the gradients for it.
-    Greeting one = at_step(group_of(group), newest);
+    Greeting one = at_step(cut[group], newest);
     if (one.has_state) groups[group] = std::move(one);
+  }
+  return groups;
+}
+
+std::vector<Greeting> greetings_of_sharded_groups(const std::vector<std::size_t>& trained,
+                                                  int place,
+                                                  const std::vector<Greeting>& greetings) {
+  const auto cut = groups_of(greetings, trained.size());
+  const auto is_whole_at = [&](std::int64_t step) {
+    std::vector<std::vector<Keeper>> keepers(trained.size());  // by place
+    for (const auto& group : cut) {
+      if (!at_step(group, step).has_state) continue;
+      for (std::size_t p = 0; p < group.size(); ++p) keepers[p].push_back({group[p].held, false});
+    }
+    return std::ranges::equal(trained, keepers, is_complete);
+  };
+  std::int64_t newest = -1;
+  for (const auto& group : cut) {
+    const std::int64_t step = newest_of(group);
+    if (step > newest && at_step(group, step).has_state && is_whole_at(step)) newest = step;
+  }
+  std::vector<Greeting> groups;
+  for (const auto& group : cut) {
+    Greeting all = at_step(group, newest);
+    const Greeting& own = group[static_cast<std::size_t>(place)];
+    all.is_whole = all.has_state && own.is_whole && own.standing.step == newest;
+    if (all.has_state) all.held = own.held;
+    // What it knows of later steps is of no use where they are made anew.
+    if (newest_of(group) > newest) all.standing.checkpoint_step = -1;
+    groups.push_back(std::move(all));
   }
   return groups;
 }

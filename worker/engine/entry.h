@@ -84,6 +84,13 @@ std::vector<Greeting> at_newest_whole_step(std::size_t trained, std::vector<Gree
 /// node of the next step it has where all of them do. Otherwise it has nothing: no copy can be put
 /// together from parts of different steps.
 std::vector<Greeting> greetings_of_groups(const std::vector<Greeting>& greetings, int stages);
+/// The same where the optimiser's state of each part is sharded between the copies of its place, of
+/// which `trained[place]` elements have one: of the newest step that some group has come to and at
+/// which the groups have everything together, as at_newest_whole_step(). What they hold is that of
+/// `place`.
+std::vector<Greeting> greetings_of_sharded_groups(const std::vector<std::size_t>& trained,
+                                                  int place,
+                                                  const std::vector<Greeting>& greetings);
 /// Errors: kConflict with an exit code: the processes of a group are about different things.
 Status check_group(const std::vector<Greeting>& greetings, int stages, int group);
 

@@ -158,6 +158,8 @@ void GradientExchange::list_reduced(int rank, std::size_t bucket) {
   const auto reduced_of = [&](ElementRange part) {
     return own.reduced + (part.begin - own.owned.begin);
   };
+  const ElementRange trained = trained_part(reduction_, own.owned);
+  if (trained.size() > 0) owned_gradients_.push_back({trained, reduced_of(trained)});
   for (const ElementRange part : updated_part(reduction_, rank, own.owned)) {
     gradients_.push_back({part, reduced_of(part)});
   }

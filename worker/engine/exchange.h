@@ -73,6 +73,8 @@ class GradientExchange {
   // After finish():
   /// Reduced gradients of all that this process updates, each trained element once.
   std::span<const Gradient> gradients() const { return gradients_; }
+  /// Those of the trained elements that this process owns, whoever updates them.
+  std::span<const Gradient> owned_gradients() const { return owned_gradients_; }
   /// What stands behind the trained elements.  Shape: (elements - trained).
   std::span<const float> tail() const { return tail_; }
   /// Each block's sum of squares, made by its owner.  Shape: (ceil(trained / 4096)), or none.
@@ -120,7 +122,7 @@ class GradientExchange {
   std::size_t memory_taken_ = 0;
   std::vector<std::vector<float>> between_;  ///< of passes that have no other place for their sums
   std::vector<float> tail_, block_squares_;
-  std::vector<Gradient> gradients_;
+  std::vector<Gradient> gradients_, owned_gradients_;
   bool owns_elements_ = false;
 
   // The sum under way.

@@ -158,7 +158,6 @@ bool fits_split(TrainingConfig config, const Split& split, const ModelShape& who
 int least_that_fits(const TrainingConfig& config, int Split::* parts, const ModelShape& whole,
                     const MemoryShare& share) {
   Split split{config.slices, config.stages};
-  if (config.is_sharded) return 0;
   while (++(split.*parts) <= kMaxSplit) {
     if (fits_split(config, split, whole, share)) return split.*parts;
   }
@@ -207,7 +206,7 @@ std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& 
   if (other.recomputes_activations && !config.recomputes_activations) {
     consider(other, "spec.training.activations: Recomputed");
   }
-  if (!config.is_sharded && config.group_size() == 1 && share.assignment.processes() > 2) {
+  if (!config.is_sharded && share.assignment.processes() > 2) {
     other = config;
     other.is_sharded = true;
     consider(other, "spec.training.optimizerState: Sharded");

@@ -253,11 +253,16 @@ Status Trainer::save_copy() {
 
 /// Of a split model, all processes of whose owner's group take part.
 Status Trainer::save_whole() {
+  OptimizerState collected;
+  if (is_sharded()) {
+    MUSTER_ASSIGN_OR_RETURN(collected, collect_state());
+  }
   if (rank() != owner()) return {};
-  return with_whole(true, [&](StateSource& source) -> Status {
+  const OptimizerState& state = is_sharded() ? collected : optimizer_->state();
+  return with_whole(&state, [&](StateSource& source) -> Status {
     const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.flush());
-    return store_->save(standing_.step, optimizer_->state(), source);
+    return store_->save(standing_.step, state, source);
   });
 }
 
@@ -458,7 +463,7 @@ Status Trainer::write_model() {
     MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(parameters_));
     return describe_model(parameters_);
   }
-  return with_whole(false, [&](StateSource& source) -> Status {
+  return with_whole(nullptr, [&](StateSource& source) -> Status {
     const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.flush());
     MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(source));

@@ -28,8 +28,14 @@ double lap(MonoTime& from, MonoTime to) {
 }  // namespace
 
 Shards Trainer::shards_among(Ownership ownership) const {
-  return make_shards(view_.slots,
-                     {std::move(ownership), shape_.parameters(), config_.buddies, view_.domains});
+  ShardPlan plan{std::move(ownership), shape_.parameters(), config_.buddies};
+  std::vector<int> slots;
+  for (const int rank : mesh_.copies_of(config_.place)) {
+    const auto of_copy = static_cast<std::size_t>(rank);
+    slots.push_back(view_.slots[of_copy]);
+    if (!view_.domains.empty()) plan.domains.push_back(view_.domains[of_copy]);
+  }
+  return make_shards(slots, plan);
 }
 
 Status Trainer::make_sharded_step(MonoTime& mark) {
@@ -43,7 +49,7 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   ++logged_->step;
   logged_->loss = summed_tail()[kTailLoss] / batch_targets();
   if (summed_tail()[kTailStop] > 0) logged_->is_stopping = 1;
-  MUSTER_RETURN_IF_ERROR(named(confirm(*communicator_, stamp, deadline(), point)));
+  MUSTER_RETURN_IF_ERROR(named(confirm(all_processes(), stamp, deadline(), point)));
   report_.communicate_seconds += lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
   MUSTER_RETURN_IF_ERROR(apply());
@@ -125,8 +131,12 @@ Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const
 /// Those who leave give what they keep to those who stay, before they go: an owner and its buddies
 /// may leave together. Who hears of its leaving later than this goes like one who dies.
 Status Trainer::hand_over_shards() {
-  MUSTER_ASSIGN_OR_RETURN(const auto stays, gather_flags(*communicator_, membership_.is_staying(),
-                                                         step_stamp(), deadline()));
+  bool is_leaving = !membership_.is_staying();
+  if (is_split()) {
+    MUSTER_ASSIGN_OR_RETURN(is_leaving, any_in_group(is_leaving));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const auto stays,
+                          gather_flags(*communicator_, !is_leaving, step_stamp(), deadline()));
   const auto staying = std::count(stays.begin(), stays.end(), 1);
   if (staying == 0 || staying == std::ssize(stays)) return {};
   std::vector<Keeper> keepers;
@@ -156,7 +166,7 @@ Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const Ent
   if (is_beginning(plan)) {
     MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, take_shards(shards_, keepers, &plan));
     // Whoever gives keeps what it gives until all have theirs.
-    if (copies() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
+    if (copies() > 1) MUSTER_RETURN_IF_ERROR(comm::barrier(all_processes(), 0, deadline()));
     kept = shards_.held();
   } else {
     const auto moves = plan_moves(shards_.trained, kept, keepers);
@@ -187,7 +197,7 @@ Result<std::uint64_t> Trainer::take_shards(const Shards& shards, const std::vect
 /// Nobody has all of a state. At a start that is nothing to speak of.
 Status Trainer::say_what_is_lost() const {
   if (lost_step_ < 0) return {};
-  if (!keeps_files() && is_split()) {
+  if (!keeps_files() && is_split() && !is_sharded()) {
     return Error(ErrorCode::kUnavailable,
                  "step " + std::to_string(lost_step_) + ": " + why_lost() +
                      ", and this job keeps no checkpoints; use spec.training.checkpoint or more "
@@ -209,18 +219,18 @@ Status Trainer::say_what_is_lost() const {
 
 /// For people, when training has gone back to a checkpoint.
 std::string Trainer::why_lost() const {
-  if (is_split()) return "a stage of every copy of the model was lost";
+  if (is_split() && !is_sharded()) return "a stage of every copy of the model was lost";
   std::string why = "blocks of the optimiser's state were lost with all that kept them";
   if (blocks_short_ > 0) why += ", before new copies of all blocks were made";
   return why;
 }
 
-/// The whole state of the optimiser on the process with the files, from those who give its
-/// parameters; on all others nothing.
+/// The whole state of the optimiser on the process with the files, or of its part of the model on
+/// each in that one's group, from those who give its parameters; on all others nothing.
 Result<OptimizerState> Trainer::collect_state() {
   OptimizerState& own = optimizer_->state();
   OptimizerState whole;
-  if (is_owner()) whole = laid_out(own, {{0, shape_.parameters()}});
+  if (rank() == owner()) whole = laid_out(own, {{0, shape_.parameters()}});
   const Ranges& there = keeping_.kept[static_cast<std::size_t>(owner())];
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
@@ -232,7 +242,7 @@ Result<OptimizerState> Trainer::collect_state() {
         if (from == rank()) {
           const float* values = own.buffers[b].values.data() + offset_of(own.room, part);
           sends.push_back({owner(), values, bytes});
-        } else if (is_owner()) {
+        } else if (rank() == owner()) {
           receives.push_back({from, whole.buffers[b].values.data() + part.begin, bytes});
         }
       }

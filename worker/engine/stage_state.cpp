@@ -5,7 +5,6 @@
 
 #include "common/check.h"
 #include "worker/engine/block_hash.h"
-#include "worker/engine/block_parts.h"
 
 namespace muster::engine {
 namespace {
@@ -66,10 +65,11 @@ Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const flo
   return combine(digests);
 }
 
-Result<std::vector<float>> squares_of_stages(const StageGroup& group,
-                                             kernels::cpu::Context& context,
-                                             std::span<const Gradient> gradients,
-                                             const Meeting& meeting) {
+Result<std::vector<float>> squares_of_parts(const std::vector<std::vector<BlockPart>>& parts,
+                                            comm::Communicator& processes,
+                                            kernels::cpu::Context& context,
+                                            std::span<const Gradient> gradients,
+                                            const Meeting& meeting) {
   std::vector<Gradient> ascending(gradients.begin(), gradients.end());
   std::sort(ascending.begin(), ascending.end(),
             [](const Gradient& a, const Gradient& b) { return a.range.begin < b.range.begin; });
@@ -83,9 +83,8 @@ Result<std::vector<float>> squares_of_stages(const StageGroup& group,
   item.read = [&](std::size_t first, std::span<float> elements) {
     read_gradients(ascending, first, elements);
   };
-  MUSTER_ASSIGN_OR_RETURN(
-      const auto items, gather_items(block_parts(group.plan, group.whole, group.whole.parameters()),
-                                     item, group.processes, meeting.stamp, meeting.deadline));
+  MUSTER_ASSIGN_OR_RETURN(const auto items,
+                          gather_items(parts, item, processes, meeting.stamp, meeting.deadline));
   std::vector<float> squares(items.size() / sizeof(float));
   std::memcpy(squares.data(), items.data(), items.size());
   return squares;

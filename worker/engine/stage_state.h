@@ -14,6 +14,7 @@
 #include "common/sha256.h"
 #include "kernels/ops.h"
 #include "worker/comm/communicator.h"
+#include "worker/engine/block_parts.h"
 #include "worker/engine/checkpoint.h"
 #include "worker/engine/optimizer.h"
 #include "worker/engine/stage_plan.h"
@@ -44,11 +45,13 @@ Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const flo
                                     const Meeting& meeting);
 
 /// Each block's sum of squares, as the owners of blocks make them where the model is not split.
-/// `gradients` are of all that the process trains, in any order.  Shape: (ceil(trained / 4096)).
-Result<std::vector<float>> squares_of_stages(const StageGroup& group,
-                                             kernels::cpu::Context& context,
-                                             std::span<const Gradient> gradients,
-                                             const Meeting& meeting);
+/// `parts` are by rank in `processes` of the whole model's trained elements, and `gradients` of all
+/// that this process has of them, in any order.  Shape: (ceil(trained / 4096)).
+Result<std::vector<float>> squares_of_parts(const std::vector<std::vector<BlockPart>>& parts,
+                                            comm::Communicator& processes,
+                                            kernels::cpu::Context& context,
+                                            std::span<const Gradient> gradients,
+                                            const Meeting& meeting);
 
 /// A stretch of one of a process's buffers, and where it lies in the whole model's. Buffer 0 are
 /// the values, the others what the optimiser keeps.

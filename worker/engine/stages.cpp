@@ -42,14 +42,29 @@ void Trainer::leave_group() {
 Result<std::vector<Greeting>> Trainer::as_groups(const std::vector<Greeting>& greetings) {
   MUSTER_RETURN_IF_ERROR(check_group(greetings, config_.group_size(), rank()));
   auto groups = greetings_of_groups(greetings, config_.group_size());
-  const Greeting& own = groups[static_cast<std::size_t>(rank())];
-  if (has_state_ && !own.has_state) {
+  const auto own = static_cast<std::size_t>(rank());
+  if (has_state_ && !groups[own].has_state) {
     dropped_step_ = standing_.step;
     drop_state(standing_.lineage);
   }
+  if (is_sharded()) {
+    MUSTER_ASSIGN_OR_RETURN(groups, as_sharded_groups(greetings));
+  }
   // All stages compute the same nodes again.
-  sums_->forget_all_but(own.computed);
+  sums_->forget_all_but(groups[own].computed);
   return groups;
+}
+
+Result<std::vector<Greeting>> Trainer::as_sharded_groups(const std::vector<Greeting>& greetings) {
+  std::vector<std::size_t> trained;
+  for (int place = 0; place < plan_->places(); ++place) {
+    trained.push_back(plan_->part(place).parameters());
+  }
+  for (std::size_t i = 0; i < greetings.size(); ++i) {
+    if (are_ranges(greetings[i].held, trained[i % trained.size()])) continue;
+    return Error(ErrorCode::kCorrupt, "a member's greeting names blocks that its part has not");
+  }
+  return greetings_of_sharded_groups(trained, config_.place, greetings);
 }
 
 /// Up to where lines of the record are kept is known to the first stage alone; all stages make the
@@ -112,22 +127,35 @@ Status Trainer::compute_stage() {
   return begin_sum();
 }
 
+/// With shards nobody has the gradients of all of its part, and all copies make them together.
+Result<std::vector<float>> Trainer::squares_of_model(std::uint64_t stamp) {
+  const auto parts = block_parts(*plan_, whole_, whole_.parameters());
+  if (!is_sharded()) {
+    return squares_of_parts(parts, *group_, context_, exchange_->gradients(), meeting(stamp));
+  }
+  std::vector<Ownership> by_place;
+  for (int place = 0; place < plan_->places(); ++place) {
+    by_place.emplace_back(buckets_of(plan_->part(place)), owns_);
+  }
+  return squares_of_parts(owned_parts(parts, by_place), *members_, context_,
+                          exchange_->owned_gradients(), meeting(stamp));
+}
+
 /// Of what all stages have summed, what is of the whole model: the norm of the gradient, and then
 /// what is behind it. Who has that knows that all of its group can make the update.
 Status Trainer::share_sums() {
   const std::uint64_t stamp = step_stamp() + 1;
   bool is_finite = true;
   if (config_.gradient_norm_max > 0) {
-    MUSTER_ASSIGN_OR_RETURN(
-        block_squares_,
-        squares_of_stages(stage_group(), context_, exchange_->gradients(), meeting(stamp)));
+    MUSTER_ASSIGN_OR_RETURN(block_squares_, squares_of_model(stamp));
     const float norm = norm_of(block_squares_);
     is_finite = std::isfinite(norm);
     scale_ = is_finite ? clip_scale(norm, config_.gradient_norm_max) : 1;
   } else {
     scale_ = 1;
   }
-  if (is_finite) {
+  // With shards all tell each other.
+  if (is_finite && !is_sharded()) {
     logged_ = standing_;
     ++logged_->step;
   }
@@ -148,7 +176,7 @@ Status Trainer::share_sums() {
            one[kTailAheadSquared] == tails[0][kTailAheadSquared];
   });
   if (!is_same) tail_[kTailAhead] = tail_[kTailAheadSquared] = 0;
-  return at(point::kLogged);
+  return is_sharded() ? Status() : at(point::kLogged);
 }
 
 /// The newest checkpoint, read by the process with the files and dealt out to its group; its step,
@@ -169,10 +197,11 @@ Result<std::optional<std::int64_t>> Trainer::load_whole() {
 }
 
 /// What `work` on the first process of the group does with the state of all its stages.
-Status Trainer::with_whole(bool has_optimizer, const std::function<Status(StateSource&)>& work) {
+Status Trainer::with_whole(const OptimizerState* optimizer,
+                           const std::function<Status(StateSource&)>& work) {
   const StageGroup group = stage_group();
-  StageSource source(group, parameters_, has_optimizer ? &optimizer_->state() : nullptr,
-                     step_stamp(), [this] { return long_deadline(); });
+  StageSource source(group, parameters_, optimizer, step_stamp(),
+                     [this] { return long_deadline(); });
   const Status own = is_first_in_group() ? work(source) : Status();
   MUSTER_RETURN_IF_ERROR(source.finish());
   return own;

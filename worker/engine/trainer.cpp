@@ -192,7 +192,7 @@ Status Trainer::prepare() {
   } else {
     optimizer_.emplace(config_, shape_.parameters());
   }
-  buckets_.emplace(shape_.values() + kTailSize, shape_.layer_starts(), config_.bucket_blocks);
+  buckets_ = buckets_of(shape_);
   sums_.emplace(buckets_->elements());
   return {};
 }
@@ -242,8 +242,8 @@ Status Trainer::load_state() {
   forget_save();  // what comes of it is found in the files
   if (is_sharded()) {
     // What is read from files is read whole and dealt out then.
-    optimizer_->hold(store_ ? Ranges{{0, shape_.parameters()}}
-                            : shards_among(ownership()).held(rank()));
+    optimizer_->hold(keeps_files() ? Ranges{{0, shape_.parameters()}}
+                                   : shards_among(ownership()).held(rank()));
   }
   if (keeps_files() && is_split()) {
     MUSTER_ASSIGN_OR_RETURN(step, load_whole());
@@ -329,7 +329,7 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
     own.is_whole = is_whole_;
   }
   MUSTER_ASSIGN_OR_RETURN(
-      auto greetings, exchange_greetings(is_split() ? *members_ : *communicator_, own,
+      auto greetings, exchange_greetings(all_processes(), own,
                                          {config_.logical_ranks, whole_.parameters()}, deadline));
   const std::int64_t lineage = keep_newest_lineage(greetings);
   if (has_state_ && standing_.lineage < lineage) drop_state(lineage);

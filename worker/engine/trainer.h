@@ -110,6 +110,9 @@ class Trainer {
   Status judge();
   Status make_step(MonoTime& mark);
   Status commit();
+  Buckets buckets_of(const ModelShape& shape) const {
+    return Buckets(shape.values() + kTailSize, shape.layer_starts(), config_.bucket_blocks);
+  }
   Ownership ownership() const { return Ownership(*buckets_, owns_); }
   bool has_learners() const { return std::find(owns_.begin(), owns_.end(), 0) != owns_.end(); }
   void reserve_model(const std::vector<RankRange>& nodes);
@@ -143,15 +146,20 @@ class Trainer {
   bool is_first_in_group() const { return config_.place == 0; }
   StageGroup stage_group() const { return {whole_, *plan_, *group_}; }
   Meeting meeting(std::uint64_t stamp) const { return {stamp, deadline()}; }
+  /// Of all copies.
+  comm::Communicator& all_processes() { return is_split() ? *members_ : *communicator_; }
   void join_group();
   void leave_group();
   Result<std::vector<Greeting>> as_groups(const std::vector<Greeting>& greetings);
+  Result<std::vector<Greeting>> as_sharded_groups(const std::vector<Greeting>& greetings);
   Status share_recorded();
   Status build_stage();
   Status compute_stage();
+  Result<std::vector<float>> squares_of_model(std::uint64_t stamp);
   Status share_sums();
   Result<std::optional<std::int64_t>> load_whole();
-  Status with_whole(bool has_optimizer, const std::function<Status(StateSource&)>& work);
+  Status with_whole(const OptimizerState* optimizer,
+                    const std::function<Status(StateSource&)>& work);
   Result<bool> any_in_group(bool own);
   Status follow_owner(const Status& own, const char* what, MonoTime deadline);
 

@@ -279,6 +279,10 @@ TEST_CASE("where the optimiser's state lives") {
   CHECK_FALSE(parse_training(json).has_value());
   json.erase("buddies");
   CHECK_FALSE(parse_training(json)->is_sharded);
+  json["optimizerState"] = "Sharded";
+  json["parallelism"] = {{"tensor", 2}};
+  CHECK(parse_training(json)->is_sharded);
+  CHECK(parse_training(json)->slices == 2);
 }
 
 TEST_CASE("what may be left out has its default") {

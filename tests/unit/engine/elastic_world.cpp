@@ -119,7 +119,7 @@ struct ElasticWorld::Shared {
   std::map<int, Trainer> trainers;
   std::shared_ptr<Round> round = std::make_shared<Round>();
   int expected = 0;  ///< trainers that form the first view
-  bool respawns_next = false;
+  int respawns = 0;  ///< so many of those who die next are started again
   bool is_over = false;
   int stalls = 0;
   std::vector<engine::Entry> entries;
@@ -329,9 +329,9 @@ void ElasticWorld::start(int workers, std::string_view doom) {
   for (int slot = 0; slot < workers; ++slot) add(slot, slot == 0 ? doom : "");
 }
 
-void ElasticWorld::respawn_next() {
+void ElasticWorld::respawn_next(int trainers) {
   const std::lock_guard lock(shared_->mutex);
-  shared_->respawns_next = true;
+  shared_->respawns = trainers;
 }
 
 int ElasticWorld::add(int slot, std::string_view doom) {
@@ -409,8 +409,11 @@ void ElasticWorld::run(int number) {
     // Those who have the state go on; a joiner alone has none to go on from.
     std::erase_if(left, [&](int one) { return shared_->trainers[one].has_ended; });
     const bool is_done = self.outcome->has_value();  // the others are about to be, and need nothing
-    const bool is_respawned = !*self.outcome && std::exchange(shared_->respawns_next, false);
-    if (is_respawned) add_locked(self.slot, "", false);
+    const bool is_respawned = !*self.outcome && shared_->respawns > 0;
+    if (is_respawned) {
+      --shared_->respawns;
+      add_locked(self.slot, "", false);
+    }
     const bool has_state = is_respawned || std::any_of(left.begin(), left.end(), [&](int one) {
                              return shared_->trainers[one].entered_epoch > 0;
                            });

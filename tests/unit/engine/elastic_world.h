@@ -64,8 +64,8 @@ class ElasticWorld {
   void save_in_place() { saves_in_place_ = true; }
   /// The members at the start: they form the first view together. That of slot 0 has `doom`.
   void start(int workers, std::string_view doom = {});
-  /// The next trainer that dies is started again, as its sentinel does.
-  void respawn_next();
+  /// So many of the trainers that die next are started again, as their sentinels do.
+  void respawn_next(int trainers = 1);
   /// Until the trainer is in the newest view; the others make no step boundary meanwhile when one
   /// of them calls it from its on_state.
   void wait_for(int trainer);

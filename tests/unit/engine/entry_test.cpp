@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+
 using namespace muster;
 using namespace muster::engine;
 
@@ -112,6 +114,108 @@ TEST_CASE("shards: what was read from a checkpoint counts, what is left of later
   }
   CHECK(plan_entry(16, now, 1)->standing.step == 3);
   CHECK(plan_entry(16, now, 1)->standing.checkpoint_step == 3);
+}
+
+namespace {
+
+/// A process of three copies of a model in two parts, the second of half the size.
+constexpr std::array<std::size_t, 2> kTrainedParts = {kTrainedHere, kTrainedHere / 2};
+
+Greeting part_at(int copy, int place, std::int64_t step) {
+  Greeting one = standing_at(copy, step);
+  const std::size_t trained = kTrainedParts[static_cast<std::size_t>(place)];
+  one.held = make_shards({0, 1, 2}, {Ownership(Buckets(trained), 3), trained}).held(copy);
+  return one;
+}
+
+Greeting logged_part(int copy, int place, std::int64_t step) {
+  Greeting one = part_at(copy, place, step);
+  one.logged = one.standing;
+  one.logged->step = step + 1;
+  return one;
+}
+
+std::vector<Greeting> groups_at_newest(int place, const std::vector<Greeting>& greetings) {
+  return greetings_of_sharded_groups({kTrainedParts.begin(), kTrainedParts.end()}, place,
+                                     greetings);
+}
+
+}  // namespace
+
+TEST_CASE("shards of a split model: a copy has what its processes hold, of each place's own part") {
+  std::vector<Greeting> all;
+  for (int copy = 0; copy < 3; ++copy) {
+    for (int place = 0; place < 2; ++place) all.push_back(part_at(copy, place, 5));
+  }
+  all[3].computed.clear();
+  for (int place = 0; place < 2; ++place) {
+    const auto groups = groups_at_newest(place, all);
+    REQUIRE(groups.size() == 3);
+    for (int copy = 0; copy < 3; ++copy) {
+      const Greeting& one = groups[static_cast<std::size_t>(copy)];
+      CHECK(one.has_state);
+      CHECK(one.is_whole);
+      CHECK(one.standing.step == 5);
+      CHECK(one.held == part_at(copy, place, 5).held);
+      CHECK(one.computed.size() == (copy == 1 ? 0 : 1));
+    }
+  }
+}
+
+TEST_CASE("shards of a split model: a copy that lacks a process is lost with all its parts") {
+  std::vector<Greeting> all{Greeting(),       part_at(0, 1, 5), part_at(1, 0, 5),
+                            part_at(1, 1, 5), part_at(2, 0, 5), part_at(2, 1, 5)};
+  for (int place = 0; place < 2; ++place) {
+    auto groups = groups_at_newest(place, all);
+    CHECK_FALSE(groups[0].has_state);
+    CHECK(groups[0].held.empty());
+    CHECK(groups[1].has_state);
+    CHECK(groups[2].has_state);
+  }
+  // One more, and of some blocks of one part, owner and buddy are gone.
+  all[3] = Greeting();
+  for (int place = 0; place < 2; ++place) CHECK_FALSE(has_any_state(groups_at_newest(place, all)));
+  // Who has read a checkpoint has everything, and what others know of later steps does not count.
+  for (const std::size_t place : {0, 1}) {
+    all[2 + place] = part_at(1, static_cast<int>(place), 3);
+    all[2 + place].held = {{0, kTrainedParts[place]}};
+  }
+  for (int place = 0; place < 2; ++place) {
+    const auto groups = groups_at_newest(place, all);
+    CHECK_FALSE(groups[2].has_state);
+    CHECK(groups[1].has_state);
+    CHECK(plan_entry(16, groups, 0)->standing.step == 3);
+    CHECK(plan_entry(16, groups, 0)->standing.checkpoint_step == 3);
+  }
+}
+
+TEST_CASE("shards of a split model: an update that some copy has made, all others make") {
+  const std::vector<Greeting> all{logged_part(0, 0, 5), logged_part(0, 1, 5), part_at(1, 0, 6),
+                                  logged_part(1, 1, 5), logged_part(2, 0, 5), Greeting()};
+  for (int place = 0; place < 2; ++place) {
+    const auto groups = groups_at_newest(place, all);
+    CHECK(groups[0].has_state);
+    CHECK(groups[1].has_state);
+    CHECK_FALSE(groups[2].has_state);
+    for (const std::size_t copy : {0, 1}) {
+      CHECK(groups[copy].standing.step == 6);
+      CHECK(groups[copy].computed.empty());
+      CHECK(groups[copy].is_whole == (copy == 1 && place == 0));
+    }
+  }
+  // What nobody has made is not made, whoever could.
+  std::vector<Greeting> ready = all;
+  ready[2] = logged_part(1, 0, 5);
+  ready[5] = part_at(2, 1, 5);
+  for (const Greeting& one : groups_at_newest(0, ready)) CHECK(one.standing.step == 5);
+  // Nor what only a copy has made that is of no use.
+  std::vector<Greeting> useless = ready;
+  useless[2] = part_at(1, 0, 6);
+  useless[3] = Greeting();
+  const auto groups = groups_at_newest(0, useless);
+  CHECK(groups[0].standing.step == 5);
+  CHECK(groups[2].standing.step == 5);
+  CHECK_FALSE(groups[1].has_state);
 }
 
 TEST_CASE("a state that some have found wrong is nobody's any more, whoever has not heard of it") {

@@ -143,12 +143,17 @@ bool StageReference::is_right(int place, const ReferenceState& right,
   }
   for (std::size_t b = 0; b < right.whole.size(); ++b) {
     const auto own = b == 0 ? parameters : std::span<const float>(optimizer.buffers[b - 1].values);
+    const engine::Ranges all{{0, shape.values()}};
+    const engine::Ranges& held = b == 0 ? all : optimizer.held;
+    const engine::Ranges& room = b == 0 ? all : optimizer.room;
     for (const auto& stretch : engine::stretches_of(shape, whole_)) {
-      if (b > 0 && stretch.own >= shape.parameters()) continue;
-      const auto wanted = std::as_bytes(
-          std::span(right.whole[b]).subspan(stretch.whole.begin, stretch.whole.size()));
-      const auto there = std::as_bytes(own.subspan(stretch.own, stretch.whole.size()));
-      if (!std::ranges::equal(wanted, there)) return false;
+      const engine::ElementRange in_part{stretch.own, stretch.own + stretch.whole.size()};
+      for (const engine::ElementRange part : engine::within(held, in_part)) {
+        const std::size_t first = stretch.whole.begin + (part.begin - stretch.own);
+        const auto wanted = std::as_bytes(std::span(right.whole[b]).subspan(first, part.size()));
+        const auto there = std::as_bytes(own.subspan(engine::offset_of(room, part), part.size()));
+        if (!std::ranges::equal(wanted, there)) return false;
+      }
     }
   }
   return true;

@@ -184,6 +184,25 @@ TEST_CASE("layers divided: the same bits after every step, whatever the product 
   }
 }
 
+TEST_CASE(
+    "shards of a split model: the same bits after every step, whatever the product of sizes") {
+  std::vector<TrainingConfig> configs{gpt_of_eight_heads(4)};
+  configs[0].is_sharded = true;
+  for (auto* const config_of : test::kShardedConfigs) configs.push_back(config_of(4));
+  for (TrainingConfig& config : configs) {
+    std::vector<Grid> splits{{2, 2}, {2, 3}, {3, 2}, {4, 2}, {2, 4}, {1, 2}};
+    for (const Grid more : {Grid{2, 1, 2}, Grid{3, 1, 2}, Grid{4, 1, 2}, Grid{2, 2, 2}}) {
+      if (!config.cnn) splits.push_back(more);
+    }
+    for (const Grid split : splits) {
+      if (split.stages > static_cast<int>(pieces_of(whole_of(config)))) continue;
+      CAPTURE_SPLIT(split);
+      config.buddies = 1 + split.copies % 2;
+      check_steps(config, split);
+    }
+  }
+}
+
 /// So many tokens that each of four processes has rows of the table, and one more than another.
 TrainingConfig gpt_of_many_tokens(const test::TempDirectory& directory, std::int64_t steps) {
   TrainingConfig config = test::small_gpt(steps);
@@ -340,7 +359,10 @@ TEST_CASE("an evaluation of a split model has the figures of one that is not") {
 }
 
 TEST_CASE("a checkpoint of one split is gone on from by any other, and is the one of no split") {
-  for (auto* const config_of : {test::digits_with_layers, test::small_gpt}) {
+  for (const auto& [config_of, is_sharded] :
+       {std::pair(&test::digits_with_layers, false), std::pair(&test::small_gpt, false),
+        std::pair(&test::digits_with_layers, true), std::pair(&test::small_gpt, true)}) {
+    CAPTURE(is_sharded);
     TrainingConfig config = test::with_adamw(config_of(6));
     config.checkpoint_every_steps = 3;
     config.checkpoint_keep = 5;
@@ -348,6 +370,7 @@ TEST_CASE("a checkpoint of one split is gone on from by any other, and is the on
     config.checkpoint_path = plain.path();
     REQUIRE(train_split(config, {1, 1})[0].has_value());
     config.checkpoint_path = split_dir.path();
+    config.is_sharded = is_sharded;
     for (const auto& end : train_split(config, {2, 3})) REQUIRE(end.has_value());
     CHECK(test::record_of(plain.path()) == test::record_of(split_dir.path()));
     for (const char* const file :
@@ -420,11 +443,12 @@ TrainingConfig clipped_digits(std::int64_t steps) {
   return config;
 }
 
-void lose_one(Grid split, int victim, std::string_view place) {
+void lose_one(Grid split, int victim, std::string_view place, bool is_sharded = false) {
   CAPTURE_SPLIT(split);
   CAPTURE(victim);
   CAPTURE(std::string(place));
-  SplitTrial trial(clipped_digits, split.stages, split.slices);
+  CAPTURE(is_sharded);
+  SplitTrial trial(is_sharded ? test::wide_buckets : clipped_digits, split.stages, split.slices);
   if (place == point::kCompare || place == point::kCheckpoint) trial.keep_files();
   // What the others of its group have come to is worth nothing without its part; they are given a
   // state, and another one where somebody's connections break over that.
@@ -469,6 +493,62 @@ TEST_CASE("one of those who share layers dies at each place: the other copies lo
   }
 }
 
+TEST_CASE("sharded, a process of one copy dies at each place: the other copies have what it had") {
+  constexpr std::array kSplits = {Grid{2, 2}, Grid{3, 2}, Grid{2, 1, 2}};
+  for (const Grid split : test::tried(kSplits)) {
+    for (const std::string_view place : kSplitPlaces) {
+      for (const int victim : {0, 1, split.processes() - 1}) lose_one(split, victim, place, true);
+    }
+  }
+}
+
+TEST_CASE("sharded, an owner and its buddy lose a process each: it goes on from the checkpoint") {
+  SplitTrial trial(test::wide_buckets, 2);
+  trial.keep_files();
+  trial.config.checkpoint_every_steps = 5;
+  trial.falls = 4;
+  trial.before = [](ElasticWorld& world) { world.respawn_next(2); };
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step != 12) return;
+    // Of different stages: of each, every block was kept by somebody who lives.
+    world.doom(3, point::kForward);
+    world.doom(4, point::kForward);
+  };
+  const auto world = trial.run(6);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.killed == 2);
+  CHECK(ends.complete == 6);
+  int returns = 0;
+  for (const Entry& entry : world->entries()) {
+    if (entry.returned.empty()) continue;
+    ++returns;
+    CHECK(entry.step == 10);
+    CHECK(entry.returned.find("blocks of the optimiser's state were lost") != std::string::npos);
+  }
+  CHECK(returns > 0);
+}
+
+TEST_CASE("sharded, an owner and its buddy leave with a process each: others have what they kept") {
+  SplitTrial trial(test::wide_buckets, 2);
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 12) {
+      // Of different stages. Those who are left of their copies wait, and what they have is of no
+      // use.
+      world.leave(1);
+      world.leave(2);
+    }
+    if (step == 16) {
+      world.add(2);
+      world.wait_for(world.add(1));
+    }
+  };
+  const auto world = trial.run(6);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.left == 2);
+  CHECK(ends.complete == 6);
+  for (const Entry& entry : world->entries()) CHECK(entry.returned.empty());
+}
+
 TEST_CASE("the only copy loses a stage: it goes on from the checkpoint, and says why") {
   for (const int victim : {0, 1}) {
     CAPTURE(victim);
@@ -497,11 +577,15 @@ TEST_CASE("the only copy loses a stage: it goes on from the checkpoint, and says
 }
 
 TEST_CASE("copies of a split model come and go at step boundaries, and nothing is computed twice") {
-  for (auto* const config_of : {clipped_digits, test::small_gpt}) {
+  for (const auto& [config_of, is_sharded] :
+       {std::pair(&clipped_digits, false), std::pair(&test::small_gpt, false),
+        std::pair(&test::wide_buckets, true), std::pair(&test::small_gpt, true)}) {
+    CAPTURE(is_sharded);
     SplitTrial trial(config_of, 2);
     trial.steps = 44;
     trial.config = config_of(44);
     trial.config.stages = 2;
+    trial.config.is_sharded = is_sharded;
     trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
       if (step == 8) world.wait_for(world.add(2));
       if (step == 12) world.wait_for(world.add(3));
