@@ -25,8 +25,9 @@ ROWS = {"all at once": [],
         "Recomputed, microBatchSize: 1": ["activations=Recomputed", "microBatchSize=1"]}
 STAGES = ["worker.processes={0}", "worker.threads=1", "training.parallelism.pipeline={0}", "training.microBatchSize=4"]
 ROWS |= {f"{stages} stages, microBatchSize: 4": [field.format(stages) for field in STAGES] for stages in (2, 4)}
-COPIES = ["worker.processes=8", "worker.threads=1", "training.parallelism.pipeline=2", "training.microBatchSize=1"]
-ROWS |= {f"4 copies of 2 stages, {state}": [*COPIES, f"training.optimizerState={state}"] for state in ("Replicated", "Sharded")}
+COPIES = ["worker.processes={0}", "worker.threads=1", "training.parallelism.pipeline={1}", "training.microBatchSize=1"]
+ROWS |= {f"4 copies{stages}, {state}": [*(field.format(processes, parts) for field in COPIES), f"training.optimizerState={state}"]
+         for processes, parts, stages in ((4, 1, ""), (8, 2, " of 2 stages")) for state in ("Replicated", "Sharded")}
 # Peak of the largest of a command's processes, those included that it has waited for: the trainer's.
 PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")

@@ -467,6 +467,31 @@ class Prove(RunTest):
             self.assertEqual("mode is Auto: both runs have whole copies" in err, is_open, err)
 
 
+class Memory(RunTest):
+    WIDE = ["--quiet", "--set", "spec.training.epochs=1", "--set", "spec.training.model.mlp.hidden=[1024, 1024, 1024]", "--set",
+            'spec.training.optimizer={adamw: {learningRate: "0.001"}}', "--set", "spec.worker={count: 1, processes: 6}"]
+    # Of the largest of a command's processes, and of those that these have waited for.
+    PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+
+    def test_no_process_takes_much_more_than_it_has_foreseen_also_for_its_checkpoints(self):
+        for state, stages, every in (("Replicated", 1, 10), ("Replicated", 1, 100), ("Replicated", 2, 100),
+                                     ("Sharded", 1, 10), ("Sharded", 1, 100), ("Sharded", 2, 100)):
+            with self.subTest(state=state, stages=stages, every=every):
+                output = self.path(f"{state}{stages}-{every}")
+                fields = [f"optimizerState={state}", f"parallelism.pipeline={stages}", f"checkpoint.everySteps={every}"]
+                chosen = [word for field in fields for word in ("--set", "spec.training." + field)]
+                done = subprocess.run([sys.executable, "-c", self.PEAK, self.muster(), "run", self.digits, "--output", output,
+                                       *self.WIDE, *chosen], text=True, timeout=DEADLINE, capture_output=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                peak, foreseen = int(done.stdout) * 1024, 0
+                for name in os.listdir(output + "/logs"):
+                    with open(f"{output}/logs/{name}", encoding="utf-8") as file:
+                        foreseen = max([foreseen, *(int(needs) for needs in re.findall(r'"needsBytes":([0-9]+)', file.read()))])
+                # A second optimiser's state would be a fifth to a third of it.
+                self.assertLess(abs(peak / foreseen - 1), 0.13, (peak, foreseen))
+
+
 class Text(RunTest):
     STEPS = ["--set", "spec.training.steps=40", "--set", "spec.training.batchSize=8", "--set", "spec.training.logicalRanks=8"]
 

@@ -88,6 +88,33 @@ Result<std::vector<std::vector<std::uint64_t>>> gather_sums(comm::Communicator& 
   return sums;
 }
 
+Result<std::vector<Ranges>> gather_ranges(comm::Communicator& communicator, const Ranges& own,
+                                          std::size_t elements, std::uint64_t step,
+                                          MonoTime deadline) {
+  if (communicator.size() == 1) return std::vector<Ranges>{own};
+  MUSTER_ASSIGN_OR_RETURN(const auto counts,
+                          gather_sums(communicator, {own.size()}, step, deadline));
+  std::uint64_t most = 0;
+  for (const auto& one : counts) most = std::max(most, one[0]);
+  const auto corrupt = [] {
+    return Error(ErrorCode::kCorrupt, "a process has ranges that cannot be right");
+  };
+  if (most > blocks_of(elements)) return corrupt();
+  std::vector<std::uint64_t> told;
+  for (const ElementRange range : own) told.insert(told.end(), {range.begin, range.end});
+  told.resize(2 * std::max<std::uint64_t>(1, most));
+  MUSTER_ASSIGN_OR_RETURN(const auto ends, gather_sums(communicator, told, step, deadline));
+  std::vector<Ranges> all;
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+    auto& ranges = all.emplace_back();
+    for (std::size_t i = 0; i < counts[rank][0]; ++i) {
+      ranges.push_back({ends[rank][2 * i], ends[rank][2 * i + 1]});
+    }
+    if (!are_ranges(ranges, elements)) return corrupt();
+  }
+  return all;
+}
+
 Status follow(comm::Communicator& communicator, int root, const Status& own, const char* what,
               std::uint64_t step, MonoTime deadline) {
   if (communicator.size() == 1) return own;

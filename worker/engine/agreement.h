@@ -9,6 +9,7 @@
 #include "common/result.h"
 #include "common/sha256.h"
 #include "worker/comm/communicator.h"
+#include "worker/engine/ranges.h"
 
 namespace muster::engine {
 
@@ -28,6 +29,12 @@ Result<std::vector<std::uint8_t>> gather_flags(comm::Communicator& communicator,
 Result<std::vector<std::vector<std::uint64_t>>> gather_sums(comm::Communicator& communicator,
                                                             const std::vector<std::uint64_t>& own,
                                                             std::uint64_t step, MonoTime deadline);
+
+/// By rank, the ranges of each, which end at `elements` at the latest.  Errors: kCorrupt where some
+/// cannot be right.
+Result<std::vector<Ranges>> gather_ranges(comm::Communicator& communicator, const Ranges& own,
+                                          std::size_t elements, std::uint64_t step,
+                                          MonoTime deadline);
 
 /// Process `root` tells the others how `own` went; they return an error with exit code kPeerLost.
 Status follow(comm::Communicator& communicator, int root, const Status& own, const char* what,

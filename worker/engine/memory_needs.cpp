@@ -52,6 +52,7 @@ MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
   const std::size_t moments = config.adamw ? 2 : 1;
   needs.optimizer = floats(shape.parameters()) * moments;
   if (config.is_sharded) {
+    if (!config.checkpoint_path.empty()) needs.loading = needs.optimizer;
     const std::size_t keepers = std::min(processes, 1 + static_cast<std::size_t>(config.buddies));
     needs.optimizer = needs.optimizer * keepers / processes;
   }
@@ -225,7 +226,11 @@ std::string why_it_does_not_fit(const TrainingConfig& config, const ModelShape& 
   return text + "spec.worker.resources.memory of that for each process (parameters " +
          mebibytes(needs.parameters) + ", optimizer " + mebibytes(needs.optimizer) +
          ", gradients " + mebibytes(needs.gradients) + ", activations " +
-         mebibytes(needs.activations) + ", the rest " + mebibytes(needs.rest) + ")";
+         mebibytes(needs.activations) + ", the rest " + mebibytes(needs.rest) +
+         (needs.loading > needs.optimizer + needs.activations
+              ? "; worker 0 has all of the optimizer, " + mebibytes(needs.loading) +
+                    ", when it begins)"
+              : ")");
 }
 
 }  // namespace muster::engine

@@ -2,7 +2,9 @@
 // membership may end in the middle of it; the next one does what is left, so everything here may be
 // begun twice and is done once.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "common/contract.h"
@@ -226,44 +228,48 @@ std::size_t Trainer::copy_bytes() const {
   return (shape_.values() + moments * shape_.parameters()) * sizeof(float);
 }
 
+/// On the process with the files.
+Status Trainer::write_checkpoint(bool is_beside, const std::function<Status()>& write) {
+  const OnFiles files(hooks_, config_.checkpoint_path);
+  MUSTER_RETURN_IF_ERROR(record_.flush());
+  saver_.begin(standing_.step, is_beside, [this, write, step = standing_.step] {
+    if (hooks_.on_save) hooks_.on_save(step);
+    Status saved = write();
+    if (hooks_.on_saved) hooks_.on_saved(step);
+    return saved;
+  });
+  const Status result = saver_.result();
+  // It may be another process that was lost over it; the next membership begins it anew.
+  if (!is_beside && !result) saver_.forget();
+  return result;
+}
+
 Status Trainer::save_copy() {
   Saver::Copy& copy = saver_.copy();
   if (is_sharded()) {
+    copy.optimizer = {};  // before the next one takes its memory
     MUSTER_ASSIGN_OR_RETURN(copy.optimizer, collect_state());
   } else if (is_owner()) {
     copy.optimizer = optimizer_->state();
   }
   if (!is_owner()) return {};
-  const bool is_beside = saves_beside_ && !is_end(standing_);
-  std::span<const float> parameters = parameters_;
-  if (is_beside) {
-    copy.parameters = parameters_;
-    parameters = copy.parameters;
-  }
-  const OnFiles files(hooks_, config_.checkpoint_path);
-  MUSTER_RETURN_IF_ERROR(record_.flush());
-  saver_.begin(standing_.step, is_beside, [this, &copy, parameters, step = standing_.step] {
-    if (hooks_.on_save) hooks_.on_save(step);
-    Status saved = store_->save({step, parameters, copy.optimizer});
-    if (hooks_.on_saved) hooks_.on_saved(step);
-    return saved;
+  copy.parameters = parameters_;
+  return write_checkpoint(true, [this, &copy, step = standing_.step] {
+    return store_->save({step, copy.parameters, copy.optimizer});
   });
-  return saver_.result();
 }
 
-/// Of a split model, all processes of whose owner's group take part.
-Status Trainer::save_whole() {
-  OptimizerState collected;
-  if (is_sharded()) {
-    MUSTER_ASSIGN_OR_RETURN(collected, collect_state());
+/// Those who have a part of the state take part, until it is read.
+Status Trainer::save_in_place() {
+  if (is_sharded() || (is_split() && rank() == owner())) {
+    return with_whole(true, [&](StateSource& source) {
+      return write_checkpoint(
+          false, [&] { return store_->save(standing_.step, optimizer_->state(), source); });
+    });
   }
-  if (rank() != owner()) return {};
-  const OptimizerState& state = is_sharded() ? collected : optimizer_->state();
-  return with_whole(&state, [&](StateSource& source) -> Status {
-    const OnFiles files(hooks_, config_.checkpoint_path);
-    MUSTER_RETURN_IF_ERROR(record_.flush());
-    return store_->save(standing_.step, state, source);
-  });
+  if (!is_owner()) return {};
+  return write_checkpoint(
+      false, [&] { return store_->save({standing_.step, parameters_, optimizer_->state()}); });
 }
 
 /// All processes come to the same verdict.
@@ -325,7 +331,7 @@ Status Trainer::save() {
 /// Who does not write learns of an error as of a death, or when it is agreed on.
 Status Trainer::begin_save() {
   save_begun_ = clock_.mono_now();
-  return is_split() ? save_whole() : save_copy();
+  return saves_beside_ && !is_end(standing_) ? save_copy() : save_in_place();
 }
 
 /// The owner waits for its disk as long as it has patience, and then tells the others, who have
@@ -344,11 +350,13 @@ Result<Trainer::Saving> Trainer::ask_owner() {
     if (!saver_.wait(std::max(least, left))) saving = Saving::kUnderWay;
   }
   if (communicator_->size() == 1) return saving;
-  const Status told =
-      comm::broadcast(*communicator_, step_stamp(), owner(),
-                      std::as_writable_bytes(std::span(&saving, 1)), long_deadline());
+  // With shards it takes all to write one in place.
+  std::array<std::uint8_t, 2> says{static_cast<std::uint8_t>(saving), std::uint8_t{saves_beside_}};
+  const Status told = comm::broadcast(*communicator_, step_stamp(), owner(),
+                                      std::as_writable_bytes(std::span(says)), long_deadline());
   if (!told) return peer_error(told.error());
-  return saving;
+  saves_beside_ = says[1] == 1;
+  return static_cast<Saving>(says[0]);
 }
 
 /// All agree on what became of the checkpoint that was begun last, now that it is known.
@@ -463,7 +471,7 @@ Status Trainer::write_model() {
     MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(parameters_));
     return describe_model(parameters_);
   }
-  return with_whole(nullptr, [&](StateSource& source) -> Status {
+  return with_whole(false, [&](StateSource& source) -> Status {
     const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.flush());
     MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(source));

@@ -225,12 +225,12 @@ std::string Trainer::why_lost() const {
   return why;
 }
 
-/// The whole state of the optimiser on the process with the files, or of its part of the model on
-/// each in that one's group, from those who give its parameters; on all others nothing.
+/// The whole state of the optimiser on the process with the files, from those who give its
+/// parameters; on all others nothing.
 Result<OptimizerState> Trainer::collect_state() {
   OptimizerState& own = optimizer_->state();
   OptimizerState whole;
-  if (rank() == owner()) whole = laid_out(own, {{0, shape_.parameters()}});
+  if (is_owner()) whole = laid_out(own, {{0, shape_.parameters()}});
   const Ranges& there = keeping_.kept[static_cast<std::size_t>(owner())];
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
@@ -242,7 +242,7 @@ Result<OptimizerState> Trainer::collect_state() {
         if (from == rank()) {
           const float* values = own.buffers[b].values.data() + offset_of(own.room, part);
           sends.push_back({owner(), values, bytes});
-        } else if (rank() == owner()) {
+        } else if (is_owner()) {
           receives.push_back({from, whole.buffers[b].values.data() + part.begin, bytes});
         }
       }
@@ -253,6 +253,36 @@ Result<OptimizerState> Trainer::collect_state() {
   MUSTER_RETURN_IF_ERROR(work->wait(deadline()));
   whole.held = whole.room;
   return whole;
+}
+
+/// Of the state of the optimiser what each gives the parameters of; these are all there in the
+/// copy of the process with the files.
+Result<StateParts> Trainer::parts_of_shards() {
+  const OptimizerState& state = optimizer_->state();
+  StateParts parts{all_processes(), owner() * config_.group_size(), {parameters_.data()}, {}};
+  for (const auto& buffer : state.buffers) parts.own.push_back(buffer.values.data());
+  MUSTER_ASSIGN_OR_RETURN(
+      const auto given,
+      gather_ranges(parts.processes, keeping_.given[static_cast<std::size_t>(rank())],
+                    whole_.parameters(), step_stamp(), deadline()));
+  for (int process = 0; process < parts.processes.size(); ++process) {
+    auto& of_process = parts.by_process.emplace_back();
+    const bool is_own = process == parts.processes.rank();
+    if (!is_own && !is_owner()) continue;
+    const int copy = process / config_.group_size(), place = process % config_.group_size();
+    const ModelShape& shape = plan_ ? plan_->part(place) : whole_;
+    for (const StatePart& part : state_parts(shape, whole_, state.buffers.size())) {
+      if (part.buffer == 0 && copy == owner()) of_process.push_back(part);
+      if (part.buffer == 0) continue;
+      const ElementRange all{part.own, part.own + part.size};
+      for (const ElementRange range : within(given[static_cast<std::size_t>(process)], all)) {
+        const std::size_t own = is_own ? offset_of(state.room, range) : 0;
+        of_process.push_back(
+            {part.buffer, part.whole + (range.begin - all.begin), own, range.size()});
+      }
+    }
+  }
+  return parts;
 }
 
 }  // namespace muster::engine

@@ -37,10 +37,10 @@ std::vector<StatePart> state_parts(const ModelShape& shape,
   return all;
 }
 
-Status move_parts(const StageGroup& group, std::span<const comm::SendBuffer> sends,
+Status move_parts(comm::Communicator& processes, std::span<const comm::SendBuffer> sends,
                   std::span<const comm::ReceiveBuffer> receives, const Meeting& meeting) {
-  MUSTER_ASSIGN_OR_RETURN(
-      const auto work, group.processes.start(meeting.stamp, comm::Memory::kHost, sends, receives));
+  MUSTER_ASSIGN_OR_RETURN(const auto work,
+                          processes.start(meeting.stamp, comm::Memory::kHost, sends, receives));
   return work->wait(meeting.deadline);
 }
 
@@ -98,41 +98,45 @@ void take_stage(const ModelShape& whole, const ModelShape& part,
   }
 }
 
-StageSource::StageSource(const StageGroup& group, std::span<const float> values,
-                         const OptimizerState* optimizer, std::uint64_t stamp,
+std::vector<StatePart> state_parts(const ModelShape& part, const ModelShape& whole,
+                                   std::size_t optimizer_buffers) {
+  return state_parts(part, counted_stretches_of(part, whole), optimizer_buffers);
+}
+
+PartsSource::PartsSource(const ModelShape& whole, const StateParts& parts, std::uint64_t stamp,
                          std::function<MonoTime()> deadline)
-    : group_(group), stamp_(stamp), deadline_(std::move(deadline)), own_{values.data()} {
-  const std::size_t buffers = optimizer != nullptr ? optimizer->buffers.size() : 0;
-  for (std::size_t b = 0; b < buffers; ++b) own_.push_back(optimizer->buffers[b].values.data());
-  pieces_ = state_pieces(group.whole, buffers);
-  for (int place = 0; place < group.plan.places(); ++place) {
-    if (!is_first() && place != group.place()) continue;
-    const ModelShape& shape = group.plan.part(place);
-    for (const StatePart& part :
-         state_parts(shape, counted_stretches_of(shape, group.whole), buffers)) {
-      parts_.push_back({place, part});
+    : processes_(parts.processes),
+      reader_(parts.reader),
+      stamp_(stamp),
+      deadline_(std::move(deadline)),
+      own_(parts.own),
+      pieces_(state_pieces(whole, parts.own.size() - 1)) {
+  for (int process = 0; process < processes_.size(); ++process) {
+    if (!is_reader() && process != processes_.rank()) continue;
+    for (const StatePart& part : parts.by_process[static_cast<std::size_t>(process)]) {
+      parts_.push_back({process, part});
     }
   }
   std::ranges::sort(parts_, {}, &PlacedPart::position);
 }
 
-Result<std::span<const float>> StageSource::read(const StatePiece& piece) {
+Result<std::span<const float>> PartsSource::read(const StatePiece& piece) {
   MUSTER_CHECK(moved_ < pieces_.size() && pieces_[moved_].buffer == piece.buffer &&
                pieces_[moved_].range == piece.range);
   MUSTER_RETURN_IF_ERROR(move(piece));
   return std::span<const float>(values_);
 }
 
-Status StageSource::finish() {
+Status PartsSource::finish() {
   while (moved_ < pieces_.size()) MUSTER_RETURN_IF_ERROR(move(pieces_[moved_]));
   return {};
 }
 
-Status StageSource::move(const StatePiece& piece) {
+Status PartsSource::move(const StatePiece& piece) {
   ++moved_;
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
-  if (is_first()) values_.resize(piece.range.size());
+  if (is_reader()) values_.resize(piece.range.size());
   // The last one that begins before the piece may reach into it.
   auto next = std::ranges::upper_bound(parts_, std::pair(piece.buffer, piece.range.begin), {},
                                        &PlacedPart::position);
@@ -143,19 +147,19 @@ Status StageSource::move(const StatePiece& piece) {
     const ElementRange both = intersection(piece.range, {part.whole, part.whole + part.size});
     if (part.buffer != piece.buffer || both.size() == 0) continue;
     const std::size_t bytes = both.size() * sizeof(float);
-    float* const into = is_first() ? values_.data() + (both.begin - piece.range.begin) : nullptr;
-    if (next->place != group_.place()) {
-      receives.push_back({next->place, into, bytes});
+    float* const into = is_reader() ? values_.data() + (both.begin - piece.range.begin) : nullptr;
+    if (next->process != processes_.rank()) {
+      receives.push_back({next->process, into, bytes});
       continue;
     }
     const float* const own = own_[part.buffer] + part.own + (both.begin - part.whole);
-    if (is_first()) {
+    if (is_reader()) {
       std::copy_n(own, both.size(), into);
     } else {
-      sends.push_back({0, own, bytes});
+      sends.push_back({reader_, own, bytes});
     }
   }
-  return move_parts(group_, sends, receives, {stamp_, deadline_()});
+  return move_parts(processes_, sends, receives, {stamp_, deadline_()});
 }
 
 Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerState& optimizer,
@@ -185,7 +189,7 @@ Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerSt
       sends.push_back({to, from.data() + part.whole, part.size * sizeof(float)});
     }
   }
-  MUSTER_RETURN_IF_ERROR(move_parts(group, sends, receives, meeting));
+  MUSTER_RETURN_IF_ERROR(move_parts(group.processes, sends, receives, meeting));
   std::vector<double> powers(optimizer.scalars.size());
   if (whole != nullptr) powers = whole->scalars;
   MUSTER_RETURN_IF_ERROR(comm::broadcast(group.processes, meeting.stamp, 0,

@@ -59,35 +59,48 @@ struct StatePart {
   std::size_t buffer = 0, whole = 0, own = 0, size = 0;
 };
 
-/// The state of the whole model, piece by piece on the group's first process. No process ever has
-/// more of the others' than a piece.  Threads: one.
-class StageSource final : public StateSource {
+/// Of all values of a part of the model that it counts, and of as many buffers of the optimiser.
+std::vector<StatePart> state_parts(const ModelShape& part, const ModelShape& whole,
+                                   std::size_t optimizer_buffers);
+
+/// A state that several processes have together: which of them has what.
+struct StateParts {
+  comm::Communicator& processes;  ///< outlives it
+  int reader = 0;                 ///< to whom all of it comes
+  std::vector<const float*> own;  ///< of this process, by buffer
+  /// By rank, in any order; on others than the reader those of this process suffice.
+  std::vector<std::vector<StatePart>> by_process;
+};
+
+/// Such a state, piece by piece on its reader. No process ever has more of the others' than a
+/// piece.  Threads: one.
+class PartsSource final : public StateSource {
  public:
-  /// All outlive it. Without `optimizer` it is of the values alone; `deadline` of each piece.
-  StageSource(const StageGroup& group, std::span<const float> values,
-              const OptimizerState* optimizer, std::uint64_t stamp,
+  /// `whole` outlives it; `deadline` of each piece.
+  PartsSource(const ModelShape& whole, const StateParts& parts, std::uint64_t stamp,
               std::function<MonoTime()> deadline);
 
   Result<std::span<const float>> read(const StatePiece& piece) override;
-  /// Called by all processes when the first one has read all that it wants, which is all of it
-  /// unless something went wrong there; by the others instead of read().
+  /// Called by all processes when the reader has read all that it wants, which is all of it unless
+  /// something went wrong there; by the others instead of read().
   Status finish();
 
  private:
   struct PlacedPart {
-    int place = 0;
+    int process = 0;
     StatePart part;
     std::pair<std::size_t, std::size_t> position() const { return {part.buffer, part.whole}; }
   };
-  bool is_first() const { return group_.place() == 0; }
+  bool is_reader() const { return processes_.rank() == reader_; }
   Status move(const StatePiece& piece);
 
-  const StageGroup& group_;
+  comm::Communicator& processes_;
+  const int reader_;
   const std::uint64_t stamp_;
   const std::function<MonoTime()> deadline_;
   std::vector<const float*> own_;  ///< by buffer
   std::vector<StatePiece> pieces_;
-  std::vector<PlacedPart> parts_;  ///< ascending; of all processes on the first one, else its own
+  std::vector<PlacedPart> parts_;  ///< ascending; of all processes on the reader, else its own
   std::size_t moved_ = 0;
   std::vector<float> values_;  ///< of the piece that was moved last
 };

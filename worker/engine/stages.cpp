@@ -196,13 +196,31 @@ Result<std::optional<std::int64_t>> Trainer::load_whole() {
   return std::optional(found);
 }
 
-/// What `work` on the first process of the group does with the state of all its stages.
-Status Trainer::with_whole(const OptimizerState* optimizer,
-                           const std::function<Status(StateSource&)>& work) {
-  const StageGroup group = stage_group();
-  StageSource source(group, parameters_, optimizer, step_stamp(),
-                     [this] { return long_deadline(); });
-  const Status own = is_first_in_group() ? work(source) : Status();
+StateParts Trainer::parts_of_group(bool has_optimizer) {
+  StateParts parts{*group_, 0, {parameters_.data()}, {}};
+  if (has_optimizer) {
+    for (const auto& buffer : optimizer_->state().buffers) {
+      parts.own.push_back(buffer.values.data());
+    }
+  }
+  for (int place = 0; place < plan_->places(); ++place) {
+    const bool is_needed = is_first_in_group() || place == config_.place;
+    parts.by_process.push_back(is_needed
+                                   ? state_parts(plan_->part(place), whole_, parts.own.size() - 1)
+                                   : std::vector<StatePart>());
+  }
+  return parts;
+}
+
+/// What `work` on the process with the files does with the state of the whole model, which all of
+/// its group have together, or with shards those of all groups.
+Status Trainer::with_whole(bool has_optimizer, const std::function<Status(StateSource&)>& work) {
+  const bool is_of_all = has_optimizer && is_sharded();
+  MUSTER_ASSIGN_OR_RETURN(
+      const StateParts parts,
+      is_of_all ? parts_of_shards() : Result<StateParts>(parts_of_group(has_optimizer)));
+  PartsSource source(whole_, parts, step_stamp(), [this] { return long_deadline(); });
+  const Status own = is_owner() ? work(source) : Status();
   MUSTER_RETURN_IF_ERROR(source.finish());
   return own;
 }

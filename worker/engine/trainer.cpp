@@ -241,7 +241,10 @@ Status Trainer::load_state() {
   forget_record();
   forget_save();  // what comes of it is found in the files
   if (is_sharded()) {
-    // What is read from files is read whole and dealt out then.
+    // What is read from files is read whole and dealt out then; what passes need is not there yet,
+    // or is taken anew.
+    model_.reset();
+    stage_.reset();
     optimizer_->hold(keeps_files() ? Ranges{{0, shape_.parameters()}}
                                    : shards_among(ownership()).held(rank()));
   }

@@ -134,6 +134,7 @@ class Trainer {
   Status say_what_is_lost() const;
   std::string why_lost() const;
   Result<OptimizerState> collect_state();
+  Result<StateParts> parts_of_shards();
 
   // copying.cpp: what is lacking of shards is copied while steps are made
   void keep(std::vector<Ranges> kept);
@@ -158,8 +159,8 @@ class Trainer {
   Result<std::vector<float>> squares_of_model(std::uint64_t stamp);
   Status share_sums();
   Result<std::optional<std::int64_t>> load_whole();
-  Status with_whole(const OptimizerState* optimizer,
-                    const std::function<Status(StateSource&)>& work);
+  StateParts parts_of_group(bool has_optimizer);
+  Status with_whole(bool has_optimizer, const std::function<Status(StateSource&)>& work);
   Result<bool> any_in_group(bool own);
   Status follow_owner(const Status& own, const char* what, MonoTime deadline);
 
@@ -193,6 +194,7 @@ class Trainer {
   Status evaluate_now();
   Status save();
   Status begin_save();
+  Status write_checkpoint(bool is_beside, const std::function<Status()>& write);
   /// What the owner says of the checkpoint that it has begun last.
   enum class Saving : std::uint8_t {
     kDone,
@@ -208,7 +210,7 @@ class Trainer {
   Result<Sha256Digest> parameters_digest();
   std::size_t copy_bytes() const;
   Status save_copy();
-  Status save_whole();
+  Status save_in_place();
   Status write_model();
   Status describe_model(std::span<const float> parameters);
   Status finish();
@@ -339,8 +341,8 @@ class Trainer {
   // Files, on the process of slot 0 alone.
   std::optional<CheckpointStore> store_;
   Record record_;
-  Saver saver_;  ///< uses store_ while it writes
-  bool saves_beside_ = false;
+  Saver saver_;                ///< uses store_ while it writes
+  bool saves_beside_ = false;  ///< of the owner; of others since it has told them last
   /// Of a checkpoint that the owner has begun in this membership; what became of it is not agreed
   /// yet. -1: none.
   std::int64_t saving_step_ = -1;

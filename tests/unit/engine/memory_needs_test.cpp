@@ -102,6 +102,26 @@ TEST_CASE("a share of the work is a share of the memory, parameters are what all
   CHECK(memory_needs(config, shape, share_of(config, 1), 1).optimizer == alone.optimizer);
 }
 
+TEST_CASE("of shards the process with the files has all state before it has anything of a pass") {
+  TrainingConfig config = gpt_of(2, 64, 32);
+  const ModelShape shape = shape_of(config);
+  const auto needs = [&] { return memory_needs(config, shape, share_of(config, 8), 1); };
+  CHECK(needs().loading == 0);
+  config.checkpoint_path = "/checkpoints";
+  CHECK(needs().loading == 0);
+  config.is_sharded = true;
+  CHECK(needs().loading == 2 * shape.parameters() * sizeof(float));
+  MemoryNeeds some = needs();
+  some.activations = some.loading - some.optimizer;
+  const std::size_t before = some.total();
+  --some.activations;
+  CHECK(some.total() == before);
+  some.activations += 3;
+  CHECK(some.total() == before + 2);
+  config.checkpoint_path.clear();
+  CHECK(needs().loading == 0);
+}
+
 TEST_CASE("as many samples at once as the memory holds, and the bits of all others") {
   TrainingConfig config = test::small_gpt(12);
   const ModelShape shape = shape_of(config);
