@@ -212,6 +212,7 @@ TEST_CASE("shards of a split model: an update that some copy has made, all other
   std::vector<Greeting> useless = ready;
   useless[2] = part_at(1, 0, 6);
   useless[3] = Greeting();
+  useless[5] = logged_part(2, 1, 5);
   const auto groups = groups_at_newest(0, useless);
   CHECK(groups[0].standing.step == 5);
   CHECK(groups[2].standing.step == 5);

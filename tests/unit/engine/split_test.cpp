@@ -532,13 +532,12 @@ TEST_CASE("sharded, an owner and its buddy leave with a process each: others hav
   SplitTrial trial(test::wide_buckets, 2);
   trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
     if (step == 12) {
-      // Of different stages. Those who are left of their copies wait, and what they have is of no
-      // use.
+      // Those who are left of their copies wait, and what they have is of no use.
       world.leave(1);
-      world.leave(2);
+      world.leave(3);
     }
     if (step == 16) {
-      world.add(2);
+      world.add(3);
       world.wait_for(world.add(1));
     }
   };
