@@ -88,8 +88,8 @@ class QueuesTest(LongJobTest):
         self.assertNotIn("went on from the checkpoint", self.kubectl("describe", "tjob", "wide"))
 
     def test_a_job_grows_into_room_that_nobody_waits_for_and_gives_it_to_who_comes(self):
-        # Room must last 30 s before it is grown into.
-        steps = 4 * LONG_STEPS
+        # Room must last 30 s before it is grown into, and a quick machine makes 60,000 steps in a minute.
+        steps = 2 * LONG_STEPS
         manifest = in_queue(long_job("modest", steps), "research", 2, 1)
         manifest["spec"]["worker"].update({"max": 4, "growsTo": "Max"})
         self.apply_with_claim(manifest)
