@@ -63,13 +63,13 @@ std::string shared_text(const api::PcieNode& pcie) {
 }  // namespace
 
 bool PcieUse::must_share(int node, int pods) const {
-  const std::optional<api::PcieNode>& pcie = inventory_.node(node).pcie;
   const std::int64_t own = per_worker_.gpus * pods;
-  if (!pcie || own <= 0) return false;
+  if (own <= 0) return false;
   const auto [all, free] = inventory_.amount_on(node, number_);
   const std::int64_t others = all - free;
-  if (all != static_cast<std::int64_t>(pcie->gpus.size())) return false;
   if (others <= 0 || own > free) return false;
+  const std::optional<api::PcieNode>& pcie = inventory_.node(node).pcie;
+  if (!pcie || all != static_cast<std::int64_t>(pcie->gpus.size())) return false;
   // A sum that holds the others and leaves enough for us keeps us apart.
   const auto sums = sums_of_switches(*pcie);
   for (std::int64_t sum = others; sum <= all - own; ++sum) {

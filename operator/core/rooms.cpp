@@ -145,23 +145,25 @@ SendingGang Rooms::on_hosts(const RunningGang& gang) const {
 }
 
 const std::vector<SendingGang>& Rooms::sending() {
-  if (!sending_) {
-    sending_.emplace();
-    for (const RunningGang& gang : running_) sending_->push_back(on_hosts(gang));
-    for (const RunningGang& gang : started_) sending_->push_back(on_hosts(gang));
+  const std::size_t all = running_.size() + started_.size();
+  for (std::size_t i = sending_.size(); i < all; ++i) {
+    sending_.push_back(on_hosts(i < running_.size() ? running_[i] : started_[i - running_.size()]));
   }
-  return *sending_;
+  return sending_;
 }
 
 const Traffic* Rooms::traffic() {
-  if (!traffic_) {
-    const Topology& topology = inventory_->topology();
-    if (std::isfinite(inventory_->slowest_switch())) {
-      seats_.emplace(*inventory_,
-                     static_cast<int>(topology.domains.size() + topology.nodes.size()));
-    }
-    traffic_.emplace(topology, sending(), seats_ ? &*seats_ : nullptr);
+  const Topology& topology = inventory_->topology();
+  if (!seats_ && std::isfinite(inventory_->slowest_switch())) {
+    seats_.emplace(*inventory_, static_cast<int>(topology.domains.size() + topology.nodes.size()));
   }
+  if (sending().empty()) return nullptr;
+  if (!traffic_) {
+    traffic_.emplace(topology, sending_, seats_ ? &*seats_ : nullptr);
+  } else {
+    for (std::size_t i = in_traffic_; i < sending_.size(); ++i) traffic_->add(sending_[i]);
+  }
+  in_traffic_ = sending_.size();
   return traffic_->empty() ? nullptr : &*traffic_;
 }
 
@@ -205,8 +207,6 @@ GpusByJob Rooms::gpus_by_job(int node, const std::string& gpu_resource) {
 
 void Rooms::start(const WaitingGang& gang, const std::vector<std::string>& nodes) {
   started_.push_back({gang.job, nodes, gang.step, gang.per_worker});
-  if (sending_) sending_->push_back(on_hosts(started_.back()));
-  if (traffic_) traffic_->add(sending_->back());
 }
 
 std::string Rooms::passed_over() const { return passed_over_text(inventory_->topology()); }

@@ -104,7 +104,7 @@ BREAKAGES = [
     Breakage("of several nodes that are lost together none is given up", "operator/core/gang_view.cpp",
              "return snapshot.not_ready_nodes.contains(node) &&",
              "return snapshot.not_ready_nodes.size() == 1 && snapshot.not_ready_nodes.contains(node) &&", "test_sim"),
-    Breakage("who was placed a moment before sends nothing", ROOMS, "  if (traffic_) traffic_->add(sending_->back());\n", "", "test_core"),
+    Breakage("who was placed a moment before sends nothing", ROOMS, "    for (std::size_t i = in_traffic_; i < sending_.size(); ++i) traffic_->add(sending_[i]);\n", "", "test_core"),
     # What is free, and what tells where nodes stand
     Breakage("pods go to a node that is cordoned", INVENTORY, "if (one.unschedulable && !tolerates_taint(shape.tolerations, cordon)) {",
              "if (one.unschedulable && shape.requests.empty()) {", "test_placement"),
