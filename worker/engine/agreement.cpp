@@ -16,16 +16,14 @@ std::int32_t code_of(const Status& status) {
   return code != 0 ? code : contract::exit_code::kInternal;
 }
 
-/// Gathers one value from every process into values[rank].
+/// One value of every process, by rank.
 template <typename T>
-Status gather(comm::Communicator& communicator, std::uint64_t step, std::vector<T>& values,
-              MonoTime deadline) {
-  std::vector<std::size_t> offsets;
-  for (std::size_t rank = 0; rank <= values.size(); ++rank) offsets.push_back(rank * sizeof(T));
-  const Status status = comm::all_gather(
-      communicator, step, std::as_writable_bytes(std::span(values)), offsets, deadline);
-  if (!status) return peer_error(status.error());
-  return {};
+Result<std::vector<T>> gather(comm::Communicator& communicator, const T& own, std::uint64_t step,
+                              MonoTime deadline) {
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(communicator.size()), 1);
+  auto all = gather_lists(communicator, std::vector<T>{own}, counts, step, deadline);
+  if (!all) return peer_error(all.error());
+  return all;
 }
 
 /// Ends as a lost peer does, so that the process with the cause is the one a person is told about.
@@ -43,10 +41,7 @@ Error peer_error(const Error& error) {
 
 Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest, const char* what,
                    int exit_code, MonoTime deadline) {
-  if (communicator.size() == 1) return {};
-  std::vector<Sha256Digest> digests(static_cast<std::size_t>(communicator.size()));
-  digests[static_cast<std::size_t>(communicator.rank())] = digest;
-  MUSTER_RETURN_IF_ERROR(gather(communicator, 0, digests, deadline));
+  MUSTER_ASSIGN_OR_RETURN(const auto digests, gather(communicator, digest, 0, deadline));
   for (std::size_t rank = 0; rank < digests.size(); ++rank) {
     if (digests[rank] != digests[0]) {
       return Error(ErrorCode::kConflict, "process " + std::to_string(rank) +
@@ -60,27 +55,14 @@ Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest,
 
 Result<std::vector<std::uint8_t>> gather_flags(comm::Communicator& communicator, bool own,
                                                std::uint64_t step, MonoTime deadline) {
-  std::vector<std::uint8_t> flags(static_cast<std::size_t>(communicator.size()));
-  flags[static_cast<std::size_t>(communicator.rank())] = own ? 1 : 0;
-  if (communicator.size() > 1) {
-    MUSTER_RETURN_IF_ERROR(gather(communicator, step, flags, deadline));
-  }
-  return flags;
+  return gather(communicator, std::uint8_t{own}, step, deadline);
 }
 
 Result<std::vector<std::vector<std::uint64_t>>> gather_sums(comm::Communicator& communicator,
                                                             const std::vector<std::uint64_t>& own,
                                                             std::uint64_t step, MonoTime deadline) {
-  const auto processes = static_cast<std::size_t>(communicator.size());
-  const auto rank = static_cast<std::size_t>(communicator.rank());
-  std::vector<std::uint64_t> all(processes * own.size());
-  std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(rank * own.size()));
-  std::vector<std::size_t> offsets;
-  for (std::size_t r = 0; r <= processes; ++r) {
-    offsets.push_back(r * own.size() * sizeof(std::uint64_t));
-  }
-  MUSTER_RETURN_IF_ERROR(comm::all_gather(
-      communicator, step, std::as_writable_bytes(std::span(all)), offsets, deadline));
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(communicator.size()), own.size());
+  MUSTER_ASSIGN_OR_RETURN(const auto all, gather_lists(communicator, own, counts, step, deadline));
   std::vector<std::vector<std::uint64_t>> sums;
   for (auto from = all.begin(); from != all.end(); from += std::ssize(own)) {
     sums.emplace_back(from, from + std::ssize(own));
@@ -91,28 +73,22 @@ Result<std::vector<std::vector<std::uint64_t>>> gather_sums(comm::Communicator& 
 Result<std::vector<Ranges>> gather_ranges(comm::Communicator& communicator, const Ranges& own,
                                           std::size_t elements, std::uint64_t step,
                                           MonoTime deadline) {
-  if (communicator.size() == 1) return std::vector<Ranges>{own};
-  MUSTER_ASSIGN_OR_RETURN(const auto counts,
-                          gather_sums(communicator, {own.size()}, step, deadline));
-  std::uint64_t most = 0;
-  for (const auto& one : counts) most = std::max(most, one[0]);
+  MUSTER_ASSIGN_OR_RETURN(const auto told, gather(communicator, own.size(), step, deadline));
+  const std::vector<std::size_t> counts(told.begin(), told.end());
   const auto corrupt = [] {
     return Error(ErrorCode::kCorrupt, "a process has ranges that cannot be right");
   };
-  if (most > blocks_of(elements)) return corrupt();
-  std::vector<std::uint64_t> told;
-  for (const ElementRange range : own) told.insert(told.end(), {range.begin, range.end});
-  told.resize(2 * std::max<std::uint64_t>(1, most));
-  MUSTER_ASSIGN_OR_RETURN(const auto ends, gather_sums(communicator, told, step, deadline));
-  std::vector<Ranges> all;
-  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
-    auto& ranges = all.emplace_back();
-    for (std::size_t i = 0; i < counts[rank][0]; ++i) {
-      ranges.push_back({ends[rank][2 * i], ends[rank][2 * i + 1]});
-    }
-    if (!are_ranges(ranges, elements)) return corrupt();
+  if (std::ranges::max(counts) > blocks_of(elements)) return corrupt();
+  MUSTER_ASSIGN_OR_RETURN(const Ranges all,
+                          gather_lists(communicator, own, counts, step, deadline));
+  std::vector<Ranges> by_rank;
+  auto next = all.begin();
+  for (const std::size_t count : counts) {
+    const auto end = next + static_cast<std::ptrdiff_t>(count);
+    if (!are_ranges(by_rank.emplace_back(next, end), elements)) return corrupt();
+    next = end;
   }
-  return all;
+  return by_rank;
 }
 
 Status follow(comm::Communicator& communicator, int root, const Status& own, const char* what,

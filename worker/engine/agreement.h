@@ -2,7 +2,9 @@
 // and what became of one process' work on the disk.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/clock.h"
@@ -20,6 +22,23 @@ Error peer_error(const Error& error);
 /// process that differs and `what`.
 Status agree_equal(comm::Communicator& communicator, const Sha256Digest& digest, const char* what,
                    int exit_code, MonoTime deadline);
+
+/// What each rank has `counts[rank]` of, one rank after the other.  Errors: as comm::all_gather.
+template <typename T>
+Result<std::vector<T>> gather_lists(comm::Communicator& communicator, const std::vector<T>& own,
+                                    const std::vector<std::size_t>& counts, std::uint64_t step,
+                                    MonoTime deadline) {
+  std::vector<std::size_t> offsets{0};
+  for (const std::size_t count : counts) offsets.push_back(offsets.back() + count * sizeof(T));
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  std::vector<T> all(offsets.back() / sizeof(T));
+  std::ranges::copy(own, all.begin() + static_cast<std::ptrdiff_t>(offsets[rank] / sizeof(T)));
+  if (!all.empty() && communicator.size() > 1) {
+    MUSTER_RETURN_IF_ERROR(comm::all_gather(
+        communicator, step, std::as_writable_bytes(std::span(all)), offsets, deadline));
+  }
+  return all;
+}
 
 /// By rank, what each says of itself: 1 for true.
 Result<std::vector<std::uint8_t>> gather_flags(comm::Communicator& communicator, bool own,

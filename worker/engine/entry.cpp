@@ -310,23 +310,6 @@ std::vector<Greeting> at_newest_whole_step(std::size_t trained, std::vector<Gree
 
 namespace {
 
-/// Gathers what each rank has `counts[rank]` of, one rank after the other.
-template <typename T>
-Result<std::vector<T>> gather_lists(comm::Communicator& communicator, const std::vector<T>& own,
-                                    const std::vector<std::size_t>& counts, MonoTime deadline) {
-  std::vector<std::size_t> offsets{0};
-  for (const std::size_t count : counts) offsets.push_back(offsets.back() + count * sizeof(T));
-  const auto rank = static_cast<std::size_t>(communicator.rank());
-  std::vector<T> all(offsets.back() / sizeof(T));
-  std::copy(own.begin(), own.end(),
-            all.begin() + static_cast<std::ptrdiff_t>(offsets[rank] / sizeof(T)));
-  if (!all.empty() && communicator.size() > 1) {
-    MUSTER_RETURN_IF_ERROR(comm::all_gather(communicator, 0, std::as_writable_bytes(std::span(all)),
-                                            offsets, deadline));
-  }
-  return all;
-}
-
 /// Those of `wire`, without its lists; nothing when they cannot be right.
 std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBounds& bounds) {
   const std::uint64_t blocks = blocks_of(bounds.trained);
@@ -369,7 +352,7 @@ Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicato
   const auto size = static_cast<std::size_t>(communicator.size());
   MUSTER_ASSIGN_OR_RETURN(const auto wires,
                           gather_lists(communicator, std::vector<GreetingWire>{wire_of(own)},
-                                       std::vector<std::size_t>(size, 1), deadline));
+                                       std::vector<std::size_t>(size, 1), 0, deadline));
   std::vector<Greeting> greetings;
   std::vector<std::size_t> nodes, ranges;
   for (const GreetingWire& wire : wires) {
@@ -380,8 +363,9 @@ Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicato
     ranges.push_back(static_cast<std::size_t>(wire.held));
   }
   MUSTER_ASSIGN_OR_RETURN(const auto computed,
-                          gather_lists(communicator, own.computed, nodes, deadline));
-  MUSTER_ASSIGN_OR_RETURN(const auto held, gather_lists(communicator, own.held, ranges, deadline));
+                          gather_lists(communicator, own.computed, nodes, 0, deadline));
+  MUSTER_ASSIGN_OR_RETURN(const auto held,
+                          gather_lists(communicator, own.held, ranges, 0, deadline));
   auto node = computed.begin();
   auto range = held.begin();
   for (std::size_t r = 0; r < size; ++r) {

@@ -2,7 +2,6 @@
 // membership may end in the middle of it; the next one does what is left, so everything here may be
 // begun twice and is done once.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -219,13 +218,13 @@ Status Trainer::evaluate_now() {
   return {};
 }
 
-/// What a second state takes from which checkpoints are written; 0 where they are written in place:
-/// a split model's by all stages, and the only one of a training, for which nothing waits.
+/// What a state of the whole model takes from which checkpoints are written; 0 where they are
+/// written in place, as the only one of a training, for which nothing waits.
 std::size_t Trainer::copy_bytes() const {
   const bool is_once = config_.checkpoint_every_steps >= total_steps_;
-  if (!keeps_files() || !is_owner() || is_split() || is_once || hooks_.saves_in_place) return 0;
+  if (!keeps_files() || !is_owner() || is_once || hooks_.saves_in_place) return 0;
   const std::size_t moments = config_.adamw ? 2 : 1;
-  return (shape_.values() + moments * shape_.parameters()) * sizeof(float);
+  return (whole_.values() + moments * whole_.parameters()) * sizeof(float);
 }
 
 /// On the process with the files.
@@ -244,32 +243,39 @@ Status Trainer::write_checkpoint(bool is_beside, const std::function<Status()>& 
   return result;
 }
 
-Status Trainer::save_copy() {
+/// On the process with the files: of what it has alone, or of what `source` reads.
+Status Trainer::save_copy(StateSource* source) {
   Saver::Copy& copy = saver_.copy();
-  if (is_sharded()) {
-    copy.optimizer = {};  // before the next one takes its memory
-    MUSTER_ASSIGN_OR_RETURN(copy.optimizer, collect_state());
-  } else if (is_owner()) {
-    copy.optimizer = optimizer_->state();
+  const OptimizerState& own = optimizer_->state();
+  if (source == nullptr) {
+    copy.parameters = parameters_;
+    copy.optimizer = own;
+  } else {
+    if (copy.parameters.empty()) {
+      copy.parameters.resize(whole_.values());
+      copy.optimizer = laid_out(own, {{0, whole_.parameters()}});
+      copy.optimizer.held = copy.optimizer.room;
+    }
+    copy.optimizer.scalars = own.scalars;
+    for (const StatePiece& piece : state_pieces(whole_, own.buffers.size())) {
+      MUSTER_ASSIGN_OR_RETURN(const auto values, source->read(piece));
+      auto& to =
+          piece.buffer == 0 ? copy.parameters : copy.optimizer.buffers[piece.buffer - 1].values;
+      std::ranges::copy(values, to.begin() + static_cast<std::ptrdiff_t>(piece.range.begin));
+    }
   }
-  if (!is_owner()) return {};
-  copy.parameters = parameters_;
   return write_checkpoint(true, [this, &copy, step = standing_.step] {
     return store_->save({step, copy.parameters, copy.optimizer});
   });
 }
 
-/// Those who have a part of the state take part, until it is read.
-Status Trainer::save_in_place() {
-  if (is_sharded() || (is_split() && rank() == owner())) {
-    return with_whole(true, [&](StateSource& source) {
-      return write_checkpoint(
-          false, [&] { return store_->save(standing_.step, optimizer_->state(), source); });
-    });
-  }
-  if (!is_owner()) return {};
-  return write_checkpoint(
-      false, [&] { return store_->save({standing_.step, parameters_, optimizer_->state()}); });
+/// Likewise.
+Status Trainer::save_in_place(StateSource* source) {
+  return write_checkpoint(false, [&] {
+    const OptimizerState& own = optimizer_->state();
+    return source != nullptr ? store_->save(standing_.step, own, *source)
+                             : store_->save({standing_.step, parameters_, own});
+  });
 }
 
 /// All processes come to the same verdict.
@@ -323,22 +329,28 @@ Status Trainer::save() {
   }
   saving_step_ = standing_.step;
   returns_ = 0;
-  if (!is_end(standing_) && !is_split()) return {};
+  if (!is_end(standing_)) return {};
   MUSTER_RETURN_IF_ERROR(await_owner());
   return conclude_save();
 }
 
-/// Who does not write learns of an error as of a death, or when it is agreed on.
+/// Those who have a part of the state take part, until it is read. Who does not write learns of an
+/// error as of a death, or when it is agreed on.
 Status Trainer::begin_save() {
   save_begun_ = clock_.mono_now();
-  return saves_beside_ && !is_end(standing_) ? save_copy() : save_in_place();
+  const auto write = [this](StateSource* source) {
+    return saves_beside_ && !is_end(standing_) ? save_copy(source) : save_in_place(source);
+  };
+  if (is_sharded() || (is_split() && rank() == owner())) {
+    return with_whole(true, [&](StateSource& source) { return write(&source); });
+  }
+  return is_owner() ? write(nullptr) : Status();
 }
 
 /// The owner waits for its disk as long as it has patience, and then tells the others, who have
 /// time of their own for that.
 Result<Trainer::Saving> Trainer::ask_owner() {
   Saving saving = Saving::kDone;
-  if (is_split()) return saving;  // it is written in place
   if (is_owner() && saver_.step() == standing_.step && saving_step_ != standing_.step) {
     saving = Saving::kBegun;
   } else if (is_owner()) {
@@ -349,14 +361,8 @@ Result<Trainer::Saving> Trainer::ask_owner() {
     const OnFiles files(hooks_, config_.checkpoint_path);
     if (!saver_.wait(std::max(least, left))) saving = Saving::kUnderWay;
   }
-  if (communicator_->size() == 1) return saving;
-  // With shards it takes all to write one in place.
-  std::array<std::uint8_t, 2> says{static_cast<std::uint8_t>(saving), std::uint8_t{saves_beside_}};
-  const Status told = comm::broadcast(*communicator_, step_stamp(), owner(),
-                                      std::as_writable_bytes(std::span(says)), long_deadline());
-  if (!told) return peer_error(told.error());
-  saves_beside_ = says[1] == 1;
-  return static_cast<Saving>(says[0]);
+  MUSTER_RETURN_IF_ERROR(hear_owner(std::as_writable_bytes(std::span(&saving, 1))));
+  return saving;
 }
 
 /// All agree on what became of the checkpoint that was begun last, now that it is known.

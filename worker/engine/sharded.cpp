@@ -225,36 +225,6 @@ std::string Trainer::why_lost() const {
   return why;
 }
 
-/// The whole state of the optimiser on the process with the files, from those who give its
-/// parameters; on all others nothing.
-Result<OptimizerState> Trainer::collect_state() {
-  OptimizerState& own = optimizer_->state();
-  OptimizerState whole;
-  if (is_owner()) whole = laid_out(own, {{0, shape_.parameters()}});
-  const Ranges& there = keeping_.kept[static_cast<std::size_t>(owner())];
-  std::vector<comm::SendBuffer> sends;
-  std::vector<comm::ReceiveBuffer> receives;
-  for (int from = 0; from < copies(); ++from) {
-    const Ranges& given = keeping_.given[static_cast<std::size_t>(from)];
-    for (const ElementRange part : without(given, there)) {
-      for (std::size_t b = 0; b < own.buffers.size(); ++b) {
-        const std::size_t bytes = part.size() * sizeof(float);
-        if (from == rank()) {
-          const float* values = own.buffers[b].values.data() + offset_of(own.room, part);
-          sends.push_back({owner(), values, bytes});
-        } else if (is_owner()) {
-          receives.push_back({from, whole.buffers[b].values.data() + part.begin, bytes});
-        }
-      }
-    }
-  }
-  MUSTER_ASSIGN_OR_RETURN(const auto work,
-                          communicator_->start(step_stamp(), comm::Memory::kHost, sends, receives));
-  MUSTER_RETURN_IF_ERROR(work->wait(deadline()));
-  whole.held = whole.room;
-  return whole;
-}
-
 /// Of the state of the optimiser what each gives the parameters of; these are all there in the
 /// copy of the process with the files.
 Result<StateParts> Trainer::parts_of_shards() {

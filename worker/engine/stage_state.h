@@ -1,6 +1,6 @@
 // What the processes with one copy of a model know and do of it only together: its hash, the
 // squares of its gradient, and its state as a whole, as it stands in files. All processes of the
-// group make each call together.
+// communicator make each call together, which are those of one copy, or with shards of all.
 #pragma once
 
 #include <cstdint>

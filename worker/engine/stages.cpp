@@ -127,18 +127,23 @@ Status Trainer::compute_stage() {
   return begin_sum();
 }
 
-/// With shards nobody has the gradients of all of its part, and all copies make them together.
-Result<std::vector<float>> Trainer::squares_of_model(std::uint64_t stamp) {
-  const auto parts = block_parts(*plan_, whole_, whole_.parameters());
-  if (!is_sharded()) {
-    return squares_of_parts(parts, *group_, context_, exchange_->gradients(), meeting(stamp));
-  }
+/// Who makes the squares of which blocks. With shards nobody has the gradients of all of its part,
+/// and all copies make them together.
+void Trainer::plan_squares() {
+  square_parts_ = block_parts(*plan_, whole_, whole_.parameters());
+  if (!is_sharded()) return;
   std::vector<Ownership> by_place;
   for (int place = 0; place < plan_->places(); ++place) {
     by_place.emplace_back(buckets_of(plan_->part(place)), owns_);
   }
-  return squares_of_parts(owned_parts(parts, by_place), *members_, context_,
-                          exchange_->owned_gradients(), meeting(stamp));
+  square_parts_ = owned_parts(square_parts_, by_place);
+}
+
+Result<std::vector<float>> Trainer::squares_of_model(std::uint64_t stamp) {
+  return is_sharded() ? squares_of_parts(square_parts_, *members_, context_,
+                                         exchange_->owned_gradients(), meeting(stamp))
+                      : squares_of_parts(square_parts_, *group_, context_, exchange_->gradients(),
+                                         meeting(stamp));
 }
 
 /// Of what all stages have summed, what is of the whole model: the norm of the gradient, and then
@@ -229,6 +234,19 @@ Status Trainer::with_whole(bool has_optimizer, const std::function<Status(StateS
 Result<bool> Trainer::any_in_group(bool own) {
   MUSTER_ASSIGN_OR_RETURN(const auto flags, gather_flags(*group_, own, step_stamp(), deadline()));
   return std::find(flags.begin(), flags.end(), 1) != flags.end();
+}
+
+/// What the process with the files `says`, on all others.
+Status Trainer::hear_owner(std::span<std::byte> says) {
+  // To the first stages, and from each of them to its group.
+  Status heard;
+  if (is_first_in_group()) {
+    heard = comm::broadcast(*communicator_, step_stamp(), owner(), says, long_deadline());
+  }
+  if (heard && is_split()) {
+    heard = comm::broadcast(*group_, step_stamp(), 0, says, long_deadline());
+  }
+  return heard ? Status() : peer_error(heard.error());
 }
 
 /// The process with the files tells all others how its `own` work went.

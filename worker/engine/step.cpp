@@ -57,6 +57,7 @@ void Trainer::plan_exchange() {
   if (is_sharded()) reduction.keeping = keeping_;
   exchange_.emplace(assignment_, rank(), std::move(reduction), buffers, exchange_memory_);
   is_exchange_old_ = false;
+  if (is_split() && config_.gradient_norm_max > 0) plan_squares();
 }
 
 /// Logical ranks of `own` that are computed at once at most, where there is the memory: as many as

@@ -133,7 +133,6 @@ class Trainer {
                                     const EntryPlan* plan);
   Status say_what_is_lost() const;
   std::string why_lost() const;
-  Result<OptimizerState> collect_state();
   Result<StateParts> parts_of_shards();
 
   // copying.cpp: what is lacking of shards is copied while steps are made
@@ -156,12 +155,14 @@ class Trainer {
   Status share_recorded();
   Status build_stage();
   Status compute_stage();
+  void plan_squares();
   Result<std::vector<float>> squares_of_model(std::uint64_t stamp);
   Status share_sums();
   Result<std::optional<std::int64_t>> load_whole();
   StateParts parts_of_group(bool has_optimizer);
   Status with_whole(bool has_optimizer, const std::function<Status(StateSource&)>& work);
   Result<bool> any_in_group(bool own);
+  Status hear_owner(std::span<std::byte> says);
   Status follow_owner(const Status& own, const char* what, MonoTime deadline);
 
   // compare.cpp: whether all still have the same state
@@ -209,8 +210,8 @@ class Trainer {
   Status check_finite();
   Result<Sha256Digest> parameters_digest();
   std::size_t copy_bytes() const;
-  Status save_copy();
-  Status save_in_place();
+  Status save_copy(StateSource* source);
+  Status save_in_place(StateSource* source);
   Status write_model();
   Status describe_model(std::span<const float> parameters);
   Status finish();
@@ -311,9 +312,10 @@ class Trainer {
   std::array<float, kTailSize> tail_{};  ///< summed with it
 
   // Only where the model is split.
-  std::optional<PipelineStage> stage_;  ///< what computes
-  std::vector<RankRange> stage_nodes_;  ///< those that it was made for
-  std::vector<float> block_squares_;    ///< of the gradient of all stages
+  std::optional<PipelineStage> stage_;                ///< what computes
+  std::vector<RankRange> stage_nodes_;                ///< those that it was made for
+  std::vector<std::vector<BlockPart>> square_parts_;  ///< where the gradient is clipped
+  std::vector<float> block_squares_;                  ///< of the gradient of all stages
 
   /// Only where the model is split or the optimiser's state is sharded: set while this process has
   /// all it needs for an update and does not know yet that the others have, too: where it stands
@@ -342,7 +344,7 @@ class Trainer {
   std::optional<CheckpointStore> store_;
   Record record_;
   Saver saver_;                ///< uses store_ while it writes
-  bool saves_beside_ = false;  ///< of the owner; of others since it has told them last
+  bool saves_beside_ = false;  ///< there is room for a copy to save
   /// Of a checkpoint that the owner has begun in this membership; what became of it is not agreed
   /// yet. -1: none.
   std::int64_t saving_step_ = -1;

@@ -84,13 +84,32 @@ TrainingConfig trained_digits(const std::string& directory) {
   config.steps = 44;
   config.mlp.hidden = {32};
   config.train = {"digits-train-images.idx.gz", "digits-train-labels.idx.gz"};
-  config.sgd = {0.1f, 0.9f};
+  config.adamw = AdamwConfig{};
   config.data_root = "examples/data";
   config.checkpoint_path = directory;
   config.checkpoint_every_steps = 20;
   config.checkpoint_keep = 9;
   return config;
 }
+
+/// Who has which part of a state.
+struct Layout {
+  bool is_sharded = false;
+  int stages = 1;
+  int processes() const { return 2 * stages; }
+  TrainingConfig of(TrainingConfig config) const {
+    config.is_sharded = is_sharded;
+    config.stages = stages;
+    config.processes = processes();
+    return config;
+  }
+};
+constexpr Layout kLayouts[] = {{false, 1}, {true, 1}, {false, 2}, {true, 2}};
+
+/// doctest's CAPTURE, of all fields.
+#define CAPTURE_LAYOUT(layout)  \
+  CAPTURE((layout).is_sharded); \
+  CAPTURE((layout).stages)
 
 struct Trained {
   std::vector<Result<TrainingSummary>> results;
@@ -109,7 +128,9 @@ Trained train_with(const TrainingConfig& config, int processes, const TrainingHo
       trained.checkpoint_at[report.step] = report.checkpoint_step;
     };
     const SystemClock clock;
-    auto result = run_training(config, communicator, clock, hooks);
+    TrainingConfig own = config;
+    own.place = communicator.rank() % config.group_size();
+    auto result = run_training(own, communicator, clock, hooks);
     if (!result) communicator.abort();
     const std::lock_guard lock(mutex);
     trained.results.push_back(std::move(result));
@@ -128,17 +149,17 @@ TEST_CASE("a slow disk holds up no step, and the checkpoint is of the step it wa
   TrainingHooks in_place;
   in_place.saves_in_place = true;
   REQUIRE(train_with(trained_digits(quick.path()), 2, in_place).results[0].has_value());
-  for (const bool is_sharded : {false, true}) {
-    CAPTURE(is_sharded);
-    TrainingConfig config = trained_digits(slow / std::to_string(is_sharded));
-    config.is_sharded = is_sharded;
+  for (const Layout& layout : kLayouts) {
+    CAPTURE_LAYOUT(layout);
+    const std::string name = std::to_string(layout.stages) + (layout.is_sharded ? "s" : "r");
+    const TrainingConfig config = layout.of(trained_digits(slow / name));
     SlowDisk disk;
     TrainingHooks hooks;
     hooks.on_save = [&](std::int64_t step) {
       if (step < config.steps) disk.write(step);
     };
     hooks.on_step = [&](const StepReport& report) { disk.made(report.step); };
-    const Trained trained = train_with(config, 2, hooks);
+    const Trained trained = train_with(config, layout.processes(), hooks);
     for (const auto& result : trained.results) REQUIRE(result.has_value());
     CHECK(disk.beside_ == std::set<std::int64_t>{20, 40});
     CHECK(disk.waited_for_.empty());
@@ -146,20 +167,19 @@ TEST_CASE("a slow disk holds up no step, and the checkpoint is of the step it wa
     CHECK(trained.checkpoint_at.at(20 + SlowDisk::kWait - 1) == -1);
     CHECK(trained.checkpoint_at.at(40) == 20);
     for (const int step : {20, 40, 44}) {
-      for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
-        CHECK(saved_bytes(config.checkpoint_path, step, name) ==
-              saved_bytes(quick.path(), step, name));
+      for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+        CHECK(saved_bytes(config.checkpoint_path, step, file) ==
+              saved_bytes(quick.path(), step, file));
       }
     }
   }
 }
 
 TEST_CASE("a checkpoint that is due while the one before is still being written is left out") {
-  for (const bool is_sharded : {false, true}) {
-    CAPTURE(is_sharded);
+  for (const Layout& layout : kLayouts) {
+    CAPTURE_LAYOUT(layout);
     const test::TempDirectory directory;
-    TrainingConfig config = trained_digits(directory.path());
-    config.is_sharded = is_sharded;
+    TrainingConfig config = layout.of(trained_digits(directory.path()));
     config.checkpoint_every_steps = 10;
     config.save_patience = milliseconds(0);
     Gate gate;
@@ -182,7 +202,7 @@ TEST_CASE("a checkpoint that is due while the one before is still being written 
       gate.open();
       gate.wait_passed();
     };
-    const Trained trained = train_with(config, 2, hooks);
+    const Trained trained = train_with(config, layout.processes(), hooks);
     for (const auto& result : trained.results) REQUIRE(result.has_value());
     // Whether the disk is through with the first one at step 40 is its own affair.
     CHECK((saved == std::vector<std::int64_t>{10, 40, 44} ||
@@ -200,30 +220,33 @@ TEST_CASE("a checkpoint that is due while the one before is still being written 
 }
 
 TEST_CASE("the last checkpoint is waited for, and others are told meanwhile that it is") {
-  const test::TempDirectory directory;
-  TrainingConfig config = trained_digits(directory.path());
-  config.checkpoint_every_steps = 40;
-  config.save_patience = milliseconds(0);
-  Gate gate;
-  TrainingHooks hooks;
-  std::atomic<int> looked = 0;
-  hooks.on_save = [&](std::int64_t step) {
-    if (step == 40) gate.wait();
-  };
-  hooks.on_files = [&](std::string_view path) {
-    // All that is done with files at the end is to look at this one.
-    if (path.empty() || !gate.is_awaited()) return;
-    if (++looked == 20) gate.open();
-  };
-  const Trained trained = train_with(config, 2, hooks);
-  for (const auto& result : trained.results) {
-    REQUIRE(result.has_value());
-    CHECK(result->step == 44);
-    CHECK(result->complete);
+  for (const Layout& layout : kLayouts) {
+    CAPTURE_LAYOUT(layout);
+    const test::TempDirectory directory;
+    TrainingConfig config = layout.of(trained_digits(directory.path()));
+    config.checkpoint_every_steps = 40;
+    config.save_patience = milliseconds(0);
+    Gate gate;
+    TrainingHooks hooks;
+    std::atomic<int> looked = 0;
+    hooks.on_save = [&](std::int64_t step) {
+      if (step == 40) gate.wait();
+    };
+    hooks.on_files = [&](std::string_view path) {
+      // All that is done with files at the end is to look at this one.
+      if (path.empty() || !gate.is_awaited()) return;
+      if (++looked == 20) gate.open();
+    };
+    const Trained trained = train_with(config, layout.processes(), hooks);
+    for (const auto& result : trained.results) {
+      REQUIRE(result.has_value());
+      CHECK(result->step == 44);
+      CHECK(result->complete);
+    }
+    CHECK(looked >= 20);
+    CHECK_FALSE(saved_bytes(directory.path(), 40, "manifest.json").empty());
+    CHECK_FALSE(saved_bytes(directory.path(), 44, "manifest.json").empty());
   }
-  CHECK(looked >= 20);
-  CHECK_FALSE(saved_bytes(directory.path(), 40, "manifest.json").empty());
-  CHECK_FALSE(saved_bytes(directory.path(), 44, "manifest.json").empty());
 }
 
 TEST_CASE("who ends while a checkpoint is being written is busy with files until it is written") {
