@@ -84,7 +84,7 @@ std::string speed_text(const api::TrainingJob& job) {
 std::vector<std::string> job_columns(const JobTableOptions& options) {
   std::vector<std::string> columns;
   if (options.has_namespace) columns.emplace_back("NAMESPACE");
-  for (const char* name : {"NAME", "STATUS", "WORKERS", ">STEP", ">PROGRESS", ">LOSS", ">SAMPLES/S",
+  for (const char* name : {"NAME", "STATUS", "WORKERS", ">STEP", ">PROGRESS", ">LOSS", ">SPEED",
                            ">ETA", ">RESTARTS", ">AGE"}) {
     columns.emplace_back(name);
   }
@@ -109,7 +109,7 @@ std::vector<Cell> job_row(const api::TrainingJob& job, const JobTableOptions& op
   row.push_back({status.progress ? status.progress->loss : ""});
   // Speed and end are of what runs; afterwards they would be the last words of a while ago.
   const bool runs = status.is_true("Running") && status.progress.has_value();
-  row.push_back({runs ? whole(status.progress->samples_per_second) : ""});
+  row.push_back({runs ? speed_text(job) : ""});
   row.push_back({runs && status.progress->eta_seconds >= 0
                      ? short_duration(std::chrono::seconds(status.progress->eta_seconds))
                      : ""});

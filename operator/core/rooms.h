@@ -95,11 +95,11 @@ class Rooms {
   std::span<const WaitingGang> waiting_;
   std::optional<UsualSizes> gpu_sizes_, cpu_sizes_;  ///< made when first asked for
   std::vector<RunningGang> started_;                 ///< in this pass
-  /// Those that run, and then these, by host; of the last ones only once they are asked for.
-  std::vector<SendingGang> sending_;
-  std::size_t in_traffic_ = 0;  ///< of sending_; made when first asked for, as all below
-  std::optional<PcieSeats> seats_;
-  std::optional<Traffic> traffic_;
+  std::vector<SendingGang>
+      sending_;                     ///< those that run, then these; all when it was last asked for
+  std::size_t in_traffic_ = 0;      ///< of them
+  std::optional<PcieSeats> seats_;  ///< made when first asked for
+  std::optional<Traffic> traffic_;  ///< likewise
 };
 
 }  // namespace muster::core

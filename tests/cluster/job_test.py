@@ -48,9 +48,9 @@ class JobTest(LongJobTest):
         # Nobody looks at its bits, so it may be long enough for all that is asked meanwhile.
         self.start_long("told", steps=120_000)
         row = self.muster("get", "told").splitlines()
-        self.assertEqual(row[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SAMPLES/S", "ETA",
+        self.assertEqual(row[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SPEED", "ETA",
                                           "RESTARTS", "AGE"])
-        self.assertRegex(row[1], r"^told +Running +2/2 +\d+/120000 +\d+% +\d\.\d+ +[\d,]+ +\d+\w+ +0 +\d+\w+$")
+        self.assertRegex(row[1], r"^told +Running +2/2 +\d+/120000 +\d+% +\d\.\d+ +[\d,]+ samples/s +\d+\w+ +0 +\d+\w+$")
         text = self.muster("describe", "told")
         nodes = {pod["metadata"]["labels"]["muster.dev/slot"]: pod["spec"]["nodeName"] for pod in self.pods("told")}
         for expected in (r"^told in namespace team: Running for \d+", r"Progress +step [\d,]+ of 120,000 \(\d+%\)",

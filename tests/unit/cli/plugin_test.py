@@ -118,11 +118,17 @@ class GetTest(PluginTest):
         done = self.muster("get", "-n", "lab", "--context", "home", "--kubeconfig", "/k")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         head, first, second = done.stdout.splitlines()
-        self.assertEqual(head.split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SAMPLES/S", "ETA",
+        self.assertEqual(head.split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SPEED", "ETA",
                                         "RESTARTS", "AGE"])
-        self.assertRegex(first, r"^digits  Running  2/2 +220/440 +50%  0\.1234 +51,200  75s +1 ")
+        self.assertRegex(first, r"^digits  Running  2/2 +220/440 +50%  0\.1234 +51,200 samples/s  75s +1 ")
         self.assertRegex(second, r"^digits  Waiting  - ")
         self.assertEqual(self.calls()[0]["args"][:3], ["--kubeconfig=/k", "--context=home", "--namespace=lab"])
+
+    def test_the_speed_of_a_text_is_told_in_tokens(self):
+        one = job(RUNNING, phase="Running", progress={"step": 1, "totalSteps": 2, "loss": "1", "samplesPerSecond": "200"})
+        one["spec"]["training"]["model"] = {"gpt": {"layers": 1, "heads": 1, "width": 8, "contextLength": 64}}
+        self.answer("get trainingjobs", items(one))
+        self.assertRegex(self.muster("get").stdout, r" 12,800 tokens/s ")
 
     def test_other_forms_are_kubectls_own(self):
         self.answer("-o yaml", "kind: List\n")
