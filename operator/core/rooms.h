@@ -95,9 +95,9 @@ class Rooms {
   std::span<const WaitingGang> waiting_;
   std::optional<UsualSizes> gpu_sizes_, cpu_sizes_;  ///< made when first asked for
   std::vector<RunningGang> started_;                 ///< in this pass
-  std::vector<SendingGang>
-      sending_;                     ///< those that run, then these; all when it was last asked for
-  std::size_t in_traffic_ = 0;      ///< of them
+  /// Those that run, then these, by host; as far as somebody has asked for them.
+  std::vector<SendingGang> sending_;
+  std::size_t in_traffic_ = 0;      ///< of sending_
   std::optional<PcieSeats> seats_;  ///< made when first asked for
   std::optional<Traffic> traffic_;  ///< likewise
 };

@@ -388,9 +388,15 @@ TEST_CASE("a gang keeps off the links of one that was given its places a moment 
   for (std::size_t i = 0; i < 8; ++i) cluster.nodes[i].allocatable["cpu"] = i < 4 ? 4000 : 1000;
   const WaitingGang first = gang("first", 4, 4, 3), second = gang("second", 4, 4);
   cluster.gangs = {first, second};
-  const auto both = cluster.schedule();
-  CHECK(both.at({"ns", "first"}).placement->domain_of_slot[0].starts_with("b0"));
-  CHECK(both.at({"ns", "second"}).placement->domain_of_slot[0].starts_with("b1"));
+  for (const bool is_anybody_there : {false, true}) {
+    CAPTURE(is_anybody_there);
+    cluster.running.clear();
+    // It sends to nobody, and takes no room that is counted here.
+    if (is_anybody_there) cluster.running = {{{"ns", "lone"}, {"n7"}, {1e9, 1, 0.9}}};
+    const auto both = cluster.schedule();
+    CHECK(both.at({"ns", "first"}).placement->domain_of_slot[0].starts_with("b0"));
+    CHECK(both.at({"ns", "second"}).placement->domain_of_slot[0].starts_with("b1"));
+  }
   // If the first one sent nothing, both blocks would do.
   for (const std::string name : {"n0", "n1", "n2", "n3"}) {
     cluster.assumed.push_back({name, first.per_worker});
