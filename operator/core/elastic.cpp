@@ -287,7 +287,9 @@ std::string busy_text(const JobSnapshot& snapshot, const GangView& gang) {
     const ProgressReport* report = report_of(snapshot, member);
     if (report == nullptr || member.state != MemberState::kRunning) continue;
     if (report->busy_seconds <= 0 || named++ >= kNamedMost) continue;
-    text += report->busy_checkpoint ? "; " : "; training stands: ";
+    // Nobody waits for who is not a member yet, and reads what it will train on.
+    const bool stands = !report->busy_checkpoint && !report->members.empty();
+    text += stands ? "; training stands: " : "; ";
     text += "worker " + std::to_string(member.placement.slot) + " has been busy with " +
             (report->busy_checkpoint ? "a checkpoint in " : "files in ") +
             first_line(report->busy_path, 256) + " for more than " +

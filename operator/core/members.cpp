@@ -27,7 +27,9 @@ bool is_member(const JobSnapshot& snapshot, const Member& member) {
 }
 
 bool is_named(const JobSnapshot& snapshot, const GangView& gang, const Member& member) {
-  if (report_of(snapshot, member) != nullptr || member.placement.replacements > 0) return false;
+  const ProgressReport* own = report_of(snapshot, member);
+  const bool has_said = own != nullptr && own->membership_epoch > 0;
+  if (has_said || member.placement.replacements > 0) return false;
   const std::int64_t newest = newest_epoch(snapshot, gang);
   return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& other) {
     const ProgressReport* report = report_of(snapshot, other);

@@ -16,10 +16,10 @@ const ProgressReport* report_of(const JobSnapshot& snapshot, const Member& membe
 /// stored. Workers that know nothing of memberships are none.
 bool is_member(const JobSnapshot& snapshot, const Member& member);
 
-/// Whether a member says that this worker, of which nothing was heard yet, is with it in the newest
-/// membership: all of a gang begin at once, and their first reports come one by one. What is said
-/// of one that took another's place may mean that other. Good for telling how many train, and for
-/// no decision.
+/// Whether a member says that this worker, which has not said that it is in any, is with it in the
+/// newest membership: all of a gang begin at once, and their first reports of it come one by one.
+/// What is said of one that took another's place may mean that other. Good for telling how many
+/// train, and for no decision.
 bool is_named(const JobSnapshot& snapshot, const GangView& gang, const Member& member);
 
 /// Whether members train on now, so that the others can be replaced, added and sent away without

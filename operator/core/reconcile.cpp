@@ -407,7 +407,8 @@ std::optional<seconds> observe_running(api::TrainingJobStatus& status, const Job
     const auto* before = status.condition(std::string(words::kRunning));
     const std::string message = std::to_string(target) + " of " + std::to_string(target) +
                                 (target == 1 ? " worker runs" : " workers run") +
-                                restored_text(snapshot, gang, before) + resize_text(snapshot, gang);
+                                restored_text(snapshot, gang, before) + busy_text(snapshot, gang) +
+                                resize_text(snapshot, gang);
     set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
     set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
     return std::nullopt;

@@ -38,6 +38,17 @@ TEST_CASE("a gang that begins is whole from its first report on") {
     CHECK(seen().placement[0].member);
     CHECK_FALSE(seen().placement[1].member);  // it has to say so itself
   }
+  SUBCASE("also who has told before that it reads its data") {
+    ProgressReport reading = told_by(1, 0, {});
+    reading.busy_seconds = 10;
+    reading.busy_path = "/data/train";
+    job.report(reading);
+    CHECK(
+        seen().condition("Running")->message ==
+        "2 of 2 workers run; worker 1 has been busy with files in /data/train for more than 10 s");
+    job.report(told_by(0, 1, {0, 1}));
+    CHECK(seen().workers == "2/2");
+  }
   SUBCASE(
       "who is stored as a member counts once, though an operator that is new was told by others") {
     job.report(told_by(0, 1, {0, 1}));
@@ -46,11 +57,6 @@ TEST_CASE("a gang that begins is whole from its first report on") {
   }
   SUBCASE("who is in no membership is not counted") {
     job.report(told_by(0, 1, {0}));
-    CHECK(seen().workers == "1/2");
-  }
-  SUBCASE("nor is who says itself that it is in none") {
-    job.report(told_by(0, 1, {0, 1}));
-    job.report(told_by(1, 0, {}));
     CHECK(seen().workers == "1/2");
   }
   SUBCASE("nor is who took the place of another, of which the others may be speaking") {
@@ -79,9 +85,14 @@ TEST_CASE("whose disk does not answer is named in status, and whether training s
   report.busy_checkpoint = true;
   report.busy_path = "/checkpoints";
   job.report(report);
+  report = told_by(1, 0, {});
+  report.busy_seconds = 10;
+  report.busy_path = "/data/train";
+  job.report(report);
   job.edit().job.status.progress->updated_at = test::kNow - seconds(20);
   CHECK(test::status_of(job.plan()).condition("Running")->message ==
         "3 of 3 workers run; worker 0 has been busy with a checkpoint in /checkpoints for more "
-        "than 60 s; training stands: worker 2 has been busy with files in /data/part-1.bin for "
+        "than 60 s; worker 1 has been busy with files in /data/train for more than 10 s; training "
+        "stands: worker 2 has been busy with files in /data/part-1.bin for "
         "more than 40 s");
 }
