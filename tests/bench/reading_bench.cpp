@@ -1,6 +1,7 @@
 // What a step waits for its samples. Tokens: 64 samples of 1,024 from a shard of 200 MB of which
 // the system holds nothing in memory, read when they are wanted and read ahead while the step
-// before is computed. Pictures: a directory of JPEGs, decoded and scaled by one thread and by two.
+// before is computed. Pictures: a directory of JPEGs, decoded and scaled by one thread and by two;
+// and those of a step, decoded when they are wanted and ahead, while a device computes.
 //
 //   reading_bench [DIRECTORY]     default: a directory below /tmp, removed at the end
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +24,9 @@
 #include "tests/unit/data/shard_bytes.h"
 #include "worker/data/dataset.h"
 #include "worker/data/image_folder.h"
+#include "worker/data/loader.h"
+#include "worker/data/picture.h"
+#include "worker/data/prefetch.h"
 #include "worker/data/tokens.h"
 
 namespace {
@@ -49,29 +54,57 @@ void write_shard(const std::string& path) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-/// Of each step how long its samples take, and to say which come next.
+struct Pace {
+  int steps, samples;
+  milliseconds computing;
+};
+
+/// Of each step how long its samples take, and to say which come next; in order.
+std::vector<double> read_steps(const data::Dataset& set, const Pace& pace, bool is_ahead,
+                               const std::function<bool(std::uint64_t index)>& read) {
+  const data::Loader loader({7, set.count, pace.samples, pace.samples});
+  const data::RankRange all{0, pace.samples};
+  std::vector<std::uint64_t> indices(static_cast<std::size_t>(pace.samples));
+  std::vector<double> times;
+  for (std::int64_t step = 0; step < pace.steps; ++step) {
+    loader.samples(step, all, indices);
+    times.push_back(milliseconds_of([&] {
+      for (const std::uint64_t index : indices) {
+        if (!read(index)) std::abort();
+      }
+      if (is_ahead) data::prefetch(set, loader, step + 1, all);
+    }));
+    std::this_thread::sleep_for(pace.computing);
+  }
+  times.erase(times.begin());  // nobody could read ahead of the first
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
 std::vector<double> read_tokens(const std::string& path, const data::Dataset& set, bool is_ahead) {
   const UniqueFd shard(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (::fsync(shard.get()) != 0 || ::posix_fadvise(shard.get(), 0, 0, POSIX_FADV_DONTNEED) != 0) {
     std::abort();
   }
-  const data::Loader loader({7, set.count, 16, 64});
   std::vector<std::int32_t> tokens(kContext), labels(kContext);
-  std::vector<std::uint64_t> indices(64);
-  std::vector<double> times;
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    loader.samples(step, {0, 16}, indices);
-    times.push_back(milliseconds_of([&] {
-      for (const std::uint64_t index : indices) {
-        if (!data::read_sample(set, index, tokens, labels)) std::abort();
-      }
-      if (is_ahead) data::prefetch(set, loader, step + 1, {0, 16});
-    }));
-    std::this_thread::sleep_for(kComputing);
+  return read_steps(set, {kSteps, 64, kComputing}, is_ahead, [&](std::uint64_t index) {
+    return data::read_sample(set, index, tokens, labels).has_value();
+  });
+}
+
+void print_tokens(const std::string& path) {
+  write_shard(path);
+  const auto set = data::load_tokens({{path}, 256, kContext});
+  if (!set) std::abort();
+  std::printf("64 samples of 1,024 tokens, ms a step  |  p50  |  most of %d\n", kSteps - 1);
+  for (int round = 0; round < 3; ++round) {
+    for (const bool is_ahead : {false, true}) {
+      const std::vector<double> times = read_tokens(path, *set, is_ahead);
+      std::printf("%-38s | %5.2f | %5.1f\n", is_ahead ? "read ahead" : "read when they are wanted",
+                  times[times.size() / 2], times.back());
+    }
   }
-  times.erase(times.begin());  // nobody could read ahead of the first
-  std::sort(times.begin(), times.end());
-  return times;
+  std::filesystem::remove(path);
 }
 
 void write_pictures(const std::string& directory) {
@@ -91,37 +124,46 @@ void write_pictures(const std::string& directory) {
   }
 }
 
+data::Dataset load_pictures(const std::string& directory, int threads, std::uint64_t most_held) {
+  auto set = data::load_image_folder({directory, kSide, kSide, false, threads, most_held});
+  if (!set) std::abort();
+  return *std::move(set);
+}
+
+void print_pictures(const std::string& directory) {
+  write_pictures(directory);
+  for (int round = 0; round < 3; ++round) {
+    for (const int threads : {1, 2}) {
+      const double took =
+          milliseconds_of([&] { load_pictures(directory, threads, data::kMostHeldBytes); });
+      std::printf("JPEGs of %d x %d to %zu x %zu, %d threads: %.0f a second\n", kHeight, kWidth,
+                  kSide, kSide, threads, kPictures / took * 1000);
+    }
+  }
+  std::printf("32 of them a step, ms a step, 2 threads |  p50  |  most of %d\n", kSteps / 4 - 1);
+  const data::Dataset files =
+      load_pictures(directory, 2, kPictures * kSide * kSide * data::kColors / 2);
+  std::vector<std::uint8_t> buffer;
+  for (int round = 0; round < 3; ++round) {
+    for (const bool is_ahead : {false, true}) {
+      const std::vector<double> times = read_steps(
+          files, {kSteps / 4, 32, 4 * kComputing}, is_ahead,
+          [&](std::uint64_t index) { return data::read_image(files, index, buffer).has_value(); });
+      std::printf("%-39s | %5.1f | %5.1f\n",
+                  is_ahead ? "decoded ahead" : "decoded when they are wanted",
+                  times[times.size() / 2], times.back());
+    }
+  }
+  std::filesystem::remove_all(directory);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const bool is_given = argc > 1;
   const test::TempDirectory own;
   const std::string directory = is_given ? argv[1] : own.path();
-  const std::string path = directory + "/shard.bin";
-  write_shard(path);
-  const auto set = data::load_tokens({{path}, 256, kContext});
-  if (!set) std::abort();
-  std::printf("64 samples of 1,024 tokens, ms a step  |  p50  |  most of %d\n", kSteps - 1);
-  for (int round = 0; round < 3; ++round) {
-    for (const bool is_ahead : {false, true}) {
-      const std::vector<double> times = read_tokens(path, *set, is_ahead);
-      std::printf("%-38s | %5.2f | %5.1f\n", is_ahead ? "read ahead" : "read when they are wanted",
-                  times[times.size() / 2], times.back());
-    }
-  }
-  std::filesystem::remove(path);
-  write_pictures(directory + "/pictures");
-  for (int round = 0; round < 3; ++round) {
-    for (const int threads : {1, 2}) {
-      const double took = milliseconds_of([&] {
-        if (!data::load_image_folder({directory + "/pictures", kSide, kSide, false, threads})) {
-          std::abort();
-        }
-      });
-      std::printf("JPEGs of %d x %d to %zu x %zu, %d threads: %.0f a second\n", kHeight, kWidth,
-                  kSide, kSide, threads, kPictures / took * 1000);
-    }
-  }
-  std::filesystem::remove_all(directory + "/pictures");
+  print_tokens(directory + "/shard.bin");
+  print_pictures(directory + "/pictures");
   return 0;
 }

@@ -7,6 +7,8 @@ PICTURE = "worker/data/picture.cpp"
 PNG = "worker/data/png.cpp"
 JPEG = "worker/data/jpeg.cpp"
 FOLDER = "worker/data/image_folder.cpp"
+PICTURES = "worker/data/picture_files.cpp"
+AHEAD = "worker/data/read_ahead.h"
 TOKENS = "worker/data/tokens.cpp"
 
 BREAKAGES = [
@@ -52,6 +54,14 @@ BREAKAGES = [
     Breakage("the sums of another row are taken", PICTURE, "if (std::exchange(summed, row) != row) sum_across(",
              "if (std::exchange(summed, row) == picture.height) sum_across(", "test_data"),
     Breakage("luma is rounded down", PICTURE, " + 32768U) >> 16", ") >> 16", "test_data"),
+    Breakage("a picture that has changed is trained on", PICTURES, "if (hash_of_values(out) == hashes_[index]) return {};", "return {};",
+             "test_data"),
+    Breakage("pictures in their files have another hash than in memory", PICTURES,
+             "  hash.update(std::as_bytes(std::span(labels)));\n", "", "test_data"),
+    Breakage("a piece of the pictures is checked in the place of another", PICTURES, "decode_from(first, piece));", "decode_from(0, piece));",
+             "test_data"),
+    Breakage("samples are made ahead of all room", AHEAD, "!to_make_.empty() && held_ < options_.most", "!to_make_.empty()", "test_data"),
+    Breakage("what went wrong ahead is told to nobody", "worker/data/read_ahead.cpp", "return taken.status;", "return {};", "test_data"),
     Breakage("classes stand in the order of the disk", FOLDER, "[](const Entry& a, const Entry& b) { return a.name < b.name; }",
              "[](const Entry& a, const Entry& b) { return a.name > b.name; }", "test_data"),
     Breakage("hidden files are pictures", FOLDER, "    if (name.starts_with('.')) continue;\n", "", "test_data"),
@@ -59,7 +69,7 @@ BREAKAGES = [
              "static_cast<std::uint8_t>(files.size() > 255 ? 255 : files.size())", "test_data"),
     Breakage("a test set may have a class of its own", FOLDER, "if (found == classes.end() || *found != of_class.name) {",
              "if (found == classes.end() && classes.empty()) {", "test_data"),
-    Breakage("the samples of another step are read ahead", TOKENS, "  loader.samples(step, ranks, indices);\n",
+    Breakage("the samples of another step are read ahead", "worker/data/prefetch.cpp", "  loader.samples(step, ranks, indices);\n",
              "  loader.samples(step + 1, ranks, indices);\n", "test_data"),
     Breakage("nothing is read ahead", TOKENS, "POSIX_FADV_WILLNEED", "POSIX_FADV_NORMAL", "test_data"),
 ]

@@ -7,6 +7,7 @@
 
 import glob
 import gzip
+import json
 import os
 import re
 import resource
@@ -17,10 +18,11 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 import cgroup  # noqa: E402
 from endpoint import BetweenEndpoint  # noqa: E402
 from job import ROOT, FaultTest, main, read  # noqa: E402
+from pictures import gray_png  # noqa: E402
 
 OTHER_TRAINING = r"DataInvalid .*do not let this one in"
 STARVE_SECONDS = int(os.environ.get("MUSTER_STARVE_SECONDS", "8"))
@@ -153,6 +155,34 @@ class Scarce(FaultTest):
         done, logs = run(250, "worker.count=2", "worker.min=2", "training.parallelism.mode=Auto")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(logs, r'"needsBytes":1[01][0-9]{7},"hasBytes":131072000')
+
+    @unittest.skipUnless(cgroup.available("memory"), "needs root and a memory controller")
+    def test_pictures_that_are_more_than_its_memory_are_trained_on_with_the_same_bits(self):
+        directory = tempfile.mkdtemp(prefix="muster-faults-")
+        self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
+        for i in range(400):
+            name = os.path.join(directory, "pictures", str(i % 2), f"{i:03}.png")
+            os.makedirs(os.path.dirname(name), exist_ok=True)
+            with open(name, "wb") as file:
+                file.write(gray_png([bytes((i * 7 + x * y * (1 + i % 2)) % 256 for x in range(8)) for y in range(8)]))
+        pictures = f"{{imageFolder: {{directory: {directory}/pictures, height: 512, width: 512, colors: Gray}}}}"
+        fields = ("worker.count=1", "training.model={mlp: {hidden: [4]}}", "training.batchSize=16", "training.logicalRanks=16",
+                  "training.epochs=1", "training.gradientClipping={maxNorm: \"1.0\"}",
+                  f"training.data={{train: {pictures}, test: {pictures}}}")
+
+        def run(name, enter=":"):
+            output = os.path.join(directory, name)
+            done = subprocess.run(["/bin/sh", "-c", f"{enter}\nexec \"$@\"", "sh", os.path.join(self.bin_dir, "muster"), "run",
+                                   f"{ROOT}/examples/digits.yaml", "--quiet", "--output", output,
+                                   *(part for field in fields for part in ("--set", f"spec.{field}"))],
+                                  text=True, capture_output=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return json.loads(read(os.path.join(output, "report.json")))["sha256"]
+
+        held = run("held")
+        group = cgroup.Group(memory=160 << 20)  # of 100 MiB for each set
+        self.addCleanup(group.close)
+        self.assertEqual(run("in-files", group.enter), held)
 
     def test_a_trainer_without_descriptors_says_so_and_the_others_go_on(self):
         job = self.training(3)

@@ -21,9 +21,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import zlib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from pictures import gray_png  # noqa: E402
+
 DEADLINE = 120
 LONG = ["--set", "spec.training.epochs=400", "--hash-every", "100"]   # long enough to be interrupted
 
@@ -44,16 +46,6 @@ def processes_of(directory):
         except OSError:
             pass
     return found
-
-
-def gray_png(rows):
-    """A PNG file of rows of gray pixels."""
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)
-    pixels = zlib.compress(b"".join(b"\0" + row for row in rows))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 class RunTest(unittest.TestCase):

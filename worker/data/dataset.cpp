@@ -5,6 +5,7 @@
 
 #include "worker/data/file.h"
 #include "worker/data/idx.h"
+#include "worker/data/picture_files.h"
 #include "worker/data/tokens.h"
 
 namespace muster::data {
@@ -56,8 +57,22 @@ Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& trai
   return test;
 }
 
+std::size_t Dataset::memory() const {
+  return images.size() + values.size() * sizeof(float) + labels.size() +
+         (pictures ? pictures->memory() : 0);
+}
+
+Result<std::span<const std::uint8_t>> read_image(const Dataset& samples, std::size_t index,
+                                                 std::vector<std::uint8_t>& buffer) {
+  if (!samples.pictures) return std::span(samples.image(index), samples.features);
+  buffer.resize(samples.features);
+  MUSTER_RETURN_IF_ERROR(samples.pictures->read(index, buffer));
+  return std::span<const std::uint8_t>(buffer);
+}
+
 Sha256Digest hash_of(const Dataset& dataset) {
   if (dataset.shards) return dataset.shards->digest();
+  if (dataset.pictures) return dataset.pictures->digest();
   Sha256 hash;
   hash.update(std::as_bytes(std::span(dataset.images)));
   hash.update(std::as_bytes(std::span(dataset.values)));

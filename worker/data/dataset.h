@@ -1,10 +1,11 @@
-// Labelled images or a text in memory, as bytes, a table's numbers, or tokens on the disk: a
-// dataset is the same on every worker, and its hash says so.
+// Labelled images or a text, as bytes, a table's numbers, or tokens; in memory, or on the disk, as
+// tokens and many pictures are. A dataset is the same on every worker, and its hash says so.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 
 namespace muster::data {
 
+class PictureFiles;
 class TokenShards;
 
 /// Most classes of images and of a text: a label is one byte.
@@ -36,8 +38,12 @@ struct Dataset {
   std::vector<TableColumn> columns;  ///< without the label's; together they have all features
   /// Of tokens, which have neither images nor labels in memory: data::read_sample() reads them.
   std::shared_ptr<const TokenShards> shards;
+  /// Of pictures that are not held: their labels are, and data::read_image() reads the images.
+  std::shared_ptr<const PictureFiles> pictures;
   const std::uint8_t* image(std::size_t index) const { return images.data() + index * features; }
   bool is_text() const { return labels.empty() && !images.empty(); }
+  /// Bytes of memory that it takes as long as samples are read.
+  std::size_t memory() const;
   /// The labels of a sample.  Shape: (targets).
   const std::uint8_t* labels_of(std::size_t index) const {
     return is_text() ? image(index) + 1 : labels.data() + index;
@@ -58,6 +64,12 @@ Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& trai
 /// `test` is one of `train`'s classes from now on. Errors: exit code kData with `path`: it has a
 /// label that `train` lacks.
 Status fit_labels(Dataset& test, const Dataset& train, const std::string& path);
+
+/// The values of an image, in memory or read into `buffer`.  Shape: (samples.features).
+/// Requires that the samples are images.  Errors, Blocks: as PictureFiles::read; none of what is in
+/// memory.
+Result<std::span<const std::uint8_t>> read_image(const Dataset& samples, std::size_t index,
+                                                 std::vector<std::uint8_t>& buffer);
 
 /// SHA-256 over the decoded bytes: images or values (little-endian), then labels; of a text all
 /// bytes of its file; of tokens that of their shards.

@@ -1,16 +1,13 @@
 #include "worker/data/image_folder.h"
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
-#include <mutex>
+#include <memory>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
-#include "common/contract.h"
 #include "worker/data/file.h"
 #include "worker/data/picture.h"
 
@@ -49,11 +46,6 @@ Result<std::vector<Entry>> entries_of(const std::string& directory) {
   return out;
 }
 
-struct File {
-  std::string path;
-  std::uint8_t label;
-};
-
 /// The classes of a training set.
 Result<std::vector<std::string>> classes_of(const std::string& directory) {
   MUSTER_ASSIGN_OR_RETURN(const std::vector<Entry> entries, entries_of(directory));
@@ -75,9 +67,9 @@ Result<std::vector<std::string>> classes_of(const std::string& directory) {
 }
 
 /// All pictures, class by class.
-Result<std::vector<File>> files_of(const std::string& directory,
-                                   const std::vector<std::string>& classes) {
-  std::vector<File> files;
+Result<std::vector<PictureFile>> files_of(const std::string& directory,
+                                          const std::vector<std::string>& classes) {
+  std::vector<PictureFile> files;
   MUSTER_ASSIGN_OR_RETURN(const std::vector<Entry> entries, entries_of(directory));
   for (const Entry& of_class : entries) {
     if (!of_class.is_directory) continue;
@@ -93,8 +85,7 @@ Result<std::vector<File>> files_of(const std::string& directory,
         return bad_data(path + "/" + picture.name, ErrorCode::kInvalid,
                         "is a directory within that of a class, which must have pictures alone");
       }
-      files.push_back(
-          {path + "/" + picture.name, static_cast<std::uint8_t>(found - classes.begin())});
+      files.push_back({picture.name, static_cast<std::uint8_t>(found - classes.begin())});
     }
     if (files.size() > kMaxPictures) {
       return bad_data(directory, ErrorCode::kTooLarge,
@@ -105,98 +96,28 @@ Result<std::vector<File>> files_of(const std::string& directory,
   return files;
 }
 
-Result<Picture> read_picture(const ImageFolder& folder, const std::string& path) {
-  auto file = read_file(path, kMaxPictureBytes);
-  if (!file) return file.error().with_exit_code(contract::exit_code::kData);
-  MUSTER_ASSIGN_OR_RETURN(Picture picture, decode_picture(*file, path));
-  if (folder.height != 0) picture = scaled(picture, folder.height, folder.width);
-  return picture;
-}
-
-/// Takes the size of the first picture for all, and makes room for them.
-Status set_size(const Picture& first, std::size_t count, const ImageFolder& folder,
-                const std::string& path, Dataset& out) {
-  if (first.height > kMaxImageSide || first.width > kMaxImageSide) {
-    return bad_data(path, ErrorCode::kTooLarge,
-                    "is " + std::to_string(first.height) + " x " + std::to_string(first.width) +
-                        "; pictures of more than " + std::to_string(kMaxImageSide) +
-                        " pixels a side need height and width, to be scaled to");
-  }
-  out.height = first.height;
-  out.width = first.width;
-  out.channels = folder.is_gray ? 1 : kColors;
-  out.features = out.height * out.width * out.channels;
-  if (count > kMaxImageFolderBytes / out.features) {
-    return bad_data(folder.directory, ErrorCode::kTooLarge,
-                    std::to_string(count) + " pictures of " + std::to_string(out.features) +
-                        " values are more than " + std::to_string(kMaxImageFolderBytes) +
-                        " bytes; scale them with height and width");
-  }
-  out.count = count;
-  out.images.resize(count * out.features);
-  out.labels.reserve(count);
-  return {};
-}
-
-/// Copies a picture of the set's size to its place.
-Status put(const Picture& picture, const ImageFolder& folder, const std::string& path,
-           std::size_t index, Dataset& out) {
-  if (picture.height != out.height || picture.width != out.width) {
-    return bad_data(path, ErrorCode::kInvalid,
-                    "is " + std::to_string(picture.height) + " x " + std::to_string(picture.width) +
-                        ", the first one " + std::to_string(out.height) + " x " +
-                        std::to_string(out.width) +
-                        "; with height and width they are scaled to one size");
-  }
-  const auto place = out.images.begin() + static_cast<std::ptrdiff_t>(index * out.features);
-  if (folder.is_gray) {
-    std::ranges::copy(gray_of(picture), place);
-  } else {
-    std::ranges::copy(picture.colors, place);
-  }
-  return {};
-}
-
-/// Decodes all but the first on all threads; of several errors the one of the first file.
-Status decode_others(const ImageFolder& folder, const std::vector<File>& files, Dataset& out) {
-  std::atomic<std::size_t> next = 1;
-  std::mutex mutex;
-  std::size_t wrong = files.size();
-  Status status;
-  const auto work = [&] {
-    // A file is taken before all behind it, so that none ahead of an error is left out.
-    for (std::size_t i = next++; i < files.size(); i = next++) {
-      const auto picture = read_picture(folder, files[i].path);
-      const Status done =
-          picture ? put(*picture, folder, files[i].path, i, out) : Status(picture.error());
-      if (done) continue;
-      const std::lock_guard lock(mutex);
-      if (i < wrong) {
-        wrong = i;
-        status = done;
-      }
-      next = files.size();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < folder.threads; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-  return status;
-}
-
 Result<Dataset> read_pictures(const ImageFolder& folder, std::vector<std::string> classes) {
   MUSTER_CHECK((folder.height == 0) == (folder.width == 0) && folder.height <= kMaxImageSide &&
                folder.width <= kMaxImageSide && folder.threads >= 1);
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<File> files, files_of(folder.directory, classes));
-  MUSTER_ASSIGN_OR_RETURN(const Picture first, read_picture(folder, files[0].path));
+  MUSTER_ASSIGN_OR_RETURN(std::vector<PictureFile> files, files_of(folder.directory, classes));
   Dataset out;
-  MUSTER_RETURN_IF_ERROR(set_size(first, files.size(), folder, files[0].path, out));
-  MUSTER_RETURN_IF_ERROR(put(first, folder, files[0].path, 0, out));
-  MUSTER_RETURN_IF_ERROR(decode_others(folder, files, out));
-  for (const File& file : files) out.labels.push_back(file.label);
+  for (const PictureFile& file : files) out.labels.push_back(file.label);
   out.classes = std::max(2, static_cast<int>(classes.size()));
-  out.class_names = std::move(classes);
+  out.class_names = classes;
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<PictureFiles> pictures,
+                          PictureFiles::open(folder, std::move(classes), std::move(files)));
+  out.count = pictures->count();
+  out.height = pictures->height();
+  out.width = pictures->width();
+  out.channels = folder.is_gray ? 1 : kColors;
+  out.features = pictures->values();
+  if (out.features <= folder.most_held / out.count) {
+    out.images.resize(out.count * out.features);
+    MUSTER_RETURN_IF_ERROR(pictures->decode_all(out.images));
+  } else {
+    MUSTER_RETURN_IF_ERROR(pictures->check_all());
+    out.pictures = std::move(pictures);
+  }
   return out;
 }
 

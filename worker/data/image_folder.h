@@ -11,25 +11,16 @@
 
 #include "common/result.h"
 #include "worker/data/dataset.h"
+#include "worker/data/picture_files.h"
 
 namespace muster::data {
 
 /// Most pictures of a directory.
 inline constexpr std::size_t kMaxPictures = std::size_t{1} << 22;
-/// Most bytes of all of them, as they are held.
-inline constexpr std::uint64_t kMaxImageFolderBytes = std::uint64_t{4} << 30;
-/// Most pixels in a row or column of a picture that is trained on.
-inline constexpr std::size_t kMaxImageSide = 2048;
-
-struct ImageFolder {
-  std::string directory = {};
-  std::size_t height = 0, width = 0;  ///< what pictures are scaled to; 0: all must have one size
-  bool is_gray = false;               ///< one value for a pixel, or kColors
-  int threads = 1;                    ///< that decode; the result is the same
-};
-
-/// Reads a training set.  Errors: kInvalid, kCorrupt, kTooLarge, kNotFound, kIo; one sentence that
-/// names the file or the directory, exit code kData.  Blocks: on the disk.
+/// Reads a training set: into memory, or once through it where it has more than may be held, so
+/// that what is wrong with any picture is known before training.  Errors: kInvalid, kCorrupt,
+/// kTooLarge, kNotFound, kIo; one sentence that names the file or the directory, exit code kData.
+/// Blocks: on the disk.
 Result<Dataset> load_image_folder(const ImageFolder& folder);
 
 /// Reads the test set that belongs to `train`: the same sizes, no class that `train` lacks.

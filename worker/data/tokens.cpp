@@ -217,14 +217,4 @@ Status read_sample(const Dataset& samples, std::size_t index, std::span<std::int
   return samples.shards->read(first + tokens.size(), labels.last(1));
 }
 
-void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks) {
-  if (!samples.shards) return;
-  std::vector<std::uint64_t> indices(static_cast<std::size_t>(ranks.size()) *
-                                     static_cast<std::size_t>(loader.rows_per_rank()));
-  loader.samples(step, ranks, indices);
-  for (const std::uint64_t index : indices) {
-    samples.shards->prefetch(index * samples.features, samples.features + 1);
-  }
-}
-
 }  // namespace muster::data

@@ -15,7 +15,6 @@
 #include "common/result.h"
 #include "common/sha256.h"
 #include "common/token_shard.h"
-#include "worker/data/loader.h"
 
 namespace muster::data {
 
@@ -108,9 +107,5 @@ Result<Dataset> load_tokens(const TokenSource& source);
 /// Errors, Blocks: as TokenShards::read; none of a text.
 Status read_sample(const Dataset& samples, std::size_t index, std::span<std::int32_t> tokens,
                    std::span<std::int32_t> labels);
-
-/// Has the samples of `ranks` at `step` read from the disk while others are computed; nothing of
-/// what is in memory.  Threads: any.
-void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks);
 
 }  // namespace muster::data

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "worker/data/prefetch.h"
 
 namespace muster::engine {
 namespace {
@@ -16,6 +17,7 @@ Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
   for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
     const std::size_t rows = std::min(model.rows_max(), part.last - first);
     if (limits.on_alive) limits.on_alive();
+    data::prefetch(test, first, std::min(first + 2 * model.rows_max(), part.last));
     for (std::size_t i = 0; i < rows; ++i) {
       MUSTER_RETURN_IF_ERROR(model.set_row(i, test, first + i));
     }

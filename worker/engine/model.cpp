@@ -227,7 +227,8 @@ Status Model::set_row(std::size_t row, const data::Dataset& samples, std::size_t
   }
   float* const input = borders_[0].data() + row * features;
   if (samples.values.empty()) {
-    cpu::bytes_to_unit(samples.image(index), features, input);
+    MUSTER_ASSIGN_OR_RETURN(const auto image, data::read_image(samples, index, image_));
+    cpu::bytes_to_unit(image.data(), features, input);
   } else {
     std::copy_n(samples.values.data() + index * features, features, input);
   }

@@ -52,7 +52,7 @@ class Model {
   /// The first error of the device that computes: then what was computed since the last call is of
   /// no worth. To be asked after losses and after a backward pass.  Exit code: kDevice.
   Status status();
-  /// Fills one row with a sample.  Errors: as data::read_sample.
+  /// Fills one row with a sample.  Errors: as data::read_sample and data::read_image.
   Status set_row(std::size_t row, const data::Dataset& samples, std::size_t index);
 
   /// Rows [first_row, first_row + ranks x rows_per_rank) of the logical ranks from `first_rank` on:
@@ -248,6 +248,7 @@ class Model {
   kernels::Memory<float> tables_;
   kernels::Memory<std::int32_t> tokens_, labels_;
   kernels::Memory<float> loss_, correct_;
+  std::vector<std::uint8_t> image_;  ///< that is being read
 
   // Only where operations do not reach the host's memory.
   kernels::Memory<float> values_, node_gradients_;

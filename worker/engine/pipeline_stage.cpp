@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "worker/data/tokens.h"
+#include "worker/data/prefetch.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/tail.h"
 
@@ -198,15 +198,16 @@ Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
 /// The samples of a micro-batch, as far as this stage wants them.
 Status PipelineStage::read(int micro_batch, const Step& step) {
   std::size_t row = 0;
+  const bool reads_inputs = table_ || shape().is_begin();  // else the labels alone
   for (const Piece& piece : passes_[static_cast<std::size_t>(micro_batch)]) {
     indices_.resize(static_cast<std::size_t>(piece.ranks.size()) * work_.rows_per_rank);
     step.loader.samples(step.done, piece.ranks, indices_);
+    if (reads_inputs) data::prefetch(step.data, step.loader, step.done, piece.ranks);
     for (const std::uint64_t index : indices_) {
       MUSTER_RETURN_IF_ERROR(set_row(micro_batch, row++, step.data, index));
     }
-    data::prefetch(step.data, step.loader, step.done + 1, piece.ranks);
-    const bool is_first_reader = is_first_slice() && (table_ || shape().is_begin());
-    if (is_first_reader && step.on_batch) step.on_batch(piece.ranks, indices_);
+    if (reads_inputs) data::prefetch(step.data, step.loader, step.done + 1, piece.ranks);
+    if (reads_inputs && is_first_slice() && step.on_batch) step.on_batch(piece.ranks, indices_);
   }
   return {};
 }

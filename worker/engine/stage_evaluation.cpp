@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "worker/data/prefetch.h"
 #include "worker/engine/tied_table.h"
 
 namespace muster::engine {
@@ -111,6 +112,7 @@ Status StagePasser::embed(int number, const Chunk& chunk) {
 
 Status StagePasser::compute(int number, const Chunk& chunk) {
   const std::size_t targets = test_.targets;
+  if (group_.shape().is_begin()) data::prefetch(test_, chunk.first, chunk.first + chunk.rows);
   for (std::size_t row = 0; row < chunk.rows && !table_; ++row) {
     if (group_.shape().is_begin()) {
       MUSTER_RETURN_IF_ERROR(model_.set_row(row, test_, chunk.first + row));

@@ -5,7 +5,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
-#include "worker/data/tokens.h"
+#include "worker/data/prefetch.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/schedule.h"
@@ -18,6 +18,8 @@ namespace cpu = kernels::cpu;
 
 /// Labels of one forward pass of the evaluation, where the training has fewer.
 constexpr std::size_t kEvaluationTargets = 256;
+/// Of large pictures fewer, so that no model needs more for its tests than for its training.
+constexpr std::size_t kEvaluationBytes = std::size_t{64} << 20;
 
 /// Micro-batches for each stage of a pipeline: of p stages each stands still for p - 1 parts of
 /// p - 1 + so many times p.
@@ -70,16 +72,17 @@ int Trainer::ranks_most(int own) const {
   return std::max(1, most);
 }
 
-/// Evaluation goes over so many samples at once.
+/// Evaluation goes over so many samples at once, or more where a pass has more. All stages find the
+/// same number.
 std::size_t Trainer::rows_evaluated() const {
-  return config_.has_test ? std::max<std::size_t>(1, kEvaluationTargets / train_.targets) : 0;
+  if (!config_.has_test) return 0;
+  std::size_t rows = std::max<std::size_t>(1, kEvaluationTargets / train_.targets);
+  while (rows > 1 && Model::bytes(whole_, rows, activations()) > kEvaluationBytes) rows /= 2;
+  return rows;
 }
 
 MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const {
-  const auto bytes = [](const data::Dataset& set) {
-    return set.images.size() + set.values.size() * sizeof(float) + set.labels.size();
-  };
-  return {assignment, rank, rows_per_rank(), rows_evaluated(), bytes(train_) + bytes(test_)};
+  return {assignment, rank, rows_per_rank(), rows_evaluated(), train_.memory() + test_.memory()};
 }
 
 /// Before anything is taken: whether a process that has its even share fits at all.
@@ -179,6 +182,7 @@ Status Trainer::read_batch(const ComputePass& pass) {
     const auto ranks = static_cast<std::size_t>(piece.ranks.size());
     indices_.resize(ranks * rows_per_rank());
     loader_->samples(standing_.step, piece.ranks, indices_);
+    data::prefetch(train_, *loader_, standing_.step, piece.ranks);
     for (std::size_t r = 0; r < indices_.size(); ++r) {
       MUSTER_RETURN_IF_ERROR(model_->set_row(row + r, train_, indices_[r]));
     }

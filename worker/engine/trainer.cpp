@@ -97,6 +97,12 @@ Result<TrainingSummary> Trainer::run() {
   }
 }
 
+/// It may take minutes, which somebody should be told.
+Result<data::Dataset> Trainer::load_all(const DataSource& source) const {
+  const OnFiles reading(hooks_, absolute(source.first_path()));
+  return load_set(source);
+}
+
 Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
   const auto context = [&] { return static_cast<std::size_t>(config_.gpt->context_length); };
   if (!source.text.empty()) return data::load_text(absolute(source.text), context());
@@ -112,9 +118,12 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
     return &source == &config_.train ? data::load_csv(table) : data::load_test_csv(table, train_);
   }
   if (!source.folder.empty()) {
-    const data::ImageFolder folder{absolute(source.folder), static_cast<std::size_t>(source.height),
-                                   static_cast<std::size_t>(source.width), source.is_gray,
-                                   std::max(1, config_.threads)};
+    data::ImageFolder folder{absolute(source.folder), static_cast<std::size_t>(source.height),
+                             static_cast<std::size_t>(source.width), source.is_gray,
+                             std::max(1, config_.threads)};
+    const std::uint64_t held = train_.images.size();
+    folder.most_held = config_.most_pictures_held - std::min(config_.most_pictures_held, held);
+    folder.on_read = hooks_.on_files;
     return &source == &config_.train ? data::load_image_folder(folder)
                                      : data::load_test_image_folder(folder, train_);
   }
@@ -146,10 +155,10 @@ Status Trainer::load_vocabulary() {
 
 Status Trainer::load_data() {
   MUSTER_RETURN_IF_ERROR(load_vocabulary());
-  MUSTER_ASSIGN_OR_RETURN(train_, load_set(config_.train));
+  MUSTER_ASSIGN_OR_RETURN(train_, load_all(config_.train));
   data_digest_ = data::hash_of(train_);
   if (config_.has_test) {
-    MUSTER_ASSIGN_OR_RETURN(test_, load_set(config_.test));
+    MUSTER_ASSIGN_OR_RETURN(test_, load_all(config_.test));
   }
   if (train_.count < static_cast<std::size_t>(config_.batch_size)) {
     const DataSource& source = config_.train;

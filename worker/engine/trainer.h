@@ -60,6 +60,7 @@ class Trainer {
   std::string absolute(const std::string& path) const {
     return path.starts_with('/') ? path : config_.data_root + "/" + path;
   }
+  Result<data::Dataset> load_all(const DataSource& source) const;
   Result<data::Dataset> load_set(const DataSource& source) const;
   Status load_vocabulary();
   Status load_data();

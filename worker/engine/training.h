@@ -16,6 +16,7 @@
 #include "common/split.h"
 #include "kernels/ops.h"
 #include "worker/data/loader.h"
+#include "worker/data/picture_files.h"
 #include "worker/data/table_column.h"
 
 namespace muster::comm {
@@ -80,6 +81,13 @@ struct DataSource {
   int height = 0, width = 0;             ///< what they are scaled to (0: they have one size),
   bool is_gray = false;                  ///< and whether they are made gray
   const std::string& path_of_images() const { return folder.empty() ? images : folder; }
+  /// Of what is read first; it is not empty.
+  const std::string& first_path() const {
+    return !text.empty()     ? text
+           : !shards.empty() ? shards[0]
+           : !csv.empty()    ? csv
+                             : path_of_images();
+  }
 };
 
 /// Most stages of a pipeline.
@@ -125,8 +133,10 @@ struct TrainingConfig {
   std::string job_uid;
   int threads = 1;
   std::size_t memory_bytes = 0;  ///< that this process may have; 0: not known
-  int processes = 1;             ///< of all workers when this one starts
-  int place = 0;  ///< of this process in its group, stage by stage: stage * slices + slice
+  /// Of pictures, together: what of them may be held, and not read anew in each step.
+  std::uint64_t most_pictures_held = data::kMostHeldBytes;
+  int processes = 1;  ///< of all workers when this one starts
+  int place = 0;      ///< of this process in its group, stage by stage: stage * slices + slice
   /// Steps after which speeds are compared at the earliest, so that shares of a batch follow them
   /// (speeds.h); where it is 0, or the model is split, shares stay even. The same for all.
   int look_steps = 0;

@@ -2,11 +2,15 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/data/sentence.h"
+#include "worker/data/loader.h"
+#include "worker/data/prefetch.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -134,6 +138,92 @@ TEST_CASE("any number of threads reads the same, and names the first file that i
   for (int round = 0; round < 20; ++round) {
     CHECK(sentence_of(load_image_folder(folder)).starts_with(pictures / "a/122" + ": is neither"));
   }
+}
+
+TEST_CASE("pictures that are not held are what they are in memory") {
+  const Pictures pictures;
+  for (int i = 0; i < 30; ++i) {
+    pictures.add((i % 3 == 0 ? "a/" : "b/") + std::to_string(100 + i), static_cast<std::uint8_t>(i),
+                 5, 7);
+  }
+  ImageFolder folder = pictures.folder();
+  folder.most_held = 30 * 105;
+  const Dataset held = *load_image_folder(folder);
+  REQUIRE(held.images.size() == folder.most_held);
+  REQUIRE(!held.pictures);
+  for (const auto& [threads, most_held] : {std::pair{1, 30 * 105 - 1}, std::pair{3, 0}}) {
+    folder.threads = threads;
+    folder.most_held = static_cast<std::uint64_t>(most_held);
+    const auto set = load_image_folder(folder);
+    REQUIRE_MESSAGE(set, set.error().message());
+    REQUIRE(set->pictures);
+    CHECK(set->images.empty());
+    CHECK(set->labels == held.labels);
+    CHECK(set->count == held.count);
+    CHECK(set->features == held.features);
+    CHECK(hash_of(*set) == hash_of(held));
+    const Loader loader({7, set->count, 5, 10});
+    Bytes buffer;
+    for (std::int64_t step = 0; step < 20; ++step) {
+      for (int rank = 0; rank < 5; ++rank) {
+        prefetch(*set, loader, step + 1, {rank, rank + 1});
+        for (int row = 0; row < 2; ++row) {
+          const std::uint64_t index = loader.sample(step, rank, row);
+          const auto image = read_image(*set, index, buffer);
+          REQUIRE_MESSAGE(image, image.error().message());
+          CHECK(std::ranges::equal(*image, std::span(held.image(index), held.features)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a set that is checked in several pieces is that of one piece") {
+  const Pictures pictures;
+  for (const int value : {1, 2, 3, 4, 5, 6, 7}) {
+    pictures.add("a/" + std::to_string(value), static_cast<std::uint8_t>(value), 1, 1);
+  }
+  ImageFolder folder = pictures.folder();
+  folder.height = folder.width = kMaxImageSide;  // 12 MiB each, 2 a piece
+  folder.threads = 2;
+  const Sha256Digest held = hash_of(*load_image_folder(folder));
+  folder.most_held = std::uint64_t{7} * kMaxImageSide * kMaxImageSide * 3 - 1;
+  const Dataset set = *load_image_folder(folder);
+  CHECK(hash_of(set) == held);
+  CHECK(set.memory() >= 2 * set.features);
+  Bytes buffer;
+  for (std::size_t i = 0; i < 7; ++i) {
+    prefetch(set, i, std::min<std::size_t>(i + 2, 7));
+    const auto image = read_image(set, i, buffer);
+    REQUIRE_MESSAGE(image, image.error().message());
+    CHECK(image->front() == i + 1);
+    CHECK(image->back() == i + 1);
+  }
+  pictures.put("a/7", {'x'});
+  CHECK(sentence_of(load_image_folder(folder)).starts_with(pictures / "a/7" + ": is neither"));
+}
+
+TEST_CASE("a picture that changes while it is trained on is refused, and named while it is read") {
+  const Pictures pictures;
+  pictures.add("a/1.png", 1);
+  pictures.add("b/2.png", 2);
+  ImageFolder folder = pictures.folder();
+  folder.most_held = 0;
+  std::vector<std::string> told;
+  folder.on_read = [&](std::string_view path) { told.emplace_back(path); };
+  const Dataset set = *load_image_folder(folder);
+  CHECK(told.empty());
+  Bytes buffer;
+  pictures.add("b/2.png", 3);
+  CHECK(read_image(set, 0, buffer));
+  CHECK(sentence_of(read_image(set, 1, buffer)) ==
+        pictures / "b/2.png" +
+            ": has changed since the worker began; leave it as it is while jobs train");
+  CHECK(told == std::vector<std::string>{pictures / "a/1.png", "", pictures / "b/2.png", ""});
+  pictures.add("b/2.png", 2, 3, 2);
+  CHECK(sentence_of(read_image(set, 1, buffer)).starts_with(pictures / "b/2.png" + ": is 3 x 2, "));
+  std::filesystem::remove(pictures / "b/2.png");
+  CHECK(sentence_of(read_image(set, 1, buffer)).starts_with(pictures / "b/2.png" + ": "));
 }
 
 TEST_CASE("a test set has the classes of its training set by name, and its sizes") {

@@ -14,6 +14,8 @@
 #include "tests/unit/data/sentence.h"
 #include "tests/unit/data/shard_bytes.h"
 #include "worker/data/dataset.h"
+#include "worker/data/loader.h"
+#include "worker/data/prefetch.h"
 
 using namespace muster;
 using namespace muster::data;

@@ -1,0 +1,40 @@
+#include "worker/data/prefetch.h"
+
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "worker/data/picture_files.h"
+#include "worker/data/tokens.h"
+
+namespace muster::data {
+namespace {
+
+bool is_in_memory(const Dataset& samples) { return !samples.shards && !samples.pictures; }
+
+void prefetch(const Dataset& samples, std::span<const std::uint64_t> indices) {
+  if (samples.pictures) samples.pictures->want(indices);
+  if (!samples.shards) return;
+  for (const std::uint64_t index : indices) {
+    samples.shards->prefetch(index * samples.features, samples.features + 1);
+  }
+}
+
+}  // namespace
+
+void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks) {
+  if (is_in_memory(samples)) return;
+  std::vector<std::uint64_t> indices(static_cast<std::size_t>(ranks.size()) *
+                                     static_cast<std::size_t>(loader.rows_per_rank()));
+  loader.samples(step, ranks, indices);
+  prefetch(samples, indices);
+}
+
+void prefetch(const Dataset& samples, std::size_t first, std::size_t last) {
+  if (is_in_memory(samples)) return;
+  std::vector<std::uint64_t> indices(last - first);
+  std::iota(indices.begin(), indices.end(), first);
+  prefetch(samples, indices);
+}
+
+}  // namespace muster::data
