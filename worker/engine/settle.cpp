@@ -71,8 +71,9 @@ Status Trainer::settle() {
       MUSTER_RETURN_IF_ERROR(evaluate_now());
       report_.evaluate_seconds = lap();
     }
-    MUSTER_RETURN_IF_ERROR(record_evaluation());
   }
+  // Also of what is settled: who was to write it may have died since.
+  MUSTER_RETURN_IF_ERROR(record_evaluation());
   if (is_checkpoint_due(standing_)) {
     MUSTER_RETURN_IF_ERROR(save());
     if (keeps_files()) report_.checkpoint_seconds = lap();
@@ -197,8 +198,9 @@ Status Trainer::record_evaluation() {
   if (recorded_evaluation_ >= standing_.step) return {};
   recorded_evaluation_ = standing_.step;
   const OnFiles files(hooks_, config_.checkpoint_path);
-  return record_.add(
-      RecordedEvaluation{standing_.step, standing_.accuracy, standing_.evaluated_loss});
+  MUSTER_RETURN_IF_ERROR(record_.add(
+      RecordedEvaluation{standing_.step, standing_.accuracy, standing_.evaluated_loss}));
+  return record_.is_open() ? record_.flush() : Status();
 }
 
 Status Trainer::evaluate_now() {

@@ -834,16 +834,23 @@ TEST_CASE("slot 0 dies and comes back: its files lack nothing, the others wait w
   trial.config.checkpoint_every_steps = 10;
   trial.config.checkpoint_path = calm.path();
   trial.run(2);
-  for (const std::string_view point :
-       {point::kScatter, point::kGather, point::kUpdated, point::kEvaluate, point::kCheckpoint}) {
+  struct Death {
+    std::int64_t step;
+    std::string_view point;
+  };
+  // The last one right after an evaluation, before there is another line.
+  for (const auto& [dies_at, point] :
+       {Death{18, point::kScatter}, Death{18, point::kGather}, Death{18, point::kUpdated},
+        Death{18, point::kEvaluate}, Death{18, point::kCheckpoint}, Death{22, point::kScatter}}) {
     for (const std::int64_t back_at : {28, 44}) {
+      CAPTURE(dies_at);
       CAPTURE(std::string(point));
       CAPTURE(back_at);
       const test::TempDirectory directory;
       trial.config.checkpoint_path = directory.path();
       std::atomic<bool> is_back = false;
       trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
-        if (step == 18) world.doom(0, point);
+        if (step == dies_at) world.doom(0, point);
         const bool is_dead = world.members()[0] != 0;
         if (step >= back_at && is_dead && !is_back.exchange(true)) world.add(0);
       };
