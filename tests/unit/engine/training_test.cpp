@@ -570,19 +570,21 @@ TEST_CASE("work on files is told, so that nobody takes it for a standstill: read
   run.config.checkpoint_every_steps = 5;
   std::string story;
   run.on_files = [&](std::string_view path) {
-    story += path.empty() ? '>' : '<';
-    CHECK((path.empty() || path == directory.path()));
+    const bool is_data = path.ends_with("-images.idx.gz");
+    story += path.empty() ? '>' : is_data ? 'd' : '<';
+    CHECK((path.empty() || is_data || path == directory.path()));
   };
   run.on_step = [&](comm::Communicator&, const StepReport& report, std::atomic<bool>& stop) {
     if (report.step == 1 || report.step == 12) story += 's';
     stop = report.step == 10;
   };
   CHECK(run.summaries()[0].step == 11);
-  // What there is is read, the record is begun, takes what others have kept for it, and its line.
-  CHECK(story.substr(0, 11) == "<><><><>s<>");
+  // Training and test set are read, and what there is; the record is begun, takes what others have
+  // kept for it, and its line.
+  CHECK(story.substr(0, 15) == "d>d><><><><>s<>");
   story.clear();
   CHECK(run.summaries()[0].restored_step == 11);
-  CHECK(story.substr(0, 9) == "<><><><>s");
+  CHECK(story.substr(0, 13) == "d>d><><><><>s");
 }
 
 TEST_CASE("the training thread is seen to live between the layers of a step, and while it hashes") {
