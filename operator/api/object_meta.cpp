@@ -159,6 +159,17 @@ Status read_meta(const Json& object, ObjectMeta& out) {
   return in.status();
 }
 
+std::optional<ObjectKey> read_key(const Json& object) {
+  JsonReader outer(object, "");
+  const Json* json = outer.object("metadata");
+  if (json == nullptr) return std::nullopt;
+  JsonReader in(*json, "metadata");
+  ObjectKey key;
+  in.required("name", key.name, 253);
+  in.optional("namespace", key.namespace_name, 253);
+  return in.status() && !key.name.empty() ? std::optional(std::move(key)) : std::nullopt;
+}
+
 Json meta_to_json(const ObjectMeta& meta) {
   Json json{{"name", meta.name}};
   if (!meta.namespace_name.empty()) json["namespace"] = meta.namespace_name;

@@ -13,6 +13,9 @@ namespace muster::api {
 Status read_meta(const Json& object, ObjectMeta& out);
 Json meta_to_json(const ObjectMeta& meta);
 
+/// Namespace and name alone, also of an object that cannot be read; nothing where it has no name.
+std::optional<ObjectKey> read_key(const Json& object);
+
 Status read_condition(const Json& json, const std::string& path, Condition& out);
 Json condition_to_json(const Condition& condition);
 

@@ -30,6 +30,9 @@ bool by_name(const api::Pod* a, const api::Pod* b) {
   return std::tie(a->meta.name, a->meta.uid) < std::tie(b->meta.name, b->meta.uid);
 }
 
+/// Attempts are ints on the wire; a status that somebody else wrote must not overflow them.
+constexpr std::int64_t kMostEpoch = 2'000'000'000;
+
 /// Slot and attempt of a pod of the job, from its name: labels can be edited, names cannot.
 struct Seat {
   int slot = -1, attempt = -1;
@@ -43,7 +46,9 @@ std::optional<Seat> seat_of(const api::Pod& pod, const std::string& stem) {
   const auto [dash, error] = std::from_chars(name.data() + stem.size(), end, seat.slot);
   if (error != std::errc() || dash == end || *dash != '-') return std::nullopt;
   const auto [stop, wrong] = std::from_chars(dash + 1, end, seat.attempt);
-  if (wrong != std::errc() || stop != end || seat.slot < 0 || seat.attempt < 0) return std::nullopt;
+  const bool is_number = wrong == std::errc() && stop == end && seat.slot >= 0;
+  // Nobody gives out more: whoever made it did not take its number from an epoch.
+  if (!is_number || seat.attempt < 0 || seat.attempt > kMostEpoch) return std::nullopt;
   return seat;
 }
 
@@ -143,8 +148,7 @@ GangView view_gang(const JobSnapshot& snapshot) {
 }
 
 std::int64_t next_epoch(const api::TrainingJobStatus& status) {
-  // Attempts are ints on the wire; a status that somebody else wrote must not overflow them.
-  return std::clamp<std::int64_t>(status.membership_epoch, 0, 2'000'000'000) + 1;
+  return std::clamp<std::int64_t>(status.membership_epoch, 0, kMostEpoch) + 1;
 }
 
 api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job) {

@@ -67,6 +67,12 @@ int QueueHolder::workers_that_stay() const {
   return workers_with(*this, stuck);
 }
 
+HeldSlot leaving_slot(const api::Pod& pod, int slot, WallTime now) {
+  const auto& since = pod.meta.deletion_time;
+  return {slot, pod.node_name.empty() ? pod.required_node : pod.node_name,
+          since && now - *since > words::kOverdue};
+}
+
 std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTurn& turn,
                                      const std::vector<api::SlotPlacement>& places,
                                      const std::vector<const api::Pod*>& pods, WallTime now) {
@@ -85,7 +91,8 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   // Whoever has ended, or is asked to leave, gives back with its last pod.
   for (const auto& placement : places) {
     if (status.finished()) break;
-    (job.spec.suspend ? holder.leaving : holder.slots).push_back({placement.slot, placement.node});
+    const bool leaves = job.spec.suspend || job.meta.deletion_time;
+    (leaves ? holder.leaving : holder.slots).push_back({placement.slot, placement.node});
   }
   for (const api::Pod* pod : pods) {
     if (pod->ended() || pod->termination) continue;
@@ -94,10 +101,7 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
     };
     const bool has_place = !status.finished() && std::any_of(places.begin(), places.end(), is_it);
     if (has_place) continue;
-    const bool is_stuck =
-        pod->meta.deletion_time && now - *pod->meta.deletion_time > words::kOverdue;
-    holder.leaving.push_back(
-        {pod->slot(), pod->node_name.empty() ? pod->required_node : pod->node_name, is_stuck});
+    holder.leaving.push_back(leaving_slot(*pod, slot_of(*pod, job), now));
   }
   // A place that was given back by a decision that is not stored yet may still be kept.
   for (const auto& placement : status.placement) {

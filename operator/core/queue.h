@@ -79,6 +79,9 @@ struct QueueHolder {
   int workers_that_stay() const;
 };
 
+/// What a pod that leaves still holds, counted as that slot's.
+HeldSlot leaving_slot(const api::Pod& pod, int slot, WallTime now);
+
 /// `places`: those in its status, or on their way into it; `pods`: its own that are there. Absent:
 /// it holds nothing. Whether it can shrink is not set.
 std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTurn& turn,

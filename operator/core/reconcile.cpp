@@ -106,10 +106,12 @@ Plan refuse_spec(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   api::TrainingJobStatus status = job.status;
   std::string message = snapshot.spec_verdict.error().message();
-  // An operator that no longer understands a running job's spec is no reason to end the job.
-  const bool started = !status.placement.empty();
-  if (started) {
-    message += "; the gang is left as it is until the spec is repaired";
+  // An operator that no longer understands the spec of a job that has trained is no reason to end
+  // it.
+  const bool has_gang = !status.placement.empty();
+  if (has_gang || status.membership_epoch > 0) {
+    message += has_gang ? "; the gang is left as it is until the spec is repaired"
+                        : "; no gang is started until the spec is repaired";
   } else {
     status.phase = words::kPhaseFailed;
     status.completion_time = whole_seconds(snapshot.now);
@@ -590,6 +592,7 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   if (job.meta.deletion_time || job.spec.managed_by != contract::kManagedBy) return std::nullopt;
   if (!snapshot.spec_verdict || job.status.finished() || job.spec.suspend) return std::nullopt;
+  if (!why_deactivated(job).empty()) return std::nullopt;
   if (snapshot.create_failure || until_restart(snapshot) || until_tried_again(snapshot)) {
     return std::nullopt;
   }
@@ -672,7 +675,11 @@ Plan decide(const JobSnapshot& snapshot, const GangView& gang) {
   const bool believe = ended && lasted(snapshot, facts::job_is_old()) >= words::kOldMost;
   if (gang.job_is_old && !believe) return await_or_supersede(snapshot, gang);
   if (ended) return reconcile_finished(snapshot, gang);
-  if (!snapshot.spec_verdict) return refuse_spec(snapshot);
+  if (!snapshot.spec_verdict) {
+    // What it holds may be others' all the same.
+    if (auto plan = decide_preemption(snapshot, gang)) return *plan;
+    return refuse_spec(snapshot);
+  }
   if (auto plan = decide_success(snapshot, gang)) return *plan;
   if (job.spec.suspend) return suspend(snapshot, gang);
   if (const auto refused = with_refusal(snapshot, gang)) {

@@ -52,8 +52,9 @@ bool may_run(const JobSnapshot& snapshot, const GangView& gang, int slot) {
   for (const auto& member : gang.members) {
     if (member.placement.slot == slot && member.pod != nullptr && runs(*member.pod)) return true;
   }
-  return std::any_of(gang.stale.begin(), gang.stale.end(),
-                     [&](const api::Pod* pod) { return pod->slot() == slot && runs(*pod); });
+  return std::any_of(gang.stale.begin(), gang.stale.end(), [&](const api::Pod* pod) {
+    return slot_of(*pod, snapshot.job) == slot && runs(*pod);
+  });
 }
 
 bool may_ask(const GangView& gang, const WitnessRequest& request) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "operator/api/object_meta.h"
+#include "operator/api/object_meta_json.h"
 #include "operator/kube/watcher.h"
 
 namespace muster::kube {
@@ -29,6 +30,7 @@ class Store {
       return {};
     }
     if (event.type == Type::kInitDone) return swap();
+    if (event.type == Type::kDelete) return forget_object(event.object);
     auto object = parse_(event.object);
     if (!object) {
       ++skipped_;
@@ -39,13 +41,7 @@ class Store {
       take_listed(key, std::move(*object));
       return {};
     }
-    if (event.type == Type::kDelete) {
-      incoming_.erase(key);
-      unchanged_.erase(key);
-      objects_.erase(key);
-    } else {
-      objects_.insert_or_assign(key, std::move(*object));
-    }
+    objects_.insert_or_assign(key, std::move(*object));
     return {key};
   }
 
@@ -58,6 +54,19 @@ class Store {
   }
 
  private:
+  /// It may have become one that cannot be parsed before it went.
+  std::vector<api::ObjectKey> forget_object(const Json& object) {
+    const auto key = api::read_key(object);
+    if (!key) {
+      ++skipped_;
+      return {};
+    }
+    incoming_.erase(*key);
+    unchanged_.erase(*key);
+    objects_.erase(*key);
+    return {*key};
+  }
+
   void forget_list() {
     incoming_.clear();
     unchanged_.clear();

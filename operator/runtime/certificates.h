@@ -4,9 +4,10 @@
 // Rotation. Running workers keep the CA they were started with, so a replaced CA must still be
 // believed by them: the one before is left in the directory as previous-ca.crt and previous-ca.key,
 // and the replica serves, beside its certificate, the new CA's public key signed by the old one.
-// Workers of either CA then find a path to their own. Pods made after the change trust both. The
-// master key may be replaced at any time: a gang's key is taken when the gang is told to the
-// endpoint and stays with the workers; the next restart of the gang takes the new one.
+// Workers of either CA then find a path to their own. What pods are given of it, the CAs that they
+// trust and the key that their gang's is made of, is read once at the operator's start: it is to be
+// restarted before the CA of before is taken away, and for a new master key, which gangs take at
+// their next start.
 #pragma once
 
 #include <functional>

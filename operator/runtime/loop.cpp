@@ -162,7 +162,7 @@ void OperatorLoop::take(const WatchBatch& batch) {
       case api::Kind::kKueueWorkload:
         for (const auto& pod : kueue_book_.take(event)) {
           if (const auto job = job_of_pod_.find(pod); job != job_of_pod_.end())
-            queue_.add(job->second);
+            look_again_at(job->second);
         }
         break;
     }
@@ -171,8 +171,7 @@ void OperatorLoop::take(const WatchBatch& batch) {
 
 void OperatorLoop::take_jobs(const kube::WatchEvent& event) {
   for (const auto& key : jobs_.apply(event)) {
-    queue_.add(key);
-    assumed_is_old_.insert(key);
+    look_again_at(key);
     schedule_is_old_ = true;
     queue_book_.touch();
   }
@@ -207,7 +206,7 @@ void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
       node_is_ready_[key.name] = is_ready;
     }
     // Whoever was placed there must hear of it.
-    if (is_news) {
+    if (is_news && is_leader_) {
       update_assumed();
       for (const api::ObjectKey& job : may_hold_) queue_.add(job);
     }
@@ -216,8 +215,7 @@ void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
 
 void OperatorLoop::reindex_pod(const api::ObjectKey& pod_key) {
   if (const auto old = job_of_pod_.find(pod_key); old != job_of_pod_.end()) {
-    queue_.add(old->second);
-    assumed_is_old_.insert(old->second);
+    look_again_at(old->second);
     const auto pods = pods_of_job_.find(old->second);
     pods->second.erase(pod_key);
     if (pods->second.empty()) pods_of_job_.erase(pods);
@@ -229,8 +227,14 @@ void OperatorLoop::reindex_pod(const api::ObjectKey& pod_key) {
   if (!job) return;
   job_of_pod_[pod_key] = *job;
   pods_of_job_[*job].insert(pod_key);
-  assumed_is_old_.insert(*job);
-  queue_.add(*job);
+  look_again_at(*job);
+}
+
+/// Who does not lead looks at none, and at all of them when it leads.
+void OperatorLoop::look_again_at(const api::ObjectKey& job) {
+  if (!is_leader_) return;
+  queue_.add(job);
+  assumed_is_old_.insert(job);
 }
 
 void OperatorLoop::take(ProgressReport report) {
@@ -246,7 +250,7 @@ void OperatorLoop::take(ProgressReport report) {
   const int slot = report.slot;
   note_changes(report.changes, memory_of(*record));
   memory_of(*record).reports.insert_or_assign(slot, std::move(report));
-  queue_.add(key);
+  if (is_leader_) queue_.add(key);
 }
 
 /// Every worker tells of a change; it is news once. Of more than so many a minute only their number
@@ -278,7 +282,10 @@ void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
   }
 }
 
-void OperatorLoop::take(Lead) { is_leader_ = true; }
+void OperatorLoop::take(Lead) {
+  if (std::exchange(is_leader_, true)) return;
+  for (const auto& [key, record] : jobs_.all()) assumed_is_old_.insert(key);
+}
 
 void OperatorLoop::take(WitnessPost post) {
   const auto slash = post.request.job.find('/');
@@ -364,7 +371,7 @@ void OperatorLoop::take(ApplyDone done) {
     if (memory.unseen) queue_.add_at(done.key, now_ + kUnseenMost);
     return;
   }
-  forget_decided(memory);
+  memory.decided_places.reset();
   assumed_is_old_.insert(done.key);
   schedule_is_old_ = true;
   const Error& error = done.status.error();
@@ -423,15 +430,10 @@ bool OperatorLoop::is_unseen(const JobRecord& record, Memory& memory) {
   if (seen || now_ - memory.unseen->since >= kUnseenMost) {
     memory.unseen.reset();
     if (memory.decided_places) assumed_is_old_.insert(record.meta.key());
-    forget_decided(memory);
+    memory.decided_places.reset();
     return false;
   }
   return true;
-}
-
-void OperatorLoop::forget_decided(Memory& memory) {
-  memory.decided.clear();
-  memory.decided_places.reset();
 }
 
 core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memory& memory) const {
@@ -656,24 +658,17 @@ void OperatorLoop::tell_metrics(const JobRecord& record) {
 
 void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& memory) {
   const api::ObjectKey key = record.meta.key();
-  forget_decided(memory);
+  memory.decided_places.reset();
   assumed_is_old_.insert(key);
-  const auto& before = record.job.status.placement;
-  const auto is_known = [&](const api::SlotPlacement& placement) {
-    return std::any_of(before.begin(), before.end(), [&](const api::SlotPlacement& old) {
-      return old.slot == placement.slot && old.attempt == placement.attempt;
-    });
-  };
   for (const auto& action : plan.actions) {
     const auto* patch = std::get_if<core::PatchStatus>(&action);
     if (patch == nullptr || plan.pass != core::Pass::kDecision) continue;
-    memory.decided_places = patch->status.placement;
-    for (const auto& placement : patch->status.placement) {
-      if (is_known(placement)) continue;
-      memory.decided.push_back({placement.node, record.job.spec.worker.resources});
-    }
-  }
-  if (!memory.decided.empty()) {
+    const auto& places = patch->status.placement;
+    memory.decided_places = places;
+    const bool takes = std::any_of(places.begin(), places.end(), [&](const auto& placement) {
+      return !has_placement(record.job.status, placement);
+    });
+    if (!takes) continue;
     waiting_.erase(key);
     verdicts_.erase(key);
   }

@@ -108,9 +108,7 @@ class OperatorLoop {
     /// Pods and services created and pods deleted a moment ago, which the store may not show yet,
     /// and when it may be done again.
     std::map<std::string, MonoTime> acted;
-    /// A placement on its way into status, with what each of its workers takes.
-    std::vector<core::Assumed> decided;
-    /// All places that the job will have then, for their queue's quota.
+    /// All places that the job will have when a decision has come into status.
     std::optional<std::vector<api::SlotPlacement>> decided_places;
     std::optional<GangInfo> gang;  ///< as given to the endpoint
     /// Questions to the witness that wait for their turn, by slot, and the one whose yes is on its
@@ -128,12 +126,14 @@ class OperatorLoop {
   void take_pods(const kube::WatchEvent& event);
   void take_nodes(const kube::WatchEvent& event);
   void reindex_pod(const api::ObjectKey& pod_key);
+  void look_again_at(const api::ObjectKey& job);
 
   void look_at(const api::ObjectKey& key);
   void forget(const api::ObjectKey& key);
   Memory& memory_of(const JobRecord& record);
   bool is_unseen(const JobRecord& record, Memory& memory);
-  static void forget_decided(Memory& memory);
+  static bool has_placement(const api::TrainingJobStatus& status,
+                            const api::SlotPlacement& placement);
   core::JobSnapshot snapshot_of(const JobRecord& record, const Memory& memory) const;
   void add_nodes(core::JobSnapshot& snapshot) const;
   void add_prices(core::JobSnapshot& snapshot) const;
@@ -164,6 +164,7 @@ class OperatorLoop {
                                  std::optional<core::StorageSnapshot>& storage) const;
   bool is_cut_off(const api::Pod& pod) const;
   std::vector<core::QueueHolder> queue_holders() const;
+  std::vector<core::HeldSlot> leaving_of(const api::ObjectKey& job) const;
   std::vector<core::RunningGang> running_gangs() const;
   void add_queue_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const;
   void write_queues();
@@ -191,6 +192,8 @@ class OperatorLoop {
   std::map<api::ObjectKey, core::PlaceWish> waiting_;
   std::map<api::ObjectKey, core::GangVerdict> verdicts_;
   std::map<api::ObjectKey, core::TakeBack> taken_;
+  /// Of queues, as they were found last: jobs are gone before their pods are.
+  std::vector<core::QueueHolder> held_;
   std::optional<MonoTime> schedule_due_;  ///< what is decided may change then by time alone
   bool is_leader_ = true;
   bool schedule_is_old_ = false;

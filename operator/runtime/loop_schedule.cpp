@@ -16,12 +16,18 @@ constexpr std::chrono::milliseconds kPassGapMost{250};
 
 }  // namespace
 
+bool OperatorLoop::has_placement(const api::TrainingJobStatus& status,
+                                 const api::SlotPlacement& placement) {
+  return std::any_of(status.placement.begin(), status.placement.end(),
+                     [&](const api::SlotPlacement& one) {
+                       return one.slot == placement.slot && one.attempt == placement.attempt;
+                     });
+}
+
 std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) const {
   const JobRecord* record = jobs_.find(key);
   if (record == nullptr) return {};
   std::vector<core::Assumed> list;
-  const auto memory = memory_.find(key);
-  if (memory != memory_.end()) list = memory->second.decided;
   const api::TrainingJob& job = record->job;
   const auto wish = waiting_.find(key);
   // A slot that waits for another place has given up the one it had.
@@ -35,6 +41,14 @@ std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) c
     const api::ObjectKey pod{key.namespace_name,
                              api::pod_name(job, placement.slot, placement.attempt)};
     if (pods_.find(pod) == nullptr) list.push_back({placement.node, job.spec.worker.resources});
+  }
+  const auto memory = memory_.find(key);
+  if (memory == memory_.end() || !memory->second.decided_places) return list;
+  // What has come into status meanwhile is there already.
+  for (const auto& placement : *memory->second.decided_places) {
+    if (!has_placement(job.status, placement)) {
+      list.push_back({placement.node, job.spec.worker.resources});
+    }
   }
   return list;
 }
@@ -125,6 +139,7 @@ void OperatorLoop::run_schedule() {
   cluster.queues = queue_book_.queues(wall_now);
   cluster.holders = queue_holders();
   auto [verdicts, taken, look_again] = core::schedule(cluster);
+  held_ = std::move(cluster.holders);
   const MonoTime ended = options_.clock->mono_now();
   schedule_from_ = ended + std::min<MonoTime::duration>(kPassGap * (ended - began), kPassGapMost);
   if (options_.metrics != nullptr) {
@@ -231,7 +246,28 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
     }
     holders.push_back(std::move(*holder));
   }
+  for (const core::QueueHolder& before : held_) {
+    if (jobs_.find(before.job) != nullptr) continue;
+    core::QueueHolder gone = before;
+    gone.slots.clear();
+    gone.leaving = leaving_of(gone.job);
+    if (!gone.leaving.empty()) holders.push_back(std::move(gone));
+  }
   return holders;
+}
+
+/// Of a job that is gone, whose pods nobody knows by their slots any more.
+std::vector<core::HeldSlot> OperatorLoop::leaving_of(const api::ObjectKey& job) const {
+  std::vector<core::HeldSlot> leaving;
+  const auto own = pods_of_job_.find(job);
+  if (own == pods_of_job_.end()) return leaving;
+  for (const auto& key : own->second) {
+    const api::Pod& pod = *pods_.find(key);
+    if (pod.ended() || pod.termination || is_cut_off(pod)) continue;
+    const int number = static_cast<int>(leaving.size());
+    leaving.push_back(core::leaving_slot(pod, number, options_.clock->wall_now()));
+  }
+  return leaving;
 }
 
 /// What jobs hear whose queue is not known, or not heeded here.
@@ -260,10 +296,11 @@ void OperatorLoop::write_queues() {
     const JobRecord* record = jobs_.find(key);
     if (record != nullptr && wish.slots.empty()) ++waiting[queue_book_.queue_of(record->job)];
   }
-  for (Work& work :
-       queue_book_.writes(now_, options_.clock->wall_now(), queue_holders(), waiting)) {
+  std::vector<core::QueueHolder> holders = queue_holders();
+  for (Work& work : queue_book_.writes(now_, options_.clock->wall_now(), holders, waiting)) {
     options_.executor->execute(std::move(work));
   }
+  held_ = std::move(holders);
   if (options_.metrics != nullptr) options_.metrics->on_queues(queue_book_.figures());
 }
 }  // namespace muster::runtime

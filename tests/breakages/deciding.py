@@ -52,7 +52,7 @@ BREAKAGES = [
              "if (is_listed && type == \"ADDED\" && resource_version_.empty()) {", "if (is_listed) {", "test_kube"),
     Breakage("a streamed list that never comes to its end is asked for again and again", WATCHER,
              "  pages_next_ = true;\n", "", "test_kube"),
-    Breakage("what vanishes while a list comes is in it", STORE, "      incoming_.erase(key);\n      unchanged_.erase(key);\n", "",
+    Breakage("what vanishes while a list comes is in it", STORE, "    incoming_.erase(*key);\n    unchanged_.erase(*key);\n", "",
              "test_kube"),
     Breakage("of many jobs a family of metrics says again and again what it is", METRICS_JOBS, "while (has_head_ && part[begin]",
              "while (false && part[begin]", "test_runtime"),

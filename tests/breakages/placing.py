@@ -134,5 +134,9 @@ BREAKAGES = [
     Breakage("a job is told that there is no such queue before queues are known", LOOP_SCHEDULE,
              "    if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs", "    cluster.gangs", "test_sim"),
     Breakage("what is decided of a job and not yet stored is not counted as taken", LOOP_SCHEDULE,
-             "  if (memory != memory_.end()) list = memory->second.decided;\n", "", "test_sim"),
+             "if (memory == memory_.end() || !memory->second.decided_places) return list;", "return list;", "test_sim"),
+    Breakage("what has come into status is counted as taken once more", LOOP_SCHEDULE,
+             "    if (!has_placement(job.status, placement)) {\n", "    {\n", "test_runtime"),
+    Breakage("a queue has what a deleted job's pods still use", LOOP_SCHEDULE,
+             "    if (!gone.leaving.empty()) holders.push_back(std::move(gone));\n", "", "test_runtime"),
 ]

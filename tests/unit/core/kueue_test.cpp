@@ -129,6 +129,7 @@ TEST_CASE("a deactivated gang waits until it was suspended and resumed") {
   job.edit().pods.clear();
   job.fits_on("");
   CHECK(job.plan().empty());
+  CHECK_FALSE(core::wanted_places(job.snapshot()));  // nor has it a turn in a queue
   job.edit().job.spec.suspend = true;
   apply(job.edit(), job.plan());
   job.edit().job.spec.suspend = false;

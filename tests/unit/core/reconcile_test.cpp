@@ -363,6 +363,34 @@ TEST_CASE("an operator that no longer understands a running job leaves its gang 
   CHECK(job.plan().empty());
 }
 
+TEST_CASE("a job that has trained is not ended by a spec that is not understood while it waits") {
+  auto job = make_job("j").workers(1).fits_on("n");
+  job.edit().job.status.membership_epoch = 5;
+  job.edit().spec_verdict = Error(ErrorCode::kInvalid, "spec.worker.count: must be less");
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event InvalidSpec"});
+  CHECK_FALSE(status_of(plan).finished());
+  CHECK(status_of(plan).condition("Admitted")->message ==
+        "spec.worker.count: must be less; no gang is started until the spec is repaired");
+  apply(job.edit(), plan);
+  CHECK(job.plan().empty());
+  CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
+  job.edit().spec_verdict = Status();
+  CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
+}
+
+TEST_CASE("what a job with a refused spec holds is taken back as from any other") {
+  auto job = make_job("j").workers(2).all_running();
+  job.edit().spec_verdict = Error(ErrorCode::kInvalid, "metadata.labels: must not");
+  apply(job.edit(), job.plan());
+  job.edit().take_back = core::TakeBack{0, 0, {"ns", "high"}, "uid-h", "for high", 0};
+  const auto plan = job.plan();
+  CHECK(status_of(plan).placement.empty());
+  CHECK(words_of(plan) == Words{"status", "event Preempted"});
+  apply(job.edit(), plan);
+  CHECK_FALSE(job.snapshot().job.status.finished());
+}
+
 TEST_CASE("a name that is taken gives everything back and says whose it is") {
   auto job = make_job("j").workers(2).placed().pod(0, PodPhase::kPending).fits_on("n");
   job.edit().create_failure = core::CreateFailure{"NameConflict", "Pod j-1 belongs to another"};

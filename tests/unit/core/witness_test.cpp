@@ -78,6 +78,19 @@ TEST_CASE("those who might be a majority elsewhere are not left behind") {
   CHECK(answer(silent.lasting(seconds(40)), ask(0, 1, 2, {0})) == "yes 2 written");
 }
 
+TEST_CASE("whose pod may still run is said by its name, whatever its label says") {
+  auto job = three();
+  // Two have been replaced, and what was there before still runs.
+  for (const int slot : {1, 2}) job.edit().job.status.placement[slot].attempt = 1;
+  job.edit().job.status.membership_epoch = 2;
+  job.report(report_of(0, 2, {0, 1, 2}));
+  CHECK(answer(job, ask(0, 2, 3, {0})).starts_with("no "));
+  for (const int slot : {1, 2}) job.edit().pods[slot].meta.labels["muster.dev/slot"] = "0";
+  CHECK(answer(job, ask(0, 2, 3, {0})).starts_with("no "));
+  for (const int slot : {1, 2}) job.edit().pods[slot].phase = api::PodPhase::kFailed;
+  CHECK(answer(job, ask(0, 2, 3, {0})).starts_with("yes "));
+}
+
 TEST_CASE("of two sides one is told yes, and it is told the same again") {
   auto job = make_job("j").engine().workers(2).all_running();
   for (int slot = 0; slot < 2; ++slot) job.report(report_of(slot, 1, {0, 1}));

@@ -222,6 +222,24 @@ TEST_CASE("a store tells which objects appeared, changed or vanished") {
   CHECK(store.find({"ns", "c"})->meta.resource_version == "3");
 }
 
+TEST_CASE("what has become unreadable is forgotten when it is deleted") {
+  Store<Thing> store([](const Json& json) -> Result<Thing> {
+    if (json["metadata"].contains("annotations")) return Error(ErrorCode::kInvalid, "too many");
+    return parse_thing(json);
+  });
+  (void)store.apply({Type::kInitStart, nullptr});
+  (void)store.apply({Type::kInitApply, thing("a", "1")});
+  (void)store.apply({Type::kInitDone, nullptr});
+  Json unreadable = thing("a", "2");
+  unreadable["metadata"]["annotations"] = Json::object();
+  CHECK(store.apply({Type::kApply, unreadable}).empty());
+  CHECK(store.find({"ns", "a"})->meta.resource_version == "1");
+  CHECK(store.apply({Type::kDelete, unreadable}) == Keys{{"ns", "a"}});
+  CHECK(store.find({"ns", "a"}) == nullptr);
+  CHECK(store.apply({Type::kDelete, Json{{"metadata", Json::object()}}}).empty());
+  CHECK(store.skipped() == 2);
+}
+
 TEST_CASE("a deletion nobody saw shows when the new list is whole, and not before") {
   Store<Thing> store(parse_thing);
   (void)store.apply({Type::kInitStart, nullptr});

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "operator/api/pod.h"
 #include "operator/runtime/loop.h"
 #include "tests/unit/runtime/listed.h"
 
@@ -102,6 +103,33 @@ TEST_CASE("a queue's series say who waits and what is held, in cores, bytes and 
   CHECK(world.value(R"(muster_queue_admitted_jobs{training_queue="b"})") == "0");
   CHECK(world.metrics.render().find(R"(muster_queue_budget{training_queue="a")") ==
         std::string::npos);
+}
+
+TEST_CASE("what a deleted job's pods still use is its queue's until they have ended") {
+  QueuedFixture world;
+  api::TrainingJob j0;
+  j0.meta.name = "j0";
+  j0.meta.uid = "u-j0";
+  const std::string pod = R"({"metadata": {"name": ")" + api::pod_name(j0, 0, 0) +
+                          R"(", "namespace": "ns", "uid": "p",
+    "ownerReferences": [{"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",
+      "name": "j0", "uid": "u-j0", "controller": true}]},
+    "spec": {"nodeName": "n", "containers": [{"name": "worker", "image": "x",
+      "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]},
+    "status": {"phase": "Running"}})";
+  const auto used = [&] {
+    return world.value(R"(muster_queue_used{training_queue="a",resource="cpu"})");
+  };
+  world.list(api::Kind::kPod, {pod});
+  world.look();
+  CHECK(used() == "2");
+  world.list(api::Kind::kTrainingJob, {QueuedFixture::job("j1"), QueuedFixture::job("j2")});
+  world.look();
+  world.look();
+  CHECK(used() == "2");
+  world.list(api::Kind::kPod, {});
+  world.look();
+  CHECK(used() == "1");
 }
 
 TEST_CASE("the series of a queue go with it, those of the last one, too") {

@@ -1,0 +1,114 @@
+// What the loop keeps of jobs between two looks at them.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "operator/core/plan.h"
+#include "operator/runtime/loop.h"
+#include "operator/runtime/metrics.h"
+#include "tests/unit/runtime/listed.h"
+
+using namespace muster;
+
+namespace {
+
+/// Remembers the plans it was given.
+class Planned final : public runtime::Executor {
+ public:
+  void execute(runtime::Work work) override { works.push_back(std::move(work)); }
+  void stop() override {}
+
+  /// The nodes that the job was given, by each plan.
+  std::vector<std::string> places_of(const std::string& job) const {
+    std::vector<std::string> nodes;
+    for (const auto& work : works) {
+      for (const auto& action : work.plan.actions) {
+        const auto* patch = std::get_if<core::PatchStatus>(&action);
+        if (patch == nullptr || work.key.name != job) continue;
+        std::string all;
+        for (const auto& slot : patch->status.placement) all += slot.node;
+        nodes.push_back(all);
+      }
+    }
+    return nodes;
+  }
+
+  std::vector<runtime::Work> works;
+};
+
+struct JobsFixture {
+  ManualClock clock;  ///< a pass takes no time, so none is waited for
+  runtime::Mailbox mailbox{100};
+  Planned planned;
+
+  void list(api::Kind kind, const std::vector<std::string>& objects) {
+    REQUIRE(mailbox.post(test::listed(kind, objects)));
+  }
+
+  void list_node() {
+    list(api::Kind::kNode, {R"({"metadata": {"name": "n", "uid": "u-n"}, "status": {
+      "allocatable": {"cpu": "12", "memory": "8Gi"},
+      "conditions": [{"type": "Ready", "status": "True"}]}})"});
+    list(api::Kind::kPod, {});
+  }
+
+  static std::string job(const std::string& name, const std::string& version,
+                         const std::string& cpus, const std::string& status = "{}") {
+    return R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": ")" +
+           name + R"(", "namespace": "ns", "uid": "u-)" + name + R"(", "resourceVersion": ")" +
+           version + R"(", "generation": 1}, "spec": {"worker": {"count": 1, "command": ["x"],
+           "resources": {"cpu": ")" +
+           cpus + R"(", "memory": "1Gi"}}}, "status": )" + status + "}";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a place that comes into status while others are placed is taken once") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "4")});
+  loop.step();
+  REQUIRE(fixture.planned.places_of("a") == std::vector<std::string>{"n"});
+  // What was written is seen in the moment in which the second job comes.
+  fixture.list(api::Kind::kTrainingJob,
+               {JobsFixture::job("a", "2", "4", R"({"membershipEpoch": 1, "targetWorkers": 1,
+                  "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})"),
+                JobsFixture::job("b", "1", "8")});
+  loop.step();
+  CHECK(fixture.planned.places_of("b") == std::vector<std::string>{"n"});
+}
+
+TEST_CASE("who does not lead keeps no work for later, and knows all that is there when it leads") {
+  JobsFixture fixture;
+  runtime::Metrics metrics({&fixture.clock, "1"});
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.is_leader = false;
+  options.metrics = &metrics;
+  runtime::OperatorLoop loop(options);
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob,
+               {JobsFixture::job("a", "1", "4", R"({"membershipEpoch": 1, "targetWorkers": 1,
+                  "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})"),
+                JobsFixture::job("gone", "1", "4")});
+  loop.step();
+  fixture.list(api::Kind::kTrainingJob,
+               {JobsFixture::job("a", "1", "4", R"({"membershipEpoch": 1, "targetWorkers": 1,
+                  "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})"),
+                JobsFixture::job("b", "1", "10"), JobsFixture::job("c", "1", "8")});
+  loop.step();
+  CHECK(fixture.planned.works.empty());
+  const std::string page = metrics.render();
+  CHECK_MESSAGE(page.find("workqueue_depth{name=\"trainingjob\"} 0") != std::string::npos,
+                page.substr(page.find("workqueue_depth"), 200));
+  REQUIRE(fixture.mailbox.post(runtime::Lead{}));
+  loop.step();
+  // The place of the one that has it counts: the other two do not fit both beside it.
+  CHECK(fixture.planned.places_of("b") != std::vector<std::string>{"n"});
+  CHECK(fixture.planned.places_of("c") == std::vector<std::string>{"n"});
+  CHECK(fixture.planned.places_of("gone").empty());
+}
