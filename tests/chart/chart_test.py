@@ -442,6 +442,19 @@ class ChartTest(unittest.TestCase):
                     told += 1
         self.assertEqual(told, 3)
 
+    def test_users_are_told_to_install_the_images_that_they_were_told_to_push(self):
+        version = re.search(r"^project\(muster VERSION ([0-9.]+)", read("CMakeLists.txt"), re.M).group(1)
+        for page in ("README.md", "charts/muster/README.md"):
+            (pushed,) = re.findall(r"^ *docker/build --push (\S+)$", read(page), re.M)
+            (command,) = re.findall(r"^ *helm install (muster charts/muster (?:.*\\\n)*.*)$", read(page), re.M)
+            words = [word for word in command.replace("\\\n", " ").split() if word != "--create-namespace"]
+            done = HELM.run("template", "muster", CHART, *words[2:], *KUBE_VERSION)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            deployment = only([one for one in yaml.safe_load_all(done.stdout) if one], "Deployment")
+            (container,) = deployment["spec"]["template"]["spec"]["containers"]
+            self.assertEqual(container["image"], f"{pushed}/muster-operator:{version}", page)
+            self.assertIn(f"--worker-image={pushed}/muster-worker:{version}", container["args"], page)
+
     def test_the_readme_names_every_value(self):
         subprocess.run([sys.executable, os.path.join(ROOT, "scripts/make_chart_readme.py"), "--check"], timeout=60,
                        check=True)
