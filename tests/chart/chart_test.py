@@ -455,6 +455,26 @@ class ChartTest(unittest.TestCase):
             self.assertEqual(container["image"], f"{pushed}/muster-operator:{version}", page)
             self.assertIn(f"--worker-image={pushed}/muster-worker:{version}", container["args"], page)
 
+    def test_the_pages_tell_of_every_right_of_the_operator(self):
+        said = {"persistentvolumeclaims": "claims", "persistentvolumes": "volumes", "hypernodes": "topologies",
+                "topologyconfigs": "topologies", "trainingjobs": "jobs", "trainingqueues": "queues",
+                "validatingadmissionpolicies": "policies", "validatingadmissionpolicybindings": "policies",
+                "leases": "lease", "subjectaccessreviews": "subjectaccessreview", "tokenreviews": "tokenreview"}
+        golden = read("tests/chart/rbac.golden").split("# watch")[0]
+        resources = {re.match(r"\w+", line.split(": ")[2]).group() for line in golden.splitlines() if ": " in line}
+        self.assertGreater(len(resources), 15)
+        for page, begin, end in (("charts/muster/README.md", "**Rights.**", "\n\n"), ("docs/security.md", "| operator |", "\n")):
+            text = read(page)
+            told = re.sub(r"\s", "", text[text.index(begin):].split(end)[0]).lower()
+            for resource in sorted(resources | {"podgroups"}):
+                self.assertIn(said.get(resource, resource), told, page)
+
+    def test_the_readme_says_how_to_delete_every_definition(self):
+        names = {yaml.safe_load(read(os.path.relpath(path, ROOT)))["metadata"]["name"]
+                 for path in glob.glob(os.path.join(ROOT, "crds/*.yaml"))}
+        (command,) = re.findall(r"`kubectl delete crd ([^`]*)`", read("charts/muster/README.md"))
+        self.assertEqual(set(command.split()), names)
+
     def test_the_readme_names_every_value(self):
         subprocess.run([sys.executable, os.path.join(ROOT, "scripts/make_chart_readme.py"), "--check"], timeout=60,
                        check=True)
