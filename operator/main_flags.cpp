@@ -149,7 +149,8 @@ constexpr LateFlag kLateFlags[] = {
 };
 
 void add_cluster_flags(CLI::App& app, Flags& flags) {
-  app.add_option("--kubeconfig", flags.kubeconfig, "file (default: the pod's own surroundings)")
+  app.add_option("--kubeconfig", flags.kubeconfig,
+                 "of the cluster (default: the pod's own surroundings)")
       ->type_name("FILE");
   app.add_option("--namespace", flags.namespace_name, "watch this namespace only (default: all)")
       ->type_name("NAME");
@@ -165,14 +166,16 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
         return is_dns_label(name) ? std::string() : "must be the name of a Lease";
       });
   app.add_option("--kube-api-qps", flags.kube_api_qps,
-                 "most requests a second to the API server; 0 = no limit (default)")
+                 "most requests a second to the API server; 0 = no limit (default 0)")
+      ->type_name("NUMBER")
       ->check(CLI::Range(0.0, 1e6));
 }
 
 void add_node_agent_flags(CLI::App& app, Flags& flags) {
   app.add_option("--node-agent", flags.node_agent,
                  "be no operator, but the agent of this node: it keeps the node's annotation "
-                 "muster.dev/pcie as sysfs has it; only --kubeconfig and --log-level count beside")
+                 "muster.dev/pcie as sysfs has it; only --kubeconfig and --log-level count beside "
+                 "(default: none)")
       ->type_name("NODE");
   app.add_option("--sysfs", flags.sysfs, "where the node agent reads (default /sys)")
       ->type_name("DIR");
@@ -185,39 +188,41 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
                  "what workers are told (default https://muster-endpoint.<namespace>.svc:9443)")
       ->type_name("URL");
   app.add_option("--endpoint-server-name", flags.endpoint_server_name,
-                 "one more name in the endpoint's certificate")
+                 "one more name in the endpoint's certificate (default: none)")
       ->type_name("NAME");
   app.add_option("--master-dir", flags.master_dir,
                  "directory with ca.crt, ca.key and master-key; without it the endpoint is plain "
-                 "HTTP on loopback, for development")
+                 "HTTP on loopback, for development (default: none)")
       ->type_name("DIR");
   app.add_option("--worker-image", flags.worker_image,
                  "image of built-in workers (default muster-worker:0.1.0)")
       ->type_name("IMAGE");
   app.add_option("--worker-metrics-port", flags.worker_metrics_port,
-                 "port of the workers' metrics; 0 = none (default)")
+                 "port of the workers' metrics; 0 = none (default 0)")
+      ->type_name("NUMBER")
       ->check(CLI::Range(0, 65'535));
   app.add_option(
          "--pod-groups", flags.pod_groups,
          "version of scheduling.k8s.io whose PodGroup tells the cluster's scheduler that "
          "the pods of a gang are bound together or not at all: v1beta1 (Kubernetes 1.37) or "
-         "v1alpha2 (1.36, by the feature gate GenericWorkload); none (default) where the "
-         "cluster has none")
+         "v1alpha2 (1.36, by the feature gate GenericWorkload); left out where the cluster has "
+         "none (default: none)")
       ->type_name("VERSION")
       ->check(CLI::IsMember({"v1beta1", "v1alpha2"}));
   app.add_option("--admission-policies", flags.admission_policies,
                  "ValidatingAdmissionPolicies that must stand, each with a binding of its name; "
-                 "their loss is said in log and metrics")
+                 "their loss is said in log and metrics; given again, all of them (default: none)")
       ->type_name("NAME,NAME...")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
       ->check([](const std::string& name) {
         return is_dns_label(name) ? std::string() : "must be names of policies with commas between";
       });
   app.add_option("--price-list", flags.price_list,
                  "what nodes cost (YAML); status.cost of jobs is counted by it, until the next "
-                 "start")
+                 "start (default: none)")
       ->type_name("FILE");
-  app.add_option("--log-level", texts.log_level, "default info")
+  app.add_option("--log-level", texts.log_level, "least that is logged (default info)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
 }
@@ -277,6 +282,8 @@ Result<CommandLine> parse_command_line(std::vector<std::string> arguments) {
   Texts texts;
   CLI::App app{"The operator of Muster: gathers workers and keeps them in step.",
                "muster-operator"};
+  // The chart's extraArgs come after its own, and may be about the same flag.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_cluster_flags(app, line.flags);
   add_serving_flags(app, line.flags, texts);
   add_node_agent_flags(app, line.flags);
