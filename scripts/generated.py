@@ -8,15 +8,17 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def publish(files):
+def publish(files, arguments=None):
     """Writes `files` (path in the project -> text). With --check nothing is written, and what differs is shown.
+
+    `arguments`: the command line; the program's own when it is left out.
 
     Returns the exit code: 1 when --check found a file that is not what would be made.
     """
     main = sys.modules["__main__"]
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--check", action="store_true", help="fail when a file is not up to date")
-    is_check, stale = parser.parse_args().check, []
+    is_check, stale = parser.parse_args(arguments).check, []
     for path, text in files.items():
         full = os.path.join(ROOT, path)
         if not is_check:
