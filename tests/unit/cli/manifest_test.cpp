@@ -131,5 +131,19 @@ TEST_CASE("the page of exit codes lists what the contract names, and nothing els
   CHECK(named.size() > 15);
 }
 
+TEST_CASE("the page of exit codes says of each that a worker may have whether it starts again") {
+  std::istringstream page(content_of("docs/reference/exit-codes.md"));
+  int told = 0;
+  for (std::string line; std::getline(page, line);) {
+    int code = 0;
+    char again[8] = "";
+    if (std::sscanf(line.c_str(), "| %d | %*[A-Za-z] | %7[a-z] |", &code, again) != 2) continue;
+    CAPTURE(line);
+    CHECK(std::string(again) == (contract::is_retryable_exit_code(code) ? "yes" : "no"));
+    ++told;
+  }
+  CHECK(told > 15);
+}
+
 }  // namespace
 }  // namespace muster::cli
