@@ -382,15 +382,15 @@ inline constexpr std::string_view kJobCost = "muster_job_cost";
 inline constexpr std::string_view kJobStep = "muster_job_step";
 /// Gauge by namespace, training_job: steps of the whole training.
 inline constexpr std::string_view kJobTotalSteps = "muster_job_total_steps";
-/// Gauge by namespace, training_job: step of the newest complete checkpoint; absent without one.
+/// Gauge by namespace, training_job: step of the newest checkpoint; -1 before; absent if unwanted.
 inline constexpr std::string_view kJobCheckpointStep = "muster_job_checkpoint_step";
 /// Gauge by namespace, training_job: when that checkpoint was seen, since the epoch.
 inline constexpr std::string_view kJobCheckpointTime = "muster_job_checkpoint_timestamp_seconds";
 /// Gauge by namespace, training_job: when a step was last seen (or the gang began), of running
 /// trainings, since the epoch.
 inline constexpr std::string_view kJobProgressTime = "muster_job_progress_timestamp_seconds";
-/// Gauge by namespace, training_job: how long it has been waiting for its workers; 0 when it is
-/// not.
+/// Gauge by namespace, training_job, awaits: how long it has waited for its workers; 0 when it does
+/// not. Awaits: Turn (in a queue, Kueue's too, or a budget), Room or Workers; absent with 0.
 inline constexpr std::string_view kJobPendingSeconds = "muster_job_pending_seconds";
 /// Counter by namespace, training_job, phase: time spent in each phase since this operator sees the
 /// job.

@@ -645,7 +645,9 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
 void OperatorLoop::tell_metrics(const JobRecord& record) {
   if (options_.metrics == nullptr) return;
   if (record.job.spec.managed_by == contract::kManagedBy) {
-    options_.metrics->on_job(record.job);
+    const std::string& queue = queue_book_.queue_of(record.job);
+    options_.metrics->on_job(record.job,
+                             queue_book_.has(queue) ? std::string_view(queue) : std::string_view());
     if (const auto& cost = record.job.status.cost) {
       // Status is written when something else is; the metric is as young as the last look.
       options_.metrics->on_cost(

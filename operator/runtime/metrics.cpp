@@ -313,11 +313,11 @@ void Metrics::on_endpoint(std::string_view path, int code) {
       .Increment();
 }
 
-void Metrics::on_job(const api::TrainingJob& job) {
+void Metrics::on_job(const api::TrainingJob& job, std::string_view queue) {
   std::optional<double> started;
   {
     const std::lock_guard lock(impl_->mutex);
-    started = impl_->jobs.add(job, impl_->now());
+    started = impl_->jobs.add(job, queue, impl_->now());
   }
   if (started) impl_->gang_start_seconds.Observe(*started);
 }

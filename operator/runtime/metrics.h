@@ -62,8 +62,9 @@ class Metrics final : public core::WorkQueueObserver {
   /// An answer of the workers' endpoint.
   void on_endpoint(std::string_view path, int code);
 
-  /// A job of this operator's as it stands now; its series live until on_job_gone.
-  void on_job(const api::TrainingJob& job);
+  /// A job of this operator's as it stands now; its series live until on_job_gone. `queue`: the
+  /// TrainingQueue, one that is there, that gives it its turn; empty: none.
+  void on_job(const api::TrainingJob& job, std::string_view queue = {});
   /// What a job that was seen has cost by now.
   void on_cost(const api::ObjectKey& job, const api::JobCost& cost);
   /// A report that was accepted for a job that was seen; of slot 0, the others say the same.

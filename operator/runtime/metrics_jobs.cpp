@@ -53,6 +53,20 @@ std::string_view status_of(const std::string& text) {
   return text == "False" ? "false" : "unknown";
 }
 
+/// What a job that has no workers yet waits for. Behind others, or for a budget, that is as it
+/// should be however long it takes; everything else is for somebody to look at.
+std::string_view awaited(const api::TrainingJobStatus& status, std::string_view queue) {
+  const auto* running = status.condition(std::string(words::kRunning));
+  if (running != nullptr && running->reason == words::kWaitingForKueue) return "Turn";
+  const auto* admitted = status.condition(std::string(words::kAdmitted));
+  if (admitted != nullptr && admitted->status == "True") return "Workers";
+  if (admitted == nullptr || queue.empty()) return "Room";
+  const bool waits = admitted->reason == contract::reason::kGangWaiting ||
+                     admitted->reason == contract::reason::kPreempted ||
+                     admitted->reason == contract::reason::kBudgetSpent;
+  return waits ? "Turn" : "Room";
+}
+
 /// When that was, by the local clock; now where it was never told.
 MonoTime local_time(const std::optional<WallTime>& time, JobBook::Now now) {
   if (!time) return now.mono;
@@ -131,7 +145,7 @@ bool JobBook::Job::is_pending() const {
   return phase == words::kPhasePending || phase == words::kPhaseWaiting;
 }
 
-std::optional<double> JobBook::add(const api::TrainingJob& seen, Now now) {
+std::optional<double> JobBook::add(const api::TrainingJob& seen, std::string_view queue, Now now) {
   Job& job = jobs_[seen.meta.key()];
   const bool is_new = job.uid != seen.meta.uid;
   if (is_new) {
@@ -148,6 +162,7 @@ std::optional<double> JobBook::add(const api::TrainingJob& seen, Now now) {
   const bool was_running = job.is_true(words::kRunning);
   const bool was_suspended = job.is_true(words::kSuspended);
   take_status(job, seen, now);
+  job.awaits = awaited(seen.status, queue);
   const bool is_running = job.is_true(words::kRunning);
   if (is_running && !was_running) job.progress_at = now.wall;
   if (job.is_true(words::kSuspended) || seen.status.finished()) {
@@ -184,6 +199,7 @@ void JobBook::take_status(Job& job, const api::TrainingJob& seen, Now now) {
     job.conditions.emplace_back(*type, status_of(condition.status));
   }
   job.is_training = seen.spec.training.has_value();
+  job.saves = job.is_training && seen.spec.training->checkpoint.has_value();
   job.batch_size = seen.spec.training ? seen.spec.training->batch_size : 0;
   job.start_attempt = status.start_attempt;
   job.workers = std::atoi(status.workers.c_str());  // "2/3": those that run
@@ -345,7 +361,7 @@ void JobBook::render_state(Page& page) const {
 void JobBook::render_checkpoint(Page& page) const {
   each(page, {name::kJobCheckpointStep, "Step of the newest complete checkpoint.", kGauge},
        [](const Job& job, const auto& put) {
-         if (job.checkpoint_step >= 0) put(static_cast<double>(job.checkpoint_step));
+         if (job.saves || job.checkpoint_step >= 0) put(static_cast<double>(job.checkpoint_step));
        });
   each(page, {name::kJobCheckpointTime, "When the newest complete checkpoint was seen.", kGauge},
        [](const Job& job, const auto& put) {
@@ -362,7 +378,8 @@ void JobBook::render_times(Page& page) const {
   each(page,
        {name::kJobPendingSeconds, "How long the job has been waiting for its workers.", kGauge},
        [&](const Job& job, const auto& put) {
-         put(job.is_pending() ? seconds_of(page.now() - job.pending_since) : 0);
+         if (!job.is_pending()) return put(0);
+         put(seconds_of(page.now() - job.pending_since), {{"awaits", std::string(job.awaits)}});
        });
   each(page, {name::kJobPhaseSeconds, "Time spent in each phase.", kCounter},
        [&](const Job& job, const auto& put) {

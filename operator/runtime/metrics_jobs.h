@@ -25,8 +25,9 @@ class JobBook {
   };
 
   /// Gives the seconds from creation (or resumption) until all workers run, once, when that is
-  /// seen to happen.
-  std::optional<double> add(const api::TrainingJob& job, Now now);
+  /// seen to happen. `queue`: the TrainingQueue, one that is there, that gives the job its turn;
+  /// empty: none.
+  std::optional<double> add(const api::TrainingJob& job, std::string_view queue, Now now);
   void add(const api::ObjectKey& key, const ProgressReport& report, Now now);
   void add(const api::ObjectKey& key, const api::JobCost& cost);
   void remove(const api::ObjectKey& key) { jobs_.erase(key); }
@@ -41,10 +42,12 @@ class JobBook {
   struct Job {
     std::string uid;
     bool is_training = false;
+    bool saves = false;  ///< its spec asks for checkpoints
     int batch_size = 0;
     // Of words that are always there: every page is made of a copy.
     std::vector<std::pair<std::string_view, std::string_view>> conditions;  ///< type, status
     std::string_view phase;
+    std::string_view awaits;  ///< while it is pending: what comes next
     std::string failure;
     int workers = 0, target_workers = 0, restarts = 0;
     api::TakenBack taken_back;

@@ -37,6 +37,8 @@ class QueueBook {
 
   /// The queue it waits in or holds something of; empty: none.
   const std::string& queue_of(const api::TrainingJob& job) const;
+  /// Whether there is a queue of that name.
+  bool has(const std::string& queue) const { return queues_.find({"", queue}) != nullptr; }
   /// Where the job stands there.
   core::QueueTurn turn_of(const api::TrainingJob& job) const;
   /// Why the job cannot be given a turn yet although its spec is right: what it names is not known.

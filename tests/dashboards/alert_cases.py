@@ -45,9 +45,14 @@ CASES = {
          'rest_client_requests_total{job="other",instance="c",code="500",method="GET",host="h"}': "0+90x160"},
         [("29m", 0), ("35m", 0), ("70m", 1), ("110m", 0)]),
     "MusterJobPendingTooLong": (
-        {f"muster_job_pending_seconds{{{JOB}}}": "0+60x60 0x20",
-         'muster_job_pending_seconds{namespace="n",training_job="patient"}': "900x80"},
-        [("30m", 0), ("40m", 1), ("62m", 0)]),
+        {f'muster_job_pending_seconds{{{JOB},awaits="Room"}}': "0+60x60 stale",
+         f"muster_job_pending_seconds{{{JOB}}}": "_x61 0x90",
+         'muster_job_pending_seconds{namespace="n",training_job="patient",awaits="Room"}': "900x150",
+         'muster_job_pending_seconds{namespace="n",training_job="behind",awaits="Turn"}': "0+60x150",
+         # Its turn comes after 70 minutes, and then its pods do not start.
+         'muster_job_pending_seconds{namespace="n",training_job="next",awaits="Turn"}': "0+60x70 stale",
+         'muster_job_pending_seconds{namespace="n",training_job="next",awaits="Workers"}': "_x71 4260+60x80"},
+        [("30m", 0), ("40m", 1), ("62m", 0), ("90m", 0), ("104m", 0), ("110m", 1)]),
     "MusterJobStalled": (
         # Steps until minute 10, none until 40, then again; another job makes one all the time.
         {f"muster_job_progress_timestamp_seconds{{{JOB}}}": "0+60x10 600x30 2460+60x20",
@@ -73,8 +78,18 @@ CASES = {
         {f"muster_job_checkpoint_timestamp_seconds{{{JOB}}}": "0x90 5400x30",
          f'muster_job_condition{{{JOB},type="Running",status="true"}}': "1x120",
          'muster_job_checkpoint_timestamp_seconds{namespace="n",training_job="over"}': "0x120",
-         'muster_job_condition{namespace="n",training_job="over",type="Running",status="true"}': "0x120"},
-        [("60m", 0), ("65m", 0), ("80m", 1), ("95m", 0)]),
+         'muster_job_condition{namespace="n",training_job="over",type="Running",status="true"}': "0x200",
+         # Its first checkpoint never comes, but at the end; the others want none, have no step yet, or wait.
+         'muster_job_checkpoint_step{namespace="n",training_job="never"}': "_x100 -1x100 50x20",
+         'muster_job_phase_seconds_total{namespace="n",training_job="never",phase="Running"}': "_x100 0+60x120",
+         'muster_job_condition{namespace="n",training_job="never",type="Running",status="true"}': "_x100 1x120",
+         'muster_job_phase_seconds_total{namespace="n",training_job="unwanted",phase="Running"}': "0+60x220",
+         'muster_job_condition{namespace="n",training_job="unwanted",type="Running",status="true"}': "1x220",
+         'muster_job_checkpoint_step{namespace="n",training_job="waits"}': "-1x220",
+         'muster_job_phase_seconds_total{namespace="n",training_job="waits",phase="Running"}': "0x220",
+         'muster_job_phase_seconds_total{namespace="n",training_job="waits",phase="Waiting"}': "0+60x220",
+         'muster_job_condition{namespace="n",training_job="waits",type="Running",status="true"}': "0x220"},
+        [("60m", 0), ("65m", 0), ("80m", 1), ("95m", 0), ("160m", 0), ("180m", 1), ("210m", 0)]),
     "MusterGoodputLow": (
         {f"muster_job_productive_seconds_total{{{JOB}}}": "0+54x90 4860+12x120 6300+54x120",
          f'muster_job_phase_seconds_total{{{JOB},phase="Running"}}': "0+60x330",
@@ -93,9 +108,16 @@ CASES = {
          'muster_queue_used{training_queue="free",resource="cpu",job="m",instance="a"}': "9x120"},
         [("89m", 0), ("93m", 0), ("98m", 1), ("110m", 0)]),
     "MusterLossNotFinite": (
-        {f'muster_job_failure{{{JOB},reason="Numerics"}}': "_x5 1x10 _x20",
-         'muster_job_failure{namespace="n",training_job="k",reason="PeerLost"}': "1x40"},
-        [("4m", 0), ("10m", 1), ("30m", 0)]),
+        # It is kept, and its other series go 15 minutes after its end, as do all of one that is deleted.
+        {f'muster_job_failure{{{JOB},reason="Numerics"}}': "_x5 1x200",
+         f"muster_job_workers{{{JOB}}}": "2x5 0x15 stale",
+         'muster_job_failure{namespace="n",training_job="deleted",reason="Numerics"}': "_x5 1x10 stale",
+         'muster_job_workers{namespace="n",training_job="deleted"}': "2x5 0x10 stale",
+         'muster_job_failure{namespace="n",training_job="k",reason="PeerLost"}': "1x200",
+         'muster_job_workers{namespace="n",training_job="k"}': "2x200",
+         # It ended long before this Prometheus began.
+         'muster_job_failure{namespace="n",training_job="old",reason="Numerics"}': "1x200"},
+        [("4m", 0), ("10m", 2), ("30m", 1), ("70m", 1), ("90m", 0), ("200m", 0)]),
     "MusterGpuXid": (
         {'DCGM_FI_DEV_XID_ERRORS{Hostname="n1",gpu="0"}': "0x10 79x40",
          'DCGM_FI_DEV_XID_ERRORS{Hostname="n1",gpu="1"}': "13x50"},   # an old one, from before the last start

@@ -47,7 +47,7 @@ PLAIN_COUNTERS = {"muster_worker_stall_seconds_total", "muster_worker_respawns_t
 # dashboard shows everything on purpose.
 MATCHERS = {"muster-operator": ["job", "instance"], "muster-job": ["namespace", "training_job"], "muster-cluster": []}
 FUNCTIONS = {"sum", "rate", "max", "min", "by", "on", "ignoring", "group_left", "histogram_quantile", "quantile", "time",
-             "topk", "count", "and", "or", "unless", "without", "increase", "changes", "absent", "label_values", "bool"}
+             "topk", "count", "max_over_time", "and", "or", "unless", "without", "increase", "changes", "absent", "label_values", "bool"}
 
 # Of what a laptop has not; tests/cluster/monitors_test.py scrapes them.
 IN_CLUSTERS_ONLY = {"muster_guardrail_missing"}

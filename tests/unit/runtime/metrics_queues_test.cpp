@@ -68,11 +68,14 @@ struct QueuedFixture {
            name + R"(", "uid": "u-)" + name +
            R"(", "resourceVersion": "1", "generation": 1}, "spec": {)" + spec + "}}";
   }
-  static std::string job(const std::string& name) {
+  static std::string job(const std::string& name, const std::string& queue_name = "a",
+                         const std::string& status = "") {
     return R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": ")" +
            name + R"(", "namespace": "ns", "uid": "u-)" + name +
-           R"(", "resourceVersion": "1", "generation": 1}, "spec": {"queueName": "a", "worker":
-      {"count": 1, "command": ["x"], "resources": {"cpu": "1", "memory": "1Gi"}}}})";
+           R"(", "resourceVersion": "1", "generation": 1}, "spec": {"queueName": ")" + queue_name +
+           R"(", "worker": {"count": 1, "command": ["x"], "resources": {"cpu": "1",
+      "memory": "1Gi"}}})" +
+           status + "}";
   }
   void list(api::Kind kind, const std::vector<std::string>& objects) {
     REQUIRE(mailbox.post(test::listed(kind, objects)));
@@ -130,6 +133,20 @@ TEST_CASE("what a deleted job's pods still use is its queue's until they have en
   world.list(api::Kind::kPod, {});
   world.look();
   CHECK(used() == "1");
+}
+
+TEST_CASE("a job waits for its turn in a queue that is there, and else for room") {
+  QueuedFixture world;
+  const std::string waits = R"(, "status": {"phase": "Waiting", "conditions": [{"type": "Admitted",
+    "status": "False", "reason": "GangWaiting", "message": "", "observedGeneration": 1,
+    "lastTransitionTime": "2023-11-14T00:00:00Z"}]})";
+  world.list(api::Kind::kTrainingJob, {QueuedFixture::job("queued", "a", waits),
+                                       QueuedFixture::job("astray", "none", waits)});
+  world.look();
+  const std::string page = world.metrics.render();
+  const std::string pending = R"(muster_job_pending_seconds{namespace="ns",training_job=")";
+  CHECK(value_in(page, pending + R"(queued",awaits="Turn"})") != "absent");
+  CHECK(value_in(page, pending + R"(astray",awaits="Room"})") != "absent");
 }
 
 TEST_CASE("the series of a queue go with it, those of the last one, too") {

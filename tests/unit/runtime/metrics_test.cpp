@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "common/contract.h"
+#include "operator/core/words.h"
 #include "operator/runtime/metrics_transport.h"
 
 using namespace muster;
@@ -30,9 +31,10 @@ struct World {
     job.status.phase = "Pending";
   }
 
-  void condition(const std::string& type, const std::string& status) {
+  void condition(const std::string& type, const std::string& status,
+                 std::string_view reason = "Reason") {
     std::erase_if(job.status.conditions, [&](const auto& one) { return one.type == type; });
-    job.status.conditions.push_back({type, status, "Reason", "", 1, clock.wall_now()});
+    job.status.conditions.push_back({type, status, std::string(reason), "", 1, clock.wall_now()});
   }
   void run() {
     job.status.phase = "Running";
@@ -102,7 +104,7 @@ TEST_CASE("a job's series show its conditions, workers, steps and checkpoint, an
   World world;
   world.metrics.on_job(world.job);
   world.clock.advance(seconds(5));
-  CHECK(world.value("muster_job_pending_seconds" + kOfJob) == "5");
+  CHECK(world.value("muster_job_pending_seconds" + of_job(R"(awaits="Room")")) == "5");
   CHECK(world.value("muster_job_step" + kOfJob) == "absent");
   CHECK(world.value(R"(muster_jobs{phase="Pending"})") == "1");
   world.run();
@@ -394,6 +396,49 @@ TEST_CASE("an operator that takes a job over does not take its past for repeated
   world.run();
   world.report(0, 80);
   CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "0");
+}
+
+TEST_CASE("who waits for a turn is told from who waits for room or workers") {
+  World world;
+  world.job.status.phase = "Waiting";
+  std::string queue;
+  const auto awaits = [&](std::string_view what) {
+    world.metrics.on_job(world.job, queue);
+    return world.value("muster_job_pending_seconds" +
+                       of_job(R"(awaits=")" + std::string(what) + "\"")) != "absent";
+  };
+  CHECK(awaits("Room"));
+  world.condition("Admitted", "False", contract::reason::kGangWaiting);
+  CHECK(awaits("Room"));
+  queue = "research";
+  CHECK(awaits("Turn"));
+  CHECK_FALSE(awaits("Room"));  // of one wait there is one series
+  world.condition("Admitted", "False", contract::reason::kBudgetSpent);
+  CHECK(awaits("Turn"));
+  world.condition("Admitted", "False", contract::reason::kPreempted);
+  CHECK(awaits("Turn"));
+  world.condition("Admitted", "False", core::words::kQuotaExceeded);
+  CHECK(awaits("Room"));
+  world.condition("Admitted", "True", contract::reason::kGangScheduled);
+  CHECK(awaits("Workers"));
+  world.condition("Running", "False", core::words::kWaitingForPods);
+  CHECK(awaits("Workers"));
+  queue.clear();
+  world.condition("Running", "False", core::words::kWaitingForKueue);
+  CHECK(awaits("Turn"));
+}
+
+TEST_CASE("a job that is to write checkpoints and has none says so") {
+  World world;
+  world.run();
+  CHECK(world.value("muster_job_checkpoint_step" + kOfJob) == "absent");
+  world.job.spec.training->checkpoint.emplace();
+  world.metrics.on_job(world.job);
+  CHECK(world.value("muster_job_checkpoint_step" + kOfJob) == "-1");
+  CHECK(world.value("muster_job_checkpoint_timestamp_seconds" + kOfJob) == "absent");
+  world.job.status.checkpoint = api::CheckpointStatus{8, world.clock.wall_now(), true, "/c"};
+  world.metrics.on_job(world.job);
+  CHECK(world.value("muster_job_checkpoint_step" + kOfJob) == "8");
 }
 
 TEST_CASE("a stalled job is told from one that makes steps") {
