@@ -93,6 +93,19 @@ class Cut(NetworkTest):
         self.assert_undisturbed(job, [], before)
         job.end()
 
+    def test_two_halves_that_a_firewall_rejects_do_not_take_each_other_for_dead(self):
+        job, wire = self.wired(4, 900)
+        before = job.identities(range(4))
+        wire.cut_off = {0, 1, 2, 3}
+        wire.reject(lambda source, target: (source < 2) != (target < 2))
+        job.wait_for("both halves wait", lambda: all("membership waits" in job.log_of(slot) for slot in range(4)))
+        self.assertGreater(wire.counts["rejected"], 0)
+        self.assertNotIn('"workers":2', job.logs(), "one half went on alone")
+        wire.heal()
+        job.wait_trained_by(4)
+        self.assert_undisturbed(job, [], before)
+        job.end()
+
     def test_one_of_two_alone_waits_and_goes_on_when_the_network_is_back(self):
         job, wire = self.wired(2, 800)
         wire.cut_off = {0, 1}

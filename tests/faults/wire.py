@@ -22,7 +22,8 @@ CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 MTU = 32_000  # Few packets a step: they all pass through Python.
 ENDPOINT_PORT = 8080  # Inside a namespace of its own.
-TCP = 6
+TCP, ICMP = 6, 1
+ROUTER = "10.77.0.1"  # No slot has it.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -57,13 +58,22 @@ def with_flipped_bit(packet, rng):
     return bytes(changed)
 
 
+def port_unreachable(packet):
+    """What a firewall on the way answers that rejects a packet: ICMP, of the firewall's address, as if the port were closed."""
+    body = struct.pack("!BBHI", 3, 3, 0, 0) + packet[:(packet[0] & 15) * 4 + 8]
+    body = body[:2] + struct.pack("!H", checksum(body)) + body[4:]
+    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(body), 0, 0, 64, ICMP, 0, socket.inet_aton(ROUTER), packet[12:16])
+    return header[:10] + struct.pack("!H", checksum(header)) + header[12:] + body
+
+
 class Wire:
-    """The slots' network. `policy(source, target, packet)` gives the (delay in seconds, packet) to deliver; set it any time."""
+    """The slots' network. `policy(source, target, packet)` gives the (delay in seconds, packet) to deliver, to whom the packet
+    says; set it any time."""
 
     def __init__(self, job, slots, seed):
         self.job, self.rng = job, random.Random(seed)
         self.policy = self.deliver
-        self.counts = {"packets": 0, "dropped": 0, "changed": 0, "twice": 0}
+        self.counts = {"packets": 0, "dropped": 0, "changed": 0, "twice": 0, "rejected": 0}
         self.cut_off = set()
         self._tuns, self._namespaces, self._listeners = {}, {}, {}
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
@@ -102,6 +112,15 @@ class Wire:
     def cut(self, between):
         """Nothing passes from a slot to another when `between(source, target)`."""
         self.policy = lambda source, target, packet: [] if between(source, target) else [(0, packet)]
+
+    def reject(self, between):
+        """The same, and the sender is told so by a firewall on the way."""
+        def policy(source, target, packet):
+            if not between(source, target):
+                return [(0, packet)]
+            self.counts["rejected"] += 1
+            return [] if packet[9] == ICMP else [(0, port_unreachable(packet))]
+        self.policy = policy
 
     def isolate(self, *slots):
         """These hear nobody, neither the operator, and nobody hears them: as when a node's plug is pulled."""
@@ -168,7 +187,8 @@ class Wire:
                     self.counts["dropped"] += not deliveries
                     for delay, one in deliveries:
                         number += 1
-                        heapq.heappush(waiting, (time.monotonic() + delay, number, target, one))
+                        receiver = slots[socket.inet_ntoa(one[16:20])]
+                        heapq.heappush(waiting, (time.monotonic() + delay, number, receiver, one))
             while waiting and waiting[0][0] <= time.monotonic():
                 _, _, target, packet = heapq.heappop(waiting)
                 try:

@@ -10,6 +10,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "worker/sentinel/closed_port.h"
 
 namespace muster::sentinel {
 namespace {
@@ -32,13 +33,6 @@ bool watch(int epoll_fd, int fd, std::uint32_t events) {
   event.events = events;
   event.data.fd = fd;
   return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
-/// Whether the socket's pending error, taken by this, says that nobody listens over there.
-bool is_port_closed(int fd) {
-  int error = 0;
-  socklen_t size = sizeof error;
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == ECONNREFUSED;
 }
 
 }  // namespace
@@ -77,7 +71,8 @@ Mesh::Peer* Mesh::find_or_connect(WorkerId to, const std::string& host, int port
   if (!has_room || !fill_address(host, port, address)) return nullptr;
   UniqueFd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // Connected, so that the other kernel's refusal comes back to us.
-  if (!fd || connect(fd.get(), address.get(), address.size) != 0 ||
+  if (!fd || !queue_errors(fd.get(), address.storage.ss_family) ||
+      connect(fd.get(), address.get(), address.size) != 0 ||
       !watch(epoll_.get(), fd.get(), EPOLLIN)) {
     return nullptr;
   }
@@ -85,6 +80,7 @@ Mesh::Peer* Mesh::find_or_connect(WorkerId to, const std::string& host, int port
   peer.fd = std::move(fd);
   peer.host = host;
   peer.port = port;
+  peer.address = address;
   peer.sent = 0;
   forget_earlier(to);
   return &peer;
@@ -110,12 +106,16 @@ void Mesh::send(WorkerId to, const std::string& host, int port, const Message& m
   if (peer == nullptr) return;
   const std::vector<std::byte> datagram = seal_->seal(body);
   peer->echoes[peer->sent++ % kEchoesKept] = echo_of(datagram);
-  // What one send returns may be the refusal of the one before; then this one has not gone.
+  // What one send returns may be the error of the one before; then this one has not gone.
   for (int i = 0; i < 2; ++i) {
     if (::send(peer->fd.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL) >= 0) return;
-    if (errno != ECONNREFUSED) return;
-    if (std::find(refused_.begin(), refused_.end(), to) == refused_.end()) refused_.push_back(to);
+    take_errors(to, *peer);
   }
+}
+
+void Mesh::take_errors(WorkerId of, const Peer& peer) {
+  if (!take_closed_port(peer.fd.get(), peer.address)) return;
+  if (std::find(refused_.begin(), refused_.end(), of) == refused_.end()) refused_.push_back(of);
 }
 
 void Mesh::refuse(std::span<const std::byte> datagram, SocketAddress from,
@@ -169,7 +169,7 @@ Mesh::Received Mesh::receive() {
       return entry.second.fd.get() == fd;
     });
     if (found == peers_.end()) continue;
-    if (is_port_closed(fd)) refused_.push_back(found->first);
+    if ((event.events & EPOLLERR) != 0) take_errors(found->first, found->second);
     if ((event.events & EPOLLIN) == 0 || !take_refusals(found->second)) continue;
     received.unauthorized.push_back(found->first);
   }

@@ -82,7 +82,9 @@ class Mesh {
 
   struct Received {
     std::vector<Message> messages;
-    std::vector<WorkerId> refused;  ///< nobody listens there any more, says the kernel of theirs
+    /// Nobody listens there any more, says the kernel of theirs, each once. What a firewall or a
+    /// router on the way says is silence.
+    std::vector<WorkerId> refused;
     std::vector<WorkerId> unauthorized;  ///< they say that their key is not this worker's
     /// Numeric addresses that datagrams under another key came from, each once, at most
     /// kMaxStrangers. They may be forged.
@@ -100,10 +102,13 @@ class Mesh {
     UniqueFd fd;
     std::string host;
     int port = 0;
+    SocketAddress address;
     std::array<Echo, kEchoesKept> echoes{};
     std::size_t sent = 0;
   };
   Peer* find_or_connect(WorkerId to, const std::string& host, int port);
+  /// Of the socket to `of`, who is refused when its own kernel says so.
+  void take_errors(WorkerId of, const Peer& peer);
   void refuse(std::span<const std::byte> datagram, SocketAddress from, Received& received) const;
   /// Whether the other side has another key. Takes what there is of its answers.
   static bool take_refusals(const Peer& peer);
