@@ -93,7 +93,8 @@ class Session : public std::enable_shared_from_this<Session> {
     });
   }
 
-  /// Whether closing it loses no request. Threads: any.
+  /// Whether closing it loses no request: one that is not whole is none, so that who sends one byte
+  /// keeps nobody out. Threads: any.
   bool is_idle() const { return is_idle_; }
 
   /// Closes the socket; pending operations end with an error. Threads: any.
@@ -118,7 +119,6 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void shake_hands() {
-    is_idle_ = true;  // nothing is lost by closing it: there is no request yet
     tcp_stream().expires_after(core_->options.request_timeout);
     std::get<TlsStream>(stream_).async_handshake(
         asio::ssl::stream_base::server, [self = shared_from_this()](error_code code) {
@@ -147,13 +147,12 @@ class Session : public std::enable_shared_from_this<Session> {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(core_->options.header_bytes_max));
     parser_->body_limit(core_->options.body_bytes_max);
-    if (buffer_.size() > 0) return read_request();
     is_idle_ = true;
+    if (buffer_.size() > 0) return read_request();
     tcp_stream().expires_after(timeout);
     with_stream([this](auto& stream) {
       stream.async_read_some(buffer_.prepare(4096),
                              [self = shared_from_this()](error_code code, std::size_t bytes) {
-                               self->is_idle_ = false;
                                if (code) return self->close();
                                self->buffer_.commit(bytes);
                                self->read_request();
@@ -172,6 +171,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void on_request(error_code code) {
     if (code) return on_bad_request(code);
+    is_idle_ = false;
     tcp_stream().expires_never();
     keep_alive_ = parser_->get().keep_alive();
     const Request request = to_request(parser_->release());
@@ -271,7 +271,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string plain_answer_;
   std::array<char, 4096> drained_;
   bool keep_alive_ = false;
-  std::atomic<bool> is_idle_ = false;
+  std::atomic<bool> is_idle_ = true;
 };
 
 class BeastServer final : public Server {

@@ -28,7 +28,8 @@ struct ServerOptions {
   int threads = 1;
   std::size_t header_bytes_max = std::size_t{8} * 1024;  ///< over it: 431
   std::size_t body_bytes_max = std::size_t{16} * 1024;   ///< over it: 413
-  std::size_t connections_max = 256;  ///< over it: the longest idle one is closed, else the new one
+  /// Over it the oldest one is closed that has no whole request, else the new one.
+  std::size_t connections_max = 256;
   milliseconds request_timeout{5'000};  ///< from first to last byte; then the connection is closed
   milliseconds idle_timeout{30'000};    ///< between two requests of a connection
   /// Nothing: plain HTTP. Else TLS alone, whose handshake has the request's time to end; plain HTTP

@@ -136,6 +136,33 @@ TEST_CASE("over the limit of connections an idle one gives way, and busy ones do
   CHECK(third.read_to_end().find("late") != std::string::npos);
 }
 
+TEST_CASE(
+    "who sends half a request keeps nobody out: over the limit the oldest of them gives way") {
+  std::promise<http::Responder> parked;
+  http::ServerOptions options;
+  options.connections_max = 3;
+  const auto server = serve(
+      [&](const http::Request& request, http::Responder respond) {
+        if (request.path != "/park") return echo(request, respond);
+        parked.set_value(std::move(respond));
+      },
+      options);
+  const RawSocket first(server->port()), second(server->port());
+  first.send("G");
+  second.send("POST /a HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  const RawSocket busy(server->port());
+  busy.send("GET /park HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const http::Responder respond = parked.get_future().get();
+  const RawSocket fourth(server->port());
+  fourth.send("GET /b HTTP/1.1\r\n\r\n");
+  CHECK(fourth.read_until("/b|").starts_with("HTTP/1.1 200"));
+  CHECK(first.read_to_end().empty());
+  second.send("defghij");  // it has not lost its place
+  CHECK(second.read_until("/a|abcdefghij").starts_with("HTTP/1.1 200"));
+  respond({200, "text/plain", "late", {}});
+  CHECK(busy.read_to_end().find("late") != std::string::npos);
+}
+
 TEST_CASE("a request is answered once, whatever the handler does") {
   const auto server = serve([](const http::Request& request, const http::Responder& respond) {
     if (request.path == "/throw") throw std::runtime_error("no");
