@@ -1,6 +1,7 @@
 // A worker whose trainers do as they are told: `stub_worker sentinel PLAN` is the real sentinel,
 // and its trainer of local rank i follows the i-th of PLAN's parts, separated by commas:
-//   exit:N  fail:N:sentence  signal:N  wait  deaf  orphan:FILE  train  look  lose:N
+//   exit:N  fail:N:sentence  signal:N  wait  deaf  orphan:FILE  train  look  lose:N  stuck:FILE
+//   idle
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -109,6 +110,30 @@ int train_as_member() {
   return view && *view ? train(channel) : 98;
 }
 
+/// Ready, and does nothing.
+int idle() {
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  channel.send_ready({std::string(64, 'd')});
+  while (true) pause();
+}
+
+/// Makes a step and hangs, its process id in `path`, where the sentinel's SIGKILL does not reach
+/// it.
+int get_stuck(const std::string& path) {
+  if (setpgid(0, getpgid(getppid())) != 0) return 1;
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  channel.send_ready({std::string(64, 'd')});
+  sentinel::ViewReader views(sentinel::kChannelFd);
+  if (const auto view = views.wait(seconds(30)); !view || !*view) return 98;
+  sentinel::StepRecord step;
+  step.step = 1;
+  step.total_steps = 100;
+  step.step_seconds = 0.01;
+  channel.add_step(step);
+  std::ofstream(path) << getpid() << std::flush;
+  while (true) pause();
+}
+
 /// 0 when the process was handed exactly what launch.h promises, else which promise was broken.
 int look_around() {
   for (const int fd : {sentinel::kChannelFd, sentinel::kListenFd, sentinel::kPulseFd}) {
@@ -139,6 +164,8 @@ int run_trainer(const std::string& plan) {
   }
   if (what == "member") return train_as_member();
   if (what == "look") return look_around();
+  if (what == "idle") return idle();
+  if (what == "stuck") return get_stuck(part.at(1));
   if (what == "wait") return wait_for_stop(31);
   if (what == "orphan") return leave_orphan(part.at(1));
   if (what == "signal") {

@@ -294,13 +294,17 @@ Outcome SentinelWorker::explain(const TrainerProcess& process, int status) const
 }
 
 void SentinelWorker::kill_hung() {
+  bool is_any_killed = false;
   for (TrainerProcess& process : processes_) {
     const bool is_awaited = told_view_.seats.size() > 1;
     if (is_killed_ || !process.is_hung(now(), is_awaited)) continue;
     log_error("a trainer does not move and is killed", {{"rank", process.launch.rank}});
     process.killed_for = KilledFor::kHang;
+    is_any_killed = true;
     (void)kill(-process.trainer.pid, SIGKILL);
   }
+  // In the middle of a system call it may not end for long, and the others need not wait for it.
+  if (is_any_killed) update_ready();
 }
 
 void SentinelWorker::kill_running() {

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace muster::sentinel {
 namespace {
@@ -19,6 +20,9 @@ constexpr double kFirstStepSeconds = 60;
 /// than a step's; also where none tells yet how long one takes.
 constexpr double kEvaluationSeconds = 30;
 constexpr std::size_t kEvaluationsKept = 16;
+/// What a look counts for at most: the sentinel itself may have slept since the one before, its
+/// trainers with it, as in a frozen control group.
+constexpr milliseconds kLookMost{500};
 constexpr milliseconds kFirstRespawn{100};
 
 /// The longest of some durations; nothing where there are none.
@@ -79,6 +83,8 @@ double TrainerProcess::seconds_allowed() const {
 
 bool TrainerProcess::is_hung(MonoTime now, bool is_awaited) {
   if (!is_running || !pulse) return false;
+  const auto slept = now - std::exchange(looked_at, now) - kLookMost;
+  if (slept > nanoseconds(0)) beaten_at = std::min(now, beaten_at + slept);
   const std::uint64_t newest = pulse->beats();
   const bool is_judged = told_epoch > 0 && (has_stepped || is_awaited);
   if (newest != beats || !is_judged || is_finished || killed_for != KilledFor::kNothing) {

@@ -48,7 +48,8 @@ struct TrainerProcess {
   std::unique_ptr<PulseMonitor> pulse;
   std::unique_ptr<DeathWatch> watch;  ///< after pulse: it ends first
   std::uint64_t beats = 0;
-  MonoTime beaten_at{};
+  MonoTime beaten_at{};  ///< own sleep forgiven
+  MonoTime looked_at{};  ///< by is_hung()
   bool has_stepped = false;
   std::optional<Pace> pace{};  ///< the newest it told
   SlowWatch slow{};
@@ -63,7 +64,8 @@ struct TrainerProcess {
   void take_steps(const StepsMessage& message);
   /// Whether the training thread has not moved for too long, judged once it was told a view and
   /// has made a step. Where others of that view wait for it (`is_awaited`), before its first step,
-  /// too: nothing else would ever end their waiting.
+  /// too: nothing else would ever end their waiting. To be asked several times a second: time in
+  /// which nobody asked hardly counts.
   bool is_hung(MonoTime now, bool is_awaited);
   /// Whether it may be started once more, and when; the place for a crash loop to end.
   bool plan_respawn(MonoTime now);

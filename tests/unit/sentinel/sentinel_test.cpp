@@ -209,6 +209,25 @@ TEST_CASE("trainers that do not stop in time are killed, and that is a hang") {
   CHECK(test::wait_for_end(trainer));
 }
 
+TEST_CASE("a hung trainer that does not end at once is a member no more, for the others' sake") {
+  World world(2);
+  const auto worker = world.start("stuck:" + world.directory + "/stuck,idle");
+  const pid_t trainer = read_pid(world.directory + "/stuck");
+  REQUIRE(trainer > 0);
+  const auto is_left_out = [&] {
+    const std::string log = read_file(world.directory + "/log");
+    const std::size_t killed = log.find("a trainer does not move and is killed");
+    return killed != std::string::npos &&
+           log.find("\"message\":\"membership\"", killed) != log.npos;
+  };
+  for (int i = 0; i < 30'000 && !is_left_out(); ++i) (void)poll(nullptr, 0, 1);
+  CHECK(is_left_out());
+  CHECK(::kill(trainer, 0) == 0);
+  worker->kill(SIGTERM);
+  ::kill(trainer, SIGKILL);
+  CHECK(worker->wait() == contract::exit_code::kHung);
+}
+
 TEST_CASE("a stop request while the gang gathers ends at once") {
   World world(1, 2);
   const auto worker = world.start("wait");

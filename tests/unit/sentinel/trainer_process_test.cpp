@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 
 using namespace muster;
@@ -26,6 +27,7 @@ class Watched {
   }
   void beats() {
     pulse_->beat();
+    beaten_ = now_;
     CHECK_FALSE(process_.is_hung(now_, true));
   }
   void evaluates(bool is_evaluating) { pulse_->set_evaluating(is_evaluating); }
@@ -35,17 +37,27 @@ class Watched {
     process_.take_steps(message);
     beats();
   }
-  /// Whether it is hung after so many seconds without a beat.
+  /// Whether it is hung after so many seconds without a beat, of which the sentinel sleeps none.
   bool hangs_after(double silent) {
-    return process_.is_hung(
-        now_ + std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(silent)),
-        true);
+    const MonoTime until =
+        beaten_ + std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(silent));
+    bool is_hung = false;
+    while (now_ < until) {
+      now_ = std::min(until, now_ + milliseconds(50));
+      is_hung = process_.is_hung(now_, true);
+    }
+    return is_hung;
+  }
+  /// Whether it is hung when the sentinel looks again after it has slept for so long.
+  bool hangs_after_sleep(milliseconds slept) {
+    now_ += slept;
+    return process_.is_hung(now_, true);
   }
 
  private:
   TrainerProcess process_;
   std::unique_ptr<Pulse> pulse_;
-  MonoTime now_{seconds(3600)};
+  MonoTime now_{seconds(3600)}, beaten_{now_};
 };
 
 StepRecord step_of(double seconds) {
@@ -74,6 +86,19 @@ TEST_CASE("a trainer may stand still for three of its longest steps, and two sec
   trainer.makes(step_of(0.1));
   CHECK_FALSE(trainer.hangs_after(14.9));
   CHECK(trainer.hangs_after(15.1));
+}
+
+TEST_CASE("a sentinel that has slept itself does not hold its sleep against the trainers") {
+  Watched trainer;
+  trainer.makes(step_of(0.1));
+  CHECK_FALSE(trainer.hangs_after(1));
+  CHECK_FALSE(trainer.hangs_after_sleep(seconds(600)));
+  CHECK_FALSE(trainer.hangs_after_sleep(milliseconds(400)));
+  CHECK(trainer.hangs_after_sleep(milliseconds(200)));  // it was awake for more than 2 s of them
+  // One that is always late to look still notices in the end.
+  trainer.makes(step_of(0.1));
+  for (int i = 0; i < 4; ++i) CHECK_FALSE(trainer.hangs_after_sleep(seconds(10)));
+  CHECK(trainer.hangs_after_sleep(seconds(10)));
 }
 
 TEST_CASE("a long evaluation or checkpoint gives no step more time than steps take") {
