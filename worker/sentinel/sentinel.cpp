@@ -329,7 +329,7 @@ Outcome SentinelWorker::judge() const {
 /// Ends what the trainers have started and left behind: orphans come to this process.
 void SentinelWorker::kill_leftovers() {
   for (const TrainerProcess& process : processes_) {
-    if (process.trainer.pid > 0) (void)kill(-process.trainer.pid, SIGKILL);
+    if (process.is_running) (void)kill(-process.trainer.pid, SIGKILL);
   }
   const MonoTime deadline = now() + kLeftoverDeadline;
   while (now() < deadline) {

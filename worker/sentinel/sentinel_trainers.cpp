@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "common/log.h"
 #include "worker/sentinel/memory.h"
@@ -219,12 +220,21 @@ void SentinelWorker::take_deaths() {
 }
 
 void SentinelWorker::reap() {
-  int status = 0;
-  pid_t pid = 0;
-  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-    for (std::size_t i = 0; i < processes_.size(); ++i) {
-      if (processes_[i].is_running && processes_[i].trainer.pid == pid) on_end(i, status);
-    }
+  siginfo_t ended{};
+  while (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid > 0) {
+    const pid_t pid = std::exchange(ended, {}).si_pid;
+    const auto process = std::find_if(processes_.begin(), processes_.end(), [pid](const auto& one) {
+      return one.is_running && one.trainer.pid == pid;
+    });
+    const bool is_trainer = process != processes_.end();
+    // What it has started and left behind. Before it is reaped: the dead leader still holds its
+    // process group's number, so that the group cannot be another's.
+    if (is_trainer) (void)kill(-pid, SIGKILL);
+    int status = 0;
+    if (waitpid(pid, &status, WNOHANG) != pid) return;
+    if (!is_trainer) continue;
+    process->trainer.pid = -1;
+    on_end(static_cast<std::size_t>(process - processes_.begin()), status);
   }
 }
 
@@ -233,7 +243,6 @@ void SentinelWorker::on_end(std::size_t index, int status) {
   TrainerProcess& process = processes_[index];
   process.is_running = process.is_ready = false;
   close_channel(process);
-  (void)kill(-process.trainer.pid, SIGKILL);  // what it has started and left behind
   Outcome ended = explain(process, status);
   log_info("trainer ended", {{"rank", process.launch.rank},
                              {"exit_code", ended.code},
