@@ -100,6 +100,7 @@ struct Answer {
   Status right;
   MonoTime good_until{};
   bool is_worth_keeping = false;
+  bool is_yes = false;
 };
 
 void tell(Question& question, const Answer& answer) {
@@ -107,16 +108,53 @@ void tell(Question& question, const Answer& answer) {
   for (const auto& done : question.right_done) done(answer.right);
 }
 
-Answer failed(const Error& error) { return {Result<TokenOwner>(error), error, {}, false}; }
+Answer failed(const Error& error) { return {Result<TokenOwner>(error), error, {}, false, false}; }
 
 std::string key_of(std::string_view what) {
   const Sha256Digest digest = sha256(what);
   return to_hex(digest);
 }
 
+/// Answers that are good for one time, so that the oldest is the first to expire. Threads: one.
+class AnswerMemory {
+ public:
+  explicit AnswerMemory(std::size_t most) : most_(most) {}
+  /// Nothing when there is none, or it is not good any more.
+  const Answer* find(const std::string& key, MonoTime now) const {
+    const auto found = answers_.find(key);
+    const bool is_good = found != answers_.end() && now < found->second.answer.good_until;
+    return is_good ? &found->second.answer : nullptr;
+  }
+  void forget(const std::string& key) {
+    const auto found = answers_.find(key);
+    if (found == answers_.end()) return;
+    order_.erase(found->second.place);
+    answers_.erase(found);
+  }
+  /// It is not there yet.
+  void add(const std::string& key, const Answer& answer) {
+    while (order_.size() >= most_) {
+      answers_.erase(order_.front());
+      order_.pop_front();
+    }
+    order_.push_back(key);
+    answers_.emplace(key, Remembered{answer, std::prev(order_.end())});
+  }
+
+ private:
+  struct Remembered {
+    Answer answer;
+    std::list<std::string>::iterator place;  ///< in order_
+  };
+  std::size_t most_;
+  std::list<std::string> order_;  ///< keys of answers_, oldest first
+  std::unordered_map<std::string, Remembered> answers_;
+};
+
 class ThreadedReviewer final : public Reviewer {
  public:
-  explicit ThreadedReviewer(ReviewerOptions options) : options_(options) {
+  explicit ThreadedReviewer(ReviewerOptions options)
+      : options_(options), accepted_(options.accepted_max), refused_(options.refused_max) {
     MUSTER_CHECK(options_.client != nullptr && options_.clock != nullptr && options_.threads >= 1);
     for (int i = 0; i < options_.threads; ++i)
       threads_.emplace_back([this] { answer_questions(); });
@@ -174,18 +212,13 @@ class ThreadedReviewer final : public Reviewer {
   }
 
  private:
-  struct Remembered {
-    Answer answer;
-    std::list<std::string>::iterator place;  ///< in order_
-  };
-
   void ask(Question question) {
     std::optional<Answer> at_once;
     {
       const std::lock_guard lock(mutex_);
       const MonoTime now = options_.clock->mono_now();
-      if (const auto found = remembered_.find(question.key); found != remembered_.end()) {
-        if (now < found->second.answer.good_until) at_once = found->second.answer;
+      for (const AnswerMemory* memory : {&accepted_, &refused_}) {
+        if (const Answer* known = memory->find(question.key, now)) at_once = *known;
       }
       if (!at_once && is_stopping_) {
         at_once = failed(Error(ErrorCode::kUnavailable, "the operator is stopping"));
@@ -251,17 +284,17 @@ class ThreadedReviewer final : public Reviewer {
     }
     Answer answer;
     answer.is_worth_keeping = true;
-    bool is_yes = false;
     if (question.kind == api::Kind::kTokenReview) {
       answer.owner = owner_of(*review, question.audience);
-      is_yes = answer.owner->has_value();
+      answer.is_yes = answer.owner->has_value();
     } else {
-      is_yes = member(member(*review, "status"), "allowed") == true;
-      if (!is_yes) {
+      answer.is_yes = member(member(*review, "status"), "allowed") == true;
+      if (!answer.is_yes) {
         answer.right = Error(ErrorCode::kForbidden, "the token's user lacks the right");
       }
     }
-    answer.good_until = options_.clock->mono_now() + (is_yes ? options_.yes_for : options_.no_for);
+    answer.good_until =
+        options_.clock->mono_now() + (answer.is_yes ? options_.yes_for : options_.no_for);
     return answer;
   }
 
@@ -275,16 +308,9 @@ class ThreadedReviewer final : public Reviewer {
   void remember(const std::string& key, const Answer& answer) {
     const std::lock_guard lock(mutex_);
     last_error_.clear();
-    if (const auto old = remembered_.find(key); old != remembered_.end()) {
-      order_.erase(old->second.place);
-      remembered_.erase(old);
-    }
-    while (order_.size() >= options_.answers_max) {
-      remembered_.erase(order_.front());
-      order_.pop_front();
-    }
-    order_.push_back(key);
-    remembered_.emplace(key, Remembered{answer, std::prev(order_.end())});
+    accepted_.forget(key);
+    refused_.forget(key);
+    (answer.is_yes ? accepted_ : refused_).add(key, answer);
   }
 
   const ReviewerOptions options_;
@@ -292,8 +318,7 @@ class ThreadedReviewer final : public Reviewer {
   std::condition_variable changed_;
   bool is_stopping_ = false;  ///< this and the following are guarded by mutex_
   std::deque<Question> waiting_;
-  std::list<std::string> order_;  ///< keys of remembered_, oldest first
-  std::unordered_map<std::string, Remembered> remembered_;
+  AnswerMemory accepted_, refused_;
   std::string last_error_;
   std::vector<std::thread> threads_;
 };

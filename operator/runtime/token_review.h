@@ -20,11 +20,13 @@ struct ReviewerOptions {
   kube::ApiClient* client = nullptr;  ///< outlives the reviewer
   const Clock* clock = nullptr;       ///< outlives the reviewer
   int threads = 2;
-  std::size_t waiting_max = 256;   ///< questions not yet asked; over it: kUnavailable at once
-  std::size_t answers_max = 4096;  ///< remembered, of either kind; the oldest go first
-  seconds yes_for{60};             ///< how long an accepted token or right is believed
-  seconds no_for{10};              ///< how long a refused one is
-  milliseconds wait_most{4'000};   ///< a question that waited longer is not asked any more
+  std::size_t waiting_max = 256;    ///< questions not yet asked; over it: kUnavailable at once
+  std::size_t accepted_max = 4096;  ///< accepted tokens and rights remembered; the oldest go first
+  /// Refused ones, which have no room but their own: anybody can make them up.
+  std::size_t refused_max = 256;
+  seconds yes_for{60};            ///< how long an accepted token or right is believed
+  seconds no_for{10};             ///< how long a refused one is
+  milliseconds wait_most{4'000};  ///< a question that waited longer is not asked any more
 };
 
 /// The user a token belongs to, as the API server knows it.

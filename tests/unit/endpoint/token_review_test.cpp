@@ -92,11 +92,43 @@ TEST_CASE("an answer is remembered for its time, a refusal for a shorter one, ea
 
 TEST_CASE("what is remembered is bounded: the oldest is asked about again") {
   ReviewWorld world;
-  world.options.answers_max = 2;
+  world.options.accepted_max = 2;
   for (const char* token : {"a", "b", "c", "c", "b"}) CHECK(world.caller(token));
   CHECK(world.api.asked == 3);
   CHECK(world.caller("a"));
   CHECK(world.api.asked == 4);
+}
+
+TEST_CASE("refused tokens, of which anybody has as many as he likes, push no accepted one out") {
+  ReviewWorld world;
+  world.options.accepted_max = world.options.refused_max = 2;
+  world.api.answer = [&](api::Kind, const Json& review) {
+    return test::token_of(review) == "good" ? test::pod_token("ns", "pod-0") : test::no_token();
+  };
+  CHECK(world.caller("good"));
+  for (const char* token : {"a", "b", "c", "c", "b"}) CHECK_FALSE(world.caller(token));
+  CHECK(world.api.asked == 4);
+  CHECK_FALSE(world.caller("a"));
+  CHECK(world.api.asked == 5);
+  world.api.answer = [](api::Kind, const Json&) {
+    return Error(ErrorCode::kUnavailable, "connection refused");
+  };
+  CHECK(world.caller("good"));
+}
+
+TEST_CASE("a token that is accepted no more is refused, and the other way round") {
+  ReviewWorld world;
+  bool is_accepted = true;
+  world.api.answer = [&](api::Kind, const Json&) {
+    return is_accepted ? test::pod_token("ns", "pod-0") : test::no_token();
+  };
+  for (const bool accepted : {true, false, true}) {
+    is_accepted = accepted;
+    CHECK(world.caller("token").has_value() == accepted);
+    CHECK(world.caller("token").has_value() == accepted);
+    world.clock.advance(accepted ? world.options.yes_for : world.options.no_for);
+  }
+  CHECK(world.api.asked == 3);
 }
 
 TEST_CASE("a token for another audience, of no pod or without one namespace is refused") {
