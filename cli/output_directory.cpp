@@ -25,13 +25,23 @@ constexpr std::size_t kMaxReportBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxDifferences = 8;
 
 /// What the model's bits do not depend on, and what a person changes between two runs of one job.
+/// Nothing of spec.training that a checkpoint is compared by (identity_of in
+/// worker/engine/identity.h) may stand here.
 const std::set<std::string>& free_fields() {
   static const std::set<std::string> kFree = {"spec.worker.count",
                                               "spec.worker.min",
                                               "spec.worker.max",
+                                              "spec.worker.processes",
                                               "spec.worker.threads",
                                               "spec.worker.resources",
+                                              "spec.training.microBatchSize",
+                                              "spec.training.activations",
+                                              "spec.training.optimizerState",
+                                              "spec.training.buddies",
+                                              "spec.training.onNonFinite",
                                               "spec.training.parallelism",
+                                              "spec.training.checkpoint",
+                                              "spec.training.evaluation",
                                               "spec.restart",
                                               "spec.suspend",
                                               "spec.activeDeadlineSeconds",
@@ -41,9 +51,20 @@ const std::set<std::string>& free_fields() {
   return kFree;
 }
 
-void compare(const std::string& path, const Json& before, const Json& now,
+bool is_length(const std::string& path) {
+  return path == "spec.training.epochs" || path == "spec.training.steps";
+}
+
+/// A schedule is stretched over all steps: with one their number is of the bits.
+bool has_schedule(const Json& job) {
+  static const Json::json_pointer kSchedule("/spec/training/optimizer/schedule");
+  return job.contains(kSchedule);
+}
+
+void compare(const std::string& path, const Json& before, const Json& now, Length length,
              std::vector<std::string>& out) {
   if (out.size() >= kMaxDifferences || before == now || free_fields().contains(path)) return;
+  if (length == Length::kFree && is_length(path)) return;
   if (!before.is_object() || !now.is_object()) {
     out.push_back(path.empty() ? "(whole)" : path);
     return;
@@ -53,7 +74,7 @@ void compare(const std::string& path, const Json& before, const Json& now,
   for (const auto& [name, value] : now.items()) names.insert(name);
   for (const std::string& name : names) {
     const Json left = before.value(name, Json()), right = now.value(name, Json());
-    compare(path.empty() ? name : path + "." + name, left, right, out);
+    compare(path.empty() ? name : path + "." + name, left, right, length, out);
   }
 }
 
@@ -91,9 +112,10 @@ Result<Json> read_json(const std::string& path, std::size_t max_bytes) {
 
 }  // namespace
 
-std::vector<std::string> differences(const Json& before, const Json& now) {
+std::vector<std::string> differences(const Json& before, const Json& now, Length length) {
   std::vector<std::string> out;
-  compare("", before, now, out);
+  if (has_schedule(before) || has_schedule(now)) length = Length::kFixed;
+  compare("", before, now, length, out);
   return out;
 }
 
@@ -168,11 +190,14 @@ Status OutputDirectory::check_spec(const Json& job) const {
     return bad_directory(path_, "its job.json cannot be read (" + before.error().message() +
                                     "); give another --output or remove the directory");
   }
-  const std::vector<std::string> changed = differences(*before, job);
+  // A finished run is trained anew: its model would be lost where it was to be trained on.
+  const Length length = is_finished() ? Length::kFixed : Length::kFree;
+  const std::vector<std::string> changed = differences(*before, job, length);
   if (changed.empty()) return {};
   return bad_directory(path_, "belongs to another job: " + joined(changed) + " differ" +
                                   (changed.size() == 1 ? "s" : "") +
-                                  "; give another --output or remove the directory");
+                                  "; give another --output, or remove the directory, with which " +
+                                  "its checkpoints are lost");
 }
 
 bool OutputDirectory::is_finished() const {

@@ -13,9 +13,13 @@
 
 namespace muster::cli {
 
+/// Whether epochs and steps may differ; with a schedule, which is stretched over them, never.
+enum class Length { kFixed, kFree };
+
 /// Dotted paths in which two values differ, but for those (and what is below them) that may differ
 /// between two runs of one DIR. At most 8.
-std::vector<std::string> differences(const Json& before, const Json& now);
+std::vector<std::string> differences(const Json& before, const Json& now,
+                                     Length length = Length::kFree);
 
 /// Step of the newest whole checkpoint in a directory of checkpoints; -1 when there is none.
 std::int64_t newest_checkpoint_step(const std::string& checkpoints);

@@ -834,6 +834,19 @@ class Directory(RunTest):
         self.assertIn("belongs to another job: spec.training.seed differs", err)
         self.assertTrue(os.path.exists(self.path("out/model.safetensors")))
 
+    def test_what_shows_in_no_bits_may_differ_when_a_run_goes_on(self):
+        whole = self.train("whole", "--quiet", *LONG)
+        step = self.interrupted("out", *LONG, "--set", "spec.training.epochs=900", "--set", "spec.training.checkpoint=")
+        free = ["spec.worker.processes=2", "spec.training.microBatchSize=8", "spec.training.onNonFinite=Stop",
+                "spec.training.optimizerState=Sharded", "spec.training.buddies=2", "spec.training.evaluation.everyEpochs=50",
+                "spec.training.checkpoint={everySteps: 1000, keep: 1}"]
+        changed = [word for field in free for word in ("--set", field)]
+        code, out, err = self.run_muster("run", self.digits, "--output", self.path("out"), *LONG, *changed)
+        self.assertEqual(code, 0, out + err)
+        self.assertIn(f"Resuming from step {step} ", err)
+        self.assertEqual(self.report("out")["resumedFromStep"], step)
+        self.assertEqual(self.report("out")["sha256"], whole["sha256"])
+
     def test_two_runs_in_one_directory_are_refused(self):
         fifo, reader = self.fifo()
         job = self.own_job(f"exec 3> {fifo}; echo up >&3; sleep 1000")

@@ -51,6 +51,53 @@ TEST_CASE("fields that change no bits may differ between two runs of a directory
   CHECK(differences(job(), Json(3)) == std::vector<std::string>{"(whole)"});
 }
 
+TEST_CASE("fields of a training that no checkpoint is compared by may differ as well") {
+  Json other = job();
+  other["spec"]["worker"]["processes"] = 2;
+  Json& training = other["spec"]["training"];
+  training["microBatchSize"] = 4;
+  training["activations"] = "Recomputed";
+  training["optimizerState"] = "Sharded";
+  training["buddies"] = 2;
+  training["onNonFinite"] = "Stop";
+  training["parallelism"] = {{"pipeline", 2}};
+  training["checkpoint"] = {{"everySteps", 10}, {"keep", 5}};
+  training["evaluation"] = {{"everyEpochs", 2}};
+  CHECK(differences(job(), other).empty());
+  training["precision"] = "BFloat16";
+  training["logicalRanks"] = 8;
+  CHECK(differences(job(), other) ==
+        std::vector<std::string>{"spec.training.logicalRanks", "spec.training.precision"});
+}
+
+TEST_CASE("how long to train may differ while no schedule is stretched over it") {
+  Json before = job(), longer = job();
+  before["spec"]["training"]["epochs"] = 20;
+  longer["spec"]["training"]["steps"] = 900;
+  CHECK(differences(before, longer).empty());
+  const std::vector<std::string> both{"spec.training.epochs", "spec.training.steps"};
+  CHECK(differences(before, longer, Length::kFixed) == both);
+  for (Json* of : {&before, &longer}) {
+    (*of)["spec"]["training"]["optimizer"]["schedule"]["cosine"]["warmupSteps"] = 10;
+  }
+  CHECK(differences(before, longer) == both);
+}
+
+TEST_CASE("a finished run is not trained anew, its model lost, for one of another length") {
+  const test::TemporaryDirectory base;
+  Json longer = job();
+  longer["spec"]["training"]["steps"] = 900;
+  {
+    REQUIRE(OutputDirectory::open(base.path, job()));
+  }
+  put(base.path + "/report.json", R"({"status": "Complete"})");
+  put(base.path + "/model.safetensors", "model");
+  CHECK(refusal(base.path, longer).find("spec.training.steps differs") != std::string::npos);
+  CHECK(fs::exists(base.path + "/model.safetensors"));
+  put(base.path + "/report.json", R"({"status": "Interrupted"})");
+  CHECK(refusal(base.path, longer) == "opened");
+}
+
 TEST_CASE("another spec is refused by the names of what differs, and nothing is touched") {
   const test::TemporaryDirectory base;
   const std::string path = base.path + "/a/out";
@@ -61,9 +108,11 @@ TEST_CASE("another spec is refused by the names of what differs, and nothing is 
   put(path + "/report.json", R"({"status": "Complete"})");
   Json other = job();
   other["spec"]["training"]["seed"] = 8;
-  CHECK(refusal(path, other) == path +
-                                    ": belongs to another job: spec.training.seed differs; "
-                                    "give another --output or remove the directory");
+  CHECK(refusal(path, other) ==
+        path +
+            ": belongs to another job: spec.training.seed differs; "
+            "give another --output, or remove the directory, with which its "
+            "checkpoints are lost");
   CHECK(fs::exists(path + "/checkpoints/step-000000000100/manifest.json"));
   CHECK(fs::exists(path + "/report.json"));
   CHECK(parse_json(content_of(path + "/job.json")).value() == job());
