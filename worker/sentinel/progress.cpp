@@ -11,7 +11,7 @@
 namespace muster::sentinel {
 namespace {
 
-constexpr double kNewShare = 0.3;  ///< of a new group of steps in the smoothed rates
+constexpr double kNewShare = 0.3;  ///< of a new group of steps in the smoothed seconds
 
 /// Decimal text with four digits; empty for what is not a number.
 std::string decimal(double value) {
@@ -54,7 +54,8 @@ void ProgressBook::add(int process, const StepsMessage& message) {
     const auto steps = static_cast<double>(message.steps.size());
     smooth(report_.step_seconds, seconds / steps);
     smooth(report_.exchange_seconds, exchange / steps);
-    smooth(report_.samples_per_second, samples / seconds);
+    // Not a mean of rates, which a few quick steps would lift above what the seconds say.
+    report_.samples_per_second = samples / steps / report_.step_seconds;
   }
   report_.step = last.step;
   report_.total_steps = last.total_steps;

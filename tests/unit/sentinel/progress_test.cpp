@@ -55,6 +55,15 @@ TEST_CASE("the report is that of process 0, with bytes of all processes") {
   CHECK(report.checkpoint_step == 5);
 }
 
+TEST_CASE("samples per second are what the smoothed seconds of a step come to") {
+  ProgressBook book("ns/job", 0, 0, 1);
+  for (const double seconds_each : {1.0, 0.01, 1.0, 0.01}) book.add(0, steps(10, seconds_each));
+  const ProgressReport report = book.report();
+  CHECK(report.step_seconds > 0.5);
+  CHECK(report.samples_per_second == doctest::Approx(64 / report.step_seconds));
+  CHECK(report.eta_seconds == doctest::Approx(90 * report.step_seconds));
+}
+
 TEST_CASE("a loss that is no number is not reported as one") {
   ProgressBook book("ns/job", 0, 0, 1);
   StepsMessage message = steps(1, 1);
