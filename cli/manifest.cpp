@@ -1,6 +1,9 @@
 #include "cli/manifest.h"
 
+#include <array>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "cli/overrides.h"
 #include "cli/yaml_reader.h"
@@ -37,21 +40,42 @@ Status check_local(const api::TrainingJobSpec& spec) {
   return {};
 }
 
-std::vector<std::string> notes_of(const api::TrainingJobSpec& spec) {
-  std::vector<std::string> notes;
-  if (!spec.worker.image.empty()) {
-    notes.push_back("spec.worker.image is ignored: a local run starts programs of this machine");
+/// What only pods have: none of it means anything to a process of this machine.
+constexpr std::array<std::string_view, 9> kFieldsOfPods{
+    "volumes",          "volumeMounts",       "shmSize",
+    "resourceClaims",   "nodeSelector",       "schedulerName",
+    "runtimeClassName", "serviceAccountName", "imagePullSecrets"};
+
+/// Takes such fields out of a job that this machine is to run, so that none of them decides
+/// anything, and gives their paths.
+std::vector<std::string> take_fields_of_pods(const api::TrainingJobSpec& spec, Json& manifest) {
+  std::vector<std::string> taken;
+  if (!spec.worker.image.empty()) taken.emplace_back("spec.worker.image");
+  for (const std::string_view field : kFieldsOfPods) {
+    if (!spec.worker.pod_fields.contains(field)) continue;
+    manifest["spec"]["worker"].erase(std::string(field));
+    taken.push_back("spec.worker." + std::string(field));
   }
-  if (spec.training && spec.training->checkpoint) {
-    const api::CheckpointSpec& checkpoint = *spec.training->checkpoint;
-    if (!checkpoint.volume_claim_name.empty()) {
-      notes.push_back(
-          "spec.training.checkpoint.volumeClaimName is ignored: checkpoints are "
-          "written below the output directory");
-    }
+  manifest["spec"].erase("topology");
+  if (!spec.topology_required.empty() || !spec.topology_preferred.empty()) {
+    taken.emplace_back("spec.topology");
   }
-  if (std::string about = api::about_gpus(spec); !about.empty()) notes.push_back(std::move(about));
-  return notes;
+  const bool has_claim = spec.training && spec.training->checkpoint &&
+                         !spec.training->checkpoint->volume_claim_name.empty();
+  if (has_claim) taken.emplace_back("spec.training.checkpoint.volumeClaimName");
+  return taken;
+}
+
+/// In words; empty: nothing is ignored.
+std::string about_ignored(const std::vector<std::string>& fields) {
+  std::string text;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < fields.size() ? ", " : " and ") + fields[i];
+  }
+  if (fields.empty()) return text;
+  return text + (fields.size() == 1 ? " is" : " are") +
+         " ignored: a local run starts programs of this machine, which see its files, and writes "
+         "checkpoints below the output directory";
 }
 
 }  // namespace
@@ -64,6 +88,10 @@ Result<Manifest> load_manifest(const std::string& file, const std::vector<std::s
   }
   for (const std::string& assignment : overrides) {
     MUSTER_RETURN_IF_ERROR(apply_override(assignment, manifest.json));
+  }
+  if (manifest.json.value("kind", Json()) == Json(contract::kKindTrainingQueue)) {
+    return invalid(file + ": kind: must be " + std::string(contract::kKindTrainingJob) +
+                   "; a TrainingQueue is for kubectl apply");
   }
   manifest.json.erase("status");
   auto job = api::parse_training_job(manifest.json);
@@ -91,7 +119,10 @@ Result<LocalJob> load_job(const std::string& file, const std::vector<std::string
   std::error_code error;
   local.file = file;
   local.directory = std::filesystem::absolute(file, error).lexically_normal().parent_path();
-  local.notes = notes_of(local.job.spec);
+  for (std::string note : {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
+                           api::about_gpus(local.job.spec)}) {
+    if (!note.empty()) local.notes.push_back(std::move(note));
+  }
   return local;
 }
 

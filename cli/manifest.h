@@ -21,7 +21,8 @@ struct Manifest {
 Result<Manifest> load_manifest(const std::string& file, const std::vector<std::string>& overrides);
 
 struct LocalJob {
-  Json manifest;          ///< as written, with overrides and a namespace: what the API server gets
+  Json manifest;          ///< what the API server gets: as written, with overrides and a namespace,
+                          ///< and without what only pods have
   Json normalised;        ///< name and spec with every default: what identifies the run
   api::TrainingJob job;   ///< as validated
   std::string file;       ///< as it was named

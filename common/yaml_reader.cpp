@@ -267,6 +267,11 @@ Error refusal(const std::string& name, int line, const std::string& sentence) {
       .with_exit_code(contract::exit_code::kInvalidSpec);
 }
 
+bool is_queue(const Json& document) {
+  return document.is_object() &&
+         document.value("kind", Json()) == Json(contract::kKindTrainingQueue);
+}
+
 }  // namespace
 
 Result<Json> parse_yaml(std::string_view text, const std::string& name, const YamlBounds& bounds) {
@@ -289,7 +294,12 @@ Result<Json> parse_yaml(std::string_view text, const std::string& name, const Ya
       return refusal(name, 1, "is empty; a " + what + " starts with apiVersion and kind");
     }
     if (parser.HandleNextDocument(second)) {
-      return refusal(name, 1, "holds more than one document; keep one and remove the rest");
+      const bool has_queue = is_queue(builder.take()) || is_queue(second.take());
+      return refusal(name, 1,
+                     has_queue ? "holds more than one document, and a TrainingQueue among them, "
+                                 "which is for kubectl apply; keep one TrainingJob and remove the "
+                                 "rest"
+                               : "holds more than one document; keep one and remove the rest");
     }
   } catch (const Refusal& refused) {
     return refusal(name, refused.line, refused.sentence);

@@ -105,6 +105,39 @@ TEST_CASE("an image is ignored, and said so") {
   CHECK(job->notes[0].starts_with("spec.worker.image is ignored"));
 }
 
+TEST_CASE("all that only pods have is ignored, and one note names it") {
+  const test::TemporaryDirectory directory;
+  REQUIRE(write_file_atomically(directory.path + "/job.yaml", kOwn));
+  const auto job = load_job(
+      directory.path + "/job.yaml",
+      {"spec.worker.volumes=[{name: data, persistentVolumeClaim: {claimName: c}}, "
+       "{name: keys, secret: {secretName: s}}]",
+       "spec.worker.volumeMounts=[{name: data, mountPath: /data}]", "spec.worker.shmSize=1Gi",
+       "spec.worker.resourceClaims=[{name: nic, resourceClaimName: nic}]",
+       "spec.worker.nodeSelector={disk: ssd}", "spec.worker.schedulerName=other",
+       "spec.worker.runtimeClassName=nvidia", "spec.worker.serviceAccountName=trainer",
+       "spec.worker.imagePullSecrets=[{name: pull}]", "spec.topology={required: rack}"});
+  REQUIRE_MESSAGE(job, job.error().message());
+  REQUIRE(job->notes.size() == 1);
+  CHECK(job->notes[0] ==
+        "spec.worker.volumes, spec.worker.volumeMounts, spec.worker.shmSize, "
+        "spec.worker.resourceClaims, spec.worker.nodeSelector, spec.worker.schedulerName, "
+        "spec.worker.runtimeClassName, spec.worker.serviceAccountName, "
+        "spec.worker.imagePullSecrets and spec.topology are ignored: a local run starts programs "
+        "of this machine, which see its files, and writes checkpoints below the output directory");
+  CHECK(job->manifest["spec"] == Json{{"worker", {{"command", {"true"}}}}});
+}
+
+TEST_CASE("a queue is no job, and is told to be for kubectl") {
+  CHECK(refusal({"kind=TrainingQueue"}, contract::exit_code::kInvalidSpec) ==
+        "job.yaml: kind: must be TrainingJob; a TrainingQueue is for kubectl apply");
+  const auto both = load_job("examples/queue.yaml", {});
+  REQUIRE_FALSE(both);
+  CHECK(both.error().message() ==
+        "examples/queue.yaml:1: holds more than one document, and a TrainingQueue among them, "
+        "which is for kubectl apply; keep one TrainingJob and remove the rest");
+}
+
 TEST_CASE("a local run says which workers train on GPUs") {
   const auto job = load_job("examples/digits.yaml", {"spec.worker.resources.gpus=1"});
   REQUIRE(job);
