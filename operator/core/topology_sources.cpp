@@ -431,7 +431,8 @@ Result<Topology> read_topology(const std::vector<const api::Node*>& nodes,
     // Only the zone is left, if that.
     const bool is_flat = input.source.empty();
     if (is_flat) {
-      input.source = "nothing: no node says where it stands";
+      input.source = input.levels.empty() ? "nothing: no node says where it stands"
+                                          : "zone labels alone: no node says more";
     } else {
       const std::string many = unknown.size() == 1 ? " node says" : " nodes say";
       LabelReader::note(input, std::to_string(unknown.size()) + many +

@@ -243,6 +243,8 @@ TEST_CASE("nodes that say nothing stand each alone, and the confidence is low") 
        labelled("b", {{"topology.kubernetes.io/zone", "z"}}), labelled("c", {})},
       {}};
   CHECK(leaves_of(zones.read()) == Lines{"c: c", "z/a: a", "z/b: b"});
+  CHECK(zones.read().source == "zone labels alone: no node says more");
+  CHECK(zones.read().confidence == Confidence::kLow);
 }
 
 TEST_CASE("a missing label in the middle cuts a node off from its namesakes") {
