@@ -247,8 +247,9 @@ api::JobCost with_use(api::JobCost cost, const api::PriceList* prices, const Cos
     note_unknown(cost, why_unknown);
     return cost;
   }
-  // Of a time that is not known, nothing says that it cost nothing.
-  if (cost.unknown_seconds == 0) cost.amount = cost.amount.value_or(0);
+  // Of a time that is not known, nothing says that it cost nothing; seconds are whole, and so a
+  // shorter one shows only in the reason.
+  if (cost.unknown_seconds == 0 && cost.unknown.empty()) cost.amount = cost.amount.value_or(0);
   cost.rate_per_hour = prices == nullptr ? 0 : rate_at(*prices, cost, now);
   return cost;
 }

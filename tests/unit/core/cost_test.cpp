@@ -195,6 +195,14 @@ TEST_CASE("a node in no tier, or in two, makes the cost unknown and never nothin
   CHECK(cost.unknown_seconds == 3600);
 }
 
+TEST_CASE("less than a second of which nothing is known is not told as nothing") {
+  const World world;
+  const api::JobCost cost = world.use({}, kTuesdayNoon, world.use({"x"}, kTuesdayNoon));
+  CHECK(text(cost.amount) == "unknown");
+  CHECK(cost.unknown == "node x is in no tier of the price list; one must have its labels");
+  CHECK(text(cost.rate_per_hour) == "0");
+}
+
 TEST_CASE("who stands nowhere yet, or on a node that is gone, costs nothing") {
   const World world;
   CHECK(text(world.use({"", "gone"}, kTuesdayNoon).rate_per_hour) == "0");
