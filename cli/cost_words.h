@@ -1,6 +1,7 @@
 // What a job costs, in words. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "operator/api/training_job.h"
@@ -13,5 +14,7 @@ std::string money_text(api::Billionths amount, const std::string& currency);
 std::string rate_words(const api::JobCost& cost);
 /// What it has cost so far, and costs now.
 std::string cost_words(const api::JobCost& cost, WallTime now);
+/// What a job that is over has cost; absent: nothing was counted of it.
+std::string final_cost_words(const std::optional<api::JobCost>& cost);
 
 }  // namespace muster::cli

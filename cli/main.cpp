@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "cli/job_file_options.h"
 #include "cli/kube_commands.h"
@@ -198,6 +201,19 @@ CLI::App* add_tokenize(CLI::App& app, muster::cli::TokenizeOptions& options) {
   return tokenize;
 }
 
+/// A sentence about a first word that is no command; empty where there is nothing to say.
+std::string about_unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().starts_with('-')) return "";
+  const std::string& word = arguments.front();
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == word) return "";
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  return app.get_name() + ": \"" + muster::cli::printable(word) + "\" is no command; there are " +
+         names + "\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -219,6 +235,12 @@ int main(int argc, char** argv) {
   muster::cli::TokenizeOptions texts;
   const CLI::App* tokenize = add_tokenize(app, texts);
   muster::cli::KubeCommands kube(app);
+  const std::string unknown =
+      about_unknown_command(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  if (!unknown.empty()) {
+    std::fputs(unknown.c_str(), stderr);
+    return muster::contract::exit_code::kUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/cost_words.h"
 #include "cli/files.h"
 #include "cli/job_follower.h"
 #include "cli/job_state.h"
@@ -114,7 +115,8 @@ void Run::take_signal() {
     ending_ = Ending{"Interrupted", "killed by a second interrupt", codes::kInterrupted};
     return;
   }
-  view_.say("Stopping with a checkpoint; interrupt again to kill the workers at once.");
+  view_.say(std::string(is_training() ? "Stopping with a checkpoint" : "Stopping") +
+            "; interrupt again to kill the workers at once.");
   if (const Status asked = suspend(); !asked) {
     ending_ = Ending{"Interrupted", "cannot suspend the job: " + asked.error().message(),
                      codes::kInterrupted};
@@ -242,10 +244,23 @@ void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) co
     }
     text += "logs " + directory_.logs() + "\n";
   }
+  if (options_.local.prices) text += "cost " + final_cost_words(status_.cost) + "\n";
   text += "report " + directory_.report() + "\n";
   if (has_model) text += sample_lines(directory_.sample());
   std::fputs(printable(text).c_str(), stdout);
   std::fflush(stdout);
+}
+
+/// The last worker's metrics come after the operator's and everybody else's.
+Status check_ports(const RunOptions& options, const api::TrainingJob& job) {
+  constexpr int kLastPort = 65'535;
+  const int most = kLastPort - job.spec.worker.max;
+  if (options.local.metrics_port <= most) return {};
+  return Error(ErrorCode::kInvalid,
+               "--metrics-port: must be at most " + std::to_string(most) +
+                   ", because spec.worker.max is " + std::to_string(job.spec.worker.max) +
+                   " and the worker of slot i serves on the i + 1st port after it")
+      .with_exit_code(codes::kUsage);
 }
 
 }  // namespace
@@ -254,6 +269,7 @@ int run_command(const RunOptions& options) {
   const embedded::OrphanGuard orphans;
   auto local = load_job(options.file, options.overrides);
   if (!local) return refuse(local.error());
+  if (const Status ports = check_ports(options, local->job); !ports) return refuse(ports.error());
   if (local->job.spec.training && ::access(options.local.worker_program.c_str(), X_OK) != 0) {
     return refuse(os_error(options.local.worker_program, "run the built-in worker", errno)
                       .with_exit_code(codes::kUsage));

@@ -694,6 +694,12 @@ class BadInput(RunTest):
         self.refused(2, r"--log-level", self.digits, "--log-level", "loud")
         self.refused(2, r"absent\.yaml: cannot open", self.digits, "--price-list", self.path("absent.yaml"))
         self.refused(2, r"--set nonsense: write a path, = and a value", self.digits, "--set", "nonsense")
+        self.refused(2, r"^muster: --metrics-port: must be at most 65531, because spec\.worker\.max is 4 ", self.digits,
+                     "--metrics-port", "65532")
+        for word in ("foo", "runn"):
+            code, out, err = self.run_muster(word, self.digits)
+            self.assertEqual((code, out), (2, ""))
+            self.assertRegex(err, rf'^muster: "{word}" is no command; there are run, prove, .*get.*plan.*\n$')
         self.assertEqual(self.run_muster()[0], 2)
         self.assertEqual(self.run_muster("run")[0], 2)
         code, out, _ = self.run_muster("--version")
@@ -971,11 +977,34 @@ with open(f"env-{rank}.json", "w") as out:
         self.assertEqual(code, 3, out + err)
         self.assertIn("cannot start /no/such/program: No such file or directory", out)
 
-    def test_an_image_is_ignored_and_said_so(self):
-        job = self.own_job("exit 0", image="mine:1")
-        code, _, err = self.run_muster("run", job)
-        self.assertEqual(code, 0)
-        self.assertIn("Note: spec.worker.image is ignored", err)
+    def test_what_only_pods_have_is_ignored_and_said_so(self):
+        job = self.own_job("exit 0", image="mine:1", nodeSelector={"disk": "ssd"}, schedulerName="other")
+        code, out, err = self.run_muster("run", job, "--set", "spec.topology={required: rack}")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("Note: spec.worker.image, spec.worker.nodeSelector, spec.worker.schedulerName and spec.topology are "
+                      "ignored", err)
+
+    def test_the_end_tells_what_it_has_cost_or_why_that_is_not_known(self):
+        job = self.own_job("exit 0")
+        for nodes, said in (({}, r"\d[0-9.]* EUR"), ({"pool": "gpu"}, r"not known: node \S+ is in no tier .*")):
+            prices = {"currency": "EUR", "tiers": [
+                {"name": "all", "nodes": nodes, "prices": [{"resource": "node", "perHour": "1000"}]}]}
+            with open(self.path("prices.yaml"), "w", encoding="utf-8") as file:
+                json.dump(prices, file)
+            code, out, err = self.run_muster("run", job, "--price-list", self.path("prices.yaml"))
+            self.assertEqual(code, 0, out + err)
+            self.assertRegex(out, rf"(?m)^cost {said}$")
+        self.assertNotIn("cost", self.run_muster("run", job)[1])
+
+    def test_ctrl_c_promises_no_checkpoint_of_an_own_program(self):
+        fifo, reader = self.fifo()
+        process = self.start("run", self.own_job(f"exec 3> {fifo}; echo up >&3; sleep 1000"))
+        self.assertEqual(self.fifo_line(reader), "up")
+        process.send_signal(signal.SIGINT)
+        code, out, err = self.end_of(process)
+        self.assertEqual(code, 130, out + err)
+        self.assertIn("Stopping; interrupt again", err)
+        self.assertNotIn("with a checkpoint", err)
 
 
 if __name__ == "__main__":

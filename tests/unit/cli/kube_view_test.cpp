@@ -70,6 +70,7 @@ TEST_CASE("what a job costs is told with what is not known of it") {
   CHECK(cost_words(cost, kNow) == "12.50 EUR");
   cost.rate_per_hour = 4'000'000'000;
   CHECK(cost_words(cost, kNow) == "12.50 EUR; 4.00 EUR an hour now (as of 3m ago)");
+  CHECK(final_cost_words(cost) == "12.50 EUR");
   cost.unknown_seconds = 300;
   cost.unknown = "node n is in no tier";
   CHECK(cost_words(cost, kNow) ==
@@ -79,6 +80,8 @@ TEST_CASE("what a job costs is told with what is not known of it") {
   CHECK(cost_words(cost, kNow).ends_with("node n is in no tier; nor is what it costs now"));
   cost.amount.reset();
   CHECK(cost_words(cost, kNow) == "not known: node n is in no tier");
+  CHECK(final_cost_words(cost) == "not known: node n is in no tier");
+  CHECK(final_cost_words(std::nullopt) == "not known: the job had no place yet");
 }
 
 TEST_CASE("a table aligns its columns and keeps foreign text on its line") {
