@@ -342,12 +342,12 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
   status.replicas = training;
   status.workers = workers_text(training, target);
   status.restart_at.reset();
-  const std::string message =
-      std::to_string(training) + " of " + std::to_string(target) +
-      (target == 1 ? " worker runs" : " workers run") + more + slow_text(snapshot, gang) +
-      not_let_in_text(snapshot, gang) + workers_wait_text(snapshot, gang) +
-      busy_text(snapshot, gang) + copies_text(snapshot, gang) + held_text(snapshot, gang) +
-      waiting_text(snapshot, gang) + (is_in_kueue(snapshot.job) ? resize_text(snapshot, gang) : "");
+  const std::string message = std::to_string(training) + " of " + std::to_string(target) +
+                              (target == 1 ? " worker runs" : " workers run") + more +
+                              slow_text(snapshot, gang) + not_let_in_text(snapshot, gang) +
+                              workers_wait_text(snapshot, gang) + busy_text(snapshot, gang) +
+                              copies_text(snapshot, gang) + held_text(snapshot, gang) +
+                              waiting_text(snapshot, gang) + resize_text(snapshot, gang);
   set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
   set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
 }

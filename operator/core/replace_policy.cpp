@@ -6,6 +6,7 @@
 #include "common/contract.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
+#include "operator/core/kueue_policy.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -141,6 +142,8 @@ std::optional<Plan> decide_split(const JobSnapshot& snapshot, const GangView& ga
 std::string resize_text(const JobSnapshot& snapshot, const GangView& gang) {
   const int wish = snapshot.job.spec.worker.count;
   if (wish == static_cast<int>(gang.members.size())) return "";
+  // The engine's workers join and leave while the others train, but where Kueue holds the size.
+  if (snapshot.job.spec.training && !is_in_kueue(snapshot.job)) return "";
   return "; spec.worker.count is " + std::to_string(wish) +
          ", which takes effect at the next start";
 }

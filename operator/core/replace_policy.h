@@ -24,7 +24,8 @@ Plan decide_let_go(const JobSnapshot& snapshot, const LetGo& why);
 /// An elastic program's (spec.worker.min < max) count was changed: the gang starts again in that
 /// size. Of others' it takes effect at the next start (resize_text).
 std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& gang);
-/// What a changed count will do and when; empty when the gang has that size.
+/// That a count takes effect at the next start; empty where the gang has that size, or comes to it
+/// by itself.
 std::string resize_text(const JobSnapshot& snapshot, const GangView& gang);
 
 /// With parallelism.mode: Auto a worker has ended because its memory is too small for the model,

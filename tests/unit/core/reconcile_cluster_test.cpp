@@ -331,11 +331,9 @@ TEST_CASE("a gang whose model does not fit starts again with the model split") {
 }
 
 TEST_CASE("a size that cannot change now is said to take effect at the next start") {
-  auto job = make_job("j").engine().workers(2).all_running();
+  auto job = make_job("j").workers(2).all_running();
   auto& worker = job.edit().job.spec.worker;
-  worker.max = 4;
-  worker.count = 3;
-  job.edit().budget = worker.min;
+  worker.min = worker.max = worker.count = 3;
   job.edit().job.meta.generation = 2;
   const auto plan = job.plan();
   CHECK(words_of(plan) == Words{"status"});
@@ -346,6 +344,13 @@ TEST_CASE("a size that cannot change now is said to take effect at the next star
   job.edit().pods.pop_back();
   job.ended(1, 137);
   CHECK(status_of(job.plan()).placement.empty());  // placed anew, with 3
+}
+
+TEST_CASE("an engine's gang that started smaller than wished is not said to stay so: it grows") {
+  auto job = make_job("j").engine().workers(2).all_running();
+  auto& worker = job.edit().job.spec.worker;
+  worker.max = worker.count = 4;
+  CHECK(condition_of(status_of(job.plan()), "Running").message == "2 of 2 workers run");
 }
 
 TEST_CASE("what a gang waits for is said anew once in a while only") {
