@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "common/contract.h"
 #include "operator/runtime/what_if.h"
@@ -70,10 +71,40 @@ std::string why_preempted(const api::TrainingJob& job) {
   return says ? running->message : "";
 }
 
+/// The nodes alone, without whoever is on them or may be due something there.
+bool is_of_empty_cluster(const Json& object) {
+  constexpr std::array<std::string_view, 3> kUsers{"TrainingJob", "TrainingQueue", "Pod"};
+  return std::none_of(kUsers.begin(), kUsers.end(),
+                      [&](std::string_view kind) { return runtime::is_of_kind(object, kind); });
+}
+
+/// As PlanForecast::why_never, by the operator's own rules. Queues, quotas and claims of volumes
+/// are left out: they may change while the nodes stay as they are.
+std::string why_never_on(const PlanCluster& cluster, Json manifest, const api::ObjectKey& key) {
+  runtime::WhatIf empty(cluster.now, runtime::WhatIf::NewPods::kImplied, nullptr);
+  for (const Json& object : cluster.objects) {
+    if (is_of_empty_cluster(object)) empty.put(object);
+  }
+  for (const char* field : {"labels", "annotations"}) manifest["metadata"].erase(field);
+  Json& spec = manifest["spec"];
+  for (const char* field : {"queueName", "priorityClassName"}) spec.erase(field);
+  for (const auto& [part, field] :
+       {std::pair("/worker", "volumes"), std::pair("/worker", "volumeMounts"),
+        std::pair("/training/checkpoint", "volumeClaimName")}) {
+    const Json::json_pointer at(part);
+    if (spec.contains(at) && spec[at].is_object()) spec[at].erase(field);
+  }
+  empty.put(std::move(manifest));
+  empty.run(kAtOnce);
+  const auto job = empty.job(key);
+  return !job || holds_places(*job) ? "" : admitted_message(*job);
+}
+
 class Forecaster {
  public:
   explicit Forecaster(const PlanCluster& cluster)
-      : what_if_(cluster.now, runtime::WhatIf::NewPods::kImplied,
+      : cluster_(cluster),
+        what_if_(cluster.now, runtime::WhatIf::NewPods::kImplied,
                  cluster.prices ? &*cluster.prices : nullptr) {
     for (const Json& object : cluster.objects) what_if_.put(object);
   }
@@ -88,6 +119,7 @@ class Forecaster {
   void tell_cost();
   api::TrainingJob planned() const { return what_if_.job(key_).value_or(api::TrainingJob{}); }
 
+  const PlanCluster& cluster_;
   runtime::WhatIf what_if_;
   api::ObjectKey key_;
   std::map<api::ObjectKey, int> workers_before_;
@@ -110,8 +142,10 @@ PlanForecast Forecaster::plan(Json object) {
   object["metadata"]["generation"] = 1;
   object["metadata"]["creationTimestamp"] = format_time(what_if_.now());
   key_ = api::read_training_job(object).first.meta.key();
-  what_if_.put(std::move(object));
+  what_if_.put(object);
   look_ahead();
+  const bool may_never = !forecast_.starts_now && !forecast_.starts_at;
+  if (may_never) forecast_.why_never = why_never_on(cluster_, std::move(object), key_);
   tell_cost();
   note_displaced();
   return std::move(forecast_);

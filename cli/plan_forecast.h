@@ -33,7 +33,10 @@ struct PlanForecast {
   std::vector<PlanDisplaced> displaced;
 
   // ---- Of a job that does not start now
-  std::optional<WallTime> starts_at;     ///< absent: not known
+  std::optional<WallTime> starts_at;  ///< absent: not known
+  /// Why these nodes could not hold it even if nothing else were on them; empty: they could, or
+  /// that was not asked.
+  std::string why_never;
   std::vector<api::ObjectKey> awaited;   ///< whose ends come before, in that order
   std::vector<api::ObjectKey> unending;  ///< jobs that run, now or then, and do not say how long
 };

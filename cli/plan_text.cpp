@@ -36,7 +36,9 @@ class PlanPage {
     const bool starts = forecast_.starts_now;
     out_ = coloured(job.meta.name, Colour::kHead, display_) + " in namespace " +
            job.meta.namespace_name + ": " +
-           coloured(starts ? "would start now" : "would wait",
+           coloured(starts                        ? "would start now"
+                    : forecast_.why_never.empty() ? "would wait"
+                                                  : "would never start as it is",
                     starts ? Colour::kGood : Colour::kBusy, display_) +
            "\n";
     if (!forecast_.why.empty()) paragraph(forecast_.why);
@@ -125,6 +127,10 @@ void PlanPage::write_places() {
 }  // namespace
 
 std::string start_words(const PlanForecast& forecast, WallTime now) {
+  if (!forecast.why_never.empty()) {
+    return "expected start: never on these nodes as they are, even if nothing else were on them: " +
+           forecast.why_never;
+  }
   const auto& unending = forecast.unending;
   const std::string silent =
       unending.empty() ? "" : "; " + names(unending) + " do not say when they end";
@@ -171,6 +177,7 @@ Json plan_json(const PlanForecast& forecast) {
   if (forecast.starts_now) return json;
   json["expectedStart"] = nullptr;
   if (forecast.starts_at) json["expectedStart"] = format_time(*forecast.starts_at);
+  if (!forecast.why_never.empty()) json["never"] = forecast.why_never;
   json["after"] = Json::array();
   for (const auto& job : forecast.awaited) json["after"].push_back(job.text());
   json["endUnknown"] = Json::array();

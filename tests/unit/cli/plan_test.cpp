@@ -132,8 +132,31 @@ TEST_CASE("a job that lacks room starts when enough of the others have ended") {
     CHECK_FALSE(told.starts_now);
     CHECK_FALSE(told.starts_at);
     CHECK(told.awaited.empty());
-    CHECK(plan_text(told, {}, kReadAt).find("not known: no end of a running job") !=
+    CHECK(told.why_never.find("needs 9") != std::string::npos);
+    CHECK(plan_json(told)["never"] == told.why_never);
+    const std::string page = plan_text(told, {}, kReadAt);
+    CHECK(page.find("next in namespace lab: would never start as it is\n") == 0);
+    CHECK(page.find("never on these nodes as they are, even if nothing else were on them: ") !=
           std::string::npos);
+  }
+  SUBCASE("not even one worker fits, of a job that says nothing of workers") {
+    Json job = SavedCluster::manifest("next", 1);
+    job["spec"] = *parse_json(R"({"training": {"steps": 1, "model": {"mlp": {"hidden": [1]}},
+        "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+        "optimizer": {"sgd": {"learningRate": "0.1"}}}})");
+    CHECK(saved.plan(job).why_never.empty());
+    for (Json& object : saved.cluster.objects) {
+      if (object["kind"] == "Node") object["spec"]["unschedulable"] = true;
+    }
+    CHECK_FALSE(saved.plan(job).why_never.empty());
+  }
+  SUBCASE("no end is known, and yet these nodes could hold it") {
+    saved.running("endless", "a", 1, -1);
+    const PlanForecast told = saved.plan(SavedCluster::manifest("next", 8));
+    CHECK_FALSE(told.starts_at);
+    CHECK(told.why_never.empty());
+    CHECK(plan_text(told, {}, kReadAt).find("would wait\n") != std::string::npos);
+    CHECK_FALSE(plan_json(told).contains("never"));
   }
 }
 
