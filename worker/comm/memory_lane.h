@@ -44,7 +44,7 @@ class MemoryLane {
     std::size_t bytes = 0;
     bool wakes = false;  ///< the other side found nothing to do before, and has something now
   };
-  /// Copies from the beginning of `pieces` what there is room for, and no more than some 64 KiB. 0
+  /// Copies from the beginning of `pieces` what there is room for, and no more than kCopyBytes. 0
   /// bytes: there is none; some read() of the other side will say `wakes` when there is much.
   /// Errors: kCorrupt (the other side wrote nonsense).
   Result<Moved> write(std::span<const iovec> pieces);

@@ -21,7 +21,7 @@
 namespace muster::engine {
 namespace {
 
-/// Positions that are computed for the sample of a finished model.
+/// Positions that are computed for the sample of a finished model, where 64 tokens take no more.
 constexpr std::size_t kSampleWork = 32'768;
 /// Least pause in which the owner tells the others that it still waits for the last checkpoint.
 constexpr milliseconds kSaveLook{10};
@@ -325,13 +325,14 @@ Status Trainer::save() {
     }
     return {};
   }
-  if (saving == Saving::kDone) {
+  if (saving != Saving::kBegun) {
     MUSTER_RETURN_IF_ERROR(conclude_save());
     MUSTER_RETURN_IF_ERROR(begin_save());
   }
   saving_step_ = standing_.step;
   returns_ = 0;
-  if (!is_end(standing_)) return {};
+  // In the next step nobody would wait so long for who is busy with a slow disk.
+  if (!is_end(standing_) && saving != Saving::kDoneInPlace) return {};
   MUSTER_RETURN_IF_ERROR(await_owner());
   return conclude_save();
 }
@@ -361,7 +362,11 @@ Result<Trainer::Saving> Trainer::ask_owner() {
     const milliseconds least{is_end(standing_) ? std::max(kSaveLook, config_.save_patience)
                                                : milliseconds(0)};
     const OnFiles files(hooks_, config_.checkpoint_path);
-    if (!saver_.wait(std::max(least, left))) saving = Saving::kUnderWay;
+    if (!saver_.wait(std::max(least, left))) {
+      saving = Saving::kUnderWay;
+    } else if (!saves_beside_) {
+      saving = Saving::kDoneInPlace;
+    }
   }
   MUSTER_RETURN_IF_ERROR(hear_owner(std::as_writable_bytes(std::span(&saving, 1))));
   return saving;

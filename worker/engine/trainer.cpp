@@ -276,7 +276,7 @@ Status Trainer::load_state() {
   has_state_ = true;
   sums_->forget();  // what is left of them is of a later step that is lost
   if (!step) {
-    // A damaged checkpoint passed over may have left its values behind.
+    // Of a state that was given up the values are still there.
     MUSTER_RETURN_IF_ERROR(begin_parameters());
     optimizer_->reset();
     return {};

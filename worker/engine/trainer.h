@@ -201,7 +201,8 @@ class Trainer {
   enum class Saving : std::uint8_t {
     kDone,
     kUnderWay,
-    kBegun,  ///< it is the one that is due: another membership has begun it
+    kBegun,        ///< it is the one that is due: another membership has begun it
+    kDoneInPlace,  ///< it is written, and while the one that is due is, the owner does nothing else
   };
   Result<Saving> ask_owner();
   Result<Saving> await_owner();

@@ -303,6 +303,31 @@ TEST_CASE("where there is no room for a second state the checkpoint is written i
   CHECK(std::count(writers.begin(), writers.end(), trainers[0]) == 3);
 }
 
+TEST_CASE("who has no room for a second state is waited for while its disk is slow") {
+  const test::TempDirectory directory;
+  TrainingConfig config = trained_digits(directory.path());
+  config.processes = 2;
+  config.peer_deadline = seconds(1);
+  const auto shape = ModelShape::of(config, {8, 8, 1}, 10);
+  const MemoryShare share{*assign(config.logical_ranks, 2), 0, 4, 0, std::size_t{1438} * 65};
+  // Room for a third of a copy.
+  config.memory_bytes = memory_needs(config, *shape, share, config.logical_ranks).total() +
+                        shape->values() * sizeof(float);
+  std::atomic<int> slow = 0;
+  TrainingHooks hooks;
+  hooks.on_save = [&](std::int64_t step) {
+    if (step != 20) return;
+    ++slow;
+    std::this_thread::sleep_for(2 * config.peer_deadline);  // so long the disk takes
+  };
+  const Trained trained = train_with(config, 2, hooks);
+  for (const auto& result : trained.results) {
+    REQUIRE_MESSAGE(result.has_value(), result.error().message());
+  }
+  CHECK(slow == 1);
+  CHECK(trained.checkpoint_at.at(21) == 20);
+}
+
 TEST_CASE("a disk that is full ends the process with the files, a few steps later") {
   const test::TempDirectory directory;
   TrainingConfig config = trained_digits(directory.path());
