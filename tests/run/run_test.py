@@ -345,7 +345,7 @@ class Interrupt(RunTest):
         self.assertEqual(self.fifo_line(reader), "up")
         self.await_line(process.stderr, "Running:")
         process.send_signal(signal.SIGINT)
-        self.await_line(process.stderr, "Stopping with a checkpoint; interrupt again")
+        self.await_line(process.stderr, "Stopping; interrupt again")
         process.send_signal(signal.SIGINT)
         code, out, err = self.end_of(process)
         self.assertEqual(code, 130, out + err)
