@@ -29,6 +29,22 @@ class NetworkTest(FaultTest):
         job.wait_trained_by(workers)
         return job, wire
 
+    def halved(self, part):
+        """(job, wire, identities before) of four workers, two of whom `part`, a way of Wire's, keeps from the other two and all
+        from the operator; both halves wait."""
+        job, wire = self.wired(4, 900)
+        before = job.identities(range(4))
+        wire.cut_off = {0, 1, 2, 3}
+        part(wire, lambda source, target: (source < 2) != (target < 2))
+        job.wait_for("both halves wait", lambda: all("membership waits" in job.log_of(slot) for slot in range(4)))
+        return job, wire, before
+
+    def assert_heals(self, job, wire, before):
+        wire.heal()
+        job.wait_trained_by(4)
+        self.assert_undisturbed(job, [], before)
+        job.end()
+
     def epochs(self, job):
         """How often a trainer entered a membership."""
         return job.logs().count("trains in a membership")
@@ -74,11 +90,7 @@ class Cut(NetworkTest):
         job.end()
 
     def test_of_two_halves_without_a_witness_neither_goes_on(self):
-        job, wire = self.wired(4, 900)
-        before = job.identities(range(4))
-        wire.cut_off = {0, 1, 2, 3}
-        wire.cut(lambda source, target: (source < 2) != (target < 2))
-        job.wait_for("both halves wait", lambda: all("membership waits" in job.log_of(slot) for slot in range(4)))
+        job, wire, before = self.halved(Wire.cut)
         stood = job.step()
         looks = []
 
@@ -88,23 +100,13 @@ class Cut(NetworkTest):
 
         job.wait_for("looked for a while", is_still)
         self.assertLessEqual(looks[-1], stood + 1)
-        wire.heal()
-        job.wait_trained_by(4)
-        self.assert_undisturbed(job, [], before)
-        job.end()
+        self.assert_heals(job, wire, before)
 
     def test_two_halves_that_a_firewall_rejects_do_not_take_each_other_for_dead(self):
-        job, wire = self.wired(4, 900)
-        before = job.identities(range(4))
-        wire.cut_off = {0, 1, 2, 3}
-        wire.reject(lambda source, target: (source < 2) != (target < 2))
-        job.wait_for("both halves wait", lambda: all("membership waits" in job.log_of(slot) for slot in range(4)))
+        job, wire, before = self.halved(Wire.reject)
         self.assertGreater(wire.counts["rejected"], 0)
         self.assertNotIn('"workers":2', job.logs(), "one half went on alone")
-        wire.heal()
-        job.wait_trained_by(4)
-        self.assert_undisturbed(job, [], before)
-        job.end()
+        self.assert_heals(job, wire, before)
 
     def test_one_of_two_alone_waits_and_goes_on_when_the_network_is_back(self):
         job, wire = self.wired(2, 800)
