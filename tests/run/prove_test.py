@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""`muster prove` as a user runs it.
+
+    tests/run/prove_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster and muster-worker
+"""
+
+import gzip
+import os
+import shutil
+import sys
+import unittest
+
+from run_test import GOLDEN_CNN, RunTest
+
+
+class Prove(RunTest):
+    def test_convolution_batch_normalisation_and_dropout_are_proved_under_kills_and_resizes(self):
+        code, out, err = self.run_muster("prove", self.path("examples/digits-cnn.yaml"), "--workers", "1,3",
+                                         "--kills", "3", "--seed", "3", "--pace", "10")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("EQUAL: 220 of 220 steps have the same parameters, the models are byte-equal (" + GOLDEN_CNN, out)
+        self.assertIn("7 of 7 disturbances, 3 of 3 kills, ", out)
+        self.assertEqual(err.count("SIGKILL"), 3, err)
+        self.assertRegex(err, r"undisturbed: step \d+/220  workers 1/1  \|  disturbed: step \d+/220  workers \d/[13]"
+                              r"  membership \d+  changes \d+, longest stall \d+ ms\n")
+
+    def test_nothing_is_proved_of_kills_that_training_was_over_before(self):
+        code, out, err = self.run_muster("prove", self.digits, "--workers", "1,2", "--kills", "4", "--pace", "0",
+                                         "--set", "spec.training.epochs=1")
+        # Each kill holds training up, so that on a slow machine all of them may come in time.
+        is_over_before = " 4 of 4 kills, " not in out
+        self.assertEqual(code, 3 if is_over_before else 0, out + err)
+        self.assertRegex(out, r" [0-4] of 4 kills, ")
+        self.assertEqual("\nNothing is proved of the other kills: training was over before" in out, is_over_before, out)
+
+    def test_a_disturbed_run_that_trains_something_else_is_told_apart_by_its_first_step(self):
+        other = self.path("other/data")
+        shutil.copytree(self.path("examples/data"), other)
+        with gzip.open(self.path("examples/data/digits-train-labels.idx.gz")) as file:
+            labels = bytearray(file.read())
+        labels[8:] = bytes((label + 1) % 10 for label in labels[8:])
+        with gzip.open(os.path.join(other, "digits-train-labels.idx.gz"), "wb") as file:
+            file.write(labels)
+        # The workers of one side read other labels.
+        self.start_workers_through(
+            f'case "$MUSTER_CHECKPOINT_PATH" in */disturbed/*) export MUSTER_DATA_ROOT="{self.path("other")}";; esac',
+            'exec "$@"')
+        code, out, err = self.run_muster("prove", self.digits, "--workers", "1,2", "--kills", "0", "--pace", "0",
+                                         "--set", "spec.training.epochs=1")
+        self.assertEqual(code, 3, out + err)
+        self.assertRegex(out, r"\nDIFFERENT: step 1: parameters [0-9a-f]{16}\.\.\. against [0-9a-f]{16}\.\.\. undisturbed\n$")
+
+    def test_a_split_that_is_left_open_is_proved_with_whole_copies(self):
+        small = ["--workers", "1,2", "--kills", "0", "--pace", "0", "--set", "spec.training.epochs=1", "--set", "spec.worker.processes=2"]
+        for split, is_open in [("{mode: Auto}", True), ("{pipeline: 2}", False)]:
+            code, out, err = self.run_muster("prove", self.digits, *small, "--set", f"spec.training.parallelism={split}")
+            self.assertEqual(code, 0, out + err)
+            self.assertIn("\nEQUAL: ", out)
+            self.assertEqual("mode is Auto: both runs have whole copies" in err, is_open, err)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    RunTest.bin_dir = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
