@@ -104,7 +104,7 @@ void Mesh::send(WorkerId to, const std::string& host, int port, const Message& m
   }
   Peer* peer = seal_ && !body.empty() ? find_or_connect(to, host, port) : nullptr;
   if (peer == nullptr) return;
-  const std::vector<std::byte> datagram = seal_->seal(body);
+  const std::vector<std::byte> datagram = seal_->seal(to, body);
   peer->echoes[peer->sent++ % kEchoesKept] = echo_of(datagram);
   // What one send returns may be the error of the one before; then this one has not gone.
   for (int i = 0; i < 2; ++i) {

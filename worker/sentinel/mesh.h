@@ -22,6 +22,7 @@ namespace muster::sentinel {
 struct MeshDrops {
   std::uint64_t garbage = 0;       ///< not a datagram of this protocol, or no message in it
   std::uint64_t unauthorized = 0;  ///< of another job, or without its key
+  std::uint64_t misdirected = 0;   ///< to another worker, who may have been here before
   std::uint64_t repeated = 0;      ///< taken before, or too old to tell
 };
 
@@ -40,11 +41,13 @@ std::array<std::byte, kRefusalBytes> make_refusal(const Echo& echo);
 /// The echo of such an answer; nothing when it is none.
 std::optional<Echo> read_refusal(std::span<const std::byte> datagram);
 
-/// Seals and opens datagrams. Layout: magic (4), HMAC-SHA256 (32) over uid and message, message.
+/// Seals and opens datagrams. Layout: magic (4), HMAC-SHA256 (32) over uid, receiver and message,
+/// the receiver's slot (4) and attempt (4, both little-endian), message. The receiver is in it so
+/// that what was said to one worker cannot be played to another, who has not taken it yet.
 class MeshSeal {
  public:
-  MeshSeal(const std::string& job_key, std::string job_uid);
-  std::vector<std::byte> seal(std::span<const std::byte> message) const;
+  MeshSeal(const std::string& job_key, std::string job_uid, WorkerId self);
+  std::vector<std::byte> seal(WorkerId to, std::span<const std::byte> message) const;
   /// The message, taken for the first time; nothing (and counted) when it is to be dropped.
   std::optional<Message> open(std::span<const std::byte> datagram, MeshDrops& drops);
 
@@ -55,12 +58,13 @@ class MeshSeal {
     std::uint64_t taken = 0;  ///< bit i: newest - i
   };
   using Mac = std::array<unsigned char, 32>;
-  Mac make_mac(std::span<const std::byte> message) const;
+  Mac make_mac(std::span<const std::byte> receiver_and_message) const;
   Window* window_of(WorkerId from);
   bool take_once(WorkerId from, std::uint64_t sequence);
 
   Mac key_{};
   std::string job_uid_;
+  WorkerId self_;
   std::map<WorkerId, Window> windows_;
 };
 

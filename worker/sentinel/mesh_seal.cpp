@@ -10,9 +10,10 @@
 namespace muster::sentinel {
 namespace {
 
-constexpr std::array<char, 4> kMagic{'M', 'S', 'M', '1'};
+constexpr std::array<char, 4> kMagic{'M', 'S', 'M', '2'};
 constexpr std::array<char, 4> kRefusalMagic{'M', 'S', 'R', '1'};
 constexpr std::size_t kMacBytes = 32;
+constexpr std::size_t kReceiverBytes = 8;
 constexpr int kMaxSlots = 4'096;
 constexpr std::string_view kPurpose = "muster sentinel mesh";
 
@@ -24,6 +25,15 @@ std::array<unsigned char, kMacBytes> hmac(std::span<const unsigned char> key,
                                    text.data(), text.size(), mac.data(), &length);
   MUSTER_CHECK(made != nullptr && length == mac.size());
   return mac;
+}
+
+std::array<std::byte, kReceiverBytes> bytes_of(WorkerId receiver) {
+  std::array<std::byte, kReceiverBytes> bytes{};
+  for (std::size_t i = 0; i < kReceiverBytes; ++i) {
+    const auto number = static_cast<std::uint32_t>(i < 4 ? receiver.slot : receiver.attempt);
+    bytes[i] = static_cast<std::byte>(number >> (8 * (i % 4)));
+  }
+  return bytes;
 }
 
 std::span<const unsigned char> chars(std::string_view text) {
@@ -57,41 +67,51 @@ std::optional<Echo> read_refusal(std::span<const std::byte> datagram) {
 }
 
 // A key of its own, so that no proof of a connection is ever a datagram's.
-MeshSeal::MeshSeal(const std::string& job_key, std::string job_uid)
-    : key_(hmac(chars(job_key), chars(kPurpose))), job_uid_(std::move(job_uid)) {}
+MeshSeal::MeshSeal(const std::string& job_key, std::string job_uid, WorkerId self)
+    : key_(hmac(chars(job_key), chars(kPurpose))), job_uid_(std::move(job_uid)), self_(self) {}
 
-MeshSeal::Mac MeshSeal::make_mac(std::span<const std::byte> message) const {
+MeshSeal::Mac MeshSeal::make_mac(std::span<const std::byte> receiver_and_message) const {
   std::vector<unsigned char> text(job_uid_.begin(), job_uid_.end());
   text.push_back(0);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(message.data());
-  text.insert(text.end(), bytes, bytes + message.size());
+  const auto* bytes = reinterpret_cast<const unsigned char*>(receiver_and_message.data());
+  text.insert(text.end(), bytes, bytes + receiver_and_message.size());
   return hmac(key_, text);
 }
 
-std::vector<std::byte> MeshSeal::seal(std::span<const std::byte> message) const {
-  const Mac mac = make_mac(message);
-  std::vector<std::byte> out(kMagic.size() + mac.size() + message.size());
+std::vector<std::byte> MeshSeal::seal(WorkerId to, std::span<const std::byte> message) const {
+  const std::size_t head = kMagic.size() + kMacBytes;
+  std::vector<std::byte> out(head);
+  out.reserve(head + kReceiverBytes + message.size());
+  const auto receiver = bytes_of(to);
+  out.insert(out.end(), receiver.begin(), receiver.end());
+  out.insert(out.end(), message.begin(), message.end());
+  const Mac mac = make_mac(std::span(out).subspan(head));
   std::memcpy(out.data(), kMagic.data(), kMagic.size());
   std::memcpy(out.data() + kMagic.size(), mac.data(), mac.size());
-  if (!message.empty()) {
-    std::memcpy(out.data() + kMagic.size() + mac.size(), message.data(), message.size());
-  }
   return out;
 }
 
 std::optional<Message> MeshSeal::open(std::span<const std::byte> datagram, MeshDrops& drops) {
   const std::size_t head = kMagic.size() + kMacBytes;
-  if (datagram.size() < head || std::memcmp(datagram.data(), kMagic.data(), kMagic.size()) != 0) {
+  if (datagram.size() < head + kReceiverBytes ||
+      std::memcmp(datagram.data(), kMagic.data(), kMagic.size()) != 0) {
     ++drops.garbage;
     return std::nullopt;
   }
-  const std::span<const std::byte> body = datagram.subspan(head);
-  const Mac mac = make_mac(body);
+  const std::span<const std::byte> signed_part = datagram.subspan(head);
+  const std::span<const std::byte> receiver = signed_part.first(kReceiverBytes);
+  // Before the key is looked at: who was here before may have been of another job, and neither is
+  // this worker's refusal meant for those who write to him.
+  if (!std::ranges::equal(receiver, bytes_of(self_))) {
+    ++drops.misdirected;
+    return std::nullopt;
+  }
+  const Mac mac = make_mac(signed_part);
   if (CRYPTO_memcmp(mac.data(), datagram.data() + kMagic.size(), mac.size()) != 0) {
     ++drops.unauthorized;
     return std::nullopt;
   }
-  auto message = decode_message(body);
+  auto message = decode_message(signed_part.subspan(kReceiverBytes));
   if (!message) {
     ++drops.garbage;
     return std::nullopt;

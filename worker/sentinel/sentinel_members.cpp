@@ -42,8 +42,9 @@ View first_view(const JoinResponse& response) {
 void SentinelWorker::begin_membership(const Postman::Joined& joined) {
   host_ = joined.request.host;
   const JoinResponse& response = joined.response;
-  mesh_->set_seal(MeshSeal(response.job_key, response.job_uid));
-  Seat self{{config_.slot, config_.attempt},
+  const WorkerId id{config_.slot, config_.attempt};
+  mesh_->set_seal(MeshSeal(response.job_key, response.job_uid, id));
+  Seat self{id,
             host_,
             request_.sentinel_port,
             config_.processes,

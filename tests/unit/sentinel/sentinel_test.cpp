@@ -48,6 +48,7 @@ struct World {
                                                       const std::lock_guard lock(mutex);
                                                       reports.push_back(report);
                                                       changed.notify_all();
+                                                      return true;
                                                     },
                                                 .on_join = {}});
     REQUIRE(made);
