@@ -22,7 +22,10 @@ namespace fs = std::filesystem;
 
 constexpr int kFormatVersion = 1;
 constexpr std::size_t kStepDigits = 12;
-constexpr std::size_t kMaxManifestBytes = std::size_t{256} << 20;
+/// Of a manifest, without the checksums of the blocks.
+constexpr std::size_t kMaxManifestBytes = std::size_t{16} << 20;
+/// Of a checksum in a list: in quotes, with a comma.
+constexpr std::size_t kListedBytes = 2 * sizeof(Sha256Digest) + 3;
 /// Whole blocks, so that a piece has their checksums.
 constexpr std::size_t kPieceElements = std::size_t{64} * kernels::kBlockElements;
 constexpr const char* kModel = "model.safetensors";
@@ -205,6 +208,15 @@ Result<std::vector<std::span<const float>>> find_buffers(const SafetensorsFile& 
   return buffers;
 }
 
+}  // namespace
+
+std::size_t manifest_bytes_most(std::size_t values, std::size_t parameters, std::size_t buffers) {
+  const auto blocks = [](std::size_t elements) { return elements / kernels::kBlockElements + 1; };
+  return kMaxManifestBytes + (blocks(values) + buffers * blocks(parameters)) * kListedBytes;
+}
+
+namespace {
+
 /// Adds what `path` holds to `state`.
 Status load_tensors(const std::string& path, const Json& expected, const Json& blocks,
                     const Wanted& wanted, SavedState& state) {
@@ -246,14 +258,18 @@ std::string CheckpointStore::directory_of(std::int64_t step) const {
   return options_.path + "/step-" + digits;
 }
 
-std::vector<std::int64_t> CheckpointStore::complete_steps() const {
+/// Newest first. Where a directory cannot be read nobody knows that there are none.
+Result<std::vector<std::int64_t>> CheckpointStore::complete_steps() const {
   std::vector<std::int64_t> steps;
   std::error_code error;
   for (fs::directory_iterator it(options_.path, error), end; !error && it != end;
        it.increment(error)) {
     const std::int64_t step = step_of(it->path().filename().string());
-    std::error_code unreadable;
-    if (step >= 0 && fs::exists(it->path() / kManifest, unreadable)) steps.push_back(step);
+    if (step >= 0 && fs::exists(it->path() / kManifest, error)) steps.push_back(step);
+    if (error) break;
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return disk_error(options_.path, "look for checkpoints", error.value());
   }
   std::sort(steps.rbegin(), steps.rend());
   return steps;
@@ -303,25 +319,32 @@ Status CheckpointStore::save(std::int64_t step, const OptimizerState& layout, St
   const std::string directory = directory_of(step);
   if (Status written = write_step(directory, step, layout, source); !written) {
     std::error_code ignored;
-    fs::remove_all(directory, ignored);
+    if (!fs::exists(directory + "/" + kManifest, ignored)) fs::remove_all(directory, ignored);
     return written.error().with("save the checkpoint of step " + std::to_string(step));
   }
   remove_old(step);
   return {};
 }
 
+/// A later step is a damaged one that was passed over here, and must not outlive what is whole; or
+/// another process saves it, one that has trained on while this one was cut off with a slow disk.
 void CheckpointStore::remove_old(std::int64_t newest) const {
-  auto steps = complete_steps();
-  // Later steps are damaged ones that load() passed over; they must not outlive what is whole.
+  auto complete = complete_steps();
+  if (!complete) {
+    log_warning("old checkpoints are not removed", {{"error", complete.error().message()}});
+    return;
+  }
+  std::vector<std::int64_t> steps = *std::move(complete);
   std::erase_if(steps, [&](std::int64_t step) { return step > newest; });
+  const auto kept = steps.begin() + std::min<std::ptrdiff_t>(options_.keep, std::ssize(steps));
   std::error_code error;
   std::vector<fs::path> old;
   for (fs::directory_iterator it(options_.path, error), end; !error && it != end;
        it.increment(error)) {
     const std::int64_t step = step_of(it->path().filename().string());
-    if (step < 0) continue;
-    const auto kept = steps.begin() + std::min<std::ptrdiff_t>(options_.keep, std::ssize(steps));
-    if (std::find(steps.begin(), kept, step) == kept) old.push_back(it->path());
+    const bool is_later = step > newest && !damaged_.contains(step);
+    if (step < 0 || is_later || std::find(steps.begin(), kept, step) != kept) continue;
+    old.push_back(it->path());
   }
   for (const auto& path : old) {
     std::error_code failed;
@@ -339,7 +362,9 @@ Result<SavedState> CheckpointStore::load_step(std::int64_t step,
                                               const OptimizerState& layout) const {
   const std::string directory = directory_of(step);
   const std::string path = directory + "/" + kManifest;
-  auto read = data::read_file(path, kMaxManifestBytes);
+  auto read = data::read_file(
+      path, manifest_bytes_most(options_.shape.values(), options_.shape.parameters(),
+                                layout.buffers.size()));
   if (!read) return read.error().with_exit_code(contract::exit_code::kCheckpoint);
   auto manifest = parse_json(std::string(read->begin(), read->end()));
   if (!manifest) {
@@ -394,12 +419,18 @@ Result<SavedState> CheckpointStore::load_step(std::int64_t step,
 
 Result<std::optional<SavedState>> CheckpointStore::find(const OptimizerState& layout) {
   std::optional<Error> newest_damage;
-  for (const std::int64_t step : complete_steps()) {
+  MUSTER_ASSIGN_OR_RETURN(const auto steps, complete_steps());
+  for (const std::int64_t step : steps) {
     auto loaded = load_step(step, layout);
     if (loaded) return std::optional(*std::move(loaded));
     // A checkpoint of another job is whole; an older one of this path would be no better.
     if (loaded.error().code() == ErrorCode::kConflict) return loaded.error();
+    // One that cannot be read now may be whole.
+    if (loaded.error().code() == ErrorCode::kIo) {
+      return loaded.error().with_exit_code(contract::exit_code::kDisk);
+    }
     log_warning("a checkpoint is damaged and passed over", {{"error", loaded.error().message()}});
+    damaged_.insert(step);
     if (!newest_damage) newest_damage = loaded.error();
   }
   if (newest_damage) {

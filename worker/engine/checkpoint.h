@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,10 @@ struct StatePiece {
 /// In the order in which they are saved; `optimizer_buffers`: how many there are, none for a model.
 std::vector<StatePiece> state_pieces(const ModelShape& shape, std::size_t optimizer_buffers);
 
+/// Pure. What a checkpoint's manifest has at most: of a model of billions the checksums of all its
+/// blocks. `buffers` of the optimiser hold all trained `parameters` each, and the model `values`.
+std::size_t manifest_bytes_most(std::size_t values, std::size_t parameters, std::size_t buffers);
+
 /// A state that is saved without being in one place.
 class StateSource {
  public:
@@ -72,7 +77,9 @@ class CheckpointStore {
  public:
   explicit CheckpointStore(CheckpointOptions options);
 
-  /// Saves `state`, then removes all but the newest `keep` checkpoints.
+  /// Saves `state`, then removes all but the newest `keep` checkpoints up to its step, and those
+  /// that find() has passed over. Another process may save the same step into the same directory:
+  /// the files are the same.
   /// Errors: exit code kDisk; older checkpoints are untouched and nothing half written is left.
   Status save(const StateView& state);
   /// The same from `source`, whose errors are returned, too; `layout` says what the optimiser's
@@ -82,7 +89,7 @@ class CheckpointStore {
   /// Fills `parameters` and `optimizer`, whose layout is that of the job, from the newest
   /// checkpoint that is whole and returns its step; nothing when there is none at all. A damaged
   /// one is passed over with a warning when an older one is whole. Errors: exit code kCheckpoint:
-  /// all are damaged, or the newest belongs to another job.
+  /// all are damaged, or the newest belongs to another job; kDisk: they cannot be read now.
   Result<std::optional<std::int64_t>> load(std::span<float> parameters, OptimizerState& optimizer);
 
   /// The same without filling anything.
@@ -96,7 +103,7 @@ class CheckpointStore {
   Result<SavedState> read_model() const;
 
  private:
-  std::vector<std::int64_t> complete_steps() const;
+  Result<std::vector<std::int64_t>> complete_steps() const;
   std::string directory_of(std::int64_t step) const;
   Status write_step(const std::string& directory, std::int64_t step, const OptimizerState& layout,
                     StateSource& source);
@@ -104,6 +111,7 @@ class CheckpointStore {
   void remove_old(std::int64_t newest) const;
 
   CheckpointOptions options_;
+  std::set<std::int64_t> damaged_;  ///< steps that find() has passed over
 };
 
 }  // namespace muster::engine

@@ -1,12 +1,15 @@
 #include "worker/engine/files.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 
+#include "common/check.h"
 #include "common/contract.h"
 
 namespace muster::engine {
@@ -26,6 +29,41 @@ int write_all(int fd, std::span<const std::byte> bytes) {
   return 0;
 }
 
+constexpr std::string_view kTemporary = ".tmp";
+constexpr std::size_t kNonceBytes = 8;
+
+/// A name beside `path` that no other process writes to.
+std::string temporary_of(const std::string& path) {
+  std::array<std::uint8_t, kNonceBytes> nonce{};
+  MUSTER_CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()));
+  return path + "." + to_hex(nonce) + std::string(kTemporary);
+}
+
+/// What others have begun of `path`, which is whole: those who died with it, and those who are
+/// late.
+void remove_temporaries(const std::string& path) {
+  namespace fs = std::filesystem;
+  const std::string front = fs::path(path).filename().string() + ".";
+  std::error_code error;
+  for (fs::directory_iterator it(fs::path(path).parent_path(), error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.size() != front.size() + 2 * kNonceBytes + kTemporary.size() ||
+        !name.starts_with(front) || !name.ends_with(kTemporary)) {
+      continue;
+    }
+    std::error_code ignored;
+    fs::remove(it->path(), ignored);
+  }
+}
+
+/// Gives what was written its name. It has it where another process has written it meanwhile.
+int name_file(const std::string& temporary, const std::string& path) {
+  if (::rename(temporary.c_str(), path.c_str()) == 0) return 0;
+  const int failed = errno;
+  return failed == ENOENT && ::access(path.c_str(), F_OK) == 0 ? 0 : failed;
+}
+
 }  // namespace
 
 Error disk_error(const std::string& path, const char* what, int number) {
@@ -42,7 +80,7 @@ Result<Sha256Digest> write_file(const std::string& path, Pieces pieces) {
 }
 
 Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next) {
-  const std::string temporary = path + ".tmp";
+  const std::string temporary = temporary_of(path);
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return disk_error(temporary, "create", errno);
   Sha256 hash;
@@ -66,14 +104,15 @@ Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next) 
   }
   // A full disk may show itself only here (network file systems).
   if (::close(fd) != 0 && failed == 0) failed = errno;
-  if (failed == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    failed = errno;
-    what = "rename";
+  if (failed == 0) {
+    failed = name_file(temporary, path);
+    if (failed != 0) what = "rename";
   }
   if (failed != 0) {
     ::unlink(temporary.c_str());
     return disk_error(path, what, failed);
   }
+  remove_temporaries(path);
   return hash.finish();
 }
 

@@ -14,10 +14,12 @@ namespace muster::engine {
 
 using Pieces = std::span<const std::span<const std::byte>>;
 
-/// Writes `pieces` one after another to `path` (first to `path`.tmp, then fsync and rename) and
-/// returns their SHA-256. On an error neither file is left behind, an older `path` stays as it was.
-/// The name is durable only after sync_directory.  Errors: kIo with path and strerror, exit code
-/// kDisk.  Blocks: on the disk.
+/// Writes `pieces` one after another to `path` (first to `path`.<16 digits>.tmp, then fsync and
+/// rename) and returns their SHA-256. On an error neither file is left behind, an older `path`
+/// stays as it was. Who writes the same file on shared storage, too, say from a node that was cut
+/// off, disturbs nothing: whoever is first leaves no other half of it behind, and who is late finds
+/// it written. The name is durable only after sync_directory.  Errors: kIo with path and strerror,
+/// exit code kDisk.  Blocks: on the disk.
 Result<Sha256Digest> write_file(const std::string& path, Pieces pieces);
 Result<Sha256Digest> write_file(const std::string& path, std::string_view text);
 /// The same with pieces that are made one after the other; an empty one ends them. An error of

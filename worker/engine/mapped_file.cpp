@@ -18,10 +18,14 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return failed("open");
   struct stat about{};
-  if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+  if (::fstat(fd, &about) != 0) {
     const Error error = failed("read");
     ::close(fd);
     return error;
+  }
+  if (!S_ISREG(about.st_mode)) {
+    ::close(fd);
+    return Error(ErrorCode::kInvalid, path + ": must be a regular file");
   }
   const auto size = static_cast<std::size_t>(about.st_size);
   void* const pages = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0) : nullptr;

@@ -15,7 +15,7 @@ namespace muster::engine {
 
 class MappedFile {
  public:
-  /// Errors: kNotFound, kIo naming the path.
+  /// Errors: kNotFound, kIo, kInvalid for what is no regular file; each names the path.
   static Result<MappedFile> open(const std::string& path);
   MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   MappedFile& operator=(MappedFile&& other) noexcept {

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <utility>
 
 #include "common/contract.h"
 #include "common/rng.h"
@@ -95,6 +97,38 @@ std::vector<std::string> names_in(const std::string& path) {
   std::sort(names.begin(), names.end());
   return names;
 }
+
+std::vector<std::string> names_of_steps(const Fixture& fixture) {
+  std::vector<std::string> names = names_in(fixture.directory.path());
+  std::erase_if(names, [](const std::string& name) {
+    CHECK(name.find(".tmp") == std::string::npos);
+    return name.find('/') != std::string::npos;
+  });
+  return names;
+}
+
+/// A state in whose midst, once, something else happens; it may fail after that.
+class Meanwhile final : public StateSource {
+ public:
+  Meanwhile(const State& state, std::function<void()> happens, bool fails = false)
+      : state_(state), happens_(std::move(happens)), fails_(fails) {}
+  Result<std::span<const float>> read(const StatePiece& piece) override {
+    if (const auto happens = std::exchange(happens_, nullptr)) {
+      happens();
+      if (fails_) return Error(ErrorCode::kUnavailable, "gone");
+    }
+    const std::span<const float> all =
+        piece.buffer == 0
+            ? std::span<const float>(state_.parameters)
+            : std::span<const float>(state_.optimizer.buffers[piece.buffer - 1].values);
+    return all.subspan(piece.range.begin, piece.range.size());
+  }
+
+ private:
+  const State& state_;
+  std::function<void()> happens_;
+  bool fails_;
+};
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -261,10 +295,99 @@ TEST_CASE("damaged newer checkpoints do not outlive the next whole one") {
   fixture.save(100, 1);
   fixture.save(200, 3);
   overwrite(fixture.step(200) + "/model.safetensors", "");
-  CHECK(fixture.loaded() == 100);
-  fixture.save(150, 1);
-  CHECK(fixture.loaded() == 150);
-  CHECK_FALSE(fs::exists(fixture.step(200)));
+  CheckpointStore store = fixture.store(1);
+  State state(0);
+  CHECK(store.load(state.parameters, state.optimizer) == 100);
+  REQUIRE(store.save({150, state.parameters, state.optimizer}).has_value());
+  CHECK(names_of_steps(fixture) == std::vector<std::string>{"step-000000000150"});
+}
+
+TEST_CASE("what cannot be read now is neither damaged nor gone") {
+  for (const std::string name : {"", "model.safetensors", "manifest.json"}) {
+    CAPTURE(name);
+    const Fixture fixture;
+    fixture.save(100);
+    fixture.save(200);
+    std::string path = fixture.directory.path();
+    if (name.empty()) {
+      path += "/file";
+      overwrite(path, "x");
+    } else {
+      // Whoever opens it goes round in circles.
+      fs::remove(fixture.step(200) + "/" + name);
+      fs::create_symlink(name, fixture.step(200) + "/" + name);
+    }
+    CheckpointStore store({path, 2, kShape, Json{{"spec.training.seed", 7}}, "u"});
+    State state(0);
+    const auto loaded = store.load(state.parameters, state.optimizer);
+    REQUIRE_FALSE(loaded.has_value());
+    CHECK(loaded.error().exit_code() == contract::exit_code::kDisk);
+    CHECK(has(loaded.error().message(), path));
+  }
+}
+
+TEST_CASE("a manifest of any size of model may be read again") {
+  const Fixture fixture;
+  fixture.save(100);
+  const std::size_t manifest = fs::file_size(fixture.step(100) + "/manifest.json");
+  CHECK(manifest <= manifest_bytes_most(kShape.values(), kShape.parameters(), 1));
+  // Two checksums of a block, in quotes and with commas, and what they stand in.
+  const auto growth = [](std::size_t values, std::size_t buffers) {
+    return manifest_bytes_most(values, values, buffers) - manifest_bytes_most(0, 0, buffers);
+  };
+  CHECK(growth(4096, 1) == 2 * 67);
+  CHECK(growth(std::size_t{6'000'000'000}, 2) / 67 == 3 * (6'000'000'000 / 4096));
+}
+
+TEST_CASE("who is late with a checkpoint disturbs nothing of who has trained on since") {
+  const Fixture fixture;
+  const State state(100);
+  std::vector<std::int64_t> others;
+  std::vector<std::string> left;
+  std::int64_t newest = 0;
+  SUBCASE("the same step") {
+    others = {100};
+    left = {"step-000000000100"};
+    newest = 100;
+  }
+  SUBCASE("later ones") {
+    others = {110, 120, 130};
+    left = {"step-000000000120", "step-000000000130"};
+    newest = 130;
+  }
+  CheckpointStore late = fixture.store();
+  Meanwhile source(state, [&] {
+    for (const std::int64_t step : others) fixture.save(step);
+  });
+  const Status saved = late.save(100, state.optimizer, source);
+  // Where the others keep only later ones its directory is gone.
+  CHECK(saved.has_value() == (newest == 100));
+  CHECK(fixture.loaded() == newest);
+  CHECK(names_of_steps(fixture) == left);
+}
+
+TEST_CASE(
+    "who comes to the end late keeps later checkpoints, and one that fails keeps the other's") {
+  const Fixture fixture;
+  const State state(100);
+  CheckpointStore late = fixture.store(1);
+  Meanwhile source(state, [&] { fixture.save(110, 9); });
+  REQUIRE(late.save(100, state.optimizer, source).has_value());
+  CHECK(fixture.loaded() == 110);
+  Meanwhile failing(state, [&] { fixture.save(110, 9); }, true);
+  CHECK_FALSE(late.save(110, state.optimizer, failing).has_value());
+  CHECK(fixture.loaded() == 110);
+}
+
+TEST_CASE("what another process has begun of a file is not left beside the whole one") {
+  const Fixture fixture;
+  fs::create_directories(fixture.step(100));
+  const std::string begun = fixture.step(100) + "/model.safetensors.0123456789abcdef.tmp";
+  overwrite(begun, "half");
+  overwrite(fixture.step(100) + "/model.safetensors.note.tmp", "not one of ours");
+  fixture.save(100);
+  CHECK_FALSE(fs::exists(begun));
+  CHECK(fs::exists(fixture.step(100) + "/model.safetensors.note.tmp"));
 }
 
 TEST_CASE("a full disk ends with its own exit code, and the old checkpoint stays") {

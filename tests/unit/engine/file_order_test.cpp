@@ -32,8 +32,11 @@ class FileCalls {
     const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd));
     struct stat status{};
     fstat(fd, &status);
-    bytes_synced_[path.filename()] = status.st_size;
-    calls_.push_back("sync " + path.filename().string());
+    std::string name = path.filename();
+    // Without what makes a temporary name one of this process.
+    if (name.ends_with(".tmp")) name.erase(name.size() - 21, 17);
+    bytes_synced_[name] = status.st_size;
+    calls_.push_back("sync " + name);
   }
   void note_rename(const char* to) {
     calls_.push_back("rename " + std::filesystem::path(to).filename().string());
