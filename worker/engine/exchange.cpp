@@ -90,7 +90,11 @@ GradientExchange::GradientExchange(const Assignment& assignment, int rank, Reduc
   MUSTER_CHECK(nodes.size() == assignment.nodes.at(static_cast<std::size_t>(rank)).size());
   MUSTER_CHECK(assignment.processes() == reduction_.ownership.processes());
   const std::size_t size = memory_for(assignment, rank, reduction_, !passes_.empty());
-  if (memory_.size() < size) memory_ = std::vector<float>(size);
+  // Nor is what an earlier division needed kept for good; and there are never both.
+  if (memory_.size() < size || memory_.size() / 2 > size) {
+    memory_ = std::vector<float>();
+    memory_.resize(size);
+  }
   const std::vector<HeldNode> held = held_nodes(assignment);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     list_nodes(rank, nodes, held, bucket);

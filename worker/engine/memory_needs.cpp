@@ -86,8 +86,11 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
       static_cast<std::size_t>(std::min(count_ranks(own_nodes(share)), ranks_at_once));
   const std::size_t rows = std::max(ranks * share.rows_per_rank, share.rows_evaluated);
   if (rows > 0) {
-    needs.activations = Model::bytes(
-        shape, rows, config.recomputes_activations ? Activations::kRecomputed : Activations::kKept);
+    const auto passes = plan_passes(own_nodes(share), ranks_at_once);
+    needs.activations = Model::bytes(shape, rows,
+                                     config.recomputes_activations ? Activations::kRecomputed
+                                                                   : Activations::kKept) +
+                        Model::table_bytes(shape, later_ranks_most(passes));
   }
   return needs;
 }

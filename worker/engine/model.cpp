@@ -72,6 +72,12 @@ std::size_t Model::bytes(const ModelShape& shape, std::size_t rows_max, Activati
                      shape.targets() * (sizeof(std::int32_t) + 2 * sizeof(float)));
 }
 
+std::size_t Model::table_bytes(const ModelShape& shape, std::size_t later_ranks) {
+  if (!shape.has_head() || shape.tied_embedding()) return 0;
+  const LayerShape& head = shape.layers().back();
+  return later_ranks * head.in.channels * head.out.channels * sizeof(float);
+}
+
 /// Of the arena, measured by dealing out nothing.
 std::size_t Model::arena_floats() {
   std::size_t floats = 0;

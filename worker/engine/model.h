@@ -36,7 +36,12 @@ class Model {
   const ModelShape& shape() const { return shape_; }
   std::size_t rows_max() const { return rows_max_; }
   /// What a model of so many rows takes, and all that its passes need beside values and gradients.
+  /// But for table_bytes().
   static std::size_t bytes(const ModelShape& shape, std::size_t rows_max, Activations activations);
+  /// What its passes with gradients take where a model has its embedding and its head, one table
+  /// for both: a gradient of it for each logical rank of a batch, but for the first one of each
+  /// node.
+  static std::size_t table_bytes(const ModelShape& shape, std::size_t later_ranks);
   /// Of what all passes need beside the values and the gradients.
   std::size_t arena_bytes() const { return (arena_.size() + head_logits_.size()) * sizeof(float); }
   /// Filled by the caller before a forward pass. A model that reads tokens has no input(), all

@@ -193,7 +193,10 @@ void Model::head_losses(const float* values, const Batch& batch, float scale) {
   std::size_t ranks = 0;
   for (const Node& node : batch.nodes) ranks += node.ranks - 1;
   if (!batch.tables.empty()) ranks = 0;
-  if (tables_.size() < ranks * table_size()) tables_ = {context_, ranks * table_size()};
+  if (tables_.size() < ranks * table_size()) {
+    tables_ = {};  // not both at once
+    tables_ = {context_, ranks * table_size()};
+  }
   const std::size_t of_rank = batch.rows_per_rank * positions();
   for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
     const Node& node = batch.nodes[n];

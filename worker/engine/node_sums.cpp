@@ -38,6 +38,15 @@ std::span<float> NodeSums::spare(std::size_t number) {
   return spares_[number];
 }
 
+std::size_t NodeSums::unused_bytes() const {
+  return (free_.size() + spares_.size()) * elements_ * sizeof(float);
+}
+
+void NodeSums::give_up_unused() {
+  free_.clear();
+  spares_.clear();
+}
+
 void NodeSums::forget() {
   for (Entry& entry : entries_) entry.is_computed = false;
 }

@@ -23,6 +23,10 @@ class NodeSums {
   /// Of those that are computed, all but `nodes` are not any more.
   void forget_all_but(const std::vector<RankRange>& nodes);
 
+  /// What is kept for being used again, the sums of parts of a node among it.
+  std::size_t unused_bytes() const;
+  void give_up_unused();
+
   std::size_t elements() const { return elements_; }
   std::size_t count() const { return entries_.size(); }
   RankRange node(std::size_t k) const { return entries_[k].node; }

@@ -1,5 +1,6 @@
 #include "worker/engine/passes.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "common/check.h"
@@ -42,6 +43,18 @@ std::vector<ComputePass> plan_passes(const std::vector<RankRange>& nodes, int ra
     room -= size;
   }
   return passes;
+}
+
+std::size_t ranks_of(const ComputePass& pass) {
+  std::size_t ranks = 0;
+  for (const Piece& piece : pass) ranks += static_cast<std::size_t>(piece.ranks.size());
+  return ranks;
+}
+
+std::size_t later_ranks_most(const std::vector<ComputePass>& passes) {
+  std::size_t most = 0;
+  for (const ComputePass& pass : passes) most = std::max(most, ranks_of(pass) - pass.size());
+  return most;
 }
 
 }  // namespace muster::engine

@@ -28,4 +28,9 @@ using ComputePass = std::vector<Piece>;
 /// stack has at most log2(its ranks) slots beside slot 0. Requires: ranks_most >= 1.
 std::vector<ComputePass> plan_passes(const std::vector<RankRange>& nodes, int ranks_most);
 
+/// Logical ranks of a pass.
+std::size_t ranks_of(const ComputePass& pass);
+/// Of any of `passes` the most, but for the first one of each piece.
+std::size_t later_ranks_most(const std::vector<ComputePass>& passes);
+
 }  // namespace muster::engine

@@ -15,12 +15,6 @@ namespace {
 
 namespace cpu = kernels::cpu;
 
-std::size_t ranks_of(const ComputePass& pass) {
-  std::size_t ranks = 0;
-  for (const Piece& piece : pass) ranks += static_cast<std::size_t>(piece.ranks.size());
-  return ranks;
-}
-
 std::size_t ranks_most_of(const std::vector<ComputePass>& passes) {
   std::size_t most = 0;
   for (const ComputePass& pass : passes) most = std::max(most, ranks_of(pass));
@@ -72,7 +66,7 @@ std::size_t pass_bytes(const StagePlan& plan, int place, const StageWork& work) 
   const ModelShape& shape = plan.part(place);
   std::size_t bytes = static_cast<std::size_t>(alive_most(pipeline, place / plan.slices)) *
                       Model::bytes(shape, ranks * work.rows_per_rank, work.activations);
-  if (!shape.tied_embedding()) return bytes;
+  if (!shape.tied_embedding()) return bytes + Model::table_bytes(shape, later_ranks_most(passes));
   return bytes + TiedTable::bytes(shape, table_size_of(pipeline, ranks, work.rows_per_rank));
 }
 

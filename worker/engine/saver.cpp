@@ -87,6 +87,11 @@ void Saver::forget() {
   status_ = {};
 }
 
+void Saver::give_up_copy() {
+  const std::lock_guard lock(mutex_);
+  if (!write_) copy_ = Copy();
+}
+
 Saver::Copy& Saver::copy() {
   const std::lock_guard lock(mutex_);
   MUSTER_CHECK(!write_);

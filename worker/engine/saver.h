@@ -43,6 +43,8 @@ class Saver {
   void forget();
   /// Requires that nothing is being written.
   Copy& copy();
+  /// Its memory, unless something is being written of it.
+  void give_up_copy();
 
  private:
   bool start_thread();

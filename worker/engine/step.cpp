@@ -45,7 +45,7 @@ void Trainer::set_assignment(const Assignment& assignment) {
   plan_exchange();
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
-  choose_passes(assignment);
+  give_up_surplus(choose_passes(assignment), own);
   if (!is_split()) reserve_model(own);
   stage_.reset();
 }
@@ -112,8 +112,9 @@ std::optional<int> Trainer::ranks_that_fit_all(const MemoryShare& share, int mos
                : ranks_that_fit(config_, shape_, share, most);
 }
 
-/// More passes where there is too little memory for all at once, as when others are lost.
-void Trainer::choose_passes(const Assignment& assignment) {
+/// More passes where there is too little memory for all at once, as when others are lost. The bytes
+/// that this process needs then.
+std::size_t Trainer::choose_passes(const Assignment& assignment) {
   const MemoryShare share = memory_share(assignment, rank());
   const int own = count_ranks(assignment.nodes[static_cast<std::size_t>(rank())]);
   const auto fit = ranks_that_fit_all(share, ranks_most(own));
@@ -134,12 +135,34 @@ void Trainer::choose_passes(const Assignment& assignment) {
                                     {"hasBytes", has},
                                     {"logicalRanksAtOnce", std::int64_t{ranks_at_once_}}});
   }
+  return static_cast<std::size_t>(needs);
+}
+
+/// Of whole models: what one takes for a pass over `nodes`, and for an evaluation.
+std::size_t Trainer::rows_reserved(const std::vector<RankRange>& nodes) const {
+  const int ranks = std::min(count_ranks(nodes), ranks_at_once_);
+  return std::max(static_cast<std::size_t>(ranks) * rows_per_rank(), rows_evaluated());
+}
+
+/// What earlier divisions have left behind is used again, unless there is no room for it beside
+/// what this one `needs`: who was alone has taken more for a pass than who has others, and they
+/// have left sums behind that those have now.
+void Trainer::give_up_surplus(std::size_t needs, const std::vector<RankRange>& nodes) {
+  if (!saves_beside_) saver_.give_up_copy();
+  const std::size_t rows = rows_reserved(nodes);
+  std::size_t surplus = sums_->unused_bytes();
+  const bool is_larger = model_ && model_->rows_max() > rows;
+  if (is_larger) {
+    surplus += Model::bytes(shape_, model_->rows_max(), activations());
+    surplus -= rows > 0 ? Model::bytes(shape_, rows, activations()) : 0;
+  }
+  if (config_.memory_bytes == 0 || needs + surplus <= config_.memory_bytes) return;
+  sums_->give_up_unused();
+  if (is_larger) model_.reset();
 }
 
 void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
-  const int ranks = std::min(count_ranks(nodes), ranks_at_once_);
-  const std::size_t own_rows = static_cast<std::size_t>(ranks) * rows_per_rank();
-  const std::size_t rows = std::max(own_rows, rows_evaluated());
+  const std::size_t rows = rows_reserved(nodes);
   // A spare computes nothing, and without a test set it evaluates nothing either.
   if (rows == 0 || (model_ && model_->rows_max() >= rows)) return;
   model_.emplace(shape_, rows, device(), activations());

@@ -94,7 +94,9 @@ class Trainer {
   int ranks_most(int own) const;
   MemoryShare memory_share(const Assignment& assignment, int rank) const;
   Status check_memory() const;
-  void choose_passes(const Assignment& assignment);
+  std::size_t choose_passes(const Assignment& assignment);
+  std::size_t rows_reserved(const std::vector<RankRange>& nodes) const;
+  void give_up_surplus(std::size_t needs, const std::vector<RankRange>& nodes);
   std::size_t rows_evaluated() const;
   std::optional<int> ranks_that_fit_all(const MemoryShare& share, int most) const;
   void list_missing();
@@ -197,7 +199,8 @@ class Trainer {
   Status save();
   Status begin_save();
   Status write_checkpoint(bool is_beside, const std::function<Status()>& write);
-  /// What the owner says of the checkpoint that it has begun last.
+  /// What the owner says of the checkpoint that it has begun last, or of what stands beside the
+  /// model.
   enum class Saving : std::uint8_t {
     kDone,
     kUnderWay,
@@ -215,7 +218,9 @@ class Trainer {
   Status save_copy(StateSource* source);
   Status save_in_place(StateSource* source);
   Status write_model();
-  Status describe_model(std::span<const float> parameters);
+  Status describe_model(std::span<const float> parameters, const std::function<Status()>& between);
+  Status describe_beside_others();
+  Status await_description();
   Status finish();
   TrainingSummary summary() const;
 

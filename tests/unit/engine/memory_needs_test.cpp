@@ -12,6 +12,7 @@
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "worker/engine/model.h"
+#include "worker/engine/node_sums.h"
 #include "worker/engine/pipeline_stage.h"
 #include "worker/engine/speeds.h"
 
@@ -82,6 +83,35 @@ TEST_CASE("activations are foreseen to the byte") {
       // And a token, a label, a loss and a hit of each position.
       CHECK(Model::bytes(shape, rows, activations) == model.arena_bytes() + rows * 16 * 16);
     }
+  }
+}
+
+TEST_CASE("the gradients of a table that a head shares are foreseen, one for each rank of a pass") {
+  TrainingConfig config = gpt_of(2, 64, 32);
+  const ModelShape shape = shape_of(config);
+  const std::size_t table = 256 * 64 * sizeof(float), ranks = 16;
+  config.logical_ranks = 16;
+  for (const int processes : {1, 3}) {
+    CAPTURE(processes);
+    const MemoryShare share = share_of(config, processes);
+    const auto needs = [&](int at_once) {
+      return memory_needs(config, shape, share, at_once).activations;
+    };
+    const auto& nodes = share.assignment.nodes[0];
+    const auto own = static_cast<std::size_t>(count_ranks(nodes));
+    CHECK((own == ranks) == (processes == 1));
+    // The first rank of each node makes its gradient where the node's sum is.
+    CHECK(needs(16) == Model::bytes(shape, own * share.rows_per_rank, Activations::kKept) +
+                           (own - nodes.size()) * table);
+    CHECK(needs(2) == Model::bytes(shape, 2 * share.rows_per_rank, Activations::kKept) + table);
+    CHECK(needs(1) == Model::bytes(shape, share.rows_per_rank, Activations::kKept));
+    // In slices of one stage, too, each of which has a part of the table or all of it.
+    const auto plan = plan_stages(shape, 1, 2);
+    REQUIRE(plan.has_value());
+    const ModelShape& part = plan->part(0);
+    CHECK(memory_needs(config, *plan, 0, share, 2).activations ==
+          Model::bytes(part, 2 * share.rows_per_rank, Activations::kKept) +
+              part.layers().back().out.channels * 64 * sizeof(float));
   }
 }
 
@@ -189,6 +219,24 @@ TEST_CASE("who is left alone takes what fits its memory, and no bit moves") {
   CHECK(ends.killed == 1);
   CHECK(ends.left == 1);
   CHECK(ends.complete == 1);
+}
+
+TEST_CASE("sums that an earlier division has left behind are known, and can be given up") {
+  NodeSums sums(1000);
+  sums.hold({{0, 4}, {4, 8}, {8, 12}});
+  sums.set_computed(1);
+  const auto kept = sums.buffer(1);
+  kept[999] = 7;
+  CHECK(sums.unused_bytes() == 0);
+  sums.hold({{4, 8}});
+  sums.spare(0)[0] = 1;
+  // One of the two that are left was taken for a part of a node.
+  CHECK(sums.unused_bytes() == 2 * 1000 * sizeof(float));
+  sums.give_up_unused();
+  CHECK(sums.unused_bytes() == 0);
+  CHECK(sums.is_computed(0));
+  CHECK(sums.buffer(0).data() == kept.data());
+  CHECK(sums.buffer(0)[999] == 7);
 }
 
 TEST_CASE("what cannot fit is refused before the first step, with what would fit") {
