@@ -23,8 +23,9 @@ std::size_t draw(std::span<float> logits, float temperature, float unit) {
 
 }  // namespace
 
-std::vector<std::int32_t> write_sample(Model& model, std::span<const float> values,
-                                       const SampleOptions& options) {
+Result<std::vector<std::int32_t>> write_sample(Model& model, std::span<const float> values,
+                                               const SampleOptions& options,
+                                               const std::function<Status()>& between) {
   const std::size_t context = model.shape().targets();
   const std::size_t tokens = model.shape().output().channels;
   MUSTER_CHECK(model.shape().reads_tokens() && options.temperature > 0);
@@ -33,6 +34,7 @@ std::vector<std::int32_t> write_sample(Model& model, std::span<const float> valu
   std::vector<float> logits(tokens);
   std::fill_n(model.tokens().begin(), context, 0);
   for (std::size_t i = 0; i < options.tokens; ++i) {
+    if (between) MUSTER_RETURN_IF_ERROR(between());
     const std::size_t length = std::min(context, written.size());
     // What lies behind the last token is not read by those before it.
     std::copy_n(written.end() - static_cast<std::ptrdiff_t>(length), length,

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "common/json.h"
+#include "common/result.h"
 #include "worker/engine/model.h"
 
 namespace muster::engine {
@@ -23,8 +25,10 @@ struct SampleOptions {
 /// the values and the options: token i is the first whose share, added to those before it, is above
 /// `unit`(6, 0, i) of their sum; shares are exp((logit - greatest) / temperature). Requires a model
 /// that reads tokens, options.first among them.  Shape: values (shape.values()).
-std::vector<std::int32_t> write_sample(Model& model, std::span<const float> values,
-                                       const SampleOptions& options);
+/// `between` is called before each token, and its errors end it; empty: nothing is.
+Result<std::vector<std::int32_t>> write_sample(Model& model, std::span<const float> values,
+                                               const SampleOptions& options,
+                                               const std::function<Status()>& between = nullptr);
 
 /// config.json of a GPT-2 as Hugging Face's transformers read it, for a model of these sizes.
 Json gpt2_config(const GptConfig& config, std::size_t tokens);

@@ -25,6 +25,7 @@ namespace {
 constexpr std::size_t kSampleWork = 32'768;
 /// Least pause in which the owner tells the others that it still waits for the last checkpoint.
 constexpr milliseconds kSaveLook{10};
+constexpr const char* kDescription = "write what stands beside the model";
 
 double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -418,8 +419,9 @@ TrainingSummary Trainer::summary() const {
 }
 
 /// What stands beside the model: what its inputs and classes are called, or, of a text, how to load
-/// it and what it writes.
-Status Trainer::describe_model(std::span<const float> parameters) {
+/// it and what it writes, `between` whose tokens is called.
+Status Trainer::describe_model(std::span<const float> parameters,
+                               const std::function<Status()>& between) {
   const auto write = [&](std::string_view name, const std::string& text) -> Status {
     const auto written = write_file(config_.checkpoint_path + "/" + std::string(name), text);
     return written ? Status() : Status(written.error());
@@ -447,7 +449,7 @@ Status Trainer::describe_model(std::span<const float> parameters) {
   // Who computed nothing has none, and who has a stage none of all, and little room for it.
   stage_.reset();
   if (!model_) model_.emplace(whole_, 1, device(), Activations::kRecomputed);
-  const auto tokens = write_sample(*model_, parameters, options);
+  MUSTER_ASSIGN_OR_RETURN(const auto tokens, write_sample(*model_, parameters, options, between));
   MUSTER_RETURN_IF_ERROR(model_->status());
   MUSTER_RETURN_IF_ERROR(
       write(contract::kSampleFile,
@@ -471,6 +473,7 @@ Status Trainer::finish() {
   if (is_complete && keeps_files()) {
     const Status own = rank() == owner() ? write_model() : Status();
     MUSTER_RETURN_IF_ERROR(follow_owner(own, "write the model", long_deadline()));
+    MUSTER_RETURN_IF_ERROR(is_owner() ? describe_beside_others() : await_description());
   }
   result_.sent_bytes = sent_before_ + communicator_->sent_bytes();
   return {};
@@ -478,19 +481,55 @@ Status Trainer::finish() {
 
 /// What is left of a training that is complete.
 Status Trainer::write_model() {
-  if (!is_split()) {
+  const auto write = [this](auto&& state) -> Status {
     const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.flush());
-    MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(parameters_));
-    return describe_model(parameters_);
+    MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(state));
+    return {};
+  };
+  if (!is_split()) return write(std::span<const float>(parameters_));
+  return with_whole(false, [&](StateSource& source) { return write(source); });
+}
+
+/// What a large model writes takes longer than anybody waits: the others are told meanwhile that
+/// the owner is at it.
+Status Trainer::describe_beside_others() {
+  MonoTime told_at = clock_.mono_now();
+  Status told;
+  const auto tell = [&](Saving saving) {
+    told_at = clock_.mono_now();
+    told = hear_owner(std::as_writable_bytes(std::span(&saving, 1)));
+    return told;
+  };
+  const auto between = [&]() -> Status {
+    told = at(point::kSample);
+    const bool is_time = clock_.mono_now() - told_at >= config_.save_patience;
+    return told && is_time ? tell(Saving::kUnderWay) : told;
+  };
+  Status own;
+  {
+    const OnFiles files(hooks_, config_.checkpoint_path);
+    std::optional<SavedState> whole;
+    if (is_split()) {
+      auto read = store_->read_model();
+      if (read) whole = *std::move(read);
+      if (!read) own = read.error();
+    }
+    if (own)
+      own =
+          describe_model(whole ? whole->parameters : std::span<const float>(parameters_), between);
   }
-  return with_whole(false, [&](StateSource& source) -> Status {
-    const OnFiles files(hooks_, config_.checkpoint_path);
-    MUSTER_RETURN_IF_ERROR(record_.flush());
-    MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(source));
-    MUSTER_ASSIGN_OR_RETURN(const SavedState whole, store_->read_model());
-    return describe_model(whole.parameters);
-  });
+  MUSTER_RETURN_IF_ERROR(told);
+  MUSTER_RETURN_IF_ERROR(tell(Saving::kDone));
+  return follow_owner(own, kDescription, long_deadline());
+}
+
+Status Trainer::await_description() {
+  Saving saving = Saving::kUnderWay;
+  while (saving == Saving::kUnderWay) {
+    MUSTER_RETURN_IF_ERROR(hear_owner(std::as_writable_bytes(std::span(&saving, 1))));
+  }
+  return follow_owner({}, kDescription, long_deadline());
 }
 
 }  // namespace muster::engine

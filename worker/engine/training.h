@@ -149,7 +149,8 @@ struct TrainingConfig {
   milliseconds peer_deadline{30'000};  ///< longest wait for the other workers within a step
   /// Longest wait for a membership to go on with, a witness' answer included.
   milliseconds view_deadline{600'000};
-  /// A checkpoint is left out where the one before is still being written after so long.
+  /// A checkpoint is left out where the one before is still being written after so long; whoever
+  /// waits for the last one, or for what stands beside the model, is told so as often.
   milliseconds save_patience{10'000};
 };
 
@@ -207,6 +208,8 @@ inline constexpr std::string_view kConnect = "connect", kEnter = "enter", kTrans
                                   kHalfUpdated = "half updated", kUpdated = "updated",
                                   kCompare = "compare", kEvaluate = "evaluate",
                                   kCheckpoint = "checkpoint", kFinish = "finish";
+// Between two tokens of what a finished model of text writes, on the process with the files.
+inline constexpr std::string_view kSample = "sample";
 // Only where the optimiser's state is sharded: before the update, which is before the gather then.
 inline constexpr std::string_view kLog = "log", kLogged = "logged";
 // Before the first of them, while copies are made.

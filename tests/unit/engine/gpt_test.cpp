@@ -2,8 +2,10 @@
 // learned.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "common/bpe/vocabulary.h"
 #include "common/contract.h"
@@ -254,23 +256,49 @@ TEST_CASE("a transformer learns a text by heart and writes it, and others can lo
   CHECK(bytes_of(config.checkpoint_path + "/" + std::string(contract::kSampleFile)) == sample);
 }
 
+TEST_CASE("a model that writes for longer than anybody waits is waited for") {
+  test::TempDirectory directory;
+  TrainingConfig config = test::small_gpt(4);
+  config.checkpoint_path = directory.path();
+  config.view_deadline = seconds(1);
+  config.save_patience = milliseconds(50);
+  SUBCASE("whole") {}
+  SUBCASE("in two stages") { config.stages = config.processes = 2; }
+  std::atomic<int> tokens = 0;
+  TrainingHooks hooks;
+  hooks.at = [&](std::string_view place, std::int64_t) {
+    if (place != point::kSample) return Status();
+    ++tokens;
+    std::this_thread::sleep_for(milliseconds(4));  // so long a pass of the model takes
+    return Status();
+  };
+  test::on_all_ranks(2, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    const auto outcome = run_training(config, communicator, clock, hooks);
+    REQUIRE_MESSAGE(outcome.has_value(), outcome.error().message());
+    CHECK(outcome->complete);
+  });
+  CHECK(tokens == 512);
+  CHECK(bytes_of(config.checkpoint_path + "/" + std::string(contract::kSampleFile)).size() == 512);
+}
+
 TEST_CASE("what a model writes follows from its values and the seed alone") {
   const ModelShape shape = ModelShape::gpt({1, 2, 8, 4}, 256);
   std::vector<float> values(shape.values());
   initialise(shape, 3, values);
   kernels::cpu::Context one(1), two(2);
   Model small(shape, 1, one), large(shape, 5, two);
-  const auto first = write_sample(small, values, {7, 100});
+  const auto written = [&](Model& model, const SampleOptions& options) {
+    return write_sample(model, values, options).value();
+  };
+  const auto first = written(small, {7, 100});
   CHECK(first.size() == 100);
-  CHECK(write_sample(large, values, {7, 100}) == first);
-  CHECK(write_sample(small, values, {8, 100}) != first);
+  CHECK(written(large, {7, 100}) == first);
+  CHECK(written(small, {8, 100}) != first);
   // Hardly warm, it always takes the likeliest: a new model's bytes are all about as likely.
-  CHECK(write_sample(small, values, {7, 100, '\n', 1e-3f}) ==
-        write_sample(small, values, {8, 100, '\n', 1e-3f}));
-  CHECK(write_sample(small, values, {7, 100, '\n', 1e-3f}) !=
-        write_sample(small, values, {7, 100, 'x', 1e-3f}));
-  CHECK(write_sample(small, values, {7, 20}) ==
-        std::vector<std::int32_t>(first.begin(), first.begin() + 20));
+  CHECK(written(small, {7, 100, '\n', 1e-3f}) == written(small, {8, 100, '\n', 1e-3f}));
+  CHECK(written(small, {7, 100, '\n', 1e-3f}) != written(small, {7, 100, 'x', 1e-3f}));
+  CHECK(written(small, {7, 20}) == std::vector<std::int32_t>(first.begin(), first.begin() + 20));
 }
 
 TEST_CASE("with a vocabulary a model of tokens writes text, and one of another size is refused") {
