@@ -9,26 +9,23 @@
 #include "common/contract.h"
 #include "common/json.h"
 #include "common/model_files.h"
+#include "kernels/ops.h"
 #include "worker/data/file.h"
+#include "worker/engine/block_hash.h"
 #include "worker/engine/safetensors.h"
 
 namespace muster::engine {
 namespace {
 
 constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
-constexpr std::size_t kMaxWeightBytes = std::size_t{1} << 40;
+/// Whole blocks of a hash.
+constexpr std::size_t kScanElements = std::size_t{64} * kernels::kBlockElements;
 constexpr const char* kPrefix = "transformer.";
 constexpr const char* kHead = "lm_head.weight";
 
 Error refused_weights(const std::string& path, const std::string& message) {
   return Error(ErrorCode::kInvalid, path + ": " + message)
       .with_exit_code(contract::exit_code::kCheckpoint);
-}
-
-Result<std::vector<std::uint8_t>> read_whole(const std::string& path, std::size_t bytes_max) {
-  auto read = data::read_file(path, bytes_max);
-  if (!read) return read.error().with_exit_code(contract::exit_code::kCheckpoint);
-  return read;
 }
 
 /// A field of config.json and what it must be. Where it may be left out, that is what it is then.
@@ -143,17 +140,27 @@ Status check_others(const Tensors& tensors, const SafetensorsFile::Tensor& table
 
 }  // namespace
 
-Status load_pretrained(const std::string& directory, const GptConfig& config,
-                       const ModelShape& shape, std::span<float> values) {
-  MUSTER_CHECK(shape.reads_tokens() && values.size() == shape.values());
+Result<Pretrained> Pretrained::open(const std::string& directory, const GptConfig& config,
+                                    const ModelShape& shape) {
+  MUSTER_CHECK(shape.reads_tokens());
   const std::string config_path = directory + "/" + std::string(contract::kModelConfigFile);
-  MUSTER_ASSIGN_OR_RETURN(const auto text, read_whole(config_path, kMaxConfigBytes));
-  const auto json = parse_json(std::string(text.begin(), text.end()));
+  auto text = data::read_file(config_path, kMaxConfigBytes);
+  if (!text) return text.error().with_exit_code(contract::exit_code::kCheckpoint);
+  const auto json = parse_json(std::string(text->begin(), text->end()));
   if (!json) return refused_weights(config_path, json.error().message());
   MUSTER_RETURN_IF_ERROR(check_config(*json, config, config_path));
   const std::string path = directory + "/" + std::string(contract::kModelFile);
-  MUSTER_ASSIGN_OR_RETURN(const auto content, read_whole(path, kMaxWeightBytes));
-  const auto file = parse_safetensors(content);
+  auto mapped = MappedFile::open(path);
+  if (!mapped) return mapped.error().with_exit_code(contract::exit_code::kCheckpoint);
+  Pretrained model(*std::move(mapped));
+  MUSTER_RETURN_IF_ERROR(model.place(shape, path));
+  MUSTER_RETURN_IF_ERROR(model.judge(shape, path));
+  return model;
+}
+
+/// Finds the model's tensors, and that there are no others.
+Status Pretrained::place(const ModelShape& shape, const std::string& path) {
+  const auto file = parse_safetensors(file_.bytes());
   if (!file) return refused_weights(path, file.error().message());
   MUSTER_ASSIGN_OR_RETURN(Tensors tensors, without_prefix(*file, path));
   SafetensorsFile::Tensor table;
@@ -163,15 +170,47 @@ Status load_pretrained(const std::string& directory, const GptConfig& config,
       return refused_weights(path, "has no tensor " + tensor.name);
     }
     MUSTER_RETURN_IF_ERROR(check_tensor(found->second, tensor, path));
-    const auto into = values.subspan(tensor.offset, tensor.size);
-    std::memcpy(into.data(), found->second.bytes.data(), into.size_bytes());
-    if (!std::all_of(into.begin(), into.end(), [](float v) { return std::isfinite(v); })) {
-      return refused_weights(path, "its tensor " + tensor.name + " has a value that is not finite");
-    }
+    tensors_.push_back({tensor.offset, tensor.size, found->second.bytes});
     if (tensor.offset == 0) table = found->second;
     tensors.erase(found);
   }
+  std::ranges::sort(tensors_, {}, &Placed::offset);
   return check_others(tensors, table, path);
+}
+
+/// That all values are finite, and what they are by their hash: in one pass over the file.
+Status Pretrained::judge(const ModelShape& shape, const std::string& path) {
+  std::vector<Sha256Digest> digests;
+  std::vector<float> piece;
+  for (std::size_t begin = 0; begin < shape.values(); begin += kScanElements) {
+    piece.resize(std::min(kScanElements, shape.values() - begin));
+    read({begin, begin + piece.size()}, piece);
+    const auto bad = std::ranges::find_if(piece, [](float v) { return !std::isfinite(v); });
+    if (bad != piece.end()) {
+      const std::size_t at = begin + static_cast<std::size_t>(bad - piece.begin());
+      const auto of = std::ranges::find_if(shape.tensors(), [&](const Tensor& tensor) {
+        return at >= tensor.offset && at < tensor.offset + tensor.size;
+      });
+      return refused_weights(path, "its tensor " + of->name + " has a value that is not finite");
+    }
+    const auto of_piece = block_digests(piece);
+    digests.insert(digests.end(), of_piece.begin(), of_piece.end());
+  }
+  sha256_ = to_hex(combine(digests));
+  return {};
+}
+
+void Pretrained::read(ElementRange range, std::span<float> out) const {
+  MUSTER_CHECK(out.size() == range.size());
+  const auto behind = std::ranges::upper_bound(tensors_, range.begin, {}, &Placed::offset);
+  for (auto one = behind - 1; !out.empty(); ++one) {
+    const std::size_t skipped = range.begin - one->offset;
+    const std::size_t some = std::min(out.size(), one->size - skipped);
+    // Tensors stand at any byte of a file.
+    std::memcpy(out.data(), one->bytes.data() + skipped * sizeof(float), some * sizeof(float));
+    out = out.subspan(some);
+    range.begin += some;
+  }
 }
 
 }  // namespace muster::engine

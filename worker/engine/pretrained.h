@@ -1,22 +1,48 @@
 // A GPT-2 as Hugging Face's transformers save it, in the place of drawn first parameters.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/result.h"
+#include "worker/engine/mapped_file.h"
 #include "worker/engine/model_shape.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
 
-/// Fills the parameters of a GPT from `directory`/model.safetensors, after `directory`/config.json
-/// has told that it is the same model. Tensors may be named with or without "transformer." in
-/// front; those that follow from others (causal masks, a head equal to the embedding) are passed
-/// over. Requires the shape of config.gpt.  Shape: values (shape.values()).
-/// Errors: exit code kCheckpoint; one sentence that names the file, its field or tensor, and what
-/// would be right.  Blocks: on the disk.
-Status load_pretrained(const std::string& directory, const GptConfig& config,
-                       const ModelShape& shape, std::span<float> values);
+/// Stays in its file: whoever has a part of the model reads no more than that into memory.
+class Pretrained {
+ public:
+  /// The parameters of a GPT from `directory`/model.safetensors, after `directory`/config.json has
+  /// told that it is the same model. Tensors may be named with or without "transformer." in front;
+  /// those that follow from others (causal masks, a head equal to the embedding) are passed over.
+  /// Requires the shape of config.gpt.  Errors: exit code kCheckpoint; one sentence that names the
+  /// file, its field or tensor, and what would be right.  Blocks: on the disk, as all calls do.
+  static Result<Pretrained> open(const std::string& directory, const GptConfig& config,
+                                 const ModelShape& shape);
+
+  /// The values at `range` of the whole model.  Shape: out (range.size()).
+  void read(ElementRange range, std::span<float> out) const;
+  /// block_hash() of all values.
+  const std::string& sha256() const { return sha256_; }
+
+ private:
+  struct Placed {
+    std::size_t offset = 0;  ///< in the whole model's values
+    std::size_t size = 0;
+    std::span<const std::uint8_t> bytes{};
+  };
+  explicit Pretrained(MappedFile file) : file_(std::move(file)) {}
+  Status place(const ModelShape& shape, const std::string& path);
+  Status judge(const ModelShape& shape, const std::string& path);
+
+  MappedFile file_;
+  std::vector<Placed> tensors_;  ///< ascending, one behind the other
+  std::string sha256_;
+};
 
 }  // namespace muster::engine

@@ -90,11 +90,10 @@ Result<std::vector<float>> squares_of_parts(const std::vector<std::vector<BlockP
   return squares;
 }
 
-void take_stage(const ModelShape& whole, const ModelShape& part,
-                std::span<const float> whole_values, std::span<float> values) {
+void take_stage(const ModelShape& whole, const ModelShape& part, const ReadWhole& read,
+                std::span<float> values) {
   for (const StageStretch& stretch : stretches_of(part, whole)) {
-    std::copy_n(whole_values.data() + stretch.whole.begin, stretch.whole.size(),
-                values.data() + stretch.own);
+    read(stretch.whole, values.subspan(stretch.own, stretch.whole.size()));
   }
 }
 

@@ -109,8 +109,9 @@ class PartsSource final : public StateSource {
 Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerState& optimizer,
                    const SavedState* whole, const Meeting& meeting);
 
-/// What of the whole model's values is the part's.
-void take_stage(const ModelShape& whole, const ModelShape& part,
-                std::span<const float> whole_values, std::span<float> values);
+/// What of the whole model's values is the part's, as `read` gives them, stretch by stretch.
+using ReadWhole = std::function<void(ElementRange range, std::span<float> out)>;
+void take_stage(const ModelShape& whole, const ModelShape& part, const ReadWhole& read,
+                std::span<float> values);
 
 }  // namespace muster::engine

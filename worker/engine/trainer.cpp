@@ -229,11 +229,13 @@ Status Trainer::begin_parameters() {
   }
   const std::string directory = absolute(config_.pretrained);
   const OnFiles files(hooks_, directory);
-  std::vector<float> read(is_split() ? whole_.values() : 0);
-  std::vector<float>& all = is_split() ? read : parameters_;
-  MUSTER_RETURN_IF_ERROR(load_pretrained(directory, *config_.gpt, whole_, all));
-  if (is_split()) take_stage(whole_, shape_, all, parameters_);
-  const std::string before = std::exchange(pretrained_sha256_, block_hash(all));
+  MUSTER_ASSIGN_OR_RETURN(const auto model, Pretrained::open(directory, *config_.gpt, whole_));
+  if (is_split()) {
+    take_stage(whole_, shape_, [&](auto range, auto out) { model.read(range, out); }, parameters_);
+  } else {
+    model.read({0, whole_.values()}, parameters_);
+  }
+  const std::string before = std::exchange(pretrained_sha256_, model.sha256());
   if (before.empty() || before == pretrained_sha256_) return {};
   return Error(ErrorCode::kConflict,
                directory + ": is not what it was at the start; leave it as it is while jobs train")

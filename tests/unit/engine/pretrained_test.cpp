@@ -60,7 +60,9 @@ struct Published {
   /// What is loaded, or the sentence of why not.
   Result<std::vector<float>> load() const {
     std::vector<float> loaded(shape.values(), -1.0f);
-    MUSTER_RETURN_IF_ERROR(load_pretrained(directory.path(), kSmall, shape, loaded));
+    MUSTER_ASSIGN_OR_RETURN(const auto model, Pretrained::open(directory.path(), kSmall, shape));
+    model.read({0, loaded.size()}, loaded);
+    CHECK(model.sha256() == block_hash(loaded));
     return loaded;
   }
   std::string refused() const {
@@ -101,6 +103,22 @@ double last_loss(const std::string& directory) {
 }
 
 }  // namespace
+
+TEST_CASE("who has a part of a model reads that part of the file") {
+  Published published;
+  published.write();
+  const auto model = Pretrained::open(published.directory.path(), kSmall, published.shape);
+  REQUIRE_MESSAGE(model, model.error().message());
+  const std::size_t all = published.values.size();
+  for (const std::size_t begin : {std::size_t{0}, std::size_t{1}, all / 3, all - 1}) {
+    for (const std::size_t end : {begin, begin + 1, (begin + all) / 2, all}) {
+      std::vector<float> out(end - begin);
+      model->read({begin, end}, out);
+      CHECK(std::equal(out.begin(), out.end(),
+                       published.values.begin() + static_cast<std::ptrdiff_t>(begin)));
+    }
+  }
+}
 
 TEST_CASE("weights with or without their prefix are taken bit by bit") {
   Published plain;
