@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
 constexpr std::int64_t kMaxEpochs = 1'000'000'000;
-constexpr int kMaxBatchSize = 1 << 20;
+constexpr int kMaxBatchSize = 1 << 24;
 constexpr std::size_t kMaxHiddenLayers = 64;
 constexpr int kMaxWidth = 1 << 16;
 constexpr std::size_t kMaxStages = 12;

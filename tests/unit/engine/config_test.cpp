@@ -65,6 +65,19 @@ TEST_CASE("a whole spec is read as written") {
   CHECK(config->checkpoint_keep == 3);
 }
 
+TEST_CASE("a batch may be as large as the definition lets it be") {
+  for (const char* field : {"batchSize", "microBatchSize"}) {
+    Json json = digits();
+    json["batchSize"] = 1 << 24;
+    json[field] = 1 << 24;
+    CHECK(parse_training(json).has_value());
+    json[field] = (1 << 24) + 64;
+    const auto refused = parse_training(json);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(begins(refused.error().message(), std::string("spec.training.") + field + ": "));
+  }
+}
+
 TEST_CASE("AdamW and clipping are read as written, or have their defaults") {
   Json json = digits();
   json["optimizer"] = *parse_json(R"({"adamw": {"learningRate": "0.002"}})");
