@@ -177,6 +177,8 @@ std::string required_node_of(const Json& spec) {
   if (!at->is_array() || at->size() != 1) return "";
   const Json* fields = member((*at)[0], "matchFields");
   if (fields == nullptr || !fields->is_array() || fields->size() != 1) return "";
+  const Json* op = member((*fields)[0], "operator");
+  if (op == nullptr || *op != "In") return "";
   const Json* key = member((*fields)[0], "key");
   const Json* values = member((*fields)[0], "values");
   if (key == nullptr || *key != "metadata.name" || values == nullptr || !values->is_array() ||
@@ -315,6 +317,19 @@ Json container_status_to_json(const Pod& pod) {
 PodRequests::PodRequests(const Resources& worker)
     : cpu_millis(worker.cpu_millis), memory_bytes(worker.memory_bytes), devices(worker.devices) {
   if (worker.gpus > 0) devices[worker.gpu_resource] = worker.gpus;
+}
+
+bool Pod::is_of_job() const {
+  const OwnerReference* owner = meta.controller();
+  return owner != nullptr && owner->kind == contract::kKindTrainingJob &&
+         owner->api_version.starts_with(std::string(contract::kGroup) + "/");
+}
+
+bool Pod::is_of_node() const {
+  const OwnerReference* owner = meta.controller();
+  if (owner == nullptr) return false;
+  return (owner->kind == "DaemonSet" && owner->api_version.starts_with("apps/")) ||
+         (owner->kind == "Node" && owner->api_version == "v1");
 }
 
 int Pod::slot() const { return label_number(meta, contract::kLabelSlot); }

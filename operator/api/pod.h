@@ -61,6 +61,10 @@ struct Pod {
   int slot() const;
   int attempt() const;
   bool ended() const { return phase == PodPhase::kSucceeded || phase == PodPhase::kFailed; }
+  /// Whether its controller is a TrainingJob, whichever.
+  bool is_of_job() const;
+  /// Whether it is there for as long as its node: of a DaemonSet, or of the node itself.
+  bool is_of_node() const;
 };
 
 struct Node {

@@ -113,6 +113,7 @@ void Inventory::add_resource(const std::string& resource) {
   const auto next = static_cast<int>(facts_->capacity.size());
   if (!facts_->resources.try_emplace(resource, next).second) return;
   facts_->capacity.emplace_back(size(), kAbsent);
+  facts_->aside.emplace_back(size(), 0);
   free_.emplace_back(size(), 0);
 }
 
@@ -260,10 +261,17 @@ void Inventory::change(int node, const NumberedAmounts& amounts, std::int64_t po
   }
 }
 
+void Inventory::set_aside(int node, const ResourceAmounts& amounts, std::int64_t pods) {
+  for (const auto& [number, amount] : numbered(amounts)) {
+    facts_->aside[as_index(number)][as_index(node)] += pods * amount;
+  }
+}
+
 void Inventory::empty() {
   for (std::size_t resource = 0; resource < free_.size(); ++resource) {
     for (std::size_t i = 0; i < size(); ++i) {
-      const std::int64_t all = std::max<std::int64_t>(facts_->capacity[resource][i], 0);
+      const std::int64_t all =
+          std::max<std::int64_t>(facts_->capacity[resource][i], 0) - facts_->aside[resource][i];
       if (free_[resource][i] == all) continue;
       touch(static_cast<int>(i));
       free_[resource][i] = all;
@@ -486,6 +494,10 @@ std::string Inventory::difference_at(int node, const Inventory& other) const {
   for (const std::string& name : names) {
     if (has(node, name) != other.has(node, name)) return "whether it has " + name;
     if (!has(node, name)) continue;
+    const auto aside = [&](const Inventory& of) {
+      return of.facts_->aside[as_index(of.resource_index(name))][i];
+    };
+    if (aside(*this) != aside(other)) return name + ": what is set aside";
     const std::int64_t free = (*free_of(name))[i], wanted = (*other.free_of(name))[i];
     if (free == wanted) continue;
     return name + ": " + std::to_string(free) + " free, and not " + std::to_string(wanted);

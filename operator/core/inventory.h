@@ -100,7 +100,9 @@ class Inventory {
   void give_back(int node, const NumberedAmounts& amounts, std::int64_t pods) {
     change(node, amounts, pods);
   }
-  /// As if no pod were there.
+  /// Of what is taken: by pods that are there for as long as the node is.
+  void set_aside(int node, const ResourceAmounts& amounts, std::int64_t pods = 1);
+  /// As if no pod were there but those that what was set aside is of.
   void empty();
 
   enum class Update {
@@ -178,6 +180,7 @@ class Inventory {
     std::set<std::string> own_keys;    ///< these, and labels that differ from node to node
     std::map<std::string, int> resources;
     std::vector<std::vector<std::int64_t>> capacity;  ///< by resource and node; kAbsent: none
+    std::vector<std::vector<std::int64_t>> aside;     ///< likewise
     std::map<NodeClass, int> class_index;
     std::vector<const NodeClass*> classes;
     std::vector<int> class_of_node;

@@ -28,19 +28,30 @@ void KeptInventory::charge(const std::string& node, const api::PodRequests& requ
   if (index >= 0) inventory_->take(index, amounts_of(requests), pods);
 }
 
+void KeptInventory::charge(const Held& held, std::int64_t pods) {
+  charge(held.taken.node, held.taken.requests, pods);
+  if (why_old_ || !held.is_of_node) return;
+  const int index = inventory_->index_of(held.taken.node);
+  if (index >= 0) inventory_->set_aside(index, amounts_of(held.taken.requests), pods);
+}
+
 void KeptInventory::take_pod(const api::ObjectKey& key, const api::Pod* pod) {
   static const std::string kNowhere;
   const std::string& node = pod == nullptr ? kNowhere : node_of(*pod);
   const auto before = held_.find(key);
   if (before != held_.end()) {
-    const Assumed& held = before->second;
-    if (held.node == node && held.requests == pod->requests) return;
-    charge(held.node, held.requests, -1);
+    const Held& held = before->second;
+    if (held.taken.node == node && held.taken.requests == pod->requests &&
+        held.is_of_node == pod->is_of_node()) {
+      return;
+    }
+    charge(held, -1);
     held_.erase(before);
   }
   if (node.empty()) return;
-  charge(node, pod->requests, 1);
-  held_.emplace(key, Assumed{node, pod->requests});
+  const Held held{{node, pod->requests}, pod->is_of_node()};
+  charge(held, 1);
+  held_.emplace(key, held);
 }
 
 void KeptInventory::promise(const api::ObjectKey& job, std::vector<Assumed> promised) {
@@ -62,7 +73,7 @@ std::vector<const api::Node*> KeptInventory::nodes() const {
 void KeptInventory::remake(std::shared_ptr<const Topology> topology) {
   inventory_.emplace(std::move(topology), nodes());
   why_old_.reset();
-  for (const auto& [pod, held] : held_) charge(held.node, held.requests, 1);
+  for (const auto& [pod, held] : held_) charge(held, 1);
   for (const auto& [job, promised] : promised_) {
     for (const Assumed& one : promised) charge(one.node, one.requests, 1);
   }

@@ -48,11 +48,16 @@ class KeptInventory {
   Asked inventory(std::shared_ptr<const Topology> topology);
 
  private:
+  struct Held {
+    Assumed taken;
+    bool is_of_node = false;  ///< Pod::is_of_node()
+  };
   void charge(const std::string& node, const api::PodRequests& requests, std::int64_t pods);
+  void charge(const Held& held, std::int64_t pods);
   void remake(std::shared_ptr<const Topology> topology);
 
   std::map<std::string, const api::Node*> nodes_;
-  std::map<api::ObjectKey, Assumed> held_;  ///< by pods that are there
+  std::map<api::ObjectKey, Held> held_;  ///< by pods that are there
   std::map<api::ObjectKey, std::vector<Assumed>> promised_;
   std::optional<Inventory> inventory_;
   std::optional<Remade> why_old_ = Remade::kFirst;

@@ -11,7 +11,8 @@
 
 namespace muster::core {
 
-/// Between the end of one job and the start of the next: grace periods, and the pass itself.
+/// Between the end of one job and the start of the next: a grace period of 30 s, and the pass
+/// itself.
 inline constexpr seconds kHandOver{60};
 
 /// When `gang`, the first of its queue's line, has quota and room for its least at the latest: all

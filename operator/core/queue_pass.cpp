@@ -44,6 +44,26 @@ std::map<std::string, const Queue*> by_name(const std::vector<Queue>& queues) {
   return named;
 }
 
+/// Whether it says of itself how a node is, which may be another tomorrow.
+bool is_of_condition(const api::Node::Taint& taint) {
+  return taint.key.starts_with("node.kubernetes.io/") ||
+         taint.key.starts_with("node.cloudprovider.kubernetes.io/");
+}
+
+/// For good: a node that is only away, or cordoned, may come back.
+bool is_closed_to(const WaitingGang& gang, const api::Node& node) {
+  const auto& volumes = gang.volumes.every_slot;
+  if (volumes && !volumes->contains(node.meta.name)) return true;
+  const bool is_tainted = std::ranges::any_of(node.taints, [&](const api::Node::Taint& taint) {
+    const bool keeps_out = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+    return keeps_out && !is_of_condition(taint) && !tolerates_taint(gang.tolerations, taint);
+  });
+  return is_tainted || std::ranges::any_of(gang.node_selector, [&](const auto& wanted) {
+           const auto label = node.meta.labels.find(wanted.first);
+           return label == node.meta.labels.end() || label->second != wanted.second;
+         });
+}
+
 /// Whether the same nodes can take as many workers of both at least.
 bool is_alike(const WaitingGang& a, const WaitingGang& b) {
   const auto shape = [](const WaitingGang& one) {
@@ -241,15 +261,9 @@ void QueuePass::make_head(const LineTurn& turn, Head head) {
 /// By node, of its least those that may ever stand there.
 NodeCaps QueuePass::pods_kept_for(const WaitingGang& gang) {
   NodeCaps pods = without_pods().fits(gang.per_worker);
-  // Nodes that are away for now may come back, so who refuses it today is not asked.
   for (std::size_t i = 0; i < pods.size(); ++i) {
     const api::Node& node = rooms_.inventory().node(static_cast<int>(i));
-    const bool is_closed =
-        std::any_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
-          const auto label = node.meta.labels.find(wanted.first);
-          return label == node.meta.labels.end() || label->second != wanted.second;
-        });
-    pods[i] = is_closed ? 0 : std::min<std::int64_t>(gang.min, pods[i]);
+    pods[i] = is_closed_to(gang, node) ? 0 : std::min<std::int64_t>(gang.min, pods[i]);
   }
   return pods;
 }
@@ -259,10 +273,11 @@ std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
   const auto head = heads_.find(turn.queue);
   const bool is_behind = head != heads_.end();
   if (within < gang.min) {
-    const QuotaLack lack = ledger_.lack(turn.queue, turn.per_worker, gang.min, Place::kFirst);
     if (ledger_.workers_ever(turn.queue, turn.per_worker) < gang.min) {
-      return why_never(lack, ledger_.name_of(turn.queue));
+      return why_never(ledger_.lack_ever(turn.queue, turn.per_worker, gang.min),
+                       ledger_.name_of(turn.queue));
     }
+    const QuotaLack lack = ledger_.lack(turn.queue, turn.per_worker, gang.min, Place::kFirst);
     if (lack.resource.empty() && is_behind) return why_kept(head->second.gang->job, "its quota");
     return why_no_quota(lack, turn.queue, queue(turn.queue).cohort, ledger_, gang,
                         is_behind ? 0 : within);

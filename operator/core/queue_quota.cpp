@@ -150,9 +150,14 @@ std::int64_t QuotaLedger::workers_within_nominal(int queue,
 
 std::int64_t QuotaLedger::workers_ever(int queue, const ResourceAmounts& per_worker) const {
   return least_workers(queue, per_worker, [&](const std::string& resource, const Limit& limit) {
-    const Pool& pool = cohorts_[at(queues_[at(queue)].cohort)].pools.at(resource);
-    return std::min(limit.most, sum(limit.kept, pool.lent));
+    return room_ever(queues_[at(queue)], resource, limit);
   });
+}
+
+std::int64_t QuotaLedger::room_ever(const Entry& entry, const std::string& resource,
+                                    const Limit& limit) const {
+  const Pool& pool = cohorts_[at(entry.cohort)].pools.at(resource);
+  return std::min(limit.most, sum(limit.kept, pool.lent));
 }
 
 double QuotaLedger::share_with(int queue, const ResourceAmounts& per_worker,
@@ -179,23 +184,38 @@ bool QuotaLedger::borrows(int queue, const ResourceAmounts& per_worker) const {
   });
 }
 
-QuotaLack QuotaLedger::lack(int queue, const ResourceAmounts& per_worker, std::int64_t workers,
-                            Place place) const {
+template <typename Room>
+QuotaLack QuotaLedger::greatest_lack(int queue, const ResourceAmounts& per_worker,
+                                     std::int64_t workers, const Room& room) const {
   const Entry& entry = queues_[at(queue)];
   QuotaLack worst;
   std::int64_t fewest = workers;
   for (const auto& [resource, limit] : entry.limits) {
     const auto wanted = per_worker.find(resource);
     if (wanted == per_worker.end() || wanted->second <= 0) continue;
-    const std::int64_t free = room(entry, resource, limit, place);
+    const std::int64_t free = room(entry, resource, limit);
     if (free / wanted->second >= fewest) continue;
     fewest = free / wanted->second;
-    const Pool& pool = cohorts_[at(entry.cohort)].pools.at(resource);
-    worst = {resource,   times(wanted->second, workers),
-             free,       limit.nominal,
-             limit.held, std::min(limit.most, sum(limit.kept, pool.lent))};
+    worst = {resource,   times(wanted->second, workers),   free, limit.nominal,
+             limit.held, room_ever(entry, resource, limit)};
   }
   return worst;
+}
+
+QuotaLack QuotaLedger::lack(int queue, const ResourceAmounts& per_worker, std::int64_t workers,
+                            Place place) const {
+  return greatest_lack(queue, per_worker, workers,
+                       [&](const Entry& entry, const std::string& resource, const Limit& limit) {
+                         return room(entry, resource, limit, place);
+                       });
+}
+
+QuotaLack QuotaLedger::lack_ever(int queue, const ResourceAmounts& per_worker,
+                                 std::int64_t workers) const {
+  return greatest_lack(queue, per_worker, workers,
+                       [&](const Entry& entry, const std::string& resource, const Limit& limit) {
+                         return room_ever(entry, resource, limit);
+                       });
 }
 
 std::int64_t QuotaLedger::held(int queue, const std::string& resource) const {

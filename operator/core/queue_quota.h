@@ -69,6 +69,8 @@ class QuotaLedger {
   /// The resource of which the gang lacks most workers; nothing lacks: `resource` is empty.
   QuotaLack lack(int queue, const ResourceAmounts& per_worker, std::int64_t workers,
                  Place place) const;
+  /// The same, were all others gone.
+  QuotaLack lack_ever(int queue, const ResourceAmounts& per_worker, std::int64_t workers) const;
   std::int64_t held(int queue, const std::string& resource) const;
   std::int64_t borrowed(int queue, const std::string& resource) const;
 
@@ -100,6 +102,10 @@ class QuotaLedger {
                     Place place) const;
   template <typename Room>
   std::int64_t least_workers(int queue, const ResourceAmounts& per_worker, const Room& room) const;
+  std::int64_t room_ever(const Entry& entry, const std::string& resource, const Limit& limit) const;
+  template <typename Room>
+  QuotaLack greatest_lack(int queue, const ResourceAmounts& per_worker, std::int64_t workers,
+                          const Room& room) const;
 
   std::vector<Entry> queues_;
   std::vector<Cohort> cohorts_;

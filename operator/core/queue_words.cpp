@@ -80,9 +80,9 @@ std::string why_no_quota(const QuotaLack& lack, int queue, const std::string& co
                      amount_text(lack.resource, ledger.borrowed(other, lack.resource));
             });
   }
-  if (within > 0) {
-    text += "; with spec.worker.min " + std::to_string(std::min<std::int64_t>(within, gang.min)) +
-            " it could start now";
+  if (const std::int64_t enough = within - within % gang.together; enough > 0) {
+    text += "; its quota would do for spec.worker.min " +
+            std::to_string(std::min<std::int64_t>(enough, gang.min));
   }
   return text;
 }

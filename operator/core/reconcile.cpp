@@ -221,11 +221,13 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
     ++slot;
   }
   status.start_attempt = attempt;
+  status.start_count = job.spec.worker.count;
   status.witness.reset();
   status.target_workers = slot;
   status.replicas = 0;
   status.workers = workers_text(0, slot);
   status.selector = api::pod_selector(job);
+  status.queue = snapshot.queue;
   status.kueue_queue = api::kueue_queue_wanted(job);
   // Until Kueue admits it a gang has not started.
   const bool waits = !status.kueue_queue.empty();

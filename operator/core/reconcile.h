@@ -67,6 +67,8 @@ struct JobSnapshot {
   std::map<std::string, seconds> lasted;
   /// Why Kueue has not admitted the gang, as far as it says so. A hint, and others' words.
   std::string kueue_says;
+  /// The TrainingQueue that it waits in; empty: none.
+  std::string queue;
   WallTime now;
   api::PodOptions pod_options;
 };

@@ -87,8 +87,11 @@ Plan decide_let_go(const JobSnapshot& snapshot, const LetGo& why) {
 
 std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
-  // A gang that got fewer places than it wished for is not resized until the wish changes.
-  const bool changed = job.meta.generation > job.status.observed_generation;
+  // A gang that got fewer places than it wished for is not resized until the wish changes; other
+  // changes of its spec are none of the wish.
+  const bool changed = job.status.start_count > 0
+                           ? job.spec.worker.count != job.status.start_count
+                           : job.meta.generation > job.status.observed_generation;
   const bool elastic = !job.spec.training && job.spec.worker.min < job.spec.worker.max;
   const int size = static_cast<int>(gang.members.size());
   if (!changed || !elastic || size == 0 || size == job.spec.worker.count) return std::nullopt;

@@ -9,11 +9,19 @@
 
 namespace muster::core {
 
+namespace {
+
+/// More than any node has: what a pod asks for in vain is added up with what others do.
+constexpr std::int64_t kMostOfPod = 1'000'000'000'000'000;
+
+}  // namespace
+
 ResourceAmounts amounts_of(const api::PodRequests& requests) {
   ResourceAmounts amounts = requests.devices;
   amounts["cpu"] = requests.cpu_millis;
   amounts["memory"] = requests.memory_bytes;
   amounts["pods"] = 1;
+  for (auto& [resource, amount] : amounts) amount = std::min(amount, kMostOfPod);
   return amounts;
 }
 
@@ -24,7 +32,9 @@ ResourceAmounts amounts_of(const api::Resources& resources) {
 const std::string& node_of(const api::Pod& pod) {
   static const std::string kNowhere;
   if (pod.ended()) return kNowhere;
-  return pod.node_name.empty() ? pod.required_node : pod.node_name;
+  if (!pod.node_name.empty()) return pod.node_name;
+  // A stranger's may be pinned to where it will never fit.
+  return pod.is_of_job() ? pod.required_node : kNowhere;
 }
 
 Inventory inventory_of(const ClusterSnapshot& cluster) {
@@ -39,12 +49,15 @@ Inventory inventory_of(const ClusterSnapshot& cluster) {
     topology = std::make_shared<const Topology>(lone_nodes(names));
   }
   Inventory inventory(std::move(topology), cluster.nodes);
-  const auto take = [&](const std::string& name, const api::PodRequests& requests) {
+  const auto take = [&](const std::string& name, const api::PodRequests& requests,
+                        bool is_of_node) {
     const int node = inventory.index_of(name);
-    if (node >= 0) inventory.take(node, amounts_of(requests));
+    if (node < 0) return;
+    if (is_of_node) inventory.set_aside(node, amounts_of(requests));
+    inventory.take(node, amounts_of(requests));
   };
-  for (const api::Pod* pod : cluster.pods) take(node_of(*pod), pod->requests);
-  for (const auto& assumed : cluster.assumed) take(assumed.node, assumed.requests);
+  for (const api::Pod* pod : cluster.pods) take(node_of(*pod), pod->requests, pod->is_of_node());
+  for (const auto& assumed : cluster.assumed) take(assumed.node, assumed.requests, false);
   return inventory;
 }
 

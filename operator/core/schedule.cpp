@@ -117,6 +117,26 @@ RunningGang running_gang(const api::TrainingJob& job,
   return gang;
 }
 
+namespace {
+
+/// Grace periods up to this one are nobody's concern.
+constexpr std::int64_t kUsualGraceSeconds = 30;
+
+/// By its deadline, and when its workers cannot cling to their places any more.
+std::optional<seconds> ends_within(const api::TrainingJob& job) {
+  // Kueue decides when a deadline begins.
+  if (!job.spec.active_deadline_seconds || !api::kueue_queue_wanted(job).empty()) {
+    return std::nullopt;
+  }
+  const Json& fields = job.spec.worker.pod_fields;
+  std::int64_t grace = kUsualGraceSeconds;
+  if (fields.is_object()) grace = fields.value("terminationGracePeriodSeconds", grace);
+  return seconds(*job.spec.active_deadline_seconds +
+                 std::max<std::int64_t>(0, grace - kUsualGraceSeconds));
+}
+
+}  // namespace
+
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   WaitingGang gang;
   gang.job = job.meta.key();
@@ -140,9 +160,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.preferred_level = topology.preferred;
   gang.step = step_facts_of(job);
   if (gang.together > 1) gang.mesh = mesh_work_of(job);
-  if (job.spec.active_deadline_seconds) {
-    gang.ends_within = seconds(*job.spec.active_deadline_seconds);
-  }
+  gang.ends_within = ends_within(job);
   const Json& fields = job.spec.worker.pod_fields;
   if (!fields.is_object()) return gang;
   const auto text = [](const Json& object, const char* name) {

@@ -28,6 +28,8 @@ constexpr std::size_t kToldChangesMost = 256;
 constexpr int kChangesPerMinute = 60;
 constexpr seconds kChangesWindow{60};
 constexpr seconds kBudgetRetryAfter{300};
+/// Of one node, for how long it is avoided: an hour at most.
+constexpr int kRefusalsCounted = 6;
 
 std::string message_of(const Status& status) { return status ? "" : status.error().message(); }
 
@@ -49,10 +51,8 @@ Result<JobRecord> parse_record(const Json& json) {
 
 /// The job a pod says it belongs to.
 std::optional<api::ObjectKey> job_of(const api::Pod& pod) {
-  const api::OwnerReference* owner = pod.meta.controller();
-  if (owner == nullptr || owner->kind != contract::kKindTrainingJob) return std::nullopt;
-  if (!owner->api_version.starts_with(std::string(contract::kGroup) + "/")) return std::nullopt;
-  return api::ObjectKey{pod.meta.namespace_name, owner->name};
+  if (!pod.is_of_job()) return std::nullopt;
+  return api::ObjectKey{pod.meta.namespace_name, pod.meta.controller()->name};
 }
 
 /// Those that placement and pods name.
@@ -457,8 +457,10 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   snapshot.budget = memory.budget;
   snapshot.budget_failed = now_ < memory.budget_retry_at;
   snapshot.kueue_says = kueue_book_.says(record.job);
+  if (options_.sees_queues) snapshot.queue = queue_book_.queue_of(record.job);
   snapshot.now = options_.clock->wall_now();
   snapshot.pod_options = options_.pods;
+  if (options_.trust) snapshot.pod_options.ca_certificate = options_.trust().ca_bundle;
   return snapshot;
 }
 
@@ -508,11 +510,23 @@ void OperatorLoop::add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory)
 }
 
 /// Nodes that refused a pod are left out for a while, then tried again.
-void OperatorLoop::note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory) {
-  const auto expired = std::erase_if(memory.avoid, [&](const auto& e) { return e.second <= now_; });
-  if (expired > 0) schedule_is_old_ = true;
-  for (const auto& node : plan.avoid) memory.avoid[node] = now_ + core::words::kAvoidFor;
-  for (const auto& [node, until] : memory.avoid) queue_.add_at(key, until);
+void OperatorLoop::note_avoided(const JobRecord& record, const core::Plan& plan, Memory& memory) {
+  for (auto& [node, avoided] : memory.avoid) {
+    if (avoided.is_over || avoided.until > now_) continue;
+    avoided.is_over = schedule_is_old_ = true;
+  }
+  if (record.job.status.is_true(std::string(core::words::kRunning))) {
+    std::erase_if(memory.avoid, [](const auto& one) { return one.second.is_over; });
+  }
+  for (const auto& node : plan.avoid) {
+    Memory::Avoided& avoided = memory.avoid[node];
+    avoided.refusals = std::min(avoided.refusals + 1, kRefusalsCounted);
+    avoided.until = now_ + core::words::kAvoidFor * (1 << (avoided.refusals - 1));
+    avoided.is_over = false;
+  }
+  for (const auto& [node, avoided] : memory.avoid) {
+    if (!avoided.is_over) queue_.add_at(record.meta.key(), avoided.until);
+  }
 }
 
 void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot,
@@ -617,7 +631,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   if (!verdicts_.contains(key)) snapshot.gang.reset();
   if (answer_witness(*record, snapshot, memory)) return;
   core::Plan plan = core::reconcile(snapshot);
-  note_avoided(key, plan, memory);
+  note_avoided(*record, plan, memory);
   drop_repeats(plan, memory);
   if (plan.pass != core::Pass::kProgress) {
     leave_progress_line(key);
@@ -732,8 +746,9 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
     training.split = api::split_of(job);
     gang.training = dump_json(api::training_to_json(training));
   }
-  const auto secret = job_key(options_.master_key, job.meta.uid);
-  // Operator::start has refused a wrong master key.
+  const auto secret =
+      job_key(options_.trust ? options_.trust().master_key : options_.master_key, job.meta.uid);
+  // Operator::start has refused a wrong master key, and so does who replaces it.
   MUSTER_CHECK_MSG(secret.has_value(), "job key");
   gang.job_key = *secret;
   memory.gang = gang;

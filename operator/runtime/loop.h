@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -17,6 +18,7 @@
 #include "operator/core/work_queue.h"
 #include "operator/kube/store.h"
 #include "operator/runtime/applier.h"
+#include "operator/runtime/job_key.h"
 #include "operator/runtime/kueue_book.h"
 #include "operator/runtime/mailbox.h"
 #include "operator/runtime/metrics.h"
@@ -33,6 +35,9 @@ struct LoopOptions {
   WorkersEndpoint* endpoint = nullptr;  ///< nullptr: no worker joins (tests)
   api::PodOptions pods;
   std::string master_key;
+  /// Where certificates are replaced: what pods and gangs are given of it from now on, in place of
+  /// the two above.
+  std::function<WorkerTrust()> trust;
   std::string reporting_instance;
   std::uint64_t seed = 1;
   seconds resync{300};
@@ -98,8 +103,15 @@ class OperatorLoop {
     MonoTime create_failure_until;
     int create_failures = 0;
     std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is seen
-    std::map<std::string, MonoTime> avoid;  ///< nodes to leave out, until when
-    std::optional<int> budget;              ///< as JobSnapshot's
+    /// Nodes to leave out, until when; each time that one refuses a pod of a gang that has not run
+    /// since twice as long, so that the gang comes to others in the end.
+    struct Avoided {
+      MonoTime until{};
+      int refusals = 0;
+      bool is_over = false;
+    };
+    std::map<std::string, Avoided> avoid;
+    std::optional<int> budget;  ///< as JobSnapshot's
     /// Likewise, of the spec of that generation.
     std::optional<Status> pods_verdict;
     std::int64_t pods_verdict_of = -1;
@@ -139,7 +151,7 @@ class OperatorLoop {
   void add_prices(core::JobSnapshot& snapshot) const;
   void time_facts(core::JobSnapshot& snapshot, Memory& memory) const;
   void add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory) const;
-  void note_avoided(const api::ObjectKey& key, const core::Plan& plan, Memory& memory);
+  void note_avoided(const JobRecord& record, const core::Plan& plan, Memory& memory);
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
   /// Answers the questions to the witness; whether one of them needs a write first, which was

@@ -170,15 +170,15 @@ core::WaitingGang OperatorLoop::waiting_gang(const api::TrainingJob& job,
                                              const core::PlaceWish& wish,
                                              std::optional<core::StorageSnapshot>& known) const {
   core::WaitingGang gang = core::gang_of(job, wish);
-  if (options_.sees_queues) gang.turn = queue_book_.turn_of(job);
+  if (options_.sees_queues) gang.turn = queue_book_.turn_of(job, !wish.slots.empty());
   if (options_.sees_volumes && core::names_claims(job)) {
     if (!known) known = storage();
     gang.volumes = core::volume_limits(job, *known);
   }
   if (!options_.sees_nodes) gang.unplaced = true;
   if (const auto memory = memory_.find(gang.job); memory != memory_.end()) {
-    for (const auto& [node, until] : memory->second.avoid) {
-      if (now_ < until) gang.avoid.insert(node);
+    for (const auto& [node, avoided] : memory->second.avoid) {
+      if (now_ < avoided.until) gang.avoid.insert(node);
     }
   }
   return gang;
@@ -214,7 +214,7 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
   for (const api::ObjectKey& key : may_hold_) {
     const JobRecord& record = *jobs_.find(key);
     if (record.job.spec.managed_by != contract::kManagedBy) continue;
-    const core::QueueTurn turn = queue_book_.turn_of(record.job);
+    const core::QueueTurn turn = queue_book_.turn_of(record.job, true);
     if (turn.queue.empty()) continue;
     std::vector<const api::Pod*> pods;
     const auto waits = waiting_.find(key);

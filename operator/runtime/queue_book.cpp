@@ -51,9 +51,9 @@ const std::string& QueueBook::queue_of(const api::TrainingJob& job) const {
   return falls_back ? kFallback.name : job.spec.queue_name;
 }
 
-core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job) const {
+core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job, bool holds) const {
   core::QueueTurn turn;
-  turn.queue = queue_of(job);
+  turn.queue = holds && has(job.status.queue) ? job.status.queue : queue_of(job);
   turn.created = job.meta.creation_time.value_or(WallTime{});
   if (const api::PriorityClass* one = priority_of(job); one != nullptr) {
     turn.priority = one->value;
@@ -65,9 +65,10 @@ core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job) const {
 const api::PriorityClass* QueueBook::priority_of(const api::TrainingJob& job) const {
   const std::string& named = job.spec.priority_class_name;
   if (!named.empty()) return priorities_.find({"", named});
+  // Of several defaults Kubernetes gives pods the lowest.
   const api::PriorityClass* found = nullptr;
   for (const auto& [key, one] : priorities_.all()) {
-    if (one.is_default) found = &one;
+    if (one.is_default && (found == nullptr || one.value < found->value)) found = &one;
   }
   return found;
 }

@@ -35,12 +35,13 @@ class QueueBook {
   bool synced() const { return queues_.synced() && priorities_.synced(); }
   bool empty() const { return queues_.all().empty(); }
 
-  /// The queue it waits in or holds something of; empty: none.
+  /// The queue it waits in; empty: none.
   const std::string& queue_of(const api::TrainingJob& job) const;
   /// Whether there is a queue of that name.
   bool has(const std::string& queue) const { return queues_.find({"", queue}) != nullptr; }
-  /// Where the job stands there.
-  core::QueueTurn turn_of(const api::TrainingJob& job) const;
+  /// Where the job stands in its queue: who `holds` places in the one it has started from, as long
+  /// as there is one of that name, so that nobody leaves what is held behind by naming another.
+  core::QueueTurn turn_of(const api::TrainingJob& job, bool holds) const;
   /// Why the job cannot be given a turn yet although its spec is right: what it names is not known.
   /// Empty for a while, too, in which nothing need be said.
   std::string why_unknown(MonoTime now) const;

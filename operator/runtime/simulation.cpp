@@ -32,6 +32,7 @@ class Simulator {
     milliseconds left{};   ///< of running with all workers
     milliseconds since{};  ///< when its workers last changed
     int workers = 0;
+    bool is_given_up = false;
   };
 
   std::optional<milliseconds> next_event() const;
@@ -80,8 +81,16 @@ void Simulator::settle(std::size_t job) {
 void Simulator::take(const SimulatedScheduler::Change& change) {
   State& state = states_[change.job];
   SimulatedJob& told = result_.jobs[change.job];
-  if (!told.ended) room_.place(change.job, change.nodes, now_);
-  if (told.ended || state.workers == change.workers) return;
+  if (told.ended || state.is_given_up) return;
+  room_.place(change.job, change.nodes, now_);
+  if (change.is_given_up) {
+    settle(change.job);
+    state.workers = 0;
+    state.is_given_up = true;
+    ++ended_;
+    return;
+  }
+  if (state.workers == change.workers) return;
   settle(change.job);
   if (state.workers > 0 && change.workers > 0) ++told.resizes;
   if (change.workers == 0) {

@@ -32,6 +32,7 @@ class SimulatedScheduler {
     int workers = 0;      ///< that run from now on
     int leaves = 0;       ///< leaf domains they stand in; 0: nothing is known of the network
     std::vector<std::string> nodes{};  ///< of the workers
+    bool is_given_up = false;  ///< the scheduler has ended it before it was done, by its deadline
   };
   virtual ~SimulatedScheduler() = default;
   /// Both only take note: deciding is run()'s, so that it can be timed.
@@ -58,7 +59,7 @@ std::unique_ptr<SimulatedScheduler> make_peer(PeerRule rule, const std::vector<J
                                               const std::vector<TraceJob>& trace);
 
 struct SimulatedJob {
-  std::optional<milliseconds> started, ended;  ///< first start
+  std::optional<milliseconds> started, ended;  ///< first start; never ended where it was given up
   milliseconds lost{};                         ///< of running, because it had to stop
   int stops = 0;
   int resizes = 0;  ///< how often it went on with more or fewer workers

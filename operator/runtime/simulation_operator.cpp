@@ -49,6 +49,14 @@ class OperatorScheduler final : public SimulatedScheduler {
       const auto found = index_.find(key);
       const auto job = what_if_.job(key);
       if (found == index_.end() || !job) continue;
+      if (job->status.finished()) {
+        // Its places stay in status, for whoever looks.
+        crews_.erase(found->second);
+        Change over{found->second};
+        over.is_given_up = true;
+        changes.push_back(std::move(over));
+        continue;
+      }
       if (job->spec.training) meet(found->second, *job);
       const auto& placement = job->status.placement;
       std::set<std::string> leaves;

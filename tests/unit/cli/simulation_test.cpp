@@ -244,6 +244,21 @@ TEST_CASE("a job that has to give its room back goes on from its last checkpoint
   CHECK(end_of(told, 0) == doctest::Approx(5100 + 10'000 - 3600).epsilon(0.02));
 }
 
+TEST_CASE("a job that its deadline ends early has no end, and leaves its room to others") {
+  const auto read = read_trace(
+      "submit,duration,workers,min,gpus,cpu,memory,deadline\n"
+      "0,1000,3,,8,1,1Gi,\n"
+      "1,100,4,1,8,1,1Gi,150\n"
+      "160,100,1,,8,1,1Gi,\n");
+  REQUIRE_MESSAGE(read, (read ? "" : read.error().message()));
+  const auto scheduler = make_operator(cluster(), *read);
+  const Simulation told = play(*scheduler, *read);
+  CHECK(start_of(told, 1) == doctest::Approx(1));
+  CHECK_FALSE(told.jobs[1].ended);
+  CHECK(start_of(told, 2) == doctest::Approx(160).epsilon(0.01));
+  CHECK(seconds_of(told.end) == doctest::Approx(1000).epsilon(0.01));
+}
+
 TEST_CASE("an elastic job starts with the room there is, grows, and gives back what it was lent") {
   const auto read = read_trace(
       "submit,duration,workers,min,gpus,cpu,memory,queue\n"

@@ -152,6 +152,10 @@ class World {
     if (rng_.below(3) == 0) pod.node_name = node_name(number(20));
     if (rng_.below(2) == 0) pod.requests = resources(500 * number(4), number(3));
     if (rng_.below(8) == 0) pod.requests.devices = {{"amd.com/gpu", 1}, {"x.io/nic", 2}};
+    pod.meta.owner_references.clear();
+    if (rng_.below(2) == 0)
+      pod.meta.owner_references = {{"muster.dev/v1", "TrainingJob", "j", "u", true}};
+    if (rng_.below(4) == 0) pod.meta.owner_references = {{"apps/v1", "DaemonSet", "d", "u", true}};
     pod.phase = rng_.below(4) == 0 ? api::PodPhase::kSucceeded : api::PodPhase::kRunning;
     kept_.take_pod(pod.meta.key(), &pod);
   }

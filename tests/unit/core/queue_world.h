@@ -46,8 +46,9 @@ class QueueWorld {
   std::vector<core::Queue> queues;
   std::vector<api::Node> nodes;
   std::vector<QueueJob> jobs;
-  int jobs_made = 0;  ///< jobs so far
-  int clock = 0;      ///< seconds
+  std::vector<api::Pod> others;  ///< pods of no job
+  int jobs_made = 0;             ///< jobs so far
+  int clock = 0;                 ///< seconds
 
   void add_node(const std::string& name, std::int64_t gpus, std::int64_t cpus = 64) {
     api::Node made;
@@ -77,6 +78,7 @@ class QueueWorld {
   core::ClusterSnapshot snapshot() const {
     core::ClusterSnapshot cluster;
     for (const auto& node : nodes) cluster.nodes.push_back(&node);
+    for (const auto& pod : others) cluster.pods.push_back(&pod);
     for (const auto& job : jobs) {
       if (job.has_ended) continue;
       if (job.slots.empty() && job.leaving.empty()) {

@@ -282,6 +282,22 @@ TEST_CASE("an elastic program's gang starts again in the size wished for") {
   CHECK(status_of(plan).resizes == 1);
 }
 
+TEST_CASE(
+    "an elastic program's gang that is smaller than wished lives through changes of other fields") {
+  auto job = make_job("j").workers(2).all_running();
+  auto& edit = job.edit().job;
+  edit.spec.worker.min = 1;
+  edit.spec.worker.max = 4;
+  edit.spec.worker.count = edit.status.start_count = 3;  // there was no room for the third
+  apply(job.edit(), job.plan());
+  job.edit().job.spec.active_deadline_seconds = 3600;
+  job.edit().job.meta.generation = 2;
+  CHECK_FALSE(job.plan().pass == core::Pass::kDecision);
+  job.edit().job.spec.worker.count = 4;
+  job.edit().job.meta.generation = 3;
+  CHECK(words_of(job.plan()) == Words{"status", "event Resized"});
+}
+
 TEST_CASE("a gang whose model does not fit starts again with the model split") {
   const auto needs = [](const std::string& splits) {
     return "trainer process 0 (rank 0): spec.training.parallelism: each of 4 processes needs at "

@@ -178,12 +178,46 @@ TEST_CASE("running pods and promised capacity are not given away twice") {
   api::Pod pod;
   pod.required_node = "a";
   pod.requests.cpu_millis = 2000;
+  pod.meta.owner_references = {{"muster.dev/v1alpha1", "TrainingJob", "j", "u", true}};
   cluster.pods = {pod};
   CHECK(cluster.only().placement.has_value());
   cluster.assumed = {{"a", pod.requests}};
   CHECK_FALSE(cluster.only().placement.has_value());
   cluster.pods[0].phase = api::PodPhase::kSucceeded;
   CHECK(cluster.only().placement.has_value());
+}
+
+TEST_CASE("a job is over by its deadline, and when its workers' grace has passed") {
+  api::TrainingJob job;
+  CHECK_FALSE(gang_of(job).ends_within);
+  job.spec.active_deadline_seconds = 3000;
+  CHECK(gang_of(job).ends_within == seconds(3000));
+  job.spec.worker.pod_fields = Json{{"terminationGracePeriodSeconds", 7200}};
+  CHECK(gang_of(job).ends_within == seconds(3000 + 7200 - 30));
+  job.spec.worker.pod_fields = Json{{"terminationGracePeriodSeconds", 5}};
+  CHECK(gang_of(job).ends_within == seconds(3000));
+  job.meta.labels["kueue.x-k8s.io/queue-name"] = "team";
+  CHECK_FALSE(gang_of(job).ends_within);
+}
+
+TEST_CASE("what a stranger's pod is pinned to is not taken until it stands there") {
+  Cluster cluster{{node("a", 4)}, {}, {}, {gang("j", 1, 1)}};
+  api::Pod pod;
+  pod.required_node = "a";
+  pod.requests.cpu_millis = 1'000'000;
+  cluster.pods = {pod};
+  CHECK(cluster.only().placement.has_value());
+  cluster.pods[0].node_name = "a";
+  CHECK_FALSE(cluster.only().placement.has_value());
+}
+
+TEST_CASE("however much pods ask for, a full node stays full") {
+  Cluster cluster{{node("a", 4)}, {}, {}, {gang("j", 1, 1)}};
+  api::Pod pod;
+  pod.node_name = "a";
+  pod.requests.memory_bytes = INT64_MAX;
+  cluster.pods = {pod, pod, pod};
+  CHECK_FALSE(cluster.only().placement.has_value());
 }
 
 TEST_CASE("devices of any name that a pod has are not given away twice") {

@@ -1,10 +1,12 @@
 // What the loop keeps of jobs between two looks at them.
 #include <doctest/doctest.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/contract.h"
 #include "operator/core/plan.h"
 #include "operator/runtime/loop.h"
 #include "operator/runtime/metrics.h"
@@ -33,6 +35,21 @@ class Planned final : public runtime::Executor {
       }
     }
     return nodes;
+  }
+
+  /// The CAs that the job's pods were given.
+  std::vector<std::string> trusted_by(const std::string& job) const {
+    std::vector<std::string> trusted;
+    for (const auto& work : works) {
+      for (const auto& action : work.plan.actions) {
+        const auto* made = std::get_if<core::CreatePod>(&action);
+        if (made == nullptr || work.key.name != job) continue;
+        for (const Json& variable : made->pod.spec["containers"][0]["env"]) {
+          if (variable["name"] == contract::kEnvCaCert) trusted.push_back(variable["value"]);
+        }
+      }
+    }
+    return trusted;
   }
 
   std::vector<runtime::Work> works;
@@ -80,6 +97,74 @@ TEST_CASE("a place that comes into status while others are placed is taken once"
                 JobsFixture::job("b", "1", "8")});
   loop.step();
   CHECK(fixture.planned.places_of("b") == std::vector<std::string>{"n"});
+}
+
+TEST_CASE("a gang that node after node refuses comes to every node in the end") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  std::vector<std::string> nodes;
+  for (const std::string name : {"n1", "n2", "n3", "n4", "n5", "n6", "n7"}) {
+    nodes.push_back(R"({"metadata": {"name": ")" + name + R"(", "uid": "u-)" + name +
+                    R"("}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi"},
+      "conditions": [{"type": "Ready", "status": "True"}]}})");
+  }
+  fixture.list(api::Kind::kNode, nodes);
+  fixture.list(api::Kind::kPod, {});
+  fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "1")});
+  std::set<std::string> tried;
+  int version = 1;
+  // What is written is seen at once, and no pod is ever bound.
+  for (int second = 0; second < 1'500 && tried.size() < nodes.size(); ++second) {
+    loop.step();
+    fixture.clock.advance(seconds(1));
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone done;
+      done.key = work.key;
+      done.uid = "u-a";
+      done.pass = work.plan.pass;
+      for (const auto& action : work.plan.actions) {
+        if (const auto* made = std::get_if<core::CreatePod>(&action)) {
+          Json pod = api::to_json(made->pod);
+          pod["metadata"]["uid"] = "u-" + made->pod.meta.name;
+          pod["status"] = *parse_json(R"({"phase": "Pending", "conditions": [{"type":
+            "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}]})");
+          fixture.list(api::Kind::kPod, {dump_json(pod)});
+        }
+        if (std::get_if<core::DeletePod>(&action) != nullptr) fixture.list(api::Kind::kPod, {});
+        const auto* patch = std::get_if<core::PatchStatus>(&action);
+        if (patch == nullptr) continue;
+        for (const auto& slot : patch->status.placement) tried.insert(slot.node);
+        done.version_before = std::to_string(version);
+        done.version_after = std::to_string(++version);
+        fixture.list(api::Kind::kTrainingJob,
+                     {JobsFixture::job("a", done.version_after, "1",
+                                       dump_json(api::status_to_json(patch->status)))});
+      }
+      REQUIRE(fixture.mailbox.post(std::move(done)));
+    }
+  }
+  CHECK(tried.size() == nodes.size());
+}
+
+TEST_CASE("a pod that is made after the CAs were replaced trusts the new ones") {
+  JobsFixture fixture;
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  std::string bundle = "old";
+  options.pods.ca_certificate = bundle;
+  options.trust = [&] { return runtime::WorkerTrust{bundle, std::string(64, '7')}; };
+  runtime::OperatorLoop loop(options);
+  const std::string placed = R"({"membershipEpoch": 1, "targetWorkers": 1,
+    "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})";
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "1", placed)});
+  loop.step();
+  CHECK(fixture.planned.trusted_by("a") == std::vector<std::string>{"old"});
+  bundle = "new, old";
+  fixture.list(api::Kind::kTrainingJob,
+               {JobsFixture::job("a", "1", "1", placed), JobsFixture::job("b", "2", "1", placed)});
+  loop.step();
+  CHECK(fixture.planned.trusted_by("b") == std::vector<std::string>{"new, old"});
 }
 
 TEST_CASE("who does not lead keeps no work for later, and knows all that is there when it leads") {

@@ -135,6 +135,31 @@ TEST_CASE("what a deleted job's pods still use is its queue's until they have en
   CHECK(used() == "1");
 }
 
+TEST_CASE(
+    "what is held stays with the queue that it was started from, whatever the job names since") {
+  QueuedFixture fixture;
+  const std::string held = R"(, "status": {"membershipEpoch": 1, "targetWorkers": 1, "queue": "a",
+    "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})";
+  for (const std::string named : {"a", "b", "nosuch"}) {
+    fixture.list(api::Kind::kTrainingJob, {QueuedFixture::job("j0", named, held)});
+    fixture.look();
+    CAPTURE(named);
+    CHECK(fixture.value(R"(muster_queue_used{training_queue="a",resource="cpu"})") == "1");
+    CHECK(fixture.value(R"(muster_queue_used{training_queue="b",resource="cpu"})") == "0");
+  }
+}
+
+TEST_CASE("of several default priority classes the lowest counts, as for pods") {
+  runtime::QueueBook book{MonoTime{}};
+  for (const Json& event :
+       {Json{{"metadata", {{"name", "high"}}}, {"value", 9}, {"globalDefault", true}},
+        Json{{"metadata", {{"name", "low"}}}, {"value", -3}, {"globalDefault", true}},
+        Json{{"metadata", {{"name", "mid"}}}, {"value", 2}, {"globalDefault", true}}}) {
+    book.take({kube::WatchEvent::Type::kApply, event}, api::Kind::kPriorityClass);
+  }
+  CHECK(book.turn_of(api::TrainingJob(), false).priority == -3);
+}
+
 TEST_CASE("a job waits for its turn in a queue that is there, and else for room") {
   QueuedFixture world;
   const std::string waits = R"(, "status": {"phase": "Waiting", "conditions": [{"type": "Admitted",
