@@ -135,8 +135,10 @@ Status Cluster::start_endpoint(const std::string& token) {
     metrics_.on_endpoint(path, code);
   };
   endpoint.on_progress = [this](const ProgressReport& report) {
-    if (runtime::Operator* decider = reported_to_.load()) decider->post_progress(report);
+    runtime::Operator* const decider = reported_to_.load();
+    if (decider != nullptr && !decider->post_progress(report)) return false;
     if (options_.on_progress) options_.on_progress(report);
+    return true;
   };
   endpoint.on_witness = [this](const WitnessRequest& request, runtime::WitnessAnswer answer) {
     if (runtime::Operator* decider = reported_to_.load()) {

@@ -178,7 +178,8 @@ Status Process::start_endpoint() {
   options.clock = &clock_;
   options.authenticator = authenticator_.get();
   options.on_progress = [this](const ProgressReport& report) {
-    if (runtime::Operator* decider = reported_to_.load()) decider->post_progress(report);
+    runtime::Operator* const decider = reported_to_.load();
+    return decider == nullptr || decider->post_progress(report);
   };
   options.on_witness = [this](const WitnessRequest& request, runtime::WitnessAnswer answer) {
     if (runtime::Operator* decider = reported_to_.load()) {
@@ -282,7 +283,12 @@ Status Process::start_operator() {
   options.endpoint = endpoint_.get();
   options.clock = &clock_;
   options.pods.endpoint_url = endpoint_url();
-  if (trust_) options.pods.ca_certificate = trust_->ca_bundle();
+  if (trust_) {
+    options.pods.ca_certificate = trust_->ca_bundle();
+    options.trust = [this] {
+      return runtime::WorkerTrust{trust_->ca_bundle(), trust_->master_key()};
+    };
+  }
   options.pods.default_image = flags_.worker_image;
   options.pods.worker_metrics_port = flags_.worker_metrics_port;
   if (!flags_.pod_groups.empty()) {

@@ -60,6 +60,14 @@ void set_env(Json& env, std::string_view name, std::string value) {
   env.push_back(Json{{"name", name}, {"value", std::move(value)}});
 }
 
+/// Unless the job gives it itself.
+void set_default_env(Json& env, const WorkerSpec& worker, std::string_view name,
+                     std::string value) {
+  const bool is_given = std::any_of(worker.env.begin(), worker.env.end(),
+                                    [&](const EnvVar& variable) { return variable.name == name; });
+  if (!is_given) set_env(env, name, std::move(value));
+}
+
 /// Where the other workers of the gang reach a slot's pod.
 std::string host_of(const TrainingJob& job, int slot, int attempt) {
   std::string host = pod_name(job, slot, attempt) + "." + service_name(job);
@@ -109,6 +117,8 @@ void add_program_env(Json& env, const TrainingJob& job, const SlotPlacement& pla
   set_env(env, "PET_RDZV_ENDPOINT", master + ":" + port);
   set_env(env, "PET_RDZV_ID", rendezvous);
   if (workers <= kMaxTfConfigWorkers) set_env(env, "TF_CONFIG", tf_config(job, placement));
+  // Without it OpenMP, and PyTorch with it, takes as many as the node has processors.
+  set_default_env(env, spec, "OMP_NUM_THREADS", std::to_string(spec.threads));
 }
 
 /// Where its node is in the topology; of one in which hosts are a level, what is above them.
@@ -129,13 +139,8 @@ bool has_metrics(const TrainingJob& job, const PodOptions& options) {
 /// kUser has no entry in most images, and where an image names a home of its own it belongs to
 /// somebody else: without these, caches go to / and asking for the user's name fails.
 void add_user_env(Json& env, const WorkerSpec& worker) {
-  const std::array<std::pair<const char*, const char*>, 2> defaults{
-      {{"HOME", "/tmp"}, {"USER", "worker"}}};
-  for (const auto& [name, value] : defaults) {
-    const bool given = std::any_of(worker.env.begin(), worker.env.end(),
-                                   [&](const EnvVar& variable) { return variable.name == name; });
-    if (!given) set_env(env, name, value);
-  }
+  set_default_env(env, worker, "HOME", "/tmp");
+  set_default_env(env, worker, "USER", "worker");
 }
 
 Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {

@@ -4,10 +4,8 @@
 // Rotation. Running workers keep the CA they were started with, so a replaced CA must still be
 // believed by them: the one before is left in the directory as previous-ca.crt and previous-ca.key,
 // and the replica serves, beside its certificate, the new CA's public key signed by the old one.
-// Workers of either CA then find a path to their own. What pods are given of it, the CAs that they
-// trust and the key that their gang's is made of, is read once at the operator's start: it is to be
-// restarted before the CA of before is taken away, and for a new master key, which gangs take at
-// their next start.
+// Workers of either CA then find a path to their own. New pods trust the CAs that are there when
+// they are made; the key that their gang's is made of is that of the gang's start.
 #pragma once
 
 #include <functional>

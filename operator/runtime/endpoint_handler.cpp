@@ -444,13 +444,11 @@ void EndpointHandler::progress(const ProgressReport& report, const Caller& calle
                                const http::Responder& respond) {
   Replies replies;
   Told told;
-  bool is_refused = false;
+  std::optional<http::Response> refused;
   {
     const std::lock_guard lock(mutex_);
-    auto refused = refuse(report.job, report.slot, report.attempt, caller);
-    is_refused = refused.has_value();
-    replies.emplace_back(respond, refused ? std::move(*refused) : answer(200, Json::object()));
-    if (!is_refused) {
+    refused = refuse(report.job, report.slot, report.attempt, caller);
+    if (!refused) {
       Gang& gang = gangs_.at(report.job);
       take_address(gang, gang.workers.at(report.slot), report);
       release(gang, replies, told);
@@ -458,7 +456,10 @@ void EndpointHandler::progress(const ProgressReport& report, const Caller& calle
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
   tell(told);
-  if (!is_refused && options_.on_progress) options_.on_progress(report);
+  if (!refused && options_.on_progress && !options_.on_progress(report)) {
+    refused = refusal(503, "Unavailable", "the operator has too much to do now; report again");
+  }
+  respond(refused ? std::move(*refused) : answer(200, Json::object()));
 }
 
 void EndpointHandler::witness(const WitnessRequest& request, const Caller& caller,

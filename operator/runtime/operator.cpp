@@ -82,7 +82,7 @@ class RunningOperator final : public Operator {
     return {};
   }
 
-  void post_progress(const ProgressReport& report) override { (void)mailbox_.post(report); }
+  bool post_progress(const ProgressReport& report) override { return mailbox_.try_post(report); }
   void post_witness(const WitnessRequest& request, WitnessAnswer answer) override {
     if (mailbox_.try_post(WitnessPost{request, answer})) return;
     answer(Error(ErrorCode::kUnavailable, "the operator has too much to do; ask again"));
@@ -119,6 +119,7 @@ class RunningOperator final : public Operator {
     options.endpoint = options_.endpoint;
     options.pods = options_.pods;
     options.master_key = options_.master_key;
+    options.trust = options_.trust;
     options.reporting_instance = options_.reporting_instance;
     options.seed = options_.seed;
     options.resync = options_.resync;

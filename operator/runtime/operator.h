@@ -13,6 +13,7 @@
 #include "operator/api/pod.h"
 #include "operator/api/price_list.h"
 #include "operator/kube/api_client.h"
+#include "operator/runtime/job_key.h"
 #include "operator/runtime/metrics.h"
 #include "operator/runtime/workers_endpoint.h"
 
@@ -35,7 +36,8 @@ struct OperatorOptions {
   bool sees_kueue = false;
   bool is_leader = true;   ///< false: stores are kept warm, nothing is decided until lead()
   std::string master_key;  ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
-  std::uint64_t seed = 1;  ///< of back-off jitter
+  std::function<WorkerTrust()> trust;  ///< as LoopOptions has it; empty: nothing is replaced
+  std::uint64_t seed = 1;              ///< of back-off jitter
   seconds resync{300};
   std::string reporting_instance = "muster-operator";
   Metrics* metrics = nullptr;              ///< outlives the operator; nullptr: nobody is told
@@ -51,8 +53,9 @@ class Operator {
   /// Until every store is synced. Blocks: until then or `deadline`.
   virtual Status wait_synced(MonoTime deadline) = 0;
   /// A worker's report, given by the endpoint's callback; kept as the newest of its job and written
-  /// to status by the progress budget. Threads: any. Blocks: only while the mailbox is full.
-  virtual void post_progress(const ProgressReport& report) = 0;
+  /// to status by the progress budget. False: too much waits, and it is lost. Threads: any. Blocks:
+  /// no.
+  virtual bool post_progress(const ProgressReport& report) = 0;
   /// A worker's question to the witness, likewise; answered once it is decided and written, or
   /// refused at once when too much waits. Threads: any. Blocks: no.
   virtual void post_witness(const WitnessRequest& request, WitnessAnswer answer) = 0;

@@ -70,8 +70,8 @@ struct WorkersEndpointOptions {
   const Clock* clock = nullptr;
   Authenticator* authenticator = nullptr;
   /// Called on the endpoint's thread for each accepted report or completed join; must return at
-  /// once.
-  std::function<void(const ProgressReport&)> on_progress;
+  /// once. False: there is no room for the report now, and the worker is to come again.
+  std::function<bool(const ProgressReport&)> on_progress;
   std::function<void(const std::string& job, int slot)> on_join;
   /// Called likewise for each question that a worker of the gang may ask; whoever takes it decides
   /// and answers later. Not set: there is no witness.

@@ -413,6 +413,21 @@ TEST_CASE("an own program finds its gang by the names it knows") {
   CHECK(env_of(make_pod(job, {1, 5, "n", ""}, kOptions)).count("TF_CONFIG") == 0);
 }
 
+TEST_CASE("an own program takes as many threads as its job says, unless the job says it itself") {
+  Json json = full_program_job();
+  json["spec"]["worker"]["resources"] = Json{{"cpu", "6"}};
+  json["spec"]["worker"]["processes"] = 2;
+  json["spec"]["worker"].erase("threads");
+  const auto threads = [&] {
+    return env_of(make_pod(job_of(json), {0, 0, "n", ""}, kOptions)).at("OMP_NUM_THREADS");
+  };
+  CHECK(threads() == "3");
+  json["spec"]["worker"]["threads"] = 5;
+  CHECK(threads() == "5");
+  json["spec"]["worker"]["env"].push_back(Json{{"name", "OMP_NUM_THREADS"}, {"value", "1"}});
+  CHECK(threads() == "1");
+}
+
 TEST_CASE("torchrun is told the range of an elastic gang, and counts itself who is there") {
   Json json = full_program_job();
   json["spec"]["worker"]["count"] = 3;

@@ -20,12 +20,17 @@ struct HandlerWorld {
   std::vector<std::function<void()>> timers;
   std::vector<std::pair<std::string, int>> joined;
   std::vector<ProgressReport> reports;
+  bool has_room = true;  ///< for reports
   std::vector<std::pair<WitnessRequest, WitnessAnswer>> questions;
   EndpointHandler handler{
       WorkersEndpointOptions{
           .clock = &clock,
           .authenticator = authenticator.get(),
-          .on_progress = [this](const ProgressReport& report) { reports.push_back(report); },
+          .on_progress =
+              [this](const ProgressReport& report) {
+                if (has_room) reports.push_back(report);
+                return has_room;
+              },
           .on_join = [this](const std::string& job, int slot) { joined.emplace_back(job, slot); },
           .on_witness =
               [this](const WitnessRequest& request, WitnessAnswer answer) {
@@ -391,6 +396,17 @@ TEST_CASE("a worker may post ten times a second, and others do not pay for it") 
   world.clock.advance(milliseconds(100));
   CHECK((*world.report(0, 0, 11))->status == 200);
   CHECK((*world.report(0, 0, 12))->status == 429);
+}
+
+TEST_CASE("where there is no room for a report its worker is told to come again") {
+  HandlerWorld world;
+  world.handler.set_gang(gang(2, 1));
+  world.has_room = false;
+  CHECK((*world.report(1, 1, 42))->status == 503);
+  world.has_room = true;
+  CHECK((*world.report(1, 1, 43))->status == 200);
+  REQUIRE(world.reports.size() == 1);
+  CHECK(world.reports[0].step == 43);
 }
 
 TEST_CASE("progress is handed on when it is of the gang's own attempt") {

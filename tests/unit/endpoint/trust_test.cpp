@@ -51,7 +51,10 @@ struct Replica {
     WorkersEndpointOptions options;
     options.clock = cluster.clock;
     options.authenticator = cluster.authenticator.get();
-    options.on_progress = [this](const ProgressReport&) { ++reports; };
+    options.on_progress = [this](const ProgressReport&) {
+      ++reports;
+      return true;
+    };
     options.tls = test::server_of(cluster.ca, names);
     options.leader_address = [this] {
       const std::lock_guard lock(mutex);

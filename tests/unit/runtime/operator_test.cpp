@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(WholeOperator, "with all its threads the operator takes a job 
   report.job = "default/j";
   report.step = 17;
   report.total_steps = 100;
-  (*running)->post_progress(report);
+  CHECK((*running)->post_progress(report));
   wait_for(api::Kind::kTrainingJob, [&](const Json& job) {
     return job.contains("status") && job["status"].contains("progress") &&
            job["status"]["progress"].value("step", 0) == 17;

@@ -67,6 +67,7 @@ struct Job {
                                                       const std::lock_guard lock(mutex);
                                                       reports.push_back(report);
                                                       changed.notify_all();
+                                                      return true;
                                                     },
                                                 .on_join = {}});
     REQUIRE(made);
