@@ -333,6 +333,16 @@ void ask_to_stay(const TrainingJob& job, ObjectMeta& pod) {
   }
 }
 
+/// Schedule counts on them, whatever the cluster adds.
+void add_device_tolerations(const TrainingJob& job, Json& spec) {
+  for (const std::string& key : borne_taints(job.spec.worker.resources)) {
+    Json toleration{{"key", key}, {"operator", "Exists"}};
+    Json& all = spec["tolerations"];
+    const bool is_there = std::find(all.begin(), all.end(), toleration) != all.end();
+    if (!is_there) all.push_back(std::move(toleration));
+  }
+}
+
 Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
   Pod pod;
   pod.meta = owned_meta(job, pod_name(job, placement.slot, placement.attempt));
@@ -372,6 +382,7 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
     const auto found = job.spec.worker.pod_fields.find(field);
     if (found != job.spec.worker.pod_fields.end()) pod.spec[field] = *found;
   }
+  add_device_tolerations(job, pod.spec);
   return pod;
 }
 

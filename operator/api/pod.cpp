@@ -332,6 +332,12 @@ bool Pod::is_of_node() const {
          (owner->kind == "Node" && owner->api_version == "v1");
 }
 
+std::vector<std::string> borne_taints(const Resources& worker) {
+  std::vector<std::string> keys;
+  for (const auto& [resource, amount] : PodRequests(worker).devices) keys.push_back(resource);
+  return keys;
+}
+
 int Pod::slot() const { return label_number(meta, contract::kLabelSlot); }
 int Pod::attempt() const { return label_number(meta, contract::kLabelAttempt); }
 

@@ -36,6 +36,12 @@ struct PodRequests {
   bool operator==(const PodRequests&) const = default;
 };
 
+/// Keys of the taints that a worker with these resources bears whatever its job says: nodes with
+/// devices are tainted with the devices' names, to keep out who asks for none of them. Source:
+/// Kubernetes' admission plugin ExtendedResourceToleration, which not every cluster has, and which
+/// sees pods alone.
+std::vector<std::string> borne_taints(const Resources& worker);
+
 struct Pod {
   ObjectMeta meta;
   // spec

@@ -13,6 +13,7 @@ namespace muster::core {
 namespace {
 
 constexpr std::size_t kMaxNodesInText = 3;
+constexpr std::size_t kMaxTaintBytes = 128;
 
 bool allows(const NodeLimit& limit, const std::string& node) {
   return !limit || limit->contains(node);
@@ -21,14 +22,20 @@ bool allows(const NodeLimit& limit, const std::string& node) {
 enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume, kAvoided, kDomain };
 constexpr std::size_t kRefusals = 8;
 
+/// The first that keeps the gang's pods out; nullptr: none does.
+const api::Node::Taint* taint_against(const api::Node& node, const WaitingGang& gang) {
+  const auto found = std::find_if(node.taints.begin(), node.taints.end(), [&](const auto& taint) {
+    const bool keeps_out = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+    return keeps_out && !tolerates_taint(gang.tolerations, taint);
+  });
+  return found == node.taints.end() ? nullptr : &*found;
+}
+
 Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
   if (!node.ready) return Refusal::kNotReady;
   const api::Node::Taint cordon{"node.kubernetes.io/unschedulable", "", "NoSchedule"};
   if (node.unschedulable && !tolerates_taint(gang.tolerations, cordon)) return Refusal::kCordoned;
-  for (const auto& taint : node.taints) {
-    const bool keeps_out = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-    if (keeps_out && !tolerates_taint(gang.tolerations, taint)) return Refusal::kTainted;
-  }
+  if (taint_against(node, gang) != nullptr) return Refusal::kTainted;
   for (const auto& [key, value] : gang.node_selector) {
     const auto found = node.meta.labels.find(key);
     if (found == node.meta.labels.end() || found->second != value) return Refusal::kSelector;
@@ -57,13 +64,31 @@ struct NodeOffer {
   bool shares_switch = false;
 };
 
-std::string why_not(const WaitingGang& gang, const Inventory& inventory,
-                    const std::vector<NodeOffer>& candidates,
-                    const std::array<int, kRefusals>& refused, std::int64_t total) {
+/// What nodes offer to a gang.
+struct Offers {
+  std::vector<NodeOffer> candidates;
+  std::int64_t total = 0;  ///< workers that fit on them, kManyWorkers at most
+  std::array<int, kRefusals> refused{};
+  /// Of those that refuse it by a taint the key of one, of a node with room for it if there is any.
+  std::string taint;
+  bool has_taint_room = false;
+
+  void refuse(Refusal refusal, const api::Node& node, const WaitingGang& gang, bool has_room) {
+    ++refused[static_cast<std::size_t>(refusal)];
+    const bool tells_more = taint.empty() || (has_room && !has_taint_room);
+    if (refusal != Refusal::kTainted || !tells_more) return;
+    taint = head_of(taint_against(node, gang)->key, kMaxTaintBytes);
+    has_taint_room = has_room;
+  }
+};
+
+std::string why_not(const WaitingGang& gang, const Inventory& inventory, const Offers& offers) {
+  const auto& candidates = offers.candidates;
+  const auto& refused = offers.refused;
   const bool only_min = gang.min < gang.count;
   std::string text = "needs " + std::to_string(gang.min) + " x " + resources_text(gang.per_worker);
   if (only_min) text += " at least (" + std::to_string(gang.count) + " wished for)";
-  text += "; room for " + std::to_string(total);
+  text += "; room for " + std::to_string(offers.total);
   std::size_t shown = 0;
   for (const auto& candidate : candidates) {
     if (shown++ == kMaxNodesInText) break;
@@ -73,16 +98,17 @@ std::string why_not(const WaitingGang& gang, const Inventory& inventory,
   if (candidates.size() > kMaxNodesInText) {
     text += "; " + std::to_string(candidates.size() - kMaxNodesInText) + " more nodes have less";
   }
-  constexpr std::array<const char*, kRefusals> kWhy{"",
-                                                    "not ready",
-                                                    "cordoned",
-                                                    "tainted (spec.worker.tolerations)",
-                                                    "not selected (spec.worker.nodeSelector)",
-                                                    "without its volumes (spec.worker.volumes)",
-                                                    "refused a pod of this job a moment ago",
-                                                    "not where the others are"};
+  const std::array<std::string, kRefusals> why{
+      "",
+      "not ready",
+      "cordoned",
+      "tainted, e.g. " + offers.taint + " (spec.worker.tolerations)",
+      "not selected (spec.worker.nodeSelector)",
+      "without its volumes (spec.worker.volumes)",
+      "refused a pod of this job a moment ago",
+      "not where the others are"};
   for (std::size_t i = 1; i < kRefusals; ++i) {
-    if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + kWhy[i];
+    if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + why[i];
   }
   if (candidates.empty() && refused == std::array<int, kRefusals>{}) text += "; there is no node";
   return text;
@@ -316,6 +342,34 @@ void put_tightest_next(std::vector<NodeOffer>& candidates, std::size_t at, std::
   std::rotate(begin, best, best + 1);
 }
 
+/// The best first. `within`, where there are any, are the only nodes that count.
+Offers offers_to(const WaitingGang& gang, const Rooms& rooms, const NodeCaps* caps,
+                 const std::set<std::string>& within) {
+  Offers offers;
+  const Inventory& inventory = rooms.inventory();
+  const std::vector<int> distances = rooms.distances_from(gang.wish.beside);
+  const std::vector<std::int64_t> fits = rooms.fits(gang.per_worker);
+  const PcieUse pcie(inventory, gang.per_worker);
+  for (const int index : inventory.by_name()) {
+    const api::Node& node = inventory.node(index);
+    std::int64_t fit = fits[as_index(index)];
+    const bool elsewhere = !within.empty() && !within.contains(node.meta.name);
+    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(node, gang);
+    if (refusal != Refusal::kNone) {
+      offers.refuse(refusal, node, gang, fit > 0);
+      continue;
+    }
+    if (caps != nullptr) fit = std::min(fit, (*caps)[as_index(index)]);
+    offers.total = std::min<std::int64_t>(kManyWorkers, offers.total + fit);
+    const bool is_beside = gang.wish.beside.contains(node.meta.name);
+    const int here = static_cast<int>(std::min<std::int64_t>(fit, gang.count));
+    offers.candidates.push_back(
+        {index, fit, distances[as_index(index)], is_beside, pcie.must_share(index, here)});
+  }
+  sort_candidates(offers.candidates);
+  return offers;
+}
+
 /// So many workers, as many on each of the nodes as fit there.
 GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms, std::vector<NodeOffer> candidates,
                        std::int64_t workers) {
@@ -361,31 +415,11 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   const bool on_one_node = together && (!is_known || gang.wish.beside.empty());
   std::set<std::string> beside = gang.wish.beside;
   if (together && is_known) beside = rooms.beside(beside, gang.required_level);
-  std::vector<NodeOffer> candidates;
-  std::array<int, kRefusals> refused{};
   const Inventory& inventory = rooms.inventory();
-  const std::vector<int> distances = rooms.distances_from(gang.wish.beside);
-  const std::vector<std::int64_t> fits = rooms.fits(gang.per_worker);
-  const PcieUse pcie(inventory, gang.per_worker);
-  std::int64_t total = 0;
-  for (const int index : inventory.by_name()) {
-    const api::Node& node = inventory.node(index);
-    const bool elsewhere = together && !beside.empty() && !beside.contains(node.meta.name);
-    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(node, gang);
-    if (refusal != Refusal::kNone) {
-      ++refused[static_cast<std::size_t>(refusal)];
-      continue;
-    }
-    std::int64_t fit = fits[as_index(index)];
-    if (caps != nullptr) fit = std::min(fit, (*caps)[as_index(index)]);
-    total = std::min<std::int64_t>(kManyWorkers, total + fit);
-    const bool is_beside = gang.wish.beside.contains(node.meta.name);
-    const int here = static_cast<int>(std::min<std::int64_t>(fit, gang.count));
-    candidates.push_back(
-        {index, fit, distances[as_index(index)], is_beside, pcie.must_share(index, here)});
-  }
-  sort_candidates(candidates);
-  if (total < gang.min) return {std::nullopt, why_not(gang, inventory, candidates, refused, total)};
+  Offers offers = offers_to(gang, rooms, caps, together ? beside : std::set<std::string>());
+  auto& candidates = offers.candidates;
+  std::int64_t& total = offers.total;
+  if (total < gang.min) return {std::nullopt, why_not(gang, inventory, offers)};
   // Slot 0 mounts the checkpoint's volume, so the roomiest node that reaches it comes first.
   const bool has_first = !joins || gang.wish.slots.front() == 0;
   const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const NodeOffer& one) {

@@ -161,6 +161,9 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.step = step_facts_of(job);
   if (gang.together > 1) gang.mesh = mesh_work_of(job);
   gang.ends_within = ends_within(job);
+  for (const std::string& key : api::borne_taints(gang.per_worker)) {
+    gang.tolerations.push_back({key, "Exists", "", ""});
+  }
   const Json& fields = job.spec.worker.pod_fields;
   if (!fields.is_object()) return gang;
   const auto text = [](const Json& object, const char* name) {

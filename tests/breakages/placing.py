@@ -106,6 +106,10 @@ BREAKAGES = [
              "return snapshot.not_ready_nodes.size() == 1 && snapshot.not_ready_nodes.contains(node) &&", "test_sim"),
     Breakage("who was placed a moment before sends nothing", ROOMS, "    for (std::size_t i = in_traffic_; i < sending_.size(); ++i) traffic_->add(sending_[i]);\n", "", "test_core"),
     # What is free, and what tells where nodes stand
+    Breakage("a node that is tainted by the name of its devices is for nobody", "operator/core/schedule.cpp",
+             "    gang.tolerations.push_back({key, \"Exists\", \"\", \"\"});\n", "", "test_core"),
+    Breakage("pods with devices do not bear the taint that is named after them", "operator/api/make_pod.cpp",
+             "  add_device_tolerations(job, pod.spec);\n", "", "test_api"),
     Breakage("pods go to a node that is cordoned", INVENTORY, "if (one.unschedulable && !tolerates_taint(shape.tolerations, cordon)) {",
              "if (one.unschedulable && shape.requests.empty()) {", "test_placement"),
     Breakage("what was tried is still counted for shapes of pods that were asked for", INVENTORY,

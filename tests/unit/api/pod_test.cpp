@@ -479,6 +479,24 @@ TEST_CASE("what an own program asked of its pod is there") {
   CHECK((*memory)["emptyDir"] == Json{{"medium", "Memory"}, {"sizeLimit", "1Gi"}});
 }
 
+TEST_CASE("a worker with devices bears the taints that are named after them") {
+  Json json = full_program_job();
+  const Json own = json["spec"]["worker"]["tolerations"];
+  const auto borne = [&] {
+    return make_pod(job_of(json), {0, 0, "n", ""}, kOptions).spec.value("tolerations", Json());
+  };
+  const Json of_gpus{{"key", "nvidia.com/gpu"}, {"operator", "Exists"}};
+  const Json of_net{{"key", "rdma/hca"}, {"operator", "Exists"}};
+  json["spec"]["worker"]["resources"] = Json{{"gpus", 1}, {"devices", {{"rdma/hca", 2}}}};
+  CHECK(borne() == Json::array({own[0], of_gpus, of_net}));
+  json["spec"]["worker"]["tolerations"] = Json::array({of_net});
+  CHECK(borne() == Json::array({of_net, of_gpus}));
+  json["spec"]["worker"].erase("tolerations");
+  CHECK(borne() == Json::array({of_gpus, of_net}));
+  json["spec"]["worker"].erase("resources");
+  CHECK(borne().is_null());
+}
+
 TEST_CASE("a gang that cannot lose a worker asks to be left alone, unless the job says otherwise") {
   TrainingJob job = job_of(full_training_job());
   job.spec.worker.min = job.spec.worker.max = job.spec.worker.count;

@@ -137,8 +137,8 @@ TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
   cluster.nodes[2].taints = {{"gpu", "yes", "NoSchedule"}};
   cluster.gangs[0].node_selector = {{"zone", "x"}};
   CHECK(cluster.only().why_not ==
-        "needs 1 x {cpu 1, memory 512Mi}; room for 0; 1 x not ready; 1 x cordoned; 1 x tainted "
-        "(spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector)");
+        "needs 1 x {cpu 1, memory 512Mi}; room for 0; 1 x not ready; 1 x cordoned; 1 x tainted, e.g. "
+        "gpu (spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector)");
   cluster.nodes[3].meta.labels = {{"zone", "x"}};
   CHECK(cluster.only().placement->node_of_slot == Nodes{"d"});
   cluster.nodes[3].ready = false;
@@ -147,6 +147,39 @@ TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
   CHECK_FALSE(cluster.only().placement.has_value());
   cluster.gangs[0].tolerations = {{"gpu", "Exists", "", "NoSchedule"}};
   CHECK(cluster.only().placement->node_of_slot == Nodes{"c"});
+}
+
+TEST_CASE("of nodes that refuse by taints one with room names its own") {
+  Cluster cluster{{node("a", 9), node("b", 0), node("c", 9)}, {}, {}, {gang("j", 2, 2)}};
+  for (api::Node& one : cluster.nodes) one.taints = {{"of-" + one.meta.name, "", "NoExecute"}};
+  cluster.nodes[0].allocatable["cpu"] = 0;
+  CHECK(cluster.only().why_not.find("3 x tainted, e.g. of-c (spec") != std::string::npos);
+  cluster.nodes[2].taints = {{"soft", "", "PreferNoSchedule"}};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"c", "c"});
+}
+
+TEST_CASE("a node that is tainted by the name of a device is for jobs that ask for it") {
+  api::TrainingJob job;
+  job.meta.namespace_name = "ns";
+  job.meta.name = "j";
+  Cluster cluster{{node("a", 9)}, {}, {}, {gang_of(job)}};
+  cluster.nodes[0].allocatable["nvidia.com/gpu"] = 8;
+  cluster.nodes[0].allocatable["rdma/hca"] = 8;
+  cluster.nodes[0].taints = {{"nvidia.com/gpu", "present", "NoSchedule"},
+                             {"rdma/hca", "", "NoExecute"}};
+  CHECK(cluster.only().why_not.find("1 x tainted, e.g. nvidia.com/gpu (spec") !=
+        std::string::npos);
+  job.spec.worker.resources.gpus = 1;
+  cluster.gangs = {gang_of(job)};
+  CHECK(cluster.only().why_not.find("1 x tainted, e.g. rdma/hca (spec") != std::string::npos);
+  job.spec.worker.resources.devices["rdma/hca"] = 1;
+  cluster.gangs = {gang_of(job)};
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"a"});
+  // Where the network is known, places are found another way.
+  cluster.gangs[0].preferred_level = "host";
+  CHECK(cluster.only().placement);
+  cluster.nodes[0].taints.push_back({"team", "a", "NoSchedule"});
+  CHECK_FALSE(cluster.only().placement);
 }
 
 TEST_CASE("a resource that a node does not have is none, and GPUs count") {
