@@ -20,6 +20,7 @@ std::string half_bound(const api::TrainingJobStatus& status) {
 }
 std::string leaving(const api::Pod& pod) { return "leaving/" + pod.meta.uid; }
 std::string not_ready(const std::string& node) { return "not ready/" + node; }
+std::string lingering(const api::Pod& pod) { return "lingering/" + pod.meta.uid; }
 std::string backing_off(const api::TrainingJobStatus& status) {
   return "backing off/" + std::to_string(status.membership_epoch);
 }
@@ -63,6 +64,8 @@ std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
     if (!is_owned(pod, snapshot.job)) continue;
     if (is_unbound(pod)) found.insert(facts::unbound(pod));
     if (pod.meta.deletion_time) found.insert(facts::leaving(pod));
+    const bool runs_on = status.finished() && pod.termination && !pod.ended();
+    if (runs_on) found.insert(facts::lingering(pod));
   }
   for (const auto& node : snapshot.not_ready_nodes) found.insert(facts::not_ready(node));
   if (status.restart_at) found.insert(facts::backing_off(status));

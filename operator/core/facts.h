@@ -18,6 +18,8 @@ std::string half_bound(const api::TrainingJobStatus& status);
 /// The pod was asked to leave and is still there.
 std::string leaving(const api::Pod& pod);
 std::string not_ready(const std::string& node);
+/// The pod runs, though its worker has ended and its job as well.
+std::string lingering(const api::Pod& pod);
 /// A restart's back-off.
 std::string backing_off(const api::TrainingJobStatus& status);
 /// Only followers of a lost peer have ended so far; the cause is awaited.

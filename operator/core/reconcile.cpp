@@ -85,9 +85,16 @@ Plan reconcile_finished(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   Plan plan = nothing("ended");
   for (const api::Pod* pod : gang.owned) {
+    if (pod->meta.deletion_time) continue;
+    const seconds left = words::kLingersMost - lasted(snapshot, facts::lingering(*pod));
     // Where only the phase lags behind, nothing runs any more, and deleting would take the log
-    // away.
-    if (!pod->termination) delete_pod(plan, *pod);
+    // away. What others have put into the pod may run for ever, and the node counts all of it.
+    if (pod->termination && left.count() > 0) {
+      requeue(plan, left);
+      continue;
+    }
+    if (pod->termination) plan.reason = "ended; pods whose worker has ended run on: deleted";
+    delete_pod(plan, *pod);
   }
   const auto& ttl = job.spec.ttl_seconds_after_finished;
   if (!ttl || !job.status.completion_time) return plan;

@@ -99,6 +99,8 @@ inline constexpr std::chrono::seconds kAppliedTogether{2};
 inline constexpr std::chrono::seconds kOverdue{30};
 /// So long after slot 0 has ended with the model the others' ends are awaited.
 inline constexpr std::chrono::seconds kLeftBehindMost{30};
+/// So long after its job has ended a pod may run on whose worker has ended.
+inline constexpr std::chrono::seconds kLingersMost{30};
 /// A node that has not been ready for so long is taken for dead.
 inline constexpr std::chrono::seconds kNodeLostAfter{40};
 /// So long the cluster's scheduler may refuse a pod before another place is looked for, and so long

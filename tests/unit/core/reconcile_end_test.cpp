@@ -1,6 +1,8 @@
 // How a gang ends: success, failures and the restart policy, deadline, time to live.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "common/contract.h"
 #include "operator/core/end_policy.h"
 #include "tests/unit/core/builders.h"
@@ -243,6 +245,35 @@ TEST_CASE(
   apply(job.edit(), job.plan());
   REQUIRE(job.snapshot().job.status.finished());
   CHECK(words_of(job.plan()).empty());
+  CHECK(job.plan().requeue_after == seconds(30));
+  CHECK(words_of(job.lasting(seconds(29)).plan()).empty());
+}
+
+TEST_CASE("what others put into a pod does not hold the resources of a job that has ended") {
+  for (const int code : {0, 1}) {
+    auto job = make_job("j").restarts("Never", 0).workers(3).placed();
+    job.ended(0, code).ended(1, code).ended(2, code);
+    for (const std::size_t runs_on : {0u, 2u}) {
+      job.edit().pods[runs_on].phase = PodPhase::kRunning;
+    }
+    apply(job.edit(), job.plan());
+    REQUIRE(job.snapshot().job.status.finished());
+    const auto plan = job.lasting(seconds(30)).plan();
+    CHECK(words_of(plan) == Words{"delete pod-0-0", "delete pod-2-0"});
+    CHECK(plan.reason.find("run on: deleted") != std::string::npos);
+    job.deleting(0).deleting(2);
+    CHECK(words_of(job.plan()).empty());
+  }
+}
+
+TEST_CASE("a pod that runs on after its worker stays while the job has not ended") {
+  auto job = make_job("j").workers(2).placed().ended(0, 0).running(1);
+  job.edit().pods[0].phase = PodPhase::kRunning;
+  const auto deletes = [](const core::Plan& plan) {
+    const Words words = words_of(plan);
+    return std::count(words.begin(), words.end(), "delete pod-0-0");
+  };
+  CHECK(deletes(job.lasting(seconds(600)).plan()) == 0);
 }
 
 TEST_CASE("the deadline ends the job, counted from its start") {
