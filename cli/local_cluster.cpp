@@ -163,6 +163,7 @@ Status Cluster::start_operator() {
   options.pods.endpoint_url = endpoint_->url();
   options.pods.default_image = "muster-worker";
   options.namespace_name = options_.namespace_name;
+  options.nodes_may_come = false;
   options.master_key = master_key;
   options.reporting_instance = "muster-run";
   auto started = runtime::Operator::start(std::move(options));

@@ -82,6 +82,37 @@ struct Offers {
   }
 };
 
+/// Whether a pod of the gang may never stand there, unless somebody changes the node or the job.
+/// What the cluster itself says of a node by a taint passes.
+bool is_closed(const api::Node& node, const WaitingGang& gang) {
+  const bool is_selected =
+      std::all_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
+        const auto label = node.meta.labels.find(wanted.first);
+        return label != node.meta.labels.end() && label->second == wanted.second;
+      });
+  const api::Node::Taint* taint = taint_against(node, gang);
+  return !is_selected || (taint != nullptr && !taint->key.starts_with("node.kubernetes.io/") &&
+                          !taint->key.starts_with("node.cloudprovider.kubernetes.io/"));
+}
+
+/// Where no node could ever hold a worker, occupied or not: how the job gets one that is made for
+/// it. Nothing of gangs that this would not help: they need places, or to be with others.
+std::string about_new_nodes(const WaitingGang& gang, const Inventory& inventory) {
+  if (!gang.nodes_may_come || !gang.wish.slots.empty() || !gang.required_level.empty()) return "";
+  std::vector<std::pair<int, std::int64_t>> needs;
+  for (const auto& [resource, amount] : amounts_of(gang.per_worker)) {
+    if (amount > 0) needs.emplace_back(inventory.resource_index(resource), amount);
+  }
+  const auto& nodes = inventory.by_name();
+  const bool any = std::any_of(nodes.begin(), nodes.end(), [&](int node) {
+    const bool is_large_enough = std::all_of(needs.begin(), needs.end(), [&](const auto& need) {
+      return inventory.amount_on(node, need.first).offered >= need.second;
+    });
+    return is_large_enough && !is_closed(inventory.node(node), gang);
+  });
+  return any ? "" : "; where nodes come on demand: spec.scheduling: Unplaced";
+}
+
 std::string why_not(const WaitingGang& gang, const Inventory& inventory, const Offers& offers) {
   const auto& candidates = offers.candidates;
   const auto& refused = offers.refused;
@@ -111,7 +142,7 @@ std::string why_not(const WaitingGang& gang, const Inventory& inventory, const O
     if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + why[i];
   }
   if (candidates.empty() && refused == std::array<int, kRefusals>{}) text += "; there is no node";
-  return text;
+  return text + about_new_nodes(gang, inventory);
 }
 
 /// Of a gang for which there is room, but none where its checkpoint's volume is.
@@ -272,7 +303,8 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   PlacementVerdict best = place_with_first(gang, rooms, wish);
   if (!best.placement) {
     return {std::nullopt, "needs " + std::to_string(gang.min) + " x " +
-                              resources_text(gang.per_worker) + ": " + best.why_not};
+                              resources_text(gang.per_worker) + ": " + best.why_not +
+                              about_new_nodes(gang, rooms.inventory())};
   }
   // What fits falls with the number, so halving finds the most; mostly all fit.
   const int least = gang.min / gang.together, most = gang.count / gang.together;

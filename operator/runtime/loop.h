@@ -46,6 +46,8 @@ struct LoopOptions {
   /// False: nodes are not watched and nothing is known of capacity; every gang is placed by the
   /// cluster's scheduler.
   bool sees_nodes = true;
+  /// Whether the cluster may get other nodes than those that it has.
+  bool nodes_may_come = true;
   /// True: volumes and claims are watched, and limit where slots may go. Needs sees_nodes.
   bool sees_volumes = false;
   /// True: queues and priority classes are watched, and spec.queueName is heeded. Needs the jobs of

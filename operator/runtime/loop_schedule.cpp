@@ -176,6 +176,7 @@ core::WaitingGang OperatorLoop::waiting_gang(const api::TrainingJob& job,
     gang.volumes = core::volume_limits(job, *known);
   }
   if (!options_.sees_nodes) gang.unplaced = true;
+  gang.nodes_may_come = options_.nodes_may_come;
   if (const auto memory = memory_.find(gang.job); memory != memory_.end()) {
     for (const auto& [node, avoided] : memory->second.avoid) {
       if (now_ < avoided.until) gang.avoid.insert(node);

@@ -125,6 +125,7 @@ class RunningOperator final : public Operator {
     options.resync = options_.resync;
     options.is_leader = options_.is_leader;
     options.sees_nodes = options_.sees_nodes;
+    options.nodes_may_come = options_.nodes_may_come;
     options.sees_volumes = options_.sees_volumes;
     options.sees_queues = options_.sees_queues;
     options.sees_topologies = options_.sees_topologies;

@@ -27,6 +27,8 @@ struct OperatorOptions {
   std::string namespace_name;  ///< watched namespace; empty = all
   /// False: without the right to see nodes; gangs are placed by the cluster's scheduler.
   bool sees_nodes = true;
+  /// Whether the cluster may get other nodes than those that it has.
+  bool nodes_may_come = true;
   /// Needs the right to read persistent volumes and their claims.
   bool sees_volumes = false;
   /// Needs the right to read queues and priority classes, and the jobs of all namespaces.

@@ -13,6 +13,7 @@ FILL = "operator/core/placement_fill.cpp"
 INVENTORY = "operator/core/inventory.cpp"
 KEPT = "operator/core/kept_inventory.cpp"
 ROOMS = "operator/core/rooms.cpp"
+GANG_PLACE = "operator/core/gang_place.cpp"
 TRAFFIC = "operator/core/traffic.cpp"
 SOURCES = "operator/core/topology_sources.cpp"
 KUEUE = "operator/core/kueue_policy.cpp"
@@ -106,6 +107,8 @@ BREAKAGES = [
              "return snapshot.not_ready_nodes.size() == 1 && snapshot.not_ready_nodes.contains(node) &&", "test_sim"),
     Breakage("who was placed a moment before sends nothing", ROOMS, "    for (std::size_t i = in_traffic_; i < sending_.size(); ++i) traffic_->add(sending_[i]);\n", "", "test_core"),
     # What is free, and what tells where nodes stand
+    Breakage("who waits for a node that is occupied is told of nodes that come on demand", GANG_PLACE,
+             ".offered >= need.second;", ".free >= need.second;", "test_core"),
     Breakage("a node that is tainted by the name of its devices is for nobody", "operator/core/schedule.cpp",
              "    gang.tolerations.push_back({key, \"Exists\", \"\", \"\"});\n", "", "test_core"),
     Breakage("pods with devices do not bear the taint that is named after them", "operator/api/make_pod.cpp",

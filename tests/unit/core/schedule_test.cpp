@@ -149,6 +149,41 @@ TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
   CHECK(cluster.only().placement->node_of_slot == Nodes{"c"});
 }
 
+TEST_CASE("who fits no node even if it were empty hears how nodes are waited for that come") {
+  Cluster cluster{{node("a", 4), node("b", 8)}, {}, {}, {gang("j", 1, 1, 9)}};
+  const std::string words = "; where nodes come on demand: spec.scheduling: Unplaced";
+  const auto hears = [&] {
+    const GangVerdict verdict = cluster.only();
+    REQUIRE_FALSE(verdict.placement);
+    return verdict.why_not.ends_with(words);
+  };
+  CHECK(hears());
+  cluster.gangs[0].preferred_level = "host";
+  CHECK(hears());
+  cluster.gangs[0].required_level = "host";  // needs places
+  CHECK_FALSE(hears());
+  cluster.gangs = {gang("j", 1, 1, 8)};
+  api::Pod pod;
+  pod.node_name = "b";
+  pod.requests.cpu_millis = 1000;
+  cluster.pods = {pod};
+  CHECK_FALSE(hears());  // the node is only occupied
+  cluster.nodes[1].ready = false;
+  cluster.nodes[1].taints = {{"node.kubernetes.io/not-ready", "", "NoExecute"}};
+  CHECK_FALSE(hears());  // or away
+  cluster.nodes[1].taints.push_back({"dedicated", "", "NoSchedule"});
+  CHECK(hears());
+  cluster.nodes[1] = node("b", 8);
+  cluster.gangs[0].node_selector = {{"pool", "large"}};
+  CHECK(hears());
+  cluster.nodes[1].meta.labels = {{"pool", "large"}};
+  CHECK_FALSE(hears());
+  cluster.gangs[0].per_worker.gpus = 1;
+  CHECK(hears());
+  cluster.gangs[0].nodes_may_come = false;
+  CHECK_FALSE(hears());
+}
+
 TEST_CASE("of nodes that refuse by taints one with room names its own") {
   Cluster cluster{{node("a", 9), node("b", 0), node("c", 9)}, {}, {}, {gang("j", 2, 2)}};
   for (api::Node& one : cluster.nodes) one.taints = {{"of-" + one.meta.name, "", "NoExecute"}};
@@ -667,7 +702,9 @@ TEST_CASE("slot 0 stands where its volume is, and the others around it") {
 
 TEST_CASE("an unplaced gang is let through without a node") {
   Cluster cluster{{}, {}, {}, {gang("j", 2, 2)}};
-  CHECK(cluster.only().why_not == "needs 2 x {cpu 1, memory 512Mi}; room for 0; there is no node");
+  CHECK(cluster.only().why_not ==
+        "needs 2 x {cpu 1, memory 512Mi}; room for 0; there is no node; where nodes come on demand: "
+        "spec.scheduling: Unplaced");
   cluster.gangs[0].unplaced = true;
   CHECK(cluster.only().placement->node_of_slot == Nodes{"", ""});
 }
