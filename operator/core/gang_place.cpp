@@ -22,12 +22,15 @@ bool allows(const NodeLimit& limit, const std::string& node) {
 enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume, kAvoided, kDomain };
 constexpr std::size_t kRefusals = 8;
 
+bool keeps_out(const api::Node::Taint& taint, const WaitingGang& gang) {
+  const bool is_hard = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+  return is_hard && !tolerates_taint(gang.tolerations, taint);
+}
+
 /// The first that keeps the gang's pods out; nullptr: none does.
 const api::Node::Taint* taint_against(const api::Node& node, const WaitingGang& gang) {
-  const auto found = std::find_if(node.taints.begin(), node.taints.end(), [&](const auto& taint) {
-    const bool keeps_out = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-    return keeps_out && !tolerates_taint(gang.tolerations, taint);
-  });
+  const auto found = std::find_if(node.taints.begin(), node.taints.end(),
+                                  [&](const auto& taint) { return keeps_out(taint, gang); });
   return found == node.taints.end() ? nullptr : &*found;
 }
 
@@ -90,9 +93,14 @@ bool is_closed(const api::Node& node, const WaitingGang& gang) {
         const auto label = node.meta.labels.find(wanted.first);
         return label != node.meta.labels.end() && label->second == wanted.second;
       });
-  const api::Node::Taint* taint = taint_against(node, gang);
-  return !is_selected || (taint != nullptr && !taint->key.starts_with("node.kubernetes.io/") &&
-                          !taint->key.starts_with("node.cloudprovider.kubernetes.io/"));
+  const auto stays = [](const std::string& key) {
+    return !key.starts_with("node.kubernetes.io/") &&
+           !key.starts_with("node.cloudprovider.kubernetes.io/");
+  };
+  return !is_selected ||
+         std::any_of(node.taints.begin(), node.taints.end(), [&](const auto& taint) {
+           return stays(taint.key) && keeps_out(taint, gang);
+         });
 }
 
 /// Where no node could ever hold a worker, occupied or not: how the job gets one that is made for
