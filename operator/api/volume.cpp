@@ -1,5 +1,8 @@
 #include "operator/api/volume.h"
 
+#include <algorithm>
+#include <array>
+
 #include "operator/api/fields.h"
 #include "operator/api/object_meta_json.h"
 #include "operator/api/training_job.h"
@@ -10,6 +13,11 @@ namespace {
 constexpr std::size_t kMaxTerms = 256;
 constexpr std::size_t kMaxValues = 1024;
 constexpr std::size_t kMaxTermValueBytes = 256;
+constexpr std::size_t kMaxModes = 64;
+constexpr std::size_t kMaxModeBytes = 64;
+/// Sources of volumes that no controller attaches to nodes, whatever their access modes.
+constexpr std::array<const char*, 5> kNeverAttached{"nfs", "hostPath", "local", "cephfs",
+                                                    "glusterfs"};
 
 Status read_storage(const Json& amounts, std::int64_t& out) {
   const auto found = amounts.find("storage");
@@ -57,6 +65,9 @@ Status read_affinity(const Json& json, const std::string& path, PersistentVolume
 Status read_volume_spec(const Json& json, const std::string& path, PersistentVolume& out) {
   JsonReader in(json, path);
   in.optional("storageClassName", out.storage_class);
+  read_strings(in, "accessModes", kMaxModes, kMaxModeBytes, out.access_modes);
+  out.is_attached = std::none_of(kNeverAttached.begin(), kNeverAttached.end(),
+                                 [&](const char* source) { return in.has(source); });
   read_object(in, "capacity", [&](const Json& amounts, const std::string&) {
     return read_storage(amounts, out.capacity_bytes);
   });
@@ -75,6 +86,7 @@ Status read_volume_spec(const Json& json, const std::string& path, PersistentVol
 Status read_claim_spec(const Json& json, const std::string& path, PersistentVolumeClaim& out) {
   JsonReader in(json, path);
   in.optional("storageClassName", out.storage_class);
+  read_strings(in, "accessModes", kMaxModes, kMaxModeBytes, out.access_modes);
   in.optional("volumeName", out.volume_name);
   read_object(in, "resources", [&](const Json& resources, const std::string& at) {
     JsonReader reader(resources, at);

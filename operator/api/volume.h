@@ -32,6 +32,8 @@ struct PersistentVolume {
   std::int64_t capacity_bytes = 0;
   std::string phase;                ///< Available, Bound, Released, Failed
   ObjectKey claim;                  ///< claimRef; empty name = none
+  std::vector<std::string> access_modes;
+  bool is_attached = true;          ///< false: of a kind that every node mounts by itself
   bool is_reachable_by_all = true;  ///< no nodeAffinity
   std::vector<NodeTerm> nodes;      ///< nodeAffinity.required: any of the terms
   bool operator==(const PersistentVolume&) const = default;
@@ -42,6 +44,7 @@ struct PersistentVolumeClaim {
   std::string phase;        ///< Pending, Bound, Lost
   std::string volume_name;  ///< empty = not bound yet
   std::string storage_class;
+  std::vector<std::string> access_modes;
   std::int64_t request_bytes = 0;
   bool operator==(const PersistentVolumeClaim&) const = default;
 };

@@ -137,6 +137,7 @@ std::string why_not(const WaitingGang& gang, const Inventory& inventory, const O
   if (candidates.size() > kMaxNodesInText) {
     text += "; " + std::to_string(candidates.size() - kMaxNodesInText) + " more nodes have less";
   }
+  const std::string& of_one_node = gang.volumes.one_node;
   const std::array<std::string, kRefusals> why{
       "",
       "not ready",
@@ -145,7 +146,7 @@ std::string why_not(const WaitingGang& gang, const Inventory& inventory, const O
       "not selected (spec.worker.nodeSelector)",
       "without its volumes (spec.worker.volumes)",
       "refused a pod of this job a moment ago",
-      "not where the others are"};
+      "not where the others are" + (of_one_node.empty() ? "" : ", and " + of_one_node)};
   for (std::size_t i = 1; i < kRefusals; ++i) {
     if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + why[i];
   }
@@ -307,6 +308,7 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   PlacementWish wish;
   wish.required = gang.required_level;
   wish.preferred = gang.preferred_level;
+  if (names_host(gang.required_level)) wish.one_host_for = gang.volumes.one_node;
   wish.pods = gang.min;
   PlacementVerdict best = place_with_first(gang, rooms, wish);
   if (!best.placement) {
@@ -336,6 +338,7 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   }
   const std::string shared = why_shared(gang, rooms, best.placement->hosts);
   if (!shared.empty()) placed.why += "; " + shared;
+  if (!wish.one_host_for.empty()) placed.why += "; all on one node: " + wish.one_host_for;
   placed.domain_of_slot = rooms.domains_of(nodes);
   rooms.take(best.placement->hosts, gang.per_worker);
   return {std::move(placed), ""};
@@ -435,10 +438,7 @@ GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms, std::vector<NodeOf
   return placement;
 }
 
-}  // namespace
-
-GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
-  if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not, {}, true};
+GangVerdict place_as_asked(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   const bool joins = !gang.wish.slots.empty();
   const bool together =
       !gang.required_level.empty() && (gang.count > 1 || !gang.wish.beside.empty());
@@ -480,6 +480,21 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
     placement.domain_of_slot = rooms.domains_of(placement.node_of_slot);
   }
   return {std::move(placement), ""};
+}
+
+}  // namespace
+
+GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
+  if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not, {}, true};
+  const bool is_alone = gang.count == 1 && gang.wish.beside.empty();
+  if (gang.volumes.one_node.empty() || gang.unplaced || is_alone) {
+    return place_as_asked(gang, rooms, caps);
+  }
+  // One host is within any level that the job may ask for.
+  WaitingGang together = gang;
+  together.required_level = "host";
+  together.preferred_level.clear();
+  return place_as_asked(together, rooms, caps);
 }
 
 }  // namespace muster::core

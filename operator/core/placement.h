@@ -27,6 +27,8 @@ struct PlacementWish {
   /// Of the inventory that the room is of; nullptr: nothing is known. It outlives the call.
   const PcieUse* pcie = nullptr;
   GangGpus gpus{};  ///< where switches are known: their uplinks are part of the step
+  /// Not empty: why all pods must stand on one host, which is required then, in words.
+  std::string one_host_for{};
   /// Fillings looked at before the best of them is taken; one of many leaves counts as several.
   int tries = 400;
 };

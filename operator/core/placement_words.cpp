@@ -180,11 +180,15 @@ std::string why_not_here(const Topology& topology, const Room& room, const Place
   }
   int most = 0;
   const std::string where = roomiest_text(topology, room, wish, most);
-  std::string text = needs + " within one " + wish.required;
+  const bool is_forced = !wish.one_host_for.empty();
+  std::string text = needs + (is_forced ? " on one node, because " + wish.one_host_for
+                                        : " within one " + wish.required);
   text += where.empty() ? ", and none has room for any"
                         : "; the roomiest, " + where + ", has room for " + std::to_string(most);
   const int lowest = lowest_with_room(topology, room, wish.pods);
-  if (lowest < 0) {
+  if (is_forced) {
+    // No other level would do.
+  } else if (lowest < 0) {
     text += "; the whole cluster has room for " + std::to_string(all);
   } else if (lowest == 0) {
     text += "; it would fit without topology.required";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string>
 
 namespace muster::core {
 namespace {
@@ -94,6 +95,37 @@ Result<NodeLimit> reach_of(const api::PersistentVolumeClaim& claim,
                name + " is bound to volume " + claim.volume_name + ", which is not there");
 }
 
+bool has_mode(const std::vector<std::string>& modes, const char* mode) {
+  return std::find(modes.begin(), modes.end(), mode) != modes.end();
+}
+
+/// Whether pods on several nodes can never have it at the same time. A bound claim has the modes of
+/// its volume, as for the controller that attaches it; a claim of which none are known may be
+/// anybody's.
+bool is_of_one_node(const api::PersistentVolumeClaim& claim, const StorageSnapshot& storage) {
+  const std::vector<std::string>* modes = &claim.access_modes;
+  for (const api::PersistentVolume* volume : storage.volumes) {
+    if (claim.volume_name.empty() || volume->meta.name != claim.volume_name) continue;
+    if (!volume->is_attached) return false;
+    if (!volume->access_modes.empty()) modes = &volume->access_modes;
+  }
+  return !modes->empty() && !has_mode(*modes, "ReadWriteMany") &&
+         !has_mode(*modes, "ReadOnlyMany");
+}
+
+/// What a claim that every worker mounts means for where they stand, by its access modes.
+void limit_by_modes(const api::PersistentVolumeClaim& claim, const api::TrainingJob& job,
+                    const StorageSnapshot& storage, VolumeLimits& limits) {
+  const std::string name = "claim " + claim.meta.name;
+  const int most = job.spec.worker.max;
+  if (most > 1 && has_mode(claim.access_modes, "ReadWriteOncePod")) {
+    limits.why_not = name + " is ReadWriteOncePod, for one pod alone, and up to " +
+                     std::to_string(most) + " workers mount it (spec.worker.volumes)";
+  } else if (limits.one_node.empty() && is_of_one_node(claim, storage)) {
+    limits.one_node = name + " is ReadWriteOnce (spec.worker.volumes)";
+  }
+}
+
 void intersect(NodeLimit& limit, const NodeLimit& other) {
   if (!other) return;
   if (!limit) {
@@ -148,7 +180,12 @@ VolumeLimits volume_limits(const api::TrainingJob& job, const StorageSnapshot& s
     }
   };
   for (const std::string& name : worker_claims(job)) {
-    if (limits.why_not.empty()) add(name, "spec.worker.volumes", limits.every_slot);
+    if (!limits.why_not.empty()) break;
+    add(name, "spec.worker.volumes", limits.every_slot);
+    const auto claim = storage.claims.find({job.meta.namespace_name, name});
+    if (claim != storage.claims.end() && limits.why_not.empty()) {
+      limit_by_modes(*claim->second, job, storage, limits);
+    }
   }
   limits.first_slot = limits.every_slot;
   const std::string checkpoint = checkpoint_claim(job);

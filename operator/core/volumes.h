@@ -1,5 +1,5 @@
 // Where a gang may stand for the sake of its volumes: slot 0 mounts the checkpoint's claim, every
-// slot the claims of spec.worker.volumes. The cluster's scheduler decides the same once more; this
+// slot the claims of spec.worker.volumes, of which some are one node's at a time. The cluster's scheduler decides the same once more; this
 // keeps a gang from being pinned to nodes where its pods could never start.
 #pragma once
 
@@ -27,6 +27,8 @@ using NodeLimit = std::optional<std::set<std::string>>;
 
 struct VolumeLimits {
   NodeLimit first_slot, every_slot;
+  /// Not empty: all slots must stand on one node, and why, in words.
+  std::string one_node{};
   /// Not empty: the gang cannot start anywhere, and why, in words.
   std::string why_not;
   bool operator==(const VolumeLimits&) const = default;

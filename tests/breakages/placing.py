@@ -107,6 +107,10 @@ BREAKAGES = [
              "return snapshot.not_ready_nodes.size() == 1 && snapshot.not_ready_nodes.contains(node) &&", "test_sim"),
     Breakage("who was placed a moment before sends nothing", ROOMS, "    for (std::size_t i = in_traffic_; i < sending_.size(); ++i) traffic_->add(sending_[i]);\n", "", "test_core"),
     # What is free, and what tells where nodes stand
+    Breakage("a gang with a claim of one node's stands on several", GANG_PLACE, "  together.required_level = \"host\";\n", "", "test_core"),
+    Breakage("a claim of one node's is anybody's", "operator/core/volumes.cpp",
+             "  } else if (limits.one_node.empty() && is_of_one_node(claim, storage)) {",
+             "  } else if (limits.one_node.empty() && !is_of_one_node(claim, storage)) {", "test_core"),
     Breakage("who waits for a node that is occupied is told of nodes that come on demand", GANG_PLACE,
              ".offered >= need.second;", ".free >= need.second;", "test_core"),
     Breakage("a node that is tainted by the name of its devices is for nobody", "operator/core/schedule.cpp",

@@ -9,6 +9,7 @@ TEST_CASE("a local volume tells its nodes, its class and its claim") {
   const auto volume = parse_persistent_volume(*parse_json(R"({
     "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v1", "uid": "u"},
     "spec": {"storageClassName": "local", "capacity": {"storage": "1Gi"}, "local": {"path": "/mnt"},
+      "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
       "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "ns", "name": "digits"},
       "nodeAffinity": {"required": {"nodeSelectorTerms": [
         {"matchExpressions": [
@@ -22,6 +23,8 @@ TEST_CASE("a local volume tells its nodes, its class and its claim") {
   CHECK(volume->claim == ObjectKey{"ns", "digits"});
   CHECK(volume->phase == "Bound");
   CHECK_FALSE(volume->is_reachable_by_all);
+  CHECK_FALSE(volume->is_attached);
+  CHECK(volume->access_modes == std::vector<std::string>{"ReadWriteOnce", "ReadOnlyMany"});
   REQUIRE(volume->nodes.size() == 2);
   CHECK(volume->nodes[0].labels ==
         std::vector<NodeRequirement>{{"kubernetes.io/hostname", "In", {"n1"}}});
@@ -35,6 +38,20 @@ TEST_CASE("a volume of the network is reached by all") {
   CHECK(volume->is_reachable_by_all);
 }
 
+TEST_CASE("what every node mounts by itself is attached by nobody") {
+  const auto is_attached = [](const char* source) {
+    const Json json{{"apiVersion", "v1"},
+                    {"kind", "PersistentVolume"},
+                    {"metadata", {{"name", "v"}}},
+                    {"spec", {{source, Json::object()}}}};
+    return parse_persistent_volume(json)->is_attached;
+  };
+  CHECK(is_attached("csi"));
+  CHECK(is_attached("gcePersistentDisk"));
+  CHECK_FALSE(is_attached("nfs"));
+  CHECK_FALSE(is_attached("hostPath"));
+}
+
 TEST_CASE("a claim tells its volume and what it asks for") {
   const auto claim = parse_persistent_volume_claim(*parse_json(R"({
     "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -46,6 +63,7 @@ TEST_CASE("a claim tells its volume and what it asks for") {
   CHECK(claim->meta.key() == ObjectKey{"ns", "digits"});
   CHECK(claim->volume_name == "v1");
   CHECK(claim->storage_class == "local");
+  CHECK(claim->access_modes == std::vector<std::string>{"ReadWriteOnce"});
   CHECK(claim->request_bytes == std::int64_t{100} << 20);
   CHECK(claim->phase == "Bound");
 }

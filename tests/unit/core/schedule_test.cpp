@@ -320,6 +320,47 @@ TEST_CASE("a volume of all workers keeps them on its nodes") {
         std::string::npos);
 }
 
+TEST_CASE("a gang with a claim that one node alone can have stands on one node") {
+  Cluster cluster{{node("a", 2), node("b", 3)}, {}, {}, {gang("j", 3, 3)}};
+  const std::string claim = "claim data is ReadWriteOnce (spec.worker.volumes)";
+  cluster.gangs[0].volumes.one_node = claim;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b", "b"});
+  CHECK(cluster.only().placement->why.ends_with("; all on one node: " + claim));
+  cluster.gangs[0].count = cluster.gangs[0].min = 4;
+  CHECK(cluster.only().why_not ==
+        "needs 4 x {cpu 1, memory 512Mi}: needs room for 4 on one node, because " + claim +
+            "; the roomiest, b, has room for 3; 3 would fit as they are");
+  cluster.gangs[0].min = 1;
+  CHECK(cluster.only().placement->node_of_slot.size() == 3);
+  // Who joins goes where the others are, who has nobody beside it anywhere.
+  cluster.gangs[0].wish = {{3}, {"a"}, false};
+  cluster.gangs[0].count = 1;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"a"});
+  cluster.nodes[0].allocatable["cpu"] = 0;
+  CHECK(cluster.only().why_not.ends_with("1 x not where the others are, and " + claim));
+  cluster.gangs = {gang("j", 1, 1)};
+  cluster.gangs[0].volumes.one_node = claim;
+  CHECK(cluster.only().placement->node_of_slot == Nodes{"b"});
+  CHECK(cluster.only().placement->why.empty());
+  // Nothing is known of where these go.
+  cluster.gangs = {gang("j", 4, 4)};
+  cluster.gangs[0].volumes.one_node = claim;
+  cluster.gangs[0].unplaced = true;
+  CHECK(cluster.only().placement->node_of_slot.size() == 4);
+}
+
+TEST_CASE("a gang on one node for its claim's sake may have asked for more of the network") {
+  Cluster cluster = racks();
+  cluster.gangs = {gang("j", 3, 2)};
+  cluster.gangs[0].volumes.one_node = "claim data is ReadWriteOnce";
+  for (const char* level : {"", "rack", "block", "host", "unheard-of"}) {
+    cluster.gangs[0].required_level = level;
+    const Nodes nodes = cluster.only().placement->node_of_slot;
+    CHECK(nodes.size() == 2);
+    CHECK(nodes.front() == nodes.back());
+  }
+}
+
 TEST_CASE("a required level of the network is kept on one node, or waited for") {
   Cluster cluster{{node("a", 2), node("b", 3)}, {}, {}, {gang("j", 3, 3)}};
   cluster.gangs[0].required_level = "rack";

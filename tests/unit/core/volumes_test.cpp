@@ -127,6 +127,51 @@ TEST_CASE("claims of all workers limit all slots, slot 0 by both") {
         "no node reaches all of its volumes (spec.training.checkpoint.volumeClaimName)");
 }
 
+TEST_CASE("a claim of all workers that one node alone can have keeps them on one") {
+  Storage storage;
+  storage.claims = {claim("data")};
+  const auto one_node = [&] { return storage.limits(job_with("", "data")).one_node; };
+  CHECK(one_node().empty());  // nothing is known of it
+  const std::string why = "claim data is ReadWriteOnce (spec.worker.volumes)";
+  storage.claims[0].access_modes = {"ReadWriteOnce"};
+  CHECK(one_node() == why);
+  for (const char* more : {"ReadWriteMany", "ReadOnlyMany"}) {
+    storage.claims[0].access_modes = {"ReadWriteOnce", more};
+    CHECK(one_node().empty());
+  }
+  // Slot 0 alone mounts the checkpoint's.
+  storage.claims[0].access_modes = {"ReadWriteOnce"};
+  CHECK(storage.limits(job_with("data")) == VolumeLimits{});
+}
+
+TEST_CASE("of a bound claim the volume says how many nodes can have it") {
+  Storage storage;
+  storage.claims = {claim("data", "v")};
+  storage.claims[0].access_modes = {"ReadWriteOnce"};
+  storage.volumes = {volume("v", "r2")};
+  const auto one_node = [&] { return storage.limits(job_with("", "data")).one_node; };
+  CHECK_FALSE(one_node().empty());
+  storage.volumes[0].access_modes = {"ReadWriteOnce", "ReadWriteMany"};
+  CHECK(one_node().empty());
+  storage.volumes[0].access_modes = {"ReadWriteOnce"};
+  CHECK_FALSE(one_node().empty());
+  storage.volumes[0].is_attached = false;
+  CHECK(one_node().empty());
+}
+
+TEST_CASE("a claim of one pod alone is none of several workers") {
+  Storage storage;
+  storage.claims = {claim("data")};
+  storage.claims[0].access_modes = {"ReadWriteOncePod"};
+  api::TrainingJob job = job_with("", "data");
+  CHECK(storage.limits(job).why_not.empty());
+  job.spec.worker.max = 4;
+  CHECK(storage.limits(job).why_not ==
+        "claim data is ReadWriteOncePod, for one pod alone, and up to 4 workers mount it "
+        "(spec.worker.volumes)");
+  CHECK(storage.limits(job_with("data")).why_not.empty());
+}
+
 TEST_CASE("a claim that can never be mounted is told") {
   Storage storage;
   storage.claims = {claim("digits", "gone")};
