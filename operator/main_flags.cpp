@@ -8,12 +8,14 @@
 #include <map>
 
 #include "common/contract.h"
+#include "operator/api/pod.h"
 
 namespace muster::operator_main {
 namespace {
 
 constexpr milliseconds kMostDuration = std::chrono::hours(24);
 constexpr milliseconds kMostLease = std::chrono::hours(1);
+constexpr std::size_t kMostPodMetadata = 64;
 
 Error invalid(const std::string& what) { return {ErrorCode::kInvalid, what}; }
 
@@ -114,6 +116,9 @@ Status understand(const CLI::App& app, const Texts& texts, Flags& flags) {
   // The range check lets NaN through, which compares with nothing.
   if (!(flags.kube_api_qps >= 0)) return invalid("--kube-api-qps: must be a number, 0 or more");
   if (flags.resync_period < seconds(1)) return invalid("--resync-period: must be at least 1s");
+  if (flags.pod_metadata.size() > kMostPodMetadata) {
+    return invalid("--pod-metadata: must be " + std::to_string(kMostPodMetadata) + " at most");
+  }
   if (flags.endpoint.is_off) return invalid("--endpoint-bind-address: workers cannot do without");
   MUSTER_RETURN_IF_ERROR(check_node_agent(app, flags));
   const bool serves_endpoint = flags.node_agent.empty();
@@ -217,6 +222,18 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
       ->delimiter(',')
       ->check([](const std::string& name) {
         return is_dns_label(name) ? std::string() : "must be names of policies with commas between";
+      });
+  app.add_option("--pod-metadata", flags.pod_metadata,
+                 "labels and annotations that pods get from their job's own metadata, where it has "
+                 "them: names, or with a * at the end what names begin with; never below "
+                 "muster.dev, kubernetes.io (but app.kubernetes.io) and k8s.io; given again, all "
+                 "of them (default: none)")
+      ->type_name("NAME,NAME...")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->delimiter(',')
+      ->check([](const std::string& names) {
+        const Status right = api::check_copied_names(names);
+        return right ? std::string() : right.error().message();
       });
   app.add_option("--price-list", flags.price_list,
                  "what nodes cost (YAML); status.cost of jobs is counted by it, until the next "

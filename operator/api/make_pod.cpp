@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "common/sha256.h"
+#include "operator/api/fields.h"
 #include "operator/api/kueue.h"
 #include "operator/api/object_meta_json.h"
 #include "operator/api/pod.h"
@@ -333,6 +334,64 @@ void ask_to_stay(const TrainingJob& job, ObjectMeta& pod) {
   }
 }
 
+namespace {
+
+/// Whether only Muster and Kubernetes say what is named so, or begins so: some of it lets pods out
+/// of their box (AppArmor, devices by CDI), or is what selectors look for.
+bool is_closed(std::string_view name) {
+  const std::string_view domain = name.substr(0, std::min(name.find('/'), name.size()));
+  const bool has_domain = domain.size() < name.size();
+  const auto is_of = [&](std::string_view other) {
+    if (!domain.ends_with(other)) return false;
+    return domain.size() == other.size() || domain[domain.size() - other.size() - 1] == '.';
+  };
+  return has_domain && domain != "app.kubernetes.io" &&
+         (is_of("muster.dev") || is_of("kubernetes.io") || is_of("k8s.io") || is_of("x-k8s.io"));
+}
+
+bool is_copied(const std::string& name, const PodOptions& options) {
+  const auto matches_it = [&](const std::string& names) {
+    if (!names.ends_with('*')) return name == names;
+    return name.starts_with(std::string_view(names).substr(0, names.size() - 1));
+  };
+  return !is_closed(name) &&
+         std::any_of(options.copied_names.begin(), options.copied_names.end(), matches_it);
+}
+
+/// What the pod has already stays as it is.
+void copy_metadata(const ObjectMeta& job, const PodOptions& options, ObjectMeta& pod) {
+  for (const auto& [name, value] : job.labels) {
+    if (is_copied(name, options)) pod.labels.try_emplace(name, value);
+  }
+  for (const auto& [name, value] : job.annotations) {
+    if (is_copied(name, options)) pod.annotations.try_emplace(name, value);
+  }
+}
+
+}  // namespace
+
+Status check_copied_names(const std::string& names) {
+  constexpr std::size_t kMostBytes = 317;
+  constexpr std::string_view kCharacters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./";
+  const bool is_beginning = names.ends_with('*');
+  const std::string text = is_beginning ? names.substr(0, names.size() - 1) : names;
+  const bool is_right = is_beginning
+                            ? !text.empty() && text.size() <= kMostBytes &&
+                                  text.find_first_not_of(kCharacters) == std::string::npos
+                            : matches(NameRule::kQualified, text);
+  if (!is_right) {
+    return Error(ErrorCode::kInvalid,
+                 "must be names of labels and annotations with commas between, a * at the end for "
+                 "all that begin so, like team,example.com/*; not " +
+                     in_quotes(names));
+  }
+  if (!is_closed(text)) return {};
+  return Error(ErrorCode::kInvalid, "must leave out " + in_quotes(names) +
+                                        ": what is below muster.dev, kubernetes.io (but "
+                                        "app.kubernetes.io) or k8s.io jobs do not say of pods");
+}
+
 /// Schedule counts on them, whatever the cluster adds.
 void add_device_tolerations(const TrainingJob& job, Json& spec) {
   for (const std::string& key : borne_taints(job.spec.worker.resources)) {
@@ -352,6 +411,7 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
       contract::kContainerName;
   ask_to_stay(job, pod.meta);
   add_kueue_metadata(job, pod.meta);
+  copy_metadata(job.meta, options, pod.meta);
   pod.required_node = placement.node;
   pod.requests = job.spec.worker.resources;
 

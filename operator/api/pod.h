@@ -162,7 +162,15 @@ struct PodOptions {
   int worker_metrics_port = 0;  ///< of the built-in worker's /metrics; 0 = none
   std::optional<Kind>
       pod_groups{};  ///< as which kind the cluster serves PodGroups; none: not at all
+  /// Which of its own labels and annotations a job hands on to its pods: names, or with a * at the
+  /// end what names begin with. check_copied_names has seen them.
+  std::vector<std::string> copied_names{};
 };
+
+/// Whether pods may be given what is named so by whoever may make jobs. What Muster and Kubernetes
+/// say by labels and annotations is theirs to say: never below muster.dev, kubernetes.io (but
+/// app.kubernetes.io, of which the pods' own come first) and k8s.io. Errors: kInvalid.
+Status check_copied_names(const std::string& names);
 
 /// The pod of one slot, built from an allow-list: nothing of the job's reaches it unchecked, and it
 /// meets Pod Security `restricted`. Pure. The gang is status.targetWorkers strong

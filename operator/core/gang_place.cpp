@@ -87,7 +87,7 @@ struct Offers {
 
 /// Whether a pod of the gang may never stand there, unless somebody changes the node or the job.
 /// What the cluster itself says of a node by a taint passes.
-bool is_closed(const api::Node& node, const WaitingGang& gang) {
+bool is_closed_to(const WaitingGang& gang, const api::Node& node) {
   const bool is_selected =
       std::all_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
         const auto label = node.meta.labels.find(wanted.first);
@@ -116,7 +116,7 @@ std::string about_new_nodes(const WaitingGang& gang, const Inventory& inventory)
     const bool is_large_enough = std::all_of(needs.begin(), needs.end(), [&](const auto& need) {
       return inventory.amount_on(node, need.first).offered >= need.second;
     });
-    return is_large_enough && !is_closed(inventory.node(node), gang);
+    return is_large_enough && !is_closed_to(gang, inventory.node(node));
   });
   return any ? "" : "; where nodes come on demand: spec.scheduling: Unplaced";
 }

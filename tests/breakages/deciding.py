@@ -80,6 +80,8 @@ BREAKAGES = [
              "    if (pod->termination && left.count() > 0) {", "    if (pod->termination) {", "test_core"),
     Breakage("a job whose pods would leave their box gets places", RECONCILE,
              "    return wait || !pods_verdict(snapshot) ? std::nullopt", "    return wait ? std::nullopt", "test_core"),
+    Breakage("whoever makes a job says of its pods what AppArmor does", "operator/api/make_pod.cpp", "  return !is_closed(name) &&\n",
+             "  return !name.empty() &&\n", "test_api"),
     Breakage("two gangs that hold each other's nodes let go at the same time", HALF,
              "seconds(static_cast<std::int64_t>(drawn % spread))", "seconds(static_cast<std::int64_t>(drawn % 1))", "test_core"),
     Breakage("a gang that Kueue admits lets go of nodes by itself", HALF, "if (is_in_kueue(job) || trains_on", "if (trains_on", "test_core"),

@@ -262,7 +262,8 @@ class ChartTest(unittest.TestCase):
     def test_the_schema_refuses_wrong_values(self):
         for overrides in ({"replicaCount": "two"}, {"replicaCount": 0}, {"logLevel": "loud"},
                           {"image": {"pullPolicy": "Sometimes"}}, {"image": {"digest": "sha256:12"}},
-                          {"worker": {"metricsPort": 70000}}, {"resyncPeriod": "5 minutes"}, {"extraArgs": ["oops"]},
+                          {"worker": {"metricsPort": 70000}}, {"worker": {"copiedMetadata": ["*"]}},
+                          {"worker": {"copiedMetadata": ["a,b"]}}, {"resyncPeriod": "5 minutes"}, {"extraArgs": ["oops"]},
                           {"watchNamespace": "Team_A"}, {"metrics": {"readers": [{"name": "x"}]}},
                           {"admissionPolicies": {"allowedPriorityClasses": ["it's"]}},
                           {"admissionPolicies": {"images": {"allowedPrefixes": ["'"]}}},
@@ -309,6 +310,12 @@ class ChartTest(unittest.TestCase):
         services = [one["metadata"]["name"] for one in objects
                     if one["kind"] == "Service" and monitored.items() <= one["metadata"]["labels"].items()]
         self.assertEqual(services, ["muster-metrics"])
+
+    def test_what_workers_get_of_their_jobs_metadata_is_a_flag(self):
+        asked = {"worker": {"copiedMetadata": ["sidecar.istio.io/inject", "cost-*"]}}
+        for overrides, found in (({}, []), (asked, ["--pod-metadata=sidecar.istio.io/inject,cost-*"])):
+            (container,) = only(HELM.objects(overrides=overrides), "Deployment")["spec"]["template"]["spec"]["containers"]
+            self.assertEqual([one for one in container["args"] if one.startswith("--pod-metadata")], found)
 
     def test_metrics_are_served_where_the_values_say(self):
         for port, annotations in ((8443, None), (9090, {"prometheus.io/scrape": "true"})):

@@ -517,6 +517,60 @@ TEST_CASE("a gang that cannot lose a worker asks to be left alone, unless the jo
   CHECK(asked(autoscaler) == "nothing");
 }
 
+TEST_CASE("pods get of their job's labels and annotations what an administrator names") {
+  TrainingJob job = job_of(full_training_job());
+  job.meta.labels = {{"team", "a"},
+                     {"cost-center", "7"},
+                     {"cost", "none"},
+                     {"sidecar.istio.io/inject", "false"},
+                     {"app.kubernetes.io/part-of", "lab"},
+                     {"app.kubernetes.io/name", "other"},
+                     {"muster.dev/slot", "9"}};
+  job.meta.annotations = {{"vault.hashicorp.com/agent-inject", "true"},
+                          {"container.apparmor.security.beta.kubernetes.io/worker", "unconfined"},
+                          {"cdi.k8s.io/gpu", "all"},
+                          {"kueue.x-k8s.io/pod-group-name", "other"},
+                          {"kubectl.kubernetes.io/default-container", "other"},
+                          {"karpenter.sh/do-not-disrupt", "false"}};
+  const ObjectMeta plain = make_pod(job, {0, 0, "", ""}, kOptions).meta;
+  CHECK_FALSE(plain.labels.contains("team"));
+  PodOptions options = kOptions;
+  options.copied_names = {"team", "cost-*", "sidecar.istio.io/*", "app.*", "vault.hashicorp.com/*"};
+  ObjectMeta meta = make_pod(job, {0, 0, "", ""}, options).meta;
+  std::map<std::string, std::string> labels = plain.labels;
+  labels.merge(std::map<std::string, std::string>{{"team", "a"},
+                                                  {"cost-center", "7"},
+                                                  {"sidecar.istio.io/inject", "false"},
+                                                  {"app.kubernetes.io/part-of", "lab"}});
+  CHECK(meta.labels == labels);
+  CHECK(meta.annotations.at("vault.hashicorp.com/agent-inject") == "true");
+  CHECK(meta.annotations.size() == plain.annotations.size() + 1);
+  // Whatever is asked for.
+  options.copied_names = {"m*", "c*", "k*", "app.kubernetes.io/name", "muster.dev/slot"};
+  meta = make_pod(job, {0, 0, "", ""}, options).meta;
+  CHECK(meta.annotations == plain.annotations);
+  CHECK(meta.labels.at("app.kubernetes.io/name") == "muster");
+  CHECK(meta.labels.at("muster.dev/slot") == "0");
+}
+
+TEST_CASE("names of what pods get of their job's metadata are checked before any job is there") {
+  for (const char* right : {"team", "cost-*", "sidecar.istio.io/inject", "app.kubernetes.io/*",
+                            "azure.workload.identity/use", "k*", "not-kubernetes.io/x"}) {
+    CHECK_MESSAGE(check_copied_names(right), right);
+  }
+  for (const char* wrong : {"", "*", "a b", "a/b/c", "-x", "a,b", "t\xC3\xA4*"}) {
+    const Status status = check_copied_names(wrong);
+    REQUIRE_MESSAGE(!status, wrong);
+    CHECK(status.error().message().starts_with("must be names of labels"));
+  }
+  for (const char* closed : {"muster.dev/*", "kubernetes.io/x", "cdi.k8s.io/*", "x-k8s.io/a",
+                             "kueue.x-k8s.io/queue-name", "node.kubernetes.io/*"}) {
+    const Status status = check_copied_names(closed);
+    REQUIRE_MESSAGE(!status, closed);
+    CHECK(status.error().message().starts_with("must leave out \"" + std::string(closed)));
+  }
+}
+
 TEST_CASE("a pod that is written is read back") {
   Pod pod = make_pod(job_of(full_training_job()), {1, 2, "node-a", ""}, kOptions);
   pod.node_name = "node-a";

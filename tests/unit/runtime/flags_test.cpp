@@ -41,6 +41,7 @@ TEST_CASE("the flags of the chart are understood") {
                                         "--worker-metrics-port=9095",
                                         "--kube-api-qps=0.5",
                                         "--price-list=/etc/muster/prices/prices.yaml",
+                                        "--pod-metadata=team,example.com/*",
                                         "--resync-period=5m",
                                         "--log-level=debug"});
   REQUIRE_MESSAGE(line, line.error().message());
@@ -57,6 +58,7 @@ TEST_CASE("the flags of the chart are understood") {
   CHECK(flags.pod_groups == "v1beta1");
   CHECK(flags.resync_period == seconds(300));
   CHECK(flags.price_list == "/etc/muster/prices/prices.yaml");
+  CHECK(flags.pod_metadata == std::vector<std::string>{"team", "example.com/*"});
   CHECK(flags.log_level == LogLevel::kDebug);
 }
 
@@ -117,6 +119,11 @@ TEST_CASE("a bad flag is refused in one line that names it") {
       0);
   CHECK(refusal({"--leader-elect-retry-period", "9s"}).find("--leader-elect-retry-period") == 0);
   CHECK(refusal({"--resync-period", "0s"}).find("--resync-period") == 0);
+  CHECK(refusal({"--pod-metadata", "a,muster.dev/b"}).find("--pod-metadata") != std::string::npos);
+  CHECK(refusal({"--pod-metadata", "*"}).find("names of labels") != std::string::npos);
+  std::string names = "a";
+  for (int i = 0; i < 64; ++i) names += ",a";
+  CHECK(refusal({"--pod-metadata", names}).find("--pod-metadata") == 0);
 }
 
 TEST_CASE("an endpoint without TLS stays on loopback") {
