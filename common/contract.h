@@ -101,8 +101,8 @@ inline constexpr std::string_view kEnvHashEvery = "MUSTER_HASH_EVERY";
 /// short to be disturbed. 0 (default) to 60000, or the absolute path of a file that holds the
 /// number and may be rewritten while it trains.
 inline constexpr std::string_view kEnvPaceMs = "MUSTER_PACE_MS";
-/// `address[:port]` the trainers listen on (default 0.0.0.0; local runs 127.0.0.1); process i
-/// takes port + i, without a port any free one.
+/// `address[:port]` the trainers listen on (default 0.0.0.0, or :: where the pod's own address is
+/// of IPv6; local runs 127.0.0.1); process i takes port + i, without a port any free one.
 inline constexpr std::string_view kEnvBind = "MUSTER_BIND";
 /// Instruction set of the kernels, for tests: scalar, avx2, avx512 or neon.
 inline constexpr std::string_view kEnvForceTarget = "MUSTER_FORCE_TARGET";

@@ -294,6 +294,11 @@ Result<BindAddress> parse_bind_address(const std::string& text) {
   return address;
 }
 
+std::string listen_host(const BindAddress& address, const std::string& pod_ip) {
+  if (!address.host.empty()) return address.host;
+  return pod_ip.find(':') == std::string::npos ? "0.0.0.0" : "::";
+}
+
 Result<CommandLine> parse_command_line(std::vector<std::string> arguments) {
   CommandLine line;
   Texts texts;

@@ -12,9 +12,9 @@
 
 namespace muster::operator_main {
 
-/// "host:port" with a numeric host; no host means every IPv4 address.
+/// "host:port" with a numeric host.
 struct BindAddress {
-  std::string host = "0.0.0.0";
+  std::string host;  ///< empty: every address, see listen_host
   int port = 0;
   bool is_off = false;  ///< "0": not served
   bool is_loopback() const { return host.starts_with("127.") || host == "::1"; }
@@ -29,10 +29,10 @@ struct Flags {
   milliseconds retry_period{2'000};
   std::string lease_namespace;  ///< empty = the operator's own
   std::string lease_name = "muster-operator";
-  BindAddress metrics{"0.0.0.0", 8443, false};
+  BindAddress metrics{"", 8443, false};
   bool metrics_secure = true;
-  BindAddress health{"0.0.0.0", 8081, false};
-  BindAddress endpoint{"0.0.0.0", 9443, false};
+  BindAddress health{"", 8081, false};
+  BindAddress endpoint{"", 9443, false};
   std::string endpoint_url;  ///< empty = by namespace, or the bound loopback address
   std::string endpoint_server_name;
   std::string master_dir;
@@ -65,5 +65,10 @@ Result<milliseconds> parse_duration(const std::string& text);
 
 /// ":8443", "127.0.0.1:0", "[::1]:80", or "0" for off. Errors: kInvalid.
 Result<BindAddress> parse_bind_address(const std::string& text);
+
+/// What to listen on: the host that was given, else every address of the family that the pod's own
+/// is of. "::" takes IPv4, too, where the system has it; on a cluster of IPv6 alone nobody could
+/// reach 0.0.0.0.
+std::string listen_host(const BindAddress& address, const std::string& pod_ip);
 
 }  // namespace muster::operator_main

@@ -173,7 +173,7 @@ Status Process::start_endpoint() {
     options.ca_bundle = [this] { return trust_->ca_bundle(); };
     options.leader_address = [this] { return leader_address(); };
   }
-  options.address = flags_.endpoint.host;
+  options.address = listen_host(flags_.endpoint, surroundings_.pod_ip);
   options.port = flags_.endpoint.port;
   options.clock = &clock_;
   options.authenticator = authenticator_.get();
@@ -239,7 +239,8 @@ std::string Process::identity() const {
   const std::string url = endpoint_->url();
   const std::string port = url.substr(url.rfind(':'));
   const std::string name = surroundings_.pod_name.empty() ? host_name() : surroundings_.pod_name;
-  const std::string ip = surroundings_.pod_ip.empty() ? flags_.endpoint.host : surroundings_.pod_ip;
+  const std::string ip =
+      surroundings_.pod_ip.empty() ? listen_host(flags_.endpoint, "") : surroundings_.pod_ip;
   return name + "@" + (ip.find(':') == std::string::npos ? ip : "[" + ip + "]") + port;
 }
 
@@ -349,7 +350,7 @@ std::string Process::not_alive() const {
 Status Process::start_health() {
   if (flags_.health.is_off) return {};
   runtime::HealthOptions options;
-  options.address = flags_.health.host;
+  options.address = listen_host(flags_.health, surroundings_.pod_ip);
   options.port = flags_.health.port;
   options.not_alive = [this] { return not_alive(); };
   options.not_ready = [this] { return not_ready(); };
@@ -369,7 +370,7 @@ Status Process::start_metrics() {
     return {};
   }
   runtime::MetricsServerOptions options;
-  options.address = flags_.metrics.host;
+  options.address = listen_host(flags_.metrics, surroundings_.pod_ip);
   options.port = flags_.metrics.port;
   options.render = [this] { return metrics_->render(); };
   if (flags_.metrics_secure) {

@@ -24,7 +24,8 @@ Made from `muster-operator --help` by `scripts/make_operator_reference.py`; do n
 The [chart](../../charts/muster/README.md) sets most of them by its values; more come from `extraArgs`, after its own. Of a flag
 that is given again the last value counts. A bad one is refused in one line on stderr that names it, with
 [exit code](exit-codes.md) 2. A DURATION is written like `15s`, `1m30s` or `200ms`, at most 24 hours. The HOST of an address is a
-number, such as `127.0.0.1` or `[::1]`; without one every IPv4 address is meant.
+number, such as `127.0.0.1` or `[::1]`; without one every address is meant, of IPv6 where the pod's own
+(`POD_IP`) is of that.
 
 | flag | default | values | meaning |
 |---|---|---|---|

@@ -196,8 +196,9 @@ Result<WorkerConfig> parse_environment(const EnvironmentLookup& lookup) {
   read_job(in, config);
   read_endpoint(in, config);
   read_node(in, config);
-  if (const auto bind = in.text(contract::kEnvBind);
-      bind && !split_bind(*bind, config.processes, config)) {
+  const auto bind = in.text(contract::kEnvBind);
+  if (!bind && config.pod_ip.find(':') != std::string::npos) config.bind_address = "::";
+  if (bind && !split_bind(*bind, config.processes, config)) {
     in.fail(contract::kEnvBind,
             "must be a numeric address, with a port if one is wanted, like "
             "0.0.0.0 or 0.0.0.0:7000, not \"" +

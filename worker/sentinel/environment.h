@@ -25,8 +25,8 @@ struct WorkerConfig {
   std::string pod_ip;          ///< own address for the others; empty = asked of the system
   std::string node;            ///< where it runs; empty = not known
   std::string token_file;      ///< read anew for each post: projected tokens are renewed
-  std::string bind_address = "0.0.0.0";
-  int bind_port = 0;  ///< of process 0; 0 = any free ones
+  std::string bind_address = "0.0.0.0";  ///< not given: every address of the family of pod_ip
+  int bind_port = 0;                     ///< of process 0; 0 = any free ones
   std::string termination_log = "/dev/termination-log";
   bool is_termination_log_given = false;  ///< a default that is not there is not missed
   int metrics_port = 0;                   ///< 0 = no metrics

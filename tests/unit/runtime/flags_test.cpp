@@ -51,7 +51,7 @@ TEST_CASE("the flags of the chart are understood") {
   CHECK(flags.retry_period == milliseconds(500));
   CHECK(flags.namespace_name == "ml");
   CHECK(flags.metrics.port == 8443);
-  CHECK(flags.metrics.host == "0.0.0.0");
+  CHECK(flags.metrics.host.empty());
   CHECK_FALSE(flags.metrics_secure);
   CHECK(flags.kube_api_qps == 0.5);
   CHECK(flags.worker_metrics_port == 9095);
@@ -145,13 +145,31 @@ TEST_CASE("durations are read as Go writes them") {
 }
 
 TEST_CASE("addresses are numeric") {
-  CHECK(parse_bind_address(":80")->host == "0.0.0.0");
+  CHECK(parse_bind_address(":80")->host.empty());
+  CHECK_FALSE(parse_bind_address(":80")->is_loopback());
   CHECK(parse_bind_address("[::1]:80")->host == "::1");
   CHECK(parse_bind_address("[::1]:80")->is_loopback());
   CHECK(parse_bind_address("127.0.0.1:0")->is_loopback());
   CHECK(parse_bind_address("0")->is_off);
   for (const char* bad : {"", "80", ":", ":x", ":-1", "a:1", "::1:80", "[1.2.3.4]:1", ":1 "}) {
     CHECK_MESSAGE(!parse_bind_address(bad), bad);
+  }
+}
+
+TEST_CASE("without a host every address is listened on, of the family of the pod's own") {
+  const auto host = [](const char* flag, const char* pod_ip) {
+    return listen_host(*parse_bind_address(flag), pod_ip);
+  };
+  CHECK(host(":9443", "10.0.0.7") == "0.0.0.0");
+  CHECK(host(":9443", "") == "0.0.0.0");
+  CHECK(host(":9443", "fd00:10::7") == "::");
+  CHECK(host("0.0.0.0:9443", "fd00:10::7") == "0.0.0.0");
+  CHECK(host("[::1]:9443", "10.0.0.7") == "::1");
+  const auto defaults = parse_command_line({"--master-dir", "/etc/muster/master"});
+  REQUIRE(defaults);
+  for (const BindAddress& one :
+       {defaults->flags.metrics, defaults->flags.health, defaults->flags.endpoint}) {
+    CHECK(listen_host(one, "fd00:10::7") == "::");
   }
 }
 

@@ -70,6 +70,19 @@ TEST_CASE("bind addresses may carry a port") {
   }
 }
 
+TEST_CASE("without an address a worker listens on all of the family that its pod's own is of") {
+  const auto bind = [](const std::string& pod_ip, const std::string& given) {
+    Variables variables = good();
+    variables["MUSTER_POD_IP"] = pod_ip;
+    variables["MUSTER_BIND"] = given;
+    return parse(variables)->bind_address;
+  };
+  CHECK(bind("", "") == "0.0.0.0");
+  CHECK(bind("10.0.0.7", "") == "0.0.0.0");
+  CHECK(bind("fd00:10::7", "") == "::");
+  CHECK(bind("fd00:10::7", "127.0.0.1:7000") == "127.0.0.1");
+}
+
 TEST_CASE("a missing or wrong variable is named, with what would be right") {
   struct Case {
     const char* name;
