@@ -56,6 +56,10 @@ std::vector<std::string> take_fields_of_pods(const api::TrainingJobSpec& spec, J
     manifest["spec"]["worker"].erase(std::string(field));
     taken.push_back("spec.worker." + std::string(field));
   }
+  if (spec.worker.resources.ephemeral_bytes > 0) {
+    manifest["spec"]["worker"]["resources"].erase("ephemeralStorage");
+    taken.emplace_back("spec.worker.resources.ephemeralStorage");
+  }
   manifest["spec"].erase("topology");
   if (!spec.topology_required.empty() || !spec.topology_preferred.empty()) {
     taken.emplace_back("spec.topology");

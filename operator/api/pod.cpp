@@ -92,8 +92,9 @@ Status read_amounts(const Json& json, const std::string& path, PodRequests& out)
   out.memory_bytes = request_of(in, json, "memory", parse_bytes);
   for (const auto& [name, value] : json.items()) {
     // Device plugins' resources carry a domain.
-    if (name.find('/') == std::string::npos) continue;
-    const std::int64_t count = request_of(in, json, name, parse_count);
+    const bool is_disk = name == kEphemeralStorage;
+    if (!is_disk && name.find('/') == std::string::npos) continue;
+    const std::int64_t count = request_of(in, json, name, is_disk ? parse_bytes : parse_count);
     if (count > 0) out.devices[name] = count;
   }
   return in.status();
@@ -317,6 +318,7 @@ Json container_status_to_json(const Pod& pod) {
 PodRequests::PodRequests(const Resources& worker)
     : cpu_millis(worker.cpu_millis), memory_bytes(worker.memory_bytes), devices(worker.devices) {
   if (worker.gpus > 0) devices[worker.gpu_resource] = worker.gpus;
+  if (worker.ephemeral_bytes > 0) devices[kEphemeralStorage] = worker.ephemeral_bytes;
 }
 
 bool Pod::is_of_job() const {
@@ -334,7 +336,9 @@ bool Pod::is_of_node() const {
 
 std::vector<std::string> borne_taints(const Resources& worker) {
   std::vector<std::string> keys;
-  for (const auto& [resource, amount] : PodRequests(worker).devices) keys.push_back(resource);
+  for (const auto& [resource, amount] : PodRequests(worker).devices) {
+    if (resource != kEphemeralStorage) keys.push_back(resource);
+  }
   return keys;
 }
 

@@ -29,7 +29,8 @@ struct Termination {
 /// What a pod takes of its node, as the cluster's scheduler counts it.
 struct PodRequests {
   std::int64_t cpu_millis = 0, memory_bytes = 0;
-  std::map<std::string, std::int64_t> devices;  ///< of device plugins, by resource; above 0
+  /// Of device plugins, by resource, and kEphemeralStorage in bytes; above 0.
+  std::map<std::string, std::int64_t> devices;
   PodRequests() = default;
   /// Of a worker's pod. Implicit: there is nothing in it but the worker.
   PodRequests(const Resources& worker);

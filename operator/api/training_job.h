@@ -23,6 +23,7 @@ struct Resources {
   std::int64_t gpus = 0;
   std::string gpu_resource = "nvidia.com/gpu";
   std::map<std::string, std::int64_t> devices{};  ///< of device plugins, by resource; above 0
+  std::int64_t ephemeral_bytes = 0;               ///< of the node's own disk; 0 = not asked for
   bool operator==(const Resources&) const = default;
 };
 
@@ -263,6 +264,9 @@ Json status_to_json(const TrainingJobStatus& status);
 /// workers of so many: so many workers from the first on, and each further so many, have whole
 /// copies. 1: each has.
 int workers_together(int processes_of_copy, int processes_of_worker);
+
+/// Room on a node's own disk: containers' files, logs and emptyDir volumes.
+inline constexpr const char* kEphemeralStorage = "ephemeral-storage";
 
 /// Kubernetes quantity ("1500m", "2Gi", "1e3"). cpu: in thousandths, rounded up. Errors: kInvalid.
 Result<std::int64_t> parse_cpu_millis(const std::string& text);

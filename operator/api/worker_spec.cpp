@@ -134,17 +134,23 @@ void read_devices(JsonReader& in, Resources& out) {
   });
 }
 
+/// A quantity of bytes from 1Mi to 64Ti.
+void read_memory(JsonReader& in, const Json& json, const char* field, std::int64_t& out) {
+  read_quantity(in, json, field, out, parse_bytes);
+  if (!in.has(field) || !in.status()) return;
+  if (out < kMinMemoryBytes || out > kMaxMemoryBytes) {
+    in.fail(field, "must be from 1Mi to 64Ti, not " + std::to_string(out) + " bytes");
+  }
+}
+
 Status read_resources(const Json& json, const std::string& path, Resources& out) {
   JsonReader in(json, path);
   read_quantity(in, json, "cpu", out.cpu_millis, parse_cpu_millis);
   if (in.status() && (out.cpu_millis < 1 || out.cpu_millis > kMaxCpuMillis)) {
     in.fail("cpu", "must be from 1m to 1024, not " + std::to_string(out.cpu_millis) + "m");
   }
-  read_quantity(in, json, "memory", out.memory_bytes, parse_bytes);
-  if (in.status() && (out.memory_bytes < kMinMemoryBytes || out.memory_bytes > kMaxMemoryBytes)) {
-    in.fail("memory",
-            "must be from 1Mi to 64Ti, not " + std::to_string(out.memory_bytes) + " bytes");
-  }
+  read_memory(in, json, "memory", out.memory_bytes);
+  read_memory(in, json, "ephemeralStorage", out.ephemeral_bytes);
   in.optional("gpus", out.gpus, {0, kMaxGpus});
   optional_name(in, "gpuResource", out.gpu_resource, NameRule::kDomainPath);
   if (in.status() && is_of_cluster(out.gpu_resource)) {
@@ -185,20 +191,26 @@ void check_counts(JsonReader& in, const WorkerSpec& worker) {
   }
 }
 
+std::string bytes_quantity(std::int64_t bytes) {
+  std::string text = std::to_string(bytes);
+  constexpr std::array<const char*, 4> kUnits = {"Ki", "Mi", "Gi", "Ti"};
+  for (std::size_t i = 0; i < kUnits.size() && bytes > 0 && bytes % 1024 == 0; ++i) {
+    bytes /= 1024;
+    text = std::to_string(bytes) + kUnits[i];
+  }
+  return text;
+}
+
 Json resources_to_json(const Resources& resources) {
   const std::int64_t cpu = resources.cpu_millis;
-  std::string memory = std::to_string(resources.memory_bytes);
-  constexpr std::array<const char*, 4> kUnits = {"Ki", "Mi", "Gi", "Ti"};
-  std::int64_t amount = resources.memory_bytes;
-  for (std::size_t i = 0; i < kUnits.size() && amount > 0 && amount % 1024 == 0; ++i) {
-    amount /= 1024;
-    memory = std::to_string(amount) + kUnits[i];
-  }
   Json json{{"cpu", cpu % 1000 == 0 ? std::to_string(cpu / 1000) : std::to_string(cpu) + "m"},
-            {"memory", memory},
+            {"memory", bytes_quantity(resources.memory_bytes)},
             {"gpus", resources.gpus},
             {"gpuResource", resources.gpu_resource}};
   if (!resources.devices.empty()) json["devices"] = resources.devices;
+  if (resources.ephemeral_bytes > 0) {
+    json["ephemeralStorage"] = bytes_quantity(resources.ephemeral_bytes);
+  }
   return json;
 }
 

@@ -46,6 +46,10 @@ std::string resources_text(const api::Resources& resources) {
   for (const auto& [name, amount] : resources.devices) {
     text += ", " + name + " " + std::to_string(amount);
   }
+  if (resources.ephemeral_bytes > 0) {
+    text += ", " + std::string(api::kEphemeralStorage) + " " +
+            amount_text(api::kEphemeralStorage, resources.ephemeral_bytes);
+  }
   return text + "}";
 }
 

@@ -38,7 +38,7 @@ Json full_training_job() {
     "spec": {
       "worker": {"count": 2, "min": 1, "max": 4, "processes": 2, "threads": 3,
         "resources": {"cpu": "1500m", "memory": "1Gi", "gpus": 2, "gpuResource": "amd.com/gpu",
-          "devices": {"vpc.amazonaws.com/efa": 4, "rdma/hca_a": 1}},
+          "devices": {"vpc.amazonaws.com/efa": 4, "rdma/hca_a": 1}, "ephemeralStorage": "20Gi"},
         "image": "registry.example/worker:1"},
       "training": {"algorithm": "Backpropagation", "mode": "Strict", "seed": 7, "logicalRanks": 32,
         "batchSize": 128, "microBatchSize": 16, "epochs": 20,

@@ -276,6 +276,7 @@ TEST_CASE("a pod of the built-in engine says who it is and is pinned to its node
   CHECK(container["resources"]["limits"] == Json{{"cpu", "1500m"},
                                                  {"memory", "1073741824"},
                                                  {"amd.com/gpu", "2"},
+                                                 {"ephemeral-storage", "21474836480"},
                                                  {"rdma/hca_a", "1"},
                                                  {"vpc.amazonaws.com/efa", "4"}});
 
@@ -487,7 +488,8 @@ TEST_CASE("a worker with devices bears the taints that are named after them") {
   };
   const Json of_gpus{{"key", "nvidia.com/gpu"}, {"operator", "Exists"}};
   const Json of_net{{"key", "rdma/hca"}, {"operator", "Exists"}};
-  json["spec"]["worker"]["resources"] = Json{{"gpus", 1}, {"devices", {{"rdma/hca", 2}}}};
+  json["spec"]["worker"]["resources"] =
+      Json{{"gpus", 1}, {"devices", {{"rdma/hca", 2}}}, {"ephemeralStorage", "1Gi"}};
   CHECK(borne() == Json::array({own[0], of_gpus, of_net}));
   json["spec"]["worker"]["tolerations"] = Json::array({of_net});
   CHECK(borne() == Json::array({of_net, of_gpus}));
@@ -618,6 +620,10 @@ TEST_CASE("what a pod takes is counted as the cluster's scheduler does") {
   CHECK(found.memory_bytes == 1024);
   CHECK(found.devices == std::map<std::string, std::int64_t>{{"aws.amazon.com/neuron", 3},
                                                              {"nvidia.com/mig-1g.10gb", 3}});
+  found = requests(R"({"containers": [{"resources": {"requests": {"ephemeral-storage": "2Gi"}}},
+    {"resources": {"requests": {"ephemeral-storage": 1}}}]})");
+  CHECK(found.devices ==
+        std::map<std::string, std::int64_t>{{"ephemeral-storage", (std::int64_t{2} << 30) + 1}});
   // One that starts first and ends takes what the others need only later; one that stays does not.
   const std::string first = R"({"initContainers": [
     {"resources": {"requests": {"cpu": "500m"}}, "restartPolicy": "Always"},

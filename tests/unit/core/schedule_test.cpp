@@ -136,9 +136,10 @@ TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
   cluster.nodes[1].unschedulable = true;
   cluster.nodes[2].taints = {{"gpu", "yes", "NoSchedule"}};
   cluster.gangs[0].node_selector = {{"zone", "x"}};
-  CHECK(cluster.only().why_not ==
-        "needs 1 x {cpu 1, memory 512Mi}; room for 0; 1 x not ready; 1 x cordoned; 1 x tainted, e.g. "
-        "gpu (spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector)");
+  CHECK(
+      cluster.only().why_not ==
+      "needs 1 x {cpu 1, memory 512Mi}; room for 0; 1 x not ready; 1 x cordoned; 1 x tainted, e.g. "
+      "gpu (spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector)");
   cluster.nodes[3].meta.labels = {{"zone", "x"}};
   CHECK(cluster.only().placement->node_of_slot == Nodes{"d"});
   cluster.nodes[3].ready = false;
@@ -202,8 +203,7 @@ TEST_CASE("a node that is tainted by the name of a device is for jobs that ask f
   cluster.nodes[0].allocatable["rdma/hca"] = 8;
   cluster.nodes[0].taints = {{"nvidia.com/gpu", "present", "NoSchedule"},
                              {"rdma/hca", "", "NoExecute"}};
-  CHECK(cluster.only().why_not.find("1 x tainted, e.g. nvidia.com/gpu (spec") !=
-        std::string::npos);
+  CHECK(cluster.only().why_not.find("1 x tainted, e.g. nvidia.com/gpu (spec") != std::string::npos);
   job.spec.worker.resources.gpus = 1;
   cluster.gangs = {gang_of(job)};
   CHECK(cluster.only().why_not.find("1 x tainted, e.g. rdma/hca (spec") != std::string::npos);
@@ -239,6 +239,20 @@ TEST_CASE("all kinds of devices that a worker asks for must be on its node") {
   CHECK(cluster.only().placement->node_of_slot == Nodes{"b", "b"});
   cluster.nodes[1].allocatable["vpc.amazonaws.com/efa"] = 3;
   CHECK(cluster.only().why_not.find("rdma/hca 1, vpc.amazonaws.com/efa 2") != std::string::npos);
+}
+
+TEST_CASE("a node's own disk is counted where a worker asks for some of it") {
+  Cluster cluster{{node("a", 9)}, {}, {}, {gang("j", 2, 2)}};
+  cluster.gangs[0].per_worker.ephemeral_bytes = 20 * kGi;
+  CHECK(cluster.only().why_not.find("{cpu 1, memory 512Mi, ephemeral-storage 20Gi}") !=
+        std::string::npos);
+  cluster.nodes[0].allocatable["ephemeral-storage"] = 50 * kGi;
+  CHECK(cluster.only().placement);
+  api::Pod pod;
+  pod.node_name = "a";
+  pod.requests.devices["ephemeral-storage"] = 11 * kGi;
+  cluster.pods = {pod};
+  CHECK(cluster.only().why_not.find("ephemeral-storage 39Gi") != std::string::npos);
 }
 
 TEST_CASE("running pods and promised capacity are not given away twice") {
@@ -743,9 +757,10 @@ TEST_CASE("slot 0 stands where its volume is, and the others around it") {
 
 TEST_CASE("an unplaced gang is let through without a node") {
   Cluster cluster{{}, {}, {}, {gang("j", 2, 2)}};
-  CHECK(cluster.only().why_not ==
-        "needs 2 x {cpu 1, memory 512Mi}; room for 0; there is no node; where nodes come on demand: "
-        "spec.scheduling: Unplaced");
+  CHECK(
+      cluster.only().why_not ==
+      "needs 2 x {cpu 1, memory 512Mi}; room for 0; there is no node; where nodes come on demand: "
+      "spec.scheduling: Unplaced");
   cluster.gangs[0].unplaced = true;
   CHECK(cluster.only().placement->node_of_slot == Nodes{"", ""});
 }
