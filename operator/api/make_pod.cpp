@@ -426,6 +426,10 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
            {"enableServiceLinks", false},
            {"terminationGracePeriodSeconds", kDefaultGraceSeconds},
            {"securityContext", restricted_pod_context()}};
+  const Json& fields = job.spec.worker.pod_fields;
+  if (const auto groups = fields.find("supplementalGroups"); groups != fields.end()) {
+    pod.spec["securityContext"]["supplementalGroups"] = *groups;
+  }
   if (!storage.volumes.empty()) pod.spec["volumes"] = std::move(storage.volumes);
   if (!placement.node.empty()) pod.spec["affinity"] = required_node_affinity(placement.node);
   if (!job.spec.priority_class_name.empty()) {
@@ -439,8 +443,8 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
   for (const char* field :
        {"nodeSelector", "tolerations", "imagePullSecrets", "serviceAccountName", "runtimeClassName",
         "schedulerName", "resourceClaims", "terminationGracePeriodSeconds"}) {
-    const auto found = job.spec.worker.pod_fields.find(field);
-    if (found != job.spec.worker.pod_fields.end()) pod.spec[field] = *found;
+    const auto found = fields.find(field);
+    if (found != fields.end()) pod.spec[field] = *found;
   }
   add_device_tolerations(job, pod.spec);
   return pod;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxVolumes = 32;
 constexpr std::size_t kMaxItems = 64;
+constexpr std::size_t kMaxGroups = 16;
 
 /// A string that must only be one of `words`, or absent.
 void check_enum(JsonReader& in, std::string_view field,
@@ -225,6 +226,14 @@ void read_pull_secrets(JsonReader& in) {
   });
 }
 
+void read_groups(JsonReader& in) {
+  read_list(in, "supplementalGroups", kMaxGroups, [](const Json& item, const std::string& path) {
+    const bool is_group = item.is_number_integer() && item >= 1 && item <= INT32_MAX;
+    if (is_group) return Status();
+    return Status(Error(ErrorCode::kInvalid, path + ": must be an integer from 1 to 2147483647"));
+  });
+}
+
 }  // namespace
 
 void read_pod_fields(JsonReader& in, const Json& worker, Json& out) {
@@ -243,13 +252,14 @@ void read_pod_fields(JsonReader& in, const Json& worker, Json& out) {
   check_optional(in, "runtimeClassName", NameRule::kSubdomain);
   check_optional(in, "schedulerName", NameRule::kSubdomain);
   read_claims(in);
+  read_groups(in);
   std::int64_t seconds = 0;
   in.optional("terminationGracePeriodSeconds", seconds, {1, 86'400});
   if (!in.status()) return;
   for (const char* field :
        {"ports", "volumes", "volumeMounts", "shmSize", "nodeSelector", "tolerations",
         "imagePullSecrets", "serviceAccountName", "runtimeClassName", "schedulerName",
-        "resourceClaims", "terminationGracePeriodSeconds"}) {
+        "resourceClaims", "supplementalGroups", "terminationGracePeriodSeconds"}) {
     if (in.has(field)) out[field] = without_nulls(worker[field]);
   }
 }

@@ -49,13 +49,18 @@ Status check_pod_context(const Json& context) {
   const std::string path = "spec.securityContext";
   MUSTER_RETURN_IF_ERROR(has_only(context, path,
                                   {"runAsNonRoot", "runAsUser", "runAsGroup", "fsGroup",
-                                   "fsGroupChangePolicy", "seccompProfile"}));
+                                   "fsGroupChangePolicy", "supplementalGroups", "seccompProfile"}));
   if (member_or_null(context, "runAsNonRoot") != true) {
     return breaks(path + ".runAsNonRoot is not true");
   }
   for (const char* id : {"runAsUser", "runAsGroup", "fsGroup"}) {
     if (!is_ordinary_user(member_or_null(context, id))) return breaks(path + "." + id + " is root");
   }
+  const Json& groups = member_or_null(context, "supplementalGroups");
+  const bool is_ordinary =
+      groups.is_null() ||
+      (groups.is_array() && std::all_of(groups.begin(), groups.end(), is_ordinary_user));
+  if (!is_ordinary) return breaks(path + ".supplementalGroups has root's");
   if (member_or_null(context, "seccompProfile") != Json{{"type", "RuntimeDefault"}}) {
     return breaks(path + ".seccompProfile is not RuntimeDefault");
   }

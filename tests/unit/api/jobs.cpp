@@ -154,6 +154,7 @@ Json full_program_job() {
         "tolerationSeconds": 60}],
       "imagePullSecrets": [{"name": "pull"}], "serviceAccountName": "trainer",
       "runtimeClassName": "nvidia", "schedulerName": "mine",
+      "supplementalGroups": [2000, 2147483647],
       "resourceClaims": [{"name": "a", "resourceClaimName": "ca"},
                          {"name": "b", "resourceClaimTemplateName": "cb"}],
       "terminationGracePeriodSeconds": 60},

@@ -134,6 +134,7 @@ TEST_CASE("whatever would let a pod out of its box is refused, and named") {
       {"/securityContext/runAsUser", 0, "runAsUser"},
       {"/securityContext/runAsGroup", 0, "runAsGroup"},
       {"/securityContext/fsGroup", "0", "fsGroup"},
+      {"/securityContext/supplementalGroups", Json::array({0}), "supplementalGroups"},
       {"/securityContext/sysctls", Json::array(), "sysctls"},
       {"/securityContext/seccompProfile", nullptr, "seccompProfile"},
       {"/securityContext/seccompProfile/type", "Unconfined", "seccompProfile"},
@@ -469,6 +470,7 @@ TEST_CASE("what an own program asked of its pod is there") {
         "schedulerName", "resourceClaims", "terminationGracePeriodSeconds"}) {
     CHECK_MESSAGE(pod.spec.value(field, Json()) == asked[field], std::string(field));
   }
+  CHECK(pod.spec["securityContext"]["supplementalGroups"] == Json::array({2000, 2147483647}));
   const Json& container = pod.spec["containers"][0];
   CHECK(container["command"] == asked["command"]);
   CHECK(container["args"] == asked["args"]);

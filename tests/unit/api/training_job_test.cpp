@@ -575,6 +575,8 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
       {"/runtimeClassName", "7", "runtimeClassName", "string"},
       {"/schedulerName", "\"\"", "schedulerName", "lower-case"},
       {"/resourceClaims/0/resourceClaimTemplateName", "\"x\"", "resourceClaims[0]", "exactly one"},
+      {"/supplementalGroups/1", "0", "supplementalGroups[1]", "from 1"},
+      {"/supplementalGroups/0", "\"users\"", "supplementalGroups[0]", "integer"},
       {"/terminationGracePeriodSeconds", "0", "terminationGracePeriodSeconds", "from 1"},
   };
   for (const Case& wrong : cases) {
