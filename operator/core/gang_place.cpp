@@ -85,8 +85,8 @@ struct Offers {
   }
 };
 
-/// Whether a pod of the gang may never stand there, unless somebody changes the node or the job.
-/// What the cluster itself says of a node by a taint passes.
+}  // namespace
+
 bool is_closed_to(const WaitingGang& gang, const api::Node& node) {
   const bool is_selected =
       std::all_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
@@ -98,10 +98,11 @@ bool is_closed_to(const WaitingGang& gang, const api::Node& node) {
            !key.starts_with("node.cloudprovider.kubernetes.io/");
   };
   return !is_selected ||
-         std::any_of(node.taints.begin(), node.taints.end(), [&](const auto& taint) {
-           return stays(taint.key) && keeps_out(taint, gang);
-         });
+         std::any_of(node.taints.begin(), node.taints.end(),
+                     [&](const auto& taint) { return stays(taint.key) && keeps_out(taint, gang); });
 }
+
+namespace {
 
 /// Where no node could ever hold a worker, occupied or not: how the job gets one that is made for
 /// it. Nothing of gangs that this would not help: they need places, or to be with others.

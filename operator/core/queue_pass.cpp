@@ -44,26 +44,6 @@ std::map<std::string, const Queue*> by_name(const std::vector<Queue>& queues) {
   return named;
 }
 
-/// Whether it says of itself how a node is, which may be another tomorrow.
-bool is_of_condition(const api::Node::Taint& taint) {
-  return taint.key.starts_with("node.kubernetes.io/") ||
-         taint.key.starts_with("node.cloudprovider.kubernetes.io/");
-}
-
-/// For good: a node that is only away, or cordoned, may come back.
-bool is_closed_to(const WaitingGang& gang, const api::Node& node) {
-  const auto& volumes = gang.volumes.every_slot;
-  if (volumes && !volumes->contains(node.meta.name)) return true;
-  const bool is_tainted = std::ranges::any_of(node.taints, [&](const api::Node::Taint& taint) {
-    const bool keeps_out = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-    return keeps_out && !is_of_condition(taint) && !tolerates_taint(gang.tolerations, taint);
-  });
-  return is_tainted || std::ranges::any_of(gang.node_selector, [&](const auto& wanted) {
-           const auto label = node.meta.labels.find(wanted.first);
-           return label == node.meta.labels.end() || label->second != wanted.second;
-         });
-}
-
 /// Whether the same nodes can take as many workers of both at least.
 bool is_alike(const WaitingGang& a, const WaitingGang& b) {
   const auto shape = [](const WaitingGang& one) {
@@ -261,9 +241,12 @@ void QueuePass::make_head(const LineTurn& turn, Head head) {
 /// By node, of its least those that may ever stand there.
 NodeCaps QueuePass::pods_kept_for(const WaitingGang& gang) {
   NodeCaps pods = without_pods().fits(gang.per_worker);
+  const NodeLimit& volumes = gang.volumes.every_slot;
   for (std::size_t i = 0; i < pods.size(); ++i) {
     const api::Node& node = rooms_.inventory().node(static_cast<int>(i));
-    pods[i] = is_closed_to(gang, node) ? 0 : std::min<std::int64_t>(gang.min, pods[i]);
+    const bool is_reached = !volumes || volumes->contains(node.meta.name);
+    const bool may_stand = is_reached && !is_closed_to(gang, node);
+    pods[i] = may_stand ? std::min<std::int64_t>(gang.min, pods[i]) : 0;
   }
   return pods;
 }
