@@ -33,7 +33,10 @@ std::string_view trimmed(std::string_view field) {
 
 std::optional<float> float_of(std::string_view field) {
   std::string_view text = trimmed(field);
-  if (text.starts_with('+')) text.remove_prefix(1);
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-')) return std::nullopt;  // which from_chars would take for the sign
+  }
   if (text.empty() || text.find_first_not_of("0123456789+-.eE") != std::string_view::npos) {
     return std::nullopt;
   }

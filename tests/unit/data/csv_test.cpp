@@ -84,7 +84,8 @@ TEST_CASE(
         "line 4: column \"a?b\" is \"\"; must be a decimal number, unless csv.missing is Mean");
   CHECK(wrong_with("a,label\n1,0\nred,1\n") ==
         "line 3: column \"a\" is \"red\"; must be a decimal number, unless csv.words is OneHot");
-  for (const char* value : {"x", "nan", "inf", "0x10", "1e99", "1 2", "--1", "1,5\"", "++1", "-"}) {
+  for (const char* value :
+       {"x", "nan", "inf", "0x10", "1e99", "1 2", "--1", "1,5\"", "++1", "+-1", "-"}) {
     CAPTURE(value);
     CHECK(wrong_with("a,label\n\"" + std::string(value) + "\",0\n") != "");
   }
