@@ -146,9 +146,10 @@ class Labels {
 
   /// Takes the next row's. Returns "", or what would be right.
   std::string add(std::string_view text) {
-    if (kind_ == Kind::kUnknown && !text.empty()) {
-      kind_ = float_of(text) ? Kind::kNumbers : Kind::kNames;
+    if (is_missing(text)) {
+      return "a label must not be missing: leave the row out, or name the class otherwise";
     }
+    if (kind_ == Kind::kUnknown) kind_ = float_of(text) ? Kind::kNumbers : Kind::kNames;
     return kind_ == Kind::kNames ? add_name(text) : add_number(text);
   }
 
@@ -184,7 +185,7 @@ class Labels {
     auto found = number_.find(text);
     if (found == number_.end()) {
       if (train_) return "must be a class of the training set";
-      if (text.empty() || float_of(text)) return "labels must be all names, or all whole numbers";
+      if (float_of(text)) return "labels must be all names, or all whole numbers";
       if (text.size() > kMaxClassNameBytes) {
         return "the name of a class must have at most " + std::to_string(kMaxClassNameBytes) +
                " bytes";

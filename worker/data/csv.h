@@ -32,8 +32,8 @@ struct CsvSource {
 
 /// Numbers are decimal and become the nearest float, as they are where the rules say nothing else.
 /// Labels are whole numbers from 0 to 255 in every row, or names in every row: those are numbered
-/// from 0 in their order, byte by byte, as the classes of image folders are. The path stands in
-/// front of every error.
+/// from 0 in their order, byte by byte, as the classes of image folders are. None may be missing.
+/// The path stands in front of every error.
 /// `train`: the training set, whose columns and classes they then are; null: this is it.
 /// Errors: kInvalid, kTooLarge; one sentence with the line, the column and what would be right,
 /// exit code kData.

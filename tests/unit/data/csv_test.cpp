@@ -89,7 +89,7 @@ TEST_CASE(
     CAPTURE(value);
     CHECK(wrong_with("a,label\n\"" + std::string(value) + "\",0\n") != "");
   }
-  for (const char* label : {"256", "-1", "1.0", "", "9999999999"}) {
+  for (const char* label : {"256", "-1", "1.0", "9999999999"}) {
     CAPTURE(label);
     CHECK(wrong_with("a,label\n1," + std::string(label) + "\n").find("from 0 to 255") !=
           std::string::npos);
@@ -111,8 +111,6 @@ TEST_CASE("labels that are names are numbered in their order, whatever the rows'
 TEST_CASE("labels are all names or all numbers, and there are as many as a byte counts") {
   CHECK(wrong_with("a,label\n1,setosa\n2,1\n") ==
         "line 3: column \"label\" is \"1\"; labels must be all names, or all whole numbers");
-  CHECK(wrong_with("a,label\n1,setosa\n2,\n") ==
-        "line 3: column \"label\" is \"\"; labels must be all names, or all whole numbers");
   CHECK(wrong_with("a,label\n1,1\n2,l\n") ==
         "line 3: column \"label\" is \"l\"; labels must be whole numbers from 0 to 255, or all of "
         "them names");
@@ -128,6 +126,22 @@ TEST_CASE("labels are all names or all numbers, and there are as many as a byte 
       wrong_with(text + "1,d\n") ==
       "line 258: column \"label\" is \"d\"; is one more than the 256 classes that there may be at "
       "most");
+}
+
+TEST_CASE("a label that is missing is no class of its own, and is refused where it stands") {
+  const Dataset of_names = table_of("a,label\n1,x\n2,y\n");
+  for (const std::string missing : {"", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"}) {
+    CAPTURE(missing);
+    const std::string wrong = "line 3: column \"label\" is \"" + missing +
+                              "\"; a label must not be missing: leave the row out, or name the "
+                              "class otherwise";
+    for (const std::string known : {"x", "1"}) {
+      CHECK(wrong_with("a,label\n1," + known + "\n2," + missing + "\n3," + known + "\n") == wrong);
+    }
+    const std::string first = "a,label\n\n1," + missing + "\n2,x\n";
+    CHECK(wrong_with(first) == wrong);
+    CHECK(sentence_behind("x.csv: ", parse_csv(first, {"x.csv", "label", {}}, &of_names)) == wrong);
+  }
 }
 
 TEST_CASE("a table may be a gzip member, and one that is cut is told") {
@@ -174,7 +188,7 @@ TEST_CASE("a test table's names are the classes of its training table") {
   REQUIRE_MESSAGE(fitting, fitting.error().message());
   CHECK(fitting->labels == std::vector<std::uint8_t>{2, 1});
   CHECK(fitting->classes == 3);
-  for (const char* label : {"w", "1", ""}) {
+  for (const char* label : {"w", "1"}) {
     CAPTURE(label);
     CHECK(tested("a,label\n1,x\n2," + std::string(label) + "\n").error().message() ==
           path + ": line 3: column \"label\" is \"" + label +
