@@ -9,6 +9,9 @@ namespace muster {
 /// Bytes of the valid UTF-8 character that `text` starts with; 0 when there is none.
 std::size_t utf8_length(std::string_view text);
 
+/// Whether all of it is valid UTF-8.
+bool is_utf8(std::string_view text);
+
 /// The code point of one valid UTF-8 character: text of utf8_length(text) bytes, at least 1.
 char32_t utf8_code_point(std::string_view character);
 

@@ -14,6 +14,7 @@
 
 #include "common/contract.h"
 #include "common/json.h"
+#include "common/utf8.h"
 
 namespace muster {
 namespace {
@@ -97,16 +98,6 @@ Json plain_scalar(int line, const std::string& text) {
     throw Refusal{line, text + " is no value that JSON can hold"};
   }
   return text;
-}
-
-bool is_utf8(std::string_view text) {
-  // The JSON library's own check: dump in strict mode throws on bytes that are not UTF-8.
-  try {
-    (void)Json(text).dump();
-    return true;
-  } catch (const Json::exception&) {
-    return false;
-  }
 }
 
 /// Builds one JSON value out of the events of one document.

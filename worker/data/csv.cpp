@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/contract.h"
+#include "common/utf8.h"
 #include "worker/data/file.h"
 #include "worker/data/gzip.h"
 
@@ -26,10 +27,15 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 /// What stands in a file, fit to be read in an error.
 std::string shown(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text.substr(0, kShownBytes)) {
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  while (!text.empty()) {
+    const std::size_t length = std::max<std::size_t>(1, utf8_length(text));
+    if (out.size() + length > 1 + kShownBytes) return out + "...\"";
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool is_readable = first >= 0x20 && first != 0x7f && utf8_length(text) > 0;
+    out += is_readable ? text.substr(0, length) : "?";
+    text.remove_prefix(length);
   }
-  return out + (text.size() > kShownBytes ? "...\"" : "\"");
+  return out + "\"";
 }
 
 /// Splits a text into records, one after the other.
@@ -186,6 +192,7 @@ class Labels {
     if (found == number_.end()) {
       if (train_) return "must be a class of the training set";
       if (float_of(text)) return "labels must be all names, or all whole numbers";
+      if (!is_utf8(text)) return "the name of a class must be UTF-8; save the table as UTF-8";
       if (text.size() > kMaxClassNameBytes) {
         return "the name of a class must have at most " + std::to_string(kMaxClassNameBytes) +
                " bytes";
@@ -218,7 +225,14 @@ class Rows {
       return bad_data(source.path, ErrorCode::kInvalid,
                       "is empty; its first line must name its columns");
     }
-    for (const auto& field : records.fields()) rows.header_.emplace_back(trimmed(field));
+    for (const auto& field : records.fields()) {
+      rows.header_.emplace_back(trimmed(field));
+      if (is_utf8(rows.header_.back())) continue;
+      return bad_data(source.path, ErrorCode::kInvalid,
+                      "line " + std::to_string(records.line()) + ": the name of column " +
+                          std::to_string(rows.header_.size()) + ", " + shown(rows.header_.back()) +
+                          ", is not UTF-8; save the table as UTF-8");
+    }
     MUSTER_ASSIGN_OR_RETURN(rows.label_at_, label_column(rows.header_, source.label, source.path));
     return rows;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/utf8.h"
 #include "worker/data/file.h"
 #include "worker/data/picture.h"
 
@@ -51,7 +52,12 @@ Result<std::vector<std::string>> classes_of(const std::string& directory) {
   MUSTER_ASSIGN_OR_RETURN(const std::vector<Entry> entries, entries_of(directory));
   std::vector<std::string> classes;
   for (const Entry& entry : entries) {
-    if (entry.is_directory) classes.push_back(entry.name);
+    if (!entry.is_directory) continue;
+    if (!is_utf8(entry.name)) {
+      return bad_data(directory + "/" + entry.name, ErrorCode::kInvalid,
+                      "the name of a class must be UTF-8; rename the directory");
+    }
+    classes.push_back(entry.name);
   }
   if (classes.empty()) {
     return bad_data(directory, ErrorCode::kInvalid,

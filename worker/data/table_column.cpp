@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "common/check.h"
+#include "common/utf8.h"
 
 namespace muster::data {
 namespace {
@@ -97,7 +98,9 @@ std::string ColumnSurvey::count(std::string_view field) {
     if (text.size() > kMaxWordBytes) {
       return "a word must have at most " + std::to_string(kMaxWordBytes) + " bytes";
     }
-    if (words_.find(text) == words_.end()) words_.emplace(text);
+    if (words_.contains(text)) return "";
+    if (!is_utf8(text)) return "a word must be UTF-8; save the table as UTF-8";
+    words_.emplace(text);
     if (words_.size() <= kMaxWords) return "";
     return "is one more than the " + std::to_string(kMaxWords) +
            " different words that a column may have";

@@ -25,3 +25,15 @@ TEST_CASE("what is no character of UTF-8 has none") {
     CHECK(utf8_length(text) == 0);
   }
 }
+
+TEST_CASE("text is UTF-8 where all of its characters are") {
+  for (const char* text : {"", "a", "Gr\xc3\xb6\xc3\x9f"
+                                    "e"}) {
+    CAPTURE(text);
+    CHECK(is_utf8(text));
+  }
+  for (const char* text : {"\xe9", "caf\xe9", "\xe9t", "Gr\xc3\xb6\xc3", "a\xc3z"}) {
+    CAPTURE(text);
+    CHECK_FALSE(is_utf8(text));
+  }
+}

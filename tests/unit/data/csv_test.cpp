@@ -305,3 +305,27 @@ TEST_CASE("words are bounded in their length and their number") {
       "line 4098: column \"id\" is \"w\"; is one more than the 4096 different words that a column "
       "may have");
 }
+
+TEST_CASE("names that are not UTF-8 are refused where they stand, in a sentence that is") {
+  const std::string cafe = "caf\xe9";  // as Latin-1 has it
+  const std::string right = "save the table as UTF-8";
+  CHECK(wrong_with("a," + cafe + ",label\n1,2,0\n") ==
+        "line 1: the name of column 2, \"caf?\", is not UTF-8; " + right);
+  CHECK(wrong_with("\n\na,label,\"" + cafe + "\"\n1,0,2\n") ==
+        "line 3: the name of column 3, \"caf?\", is not UTF-8; " + right);
+  CHECK(wrong_with("a,label\n1,x\n2," + cafe + "\n") ==
+        "line 3: column \"label\" is \"caf?\"; the name of a class must be UTF-8; " + right);
+  CHECK(wrong_by(kWords, "a,label\nx,0\n" + cafe + ",0\n") ==
+        "line 3: column \"a\" is \"caf?\"; a word must be UTF-8; " + right);
+  // What a test table has beyond its training table is in no file.
+  const Dataset train = table_by(kWords, "a,label\ncaf\xc3\xa9,0\n");
+  const auto test = parse_csv("a,label\n" + cafe + ",0\n", {"x.csv", "label", {}}, &train);
+  REQUIRE_MESSAGE(test, test.error().message());
+  CHECK(test->values == Values{0});
+  // A character that would be cut in the sentence is left out of it.
+  const std::string long_word(39, 'x');
+  CHECK(wrong_with("a,label\n" + long_word + "\xc3\xa9,0\n")
+            .starts_with("line 2: column \"a\" is \"" + long_word + "...\"; "));
+  CHECK(wrong_with("a,label\n" + long_word + "y,0\n")
+            .starts_with("line 2: column \"a\" is \"" + long_word + "y\"; "));
+}

@@ -120,6 +120,16 @@ TEST_CASE("what is no directory of classes with pictures is refused with what wo
         directory + ": has 258 directories, one for each class; must be at most 256");
 }
 
+TEST_CASE("a class whose name is not UTF-8 is refused with its directory") {
+  const Pictures pictures;
+  pictures.add("caf\xc3\xa9/1.png", 1);
+  CHECK(load_image_folder(pictures.folder())->class_names ==
+        std::vector<std::string>{"caf\xc3\xa9"});
+  pictures.add("caf\xe9/1.png", 1);
+  CHECK(sentence_of(load_image_folder(pictures.folder())) ==
+        pictures / "caf\xe9" + ": the name of a class must be UTF-8; rename the directory");
+}
+
 TEST_CASE("any number of threads reads the same, and names the first file that is wrong") {
   const Pictures pictures;
   for (int i = 0; i < 40; ++i) {
