@@ -10,6 +10,18 @@
 #include "common/contract.h"
 
 namespace muster::data {
+namespace {
+
+std::int64_t nanoseconds(const timespec& time) {
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+FileStamp stamp_in(const struct stat& info) {
+  return {static_cast<std::uint64_t>(info.st_size), nanoseconds(info.st_mtim),
+          nanoseconds(info.st_ctim)};
+}
+
+}  // namespace
 
 Result<RegularFile> open_regular(const std::string& path) {
   // Without O_NONBLOCK the open of a named pipe would wait for its writer for ever.
@@ -20,7 +32,13 @@ Result<RegularFile> open_regular(const std::string& path) {
   if (!S_ISREG(info.st_mode)) {
     return Error(ErrorCode::kInvalid, path + ": is not a regular file");
   }
-  return RegularFile{std::move(file), static_cast<std::uint64_t>(info.st_size)};
+  return RegularFile{std::move(file), stamp_in(info)};
+}
+
+Result<FileStamp> stamp_of(int fd, const std::string& path) {
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0) return os_error(path, "stat", errno);
+  return stamp_in(info);
 }
 
 Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t> out,
@@ -39,12 +57,12 @@ Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t
 
 Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes) {
   MUSTER_ASSIGN_OR_RETURN(const RegularFile file, open_regular(path));
-  if (file.bytes > max_bytes) {
-    return Error(ErrorCode::kTooLarge, path + ": has " + std::to_string(file.bytes) +
+  if (file.stamp.bytes > max_bytes) {
+    return Error(ErrorCode::kTooLarge, path + ": has " + std::to_string(file.stamp.bytes) +
                                            " bytes; at most " + std::to_string(max_bytes) +
                                            " are read");
   }
-  std::vector<std::uint8_t> bytes(file.bytes);
+  std::vector<std::uint8_t> bytes(file.stamp.bytes);
   MUSTER_ASSIGN_OR_RETURN(const std::size_t got, read_at(file.fd.get(), 0, bytes, path));
   bytes.resize(got);
   return bytes;

@@ -12,15 +12,26 @@
 
 namespace muster::data {
 
+/// What the system says of a file, and says otherwise once it was written to: whoever sets the time
+/// of the content back cannot set back that of the change.
+struct FileStamp {
+  std::uint64_t bytes = 0;
+  std::int64_t written_ns = 0, changed_ns = 0;  ///< since 1970
+  bool operator==(const FileStamp&) const = default;
+};
+
 struct RegularFile {
   UniqueFd fd;
-  std::uint64_t bytes = 0;
+  FileStamp stamp;
 };
 
 /// Opens for reading; never waits for the other end of a pipe.
 /// Errors: kNotFound, kIo (with strerror), kInvalid for what is no regular file; each names the
 /// path.  Blocks: on the disk.
 Result<RegularFile> open_regular(const std::string& path);
+
+/// What there is to be said of an open file now.  Errors: kIo with `path`.
+Result<FileStamp> stamp_of(int fd, const std::string& path);
 
 /// Fills `out` from byte `offset` on as far as the file goes; how many bytes that were.
 /// Errors: kIo with `path`.  Blocks: on the disk.

@@ -9,7 +9,6 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "worker/data/dataset.h"
-#include "worker/data/file.h"
 
 namespace muster::data {
 namespace {
@@ -105,8 +104,9 @@ Status TokenShards::add(const std::string& path, Sha256& hash) {
   std::array<std::uint8_t, token_shard::kHeaderBytes> head;
   MUSTER_ASSIGN_OR_RETURN(const std::size_t got, read_at(file.fd.get(), 0, head, path));
   MUSTER_ASSIGN_OR_RETURN(const ShardHeader header,
-                          parse_shard_header(std::span(head).first(got), file.bytes, path));
-  const Shard& shard = shards_.emplace_back(Shard{path, std::move(file.fd), header, size_});
+                          parse_shard_header(std::span(head).first(got), file.stamp.bytes, path));
+  const Shard& shard =
+      shards_.emplace_back(Shard{path, std::move(file.fd), file.stamp, header, size_});
   size_ += header.tokens;
   std::vector<std::int32_t> tokens(std::min<std::uint64_t>(kPieceTokens, header.tokens));
   std::vector<std::byte> bytes;
@@ -135,6 +135,12 @@ Status TokenShards::read_piece(const Shard& shard, std::uint64_t first,
   if (got < bytes.size()) {
     return bad_data(shard.path, ErrorCode::kCorrupt,
                     "has become shorter since it was opened; leave it as it is while jobs train");
+  }
+  // After the bytes are there, so that none of them was written since.
+  MUSTER_ASSIGN_OR_RETURN(const FileStamp now, stamp_of(shard.file.get(), shard.path));
+  if (now != shard.stamp) {
+    return bad_data(shard.path, ErrorCode::kCorrupt,
+                    "has changed since it was opened; leave it as it is while jobs train");
   }
   return decode_tokens(bytes, {width, vocabulary_, first}, shard.path, out);
 }

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "common/file.h"
 #include "common/result.h"
 #include "common/sha256.h"
 #include "common/token_shard.h"
+#include "worker/data/file.h"
 
 namespace muster::data {
 
@@ -80,6 +80,7 @@ class TokenShards {
   struct Shard {
     std::string path;
     UniqueFd file;
+    FileStamp stamp;  ///< when it was opened
     ShardHeader header;
     std::uint64_t first = 0;  ///< token of all shards that it begins with
   };
