@@ -99,6 +99,11 @@ BREAKAGES = [
     Breakage("parts of a node are added from left to right", "worker/engine/passes.cpp",
              "static_cast<unsigned>(std::popcount(number)),\n                       static_cast<unsigned>(std::countr_one(number))",
              "number > 0 ? 1u : 0u,\n                       number > 0 ? 1u : 0u", "test_engine"),
+    Breakage("pictures of the next step are not decoded ahead", STEP,
+             "  if (&pass == &passes_.back()) prefetch(train_, *loader_, standing_.step + 1, passes_);\n", "", "test_engine"),
+    Breakage("a stage does not have the pictures of the next step decoded ahead", STAGE,
+             "  const bool is_last_read = micro_batch + 1 == static_cast<int>(passes_.size());\n",
+             "  const bool is_last_read = micro_batch < 0;\n", "test_engine"),
     Breakage("a branch is taken for the one that is in memory", "worker/engine/model.cpp",
              "  if (branch_held_ == first) return;", "  if (branch_held_ >= first) return;", "test_engine"),
     # A model in stages

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/check.h"
+#include "worker/data/prefetch.h"
 
 namespace muster::engine {
 namespace {
@@ -55,6 +56,13 @@ std::size_t later_ranks_most(const std::vector<ComputePass>& passes) {
   std::size_t most = 0;
   for (const ComputePass& pass : passes) most = std::max(most, ranks_of(pass) - pass.size());
   return most;
+}
+
+void prefetch(const data::Dataset& samples, const data::Loader& loader, std::int64_t step,
+              const std::vector<ComputePass>& passes) {
+  for (const ComputePass& pass : passes) {
+    for (const Piece& piece : pass) data::prefetch(samples, loader, step, piece.ranks);
+  }
 }
 
 }  // namespace muster::engine

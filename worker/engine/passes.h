@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
+#include "worker/data/dataset.h"
+#include "worker/data/loader.h"
 #include "worker/engine/assignment.h"
 
 namespace muster::engine {
@@ -32,5 +35,11 @@ std::vector<ComputePass> plan_passes(const std::vector<RankRange>& nodes, int ra
 std::size_t ranks_of(const ComputePass& pass);
 /// Of any of `passes` the most, but for the first one of each piece.
 std::size_t later_ranks_most(const std::vector<ComputePass>& passes);
+
+/// Has the samples of all passes of a step read, in their order. Whoever takes a picture gives up
+/// those that were wanted before it (data::ReadAhead): so all of a step are wanted before its first
+/// is taken, and those of the next step once its last is.  Threads: as reading.
+void prefetch(const data::Dataset& samples, const data::Loader& loader, std::int64_t step,
+              const std::vector<ComputePass>& passes);
 
 }  // namespace muster::engine

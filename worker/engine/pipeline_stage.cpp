@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "worker/data/prefetch.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/tail.h"
 
@@ -193,16 +192,17 @@ Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
 Status PipelineStage::read(int micro_batch, const Step& step) {
   std::size_t row = 0;
   const bool reads_inputs = table_ || shape().is_begin();  // else the labels alone
+  if (reads_inputs && micro_batch == 0) prefetch(step.data, step.loader, step.done, passes_);
   for (const Piece& piece : passes_[static_cast<std::size_t>(micro_batch)]) {
     indices_.resize(static_cast<std::size_t>(piece.ranks.size()) * work_.rows_per_rank);
     step.loader.samples(step.done, piece.ranks, indices_);
-    if (reads_inputs) data::prefetch(step.data, step.loader, step.done, piece.ranks);
     for (const std::uint64_t index : indices_) {
       MUSTER_RETURN_IF_ERROR(set_row(micro_batch, row++, step.data, index));
     }
-    if (reads_inputs) data::prefetch(step.data, step.loader, step.done + 1, piece.ranks);
     if (reads_inputs && is_first_slice() && step.on_batch) step.on_batch(piece.ranks, indices_);
   }
+  const bool is_last_read = micro_batch + 1 == static_cast<int>(passes_.size());
+  if (reads_inputs && is_last_read) prefetch(step.data, step.loader, step.done + 1, passes_);
   return {};
 }
 

@@ -5,7 +5,6 @@
 
 #include "common/contract.h"
 #include "common/log.h"
-#include "worker/data/prefetch.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/schedule.h"
@@ -199,22 +198,22 @@ std::span<float> Trainer::sum_in_slot(const Piece& piece, unsigned slot) {
 /// Which rows of a pass are whose, and what they are.
 Status Trainer::read_batch(const ComputePass& pass) {
   const MonoTime start = clock_.mono_now();
+  if (&pass == &passes_.front()) prefetch(train_, *loader_, standing_.step, passes_);
   pass_nodes_.clear();
   std::size_t row = 0;
   for (const Piece& piece : pass) {
     const auto ranks = static_cast<std::size_t>(piece.ranks.size());
     indices_.resize(ranks * rows_per_rank());
     loader_->samples(standing_.step, piece.ranks, indices_);
-    data::prefetch(train_, *loader_, standing_.step, piece.ranks);
     for (std::size_t r = 0; r < indices_.size(); ++r) {
       MUSTER_RETURN_IF_ERROR(model_->set_row(row + r, train_, indices_[r]));
     }
-    data::prefetch(train_, *loader_, standing_.step + 1, piece.ranks);
     if (hooks_.on_batch) hooks_.on_batch(standing_.step + 1, piece.ranks, indices_);
     pass_nodes_.push_back({row, ranks, sum_in_slot(piece, piece.slot).data(),
                            static_cast<std::size_t>(piece.ranks.first)});
     row += indices_.size();
   }
+  if (&pass == &passes_.back()) prefetch(train_, *loader_, standing_.step + 1, passes_);
   report_.data_seconds += std::chrono::duration<double>(clock_.mono_now() - start).count();
   return {};
 }

@@ -1,11 +1,22 @@
 // What saves memory and leaves the bits: a step computed in several passes, of which none has more
 // samples than it may, and activations that are computed again.
 #include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <string>
 #include <vector>
 
+#include "common/file.h"
 #include "tests/golden.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "worker/engine/model.h"
@@ -124,4 +135,114 @@ TEST_CASE("of activations that are computed again, the memory is that of one bra
   CHECK(left < stream + within / 8);  // means and the like stay
   CHECK(bytes(2, Activations::kKept) - bytes(2, Activations::kRecomputed) ==
         2 * within - 9 * 32 * position);
+}
+
+namespace {
+
+/// How often the files of some directories have been opened, as the system tells it.
+class OpenedFiles {
+ public:
+  OpenedFiles() : events_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+    REQUIRE(events_.get() >= 0);
+  }
+
+  /// From the first call on.
+  void watch(const std::vector<std::string>& directories) {
+    std::call_once(is_watched_, [&] {
+      for (const std::string& one : directories) {
+        // With the closing between them, two openings of one file are not told as one.
+        MUSTER_CHECK(::inotify_add_watch(events_.get(), one.c_str(), IN_OPEN | IN_CLOSE) >= 0);
+      }
+    });
+  }
+
+  int count() {
+    const std::lock_guard lock(mutex_);
+    std::array<char, 4096> bytes;
+    for (;;) {
+      const ssize_t got = ::read(events_.get(), bytes.data(), bytes.size());
+      if (got <= 0) return count_;
+      for (const char* at = bytes.data(); at < bytes.data() + got;) {
+        inotify_event event;
+        std::memcpy(&event, at, sizeof event);
+        count_ += (event.mask & IN_OPEN) != 0 && (event.mask & IN_ISDIR) == 0 ? 1 : 0;
+        at += sizeof event + event.len;
+      }
+    }
+  }
+
+  Status await(int openings) {
+    const SystemClock clock;
+    const MonoTime deadline = clock.mono_now() + seconds(20);
+    while (count() < openings) {
+      if (clock.mono_now() > deadline) {
+        return Error(ErrorCode::kDeadlineExceeded, std::to_string(count()) + " files were opened");
+      }
+      pollfd more{events_.get(), POLLIN, 0};
+      ::poll(&more, 1, 10);  // or another thread has read of it
+    }
+    return {};
+  }
+
+ private:
+  UniqueFd events_;
+  std::once_flag is_watched_;
+  std::mutex mutex_;
+  int count_ = 0;
+};
+
+constexpr int kPictures = 128;
+
+TrainingConfig config_of_pictures(const test::TempDirectory& directory) {
+  for (int i = 0; i < kPictures; ++i) {
+    const std::string of_class = directory / (i % 2 == 0 ? "a" : "b");
+    std::filesystem::create_directories(of_class);
+    test::write_bytes(of_class + "/" + std::to_string(i),
+                      test::png_bytes(8, 8, test::Bytes(192, static_cast<std::uint8_t>(i))));
+  }
+  TrainingConfig config = test::digits(6);
+  config.data_root = directory.path();
+  config.train = {.folder = ".", .height = 8, .width = 8};
+  config.has_test = false;
+  config.batch_size = 16;
+  config.most_pictures_held = kPictures * 192 - 1;  // so that a quarter of all may wait
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("the next step's pictures are decoded ahead, each once, in however many pieces") {
+  struct Division {
+    int processes, micro_batch, stages;
+  };
+  // Pieces of four in four passes; one of four and some in one pass; two at a time, through stages.
+  for (const Division division : {Division{1, 4, 1}, Division{3, 0, 1}, Division{2, 0, 2}}) {
+    CAPTURE(division.processes);
+    CAPTURE(division.stages);
+    const test::TempDirectory directory;
+    TrainingConfig config = config_of_pictures(directory);
+    config.micro_batch_size = division.micro_batch;
+    config.stages = division.stages;
+    config.processes = division.processes;
+    OpenedFiles opened;
+    std::vector<Status> ends(static_cast<std::size_t>(division.processes));
+    test::on_all_ranks(division.processes, [&](comm::Communicator& communicator) {
+      TrainingConfig own = config;
+      own.place = communicator.rank() % config.group_size();
+      TrainingHooks hooks;
+      hooks.at = [&](std::string_view point, std::int64_t step) {
+        // All have read all once by then, and nobody a sample of a step.
+        if (point == point::kEnter) opened.watch({directory / "a", directory / "b"});
+        const int of_next = static_cast<int>(step + 2) * config.batch_size;
+        return point == point::kUpdate ? opened.await(of_next) : Status();
+      };
+      const SystemClock clock;
+      const auto summary = run_training(own, communicator, clock, hooks);
+      if (summary) return;
+      ends[static_cast<std::size_t>(communicator.rank())] = summary.error();
+      communicator.abort();
+    });
+    for (const Status& end : ends) REQUIRE_MESSAGE(end, end.error().message());
+    CHECK(opened.count() == (config.steps + 1) * config.batch_size);
+  }
 }
