@@ -68,7 +68,9 @@ Status check_alike(const std::vector<Greeting>& greetings, int holder, int rank)
         .with_exit_code(exit_code);
   };
   if (own.spec != right.spec) return differs("training specs", contract::exit_code::kInvalidSpec);
-  if (own.data != right.data) return differs("training data", contract::exit_code::kData);
+  if (own.data != right.data) {
+    return differs("data, to train on or to test with", contract::exit_code::kData);
+  }
   return {};
 }
 

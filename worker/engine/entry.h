@@ -38,7 +38,7 @@ struct Standing {
 /// What a member says of itself.
 struct Greeting {
   Standing standing;
-  Sha256Digest spec{}, data{};      ///< equal for all
+  Sha256Digest spec{}, data{};      ///< equal for all; data: to train on and to test with
   bool has_state = false;           ///< parameters and optimiser state are of `standing.step`
   std::uint64_t record_bytes = 0;   ///< of lines that it keeps for the process with the files
   std::vector<RankRange> computed;  ///< nodes of the step after `standing.step` that it holds

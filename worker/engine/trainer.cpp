@@ -70,7 +70,7 @@ Result<TrainingSummary> Trainer::run() {
   MUSTER_RETURN_IF_ERROR(check_arithmetic());
   MUSTER_RETURN_IF_ERROR(load_data());
   MUSTER_RETURN_IF_ERROR(prepare());
-  membership_.ready(both(spec_digest_, data_digest_));
+  membership_.ready(both(spec_digest_, read_digest_));
   last_work_ = clock_.mono_now();
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const View view, next_view());
@@ -156,9 +156,10 @@ Status Trainer::load_vocabulary() {
 Status Trainer::load_data() {
   MUSTER_RETURN_IF_ERROR(load_vocabulary());
   MUSTER_ASSIGN_OR_RETURN(train_, load_all(config_.train));
-  data_digest_ = data::hash_of(train_);
+  data_digest_ = read_digest_ = data::hash_of(train_);
   if (config_.has_test) {
     MUSTER_ASSIGN_OR_RETURN(test_, load_all(config_.test));
+    read_digest_ = both(data_digest_, data::hash_of(test_));
   }
   if (train_.count < static_cast<std::size_t>(config_.batch_size)) {
     const DataSource& source = config_.train;
@@ -333,7 +334,7 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
   own.standing = standing_;
   own.standing.checkpoint_step = newest_checkpoint();
   own.spec = spec_digest_;
-  own.data = data_digest_;
+  own.data = read_digest_;
   own.has_state = has_state_;
   own.record_bytes = record_.is_open() ? 0 : record_.lines().size();
   own.computed = sums_->computed();

@@ -127,5 +127,5 @@ TEST_CASE("groups: processes of one copy that are about different data say so") 
   CHECK(check_group(greetings, 2, 0).has_value());
   const Status differs = check_group(greetings, 2, 1);
   REQUIRE(!differs.has_value());
-  CHECK(differs.error().message().find("different training data") != std::string::npos);
+  CHECK(differs.error().message().find("different data") != std::string::npos);
 }

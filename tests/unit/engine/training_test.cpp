@@ -753,10 +753,37 @@ TEST_CASE("workers with different specs or data do not start") {
   run.differ = [&](int rank, TrainingConfig& config) {
     if (rank == 1) config.train.labels = directory / "labels";
   };
-  const auto errors = run.errors();
-  CHECK(errors[1].exit_code() == contract::exit_code::kData);
-  CHECK(errors[1].message() ==
-        "process 1 and process 0 have different training data; they must be the same");
+  const auto differ = [&] {
+    const auto errors = run.errors();
+    CHECK(errors[0].exit_code() == contract::exit_code::kPeerLost);
+    CHECK(errors[1].exit_code() == contract::exit_code::kData);
+    CHECK(errors[1].message() ==
+          "process 1 and process 0 have different data, to train on or to test with; they must be "
+          "the same");
+  };
+  differ();
+  // Else each would test its part of the model's accuracy with a set of its own.
+  test::write_bytes(directory / "test", test::idx_bytes({360}, test::Bytes(360, 3)));
+  run.differ = [&](int rank, TrainingConfig& config) {
+    if (rank == 1) config.test.labels = directory / "test";
+  };
+  differ();
+}
+
+TEST_CASE("what a training is tested with is no part of what it is, and may be another one later") {
+  const test::TempDirectory directory;
+  Run run;
+  run.config.checkpoint_path = directory.path();
+  run.config.epochs = 1;
+  const auto train = data::load_dataset({"examples/data/digits-train-images.idx.gz",
+                                         "examples/data/digits-train-labels.idx.gz"});
+  const std::string data_sha256 = to_hex(data::hash_of(*train));
+  CHECK(run.summaries()[0].data_sha256 == data_sha256);
+  run.config.epochs = 2;
+  run.config.test = run.config.train;
+  const TrainingSummary other = run.summaries()[0];
+  CHECK(other.restored_step == 22);
+  CHECK(other.data_sha256 == data_sha256);
 }
 
 TEST_CASE("a batch larger than the data is refused") {
