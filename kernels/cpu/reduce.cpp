@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include "kernels/cpu/pieces.h"
 #include "kernels/cpu/row_sum.h"
 #include "kernels/cpu/table.h"
+#include "kernels/running_sum.h"
 
 namespace muster::kernels::cpu {
 
@@ -9,6 +12,24 @@ float sum(const float* values, std::size_t n) {
   return row_sum(n, [&](std::size_t first, std::size_t size, float* lanes) {
     table.block_lanes(values + first, size, lanes);
   });
+}
+
+void RunningSum::add(std::span<const float> values) {
+  while (!values.empty()) {
+    const std::size_t taken = least(values.size(), kBlockElements - held_);
+    std::copy_n(values.data(), taken, block_.data() + held_);
+    values = values.subspan(taken);
+    held_ += taken;
+    if (held_ < kBlockElements) return;
+    blocks_.push(sum(block_.data(), held_));
+    held_ = 0;
+  }
+}
+
+float RunningSum::value() const {
+  TreeSum all = blocks_;
+  if (held_ > 0) all.push(sum(block_.data(), held_));
+  return all.finish();
 }
 
 void block_squares(Context& context, std::size_t n, const float* values, float* out) {

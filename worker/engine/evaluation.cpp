@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "kernels/running_sum.h"
 #include "worker/data/prefetch.h"
 
 namespace muster::engine {
@@ -11,8 +12,8 @@ namespace {
 
 Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
                               const data::Dataset& test, SampleRange part,
-                              const EvaluationLimits& limits, std::vector<float>& losses) {
-  losses.clear();
+                              const EvaluationLimits& limits) {
+  kernels::cpu::RunningSum losses;
   PartSum sum;
   for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
     const std::size_t rows = std::min(model.rows_max(), part.last - first);
@@ -25,11 +26,10 @@ Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
     model.losses(values, rows);
     MUSTER_RETURN_IF_ERROR(model.status());
     const std::size_t targets = rows * test.targets;
-    losses.insert(losses.end(), model.loss().begin(),
-                  model.loss().begin() + static_cast<std::ptrdiff_t>(targets));
+    losses.add(model.loss().first(targets));
     for (const float correct : model.correct().first(targets)) sum.correct += correct > 0 ? 1 : 0;
   }
-  sum.loss = kernels::cpu::sum(losses.data(), losses.size());
+  sum.loss = losses.value();
   return sum;
 }
 
@@ -93,13 +93,12 @@ Result<Evaluation> evaluate(Model& model, std::span<const float> values, const d
                             int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
                             const EvaluationLimits& limits) {
   std::vector<PartSum> parts(static_cast<std::size_t>(logical_ranks));
-  std::vector<float> losses;
   const PartRange own = evaluated_parts(communicator.rank(), communicator.size(), logical_ranks);
   for (int part = own.first; part < own.last; ++part) {
     MUSTER_ASSIGN_OR_RETURN(
         parts[static_cast<std::size_t>(part)],
         evaluate_part(model, values, test, evaluated_samples(part, logical_ranks, test.count),
-                      limits, losses));
+                      limits));
   }
   return join_parts(parts, test, communicator, step, limits);
 }

@@ -44,10 +44,11 @@ LossSums sum_losses(std::span<const float> losses, std::span<const float> correc
 
 /// What one of the L parts comes to.
 struct PartSum {
+  std::uint64_t correct = 0;
   float loss = 0;
-  std::uint32_t correct = 0;
+  std::uint32_t unused = 0;  ///< no byte that crosses the wire is of unknown content
 };
-static_assert(sizeof(PartSum) == 8);  // it crosses the wire
+static_assert(sizeof(PartSum) == 16);
 
 /// The parts [first, last) that process `rank` of `size` evaluates: an even share.
 struct PartRange {
@@ -62,8 +63,8 @@ Result<Evaluation> join_parts(std::vector<PartSum>& parts, const data::Dataset& 
                               const EvaluationLimits& limits);
 
 /// All processes call it together; each takes an even share of the parts, whatever logical ranks it
-/// trains. Sends 8 bytes a part to each of the others. `on_alive` is called before each pass of the
-/// model, as a large set takes longer than anybody may be silent.
+/// trains. Sends 16 bytes a part to each of the others. `on_alive` is called before each pass of
+/// the model, as a large set takes longer than anybody may be silent.
 /// Blocks: also on the other processes.  Errors: as comm::Work::wait and Model::set_row.
 Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
                             int logical_ranks, comm::Communicator& communicator, std::uint64_t step,

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/running_sum.h"
 #include "worker/data/prefetch.h"
 #include "worker/engine/tied_table.h"
 
@@ -68,8 +69,8 @@ class StagePasser {
   Model model_;
   std::optional<TiedTable> table_;
   std::span<const float> embedded_;
-  std::size_t part_ = 0;       ///< under way on the last stage
-  std::vector<float> losses_;  ///< of it
+  std::size_t part_ = 0;             ///< under way on the last stage
+  kernels::cpu::RunningSum losses_;  ///< of it
   std::vector<comm::SendBuffer> sends_;
   std::vector<comm::ReceiveBuffer> receives_;
 };
@@ -131,14 +132,13 @@ Status StagePasser::compute(int number, const Chunk& chunk) {
 }
 
 void StagePasser::sum(const Chunk& chunk, std::vector<PartSum>& parts) {
-  if (part_ != chunk.part) losses_.clear();
+  if (part_ != chunk.part) losses_ = {};
   part_ = chunk.part;
-  const auto count = static_cast<std::ptrdiff_t>(chunk.rows * test_.targets);
-  losses_.insert(losses_.end(), model_.loss().begin(), model_.loss().begin() + count);
+  const std::size_t count = chunk.rows * test_.targets;
+  losses_.add(model_.loss().first(count));
   PartSum& part = parts[chunk.part];
-  part.loss = kernels::cpu::sum(losses_.data(), losses_.size());
-  part.correct += static_cast<std::uint32_t>(std::count_if(
-      model_.correct().begin(), model_.correct().begin() + count, [](float c) { return c > 0; }));
+  part.loss = losses_.value();
+  for (const float correct : model_.correct().first(count)) part.correct += correct > 0 ? 1 : 0;
 }
 
 /// What was computed in this tick goes to who computes with it in the next one.

@@ -109,6 +109,51 @@ TEST_CASE("accuracy is that of one row at a time, whoever evaluates how many row
   }
 }
 
+TEST_CASE("the losses of a part are summed as one row, in however many passes they come") {
+  // Eight parts, each of a whole block of the sum and some.
+  constexpr std::size_t kPart = 5000, kRows = 1000;
+  const data::Dataset set = made_up(8 * kPart);
+  std::vector<float> parameters(kSmallModel.parameters());
+  initialise(kSmallModel, 1, parameters);
+  kernels::cpu::Context context;
+  Model model(kSmallModel, kRows, context);
+  std::vector<float> losses;
+  for (std::size_t first = 0; first < set.count; first += kRows) {
+    for (std::size_t i = 0; i < kRows; ++i) REQUIRE(model.set_row(i, set, first + i));
+    model.forward(parameters, kRows);
+    model.losses(parameters, kRows);
+    losses.insert(losses.end(), model.loss().begin(), model.loss().end());
+  }
+  std::vector<float> sums;
+  for (std::size_t at = 0; at < losses.size(); at += kPart) {
+    sums.push_back(kernels::cpu::sum(losses.data() + at, kPart));
+  }
+  for (const int processes : {1, 3}) {
+    for (const std::size_t rows_max : {7u, 333u, 4096u}) {
+      CHECK(evaluated(set, processes, rows_max).loss ==
+            tree_sum(sums) / static_cast<float>(set.count));
+    }
+  }
+}
+
+TEST_CASE("more labels are counted right than 32 bits count, also where several processes do") {
+  data::Dataset set;
+  set.count = 10'000'000'000;
+  for (const int processes : {1, 2}) {
+    test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
+      const SystemClock clock;
+      std::vector<PartSum> parts(2);
+      const PartRange own = evaluated_parts(communicator.rank(), processes, 2);
+      for (int part = own.first; part < own.last; ++part) {
+        parts[static_cast<std::size_t>(part)].correct = part == 0 ? 4'999'999'999u : 1u;
+      }
+      const auto all = join_parts(parts, set, communicator, 1, {clock, seconds(60), {}});
+      MUSTER_CHECK(all.has_value());
+      CHECK(all->accuracy == 0.5);
+    });
+  }
+}
+
 TEST_CASE("a tree sum adds halves to halves") {
   // 2^24 + 1 rounds back to 2^24: only the tree's grouping gives 2^24 + 4.
   const std::vector<float> values{0x1p24f, 1, 1, 1, 1, 1, 1, -2};

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "kernels/running_sum.h"
 #include "tests/unit/kernels/reference.h"
 
 namespace muster::test {
@@ -54,6 +57,27 @@ TEST_CASE("a sum follows the contract when a block's end moves by one element, a
   }
   for (const auto& [start, n] : sums) {
     check_sum(values, start, n);
+  }
+}
+
+TEST_CASE("a sum of values that come piece by piece has the same bits, and holds one block") {
+  static_assert(std::is_trivially_copyable_v<cpu::RunningSum>);  // nothing lies elsewhere
+  static_assert(sizeof(cpu::RunningSum) < 2 * kernels::kBlockElements * sizeof(float));
+  Random random(seed());
+  Guarded<float> values(40000);
+  fill(values, random);
+  for (const std::size_t most : {1, 3, 300, 4096, 9000, 40000}) {
+    CAPTURE(most);
+    cpu::RunningSum running;
+    CHECK(same_bits(running.value(), 0.0F));
+    for (std::size_t at = 0; at < values.size();) {
+      const std::size_t taken = std::min(values.size() - at, 1 + random.below(most));
+      running.add({values.data() + at, taken});
+      at += taken;
+      if (most > 1 || at % 512 < 2) {
+        CHECK(same_bits(running.value(), cpu::sum(values.data(), at)));
+      }
+    }
   }
 }
 
