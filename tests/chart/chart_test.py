@@ -175,8 +175,6 @@ class ChartTest(unittest.TestCase):
             if where == "*" and section != "default":
                 allowed = ("create: (tokenreviews|subjectaccessreviews)[.][a-z.0-9]*|"
                            "get: validatingadmissionpolic(ies|ybindings)[.][a-z.0-9]* muster-[a-z -]*")
-                if section == "watch":
-                    allowed += "|get list watch: (nodes|pods|persistentvolumes|topologyconfigs[.]muster[.]dev|topologies[.](kueue[.]x-k8s[.]io|kai[.]scheduler)|hypernodes[.]topology[.]volcano[.]sh)"
                 self.assertRegex(f"{verbs}: {what}", f"^({allowed})$")
 
     def test_tenants_never_write_status(self):

@@ -100,9 +100,11 @@ app.kubernetes.io/managed-by: muster-operator
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]   # one an elastic job, saying spec.worker.min
   verbs: [get, create, patch, delete]
+{{- if not (include "muster.watchNamespace" .) }}
 - apiGroups: [""]
-  resources: [persistentvolumeclaims]
+  resources: [persistentvolumeclaims]   # where a claim's volume can be reached; of use to who sees nodes
   verbs: [get, list, watch]
+{{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, create, patch]   # get, patch: news that comes again is counted on its event
