@@ -355,7 +355,20 @@ class ChartTest(unittest.TestCase):
             self.assertEqual(one["spec"]["podSelector"]["matchLabels"], worker)
             self.assertEqual(one["spec"]["ingress"], [{"from": [{"podSelector": {"matchLabels": worker}}]},
                                                       {"ports": [{"port": 9095}], "from": [scrapers]}])
+            self.assertEqual(one["spec"]["policyTypes"], ["Ingress", "Egress"])
+            self.assertEqual(one["spec"]["egress"], [
+                {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
+                {"ports": [{"port": 9443}], "to": [
+                    {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "muster"}},
+                     "podSelector": {"matchLabels": {**own, "app.kubernetes.io/component": "operator"}}}]},
+                {"to": [{"podSelector": {"matchLabels": worker}}]}])
         print("skipped: NetworkPolicies were read, not tried: a plain bridge network does not enforce them")
+
+    def test_workers_are_kept_from_nothing_outside_unless_that_is_asked_for(self):
+        objects = HELM.objects(overrides={"networkPolicy": {"workerNamespaces": ["team-a"]}})
+        spec = only(objects, "NetworkPolicy", "muster-workers")["spec"]
+        self.assertEqual(spec["policyTypes"], ["Ingress"])
+        self.assertNotIn("egress", spec)
 
     def test_the_price_list_is_the_operators_file_and_a_new_one_starts_it_anew(self):
         values = yaml.safe_load(read("charts/muster/ci/everything-values.yaml"))["priceList"]
