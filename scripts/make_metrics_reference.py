@@ -27,7 +27,9 @@ on N + 1 + i.
 
 A job's series go away with the job, a queue's with the queue. Of a job that ended more than 15 minutes ago there is only what it
 came to: its conditions that are true, the reason of its failure, what it has cost. Of several replicas of the operator only the
-leader has series of jobs and queues. Scrape with `honor_labels`, because `namespace` means the job's. Dashboards: `charts/muster/dashboards`;
+leader has series of jobs and queues. Scrape the operator with `honor_labels`, because `namespace` means the job's; workers without,
+because there the target's `namespace` is the job's, and what runs as a worker may be anybody's program. The chart's PodMonitor takes
+`muster_worker_...` alone from them, and only from pods with the label `muster.dev/job-uid`. Dashboards: `charts/muster/dashboards`;
 alerts: `charts/muster/rules`, each with a page in [runbooks](../runbooks).
 
 Of the names that stock dashboards of controllers ask for, three are not there, because what they count cannot happen, and

@@ -15,10 +15,11 @@ import unittest
 
 import yaml
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(ROOT, "tests/dashboards")]
+import live  # noqa: E402
 import restricted  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHART = os.path.join(ROOT, "charts/muster")
 CASES = sorted(glob.glob(os.path.join(CHART, "ci/*-values.yaml")))
 GOLDEN = os.path.join(ROOT, "tests/chart/rbac.golden")
@@ -286,9 +287,10 @@ class ChartTest(unittest.TestCase):
         self.assertIn(label, policies[1])
         source = read("operator/api/make_pod.cpp")
         everything = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
-        selector = only(everything, "PodMonitor")["spec"]["selector"]["matchLabels"]
-        for name, value in selector.items():
+        selector = only(everything, "PodMonitor")["spec"]["selector"]
+        for name, value in selector["matchLabels"].items():
             self.assertIn(f'{{"{name}", "{value}"}}', source)
+        self.assertEqual(selector["matchExpressions"], [{"key": label, "operator": "Exists"}])
 
     def test_pods_keep_the_labels_that_their_selectors_look_for(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
@@ -369,6 +371,13 @@ class ChartTest(unittest.TestCase):
         spec = only(objects, "NetworkPolicy", "muster-workers")["spec"]
         self.assertEqual(spec["policyTypes"], ["Ingress"])
         self.assertNotIn("egress", spec)
+
+    def test_workers_are_scraped_as_the_test_of_the_dashboards_scrapes_them(self):
+        objects = HELM.objects(overrides={"metrics": {"podMonitor": {"enabled": True}}})
+        (endpoint,) = only(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+        rules = [{{"sourceLabels": "source_labels"}.get(field, field): value for field, value in one.items()}
+                 for one in endpoint["metricRelabelings"]]
+        self.assertEqual({"honor_labels": endpoint["honorLabels"], "metric_relabel_configs": rules}, live.OF_WORKERS)
 
     def test_the_price_list_is_the_operators_file_and_a_new_one_starts_it_anew(self):
         values = yaml.safe_load(read("charts/muster/ci/everything-values.yaml"))["priceList"]

@@ -55,6 +55,9 @@ def translate(monitor):
     rules = []
     for label, value in selector["matchLabels"].items():
         rules.append(keep([f"__meta_kubernetes_{object_kind}_label_{sanitized(label)}"], re.escape(value)))
+    for one in selector.get("matchExpressions", []):
+        assert one["operator"] == "Exists", f"{monitor['kind']}: not translated: {one}"
+        rules.append(keep([f"__meta_kubernetes_{object_kind}_labelpresent_{sanitized(one['key'])}"], "true"))
     port = "__meta_kubernetes_endpointslice_port_name" if is_service else "__meta_kubernetes_pod_container_port_name"
     rules.append(keep([port], endpoint.pop("port")))
     rules.append({"action": "drop", "source_labels": ["__meta_kubernetes_pod_phase"], "regex": "(Failed|Succeeded)"})
@@ -63,6 +66,10 @@ def translate(monitor):
     config = {"job_name": monitor["metadata"]["name"], "kubernetes_sd_configs": [discovery], "relabel_configs": rules,
               "metrics_path": endpoint.pop("path"), "honor_labels": endpoint.pop("honorLabels"),
               "scrape_interval": endpoint.pop("interval"), "scrape_timeout": endpoint.pop("scrapeTimeout")}
+    if "metricRelabelings" in endpoint:
+        config["metric_relabel_configs"] = [
+            {re.sub(r"([A-Z])", lambda m: "_" + m.group(1).lower(), field): value for field, value in one.items()}
+            for one in endpoint.pop("metricRelabelings")]
     if "scheme" in endpoint:
         config["scheme"] = endpoint.pop("scheme")
     if "bearerTokenFile" in endpoint:
@@ -72,7 +79,7 @@ def translate(monitor):
         assert tls.pop("ca") == {"secret": {"name": "muster-master", "key": "ca.crt"}}, monitor
         config["tls_config"] = {"server_name": tls.pop("serverName"), "ca_file": CA_FILE}
         assert not tls, f"{monitor['kind']}: not translated: {tls}"
-    matched = set(selector) - {"matchLabels"}
+    matched = set(selector) - {"matchLabels", "matchExpressions"}
     assert not endpoint and not spec and not matched, f"{monitor['kind']}: not translated: {endpoint} {spec} {matched}"
     return config
 
@@ -177,6 +184,9 @@ class Monitors(LongJobTest):
         self.assertEqual(sorted((metric["namespace"], metric["slot"], metric["process"]) for metric, _ in steps),
                          [("team", "0", "0"), ("team", "1", "0")])
         self.assertGreater(min(value for _, value in steps), 0)
+        self.assertEqual({metric["pod"] for metric, _ in steps},
+                         {pod["metadata"]["name"] for pod in self.pods("scraped")})
+        self.assertEqual({name for metric, _ in steps for name in metric if name.startswith("exported_")}, set())
         self.kubectl("delete", "tjob", "scraped")
         wait_for("ended workers are not looked for", lambda: not self.targets("muster-workers"), 60)
 

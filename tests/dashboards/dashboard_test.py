@@ -303,6 +303,13 @@ class Live(unittest.TestCase):
                    if name + ("_count" if kind == "histogram" else "") not in served]
         self.assertEqual(set(missing), IN_CLUSTERS_ONLY)
 
+    def test_a_worker_cannot_speak_for_another_namespaces_jobs(self):
+        found = [one["metric"] for one in self.world.range('{training_job="forged"}')]
+        self.assertEqual(found, [{"__name__": "muster_worker_loss", "namespace": "elsewhere", "job": "muster-forger",
+                                  "instance": found[0]["instance"], "training_job": "forged", "slot": "0", "process": "0"}])
+        ours = self.world.range('count by (namespace) (muster_worker_step{training_job="digits"})')
+        self.assertEqual([one["metric"] for one in ours], [{"namespace": "default"}])
+
     def test_the_figures_say_what_happened(self):
         def last(expr):
             series = self.world.range(expr)

@@ -21,6 +21,17 @@ VARIABLES = {"$__rate_interval": "10s", "$__range": "60s", "$__interval": "1s", 
              "$job": ".+", "$instance": ".+", "$node": ".+", "$training_job": "digits"}
 
 
+# How the chart's PodMonitor has workers scraped; tests/chart/chart_test.py compares. That a target says in which namespace it is,
+# discovery does in a cluster.
+OF_WORKERS = {"honor_labels": False, "metric_relabel_configs": [
+    {"action": "keep", "source_labels": ["__name__"], "regex": "muster_worker_.*"},
+    {"action": "labeldrop", "regex": "exported_.*"}]}
+# What a tenant's program that poses as a worker says of another's job.
+FORGED = """muster_worker_loss{namespace="default",job="muster-metrics",training_job="forged",slot="0",process="0"} 1
+muster_job_restarts_total{namespace="default",training_job="forged"} 9
+"""
+
+
 def tool(name):
     """The path of prometheus or promtool."""
     cached = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")),
@@ -53,10 +64,13 @@ def free_ports(count):
 
 
 class Exporters(http.server.BaseHTTPRequestHandler):
-    """What kube-state-metrics and the DCGM exporter would say of one node with a GPU, a little more each time."""
+    """What kube-state-metrics and the DCGM exporter would say of one node with a GPU, a little more each time; and a forger."""
     scrapes = 0
 
     def do_GET(self):
+        if self.path == "/forged":
+            self.answer(FORGED)
+            return
         Exporters.scrapes += 1
         n = Exporters.scrapes % 8
         text = "".join(f"{line}\n" for line in (
@@ -71,6 +85,9 @@ class Exporters(http.server.BaseHTTPRequestHandler):
             f'DCGM_FI_DEV_FB_USED{{gpu="0",Hostname="n1"}} {n}000',
             f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="n1"}} {n}1',
             'DCGM_FI_DEV_XID_ERRORS{gpu="0",Hostname="n1"} 0'))
+        self.answer(text)
+
+    def answer(self, text):
         body = text.encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
@@ -141,7 +158,9 @@ class World:
         config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
                   "rule_files": sorted(glob.glob(os.path.join(ROOT, "charts/muster/rules/*.yaml"))),
                   "scrape_configs": [self.scrape("muster-metrics", [training, failing, queues]),
-                                     self.scrape("muster-workers", workers),
+                                     self.scrape("muster-workers", workers, "default", **OF_WORKERS),
+                                     self.scrape("muster-forger", [self.server.server_address[1]], "elsewhere",
+                                                 metrics_path="/forged", **OF_WORKERS),
                                      self.scrape("exporters", [self.server.server_address[1]])]}
         with open(self.path("prometheus.yml"), "w", encoding="utf-8") as file:
             json.dump(config, file)
@@ -188,9 +207,10 @@ class World:
         self.wait_until(lambda: self.get("/api/v1/query", query=f"{step} > 5000 and {step} % 5000 > 1500 < 3000")["result"], 180)
 
     @staticmethod
-    def scrape(name, ports):
-        return {"job_name": name, "honor_labels": True,
-                "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
+    def scrape(name, ports, namespace=None, **rules):
+        labels = {"namespace": namespace} if namespace else {}
+        return {"job_name": name, "honor_labels": True, **rules,
+                "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports], "labels": labels}]}
 
     def worker_pid(self, slot):
         """The sentinel of the training's worker: the first process with its environment."""
