@@ -372,6 +372,23 @@ class ChartTest(unittest.TestCase):
         self.assertEqual(spec["policyTypes"], ["Ingress"])
         self.assertNotIn("egress", spec)
 
+    def test_prometheus_shows_its_token_to_whom_the_values_let_it_verify(self):
+        def endpoint(**values):
+            objects = HELM.objects(overrides={"metrics": {"serviceMonitor": {"enabled": True, **values}}})
+            (one,) = only(objects, "ServiceMonitor")["spec"]["endpoints"]
+            return {name: one.get(name) for name in ("bearerTokenFile", "authorization", "tlsConfig")}
+
+        token, name = "/var/run/secrets/kubernetes.io/serviceaccount/token", "muster-metrics.muster.svc"
+        own = {"serverName": name, "ca": {"secret": {"name": "muster-master", "key": "ca.crt"}}}
+        given = {"ca": {"configMap": {"name": "muster-ca", "key": "ca.crt"}}}
+        self.assertEqual(endpoint(), {"bearerTokenFile": token, "authorization": None, "tlsConfig": own})
+        self.assertEqual(endpoint(namespace="monitoring")["tlsConfig"], {"serverName": name, "insecureSkipVerify": True})
+        for namespace in ("", "monitoring"):
+            self.assertEqual(endpoint(namespace=namespace, tlsConfig=given)["tlsConfig"], {"serverName": name, **given})
+        credentials = {"credentials": {"name": "muster-scraper", "key": "token"}}
+        self.assertEqual(endpoint(authorization=credentials),
+                         {"bearerTokenFile": None, "authorization": credentials, "tlsConfig": own})
+
     def test_workers_are_scraped_as_the_test_of_the_dashboards_scrapes_them(self):
         objects = HELM.objects(overrides={"metrics": {"podMonitor": {"enabled": True}}})
         (endpoint,) = only(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
