@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""What docs/gitops.md gives Argo CD, run by the Lua that Argo CD's own understands (5.1)."""
+"""What docs/gitops.md says, done: its Lua by the Lua that Argo CD's own understands (5.1), its commands for the chart's keys by
+openssl, beside a kubectl that keeps a Secret as a directory.
+"""
 
 import json
 import os
+import re
 import subprocess
+import tempfile
+import textwrap
 import unittest
 
 import yaml
@@ -12,10 +17,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 KEY = "resource.customizations.health.muster.dev_TrainingJob"
 
 
-def script():
+def page():
     with open(os.path.join(ROOT, "docs/gitops.md"), encoding="utf-8") as file:
-        block = file.read().split("```yaml\n")[1].split("```")[0]
-    return yaml.safe_load(block)["data"][KEY]
+        return file.read()
+
+
+def script():
+    return yaml.safe_load(page().split("```yaml\n")[1].split("```")[0])["data"][KEY]
 
 
 def in_lua(value):
@@ -65,6 +73,66 @@ class ArgoCd(unittest.TestCase):
         self.judged(("Suspended", "spec.suspend is true"), condition("Admitted", "False"),
                     condition("Suspended", message="spec.suspend is true"))
         self.judged(("Progressing", "said so"), condition("Failed", "False"), condition("Running", "False"))
+
+
+# Of the Secret muster-keys: what is asked for, made, shown or replaced.
+KUBECTL = """#!/bin/bash
+set -euo pipefail
+files() { for word; do case "$word" in --from-file=*) echo "${word#--from-file=}";; esac; done; }
+put() { rm -rf secret; mkdir secret; while read -r name; do cp "$name" secret; done; }
+case "$*" in
+  "-n muster get secret muster-keys -o go-template="*) cat "secret/$(sed 's/.*"\\(.*\\)".*/\\1/' <<<"${!#}")";;
+  "-n muster create secret generic muster-keys "*--dry-run=client*) files "$@";;
+  "-n muster create secret generic muster-keys "*) [ ! -e secret ]; files "$@" | put;;
+  "replace -f -") put;;
+  *) echo "no such command: $*" >&2; exit 1;;
+esac
+"""
+
+
+class Keys(unittest.TestCase):
+    def openssl(self, *words):
+        return subprocess.run(["openssl", *words], cwd=self.directory.name, capture_output=True, check=True, text=True).stdout
+
+    def secret(self):
+        held = {}
+        for name in os.listdir(f"{self.directory.name}/secret"):
+            with open(f"{self.directory.name}/secret/{name}", encoding="utf-8") as file:
+                held[name] = file.read()
+        return held
+
+    def run_block(self, text):
+        path = os.pathsep.join([self.directory.name, os.environ["PATH"]])
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", textwrap.dedent(text)], cwd=self.directory.name, text=True,
+                              capture_output=True, env={**os.environ, "PATH": path}, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def assert_authority(self, name):
+        self.assertIn("CA:TRUE", self.openssl("x509", "-in", f"secret/{name}.crt", "-noout", "-text"))
+        self.assertEqual(self.openssl("x509", "-in", f"secret/{name}.crt", "-noout", "-pubkey"),
+                         self.openssl("pkey", "-in", f"secret/{name}.key", "-pubout"))
+
+    def test_the_keys_are_made_and_rotated_by_the_pages_commands(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+        with open(f"{self.directory.name}/kubectl", "w", encoding="utf-8") as file:
+            file.write(KUBECTL)
+        os.chmod(file.name, 0o755)
+        make, another, put = re.findall(r"^ *```sh\n(.*?)^ *```$", page(), re.M | re.S)
+        self.run_block(make)
+        before = self.secret()
+        self.assertEqual(set(before), {"ca.crt", "ca.key", "master-key"})
+        self.assertRegex(before["master-key"], r"^[0-9a-f]{64}\n?$")
+        self.assert_authority("ca")
+        self.run_block(f"rm ca.crt ca.key master-key\n{textwrap.dedent(another)}{textwrap.dedent(put)}")
+        after = self.secret()
+        self.assertEqual(after.pop("previous-ca.crt"), before["ca.crt"])
+        self.assertEqual(after.pop("previous-ca.key"), before["ca.key"])
+        self.assertEqual(after["master-key"], before["master-key"])
+        self.assertNotEqual(after["ca.key"], before["ca.key"])
+        self.assert_authority("ca")
+        self.assert_authority("previous-ca")
+        self.assertEqual(set(after), set(before))
 
 
 if __name__ == "__main__":
