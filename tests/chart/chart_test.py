@@ -125,7 +125,7 @@ class ChartTest(unittest.TestCase):
                  if "helm.sh/hook" not in one["metadata"].get("annotations", {})}
         self.assertEqual(kinds, {"Deployment", "Service", "ServiceMonitor"})
 
-    def test_every_pod_meets_restricted(self):
+    def test_every_pod_meets_restricted_and_stands_on_linux(self):
         pods = 0
         for path in CASES:
             for one in HELM.objects(path):
@@ -134,6 +134,7 @@ class ChartTest(unittest.TestCase):
                     continue
                 pods += 1
                 self.assertEqual(restricted.findings(spec), [], f"{path}: {one['metadata']['name']}")
+                self.assertEqual(spec["nodeSelector"]["kubernetes.io/os"], "linux", f"{path}: {one['metadata']['name']}")
                 for container in spec["containers"]:
                     self.assertIn("limits", container["resources"])
         self.assertGreaterEqual(pods, len(CASES))
