@@ -34,12 +34,12 @@ class ControlPlaneTest(unittest.TestCase):
             # Not "view": such roles are put together by the controller manager, which does not run here.
             plane.kubectl("create", "clusterrole", "seer", "--verb=list", "--resource=pods")
             plane.kubectl("create", "clusterrolebinding", "see", "--clusterrole=seer", "--group=some-group")
-            wait_for("the binding counts", lambda: "yes" in plane.kubectl(
-                "auth", "can-i", "list", "pods", kubeconfig=nobody, check=False), 30)
+            wait_for("the binding counts", lambda: plane.kubectl(
+                "auth", "can-i", "list", "pods", kubeconfig=nobody, check=False).split() == ["yes"], 30)
             account = plane.service_account("default", "robot")
             who = json.loads(plane.kubectl("auth", "whoami", "-o", "json", kubeconfig=account))
             self.assertEqual(who["status"]["userInfo"]["username"], "system:serviceaccount:default:robot")
-            self.assertIn("no", plane.kubectl("auth", "can-i", "list", "pods", kubeconfig=account, check=False))
+            self.assertEqual(plane.kubectl("auth", "can-i", "list", "pods", kubeconfig=account, check=False).split(), ["no"])
             pids = [daemon.pid for daemon in plane.daemons]
             self.assertEqual(len(pids), 2)
             for pid in pids:
