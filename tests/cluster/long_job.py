@@ -60,10 +60,21 @@ class LongJobTest(InstalledTest):
     def step(self, name):
         return self.status(name).get("progress", {}).get("step", 0)
 
+    def workers(self, name):
+        """As "2/2": those that run, of those that are wanted."""
+        return self.status(name).get("workers", "")
+
     def start_long(self, name, **rest):
         """Starts the long job and waits until it has made steps and a checkpoint."""
         self.apply_with_claim(long_job(name, **rest))
         wait_for(f"{name} trains", lambda: self.step(name) > 2000, 240)
+
+    def assert_trains(self, name):
+        """That what was just done was done to workers that train: none has ended, whatever has been told of it yet."""
+        for pod in self.pods(name):
+            (worker,) = pod["status"]["containerStatuses"]
+            self.assertEqual(list(worker["state"]), ["running"], f"{name} was over too soon")
+            self.assertTrue(self.pids_of(pod), f"{name} was over too soon")
 
     def laptop_model(self, steps=None):
         """SHA-256 of the job's model as `muster run` makes it."""
