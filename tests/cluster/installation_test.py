@@ -55,8 +55,7 @@ class Installation(LongJobTest):
         for pod in after:
             self.assertEqual(pod["spec"]["containers"][0]["image"], f"{OPERATOR}:{tag}")
             self.assertIn("--log-level=debug", pod["spec"]["containers"][0]["args"])
-        trains = [pod["status"]["containerStatuses"][0]["state"] for pod in self.pods("upgrade")]
-        self.assertEqual([list(state) for state in trains], [["running"], ["running"]], "it was upgraded while it trained")
+        self.assert_trains("upgrade")
         self.ended("upgrade")
         self.assertEqual(self.containers("upgrade"), before)
         self.assertEqual({count for _, _, count in before}, {0})

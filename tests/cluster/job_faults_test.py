@@ -20,7 +20,7 @@ class JobFaults(LongJobTest):
     def test_a_killed_operator_and_a_lost_one_do_not_disturb_training(self):
         if installed.operators_die():
             self.skipTest("the operators are killed at random moments already")
-        self.start_long("headless")
+        self.start_long("headless", cpu="120m")
         before = {pod["metadata"]["uid"] for pod in self.pods("headless")}
         leader = self.leader()
         # Its container starts again, with the same name: it may take its own lease up again.
@@ -30,6 +30,7 @@ class JobFaults(LongJobTest):
         leader = self.leader()
         self.cluster.plane.kubectl("-n", "muster", "delete", "pod", leader, "--force", "--grace-period=0")
         wait_for("the other operator leads", lambda: self.leader() not in ("", leader), 60)
+        self.assert_trains("headless")
         self.ended("headless")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("headless")}, before)
         self.assertEqual(self.job("headless")["status"]["restarts"], 0)
@@ -44,11 +45,12 @@ class JobFaults(LongJobTest):
         return (lease["spec"].get("holderIdentity") or "").split("@")[0]
 
     def test_a_restarted_kubelet_is_not_noticed(self):
-        self.start_long("kubelet")
+        self.start_long("kubelet", cpu="120m")
         before = {pod["metadata"]["uid"] for pod in self.pods("kubelet")}
         for number in (1, 2):
             self.cluster.node(number).kubelet_restart()
             self.cluster.node(number).ready()
+        self.assert_trains("kubelet")
         self.ended("kubelet")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("kubelet")}, before)
         self.assert_no_warnings("kubelet")
