@@ -24,15 +24,17 @@ OPERATOR = "system:serviceaccount:muster:muster-operator"
 SHORT_STEPS = 2_000
 SHORT_JOBS = 3
 WORKERS = 2
+KILLS_LEAST = 5
 # Jobs of one name that are deleted, each at a moment of its life that nobody chose: a gang is there within 3 s.
-DELETED_JOBS = 8
+DELETED_JOBS, DELETED_JOBS_MOST = 8, 40
+DELETED_KILLS_LEAST = 3
 LIFE_SECONDS_MAX = 6.0
 
 
-def own_program(name):
+def own_program(name, lasts_seconds=5):
     """A gang of a shell: it has a Service beside its pods."""
     return {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": {
-        "worker": {"count": WORKERS, "image": installed.SHELL, "command": ["sleep", "5"],
+        "worker": {"count": WORKERS, "image": installed.SHELL, "command": ["sleep", str(lasts_seconds)],
                    "resources": {"cpu": "50m", "memory": "32Mi"}}, "restart": {"policy": "Never"}}}
 
 
@@ -49,19 +51,27 @@ class RandomKills(LongJobTest):
         for name in shorts:
             self.apply_with_claim(long_job(name, SHORT_STEPS))
             self.ended(name)
-        self.addCleanup(self.kubectl, "delete", "tjob", "kills-own", "--ignore-not-found", check=False)
+        self.addCleanup(self.kubectl, "delete", "tjob", "kills-own", "kills-last", "--ignore-not-found", check=False)
         self.apply(own_program("kills-own"))
         self.ended("kills-own")
+        # However soon the others are over: it lasts until there were kills enough.
+        self.apply(own_program("kills-last", lasts_seconds=3600))
         self.ended("kills")
+        names = {pod["metadata"]["name"] for pod in operators}
+        wait_for(f"{KILLS_LEAST} kills, of both operators", lambda: len(killer.kills) >= KILLS_LEAST
+                 and {name for _, name in killer.kills} == names, 180)
         killer.end()
         print(f"{len(killer.kills)} kills: {killer.kills}")
-        self.assertGreaterEqual(len(killer.kills), 5)
-        self.assertEqual({name for _, name in killer.kills}, {pod["metadata"]["name"] for pod in operators})
+        wait_for("the last one runs", lambda: self.workers("kills-last") == f"{WORKERS}/{WORKERS}", 90)
+        self.assert_trains("kills-last")
         for name, steps in [("kills", LONG_STEPS), *((name, SHORT_STEPS) for name in shorts)]:
             self.assertEqual(self.fetched_model(name), self.laptop_model(steps), name)
             self.assertEqual(self.job(name)["status"].get("restarts", 0), 0, name)
             self.assert_made_once(name, installed.writes()[before:], [])
-        self.assert_made_once("kills-own", installed.writes()[before:], [("services", "")])
+        for name in ("kills-own", "kills-last"):
+            self.assertEqual(self.job(name)["status"].get("restarts", 0), 0, name)
+            self.assert_made_once(name, installed.writes()[before:], [("services", "")])
+        self.kubectl("delete", "tjob", "kills-last")
         wait_for("both operators are ready again", lambda: self.cluster.kubectl(
             "-n", "muster", "get", "deployment", "muster-operator", "-o", "jsonpath={.status.readyReplicas}") == "2", 90)
 
@@ -75,7 +85,9 @@ class RandomKills(LongJobTest):
         self.apply_with_claim(elastic)
         killer.start()
         deleted = []
-        for number in range(DELETED_JOBS):
+        for number in range(DELETED_JOBS_MOST):
+            if number >= DELETED_JOBS and len(killer.kills) >= DELETED_KILLS_LEAST:
+                break
             deleted.append(self.job(name)["metadata"]["uid"])
             threading.Event().wait(chance.uniform(0, LIFE_SECONDS_MAX))
             self.kubectl("delete", "tjob", name)
@@ -88,7 +100,7 @@ class RandomKills(LongJobTest):
         self.ended(name)
         killer.end()
         print(f"{len(killer.kills)} kills: {killer.kills}")
-        self.assertGreaterEqual(len(killer.kills), 3)
+        self.assertGreaterEqual(len(killer.kills), DELETED_KILLS_LEAST)
         made = {(kind, made_name) for verb, kind, namespace, made_name, code, user in installed.writes()[before:]
                 if verb == "create" and code == 201 and user == OPERATOR and namespace == "team"
                 and (made_name or "").startswith(f"{name}-")}
