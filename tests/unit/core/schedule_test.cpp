@@ -363,18 +363,6 @@ TEST_CASE("a gang with a claim that one node alone can have stands on one node")
   CHECK(cluster.only().placement->node_of_slot.size() == 4);
 }
 
-TEST_CASE("a gang on one node for its claim's sake may have asked for more of the network") {
-  Cluster cluster = racks();
-  cluster.gangs = {gang("j", 3, 2)};
-  cluster.gangs[0].volumes.one_node = "claim data is ReadWriteOnce";
-  for (const char* level : {"", "rack", "block", "host", "unheard-of"}) {
-    cluster.gangs[0].required_level = level;
-    const Nodes nodes = cluster.only().placement->node_of_slot;
-    CHECK(nodes.size() == 2);
-    CHECK(nodes.front() == nodes.back());
-  }
-}
-
 TEST_CASE("a required level of the network is kept on one node, or waited for") {
   Cluster cluster{{node("a", 2), node("b", 3)}, {}, {}, {gang("j", 3, 3)}};
   cluster.gangs[0].required_level = "rack";
@@ -420,6 +408,18 @@ Cluster racks() {
 }
 
 }  // namespace
+
+TEST_CASE("a gang on one node for its claim's sake may have asked for more of the network") {
+  Cluster cluster = racks();
+  cluster.gangs = {gang("j", 3, 2)};
+  cluster.gangs[0].volumes.one_node = "claim data is ReadWriteOnce";
+  for (const char* level : {"", "rack", "block", "host", "unheard-of"}) {
+    cluster.gangs[0].required_level = level;
+    const Nodes nodes = cluster.only().placement->node_of_slot;
+    CHECK(nodes.size() == 2);
+    CHECK(nodes.front() == nodes.back());
+  }
+}
 
 TEST_CASE("a required level that nodes' labels tell of is kept over several nodes") {
   Cluster cluster = racks();
