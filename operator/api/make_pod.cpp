@@ -376,10 +376,9 @@ Status check_copied_names(const std::string& names) {
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./";
   const bool is_beginning = names.ends_with('*');
   const std::string text = is_beginning ? names.substr(0, names.size() - 1) : names;
-  const bool is_right = is_beginning
-                            ? !text.empty() && text.size() <= kMostBytes &&
-                                  text.find_first_not_of(kCharacters) == std::string::npos
-                            : matches(NameRule::kQualified, text);
+  const bool is_right = is_beginning ? !text.empty() && text.size() <= kMostBytes &&
+                                           text.find_first_not_of(kCharacters) == std::string::npos
+                                     : matches(NameRule::kQualified, text);
   if (!is_right) {
     return Error(ErrorCode::kInvalid,
                  "must be names of labels and annotations with commas between, a * at the end for "

@@ -30,8 +30,8 @@ struct PersistentVolume {
   ObjectMeta meta;
   std::string storage_class;
   std::int64_t capacity_bytes = 0;
-  std::string phase;                ///< Available, Bound, Released, Failed
-  ObjectKey claim;                  ///< claimRef; empty name = none
+  std::string phase;  ///< Available, Bound, Released, Failed
+  ObjectKey claim;    ///< claimRef; empty name = none
   std::vector<std::string> access_modes;
   bool is_attached = true;          ///< false: of a kind that every node mounts by itself
   bool is_reachable_by_all = true;  ///< no nodeAffinity

@@ -109,8 +109,7 @@ bool is_of_one_node(const api::PersistentVolumeClaim& claim, const StorageSnapsh
     if (!volume->is_attached) return false;
     if (!volume->access_modes.empty()) modes = &volume->access_modes;
   }
-  return !modes->empty() && !has_mode(*modes, "ReadWriteMany") &&
-         !has_mode(*modes, "ReadOnlyMany");
+  return !modes->empty() && !has_mode(*modes, "ReadWriteMany") && !has_mode(*modes, "ReadOnlyMany");
 }
 
 /// What a claim that every worker mounts means for where they stand, by its access modes.

@@ -1,6 +1,7 @@
 // Where a gang may stand for the sake of its volumes: slot 0 mounts the checkpoint's claim, every
-// slot the claims of spec.worker.volumes, of which some are one node's at a time. The cluster's scheduler decides the same once more; this
-// keeps a gang from being pinned to nodes where its pods could never start.
+// slot the claims of spec.worker.volumes, of which some are one node's at a time. The cluster's
+// scheduler decides the same once more; this keeps a gang from being pinned to nodes where its pods
+// could never start.
 #pragma once
 
 #include <map>

@@ -273,7 +273,7 @@ class Trainer {
   std::optional<bpe::Vocabulary> vocabulary_;
   Sha256Digest spec_digest_{}, data_digest_{};  ///< data: of the training set
   Sha256Digest read_digest_{};                  ///< of all data that is read, also to test with
-  std::string pretrained_sha256_;  ///< of the first parameters, where they are read
+  std::string pretrained_sha256_;               ///< of the first parameters, where they are read
   ModelShape whole_, shape_;       ///< of the model, and of what this process has of it
   std::optional<StagePlan> plan_;  ///< where it is split
   std::optional<Buckets> buckets_;

@@ -27,8 +27,9 @@ TEST_CASE("what is no character of UTF-8 has none") {
 }
 
 TEST_CASE("text is UTF-8 where all of its characters are") {
-  for (const char* text : {"", "a", "Gr\xc3\xb6\xc3\x9f"
-                                    "e"}) {
+  for (const char* text : {"", "a",
+                           "Gr\xc3\xb6\xc3\x9f"
+                           "e"}) {
     CAPTURE(text);
     CHECK(is_utf8(text));
   }

@@ -775,8 +775,8 @@ TEST_CASE("what a training is tested with is no part of what it is, and may be a
   Run run;
   run.config.checkpoint_path = directory.path();
   run.config.epochs = 1;
-  const auto train = data::load_dataset({"examples/data/digits-train-images.idx.gz",
-                                         "examples/data/digits-train-labels.idx.gz"});
+  const auto train = data::load_dataset(
+      {"examples/data/digits-train-images.idx.gz", "examples/data/digits-train-labels.idx.gz"});
   const std::string data_sha256 = to_hex(data::hash_of(*train));
   CHECK(run.summaries()[0].data_sha256 == data_sha256);
   run.config.epochs = 2;
