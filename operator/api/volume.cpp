@@ -39,11 +39,8 @@ Status read_term(const Json& json, const std::string& path, NodeTerm& out) {
   read_list(in, "matchExpressions", kMaxTerms, [&](const Json& item, const std::string& at) {
     return read_requirement(item, at, out.labels.emplace_back());
   });
-  read_list(in, "matchFields", kMaxTerms, [&](const Json& item, const std::string& at) -> Status {
-    NodeRequirement field;
-    MUSTER_RETURN_IF_ERROR(read_requirement(item, at, field));
-    if (field.key == "metadata.name" && field.op == "In") out.names = std::move(field.values);
-    return {};
+  read_list(in, "matchFields", kMaxTerms, [&](const Json& item, const std::string& at) {
+    return read_requirement(item, at, out.fields.emplace_back());
   });
   return in.status();
 }

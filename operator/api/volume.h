@@ -19,10 +19,9 @@ struct NodeRequirement {
   bool operator==(const NodeRequirement&) const = default;
 };
 
-/// All requirements hold; `names` are those of matchFields metadata.name In, empty = any.
+/// All requirements hold; of a node's fields there is metadata.name alone.
 struct NodeTerm {
-  std::vector<NodeRequirement> labels;
-  std::vector<std::string> names;
+  std::vector<NodeRequirement> labels, fields;
   bool operator==(const NodeTerm&) const = default;
 };
 

@@ -36,14 +36,13 @@ bool matches(const api::NodeRequirement& requirement,
 
 bool matches(const api::NodeTerm& term, const api::Node& node) {
   // A term without requirements matches no node.
-  if (term.labels.empty() && term.names.empty()) return false;
-  const auto& names = term.names;
-  if (!names.empty() && std::find(names.begin(), names.end(), node.meta.name) == names.end()) {
-    return false;
-  }
-  return std::all_of(term.labels.begin(), term.labels.end(), [&](const auto& requirement) {
-    return matches(requirement, node.meta.labels);
-  });
+  if (term.labels.empty() && term.fields.empty()) return false;
+  const std::map<std::string, std::string> fields{{"metadata.name", node.meta.name}};
+  const auto hold = [](const auto& requirements, const auto& values) {
+    return std::all_of(requirements.begin(), requirements.end(),
+                       [&](const auto& requirement) { return matches(requirement, values); });
+  };
+  return hold(term.labels, node.meta.labels) && hold(term.fields, fields);
 }
 
 NodeLimit reach_of(const api::PersistentVolume& volume,

@@ -28,7 +28,7 @@ TEST_CASE("a local volume tells its nodes, its class and its claim") {
   REQUIRE(volume->nodes.size() == 2);
   CHECK(volume->nodes[0].labels ==
         std::vector<NodeRequirement>{{"kubernetes.io/hostname", "In", {"n1"}}});
-  CHECK(volume->nodes[1].names == std::vector<std::string>{"n2"});
+  CHECK(volume->nodes[1].fields == std::vector<NodeRequirement>{{"metadata.name", "In", {"n2"}}});
 }
 
 TEST_CASE("a volume of the network is reached by all") {

@@ -208,6 +208,15 @@ TEST_CASE("node requirements mean what the API server means by them") {
   CHECK(reach({"size", "Lt", {"9"}}) == Names{"n3"});
   CHECK(reach({"size", "Lt", {"9", "10"}}) == Names{});
   CHECK(reach({"size", "Near", {"8"}}) == Names{});
+  const auto reach_by_name = [](const std::string& op, std::vector<std::string> names) {
+    Storage storage;
+    storage.volumes = {volume("v", "")};
+    storage.volumes[0].nodes = {{{}, {{"metadata.name", op, std::move(names)}}}};
+    storage.claims = {claim("digits", "v")};
+    return storage.limits(job_with("digits")).first_slot.value_or(Names{});
+  };
+  CHECK(reach_by_name("In", {"n2"}) == Names{"n2"});
+  CHECK(reach_by_name("NotIn", {"n1"}) == Names{"n2", "n3"});
   Storage none;
   none.volumes = {volume("v", "")};
   none.volumes[0].nodes = {{}};
