@@ -9,6 +9,8 @@
 namespace muster::api {
 namespace {
 
+/// Of a TrainingQueue, as of any label.
+constexpr std::size_t kMaxQueueName = 63;
 constexpr std::size_t kMaxConditions = 32;
 constexpr std::size_t kMaxSlots = 4096;
 constexpr std::size_t kMaxLogTailBytes = 2048;
@@ -296,7 +298,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.value("resizes", out.resizes, kInt);
   in.value("startAttempt", out.start_attempt, kInt);
   in.value("startCount", out.start_count, JsonReader::Range{0, kMaxSlots});
-  in.value("queue", out.queue, kMaxStatusTextBytes);
+  in.value("queue", out.queue, kMaxQueueName);
   in.value("kueueQueue", out.kueue_queue, kueue::kMaxQueueBytes);
   in.list("conditions", kMaxConditions, out.conditions, &read_condition);
   in.list("placement", kMaxSlots, out.placement, &read_placement);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/contract.h"
+#include "common/messages.h"
 #include "operator/api/kueue.h"
 #include "operator/core/budget_policy.h"
 #include "operator/core/elastic.h"
@@ -228,7 +229,7 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
     ++slot;
   }
   status.start_attempt = attempt;
-  status.start_count = job.spec.worker.count;
+  status.start_count = std::min(job.spec.worker.count, kMaxWorkers);
   status.witness.reset();
   status.target_workers = slot;
   status.replicas = 0;

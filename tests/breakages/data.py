@@ -84,7 +84,5 @@ BREAKAGES = [
              "  loader.samples(step + 1, ranks, indices);\n", "test_data"),
     Breakage("a shard may be written over while a job trains", TOKENS, "if (now != shard.stamp) {", "if (now.bytes != shard.stamp.bytes) {",
              "test_data"),
-    Breakage("a shard that was written over is known by a time that anybody sets", "worker/data/file.cpp", "nanoseconds(info.st_ctim)};", "0};",
-             "test_data"),
     Breakage("nothing is read ahead", TOKENS, "POSIX_FADV_WILLNEED", "POSIX_FADV_NORMAL", "test_data"),
 ]

@@ -12,11 +12,12 @@
 
 namespace muster::data {
 
-/// What the system says of a file, and says otherwise once it was written to: whoever sets the time
-/// of the content back cannot set back that of the change.
+/// What the system says of a file, and says otherwise once it was written to, unless whoever did
+/// has set the time back. The time of a change of names and rights is none of it: where a claim is
+/// mounted once more its files may be given to a group anew.
 struct FileStamp {
   std::uint64_t bytes = 0;
-  std::int64_t written_ns = 0, changed_ns = 0;  ///< since 1970
+  std::int64_t written_ns = 0;  ///< since 1970
   bool operator==(const FileStamp&) const = default;
 };
 

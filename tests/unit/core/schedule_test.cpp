@@ -139,7 +139,9 @@ TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
   CHECK(
       cluster.only().why_not ==
       "needs 1 x {cpu 1, memory 512Mi}; room for 0; 1 x not ready; 1 x cordoned; 1 x tainted, e.g. "
-      "gpu (spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector)");
+      "gpu (spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector); where nodes "
+      "come "
+      "on demand: spec.scheduling: Unplaced");
   cluster.nodes[3].meta.labels = {{"zone", "x"}};
   CHECK(cluster.only().placement->node_of_slot == Nodes{"d"});
   cluster.nodes[3].ready = false;

@@ -117,7 +117,8 @@ TEST_CASE("a volume that every node reaches limits nothing") {
 TEST_CASE("claims of all workers limit all slots, slot 0 by both") {
   Storage storage;
   storage.volumes = {volume("v1", "r1"), volume("v2", "r2")};
-  storage.volumes[0].nodes.push_back({{}, {"n3"}});  // rack r1, or node n3
+  storage.volumes[0].nodes.push_back(
+      {{}, {{"metadata.name", "In", {"n3"}}}});  // rack r1, or node n3
   storage.claims = {claim("digits", "v1"), claim("data", "v2")};
   const VolumeLimits limits = storage.limits(job_with("digits", "data"));
   CHECK(limits.every_slot == Names{"n2", "n3"});

@@ -371,8 +371,8 @@ TEST_CASE(
   const Fixture fixture;
   const State state(100);
   CheckpointStore late = fixture.store(1);
-  Meanwhile source(state, [&] { fixture.save(110, 9); });
-  REQUIRE(late.save(100, state.optimizer, source).has_value());
+  fixture.save(110, 9);
+  REQUIRE(late.save({100, state.parameters, state.optimizer}).has_value());
   CHECK(fixture.loaded() == 110);
   Meanwhile failing(state, [&] { fixture.save(110, 9); }, true);
   CHECK_FALSE(late.save(110, state.optimizer, failing).has_value());
