@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "common/contract.h"
+#include "common/messages.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
@@ -89,8 +90,9 @@ std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& g
   const api::TrainingJob& job = snapshot.job;
   // A gang that got fewer places than it wished for is not resized until the wish changes; other
   // changes of its spec are none of the wish.
+  const int wish = std::min(job.spec.worker.count, kMaxWorkers);
   const bool changed = job.status.start_count > 0
-                           ? job.spec.worker.count != job.status.start_count
+                           ? wish != job.status.start_count
                            : job.meta.generation > job.status.observed_generation;
   const bool elastic = !job.spec.training && job.spec.worker.min < job.spec.worker.max;
   const int size = static_cast<int>(gang.members.size());

@@ -145,7 +145,7 @@ BREAKAGES = [
              "test_core"),
     # A model that does not fit
     Breakage("any change of an elastic program's spec starts it again", REPLACE,
-             "? job.spec.worker.count != job.status.start_count", "? job.meta.generation > job.status.observed_generation", "test_core"),
+             "? wish != job.status.start_count", "? job.meta.generation > job.status.observed_generation", "test_core"),
     Breakage("a model is split as far as it was split before", REPLACE, "split.processes() > now &&", "split.processes() > 0 &&",
              "test_core"),
     Breakage("a model is split so that workers are left over", REPLACE,
