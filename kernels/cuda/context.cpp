@@ -6,11 +6,15 @@ namespace muster::kernels::cuda {
 
 int device_count() {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  static_cast<void>(cudaGetLastError());  // no operation's
+  return 0;
 }
 
 Context::Context(int device, Products products)
     : kernels::Context(products), impl_(std::make_unique<Impl>()) {
+  // What others have left on this thread is not this context's.
+  static_cast<void>(cudaGetLastError());
   int capability = 0;
   impl_->note(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device));
   if (capability < kCapability) impl_->note(cudaErrorNoKernelImageForDevice);

@@ -19,6 +19,9 @@ struct Context::Impl {
   std::size_t scratch_bytes = 0;
 
   void note(cudaError_t error) {
+    if (error == cudaSuccess) return;
+    // The runtime keeps it for whoever asks next on this thread, which may be another context.
+    static_cast<void>(cudaGetLastError());
     if (first_error == cudaSuccess) first_error = error;
   }
 };

@@ -11,6 +11,7 @@
 #include <new>
 #include <numeric>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tests/cuda_on_host/cuda_runtime_api.h"
@@ -224,6 +225,13 @@ void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& bo
 
 std::atomic<int> capability = 9;
 std::atomic<bool> has_failed = false;
+/// As the runtime keeps it: until it is asked for.
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t keep(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
 
 struct Memory {
   std::mutex mutex;
@@ -293,11 +301,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
-  if (device != 0) return cudaErrorInvalidDevice;
+  if (device != 0) return on_host::keep(cudaErrorInvalidDevice);
   *value = on_host::capability;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device) {
+  return on_host::keep(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = nullptr;
   return cudaSuccess;
@@ -308,9 +318,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   on_host::Memory& all = on_host::memory();
   const std::lock_guard lock(all.mutex);
-  if (bytes > all.left) return cudaErrorMemoryAllocation;
+  if (bytes > all.left) return on_host::keep(cudaErrorMemoryAllocation);
   *memory = std::malloc(bytes);
-  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  if (*memory == nullptr) return on_host::keep(cudaErrorMemoryAllocation);
   // Not a number, so that who reads what it has not written is found out.
   std::memset(*memory, 0xFF, bytes);
   all.sizes[*memory] = bytes;
@@ -340,5 +350,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 }
 
 cudaError_t cudaGetLastError() {
-  return on_host::has_failed ? cudaErrorLaunchFailure : cudaSuccess;
+  const cudaError_t error = std::exchange(on_host::last_error, cudaSuccess);
+  return on_host::has_failed ? cudaErrorLaunchFailure : error;  // a failed device stays so
 }

@@ -22,6 +22,17 @@ TEST_CASE("a context of a device that is not there says so and does nothing") {
   context.release(memory);
 }
 
+TEST_CASE("what failed on this thread before is no error of the next context") {
+  if (!has_gpu("a context after one that failed")) return;
+  CHECK(cuda::Context(cuda::device_count()).finish() != nullptr);
+  cuda::Context context;
+  DeviceFloats x(context, {1.0F, 2.0F});
+  // Both live: an error of one is not the other's either.
+  cuda::Context another(cuda::device_count());
+  context.operations().scale(context, 2, 0.5F, x.data());
+  CHECK(x.values() == Floats{0.5F, 1.0F});
+}
+
 #ifdef MUSTER_CUDA_ON_HOST
 TEST_CASE("a device older than the kernels is refused") {
   on_host::set_capability(8);
