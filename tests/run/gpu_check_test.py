@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""scripts/gpu-check where there is no GPU: what it packs, what it says of what fails, and what it takes for a success.
+
+    tests/run/gpu_check_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster and muster-worker; beside it is tests/
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CHECK = os.path.join(ROOT, "scripts/gpu-check")
+OF_THE_SYSTEM = re.compile(r"linux-vdso|/ld-linux|lib(c|m|pthread|dl|rt)\.so")
+SEVERAL_LINES = "\n".join(f"line {number}" for number in range(20))
+# As `muster run` it leaves a log of a worker, and a report.
+MUSTER = r"""
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --output) output=$2 ;;
+    spec.worker.resources.gpus=*) gpus=${1#*=} ;;
+  esac
+  shift
+done
+mkdir -p "$output/logs"
+[ "$gpus" -eq 0 ] || echo "SAYS" > "$output/logs/0.log"
+echo '{"samplesPerSecond": 1234.56, "seconds": 7.89, "sha256": "MODEL'"OF_GPUS"'"}' > "$output/report.json"
+"""
+
+
+class GpuCheck(unittest.TestCase):
+    bin_dir = ""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="muster-gpu-check-")
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.pack = os.path.join(self.directory, "pack")
+
+    def script(self, path, *lines):
+        path = os.path.join(self.directory, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(["#!/bin/bash", *lines, ""]))
+        os.chmod(path, 0o755)
+
+    def gpus(self, count):
+        self.script("path/nvidia-smi", *[f"[ $1 != -L ] || echo GPU {number}: H100" for number in range(count)],
+                    "exit 0" if count else "exit 9")
+
+    def stand_in(self, muster=MUSTER.replace("SAYS", "training on a GPU").replace("OF_GPUS", "")):
+        """Programs that pass, in the places of those that are packed."""
+        self.gpus(1)
+        for name in ("test_cuda_kernels", "test_cuda_training"):
+            self.script(f"pack/bin/{name}", "echo '[doctest] Status: SUCCESS!'")
+        self.script("pack/bin/muster", muster)
+
+    def check(self, *arguments, script=CHECK):
+        """(exit code, what it said)"""
+        environment = {"PATH": f"{self.directory}/path:{os.environ['PATH']}", "HOME": self.directory}
+        done = subprocess.run([script, *arguments], env=environment, cwd=self.directory, text=True, check=False,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+        return done.returncode, done.stdout
+
+    def packed(self):
+        code, out = self.check("--pack", "pack", "--from", os.path.dirname(self.bin_dir))
+        self.assertEqual(code, 0, out)
+        return out
+
+    def test_what_is_packed_finds_all_its_libraries_there(self):
+        self.gpus(0)
+        said = self.packed()
+        self.assertRegex(said, r"pack: \d+ MiB, for a C library of GLIBC 2\.\d+ or later")
+        self.assertIn("test_cuda is left out of it", said)
+        programs = os.listdir(f"{self.pack}/bin")
+        self.assertEqual(sorted(programs), ["muster", "muster-worker", "test_cuda_kernels", "test_cuda_training"])
+        for path in [f"{self.pack}/{each}/{name}" for each in ("bin", "lib") for name in os.listdir(f"{self.pack}/{each}")]:
+            linked = subprocess.run(["ldd", path], env={"LD_LIBRARY_PATH": f"{self.pack}/lib"}, check=True, text=True,
+                                    capture_output=True).stdout
+            for line in linked.splitlines():
+                self.assertTrue(OF_THE_SYSTEM.search(line) or f"{self.pack}/lib/" in line, f"{path}: {line}")
+        code, out = self.check("--built", script=f"{self.pack}/scripts/gpu-check")
+        self.assertEqual((code, out.count("\n")), (1, 1), out)
+        self.assertIn("there is no GPU here, or no driver for it; nothing was checked", out)
+
+    def test_what_is_packed_trains_where_it_is_unpacked(self):
+        self.gpus(0)
+        self.packed()
+        self.stand_in_for_tests_alone()
+        shutil.copy(os.path.join(os.path.dirname(self.bin_dir), "tests/muster-worker-cuda-on-host"), f"{self.pack}/bin/muster-worker")
+        moved = os.path.join(self.directory, "elsewhere")
+        os.rename(self.pack, moved)
+        code, out = self.check("--built", "--steps", "3", "digits", script=f"{moved}/scripts/gpu-check")
+        self.assertEqual(code, 0, out)
+        self.assertEqual(len(re.findall(r"with a GPU [1-9]\d*\.\d samples/s \(\d+\.\d s from start to end\), without", out)), 1, out)
+        self.assertEqual(len(re.findall(r"the same model, [0-9a-f]{64}", out)), 1, out)
+        self.assertIn("test_cuda IS LEFT OUT", out)
+
+    def stand_in_for_tests_alone(self):
+        muster = os.path.join(self.directory, "muster")
+        shutil.move(f"{self.pack}/bin/muster", muster)
+        self.stand_in()
+        shutil.move(muster, f"{self.pack}/bin/muster")
+
+    def test_what_passes_is_measured(self):
+        self.stand_in()
+        code, out = self.check("--built", "pack")
+        self.assertEqual(code, 0, out)
+        for example in ("digits", "digits-cnn", "gpt-tiny", "gpt-6x384", "mlp-2x4096"):
+            self.assertIn(f"-- {example}\n   with a GPU 1234.6 samples/s (7.9 s from start to end), without 1234.6", out)
+
+    def test_a_test_that_fails_is_told_whole_and_the_others_run_all_the_same(self):
+        self.stand_in()
+        self.script("pack/bin/test_cuda_kernels", f"echo '{SEVERAL_LINES}'", "exit 1")
+        code, out = self.check("--built", "pack", "digits")
+        self.assertEqual(code, 1, out)
+        self.assertIn(SEVERAL_LINES + "\n   test_cuda_kernels FAILED\n-- test_cuda_training\n[doctest]", out)
+        self.assertIn("the same model", out)
+
+    def test_what_was_skipped_has_not_passed(self):
+        self.stand_in()
+        self.script("pack/bin/test_cuda_training", "echo 'skipped: an MLP needs a GPU, and there is none: old driver'",
+                    f"echo '{SEVERAL_LINES}'")
+        code, out = self.check("--built", "pack", "digits")
+        self.assertEqual(code, 1, out)
+        self.assertIn("skipped: an MLP needs a GPU, and there is none: old driver\n   test_cuda_training FAILED", out)
+
+    def test_what_was_not_trained_on_the_gpu_or_is_another_model_is_told(self):
+        self.stand_in(MUSTER.replace("SAYS", "this build has no kernels").replace("OF_GPUS", ""))
+        code, out = self.check("--built", "pack", "digits")
+        self.assertEqual(code, 1, out)
+        self.assertIn("this build has no kernels\n   digits FAILED: it was not trained on the GPU", out)
+        self.stand_in(MUSTER.replace("SAYS", "training on a GPU").replace("OF_GPUS", "$gpus"))
+        code, out = self.check("--built", "pack", "digits")
+        self.assertEqual(code, 1, out)
+        self.assertIn("digits FAILED: another model", out)
+
+
+if __name__ == "__main__":
+    GpuCheck.bin_dir = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
