@@ -80,6 +80,8 @@ class Context {
   /// Where a device has none left it is the host's alone, and finish() tells.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
+  /// Bytes that allocate() gives at most, all together; 0: nobody knows.
+  virtual std::size_t memory_most() const { return 0; }
   /// Copies after what was begun before, to or from any memory. Blocks: until it is done.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   /// Until all that was begun is complete. Returns nullptr, or the first error's text: then all

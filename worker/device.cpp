@@ -15,7 +15,9 @@ namespace {
 constexpr bool kHasKernels = true;
 std::unique_ptr<kernels::Context> device_of(int rank, kernels::Products products) {
   const int count = kernels::cuda::device_count();
-  return count > 0 ? std::make_unique<kernels::cuda::Context>(rank % count, products) : nullptr;
+  return count > 0 ? std::make_unique<kernels::cuda::Context>(
+                         kernels::cuda::DeviceShare{rank % count}, products)
+                   : nullptr;
 }
 #else
 constexpr bool kHasKernels = false;

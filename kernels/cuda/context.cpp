@@ -1,8 +1,19 @@
 #include "kernels/cuda/context.h"
 
-#include <cstdlib>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
 
 namespace muster::kernels::cuda {
+namespace {
+
+/// Of the device's memory: for CUDA itself and scratch().
+constexpr std::size_t kReserveLeast = std::size_t{512} << 20, kReserveShare = 16;
+
+std::string mebibytes(std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+}  // namespace
 
 int device_count() {
   int count = 0;
@@ -11,17 +22,25 @@ int device_count() {
   return 0;
 }
 
-Context::Context(int device, Products products)
+Context::Context(DeviceShare share, Products products)
     : kernels::Context(products), impl_(std::make_unique<Impl>()) {
   // What others have left on this thread is not this context's.
   static_cast<void>(cudaGetLastError());
+  impl_->open(share);
+}
+
+void Context::Impl::open(const DeviceShare& share) {
   int capability = 0;
-  impl_->note(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device));
-  if (capability < kCapability) impl_->note(cudaErrorNoKernelImageForDevice);
-  if (impl_->first_error == cudaSuccess) impl_->note(cudaSetDevice(device));
-  if (impl_->first_error == cudaSuccess) {
-    impl_->note(cudaStreamCreateWithFlags(&impl_->stream, cudaStreamNonBlocking));
-  }
+  note(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, share.device));
+  if (capability < kCapability) note(cudaErrorNoKernelImageForDevice);
+  if (first_error == cudaSuccess) note(cudaSetDevice(share.device));
+  if (first_error == cudaSuccess) note(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  std::size_t unused = 0, total = 0;
+  if (first_error == cudaSuccess) note(cudaMemGetInfo(&unused, &total));
+  if (first_error != cudaSuccess) return;
+  const std::size_t reserve = std::max(kReserveLeast, total / kReserveShare);
+  const auto processes = static_cast<std::size_t>(std::max(1, share.processes));
+  most = total > reserve ? (total - reserve) / processes : 1;
 }
 
 // Nobody is left to tell of an error here; outputs that matter were fetched after finish().
@@ -32,31 +51,59 @@ Context::~Context() {
 
 const char* Context::finish() {
   if (impl_->first_error == cudaSuccess) impl_->note(cudaStreamSynchronize(impl_->stream));
-  return impl_->first_error == cudaSuccess ? nullptr : cudaGetErrorString(impl_->first_error);
+  if (impl_->first_error == cudaSuccess) return nullptr;
+  return impl_->words.empty() ? cudaGetErrorString(impl_->first_error) : impl_->words.c_str();
+}
+
+void* Context::allocate(std::size_t bytes) {
+  bytes = std::max<std::size_t>(bytes, 1);
+  void* const memory = impl_->allocate_of_device(bytes);
+  return memory != nullptr ? memory : impl_->allocate_of_host(bytes);
 }
 
 // Managed memory: pages go where they are used, and the host may fill in a batch's rows. What only
-// the device uses stays on it.
-void* Context::allocate(std::size_t bytes) {
-  void* memory = nullptr;
-  if (impl_->first_error == cudaSuccess) {
-    impl_->note(cudaMallocManaged(&memory, bytes > 0 ? bytes : 1, cudaMemAttachGlobal));
+// the device uses stays on it, which more than it has could not.
+void* Context::Impl::allocate_of_device(std::size_t bytes) {
+  if (first_error != cudaSuccess) return nullptr;
+  if (bytes > most - held) {
+    refuse(cudaErrorMemoryAllocation, "out of memory: " + mebibytes(bytes + held) +
+                                          " are wanted, and a process may have " + mebibytes(most) +
+                                          " of the device's");
+    return nullptr;
   }
-  if (memory != nullptr && impl_->first_error == cudaSuccess) return memory;
-  memory = std::malloc(bytes > 0 ? bytes : 1);
-  if (memory == nullptr) throw std::bad_alloc();
-  impl_->of_host.insert(memory);
+  void* memory = nullptr;
+  note(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal));
+  if (first_error != cudaSuccess) return nullptr;
+  of_device[memory] = bytes;
+  held += bytes;
+  return memory;
+}
+
+// Nobody computes with it: pages that are not touched are not taken.
+void* Context::Impl::allocate_of_host(std::size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  of_host[memory] = bytes;
   return memory;
 }
 
 void Context::release(void* memory) {
   if (memory == nullptr) return;
-  if (impl_->of_host.erase(memory) > 0) {
-    std::free(memory);
-  } else {
-    impl_->note(cudaFree(memory));
+  if (const auto host = impl_->of_host.find(memory); host != impl_->of_host.end()) {
+    munmap(memory, host->second);
+    impl_->of_host.erase(host);
+    return;
   }
+  if (const auto found = impl_->of_device.find(memory); found != impl_->of_device.end()) {
+    impl_->held -= found->second;
+    impl_->of_device.erase(found);
+  }
+  impl_->note(cudaFree(memory));
 }
+
+std::size_t Context::memory_most() const { return impl_->most; }
+std::size_t Context::memory_held() const { return impl_->held; }
 
 void Context::copy(void* to, const void* from, std::size_t bytes) {
   if (impl_->first_error != cudaSuccess || bytes == 0) return;

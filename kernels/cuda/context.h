@@ -3,7 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <set>
+#include <map>
+#include <string>
 
 #include "kernels/cuda/ops.h"
 
@@ -12,8 +13,11 @@ namespace muster::kernels::cuda {
 struct Context::Impl {
   cudaStream_t stream = nullptr;
   cudaError_t first_error = cudaSuccess;
-  /// Memory handed out that is not the device's, because it had none left.
-  std::set<void*> of_host;
+  std::string words;  ///< of that error, where CUDA's do not say enough
+  /// Memory handed out, and its bytes: the device's, and what is not because it had none left.
+  std::map<void*, std::size_t> of_device, of_host;
+  std::size_t held = 0;  ///< of the device
+  std::size_t most = 0;
   /// Memory of one operation at a time; grows and never shrinks.
   void* scratch = nullptr;
   std::size_t scratch_bytes = 0;
@@ -24,6 +28,14 @@ struct Context::Impl {
     static_cast<void>(cudaGetLastError());
     if (first_error == cudaSuccess) first_error = error;
   }
+  void refuse(cudaError_t error, std::string why) {
+    if (first_error == cudaSuccess) words = std::move(why);
+    note(error);
+  }
+  void open(const DeviceShare& share);
+  /// nullptr after an error.
+  void* allocate_of_device(std::size_t bytes);
+  void* allocate_of_host(std::size_t bytes);
 };
 
 /// Memory of the device for the operation that asks, until the next one does; nullptr after an

@@ -16,17 +16,27 @@ inline constexpr int kCapability = 9;
 /// Devices that there are; 0 without a driver.
 int device_count();
 
+/// A device, and how many processes share it and its memory.
+struct DeviceShare {
+  int device = 0;
+  int processes = 1;
+};
+
 /// One stream of one device, and the first error of what was put on it.
 /// Threads: one. Blocks: operations do not; they run in the order of the calls.
 class Context final : public kernels::Context {
  public:
-  explicit Context(int device = 0, Products products = Products::kFloat32);
+  explicit Context(DeviceShare share = {}, Products products = Products::kFloat32);
   ~Context() override;
 
   const Operations& operations() const override;
   bool is_host() const override { return false; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
+  /// A share of the device's memory but what CUDA itself and scratch of operations need: CUDA would
+  /// give more, and move it to and fro.
+  std::size_t memory_most() const override;
+  std::size_t memory_held() const;
   void copy(void* to, const void* from, std::size_t bytes) override;
   const char* finish() override;
 

@@ -102,6 +102,7 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
 cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned flags);
 cudaError_t cudaFree(void* memory);
@@ -115,5 +116,8 @@ namespace on_host {
 inline constexpr const char* kFails = "CUDA_ON_HOST_FAILS";
 /// Memory of the device that may still be allocated; for tests of what comes when none is left.
 void set_memory_left(std::size_t bytes);
+/// What the device says that it has; CUDA gives more all the same.
+inline constexpr std::size_t kMemory = std::size_t{80} << 30;
+void set_memory(std::size_t bytes);
 void set_capability(int major);
 }  // namespace on_host

@@ -236,7 +236,7 @@ cudaError_t keep(cudaError_t error) {
 struct Memory {
   std::mutex mutex;
   std::unordered_map<void*, std::size_t> sizes;
-  std::size_t left = SIZE_MAX;
+  std::size_t left = SIZE_MAX, total = kMemory;
 };
 
 Memory& memory() {
@@ -274,6 +274,10 @@ void set_capability(int major) { capability = major; }
 void set_memory_left(std::size_t bytes) {
   const std::lock_guard lock(memory().mutex);
   memory().left = bytes;
+}
+void set_memory(std::size_t bytes) {
+  const std::lock_guard lock(memory().mutex);
+  memory().total = bytes;
 }
 
 }  // namespace on_host
@@ -314,6 +318,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  on_host::Memory& all = on_host::memory();
+  const std::lock_guard lock(all.mutex);
+  *total = all.total;
+  *free = std::min(all.left, all.total);
+  return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   on_host::Memory& all = on_host::memory();

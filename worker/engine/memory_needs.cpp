@@ -73,26 +73,46 @@ std::optional<int> first_that_fits(const TrainingConfig& config, int most, const
   return std::nullopt;
 }
 
-std::string mebibytes(std::size_t bytes) {
-  return std::to_string((bytes + (std::size_t{1} << 20) - 1) >> 20) + " MiB";
+Activations activations_of(const TrainingConfig& config) {
+  return config.recomputes_activations ? Activations::kRecomputed : Activations::kKept;
+}
+
+/// Of the model that a process has.
+std::size_t rows_of(const MemoryShare& share, int ranks_at_once) {
+  const auto ranks =
+      static_cast<std::size_t>(std::min(count_ranks(own_nodes(share)), ranks_at_once));
+  return std::max(ranks * share.rows_per_rank, share.rows_evaluated);
 }
 
 }  // namespace
 
+std::string mebibytes(std::size_t bytes) {
+  return std::to_string((bytes + (std::size_t{1} << 20) - 1) >> 20) + " MiB";
+}
+
 MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
                          const MemoryShare& share, int ranks_at_once) {
   MemoryNeeds needs = lasting_needs(config, shape, share, ranks_at_once);
-  const auto ranks =
-      static_cast<std::size_t>(std::min(count_ranks(own_nodes(share)), ranks_at_once));
-  const std::size_t rows = std::max(ranks * share.rows_per_rank, share.rows_evaluated);
-  if (rows > 0) {
+  if (const std::size_t rows = rows_of(share, ranks_at_once); rows > 0) {
     const auto passes = plan_passes(own_nodes(share), ranks_at_once);
-    needs.activations = Model::bytes(shape, rows,
-                                     config.recomputes_activations ? Activations::kRecomputed
-                                                                   : Activations::kKept) +
+    needs.activations = Model::bytes(shape, rows, activations_of(config)) +
                         Model::table_bytes(shape, later_ranks_most(passes));
   }
   return needs;
+}
+
+std::size_t device_needs(const TrainingConfig& config, const ModelShape& shape,
+                         const MemoryShare& share, int ranks_at_once, std::size_t rows_had) {
+  const std::size_t rows = std::max(rows_of(share, ranks_at_once), rows_had);
+  if (rows == 0) return 0;
+  Model::PassSize most;
+  for (const ComputePass& pass : plan_passes(own_nodes(share), ranks_at_once)) {
+    std::size_t ranks = 0;
+    for (const Piece& piece : pass) ranks += static_cast<std::size_t>(piece.ranks.size());
+    most.nodes = std::max(most.nodes, pass.size());
+    most.further_ranks = std::max(most.further_ranks, ranks - pass.size());
+  }
+  return Model::device_bytes(shape, rows, activations_of(config), most);
 }
 
 MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, int place,
@@ -103,7 +123,7 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, in
   work.nodes = own_nodes(share);
   work.ranks_at_once = ranks_at_once;
   work.rows_per_rank = share.rows_per_rank;
-  if (config.recomputes_activations) work.activations = Activations::kRecomputed;
+  work.activations = activations_of(config);
   // One after the other: what computes steps is given up for an evaluation.
   needs.activations = pass_bytes(plan, place, work);
   if (share.rows_evaluated > 0) {

@@ -52,6 +52,11 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
 MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, int place,
                          const MemoryShare& share, int ranks_at_once);
 
+/// Bytes of the device that computes the passes of such a process, where a model of `rows_had` rows
+/// is there already and stays.
+std::size_t device_needs(const TrainingConfig& config, const ModelShape& shape,
+                         const MemoryShare& share, int ranks_at_once, std::size_t rows_had = 0);
+
 /// Logical ranks that a pass may have so that config.memory_bytes suffice: `most` (1 or more), or
 /// the first of its halves. Nothing: not even one at a time fits.
 std::optional<int> ranks_that_fit(const TrainingConfig& config, const ModelShape& shape,
@@ -67,6 +72,9 @@ std::optional<int> ranks_that_fit(const TrainingConfig& config, const StagePlan&
 /// less.
 std::vector<Split> splits_that_fit(const TrainingConfig& config, const ModelShape& whole,
                                    const MemoryShare& share);
+
+/// In whole MiB, rounded up.
+std::string mebibytes(std::size_t bytes);
 
 /// The first half of what a user is told whose job does not fit: what it needs, and what there is.
 std::string what_it_needs(const TrainingConfig& config, const ModelShape& whole,

@@ -78,6 +78,19 @@ std::size_t Model::table_bytes(const ModelShape& shape, std::size_t later_ranks)
   return later_ranks * head.in.channels * head.out.channels * sizeof(float);
 }
 
+std::size_t Model::device_bytes(const ModelShape& shape, std::size_t rows_max,
+                                Activations activations, PassSize most) {
+  const std::size_t floats = shape.values() * (1 + most.nodes);
+  return bytes(shape, rows_max, activations) + table_bytes(shape, most.further_ranks) +
+         floats * sizeof(float);
+}
+
+void Model::forget_nodes() {
+  if (context_.is_host()) return;
+  node_gradients_ = {};
+  tables_ = {};
+}
+
 /// Of the arena, measured by dealing out nothing.
 std::size_t Model::arena_floats() {
   std::size_t floats = 0;
@@ -192,6 +205,7 @@ const Model::Batch& Model::reachable(const Batch& batch) {
   MUSTER_CHECK(batch.tables.empty() && batch.team == nullptr);
   const std::size_t of_node = shape_.values();
   if (node_gradients_.size() < batch.nodes.size() * of_node) {
+    forget_nodes();  // never both
     node_gradients_ = {context_, batch.nodes.size() * of_node};
   }
   reachable_nodes_.assign(batch.nodes.begin(), batch.nodes.end());

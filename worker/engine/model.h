@@ -42,6 +42,13 @@ class Model {
   /// for both: a gradient of it for each logical rank of a batch, but for the first one of each
   /// node.
   static std::size_t table_bytes(const ModelShape& shape, std::size_t later_ranks);
+  /// Of one pass: its nodes, and its logical ranks but the first of each node.
+  struct PassSize {
+    std::size_t nodes = 0, further_ranks = 0;
+  };
+  /// The same of a device, values and gradients included, where passes are at most so large.
+  static std::size_t device_bytes(const ModelShape& shape, std::size_t rows_max,
+                                  Activations activations, PassSize most);
   /// Of what all passes need beside the values and the gradients.
   std::size_t arena_bytes() const { return (arena_.size() + head_logits_.size()) * sizeof(float); }
   /// Filled by the caller before a forward pass. A model that reads tokens has no input(), all
@@ -57,6 +64,8 @@ class Model {
   /// The first error of the device that computes: then what was computed since the last call is of
   /// no worth. To be asked after losses and after a backward pass.  Exit code: kDevice.
   Status status();
+  /// Gives back what of a device's memory depends on the nodes of a pass, before these are others.
+  void forget_nodes();
   /// Fills one row with a sample.  Errors: as data::read_sample and data::read_image.
   Status set_row(std::size_t row, const data::Dataset& samples, std::size_t index);
 

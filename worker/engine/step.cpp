@@ -38,14 +38,13 @@ double since(MonoTime& from, MonoTime to) {
 }  // namespace
 
 void Trainer::set_assignment(const Assignment& assignment) {
-  const auto& own = assignment.nodes[static_cast<std::size_t>(rank())];
-  sums_->hold(own);
+  sums_->hold(assignment.nodes[static_cast<std::size_t>(rank())]);
   assignment_ = assignment;
   plan_exchange();
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
   give_up_surplus(choose_passes(assignment), own);
-  if (!is_split()) reserve_model(own);
+  if (!is_split()) reserve_model(assignment);
   stage_.reset();
 }
 
@@ -86,10 +85,11 @@ MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const 
 
 /// Before anything is taken: whether a process that has its even share fits at all.
 Status Trainer::check_memory() const {
-  if (config_.memory_bytes == 0) return {};
+  if (config_.memory_bytes == 0 && device_memory() == 0) return {};
   const int copies = std::max(1, config_.processes / config_.group_size());
   MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, copies));
   const MemoryShare share = memory_share(even, 0);
+  MUSTER_RETURN_IF_ERROR(check_device_memory(share));
   if (ranks_that_fit_all(share, 1)) return {};
   if (config_.may_be_split) {
     const std::vector<Split> fits = splits_that_fit(config_, whole_, share);
@@ -105,6 +105,35 @@ Status Trainer::check_memory() const {
       .with_exit_code(contract::exit_code::kInvalidSpec);
 }
 
+/// Of the GPU that computes passes; 0 where there is none, or nobody knows.
+std::size_t Trainer::device_memory() const {
+  return hooks_.device != nullptr && !is_split() ? hooks_.device->memory_most() : 0;
+}
+
+Status Trainer::check_device_memory(const MemoryShare& share) const {
+  const std::size_t has = device_memory();
+  if (has == 0) return {};
+  const std::size_t needs = device_needs(config_, shape_, share, 1);
+  if (needs <= has) return {};
+  return Error(ErrorCode::kInvalid,
+               "spec.training.model: a pass needs at least " + mebibytes(needs) +
+                   " of the GPU's memory, of which a process may have " + mebibytes(has) +
+                   "; a smaller batchSize, or logicalRanks, or a GPU with more, may help")
+      .with_exit_code(contract::exit_code::kDevice);
+}
+
+/// `most` logical ranks, or the first of its halves of which a pass fits the GPU; 1 where none
+/// does.
+int Trainer::ranks_on_device(const MemoryShare& share, int most) const {
+  const std::size_t has = device_memory();
+  if (has == 0) return most;
+  const auto needs = [&](int ranks) { return device_needs(config_, shape_, share, ranks); };
+  while (most > 1 && needs(most) > has) most /= 2;
+  log_info("memory of the GPU is foreseen", {{"needsBytes", static_cast<std::int64_t>(needs(most))},
+                                             {"hasBytes", static_cast<std::int64_t>(has)}});
+  return most;
+}
+
 /// All stages of a copy have micro-batches of one size, so that the greatest of them fits.
 std::optional<int> Trainer::ranks_that_fit_all(const MemoryShare& share, int most) const {
   return plan_ ? ranks_that_fit(config_, *plan_, share, most)
@@ -117,7 +146,7 @@ std::size_t Trainer::choose_passes(const Assignment& assignment) {
   const MemoryShare share = memory_share(assignment, rank());
   const int own = count_ranks(assignment.nodes[static_cast<std::size_t>(rank())]);
   const auto fit = ranks_that_fit_all(share, ranks_most(own));
-  ranks_at_once_ = fit.value_or(1);
+  ranks_at_once_ = ranks_on_device(share, fit.value_or(1));
   const MemoryNeeds all = plan_
                               ? memory_needs(config_, *plan_, config_.place, share, ranks_at_once_)
                               : memory_needs(config_, shape_, share, ranks_at_once_);
@@ -160,10 +189,17 @@ void Trainer::give_up_surplus(std::size_t needs, const std::vector<RankRange>& n
   if (is_larger) model_.reset();
 }
 
-void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
-  const std::size_t rows = rows_reserved(nodes);
+void Trainer::reserve_model(const Assignment& assignment) {
+  const std::size_t rows = rows_reserved(assignment.nodes[static_cast<std::size_t>(rank())]);
   // A spare computes nothing, and without a test set it evaluates nothing either.
-  if (rows == 0 || (model_ && model_->rows_max() >= rows)) return;
+  if (rows == 0) return;
+  if (model_ && model_->rows_max() >= rows) {
+    model_->forget_nodes();
+    const std::size_t has = device_memory();
+    if (has == 0) return;
+    const MemoryShare share = memory_share(assignment, rank());
+    if (device_needs(config_, shape_, share, ranks_at_once_, model_->rows_max()) <= has) return;
+  }
   model_.emplace(shape_, rows, device(), activations());
 }
 
@@ -171,10 +207,9 @@ void Trainer::reserve_model(const std::vector<RankRange>& nodes) {
 /// its share of the next step.
 void Trainer::warm_up() {
   const auto even = assign(config_.logical_ranks, copies());
-  const auto& own = even->nodes[static_cast<std::size_t>(rank())];
   choose_passes(*even);
-  if (!is_split()) reserve_model(own);
-  sums_->hold(own);
+  if (!is_split()) reserve_model(*even);
+  sums_->hold(even->nodes[static_cast<std::size_t>(rank())]);
   sums_->hold({});
 }
 

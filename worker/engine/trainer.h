@@ -94,6 +94,9 @@ class Trainer {
   int ranks_most(int own) const;
   MemoryShare memory_share(const Assignment& assignment, int rank) const;
   Status check_memory() const;
+  std::size_t device_memory() const;
+  Status check_device_memory(const MemoryShare& share) const;
+  int ranks_on_device(const MemoryShare& share, int most) const;
   std::size_t choose_passes(const Assignment& assignment);
   std::size_t rows_reserved(const std::vector<RankRange>& nodes) const;
   void give_up_surplus(std::size_t needs, const std::vector<RankRange>& nodes);
@@ -118,7 +121,7 @@ class Trainer {
   }
   Ownership ownership() const { return Ownership(*buckets_, owns_); }
   bool has_learners() const { return std::find(owns_.begin(), owns_.end(), 0) != owns_.end(); }
-  void reserve_model(const std::vector<RankRange>& nodes);
+  void reserve_model(const Assignment& assignment);
   void warm_up();
   std::span<const float> summed_tail() const { return tail_; }
   Error diverged(std::int64_t step, const std::string& what) const;

@@ -43,7 +43,7 @@ TEST_CASE("NCCL carries an all-to-all between two GPUs, and a lost rank ends it"
                                             .device = rank,
                                             .connect_deadline = kClock.mono_now() + test::kPatience,
                                             .clock = &kClock}));
-    kernels::cuda::Context gpu(rank);
+    kernels::cuda::Context gpu({rank});
     std::vector<std::byte> out(1'000'000);
     std::vector<std::byte> in(out.size());
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = test::payload(rank, peer, 1, i);

@@ -14,7 +14,7 @@ namespace cpu = kernels::cpu;
 namespace cuda = kernels::cuda;
 
 TEST_CASE("a context of a device that is not there says so and does nothing") {
-  cuda::Context context(cuda::device_count());
+  cuda::Context context({cuda::device_count()});
   void* const memory = context.allocate(16);
   std::memset(memory, 0, 16);  // the host's, in its place
   cuda::sgd_momentum(context, 4, {}, nullptr, nullptr, nullptr);
@@ -24,11 +24,11 @@ TEST_CASE("a context of a device that is not there says so and does nothing") {
 
 TEST_CASE("what failed on this thread before is no error of the next context") {
   if (!has_gpu("a context after one that failed")) return;
-  CHECK(cuda::Context(cuda::device_count()).finish() != nullptr);
+  CHECK(cuda::Context({cuda::device_count()}).finish() != nullptr);
   cuda::Context context;
   DeviceFloats x(context, {1.0F, 2.0F});
   // Both live: an error of one is not the other's either.
-  cuda::Context another(cuda::device_count());
+  cuda::Context another({cuda::device_count()});
   context.operations().scale(context, 2, 0.5F, x.data());
   CHECK(x.values() == Floats{0.5F, 1.0F});
 }
@@ -40,6 +40,27 @@ TEST_CASE("a device older than the kernels is refused") {
         std::string("no kernel image is available for execution on the device"));
   on_host::set_capability(9);
   CHECK(cuda::Context().finish() == nullptr);
+}
+
+TEST_CASE("a process gets its share of the device's memory and no more") {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  on_host::set_memory(516 * kMiB);
+  cuda::Context context({0, 2});
+  CHECK(context.memory_most() == 2 * kMiB);
+  void* const first = context.allocate(kMiB);
+  void* const second = context.allocate(kMiB);
+  CHECK(context.memory_held() == 2 * kMiB);
+  CHECK(context.finish() == nullptr);
+  context.release(first);
+  void* const third = context.allocate(kMiB);
+  CHECK(context.finish() == nullptr);
+  void* const refused = context.allocate(kMiB);
+  REQUIRE(context.finish() != nullptr);
+  CHECK(context.finish() == std::string("out of memory: 3 MiB are wanted, and a process may have "
+                                        "2 MiB of the device's"));
+  for (void* const memory : {second, third, refused}) context.release(memory);
+  CHECK(context.memory_held() == 0);
+  on_host::set_memory(on_host::kMemory);
 }
 
 TEST_CASE("where the device has no memory left the host's is given, and finish says so") {

@@ -23,7 +23,7 @@ using MakeValues = Floats (*)(Rng& rng, std::size_t n);
 /// Both devices, and where matrices begin: `shift` values behind a multiple of 16 bytes.
 struct Bench {
   explicit Bench(kernels::Products products = kernels::Products::kFloat32)
-      : gpu(0, products), host(1, products) {}
+      : gpu(kernels::cuda::DeviceShare(), products), host(1, products) {}
 
   cuda::Context gpu;
   cpu::Context host;

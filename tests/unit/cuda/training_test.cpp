@@ -2,7 +2,9 @@
 // also where some workers have one and others do not.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "tests/unit/cuda/cases.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/reference_state.h"
+#include "worker/engine/memory_needs.h"
 #include "worker/engine/training.h"
 
 #ifdef MUSTER_CUDA_ON_HOST
@@ -39,7 +42,7 @@ Trained train(const TrainingConfig& config, int processes, int devices) {
     const auto products =
         config.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32;
     if (communicator.rank() < devices) {
-      device = std::make_unique<kernels::cuda::Context>(0, products);
+      device = std::make_unique<kernels::cuda::Context>(kernels::cuda::DeviceShare(), products);
     }
     hooks.device = device.get();
     const auto summary = run_training(config, communicator, clock, hooks);
@@ -91,6 +94,66 @@ TEST_CASE("products of bfloat16, too") {
 }
 
 #ifdef MUSTER_CUDA_ON_HOST
+namespace {
+
+struct TrainedOnDevice {
+  std::optional<Result<TrainingSummary>> outcome;
+  std::size_t samples_at_once = 0, held_most = 0;
+};
+
+/// By one process, on a device of whose memory it may have so much.
+TrainedOnDevice trained_within(const TrainingConfig& config, std::size_t memory) {
+  on_host::set_memory(memory + (std::size_t{512} << 20));
+  TrainedOnDevice trained;
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    kernels::cuda::Context device;
+    CHECK(device.memory_most() == memory);
+    std::size_t of_pass = 0;
+    TrainingHooks hooks;
+    hooks.device = &device;
+    hooks.on_batch = [&](std::int64_t, data::RankRange, std::span<const std::uint64_t> samples) {
+      of_pass += samples.size();
+      trained.samples_at_once = std::max(trained.samples_at_once, of_pass);
+    };
+    hooks.at = [&](std::string_view point, std::int64_t) {
+      if (point == point::kForward) of_pass = 0;
+      if (point == point::kBackward) {
+        trained.held_most = std::max(trained.held_most, device.memory_held());
+      }
+      return Status();
+    };
+    const SystemClock clock;
+    trained.outcome = run_training(config, communicator, clock, hooks);
+  });
+  on_host::set_memory(on_host::kMemory);
+  return trained;
+}
+
+}  // namespace
+
+TEST_CASE("a pass takes no more samples than the device has memory for, and the bits stay") {
+  const TrainingConfig config = test::small_gpt(2);
+  const auto shape = ModelShape::of(config, {1, 16, 1}, 256);
+  REQUIRE(shape);
+  const MemoryShare share{*assign(config.logical_ranks, 1), 0, 2, 0, 0};
+  const auto needs = [&](int at_once) { return device_needs(config, *shape, share, at_once); };
+  const std::string expected = train(config, 1, 0).model_sha256;
+  for (const int at_once : {16, 4, 1}) {
+    CAPTURE(at_once);
+    const TrainedOnDevice trained = trained_within(config, needs(at_once));
+    REQUIRE(trained.outcome->has_value());
+    CHECK((*trained.outcome)->model_sha256 == expected);
+    CHECK(trained.samples_at_once == 2 * static_cast<std::size_t>(at_once));
+    CHECK(trained.held_most == needs(at_once));  // to the byte
+  }
+  const TrainedOnDevice refused = trained_within(config, needs(1) - 1);
+  REQUIRE_FALSE(*refused.outcome);
+  CHECK(refused.outcome->error().exit_code() == contract::exit_code::kDevice);
+  CHECK(refused.outcome->error().message().find("a pass needs at least 1 MiB of the GPU's memory, "
+                                                "of which a process may have 1 MiB") !=
+        std::string::npos);
+}
+
 TEST_CASE("a device without memory ends the training with the exit code for devices") {
   kernels::cuda::Context device;
   on_host::set_memory_left(10'000);
