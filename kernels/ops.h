@@ -12,8 +12,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace muster::kernels {
 
@@ -84,13 +86,25 @@ class Context {
   virtual std::size_t memory_most() const { return 0; }
   /// Copies after what was begun before, to or from any memory. Blocks: until it is done.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// To be called between two parts of a long pass. A device lags behind by some parts at most, so
+  /// that the caller knows of a device that hangs; the host is never behind. Blocks: yes.
+  virtual void keep_pace() {}
+  /// Who wants to know, each time that another part of what a device does is complete, that it does
+  /// something: called by who waits for the device.
+  void set_on_alive(std::function<void()> on_alive) { on_alive_ = std::move(on_alive); }
   /// Until all that was begun is complete. Returns nullptr, or the first error's text: then all
   /// that was computed since the last call is of no worth, and nothing is computed any more.
   /// Blocks: yes.
   virtual const char* finish() = 0;
 
+ protected:
+  void tell_alive() const {
+    if (on_alive_) on_alive_();
+  }
+
  private:
   Products products_;
+  std::function<void()> on_alive_;
 };
 
 namespace cpu {

@@ -35,6 +35,10 @@ void Context::Impl::open(const DeviceShare& share) {
   if (capability < kCapability) note(cudaErrorNoKernelImageForDevice);
   if (first_error == cudaSuccess) note(cudaSetDevice(share.device));
   if (first_error == cudaSuccess) note(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  // Who waits for one takes no processor meanwhile.
+  for (std::size_t i = 0; i < parts.size() && first_error == cudaSuccess; ++i) {
+    note(cudaEventCreateWithFlags(&parts[i], cudaEventBlockingSync | cudaEventDisableTiming));
+  }
   std::size_t unused = 0, total = 0;
   if (first_error == cudaSuccess) note(cudaMemGetInfo(&unused, &total));
   if (first_error != cudaSuccess) return;
@@ -45,12 +49,39 @@ void Context::Impl::open(const DeviceShare& share) {
 
 // Nobody is left to tell of an error here; outputs that matter were fetched after finish().
 Context::~Context() {
+  for (const cudaEvent_t part : impl_->parts) {
+    if (part != nullptr) static_cast<void>(cudaEventDestroy(part));
+  }
   if (impl_->scratch != nullptr) static_cast<void>(cudaFree(impl_->scratch));
   if (impl_->stream != nullptr) static_cast<void>(cudaStreamDestroy(impl_->stream));
 }
 
-const char* Context::finish() {
+/// Only what a device has done is a sign of life: who waits for one that hangs gives none, and is
+/// ended as any other process that hangs.
+void Context::await_part() {
+  Impl& impl = *impl_;
+  impl.note(cudaEventSynchronize(impl.parts[impl.oldest]));
+  impl.oldest = (impl.oldest + 1) % impl.parts.size();
+  --impl.behind;
+  if (impl.first_error == cudaSuccess) tell_alive();
+}
+
+void Context::keep_pace() {
+  Impl& impl = *impl_;
+  if (impl.first_error == cudaSuccess && impl.behind == impl.parts.size()) await_part();
+  if (impl.first_error != cudaSuccess) return;
+  impl.note(
+      cudaEventRecord(impl.parts[(impl.oldest + impl.behind) % impl.parts.size()], impl.stream));
+  ++impl.behind;
+}
+
+void Context::await_all() {
+  while (impl_->first_error == cudaSuccess && impl_->behind > 0) await_part();
   if (impl_->first_error == cudaSuccess) impl_->note(cudaStreamSynchronize(impl_->stream));
+}
+
+const char* Context::finish() {
+  await_all();
   if (impl_->first_error == cudaSuccess) return nullptr;
   return impl_->words.empty() ? cudaGetErrorString(impl_->first_error) : impl_->words.c_str();
 }
@@ -108,7 +139,7 @@ std::size_t Context::memory_held() const { return impl_->held; }
 void Context::copy(void* to, const void* from, std::size_t bytes) {
   if (impl_->first_error != cudaSuccess || bytes == 0) return;
   impl_->note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, impl_->stream));
-  impl_->note(cudaStreamSynchronize(impl_->stream));
+  await_all();
 }
 
 float* scratch(Context& context, std::size_t count) {

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <map>
 #include <string>
 
@@ -18,6 +19,10 @@ struct Context::Impl {
   std::map<void*, std::size_t> of_device, of_host;
   std::size_t held = 0;  ///< of the device
   std::size_t most = 0;
+  /// In the stream after parts of a pass that may not be complete: `behind` of them, from number
+  /// `oldest` on, in a ring. As many as hide the time from a part's end to the next one's launch.
+  std::array<cudaEvent_t, 8> parts{};
+  std::size_t oldest = 0, behind = 0;
   /// Memory of one operation at a time; grows and never shrinks.
   void* scratch = nullptr;
   std::size_t scratch_bytes = 0;

@@ -38,12 +38,16 @@ class Context final : public kernels::Context {
   std::size_t memory_most() const override;
   std::size_t memory_held() const;
   void copy(void* to, const void* from, std::size_t bytes) override;
+  void keep_pace() override;
   const char* finish() override;
 
   struct Impl;
   Impl& impl() { return *impl_; }
 
  private:
+  void await_part();
+  void await_all();
+
   std::unique_ptr<Impl> impl_;
 };
 

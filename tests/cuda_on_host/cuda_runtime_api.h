@@ -92,8 +92,10 @@ enum cudaError_t {
 };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75 };
 using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaMemAttachGlobal = 1;
+inline constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceCount(int* count);
@@ -102,6 +104,10 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
 cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned flags);

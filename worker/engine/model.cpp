@@ -360,6 +360,7 @@ Status Model::run(std::span<const float> values, const Rows& rows,
     if (shape_.layers()[l].kind == LayerKind::kHead) return {};  // comes with the losses
     if (shape_.layers()[l].is_branch) branch_held_ = l;
     run_layer(pass_of(l, values, rows));
+    context_.keep_pace();
     if (rows.team != nullptr) MUSTER_RETURN_IF_ERROR(rows.team->status());
   }
   return {};
@@ -430,6 +431,7 @@ void Model::losses(std::span<const float> values, std::size_t rows, TensorTeam* 
       const std::size_t some = std::min(at_once, all - first);
       make_logits(reachable(values), first, some);
       losses_at({first, some}, team);
+      context_.keep_pace();
     }
   }
   static_cast<void>(context_.finish());  // status() tells

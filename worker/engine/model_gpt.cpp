@@ -227,6 +227,7 @@ void Model::rank_losses(const float* values, const Batch& batch, const RankOfHea
       on_.linear_backward_weights_further(context_, some, width, tokens, head_logits_.data(),
                                           head_input(at), rank.table);
     }
+    context_.keep_pace();
   }
 }
 

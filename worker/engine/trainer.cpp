@@ -59,12 +59,17 @@ Trainer::Trainer(const TrainingConfig& config, Membership& membership, const Clo
       hooks_(hooks),
       context_(std::max(1, config.threads),
                config_.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32) {
-  MUSTER_CHECK(hooks_.device == nullptr || hooks_.device->products() == context_.products());
+  if (hooks_.device == nullptr) return;
+  MUSTER_CHECK(hooks_.device->products() == context_.products());
+  hooks_.device->set_on_alive(hooks_.on_alive);
 }
 
 /// Who leaves while its checkpoint is still being written is no more to be taken for one that hangs
 /// than who stays.
-Trainer::~Trainer() { forget_save(); }
+Trainer::~Trainer() {
+  forget_save();
+  if (hooks_.device != nullptr) hooks_.device->set_on_alive(nullptr);
+}
 
 Result<TrainingSummary> Trainer::run() {
   MUSTER_RETURN_IF_ERROR(check_arithmetic());

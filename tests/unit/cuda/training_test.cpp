@@ -15,6 +15,7 @@
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/reference_state.h"
 #include "worker/engine/memory_needs.h"
+#include "worker/engine/model.h"
 #include "worker/engine/training.h"
 
 #ifdef MUSTER_CUDA_ON_HOST
@@ -152,6 +153,37 @@ TEST_CASE("a pass takes no more samples than the device has memory for, and the 
   CHECK(refused.outcome->error().message().find("a pass needs at least 1 MiB of the GPU's memory, "
                                                 "of which a process may have 1 MiB") !=
         std::string::npos);
+}
+
+TEST_CASE("of a pass on a device each part that is complete is a sign of life") {
+  const TrainingConfig config = test::small_gpt(1);
+  const auto shape = ModelShape::of(config, {1, 16, 1}, 256);
+  REQUIRE(shape);
+  kernels::cuda::Context device;
+  Model model(*shape, 2, device);
+  const std::vector<float> values(shape->values());
+  std::vector<float> gradient(shape->values());
+  const Model::Node node{0, 1, gradient.data(), 0};
+  const Model::Batch batch{7, 0, 2, std::span(&node, 1)};
+  std::size_t signs = 0;
+  device.set_on_alive([&] { ++signs; });
+  model.forward(values, batch);
+  model.losses_with_gradient(values, batch, 1.0F);
+  // The head comes with the losses.
+  CHECK(signs >= shape->layers().size());
+  const auto beats_by = [&](kernels::Context* by) {
+    std::size_t beats = 0;
+    test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+      const SystemClock clock;
+      TrainingHooks hooks;
+      hooks.device = by;
+      hooks.on_alive = [&] { ++beats; };
+      CHECK(run_training(config, communicator, clock, hooks).has_value());
+    });
+    return beats;
+  };
+  // On both, layers are told of when they are begun.
+  CHECK(beats_by(&device) >= beats_by(nullptr) + shape->layers().size());
 }
 
 TEST_CASE("a device without memory ends the training with the exit code for devices") {
