@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -22,7 +21,7 @@ class Memory {
   Memory(Context& context, std::size_t count) : context_(&context), count_(count) {
     if (count == 0) return;
     values_ = static_cast<Value*>(context.allocate(count * sizeof(Value)));
-    std::memset(values_, 0, count * sizeof(Value));
+    context.zero(values_, count * sizeof(Value));
   }
   ~Memory() { release(); }
   Memory(Memory&& other) noexcept { swap(other); }

@@ -79,11 +79,13 @@ class Context {
   /// Whether operations take any memory of the process and are complete when they return.
   virtual bool is_host() const = 0;
   /// Memory that operations may work on, and the host, too, while none is under way: see finish().
-  /// Where a device has none left it is the host's alone, and finish() tells.
+  /// Where a device has none left it is the host's alone, all bits 0, and finish() tells.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
   /// Bytes that allocate() gives at most, all together; 0: nobody knows.
   virtual std::size_t memory_most() const { return 0; }
+  /// Makes all bits 0, of memory from allocate(). Blocks: until it is done.
+  virtual void zero(void* memory, std::size_t bytes) = 0;
   /// Copies after what was begun before, to or from any memory. Blocks: until it is done.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   /// To be called between two parts of a long pass. A device lags behind by some parts at most, so
@@ -133,6 +135,7 @@ class Context final : public kernels::Context {
   bool is_host() const override { return true; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
+  void zero(void* memory, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
   const char* finish() override { return nullptr; }
 

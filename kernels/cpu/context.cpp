@@ -141,6 +141,8 @@ void* Context::allocate(std::size_t bytes) { return ::operator new(bytes, std::a
 
 void Context::release(void* memory) { ::operator delete(memory, std::align_val_t{64}); }
 
+void Context::zero(void* memory, std::size_t bytes) { std::memset(memory, 0, bytes); }
+
 void Context::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memmove(to, from, bytes);
 }

@@ -11,6 +11,9 @@ namespace {
 /// Of the device's memory: for CUDA itself and scratch().
 constexpr std::size_t kReserveLeast = std::size_t{512} << 20, kReserveShare = 16;
 
+/// Between two signs of life.
+constexpr std::size_t kZeroedAtOnce = std::size_t{256} << 20;
+
 std::string mebibytes(std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 }  // namespace
@@ -135,6 +138,20 @@ void Context::release(void* memory) {
 
 std::size_t Context::memory_most() const { return impl_->most; }
 std::size_t Context::memory_held() const { return impl_->held; }
+
+// By the device, which is to have the pages. For their first touch it takes far longer than for
+// their bits.
+void Context::zero(void* memory, std::size_t bytes) {
+  Impl& impl = *impl_;
+  auto* const all = static_cast<std::byte*>(memory);
+  for (std::size_t done = 0; done < bytes && impl.first_error == cudaSuccess;
+       done += kZeroedAtOnce) {
+    const std::size_t some = std::min(kZeroedAtOnce, bytes - done);
+    impl.note(cudaMemsetAsync(all + done, 0, some, impl.stream));
+    keep_pace();
+  }
+  await_all();
+}
 
 void Context::copy(void* to, const void* from, std::size_t bytes) {
   if (impl_->first_error != cudaSuccess || bytes == 0) return;

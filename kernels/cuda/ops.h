@@ -37,6 +37,7 @@ class Context final : public kernels::Context {
   /// give more, and move it to and fro.
   std::size_t memory_most() const override;
   std::size_t memory_held() const;
+  void zero(void* memory, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
   void keep_pace() override;
   const char* finish() override;

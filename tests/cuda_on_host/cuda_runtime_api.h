@@ -114,6 +114,7 @@ cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned flags);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
 cudaError_t cudaGetLastError();
 
 namespace on_host {
@@ -126,4 +127,6 @@ void set_memory_left(std::size_t bytes);
 inline constexpr std::size_t kMemory = std::size_t{80} << 30;
 void set_memory(std::size_t bytes);
 void set_capability(int major);
+/// That the device has set by itself.
+std::size_t bytes_set();
 }  // namespace on_host

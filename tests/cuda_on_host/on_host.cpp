@@ -225,6 +225,7 @@ void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& bo
 
 std::atomic<int> capability = 9;
 std::atomic<bool> has_failed = false;
+std::atomic<std::size_t> set_by_device = 0;
 /// As the runtime keeps it: until it is asked for.
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -271,6 +272,7 @@ std::uint64_t& place_of(unsigned lane) {
   return block.warps[block.current->thread / kWarp].places[lane];
 }
 void set_capability(int major) { capability = major; }
+std::size_t bytes_set() { return set_by_device; }
 void set_memory_left(std::size_t bytes) {
   const std::lock_guard lock(memory().mutex);
   memory().left = bytes;
@@ -367,6 +369,12 @@ cudaError_t cudaFree(void* memory) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t) {
   std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
+  std::memset(memory, value, bytes);
+  on_host::set_by_device += bytes;
   return cudaSuccess;
 }
 

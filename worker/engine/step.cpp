@@ -200,7 +200,10 @@ void Trainer::reserve_model(const Assignment& assignment) {
     const MemoryShare share = memory_share(assignment, rank());
     if (device_needs(config_, shape_, share, ranks_at_once_, model_->rows_max()) <= has) return;
   }
+  // Much memory is not zero in a moment.
+  if (hooks_.on_alive) hooks_.on_alive();
   model_.emplace(shape_, rows, device(), activations());
+  if (hooks_.on_alive) hooks_.on_alive();
 }
 
 /// Who learns waits for what the others compute, and takes the memory meanwhile that it needs for

@@ -1,6 +1,8 @@
 // The context of a device: memory, errors, and the table of its operations.
+#include <algorithm>
 #include <string>
 
+#include "kernels/memory.h"
 #include "kernels/operations.h"
 #include "tests/unit/cuda/cases.h"
 
@@ -61,6 +63,17 @@ TEST_CASE("a process gets its share of the device's memory and no more") {
   for (void* const memory : {second, third, refused}) context.release(memory);
   CHECK(context.memory_held() == 0);
   on_host::set_memory(on_host::kMemory);
+}
+
+TEST_CASE("a device makes its memory zero itself, with signs of life") {
+  cuda::Context context;
+  std::size_t signs = 0;
+  context.set_on_alive([&] { ++signs; });
+  const std::size_t before = on_host::bytes_set();
+  const kernels::Memory<float> memory(context, 1000);
+  CHECK(on_host::bytes_set() - before == 4000);
+  CHECK(signs == 1);
+  CHECK(std::ranges::count(memory.span(), 0.0F) == 1000);
 }
 
 TEST_CASE("where the device has no memory left the host's is given, and finish says so") {
