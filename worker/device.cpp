@@ -1,6 +1,7 @@
 #include "worker/device.h"
 
 #include <string>
+#include <utility>
 
 #include "common/contract.h"
 #include "common/log.h"
@@ -12,16 +13,29 @@ namespace muster::worker {
 namespace {
 
 #ifdef MUSTER_CUDA
+Error refused(const std::string& what) {
+  return Error(ErrorCode::kUnsupported,
+               "spec.worker.resources.gpus: " + what +
+                   "; must be a node whose GPUs the container sees, of compute capability 9.0 or "
+                   "later, with a driver for CUDA 13")
+      .with_exit_code(contract::exit_code::kDevice);
+}
+
 constexpr bool kHasKernels = true;
-std::unique_ptr<kernels::Context> device_of(int rank, kernels::Products products) {
-  const int count = kernels::cuda::device_count();
-  return count > 0 ? std::make_unique<kernels::cuda::Context>(
-                         kernels::cuda::DeviceShare{rank % count}, products)
-                   : nullptr;
+Result<std::unique_ptr<kernels::Context>> device_of(int rank, kernels::Products products) {
+  if (const char* const why = kernels::cuda::why_no_device(); why != nullptr) {
+    return refused("CUDA finds no device (" + std::string(why) + ")");
+  }
+  const kernels::cuda::DeviceShare share{rank % kernels::cuda::device_count()};
+  auto device = std::make_unique<kernels::cuda::Context>(share, products);
+  if (const char* const error = device->finish(); error != nullptr) return refused(error);
+  return std::unique_ptr<kernels::Context>(std::move(device));
 }
 #else
 constexpr bool kHasKernels = false;
-std::unique_ptr<kernels::Context> device_of(int, kernels::Products) { return nullptr; }
+Result<std::unique_ptr<kernels::Context>> device_of(int, kernels::Products) {
+  return std::unique_ptr<kernels::Context>();
+}
 #endif
 
 /// Empty where a device can compute it.
@@ -39,18 +53,11 @@ Result<std::unique_ptr<kernels::Context>> open_device(const engine::TrainingConf
     log_warning("this worker holds GPUs and trains on processors alone", {{"why", why}});
     return std::unique_ptr<kernels::Context>();
   }
-  auto device = device_of(
-      rank, config.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32);
-  const char* const error = device ? device->finish() : "CUDA finds no device, or no driver";
-  if (error == nullptr) {
-    log_info("training on a GPU");
-    return device;
-  }
-  return Error(ErrorCode::kUnsupported,
-               "spec.worker.resources.gpus: " + std::string(error) +
-                   "; must be a node whose GPUs the container sees, of compute capability 9.0 or "
-                   "later, with a driver for CUDA 13")
-      .with_exit_code(contract::exit_code::kDevice);
+  const auto products =
+      config.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32;
+  MUSTER_ASSIGN_OR_RETURN(auto device, device_of(rank, products));
+  log_info("training on a GPU");
+  return device;
 }
 
 }  // namespace muster::worker

@@ -14,15 +14,25 @@ constexpr std::size_t kReserveLeast = std::size_t{512} << 20, kReserveShare = 16
 /// Between two signs of life.
 constexpr std::size_t kZeroedAtOnce = std::size_t{256} << 20;
 
+cudaError_t count_devices(int& count) {
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) static_cast<void>(cudaGetLastError());  // no operation's
+  return error == cudaSuccess && count == 0 ? cudaErrorNoDevice : error;
+}
+
 std::string mebibytes(std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 }  // namespace
 
 int device_count() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  static_cast<void>(cudaGetLastError());  // no operation's
-  return 0;
+  return count_devices(count) == cudaSuccess ? count : 0;
+}
+
+const char* why_no_device() {
+  int count = 0;
+  const cudaError_t error = count_devices(count);
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
 Context::Context(DeviceShare share, Products products)

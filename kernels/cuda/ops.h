@@ -15,6 +15,8 @@ inline constexpr int kCapability = 9;
 
 /// Devices that there are; 0 without a driver.
 int device_count();
+/// Why there are none, in CUDA's words; nullptr where there are some.
+const char* why_no_device();
 
 /// A device, and how many processes share it and its memory.
 struct DeviceShare {

@@ -86,6 +86,8 @@ inline float __uint_as_float(std::uint32_t a) { return std::bit_cast<float>(a); 
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorLaunchFailure = 719
@@ -127,6 +129,8 @@ void set_memory_left(std::size_t bytes);
 inline constexpr std::size_t kMemory = std::size_t{80} << 30;
 void set_memory(std::size_t bytes);
 void set_capability(int major);
+/// Of counting the devices.
+void set_driver_error(cudaError_t error);
 /// That the device has set by itself.
 std::size_t bytes_set();
 }  // namespace on_host

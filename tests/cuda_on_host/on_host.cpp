@@ -224,6 +224,7 @@ void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& bo
 }
 
 std::atomic<int> capability = 9;
+std::atomic<cudaError_t> driver_error = cudaSuccess;
 std::atomic<bool> has_failed = false;
 std::atomic<std::size_t> set_by_device = 0;
 /// As the runtime keeps it: until it is asked for.
@@ -272,6 +273,7 @@ std::uint64_t& place_of(unsigned lane) {
   return block.warps[block.current->thread / kWarp].places[lane];
 }
 void set_capability(int major) { capability = major; }
+void set_driver_error(cudaError_t error) { driver_error = error; }
 std::size_t bytes_set() { return set_by_device; }
 void set_memory_left(std::size_t bytes) {
   const std::lock_guard lock(memory().mutex);
@@ -290,6 +292,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "no error";
     case cudaErrorMemoryAllocation:
       return "out of memory";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
     case cudaErrorLaunchFailure:
       return "unspecified launch failure";
     case cudaErrorNoKernelImageForDevice:
@@ -303,8 +309,10 @@ const char* cudaGetErrorString(cudaError_t error) {
 // The one there is may be hidden, as any other.
 cudaError_t cudaGetDeviceCount(int* count) {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  *count = visible != nullptr && *visible == '\0' ? 0 : 1;
-  return cudaSuccess;
+  const bool is_hidden = visible != nullptr && *visible == '\0';
+  *count = is_hidden ? 0 : 1;
+  if (on_host::driver_error != cudaSuccess) return on_host::keep(on_host::driver_error);
+  return on_host::keep(is_hidden ? cudaErrorNoDevice : cudaSuccess);
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
   if (device != 0) return on_host::keep(cudaErrorInvalidDevice);

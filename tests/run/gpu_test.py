@@ -59,8 +59,8 @@ class Gpu(RunTest):
         code, out, err = self.run_muster("run", self.digits, *SHORT, *ONE_GPU, "--set", hidden,
                                          "--set", "spec.restart.policy=Never", "--output", self.path("hidden"))
         self.assertEqual(code, 27, out + err)
-        self.assertIn("spec.worker.resources.gpus: CUDA finds no device, or no driver; must be a node whose GPUs the "
-                      "container sees", out + err)
+        self.assertIn("spec.worker.resources.gpus: CUDA finds no device (no CUDA-capable device is detected); must be a "
+                      "node whose GPUs the container sees", out + err)
 
     def test_a_gpu_that_fails_ends_its_worker_and_the_others_train_on_with_the_same_bits(self):
         whole = self.train("whole", *LONG)

@@ -36,6 +36,17 @@ TEST_CASE("what failed on this thread before is no error of the next context") {
 }
 
 #ifdef MUSTER_CUDA_ON_HOST
+TEST_CASE("why there is no device is told in CUDA's words, and is no error of a context") {
+  CHECK(cuda::why_no_device() == nullptr);
+  on_host::set_driver_error(cudaErrorInsufficientDriver);
+  CHECK(cuda::device_count() == 0);
+  CHECK(cuda::why_no_device() ==
+        std::string("CUDA driver version is insufficient for CUDA runtime version"));
+  on_host::set_driver_error(cudaSuccess);
+  CHECK(cuda::device_count() == 1);
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
 TEST_CASE("a device older than the kernels is refused") {
   on_host::set_capability(8);
   CHECK(cuda::Context().finish() ==

@@ -5,8 +5,9 @@
 namespace muster::test {
 
 bool has_gpu(const char* what) {
-  if (kernels::cuda::device_count() > 0) return true;
-  std::printf("skipped: %s needs a GPU, and there is none\n", what);
+  const char* const why = kernels::cuda::why_no_device();
+  if (why == nullptr) return true;
+  std::printf("skipped: %s needs a GPU, and there is none: %s\n", what, why);
   return false;
 }
 
