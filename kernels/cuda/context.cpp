@@ -43,9 +43,15 @@ Context::Context(DeviceShare share, Products products)
 }
 
 void Context::Impl::open(const DeviceShare& share) {
-  int capability = 0;
+  int capability = 0, is_shared = 0;
   note(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, share.device));
+  note(cudaDeviceGetAttribute(&is_shared, cudaDevAttrConcurrentManagedAccess, share.device));
   if (capability < kCapability) note(cudaErrorNoKernelImageForDevice);
+  if (is_shared == 0) {
+    refuse(cudaErrorNotSupported,
+           "the host may not reach the device's memory while that computes "
+           "(concurrentManagedAccess is 0, as under WSL and on some virtual GPUs)");
+  }
   if (first_error == cudaSuccess) note(cudaSetDevice(share.device));
   if (first_error == cudaSuccess) note(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   // Who waits for one takes no processor meanwhile.

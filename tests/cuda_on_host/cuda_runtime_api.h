@@ -90,9 +90,13 @@ enum cudaError_t {
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
-  cudaErrorLaunchFailure = 719
+  cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801
 };
-enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75 };
+enum cudaDeviceAttr {
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrConcurrentManagedAccess = 89
+};
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
@@ -129,6 +133,7 @@ void set_memory_left(std::size_t bytes);
 inline constexpr std::size_t kMemory = std::size_t{80} << 30;
 void set_memory(std::size_t bytes);
 void set_capability(int major);
+void set_managed_access(bool is_concurrent);
 /// Of counting the devices.
 void set_driver_error(cudaError_t error);
 /// That the device has set by itself.

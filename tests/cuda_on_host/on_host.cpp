@@ -223,7 +223,7 @@ void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& bo
   if (ended_ != threads) fail("a thread was lost");
 }
 
-std::atomic<int> capability = 9;
+std::atomic<int> capability = 9, managed_access = 1;
 std::atomic<cudaError_t> driver_error = cudaSuccess;
 std::atomic<bool> has_failed = false;
 std::atomic<std::size_t> set_by_device = 0;
@@ -273,6 +273,7 @@ std::uint64_t& place_of(unsigned lane) {
   return block.warps[block.current->thread / kWarp].places[lane];
 }
 void set_capability(int major) { capability = major; }
+void set_managed_access(bool is_concurrent) { managed_access = is_concurrent ? 1 : 0; }
 void set_driver_error(cudaError_t error) { driver_error = error; }
 std::size_t bytes_set() { return set_by_device; }
 void set_memory_left(std::size_t bytes) {
@@ -300,6 +301,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "unspecified launch failure";
     case cudaErrorNoKernelImageForDevice:
       return "no kernel image is available for execution on the device";
+    case cudaErrorNotSupported:
+      return "operation not supported";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
   }
@@ -314,9 +317,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
   if (on_host::driver_error != cudaSuccess) return on_host::keep(on_host::driver_error);
   return on_host::keep(is_hidden ? cudaErrorNoDevice : cudaSuccess);
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device != 0) return on_host::keep(cudaErrorInvalidDevice);
-  *value = on_host::capability;
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? on_host::capability
+                                                          : on_host::managed_access;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {

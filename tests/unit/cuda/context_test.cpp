@@ -55,6 +55,13 @@ TEST_CASE("a device older than the kernels is refused") {
   CHECK(cuda::Context().finish() == nullptr);
 }
 
+TEST_CASE("a device whose memory the host reaches at times alone is refused in words") {
+  on_host::set_managed_access(false);
+  const std::string said = cuda::Context().finish();
+  on_host::set_managed_access(true);
+  CHECK(said.starts_with("the host may not reach the device's memory while that computes"));
+}
+
 TEST_CASE("a process gets its share of the device's memory and no more") {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   on_host::set_memory(516 * kMiB);
