@@ -77,6 +77,14 @@ Result<worker::StepPace> step_pace() {
   return worker::parse_step_pace(text == nullptr ? "" : text);
 }
 
+/// Those that CUDA, or NVIDIA's container toolkit, is to show; empty where neither is told.
+std::string gpus_listed() {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}) {
+    if (const char* const listed = std::getenv(name); listed != nullptr) return listed;
+  }
+  return "";
+}
+
 int run_archive(const std::string& directory) {
   if (isatty(STDOUT_FILENO) == 1) {
     std::fputs("muster-worker: --archive: standard output is a terminal; send it elsewhere\n",
@@ -134,7 +142,9 @@ int main(int argc, char** argv) {
   if (!missing.empty()) return refuse(exit_code::kCpuOrContract, missing);
   if (argc == 1) return run_worker();
   const std::string_view flag = argv[1];
-  if (argc == 2 && flag == kTrainerFlag) return worker::run_trainer(SystemClock(), step_pace());
+  if (argc == 2 && flag == kTrainerFlag) {
+    return worker::run_trainer(SystemClock(), step_pace(), gpus_listed());
+  }
   if (argc == 2 && flag == "--version") {
     std::printf("muster-worker %s, numerics %s\n", MUSTER_VERSION,
                 std::string(contract::kNumericsContract).c_str());

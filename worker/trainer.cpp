@@ -89,6 +89,14 @@ int exit_code_of(const Error& error) {
   }
 }
 
+/// Processes of the job at this one's address. Pods have one each, the workers of a laptop one
+/// together.
+int processes_together(const sentinel::TrainerLaunch& launch) {
+  const std::string& host = launch.peers[static_cast<std::size_t>(launch.rank)].host;
+  return static_cast<int>(std::count_if(launch.peers.begin(), launch.peers.end(),
+                                        [&](const auto& peer) { return peer.host == host; }));
+}
+
 Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) {
   MUSTER_RETURN_IF_ERROR(force_target(launch.force_target));
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingConfig config, engine::parse_training(launch.training));
@@ -100,10 +108,7 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   if (launch.hash_every) config.hash_every_steps = *launch.hash_every;
   config.processes = static_cast<int>(launch.peers.size());
   config.place = (launch.slot * launch.processes + launch.local_rank) % config.group_size();
-  // Pods have an address each, the workers of a laptop one together.
-  const std::string& host = launch.peers[static_cast<std::size_t>(launch.rank)].host;
-  const auto together = std::count_if(launch.peers.begin(), launch.peers.end(),
-                                      [&](const auto& peer) { return peer.host == host; });
+  const int together = processes_together(launch);
   const std::int64_t limit = sentinel::memory_limit();
   if (limit > 0 && together > 0) {
     config.memory_bytes = static_cast<std::size_t>(limit) / static_cast<std::size_t>(together);
@@ -224,12 +229,14 @@ void wait_until(const Clock& clock, MonoTime due) {
 
 Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, const Clock& clock,
                                       sentinel::ChannelWriter& channel, sentinel::Pulse& pulse,
-                                      const StepPace& pace) {
+                                      const StepPace& pace, int instances) {
   MUSTER_ASSIGN_OR_RETURN(const engine::TrainingConfig config, configure(launch));
   TrainerMembership membership(launch, channel, pulse, clock);
   std::unique_ptr<kernels::Context> device;
   if (launch.gpus > 0) {
-    MUSTER_ASSIGN_OR_RETURN(device, open_device(config, launch.rank));
+    const GpuWish wish{launch.rank, launch.gpus, launch.processes, processes_together(launch),
+                       instances};
+    MUSTER_ASSIGN_OR_RETURN(device, open_device(config, wish));
   }
   engine::TrainingHooks hooks;
   hooks.device = device.get();
@@ -290,7 +297,7 @@ int fail(sentinel::ChannelWriter& channel, int code, std::string_view sentence) 
 
 }  // namespace
 
-int run_trainer(const Clock& clock, const Result<StepPace>& pace) {
+int run_trainer(const Clock& clock, const Result<StepPace>& pace, const std::string& gpus_listed) {
   (void)prctl(PR_SET_NAME, "muster-trainer");  // it was executed as /proc/self/exe
   watch_stop_signals();
   auto launch = sentinel::receive_launch();
@@ -302,13 +309,14 @@ int run_trainer(const Clock& clock, const Result<StepPace>& pace) {
                                     {"job", launch->job},
                                     {"slot", launch->slot},
                                     {"rank", launch->rank}});
+  const int instances = launch->gpus > 0 ? take_instance(gpus_listed, launch->rank) : 0;
   offer_to_memory_killer();
   sentinel::ChannelWriter channel(sentinel::kChannelFd);
   auto pulse = sentinel::Pulse::open(sentinel::kPulseFd);
   if (!pulse) return fail(channel, exit_code::kInternal, pulse.error().message());
   if (!pace) return fail(channel, pace.error().exit_code(), pace.error().message());
   try {
-    const auto summary = train(*launch, clock, channel, *pulse, *pace);
+    const auto summary = train(*launch, clock, channel, *pulse, *pace, instances);
     if (!summary) return fail(channel, exit_code_of(summary.error()), summary.error().message());
     return summary->complete ? exit_code::kComplete : exit_code::kPlannedLeave;
   } catch (const std::bad_alloc&) {

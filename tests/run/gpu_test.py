@@ -62,6 +62,22 @@ class Gpu(RunTest):
         self.assertIn("spec.worker.resources.gpus: CUDA finds no device (no CUDA-capable device is detected); must be a "
                       "node whose GPUs the container sees", out + err)
 
+    def test_each_process_has_a_mig_instance_of_its_own(self):
+        # Of which CUDA, and the GPU that is the processor, shows one.
+        os.environ["CUDA_VISIBLE_DEVICES"] = "MIG-one,MIG-two"
+        two = ["--set", "spec.worker.resources.gpus=2", "--set", "spec.worker.count=1"]
+        on_gpus = self.train("mig", *SHORT, *two)
+        for name in ("one", "two"):
+            self.assertIn(f'"instance":"MIG-{name}"', self.log("mig"))
+        self.assertEqual(on_gpus["sha256"], self.train("cpu", *SHORT)["sha256"])
+
+    def test_a_worker_that_sees_fewer_gpus_than_it_holds_ends_with_27_and_says_so(self):
+        code, out, err = self.run_muster("run", self.digits, *SHORT, "--set", "spec.worker.resources.gpus=2",
+                                         "--set", "spec.restart.policy=Never", "--output", self.path("fewer"))
+        self.assertEqual(code, 27, out + err)
+        self.assertIn("CUDA finds 1 of the 2 GPUs that the worker holds (of several MIG instances the first, unless "
+                      "NVIDIA_VISIBLE_DEVICES names them)", out + err)
+
     def test_a_gpu_that_fails_ends_its_worker_and_the_others_train_on_with_the_same_bits(self):
         whole = self.train("whole", *LONG)
         fails = self.path("fails")
