@@ -11,6 +11,8 @@ namespace {
 /// Of the device's memory: for CUDA itself and scratch().
 constexpr std::size_t kReserveLeast = std::size_t{512} << 20, kReserveShare = 16;
 
+/// Whether all is done: some 0.1 ms.
+constexpr int kQueries = 100;
 /// Between two signs of life.
 constexpr std::size_t kZeroedAtOnce = std::size_t{256} << 20;
 
@@ -96,7 +98,19 @@ void Context::keep_pace() {
 
 void Context::await_all() {
   while (impl_->first_error == cudaSuccess && impl_->behind > 0) await_part();
-  if (impl_->first_error == cudaSuccess) impl_->note(cudaStreamSynchronize(impl_->stream));
+  if (impl_->first_error == cudaSuccess) impl_->await_stream();
+}
+
+// Most are moments, for which it takes too long to fall asleep; no processor is kept for the
+// others.
+void Context::Impl::await_stream() {
+  for (int i = 0; i < kQueries; ++i) {
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state != cudaErrorNotReady) return note(state);
+    static_cast<void>(cudaGetLastError());  // that it is not ready is none
+  }
+  note(cudaEventRecord(parts[oldest], stream));
+  if (first_error == cudaSuccess) note(cudaEventSynchronize(parts[oldest]));
 }
 
 const char* Context::finish() {

@@ -38,6 +38,8 @@ struct Context::Impl {
     note(error);
   }
   void open(const DeviceShare& share);
+  /// Requires that no part is behind.
+  void await_stream();
   /// nullptr after an error.
   void* allocate_of_device(std::size_t bytes);
   void* allocate_of_host(std::size_t bytes);

@@ -90,6 +90,7 @@ enum cudaError_t {
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801
 };
@@ -109,7 +110,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
-cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
@@ -134,6 +135,8 @@ inline constexpr std::size_t kMemory = std::size_t{80} << 30;
 void set_memory(std::size_t bytes);
 void set_capability(int major);
 void set_managed_access(bool is_concurrent);
+/// So many questions whether all is done find that it is not.
+void set_not_ready(int queries);
 /// Of counting the devices.
 void set_driver_error(cudaError_t error);
 /// That the device has set by itself.

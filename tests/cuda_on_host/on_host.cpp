@@ -223,7 +223,7 @@ void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& bo
   if (ended_ != threads) fail("a thread was lost");
 }
 
-std::atomic<int> capability = 9, managed_access = 1;
+std::atomic<int> capability = 9, managed_access = 1, not_ready = 0;
 std::atomic<cudaError_t> driver_error = cudaSuccess;
 std::atomic<bool> has_failed = false;
 std::atomic<std::size_t> set_by_device = 0;
@@ -275,6 +275,7 @@ std::uint64_t& place_of(unsigned lane) {
 void set_capability(int major) { capability = major; }
 void set_managed_access(bool is_concurrent) { managed_access = is_concurrent ? 1 : 0; }
 void set_driver_error(cudaError_t error) { driver_error = error; }
+void set_not_ready(int queries) { not_ready = queries; }
 std::size_t bytes_set() { return set_by_device; }
 void set_memory_left(std::size_t bytes) {
   const std::lock_guard lock(memory().mutex);
@@ -301,6 +302,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "unspecified launch failure";
     case cudaErrorNoKernelImageForDevice:
       return "no kernel image is available for execution on the device";
+    case cudaErrorNotReady:
+      return "device not ready";
     case cudaErrorNotSupported:
       return "operation not supported";
     case cudaErrorInvalidDevice:
@@ -331,7 +334,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  if (on_host::not_ready == 0) return cudaSuccess;
+  --on_host::not_ready;
+  return on_host::keep(cudaErrorNotReady);
+}
 
 // What is recorded is done already.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {

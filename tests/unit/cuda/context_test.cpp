@@ -83,6 +83,18 @@ TEST_CASE("a process gets its share of the device's memory and no more") {
   on_host::set_memory(on_host::kMemory);
 }
 
+TEST_CASE("that a device is not ready at once is no error") {
+  cuda::Context context;
+  for (const int queries : {1, 1'000'000}) {
+    on_host::set_not_ready(queries);
+    CHECK(context.finish() == nullptr);
+    on_host::set_not_ready(0);
+    DeviceFloats x(context, {1.0F});
+    context.operations().scale(context, 1, 0.5F, x.data());
+    CHECK(x.values() == Floats{0.5F});
+  }
+}
+
 TEST_CASE("a device makes its memory zero itself, with signs of life") {
   cuda::Context context;
   std::size_t signs = 0;
