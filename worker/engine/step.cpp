@@ -43,7 +43,7 @@ void Trainer::set_assignment(const Assignment& assignment) {
   plan_exchange();
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
-  give_up_surplus(choose_passes(assignment), own);
+  give_up_surplus(choose_passes(assignment), assignment.nodes[static_cast<std::size_t>(rank())]);
   if (!is_split()) reserve_model(assignment);
   stage_.reset();
 }
