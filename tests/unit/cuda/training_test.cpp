@@ -132,8 +132,8 @@ TrainedOnDevice trained_within(const TrainingConfig& config, std::size_t memory)
 
 }  // namespace
 
-TEST_CASE("a pass takes no more samples than the device has memory for, and the bits stay") {
-  const TrainingConfig config = test::small_gpt(2);
+TEST_CASE("a pass of a GPT takes no more samples than the device has memory for") {
+  const TrainingConfig config = test::small_gpt(1);
   const auto shape = ModelShape::of(config, {1, 16, 1}, 256);
   REQUIRE(shape);
   const MemoryShare share{*assign(config.logical_ranks, 1), 0, 2, 0, 0};
@@ -155,7 +155,7 @@ TEST_CASE("a pass takes no more samples than the device has memory for, and the 
         std::string::npos);
 }
 
-TEST_CASE("of a pass on a device each part that is complete is a sign of life") {
+TEST_CASE("of a GPT on a device each part of a pass that is complete is a sign of life") {
   const TrainingConfig config = test::small_gpt(1);
   const auto shape = ModelShape::of(config, {1, 16, 1}, 256);
   REQUIRE(shape);
