@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "operator/api/fields.h"
 #include "operator/api/object_meta_json.h"
@@ -15,9 +16,18 @@ constexpr std::size_t kMaxValues = 1024;
 constexpr std::size_t kMaxTermValueBytes = 256;
 constexpr std::size_t kMaxModes = 64;
 constexpr std::size_t kMaxModeBytes = 64;
-/// Sources of volumes that no controller attaches to nodes, whatever their access modes.
-constexpr std::array<const char*, 5> kNeverAttached{"nfs", "hostPath", "local", "cephfs",
-                                                    "glusterfs"};
+/// Sources of volumes that no controller attaches to nodes, whatever their access modes, and CSI
+/// drivers of file systems in the network, whose CSIDriver objects say attachRequired: false.
+constexpr std::array<std::string_view, 5> kNeverAttached{"nfs", "hostPath", "local", "cephfs",
+                                                         "glusterfs"};
+constexpr std::array<std::string_view, 8> kDriversWithoutAttachment{"nfs.csi.k8s.io",
+                                                                    "smb.csi.k8s.io",
+                                                                    "efs.csi.aws.com",
+                                                                    "fsx.csi.aws.com",
+                                                                    "file.csi.azure.com",
+                                                                    "blob.csi.azure.com",
+                                                                    "filestore.csi.storage.gke.io",
+                                                                    "gcsfuse.csi.storage.gke.io"};
 
 Status read_storage(const Json& amounts, std::int64_t& out) {
   const auto found = amounts.find("storage");
@@ -63,8 +73,15 @@ Status read_volume_spec(const Json& json, const std::string& path, PersistentVol
   JsonReader in(json, path);
   in.optional("storageClassName", out.storage_class);
   read_strings(in, "accessModes", kMaxModes, kMaxModeBytes, out.access_modes);
-  out.is_attached = std::none_of(kNeverAttached.begin(), kNeverAttached.end(),
-                                 [&](const char* source) { return in.has(source); });
+  std::string driver;
+  read_object(in, "csi", [&](const Json& csi, const std::string& at) {
+    JsonReader reader(csi, at);
+    reader.optional("driver", driver);
+    return reader.status();
+  });
+  out.is_attached =
+      std::ranges::find(kDriversWithoutAttachment, driver) == kDriversWithoutAttachment.end() &&
+      std::ranges::none_of(kNeverAttached, [&](std::string_view source) { return in.has(source); });
   read_object(in, "capacity", [&](const Json& amounts, const std::string&) {
     return read_storage(amounts, out.capacity_bytes);
   });

@@ -39,14 +39,16 @@ TEST_CASE("a volume of the network is reached by all") {
 }
 
 TEST_CASE("what every node mounts by itself is attached by nobody") {
-  const auto is_attached = [](const char* source) {
+  const auto is_attached = [](const char* source, const Json& about = Json::object()) {
     const Json json{{"apiVersion", "v1"},
                     {"kind", "PersistentVolume"},
                     {"metadata", {{"name", "v"}}},
-                    {"spec", {{source, Json::object()}}}};
+                    {"spec", {{source, about}}}};
     return parse_persistent_volume(json)->is_attached;
   };
   CHECK(is_attached("csi"));
+  CHECK(is_attached("csi", {{"driver", "ebs.csi.aws.com"}}));
+  CHECK_FALSE(is_attached("csi", {{"driver", "nfs.csi.k8s.io"}}));
   CHECK(is_attached("gcePersistentDisk"));
   CHECK_FALSE(is_attached("nfs"));
   CHECK_FALSE(is_attached("hostPath"));
