@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/contract.h"
+#include "worker/engine/agreement.h"
 
 namespace muster::engine {
 namespace {
