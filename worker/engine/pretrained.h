@@ -10,6 +10,7 @@
 #include "common/result.h"
 #include "worker/engine/mapped_file.h"
 #include "worker/engine/model_shape.h"
+#include "worker/engine/ranges.h"
 #include "worker/engine/training.h"
 
 namespace muster::engine {
