@@ -285,7 +285,6 @@ Status Process::start_operator() {
   options.clock = &clock_;
   options.pods.endpoint_url = endpoint_url();
   if (trust_) {
-    options.pods.ca_certificate = trust_->ca_bundle();
     options.trust = [this] {
       return runtime::WorkerTrust{trust_->ca_bundle(), trust_->master_key()};
     };

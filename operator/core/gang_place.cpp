@@ -34,15 +34,19 @@ const api::Node::Taint* taint_against(const api::Node& node, const WaitingGang& 
   return found == node.taints.end() ? nullptr : &*found;
 }
 
+bool is_selected(const api::Node& node, const WaitingGang& gang) {
+  return std::all_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
+    const auto label = node.meta.labels.find(wanted.first);
+    return label != node.meta.labels.end() && label->second == wanted.second;
+  });
+}
+
 Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
   if (!node.ready) return Refusal::kNotReady;
   const api::Node::Taint cordon{"node.kubernetes.io/unschedulable", "", "NoSchedule"};
   if (node.unschedulable && !tolerates_taint(gang.tolerations, cordon)) return Refusal::kCordoned;
   if (taint_against(node, gang) != nullptr) return Refusal::kTainted;
-  for (const auto& [key, value] : gang.node_selector) {
-    const auto found = node.meta.labels.find(key);
-    if (found == node.meta.labels.end() || found->second != value) return Refusal::kSelector;
-  }
+  if (!is_selected(node, gang)) return Refusal::kSelector;
   if (!allows(gang.volumes.every_slot, node.meta.name)) return Refusal::kVolume;
   return gang.avoid.contains(node.meta.name) ? Refusal::kAvoided : Refusal::kNone;
 }
@@ -88,16 +92,11 @@ struct Offers {
 }  // namespace
 
 bool is_closed_to(const WaitingGang& gang, const api::Node& node) {
-  const bool is_selected =
-      std::all_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
-        const auto label = node.meta.labels.find(wanted.first);
-        return label != node.meta.labels.end() && label->second == wanted.second;
-      });
   const auto stays = [](const std::string& key) {
     return !key.starts_with("node.kubernetes.io/") &&
            !key.starts_with("node.cloudprovider.kubernetes.io/");
   };
-  return !is_selected ||
+  return !is_selected(node, gang) ||
          std::any_of(node.taints.begin(), node.taints.end(),
                      [&](const auto& taint) { return stays(taint.key) && keeps_out(taint, gang); });
 }

@@ -92,6 +92,11 @@ bool OperatorLoop::synced() const {
 
 MonoTime OperatorLoop::step() {
   now_ = options_.clock->mono_now();
+  if (options_.trust) {
+    WorkerTrust trust = options_.trust();
+    options_.pods.ca_certificate = std::move(trust.ca_bundle);
+    options_.master_key = std::move(trust.master_key);
+  }
   for (auto& message : options_.mailbox->drain()) {
     std::visit([this](auto& one) { take(std::move(one)); }, message);
   }
@@ -460,7 +465,6 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   if (options_.sees_queues) snapshot.queue = queue_book_.queue_of(record.job);
   snapshot.now = options_.clock->wall_now();
   snapshot.pod_options = options_.pods;
-  if (options_.trust) snapshot.pod_options.ca_certificate = options_.trust().ca_bundle;
   return snapshot;
 }
 
@@ -746,8 +750,7 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
     training.split = api::split_of(job);
     gang.training = dump_json(api::training_to_json(training));
   }
-  const auto secret =
-      job_key(options_.trust ? options_.trust().master_key : options_.master_key, job.meta.uid);
+  const auto secret = job_key(options_.master_key, job.meta.uid);
   // Operator::start has refused a wrong master key, and so does who replaces it.
   MUSTER_CHECK_MSG(secret.has_value(), "job key");
   gang.job_key = *secret;

@@ -35,8 +35,8 @@ struct LoopOptions {
   WorkersEndpoint* endpoint = nullptr;  ///< nullptr: no worker joins (tests)
   api::PodOptions pods;
   std::string master_key;
-  /// Where certificates are replaced: what pods and gangs are given of it from now on, in place of
-  /// the two above.
+  /// Where certificates are replaced: what pods and gangs are given of it, asked for at each step,
+  /// in place of the two above.
   std::function<WorkerTrust()> trust;
   std::string reporting_instance;
   std::uint64_t seed = 1;

@@ -22,17 +22,26 @@ class Planned final : public runtime::Executor {
   void execute(runtime::Work work) override { works.push_back(std::move(work)); }
   void stop() override {}
 
+  /// What plans do to the job, of one kind of action.
+  template <typename Action>
+  std::vector<const Action*> actions_on(const std::string& job) const {
+    std::vector<const Action*> actions;
+    for (const auto& work : works) {
+      for (const auto& action : work.plan.actions) {
+        const auto* one = std::get_if<Action>(&action);
+        if (one != nullptr && work.key.name == job) actions.push_back(one);
+      }
+    }
+    return actions;
+  }
+
   /// The nodes that the job was given, by each plan.
   std::vector<std::string> places_of(const std::string& job) const {
     std::vector<std::string> nodes;
-    for (const auto& work : works) {
-      for (const auto& action : work.plan.actions) {
-        const auto* patch = std::get_if<core::PatchStatus>(&action);
-        if (patch == nullptr || work.key.name != job) continue;
-        std::string all;
-        for (const auto& slot : patch->status.placement) all += slot.node;
-        nodes.push_back(all);
-      }
+    for (const auto* patch : actions_on<core::PatchStatus>(job)) {
+      std::string all;
+      for (const auto& slot : patch->status.placement) all += slot.node;
+      nodes.push_back(all);
     }
     return nodes;
   }
@@ -40,13 +49,9 @@ class Planned final : public runtime::Executor {
   /// The CAs that the job's pods were given.
   std::vector<std::string> trusted_by(const std::string& job) const {
     std::vector<std::string> trusted;
-    for (const auto& work : works) {
-      for (const auto& action : work.plan.actions) {
-        const auto* made = std::get_if<core::CreatePod>(&action);
-        if (made == nullptr || work.key.name != job) continue;
-        for (const Json& variable : made->pod.spec["containers"][0]["env"]) {
-          if (variable["name"] == contract::kEnvCaCert) trusted.push_back(variable["value"]);
-        }
+    for (const auto* made : actions_on<core::CreatePod>(job)) {
+      for (const Json& variable : made->pod.spec["containers"][0]["env"]) {
+        if (variable["name"] == contract::kEnvCaCert) trusted.push_back(variable["value"]);
       }
     }
     return trusted;
@@ -151,7 +156,6 @@ TEST_CASE("a pod that is made after the CAs were replaced trusts the new ones") 
   runtime::LoopOptions options =
       test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
   std::string bundle = "old";
-  options.pods.ca_certificate = bundle;
   options.trust = [&] { return runtime::WorkerTrust{bundle, std::string(64, '7')}; };
   runtime::OperatorLoop loop(options);
   const std::string placed = R"({"membershipEpoch": 1, "targetWorkers": 1,
