@@ -77,17 +77,16 @@ Activations activations_of(const TrainingConfig& config) {
   return config.recomputes_activations ? Activations::kRecomputed : Activations::kKept;
 }
 
-/// Of the model that a process has.
-std::size_t rows_of(const MemoryShare& share, int ranks_at_once) {
-  const auto ranks =
-      static_cast<std::size_t>(std::min(count_ranks(own_nodes(share)), ranks_at_once));
-  return std::max(ranks * share.rows_per_rank, share.rows_evaluated);
-}
-
 }  // namespace
 
 std::string mebibytes(std::size_t bytes) {
   return std::to_string((bytes + (std::size_t{1} << 20) - 1) >> 20) + " MiB";
+}
+
+std::size_t rows_of(const MemoryShare& share, int ranks_at_once) {
+  const auto ranks =
+      static_cast<std::size_t>(std::min(count_ranks(own_nodes(share)), ranks_at_once));
+  return std::max(ranks * share.rows_per_rank, share.rows_evaluated);
 }
 
 MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
@@ -105,13 +104,10 @@ std::size_t device_needs(const TrainingConfig& config, const ModelShape& shape,
                          const MemoryShare& share, int ranks_at_once, std::size_t rows_had) {
   const std::size_t rows = std::max(rows_of(share, ranks_at_once), rows_had);
   if (rows == 0) return 0;
+  const auto passes = plan_passes(own_nodes(share), ranks_at_once);
   Model::PassSize most;
-  for (const ComputePass& pass : plan_passes(own_nodes(share), ranks_at_once)) {
-    std::size_t ranks = 0;
-    for (const Piece& piece : pass) ranks += static_cast<std::size_t>(piece.ranks.size());
-    most.nodes = std::max(most.nodes, pass.size());
-    most.further_ranks = std::max(most.further_ranks, ranks - pass.size());
-  }
+  most.further_ranks = later_ranks_most(passes);
+  for (const ComputePass& pass : passes) most.nodes = std::max(most.nodes, pass.size());
   return Model::device_bytes(shape, rows, activations_of(config), most);
 }
 

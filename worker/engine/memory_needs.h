@@ -43,6 +43,10 @@ struct MemoryShare {
   std::size_t data_bytes = 0;
 };
 
+/// Of the model that such a process has: for a pass over at most so many logical ranks, and for an
+/// evaluation.
+std::size_t rows_of(const MemoryShare& share, int ranks_at_once);
+
 /// Where at most `ranks_at_once` of its logical ranks are in one pass.
 MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
                          const MemoryShare& share, int ranks_at_once);

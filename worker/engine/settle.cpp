@@ -515,9 +515,8 @@ Status Trainer::describe_beside_others() {
       if (read) whole = *std::move(read);
       if (!read) own = read.error();
     }
-    if (own)
-      own =
-          describe_model(whole ? whole->parameters : std::span<const float>(parameters_), between);
+    const std::span<const float> all = whole ? whole->parameters : parameters_;
+    if (own) own = describe_model(all, between);
   }
   MUSTER_RETURN_IF_ERROR(told);
   MUSTER_RETURN_IF_ERROR(tell(Saving::kDone));

@@ -43,7 +43,7 @@ void Trainer::set_assignment(const Assignment& assignment) {
   plan_exchange();
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
-  give_up_surplus(choose_passes(assignment), assignment.nodes[static_cast<std::size_t>(rank())]);
+  give_up_surplus(choose_passes(assignment), assignment);
   if (!is_split()) reserve_model(assignment);
   stage_.reset();
 }
@@ -166,38 +166,33 @@ std::size_t Trainer::choose_passes(const Assignment& assignment) {
   return static_cast<std::size_t>(needs);
 }
 
-/// Of whole models: what one takes for a pass over `nodes`, and for an evaluation.
-std::size_t Trainer::rows_reserved(const std::vector<RankRange>& nodes) const {
-  const int ranks = std::min(count_ranks(nodes), ranks_at_once_);
-  return std::max(static_cast<std::size_t>(ranks) * rows_per_rank(), rows_evaluated());
-}
-
 /// What earlier divisions have left behind is used again, unless there is no room for it beside
 /// what this one `needs`: who was alone has taken more for a pass than who has others, and they
 /// have left sums behind that those have now.
-void Trainer::give_up_surplus(std::size_t needs, const std::vector<RankRange>& nodes) {
+void Trainer::give_up_surplus(std::size_t needs, const Assignment& assignment) {
   if (!saves_beside_) saver_.give_up_copy();
-  const std::size_t rows = rows_reserved(nodes);
+  if (config_.memory_bytes == 0) return;
+  const std::size_t rows = rows_of(memory_share(assignment, rank()), ranks_at_once_);
   std::size_t surplus = sums_->unused_bytes();
   const bool is_larger = model_ && model_->rows_max() > rows;
   if (is_larger) {
     surplus += Model::bytes(shape_, model_->rows_max(), activations());
     surplus -= rows > 0 ? Model::bytes(shape_, rows, activations()) : 0;
   }
-  if (config_.memory_bytes == 0 || needs + surplus <= config_.memory_bytes) return;
+  if (needs + surplus <= config_.memory_bytes) return;
   sums_->give_up_unused();
   if (is_larger) model_.reset();
 }
 
 void Trainer::reserve_model(const Assignment& assignment) {
-  const std::size_t rows = rows_reserved(assignment.nodes[static_cast<std::size_t>(rank())]);
+  const MemoryShare share = memory_share(assignment, rank());
+  const std::size_t rows = rows_of(share, ranks_at_once_);
   // A spare computes nothing, and without a test set it evaluates nothing either.
   if (rows == 0) return;
   if (model_ && model_->rows_max() >= rows) {
     model_->forget_nodes();
     const std::size_t has = device_memory();
     if (has == 0) return;
-    const MemoryShare share = memory_share(assignment, rank());
     if (device_needs(config_, shape_, share, ranks_at_once_, model_->rows_max()) <= has) return;
   }
   // Much memory is not zero in a moment.

@@ -98,8 +98,7 @@ class Trainer {
   Status check_device_memory(const MemoryShare& share) const;
   int ranks_on_device(const MemoryShare& share, int most) const;
   std::size_t choose_passes(const Assignment& assignment);
-  std::size_t rows_reserved(const std::vector<RankRange>& nodes) const;
-  void give_up_surplus(std::size_t needs, const std::vector<RankRange>& nodes);
+  void give_up_surplus(std::size_t needs, const Assignment& assignment);
   std::size_t rows_evaluated() const;
   std::optional<int> ranks_that_fit_all(const MemoryShare& share, int most) const;
   void list_missing();
