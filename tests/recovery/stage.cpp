@@ -14,7 +14,10 @@ constexpr int kTurnsMost = 100'000;
 void Stage::end() {
   for (std::size_t i = 0; i < actors_.size(); ++i) {
     actors_[i]->is_killed = true;
-    while (!actors_[i]->has_ended) give_turn(static_cast<int>(i));
+    while (!actors_[i]->has_ended) {
+      give_turn(static_cast<int>(i));
+      back_.take();
+    }
     if (actors_[i]->thread.joinable()) actors_[i]->thread.join();
   }
   // What an event holds may make another one as it goes.
@@ -35,7 +38,7 @@ int Stage::add(std::function<void()> body) {
     } catch (const Killed&) {
     }
     self.has_ended = true;
-    back_.give();
+    pass_turn();
   });
   return static_cast<int>(actors_.size()) - 1;
 }
@@ -43,12 +46,21 @@ int Stage::add(std::function<void()> body) {
 void Stage::give_turn(int actor) {
   running_ = actor;
   actors_[index(actor)]->turn.give();
-  back_.take();
-  running_ = -1;
+}
+
+/// Whose turn it was ends: the next one is given it at once, or, where nobody is next, who called
+/// run().
+void Stage::pass_turn() {
+  const int next = run_ ? who_is_next() : -1;
+  if (next >= 0) {
+    give_turn(next);
+  } else {
+    back_.give();
+  }
 }
 
 void Stage::wait_for_turn(Actor& self) {
-  back_.give();
+  pass_turn();
   self.turn.take();
   if (self.is_killed) throw Killed{};
 }
@@ -92,29 +104,47 @@ std::optional<MonoTime> Stage::next_time() const {
   return next;
 }
 
-Stage::Ended Stage::run(MonoTime until, const Condition& is_over) {
-  int turns = 0;
-  while (!is_over()) {
+/// The actor whose turn it is next, after all that happens before; -1 where the run has ended.
+int Stage::who_is_next() {
+  running_ = -1;
+  while (!(*run_->is_over)()) {
     std::vector<int> ready;
     for (std::size_t i = 0; i < actors_.size(); ++i) {
       if (wants_turn(*actors_[i])) ready.push_back(static_cast<int>(i));
     }
     if (!ready.empty()) {
-      if (++turns > kTurnsMost) return Ended::kStuck;
-      give_turn(ready[rng_.below(ready.size())]);
-      continue;
+      if (++run_->turns > kTurnsMost) return end_run(Ended::kStuck);
+      return ready[rng_.below(ready.size())];
     }
     const auto next = next_time();
-    if (!next) return Ended::kStuck;
-    if (*next > until) return Ended::kTime;
-    if (*next > now_) turns = 0;
+    if (!next) return end_run(Ended::kStuck);
+    if (*next > run_->until) return end_run(Ended::kTime);
+    if (*next > now_) run_->turns = 0;
     now_ = std::max(now_, *next);
     if (events_.empty() || events_.begin()->first > now_) continue;
     const auto event = std::move(events_.begin()->second);
     events_.erase(events_.begin());
     event();
   }
-  return Ended::kOver;
+  return end_run(Ended::kOver);
+}
+
+int Stage::end_run(Ended how) {
+  run_->ended = how;
+  return -1;
+}
+
+Stage::Ended Stage::run(MonoTime until, const Condition& is_over) {
+  run_.emplace(Run{until, &is_over});
+  const int first = who_is_next();
+  if (first >= 0) {
+    give_turn(first);
+    back_.take();
+  }
+  const Ended ended = run_->ended;
+  run_.reset();
+  running_ = -1;
+  return ended;
 }
 
 }  // namespace muster::sim

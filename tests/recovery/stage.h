@@ -1,5 +1,6 @@
 // Threads that take turns in virtual time: one runs at a time, who is next is drawn, and time
-// passes only while all wait. So what real, blocking code does is a function of the seed.
+// passes only while all wait. So what real, blocking code does is a function of the seed. Whose
+// turn ends gives it to the next one, so that a turn is one change of threads.
 #pragma once
 
 #include <semaphore.h>
@@ -96,8 +97,19 @@ class Stage {
     bool has_ended = false;
   };
 
+  /// What run() was called for.
+  struct Run {
+    MonoTime until;
+    const Condition* is_over;
+    int turns = 0;  ///< in this moment
+    Ended ended = Ended::kOver;
+  };
+
   static std::size_t index(int actor) { return static_cast<std::size_t>(actor); }
   void give_turn(int actor);
+  void pass_turn();
+  int who_is_next();
+  int end_run(Ended how);
   void wait_for_turn(Actor& self);
   bool wants_turn(const Actor& actor) const;
   std::optional<MonoTime> next_time() const;
@@ -107,8 +119,9 @@ class Stage {
   MonoTime now_{seconds(1)};
   std::multimap<MonoTime, std::function<void()>> events_;
   std::vector<std::unique_ptr<Actor>> actors_;
-  Turn back_;  ///< the actor whose turn it was waits, or has ended
+  Turn back_;  ///< the run has ended, or the actor that end() gave a turn
   int running_ = -1;
+  std::optional<Run> run_;  ///< while run() is called
 };
 
 }  // namespace muster::sim
