@@ -433,13 +433,8 @@ void bytes_to_unit(const std::uint8_t* bytes, std::size_t n, float* out);
 float exp_f32(float x);
 float log_f32(float x);
 void exp_f32(const float* x, std::size_t n, float* out);
-double exp_f64(double x);
 double log_f64(double x);
-double sin_f64(double x);
 double cos_f64(double x);
-double pow_f64(double x, double y);
-float tanh_f32(float x);
-float erf_f32(float x);
 
 }  // namespace cpu
 }  // namespace muster::kernels

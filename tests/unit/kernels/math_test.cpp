@@ -71,50 +71,21 @@ TEST_CASE("single precision functions are within two units in the last place") {
   check_f32("exp_f32", [](float x) { return cpu::exp_f32(x); }, std::exp, -1.0, 1.0);
   check_f32("log_f32", cpu::log_f32, std::log, 1e-45, 4.0);
   check_f32("log_f32", cpu::log_f32, std::log, 1e-40, 3e38);
-  check_f32("tanh_f32", cpu::tanh_f32, std::tanh, -11.0, 11.0);
-  check_f32("tanh_f32", cpu::tanh_f32, std::tanh, -0.002, 0.002);
-  check_f32("erf_f32", cpu::erf_f32, std::erf, -4.5, 4.5);
-  check_f32("erf_f32", cpu::erf_f32, std::erf, -1e-3, 1e-3);
-  check_f32("erf_f32", cpu::erf_f32, std::erf, -1e-40, 1e-40);
 }
 
 TEST_CASE("double precision functions are within two units in the last place") {
-  check_f64("exp_f64", cpu::exp_f64, std::exp, -745.0, 709.7);
-  check_f64("exp_f64", cpu::exp_f64, std::exp, -1.0, 1.0);
   check_f64("log_f64", cpu::log_f64, std::log, 1e-300, 3.0);
   check_f64("log_f64", cpu::log_f64, std::log, 0.99, 1.01);
   check_f64("log_f64", cpu::log_f64, std::log, 1.0, 1e300);
-  check_f64("sin_f64", cpu::sin_f64, std::sin, -7.0, 7.0);
   check_f64("cos_f64", cpu::cos_f64, std::cos, -7.0, 7.0);
-  check_f64("sin_f64", cpu::sin_f64, std::sin, 3.14159, 3.1416);
   check_f64("cos_f64", cpu::cos_f64, std::cos, 1.57079, 1.5708);
-  check_f64("sin_f64", cpu::sin_f64, std::sin, -1e15, 1e15);
   check_patterns("log_f64", [](double x) {
     x = std::fabs(x);
     return x == 0.0 ? 0.0 : ulps(cpu::log_f64(x), std::log(static_cast<long double>(x)));
   });
-  check_patterns("sin_f64", [](double x) {
-    return ulps(cpu::sin_f64(x), std::sin(static_cast<long double>(x)));
-  });
   check_patterns("cos_f64", [](double x) {
     return ulps(cpu::cos_f64(x), std::cos(static_cast<long double>(x)));
   });
-}
-
-TEST_CASE("powers are within two units in the last place") {
-  Random random(seed());
-  double worst = 0.0;
-  for (int i = 0; i < 100000; ++i) {
-    const double x =
-        i % 2 == 0 ? random.unit() * 2.0 : std::fabs(std::bit_cast<double>(random.bits()));
-    const double y = i % 3 == 0 ? random.unit() * 100000.0 : 40.0 * (random.unit() - 0.5);
-    if (!std::isfinite(x)) continue;
-    const long double truth = std::pow(static_cast<long double>(x), static_cast<long double>(y));
-    if (std::isinf(truth)) continue;
-    worst = std::max(worst, ulps(cpu::pow_f64(x, y), truth));
-  }
-  std::printf("pow_f64: %.3f ulp\n", worst);
-  CHECK(worst < 2.0);
 }
 
 TEST_CASE("special values are those of IEEE 754") {
@@ -124,41 +95,12 @@ TEST_CASE("special values are those of IEEE 754") {
   CHECK(cpu::exp_f32(-0.0F) == 1.0F);
   CHECK(cpu::log_f32(0.0F) == -kInfinityF);
   CHECK(std::isnan(cpu::log_f32(-1.0F)));
-  CHECK(cpu::exp_f64(-kInfinity) == 0.0);
-  CHECK(cpu::exp_f64(kInfinity) == kInfinity);
-  CHECK(std::isnan(cpu::exp_f64(kNaN)));
   CHECK(cpu::log_f64(-0.0) == -kInfinity);
   CHECK(cpu::log_f64(kInfinity) == kInfinity);
   CHECK(cpu::log_f64(1.0) == 0.0);
   CHECK(std::isnan(cpu::log_f64(-kInfinity)));
-  CHECK(std::isnan(cpu::sin_f64(kInfinity)));
   CHECK(std::isnan(cpu::cos_f64(kNaN)));
-  CHECK(std::signbit(cpu::sin_f64(-0.0)));
   CHECK(cpu::cos_f64(0.0) == 1.0);
-  CHECK(same_bits(cpu::tanh_f32(-0.0F), -0.0F));
-  CHECK(same_bits(cpu::erf_f32(-0.0F), -0.0F));
-  CHECK(cpu::tanh_f32(-kInfinityF) == -1.0F);
-  CHECK(cpu::erf_f32(kInfinityF) == 1.0F);
-  CHECK(std::isnan(cpu::tanh_f32(std::nanf(""))));
-}
-
-TEST_CASE("powers of special values are the C library's") {
-  const double cases[] = {0.0,  -0.0, 1.0,  -1.0,      2.0,        -2.0, 0.5,   -0.5,   3.0,
-                          -3.0, 2.5,  -2.5, kInfinity, -kInfinity, kNaN, 1e300, -1e300, 5e-324};
-  for (const double x : cases) {
-    for (const double y : cases) {
-      CAPTURE(x);
-      CAPTURE(y);
-      const double expected = std::pow(x, y);
-      const double own = cpu::pow_f64(x, y);
-      if (std::isnan(expected)) {
-        CHECK(std::isnan(own));
-      } else {
-        CHECK(std::signbit(own) == std::signbit(expected));
-        CHECK((own == expected || ulps(own, expected) < 2.0));
-      }
-    }
-  }
 }
 
 TEST_CASE("exp over an array has the bits of exp of each, on every target") {
@@ -198,16 +140,11 @@ TEST_CASE("the bits of the math functions are the same for every compiler and ma
     const double y = 1e4 * (random.unit() - 0.5);
     mix(singles, cpu::exp_f32(8.0F * x));
     mix(singles, cpu::log_f32(std::fabs(x)));
-    mix(singles, cpu::tanh_f32(x));
-    mix(singles, cpu::erf_f32(x));
-    mix(doubles, cpu::exp_f64(y * 0.14));
     mix(doubles, cpu::log_f64(std::fabs(y)));
-    mix(doubles, cpu::sin_f64(y));
     mix(doubles, cpu::cos_f64(y));
-    mix(doubles, cpu::pow_f64(std::fabs(y), random.unit() * 40.0));
   }
-  CHECK(singles == 3118349839324739078ULL);
-  CHECK(doubles == 17861542499013999290ULL);
+  CHECK(singles == 17518404733553086353ULL);
+  CHECK(doubles == 12474509310611034371ULL);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// sin and cos in double precision over the whole range, from exact integer arithmetic, additions,
+// cos in double precision over the whole range, from exact integer arithmetic, additions,
 // multiplications and fma alone.
 #include <bit>
 #include <cmath>
@@ -104,8 +104,8 @@ double cos_small(double x, double low) {
   return head + (((1.0 - head) - half) + std::fma(z * z, q, -x * low));
 }
 
-double value_of(const Angle& angle, unsigned turn) {
-  const unsigned quadrant = (angle.quadrant + turn) & 3;
+double cos_of(const Angle& angle) {
+  const unsigned quadrant = (angle.quadrant + 1) & 3;
   const double value =
       (quadrant & 1) != 0 ? cos_small(angle.high, angle.low) : sin_small(angle.high, angle.low);
   return (quadrant & 2) != 0 ? -value : value;
@@ -113,18 +113,10 @@ double value_of(const Angle& angle, unsigned turn) {
 
 }  // namespace
 
-double sin_f64(double x) {
-  const double size = x < 0.0 ? -x : x;
-  if (size < 0x1p-27) return x;
-  if (!(size <= 0x1.fffffffffffffp1023)) return x - x;
-  const double value = value_of(size <= kQuarterPi ? Angle{0, size, 0.0} : reduce(size), 0);
-  return x < 0.0 ? -value : value;
-}
-
 double cos_f64(double x) {
   const double size = x < 0.0 ? -x : x;
   if (!(size <= 0x1.fffffffffffffp1023)) return x - x;
-  return value_of(size <= kQuarterPi ? Angle{0, size, 0.0} : reduce(size), 1);
+  return cos_of(size <= kQuarterPi ? Angle{0, size, 0.0} : reduce(size));
 }
 
 }  // namespace muster::kernels::cpu
