@@ -4,32 +4,14 @@
 #include <span>
 
 #include "common/contract.h"
+#include "common/training_bounds.h"
 #include "operator/api/fields.h"
 #include "operator/api/spec_json.h"
 
 namespace muster::api {
 namespace {
 
-constexpr std::size_t kMaxLayers = 64;
-constexpr int kMaxLayerWidth = 65'536;
-constexpr std::size_t kMaxStages = 12;
-constexpr int kMaxChannels = 4096;
-constexpr int kMaxKernelSize = 15;
-constexpr int kMaxBlocks = 96;
-constexpr int kMaxHeads = 128;
-constexpr int kMaxGptWidth = 16'384;
-constexpr int kMaxContextLength = 4096;
-constexpr int kByteTokens = 256;
-constexpr int kMaxVocabularySize = 1 << 20;
-constexpr std::size_t kMaxShards = 256;
-constexpr std::size_t kMaxPathBytes = 4096;
-constexpr std::size_t kMaxColumnBytes = 256;
-constexpr int kMaxImageSide = 2048;
-constexpr int kMaxBatchSize = 1 << 24;
-/// Of one step: samples x contextLength.
-constexpr int kMaxBatchTokens = 1 << 24;
-constexpr std::int64_t kMaxEpochs = 1'000'000;
-constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
+using namespace training_bounds;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 

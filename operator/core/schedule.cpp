@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/training_bounds.h"
 #include "operator/api/kueue.h"
 #include "operator/core/copies.h"
 #include "operator/core/queue_pass.h"
@@ -73,7 +74,6 @@ Schedule schedule(const ClusterSnapshot& cluster) {
 }
 
 double gradient_bytes_of(const api::TrainingJob& job) {
-  constexpr double kByteTokens = 256;
   if (job.status.model_parameters > 0) {
     return kFloatBytes * static_cast<double>(job.status.model_parameters);
   }
@@ -81,7 +81,7 @@ double gradient_bytes_of(const api::TrainingJob& job) {
   if (!job.spec.training || !job.spec.training->model.contains("gpt")) return kUsualGradientBytes;
   const Json& gpt = job.spec.training->model["gpt"];
   const auto number = [&](const char* name) { return gpt.value(name, 0.0); };
-  const double tokens = gpt.value("vocabularySize", kByteTokens);
+  const double tokens = gpt.value("vocabularySize", double{training_bounds::kByteTokens});
   const double width = number("width");
   const double of_block = 12 * width * width + 13 * width;
   return kFloatBytes *

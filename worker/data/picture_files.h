@@ -13,14 +13,14 @@
 
 #include "common/result.h"
 #include "common/sha256.h"
+#include "common/training_bounds.h"
 #include "worker/data/read_ahead.h"
 
 namespace muster::data {
 
 /// Most bytes of pictures that are held, where nobody says how much memory there is.
 inline constexpr std::uint64_t kMostHeldBytes = std::uint64_t{4} << 30;
-/// Most pixels in a row or column of a picture that is trained on.
-inline constexpr std::size_t kMaxImageSide = 2048;
+using training_bounds::kMaxImageSide;
 
 struct ImageFolder {
   std::string directory = {};

@@ -14,14 +14,14 @@
 #include "common/result.h"
 #include "common/sha256.h"
 #include "common/token_shard.h"
+#include "common/training_bounds.h"
 #include "worker/data/file.h"
 
 namespace muster::data {
 
 struct Dataset;
 
-/// Most shards of one set: each is an open file.
-inline constexpr std::size_t kMaxShards = 256;
+using training_bounds::kMaxShards;
 
 struct ShardHeader {
   std::uint64_t tokens = 0;

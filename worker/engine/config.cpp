@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/contract.h"
+#include "common/training_bounds.h"
 #include "worker/data/image_folder.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/training.h"
@@ -12,24 +13,8 @@
 namespace muster::engine {
 namespace {
 
-constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
-constexpr std::int64_t kMaxEpochs = 1'000'000'000;
-constexpr int kMaxBatchSize = 1 << 24;
-constexpr std::size_t kMaxHiddenLayers = 64;
-constexpr int kMaxWidth = 1 << 16;
-constexpr std::size_t kMaxStages = 12;
-constexpr int kMaxChannels = 4096;
-constexpr int kMaxKernelSize = 15;
-constexpr int kMaxGptLayers = 96;
-constexpr int kMaxHeads = 128;
-constexpr int kMaxGptWidth = 16384;
-constexpr int kMaxContextLength = 4096;
-constexpr int kByteTokens = 256;
-constexpr int kMaxVocabularySize = 1 << 20;
-/// Tokens of a batch: how many were foretold right is counted in a float.
-constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 24;
-constexpr std::size_t kMaxPathBytes = 4096;
-constexpr std::size_t kMaxColumnBytes = 256;
+using namespace training_bounds;
+
 constexpr std::size_t kMaxDecimalBytes = 32;
 /// Of AdamW's betas: 1 - beta^t must not vanish.
 constexpr float kBetaMax = 0.999999f;
@@ -91,7 +76,7 @@ void read_dropout(JsonReader& in, float& out) {
 
 void read_mlp(JsonReader& fields, MlpConfig& mlp) {
   if (!fields.has("hidden")) fields.fail("hidden", "is required: a list of widths, [128]");
-  read_widths(fields, "hidden", {kMaxHiddenLayers, kMaxWidth}, mlp.hidden);
+  read_widths(fields, "hidden", {kMaxLayers, kMaxLayerWidth}, mlp.hidden);
   read_dropout(fields, mlp.dropout);
 }
 
@@ -103,13 +88,13 @@ void read_cnn(JsonReader& fields, CnnConfig& cnn) {
   fields.optional("kernelSize", cnn.kernel_size, {1, kMaxKernelSize});
   if (fields.status() && cnn.kernel_size % 2 == 0) fields.fail("kernelSize", "must be odd");
   cnn.normalise = !read_choice(fields, "normalization", {"Batch", "None"});
-  read_widths(fields, "hidden", {kMaxHiddenLayers, kMaxWidth}, cnn.hidden);
+  read_widths(fields, "hidden", {kMaxLayers, kMaxLayerWidth}, cnn.hidden);
   read_dropout(fields, cnn.dropout);
 }
 
 void read_gpt(JsonReader& fields, TrainingConfig& config) {
   GptConfig& gpt = config.gpt.emplace();
-  fields.required("layers", gpt.layers, {1, kMaxGptLayers});
+  fields.required("layers", gpt.layers, {1, kMaxBlocks});
   fields.required("heads", gpt.heads, {1, kMaxHeads});
   fields.required("width", gpt.width, {1, kMaxGptWidth});
   fields.required("contextLength", gpt.context_length, {1, kMaxContextLength});
