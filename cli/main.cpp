@@ -100,8 +100,8 @@ void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
                   "run goes on, a finished one is trained anew")
       ->type_name("DIR");
   run->add_option("--hash-every", options.local.hash_every,
-                  "steps between two SHA-256 of the parameters in the report (default 1; 0: the "
-                  "last step only)")
+                  "steps between two SHA-256 of the parameters in the report (default 1; 0: none, "
+                  "but that of the end)")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   run->add_option("--log-level", options.local.log_level, "of the workers' logs (default info)")

@@ -95,7 +95,7 @@ inline constexpr std::string_view kEnvLogLevel = "MUSTER_LOG_LEVEL";
 inline constexpr std::string_view kEnvDataRoot = "MUSTER_DATA_ROOT";
 /// Replaces spec.training.checkpoint.path.
 inline constexpr std::string_view kEnvCheckpointPath = "MUSTER_CHECKPOINT_PATH";
-/// Steps between parameter hashes in the record; 0 = the last step only.
+/// Steps between parameter hashes in the record; 0 = none. The summary has the last step's always.
 inline constexpr std::string_view kEnvHashEvery = "MUSTER_HASH_EVERY";
 /// Least milliseconds of a step, for `muster prove` and tests: a step of a laptop's example is too
 /// short to be disturbed. 0 (default) to 60000, or the absolute path of a file that holds the
@@ -178,12 +178,13 @@ inline constexpr int kInvalidSpec = 20;
 inline constexpr int kData = 21;
 /// No checkpoint can be loaded: corrupt, or of another model, contract or data.
 inline constexpr int kCheckpoint = 22;
-/// The gang was lost and no checkpoint outlived it.
+/// A part of the training state was lost and the job keeps no checkpoints; `muster fetch`: nothing
+/// was kept.
 inline constexpr int kNoCheckpoint = 23;
 /// Loss or state is NaN or infinite; nothing of that step was saved. With a checkpoint, and unless
 /// spec.training.onNonFinite is Stop, it came again with the same bits.
 inline constexpr int kNumerics = 24;
-/// Another worker was lost, or did not answer in time.
+/// Another worker was lost, or did not answer or join in time.
 inline constexpr int kPeerLost = 25;
 /// Out of memory.
 inline constexpr int kOutOfMemory = 26;
@@ -193,7 +194,7 @@ inline constexpr int kDevice = 27;
 inline constexpr int kPort = 28;
 /// The disk is full or refuses writes; the last complete checkpoint stays.
 inline constexpr int kDisk = 29;
-/// spec.activeDeadlineSeconds or the deadline of joining passed.
+/// spec.activeDeadlineSeconds passed, or `muster` waited for as long as it was told to.
 inline constexpr int kDeadline = 30;
 /// Asked to leave (SIGTERM), with a checkpoint.
 inline constexpr int kPlannedLeave = 31;

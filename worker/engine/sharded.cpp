@@ -202,7 +202,7 @@ Status Trainer::say_what_is_lost() const {
                  "step " + std::to_string(lost_step_) + ": " + why_lost() +
                      ", and this job keeps no checkpoints; use spec.training.checkpoint or more "
                      "workers, so that there are more copies")
-        .with_exit_code(contract::exit_code::kCheckpoint);
+        .with_exit_code(contract::exit_code::kNoCheckpoint);
   }
   if (!keeps_files()) {
     return Error(ErrorCode::kUnavailable,
@@ -210,7 +210,7 @@ Status Trainer::say_what_is_lost() const {
                      ": blocks of the optimiser's state are lost with the process that owned them "
                      "and those that kept their copies, and this job keeps no checkpoints; use "
                      "spec.training.checkpoint, buddies: 2 or optimizerState: Replicated")
-        .with_exit_code(contract::exit_code::kCheckpoint);
+        .with_exit_code(contract::exit_code::kNoCheckpoint);
   }
   log_warning("a part of the state is lost; training goes on from the newest checkpoint",
               {{"step", lost_step_}, {"reason", why_lost()}});

@@ -345,7 +345,7 @@ TEST_CASE("sharded, an owner and its buddy die and no checkpoint is kept: the tr
   for (const int survivor : {0, 3}) {
     const auto& outcome = *world->outcome(survivor);
     REQUIRE_FALSE(outcome.has_value());
-    const bool is_told = outcome.error().exit_code() == contract::exit_code::kCheckpoint;
+    const bool is_told = outcome.error().exit_code() == contract::exit_code::kNoCheckpoint;
     // Who enters later than the other finds it gone.
     CHECK((is_told || outcome.error().message() == ElasticWorld::kTooLate ||
            outcome.error().exit_code() == contract::exit_code::kPeerLost));
