@@ -97,7 +97,9 @@ class JobTest(LongJobTest):
         self.apply(manifest)
         wait_for("it trains", lambda: self.step("readonly") > 0, 120)
         for pod in self.pods("readonly"):
-            for pid in self.pids_of(pod):
+            pids = self.pids_of(pod)
+            self.assertTrue(pids, pod["metadata"]["name"])
+            for pid in pids:
                 with open(f"/proc/{pid}/mountinfo", encoding="utf-8") as file:
                     mounts = {line.split()[4]: line.split()[5].split(",") for line in file}
                 self.assertIn("ro", mounts["/"], pid)
@@ -105,10 +107,14 @@ class JobTest(LongJobTest):
 
     def test_delete_leaves_nothing(self):
         self.start_long("gone")
+
+        def its_own():
+            # The claim is the user's own.
+            names = self.kubectl("get", "pods,services,poddisruptionbudgets", "-l", "muster.dev/job-name=gone", "-o", "name")
+            return sorted(name.split("/")[0] for name in names.split())
+        self.assertEqual(its_own(), ["pod", "pod", "service"])
         self.kubectl("delete", "tjob", "gone")
-        # The claim is the user's own.
-        wait_for("all that was its own is gone", lambda: not self.kubectl(
-            "get", "pods,services,poddisruptionbudgets", "-l", "muster.dev/job-name=gone", "-o", "name"), 90)
+        wait_for("all that was its own is gone", lambda: not its_own(), 90)
 
     def test_suspend_and_resume_end_with_the_same_bits(self):
         self.start_long("pause")

@@ -73,7 +73,7 @@ class Wire:
     def __init__(self, job, slots, seed):
         self.job, self.rng = job, random.Random(seed)
         self.policy = self.deliver
-        self.counts = {"packets": 0, "dropped": 0, "changed": 0, "twice": 0, "rejected": 0}
+        self.counts = {"packets": 0, "dropped": 0, "changed": 0, "twice": 0, "rejected": 0, "late": 0}
         self.cut_off = set()
         self._tuns, self._namespaces, self._listeners = {}, {}, {}
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
@@ -138,7 +138,9 @@ class Wire:
                 return []
             copies = 2 if self.rng.random() < twice else 1
             self.counts["twice"] += copies - 1
-            return [(self.rng.uniform(*delay) + (0.02 if self.rng.random() < late else 0), packet) for _ in range(copies)]
+            times = [self.rng.uniform(*delay) + (0.02 if self.rng.random() < late else 0) for _ in range(copies)]
+            self.counts["late"] += sum(time > 0 for time in times)
+            return [(time, packet) for time in times]
         self.policy = policy
 
     def throttle(self, bytes_per_second, delay, slot):
@@ -151,6 +153,7 @@ class Wire:
             now = time.monotonic()
             way = source, target
             free_at[way] = max(now, free_at.get(way, now)) + len(packet) / bytes_per_second
+            self.counts["late"] += 1
             return [(free_at[way] - now + delay, packet)]
         self.policy = policy
 

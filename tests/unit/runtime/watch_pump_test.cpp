@@ -52,6 +52,12 @@ struct LateKind final : kube::HttpTransport {
     while (pump->step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
     }
   }
+  void comes_after_its_back_off() {
+    REQUIRE(pump->wake());
+    clock.advance(*pump->wake() - clock.mono_now());
+    turn();
+    CHECK(seen == std::vector<Event>{Event::kInitStart, Event::kInitApply, Event::kInitDone});
+  }
   void install() {
     answer = 0;
     const Json level{{"name", "rack"}, {"nodeLabel", "example.com/rack"}};
@@ -98,6 +104,9 @@ TEST_CASE("a kind that must be there is waited for") {
   world.start(false);
   world.turn();
   CHECK(world.seen.empty());
+  CHECK(world.asked == 1);
+  world.install();
+  world.comes_after_its_back_off();
 }
 
 /// A stream on which a line comes only when it is put there.
@@ -179,6 +188,9 @@ TEST_CASE("a server that does not answer says nothing about an optional kind") {
   world.start(true);
   world.turn();
   CHECK(world.seen.empty());
+  CHECK(world.asked == 1);
+  world.install();
+  world.comes_after_its_back_off();
 }
 
 }  // namespace
