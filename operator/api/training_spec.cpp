@@ -131,6 +131,8 @@ Status read_gpt(const Json& json, const std::string& path, Json& out) {
   in.required("contextLength", context_length, {1, kMaxContextLength});
   int vocabulary_size = kByteTokens;
   in.optional("vocabularySize", vocabulary_size, {2, kMaxVocabularySize});
+  Json dropout;
+  read_dropout(in, json, dropout);
   if (in.status() && width % heads != 0) {
     in.fail("width", "is " + std::to_string(width) + ", not a multiple of heads (" +
                          std::to_string(heads) + ")");
@@ -140,6 +142,7 @@ Status read_gpt(const Json& json, const std::string& path, Json& out) {
       {"layers", layers}, {"heads", heads}, {"width", width}, {"contextLength", context_length}};
   // Left out where it was, so that workers of an older version can read the rest.
   if (in.has("vocabularySize")) out["vocabularySize"] = vocabulary_size;
+  if (in.has("dropout")) out["dropout"] = dropout["dropout"];
   return in.status();
 }
 

@@ -99,6 +99,7 @@ void read_gpt(JsonReader& fields, TrainingConfig& config) {
   fields.required("width", gpt.width, {1, kMaxGptWidth});
   fields.required("contextLength", gpt.context_length, {1, kMaxContextLength});
   fields.optional("vocabularySize", gpt.vocabulary_size, {2, kMaxVocabularySize});
+  read_dropout(fields, gpt.dropout);
   if (!fields.status()) return;
   if (gpt.width % gpt.heads != 0) {
     fields.fail("width", "must be a multiple of heads (" + std::to_string(gpt.heads) + "); it is " +

@@ -48,6 +48,8 @@ void add_model(const TrainingConfig& config, Json& identity) {
     // Bytes are not told, as in checkpoints that are older than other tokens.
     const bool is_of_bytes = config.gpt->vocabulary_size == data::kMaxClasses;
     add("gpt.vocabularySize", is_of_bytes ? Json() : Json(config.gpt->vocabulary_size));
+    // Nor is what checkpoints that are older than it had not.
+    add("gpt.dropout", config.gpt->dropout == 0 ? Json() : Json(decimal(config.gpt->dropout)));
     return;
   }
   if (!config.cnn) {

@@ -330,11 +330,11 @@ void Model::batch_norm(const Pass& pass) {
                       activation_of(layer), pass.y);
 }
 
-void Model::drop(const Pass& pass) {
+void Model::drop(const Pass& pass, float* values) {
   const LayerShape& layer = pass.layer;
   const Batch& batch = *pass.batch;
   cpu::Drop by{dropout_key(batch.seed, batch.step, layer.number),
-               layer.in.size(),
+               layer.out.size(),
                layer.first_column,
                0,
                layer.dropout,
@@ -342,7 +342,7 @@ void Model::drop(const Pass& pass) {
   for (const Node& node : batch.nodes) {
     by.first_row = static_cast<std::uint32_t>(node.first_rank * batch.rows_per_rank);
     on_.drop(context_, node.ranks * batch.rows_per_rank, by,
-             pass.y + node.first_row * layer.in.size());
+             values + node.first_row * layer.out.size());
   }
 }
 
@@ -381,7 +381,7 @@ void Model::run_layer(const Pass& pass) {
       on_.max_pool(context_, pass.rows, pass.layer.in, pass.x, pass.y);
       break;
     case LayerKind::kDropout:
-      if (pass.batch != nullptr) drop(pass);
+      if (pass.batch != nullptr) drop(pass, pass.y);
       break;
     default:
       run_gpt(pass);
@@ -550,8 +550,12 @@ float* Model::back(const Pass& pass, float* dy, const Finished& finished) {
       on_.max_pool_backward(context_, pass.rows, layer.in, pass.x, dy, dx);
       return dx;
     case LayerKind::kDropout:
-      // What was dropped is +0 and has no gradient already: its reader left it out.
-      on_.scale(context_, pass.rows * layer.in.size(), scale_of(layer), dy);
+      if (layer.reads_rectified) {
+        // What was dropped is +0 and has no gradient already: its reader left it out.
+        on_.scale(context_, pass.rows * layer.in.size(), scale_of(layer), dy);
+      } else {
+        drop(pass, dy);
+      }
       return dy;
     default:
       dx = back_gpt(pass, dy, dx);

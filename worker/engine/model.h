@@ -193,7 +193,7 @@ class Model {
   void linear(const Pass& pass);
   void convolution(const Pass& pass);
   void batch_norm(const Pass& pass);
-  void drop(const Pass& pass);
+  void drop(const Pass& pass, float* values);
   void sum_statistics(const Batch& batch);
   void linear_weights_back(const Pass& pass, const float* dy);
   void linear_input_back(const Pass& pass, const float* dy, float* dx);
@@ -209,6 +209,7 @@ class Model {
   void run_gpt(const Pass& pass);
   void project(const Pass& pass);
   float* back_gpt(const Pass& pass, const float* dy, float* dx);
+  const float* dropped_gradient(const Pass& pass, const float* dy);
   void projection_weights_back(const Pass& pass, const float* dy);
   void layer_norm_weights_back(const Pass& pass, const float* dy);
   void embedding_back(const Pass& pass, const float* dy);

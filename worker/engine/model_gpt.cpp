@@ -66,6 +66,7 @@ void Model::project(const Pass& pass) {
   const std::size_t positions = pass.rows * layer.in.pixels();
   multiply(pass, kernels::Activation::kNone);
   if (!layer.adds) return;
+  if (layer.dropout > 0 && pass.batch != nullptr) drop(pass, pass.y);
   on_.add(context_, positions * layer.out.channels, borders_[*layer.adds].data(), pass.y, pass.y);
 }
 
@@ -86,6 +87,7 @@ float* Model::back_gpt(const Pass& pass, const float* dy, float* dx) {
                                     layer.is_branch ? stream_.data() : nullptr, stream_.data());
       return stream_.data();
     case LayerKind::kProjection:
+      if (layer.dropout > 0) dy = dropped_gradient(pass, dy);
       projection_weights_back(pass, dy);
       multiply_back(pass, dy, nullptr, dx);
       return dx;
@@ -102,6 +104,16 @@ float* Model::back_gpt(const Pass& pass, const float* dy, float* dx) {
       MUSTER_CHECK_MSG(false, "not a layer of a transformer");
   }
   return nullptr;
+}
+
+/// Of a branch's last projection, which drops a part of what it adds: the stream's gradient goes on
+/// past the branch, so that this is a copy of it.
+const float* Model::dropped_gradient(const Pass& pass, const float* dy) {
+  MUSTER_CHECK(dy == stream_.data());
+  float* const own = gradients_[1].data();  // the gradient of its input goes to the other one
+  context_.copy(own, dy, pass.rows * pass.layer.out.size() * sizeof(float));
+  drop(pass, own);
+  return own;
 }
 
 void Model::projection_weights_back(const Pass& pass, const float* dy) {

@@ -171,7 +171,6 @@ ModelShape& ModelShape::stage(const Convolution& convolution) {
 ModelShape& ModelShape::dropout(float share) {
   if (share == 0) return *this;
   LayerShape& layer = add(LayerKind::kDropout, output());
-  MUSTER_CHECK_MSG(layer.reads_rectified, "a dropout tells what it dropped by its zeros");
   layer.dropout = share;
   layer.number = dropouts_++;
   return *this;
@@ -207,6 +206,7 @@ ModelShape ModelShape::gpt(const GptConfig& config, std::size_t tokens) {
   const float last_bound = kGptBound / std::sqrt(2.0f * static_cast<float>(config.layers));
   ModelShape shape({1, static_cast<std::size_t>(config.context_length), 1});
   shape.embedding(tokens, width);
+  shape.dropout(config.dropout);
   for (int block = 0; block < config.layers; ++block) {
     const std::string name = "h." + std::to_string(block) + ".";
     const auto branch = [&](const char* norm, const auto& inside, const std::string& last) {
@@ -215,6 +215,9 @@ ModelShape ModelShape::gpt(const GptConfig& config, std::size_t tokens) {
       inside();
       shape.projection(last, width, last_bound);
       shape.layers_.back().adds = stream;
+      if (config.dropout == 0) return;
+      shape.layers_.back().dropout = config.dropout;
+      shape.layers_.back().number = shape.dropouts_++;
     };
     branch(
         "ln_1",

@@ -53,8 +53,9 @@ struct LayerShape {
   bool reads_rectified = false;   ///< its input is +0 where a ReLU cut it, and carries no gradient
                                   ///< there
   std::size_t side = 0;           ///< of a convolution's kernel
-  float dropout = 0;              ///< the share of its input that it drops
-  std::uint32_t number = 0;       ///< of a dropout among the dropouts
+  float dropout = 0;              ///< the share of its input that it drops; of a branch's last
+                                  ///< projection, of what it adds
+  std::uint32_t number = 0;       ///< of what drops among all that do
   std::size_t heads = 0;          ///< of an attention
   std::optional<std::size_t> adds{};  ///< the border before that layer is added to its output
   bool is_branch = false;             ///< what it reads also goes past it, to be added later
@@ -101,7 +102,7 @@ class ModelShape {
   };
   /// Convolution, batch normalisation where wanted, ReLU, 2 x 2 max pooling.
   ModelShape& stage(const Convolution& convolution);
-  /// Nothing where `share` is 0.
+  /// Nothing where `share` is 0. Its input must be rectified, or a transformer's stream.
   ModelShape& dropout(float share);
   /// Places the running statistics; the last call.
   ModelShape& finish();

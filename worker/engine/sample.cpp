@@ -60,9 +60,9 @@ Json gpt2_config(const GptConfig& config, std::size_t tokens) {
               {"layer_norm_epsilon", 1e-5},
               {"activation_function", "gelu_new"},
               {"tie_word_embeddings", true},
-              {"embd_pdrop", 0},
+              {"embd_pdrop", std::stod(decimal(config.dropout))},
               {"attn_pdrop", 0},
-              {"resid_pdrop", 0},
+              {"resid_pdrop", std::stod(decimal(config.dropout))},
               {"bos_token_id", nullptr},
               {"eos_token_id", nullptr},
               {"torch_dtype", "float32"}};

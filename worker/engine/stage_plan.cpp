@@ -38,8 +38,11 @@ std::uint64_t trained_of(const ModelShape& whole, std::size_t first, std::size_t
 /// Where a piece begins, and behind the last one the end of the chain.
 std::vector<std::size_t> borders_of(const ModelShape& whole, bool is_tied) {
   std::vector<std::size_t> borders{is_tied ? std::size_t{1} : 0};
+  bool has_tensors = whole.layers()[borders[0]].has_tensors();  // a dropout alone is no piece
   for (std::size_t l = borders[0] + 1; l < whole.layers().size(); ++l) {
-    if (whole.layers()[l].has_tensors() && !whole.is_within_branch(l - 1)) borders.push_back(l);
+    if (!whole.layers()[l].has_tensors()) continue;
+    if (has_tensors && !whole.is_within_branch(l - 1)) borders.push_back(l);
+    has_tensors = true;
   }
   borders.push_back(whole.layers().size());
   return borders;

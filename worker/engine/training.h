@@ -50,6 +50,7 @@ struct GptConfig {
   int width = 0;              ///< of the stream; a multiple of heads
   int context_length = 0;     ///< tokens that a sample has
   int vocabulary_size = 256;  ///< all tokens are below it; of a text that of bytes
+  float dropout = 0;          ///< share of what the embedding and each branch put out
 };
 
 struct SgdConfig {
@@ -145,7 +146,7 @@ struct TrainingConfig {
   /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all
   /// is less; the same for all.
   std::size_t copy_blocks = 64;
-  std::int64_t hash_every_steps = 1;   ///< 0: only the last step's parameters are hashed
+  std::int64_t hash_every_steps = 1;   ///< between hashes in the record; 0: none
   milliseconds peer_deadline{30'000};  ///< longest wait for the other workers within a step
   /// Longest wait for a membership to go on with, a witness' answer included.
   milliseconds view_deadline{600'000};

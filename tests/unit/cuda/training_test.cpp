@@ -81,7 +81,7 @@ TEST_CASE("convolutions, batch normalisation and dropout, too") {
 TEST_CASE("a GPT, in one pass or several, with activations kept or made again") {
   if (!has_gpu("training a GPT")) return;
   CHECK(train(test::small_gpt(12), 2, 1).model_sha256 == test::kSmallGptGolden);
-  TrainingConfig config = test::small_gpt(2);
+  TrainingConfig config = test::dropped_gpt(2);
   config.recomputes_activations = true;
   config.micro_batch_size = 3 * config.batch_size / config.logical_ranks;
   CHECK(train(config, 1, 1).model_sha256 == train(config, 1, 0).model_sha256);

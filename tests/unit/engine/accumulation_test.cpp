@@ -94,7 +94,7 @@ void train_in_passes(TrainingConfig config, const std::string& expected) {
 
 TEST_CASE("in passes of few samples: the same bits, whoever makes them") {
   for (auto* const config_of :
-       {test::digits, test::digits_with_layers, test::digits_in_buckets, test::small_gpt}) {
+       {test::digits, test::digits_with_layers, test::digits_in_buckets, test::dropped_gpt}) {
     const TrainingConfig config = config_of(6);
     const Trained at_once = train(config, 1);
     CHECK(at_once.reads[0].passes == 6);
@@ -118,6 +118,10 @@ TEST_CASE("activations that are computed again have the same bits") {
     config.micro_batch_size = processes == 1 ? 0 : 2;
     CHECK(train(config, processes).model_sha256 == test::kSmallGptGolden);
   }
+  config = test::dropped_gpt(6);
+  const std::string kept = train(config, 1).model_sha256;
+  config.recomputes_activations = true;
+  CHECK(train(config, 1).model_sha256 == kept);
 }
 
 TEST_CASE("of activations that are computed again, the memory is that of one branch") {

@@ -115,6 +115,7 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
   CHECK(config->gpt->heads == 2);
   CHECK(config->gpt->width == 128);
   CHECK(config->gpt->context_length == 64);
+  CHECK(config->gpt->dropout == 0);
   CHECK(config->train.text == "a");
   CHECK(config->test.text == "b");
   const auto sentence = [&](const std::string& at, const Json& value) {
@@ -127,6 +128,7 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
   CHECK(begins(sentence("/model/gpt/contextLength", 4097),
                "spec.training.model.gpt.contextLength: "));
   CHECK(begins(sentence("/model/gpt/depth", 1), "spec.training.model.gpt.depth: "));
+  CHECK(begins(sentence("/model/gpt/dropout", "1"), "spec.training.model.gpt.dropout: "));
   CHECK(begins(sentence("/batchSize", 1 << 19),
                "spec.training.model.gpt.contextLength: times batchSize must be at most 16777216"));
   CHECK(begins(sentence("/data/test", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}}),

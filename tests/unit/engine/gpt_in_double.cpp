@@ -31,6 +31,14 @@ class Named {
     return std::any_of(shape_.tensors().begin(), shape_.tensors().end(),
                        [&](const auto& one) { return one.name == name; });
   }
+  /// Of the layer of that name; of the dropout behind the embedding where it is empty.
+  const engine::LayerShape* dropping(const std::string& name) const {
+    const auto& all = shape_.layers();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) {
+      return one.dropout > 0 && one.name == name;
+    });
+    return found == all.end() ? nullptr : &*found;
+  }
   std::size_t heads() const {
     for (const auto& layer : shape_.layers()) {
       if (layer.heads > 0) return layer.heads;
@@ -114,10 +122,23 @@ void add(Rows& to, const Rows& what) {
   }
 }
 
+/// All positions of a sequence are one row of what drops.
+Rows dropped(const engine::LayerShape* layer, const std::optional<TrainedRow>& trained, Rows x) {
+  if (layer == nullptr || !trained) return x;
+  Vector flat;
+  for (const Vector& row : x) flat.insert(flat.end(), row.begin(), row.end());
+  drop(*layer, trained->batch, trained->row, flat);
+  auto next = flat.begin();
+  for (Vector& row : x) {
+    for (double& value : row) value = *next++;
+  }
+  return x;
+}
+
 }  // namespace
 
 Rows gpt_logits(const engine::ModelShape& shape, const Vector& values,
-                const std::vector<std::int32_t>& tokens) {
+                const std::vector<std::int32_t>& tokens, const std::optional<TrainedRow>& trained) {
   const Named named(shape, values);
   const auto& table = named.tensor("wte.weight").shape;
   const double* const tokens_table = named.of("wte.weight");
@@ -131,14 +152,18 @@ Rows gpt_logits(const engine::ModelShape& shape, const Vector& values,
     }
     stream.push_back(std::move(row));
   }
+  stream = dropped(named.dropping(""), trained, std::move(stream));
+  const auto add_branch = [&](const std::string& last, const Rows& x) {
+    add(stream, dropped(named.dropping(last), trained, projected(named, last, x)));
+  };
   for (std::size_t block = 0; named.has_block(block); ++block) {
     const std::string name = "h." + std::to_string(block) + ".";
     const Rows qkv =
         projected(named, name + "attn.c_attn", normalised(named, name + "ln_1", stream));
-    add(stream, projected(named, name + "attn.c_proj", attended(qkv, named.heads())));
+    add_branch(name + "attn.c_proj", attended(qkv, named.heads()));
     Rows wide = projected(named, name + "mlp.c_fc", normalised(named, name + "ln_2", stream));
     for (Vector& row : wide) std::transform(row.begin(), row.end(), row.begin(), gelu);
-    add(stream, projected(named, name + "mlp.c_proj", wide));
+    add_branch(name + "mlp.c_proj", wide);
   }
   Rows logits;
   for (const Vector& row : normalised(named, "ln_f", stream)) {
@@ -153,13 +178,16 @@ Rows gpt_logits(const engine::ModelShape& shape, const Vector& values,
   return logits;
 }
 
-double gpt_loss(const engine::ModelShape& shape, const Vector& values, const ModelBatch& batch) {
+double gpt_loss(const engine::ModelShape& shape, const Vector& values, const ModelBatch& batch,
+                bool evaluates) {
   const std::size_t length = shape.targets();
   double total = 0;
   for (std::size_t row = 0; row < batch.rows(); ++row) {
     const auto begin = batch.tokens.begin() + static_cast<std::ptrdiff_t>(row * length);
+    std::optional<TrainedRow> trained;
+    if (!evaluates) trained.emplace(TrainedRow{batch, row});
     const Rows logits =
-        gpt_logits(shape, values, {begin, begin + static_cast<std::ptrdiff_t>(length)});
+        gpt_logits(shape, values, {begin, begin + static_cast<std::ptrdiff_t>(length)}, trained);
     for (std::size_t t = 0; t < length; ++t) {
       total += loss_of(logits[t], batch.labels[row * length + t]);
     }

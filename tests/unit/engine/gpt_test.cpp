@@ -193,7 +193,7 @@ TEST_CASE("a transformer's workers die, come and go, and no bit moves") {
     CAPTURE(is_sharded);
     test::Trial trial;
     trial.steps = 24;
-    trial.config = test::small_gpt(trial.steps);
+    trial.config = is_sharded ? test::small_gpt(trial.steps) : test::dropped_gpt(trial.steps);
     trial.config.is_sharded = is_sharded;
     trial.config.bucket_blocks = 1;
     trial.at_step = [](test::ElasticWorld& world, std::int64_t step) {

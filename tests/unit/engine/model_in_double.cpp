@@ -100,7 +100,8 @@ void batch_norm(const LayerShape& layer, const Values& values, bool evaluates,
   }
 }
 
-/// docs/numerics.md, "Dropout".
+}  // namespace
+
 void drop(const LayerShape& layer, const ModelBatch& batch, std::size_t row, Values& x) {
   const auto step = static_cast<std::uint64_t>(batch.step);
   const auto words = philox4x32(
@@ -113,8 +114,6 @@ void drop(const LayerShape& layer, const ModelBatch& batch, std::size_t row, Val
     x[i] = stays ? x[i] / (1 - double{layer.dropout}) : 0;
   }
 }
-
-}  // namespace
 
 double loss_of(const Values& logits, std::int32_t label) {
   const double most = *std::max_element(logits.begin(), logits.end());
@@ -159,7 +158,7 @@ ModelBatch make_batch(const engine::ModelShape& shape, std::size_t ranks, std::s
 
 double loss_in_double(const engine::ModelShape& shape, const std::vector<double>& values,
                       const ModelBatch& batch, bool evaluates) {
-  if (shape.reads_tokens()) return gpt_loss(shape, values, batch);
+  if (shape.reads_tokens()) return gpt_loss(shape, values, batch, evaluates);
   const std::size_t in = shape.input().size();
   std::vector<Values> rows;
   for (std::size_t row = 0; row < batch.rows(); ++row) {

@@ -28,6 +28,10 @@ ModelBatch make_batch(const engine::ModelShape& shape, std::size_t ranks, std::s
 /// Fills the first rows of the model with `rows` of the batch from `first` on.
 void fill(engine::Model& model, const ModelBatch& batch, std::size_t first, std::size_t rows);
 
+/// What one row of the batch loses to a layer (docs/numerics.md, "Dropout"); the rest is scaled up.
+void drop(const engine::LayerShape& layer, const ModelBatch& batch, std::size_t row,
+          std::vector<double>& x);
+
 /// Of one row of logits.
 double loss_of(const std::vector<double>& logits, std::int32_t label);
 

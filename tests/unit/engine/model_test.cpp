@@ -38,7 +38,7 @@ ModelShape cnn(float dropout, bool normalise = true) {
 }
 
 /// Two blocks of two heads over 5 tokens of 11.
-ModelShape gpt() { return ModelShape::gpt({2, 2, 6, 5}, 11); }
+ModelShape gpt(float dropout = 0) { return ModelShape::gpt({2, 2, 6, 5, 11, dropout}, 11); }
 
 std::vector<float> first_values(const ModelShape& shape, std::uint64_t seed) {
   std::vector<float> values(shape.values());
@@ -91,7 +91,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 std::vector<ModelShape> all_kinds() {
-  return {mlp({13, 17, 6}), mlp({13, 17, 9, 6}, 0.3f), cnn(0), cnn(0.4f), cnn(0.4f, false), gpt()};
+  return {mlp({13, 17, 6}), mlp({13, 17, 9, 6}, 0.3f), cnn(0), cnn(0.4f), cnn(0.4f, false), gpt(),
+          gpt(0.3f)};
 }
 
 }  // namespace

@@ -23,6 +23,8 @@ engine::TrainingConfig digits_with_layers(std::int64_t steps);
 engine::TrainingConfig with_adamw(engine::TrainingConfig config);
 /// A transformer over text, with all there is of an update.
 engine::TrainingConfig small_gpt(std::int64_t steps);
+/// The same with what it drops.
+engine::TrainingConfig dropped_gpt(std::int64_t steps);
 /// Four layers of whole blocks, each of which goes its way while the next is computed: all there is
 /// of an update, too.
 engine::TrainingConfig digits_in_buckets(std::int64_t steps);

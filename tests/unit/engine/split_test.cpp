@@ -127,7 +127,7 @@ TrainingConfig dropped_digits(std::int64_t steps) {
 }
 
 TrainingConfig gpt_of_eight_heads(std::int64_t steps) {
-  TrainingConfig config = test::small_gpt(steps);
+  TrainingConfig config = test::dropped_gpt(steps);
   config.gpt->heads = 8;
   return config;
 }
@@ -145,7 +145,7 @@ std::vector<Grid> splits_of(const ModelShape& whole) {
 
 TEST_CASE("split into stages: the same bits after every step, whatever the product of sizes") {
   for (auto* const config_of :
-       {test::digits, test::digits_with_layers, deep_digits, test::small_gpt}) {
+       {test::digits, test::digits_with_layers, deep_digits, test::dropped_gpt}) {
     const TrainingConfig config = config_of(4);
     const auto splits = splits_of(whole_of(config));
     CHECK(splits.back().stages == std::min(8, static_cast<int>(pieces_of(whole_of(config)))));
@@ -251,7 +251,7 @@ TEST_CASE("a table of many tokens is divided: the same bits, of steps and of eva
 }
 
 TEST_CASE("split into stages: micro-batches of every size, threads and recomputation") {
-  for (auto* const config_of : {test::digits_with_layers, test::small_gpt}) {
+  for (auto* const config_of : {test::digits_with_layers, test::dropped_gpt}) {
     TrainingConfig config = config_of(3);
     const int rows = config.batch_size / config.logical_ranks;
     for (const Grid split : {Grid{1, 2}, Grid{2, 3}, Grid{3, 2}, Grid{1, 5}, Grid{1, 1, 2},
