@@ -9,7 +9,6 @@ PAIRS = "kernels/cpu/bfloat16.h"
 BFLOAT16_STEP = "kernels/cpu/bfloat16_step.h"
 PAIRS_AVX2 = "kernels/cpu/bfloat16_avx2.cpp"
 PAIRS_AVX512 = "kernels/cpu/bfloat16_avx512.cpp"
-PAIRS_SCALAR = "kernels/cpu/bfloat16_scalar.cpp"
 PAIRS_PRODUCT = "kernels/cpu/bfloat16_product.cpp"
 SOFTMAX = "kernels/cpu/softmax.cpp"
 ATTENTION = "kernels/cpu/attention.cpp"
@@ -128,4 +127,13 @@ BREAKAGES = [
              "if (!context_.is_host()) context_.copy(values_.data()",
              "if (!context_.is_host() && rows.batch != nullptr && rows.batch->step == 0) context_.copy(values_.data()",
              "test_cuda_training"),
+    Breakage("a branch learns from what was dropped of it", "worker/engine/model_gpt.cpp", "  drop(pass, own);\n", "", "test_engine"),
+    Breakage("all that a GPT drops is drawn alike", "worker/engine/model_shape.cpp",
+             "shape.layers_.back().number = shape.dropouts_++;", "shape.layers_.back().number = 0;", "test_engine"),
+    Breakage("an embedding's gradient is not dropped", "worker/engine/model.cpp", "        drop(pass, dy);\n", "", "test_engine"),
+    Breakage("an evaluation drops, too", "worker/engine/model_gpt.cpp", "if (layer.dropout > 0 && pass.batch != nullptr) drop(",
+             "if (layer.dropout > 0) drop(", "test_engine"),
+    Breakage("a dropout alone is a stage", "worker/engine/stage_plan.cpp",
+             "if (has_tensors && !whole.is_within_branch(l - 1)) borders.push_back(l);",
+             "if (!whole.is_within_branch(l - 1)) borders.push_back(l);", "test_engine"),
 ]

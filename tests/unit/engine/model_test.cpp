@@ -170,6 +170,20 @@ TEST_CASE("a transformer's tensors have the names and shapes of GPT-2's checkpoi
   CHECK(ModelShape::gpt({12, 12, 768, 1024}, 50257).parameters() == 124'439'808);
 }
 
+TEST_CASE("all that drops in a transformer is drawn apart, whole or cut") {
+  const auto numbers = [](const ModelShape& shape) {
+    std::vector<std::uint32_t> found;
+    for (const auto& layer : shape.layers()) {
+      if (layer.dropout > 0) found.push_back(layer.number);
+    }
+    return found;
+  };
+  // Behind the embedding, and at the end of each of two branches a block.
+  CHECK(numbers(gpt(0.3f)) == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
+  CHECK(numbers(gpt()).empty());
+  CHECK(numbers(gpt(0.3f).cut(6, 10)) == std::vector<std::uint32_t>{2});
+}
+
 TEST_CASE("a transformer's first weights have GPT-2's deviation, those that end a branch less") {
   const ModelShape shape = ModelShape::gpt({8, 4, 64, 32}, 256);
   const std::vector<float> values = first_values(shape, 7);
