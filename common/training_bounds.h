@@ -9,7 +9,7 @@ namespace muster::training_bounds {
 
 inline constexpr std::size_t kMaxLayers = 64;  ///< hidden ones
 inline constexpr int kMaxLayerWidth = 65'536;
-inline constexpr std::size_t kMaxStages = 12;  ///< of a cnn
+inline constexpr std::size_t kMaxCnnStages = 12;  ///< of a cnn
 inline constexpr int kMaxChannels = 4096;
 inline constexpr int kMaxKernelSize = 15;
 inline constexpr int kMaxBlocks = 96;  ///< of a gpt

@@ -11,7 +11,7 @@
 namespace muster::api {
 namespace {
 
-using namespace training_bounds;
+namespace bounds = training_bounds;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
@@ -93,7 +93,7 @@ Status read_mlp(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   out = Json{{"hidden", Json::array()}};
   if (!in.has("hidden")) in.fail("hidden", "is required: the widths of the hidden layers");
-  read_sizes(in, "hidden", {kMaxLayers, kMaxLayerWidth}, out);
+  read_sizes(in, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, out);
   if (in.status() && out["hidden"].empty()) in.fail("hidden", "must have at least one layer");
   read_dropout(in, json, out);
   in.no_other_fields();
@@ -104,17 +104,17 @@ Status read_cnn(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   out = Json{{"channels", Json::array()}, {"hidden", Json::array()}};
   if (!in.has("channels")) in.fail("channels", "is required: how many each stage makes");
-  read_sizes(in, "channels", {kMaxStages, kMaxChannels}, out);
+  read_sizes(in, "channels", {bounds::kMaxCnnStages, bounds::kMaxChannels}, out);
   if (in.status() && out["channels"].empty()) in.fail("channels", "must have at least one stage");
   int side = 3;
-  in.optional("kernelSize", side, {1, kMaxKernelSize});
+  in.optional("kernelSize", side, {1, bounds::kMaxKernelSize});
   if (in.status() && side % 2 == 0) {
     in.fail("kernelSize",
             "must be odd, not " + std::to_string(side) + ", so that a kernel has a middle");
   }
   std::string normalization = "Batch";
   optional_enum(in, "normalization", normalization, {"Batch", "None"});
-  read_sizes(in, "hidden", {kMaxLayers, kMaxLayerWidth}, out);
+  read_sizes(in, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, out);
   read_dropout(in, json, out);
   in.no_other_fields();
   out["kernelSize"] = side;
@@ -125,12 +125,12 @@ Status read_cnn(const Json& json, const std::string& path, Json& out) {
 Status read_gpt(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   int layers = 0, heads = 0, width = 0, context_length = 0;
-  in.required("layers", layers, {1, kMaxBlocks});
-  in.required("heads", heads, {1, kMaxHeads});
-  in.required("width", width, {1, kMaxGptWidth});
-  in.required("contextLength", context_length, {1, kMaxContextLength});
-  int vocabulary_size = kByteTokens;
-  in.optional("vocabularySize", vocabulary_size, {2, kMaxVocabularySize});
+  in.required("layers", layers, {1, bounds::kMaxBlocks});
+  in.required("heads", heads, {1, bounds::kMaxHeads});
+  in.required("width", width, {1, bounds::kMaxGptWidth});
+  in.required("contextLength", context_length, {1, bounds::kMaxContextLength});
+  int vocabulary_size = bounds::kByteTokens;
+  in.optional("vocabularySize", vocabulary_size, {2, bounds::kMaxVocabularySize});
   Json dropout;
   read_dropout(in, json, dropout);
   if (in.status() && width % heads != 0) {
@@ -191,7 +191,7 @@ Status read_paths(const Json& json, const std::string& path,
   out = Json::object();
   std::vector<std::string> files(fields.size());
   auto file = files.begin();
-  for (const char* field : fields) in.required(field, *file++, kMaxPathBytes);
+  for (const char* field : fields) in.required(field, *file++, bounds::kMaxPathBytes);
   in.no_other_fields();
   file = files.begin();
   for (const char* field : fields) {
@@ -206,17 +206,18 @@ Status read_shards(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   out = Json{{"files", Json::array()}};
   if (!in.has("files")) in.fail("files", "is required: the shards, at least one");
-  read_list(in, "files", kMaxShards, [&](const Json& item, const std::string& at) -> Status {
-    const std::string file = item.is_string() ? item.get<std::string>() : "";
-    const std::string why = path_refused(file);
-    if (!why.empty()) return Error(ErrorCode::kInvalid, at + ": " + why);
-    if (file.size() > kMaxPathBytes) {
-      return Error(ErrorCode::kInvalid,
-                   at + ": must have at most " + std::to_string(kMaxPathBytes) + " bytes");
-    }
-    out["files"].push_back(file);
-    return {};
-  });
+  read_list(
+      in, "files", bounds::kMaxShards, [&](const Json& item, const std::string& at) -> Status {
+        const std::string file = item.is_string() ? item.get<std::string>() : "";
+        const std::string why = path_refused(file);
+        if (!why.empty()) return Error(ErrorCode::kInvalid, at + ": " + why);
+        if (file.size() > bounds::kMaxPathBytes) {
+          return Error(ErrorCode::kInvalid, at + ": must have at most " +
+                                                std::to_string(bounds::kMaxPathBytes) + " bytes");
+        }
+        out["files"].push_back(file);
+        return {};
+      });
   if (in.status() && out["files"].empty()) in.fail("files", "must have at least one shard");
   in.no_other_fields();
   return in.status();
@@ -232,8 +233,8 @@ constexpr struct {
 Status read_table(const Json& json, const std::string& path, bool is_test, Json& out) {
   JsonReader in(json, path);
   std::string file, label;
-  in.required("file", file, kMaxPathBytes);
-  in.required("label", label, kMaxColumnBytes);
+  in.required("file", file, bounds::kMaxPathBytes);
+  in.required("label", label, bounds::kMaxColumnBytes);
   Json rules = Json::object();
   for (const auto& [field, usual, other] : kTableRules) {
     if (is_test || !in.has(field)) continue;
@@ -258,13 +259,13 @@ Status read_table(const Json& json, const std::string& path, bool is_test, Json&
 Status read_image_folder(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   std::string directory;
-  in.required("directory", directory, kMaxPathBytes);
+  in.required("directory", directory, bounds::kMaxPathBytes);
   const std::string why = path_refused(directory);
   if (in.status() && !why.empty()) in.fail("directory", why);
   out = Json{{"directory", directory}};
   for (const char* side : {"height", "width"}) {
     int pixels = 0;
-    in.optional(side, pixels, {1, kMaxImageSide});
+    in.optional(side, pixels, {1, bounds::kMaxImageSide});
     if (in.has(side)) out[side] = pixels;
   }
   if (in.has("height") != in.has("width")) {
@@ -388,7 +389,7 @@ Status read_decimals(const Json& json, const std::string& path,
 Status read_cosine(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   std::int64_t warmup = 0;
-  in.optional("warmupSteps", warmup, {0, kMaxSteps});
+  in.optional("warmupSteps", warmup, {0, bounds::kMaxSteps});
   out = Json{{"warmupSteps", warmup}};
   read_field(in, json, kFinalShare, out);
   in.no_other_fields();
@@ -427,7 +428,7 @@ Status read_checkpoint(const Json& json, const std::string& path, CheckpointSpec
   JsonReader in(json, path);
   optional_name(in, "path", out.path, NameRule::kAbsolutePath);
   optional_name(in, "volumeClaimName", out.volume_claim_name, NameRule::kSubdomain);
-  in.optional("everySteps", out.every_steps, {1, kMaxSteps});
+  in.optional("everySteps", out.every_steps, {1, bounds::kMaxSteps});
   in.optional("keep", out.keep, {1, 100});
   in.no_other_fields();
   return in.status();
@@ -471,8 +472,8 @@ void check_vocabulary(JsonReader& in, const Json& gpt, const std::string& kind) 
   if (kind == "tokens" && !is_given) {
     in.fail(field, "is required, because the data are tokens; GPT-2 has 50257");
   }
-  if (kind == "text" && is_given && gpt["vocabularySize"] != kByteTokens) {
-    in.fail(field, "must be " + std::to_string(kByteTokens) +
+  if (kind == "text" && is_given && gpt["vocabularySize"] != bounds::kByteTokens) {
+    in.fail(field, "must be " + std::to_string(bounds::kByteTokens) +
                        " or left out, because the data are the bytes of a text");
   }
 }
@@ -508,12 +509,12 @@ void check_data_suits_model(JsonReader& in, const TrainingSpec& training) {
   }
   if (!is_gpt) return;
   const int context_length = training.model["gpt"]["contextLength"].get<int>();
-  const int samples_max = kMaxBatchTokens / context_length;
+  const int samples_max = bounds::kMaxBatchTokens / context_length;
   if (training.batch_size > samples_max) {
     in.fail("batchSize", "must be at most " + std::to_string(samples_max) + ", not " +
                              std::to_string(training.batch_size) +
                              ", because the contextLength is " + std::to_string(context_length) +
-                             " and a step has at most " + std::to_string(kMaxBatchTokens) +
+                             " and a step has at most " + std::to_string(bounds::kMaxBatchTokens) +
                              " tokens");
   }
 }
@@ -570,10 +571,10 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   read_supported(in, "mode", out.mode, "Strict");
   in.optional("seed", out.seed, {0, kMaxExactInteger});
   in.optional("logicalRanks", out.logical_ranks, {1, contract::kMaxLogicalRanks});
-  in.optional("batchSize", out.batch_size, {1, kMaxBatchSize});
-  in.optional("microBatchSize", out.micro_batch_size, {1, kMaxBatchSize});
-  in.optional("epochs", out.epochs, {1, kMaxEpochs});
-  in.optional("steps", out.steps, {1, kMaxSteps});
+  in.optional("batchSize", out.batch_size, {1, bounds::kMaxBatchSize});
+  in.optional("microBatchSize", out.micro_batch_size, {1, bounds::kMaxBatchSize});
+  in.optional("epochs", out.epochs, {1, bounds::kMaxEpochs});
+  in.optional("steps", out.steps, {1, bounds::kMaxSteps});
   for (const char* field : {"model", "data", "optimizer"}) {
     if (!in.has(field)) in.fail(field, "is required");
   }

@@ -13,7 +13,7 @@
 namespace muster::engine {
 namespace {
 
-using namespace training_bounds;
+namespace bounds = training_bounds;
 
 constexpr std::size_t kMaxDecimalBytes = 32;
 /// Of AdamW's betas: 1 - beta^t must not vanish.
@@ -76,38 +76,38 @@ void read_dropout(JsonReader& in, float& out) {
 
 void read_mlp(JsonReader& fields, MlpConfig& mlp) {
   if (!fields.has("hidden")) fields.fail("hidden", "is required: a list of widths, [128]");
-  read_widths(fields, "hidden", {kMaxLayers, kMaxLayerWidth}, mlp.hidden);
+  read_widths(fields, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, mlp.hidden);
   read_dropout(fields, mlp.dropout);
 }
 
 void read_cnn(JsonReader& fields, CnnConfig& cnn) {
-  read_widths(fields, "channels", {kMaxStages, kMaxChannels}, cnn.channels);
+  read_widths(fields, "channels", {bounds::kMaxCnnStages, bounds::kMaxChannels}, cnn.channels);
   if (cnn.channels.empty()) {
     fields.fail("channels", "is required: the channels of each stage, [16, 32]");
   }
-  fields.optional("kernelSize", cnn.kernel_size, {1, kMaxKernelSize});
+  fields.optional("kernelSize", cnn.kernel_size, {1, bounds::kMaxKernelSize});
   if (fields.status() && cnn.kernel_size % 2 == 0) fields.fail("kernelSize", "must be odd");
   cnn.normalise = !read_choice(fields, "normalization", {"Batch", "None"});
-  read_widths(fields, "hidden", {kMaxLayers, kMaxLayerWidth}, cnn.hidden);
+  read_widths(fields, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, cnn.hidden);
   read_dropout(fields, cnn.dropout);
 }
 
 void read_gpt(JsonReader& fields, TrainingConfig& config) {
   GptConfig& gpt = config.gpt.emplace();
-  fields.required("layers", gpt.layers, {1, kMaxBlocks});
-  fields.required("heads", gpt.heads, {1, kMaxHeads});
-  fields.required("width", gpt.width, {1, kMaxGptWidth});
-  fields.required("contextLength", gpt.context_length, {1, kMaxContextLength});
-  fields.optional("vocabularySize", gpt.vocabulary_size, {2, kMaxVocabularySize});
+  fields.required("layers", gpt.layers, {1, bounds::kMaxBlocks});
+  fields.required("heads", gpt.heads, {1, bounds::kMaxHeads});
+  fields.required("width", gpt.width, {1, bounds::kMaxGptWidth});
+  fields.required("contextLength", gpt.context_length, {1, bounds::kMaxContextLength});
+  fields.optional("vocabularySize", gpt.vocabulary_size, {2, bounds::kMaxVocabularySize});
   read_dropout(fields, gpt.dropout);
   if (!fields.status()) return;
   if (gpt.width % gpt.heads != 0) {
     fields.fail("width", "must be a multiple of heads (" + std::to_string(gpt.heads) + "); it is " +
                              std::to_string(gpt.width));
   }
-  if (std::int64_t{config.batch_size} * gpt.context_length > kMaxBatchTokens) {
-    fields.fail("contextLength",
-                "times batchSize must be at most " + std::to_string(kMaxBatchTokens) + " tokens");
+  if (std::int64_t{config.batch_size} * gpt.context_length > bounds::kMaxBatchTokens) {
+    fields.fail("contextLength", "times batchSize must be at most " +
+                                     std::to_string(bounds::kMaxBatchTokens) + " tokens");
   }
 }
 
@@ -137,17 +137,17 @@ void read_model(JsonReader& in, TrainingConfig& config) {
 }
 
 void read_path(JsonReader& fields, const char* field, std::string& out) {
-  fields.required(field, out, kMaxPathBytes);
+  fields.required(field, out, bounds::kMaxPathBytes);
   if (out.empty()) fields.fail(field, "must be a path");
 }
 
 void read_shards(JsonReader& fields, std::vector<std::string>& out) {
-  const Json* files = fields.array("files", data::kMaxShards);
+  const Json* files = fields.array("files", bounds::kMaxShards);
   for (const Json& file : files == nullptr ? Json::array() : *files) {
     const std::string path = file.is_string() ? file.get<std::string>() : "";
-    if (path.empty() || path.size() > kMaxPathBytes) {
-      return fields.fail("files",
-                         "must be paths of at most " + std::to_string(kMaxPathBytes) + " bytes");
+    if (path.empty() || path.size() > bounds::kMaxPathBytes) {
+      return fields.fail(
+          "files", "must be paths of at most " + std::to_string(bounds::kMaxPathBytes) + " bytes");
     }
     out.push_back(path);
   }
@@ -156,8 +156,8 @@ void read_shards(JsonReader& fields, std::vector<std::string>& out) {
 
 void read_folder(JsonReader& fields, DataSource& source) {
   read_path(fields, "directory", source.folder);
-  fields.optional("height", source.height, {1, data::kMaxImageSide});
-  fields.optional("width", source.width, {1, data::kMaxImageSide});
+  fields.optional("height", source.height, {1, bounds::kMaxImageSide});
+  fields.optional("width", source.width, {1, bounds::kMaxImageSide});
   if (fields.has("height") != fields.has("width")) {
     fields.fail("", "must have both height and width, or neither");
   }
@@ -167,7 +167,7 @@ void read_folder(JsonReader& fields, DataSource& source) {
 /// A test table is read by its training table's rules.
 void read_table(JsonReader& fields, bool is_test, DataSource& source) {
   read_path(fields, "file", source.csv);
-  fields.required("label", source.label, kMaxColumnBytes);
+  fields.required("label", source.label, bounds::kMaxColumnBytes);
   if (!is_test) {
     source.rules.is_scaled = read_choice(fields, "scale", {"None", "Standard"});
     source.rules.takes_words = read_choice(fields, "words", {"Refused", "OneHot"});
@@ -229,7 +229,7 @@ void check_vocabulary(JsonReader& in, const Json& model, const TrainingConfig& c
     if (!source->shards.empty() && model["gpt"].value("vocabularySize", Json()).is_null()) {
       return in.fail("model.gpt.vocabularySize", "is required, because the data are tokens");
     }
-    if (!source->text.empty() && config.gpt->vocabulary_size != kByteTokens) {
+    if (!source->text.empty() && config.gpt->vocabulary_size != bounds::kByteTokens) {
       return in.fail("model.gpt.vocabularySize",
                      "must be 256 or left out, because the data are the bytes of a text");
     }
@@ -303,7 +303,7 @@ Status read_schedule(JsonReader fields, TrainingConfig& config) {
   if (!fields.status()) return fields.status();
   JsonReader one(*cosine, fields.path_of("cosine"));
   CosineConfig& schedule = config.cosine.emplace();
-  one.optional("warmupSteps", schedule.warmup_steps, {0, kMaxSteps});
+  one.optional("warmupSteps", schedule.warmup_steps, {0, bounds::kMaxSteps});
   read_decimal(one, "finalShare", schedule.final_share, "from 0 to 1, like \"0.1\"",
                [](float v) { return v >= 0 && v <= 1; });
   one.no_other_fields();
@@ -346,7 +346,7 @@ void read_clipping(JsonReader& in, TrainingConfig& config) {
 void read_rest(JsonReader& in, TrainingConfig& config) {
   if (const Json* evaluation = in.object("evaluation")) {
     JsonReader fields(*evaluation, in.path_of("evaluation"));
-    fields.optional("everyEpochs", config.evaluate_every_epochs, {1, kMaxEpochs});
+    fields.optional("everyEpochs", config.evaluate_every_epochs, {1, bounds::kMaxEpochs});
     fields.no_other_fields();
     in.take(fields.status());
   }
@@ -354,8 +354,8 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
     JsonReader fields(*checkpoint, in.path_of("checkpoint"));
     config.checkpoint_path = "/var/lib/muster";
     std::string claim;
-    fields.optional("path", config.checkpoint_path, kMaxPathBytes);
-    fields.optional("everySteps", config.checkpoint_every_steps, {1, kMaxSteps});
+    fields.optional("path", config.checkpoint_path, bounds::kMaxPathBytes);
+    fields.optional("everySteps", config.checkpoint_every_steps, {1, bounds::kMaxSteps});
     fields.optional("keep", config.checkpoint_keep, {1, 1000});
     fields.optional("volumeClaimName", claim, 253);
     fields.no_other_fields();
@@ -401,21 +401,21 @@ Result<TrainingConfig> parse_training(const Json& training) {
   if (in.status() && !std::has_single_bit(static_cast<unsigned>(config.logical_ranks))) {
     in.fail("logicalRanks", "must be a power of two");
   }
-  in.optional("batchSize", config.batch_size, {1, kMaxBatchSize});
+  in.optional("batchSize", config.batch_size, {1, bounds::kMaxBatchSize});
   if (in.status() && config.batch_size % config.logical_ranks != 0) {
     in.fail("batchSize", "must be a multiple of logicalRanks (" +
                              std::to_string(config.logical_ranks) + "); it is " +
                              std::to_string(config.batch_size));
   }
-  in.optional("microBatchSize", config.micro_batch_size, {1, kMaxBatchSize});
+  in.optional("microBatchSize", config.micro_batch_size, {1, bounds::kMaxBatchSize});
   if (in.status() && in.has("microBatchSize") &&
       config.micro_batch_size < config.batch_size / config.logical_ranks) {
     in.fail("microBatchSize", "must be at least batchSize / logicalRanks (" +
                                   std::to_string(config.batch_size / config.logical_ranks) +
                                   "); it is " + std::to_string(config.micro_batch_size));
   }
-  in.optional("epochs", config.epochs, {0, kMaxEpochs});
-  in.optional("steps", config.steps, {0, kMaxSteps});
+  in.optional("epochs", config.epochs, {0, bounds::kMaxEpochs});
+  in.optional("steps", config.steps, {0, bounds::kMaxSteps});
   if (in.status() && (config.epochs > 0) == (config.steps > 0)) {
     in.fail("epochs", "exactly one of epochs and steps must be given, at least 1");
   }

@@ -364,7 +364,7 @@ void ModelShape::divide_layers(std::size_t slices, std::size_t index) {
     if (is_divided) {
       layer.in.channels /= slices;
       layer.heads /= slices;
-      layer.first_column = index * layer.in.channels;
+      if (layer.kind == LayerKind::kDropout) layer.first_column = index * layer.in.channels;
     }
     if (is_linear(layer) || layer.kind == LayerKind::kProjection) {
       const bool has_pair =
