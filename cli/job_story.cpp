@@ -54,7 +54,8 @@ constexpr std::array kFailureAdvice{
            "spec.worker.resources.memory."},
     Advice{"DiskFull",
            "Make room on the checkpoint's volume, or lower checkpoint.keep; the last "
-           "whole checkpoint is still there."},
+           "whole checkpoint is still there. Where the message is of reading, look at the disk or "
+           "the server of the file that it names."},
     Advice{"DeadlineExceeded", "Raise spec.activeDeadlineSeconds, or take it away."},
     Advice{"CpuOrContractRefused",
            "Use nodes with x86-64-v3 processors (spec.worker.nodeSelector) "

@@ -192,7 +192,7 @@ inline constexpr int kOutOfMemory = 26;
 inline constexpr int kDevice = 27;
 /// A port to listen on is taken.
 inline constexpr int kPort = 28;
-/// The disk is full or refuses writes; the last complete checkpoint stays.
+/// The disk is full or refuses reads or writes; the last complete checkpoint stays.
 inline constexpr int kDisk = 29;
 /// spec.activeDeadlineSeconds passed, or `muster` waited for as long as it was told to.
 inline constexpr int kDeadline = 30;

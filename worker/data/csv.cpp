@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/contract.h"
 #include "common/utf8.h"
 #include "worker/data/file.h"
 #include "worker/data/gzip.h"
@@ -327,10 +326,9 @@ bool are_columns_of(const Rows& rows, const Dataset& train) {
 }
 
 Result<std::string> text_of(const std::string& path) {
-  auto file = read_file(path, kMaxCsvBytes);
-  if (!file) return file.error().with_exit_code(contract::exit_code::kData);
-  if (!is_gzip(*file)) return std::string(file->begin(), file->end());
-  GzipStream stream(*file, path);
+  MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxCsvBytes));
+  if (!is_gzip(file)) return std::string(file.begin(), file.end());
+  GzipStream stream(file, path);
   std::string text;
   for (std::size_t got = kPieceBytes; got == kPieceBytes;) {
     if (text.size() > kMaxCsvBytes) {

@@ -55,7 +55,8 @@ struct DatasetPaths {
   std::string images, labels;
 };
 
-/// Reads a training set.  Errors: exit code kData; one sentence that names the file.  Blocks: disk.
+/// Reads a training set.  Errors: one sentence that names the file; exit code kData, or kDisk where
+/// the system could not read it.  Blocks: on the disk.
 Result<Dataset> load_dataset(const DatasetPaths& paths);
 
 /// Reads the test set that belongs to `train`: the same features, no label that `train` lacks.

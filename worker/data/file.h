@@ -1,4 +1,5 @@
-// Regular files: opened, read in pieces, or whole into memory with a bound.
+// Regular files: opened, read in pieces, or whole into memory with a bound. The exit code of each
+// error tells what is the user's to mend from what another try may mend.
 #pragma once
 
 #include <cstddef>
@@ -26,21 +27,27 @@ struct RegularFile {
   FileStamp stamp;
 };
 
+/// What a process ends with that the system refuses a file with that errno: kData where paths or
+/// rights are wrong; else kDisk, because a disk or a server that fails is not wrong data.
+int exit_code_of_unread(int number);
+
 /// Opens for reading; never waits for the other end of a pipe.
 /// Errors: kNotFound, kIo (with strerror), kInvalid for what is no regular file; each names the
-/// path.  Blocks: on the disk.
+/// path and has an exit code.  Blocks: on the disk.
 Result<RegularFile> open_regular(const std::string& path);
 
-/// What there is to be said of an open file now.  Errors: kIo with `path`.
+/// What there is to be said of an open file now.  Errors: kIo with `path` and an
+/// exit code.
 Result<FileStamp> stamp_of(int fd, const std::string& path);
 
 /// Fills `out` from byte `offset` on as far as the file goes; how many bytes that were.
-/// Errors: kIo with `path`.  Blocks: on the disk.
+/// Errors: kIo with `path` and an exit code.  Blocks: on the disk.
 Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t> out,
                             const std::string& path);
 
 /// The bytes of a regular file of at most `max_bytes`.
-/// Errors: kNotFound, kIo (with strerror), kTooLarge; each names the path.  Blocks: on the disk.
+/// Errors: kNotFound, kIo (with strerror), kInvalid, kTooLarge; each names the path and has an exit
+/// code.  Blocks: on the disk.
 Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes);
 
 /// What is wrong with the content of a file, or with the file: "<path>: <message>", exit code

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "common/contract.h"
 #include "worker/data/file.h"
 #include "worker/data/gzip.h"
 
@@ -142,9 +141,8 @@ Result<IdxArray> parse_idx(std::vector<std::uint8_t> file, IdxKind kind, const s
 }
 
 Result<IdxArray> read_idx(const std::string& path, IdxKind kind) {
-  auto file = read_file(path, kMaxIdxBytes);
-  if (!file) return file.error().with_exit_code(contract::exit_code::kData);
-  return parse_idx(std::move(*file), kind, path);
+  MUSTER_ASSIGN_OR_RETURN(auto file, read_file(path, kMaxIdxBytes));
+  return parse_idx(std::move(file), kind, path);
 }
 
 }  // namespace muster::data

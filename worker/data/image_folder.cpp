@@ -38,10 +38,10 @@ Result<std::vector<Entry>> entries_of(const std::string& directory) {
     out.push_back({std::move(name), next->is_directory(ignored)});
   }
   if (error) {
-    return bad_data(
-        directory,
-        error == std::errc::no_such_file_or_directory ? ErrorCode::kNotFound : ErrorCode::kIo,
-        "cannot be listed: " + error.message());
+    const bool is_missing = error == std::errc::no_such_file_or_directory;
+    return bad_data(directory, is_missing ? ErrorCode::kNotFound : ErrorCode::kIo,
+                    "cannot be listed: " + error.message())
+        .with_exit_code(exit_code_of_unread(error.value()));
   }
   std::sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
   return out;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/contract.h"
 #include "worker/data/file.h"
 #include "worker/data/picture.h"
 
@@ -37,9 +36,8 @@ Result<std::unique_ptr<PictureFiles>> PictureFiles::open(const ImageFolder& fold
   out->width_ = folder.width;
   if (folder.height != 0) return out;
   const std::string path = out->path(0);
-  auto file = read_file(path, kMaxPictureBytes);
-  if (!file) return file.error().with_exit_code(contract::exit_code::kData);
-  MUSTER_ASSIGN_OR_RETURN(const Picture first, decode_picture(*file, path));
+  MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes));
+  MUSTER_ASSIGN_OR_RETURN(const Picture first, decode_picture(file, path));
   if (first.height > kMaxImageSide || first.width > kMaxImageSide) {
     return bad_data(path, ErrorCode::kTooLarge,
                     "is " + std::to_string(first.height) + " x " + std::to_string(first.width) +
@@ -63,10 +61,9 @@ std::string PictureFiles::path(std::uint64_t index) const {
 /// How many bytes it took.
 Result<std::size_t> PictureFiles::decode(std::uint64_t index, std::span<std::uint8_t> out) const {
   const std::string path = this->path(index);
-  auto file = read_file(path, kMaxPictureBytes);
-  if (!file) return file.error().with_exit_code(contract::exit_code::kData);
-  MUSTER_ASSIGN_OR_RETURN(Picture picture, decode_picture(*file, path));
-  const std::size_t took = file->size() + picture.colors.size() + out.size();
+  MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes));
+  MUSTER_ASSIGN_OR_RETURN(Picture picture, decode_picture(file, path));
+  const std::size_t took = file.size() + picture.colors.size() + out.size();
   if (folder_.height != 0) picture = scaled(picture, height_, width_);
   if (picture.height != height_ || picture.width != width_) {
     return bad_data(path, ErrorCode::kInvalid,

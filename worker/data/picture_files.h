@@ -45,7 +45,7 @@ class PictureFiles {
  public:
   /// `files` is not empty; each is in the directory of its class. Takes the size of the first for
   /// all.  Errors: kInvalid, kCorrupt, kTooLarge, kNotFound, kIo; one sentence that names the file,
-  /// exit code kData.  Blocks: on the disk.
+  /// exit code kData, or kDisk where the system could not read it.  Blocks: on the disk.
   static Result<std::unique_ptr<PictureFiles>> open(const ImageFolder& folder,
                                                     std::vector<std::string> classes,
                                                     std::vector<PictureFile> files);

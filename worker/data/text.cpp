@@ -3,30 +3,27 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/contract.h"
 #include "worker/data/file.h"
 
 namespace muster::data {
 
 Result<Dataset> load_text(const std::string& path, std::size_t context) {
   MUSTER_CHECK(context >= 1);
-  auto file = read_file(path, kMaxTextBytes);
-  if (!file) return file.error().with_exit_code(contract::exit_code::kData);
-  if (file->size() <= context) {
+  MUSTER_ASSIGN_OR_RETURN(auto file, read_file(path, kMaxTextBytes));
+  if (file.size() <= context) {
     const std::string found =
-        file->empty() ? "is empty" : "has " + std::to_string(file->size()) + " bytes";
-    return Error(ErrorCode::kInvalid, path + ": " + found + "; a text for a context of " +
-                                          std::to_string(context) + " must have at least " +
-                                          std::to_string(context + 1) + " bytes")
-        .with_exit_code(contract::exit_code::kData);
+        file.empty() ? "is empty" : "has " + std::to_string(file.size()) + " bytes";
+    return bad_data(path, ErrorCode::kInvalid,
+                    found + "; a text for a context of " + std::to_string(context) +
+                        " must have at least " + std::to_string(context + 1) + " bytes");
   }
   Dataset dataset;
-  dataset.count = (file->size() - 1) / context;
+  dataset.count = (file.size() - 1) / context;
   dataset.features = context;
   dataset.targets = context;
   dataset.classes = kMaxClasses;
   dataset.width = context;
-  dataset.images = std::move(*file);
+  dataset.images = std::move(file);
   return dataset;
 }
 

@@ -18,7 +18,8 @@ inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{4} << 30;
 /// i * context to i * context + context: all but the last are the input, all but the first are the
 /// labels. What is left at the end and makes no whole sample is not read by any. Requires
 /// context >= 1.
-/// Errors: exit code kData; one sentence that names the file.  Blocks: on the disk.
+/// Errors: one sentence that names the file; exit code kData, or kDisk where the system could not
+/// read it.  Blocks: on the disk.
 Result<Dataset> load_text(const std::string& path, std::size_t context);
 
 }  // namespace muster::data

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/contract.h"
 #include "worker/data/dataset.h"
 
 namespace muster::data {
@@ -92,8 +91,7 @@ Result<std::shared_ptr<const TokenShards>> TokenShards::open(const TokenSource& 
   std::shared_ptr<TokenShards> shards(new TokenShards(source));
   Sha256 hash;
   for (const std::string& path : source.paths) {
-    const Status added = shards->add(path, hash);
-    if (!added) return added.error().with_exit_code(contract::exit_code::kData);
+    MUSTER_RETURN_IF_ERROR(shards->add(path, hash));
   }
   shards->digest_ = hash.finish();
   return std::shared_ptr<const TokenShards>(std::move(shards));
@@ -154,7 +152,7 @@ Status TokenShards::read(std::uint64_t first, std::span<std::int32_t> out) const
     if (on_read_) on_read_(shard.path);
     const Status got = read_piece(shard, at, out.first(piece));
     if (on_read_) on_read_({});
-    if (!got) return got.error().with_exit_code(contract::exit_code::kData);
+    MUSTER_RETURN_IF_ERROR(got);
     out = out.subspan(piece);
     first += piece;
   }

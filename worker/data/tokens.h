@@ -60,7 +60,8 @@ struct TokenSource {
 class TokenShards {
  public:
   /// Reads every token once, so that what is wrong with any of them is known before training.
-  /// Errors: kNotFound, kIo, and those above; exit code kData.  Blocks: on the disk.
+  /// Errors: kNotFound, kIo, and those above; exit code kData, or kDisk where the system could not
+  /// read a file.  Blocks: on the disk.
   static Result<std::shared_ptr<const TokenShards>> open(const TokenSource& source);
 
   std::uint64_t size() const { return size_; }
@@ -68,7 +69,8 @@ class TokenShards {
   const Sha256Digest& digest() const { return digest_; }
 
   /// Tokens from `first` on.  Requires first + out.size() <= size().
-  /// Errors: the file is not any more what it was; exit code kData.  Blocks: on the disk.
+  /// Errors: the file is not any more what it was, exit code kData; it could not be read, kDisk.
+  /// Blocks: on the disk.
   Status read(std::uint64_t first, std::span<std::int32_t> out) const;
 
   /// Has the system read `count` tokens from `first` on, so that read() finds them in memory.

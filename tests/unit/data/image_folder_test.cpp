@@ -1,11 +1,13 @@
 #include "worker/data/image_folder.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "common/contract.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/data/sentence.h"
@@ -35,6 +37,22 @@ class Pictures {
 
  private:
   TempDirectory directory_;
+};
+
+/// No descriptor can be opened as long as it lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit none{0, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
 };
 
 }  // namespace
@@ -234,6 +252,23 @@ TEST_CASE("a picture that changes while it is trained on is refused, and named w
   CHECK(sentence_of(read_image(set, 1, buffer)).starts_with(pictures / "b/2.png" + ": is 3 x 2, "));
   std::filesystem::remove(pictures / "b/2.png");
   CHECK(sentence_of(read_image(set, 1, buffer)).starts_with(pictures / "b/2.png" + ": "));
+}
+
+TEST_CASE("a picture that the system fails to read is not wrong data") {
+  const Pictures pictures;
+  pictures.add("a/1.png", 1);
+  ImageFolder folder = pictures.folder();
+  folder.most_held = 0;
+  const Dataset set = *load_image_folder(folder);
+  Bytes buffer;
+  const NoDescriptors none;
+  const auto failed = read_image(set, 0, buffer);
+  REQUIRE_FALSE(failed);
+  CHECK(failed.error().message() == pictures / "a/1.png" + ": cannot open: Too many open files");
+  CHECK(failed.error().exit_code() == contract::exit_code::kDisk);
+  const auto listed = load_image_folder(folder);
+  REQUIRE_FALSE(listed);
+  CHECK(listed.error().exit_code() == contract::exit_code::kDisk);
 }
 
 TEST_CASE("a test set has the classes of its training set by name, and its sizes") {

@@ -9,8 +9,12 @@
 #include <chrono>
 #include <filesystem>
 #include <numeric>
+#include <string>
+#include <system_error>
 #include <thread>
 
+#include "common/contract.h"
+#include "common/file.h"
 #include "tests/unit/data/sentence.h"
 #include "tests/unit/data/shard_bytes.h"
 #include "worker/data/dataset.h"
@@ -70,6 +74,18 @@ class Resident {
   std::size_t bytes_;
   void* map_;
 };
+
+/// The one that this process has a file open by.
+int descriptor_of(const std::string& path) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // The listing's own.
+    if (std::filesystem::read_symlink(entry.path(), gone) == path) {
+      return std::stoi(entry.path().filename());
+    }
+  }
+  FAIL("not open: " << path);
+  return -1;
+}
 
 std::string header_refused(const Bytes& file) {
   const auto head = std::span(file).first(std::min(file.size(), token_shard::kHeaderBytes));
@@ -254,6 +270,23 @@ TEST_CASE("a shard that is written over while a job trains ends it, whatever its
   CHECK(sentence_of(read_sample(set, 3, tokens, labels)) ==
         path + ": has changed since it was opened; leave it as it is while jobs train");
   CHECK(load_tokens({{path}, 256, 10}));
+}
+
+TEST_CASE("a shard that the system fails to read is not wrong data") {
+  const TempDirectory directory;
+  const std::string path = directory / "x";
+  write_bytes(path, shard_bytes(counted(100)));
+  const Dataset set = *load_tokens({{path}, 256, 10});
+  std::vector<std::int32_t> tokens(10), labels(10);
+  // Its descriptor leads to what answers each read at that place with an I/O error.
+  const UniqueFd broken(::open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
+  REQUIRE(::dup2(broken.get(), descriptor_of(path)) >= 0);
+  const Status failed = read_sample(set, 3, tokens, labels);
+  REQUIRE_FALSE(failed);
+  CHECK(failed.error().message() == path + ": cannot read: Input/output error");
+  CHECK(failed.error().exit_code() == contract::exit_code::kDisk);
+  CHECK(sentence_of(load_tokens({{directory / "none"}, 256, 10})).find("No such file") !=
+        std::string::npos);
 }
 
 TEST_CASE("a shard that becomes shorter while a job trains ends it with a sentence") {
