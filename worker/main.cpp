@@ -14,6 +14,7 @@
 #include "common/http/client.h"
 #include "common/log.h"
 #include "worker/archive.h"
+#include "worker/descriptor_limit.h"
 #include "worker/sentinel/cpu.h"
 #include "worker/sentinel/sentinel.h"
 #include "worker/trainer.h"
@@ -63,6 +64,7 @@ int run_worker() {
   if (!config) return refuse(config.error().exit_code(), config.error().message());
   configure_log(config->log_level,
                 {{"component", "sentinel"}, {"job", config->job}, {"slot", config->slot}});
+  worker::raise_descriptor_limit();
   const SystemClock clock;
   sentinel::SentinelOptions options;
   options.config = *config;

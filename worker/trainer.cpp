@@ -21,6 +21,7 @@
 #include "common/log.h"
 #include "kernels/ops.h"
 #include "worker/change_delay.h"
+#include "worker/descriptor_limit.h"
 #include "worker/device.h"
 #include "worker/engine/speeds.h"
 #include "worker/engine/training.h"
@@ -309,6 +310,8 @@ int run_trainer(const Clock& clock, const Result<StepPace>& pace, const std::str
                                     {"job", launch->job},
                                     {"slot", launch->slot},
                                     {"rank", launch->rank}});
+  const std::string few = describe_few_descriptors(raise_descriptor_limit(), launch->peers.size());
+  if (!few.empty()) log_warning("descriptors may run out", {{"why", few}});
   const int instances = launch->gpus > 0 ? take_instance(gpus_listed, launch->rank) : 0;
   offer_to_memory_killer();
   sentinel::ChannelWriter channel(sentinel::kChannelFd);

@@ -211,6 +211,23 @@ TEST_CASE("what a process lacks itself is told as such") {
   CHECK(code_of(connected) == ErrorCode::kIo);
 }
 
+TEST_CASE("what is over has ended before the next epoch is connected, whose room it may take") {
+  Gang gang(2);
+  for (const int process : {0, 1}) gang.want(4, process, {0, 1});
+  auto over = gang.wait(4, 0);
+  REQUIRE(over);
+  REQUIRE(gang.wait(4, 1));
+  gang.want(5, 0, {0, 1});  // nobody comes, so that its thread has no time for what is over
+  std::atomic<bool> is_over = false;
+  gang[0].end(std::shared_ptr<Communicator>(over->release(), [&](Communicator* one) {
+    delete one;
+    is_over = true;
+  }));
+  gang.want(6, 0, {0});
+  CHECK(gang.wait(6, 0));
+  CHECK(is_over);
+}
+
 TEST_CASE("what is over ends beside who trains") {
   Gang gang(2);
   for (const int process : {0, 1}) gang.want(4, process, {0, 1});

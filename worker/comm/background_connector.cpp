@@ -80,7 +80,8 @@ void BackgroundConnector::end(std::shared_ptr<Communicator> over) {
 void BackgroundConnector::run() {
   Lock lock(mutex_);
   while (!is_stopping_) {
-    if (!begun_ && !over_.empty()) {
+    // First, because its descriptors may be what the next one lacks.
+    if (!over_.empty()) {
       auto over = std::exchange(over_, {});
       lock.unlock();
       over.clear();

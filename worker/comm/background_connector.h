@@ -37,8 +37,8 @@ class BackgroundConnector {
   /// The same without anything to begin.
   void want_none();
 
-  /// Ends what is over, nullptr too, when there is nothing to connect: that a thread and shared
-  /// memory go takes longer than a small step. Blocks: no.
+  /// Ends what is over, nullptr too, on the thread that connects, before the next one is begun:
+  /// that a thread and shared memory go takes longer than a small step. Blocks: no.
   void end(std::shared_ptr<Communicator> over);
 
   /// The communicator of `epoch`, for the one who asks first, or why there is none; nothing while
