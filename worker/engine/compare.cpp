@@ -41,10 +41,10 @@ bool Trainer::is_comparison_due(const Standing& standing) const {
 CopySums Trainer::copy_sums() const {
   const OptimizerState& state = optimizer_->state();
   BitSum shared;
-  shared.add(parameters_);
+  shared.add(parameters_, hooks_.on_alive);
   for (const auto& scalar : state.scalars) shared.add(scalar.value);
   if (!is_sharded()) {
-    for (const auto& buffer : state.buffers) shared.add(buffer.values);
+    for (const auto& buffer : state.buffers) shared.add(buffer.values, hooks_.on_alive);
     return {shared.value()};
   }
   CopySums sums{shared.value()};
@@ -54,7 +54,8 @@ CopySums Trainer::copy_sums() const {
     BitSum sum;
     for (std::size_t b = 0; is_kept && b < state.buffers.size(); ++b) {
       const std::span<const float> values = state.buffers[b].values;
-      sum.add(values.subspan(offset_of(state.room, stretch.range), stretch.range.size()));
+      sum.add(values.subspan(offset_of(state.room, stretch.range), stretch.range.size()),
+              hooks_.on_alive);
     }
     sums.push_back(is_kept ? sum.value() : 0);
   }

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "common/check.h"
+#include "worker/engine/in_pieces.h"
 
 namespace muster::engine {
 namespace {
@@ -37,10 +38,12 @@ void BitSum::mix(std::uint64_t word) {
   value_ ^= value_ >> 29;
 }
 
-void BitSum::add(std::span<const float> values) {
+void BitSum::add(std::span<const float> values, const std::function<void()>& on_alive) {
   Lanes lanes;
   std::size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) lanes.add(values.data() + i);
+  in_pieces(values.size() / kLanes * kLanes, on_alive, [&](std::size_t begin, std::size_t end) {
+    for (i = begin; i < end; i += kLanes) lanes.add(values.data() + i);
+  });
   std::array<float, kLanes> rest{};
   std::copy(values.begin() + static_cast<std::ptrdiff_t>(i), values.end(), rest.begin());
   lanes.add(rest.data());

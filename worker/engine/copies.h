@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace muster::engine {
 /// changes it, and hardly any other difference does not. Not against those who mean harm.
 class BitSum {
  public:
-  void add(std::span<const float> values);
+  /// `on_alive` is called often; empty: nobody asks.
+  void add(std::span<const float> values, const std::function<void()>& on_alive = nullptr);
   void add(double value);
   std::uint64_t value() const { return value_; }
 

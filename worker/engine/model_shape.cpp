@@ -8,6 +8,7 @@
 #include "common/contract.h"
 #include "common/rng.h"
 #include "worker/engine/divided_table.h"
+#include "worker/engine/in_pieces.h"
 #include "worker/engine/record.h"
 
 namespace muster::engine {
@@ -484,18 +485,21 @@ std::vector<std::string> ModelShape::description() const {
   return lines;
 }
 
-void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> values) {
+void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> values,
+                const std::function<void()>& on_alive) {
   MUSTER_CHECK(values.size() == shape.values());
   for (const Tensor& tensor : shape.tensors()) {
     const auto own = values.subspan(tensor.offset, tensor.size);
-    std::fill(own.begin(), own.end(), tensor.first);
-    if (!(tensor.bound > 0)) continue;
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      const float unit =
-          random_unit(seed, RngStream::kInit, tensor.number, tensor.index_in_whole(i));
-      // 2u - 1 is exact: u is a multiple of 2^-24.
-      own[i] = (2.0f * unit - 1.0f) * tensor.bound;
-    }
+    in_pieces(own.size(), on_alive, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        own[i] = tensor.first;
+        if (!(tensor.bound > 0)) continue;
+        const float unit =
+            random_unit(seed, RngStream::kInit, tensor.number, tensor.index_in_whole(i));
+        // 2u - 1 is exact: u is a multiple of 2^-24.
+        own[i] = (2.0f * unit - 1.0f) * tensor.bound;
+      }
+    });
   }
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -194,8 +195,9 @@ class ModelShape {
 
 /// First values: weights uniform in +-sqrt(6 / fan_in) from the counter generator, those of a GPT
 /// with its deviation of 0.02; scales and running variances 1; all else 0.
-/// Shape: values (shape.values()).
-void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> values);
+/// `on_alive` is called often: of a large model it takes minutes.  Shape: values (shape.values()).
+void initialise(const ModelShape& shape, std::uint64_t seed, std::span<float> values,
+                const std::function<void()>& on_alive = nullptr);
 
 /// The running means and variances after a step, from the sums over all logical ranks that stand
 /// behind the gradients. Shape: sums (at least shape.running()), values (shape.values()), of which

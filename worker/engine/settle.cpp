@@ -13,6 +13,7 @@
 #include "worker/engine/block_hash.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/files.h"
+#include "worker/engine/in_pieces.h"
 #include "worker/engine/on_files.h"
 #include "worker/engine/sample.h"
 #include "worker/engine/stage_evaluation.h"
@@ -28,6 +29,39 @@ constexpr milliseconds kSaveLook{10};
 constexpr const char* kDescription = "write what stands beside the model";
 
 double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+bool are_finite(std::span<const float> values, const std::function<void()>& on_alive) {
+  bool is_finite = true;
+  in_pieces(values.size(), on_alive, [&](std::size_t begin, std::size_t end) {
+    const auto piece = values.subspan(begin, end - begin);
+    is_finite = is_finite &&
+                std::all_of(piece.begin(), piece.end(), [](float v) { return std::isfinite(v); });
+  });
+  return is_finite;
+}
+
+/// `to` keeps its memory.
+void copy_values(std::span<const float> from, const std::function<void()>& on_alive,
+                 std::vector<float>& to) {
+  to.clear();
+  to.reserve(from.size());
+  in_pieces(from.size(), on_alive, [&](std::size_t begin, std::size_t end) {
+    const auto piece = from.subspan(begin, end - begin);
+    to.insert(to.end(), piece.begin(), piece.end());
+  });
+}
+
+void copy_state(const OptimizerState& from, const std::function<void()>& on_alive,
+                OptimizerState& to) {
+  to.buffers.resize(from.buffers.size());
+  for (std::size_t i = 0; i < from.buffers.size(); ++i) {
+    to.buffers[i].prefix = from.buffers[i].prefix;
+    copy_values(from.buffers[i].values, on_alive, to.buffers[i].values);
+  }
+  to.scalars = from.scalars;
+  to.held = from.held;
+  to.room = from.room;
+}
 
 }  // namespace
 
@@ -246,26 +280,39 @@ Status Trainer::write_checkpoint(bool is_beside, const std::function<Status()>& 
   return result;
 }
 
+/// Pieces come in ascending order, each buffer's one after the other.
+Status Trainer::read_copy(StateSource& source, Saver::Copy& copy) {
+  const OptimizerState& own = optimizer_->state();
+  copy.parameters.clear();
+  copy.parameters.reserve(whole_.values());
+  copy.optimizer.buffers.resize(own.buffers.size());
+  for (std::size_t i = 0; i < own.buffers.size(); ++i) {
+    copy.optimizer.buffers[i].prefix = own.buffers[i].prefix;
+    copy.optimizer.buffers[i].values.clear();
+    copy.optimizer.buffers[i].values.reserve(whole_.parameters());
+  }
+  copy.optimizer.scalars = own.scalars;
+  copy.optimizer.held = copy.optimizer.room = {{0, whole_.parameters()}};
+  for (const StatePiece& piece : state_pieces(whole_, own.buffers.size())) {
+    MUSTER_ASSIGN_OR_RETURN(const auto values, source.read(piece));
+    auto& to =
+        piece.buffer == 0 ? copy.parameters : copy.optimizer.buffers[piece.buffer - 1].values;
+    MUSTER_CHECK(to.size() == piece.range.begin);
+    to.insert(to.end(), values.begin(), values.end());
+    if (hooks_.on_alive) hooks_.on_alive();
+  }
+  return {};
+}
+
 /// On the process with the files: of what it has alone, or of what `source` reads.
 Status Trainer::save_copy(StateSource* source) {
   Saver::Copy& copy = saver_.copy();
   const OptimizerState& own = optimizer_->state();
   if (source == nullptr) {
-    copy.parameters = parameters_;
-    copy.optimizer = own;
+    copy_values(parameters_, hooks_.on_alive, copy.parameters);
+    copy_state(own, hooks_.on_alive, copy.optimizer);
   } else {
-    if (copy.parameters.empty()) {
-      copy.parameters.resize(whole_.values());
-      copy.optimizer = laid_out(own, {{0, whole_.parameters()}});
-      copy.optimizer.held = copy.optimizer.room;
-    }
-    copy.optimizer.scalars = own.scalars;
-    for (const StatePiece& piece : state_pieces(whole_, own.buffers.size())) {
-      MUSTER_ASSIGN_OR_RETURN(const auto values, source->read(piece));
-      auto& to =
-          piece.buffer == 0 ? copy.parameters : copy.optimizer.buffers[piece.buffer - 1].values;
-      std::ranges::copy(values, to.begin() + static_cast<std::ptrdiff_t>(piece.range.begin));
-    }
+    MUSTER_RETURN_IF_ERROR(read_copy(*source, copy));
   }
   return write_checkpoint(true, [this, &copy, step = standing_.step] {
     return store_->save({step, copy.parameters, copy.optimizer});
@@ -284,10 +331,7 @@ Status Trainer::save_in_place(StateSource* source) {
 /// All processes come to the same verdict.
 Status Trainer::check_finite() {
   // ReLU turns NaN into 0, so that parameters may be lost while the loss still looks well.
-  const auto is_finite = [](std::span<const float> values) {
-    return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
-  };
-  bool is_bad = !is_finite(parameters_);
+  bool is_bad = !are_finite(parameters_, hooks_.on_alive);
   if (is_split()) {
     MUSTER_ASSIGN_OR_RETURN(is_bad, any_in_group(is_bad));
   }
@@ -295,7 +339,7 @@ Status Trainer::check_finite() {
   // A second moment that has overflown stops its parameter for good.
   bool is_lost = false;
   for (const auto& buffer : optimizer_->state().buffers) {
-    is_lost = is_lost || !is_finite(buffer.values);
+    is_lost = is_lost || !are_finite(buffer.values, hooks_.on_alive);
   }
   if (is_sharded()) {
     MUSTER_ASSIGN_OR_RETURN(const auto flags,

@@ -230,7 +230,7 @@ Status Trainer::open_store() {
 /// Those before the first step: drawn, or read and the same as the last time.
 Status Trainer::begin_parameters() {
   if (config_.pretrained.empty()) {
-    initialise(shape_, config_.seed, parameters_);
+    initialise(shape_, config_.seed, parameters_, hooks_.on_alive);
     return {};
   }
   const std::string directory = absolute(config_.pretrained);

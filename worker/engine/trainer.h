@@ -217,6 +217,7 @@ class Trainer {
   Status check_finite();
   Result<Sha256Digest> parameters_digest();
   std::size_t copy_bytes() const;
+  Status read_copy(StateSource& source, Saver::Copy& copy);
   Status save_copy(StateSource* source);
   Status save_in_place(StateSource* source);
   Status write_model();

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <bit>
+#include <cstdint>
 #include <vector>
+
+#include "worker/engine/in_pieces.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -47,6 +50,15 @@ TEST_CASE("any one flipped bit changes the sum, wherever it is") {
     }
     CHECK(bit_sum(values) == right);
   }
+}
+
+TEST_CASE("who sums up much is seen to live, and the sum is the same") {
+  const std::vector<float> values = counted(3 * kPieceValues + 1);
+  int told = 0;
+  BitSum sum;
+  sum.add(values, [&] { ++told; });
+  CHECK(told == 2);
+  CHECK(sum.value() == bit_sum(values));
 }
 
 TEST_CASE("the sum knows order, length, and which part a value is in") {

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include "common/contract.h"
@@ -143,6 +144,36 @@ std::string saved_bytes(const std::string& directory, int step, const std::strin
 }
 
 }  // namespace
+
+TEST_CASE("who draws a large model, looks through its state and copies it is seen to live") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    const test::TempDirectory directory;
+    TrainingConfig config = trained_digits(directory.path());
+    config.is_sharded = is_sharded;
+    config.steps = 2;
+    config.checkpoint_every_steps = 1;
+    config.mlp.hidden = {1024, 1024};  // 1.1 million values, four pieces and some
+    // How often it has told so from the point before until it came to each point, at most.
+    std::map<std::string_view, int> told;
+    int since = 0, after_checkpoint = 0;
+    std::string_view before;
+    TrainingHooks hooks;
+    hooks.on_alive = [&] { ++since; };
+    hooks.at = [&](std::string_view point, std::int64_t) -> Status {
+      told[point] = std::max(told[point], since);
+      if (before == point::kCheckpoint) after_checkpoint = std::max(after_checkpoint, since);
+      since = 0;
+      before = point;
+      return {};
+    };
+    const Trained trained = train_with(config, 1, hooks);
+    REQUIRE(trained.results[0]);
+    CHECK(std::max(told[point::kTransfer], told[point::kIdle]) > 4);
+    CHECK(told[point::kCheckpoint] > 3 * 4);
+    CHECK(after_checkpoint > 3 * 4);
+  }
+}
 
 TEST_CASE("a slow disk holds up no step, and the checkpoint is of the step it was begun at") {
   const test::TempDirectory quick, slow;
