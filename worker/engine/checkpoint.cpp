@@ -217,21 +217,24 @@ std::size_t manifest_bytes_most(std::size_t values, std::size_t parameters, std:
 
 namespace {
 
-/// Adds what `path` holds to `state`.
-Status load_tensors(const std::string& path, const Json& expected, const Json& blocks,
-                    const Wanted& wanted, SavedState& state) {
+/// Adds what `path` holds to `state`; the digests of its blocks.
+Result<std::vector<Sha256Digest>> load_tensors(const std::string& path, const Json& expected,
+                                               const Json& blocks, const Wanted& wanted,
+                                               SavedState& state) {
   const auto corrupt = [&](const std::string& message) {
     return checkpoint_error(ErrorCode::kCorrupt, path, message);
   };
-  auto mapped = MappedFile::open(path);
-  if (!mapped) return mapped.error().with_exit_code(contract::exit_code::kCheckpoint);
-  auto file = parse_safetensors(mapped->bytes());
+  auto saved = SavedFile::open(path);
+  if (!saved) return saved.error().with_exit_code(contract::exit_code::kCheckpoint);
+  // First, so that whatever cannot be read of it is told before anybody looks into its pages.
+  MUSTER_ASSIGN_OR_RETURN(const Sha256Digest whole, saved->sha256());
+  auto file = parse_safetensors(saved->bytes());
   if (!file) return file.error().with(path).with_exit_code(contract::exit_code::kCheckpoint);
   MUSTER_ASSIGN_OR_RETURN(const auto buffers, find_buffers(*file, path, wanted));
   MUSTER_RETURN_IF_ERROR(read_scalars(*file, path, wanted.scalars, state.scalars));
   std::vector<Sha256Digest> digests;
   for (const std::span<const float> buffer : buffers) {
-    const auto of_buffer = block_digests(buffer);
+    MUSTER_ASSIGN_OR_RETURN(const auto of_buffer, saved->block_digests(buffer));
     digests.insert(digests.end(), of_buffer.begin(), of_buffer.end());
   }
   const Json found = hex_list(digests);
@@ -240,15 +243,24 @@ Status load_tensors(const std::string& path, const Json& expected, const Json& b
       return corrupt("block " + std::to_string(i) + " does not match its checksum in " + kManifest);
     }
   }
-  if (expected != to_hex(sha256(std::as_bytes(mapped->bytes())))) {
+  if (expected != to_hex(whole)) {
     return corrupt(std::string("does not match its checksum in ") + kManifest);
   }
   state.buffers.insert(state.buffers.end(), buffers.begin(), buffers.end());
-  state.files.push_back(*std::move(mapped));
-  return {};
+  state.files.push_back(*std::move(saved));
+  return digests;
 }
 
 }  // namespace
+
+Status SavedState::read(std::span<const float> values, std::span<float> out) const {
+  const auto* const at = reinterpret_cast<const std::uint8_t*>(values.data());
+  const auto file = std::find_if(files.begin(), files.end(), [&](const SavedFile& one) {
+    return at >= one.bytes().data() && at < one.bytes().data() + one.bytes().size();
+  });
+  MUSTER_CHECK(file != files.end() || values.empty());
+  return values.empty() ? Status() : file->read(values, out);
+}
 
 CheckpointStore::CheckpointStore(CheckpointOptions options) : options_(std::move(options)) {}
 
@@ -399,13 +411,13 @@ Result<SavedState> CheckpointStore::load_step(std::int64_t step,
   const Json& of_optimizer = member(files, kOptimizer);
   SavedState state;
   state.step = step;
-  MUSTER_RETURN_IF_ERROR(load_tensors(directory + "/" + kModel, member(model, "sha256"),
-                                      member(model, "blocks"), {{""}, options_.shape.tensors(), {}},
-                                      state));
+  MUSTER_ASSIGN_OR_RETURN(
+      const auto blocks,
+      load_tensors(directory + "/" + kModel, member(model, "sha256"), member(model, "blocks"),
+                   {{""}, options_.shape.tensors(), {}}, state));
   state.parameters = state.buffers[0];
   state.buffers.clear();
-  if (const Json& whole = member(*manifest, "parametersSha256");
-      whole != block_hash(state.parameters)) {
+  if (const Json& whole = member(*manifest, "parametersSha256"); whole != to_hex(combine(blocks))) {
     return checkpoint_error(ErrorCode::kCorrupt, path,
                             "parametersSha256 is not that of its parameters");
   }
@@ -443,9 +455,9 @@ Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> param
                                                           OptimizerState& optimizer) {
   MUSTER_ASSIGN_OR_RETURN(const auto found, find(optimizer));
   if (!found) return std::optional<std::int64_t>();
-  std::ranges::copy(found->parameters, parameters.begin());
+  MUSTER_RETURN_IF_ERROR(found->read(found->parameters, parameters));
   for (std::size_t b = 0; b < optimizer.buffers.size(); ++b) {
-    std::ranges::copy(found->buffers[b], optimizer.buffers[b].values.begin());
+    MUSTER_RETURN_IF_ERROR(found->read(found->buffers[b], optimizer.buffers[b].values));
   }
   for (std::size_t i = 0; i < optimizer.scalars.size(); ++i) {
     optimizer.scalars[i].value = found->scalars[i];
@@ -470,15 +482,16 @@ Result<std::string> CheckpointStore::write_model(StateSource& source) {
 
 Result<SavedState> CheckpointStore::read_model() const {
   const std::string path = options_.path + "/" + std::string(contract::kModelFile);
-  auto mapped = MappedFile::open(path);
-  if (!mapped) return mapped.error().with_exit_code(contract::exit_code::kCheckpoint);
-  auto file = parse_safetensors(mapped->bytes());
+  auto saved = SavedFile::open(path);
+  if (!saved) return saved.error().with_exit_code(contract::exit_code::kCheckpoint);
+  MUSTER_RETURN_IF_ERROR(saved->sha256());  // whatever cannot be read of it is told here
+  auto file = parse_safetensors(saved->bytes());
   if (!file) return file.error().with(path).with_exit_code(contract::exit_code::kCheckpoint);
   MUSTER_ASSIGN_OR_RETURN(const auto buffers,
                           find_buffers(*file, path, {{""}, options_.shape.tensors(), {}}));
   SavedState state;
   state.parameters = buffers[0];
-  state.files.push_back(*std::move(mapped));
+  state.files.push_back(*std::move(saved));
   return state;
 }
 

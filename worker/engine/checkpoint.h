@@ -14,9 +14,9 @@
 #include "common/contract.h"
 #include "common/json.h"
 #include "common/result.h"
-#include "worker/engine/mapped_file.h"
 #include "worker/engine/model_shape.h"
 #include "worker/engine/optimizer.h"
+#include "worker/engine/saved_file.h"
 
 namespace muster::engine {
 
@@ -64,12 +64,18 @@ class StateSource {
 };
 
 /// A state as it stands in files. What it says is in the files' pages, not in memory of its own.
+/// All of it has been read once, without an error; a disk that fails later gives one to read(), and
+/// ends a process that looks at the values themselves.
 struct SavedState {
   std::int64_t step = 0;
   std::span<const float> parameters;
   std::vector<std::span<const float>> buffers;
   std::vector<double> scalars;
-  std::vector<MappedFile> files;
+  std::vector<SavedFile> files;
+
+  /// Some of `parameters` or of one of `buffers`.  Shape: out (values.size()).
+  /// Errors: as SavedFile.
+  Status read(std::span<const float> values, std::span<float> out) const;
 };
 
 /// Threads: one.  Blocks: every call, on the disk.

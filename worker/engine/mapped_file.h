@@ -1,6 +1,6 @@
 // A file's content in the pages of the file: the kernel takes their memory back as it likes. The
-// file is one that nobody makes shorter while it is open; if somebody does, the process ends with
-// SIGBUS.
+// file is one that nobody makes shorter while it is open; if somebody does, or a disk or a server
+// of files fails to give a page, the process ends with SIGBUS and its sentinel starts another.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,8 @@
 
 namespace muster::engine {
 
-/// Stays in its file: whoever has a part of the model reads no more than that into memory.
+/// Stays in its file: whoever has a part of the model reads no more than that into memory. A page
+/// that cannot be read ends the process (mapped_file.h).
 class Pretrained {
  public:
   /// The parameters of a GPT from `directory`/model.safetensors, after `directory`/config.json has

@@ -179,7 +179,7 @@ Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerSt
       receives.push_back({0, into, part.size * sizeof(float)});
     } else {
       const auto from = part.buffer == 0 ? whole->parameters : whole->buffers[part.buffer - 1];
-      std::ranges::copy(from.subspan(part.whole, part.size), into);
+      MUSTER_RETURN_IF_ERROR(whole->read(from.subspan(part.whole, part.size), {into, part.size}));
     }
   }
   for (int to = 1; whole != nullptr && to < group.plan.places(); ++to) {

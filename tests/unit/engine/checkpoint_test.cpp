@@ -326,6 +326,28 @@ TEST_CASE("what cannot be read now is neither damaged nor gone") {
   }
 }
 
+TEST_CASE("what a disk fails to give of a checkpoint is an error, and ends no process") {
+  const Fixture fixture;
+  fixture.save(100);
+  const State state(100);
+  const auto found = fixture.store().find(state.optimizer);
+  REQUIRE(found.has_value());
+  REQUIRE(found->has_value());
+  const SavedState& saved = **found;
+  std::vector<float> read(kShape.values());
+  REQUIRE(saved.read(saved.parameters, read));
+  CHECK(read == state.parameters);
+  // The pages are gone: whoever looked at them would end with SIGBUS, as of a disk's own error.
+  const std::string path = fixture.step(100) + "/model.safetensors";
+  fs::resize_file(path, 0);
+  const Status gone = saved.read(saved.parameters, read);
+  REQUIRE_FALSE(gone);
+  CHECK(gone.error().message() == path + ": has become shorter since it was opened");
+  CHECK_FALSE(saved.files[0].sha256());
+  CHECK_FALSE(saved.files[0].block_digests(saved.parameters));
+  CHECK(saved.files[1].sha256());
+}
+
 TEST_CASE("a manifest of any size of model may be read again") {
   const Fixture fixture;
   fixture.save(100);
