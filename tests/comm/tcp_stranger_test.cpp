@@ -420,6 +420,37 @@ TEST_CASE("many silent strangers do not keep the ranks from meeting") {
   for (const Status& status : try_connect(options, ranks)) CHECK_MESSAGE(status, text_of(status));
 }
 
+TEST_CASE("peers that dial all at once do not throw each other out") {
+  constexpr int kRanks = 101;
+  std::vector<TcpOptions> options = tcp_options(kRanks);
+  RefusedConnections refused;
+  options[0].refused = &refused;
+  std::vector<UniqueFd> peers;
+  for (std::size_t rank = 1; rank < kRanks; ++rank) {
+    close(options[rank].listen_fd);
+    peers.push_back(dial(options[0].peers[0].port));
+    write_message<kHelloBytes>(peers.back().get(), hello_of(options[rank], 0));
+  }
+  Result<std::unique_ptr<Communicator>> made = Error(ErrorCode::kInternal, "not made");
+  std::thread real([&] { made = make_tcp_communicator(options[0]); });
+  const JobKey job_key = *parse_job_key(kKey);
+  std::vector<Answer> answers;
+  // Nobody proves itself before all have been answered.
+  for (const UniqueFd& peer : peers) {
+    const auto answer = decode_answer(read_exactly<kAnswerBytes>(peer.get()));
+    REQUIRE(answer);
+    answers.push_back(*answer);
+  }
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    const Hello hello = hello_of(options[i + 1], 0);
+    const Proof proof = make_proof(job_key, "dialer", options[0].job_uid, hello, answers[i]);
+    write_message<kProofBytes>(peers[i].get(), Introduction{proof, {}});
+  }
+  real.join();
+  CHECK_MESSAGE(made, (made ? "" : made.error().message()));
+  CHECK(refused.silent == 0);
+}
+
 TEST_CASE("a rank that may open no more descriptors says so, and waits for nobody") {
   for (const std::size_t rank : {0u, 1u}) {  // the one accepts, the other dials
     std::vector<TcpOptions> options = tcp_options(2);

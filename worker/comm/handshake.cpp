@@ -15,9 +15,10 @@ namespace muster::comm {
 namespace {
 
 // A connection that has not proven itself may stand this long and take one of so many places; the
-// oldest gives way. So strangers can slow a start down but not prevent it.
+// oldest gives way. So strangers can slow a start down but not prevent it. There is room for twice
+// the peers, all of whom may dial at once.
 constexpr seconds kUnprovenFor{5};
-constexpr std::size_t kUnprovenMax = 64;
+constexpr std::size_t kUnprovenLeast = 64;
 constexpr milliseconds kFirstRetry{10};
 constexpr milliseconds kLastRetry{200};
 
@@ -173,14 +174,15 @@ void Connector::retry_later(int rank, MonoTime now) {
 
 Status Connector::accept_all(MonoTime now) {
   // Bounded, so that a flood of strangers cannot keep this thread from the peers.
-  for (std::size_t i = 0; i < kUnprovenMax; ++i) {
+  const std::size_t unproven_max = std::max(kUnprovenLeast, 2 * options_.peers.size());
+  for (std::size_t i = 0; i < unproven_max; ++i) {
     UniqueFd fd(accept4(listen_fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd && is_own_lack(errno)) return Error(ErrorCode::kIo, errno_text("accept", errno));
     if (!fd) return {};
     if (!set_connection_options(fd.get())) continue;
     const auto accepted = [](const Attempt& a) { return !a.dialed(); };
     if (static_cast<std::size_t>(std::count_if(attempts_.begin(), attempts_.end(), accepted)) >=
-        kUnprovenMax) {
+        unproven_max) {
       attempts_.erase(std::find_if(attempts_.begin(), attempts_.end(), accepted));
       ++refused_.silent;
     }
