@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <charconv>
 #include <map>
+#include <memory>
 #include <string_view>
 #include <utility>
 
+#include "common/file.h"
 #include "common/json.h"
 #include "worker/engine/files.h"
 
@@ -150,6 +152,25 @@ Status Record::merge(const std::vector<std::string>& texts) {
     ends_with_evaluation_ = key.second;
   }
   return is_open() ? flush() : Status();
+}
+
+void Record::skip_to(std::int64_t step) {
+  if (step <= last_step_) return;
+  missing_ += step - last_step_;
+  last_step_ = step;
+  ends_with_evaluation_ = false;
+}
+
+Result<std::function<Status()>> Record::flush_for_sync() {
+  if (!is_open()) return std::function<Status()>([] { return Status(); });
+  MUSTER_RETURN_IF_ERROR(flush());
+  // One of its own, because the record may be closed before the other thread comes to it.
+  const auto file = std::make_shared<UniqueFd>(::fcntl(fd_, F_DUPFD_CLOEXEC, 0));
+  if (!*file) return disk_error(path_, "duplicate", errno);
+  return std::function<Status()>([file, path = path_]() -> Status {
+    if (::fsync(file->get()) != 0) return disk_error(path, "flush", errno);
+    return {};
+  });
 }
 
 Status Record::flush() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,14 +58,19 @@ class Record {
   Status add(const RecordedStep& step);
   Status add(const RecordedEvaluation& evaluation);
   Status flush();
+  /// flush(), and what has the disk have all lines so far: to be called once, on any thread, also
+  /// after close(). Nothing to do for a record that is not open.  Errors: as open.
+  Result<std::function<Status()>> flush_for_sync();
 
   /// The lines in memory, of a record that is not open.
   const std::string& lines() const { return buffer_; }
   void forget_lines() { buffer_.clear(); }
   /// Adds others' lines() that are newer than the last step of this one.  Errors: as open.
   Status merge(const std::vector<std::string>& texts);
-  /// Steps between two lines that merge() has found no line of, since this was asked last: while
-  /// nobody could write, more were made than are kept.
+  /// Lines up to `step` that it does not have will not come any more.
+  void skip_to(std::int64_t step);
+  /// Steps without a line that merge() or skip_to() has found, since this was asked last: while
+  /// nobody could write, more were made than are kept, or a disk has lost the newest ones.
   std::int64_t take_missing() { return std::exchange(missing_, 0); }
 
  private:

@@ -146,12 +146,11 @@ Status Trainer::open_record(const Standing& standing) {
   const OnFiles files(hooks_, config_.checkpoint_path);
   MUSTER_RETURN_IF_ERROR(record_.open(
       config_.checkpoint_path + "/" + std::string(contract::kRecordFile), standing.step));
+  // Of the step that a run goes on from, the record has all already, or nobody has it any more.
+  const bool is_restored = standing.step == standing.restored_step;
+  if (is_restored) record_.skip_to(standing.step);
   recorded_step_ = record_.last_step();
-  recorded_evaluation_ = record_.last_evaluation();
-  // Of the step that a run goes on from, the record has all already.
-  if (standing.step == standing.restored_step) {
-    recorded_step_ = recorded_evaluation_ = standing.step;
-  }
+  recorded_evaluation_ = is_restored ? standing.step : record_.last_evaluation();
   return {};
 }
 
@@ -186,7 +185,7 @@ Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPl
     MUSTER_RETURN_IF_ERROR(record_.merge(texts));
   }
   if (const std::int64_t missing = record_.take_missing(); missing > 0 && is_owner()) {
-    log_warning("the record lacks steps that were made while nobody could write it",
+    log_warning("the record lacks steps: nobody could write it, or its disk has lost them",
                 {{"steps", missing}, {"path", config_.checkpoint_path}});
   }
   // Nobody takes a state before its lines have arrived: who has sent them may be gone by now.
@@ -267,10 +266,12 @@ std::size_t Trainer::copy_bytes() const {
 /// On the process with the files.
 Status Trainer::write_checkpoint(bool is_beside, const std::function<Status()>& write) {
   const OnFiles files(hooks_, config_.checkpoint_path);
-  MUSTER_RETURN_IF_ERROR(record_.flush());
-  saver_.begin(standing_.step, is_beside, [this, write, step = standing_.step] {
+  MUSTER_ASSIGN_OR_RETURN(const auto sync_record, record_.flush_for_sync());
+  saver_.begin(standing_.step, is_beside, [this, write, sync_record, step = standing_.step] {
     if (hooks_.on_save) hooks_.on_save(step);
-    Status saved = write();
+    // First, so that whoever goes on from the checkpoint finds the lines of its steps.
+    Status saved = sync_record();
+    if (saved) saved = write();
     if (hooks_.on_saved) hooks_.on_saved(step);
     return saved;
   });
@@ -527,7 +528,8 @@ Status Trainer::finish() {
 Status Trainer::write_model() {
   const auto write = [this](auto&& state) -> Status {
     const OnFiles files(hooks_, config_.checkpoint_path);
-    MUSTER_RETURN_IF_ERROR(record_.flush());
+    MUSTER_ASSIGN_OR_RETURN(const auto sync_record, record_.flush_for_sync());
+    MUSTER_RETURN_IF_ERROR(sync_record());
     MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(state));
     return {};
   };

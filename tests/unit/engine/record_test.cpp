@@ -92,6 +92,19 @@ TEST_CASE("a record that is closed forgets what it has, and can be opened again"
   CHECK(lines_of(directory / "r").size() == 12);
 }
 
+TEST_CASE("lines that a disk has lost before the step of a checkpoint are counted") {
+  const test::TempDirectory directory;
+  const std::string path = directory / "record.jsonl";
+  write_steps(path, 0, 3);
+  Record record;
+  REQUIRE(record.open(path, 5));
+  record.skip_to(5);
+  CHECK(record.last_step() == 5);
+  CHECK(record.take_missing() == 2);
+  record.skip_to(5);
+  CHECK(record.take_missing() == 0);
+}
+
 TEST_CASE("steps of which nobody has kept a line are counted when lines are handed over") {
   const test::TempDirectory directory;
   Record kept;

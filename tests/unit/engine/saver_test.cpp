@@ -2,6 +2,8 @@
 #include "worker/engine/saver.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,10 +13,13 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "common/contract.h"
+#include "common/file.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
@@ -117,6 +122,18 @@ struct Trained {
   std::map<std::int64_t, std::int64_t> checkpoint_at;  ///< as the first rank told it, by step
 };
 
+/// The one that this process has a file open by.
+int descriptor_of(const std::string& path) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // The listing's own.
+    if (std::filesystem::read_symlink(entry.path(), gone) == path) {
+      return std::stoi(entry.path().filename());
+    }
+  }
+  FAIL("not open: " << path);
+  return -1;
+}
+
 Trained train_with(const TrainingConfig& config, int processes, const TrainingHooks& common) {
   Trained trained;
   std::mutex mutex;
@@ -144,6 +161,25 @@ std::string saved_bytes(const std::string& directory, int step, const std::strin
 }
 
 }  // namespace
+
+TEST_CASE("no checkpoint is whole before the disk has the record's lines of its steps") {
+  const test::TempDirectory directory;
+  TrainingConfig config = trained_digits(directory.path());
+  const std::string record = directory / "record.jsonl";
+  TrainingHooks hooks;
+  hooks.on_step = [&](const StepReport& report) {
+    if (report.step != config.checkpoint_every_steps - 1) return;
+    // It takes lines, and cannot be made sure of.
+    const UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    REQUIRE(::dup2(null.get(), descriptor_of(record)) >= 0);
+  };
+  const Trained trained = train_with(config, 1, hooks);
+  REQUIRE_FALSE(trained.results[0]);
+  const Error& error = trained.results[0].error();
+  CHECK(error.exit_code() == contract::exit_code::kDisk);
+  CHECK(error.message().find(record + ": cannot flush") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(directory / "step-000000000020"));
+}
 
 TEST_CASE("who draws a large model, looks through its state and copies it is seen to live") {
   for (const bool is_sharded : {false, true}) {
