@@ -13,13 +13,18 @@ namespace {
 /// So many sums side by side that their vectors fill the processor's registers, and no more.
 constexpr std::size_t kLanes = 32;
 
+/// Processors make NaNs of different bits from the same operation; that is no flipped bit.
+std::uint32_t canonical_bits(float value) {
+  return value != value ? 0x7fc00000u : std::bit_cast<std::uint32_t>(value);
+}
+
 /// Per lane the sum of all values and the sum of these sums, which tells their order.
 struct Lanes {
   std::array<std::uint32_t, kLanes> sums{}, sums_of_sums{};
 
   void add(const float* values) {
     for (std::size_t l = 0; l < kLanes; ++l) {
-      sums[l] += std::bit_cast<std::uint32_t>(values[l]);
+      sums[l] += canonical_bits(values[l]);
       sums_of_sums[l] += sums[l];
     }
   }

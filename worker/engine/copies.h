@@ -13,8 +13,9 @@
 
 namespace muster::engine {
 
-/// A sum over bits, made about as quickly as memory is read; order counts. Any one flipped bit
-/// changes it, and hardly any other difference does not. Not against those who mean harm.
+/// A sum over bits, made about as quickly as memory is read; order counts, and every NaN as
+/// 0x7fc00000. Any other flipped bit changes it, and hardly any other difference does not. Not
+/// against those who mean harm.
 class BitSum {
  public:
   /// `on_alive` is called often; empty: nobody asks.
