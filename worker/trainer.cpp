@@ -12,10 +12,10 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <new>
 #include <optional>
 #include <utility>
 
+#include "common/caught.h"
 #include "common/contract.h"
 #include "common/file.h"
 #include "common/log.h"
@@ -322,11 +322,9 @@ int run_trainer(const Clock& clock, const Result<StepPace>& pace, const std::str
     const auto summary = train(*launch, clock, channel, *pulse, *pace, instances);
     if (!summary) return fail(channel, exit_code_of(summary.error()), summary.error().message());
     return summary->complete ? exit_code::kComplete : exit_code::kPlannedLeave;
-  } catch (const std::bad_alloc&) {
-    return fail(channel, exit_code::kOutOfMemory,
-                "memory is exhausted; raise spec.worker.resources.memory");
-  } catch (const std::exception& thrown) {
-    return fail(channel, exit_code::kInternal, thrown.what());
+  } catch (...) {
+    const Error thrown = caught_error();
+    return fail(channel, thrown.exit_code(), thrown.message());
   }
 }
 

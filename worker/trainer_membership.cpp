@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/caught.h"
 #include "common/contract.h"
 #include "common/log.h"
 
@@ -21,6 +22,7 @@ Error peer_lost(const std::string& message) {
 /// What this process lacks the others cannot mend, and they would try in vain as long as it stays:
 /// it ends, and its sentinel starts another.
 Error own_fault(const Error& error) {
+  if (error.exit_code() != 0) return error;
   return Error(error.code(), error.message()).with_exit_code(contract::exit_code::kInternal);
 }
 
@@ -30,7 +32,16 @@ TrainerMembership::TrainerMembership(const sentinel::TrainerLaunch& launch,
                                      sentinel::ChannelWriter& channel, sentinel::Pulse& pulse,
                                      const Clock& clock)
     : launch_(launch), channel_(channel), pulse_(pulse), clock_(clock), connector_(clock) {
-  reader_ = std::thread([this] { read_views(); });
+  reader_ = std::thread([this] {
+    try {
+      read_views();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      fault_ = caught_error();
+      is_news_ = true;
+      changed_.notify_all();
+    }
+  });
 }
 
 TrainerMembership::~TrainerMembership() {
@@ -101,6 +112,7 @@ Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadli
   std::unique_lock lock(mutex_);
   connector_.end(views_.leave_present());
   while (views_.newest_epoch() <= after) {
+    if (fault_) return *fault_;
     if (is_alone_) return peer_lost("the sentinel is gone");
     const auto left = deadline - clock_.mono_now();
     if (left <= nanoseconds{0}) {
@@ -120,6 +132,7 @@ Result<std::int64_t> TrainerMembership::prepared_epoch() {
   std::int64_t epoch = 0;
   {
     const std::lock_guard lock(mutex_);
+    if (fault_) return *fault_;
     is_news_ = views_.has_newer_than_present();
     if (!is_news_) return 0;
     epoch = views_.newest_epoch();

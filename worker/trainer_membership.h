@@ -66,6 +66,7 @@ class TrainerMembership final : public engine::Membership {
   ViewBook views_;
   bool is_alone_ = false;        ///< the sentinel is gone
   std::optional<Error> broken_;  ///< why the newest view did not hold
+  std::optional<Error> fault_;   ///< why no view is read any more
 
   std::thread reader_;
 };

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <latch>
 #include <memory>
+#include <new>
 #include <thread>
 
+#include "common/contract.h"
 #include "tests/comm/tcp_ranks.h"
 #include "worker/comm/background_connector.h"
 
@@ -200,6 +202,22 @@ TEST_CASE("the thread that connects never speaks for the one that trains") {
   const auto none = gang[0].wait(9, in(kPatience), [&] { ++waits; });
   CHECK(code_of(none) == ErrorCode::kAborted);
   CHECK(waits == 1);
+}
+
+TEST_CASE("an exception while connecting ends no process without a word") {
+  class NoMemory final : public Clock {
+   public:
+    MonoTime mono_now() const override { throw std::bad_alloc(); }
+    WallTime wall_now() const override { return {}; }
+  };
+  const NoMemory clock;
+  Gang gang(2);
+  auto options = gang.options(4, 1, {0, 1});
+  options.clock = &clock;
+  gang[1].want(options);
+  const auto connected = gang.wait(4, 1);
+  REQUIRE(code_of(connected) == ErrorCode::kIo);
+  CHECK(connected.error().exit_code() == contract::exit_code::kOutOfMemory);
 }
 
 TEST_CASE("what a process lacks itself is told as such") {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/caught.h"
 #include "worker/comm/socket.h"
 
 namespace muster::comm {
@@ -18,7 +19,9 @@ constexpr milliseconds kWaitPause{250};
 
 Error overtaken() { return Error(ErrorCode::kAborted, "a newer membership came"); }
 
-BackgroundConnector::Connected connect_once(TcpOptions options, int cancel_fd) {
+/// What the system refuses by an exception, a thread or memory, is told as what it refuses
+/// otherwise.
+BackgroundConnector::Connected connect_once(TcpOptions options, int cancel_fd) try {
   // The socket is for all epochs; a communicator closes what it is given.
   options.listen_fd = fcntl(options.listen_fd, F_DUPFD_CLOEXEC, 0);
   if (options.listen_fd < 0) return Error(ErrorCode::kIo, errno_text("dup", errno));
@@ -33,6 +36,8 @@ BackgroundConnector::Connected connect_once(TcpOptions options, int cancel_fd) {
   auto made = make_tcp_communicator(options);
   *is_connected = true;
   return made;
+} catch (...) {
+  return caught_error();
 }
 
 }  // namespace

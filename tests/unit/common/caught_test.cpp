@@ -1,0 +1,34 @@
+#include "common/caught.h"
+
+#include <doctest/doctest.h>
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "common/contract.h"
+
+using namespace muster;
+
+namespace {
+
+template <typename Thrown>
+Error error_of(const Thrown& thrown) {
+  try {
+    throw thrown;
+  } catch (...) {
+    return caught_error();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an exception becomes an error that says what is lacking") {
+  const Error memory = error_of(std::bad_alloc());
+  CHECK(memory.exit_code() == contract::exit_code::kOutOfMemory);
+  CHECK(memory.message().find("spec.worker.resources.memory") != std::string::npos);
+  const Error other = error_of(std::runtime_error("no thread"));
+  CHECK(other.exit_code() == contract::exit_code::kInternal);
+  CHECK(other.message() == "no thread");
+  CHECK(error_of(7).exit_code() == contract::exit_code::kInternal);
+}
