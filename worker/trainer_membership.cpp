@@ -14,6 +14,8 @@ namespace {
 /// machines that are busy with something else.
 constexpr seconds kConnectTimeout{30};
 constexpr milliseconds kReadPause{250};
+/// Who waits longer for the next view says so.
+constexpr seconds kLongWait{10};
 
 Error peer_lost(const std::string& message) {
   return Error(ErrorCode::kAborted, message).with_exit_code(contract::exit_code::kPeerLost);
@@ -107,19 +109,23 @@ void TrainerMembership::connect_ahead(const sentinel::ViewMessage& view) {
 
 void TrainerMembership::ready(const Sha256Digest& digest) { channel_.send_ready({to_hex(digest)}); }
 
-Result<engine::View> TrainerMembership::next(std::int64_t after, MonoTime deadline) {
+/// Without end as long as the sentinel lives: it knows who could still make a view, and ends this
+/// process when nobody can.
+Result<engine::View> TrainerMembership::next(std::int64_t after) {
   ViewBook::GivenUp given_up;
   std::unique_lock lock(mutex_);
   connector_.end(views_.leave_present());
+  const MonoTime began = clock_.mono_now();
+  bool is_told = false;
   while (views_.newest_epoch() <= after) {
     if (fault_) return *fault_;
     if (is_alone_) return peer_lost("the sentinel is gone");
-    const auto left = deadline - clock_.mono_now();
-    if (left <= nanoseconds{0}) {
-      return broken_ ? *broken_ : peer_lost("no membership was agreed in time");
+    if (!is_told && clock_.mono_now() - began >= kLongWait) {
+      is_told = true;
+      log_info("waits for a membership to train in", {{"after_epoch", after}});
     }
     pulse_.beat();
-    changed_.wait_for(lock, std::min<nanoseconds>(left, kReadPause));
+    changed_.wait_for(lock, kReadPause);
   }
   given_up = views_.give_up_old();
   return to_view(*views_.newest(), launch_.processes);
@@ -198,8 +204,6 @@ Result<std::unique_ptr<comm::Communicator>> TrainerMembership::connect(const eng
 void TrainerMembership::broken(std::int64_t epoch, const Error& why) {
   log_warning("training stands still", {{"epoch", epoch}, {"error", why.message()}});
   channel_.send_broken({epoch, {}});
-  const std::lock_guard lock(mutex_);
-  broken_ = why;
 }
 
 void TrainerMembership::entered(const engine::Entry& entry) {
@@ -215,10 +219,10 @@ void TrainerMembership::entered(const engine::Entry& entry) {
   channel_.send_entered(message);
 }
 
-void TrainerMembership::waits(std::int64_t epoch) {
+void TrainerMembership::waits(std::int64_t epoch, Missing missing) {
   sentinel::EnteredMessage message;
   message.epoch = epoch;
-  message.step = sentinel::kWaits;
+  message.step = missing == Missing::kFiles ? sentinel::kWaitsForFiles : sentinel::kWaits;
   channel_.send_entered(message);
 }
 

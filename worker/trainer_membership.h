@@ -30,14 +30,14 @@ class TrainerMembership final : public engine::Membership {
   ~TrainerMembership() override;
 
   void ready(const Sha256Digest& digest) override;
-  Result<engine::View> next(std::int64_t after, MonoTime deadline) override;
+  Result<engine::View> next(std::int64_t after) override;
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override;
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;
   void entered(const engine::Entry& entry) override;
-  void waits(std::int64_t epoch) override;
+  void waits(std::int64_t epoch, Missing missing) override;
 
   /// While the training thread is busy with files, this thread's reader answers for it that it
   /// lives; of what takes long the sentinel is told.
@@ -64,9 +64,8 @@ class TrainerMembership final : public engine::Membership {
   std::condition_variable changed_;
   // All below: under mutex_.
   ViewBook views_;
-  bool is_alone_ = false;        ///< the sentinel is gone
-  std::optional<Error> broken_;  ///< why the newest view did not hold
-  std::optional<Error> fault_;   ///< why no view is read any more
+  bool is_alone_ = false;       ///< the sentinel is gone
+  std::optional<Error> fault_;  ///< why no view is read any more
 
   std::thread reader_;
 };

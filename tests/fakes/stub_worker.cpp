@@ -1,7 +1,7 @@
 // A worker whose trainers do as they are told: `stub_worker sentinel PLAN` is the real sentinel,
 // and its trainer of local rank i follows the i-th of PLAN's parts, separated by commas:
 //   exit:N  fail:N:sentence  signal:N  wait  deaf  orphan:FILE  train  look  lose:N  stuck:FILE
-//   idle
+//   idle  files
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -117,6 +117,16 @@ int idle() {
   while (true) pause();
 }
 
+/// Has made all steps, and waits for the worker that keeps the files.
+int lack_files() {
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  sentinel::EnteredMessage waits;
+  waits.epoch = 1;
+  waits.step = sentinel::kWaitsForFiles;
+  channel.send_entered(waits);
+  while (true) pause();
+}
+
 /// Makes a step and hangs, its process id in `path`, where the sentinel's SIGKILL does not reach
 /// it.
 int get_stuck(const std::string& path) {
@@ -165,6 +175,7 @@ int run_trainer(const std::string& plan) {
   if (what == "member") return train_as_member();
   if (what == "look") return look_around();
   if (what == "idle") return idle();
+  if (what == "files") return lack_files();
   if (what == "stuck") return get_stuck(part.at(1));
   if (what == "wait") return wait_for_stop(31);
   if (what == "orphan") return leave_orphan(part.at(1));

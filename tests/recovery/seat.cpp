@@ -24,10 +24,10 @@ void Seat::connected(std::int64_t epoch, std::unique_ptr<comm::Communicator> com
   if (newest_epoch() == epoch) made_ = std::move(communicator);
 }
 
-Result<engine::View> Seat::next(std::int64_t after, MonoTime deadline) {
+Result<engine::View> Seat::next(std::int64_t after) {
   views_.leave_present();
-  if (!stage_.wait([&] { return newest_epoch() > after; }, deadline)) {
-    return peer_lost("no membership was agreed in time");
+  if (!stage_.wait([&] { return newest_epoch() > after; }, MonoTime::max())) {
+    return peer_lost("the run is over");
   }
   views_.give_up_old();
   return worker::to_view(*views_.newest(), 1);

@@ -35,13 +35,15 @@ class Seat final : public engine::Membership {
   std::int64_t newest_epoch() const { return views_.newest_epoch(); }
 
   void ready(const Sha256Digest& digest) override { world_.on_ready(trainer_, digest); }
-  Result<engine::View> next(std::int64_t after, MonoTime deadline) override;
+  Result<engine::View> next(std::int64_t after) override;
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override { return views_.is_staying(); }
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error&) override { world_.on_broken(trainer_, epoch); }
-  void waits(std::int64_t epoch) override { world_.on_waits(trainer_, epoch); }
+  void waits(std::int64_t epoch, Missing missing) override {
+    if (missing == Missing::kCopy) world_.on_waits(trainer_, epoch);
+  }
   void entered(const engine::Entry& entry) override { world_.on_entered(trainer_, entry); }
 
  private:

@@ -52,9 +52,10 @@ class Membership {
   /// Data is loaded and the first state is made; with it, what must be equal for all.
   virtual void ready(const Sha256Digest& digest) = 0;
 
-  /// The newest view after epoch `after`. Blocks: until there is one, or `deadline`. Errors carry
+  /// The newest view after epoch `after`. Blocks: until there is one, however long it takes: who
+  /// waits may be the last that has the state, which would be lost with its process. Errors carry
   /// an exit code: nobody is left who could make one.
-  virtual Result<View> next(std::int64_t after, MonoTime deadline) = 0;
+  virtual Result<View> next(std::int64_t after) = 0;
 
   /// The epoch of a newer view that this process can enter without a wait: its members are
   /// connected with it, or it is none of them. 0: there is none. When all members of the present
@@ -80,9 +81,13 @@ class Membership {
   /// The members of `epoch` cannot go on together.
   virtual void broken(std::int64_t epoch, const Error& why) = 0;
   virtual void entered(const Entry& entry) = 0;
-  /// The members of `epoch` are connected, and this process takes no part in it: others are missing
-  /// that have one copy of the model with it.
-  virtual void waits(std::int64_t epoch) = 0;
+  /// The members of `epoch` are connected, and this process makes no step in it: it waits for a
+  /// view with those who are missing.
+  enum class Missing {
+    kCopy,   ///< others that have one copy of the model with it
+    kFiles,  ///< the process that keeps the files
+  };
+  virtual void waits(std::int64_t epoch, Missing missing) = 0;
 };
 
 /// A membership that never changes, over one communicator: its first failure is the end.
@@ -91,14 +96,14 @@ class FixedMembership final : public Membership {
   /// `communicator` outlives it.
   explicit FixedMembership(comm::Communicator& communicator) : communicator_(communicator) {}
   void ready(const Sha256Digest&) override {}
-  Result<View> next(std::int64_t after, MonoTime deadline) override;
+  Result<View> next(std::int64_t after) override;
   Result<std::int64_t> prepared_epoch() override { return 0; }
   std::optional<View> prepared(std::int64_t) override { return std::nullopt; }
   bool is_staying() const override { return true; }
   Result<std::unique_ptr<comm::Communicator>> connect(const View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;
   void entered(const Entry&) override {}
-  void waits(std::int64_t) override {}
+  void waits(std::int64_t, Missing) override {}
 
  private:
   static constexpr std::int64_t kEpoch = 1;

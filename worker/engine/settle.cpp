@@ -240,7 +240,7 @@ Status Trainer::record_evaluation() {
 Status Trainer::evaluate_now() {
   MUSTER_RETURN_IF_ERROR(at(point::kEvaluate));
   stage_.reset();  // it takes as much memory again
-  const EvaluationLimits limits{clock_, config_.view_deadline, hooks_.on_alive};
+  const EvaluationLimits limits{clock_, config_.long_deadline, hooks_.on_alive};
   const auto result = is_split()
                           ? evaluate_stages({stage_group(), *team_, *communicator_, activations()},
                                             context_, parameters_, test_, config_.logical_ranks,

@@ -300,7 +300,7 @@ Result<View> Trainer::next_view() {
   if (agreed > 0) {
     if (auto view = membership_.prepared(agreed)) return *std::move(view);
   }
-  return membership_.next(view_.epoch, long_deadline());
+  return membership_.next(view_.epoch);
 }
 
 Result<Trainer::Outcome> Trainer::live(const View& view) {
@@ -313,7 +313,7 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   if (mesh_.group < 0) {
     // The next view may have those who belong to this process.
     has_waited_ = true;
-    membership_.waits(view.epoch);
+    membership_.waits(view.epoch, Membership::Missing::kCopy);
     result_ = summary();
     return view.stop ? Outcome::kDone : Outcome::kNextView;
   }
@@ -322,7 +322,9 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
     MUSTER_ASSIGN_OR_RETURN(const auto greetings, find_state());
     if (!has_any_state(greetings)) {
       result_ = summary();
-      return view.stop ? Outcome::kDone : Outcome::kNextView;
+      if (view.stop) return Outcome::kDone;
+      membership_.waits(view.epoch, Membership::Missing::kFiles);
+      return Outcome::kNextView;
     }
     MUSTER_RETURN_IF_ERROR(enter(greetings));
     if (!std::exchange(is_started_, true) && hooks_.on_start) hooks_.on_start(summary());
@@ -503,7 +505,10 @@ Result<Trainer::Outcome> Trainer::train() {
     MUSTER_RETURN_IF_ERROR(settle());
     if (is_last_step() || standing_.is_stopping != 0) {
       // The model is written by the owner of the files; only a stop does not wait for it.
-      if (!can_write() && standing_.is_stopping == 0) return Outcome::kNextView;
+      if (!can_write() && standing_.is_stopping == 0) {
+        membership_.waits(view_.epoch, Membership::Missing::kFiles);
+        return Outcome::kNextView;
+      }
       MUSTER_RETURN_IF_ERROR(finish());
       return Outcome::kDone;
     }

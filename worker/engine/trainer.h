@@ -248,7 +248,7 @@ class Trainer {
   bool is_last_step() const { return standing_.step == total_steps_; }
   MonoTime deadline() const { return clock_.mono_now() + config_.peer_deadline; }
   /// Of a wait for others that may be at work alone; who dies over it is noticed elsewhere.
-  MonoTime long_deadline() const { return clock_.mono_now() + config_.view_deadline; }
+  MonoTime long_deadline() const { return clock_.mono_now() + config_.long_deadline; }
   std::uint64_t step_stamp() const { return static_cast<std::uint64_t>(standing_.step); }
   std::size_t rows_per_rank() const { return static_cast<std::size_t>(loader_->rows_per_rank()); }
   /// Labels of the whole batch, of which losses are the mean.

@@ -148,8 +148,8 @@ struct TrainingConfig {
   std::size_t copy_blocks = 64;
   std::int64_t hash_every_steps = 1;   ///< between hashes in the record; 0: none
   milliseconds peer_deadline{30'000};  ///< longest wait for the other workers within a step
-  /// Longest wait for a membership to go on with, a witness' answer included.
-  milliseconds view_deadline{600'000};
+  /// Longest wait for others that may be at work alone, on files or an evaluation.
+  milliseconds long_deadline{600'000};
   /// A checkpoint is left out where the one before is still being written after so long; whoever
   /// waits for the last one, or for what stands beside the model, is told so as often.
   milliseconds save_patience{10'000};

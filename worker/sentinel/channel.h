@@ -82,11 +82,13 @@ struct BrokenMessage {
 
 /// In place of a step: the process makes none until the rest of its copy of the model is there.
 inline constexpr std::int64_t kWaits = -1;
+/// Likewise, or until worker 0 is there, which keeps the files.
+inline constexpr std::int64_t kWaitsForFiles = -2;
 
 /// The process trains in `epoch` from `step` on.
 struct EnteredMessage {
   std::int64_t epoch = 0;
-  std::int64_t step = 0;                      ///< first step made, or made again, in it; or kWaits
+  std::int64_t step = 0;                      ///< first step made, or made again; or one of these
   std::int64_t recomputed_logical_ranks = 0;  ///< of this process, because their holder was lost
   std::uint64_t state_bytes = 0;              ///< of parameters and optimiser, received to get in
   double stall_seconds = 0;                   ///< without progress before; 0 at the start

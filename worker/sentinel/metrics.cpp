@@ -220,7 +220,7 @@ void Metrics::add(int process, const EnteredMessage& message) {
   MUSTER_CHECK(static_cast<std::size_t>(process) < impl_->processes.size());
   Process& target = impl_->processes[static_cast<std::size_t>(process)];
   target.waits_for_copy->Set(message.step == kWaits ? 1 : 0);
-  if (message.step == kWaits) return;
+  if (message.step < 0) return;
   target.stall_seconds->Increment(std::max(0.0, message.stall_seconds));
   target.last_stall->Set(std::max(0.0, message.stall_seconds));
   target.recomputed->Increment(

@@ -271,6 +271,9 @@ ProgressReport SentinelWorker::full_report() const {
   all.ports = request_.ports;
   all.sentinel_port = request_.sentinel_port;
   all.waiting = waiting_;
+  for (const TrainerProcess& process : processes_) {
+    if (all.waiting.empty()) all.waiting = process.waits_for;
+  }
   if (has_trainers(told_view_)) {
     all.membership_epoch = told_view_.epoch;
     for (const Seat& seat : told_view_.seats) {

@@ -35,6 +35,8 @@ bool may_be_respawned(int code) {
   }
 }
 
+constexpr std::string_view kWaitsForFilesText = "waiting for worker 0, which keeps the files";
+
 /// Of a hexadecimal digest; never 0, which means that there is none.
 std::uint64_t shorten(const std::string& digest) {
   std::uint64_t value = 0;
@@ -64,6 +66,7 @@ Status SentinelWorker::start(TrainerProcess& process) {
   process.evaluate_seconds.clear();
   process.busy = {};
   process.pace.reset();
+  process.waits_for = {};
   process.respawn_at.reset();
   log_debug("trainer started", {{"pid", process.trainer.pid},
                                 {"rank", process.launch.rank},
@@ -140,29 +143,37 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     membership_->broken(now(), broken->epoch);
     act();
   } else if (auto* entered = std::get_if<EnteredMessage>(&message)) {
-    metrics_.add(local_rank, *entered);
-    if (entered->step == kWaits) {
-      if (membership_) membership_->entered(entered->epoch);
-      log_info("waits for those that have one copy of the model with it",
-               {{"epoch", entered->epoch}});
-      return;
-    }
-    if (!entered->returned.empty() && local_rank == 0 && membership_) {
-      changes_.add_return(membership_->view(), *entered, membership_->self());
-    }
-    changes_.add(*entered);
-    if (membership_) membership_->entered(entered->epoch);
-    log_info("trains in a membership", {{"epoch", entered->epoch},
-                                        {"step", entered->step},
-                                        {"stall_ms", entered->stall_seconds * 1000},
-                                        {"recomputed", entered->recomputed_logical_ranks},
-                                        {"state_bytes", entered->state_bytes}});
+    take_entered(process, local_rank, *entered);
   } else if (auto* pace = std::get_if<PaceMessage>(&message)) {
     take_pace(process, pace->pace);
   } else if (auto* files = std::get_if<FilesMessage>(&message)) {
     process.busy[files->is_checkpoint ? 1 : 0] = *files;
     report();
   }
+}
+
+void SentinelWorker::take_entered(TrainerProcess& process, int local_rank,
+                                  const EnteredMessage& entered) {
+  metrics_.add(local_rank, entered);
+  if (membership_) membership_->entered(entered.epoch);
+  const std::string_view before =
+      std::exchange(process.waits_for, entered.step == kWaitsForFiles ? kWaitsForFilesText : "");
+  if (before != process.waits_for) report();
+  if (entered.step < 0) {
+    log_info(entered.step == kWaits ? "waits for those that have one copy of the model with it"
+                                    : process.waits_for,
+             {{"epoch", entered.epoch}});
+    return;
+  }
+  if (!entered.returned.empty() && local_rank == 0 && membership_) {
+    changes_.add_return(membership_->view(), entered, membership_->self());
+  }
+  changes_.add(entered);
+  log_info("trains in a membership", {{"epoch", entered.epoch},
+                                      {"step", entered.step},
+                                      {"stall_ms", entered.stall_seconds * 1000},
+                                      {"recomputed", entered.recomputed_logical_ranks},
+                                      {"state_bytes", entered.state_bytes}});
 }
 
 void SentinelWorker::take_change_delay(int local_rank, const StepRecord& step) {

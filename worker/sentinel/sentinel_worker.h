@@ -66,6 +66,7 @@ class SentinelWorker {
   bool is_any_left() const;
   void take_messages(std::size_t index);
   void take(TrainerProcess& process, int local_rank, TrainerMessage& message);
+  void take_entered(TrainerProcess& process, int local_rank, const EnteredMessage& entered);
   void take_change_delay(int local_rank, const StepRecord& step);
   void take_pace(TrainerProcess& process, const Pace& pace);
   void tell_slow(const TrainerProcess& process);

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "common/clock.h"
@@ -53,7 +54,8 @@ struct TrainerProcess {
   bool has_stepped = false;
   std::optional<Pace> pace{};  ///< the newest it told
   SlowWatch slow{};
-  std::deque<double> step_seconds{};      ///< of its newest steps, without what comes behind one
+  std::string_view waits_for{};       ///< whom it makes no step without, in words; empty: nobody
+  std::deque<double> step_seconds{};  ///< of its newest steps, without what comes behind one
   std::deque<double> evaluate_seconds{};  ///< of its newest evaluations
   /// What it does with files for long, 0 s: nothing: its training thread, and the one that writes
   /// checkpoints beside it.

@@ -147,7 +147,7 @@ class ElasticWorld::Seat final : public engine::Membership {
     world_.publish(members, false);
   }
 
-  Result<engine::View> next(std::int64_t after, MonoTime) override {
+  Result<engine::View> next(std::int64_t after) override {
     Shared& shared = *world_.shared_;
     std::unique_lock lock(shared.mutex);
     Trainer& self = shared.trainers[trainer_];
@@ -238,7 +238,7 @@ class ElasticWorld::Seat final : public engine::Membership {
     }
   }
 
-  void waits(std::int64_t) override {}
+  void waits(std::int64_t, Missing) override {}
 
   void entered(const engine::Entry& entry) override {
     const std::lock_guard lock(world_.shared_->mutex);

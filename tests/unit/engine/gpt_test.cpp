@@ -260,7 +260,7 @@ TEST_CASE("a model that writes for longer than anybody waits is waited for") {
   test::TempDirectory directory;
   TrainingConfig config = test::small_gpt(4);
   config.checkpoint_path = directory.path();
-  config.view_deadline = seconds(1);
+  config.long_deadline = seconds(1);
   config.save_patience = milliseconds(50);
   SUBCASE("whole") {}
   SUBCASE("in two stages") { config.stages = config.processes = 2; }

@@ -257,6 +257,14 @@ TEST_CASE("what workers wait for is told before anybody has made a step") {
   }));
 }
 
+TEST_CASE("that trainers wait for the worker with the files is told") {
+  World world;
+  const auto worker = world.start("files");
+  CHECK(world.wait_for_report([](const ProgressReport& report) {
+    return report.waiting == "waiting for worker 0, which keeps the files";
+  }));
+}
+
 TEST_CASE("a refused join ends the worker with the endpoint's sentence") {
   World world;
   world.extra = {"MUSTER_ATTEMPT=3"};

@@ -1,0 +1,74 @@
+// How long a trainer waits for the others, by a clock that runs away.
+#include "worker/trainer_membership.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <utility>
+
+using namespace muster;
+using muster::worker::TrainerMembership;
+
+namespace {
+
+/// 100 s pass between two looks at it. At one of them something happens.
+class RunawayClock final : public Clock {
+ public:
+  RunawayClock(int look, std::function<void()> happens)
+      : look_(look), happens_(std::move(happens)) {}
+  MonoTime mono_now() const override {
+    const int looks = ++looks_;
+    if (looks == look_) happens_();
+    return MonoTime(seconds(100) * looks);
+  }
+  WallTime wall_now() const override { return WallTime(); }
+
+ private:
+  int look_;
+  std::function<void()> happens_;
+  mutable std::atomic<int> looks_ = 0;
+};
+
+/// The descriptors that a trainer is started with, in place of what this process has there.
+class ChannelOfTrainer {
+ public:
+  ChannelOfTrainer() : before_(dup(sentinel::kChannelFd)) {
+    const auto pair = sentinel::make_channel();
+    REQUIRE(pair);
+    sentinel_ = UniqueFd(pair->reader);
+    REQUIRE(dup2(pair->writer, sentinel::kChannelFd) == sentinel::kChannelFd);
+    if (pair->writer != sentinel::kChannelFd) close(pair->writer);
+  }
+  ~ChannelOfTrainer() {
+    if (before_) (void)dup2(before_.get(), sentinel::kChannelFd);
+  }
+  int sentinel_fd() const { return sentinel_.get(); }
+
+ private:
+  UniqueFd before_, sentinel_;
+};
+
+}  // namespace
+
+TEST_CASE("a trainer waits for a membership as long as its sentinel lives") {
+  const ChannelOfTrainer descriptors;
+  sentinel::ViewSender sentinel(descriptors.sentinel_fd());
+  sentinel::ViewMessage view;
+  view.epoch = 3;
+  view.rank = 0;
+  view.peers = {{"127.0.0.1", 1, 0, 0, 1}};
+  const RunawayClock clock(12, [&] { sentinel.set(view); });  // after 20 minutes
+
+  auto monitor = sentinel::PulseMonitor::make();
+  REQUIRE(monitor);
+  auto pulse = sentinel::Pulse::open(dup((*monitor)->fd()));
+  REQUIRE(pulse);
+  sentinel::TrainerLaunch launch;
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  TrainerMembership membership(launch, channel, *pulse, clock);
+  const auto next = membership.next(2);
+  REQUIRE(next);
+  CHECK(next->epoch == 3);
+}
