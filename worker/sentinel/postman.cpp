@@ -71,7 +71,7 @@ bool Postman::wait(milliseconds time) {
 }
 
 Result<Postman::Joined> Postman::join() {
-  const MonoTime deadline = options_.clock->mono_now() + options_.join_deadline;
+  MonoTime deadline = options_.clock->mono_now() + options_.join_deadline;
   Rng jitter(options_.seed);
   milliseconds backoff = options_.backoff_first;
   Joined joined{options_.request, {}};
@@ -97,6 +97,9 @@ Result<Postman::Joined> Postman::join() {
               " workers are there";
       pause = milliseconds(waiting.retry_after_ms);
       backoff = options_.backoff_first;
+      // A pod may be prepared for long (its image, its disk): the operator, which sees why, decides
+      // whether the others wait.
+      deadline = options_.clock->mono_now() + options_.join_deadline;
     } else {
       state = answer ? "no answer" : answer.error().message();
       pause = milliseconds(backoff.count() / 2 + static_cast<std::int64_t>(jitter.below(
@@ -108,7 +111,7 @@ Result<Postman::Joined> Postman::join() {
     if (!wait(pause)) return Error(ErrorCode::kAborted, "stopped before the gang was complete");
   }
   return Error(ErrorCode::kDeadlineExceeded,
-               "the gang did not gather within " +
+               "the workers' endpoint has told nothing of the gang for " +
                    std::to_string(
                        std::chrono::duration_cast<seconds>(options_.join_deadline).count()) +
                    " s: " + last_failure)

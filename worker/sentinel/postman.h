@@ -23,7 +23,7 @@ struct PostmanOptions {
   JoinRequest request;           ///< an empty host is replaced by own_address()
   const Clock* clock = nullptr;
   std::uint64_t seed = 1;               ///< of back-off jitter
-  milliseconds join_deadline{300'000};  ///< how long the gang may take to gather
+  milliseconds join_deadline{300'000};  ///< for a word of who is there; it comes again and again
   milliseconds backoff_first{20};
   milliseconds backoff_most{2'000};
   milliseconds report_interval{1'000};
@@ -48,7 +48,7 @@ class Postman {
   /// Readable once the join has ended, one way or the other, and when the witness has answered.
   int event_fd() const { return event_fd_; }
   /// The join's outcome once event_fd() is readable. Errors carry the exit code: a refusal, or the
-  /// gang did not gather in time (kPeerLost).
+  /// endpoint told nothing of the gang for the deadline (kPeerLost).
   std::optional<Result<Joined>> take_joined();
 
   /// The newest report; an older one that was not sent yet is dropped. `number` comes back through

@@ -17,7 +17,7 @@ struct SentinelOptions {
   TrainerCommand trainer;
   const Clock* clock = nullptr;
   std::uint64_t seed = 1;               ///< of back-off jitter
-  milliseconds join_deadline{300'000};  ///< how long the gang may take to gather
+  milliseconds join_deadline{300'000};  ///< PostmanOptions
   /// How long this worker's other trainers may take to tell the cause once one has lost its peers.
   milliseconds peer_lost_grace{500};
   /// How long trainers may take to end after a stop request before they are killed.

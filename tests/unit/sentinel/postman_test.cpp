@@ -122,6 +122,50 @@ TEST_CASE("a worker joins over TLS, with the token as it is in its file at each 
   CHECK(tokens == std::vector<std::string>{"secret", "renewed"});
 }
 
+TEST_CASE("a gang whose last pod takes long is waited for as long as the endpoint tells of it") {
+  std::atomic<int> posts = 0;
+  PostWorld world([&](const http::Request&, const http::Responder& respond) {
+    JoinResponse waiting;
+    waiting.present = 3;
+    waiting.expected = 4;
+    if (++posts < 30) {
+      return respond({200, "application/json", dump_json(to_json(waiting)), {}});
+    }
+    respond(complete());
+  });
+  PostmanOptions options = world.options();
+  const HastyClock clock;
+  options.clock = &clock;
+  options.join_deadline = seconds(1);
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  CHECK(posts == 30);
+}
+
+TEST_CASE("an endpoint that goes away while the gang gathers is given up after the last word") {
+  std::atomic<int> posts = 0;
+  PostWorld world([&](const http::Request&, const http::Responder& respond) {
+    JoinResponse waiting;
+    waiting.present = 3;
+    waiting.expected = 4;
+    if (++posts < 30) {
+      return respond({200, "application/json", dump_json(to_json(waiting)), {}});
+    }
+    respond({503, "application/json", R"({"message":"not now"})", {}});
+  });
+  PostmanOptions options = world.options();
+  const HastyClock clock;
+  options.clock = &clock;
+  options.join_deadline = seconds(1);
+  Postman postman(options);
+  const auto joined = wait_for_join(postman);
+  REQUIRE_FALSE(joined);
+  CHECK(joined.error().exit_code() == contract::exit_code::kPeerLost);
+  CHECK(joined.error().message() ==
+        "the workers' endpoint has told nothing of the gang for 1 s: not now");
+  CHECK(posts > 30);
+}
+
 TEST_CASE("an endpoint that is not of the CA never sees the token, and the worker says why") {
   std::atomic<int> posts = 0;
   PostWorld world([&](const http::Request&, const http::Responder&) { ++posts; },
@@ -135,7 +179,7 @@ TEST_CASE("an endpoint that is not of the CA never sees the token, and the worke
   const auto joined = wait_for_join(postman);
   REQUIRE_FALSE(joined);
   CHECK(joined.error().message().starts_with(
-      "the gang did not gather within 1 s: TLS with 127.0.0.1:"));
+      "the workers' endpoint has told nothing of the gang for 1 s: TLS with 127.0.0.1:"));
   CHECK(joined.error().message().ends_with(
       "its certificate is not trusted: unable to get local issuer certificate"));
   CHECK(posts == 0);
