@@ -91,8 +91,8 @@ class Context {
   /// To be called between two parts of a long pass. A device lags behind by some parts at most, so
   /// that the caller knows of a device that hangs; the host is never behind. Blocks: yes.
   virtual void keep_pace() {}
-  /// Who wants to know, each time that another part of what a device does is complete, that it does
-  /// something: called by who waits for the device.
+  /// Who wants to know, each time that another part of what is computed is complete, that something
+  /// is: called by who waits for a device, and on a processor by the caller of an operation.
   void set_on_alive(std::function<void()> on_alive) { on_alive_ = std::move(on_alive); }
   /// Until all that was begun is complete. Returns nullptr, or the first error's text: then all
   /// that was computed since the last call is of no worth, and nothing is computed any more.
@@ -138,6 +138,8 @@ class Context final : public kernels::Context {
   void zero(void* memory, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
   const char* finish() override { return nullptr; }
+  /// By operations, between two of their parts.
+  using kernels::Context::tell_alive;
 
   struct Impl;
   Impl& impl() { return *impl_; }

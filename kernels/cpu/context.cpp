@@ -73,11 +73,12 @@ struct Context::Impl {
   std::vector<Scratch> of_thread;
   std::vector<std::thread> threads;
 
-  void drain(std::size_t thread) {
-    for (std::size_t index = next.fetch_add(1, std::memory_order_relaxed); index < tasks;
-         index = next.fetch_add(1, std::memory_order_relaxed)) {
-      task(state, index, thread);
-    }
+  /// Whether a task was left to be run.
+  bool run_one(std::size_t thread) {
+    const std::size_t index = next.fetch_add(1, std::memory_order_relaxed);
+    if (index >= tasks) return false;
+    task(state, index, thread);
+    return true;
   }
 
   unsigned wait_for_round(unsigned seen) {
@@ -95,7 +96,8 @@ struct Context::Impl {
     for (;;) {
       seen = wait_for_round(seen);
       if (stop.load(std::memory_order_acquire)) return;
-      drain(thread);
+      while (run_one(thread)) {
+      }
       if (open.fetch_sub(1, std::memory_order_acq_rel) == 1) {
         // The lock orders this against the caller that is about to sleep.
         const std::lock_guard lock(mutex);
@@ -152,7 +154,10 @@ int Context::threads() const { return static_cast<int>(impl_->of_thread.size());
 void run_tasks(Context& context, std::size_t tasks, Task task, void* state) {
   Context::Impl& pool = context.impl();
   if (pool.threads.empty() || tasks <= 1) {
-    for (std::size_t index = 0; index < tasks; ++index) task(state, index, 0);
+    for (std::size_t index = 0; index < tasks; ++index) {
+      task(state, index, 0);
+      context.tell_alive();
+    }
     return;
   }
   pool.tasks = tasks;
@@ -161,7 +166,7 @@ void run_tasks(Context& context, std::size_t tasks, Task task, void* state) {
   pool.next.store(0, std::memory_order_relaxed);
   pool.open.store(static_cast<int>(pool.threads.size()), std::memory_order_relaxed);
   pool.publish();
-  pool.drain(0);
+  while (pool.run_one(0)) context.tell_alive();
   pool.wait_until_done();
 }
 

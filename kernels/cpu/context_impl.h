@@ -26,7 +26,8 @@ class Scratch {
 
 /// Runs task(state, index, thread) for every index below `tasks`, on the caller and the pool.
 /// Which thread runs which index is unspecified, so tasks must write disjoint results.
-/// thread is below context.threads(). Blocks: until all have returned.
+/// thread is below context.threads(). Tells that the caller is alive after each task that it has
+/// run: of an operation that takes long the tasks are short. Blocks: until all have returned.
 using Task = void (*)(void* state, std::size_t index, std::size_t thread);
 void run_tasks(Context& context, std::size_t tasks, Task task, void* state);
 

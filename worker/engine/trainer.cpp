@@ -59,6 +59,7 @@ Trainer::Trainer(const TrainingConfig& config, Membership& membership, const Clo
       hooks_(hooks),
       context_(std::max(1, config.threads),
                config_.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32) {
+  context_.set_on_alive(hooks_.on_alive);
   if (hooks_.device == nullptr) return;
   MUSTER_CHECK(hooks_.device->products() == context_.products());
   hooks_.device->set_on_alive(hooks_.on_alive);

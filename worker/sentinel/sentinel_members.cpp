@@ -161,6 +161,7 @@ void SentinelWorker::tell(TrainerProcess& process, const View& view) {
                                          process.launch.incarnation, process.told_epoch});
   if (!message || !process.is_running || !process.views) return;
   process.told_epoch = view.epoch;
+  process.set_members(static_cast<int>(message->peers.size()));
   process.views->set(*message);
 }
 

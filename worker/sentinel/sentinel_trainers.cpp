@@ -62,7 +62,7 @@ Status SentinelWorker::start(TrainerProcess& process) {
   process.told_epoch = 0;
   process.beats = 0;
   process.beaten_at = now();
-  process.step_seconds.clear();
+  process.steps.clear();
   process.evaluate_seconds.clear();
   process.busy = {};
   process.pace.reset();

@@ -31,7 +31,8 @@ std::optional<double> longest_of(const std::deque<double>& durations) {
   return longest == durations.end() ? std::nullopt : std::optional(*longest);
 }
 
-void keep_newest(std::deque<double>& durations, double newest, std::size_t most) {
+template <typename Duration>
+void keep_newest(std::deque<Duration>& durations, Duration newest, std::size_t most) {
   durations.push_back(newest);
   if (durations.size() > most) durations.pop_front();
 }
@@ -60,22 +61,34 @@ void DeathWatch::run() {
   (void)eventfd_write(event_fd_, 1);
 }
 
+void TrainerProcess::set_members(int told) { members = std::max(1, told); }
+
 void TrainerProcess::take_steps(const StepsMessage& message) {
   has_stepped = has_stepped || !message.steps.empty();
   for (const StepRecord& step : message.steps) {
-    keep_newest(step_seconds, step.step_seconds, kStepsKept);
+    keep_newest(steps, {step.step_seconds, members}, kStepsKept);
     if (step.evaluate_seconds > 0) {
       keep_newest(evaluate_seconds, step.evaluate_seconds, kEvaluationsKept);
     }
   }
 }
 
+/// Whoever is left makes the shares of those who are gone, too: of the only one that is left a step
+/// takes as many times longer as there were others, and nobody else has the state any more.
+double TrainerProcess::longest_step() const {
+  double longest = 0;
+  for (const StepTime& step : steps) {
+    const double fewer = static_cast<double>(step.members) / members;
+    longest = std::max(longest, step.seconds * std::max(1.0, fewer));
+  }
+  return longest;
+}
+
 /// What comes behind a step counts for no step: work on files beats by itself, and an evaluation
 /// before each pass.
 double TrainerProcess::seconds_allowed() const {
-  const auto step = longest_of(step_seconds);
-  if (!step) return kFirstStepSeconds;
-  const double allowed = std::max(kHangSeconds, kHangSteps * *step);
+  if (steps.empty()) return kFirstStepSeconds;
+  const double allowed = std::max(kHangSeconds, kHangSteps * longest_step());
   if (!pulse->is_evaluating()) return allowed;
   const double evaluation = kHangSteps * longest_of(evaluate_seconds).value_or(kEvaluationSeconds);
   return std::max(allowed, std::min(kEvaluationSeconds, evaluation));

@@ -36,6 +36,12 @@ class DeathWatch {
 /// Why the sentinel itself ended a trainer.
 enum class KilledFor { kNothing, kHang, kFence, kEnd };
 
+/// How long a step took, and between how many trainers it was divided.
+struct StepTime {
+  double seconds = 0;
+  int members = 1;
+};
+
 struct TrainerProcess {
   TrainerLaunch launch;
   Trainer trainer;
@@ -46,6 +52,7 @@ struct TrainerProcess {
   std::optional<FailureMessage> last_word;
   std::optional<ViewSender> views;
   std::int64_t told_epoch = 0;  ///< of the newest view it was told, 0 = none
+  int members = 1;              ///< trainers of that view
   std::unique_ptr<PulseMonitor> pulse;
   std::unique_ptr<DeathWatch> watch;  ///< after pulse: it ends first
   std::uint64_t beats = 0;
@@ -54,8 +61,8 @@ struct TrainerProcess {
   bool has_stepped = false;
   std::optional<Pace> pace{};  ///< the newest it told
   SlowWatch slow{};
-  std::string_view waits_for{};       ///< whom it makes no step without, in words; empty: nobody
-  std::deque<double> step_seconds{};  ///< of its newest steps, without what comes behind one
+  std::string_view waits_for{};  ///< whom it makes no step without, in words; empty: nobody
+  std::deque<StepTime> steps{};  ///< its newest, without what comes behind one
   std::deque<double> evaluate_seconds{};  ///< of its newest evaluations
   /// What it does with files for long, 0 s: nothing: its training thread, and the one that writes
   /// checkpoints beside it.
@@ -63,6 +70,8 @@ struct TrainerProcess {
   std::deque<MonoTime> respawned{};
   std::optional<MonoTime> respawn_at;
 
+  /// It is told a view with so many trainers: the fewer they are, the longer a step may take.
+  void set_members(int told);
   void take_steps(const StepsMessage& message);
   /// Whether the training thread has not moved for too long, judged once it was told a view and
   /// has made a step. Where others of that view wait for it (`is_awaited`), before its first step,
@@ -73,6 +82,7 @@ struct TrainerProcess {
   bool plan_respawn(MonoTime now);
 
  private:
+  double longest_step() const;
   double seconds_allowed() const;
 };
 

@@ -28,6 +28,30 @@ TEST_CASE("every task runs exactly once, whatever the number of threads") {
   }
 }
 
+TEST_CASE("the caller of a long operation is seen to live while it is computed") {
+  int signs = 0;
+  cpu::Context alone(1);
+  alone.set_on_alive([&] { ++signs; });
+  const std::size_t M = 64, N = 512, K = 512;
+  const std::vector<float> x(M * K, 1.0F), w(K * N, 1.0F);
+  std::vector<float> y(M * N);
+  cpu::linear_forward(alone, M, N, K, x.data(), w.data(), nullptr, kernels::Activation::kNone,
+                      y.data());
+  CHECK(signs > 1);
+
+  signs = 0;
+  cpu::Context several(3);
+  several.set_on_alive([&] { ++signs; });  // by the calling thread alone
+  std::atomic<int> by_caller{0};
+  cpu::parallel_for(several, 100, [&](std::size_t, std::size_t thread) {
+    if (thread == 0) ++by_caller;
+    while (by_caller < 50) {
+      if (thread == 0) break;
+    }
+  });
+  CHECK(signs == by_caller);
+}
+
 TEST_CASE("a context that never worked ends at once") {
   for (int i = 0; i < 50; ++i) const cpu::Context context(4);
 }

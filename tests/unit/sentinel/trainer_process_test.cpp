@@ -30,6 +30,7 @@ class Watched {
     beaten_ = now_;
     CHECK_FALSE(process_.is_hung(now_, true));
   }
+  void is_told_of(int members) { process_.set_members(members); }
   void evaluates(bool is_evaluating) { pulse_->set_evaluating(is_evaluating); }
   void makes(StepRecord step) {
     StepsMessage message;
@@ -86,6 +87,29 @@ TEST_CASE("a trainer may stand still for three of its longest steps, and two sec
   trainer.makes(step_of(0.1));
   CHECK_FALSE(trainer.hangs_after(14.9));
   CHECK(trainer.hangs_after(15.1));
+}
+
+TEST_CASE("who is left of many has the time to make their shares of a step, too") {
+  Watched trainer;
+  trainer.is_told_of(16);
+  trainer.makes(step_of(0.6));
+  trainer.is_told_of(8);
+  CHECK_FALSE(trainer.hangs_after(3.5));
+  CHECK(trainer.hangs_after(3.7));
+  trainer.beats();
+  trainer.is_told_of(1);
+  CHECK_FALSE(trainer.hangs_after(28.7));
+  CHECK(trainer.hangs_after(28.9));
+  // Those who join take shares over after this step at the earliest.
+  trainer.makes(step_of(6));
+  trainer.is_told_of(16);
+  CHECK_FALSE(trainer.hangs_after(17.9));
+  CHECK(trainer.hangs_after(18.1));
+  // However often they come and go.
+  trainer.beats();
+  trainer.is_told_of(1);
+  CHECK_FALSE(trainer.hangs_after(28.7));
+  CHECK(trainer.hangs_after(28.9));
 }
 
 TEST_CASE("a sentinel that has slept itself does not hold its sleep against the trainers") {
