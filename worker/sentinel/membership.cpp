@@ -406,6 +406,7 @@ void Membership::evaluate(MonoTime now) {
       is_lost_told_ = true;
       outputs_.emplace_back(LeftBehind{});
     }
+    give_up_misfit(now);
     drive(now);
     describe_waiting(now);
   } else if (!is_out_) {
@@ -432,6 +433,26 @@ bool Membership::is_left_behind() const {
     }
   }
   return is_any_done;
+}
+
+/// Whether this worker's trainers are about something else than those of the view, which was agreed
+/// without them: nothing here will make them fit.
+bool Membership::is_misfit() const {
+  return view_.digest != 0 && !self_.trainers.empty() && !is_done_ && digest_ != view_.digest;
+}
+
+void Membership::give_up_misfit(MonoTime now) {
+  if (!is_misfit()) {
+    misfit_since_.reset();
+    return;
+  }
+  if (!misfit_since_) {
+    misfit_since_ = now;
+    outputs_.emplace_back(RefusedNewcomer{self_.id, kOtherJob});
+  }
+  if (is_lost_told_ || now - *misfit_since_ < options_.misfit) return;
+  is_lost_told_ = true;
+  outputs_.emplace_back(Refused{kOtherJob});
 }
 
 void Membership::evaluate_newcomer(MonoTime now) {
@@ -484,7 +505,7 @@ void Membership::describe_waiting(MonoTime now) {
     }
   }
   if (silent.empty() || present * 2 > view_.seats.size()) {
-    waiting_.clear();
+    waiting_ = is_misfit() ? std::string("not let in by the workers that train: ") + kOtherJob : "";
   } else {
     waiting_ = "waiting for the operator's word: " + std::to_string(present) + " of " +
                std::to_string(view_.seats.size()) + " workers hear each other, silent are slots " +

@@ -43,7 +43,12 @@ struct MembershipOptions {
   milliseconds forgiveness{600'000};  ///< who stays in so long after that begins anew
   milliseconds lost{60'000};          ///< a newcomer that hears nobody for so long gives up
   milliseconds other_key{5'000};      ///< or so long only that its key is another one
+  /// Who has a seat and other data than those who train ends after so long: by then these have told
+  /// the operator that they do, and that one has to end stops nobody.
+  milliseconds misfit{30'000};
 };
+
+inline constexpr const char* kOtherJob = "its spec or data are not those that the job trains with";
 
 /// One who was met outside of a view: from the endpoint's answer to join.
 struct Contact {
@@ -82,7 +87,7 @@ struct Refused {
 struct LeftBehind {};
 /// Those who train say that this worker has another key: nothing can be said to them.
 struct OtherKey {};
-/// This worker, leading, refused another.
+/// This worker, leading, refused another, or has a seat itself and other data than those who train.
 struct RefusedNewcomer {
   WorkerId id;
   std::string reason;
@@ -195,6 +200,8 @@ class Membership {
   void evaluate(MonoTime now);
   void evaluate_newcomer(MonoTime now);
   bool is_left_behind() const;
+  bool is_misfit() const;
+  void give_up_misfit(MonoTime now);
   bool has_other_key(MonoTime now) const;
   void describe_waiting(MonoTime now);
   void mark_dead(MonoTime now, WorkerId id);
@@ -226,6 +233,7 @@ class Membership {
   void add_newcomers(MonoTime now, View& next);
   bool fits(MonoTime now, const View& next, WorkerId id, Peer& peer);
   void set_trainers_of(MonoTime now, View& next);
+  std::uint64_t digest_of_most(const View& next) const;
   bool should_wait_for_start(MonoTime now, const View& next);
   bool is_broken_long(MonoTime now);
   bool is_anybody_lost(const View& next) const;
@@ -283,7 +291,7 @@ class Membership {
   std::map<int, MonoTime>
       held_off_since_;  ///< slots whose ballots are not taken, as one better leads
   std::optional<MonoTime> leaves_since_, joins_since_, start_since_, broken_since_,
-      overtaken_since_;
+      overtaken_since_, misfit_since_;
   std::string waiting_;
   /// When somebody said first, without a pause since, and last that this worker has another key.
   struct Unauthorized {

@@ -7,8 +7,6 @@
 namespace muster::sentinel {
 namespace {
 
-constexpr const char* kOtherJob = "its spec or data are not those that the job trains with";
-
 bool holds(const std::vector<TrainerPlace>& all, const TrainerPlace& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
@@ -158,6 +156,19 @@ void Membership::drop_leavers(MonoTime now, View& next) {
   sort_departed(next);
 }
 
+/// What those are about whose trainers are ready: of most seats, of two as many the lowest's.
+std::uint64_t Membership::digest_of_most(const View& next) const {
+  std::map<std::uint64_t, int> seats;
+  int most = 0;
+  for (const Seat& seat : next.seats) {
+    if (!ready_of(seat).empty()) most = std::max(most, ++seats[digest_of(seat.id)]);
+  }
+  for (const Seat& seat : next.seats) {
+    if (!ready_of(seat).empty() && seats[digest_of(seat.id)] == most) return digest_of(seat.id);
+  }
+  return 0;
+}
+
 void Membership::set_trainers_of(MonoTime now, View& next) {
   const auto take_ready = [&](Seat& seat) {
     seat.trainers = ready_of(seat);
@@ -167,9 +178,9 @@ void Membership::set_trainers_of(MonoTime now, View& next) {
     }
   };
   bool is_held = false;
+  if (next.digest == 0) next.digest = digest_of_most(next);
   for (Seat& seat : next.seats) {
     const std::vector<TrainerPlace> before = seat.trainers;
-    if (next.digest == 0) next.digest = ready_of(seat).empty() ? 0 : digest_of(seat.id);
     take_ready(seat);
     for (const TrainerPlace& one : seat.trainers) is_held = is_held || holds(before, one);
   }
@@ -185,8 +196,9 @@ bool Membership::should_wait_for_start(MonoTime now, const View& next) {
   }
   if (!start_since_) start_since_ = now;
   if (now - *start_since_ >= options_.gather_start) return false;
-  return std::any_of(next.seats.begin(), next.seats.end(), [](const Seat& seat) {
-    return static_cast<int>(seat.trainers.size()) < seat.processes;
+  // Not for those that are ready and do not fit.
+  return std::any_of(next.seats.begin(), next.seats.end(), [this](const Seat& seat) {
+    return static_cast<int>(ready_of(seat).size()) < seat.processes;
   });
 }
 

@@ -110,7 +110,9 @@ void SentinelWorker::act() {
       } else if (auto* lost = std::get_if<PeersLost>(&output)) {
         end_with({exit_code::kPeerLost, lost->reason});
       } else if (auto* refused = std::get_if<Refused>(&output)) {
-        end_with({exit_code::kData,
+        // One that has trained was let in before: what is wrong with it stops nobody else, and who
+        // takes its place is told the same.
+        end_with({was_in_view_ ? exit_code::kInternal : exit_code::kData,
                   "the workers that train do not let this one in: " + refused->reason});
       } else if (std::get_if<LeftBehind>(&output) != nullptr) {
         log_info("the others have finished the job, and nothing is left to do here");
@@ -137,6 +139,8 @@ void SentinelWorker::act() {
 void SentinelWorker::on_view(const View& view) {
   changes_.add(told_view_.epoch > 0 ? told_view_ : View{}, view, membership_->self());
   told_view_ = view;
+  const Seat* const own = find_seat(view, membership_->self());
+  was_in_view_ = was_in_view_ || (own != nullptr && !own->trainers.empty());
   log_info("membership", {{"epoch", view.epoch},
                           {"workers", view.seats.size()},
                           {"stop", view.stop},
@@ -152,7 +156,7 @@ void SentinelWorker::on_view(const View& view) {
     is_stopping_ = true;
     kill_at_ = std::min(kill_at_.value_or(MonoTime::max()), now() + options_.stop_grace);
   }
-  if (view.stop || find_seat(view, membership_->self()) == nullptr) stop_untold();
+  if (view.stop || own == nullptr) stop_untold();
   if (book_.has_news()) report();
 }
 

@@ -115,7 +115,8 @@ class SentinelWorker {
   bool is_stopping_ = false;
   bool is_killed_ = false;  ///< what ends from now on was killed here
   bool is_left_behind_ = false;
-  bool was_member_ = false;  ///< when act() looked last
+  bool was_member_ = false;   ///< when act() looked last
+  bool was_in_view_ = false;  ///< a trainer of this worker has been in a view
   std::string waiting_;
   std::unique_ptr<Postman> postman_;
   std::unique_ptr<http::Server> metrics_server_;
