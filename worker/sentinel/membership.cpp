@@ -18,6 +18,12 @@ constexpr int kBrokenBeats = 5;
 /// Said more rarely than this, "your key is another one" is a stray answer and proves nothing.
 constexpr milliseconds kUnauthorizedPause{1'000};
 
+bool is_same_but_paces(const Beat& a, const Beat& b) {
+  return a.self == b.self && a.digest == b.digest && a.is_leaving == b.is_leaving &&
+         a.is_done == b.is_done && a.broken_epoch == b.broken_epoch && a.unheard == b.unheard &&
+         a.dead == b.dead && a.newcomers == b.newcomers;
+}
+
 bool holds(const std::vector<WorkerId>& all, WorkerId id) {
   return std::find(all.begin(), all.end(), id) != all.end();
 }
@@ -105,29 +111,39 @@ const Membership::Peer* Membership::known(WorkerId id) const {
 
 void Membership::tick(MonoTime now) { evaluate(now); }
 
-void Membership::receive(MonoTime now, const Message& message) {
+void Membership::receive(MonoTime now, std::span<const Message> messages) {
+  forgive_own_sleep(now);
+  for (const Message& message : messages) take(now, message);
+  if (is_news_ || is_beat_due_ || now >= next_beat_) evaluate(now);
+}
+
+void Membership::take(MonoTime now, const Message& message) {
   if (message.from == self_.id) return;
   epoch_max_ = std::max(epoch_max_, message.epoch);
   if (peers_.size() >= kMaxPeers && known(message.from) == nullptr) return;
-  forgive_own_sleep(now);
   Peer& from = peer(message.from, now);
   if (from.is_dead) {
     // Of a seat it is a late message: a certain death stays one for as long as it matters.
     if (find_seat(view_, message.from) != nullptr) return;
     from.is_dead = false;
+    is_news_ = true;
   }
+  // Most of what is said are beats that say what the ones before said.
+  const bool is_beat = std::holds_alternative<Beat>(message.body);
+  is_news_ = is_news_ || !is_beat || !from.is_heard_once || is_silent(from, now) ||
+             from.epoch < message.epoch;
   from.heard = from.heard_really = now;
   from.is_heard_once = true;
   from.epoch = std::max(from.epoch, message.epoch);
   std::visit([&](const auto& body) { handle(now, message, body); }, message.body);
   if (message.epoch < view_.epoch) tell_view(now, message.from);
-  evaluate(now);
 }
 
 void Membership::handle(MonoTime now, const Message& message, const Beat& beat) {
   Peer& from = peer(message.from, now);
   if (beat.self.id != message.from) return;
   if (from.has_beat && message.sequence <= from.beat_sequence) return;
+  is_news_ = is_news_ || !from.has_beat || !is_same_but_paces(from.beat, beat);
   from.has_beat = true;
   from.beat = beat;
   from.beat_sequence = message.sequence;
@@ -295,7 +311,8 @@ bool Membership::may_be_told(WorkerId id) const {
 void Membership::tell_view(MonoTime now, WorkerId id) {
   if (!may_be_told(id)) return;
   Peer& one = peer(id, now);
-  if (one.told != MonoTime{} && now - one.told < kTellAgain) return;
+  if (one.told != MonoTime{} && now - one.told < std::max(kTellAgain, time_to_tell_all())) return;
+  if (!may_send_view(now)) return;
   one.told = now;
   send(id, Commit{view_});
 }
@@ -325,8 +342,11 @@ void Membership::adopt(MonoTime now, const View& view) {
     Peer& one = peer(seat.id, now);
     if (!one.has_beat) one.seat = seat;
   }
+  // Of many members whoever decided tells all; if each told all who do not know it yet, they would
+  // drown in it.
+  const bool is_large = time_to_tell_all() > kTellAgain;
   for (auto& [id, one] : peers_) {
-    one.told = {};
+    one.told = is_large ? now : MonoTime{};
     one.evictable_since.reset();
   }
   is_beat_due_ = true;
@@ -401,6 +421,7 @@ void Membership::forgive_own_sleep(MonoTime now) {
 
 void Membership::evaluate(MonoTime now) {
   forgive_own_sleep(now);
+  is_news_ = false;
   if (is_member_) {
     if (!is_lost_told_ && is_left_behind()) {
       is_lost_told_ = true;
@@ -415,7 +436,7 @@ void Membership::evaluate(MonoTime now) {
   if (!is_beat_due_ && now < next_beat_) return;
   send_beats();
   if (!proposal_) return;
-  proposal_->is_accepting ? send_accepts() : send_prepares();
+  proposal_->is_accepting ? send_accepts(now) : send_prepares();
 }
 
 /// Nobody is left to give it the state: all who may have made a step are done. Not slot 0, which

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -107,7 +108,10 @@ class Membership {
 
   // What happened. Each may leave outputs.
   void tick(MonoTime now);
-  void receive(MonoTime now, const Message& message);
+  void receive(MonoTime now, const Message& message) { receive(now, std::span(&message, 1)); }
+  /// What has come since the last call. It is looked at as a whole: of many workers, many speak in
+  /// the time that this takes.
+  void receive(MonoTime now, std::span<const Message> messages);
   /// The kernel of `id`'s machine says that nobody listens there any more.
   void refused(MonoTime now, WorkerId id);
   /// `id` cannot open what this worker says. Nothing proves that it is `id`, or one of this job:
@@ -175,7 +179,8 @@ class Membership {
     bool is_accepting = false;
     std::map<int, Promise> promises;  ///< by slot
     std::set<int> accepted;
-    View value;  ///< while accepting, or while the witness is asked
+    std::size_t next_seat = 0;  ///< in the view, which is to be asked next to accept
+    View value;                 ///< while accepting, or while the witness is asked
     bool has_value = false;
     bool is_granted = false;
     std::vector<int> voters;  ///< for whom the witness was asked
@@ -189,6 +194,7 @@ class Membership {
   };
 
   // membership.cpp
+  void take(MonoTime now, const Message& message);
   void handle(MonoTime now, const Message& message, const Beat& beat);
   void handle(MonoTime now, const Message& message, const Bye& bye);
   void handle(MonoTime now, const Message& message, const Refusal& refusal);
@@ -220,9 +226,9 @@ class Membership {
   bool is_linked(const Seat& seat, MonoTime now) const;
   /// Linked, and with the view, so that it could lead.
   bool is_abreast(const Seat& seat, MonoTime now) const;
-  bool complains(const Seat& who, const Seat& about, MonoTime now) const;
-  bool hear_each_other(const Seat& a, const Seat& b, MonoTime now) const;
-  int count_observers(const Seat& seat, MonoTime now) const;
+  /// Slots that another says it does not hear, where its word counts; else none.
+  const std::vector<int>& unheard_by(const Seat& who, MonoTime now) const;
+  std::map<int, int> count_observers(MonoTime now) const;
   /// Slots of the view that should go because not all of the rest hear them.
   std::set<int> find_cut_off(MonoTime now) const;
   std::set<int> find_evictable(MonoTime now);
@@ -252,11 +258,13 @@ class Membership {
   void handle(MonoTime now, const Message& message, const Accept& accept);
   void handle(MonoTime now, const Message& message, const Accepted& accepted);
   bool is_about_this(const Message& message) const;
+  milliseconds time_to_tell_all() const;
+  bool may_send_view(MonoTime now);
   bool has_better_leader(MonoTime now, int slot);
   void propose(MonoTime now);
   void drive(MonoTime now);
   void send_prepares();
-  void send_accepts();
+  void send_accepts(MonoTime now);
   void try_accepting(MonoTime now, const View& wish);
   bool may_ask(MonoTime now, const std::set<int>& promised) const;
   void start_accepting(MonoTime now);
@@ -298,7 +306,10 @@ class Membership {
     MonoTime first{}, newest{};
   };
   std::optional<Unauthorized> unauthorized_;
+  MonoTime views_since_{};      ///< a time of one beat, in which
+  std::size_t views_sent_ = 0;  ///< so many messages with a view went out
   bool is_beat_due_ = false;
+  bool is_news_ = false;  ///< something was received that may change what is to be done
   bool is_lost_told_ = false;
   std::uint64_t sequence_ = 0;
   MonoTime next_beat_{}, last_evaluated_{}, newcomer_since_{}, adopted_{};

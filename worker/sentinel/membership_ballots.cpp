@@ -7,6 +7,9 @@
 namespace muster::sentinel {
 namespace {
 
+/// Of a seat in a message, and of messages in the time of one.
+constexpr std::size_t kSeatBytes = 128, kViewBytesPerMs = 62'500;
+
 View numbered(View view, std::int64_t epoch) {
   const bool is_urgent =
       view.urgent_epoch < 0 || (view.epoch > 0 && view.urgent_epoch == view.epoch);
@@ -22,6 +25,24 @@ bool Membership::is_leading(MonoTime now) const {
   return std::none_of(view_.seats.begin(), view_.seats.end(), [&](const Seat& seat) {
     return seat.id.slot < self_.id.slot && is_abreast(seat, now);
   });
+}
+
+/// A view is as long as it has seats, and goes to each of them: of 567, 40 MB. So that nothing is
+/// lost of it on the way, and beats come through, it is sent at half of 1 Gbit/s at most.
+milliseconds Membership::time_to_tell_all() const {
+  const std::size_t seats = view_.seats.size();
+  return milliseconds(seats * seats * kSeatBytes / kViewBytesPerMs);
+}
+
+bool Membership::may_send_view(MonoTime now) {
+  if (now - views_since_ >= options_.beat) {
+    views_since_ = now;
+    views_sent_ = 0;
+  }
+  const auto most = static_cast<std::size_t>(options_.beat.count()) * kViewBytesPerMs;
+  if (views_sent_ * view_.seats.size() * kSeatBytes >= most) return false;
+  ++views_sent_;
+  return true;
 }
 
 bool Membership::is_about_this(const Message& message) const {
@@ -123,10 +144,15 @@ void Membership::send_prepares() {
   }
 }
 
-void Membership::send_accepts() {
-  for (const Seat& seat : view_.seats) {
-    if (proposal_->accepted.contains(seat.id.slot)) continue;
-    send(seat.id, Accept{proposal_->ballot, proposal_->value});
+void Membership::send_accepts(MonoTime now) {
+  std::size_t& next = proposal_->next_seat;
+  for (std::size_t i = 0; i < view_.seats.size(); ++i) {
+    const WorkerId id = view_.seats[next % view_.seats.size()].id;
+    if (!proposal_->accepted.contains(id.slot)) {
+      if (!may_send_view(now)) return;
+      send(id, Accept{proposal_->ballot, proposal_->value});
+    }
+    ++next;
   }
 }
 
@@ -140,7 +166,8 @@ void Membership::drive(MonoTime now) {
     proposal_.reset();
   }
   // What is accepted by too few is tried anew: somebody of them may have gone meanwhile.
-  if (proposal_ && proposal_->is_accepting && now - proposal_->began >= options_.ballot) {
+  const milliseconds ballot = options_.ballot + 2 * time_to_tell_all();
+  if (proposal_ && proposal_->is_accepting && now - proposal_->began >= ballot) {
     proposal_.reset();
   }
   if (!proposal_ && wish.is_change && now >= not_before_) propose(now);
@@ -201,7 +228,7 @@ void Membership::start_accepting(MonoTime now) {
   acceptor_.accepted_ballot = proposal_->ballot;
   acceptor_.accepted = proposal_->value;
   proposal_->accepted.insert(self_.id.slot);
-  send_accepts();
+  send_accepts(now);
   try_deciding(now);
 }
 
@@ -216,7 +243,9 @@ void Membership::try_deciding(MonoTime now) {
   const View view = own.value;
   adopt(now, view);
   for (const WorkerId& id : view.previous) {
-    if (id != self_.id) tell_view(now, id);
+    if (id == self_.id) continue;
+    peer(id, now).told = {};
+    tell_view(now, id);
   }
 }
 

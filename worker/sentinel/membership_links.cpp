@@ -25,64 +25,65 @@ bool Membership::is_abreast(const Seat& seat, MonoTime now) const {
   return one != nullptr && one->epoch == view_.epoch && is_linked(seat, now);
 }
 
-bool Membership::complains(const Seat& who, const Seat& about, MonoTime now) const {
-  const Peer* one = known(who.id);
-  return one != nullptr && one->has_beat && one->epoch == view_.epoch && is_linked(who, now) &&
-         std::binary_search(one->beat.unheard.begin(), one->beat.unheard.end(), about.id.slot);
+const std::vector<int>& Membership::unheard_by(const Seat& who, MonoTime now) const {
+  static const std::vector<int> kNone;
+  const Peer* one = who.id == self_.id ? nullptr : known(who.id);
+  const bool counts =
+      one != nullptr && one->has_beat && one->epoch == view_.epoch && is_linked(who, now);
+  return counts ? one->beat.unheard : kNone;
 }
 
-bool Membership::hear_each_other(const Seat& a, const Seat& b, MonoTime now) const {
-  if (a.id == self_.id) return is_linked(b, now);
-  if (b.id == self_.id) return is_linked(a, now);
-  return !complains(a, b, now) && !complains(b, a, now);
-}
-
-/// Those who do not hear it, each for itself. What it says of them does not count: a worker whose
-/// last word is of those who were silent until now is not the one who was silent.
-int Membership::count_observers(const Seat& seat, MonoTime now) const {
-  const Peer* about = known(seat.id);
-  int observers = about != nullptr && (about->is_dead || is_silent(*about, now)) ? 1 : 0;
-  for (const Seat& other : view_.seats) {
-    if (other.id == seat.id || other.id == self_.id || !is_linked(other, now)) continue;
-    if (complains(other, seat, now)) ++observers;
+/// By slot, how many do not hear it, each for itself. What it says of them does not count: a worker
+/// whose last word is of those who were silent until now is not the one who was silent.
+std::map<int, int> Membership::count_observers(MonoTime now) const {
+  std::map<int, int> observers;
+  for (const Seat& seat : view_.seats) {
+    const Peer* about = known(seat.id);
+    if (about != nullptr && (about->is_dead || is_silent(*about, now))) ++observers[seat.id.slot];
+    for (const int slot : unheard_by(seat, now)) observers[slot] += slot == seat.id.slot ? 0 : 1;
   }
   return observers;
 }
 
 std::set<int> Membership::find_cut_off(MonoTime now) const {
-  std::set<int> cut_off;
-  std::vector<const Seat*> kept;
+  std::set<int> cut_off, kept;
   for (const Seat& seat : view_.seats) {
     const Peer* one = known(seat.id);
     if (one != nullptr && one->is_dead) continue;
-    if (is_linked(seat, now)) {
-      kept.push_back(&seat);
-    } else {
-      cut_off.insert(seat.id.slot);
+    (is_linked(seat, now) ? kept : cut_off).insert(seat.id.slot);
+  }
+  // Of the kept, those with whom each is not in touch, whichever of the two does not hear the
+  // other. All is well as a rule, and nobody in it.
+  std::map<int, std::set<int>> apart;
+  for (const Seat& seat : view_.seats) {
+    for (const int slot : unheard_by(seat, now)) {
+      const bool is_other = slot != seat.id.slot && slot != self_.id.slot;
+      if (!is_other || !kept.contains(slot)) continue;
+      apart[seat.id.slot].insert(slot);
+      apart[slot].insert(seat.id.slot);
     }
   }
-  while (true) {
+  while (!apart.empty()) {
     // The one whom most of the kept do not hear goes; of two alike, the higher slot.
-    auto worst = kept.end();
-    std::ptrdiff_t worst_count = 0;
-    for (auto at = kept.begin(); at != kept.end(); ++at) {
-      if ((*at)->id == self_.id) continue;
-      const auto count = std::count_if(kept.begin(), kept.end(), [&](const Seat* other) {
-        return other != *at && !hear_each_other(*other, **at, now);
-      });
-      if (count > 0 && count >= worst_count) {
-        worst = at;
-        worst_count = count;
-      }
+    const auto worst =
+        std::max_element(apart.begin(), apart.end(), [](const auto& a, const auto& b) {
+          return std::pair(a.second.size(), a.first) < std::pair(b.second.size(), b.first);
+        });
+    cut_off.insert(worst->first);
+    for (const int other : worst->second) {
+      const auto at = apart.find(other);
+      at->second.erase(worst->first);
+      if (at->second.empty()) apart.erase(at);
     }
-    if (worst == kept.end()) return cut_off;
-    cut_off.insert((*worst)->id.slot);
-    kept.erase(worst);
+    apart.erase(worst);
   }
+  return cut_off;
 }
 
 std::set<int> Membership::find_evictable(MonoTime now) {
   const std::set<int> cut_off = find_cut_off(now);
+  std::map<int, int> observers;
+  if (!cut_off.empty()) observers = count_observers(now);
   const auto living =
       std::count_if(view_.seats.begin(), view_.seats.end(), [this](const Seat& seat) {
         const Peer* one = known(seat.id);
@@ -97,7 +98,7 @@ std::set<int> Membership::find_evictable(MonoTime now) {
       continue;
     }
     if (!one.evictable_since) one.evictable_since = now;
-    const bool is_seen_by_two = count_observers(seat, now) >= 2 || living == 2;
+    const bool is_seen_by_two = observers[seat.id.slot] >= 2 || living == 2;
     if (is_seen_by_two || now - *one.evictable_since >= options_.one_observer) {
       evictable.insert(seat.id.slot);
     }

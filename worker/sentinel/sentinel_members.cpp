@@ -72,7 +72,7 @@ void SentinelWorker::take_mesh() {
   // What the trainers have said before anybody was lost counts when it is decided who goes on.
   for (std::size_t i = 0; i < processes_.size(); ++i) take_messages(i);
   Mesh::Received received = mesh_->receive();
-  for (const Message& message : received.messages) membership_->receive(now(), message);
+  membership_->receive(now(), received.messages);
   for (const WorkerId& id : received.refused) membership_->refused(now(), id);
   for (const WorkerId& id : received.unauthorized) membership_->unauthorized(now(), id);
   for (const std::string& host : received.strangers) note_stranger(host);

@@ -6,6 +6,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 using namespace muster;
 using namespace muster::sentinel;
@@ -254,6 +259,65 @@ TEST_CASE("of what several have accepted the newest is decided again") {
     table.promise(is_newest_first ? 1 : 2, {6, 2}, newer);
     REQUIRE_FALSE(table.sent<Accept>(1).empty());
     CHECK(table.sent<Accept>(1)[0].view == newer);
+  }
+}
+
+TEST_CASE("a view of many seats goes to them little by little, and is not sent again and again") {
+  constexpr int kMany = 300;
+  std::vector<int> slots(kMany);
+  for (int slot = 0; slot < kMany; ++slot) slots[static_cast<std::size_t>(slot)] = slot;
+  Table table(0, slots);
+  table.refuse(kMany - 1);
+  for (int slot = 1; slot < kMany - 1; ++slot) table.promise(slot);
+  const auto count = [&] {
+    std::vector<int> of(kMany);
+    for (const Output& output : table.outputs) {
+      const auto* send = std::get_if<Send>(&output);
+      if (send == nullptr || !std::holds_alternative<Accept>(send->message.body)) continue;
+      ++of[static_cast<std::size_t>(send->to.slot)];
+    }
+    return of;
+  };
+  const auto all = [&] {
+    const auto of = count();
+    return std::accumulate(of.begin(), of.end(), 0);
+  };
+  CHECK(all() > 40);
+  CHECK(all() < 100);  // 3 MB in 50 ms are half of 1 Gbit/s
+  const std::map<int, Table::Tweak> nobody;
+  for (int i = 0; i < 4; ++i) {
+    const int before = all();
+    table.pass(milliseconds(50), nobody);
+    CHECK(all() - before < 170);
+  }
+  const auto of = count();
+  for (int slot = 1; slot < kMany; ++slot) {
+    CAPTURE(slot);
+    CHECK(of[static_cast<std::size_t>(slot)] >= 1);
+    CHECK(of[static_cast<std::size_t>(slot)] <= 2);
+  }
+}
+
+TEST_CASE("of those who do not hear each other the fewest go, whoever complains of whom") {
+  struct Case {
+    std::map<int, std::vector<int>> unheard;  ///< by who says so
+    std::vector<int> stay;
+  };
+  const std::vector<Case> cases{
+      {{{1, {4}}, {2, {4}}, {3, {4}}}, {0, 1, 2, 3, 5}},
+      {{{4, {1, 2, 3}}}, {0, 1, 2, 3, 5}},
+      {{{1, {2}}, {3, {2}}, {4, {5}}}, {0, 1, 3, 4}},
+      {{{1, {2}}, {2, {3}}, {3, {1}}}, {0, 1, 4, 5}},
+  };
+  for (const Case& one : cases) {
+    Table table(0, {0, 1, 2, 3, 4, 5});
+    std::map<int, Table::Tweak> heard;
+    for (int slot = 1; slot < 6; ++slot) heard[slot] = kPlain;
+    for (const auto& [slot, of] : one.unheard) heard[slot] = unheard(of);
+    table.pass(milliseconds(1'050), heard);
+    for (int slot = 1; slot < 6; ++slot) table.promise(slot);
+    REQUIRE_FALSE(table.sent<Accept>(1).empty());
+    CHECK(slots_of(table.sent<Accept>(1).back().view) == one.stay);
   }
 }
 
