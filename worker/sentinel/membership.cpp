@@ -114,6 +114,7 @@ void Membership::tick(MonoTime now) { evaluate(now); }
 void Membership::receive(MonoTime now, std::span<const Message> messages) {
   forgive_own_sleep(now);
   for (const Message& message : messages) take(now, message);
+  is_backlog_ = false;
   if (is_news_ || is_beat_due_ || now >= next_beat_) evaluate(now);
 }
 
@@ -132,7 +133,10 @@ void Membership::take(MonoTime now, const Message& message) {
   const bool is_beat = std::holds_alternative<Beat>(message.body);
   is_news_ = is_news_ || !is_beat || !from.is_heard_once || is_silent(from, now) ||
              from.epoch < message.epoch;
-  from.heard = from.heard_really = now;
+  from.heard = now;
+  // A datagram of before a sleep proves nothing of a peer that died meanwhile: it may have decided
+  // with others in between, and what would tell of that was dropped for want of room.
+  if (!is_backlog_ && now > woke_) from.heard_really = now;
   from.is_heard_once = true;
   from.epoch = std::max(from.epoch, message.epoch);
   std::visit([&](const auto& body) { handle(now, message, body); }, message.body);
@@ -415,6 +419,8 @@ void Membership::forgive_own_sleep(MonoTime now) {
   const auto slept = now - last_evaluated_;
   last_evaluated_ = now;
   if (slept <= options_.silence / 2) return;
+  is_backlog_ = true;
+  woke_ = now;
   // What was not heard meanwhile says nothing about the others.
   for (auto& [id, one] : peers_) one.heard = std::min(now, one.heard + slept);
 }

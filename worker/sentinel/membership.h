@@ -112,6 +112,8 @@ class Membership {
   /// What has come since the last call. It is looked at as a whole: of many workers, many speak in
   /// the time that this takes.
   void receive(MonoTime now, std::span<const Message> messages);
+  /// There was more than could be received at once: what comes next has waited.
+  void note_backlog() { is_backlog_ = true; }
   /// The kernel of `id`'s machine says that nobody listens there any more.
   void refused(MonoTime now, WorkerId id);
   /// `id` cannot open what this worker says. Nothing proves that it is `id`, or one of this job:
@@ -160,7 +162,7 @@ class Membership {
     std::uint64_t beat_sequence = 0;
     std::int64_t epoch = 0;   ///< of its newest view
     MonoTime heard{};         ///< own sleep forgiven
-    MonoTime heard_really{};  ///< not forgiven
+    MonoTime heard_really{};  ///< not forgiven, nor of a message that had waited here
     bool is_heard_once = false;
     bool is_dead = false;
     bool is_fresh = false;  ///< it was heard until it died
@@ -309,6 +311,9 @@ class Membership {
   MonoTime views_since_{};      ///< a time of one beat, in which
   std::size_t views_sent_ = 0;  ///< so many messages with a view went out
   bool is_beat_due_ = false;
+  /// This worker slept, or was slow: what it finds may be older than it seems.
+  bool is_backlog_ = false;
+  MonoTime woke_{};
   bool is_news_ = false;  ///< something was received that may change what is to be done
   bool is_lost_told_ = false;
   std::uint64_t sequence_ = 0;

@@ -146,12 +146,16 @@ bool Mesh::take_refusals(const Peer& peer) {
 Mesh::Received Mesh::receive() {
   Received received;
   std::vector<std::byte> buffer(kMaxDatagramBytes);
+  received.is_more = true;
   for (int i = 0; i < kMaxMessages; ++i) {
     SocketAddress from;
     from.size = sizeof from.storage;
     const ssize_t bytes =
         recvfrom(socket_.get(), buffer.data(), buffer.size(), 0, from.get(), &from.size);
-    if (bytes < 0) break;
+    if (bytes < 0) {
+      received.is_more = false;
+      break;
+    }
     if (!seal_) continue;
     const auto datagram = std::span(buffer).first(static_cast<std::size_t>(bytes));
     const std::uint64_t unauthorized = drops_.unauthorized;

@@ -86,6 +86,7 @@ class Mesh {
 
   struct Received {
     std::vector<Message> messages;
+    bool is_more = false;  ///< than were taken
     /// Nobody listens there any more, says the kernel of theirs, each once. What a firewall or a
     /// router on the way says is silence.
     std::vector<WorkerId> refused;

@@ -73,6 +73,7 @@ void SentinelWorker::take_mesh() {
   for (std::size_t i = 0; i < processes_.size(); ++i) take_messages(i);
   Mesh::Received received = mesh_->receive();
   membership_->receive(now(), received.messages);
+  if (received.is_more) membership_->note_backlog();
   for (const WorkerId& id : received.refused) membership_->refused(now(), id);
   for (const WorkerId& id : received.unauthorized) membership_->unauthorized(now(), id);
   for (const std::string& host : received.strangers) note_stranger(host);

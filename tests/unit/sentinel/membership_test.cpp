@@ -89,6 +89,7 @@ class Table {
     keep();
     return seat.trainers;
   }
+  void note_backlog() { self_.note_backlog(); }
   void refuse(int slot) {
     self_.refused(now_, {slot, 0});
     keep();
@@ -362,6 +363,40 @@ TEST_CASE("who was silent before it died may have decided with others: the witne
   table.pass(milliseconds(1'000), {});
   CHECK(table.told<Decided>().empty());
   CHECK_FALSE(table.told<AskWitness>().empty());
+}
+
+TEST_CASE("what was received in an own sleep does not tell that its sender lived until it died") {
+  Table table(0, {0, 1});
+  table.sleep(milliseconds(1'000));
+  for (int i = 0; i < 3; ++i) table.beat(1);  // they had waited
+  table.refuse(1);
+  table.pass(milliseconds(1'000), {});
+  CHECK(table.told<Decided>().empty());
+  CHECK_FALSE(table.told<AskWitness>().empty());
+}
+
+TEST_CASE("who is heard again after an own sleep, and dies, is certainly dead") {
+  Table table(0, {0, 1});
+  table.sleep(milliseconds(1'000));
+  table.beat(1);
+  table.pass(milliseconds(50), {{1, kPlain}});
+  table.refuse(1);
+  CHECK(table.told<Decided>().size() == 1);
+}
+
+TEST_CASE("what had waited because there was too much of it is as old as after a sleep") {
+  Table table(0, {0, 1});
+  for (int i = 0; i < 4; ++i) {
+    table.note_backlog();
+    table.pass(milliseconds(25), {});
+    table.pass(milliseconds(25), {});
+    table.pass(milliseconds(25), {});
+    table.note_backlog();
+    table.beat(1);
+  }
+  table.pass(milliseconds(25), {});
+  table.refuse(1);
+  CHECK(table.told<Decided>().empty());
 }
 
 TEST_CASE("who heard nothing of us before it died may have decided with others") {
