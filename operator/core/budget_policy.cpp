@@ -8,13 +8,17 @@ std::optional<Action> budget_action(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   const bool is_ours = !job.meta.deletion_time && snapshot.spec_verdict.has_value() &&
                        job.spec.managed_by == contract::kManagedBy;
-  const bool runs = !job.status.placement.empty() && !job.status.finished() && !job.spec.suspend;
-  if (!is_ours || !runs || snapshot.budget_failed) return std::nullopt;
+  if (!is_ours || snapshot.budget_failed) return std::nullopt;
   const auto& worker = job.spec.worker;
-  const int wanted = worker.min < worker.max ? worker.min : 0;
-  // One that nobody here knows of and that is not wanted is not looked for: every job would cost a
-  // question to each new operator.
-  if (snapshot.budget.value_or(0) == wanted) return std::nullopt;
+  const bool is_elastic = worker.min < worker.max;
+  const bool has_ended = job.status.finished();
+  const bool holds = !job.status.placement.empty() && !has_ended && !job.spec.suspend;
+  const int wanted = is_elastic && holds ? worker.min : 0;
+  // What a new operator cannot know of is asked for where a gang may have left it. Of all others
+  // it is not: every job that ever ended would cost a question.
+  const bool may_be_left = is_elastic && !has_ended && job.status.membership_epoch > 0;
+  if (!snapshot.budget && wanted == 0 && !may_be_left) return std::nullopt;
+  if (snapshot.budget == wanted) return std::nullopt;
   const api::DisruptionBudget budget = api::make_disruption_budget(job);
   if (wanted == 0) return RemoveDisruptionBudget{budget.meta.key()};
   return SetDisruptionBudget{budget};

@@ -9,9 +9,9 @@
 
 namespace muster::core {
 
-/// What makes the budget say what it should, once the gang has a place; absent when it is known to.
-/// Only jobs with min below max have one: of a gang that cannot be smaller it would hold up every
-/// drain for ever.
+/// What makes the budget say what it should; absent when it is known to. Only jobs with min below
+/// max have one, while they have a gang: of a gang that cannot be smaller it would hold up every
+/// drain for ever, and one without pods is what alerts call unhealthy.
 std::optional<Action> budget_action(const JobSnapshot& snapshot);
 
 }  // namespace muster::core
