@@ -312,6 +312,7 @@ std::optional<seconds> until_restart(const JobSnapshot& snapshot) {
 
 Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
   Plan plan = nothing("waiting for a place");
+  if (const auto left = until_deadline(snapshot)) requeue(plan, *left);
   if (clear_stale(plan, snapshot, gang)) {
     plan.reason = "waiting for the last attempt's pods to go";
     return plan;
@@ -669,7 +670,7 @@ Plan decide_gang(const JobSnapshot& snapshot, const GangView& gang) {
   if (auto plan = decide_give_back(snapshot, gang)) return *plan;
   if (const auto part = let_go(snapshot, gang)) {
     const auto fits = static_cast<std::size_t>(part->fits);
-    return fits == 0 ? decide_let_go(snapshot, *part)
+    return fits == 0 ? decide_let_go(snapshot, gang, *part)
                      : place_gang(snapshot, {std::vector<std::string>(fits), {}, part->message});
   }
   if (auto plan = decide_resize(snapshot, gang)) return *plan;

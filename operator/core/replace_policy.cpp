@@ -23,8 +23,19 @@ struct GiveBack {
   bool is_restart = false;
 };
 
+/// Whether a worker may have run since status.startTime. A gang that starts again has run before.
+bool may_have_run(const api::TrainingJobStatus& status, const GangView& gang) {
+  if (status.is_true(std::string(words::kRunning))) return true;
+  if (status.is_true(std::string(words::kRestarting))) return true;
+  return std::any_of(gang.members.begin(), gang.members.end(), [](const Member& member) {
+    return member.state != MemberState::kMissing && member.state != MemberState::kPending;
+  });
+}
+
 /// The members become leftovers by this decision; a new place is given when they are gone.
-Plan give_back(const JobSnapshot& snapshot, api::TrainingJobStatus status, const GiveBack& why) {
+Plan give_back(const JobSnapshot& snapshot, const GangView& gang, api::TrainingJobStatus status,
+               const GiveBack& why) {
+  if (!may_have_run(snapshot.job.status, gang)) status.start_time.reset();
   status.placement.clear();
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);
@@ -61,7 +72,7 @@ std::optional<seconds> until_unbound(const JobSnapshot& snapshot, const GangView
 
 std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView& gang) {
   if (snapshot.create_failure && gang.count(MemberState::kMissing) > 0) {
-    return give_back(snapshot, snapshot.job.status,
+    return give_back(snapshot, gang, snapshot.job.status,
                      {snapshot.create_failure->reason, snapshot.create_failure->message});
   }
   std::set<std::string> avoid;
@@ -77,13 +88,14 @@ std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView
               "); another place is looked for";
   }
   if (avoid.empty()) return std::nullopt;
-  Plan plan = give_back(snapshot, snapshot.job.status, {contract::reason::kGangWaiting, message});
+  Plan plan =
+      give_back(snapshot, gang, snapshot.job.status, {contract::reason::kGangWaiting, message});
   plan.avoid = std::move(avoid);
   return plan;
 }
 
-Plan decide_let_go(const JobSnapshot& snapshot, const LetGo& why) {
-  return give_back(snapshot, snapshot.job.status, {words::kHalfBound, why.message});
+Plan decide_let_go(const JobSnapshot& snapshot, const GangView& gang, const LetGo& why) {
+  return give_back(snapshot, gang, snapshot.job.status, {words::kHalfBound, why.message});
 }
 
 std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& gang) {
@@ -104,7 +116,7 @@ std::optional<Plan> decide_resize(const JobSnapshot& snapshot, const GangView& g
                               " now; the gang of " + std::to_string(size) +
                               " starts again in that size (resize " +
                               std::to_string(status.resizes) + ")";
-  return give_back(snapshot, std::move(status),
+  return give_back(snapshot, gang, std::move(status),
                    {words::kResizing, message, contract::reason::kResized, true});
 }
 
@@ -138,7 +150,7 @@ std::optional<Plan> decide_split(const JobSnapshot& snapshot, const GangView& ga
         "; the gang starts again with each copy of the model split between " +
         std::to_string(split->processes()) + " processes (tensor " + std::to_string(split->tensor) +
         ", pipeline " + std::to_string(split->pipeline) + ")";
-    return give_back(snapshot, std::move(status),
+    return give_back(snapshot, gang, std::move(status),
                      {contract::reason::kModelSplit, message, contract::reason::kModelSplit, true});
   }
   return std::nullopt;

@@ -19,7 +19,7 @@ std::optional<seconds> until_unbound(const JobSnapshot& snapshot, const GangView
 
 /// A part of the gang has held nodes for too long beside a rest that the cluster's scheduler finds
 /// none for, and no smaller gang can start on them.
-Plan decide_let_go(const JobSnapshot& snapshot, const LetGo& why);
+Plan decide_let_go(const JobSnapshot& snapshot, const GangView& gang, const LetGo& why);
 
 /// An elastic program's (spec.worker.min < max) count was changed: the gang starts again in that
 /// size. Of others' it takes effect at the next start (resize_text).

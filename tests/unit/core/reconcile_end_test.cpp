@@ -289,6 +289,42 @@ TEST_CASE("the deadline ends the job, counted from its start") {
   CHECK(words_of(job.plan()) == Words{"delete pod-0-0"});
 }
 
+TEST_CASE("no deadline runs while a gang that never ran has given its places back") {
+  auto job = make_job("j").workers(2).placed();
+  job.edit().job.spec.active_deadline_seconds = 60;
+  job.edit().create_failure = core::CreateFailure{"QuotaExceeded", "exceeded quota: gpus"};
+  apply(job.edit(), job.plan());
+  REQUIRE(job.snapshot().job.status.placement.empty());
+  CHECK(job.at(kNow + seconds(3600)).plan().empty());
+  job.edit().create_failure.reset();
+  apply(job.edit(), job.fits_on("n").plan());
+  CHECK(job.snapshot().job.status.start_time == kNow + seconds(3600));
+}
+
+TEST_CASE("the deadline of a gang that has run goes on while it waits for another place") {
+  for (const bool was_restarted : {false, true}) {
+    CAPTURE(was_restarted);
+    auto job = make_job("j").workers(2).all_running();
+    job.edit().job.spec.active_deadline_seconds = 60;
+    job.edit().pods.pop_back();
+    if (was_restarted) {
+      apply(job.edit(), job.ended(1, 1).plan());
+      job.edit().pods.clear();
+      job.at(kNow + seconds(20));
+    } else {
+      job.edit().job.status.conditions.clear();  // the whole gang was not seen to run yet
+    }
+    job.edit().create_failure = core::CreateFailure{"QuotaExceeded", "exceeded quota: gpus"};
+    apply(job.edit(), job.plan());
+    REQUIRE(job.snapshot().job.status.placement.empty());
+    job.edit().pods.clear();
+    job.edit().create_failure.reset();
+    const auto waiting = job.does_not_fit("no room").at(kNow + seconds(59)).plan();
+    CHECK(waiting.requeue_after == seconds(1));
+    CHECK(status_of(job.at(kNow + seconds(60)).plan()).is_true("Failed"));
+  }
+}
+
 TEST_CASE("a job whose last worker ended in time is complete, deadline or not") {
   auto job = make_job("j").workers(1).placed().ended(0, 0).at(kNow + seconds(100));
   job.edit().job.spec.active_deadline_seconds = 60;
