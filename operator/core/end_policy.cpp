@@ -148,6 +148,8 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
     }
   } else {
     status.placement.clear();
+    set_condition(status, snapshot,
+                  {words::kAdmitted, false, contract::reason::kRestarting, message, true});
   }
   status.phase = words::kPhaseRestarting;
   status.replicas = 0;

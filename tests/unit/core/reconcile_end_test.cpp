@@ -61,7 +61,7 @@ TEST_CASE("a last word that is none falls back to the newest report") {
 }
 
 TEST_CASE("a failed worker restarts the whole gang: decision, pods, back-off, new pods") {
-  auto job = make_job("j").workers(2).all_running();
+  auto job = make_job("j").workers(2).all_running().condition("Admitted", true);
   job.edit().pods.pop_back();
   job.ended(1, 137, "killed");
   job.edit().pods[1].node_name = "m";
@@ -79,6 +79,7 @@ TEST_CASE("a failed worker restarts the whole gang: decision, pods, back-off, ne
   CHECK(status.failure->node == "m");
   CHECK(status.failure->attempt == 0);
   CHECK(status.is_true("Restarting"));
+  CHECK(status.is_true("Admitted"));  // the places are kept
   CHECK_FALSE(status.is_true("Running"));
   apply(job.edit(), plan);
   plan = job.plan();
@@ -199,9 +200,12 @@ TEST_CASE("a pod that is lost brings the gang back; its absence is confirmed fir
 
 TEST_CASE("a gang whose node is gone is placed elsewhere") {
   auto job = make_job("j").workers(2).all_running();
+  job.condition("Admitted", true);
   job.edit().gone_nodes = {"n"};
   auto plan = job.plan();
   CHECK(status_of(plan).placement.empty());
+  CHECK(status_of(plan).condition("Admitted")->status == "False");
+  CHECK(status_of(plan).condition("Admitted")->reason == "Restarting");
   CHECK(status_of(plan).membership_epoch == 2);
   apply(job.edit(), plan);
   CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
@@ -211,6 +215,7 @@ TEST_CASE("a gang whose node is gone is placed elsewhere") {
   plan = job.plan();
   CHECK(status_of(plan).placement[0].node == "m");
   CHECK(status_of(plan).placement[0].attempt == 2);
+  CHECK(status_of(plan).is_true("Admitted"));
   CHECK(status_of(plan).is_true("Restarting"));
 }
 
