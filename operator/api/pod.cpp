@@ -253,6 +253,7 @@ Status read_condition(const Json& json, const std::string& path, Pod& out) {
   in.optional("reason", reason);
   in.optional("message", message, kMaxMessageBytes);
   if (type == "Ready") out.ready = status == "True";
+  if (type == "DisruptionTarget") out.is_disrupted = status == "True";
   if (type == kueue::kTerminationTarget && status == "True") {
     out.kueue_stop = reason;
     out.kueue_stop_message = cut(message, kueue::kMaxSaysBytes);
@@ -377,6 +378,9 @@ Json to_json(const Pod& pod) {
   if (!pod.pod_ip.empty()) status["podIP"] = pod.pod_ip;
   status["conditions"] =
       Json::array({Json{{"type", "Ready"}, {"status", pod.ready ? "True" : "False"}}});
+  if (pod.is_disrupted) {
+    status["conditions"].push_back(Json{{"type", "DisruptionTarget"}, {"status", "True"}});
+  }
   if (!pod.kueue_stop.empty()) {
     status["conditions"].push_back(Json{{"type", kueue::kTerminationTarget},
                                         {"status", "True"},

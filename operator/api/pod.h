@@ -57,6 +57,8 @@ struct Pod {
   std::string reason, message;
   std::string pod_ip;
   bool ready = false;
+  /// DisruptionTarget is True: it is evicted, preempted or deleted by the cluster.
+  bool is_disrupted = false;
   bool held_by_kueue = false;  ///< by a scheduling gate of its own (spec)
   /// Why Kueue is about to delete it: reason and message of its condition; empty: it is not.
   std::string kueue_stop, kueue_stop_message;

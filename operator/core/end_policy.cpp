@@ -27,12 +27,23 @@ bool failed(const Member& member, const JobSnapshot& snapshot) {
   return is_member(snapshot, member) || (started && status.is_true(std::string(words::kRunning)));
 }
 
+const std::string& node_of(const Member& member) {
+  const bool is_bound = member.pod != nullptr && !member.pod->node_name.empty();
+  return is_bound ? member.pod->node_name : member.placement.node;
+}
+
+/// Taken away by the cluster. Of a plain deletion nothing tells more than that its node is being
+/// emptied.
+bool is_taken_away(const Member& member, const JobSnapshot& snapshot) {
+  if (member.pod != nullptr && member.pod->is_disrupted) return true;
+  const bool is_deleted = member.pod == nullptr || member.pod->meta.deletion_time.has_value();
+  return is_deleted && snapshot.unschedulable_nodes.contains(node_of(member));
+}
+
 /// A worker on a node that is not ready is taken for lost with it as soon as the gang has to start
 /// again anyway: its peers end first, and are not to blame.
 bool is_on_bad_node(const Member& member, const JobSnapshot& snapshot) {
-  const std::string& node = member.pod == nullptr || member.pod->node_name.empty()
-                                ? member.placement.node
-                                : member.pod->node_name;
+  const std::string& node = node_of(member);
   return snapshot.gone_nodes.contains(node) || snapshot.not_ready_nodes.contains(node);
 }
 
@@ -43,8 +54,8 @@ bool has_ended(const Member& member) {
 /// The cause among those that failed: a verdict that nothing helps comes first, followers last.
 int rank_of(const Failure& failure) {
   if (failure.follower) return 3;
-  if (failure.node_lost) return 1;
-  return failure.retryable ? 2 : 0;
+  if (!failure.retryable) return 0;
+  return failure.node_lost || failure.disrupted ? 1 : 2;
 }
 
 std::vector<Failure> failures_of(const JobSnapshot& snapshot, const GangView& gang) {
@@ -107,37 +118,47 @@ void confirm(Plan& plan, const JobSnapshot& snapshot, const GangView& gang) {
   }
 }
 
+std::string why_not_counted(const Failure& cause) {
+  if (cause.node_lost) return "a node failed, not the program";
+  return cause.planned ? "it was asked to leave" : "the cluster took the worker away";
+}
+
+std::string restart_message(const JobSnapshot& snapshot, const Failure& cause, seconds backoff) {
+  const std::string message =
+      sentence_of(cause) + "; the gang starts again in " + std::to_string(backoff.count()) + " s (";
+  if (!cause.counts()) return message + "not counted: " + why_not_counted(cause) + ")";
+  return message + "restart " + std::to_string(snapshot.job.status.restarts + 1) + " of " +
+         std::to_string(snapshot.job.spec.restart.max_restarts) + ")";
+}
+
+/// The same places again, unless one of them is no good or another size is wished for.
+bool keeps_places(const JobSnapshot& snapshot, const GangView& gang) {
+  const api::TrainingJob& job = snapshot.job;
+  if (static_cast<int>(gang.members.size()) != job.spec.worker.count) return false;
+  if (job.status.kueue_queue != api::kueue_queue_wanted(job)) return false;
+  return std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+    const std::string& node = member.placement.node;
+    return snapshot.gone_nodes.contains(node) || snapshot.not_ready_nodes.contains(node) ||
+           snapshot.unschedulable_nodes.contains(node);
+  });
+}
+
 Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& cause) {
   const api::TrainingJob& job = snapshot.job;
   api::TrainingJobStatus status = job.status;
-  const bool counts = !cause.node_lost;
+  const bool counts = cause.counts();
   const seconds backoff = restart_backoff(job.spec.restart, counts ? status.restarts : 0);
-  std::string message =
-      sentence_of(cause) + "; the gang starts again in " + std::to_string(backoff.count()) + " s (";
-  if (counts) {
-    message += "restart " + std::to_string(status.restarts + 1) + " of " +
-               std::to_string(job.spec.restart.max_restarts) + ")";
-  } else {
-    message += "not counted: a node failed, not the program)";
-  }
+  const std::string message = restart_message(snapshot, cause, backoff);
   if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
   status.failure = cause.facts;
   if (counts) status.restarts += 1;
   // The gang waits for Kueue once more, and time spent waiting is none of its own.
   if (is_in_kueue(job)) status.start_time.reset();
   status.restart_at = whole_seconds(snapshot.now + seconds(1)) + backoff;
-  // The same places again, unless one of them is no good or another size is wished for.
-  const bool same_places =
-      static_cast<int>(gang.members.size()) == job.spec.worker.count &&
-      status.kueue_queue == api::kueue_queue_wanted(job) &&
-      std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
-        return snapshot.gone_nodes.contains(member.placement.node) ||
-               snapshot.not_ready_nodes.contains(member.placement.node);
-      });
   // The epoch is the fence: whoever still runs of the old attempt belongs to no gang from here on.
   status.membership_epoch = next_epoch(snapshot, gang);
   status.witness.reset();
-  if (same_places) {
+  if (keeps_places(snapshot, gang)) {
     status.start_attempt = static_cast<int>(status.membership_epoch - 1);
     // A gang that was still growing starts anew in the size it has.
     status.target_workers = static_cast<int>(status.placement.size());
@@ -207,6 +228,7 @@ Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
     failure.facts.log_tail.clear();
     return failure;
   }
+  failure.disrupted = is_taken_away(member, snapshot);
   const bool typed = job.spec.training.has_value() && member.state == MemberState::kFailed &&
                      member.pod->termination.has_value();
   if (!typed) return failure;
@@ -328,7 +350,7 @@ std::optional<Plan> decide_failure(const JobSnapshot& snapshot, const GangView& 
               : "not started again, because that exit code says that it would not help";
   } else if (policy.policy == "Never") {
     why = "not started again, because spec.restart.policy is Never";
-  } else if (!cause.node_lost && status.restarts >= policy.max_restarts) {
+  } else if (cause.counts() && status.restarts >= policy.max_restarts) {
     reason = words::kRestartLimitReached;
     why = "not started again after " + std::to_string(status.restarts) +
           " restarts (spec.restart.maxRestarts)";

@@ -17,7 +17,12 @@ struct Failure {
   bool follower = false;   ///< ended because another one did
   bool planned = false;    ///< left as asked, with its work handed over
   bool pod_lost = false;   ///< deleted by somebody else
-  bool node_lost = false;  ///< not the program's doing: no restart of those the user allows
+  bool node_lost = false;  ///< its node is gone or not ready
+  bool disrupted = false;  ///< taken away by the cluster: drained, evicted, preempted
+
+  /// Whether starting again is one of the restarts that the user allows: what is not the program's
+  /// doing is not.
+  bool counts() const { return !planned && !node_lost && !disrupted; }
 };
 
 Failure read_failure(const Member& member, const JobSnapshot& snapshot);

@@ -47,6 +47,8 @@ struct JobSnapshot {
   /// there and not ready. When no node at all is ready, none is said not to be: the cluster is in
   /// trouble, and nothing would run elsewhere.
   std::set<std::string> gone_nodes, not_ready_nodes;
+  /// Of those as well: nodes that take no pods, because somebody empties them.
+  std::set<std::string> unschedulable_nodes;
   /// What nodes cost; nullptr: nobody says. `priced_nodes`, where somebody does: those that
   /// placement, pods and verdict name. `sees_nodes` is false where no node is known.
   const api::PriceList* prices = nullptr;

@@ -473,6 +473,7 @@ void OperatorLoop::add_nodes(core::JobSnapshot& snapshot) const {
     const api::Node* node = nodes_.find({"", name});
     if (node == nullptr) snapshot.gone_nodes.insert(name);
     if (node != nullptr && !node->ready && ready_nodes_ > 0) snapshot.not_ready_nodes.insert(name);
+    if (node != nullptr && node->unschedulable) snapshot.unschedulable_nodes.insert(name);
   }
 }
 

@@ -585,6 +585,7 @@ TEST_CASE("a pod that is written is read back") {
   pod.ready = true;
   pod.image_id = "sha256:1";
   pod.termination = Termination{25, 9, "Error", "peer lost"};
+  pod.is_disrupted = true;
   Pod again = *parse_pod(to_json(pod));
   pod.spec = Json::object();
   CHECK(again == pod);

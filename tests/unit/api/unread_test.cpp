@@ -56,6 +56,7 @@ TEST_CASE("what is left out of a pod nobody reads, and the rest is less than hal
   CHECK(pod->requests.cpu_millis > 0);
   CHECK(pod->required_node == "node-1");
   CHECK(pod->held_by_kueue);
+  CHECK(pod->is_disrupted);
   CHECK(pod->meta.labels.at("env") == "volumes");
   CHECK(pod->meta.annotations.at("image") == "tolerations");
   CHECK(pod->termination->exit_code == 3);

@@ -207,11 +207,62 @@ TEST_CASE("whoever fails beside a node that is not ready is not to blame") {
 TEST_CASE("a pod that was taken away is told with the reason the cluster gives") {
   auto job = make_job("j").workers(2).all_running().deleting(1);
   job.edit().pods[1].reason = "EvictionByEvictionAPI";
+  job.edit().pods[1].is_disrupted = true;
   const auto plan = job.plan();
-  CHECK(status_of(plan).restarts == 1);
   CHECK(status_of(plan).failure->reason == "EvictionByEvictionAPI");
   CHECK(note_of(plan, "WorkerLost") ==
         "worker 1 (attempt 0) on node n was lost: its pod was deleted (EvictionByEvictionAPI)");
+}
+
+TEST_CASE("what the cluster takes away is no restart of those that the user allows") {
+  auto job = make_job("j").workers(2).restarts("OnFailure", 0).all_running();
+  bool is_counted = false;
+  SUBCASE("evicted, and not ended yet") {
+    job.deleting(1);
+    job.edit().pods[1].is_disrupted = true;
+  }
+  SUBCASE("evicted, and ended by the signal, as its peer was that lost it") {
+    job.edit().pods.clear();
+    job.ended(0, 1).ended(1, 143);
+    job.edit().pods[1].is_disrupted = true;
+  }
+  SUBCASE("deleted from a node that is being emptied") {
+    job.deleting(1);
+    job.edit().unschedulable_nodes = {"n"};
+  }
+  SUBCASE("gone from a node that is being emptied") {
+    job.edit().pods.pop_back();
+    job.edit().unschedulable_nodes = {"n"};
+  }
+  SUBCASE("asked to leave before it trained") {
+    job.engine();
+    job.edit().pods.pop_back();
+    job.ended(1, contract::exit_code::kPlannedLeave);
+  }
+  SUBCASE("but a program that ends by itself on such a node is counted") {
+    job.edit().pods.pop_back();
+    job.ended(1, 1);
+    job.edit().unschedulable_nodes = {"n"};
+    is_counted = true;
+  }
+  SUBCASE("and so is a pod that somebody has deleted") {
+    job.deleting(1);
+    is_counted = true;
+  }
+  const auto status = status_of(job.plan());
+  CHECK(status.is_true("Failed") == is_counted);
+  CHECK(status.failure->slot == 1);
+  CHECK(status.restarts == 0);
+  if (is_counted) return;
+  CHECK(condition_of(status, "Restarting").message.find("; the gang starts again in 10 s (not") !=
+        std::string::npos);
+}
+
+TEST_CASE("a gang does not go back to a node that is being emptied") {
+  auto job = make_job("j").workers(2).all_running().deleting(1);
+  CHECK(status_of(job.plan()).placement.size() == 2);
+  job.edit().unschedulable_nodes = {"n"};
+  CHECK(status_of(job.plan()).placement.empty());
 }
 
 TEST_CASE("going on from a checkpoint is told once, and stays said without the report") {

@@ -41,6 +41,7 @@ class Generator {
     if (chance(8)) made.gone_nodes.insert(node());
     if (chance(10)) made.create_failure = core::CreateFailure{"CreateFailed", text()};
     if (chance(6)) made.not_ready_nodes.insert(node());
+    if (chance(8)) made.unschedulable_nodes.insert(node());
     for (const auto& fact : core::lasting_facts(made)) {
       if (chance(2)) made.lasted[fact] = seconds(count(0, 100));
     }
@@ -126,6 +127,7 @@ class Generator {
     if (chance(8)) made.meta.labels[std::string(contract::kLabelSlot)] = text();
     if (chance(8)) made.meta.labels.erase(std::string(contract::kLabelAttempt));
     if (chance(6)) made.held_by_kueue = true;
+    if (chance(6)) made.is_disrupted = true;
     if (chance(9)) made.kueue_stop = chance(2) ? text() : "WorkloadEvictedDueToDeactivated";
     if (chance(6)) made.meta.owner_references[0].uid = "stranger";
     if (chance(12)) made.meta.owner_references.clear();
