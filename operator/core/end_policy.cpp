@@ -1,6 +1,7 @@
 #include "operator/core/end_policy.h"
 
 #include <algorithm>
+#include <set>
 
 #include "common/contract.h"
 #include "operator/api/kueue.h"
@@ -40,6 +41,15 @@ bool is_taken_away(const Member& member, const JobSnapshot& snapshot) {
   return is_deleted && snapshot.unschedulable_nodes.contains(node_of(member));
 }
 
+/// The kubelet had no room for it, or a device plugin no device: it ended without a container. Of a
+/// pod that the cluster's scheduler has placed nobody could say where not to put it the next time.
+bool is_turned_away(const Member& member, const JobSnapshot& snapshot) {
+  if (member.pod == nullptr || member.placement.node.empty()) return false;
+  const api::Pod& pod = *member.pod;
+  return pod.phase == api::PodPhase::kFailed && !pod.termination && pod.image_id.empty() &&
+         !is_taken_away(member, snapshot);
+}
+
 /// A worker on a node that is not ready is taken for lost with it as soon as the gang has to start
 /// again anyway: its peers end first, and are not to blame.
 bool is_on_bad_node(const Member& member, const JobSnapshot& snapshot) {
@@ -55,7 +65,7 @@ bool has_ended(const Member& member) {
 int rank_of(const Failure& failure) {
   if (failure.follower) return 3;
   if (!failure.retryable) return 0;
-  return failure.node_lost || failure.disrupted ? 1 : 2;
+  return failure.node_lost || failure.disrupted || failure.turned_away ? 1 : 2;
 }
 
 std::vector<Failure> failures_of(const JobSnapshot& snapshot, const GangView& gang) {
@@ -120,6 +130,7 @@ void confirm(Plan& plan, const JobSnapshot& snapshot, const GangView& gang) {
 
 std::string why_not_counted(const Failure& cause) {
   if (cause.node_lost) return "a node failed, not the program";
+  if (cause.turned_away) return "it never ran, and its node is left out for a while";
   return cause.planned ? "it was asked to leave" : "the cluster took the worker away";
 }
 
@@ -131,15 +142,33 @@ std::string restart_message(const JobSnapshot& snapshot, const Failure& cause, s
          std::to_string(snapshot.job.spec.restart.max_restarts) + ")";
 }
 
+/// Nodes that the next start does without: they turned workers away, or the same worker has ended
+/// there twice in a row before the gang ran. That may be the program's fault, so a node is only
+/// blamed where there are others.
+std::set<std::string> nodes_to_avoid(const JobSnapshot& snapshot, const GangView& gang,
+                                     const Failure& cause) {
+  std::set<std::string> nodes;
+  for (const auto& member : gang.members) {
+    if (is_turned_away(member, snapshot)) nodes.insert(node_of(member));
+  }
+  const auto& last = snapshot.job.status.failure;
+  const bool has_run = snapshot.job.status.is_true(std::string(words::kRunning));
+  const bool again = last && last->slot == cause.facts.slot && last->node == cause.facts.node;
+  if (again && !has_run && cause.counts() && snapshot.ready_nodes > 1) nodes.insert(last->node);
+  nodes.erase("");
+  return nodes;
+}
+
 /// The same places again, unless one of them is no good or another size is wished for.
-bool keeps_places(const JobSnapshot& snapshot, const GangView& gang) {
+bool keeps_places(const JobSnapshot& snapshot, const GangView& gang,
+                  const std::set<std::string>& avoid) {
   const api::TrainingJob& job = snapshot.job;
   if (static_cast<int>(gang.members.size()) != job.spec.worker.count) return false;
   if (job.status.kueue_queue != api::kueue_queue_wanted(job)) return false;
   return std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
     const std::string& node = member.placement.node;
     return snapshot.gone_nodes.contains(node) || snapshot.not_ready_nodes.contains(node) ||
-           snapshot.unschedulable_nodes.contains(node);
+           snapshot.unschedulable_nodes.contains(node) || avoid.contains(node);
   });
 }
 
@@ -158,7 +187,8 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   // The epoch is the fence: whoever still runs of the old attempt belongs to no gang from here on.
   status.membership_epoch = next_epoch(snapshot, gang);
   status.witness.reset();
-  if (keeps_places(snapshot, gang)) {
+  std::set<std::string> avoid = nodes_to_avoid(snapshot, gang, cause);
+  if (keeps_places(snapshot, gang, avoid)) {
     status.start_attempt = static_cast<int>(status.membership_epoch - 1);
     // A gang that was still growing starts anew in the size it has.
     status.target_workers = static_cast<int>(status.placement.size());
@@ -181,6 +211,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
   add_event(plan, snapshot, "Warning", contract::reason::kWorkerLost, sentence_of(cause));
   add_event(plan, snapshot, "Warning", contract::reason::kRestarting, message);
+  plan.avoid = std::move(avoid);
   plan.reason = message;
   return plan;
 }
@@ -229,6 +260,7 @@ Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
     return failure;
   }
   failure.disrupted = is_taken_away(member, snapshot);
+  failure.turned_away = is_turned_away(member, snapshot);
   const bool typed = job.spec.training.has_value() && member.state == MemberState::kFailed &&
                      member.pod->termination.has_value();
   if (!typed) return failure;
@@ -251,6 +283,8 @@ std::string sentence_of(const Failure& failure) {
   if (!facts.node.empty()) text += "on node " + facts.node + " ";
   if (failure.node_lost) {
     text += "was lost: the node is gone or not ready";
+  } else if (failure.turned_away) {
+    text += "was not let in (" + facts.reason + ")";
   } else if (failure.planned) {
     text += "left as asked";
   } else if (failure.pod_lost) {

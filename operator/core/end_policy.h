@@ -14,15 +14,16 @@ struct Failure {
   bool retryable = true;
   /// Those who train do not let it in, and will not while they train: at most a start of all helps.
   bool unfit = false;
-  bool follower = false;   ///< ended because another one did
-  bool planned = false;    ///< left as asked, with its work handed over
-  bool pod_lost = false;   ///< deleted by somebody else
-  bool node_lost = false;  ///< its node is gone or not ready
-  bool disrupted = false;  ///< taken away by the cluster: drained, evicted, preempted
+  bool follower = false;     ///< ended because another one did
+  bool planned = false;      ///< left as asked, with its work handed over
+  bool pod_lost = false;     ///< deleted by somebody else
+  bool node_lost = false;    ///< its node is gone or not ready
+  bool disrupted = false;    ///< taken away by the cluster: drained, evicted, preempted
+  bool turned_away = false;  ///< its node's kubelet did not let it in: no container was made
 
   /// Whether starting again is one of the restarts that the user allows: what is not the program's
   /// doing is not.
-  bool counts() const { return !planned && !node_lost && !disrupted; }
+  bool counts() const { return !planned && !node_lost && !disrupted && !turned_away; }
 };
 
 Failure read_failure(const Member& member, const JobSnapshot& snapshot);

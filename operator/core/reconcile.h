@@ -49,6 +49,8 @@ struct JobSnapshot {
   std::set<std::string> gone_nodes, not_ready_nodes;
   /// Of those as well: nodes that take no pods, because somebody empties them.
   std::set<std::string> unschedulable_nodes;
+  /// How many nodes of the cluster are ready; 0: none is known.
+  int ready_nodes = 0;
   /// What nodes cost; nullptr: nobody says. `priced_nodes`, where somebody does: those that
   /// placement, pods and verdict name. `sees_nodes` is false where no node is known.
   const api::PriceList* prices = nullptr;

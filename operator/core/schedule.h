@@ -55,7 +55,7 @@ struct WaitingGang {
   PlaceWish wish;
   QueueTurn turn{};  ///< not set by gang_of, nor are those below
   VolumeLimits volumes;
-  std::set<std::string> avoid;      ///< nodes that the cluster's scheduler refused it a moment ago
+  std::set<std::string> avoid;      ///< nodes where its pods were refused, or failed, a moment ago
   bool nodes_may_come = true;       ///< others than those that are there
   std::string preempted_for_uid{};  ///< the job that it had to give way to last
   /// So long after its start it is over, whatever happens. Absent: it has no deadline.

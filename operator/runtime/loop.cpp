@@ -469,6 +469,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
 }
 
 void OperatorLoop::add_nodes(core::JobSnapshot& snapshot) const {
+  snapshot.ready_nodes = ready_nodes_;
   for (const std::string& name : named_nodes(snapshot)) {
     const api::Node* node = nodes_.find({"", name});
     if (node == nullptr) snapshot.gone_nodes.insert(name);

@@ -265,6 +265,58 @@ TEST_CASE("a gang does not go back to a node that is being emptied") {
   CHECK(status_of(job.plan()).placement.empty());
 }
 
+TEST_CASE("a node that turns a worker away is left out of the next start, and nothing is counted") {
+  auto job = make_job("j").workers(2).restarts("OnFailure", 0).placed().running(0);
+  job.pod(1, api::PodPhase::kFailed);
+  job.edit().job.status.placement[1].node = job.edit().pods[1].node_name = "m";
+  job.edit().pods[1].reason = "UnexpectedAdmissionError";
+  job.edit().pods[1].message = "Pod was rejected: Allocate failed";
+  const auto plan = job.plan();
+  CHECK(plan.avoid == std::set<std::string>{"m"});
+  CHECK(status_of(plan).placement.empty());
+  CHECK(status_of(plan).restarts == 0);
+  CHECK(plan.reason ==
+        "worker 1 (attempt 0) on node m was not let in (UnexpectedAdmissionError): Pod "
+        "was rejected: Allocate failed; the gang starts again in 10 s (not counted: it never ran, "
+        "and its node is left out for a while)");
+  // Where the cluster's scheduler chooses, it may choose the same again: that is counted.
+  job.edit().job.status.placement[1].node.clear();
+  CHECK(status_of(job.plan()).is_true("Failed"));
+  // One that had a container was let in.
+  job.edit().job.status.placement[1].node = "m";
+  job.edit().pods[1].image_id = "sha256:1";
+  CHECK(status_of(job.plan()).is_true("Failed"));
+}
+
+TEST_CASE("a node where the same worker ends twice before the gang runs is left out") {
+  auto job = make_job("j").workers(2).placed().running(0).ended(1, 1);
+  job.edit().ready_nodes = 2;
+  auto plan = job.plan();
+  CHECK(plan.avoid.empty());
+  apply(job.edit(), plan);
+  REQUIRE(job.snapshot().job.status.placement.size() == 2);
+  job.edit().pods.clear();
+  job.running(0).ended(1, 1);
+  plan = job.plan();
+  CHECK(plan.avoid == std::set<std::string>{"n"});
+  CHECK(status_of(plan).placement.empty());
+  CHECK(status_of(plan).restarts == 2);
+  SUBCASE("but not where there is no other node") {
+    job.edit().ready_nodes = 1;
+    CHECK(job.plan().avoid.empty());
+  }
+  SUBCASE("nor after the gang ran") {
+    job.edit().job.status.conditions.clear();
+    job.condition("Running", true);
+    CHECK(job.plan().avoid.empty());
+  }
+  SUBCASE("nor for another worker's end") {
+    job.edit().pods.clear();
+    job.ended(0, 1).running(1);
+    CHECK(job.plan().avoid.empty());
+  }
+}
+
 TEST_CASE("going on from a checkpoint is told once, and stays said without the report") {
   auto job = make_job("j").engine().workers(1).all_running();
   CHECK(words_of(job.plan()) == Words{"status"});  // the condition's words differ from the test's
