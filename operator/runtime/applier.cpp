@@ -151,12 +151,11 @@ class Run {
     if (made) return {};
     if (made.error().code() == ErrorCode::kAlreadyExists) return take_over(kind, meta, what);
     const Error error = made.error().with("create " + what);
-    if (retry_of(error.code()) == Retry::kRefused) {
-      const bool quota = error.message().find("exceeded quota") != std::string::npos;
-      done_.create_failure = {
-          std::string(quota ? core::words::kQuotaExceeded : core::words::kCreateFailed),
-          error.message()};
-    }
+    const bool refused = retry_of(error.code()) == Retry::kRefused;
+    const bool quota = refused && error.message().find("exceeded quota") != std::string::npos;
+    auto& why = refused ? done_.create_failure : done_.create_delay;
+    why = {std::string(quota ? core::words::kQuotaExceeded : core::words::kCreateFailed),
+           error.message()};
     return error;
   }
 

@@ -22,6 +22,9 @@ constexpr seconds kCreateAgainAfter{30};
 constexpr seconds kDeleteAgainAfter{5};
 constexpr seconds kCreateBackoffLeast{10};
 constexpr seconds kCreateBackoffMost{60};
+/// An API server, or a webhook before it, that takes no pods for so long is told to the job, which
+/// lets go of its places until it is tried again.
+constexpr seconds kCreateDelayMost{30};
 constexpr int kProgressWritesPerSecond = 10;
 constexpr int kScheduleRounds = 3;
 constexpr std::size_t kToldChangesMost = 256;
@@ -372,6 +375,7 @@ void OperatorLoop::take(ApplyDone done) {
     memory.unseen = Unseen{done.version_before, now_};
   }
   if (done.status) {
+    if (!done.created.empty()) memory.create_delayed_since.reset();
     queue_.forget(done.key);
     if (memory.unseen) queue_.add_at(done.key, now_ + kUnseenMost);
     return;
@@ -382,6 +386,11 @@ void OperatorLoop::take(ApplyDone done) {
   const Error& error = done.status.error();
   const Retry retry = retry_of(error.code());
   log_warning("a plan was not carried out", {{"job", done.key.text()}, {"error", error.message()}});
+  if (done.create_delay) {
+    if (!memory.create_delayed_since) memory.create_delayed_since = now_;
+    const bool goes_on = now_ - *memory.create_delayed_since >= kCreateDelayMost;
+    if (goes_on) done.create_failure = std::move(done.create_delay);
+  }
   if (done.create_failure) {
     const int doublings = std::min(memory.create_failures++, 10);
     memory.create_failure = std::move(done.create_failure);
@@ -699,6 +708,7 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
       [](const auto& action) { return std::holds_alternative<core::CreatePod>(action); });
   if (!creates && record.job.status.is_true(std::string(core::words::kRunning))) {
     memory.create_failures = 0;
+    memory.create_delayed_since.reset();
   }
   if (plan.pass != core::Pass::kProgress) {
     log_info("a plan", {{"job", key.text()},

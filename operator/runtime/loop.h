@@ -104,6 +104,8 @@ class OperatorLoop {
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;
+    /// Since when whatever was to be made was not; until all of a plan is.
+    std::optional<MonoTime> create_delayed_since;
     std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is seen
     /// Nodes to leave out, until when; each time that one refuses a pod of a gang that has not run
     /// since twice as long, so that the gang comes to others in the end.

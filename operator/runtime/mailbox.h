@@ -31,6 +31,8 @@ struct ApplyDone {
   std::string uid;
   Status status;  ///< of the first action that failed; the ones after it were not tried
   std::optional<core::CreateFailure> create_failure;
+  /// Why something was not made where trying again may help: worth saying only when it goes on.
+  std::optional<core::CreateFailure> create_delay;
   /// resourceVersions around the status write; equal or empty when nothing was written.
   std::string version_before, version_after;
   core::Pass pass = core::Pass::kNone;  ///< of the plan

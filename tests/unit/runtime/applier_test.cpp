@@ -89,6 +89,19 @@ class Gate final : public kube::HttpTransport {
   bool open_ = false;
 };
 
+/// Has one answer to everything.
+class Broken final : public kube::HttpTransport {
+ public:
+  explicit Broken(kube::HttpResponse answer) : answer_(std::move(answer)) {}
+  Result<kube::HttpResponse> send(const kube::HttpRequest&) override { return answer_; }
+  Result<Stream> open_stream(const kube::HttpRequest&) override {
+    return Error(ErrorCode::kUnavailable, "broken");
+  }
+
+ private:
+  kube::HttpResponse answer_;
+};
+
 core::EmitEvent event_about(const api::TrainingJob& job) {
   api::Event event;
   event.meta.name = "one";
@@ -205,6 +218,19 @@ TEST_CASE_FIXTURE(Fixture, "a stranger's pod of our name is a conflict that name
   REQUIRE(done.create_failure.has_value());
   CHECK(done.create_failure->reason == "NameConflict");
   CHECK(done.create_failure->message.find(api::pod_name(job, 0, 0)) != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a pod that a webhook holds up is told with the API server's words") {
+  Broken broken({500, R"({"message": "failed calling webhook \"sidecar\""})", {}});
+  const auto held_up = kube::make_rest_client(broken);
+  core::Plan plan;
+  plan.actions = {create_pod(0)};
+  const auto done = apply(*held_up, {job.meta.key(), job.meta.uid, plan, "me"}, stopping);
+  REQUIRE_FALSE(done.status.has_value());
+  CHECK_FALSE(done.create_failure.has_value());
+  REQUIRE(done.create_delay.has_value());
+  CHECK(done.create_delay->reason == "CreateFailed");
+  CHECK(done.create_delay->message.find("failed calling webhook") != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(Fixture,

@@ -151,6 +151,55 @@ TEST_CASE("a gang that node after node refuses comes to every node in the end") 
   CHECK(tried.size() == nodes.size());
 }
 
+TEST_CASE("a gang whose pods nobody makes for long says so, lets go, and is tried again") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "4")});
+  int version = 1;
+  std::vector<std::pair<int, api::TrainingJobStatus>> written;
+  // What is written is seen at once, and a webhook lets no pod be made.
+  for (int second = 0; second < 300 && written.size() < 4; ++second) {
+    loop.step();
+    fixture.clock.advance(seconds(1));
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone done;
+      done.key = work.key;
+      done.uid = "u-a";
+      done.pass = work.plan.pass;
+      for (const auto& action : work.plan.actions) {
+        if (std::holds_alternative<core::CreatePod>(action)) {
+          done.status = Error(ErrorCode::kUnavailable, "create Pod: failed calling webhook");
+          done.create_delay = {"CreateFailed", done.status.error().message()};
+        }
+        const auto* patch = std::get_if<core::PatchStatus>(&action);
+        if (patch == nullptr) continue;
+        written.emplace_back(second, patch->status);
+        done.version_before = std::to_string(version);
+        done.version_after = std::to_string(++version);
+        fixture.list(api::Kind::kTrainingJob,
+                     {JobsFixture::job("a", done.version_after, "4",
+                                       dump_json(api::status_to_json(patch->status)))});
+      }
+      REQUIRE(fixture.mailbox.post(std::move(done)));
+    }
+  }
+  REQUIRE(written.size() == 4);
+  CHECK(written[0].second.placement.size() == 1);
+  CHECK(written[1].first >= 30);
+  CHECK(written[1].first <= 90);
+  CHECK(written[1].second.placement.empty());
+  const api::Condition* admitted = written[1].second.condition("Admitted");
+  REQUIRE(admitted != nullptr);
+  CHECK(admitted->reason == "CreateFailed");
+  CHECK(admitted->message == "create Pod: failed calling webhook");
+  // What is known to go on is told at once the next time.
+  CHECK(written[2].second.placement.size() == 1);
+  CHECK(written[2].first - written[1].first >= 10);
+  CHECK(written[3].second.placement.empty());
+  CHECK(written[3].first - written[2].first <= 2);
+}
+
 TEST_CASE("a pod that is made after the CAs were replaced trusts the new ones") {
   JobsFixture fixture;
   runtime::LoopOptions options =
