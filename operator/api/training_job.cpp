@@ -218,11 +218,17 @@ Status check_update(const TrainingJob& before, const TrainingJob& after) {
     return Error(ErrorCode::kInvalid,
                  field + ": cannot change; delete the job and make it anew with the other value");
   }
-  if (before.status.membership_epoch == 0 || before.spec.suspend) return {};
+  if (before.status.membership_epoch == 0) return {};
+  // Asked to stop is not stopped: until the operator has given the places up, it may find the job
+  // resumed, and would go on with a gang that was started from another spec.
+  if (before.spec.suspend && before.status.placement.empty()) return {};
   field = first_difference(without_free_fields(old_spec), without_free_fields(new_spec), "spec");
   if (field.empty()) return {};
-  return Error(ErrorCode::kInvalid,
-               field + ": cannot change while the job trains; set suspend to true first");
+  return Error(
+      ErrorCode::kInvalid,
+      field +
+          ": cannot change while the job trains; set suspend to true first, and wait until "
+          "the condition Suspended is True");
 }
 
 namespace {

@@ -239,9 +239,10 @@ Result<TrainingJob> parse_training_job(const Json& json);
 std::pair<TrainingJob, Status> read_training_job(const Json& json);
 
 /// Whether a user may change `before` into `after`: logicalRanks, seed, model and managedBy never
-/// change; once the job has trained (membershipEpoch > 0) and is not suspended, only worker.count,
-/// min, max, suspend, queueName, priorityClassName and the two deadlines may. Errors: kInvalid
-/// naming the field. The schema's transition rules say the same.
+/// change; once the job has trained (membershipEpoch > 0), and unless it is suspended and its gang
+/// has given its places up, only worker.count, min, max, suspend, queueName, priorityClassName and
+/// the two deadlines may. Errors: kInvalid naming the field. The schema's transition rules say the
+/// same.
 Status check_update(const TrainingJob& before, const TrainingJob& after);
 
 /// How each copy of the model is split: as spec says, with parallelism.mode: Auto as status does.

@@ -389,7 +389,9 @@ std::string pending_text(const JobSnapshot& snapshot, const GangView& gang,
                       before->message.starts_with(text);
     if (said) return before->message;
     return text + head_of(pod.message, 512) +
-           "; to repair the image, set spec.suspend to true, change it, and set it to false again";
+           "; to repair the image, set spec.suspend to true, change it once the job is suspended, "
+           "and "
+           "set it to false again";
   }
   return preparing_text(snapshot, gang, before);
 }

@@ -49,6 +49,8 @@ def trained():
     # Suspended, the same is taken, but for what can never change; so is all of it before the first epoch.
     repair = {"worker": {"image": "b", "nodeSelector": {"a": "b"}}, "restart": {"maxRestarts": 9}}
     rows += [row("a repair while it is suspended", repair, first=[SUSPENDED]),
+             row("a repair while its workers leave", repair, "spec", LATER, first=[SUSPENDED],
+                 status={**STARTED, "placement": [{"slot": 0, "attempt": 0, "node": "n"}]}),
              row("a repair before it has trained", repair, status={}),
              row("a repair and the suspension at once", {**repair, **SUSPENDED}, "spec", LATER),
              row("a repair that ends the suspension", {**repair, "suspend": False}, first=[SUSPENDED]),

@@ -693,15 +693,19 @@ TEST_CASE("what may change of a job depends on how far it is") {
                                                            {"/training/precision", "BFloat16"},
                                                            {"/managedBy", "a.b/c"},
                                                            {"/training/model/mlp/hidden", {7}}};
+  const std::vector<SlotPlacement> places = {{0, 3, "n", ""}};
   for (const bool suspended : {false, true}) {
-    for (const int epoch : {0, 4}) {
+    for (const auto& [epoch, placed] : {std::pair{0, false}, {4, false}, {4, true}}) {
       before.spec.suspend = suspended;
       before.status.membership_epoch = epoch;
+      before.status.placement = placed ? places : std::vector<SlotPlacement>();
       CAPTURE(suspended);
       CAPTURE(epoch);
+      CAPTURE(placed);
       for (const auto& [pointer, value] : free) CHECK(verdict(pointer, value) == "");
       for (const auto& [pointer, value] : held) {
-        const bool is_free = suspended || epoch == 0;
+        // A gang that was only asked to stop may be resumed before anybody has seen it.
+        const bool is_free = epoch == 0 || (suspended && !placed);
         CHECK_MESSAGE((verdict(pointer, value) == "") == is_free, pointer);
       }
       for (const auto& [pointer, value] : fixed) {
@@ -712,7 +716,8 @@ TEST_CASE("what may change of a job depends on how far it is") {
   }
   before.spec.suspend = false;
   CHECK(verdict("/worker/image", "other") ==
-        "spec.worker.image: cannot change while the job trains; set suspend to true first");
+        "spec.worker.image: cannot change while the job trains; set suspend to true first, and "
+        "wait until the condition Suspended is True");
   CHECK(verdict("/training/seed", 8).starts_with("spec.training.seed: cannot change"));
   const TrainingJob own = *parse_training_job(least_program_job());
   CHECK_FALSE(check_update(before, own));
