@@ -200,6 +200,59 @@ TEST_CASE("a gang whose pods nobody makes for long says so, lets go, and is trie
   CHECK(written[3].first - written[2].first <= 2);
 }
 
+namespace {
+
+/// The pod of a job's only worker, as it was made for attempt 0 on node n.
+std::string only_pod(const std::string& job, const Json& meta, const Json& status) {
+  const auto [read, verdict] = api::read_training_job(*parse_json(JobsFixture::job(job, "1", "1")));
+  Json pod = api::to_json(api::make_pod(read, {0, 0, "n", ""}, {}));
+  pod["metadata"]["uid"] = "u-pod";
+  pod["metadata"].update(meta);
+  pod["spec"]["nodeName"] = "n";
+  pod["status"] = status;
+  return dump_json(pod);
+}
+
+std::string ready_node(const std::string& name, const std::string& spec) {
+  return R"({"metadata": {"name": ")" + name + R"(", "uid": "u-)" + name + R"("}, "spec": )" +
+         spec + R"(, "status": {"allocatable": {"cpu": "12", "memory": "8Gi"},
+      "conditions": [{"type": "Ready", "status": "True"}]}})";
+}
+
+}  // namespace
+
+TEST_CASE("a worker that is drained is no restart: the loop tells that its node is cordoned") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list(api::Kind::kNode, {ready_node("n", R"({"unschedulable": true})")});
+  const Json leaving{{"deletionTimestamp", "2026-01-01T00:00:00Z"}};
+  fixture.list(api::Kind::kPod, {only_pod("a", leaving, {{"phase", "Running"}})});
+  fixture.list(api::Kind::kTrainingJob,
+               {JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 1, "targetWorkers": 1,
+                  "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})")});
+  loop.step();
+  const auto written = fixture.planned.actions_on<core::PatchStatus>("a");
+  REQUIRE(written.size() == 1);
+  CHECK(written[0]->status.restarts == 0);
+  CHECK(written[0]->status.placement.empty());
+}
+
+TEST_CASE("a node where a worker ended twice is blamed where the loop knows of others") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list(api::Kind::kNode, {ready_node("m", "{}"), ready_node("n", "{}")});
+  const Json ended{{"name", "worker"}, {"state", {{"terminated", {{"exitCode", 1}}}}}};
+  const Json status{{"phase", "Failed"}, {"containerStatuses", Json::array({ended})}};
+  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), status)});
+  fixture.list(api::Kind::kTrainingJob,
+               {JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 1, "targetWorkers": 1,
+                  "placement": [{"slot": 0, "attempt": 0, "node": "n"}],
+                  "failure": {"slot": 0, "exitCode": 1, "node": "n"}})")});
+  loop.step();
+  REQUIRE(fixture.planned.works.size() == 1);
+  CHECK(fixture.planned.works[0].plan.avoid == std::set<std::string>{"n"});
+}
+
 TEST_CASE("a pod that is made after the CAs were replaced trusts the new ones") {
   JobsFixture fixture;
   runtime::LoopOptions options =
