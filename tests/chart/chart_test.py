@@ -293,6 +293,22 @@ class ChartTest(unittest.TestCase):
             self.assertIn(f'{{"{name}", "{value}"}}', source)
         self.assertEqual(selector["matchExpressions"], [{"key": label, "operator": "Exists"}])
 
+    def test_a_policy_judges_a_job_by_what_an_update_changes(self):
+        objects = HELM.objects(overrides={"admissionPolicies": {
+            "allowedPriorityClasses": ["high"], "requireCreatePods": True,
+            "images": {"requireDigest": True, "allowedPrefixes": ["registry.example.com/"]}}})
+        policy = only(objects, "ValidatingAdmissionPolicy", "muster-jobs")["spec"]
+        self.assertEqual([one["expression"] for one in policy["matchConditions"]],
+                         ["oldObject == null || object.spec != oldObject.spec"])
+        declared = {one["name"]: one["expression"] for one in policy["variables"]}
+        self.assertEqual(len(policy["validations"]), 9)
+        for one in policy["validations"]:
+            unchanged = re.search(r"variables\.(\w+) == variables\.(old\w+) \|\||^oldObject != null \|\|", one["expression"])
+            self.assertTrue(unchanged, one["expression"])
+            if unchanged.group(1):
+                _, before = declared[unchanged.group(2)].split(" : ")
+                self.assertEqual(before, declared[unchanged.group(1)].replace("object.", "oldObject.", 1))
+
     def test_pods_keep_the_labels_that_their_selectors_look_for(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
         deployment = only(objects, "Deployment")

@@ -585,6 +585,29 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(code, 422, message)
         self.assertIn("the right to create pods", message)
 
+    def test_a_job_older_than_a_rule_is_suspended_and_deleted_all_the_same(self):
+        install()
+        self.addCleanup(uninstall)
+        wait_for_policies()
+        old = job("older", image="registry.example.com/a:latest")
+        old["metadata"]["finalizers"] = ["example.com/kept"]
+        self.assertEqual(call("POST", JOBS, old, "alice")[0], 201)
+        helm("upgrade", "muster", CHART, "--set", "admissionPolicies.images.requireDigest=true",
+             "--set", "admissionPolicies.images.allowedPrefixes={elsewhere.example.com/}")
+        merge = "application/merge-patch+json"
+
+        def patch(body, user="alice"):
+            return call("PATCH", JOBS + "/older", body, user, merge)
+
+        other = {"spec": {"suspend": True, "worker": {"image": "registry.example.com/b:latest"}}}
+        wait_for("the rule counts", lambda: patch(other)[0] == 422, POLICY_SECONDS)
+        code, message = patch({"spec": {"suspend": True}})
+        self.assertEqual(code, 200, message)
+        self.assertEqual(call("DELETE", JOBS + "/older?propagationPolicy=Foreground", user="alice")[0], 200)
+        code, message = patch({"metadata": {"finalizers": ["foregroundDeletion"]}})
+        self.assertEqual(code, 200, message)
+        wait_for("the garbage collector deletes it", lambda: call("GET", JOBS + "/older")[0] == 404, 60)
+
     def test_a_namespaced_operator_keeps_to_its_namespace(self):
         install("--set", "rbac.namespaced=true,watchNamespace=team")
         self.addCleanup(uninstall)
