@@ -97,8 +97,7 @@ int slot_of(const api::Pod& pod, const api::TrainingJob& job) {
 }
 
 bool is_owned(const api::Pod& pod, const api::TrainingJob& job) {
-  const api::OwnerReference* owner = pod.meta.controller();
-  return owner != nullptr && !job.meta.uid.empty() && owner->uid == job.meta.uid &&
+  return pod.is_of_job() && !job.meta.uid.empty() && pod.meta.controller()->uid == job.meta.uid &&
          pod.meta.namespace_name == job.meta.namespace_name;
 }
 

@@ -52,7 +52,8 @@ bool must_wait_for(const api::Pod& pod, const JobSnapshot& snapshot);
 /// The slot of a pod of the job, by its name; -1 when it is none.
 int slot_of(const api::Pod& pod, const api::TrainingJob& job);
 
-/// Whether the job is the pod's controller, by uid: name and labels prove nothing.
+/// Whether the job is the pod's controller, by uid: name and labels prove nothing. An owner of
+/// another kind proves nothing either: whoever makes a pod may name one.
 bool is_owned(const api::Pod& pod, const api::TrainingJob& job);
 
 /// The epoch after this one; attempts given out with it are one less.

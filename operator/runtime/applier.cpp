@@ -4,6 +4,7 @@
 #include <array>
 #include <thread>
 
+#include "common/contract.h"
 #include "common/log.h"
 #include "operator/core/words.h"
 #include "operator/runtime/fair_queue.h"
@@ -12,8 +13,9 @@
 namespace muster::runtime {
 namespace {
 
-/// uid of the controller of an object as the API server gave it; empty when there is none.
-std::string controller_of(const Json& object) {
+/// uid of the job that controls an object as the API server gave it; empty when there is none. An
+/// owner of another kind is none, whatever its uid: whoever makes an object may name one.
+std::string owner_job_of(const Json& object) {
   if (!object.is_object()) return "";
   const auto meta = object.find("metadata");
   if (meta == object.end() || !meta->is_object()) return "";
@@ -23,6 +25,7 @@ std::string controller_of(const Json& object) {
     if (!owner.is_object()) continue;
     const auto controller = owner.find("controller");
     if (controller == owner.end() || *controller != true) continue;
+    if (owner.value("kind", Json()) != contract::kKindTrainingJob) continue;
     const auto uid = owner.find("uid");
     if (uid != owner.end() && uid->is_string()) return uid->get<std::string>();
   }
@@ -190,7 +193,7 @@ class Run {
       return client_.add(kKind, budget.meta.namespace_name, api::to_json(budget));
     }
     if (!there) return there.error();
-    if (controller_of(*there) != work_.uid) {
+    if (owner_job_of(*there) != work_.uid) {
       return Error(ErrorCode::kForbidden, "it exists and belongs to something else");
     }
     const Json spec = there->value("spec", Json::object());
@@ -209,7 +212,7 @@ class Run {
     constexpr auto kKind = api::Kind::kPodDisruptionBudget;
     const auto there = client_.get(kKind, key);
     const bool is_gone = !there && there.error().code() == ErrorCode::kNotFound;
-    if (is_gone || (there && controller_of(*there) != work_.uid)) return {};
+    if (is_gone || (there && owner_job_of(*there) != work_.uid)) return {};
     if (!there) return there.error();
     const std::string uid = (*there)["metadata"].value("uid", "");
     const Status removed = client_.remove(kKind, key, {uid, -1});
@@ -221,7 +224,7 @@ class Run {
   Status take_over(api::Kind kind, const api::ObjectMeta& meta, const std::string& what) {
     const auto there = client_.get(kind, meta.key());
     if (!there) return there.error().with("read " + what);
-    if (controller_of(*there) == work_.uid) return {};
+    if (owner_job_of(*there) == work_.uid) return {};
     const std::string message =
         what + " exists and belongs to something else; delete it, or give the job another name";
     done_.create_failure = {std::string(core::words::kNameConflict), message};

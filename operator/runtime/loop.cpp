@@ -6,6 +6,7 @@
 #include "common/contract.h"
 #include "common/log.h"
 #include "operator/core/elastic_policy.h"
+#include "operator/core/gang_view.h"
 #include "operator/core/witness.h"
 #include "operator/core/words.h"
 #include "operator/runtime/job_key.h"
@@ -744,9 +745,8 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
     gang.attempt_of_slot[placement.slot] = placement.attempt;
     const std::string pod_name = api::pod_name(job, placement.slot, placement.attempt);
     const api::Pod* pod = pods_.find({key.namespace_name, pod_name});
-    const auto* owner = pod == nullptr ? nullptr : pod->meta.controller();
     // Anybody may make a pod of this name; ours alone is this job's.
-    if (owner != nullptr && owner->uid == job.meta.uid) {
+    if (pod != nullptr && core::is_owned(*pod, job)) {
       gang.pod_of_slot[placement.slot] = {pod_name, pod->meta.uid};
     }
   }

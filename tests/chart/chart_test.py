@@ -286,6 +286,8 @@ class ChartTest(unittest.TestCase):
         policies = [json.dumps(one) for one in HELM.objects() if one["kind"] == "ValidatingAdmissionPolicy"]
         label = re.search(r'kLabelJobUid = "([^"]*)"', header).group(1)
         self.assertIn(label, policies[1])
+        # Who may not make a pod with an owner may not give it one later.
+        self.assertIn("exists(old, old.uid == o.uid && old.apiVersion == o.apiVersion)", policies[1])
         source = read("operator/api/make_pod.cpp")
         everything = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
         selector = only(everything, "PodMonitor")["spec"]["selector"]

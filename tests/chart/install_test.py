@@ -228,6 +228,9 @@ class Installed(unittest.TestCase):
         self.assertEqual(call("POST", PODS, pod("plain"), "alice")[0], 201)
         code, message = call("PATCH", PODS + "/plain", {"metadata": {"labels": labels}}, "alice", merge)
         self.assertEqual(code, 422, message)
+        code, message = call("PATCH", PODS + "/plain", {"metadata": {"ownerReferences": owners}}, "alice", merge)
+        self.assertEqual(code, 422, message)
+        self.assertIn("metadata.ownerReferences: ", message)
         unlabelled = {"metadata": {"labels": {"muster.dev/job-uid": None}}}
         code, message = call("PATCH", PODS + "/member", unlabelled, "alice", merge)
         self.assertEqual(code, 422, message)

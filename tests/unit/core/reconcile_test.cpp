@@ -330,6 +330,10 @@ TEST_CASE("strangers' pods are neither counted nor deleted") {
   job.edit().pods[0].meta.owner_references[0].uid = "somebody";
   const std::string stem = api::service_name(job.snapshot().job);
   CHECK(words_of(job.plan()) == Words{"service", "create " + stem + "-0-0"});
+  auto posing = make_job("j").workers(1).placed().running(0);
+  posing.edit().pods[0].meta.owner_references[0].api_version = "v1";
+  posing.edit().pods[0].meta.owner_references[0].kind = "ConfigMap";
+  CHECK(words_of(posing.plan()) == Words{"service", "create " + stem + "-0-0"});
   job.edit().job.status.placement.clear();
   CHECK(job.plan().empty());
   auto nameless = make_job("j").workers(1).all_running();

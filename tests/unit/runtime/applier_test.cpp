@@ -210,14 +210,21 @@ TEST_CASE_FIXTURE(Fixture, "a pod of ours that is there already counts as create
 }
 
 TEST_CASE_FIXTURE(Fixture, "a stranger's pod of our name is a conflict that names it") {
-  Json stranger = api::to_json(create_pod(0).pod);
-  stranger["metadata"].erase("ownerReferences");
-  REQUIRE(client->create(api::Kind::kPod, "default", stranger).has_value());
-  const auto done = run({create_pod(0)});
-  REQUIRE_FALSE(done.status.has_value());
-  REQUIRE(done.create_failure.has_value());
-  CHECK(done.create_failure->reason == "NameConflict");
-  CHECK(done.create_failure->message.find(api::pod_name(job, 0, 0)) != std::string::npos);
+  const auto conflict = [&](int slot, const Json& owners) {
+    Json stranger = api::to_json(create_pod(slot).pod);
+    stranger["metadata"]["ownerReferences"] = owners;
+    REQUIRE(client->create(api::Kind::kPod, "default", stranger).has_value());
+    const auto done = run({create_pod(slot)});
+    REQUIRE_FALSE(done.status.has_value());
+    REQUIRE(done.create_failure.has_value());
+    CHECK(done.create_failure->reason == "NameConflict");
+    CHECK(done.create_failure->message.find(api::pod_name(job, slot, 0)) != std::string::npos);
+  };
+  conflict(0, Json::array());
+  Json owner = api::to_json(create_pod(1).pod)["metadata"]["ownerReferences"][0];
+  owner["apiVersion"] = "v1";
+  owner["kind"] = "ConfigMap";
+  conflict(1, Json::array({owner}));
 }
 
 TEST_CASE_FIXTURE(Fixture, "a pod that a webhook holds up is told with the API server's words") {
