@@ -57,7 +57,9 @@ class StrictHandler : public nlohmann::json_sax<Json> {
 
   bool is_left_out(std::string_view parent, std::string_view name) const {
     return std::any_of(left_out_.begin(), left_out_.end(), [&](const LeftOut& one) {
-      return one.name == name && one.parent == parent;
+      if (one.parent != parent) return false;
+      if (!one.name.empty()) return one.name == name;
+      return std::find(one.kept.begin(), one.kept.end(), name) == one.kept.end();
     });
   }
 

@@ -17,9 +17,11 @@ using Json = nlohmann::json;
 /// Most levels of arrays and objects that parse_json accepts (the library's dump recurses).
 inline constexpr int kMaxJsonDepth = 64;
 
-/// The member `name` of every object that stands, alone or in a list, under the name `parent`.
+/// The member `name` of every object that stands, alone or in a list, under the name `parent`;
+/// where `name` is empty, all its members but those that are `kept`.
 struct LeftOut {
   std::string_view parent, name;
+  std::span<const std::string_view> kept{};
 };
 
 /// Parses UTF-8 text. Refuses duplicate keys, depth over kMaxJsonDepth and anything after the

@@ -14,7 +14,8 @@ namespace muster::api {
 inline constexpr LeftOut kManagedFields{"metadata", "managedFields"};
 inline constexpr std::array kUnreadOfAny{kManagedFields};
 
-/// A subset of what the kind's parser passes over, metadata.managedFields among it. Lives for ever.
+/// What the kind's parser passes over, metadata.managedFields among it, and labels and annotations
+/// that it would read and nobody asks for. Lives for ever.
 std::span<const LeftOut> unread_of(Kind kind);
 
 }  // namespace muster::api

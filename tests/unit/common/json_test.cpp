@@ -43,6 +43,15 @@ TEST_CASE("what a list of names and parents leaves out is passed over, whatever 
       parse((R"({"a":{"m":)" + std::string(100, '[') + std::string(100, ']') + "}}").c_str()));
 }
 
+TEST_CASE("of what is left out but for some members these alone are built") {
+  static constexpr std::array<std::string_view, 2> kKept{"x", "y"};
+  constexpr std::array kOut{LeftOut{"a", "", kKept}};
+  const auto parsed =
+      parse_json(R"({"a":{"m":{"x":1},"x":{"m":1},"":2,"xy":3,"y":4},"m":{"a":5}})", kOut);
+  REQUIRE(parsed);
+  CHECK(dump_json(*parsed) == R"({"a":{"x":{"m":1},"y":4},"m":{"a":5}})");
+}
+
 TEST_CASE("bytes that are not UTF-8 are replaced, not thrown at") {
   CHECK(dump_json(Json("\xff")) == "\"\xEF\xBF\xBD\"");
 }
