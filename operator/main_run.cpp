@@ -326,6 +326,7 @@ void Process::start_guardrails() {
   options.transport = measured_calls_.get();
   options.metrics = metrics_.get();
   options.policies = flags_.admission_policies;
+  options.watched_namespace = flags_.namespace_name;
   guardrails_ = runtime::Guardrails::start(std::move(options));
 }
 

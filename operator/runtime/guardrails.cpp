@@ -40,16 +40,55 @@ Json field_of(const Json& object, const std::string& name) {
   return found == object.end() ? Json() : *found;
 }
 
-Status check_binding(const Json& binding, const std::string& name) {
+/// Null, and what the API server writes where nothing was said.
+bool is_empty(const Json& value) { return value.is_null() || value.empty(); }
+
+/// Whether resources that match are all there are, or all of the namespace that is watched.
+bool is_narrowed(const Json& match, const std::string& watched_namespace) {
+  const Json namespaces = field_of(match, "namespaceSelector");
+  const Json watched{{"matchLabels", {{"kubernetes.io/metadata.name", watched_namespace}}}};
+  const bool all = is_empty(namespaces) || (!watched_namespace.empty() && namespaces == watched);
+  return !all || !is_empty(field_of(match, "objectSelector")) ||
+         !is_empty(field_of(match, "excludeResourceRules"));
+}
+
+/// The conditions of the chart's policies; any other leaves something out.
+bool is_ours(const Json& condition) {
+  const Json name = field_of(condition, "name");
+  return name == "changes-the-spec" || name == "is-not-the-operator";
+}
+
+Status check_policy(const Json& policy, const std::string& what,
+                    const std::string& watched_namespace) {
+  const Json spec = field_of(policy, "spec");
+  if (field_of(spec, "failurePolicy") != "Fail") {
+    return Error(ErrorCode::kInvalid, what + " lets pass what it cannot judge");
+  }
+  if (is_empty(field_of(spec, "validations"))) {
+    return Error(ErrorCode::kInvalid, what + " refuses nothing");
+  }
+  const Json conditions = field_of(spec, "matchConditions");
+  if (is_narrowed(field_of(spec, "matchConstraints"), watched_namespace) ||
+      !std::all_of(conditions.begin(), conditions.end(), is_ours)) {
+    return Error(ErrorCode::kInvalid, what + " leaves out some of what it should judge");
+  }
+  return {};
+}
+
+Status check_binding(const Json& binding, const std::string& name,
+                     const std::string& watched_namespace) {
+  const std::string what = std::string(kBindings) + "/" + name;
   const Json spec = field_of(binding, "spec");
   if (field_of(spec, "policyName") != name) {
-    return Error(ErrorCode::kInvalid,
-                 std::string(kBindings) + "/" + name + " binds another policy");
+    return Error(ErrorCode::kInvalid, what + " binds another policy");
   }
   const Json actions = field_of(spec, "validationActions");
   if (std::find(actions.begin(), actions.end(), Json("Deny")) == actions.end()) {
-    return Error(ErrorCode::kInvalid,
-                 std::string(kBindings) + "/" + name + " does not deny what the policy refuses");
+    return Error(ErrorCode::kInvalid, what + " does not deny what the policy refuses");
+  }
+  const Json match = field_of(spec, "matchResources");
+  if (is_narrowed(match, watched_namespace) || !is_empty(field_of(match, "resourceRules"))) {
+    return Error(ErrorCode::kInvalid, what + " leaves out some of what the policy should judge");
   }
   return {};
 }
@@ -89,7 +128,7 @@ class RunningGuardrails final : public Guardrails {
   bool look() {
     bool all_known = true;
     for (const std::string& name : options_.policies) {
-      const Status status = look_at_policy(*options_.transport, name);
+      const Status status = look_at_policy(*options_.transport, name, options_.watched_namespace);
       if (status || is_verdict(status)) options_.metrics->set_guardrail_missing(name, !status);
       if (!status && !is_verdict(status)) all_known = false;
       tell(name, status);
@@ -122,14 +161,13 @@ class RunningGuardrails final : public Guardrails {
 
 }  // namespace
 
-Status look_at_policy(kube::HttpTransport& transport, const std::string& name) {
+Status look_at_policy(kube::HttpTransport& transport, const std::string& name,
+                      const std::string& watched_namespace) {
   MUSTER_ASSIGN_OR_RETURN(const Json policy, read(transport, kPolicies, name));
-  if (field_of(field_of(policy, "spec"), "failurePolicy") != "Fail") {
-    return Error(ErrorCode::kInvalid,
-                 std::string(kPolicies) + "/" + name + " lets pass what it cannot judge");
-  }
+  MUSTER_RETURN_IF_ERROR(
+      check_policy(policy, std::string(kPolicies) + "/" + name, watched_namespace));
   MUSTER_ASSIGN_OR_RETURN(const Json binding, read(transport, kBindings, name));
-  return check_binding(binding, name);
+  return check_binding(binding, name, watched_namespace);
 }
 
 std::unique_ptr<Guardrails> Guardrails::start(GuardrailsOptions options) {

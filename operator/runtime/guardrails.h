@@ -19,13 +19,16 @@ struct GuardrailsOptions {
   Metrics* metrics = nullptr;                ///< outlives the guardrails
   /// Names of ValidatingAdmissionPolicies; each has a binding of the same name.
   std::vector<std::string> policies;
+  std::string watched_namespace;  ///< the only one that bindings may keep to; empty = none
   seconds period{600};
   seconds retry{15};  ///< after a look that the API server did not answer
 };
 
 /// One look. Errors: kNotFound (the policy or its binding is gone), kInvalid (it is there and does
-/// not refuse); any other: nothing is known. Blocks: two exchanges at most.
-Status look_at_policy(kube::HttpTransport& transport, const std::string& name);
+/// not refuse, or leaves some out); any other: nothing is known. What its expressions say is not
+/// looked at. Blocks: two exchanges at most.
+Status look_at_policy(kube::HttpTransport& transport, const std::string& name,
+                      const std::string& watched_namespace);
 
 /// Looks at once and then again and again. What is wrong is logged when it begins and when it
 /// changes, and stands in the metric muster_guardrail_missing.
