@@ -291,6 +291,19 @@ void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
   }
 }
 
+/// A plan's events are put when all of it was carried out, and workers tell of a change that is
+/// known here no second time.
+void OperatorLoop::settle_changes(bool told, Memory& memory) {
+  const auto telling = std::exchange(memory.telling, {});
+  const std::size_t untold = std::exchange(memory.telling_untold, 0);
+  if (told) return;
+  auto& changes = memory.changes;
+  changes.insert(changes.begin(), telling.begin(), telling.end());
+  const std::size_t over = changes.size() - std::min(changes.size(), kToldChangesMost);
+  changes.erase(changes.begin(), changes.begin() + static_cast<std::ptrdiff_t>(over));
+  memory.changes_untold += untold + over;
+}
+
 void OperatorLoop::take(Lead) {
   if (std::exchange(is_leader_, true)) return;
   for (const auto& [key, record] : jobs_.all()) assumed_is_old_.insert(key);
@@ -361,6 +374,7 @@ void OperatorLoop::take(ApplyDone done) {
       answer(Error(ErrorCode::kUnavailable, "the API server did not take it; ask again"));
     }
   }
+  settle_changes(done.status.has_value(), memory);
   for (auto& name : done.created) {
     memory.acted.insert_or_assign(std::move(name), now_ + kCreateAgainAfter);
   }
@@ -668,7 +682,8 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
     }
     return;
   }
-  memory.changes.clear();
+  memory.telling = std::exchange(memory.changes, {});
+  memory.telling_untold = snapshot.changes_untold;
   hand_over(*record, std::move(plan), memory);
 }
 

@@ -100,7 +100,10 @@ class OperatorLoop {
     int changes_in_window = 0;
     std::size_t changes_untold = 0;  ///< beyond that: told as a number
     MonoTime untold_due{};           ///< at the end of that minute
-    int shrinks_to = 0;              ///< core::shrinks_to when it was last looked at
+    /// Those in the plan that is being carried out: to be told again should it fail.
+    std::vector<MembershipChange> telling;
+    std::size_t telling_untold = 0;
+    int shrinks_to = 0;  ///< core::shrinks_to when it was last looked at
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;
@@ -163,6 +166,7 @@ class OperatorLoop {
   bool answer_witness(const JobRecord& record, const core::JobSnapshot& snapshot, Memory& memory);
   static void drop_questions(Memory& memory, const std::string& why);
   void note_changes(const std::vector<MembershipChange>& changes, Memory& memory) const;
+  static void settle_changes(bool told, Memory& memory);
   /// Whether the job's progress may be written now: so many jobs' a second, and who has waited
   /// longest comes first. One that may not keeps its place in the line.
   bool has_progress_turn(const api::ObjectKey& key);

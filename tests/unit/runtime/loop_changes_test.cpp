@@ -34,9 +34,11 @@ class ChangesWorld final : public runtime::Executor {
     runtime::ApplyDone done;
     done.key = {"ns", "j"};
     done.uid = "u";
+    if (fails) done.status = Error(ErrorCode::kUnavailable, "the API server is away");
     REQUIRE(mailbox_.post(std::move(done)));
   }
   void stop() override {}
+  bool fails = false;  ///< every plan
 
   /// Workers tell of so many joins in memberships that nobody has told of.
   void tell(int changes) {
@@ -114,6 +116,18 @@ TEST_CASE("of more than sixty changes in a minute the rest is one event when the
   CHECK(world.events() == Told{});
   world.tell(2);
   CHECK(world.events() == Told{2, {}});
+}
+
+TEST_CASE("changes that a plan was to tell are told by the next one when it fails") {
+  ChangesWorld world;
+  world.fails = true;
+  for (int i = 0; i < 7; ++i) world.tell(10);
+  world.events();
+  world.fails = false;
+  world.pass(seconds(120));
+  CHECK(world.events() == Told{8, {"62 more changes of the workers' membership"}});
+  world.repeat();
+  CHECK(world.events() == Told{});
 }
 
 TEST_CASE("of one membership each stranger is told of, once") {
