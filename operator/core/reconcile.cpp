@@ -84,7 +84,9 @@ Plan take_back_refusal(const JobSnapshot& snapshot) {
 Plan reconcile_finished(const JobSnapshot& snapshot, const GangView& gang) {
   if (is_repaired(snapshot)) return take_back_refusal(snapshot);
   const api::TrainingJob& job = snapshot.job;
-  Plan plan = nothing("ended");
+  // The time to live may be changed afterwards; who waits for that to be seen looks here.
+  Plan plan = write_status(snapshot, job.status, Pass::kObservation);
+  plan.reason = "ended";
   for (const api::Pod* pod : gang.owned) {
     if (pod->meta.deletion_time) continue;
     const seconds left = words::kLingersMost - lasted(snapshot, facts::lingering(*pod));

@@ -13,6 +13,17 @@ using Words = std::vector<std::string>;
 using api::PodPhase;
 namespace codes = contract::exit_code;
 
+TEST_CASE("the status of an ended job follows changes of its spec") {
+  auto job = make_job("j").workers(1).placed().ended(0, 0).condition("Running", true);
+  while (!job.snapshot().job.status.finished()) apply(job.edit(), job.plan());
+  job.edit().job.meta.generation = 2;
+  const auto plan = job.plan();
+  CHECK(status_of(plan).observed_generation == 2);
+  apply(job.edit(), plan);
+  CHECK(job.snapshot().job.status.finished());
+  for (const auto& word : words_of(job.plan())) CHECK(word != "status");
+}
+
 TEST_CASE("a job is complete when every member ended with 0") {
   auto job = make_job("j").workers(2).placed().ended(0, 0).running(1).condition("Running", true);
   CHECK_FALSE(status_of(job.plan()).finished());
