@@ -456,6 +456,15 @@ bool may_wait(const JobSnapshot& snapshot, const GangView& gang,
   return same_words == before;
 }
 
+/// What was refused is judged anew: a gang that went on meanwhile has its places.
+void take_back_bad_spec(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
+  const auto* admitted = status.condition(std::string(words::kAdmitted));
+  if (admitted == nullptr || admitted->reason != contract::reason::kInvalidSpec) return;
+  set_condition(
+      status, snapshot,
+      {words::kAdmitted, true, contract::reason::kGangScheduled, "the spec was repaired"});
+}
+
 seconds until_progress(const JobSnapshot& snapshot) {
   return std::chrono::ceil<seconds>(*snapshot.job.status.progress->updated_at +
                                     words::kProgressInterval - snapshot.now);
@@ -468,6 +477,7 @@ Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
   if (trains && is_elastic(snapshot, gang) && awaits_verdict(snapshot, gang)) {
     return nothing("waiting for a place");
   }
+  take_back_bad_spec(status, snapshot);
   const auto words_due = observe_running(status, snapshot, gang);
   if (trains && may_wait(snapshot, gang, status)) {
     Plan later = nothing("training");

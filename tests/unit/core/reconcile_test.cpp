@@ -383,6 +383,19 @@ TEST_CASE("a job that has trained is not ended by a spec that is not understood 
   CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
 }
 
+TEST_CASE("a gang whose spec was refused and repaired is admitted again") {
+  auto job = make_job("j").workers(2).all_running();
+  apply(job.edit(), job.plan());
+  job.edit().spec_verdict = Error(ErrorCode::kInvalid, "spec.worker.count: must be less");
+  apply(job.edit(), job.plan());
+  CHECK_FALSE(job.snapshot().job.status.is_true("Admitted"));
+  job.edit().spec_verdict = Status();
+  apply(job.edit(), job.plan());
+  CHECK(job.snapshot().job.status.is_true("Admitted"));
+  CHECK(job.snapshot().job.status.condition("Admitted")->reason == "GangScheduled");
+  CHECK(job.plan().empty());
+}
+
 TEST_CASE("what a job with a refused spec holds is taken back as from any other") {
   auto job = make_job("j").workers(2).all_running();
   job.edit().spec_verdict = Error(ErrorCode::kInvalid, "metadata.labels: must not");
