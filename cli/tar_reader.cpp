@@ -34,6 +34,17 @@ std::optional<std::int64_t> octal_of(std::string_view field) {
   return digits > 0 && digits < 12 && has_end ? std::optional(value) : std::nullopt;
 }
 
+/// As GNU tar writes what ustar has no digits for: a byte 0x80, and the number in base 256.
+std::optional<std::int64_t> size_of(std::string_view field) {
+  if (field.front() != '\x80') return octal_of(field);
+  std::int64_t value = 0;
+  for (const char c : field.substr(1)) {
+    if (value >> 48 != 0) return std::nullopt;
+    value = value * 256 + static_cast<unsigned char>(c);
+  }
+  return value;
+}
+
 std::int64_t sum_of(std::string_view header) {
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < header.size(); ++i) {
@@ -85,7 +96,7 @@ Status TarReader::take_entry() {
   const char type = header[kTypeAt];
   if (type != '0' && type != '\0') return corrupt(quoted + " is no regular file");
   if (!is_plain_relative_name(name)) return corrupt(quoted + " is a name that is not allowed");
-  const auto size = octal_of(header.substr(kSizeAt, kSizeBytes));
+  const auto size = size_of(header.substr(kSizeAt, kSizeBytes));
   if (!size) return corrupt("the size of " + quoted + " cannot be read");
   if (*size > bytes_left_) {
     return Error(ErrorCode::kTooLarge, "the archive that came holds more than was agreed");

@@ -18,7 +18,7 @@
 namespace muster::worker {
 namespace {
 
-constexpr std::size_t kBlock = 512;
+constexpr std::size_t kBlock = kArchiveBlock;
 constexpr std::size_t kChunk = 64 * 1024;
 constexpr std::size_t kNameMax = 100;
 constexpr std::size_t kPrefixMax = 155;
@@ -41,6 +41,12 @@ void put_octal(std::span<char> field, std::uint64_t value) {
   }
 }
 
+void put_size(std::span<char> field, std::uint64_t value) {
+  if (value >> (3 * (field.size() - 1)) == 0) return put_octal(field, value);
+  for (std::size_t i = field.size(); i-- > 1; value >>= 8) field[i] = static_cast<char>(value);
+  field.front() = '\x80';
+}
+
 void put_text(std::span<char> field, std::string_view text) {
   std::copy(text.begin(), text.end(), field.begin());
 }
@@ -51,36 +57,6 @@ std::size_t cut_of(std::string_view path) {
   const std::size_t cut = path.find('/', first);
   return cut == std::string_view::npos || cut > kPrefixMax || cut == 0 ? std::string_view::npos
                                                                        : cut;
-}
-
-Result<std::array<char, kBlock>> make_header(std::string_view path, const struct stat& info) {
-  std::array<char, kBlock> block{};
-  const std::span<char> all(block);
-  std::string_view name = path;
-  if (path.size() > kNameMax) {
-    const std::size_t cut = cut_of(path);
-    if (cut == std::string_view::npos) {
-      return Error(ErrorCode::kTooLarge, std::string(path) + ": the name is too long for a ustar " +
-                                             "archive; use names of at most 100 characters");
-    }
-    put_text(all.subspan(345, kPrefixMax), path.substr(0, cut));
-    name = path.substr(cut + 1);
-  }
-  put_text(all.subspan(0, kNameMax), name);
-  put_octal(all.subspan(100, 8), 0644);
-  put_octal(all.subspan(108, 8), 0);
-  put_octal(all.subspan(116, 8), 0);
-  put_octal(all.subspan(124, 12), static_cast<std::uint64_t>(info.st_size));
-  constexpr std::int64_t kTimeMax = (std::int64_t{1} << 33) - 1;
-  put_octal(all.subspan(136, 12),
-            static_cast<std::uint64_t>(std::clamp<std::int64_t>(info.st_mtim.tv_sec, 0, kTimeMax)));
-  put_text(all.subspan(148, 8), "        ");
-  block[156] = '0';
-  put_text(all.subspan(257, 8), std::string_view("ustar\00000", 8));
-  std::uint64_t sum = 0;
-  for (const char byte : block) sum += static_cast<unsigned char>(byte);
-  put_octal(all.subspan(148, 7), sum);
-  return block;
 }
 
 /// Keeps errno when it is none.
@@ -169,7 +145,8 @@ class Archive {
       return Error(ErrorCode::kTooLarge, root_ + "/" + path + ": larger than " +
                                              std::to_string(limits_.file_bytes_max) + " bytes");
     }
-    MUSTER_ASSIGN_OR_RETURN(const auto header, make_header(path, info));
+    MUSTER_ASSIGN_OR_RETURN(const auto header,
+                            archive_header(path, info.st_size, info.st_mtim.tv_sec));
     MUSTER_RETURN_IF_ERROR(write_all(out_, header));
     std::uint64_t left = static_cast<std::uint64_t>(info.st_size);
     while (left > 0) {
@@ -196,6 +173,37 @@ class Archive {
 };
 
 }  // namespace
+
+Result<std::array<char, kArchiveBlock>> archive_header(std::string_view path, std::int64_t bytes,
+                                                       std::int64_t modified_at) {
+  std::array<char, kBlock> block{};
+  const std::span<char> all(block);
+  std::string_view name = path;
+  if (path.size() > kNameMax) {
+    const std::size_t cut = cut_of(path);
+    if (cut == std::string_view::npos) {
+      return Error(ErrorCode::kTooLarge, std::string(path) + ": the name is too long for a ustar " +
+                                             "archive; use names of at most 100 characters");
+    }
+    put_text(all.subspan(345, kPrefixMax), path.substr(0, cut));
+    name = path.substr(cut + 1);
+  }
+  put_text(all.subspan(0, kNameMax), name);
+  put_octal(all.subspan(100, 8), 0644);
+  put_octal(all.subspan(108, 8), 0);
+  put_octal(all.subspan(116, 8), 0);
+  put_size(all.subspan(124, 12), static_cast<std::uint64_t>(bytes));
+  constexpr std::int64_t kTimeMax = (std::int64_t{1} << 33) - 1;
+  put_octal(all.subspan(136, 12),
+            static_cast<std::uint64_t>(std::clamp<std::int64_t>(modified_at, 0, kTimeMax)));
+  put_text(all.subspan(148, 8), "        ");
+  block[156] = '0';
+  put_text(all.subspan(257, 8), std::string_view("ustar\00000", 8));
+  std::uint64_t sum = 0;
+  for (const char byte : block) sum += static_cast<unsigned char>(byte);
+  put_octal(all.subspan(148, 7), sum);
+  return block;
+}
 
 Status write_archive(const std::string& directory, int out, const ArchiveLimits& limits) {
   UniqueFd root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

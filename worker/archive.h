@@ -2,8 +2,11 @@
 // one stream, and a process that waits while files are read.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "common/clock.h"
 #include "common/result.h"
@@ -14,9 +17,17 @@ namespace muster::worker {
 struct ArchiveLimits {
   int files_max = 10'000;
   int depth_max = 16;  ///< directories below the root
-  /// Of one file; what a ustar header can say.
-  std::int64_t file_bytes_max = (std::int64_t{1} << 33) - 1;
+  /// Of one file; what `muster fetch` takes.
+  std::int64_t file_bytes_max = std::int64_t{1} << 42;
 };
+
+inline constexpr std::size_t kArchiveBlock = 512;
+
+/// What stands before the bytes of a regular file. A size of 8 GiB and more, for which ustar has no
+/// digits, is written as GNU tar writes it: a byte 0x80, and the number in base 256.
+/// Errors: kTooLarge (a name longer than ustar can hold).
+Result<std::array<char, kArchiveBlock>> archive_header(std::string_view path, std::int64_t bytes,
+                                                       std::int64_t modified_at);
 
 /// Writes the regular files below `directory` to `out` (a descriptor that the caller keeps) as a
 /// POSIX ustar archive: names relative to `directory`, sorted, mode 0644, owner 0, times of the

@@ -32,9 +32,10 @@ class Kept final : public TarSink {
 };
 
 struct Entry {
-  std::string name, content;
+  std::string name = {}, content = {};
   char type = '0';
   std::string prefix = {};
+  std::string size = {};  ///< the field's bytes; empty: of the content
 };
 
 std::string header_of(const Entry& entry) {
@@ -45,7 +46,7 @@ std::string header_of(const Entry& entry) {
   put(0, entry.name);
   char size[32];
   std::snprintf(size, sizeof size, "%011zo", entry.content.size());
-  put(124, size);
+  put(124, entry.size.empty() ? std::string(size) : entry.size);
   put(148, "        ");
   block[156] = entry.type;
   put(257, std::string("ustar\0"
@@ -74,6 +75,21 @@ Status read_all(const std::string& bytes, Kept& kept, std::int64_t most = 1 << 2
   TarReader reader(kept, most);
   MUSTER_RETURN_IF_ERROR(reader.feed(bytes));
   return reader.finish();
+}
+
+TEST_CASE("a size of 8 GiB and more comes in base 256") {
+  const auto begun = [](const std::string& low, Kept& kept) {
+    const Entry entry{.name = "model", .size = std::string("\x80\0\0\0", 4) + low};
+    return TarReader(kept, std::int64_t{1} << 42).feed(header_of(entry));
+  };
+  Kept kept;
+  REQUIRE(begun(std::string("\0\0\0\x02\0\0\0\xff", 8), kept));
+  CHECK(kept.expected == (std::int64_t{1} << 33) + 255);
+  for (const std::string& wrong : {std::string("\x80\0\0\0\0\0\0\0", 8), std::string(8, '\xff'),
+                                   std::string("\x01\0\0\0\0\0\0\0", 8)}) {
+    CHECK_FALSE(begun(wrong, kept));
+  }
+  CHECK(kept.files.size() == 1);
 }
 
 TEST_CASE("files come out as they went in, wherever the stream is cut") {

@@ -89,6 +89,20 @@ TEST_CASE("tar unpacks what was archived, byte for byte, names sorted") {
   CHECK(fs::file_size(directory.path / "unpacked/empty") == 0);
 }
 
+TEST_CASE("tar reads the size of a file that ustar has no digits for") {
+  for (const std::int64_t bytes :
+       {(std::int64_t{1} << 33) - 1, std::int64_t{1} << 33, (std::int64_t{1} << 42) - 3}) {
+    const Directory directory;
+    const auto header = worker::archive_header("model", bytes, 0);
+    REQUIRE(header);
+    std::ofstream(directory.path / "out.tar", std::ios::binary)
+        .write(header->data(), static_cast<std::streamsize>(header->size()));
+    int code = -1;
+    const std::string said = directory.tar({"-t", "-v"}, code);
+    CHECK_MESSAGE(said.find(" " + std::to_string(bytes) + " ") != std::string::npos, said);
+  }
+}
+
 TEST_CASE("an empty directory gives an archive that tar takes for empty") {
   const Directory directory;
   REQUIRE(directory.archive());
