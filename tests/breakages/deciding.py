@@ -117,7 +117,7 @@ BREAKAGES = [
              "sim_seeds"),
     # What is written
     Breakage("a stranger's object of our name is taken over", APPLIER,
-             "    if (controller_of(*there) == work_.uid) return {};\n    const std::string message",
+             "    if (owner_job_of(*there) == work_.uid) return {};\n    const std::string message",
              "    if (there.has_value()) return {};\n    const std::string message", "test_runtime"),
     Breakage("a pod that would leave its box is asked for", APPLIER, "    if (!meets) {", "    if (action.pod.meta.name.empty()) {",
              "test_runtime"),
@@ -133,8 +133,8 @@ BREAKAGES = [
              "      run.fail(std::move(status));", "test_runtime"),
     Breakage("a plan is begun though the operator stops", APPLIER, "    if (stopping) {", "    if (work.uid.empty()) {", "test_runtime"),
     Breakage("a stranger's disruption budget is changed", APPLIER,
-             "    if (controller_of(*there) != work_.uid) {\n      return Error(ErrorCode::kForbidden",
-             "    if (controller_of(*there) == \"nobody\") {\n      return Error(ErrorCode::kForbidden", "test_sim"),
+             "    if (owner_job_of(*there) != work_.uid) {\n      return Error(ErrorCode::kForbidden",
+             "    if (owner_job_of(*there) == \"nobody\") {\n      return Error(ErrorCode::kForbidden", "test_sim"),
     # Who may write
     Breakage("a fence that has closed lets writes through", GUARDS, "if (!until || now >= *until) {", "if (!until) {", "test_kube"),
     Breakage("a leader that could not renew goes on", ELECTION,
