@@ -116,10 +116,17 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
             {"volumes", Json::array({Json{{"name", kVolume},
                                           {"persistentVolumeClaim",
                                            {{"claimName", checkpoint.volume_claim_name}}}}})}};
-  // Where the workers may stand and what they are pulled with, so may this pod.
-  for (const char* field : {"tolerations", "imagePullSecrets"}) {
-    const auto found = job.spec.worker.pod_fields.find(field);
-    if (found != job.spec.worker.pod_fields.end()) spec[field] = *found;
+  // Where the workers may stand, what they are pulled with and what of the volume they may read, so
+  // may this pod. The claim's node is better known than by their selector.
+  const Json& fields = job.spec.worker.pod_fields;
+  for (const char* field : {"tolerations", "imagePullSecrets", "serviceAccountName",
+                            "runtimeClassName", "nodeSelector"}) {
+    const auto found = fields.find(field);
+    if (found != fields.end()) spec[field] = *found;
+  }
+  if (!facts.node.empty()) spec.erase("nodeSelector");
+  if (const auto groups = fields.find("supplementalGroups"); groups != fields.end()) {
+    spec["securityContext"]["supplementalGroups"] = *groups;
   }
   if (!facts.node.empty()) spec["affinity"] = api::required_node_affinity(facts.node);
   // Without Muster's own labels and without the job as its owner: such a pod is a worker, and only

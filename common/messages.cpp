@@ -115,6 +115,16 @@ Result<JoinRequest> parse_join_request(const Json& json) {
   return value;
 }
 
+Json to_json(const ProgressResponse& value) { return {{"nextAfterMs", value.next_after_ms}}; }
+
+Result<ProgressResponse> parse_progress_response(const Json& json) {
+  ProgressResponse value;
+  JsonReader in(json, "answer to a report");
+  in.optional("nextAfterMs", value.next_after_ms, {0, 60'000});
+  MUSTER_RETURN_IF_ERROR(in.status());
+  return value;
+}
+
 Json to_json(const JoinResponse& value) {
   Json peers = Json::array();
   for (const auto& peer : value.peers) {

@@ -68,6 +68,11 @@ struct JoinResponse {
   bool joining = false;
 };
 
+/// The answer to a report that was taken.
+struct ProgressResponse {
+  int next_after_ms = 0;  ///< so much later the next one is wanted; 0: when the worker likes
+};
+
 /// One change of the workers' membership, as a worker saw it.
 struct MembershipChange {
   std::int64_t epoch = 0;      ///< the membership that came out of it
@@ -149,11 +154,13 @@ struct WitnessResponse {
 Json to_json(const JoinRequest& value);
 Json to_json(const JoinResponse& value);
 Json to_json(const ProgressReport& value);
+Json to_json(const ProgressResponse& value);
 Json to_json(const WitnessRequest& value);
 Json to_json(const WitnessResponse& value);
 Result<JoinRequest> parse_join_request(const Json& json);
 Result<JoinResponse> parse_join_response(const Json& json);
 Result<ProgressReport> parse_progress_report(const Json& json);
+Result<ProgressResponse> parse_progress_response(const Json& json);
 Result<WitnessRequest> parse_witness_request(const Json& json);
 Result<WitnessResponse> parse_witness_response(const Json& json);
 

@@ -445,9 +445,14 @@ void EndpointHandler::progress(const ProgressReport& report, const Caller& calle
   Replies replies;
   Told told;
   std::optional<http::Response> refused;
+  ProgressResponse taken;
   {
     const std::lock_guard lock(mutex_);
     refused = refuse(report.job, report.slot, report.attempt, caller);
+    const auto turn = milliseconds(1000 * workers_ / kReportsPerSecond);
+    if (workers_ > kReportsPerSecond) {
+      taken.next_after_ms = static_cast<int>(std::min(turn, kReportPauseMost).count());
+    }
     if (!refused) {
       Gang& gang = gangs_.at(report.job);
       take_address(gang, gang.workers.at(report.slot), report);
@@ -459,7 +464,7 @@ void EndpointHandler::progress(const ProgressReport& report, const Caller& calle
   if (!refused && options_.on_progress && !options_.on_progress(report)) {
     refused = refusal(503, "Unavailable", "the operator has too much to do now; report again");
   }
-  respond(refused ? std::move(*refused) : answer(200, Json::object()));
+  respond(refused ? std::move(*refused) : answer(200, to_json(taken)));
 }
 
 void EndpointHandler::witness(const WitnessRequest& request, const Caller& caller,
@@ -487,6 +492,7 @@ void EndpointHandler::set_gang(GangInfo gang) {
     const bool stays = !entry.workers.empty() && is_same_gang(entry.info, gang);
     if (stays) gang.job_key = entry.info.job_key;
     std::map<int, Worker> before = std::exchange(entry.workers, {});
+    workers_ += gang.attempt_of_slot.size() - before.size();
     for (const auto& [slot, attempt] : gang.attempt_of_slot) {
       const auto found = before.find(slot);
       const bool same_worker =
@@ -519,6 +525,7 @@ void EndpointHandler::remove_gang(const std::string& job) {
     if (found == gangs_.end()) return;
     send_back(found->second,
               refusal(404, "NotFound", "no gang of job \"" + job + "\" is expected now"), replies);
+    workers_ -= found->second.workers.size();
     gangs_.erase(found);
   }
   for (auto& [reply, response] : replies) reply(std::move(response));

@@ -23,6 +23,11 @@ namespace muster::runtime {
 inline constexpr milliseconds kJoinHold{250};
 /// Posts a worker may send at once, and that it gets back each second.
 inline constexpr int kPostsPerSecond = 10;
+/// Reports a second that the workers of all jobs together are asked for: each is a connection of
+/// its own with its handshake, and a look at the job. Progress is written every 15 s, so that
+/// nobody is asked to wait longer.
+inline constexpr int kReportsPerSecond = 500;
+inline constexpr milliseconds kReportPauseMost{15'000};
 
 /// Threads: any for every method. Callbacks and replies are called without the lock.
 class EndpointHandler {
@@ -123,6 +128,7 @@ class EndpointHandler {
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   std::mutex mutex_;
   std::map<std::string, Gang> gangs_;  ///< by job; guarded by mutex_
+  std::size_t workers_ = 0;            ///< of all gangs; guarded by mutex_
   std::uint64_t next_id_ = 0;          ///< guarded by mutex_
   bool is_stopping_ = false;           ///< guarded by mutex_
 };

@@ -21,7 +21,9 @@ struct ReviewerOptions {
   const Clock* clock = nullptr;       ///< outlives the reviewer
   int threads = 2;
   std::size_t waiting_max = 256;    ///< questions not yet asked; over it: kUnavailable at once
-  std::size_t accepted_max = 4096;  ///< accepted tokens and rights remembered; the oldest go first
+  /// Accepted tokens and rights remembered; the oldest go first. With fewer than there are workers
+  /// each of their reports would be a question.
+  std::size_t accepted_max = 32'768;
   /// Refused ones, which have no room but their own: anybody can make them up.
   std::size_t refused_max = 256;
   seconds yes_for{60};            ///< how long an accepted token or right is believed

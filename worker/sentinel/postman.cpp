@@ -221,25 +221,31 @@ void Postman::report_until_finished() {
     }
     if (question) send_question(*question);
     if (!report) continue;
-    send_report(*report, number);
-    next_report = options_.clock->mono_now() + options_.report_interval;
+    const milliseconds pause = std::max(send_report(*report, number), options_.report_interval);
+    next_report = options_.clock->mono_now() + pause;
   }
 }
 
-void Postman::send_report(const ProgressReport& report, std::uint64_t number) {
+milliseconds Postman::send_report(const ProgressReport& report, std::uint64_t number) {
   const auto answer = post(contract::kPathProgress, dump_json(to_json(report)));
   const std::string state = !answer                 ? answer.error().message()
                             : answer->status == 200 ? ""
                                                     : message_of(*answer);
+  milliseconds pause{0};
   if (state.empty()) {
+    const auto json = parse_json(answer->body);
+    const auto taken =
+        json ? parse_progress_response(*json) : Result<ProgressResponse>(json.error());
+    if (taken) pause = milliseconds(taken->next_after_ms);
     const std::lock_guard lock(mutex_);
     told_ = std::max(told_, number);
   }
-  if (state == last_report_state_) return;
+  if (state == last_report_state_) return pause;
   // Training goes on without the endpoint; the next report carries everything again.
   log_warning(state.empty() ? "progress is reported again" : "progress was not taken",
               {{"state", state}});
   last_report_state_ = state;
+  return pause;
 }
 
 void Postman::send_question(const WitnessRequest& request) {

@@ -1,5 +1,6 @@
 // The sentinel's talk with the workers' endpoint, on a thread of its own: first the join, then
-// progress at most once a second. The sentinel never waits for the network.
+// progress at most once a second, or as rarely as the endpoint asks for. The sentinel never waits
+// for the network.
 #pragma once
 
 #include <condition_variable>
@@ -73,7 +74,8 @@ class Postman {
   /// Until `time` has passed or the postman stops; whether it goes on.
   bool wait(milliseconds time);
   void report_until_finished();
-  void send_report(const ProgressReport& report, std::uint64_t number);
+  /// Returns how long the endpoint wants to hear nothing.
+  milliseconds send_report(const ProgressReport& report, std::uint64_t number);
   void send_question(const WitnessRequest& request);
 
   PostmanOptions options_;

@@ -57,3 +57,25 @@ TEST_CASE("of a job that is not complete its newest checkpoint comes") {
   CHECK(plan->last.empty());
   CHECK_FALSE(plan->notice.empty());
 }
+
+TEST_CASE("the pod that reads a volume has what the workers need to stand there and to read it") {
+  api::TrainingJob job = job_of(R"({"mlp": {"hidden": [8]}})", true);
+  job.spec.worker.pod_fields = *parse_json(R"({
+      "tolerations": [{"operator": "Exists"}], "imagePullSecrets": [{"name": "pull"}],
+      "serviceAccountName": "trainer", "runtimeClassName": "kata", "nodeSelector": {"disk": "fast"},
+      "supplementalGroups": [2000], "ports": [{"containerPort": 80}]})");
+  FetchPodFacts facts;
+  facts.name = "fetch";
+  const Json anywhere = make_fetch_pod(job, facts)["spec"];
+  for (const char* field : {"tolerations", "imagePullSecrets", "serviceAccountName",
+                            "runtimeClassName", "nodeSelector"}) {
+    CAPTURE(field);
+    CHECK(anywhere.value(field, Json()) == job.spec.worker.pod_fields[field]);
+  }
+  CHECK(anywhere["securityContext"]["supplementalGroups"] == Json{2000});
+  CHECK_FALSE(anywhere.contains("ports"));
+  facts.node = "node-1";
+  const Json pinned = make_fetch_pod(job, facts)["spec"];
+  CHECK_FALSE(pinned.contains("nodeSelector"));
+  CHECK(pinned.contains("affinity"));
+}

@@ -409,6 +409,31 @@ TEST_CASE("where there is no room for a report its worker is told to come again"
   CHECK(world.reports[0].step == 43);
 }
 
+TEST_CASE("the more workers there are, the more rarely each is asked to report") {
+  HandlerWorld world;
+  const auto wished = [&] {
+    const auto answer = world.report(0, 0, 1);
+    REQUIRE((*answer)->status == 200);
+    world.clock.advance(seconds(1));
+    return parse_progress_response(*parse_json((*answer)->body))->next_after_ms;
+  };
+  world.handler.set_gang(gang(kReportsPerSecond));
+  CHECK(wished() == 0);
+  GangInfo other = gang(2 * kReportsPerSecond);
+  other.job = "ns/other";
+  world.handler.set_gang(other);
+  CHECK(wished() == 3000);
+  world.handler.set_gang(other);
+  CHECK(wished() == 3000);
+  world.handler.set_gang(gang(4000));
+  other.attempt_of_slot.clear();
+  for (int slot = 0; slot < 4000; ++slot) other.attempt_of_slot[slot] = 0;
+  world.handler.set_gang(other);
+  CHECK(wished() == 15'000);
+  world.handler.remove_gang("ns/other");
+  CHECK(wished() == 8000);
+}
+
 TEST_CASE("progress is handed on when it is of the gang's own attempt") {
   HandlerWorld world;
   world.handler.set_gang(gang(2, 1));

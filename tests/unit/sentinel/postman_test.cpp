@@ -245,6 +245,35 @@ TEST_CASE("of many reports the last always arrives") {
   CHECK(reports <= 2);
 }
 
+TEST_CASE("who has many workers hears of each as rarely as it asks for, but a question at once") {
+  std::atomic<int> reports = 0;
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+    if (request.path == contract::kPathJoin) return respond(complete());
+    if (request.path == contract::kPathWitness) {
+      return respond({200, "application/json", dump_json(to_json(WitnessResponse{})), {}});
+    }
+    ++reports;
+    respond({200, "application/json", dump_json(to_json(ProgressResponse{60'000})), {}});
+  });
+  PostmanOptions options = world.options();
+  options.report_interval = milliseconds(0);
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  postman.set_report({}, 1);
+  while (postman.told() < 1) std::this_thread::yield();
+  postman.set_report({}, 2);
+  // Each answer is a turn in which a report that is due would go.
+  for (int i = 0; i < 20; ++i) {
+    postman.ask_witness({});
+    pollfd said{postman.event_fd(), POLLIN, 0};
+    REQUIRE(poll(&said, 1, 30'000) == 1);
+    (void)postman.take_witness_answer();
+  }
+  CHECK(reports == 1);
+  postman.finish(seconds(30));
+  CHECK(postman.told() == 2);
+}
+
 TEST_CASE("an endpoint that hangs does not hold the end up") {
   std::promise<void> arrived;
   PostWorld world([&](const http::Request& request, const http::Responder& respond) {
