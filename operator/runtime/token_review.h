@@ -20,7 +20,7 @@ struct ReviewerOptions {
   kube::ApiClient* client = nullptr;  ///< outlives the reviewer
   const Clock* clock = nullptr;       ///< outlives the reviewer
   int threads = 2;
-  std::size_t waiting_max = 256;    ///< questions not yet asked; over it: kUnavailable at once
+  std::size_t waiting_max = 256;  ///< questions not yet asked; over it: kUnavailable at once
   /// Accepted tokens and rights remembered; the oldest go first. With fewer than there are workers
   /// each of their reports would be a question.
   std::size_t accepted_max = 32'768;
