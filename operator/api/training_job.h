@@ -235,7 +235,9 @@ inline constexpr std::size_t kMaxSpecBytes = 64 * 1024;
 Result<TrainingJob> parse_training_job(const Json& json);
 /// As above for an object of the API server whose spec an older schema admitted: metadata and
 /// status are read even when the spec is refused, so that a condition can say so. The Status is the
-/// spec's verdict; of a status that somebody damaged, what can be read is read.
+/// spec's verdict; of a status that somebody damaged, what can be read is read. Fields that are not
+/// known here are passed over: a newer schema, which the server has read the spec by, may give them
+/// to every job before the operator that knows them leads.
 std::pair<TrainingJob, Status> read_training_job(const Json& json);
 
 /// Whether a user may change `before` into `after`: logicalRanks, seed, model and managedBy never

@@ -47,13 +47,12 @@ std::optional<double> parse_decimal(std::string_view text) {
 /// Empty after an error or when absent.
 std::optional<float> read_decimal(JsonReader& in, const Json& json, const char* field,
                                   std::string& text, const char* example) {
-  if (!in.has(field) || !in.status()) return std::nullopt;
-  if (json[field].is_number()) {
+  if (in.has(field) && json[field].is_number()) {
     in.fail(field, std::string("must be a decimal in quotes, such as \"") + example + "\"");
     return std::nullopt;
   }
   in.optional(field, text, kMaxDecimalBytes);
-  if (!in.status()) return std::nullopt;
+  if (!in.has(field) || !in.status()) return std::nullopt;
   const auto value = parse_decimal(text);
   if (!value) {
     in.fail(field, in_quotes(text) + " is not a decimal; write it like \"" + example + "\"");
@@ -372,8 +371,6 @@ void read_field(JsonReader& in, const Json& json, const DecimalField& field, Jso
     in.fail(field.name, std::string("must be ") + field.range + ", not " + in_quotes(text));
   }
   out[field.name] = text;
-  std::string seen;  // makes the field known even where it was not read
-  if (in.status()) in.optional(field.name, seen, kMaxDecimalBytes);
 }
 
 /// Reads an object that has decimal strings and nothing else.

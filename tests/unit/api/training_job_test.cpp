@@ -949,3 +949,28 @@ TEST_CASE("a split that the operator has chosen counts where spec leaves the cho
             "spec.training.parallelism.pipeline: must be left out with mode: Auto") !=
         std::string::npos);
 }
+
+TEST_CASE("of a job in the API server what only a newer schema knows is passed over") {
+  Json json = least_program_job();
+  const auto before = parse_training_job(json);
+  REQUIRE(before);
+  json["spec"]["tomorrow"] = Json{{"default", true}};
+  json["spec"]["worker"]["colour"] = "red";
+  json["spec"]["restart"] = Json{{"policy", "OnFailure"}, {"jitter", 3}};
+  json["spec"]["worker"]["volumes"] =
+      Json::array({{{"name", "data"}, {"emptyDir", {{"newer", 1}}}}});
+  CHECK_FALSE(parse_training_job(json));
+  auto [job, verdict] = read_training_job(json);
+  CHECK_MESSAGE(verdict, (verdict ? "" : verdict.error().message()));
+  CHECK(job.spec.worker.count == before->spec.worker.count);
+  CHECK(spec_to_json(job.spec)["worker"]["volumes"][0]["emptyDir"] == Json::object());
+  // What is wrong stays so.
+  json["spec"]["worker"]["count"] = 0;
+  CHECK_FALSE(read_training_job(json).second);
+  // Nor is a name that looks like a path a way to another field, or to reading without end.
+  json["spec"]["worker"]["count"] = 1;
+  json["spec"]["worker.count"] = 5;
+  CHECK(read_training_job(json).first.spec.worker.count == 1);
+  for (int i = 0; i < 40; ++i) json["spec"]["x" + std::to_string(i)] = i;
+  CHECK_FALSE(read_training_job(json).second);
+}
