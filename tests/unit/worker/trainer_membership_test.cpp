@@ -2,6 +2,7 @@
 #include "worker/trainer_membership.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -37,7 +38,9 @@ class ChannelOfTrainer {
   ChannelOfTrainer() : before_(dup(sentinel::kChannelFd)) {
     const auto pair = sentinel::make_channel();
     REQUIRE(pair);
-    sentinel_ = UniqueFd(pair->reader);
+    // Out of the way of the number that the trainer's end is given.
+    sentinel_ = UniqueFd(fcntl(pair->reader, F_DUPFD_CLOEXEC, sentinel::kChannelFd + 1));
+    close(pair->reader);
     REQUIRE(dup2(pair->writer, sentinel::kChannelFd) == sentinel::kChannelFd);
     if (pair->writer != sentinel::kChannelFd) close(pair->writer);
   }
