@@ -111,7 +111,7 @@ void TrainerMembership::ready(const Sha256Digest& digest) { channel_.send_ready(
 
 /// Without end as long as the sentinel lives: it knows who could still make a view, and ends this
 /// process when nobody can.
-Result<engine::View> TrainerMembership::next(std::int64_t after) {
+Result<engine::View> TrainerMembership::next(std::int64_t after, std::optional<MonoTime> deadline) {
   ViewBook::GivenUp given_up;
   std::unique_lock lock(mutex_);
   connector_.end(views_.leave_present());
@@ -120,6 +120,9 @@ Result<engine::View> TrainerMembership::next(std::int64_t after) {
   while (views_.newest_epoch() <= after) {
     if (fault_) return *fault_;
     if (is_alone_) return peer_lost("the sentinel is gone");
+    if (deadline && clock_.mono_now() >= *deadline) {
+      return peer_lost("no worker came in time that has the state or the files");
+    }
     if (!is_told && clock_.mono_now() - began >= kLongWait) {
       is_told = true;
       log_info("waits for a membership to train in", {{"after_epoch", after}});
@@ -222,7 +225,9 @@ void TrainerMembership::entered(const engine::Entry& entry) {
 void TrainerMembership::waits(std::int64_t epoch, Missing missing) {
   sentinel::EnteredMessage message;
   message.epoch = epoch;
-  message.step = missing == Missing::kFiles ? sentinel::kWaitsForFiles : sentinel::kWaits;
+  message.step = missing == Missing::kCopy    ? sentinel::kWaits
+                 : missing == Missing::kFiles ? sentinel::kWaitsForFiles
+                                              : sentinel::kWaitsForState;
   channel_.send_entered(message);
 }
 

@@ -30,7 +30,7 @@ class TrainerMembership final : public engine::Membership {
   ~TrainerMembership() override;
 
   void ready(const Sha256Digest& digest) override;
-  Result<engine::View> next(std::int64_t after) override;
+  Result<engine::View> next(std::int64_t after, std::optional<MonoTime> deadline) override;
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override;

@@ -24,7 +24,7 @@ void Seat::connected(std::int64_t epoch, std::unique_ptr<comm::Communicator> com
   if (newest_epoch() == epoch) made_ = std::move(communicator);
 }
 
-Result<engine::View> Seat::next(std::int64_t after) {
+Result<engine::View> Seat::next(std::int64_t after, std::optional<MonoTime>) {
   views_.leave_present();
   if (!stage_.wait([&] { return newest_epoch() > after; }, MonoTime::max())) {
     return peer_lost("the run is over");

@@ -35,7 +35,7 @@ class Seat final : public engine::Membership {
   std::int64_t newest_epoch() const { return views_.newest_epoch(); }
 
   void ready(const Sha256Digest& digest) override { world_.on_ready(trainer_, digest); }
-  Result<engine::View> next(std::int64_t after) override;
+  Result<engine::View> next(std::int64_t after, std::optional<MonoTime> deadline) override;
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override { return views_.is_staying(); }

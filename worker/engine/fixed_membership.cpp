@@ -6,7 +6,7 @@
 #include "worker/engine/membership.h"
 
 namespace muster::engine {
-Result<View> FixedMembership::next(std::int64_t after) {
+Result<View> FixedMembership::next(std::int64_t after, std::optional<MonoTime>) {
   if (after >= kEpoch) {
     if (failure_) return *failure_;
     return Error(ErrorCode::kAborted, "this membership never changes")

@@ -55,7 +55,8 @@ class Membership {
   /// The newest view after epoch `after`. Blocks: until there is one, however long it takes: who
   /// waits may be the last that has the state, which would be lost with its process. Errors carry
   /// an exit code: nobody is left who could make one.
-  virtual Result<View> next(std::int64_t after) = 0;
+  /// With a `deadline`, for who has no state, it is kPeerLost then.
+  virtual Result<View> next(std::int64_t after, std::optional<MonoTime> deadline) = 0;
 
   /// The epoch of a newer view that this process can enter without a wait: its members are
   /// connected with it, or it is none of them. 0: there is none. When all members of the present
@@ -86,6 +87,7 @@ class Membership {
   enum class Missing {
     kCopy,   ///< others that have one copy of the model with it
     kFiles,  ///< the process that keeps the files
+    kState,  ///< the same, and nobody has a state until it comes
   };
   virtual void waits(std::int64_t epoch, Missing missing) = 0;
 };
@@ -96,7 +98,7 @@ class FixedMembership final : public Membership {
   /// `communicator` outlives it.
   explicit FixedMembership(comm::Communicator& communicator) : communicator_(communicator) {}
   void ready(const Sha256Digest&) override {}
-  Result<View> next(std::int64_t after) override;
+  Result<View> next(std::int64_t after, std::optional<MonoTime> deadline) override;
   Result<std::int64_t> prepared_epoch() override { return 0; }
   std::optional<View> prepared(std::int64_t) override { return std::nullopt; }
   bool is_staying() const override { return true; }

@@ -301,7 +301,10 @@ Result<View> Trainer::next_view() {
   if (agreed > 0) {
     if (auto view = membership_.prepared(agreed)) return *std::move(view);
   }
-  return membership_.next(view_.epoch);
+  // Who has nothing to lose may be started again, in the hope of others.
+  std::optional<MonoTime> deadline;
+  if (lacks_state_) deadline = long_deadline();
+  return membership_.next(view_.epoch, deadline);
 }
 
 Result<Trainer::Outcome> Trainer::live(const View& view) {
@@ -321,10 +324,11 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   if (is_split()) join_group();
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const auto greetings, find_state());
-    if (!has_any_state(greetings)) {
+    lacks_state_ = !has_any_state(greetings);
+    if (lacks_state_) {
       result_ = summary();
       if (view.stop) return Outcome::kDone;
-      membership_.waits(view.epoch, Membership::Missing::kFiles);
+      membership_.waits(view.epoch, Membership::Missing::kState);
       return Outcome::kNextView;
     }
     MUSTER_RETURN_IF_ERROR(enter(greetings));

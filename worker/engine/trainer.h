@@ -298,6 +298,7 @@ class Trainer {
   std::vector<std::uint8_t> owns_;   ///< by rank: 0 for who learns in the step under way
   std::int64_t prepared_epoch_ = 0;  ///< what Membership said in the step under way
   std::int64_t agreed_epoch_ = 0;    ///< of a view that all have agreed to enter now; 0: none
+  bool lacks_state_ = false;         ///< as all others of the newest view
   std::unique_ptr<comm::Communicator> everyone_;  ///< of the view; only where the model is split
   std::unique_ptr<comm::Communicator> members_;   ///< of them those whose group is whole
   std::unique_ptr<comm::Communicator> group_;     ///< those who have one copy with this process

@@ -82,8 +82,8 @@ struct BrokenMessage {
 
 /// In place of a step: the process makes none until the rest of its copy of the model is there.
 inline constexpr std::int64_t kWaits = -1;
-/// Likewise, or until worker 0 is there, which keeps the files.
-inline constexpr std::int64_t kWaitsForFiles = -2;
+/// Likewise, or until worker 0 is there, which keeps the files; and nobody has a state without it.
+inline constexpr std::int64_t kWaitsForFiles = -2, kWaitsForState = -3;
 
 /// The process trains in `epoch` from `step` on.
 struct EnteredMessage {

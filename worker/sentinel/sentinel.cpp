@@ -274,7 +274,10 @@ ProgressReport SentinelWorker::full_report() const {
   for (const TrainerProcess& process : processes_) {
     if (all.waiting.empty()) all.waiting = process.waits_for;
   }
-  if (has_trainers(told_view_)) {
+  // Without a state there is no training to let anybody into.
+  const bool lacks_state = std::any_of(processes_.begin(), processes_.end(),
+                                       [](const auto& process) { return process.lacks_state; });
+  if (has_trainers(told_view_) && !lacks_state) {
     all.membership_epoch = told_view_.epoch;
     for (const Seat& seat : told_view_.seats) {
       if (!seat.trainers.empty()) all.members.push_back(seat.id.slot);

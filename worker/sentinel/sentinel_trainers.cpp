@@ -67,6 +67,7 @@ Status SentinelWorker::start(TrainerProcess& process) {
   process.busy = {};
   process.pace.reset();
   process.waits_for = {};
+  process.lacks_state = false;
   process.respawn_at.reset();
   log_debug("trainer started", {{"pid", process.trainer.pid},
                                 {"rank", process.launch.rank},
@@ -156,8 +157,10 @@ void SentinelWorker::take_entered(TrainerProcess& process, int local_rank,
                                   const EnteredMessage& entered) {
   metrics_.add(local_rank, entered);
   if (membership_) membership_->entered(entered.epoch);
+  process.lacks_state = entered.step == kWaitsForState;
+  const bool waits_for_files = entered.step == kWaitsForFiles || process.lacks_state;
   const std::string_view before =
-      std::exchange(process.waits_for, entered.step == kWaitsForFiles ? kWaitsForFilesText : "");
+      std::exchange(process.waits_for, waits_for_files ? kWaitsForFilesText : "");
   if (before != process.waits_for) report();
   if (entered.step < 0) {
     log_info(entered.step == kWaits ? "waits for those that have one copy of the model with it"

@@ -62,6 +62,7 @@ struct TrainerProcess {
   std::optional<Pace> pace{};  ///< the newest it told
   SlowWatch slow{};
   std::string_view waits_for{};  ///< whom it makes no step without, in words; empty: nobody
+  bool lacks_state = false;      ///< nor has it a state, or anybody else who is there
   std::deque<StepTime> steps{};  ///< its newest, without what comes behind one
   std::deque<double> evaluate_seconds{};  ///< of its newest evaluations
   /// What it does with files for long, 0 s: nothing: its training thread, and the one that writes

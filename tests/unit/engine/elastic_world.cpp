@@ -147,7 +147,7 @@ class ElasticWorld::Seat final : public engine::Membership {
     world_.publish(members, false);
   }
 
-  Result<engine::View> next(std::int64_t after) override {
+  Result<engine::View> next(std::int64_t after, std::optional<MonoTime>) override {
     Shared& shared = *world_.shared_;
     std::unique_lock lock(shared.mutex);
     Trainer& self = shared.trainers[trainer_];

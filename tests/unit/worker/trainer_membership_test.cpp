@@ -7,7 +7,10 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <utility>
+
+#include "common/contract.h"
 
 using namespace muster;
 using muster::worker::TrainerMembership;
@@ -55,6 +58,22 @@ class ChannelOfTrainer {
 
 }  // namespace
 
+namespace {
+
+/// What comes of waiting for a view, by such a clock, while the sentinel tells it.
+Result<engine::View> wait_for_view(const Clock& clock, std::optional<MonoTime> deadline) {
+  auto monitor = sentinel::PulseMonitor::make();
+  REQUIRE(monitor);
+  auto pulse = sentinel::Pulse::open(dup((*monitor)->fd()));
+  REQUIRE(pulse);
+  sentinel::TrainerLaunch launch;
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  TrainerMembership membership(launch, channel, *pulse, clock);
+  return membership.next(2, deadline);
+}
+
+}  // namespace
+
 TEST_CASE("a trainer waits for a membership as long as its sentinel lives") {
   const ChannelOfTrainer descriptors;
   sentinel::ViewSender sentinel(descriptors.sentinel_fd());
@@ -63,15 +82,15 @@ TEST_CASE("a trainer waits for a membership as long as its sentinel lives") {
   view.rank = 0;
   view.peers = {{"127.0.0.1", 1, 0, 0, 1}};
   const RunawayClock clock(12, [&] { sentinel.set(view); });  // after 20 minutes
-
-  auto monitor = sentinel::PulseMonitor::make();
-  REQUIRE(monitor);
-  auto pulse = sentinel::Pulse::open(dup((*monitor)->fd()));
-  REQUIRE(pulse);
-  sentinel::TrainerLaunch launch;
-  sentinel::ChannelWriter channel(sentinel::kChannelFd);
-  TrainerMembership membership(launch, channel, *pulse, clock);
-  const auto next = membership.next(2);
+  const auto next = wait_for_view(clock, std::nullopt);
   REQUIRE(next);
   CHECK(next->epoch == 3);
+}
+
+TEST_CASE("a trainer without a state waits until its deadline") {
+  const ChannelOfTrainer descriptors;
+  const RunawayClock clock(1000, [] {});
+  const auto next = wait_for_view(clock, MonoTime(seconds(400)));
+  REQUIRE_FALSE(next);
+  CHECK(next.error().exit_code() == contract::exit_code::kPeerLost);
 }
