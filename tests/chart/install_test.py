@@ -599,15 +599,18 @@ class Lifecycle(unittest.TestCase):
              "--set", "admissionPolicies.images.allowedPrefixes={elsewhere.example.com/}")
         merge = "application/merge-patch+json"
 
-        def patch(body, user="alice"):
-            return call("PATCH", JOBS + "/older", body, user, merge)
+        def patch(body, parameters=""):
+            return call("PATCH", JOBS + "/older" + parameters, body, "alice", merge)
 
         other = {"spec": {"suspend": True, "worker": {"image": "registry.example.com/b:latest"}}}
-        wait_for("the rule counts", lambda: patch(other)[0] == 422, POLICY_SECONDS)
-        code, message = patch({"spec": {"suspend": True}})
-        self.assertEqual(code, 200, message)
-        self.assertEqual(call("DELETE", JOBS + "/older?propagationPolicy=Foreground", user="alice")[0], 200)
-        code, message = patch({"metadata": {"finalizers": ["foregroundDeletion"]}})
+        try:
+            wait_for("the rule counts", lambda: patch(other, DRY)[0] == 422, POLICY_SECONDS)
+            code, message = patch({"spec": {"suspend": True}})
+            self.assertEqual(code, 200, message)
+            self.assertEqual(call("DELETE", JOBS + "/older?propagationPolicy=Foreground", user="alice")[0], 200)
+        finally:
+            # Else the definition would wait for it.
+            code, message = patch({"metadata": {"finalizers": ["foregroundDeletion"]}})
         self.assertEqual(code, 200, message)
         wait_for("the garbage collector deletes it", lambda: call("GET", JOBS + "/older")[0] == 404, 60)
 
