@@ -117,7 +117,10 @@ Ends ends_of(const ElasticWorld& world, std::int64_t steps) {
   for (int trainer = 0; trainer < world.trainers(); ++trainer) {
     const auto& outcome = world.outcome(trainer);
     REQUIRE(outcome.has_value());
-    if (!outcome->has_value() && outcome->error().message() == ElasticWorld::kTooLate) continue;
+    if (!outcome->has_value() && outcome->error().message() == ElasticWorld::kTooLate) {
+      ++ends.late;
+      continue;
+    }
     if (!outcome->has_value()) {
       CHECK_MESSAGE(outcome->error().message().ends_with("killed"), outcome->error().message());
       ++ends.killed;

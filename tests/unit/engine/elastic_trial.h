@@ -77,6 +77,7 @@ struct Trial {
 
 struct Ends {
   int complete = 0, left = 0, killed = 0;
+  int late = 0;  ///< joiners that found the training over, as on a busy machine
   std::uint64_t computations = 0;
   std::uint64_t reads = 0;  ///< shares of batches that were read
 };
