@@ -106,13 +106,13 @@ class JobTest(LongJobTest):
         self.ended("readonly")
 
     def test_delete_leaves_nothing(self):
-        self.start_long("gone")
+        self.start_long("gone", most=3)
 
         def its_own():
             # The claim is the user's own.
             names = self.kubectl("get", "pods,services,poddisruptionbudgets", "-l", "muster.dev/job-name=gone", "-o", "name")
             return sorted(name.split("/")[0] for name in names.split())
-        self.assertEqual(its_own(), ["pod", "pod", "service"])
+        self.assertEqual(its_own(), ["pod", "pod", "poddisruptionbudget.policy"])
         self.kubectl("delete", "tjob", "gone")
         wait_for("all that was its own is gone", lambda: not its_own(), 90)
 
