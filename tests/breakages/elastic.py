@@ -376,4 +376,11 @@ BREAKAGES = [
              "test_comm_tcp"),
     Breakage("nobody moves the bytes of who computes", TCP, "  if (!polling_) work_for_thread_.notify_one();\n}", "}",
              "test_comm_tcp"),
+    Breakage("the lowest slot's data are everybody's", WISH,
+             "if (!ready_of(seat).empty() && seats[digest_of(seat.id)] == most) return", "if (!ready_of(seat).empty()) return", "test_sentinel"),
+    Breakage("who waits for a view gives up its state after some time", "worker/trainer_membership.cpp",
+             "if (deadline && clock_.mono_now() >= *deadline) {", "if (clock_.mono_now() >= MonoTime(seconds(600))) {", "test_worker"),
+    Breakage("a report goes out although the endpoint asks for fewer", "worker/sentinel/postman.cpp",
+             "std::max(send_report(*report, number), options_.report_interval)", "(send_report(*report, number), options_.report_interval)",
+             "test_sentinel"),
 ]
