@@ -124,11 +124,13 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
     const auto found = fields.find(field);
     if (found != fields.end()) spec[field] = *found;
   }
-  if (!facts.node.empty()) spec.erase("nodeSelector");
+  if (!facts.node.empty()) {
+    spec.erase("nodeSelector");
+    spec["affinity"] = api::required_node_affinity(facts.node);
+  }
   if (const auto groups = fields.find("supplementalGroups"); groups != fields.end()) {
     spec["securityContext"]["supplementalGroups"] = *groups;
   }
-  if (!facts.node.empty()) spec["affinity"] = api::required_node_affinity(facts.node);
   // Without Muster's own labels and without the job as its owner: such a pod is a worker, and only
   // the operator may make one.
   return {{"apiVersion", "v1"},

@@ -392,8 +392,7 @@ std::string pending_text(const JobSnapshot& snapshot, const GangView& gang,
     if (said) return before->message;
     return text + head_of(pod.message, 512) +
            "; to repair the image, set spec.suspend to true, change it once the job is suspended, "
-           "and "
-           "set it to false again";
+           "and set it to false again";
   }
   return preparing_text(snapshot, gang, before);
 }

@@ -15,6 +15,7 @@
 
 #include "common/contract.h"
 #include "common/file.h"
+#include "tests/descriptor_of.h"
 #include "tests/unit/data/sentence.h"
 #include "tests/unit/data/shard_bytes.h"
 #include "worker/data/dataset.h"
@@ -74,18 +75,6 @@ class Resident {
   std::size_t bytes_;
   void* map_;
 };
-
-/// The one that this process has a file open by.
-int descriptor_of(const std::string& path) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // The listing's own.
-    if (std::filesystem::read_symlink(entry.path(), gone) == path) {
-      return std::stoi(entry.path().filename());
-    }
-  }
-  FAIL("not open: " << path);
-  return -1;
-}
 
 std::string header_refused(const Bytes& file) {
   const auto head = std::span(file).first(std::min(file.size(), token_shard::kHeaderBytes));
@@ -280,7 +269,7 @@ TEST_CASE("a shard that the system fails to read is not wrong data") {
   std::vector<std::int32_t> tokens(10), labels(10);
   // Its descriptor leads to what answers each read at that place with an I/O error.
   const UniqueFd broken(::open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
-  REQUIRE(::dup2(broken.get(), descriptor_of(path)) >= 0);
+  REQUIRE(::dup2(broken.get(), test::descriptor_of(path)) >= 0);
   const Status failed = read_sample(set, 3, tokens, labels);
   REQUIRE_FALSE(failed);
   CHECK(failed.error().message() == path + ": cannot read: Input/output error");

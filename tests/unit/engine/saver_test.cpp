@@ -20,6 +20,7 @@
 
 #include "common/contract.h"
 #include "common/file.h"
+#include "tests/descriptor_of.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
@@ -122,18 +123,6 @@ struct Trained {
   std::map<std::int64_t, std::int64_t> checkpoint_at;  ///< as the first rank told it, by step
 };
 
-/// The one that this process has a file open by.
-int descriptor_of(const std::string& path) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // The listing's own.
-    if (std::filesystem::read_symlink(entry.path(), gone) == path) {
-      return std::stoi(entry.path().filename());
-    }
-  }
-  FAIL("not open: " << path);
-  return -1;
-}
-
 Trained train_with(const TrainingConfig& config, int processes, const TrainingHooks& common) {
   Trained trained;
   std::mutex mutex;
@@ -171,7 +160,7 @@ TEST_CASE("no checkpoint is whole before the disk has the record's lines of its 
     if (report.step != config.checkpoint_every_steps - 1) return;
     // It takes lines, and cannot be made sure of.
     const UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-    REQUIRE(::dup2(null.get(), descriptor_of(record)) >= 0);
+    REQUIRE(::dup2(null.get(), test::descriptor_of(record)) >= 0);
   };
   const Trained trained = train_with(config, 1, hooks);
   REQUIRE_FALSE(trained.results[0]);

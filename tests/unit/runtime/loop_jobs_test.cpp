@@ -84,6 +84,23 @@ struct JobsFixture {
            "resources": {"cpu": ")" +
            cpus + R"(", "memory": "1Gi"}}}, "status": )" + status + "}";
   }
+  /// Of job a: carried out, with nothing written yet.
+  static runtime::ApplyDone done_of(const runtime::Work& work) {
+    runtime::ApplyDone done;
+    done.key = work.key;
+    done.uid = "u-a";
+    done.pass = work.plan.pass;
+    return done;
+  }
+  /// Of job a, which wants so many processors: the API server tells of what was written.
+  void see_at_once(runtime::ApplyDone& done, const core::PatchStatus& patch, const char* cpus) {
+    done.version_before = std::to_string(version);
+    done.version_after = std::to_string(++version);
+    list(api::Kind::kTrainingJob,
+         {job("a", done.version_after, cpus, dump_json(api::status_to_json(patch.status)))});
+  }
+
+  int version = 1;  ///< of job a
 };
 
 }  // namespace
@@ -117,16 +134,12 @@ TEST_CASE("a gang that node after node refuses comes to every node in the end") 
   fixture.list(api::Kind::kPod, {});
   fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "1")});
   std::set<std::string> tried;
-  int version = 1;
   // What is written is seen at once, and no pod is ever bound.
   for (int second = 0; second < 1'500 && tried.size() < nodes.size(); ++second) {
     loop.step();
     fixture.clock.advance(seconds(1));
     for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-      runtime::ApplyDone done;
-      done.key = work.key;
-      done.uid = "u-a";
-      done.pass = work.plan.pass;
+      runtime::ApplyDone done = JobsFixture::done_of(work);
       for (const auto& action : work.plan.actions) {
         if (const auto* made = std::get_if<core::CreatePod>(&action)) {
           Json pod = api::to_json(made->pod);
@@ -139,11 +152,7 @@ TEST_CASE("a gang that node after node refuses comes to every node in the end") 
         const auto* patch = std::get_if<core::PatchStatus>(&action);
         if (patch == nullptr) continue;
         for (const auto& slot : patch->status.placement) tried.insert(slot.node);
-        done.version_before = std::to_string(version);
-        done.version_after = std::to_string(++version);
-        fixture.list(api::Kind::kTrainingJob,
-                     {JobsFixture::job("a", done.version_after, "1",
-                                       dump_json(api::status_to_json(patch->status)))});
+        fixture.see_at_once(done, *patch, "1");
       }
       REQUIRE(fixture.mailbox.post(std::move(done)));
     }
@@ -156,17 +165,13 @@ TEST_CASE("a gang whose pods nobody makes for long says so, lets go, and is trie
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
   fixture.list_node();
   fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "4")});
-  int version = 1;
   std::vector<std::pair<int, api::TrainingJobStatus>> written;
   // What is written is seen at once, and a webhook lets no pod be made.
   for (int second = 0; second < 300 && written.size() < 4; ++second) {
     loop.step();
     fixture.clock.advance(seconds(1));
     for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-      runtime::ApplyDone done;
-      done.key = work.key;
-      done.uid = "u-a";
-      done.pass = work.plan.pass;
+      runtime::ApplyDone done = JobsFixture::done_of(work);
       for (const auto& action : work.plan.actions) {
         if (std::holds_alternative<core::CreatePod>(action)) {
           done.status = Error(ErrorCode::kUnavailable, "create Pod: failed calling webhook");
@@ -175,11 +180,7 @@ TEST_CASE("a gang whose pods nobody makes for long says so, lets go, and is trie
         const auto* patch = std::get_if<core::PatchStatus>(&action);
         if (patch == nullptr) continue;
         written.emplace_back(second, patch->status);
-        done.version_before = std::to_string(version);
-        done.version_after = std::to_string(++version);
-        fixture.list(api::Kind::kTrainingJob,
-                     {JobsFixture::job("a", done.version_after, "4",
-                                       dump_json(api::status_to_json(patch->status)))});
+        fixture.see_at_once(done, *patch, "4");
       }
       REQUIRE(fixture.mailbox.post(std::move(done)));
     }

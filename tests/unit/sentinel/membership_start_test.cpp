@@ -7,32 +7,25 @@
 #include <utility>
 #include <vector>
 
+#include "tests/unit/sentinel/seat_of.h"
 #include "worker/sentinel/membership.h"
 
 using namespace muster;
 using namespace muster::sentinel;
+using muster::test::seat_of;
 
 namespace {
 
 constexpr std::uint64_t kRightDigest = 7, kStaleDigest = 8;
 
-Seat ready_seat(int slot) {
-  Seat seat;
-  seat.id = {slot, 0};
-  seat.host = "127.0.0.1";
-  seat.sentinel_port = 1'000 + slot;
-  seat.trainers = {{0, 1, 2'000 + slot}};
-  return seat;
-}
-
 /// A gang of four that starts, as `self` sees it, which is about `digest`; nobody has been ready.
 struct Start {
   explicit Start(int self, std::uint64_t own_digest, const MembershipOptions& options = {})
       : membership(options, bare(self), first(), now) {
-    membership.set_trainers(now, ready_seat(self).trainers, own_digest);
+    membership.set_trainers(now, seat_of(self).trainers, own_digest);
   }
   static Seat bare(int slot) {
-    Seat seat = ready_seat(slot);
+    Seat seat = seat_of(slot);
     seat.trainers.clear();
     return seat;
   }
@@ -44,7 +37,7 @@ struct Start {
   }
   void beat(int slot, std::uint64_t digest) {
     Beat one;
-    one.self = ready_seat(slot);
+    one.self = seat_of(slot);
     one.digest = digest;
     say(slot, one);
   }
@@ -129,8 +122,7 @@ TEST_CASE("who has a seat and other data says so at once, and ends once the othe
   View view = Start::first();
   view.epoch = 2;
   view.digest = kRightDigest;
-  for (int slot = 0; slot < 4; ++slot)
-    view.seats[static_cast<std::size_t>(slot)] = ready_seat(slot);
+  for (int slot = 0; slot < 4; ++slot) view.seats[static_cast<std::size_t>(slot)] = seat_of(slot);
   view.seats[3].trainers.clear();
   start.say(0, Commit{view});
   start.pass(milliseconds(50));

@@ -10,22 +10,16 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/unit/sentinel/seat_of.h"
+
 using namespace muster;
 using namespace muster::sentinel;
+using muster::test::seat_of;
 
 namespace {
 
 constexpr std::uint64_t kDigest = 7;
 constexpr std::int64_t kEpoch = 2;
-
-Seat seat_of(int slot) {
-  Seat seat;
-  seat.id = {slot, 0};
-  seat.host = "127.0.0.1";
-  seat.sentinel_port = 1'000 + slot;
-  seat.trainers = {{0, 1, 2'000 + slot}};
-  return seat;
-}
 
 View view_of(std::int64_t epoch, const std::vector<int>& slots) {
   View view;

@@ -122,17 +122,24 @@ TEST_CASE("a worker joins over TLS, with the token as it is in its file at each 
   CHECK(tokens == std::vector<std::string>{"secret", "renewed"});
 }
 
-TEST_CASE("a gang whose last pod takes long is waited for as long as the endpoint tells of it") {
-  std::atomic<int> posts = 0;
-  PostWorld world([&](const http::Request&, const http::Responder& respond) {
+namespace {
+
+/// Tells 29 times, counted in `posts`, that one of four is missing; and what it says `then`.
+http::Handler missing_one(std::atomic<int>& posts, http::Response then) {
+  return [&posts, then = std::move(then)](const http::Request&, const http::Responder& respond) {
     JoinResponse waiting;
     waiting.present = 3;
     waiting.expected = 4;
-    if (++posts < 30) {
-      return respond({200, "application/json", dump_json(to_json(waiting)), {}});
-    }
-    respond(complete());
-  });
+    if (++posts >= 30) return respond(then);
+    respond({200, "application/json", dump_json(to_json(waiting)), {}});
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a gang whose last pod takes long is waited for as long as the endpoint tells of it") {
+  std::atomic<int> posts = 0;
+  PostWorld world(missing_one(posts, complete()));
   PostmanOptions options = world.options();
   const HastyClock clock;
   options.clock = &clock;
@@ -144,15 +151,7 @@ TEST_CASE("a gang whose last pod takes long is waited for as long as the endpoin
 
 TEST_CASE("an endpoint that goes away while the gang gathers is given up after the last word") {
   std::atomic<int> posts = 0;
-  PostWorld world([&](const http::Request&, const http::Responder& respond) {
-    JoinResponse waiting;
-    waiting.present = 3;
-    waiting.expected = 4;
-    if (++posts < 30) {
-      return respond({200, "application/json", dump_json(to_json(waiting)), {}});
-    }
-    respond({503, "application/json", R"({"message":"not now"})", {}});
-  });
+  PostWorld world(missing_one(posts, {503, "application/json", R"({"message":"not now"})", {}}));
   PostmanOptions options = world.options();
   const HastyClock clock;
   options.clock = &clock;
