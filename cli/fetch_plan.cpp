@@ -95,6 +95,7 @@ std::string node_of_claim(const std::vector<PodView>& pods) {
 
 Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
   const api::CheckpointSpec& checkpoint = *job.spec.training->checkpoint;
+  const Json& fields = job.spec.worker.pod_fields;
   const Json amounts{{"cpu", "200m"}, {"memory", "128Mi"}};
   Json container{
       {"name", kFetchContainer},
@@ -111,14 +112,13 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
             {"terminationGracePeriodSeconds", 1},
             {"automountServiceAccountToken", false},
             {"enableServiceLinks", false},
-            {"securityContext", api::restricted_pod_context()},
+            {"securityContext", api::restricted_pod_context(fields)},
             {"containers", Json::array({std::move(container)})},
             {"volumes", Json::array({Json{{"name", kVolume},
                                           {"persistentVolumeClaim",
                                            {{"claimName", checkpoint.volume_claim_name}}}}})}};
-  // Where the workers may stand, what they are pulled with and what of the volume they may read, so
-  // may this pod. The claim's node is better known than by their selector.
-  const Json& fields = job.spec.worker.pod_fields;
+  // It is who the workers are, stands where they may and is pulled with what they are pulled with.
+  // The claim's node is better known than by their selector.
   for (const char* field : {"tolerations", "imagePullSecrets", "serviceAccountName",
                             "runtimeClassName", "nodeSelector"}) {
     const auto found = fields.find(field);
@@ -127,9 +127,6 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
   if (!facts.node.empty()) {
     spec.erase("nodeSelector");
     spec["affinity"] = api::required_node_affinity(facts.node);
-  }
-  if (const auto groups = fields.find("supplementalGroups"); groups != fields.end()) {
-    spec["securityContext"]["supplementalGroups"] = *groups;
   }
   // Without Muster's own labels and without the job as its owner: such a pod is a worker, and only
   // the operator may make one.

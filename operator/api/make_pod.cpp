@@ -301,13 +301,17 @@ std::string pod_selector(const TrainingJob& job) {
   return std::string(contract::kLabelJobUid) + "=" + job.meta.uid;
 }
 
-Json restricted_pod_context() {
-  return Json{{"runAsNonRoot", true},
-              {"runAsUser", kUser},
-              {"runAsGroup", kUser},
-              {"fsGroup", kUser},
-              {"fsGroupChangePolicy", "OnRootMismatch"},
-              {"seccompProfile", {{"type", "RuntimeDefault"}}}};
+Json restricted_pod_context(const Json& pod_fields) {
+  Json context{{"runAsNonRoot", true},
+               {"runAsUser", kUser},
+               {"runAsGroup", kUser},
+               {"fsGroup", kUser},
+               {"fsGroupChangePolicy", "OnRootMismatch"},
+               {"seccompProfile", {{"type", "RuntimeDefault"}}}};
+  for (const char* field : {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"}) {
+    if (const auto own = pod_fields.find(field); own != pod_fields.end()) context[field] = *own;
+  }
+  return context;
 }
 
 Json restricted_container_context() {
@@ -414,6 +418,7 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
   pod.required_node = placement.node;
   pod.requests = job.spec.worker.resources;
 
+  const Json& fields = job.spec.worker.pod_fields;
   Storage storage = make_storage(job, placement.slot, options);
   pod.spec =
       Json{{"containers",
@@ -424,11 +429,7 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
            {"automountServiceAccountToken", false},
            {"enableServiceLinks", false},
            {"terminationGracePeriodSeconds", kDefaultGraceSeconds},
-           {"securityContext", restricted_pod_context()}};
-  const Json& fields = job.spec.worker.pod_fields;
-  if (const auto groups = fields.find("supplementalGroups"); groups != fields.end()) {
-    pod.spec["securityContext"]["supplementalGroups"] = *groups;
-  }
+           {"securityContext", restricted_pod_context(fields)}};
   if (!storage.volumes.empty()) pod.spec["volumes"] = std::move(storage.volumes);
   if (!placement.node.empty()) pod.spec["affinity"] = required_node_affinity(placement.node);
   if (!job.spec.priority_class_name.empty()) {

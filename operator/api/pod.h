@@ -154,8 +154,8 @@ std::string pod_selector(const TrainingJob& job);
 Json required_node_affinity(const std::string& node);
 
 /// The securityContext of a pod and of a container that meets Pod Security `restricted`, as a user
-/// who is not root.
-Json restricted_pod_context();
+/// who is not root: the one that WorkerSpec::pod_fields names, if any.
+Json restricted_pod_context(const Json& pod_fields);
 Json restricted_container_context();
 
 struct PodOptions {

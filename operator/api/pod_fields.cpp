@@ -226,7 +226,12 @@ void read_pull_secrets(JsonReader& in) {
   });
 }
 
-void read_groups(JsonReader& in) {
+/// Who the workers are: never root.
+void read_user(JsonReader& in) {
+  for (const char* id : {"runAsUser", "runAsGroup", "fsGroup"}) {
+    std::int64_t number = 0;
+    in.optional(id, number, {1, INT32_MAX});
+  }
   read_list(in, "supplementalGroups", kMaxGroups, [](const Json& item, const std::string& path) {
     const bool is_group = item.is_number_integer() && item >= 1 && item <= INT32_MAX;
     if (is_group) return Status();
@@ -252,14 +257,15 @@ void read_pod_fields(JsonReader& in, const Json& worker, Json& out) {
   check_optional(in, "runtimeClassName", NameRule::kSubdomain);
   check_optional(in, "schedulerName", NameRule::kSubdomain);
   read_claims(in);
-  read_groups(in);
+  read_user(in);
   std::int64_t seconds = 0;
   in.optional("terminationGracePeriodSeconds", seconds, {1, 86'400});
   if (!in.status()) return;
   for (const char* field :
        {"ports", "volumes", "volumeMounts", "shmSize", "nodeSelector", "tolerations",
         "imagePullSecrets", "serviceAccountName", "runtimeClassName", "schedulerName",
-        "resourceClaims", "supplementalGroups", "terminationGracePeriodSeconds"}) {
+        "resourceClaims", "runAsUser", "runAsGroup", "fsGroup", "supplementalGroups",
+        "terminationGracePeriodSeconds"}) {
     if (in.has(field)) out[field] = without_nulls(worker[field]);
   }
 }

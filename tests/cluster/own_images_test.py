@@ -170,6 +170,13 @@ class OwnImages(InstalledTest):
         logs = self.muster("logs", name)
         self.assertEqual(sorted(re.findall(r"task (\d) as worker 65532 at /tmp", logs)), ["0", "1"], logs)
 
+    def test_a_worker_is_the_user_that_its_job_names(self):
+        name = self.start(job("somebody", SHELL, ["sh", "-c", "echo $(id -u) $(id -g) $(id -G) at $HOME"], count=1,
+                              runAsUser=4711, runAsGroup=4712, fsGroup=4713, supplementalGroups=[4714]))
+        self.ended(name)
+        told = re.search(r"4711 4712 ([\d ]+) at /tmp", self.muster("logs", name))
+        self.assertEqual({4712, 4713, 4714}, set(map(int, told.group(1).split())))
+
     # ---- PyTorch
 
     def test_pytorch_trains_with_one_process_a_worker(self):

@@ -156,6 +156,7 @@ Json full_program_job() {
         "tolerationSeconds": 60}],
       "imagePullSecrets": [{"name": "pull"}], "serviceAccountName": "trainer",
       "runtimeClassName": "nvidia", "schedulerName": "mine",
+      "runAsUser": 1000, "runAsGroup": 1001, "fsGroup": 2147483647,
       "supplementalGroups": [2000, 2147483647],
       "resourceClaims": [{"name": "a", "resourceClaimName": "ca"},
                          {"name": "b", "resourceClaimTemplateName": "cb"}],

@@ -470,7 +470,10 @@ TEST_CASE("what an own program asked of its pod is there") {
         "schedulerName", "resourceClaims", "terminationGracePeriodSeconds"}) {
     CHECK_MESSAGE(pod.spec.value(field, Json()) == asked[field], std::string(field));
   }
-  CHECK(pod.spec["securityContext"]["supplementalGroups"] == Json::array({2000, 2147483647}));
+  for (const char* field : {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"}) {
+    CHECK_MESSAGE(pod.spec["securityContext"][field] == asked[field], std::string(field));
+  }
+  CHECK_MESSAGE(check_restricted(pod), check_restricted(pod).error().message());
   const Json& container = pod.spec["containers"][0];
   CHECK(container["command"] == asked["command"]);
   CHECK(container["args"] == asked["args"]);

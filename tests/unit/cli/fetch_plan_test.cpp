@@ -63,7 +63,7 @@ TEST_CASE("the pod that reads a volume has what the workers need to stand there 
   job.spec.worker.pod_fields = *parse_json(R"({
       "tolerations": [{"operator": "Exists"}], "imagePullSecrets": [{"name": "pull"}],
       "serviceAccountName": "trainer", "runtimeClassName": "kata", "nodeSelector": {"disk": "fast"},
-      "supplementalGroups": [2000], "ports": [{"containerPort": 80}]})");
+      "runAsUser": 1000, "supplementalGroups": [2000], "ports": [{"containerPort": 80}]})");
   FetchPodFacts facts;
   facts.name = "fetch";
   const Json anywhere = make_fetch_pod(job, facts)["spec"];
@@ -72,6 +72,7 @@ TEST_CASE("the pod that reads a volume has what the workers need to stand there 
     CAPTURE(field);
     CHECK(anywhere.value(field, Json()) == job.spec.worker.pod_fields[field]);
   }
+  CHECK(anywhere["securityContext"]["runAsUser"] == 1000);
   CHECK(anywhere["securityContext"]["supplementalGroups"] == Json{2000});
   CHECK_FALSE(anywhere.contains("ports"));
   facts.node = "node-1";
