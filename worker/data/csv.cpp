@@ -169,7 +169,7 @@ class Labels {
       classes_ = static_cast<int>(number_.size());
     }
     table.labels = std::move(labels_);
-    table.classes = std::max(2, classes_);
+    table.classes = train_ ? train_->classes : std::max(2, classes_);
   }
 
  private:
@@ -180,6 +180,9 @@ class Labels {
     if (!label || *label < 0 || *label >= kMaxClasses) {
       return train_ ? "a label must be a whole number from 0 to 255, as in the training set"
                     : "labels must be whole numbers from 0 to 255, or all of them names";
+    }
+    if (train_ && *label >= train_->classes) {
+      return "the labels of the training set are from 0 to " + std::to_string(train_->classes - 1);
     }
     labels_.push_back(static_cast<std::uint8_t>(*label));
     classes_ = std::max(classes_, *label + 1);
@@ -390,9 +393,7 @@ Result<Dataset> load_csv(const CsvSource& source) {
 
 Result<Dataset> load_test_csv(const CsvSource& source, const Dataset& train) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, text_of(source.path));
-  MUSTER_ASSIGN_OR_RETURN(Dataset test, parse_csv(text, source, &train));
-  MUSTER_RETURN_IF_ERROR(fit_labels(test, train, source.path));
-  return test;
+  return parse_csv(text, source, &train);
 }
 
 }  // namespace muster::data

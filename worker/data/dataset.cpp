@@ -31,20 +31,6 @@ Result<Dataset> load_dataset(const DatasetPaths& paths) {
   return dataset;
 }
 
-Status fit_labels(Dataset& test, const Dataset& train, const std::string& path) {
-  const auto out_of_range = std::find_if(test.labels.begin(), test.labels.end(),
-                                         [&](std::uint8_t v) { return v >= train.classes; });
-  if (out_of_range != test.labels.end()) {
-    return bad_data(path, ErrorCode::kInvalid,
-                    "label " + std::to_string(out_of_range - test.labels.begin()) + " is " +
-                        std::to_string(*out_of_range) +
-                        "; the labels of the training set are from 0 to " +
-                        std::to_string(train.classes - 1));
-  }
-  test.classes = train.classes;
-  return {};
-}
-
 Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train) {
   MUSTER_ASSIGN_OR_RETURN(Dataset test, load_dataset(paths));
   if (test.features != train.features) {
@@ -53,7 +39,16 @@ Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& trai
                         " values, those of the training set " + std::to_string(train.features) +
                         "; they must be equal");
   }
-  MUSTER_RETURN_IF_ERROR(fit_labels(test, train, paths.labels));
+  const auto out_of_range = std::find_if(test.labels.begin(), test.labels.end(),
+                                         [&](std::uint8_t v) { return v >= train.classes; });
+  if (out_of_range != test.labels.end()) {
+    return bad_data(paths.labels, ErrorCode::kInvalid,
+                    "label " + std::to_string(out_of_range - test.labels.begin()) + " is " +
+                        std::to_string(*out_of_range) +
+                        "; the labels of the training set are from 0 to " +
+                        std::to_string(train.classes - 1));
+  }
+  test.classes = train.classes;
   return test;
 }
 

@@ -62,10 +62,6 @@ Result<Dataset> load_dataset(const DatasetPaths& paths);
 /// Reads the test set that belongs to `train`: the same features, no label that `train` lacks.
 Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train);
 
-/// `test` is one of `train`'s classes from now on. Errors: exit code kData with `path`: it has a
-/// label that `train` lacks.
-Status fit_labels(Dataset& test, const Dataset& train, const std::string& path);
-
 /// The values of an image, in memory or read into `buffer`.  Shape: (samples.features).
 /// Requires that the samples are images.  Errors, Blocks: as PictureFiles::read; none of what is in
 /// memory.

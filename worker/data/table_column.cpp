@@ -12,8 +12,8 @@
 namespace muster::data {
 namespace {
 
-constexpr std::array<std::string_view, 9> kMissing = {"",    "?",   "NA",   "N/A", "n/a",
-                                                      "NaN", "nan", "NULL", "null"};
+constexpr std::array<std::string_view, 12> kMissing = {"",    "?",   "NA",  "<NA>", "N/A",  "#N/A",
+                                                       "n/a", "NaN", "nan", "None", "NULL", "null"};
 
 template <typename T>
 std::optional<T> number_of(std::string_view text) {
@@ -21,6 +21,22 @@ std::optional<T> number_of(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+/// What of a field from_chars is to read; "" where it is no decimal number.
+std::string_view digits_of(std::string_view field) {
+  std::string_view text = trimmed(field);
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-')) return "";  // which from_chars would take for the sign
+  }
+  return text.find_first_not_of("0123456789+-.eE") == std::string_view::npos ? text : "";
+}
+
+/// The number of a field that float_of() takes, before it is rounded to a float: those of dates and
+/// keys differ in digits that a float does not have.
+std::optional<double> exact_number_of(std::string_view field) {
+  return float_of(field) ? number_of<double>(digits_of(field)) : std::nullopt;
 }
 
 }  // namespace
@@ -33,14 +49,7 @@ std::string_view trimmed(std::string_view field) {
 }
 
 std::optional<float> float_of(std::string_view field) {
-  std::string_view text = trimmed(field);
-  if (text.starts_with('+')) {
-    text.remove_prefix(1);
-    if (text.starts_with('-')) return std::nullopt;  // which from_chars would take for the sign
-  }
-  if (text.empty() || text.find_first_not_of("0123456789+-.eE") != std::string_view::npos) {
-    return std::nullopt;
-  }
+  const std::string_view text = digits_of(field);
   if (const auto value = number_of<float>(text)) return value;
   // Nearer to 0 than to any other float.
   const auto wide = number_of<double>(text);
@@ -68,6 +77,7 @@ std::string encode(const TableColumn& column, std::string_view field, std::span<
     return "";
   }
   std::optional<double> number = float_of(text);
+  if (column.is_scaled) number = exact_number_of(text);
   if (!number && column.may_lack && is_missing(text)) number = column.mean;
   if (!number) return "must be a decimal number";
   if (column.is_scaled) number = (*number - column.mean) / column.deviation;
@@ -107,7 +117,7 @@ std::string ColumnSurvey::count(std::string_view field) {
   }
   // Source: Welford, "Note on a method for calculating corrected sums of squares and products",
   // Technometrics 4 (1962). In the rows' order, so with the same bits everywhere.
-  const double number = *float_of(text);
+  const double number = *exact_number_of(text);
   const double before = number - mean_;
   mean_ += before / static_cast<double>(++numbers_);
   squares_ += before * (number - mean_);

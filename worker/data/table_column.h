@@ -41,8 +41,8 @@ struct TableColumn {
 std::optional<float> float_of(std::string_view field);
 std::optional<int> whole_number_of(std::string_view field);
 std::string_view trimmed(std::string_view field);
-/// Whether a field (trimmed) says that nothing is known: empty, or one of ?, NA, N/A, n/a, NaN,
-/// nan, NULL and null.
+/// Whether a field (trimmed) says that nothing is known: empty, or one of ?, NA, <NA>, N/A, #N/A,
+/// n/a, NaN, nan, None, NULL and null, which is what spreadsheets, R and Python write.
 bool is_missing(std::string_view field);
 
 /// Writes what a field of the column is to the model.  Shape of `out`: (column.inputs()).

@@ -130,7 +130,7 @@ TEST_CASE("labels are all names or all numbers, and there are as many as a byte 
 
 TEST_CASE("a label that is missing is no class of its own, and is refused where it stands") {
   const Dataset of_names = table_of("a,label\n1,x\n2,y\n");
-  for (const std::string missing : {"", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"}) {
+  for (const std::string missing : {"", "?", "NA", "#N/A", "n/a", "nan", "None", "null"}) {
     CAPTURE(missing);
     const std::string wrong = "line 3: column \"label\" is \"" + missing +
                               "\"; a label must not be missing: leave the row out, or name the "
@@ -172,7 +172,8 @@ TEST_CASE("a test table has the columns and the labels of its training table") {
             ": its columns, without the label, are not those of the training set; names and "
             "order must be the same");
   CHECK(tested("a,b,label\n1,2,3\n").error().message() ==
-        path + ": label 0 is 3; the labels of the training set are from 0 to 2");
+        path +
+            ": line 2: column \"label\" is \"3\"; the labels of the training set are from 0 to 2");
   CHECK(tested("a,b,label\n1,2,x\n").error().message() ==
         path +
             ": line 2: column \"label\" is \"x\"; a label must be a whole number from 0 to 255, "
@@ -254,9 +255,16 @@ TEST_CASE("numbers are scaled by the mean and the deviation of the training tabl
   CHECK(inputs_json(table.columns)[1] == Json{{"column", "b"}, {"mean", 5.0}, {"deviation", 1.0}});
 }
 
+TEST_CASE("numbers that differ in digits that no float has are told apart once they are scaled") {
+  const Dataset days = table_by(kScaled, "a,label\n100000001,0\n+100000002,1\n1.00000003e8,0\n");
+  const auto step = static_cast<float>(std::sqrt(1.5));
+  CHECK(days.values == Values{-step, 0, step});
+  CHECK(days.columns[0].mean == 100000002);
+}
+
 TEST_CASE("the mean of a column stands for its missing numbers, and none of its words for a word") {
   for (const std::string missing :
-       {"", " ", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"}) {
+       {"", " ", "?", "NA", "<NA>", "N/A", "#N/A", "n/a", "NaN", "nan", "None", "NULL", "null"}) {
     CAPTURE(missing);
     CHECK(table_by(kMissing, "a,label\n1,0\n" + missing + ",1\n2,0\n").values == Values{1, 1.5, 2});
     CHECK(table_by(kAll, "a,label\nx,0\n" + missing + ",1\nx,0\n").values == Values{1, 0, 1});
