@@ -75,6 +75,7 @@ struct TrainingSpec {
   Json optimizer;          ///< one-of: {"sgd": {"learningRate": "0.1", "momentum": "0.9"}}
   Json gradient_clipping;  ///< {"maxNorm": "1.0"}; null: not given
   int evaluation_every_epochs = 1;
+  std::int64_t evaluation_every_steps = 0;  ///< 0 = not given
   std::optional<CheckpointSpec> checkpoint;
   std::string optimizer_state = "Replicated";
   int buddies = 1;

@@ -592,7 +592,8 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
   });
   read_object(in, "evaluation", [&](const Json& object, const std::string& at) {
     JsonReader evaluation(object, at);
-    evaluation.optional("everyEpochs", out.evaluation_every_epochs, {1, 1'000'000});
+    evaluation.optional("everyEpochs", out.evaluation_every_epochs, {1, bounds::kMaxEpochs});
+    evaluation.optional("everySteps", out.evaluation_every_steps, {1, bounds::kMaxSteps});
     evaluation.no_other_fields();
     return evaluation.status();
   });
@@ -630,6 +631,9 @@ Json training_to_json(const TrainingSpec& training) {
     json["gradientClipping"] = training.gradient_clipping;
   }
   // Left out where they say nothing, so that workers of an older version can read the rest.
+  if (training.evaluation_every_steps != 0) {
+    json["evaluation"]["everySteps"] = training.evaluation_every_steps;
+  }
   if (training.parallelism_mode != "Fixed") {
     json["parallelism"]["mode"] = training.parallelism_mode;
   }

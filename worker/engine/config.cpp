@@ -347,6 +347,7 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
   if (const Json* evaluation = in.object("evaluation")) {
     JsonReader fields(*evaluation, in.path_of("evaluation"));
     fields.optional("everyEpochs", config.evaluate_every_epochs, {1, bounds::kMaxEpochs});
+    fields.optional("everySteps", config.evaluate_every_steps, {1, bounds::kMaxSteps});
     fields.no_other_fields();
     in.take(fields.status());
   }

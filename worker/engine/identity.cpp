@@ -95,6 +95,7 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
   all["steps"] = config.steps;
   all["test"] = config.has_test;
   all["evaluateEveryEpochs"] = config.evaluate_every_epochs;
+  all["evaluateEverySteps"] = config.evaluate_every_steps;
   all["checkpoints"] = !config.checkpoint_path.empty();
   all["checkpointEverySteps"] = config.checkpoint_every_steps;
   // Not of the identity: who keeps the state does not show in a checkpoint.

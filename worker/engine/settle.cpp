@@ -67,9 +67,12 @@ void copy_state(const OptimizerState& from, const std::function<void()>& on_aliv
 
 bool Trainer::is_evaluation_due(const Standing& standing) const {
   const std::int64_t step = standing.step;
-  const std::int64_t every = config_.evaluate_every_epochs * loader_->steps_per_epoch();
-  return config_.has_test && standing.settled_step < step && standing.evaluated_step != step &&
-         (step == total_steps_ || step % every == 0);
+  const std::int64_t every_epochs = config_.evaluate_every_epochs * loader_->steps_per_epoch();
+  const std::int64_t every_steps = config_.evaluate_every_steps;
+  const bool is_time = step == total_steps_ || step % every_epochs == 0 ||
+                       (every_steps > 0 && step % every_steps == 0);
+  return is_time && config_.has_test && standing.settled_step < step &&
+         standing.evaluated_step != step;
 }
 
 /// At the end a checkpoint is due also where it was left out before for want of an owner.

@@ -123,7 +123,8 @@ struct TrainingConfig {
   float gradient_norm_max = 0;          ///< longer gradients are scaled down to it; 0: none is
   bool rolls_back = true;               ///< to a checkpoint, where loss or state is not finite
   int evaluate_every_epochs = 1;
-  std::string checkpoint_path;  ///< empty: no checkpoints
+  std::int64_t evaluate_every_steps = 0;  ///< as well; 0: not
+  std::string checkpoint_path;            ///< empty: no checkpoints
   bool checkpoint_durable = false;
   std::int64_t checkpoint_every_steps = 100;
   int checkpoint_keep = 2;

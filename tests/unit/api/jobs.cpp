@@ -47,7 +47,7 @@ Json full_training_job() {
                  "test": {"idx": {"images": "c", "labels": "d"}}},
         "optimizer": {"sgd": {"learningRate": "0.1", "momentum": "0.9"}},
         "gradientClipping": {"maxNorm": "1.0"},
-        "evaluation": {"everyEpochs": 2},
+        "evaluation": {"everyEpochs": 2, "everySteps": 1000000000000},
         "checkpoint": {"path": "/ckpt", "volumeClaimName": "claim", "everySteps": 50, "keep": 3},
         "onNonFinite": "Stop",
         "optimizerState": "Sharded", "buddies": 2, "parallelism": {"tensor": 1, "pipeline": 1}},

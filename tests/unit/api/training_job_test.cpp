@@ -469,6 +469,8 @@ TEST_CASE("a wrong field is named, with what would be right") {
        "unknown field"},
       {"/spec/training/evaluation/everyEpochs", "0", "spec.training.evaluation.everyEpochs",
        "from 1"},
+      {"/spec/training/evaluation/everySteps", "0", "spec.training.evaluation.everySteps",
+       "from 1"},
       {"/spec/training/checkpoint/path", "\"ckpt\"", "spec.training.checkpoint.path", "absolute"},
       {"/spec/training/checkpoint/path", "\"/a/../b\"", "spec.training.checkpoint.path",
        "absolute"},

@@ -17,7 +17,7 @@ Json digits() {
     "data": {"train": {"idx": {"images": "a", "labels": "b"}},
              "test": {"idx": {"images": "c", "labels": "d"}}},
     "optimizer": {"sgd": {"learningRate": "0.1", "momentum": "0.9"}},
-    "evaluation": {"everyEpochs": 2},
+    "evaluation": {"everyEpochs": 2, "everySteps": 250},
     "checkpoint": {"path": "/p", "everySteps": 50, "keep": 3, "volumeClaimName": "c"},
     "optimizerState": "Replicated", "parallelism": {"tensor": 1, "pipeline": 1}})");
 }
@@ -59,6 +59,7 @@ TEST_CASE("a whole spec is read as written") {
   CHECK(config->sgd.learning_rate == 0.1f);
   CHECK(config->sgd.momentum == 0.9f);
   CHECK(config->evaluate_every_epochs == 2);
+  CHECK(config->evaluate_every_steps == 250);
   CHECK(config->checkpoint_path == "/p");
   CHECK(config->checkpoint_durable);
   CHECK(config->checkpoint_every_steps == 50);
@@ -413,7 +414,10 @@ TEST_CASE("every wrong field is refused by its path") {
   }
   CHECK(begins(refused("/gradientClipping", Json::object()),
                "spec.training.gradientClipping.maxNorm: is required"));
-  CHECK(begins(refused("/evaluation/everyEpochs", 0), "spec.training.evaluation.everyEpochs: "));
+  for (const char* field : {"everyEpochs", "everySteps"}) {
+    CHECK(begins(refused(std::string("/evaluation/") + field, 0),
+                 std::string("spec.training.evaluation.") + field + ": "));
+  }
   CHECK(begins(refused("/checkpoint/keep", 0), "spec.training.checkpoint.keep: "));
   CHECK(begins(refused("/optimizerState", "sharded"),
                "spec.training.optimizerState: must be Replicated or Sharded"));

@@ -128,6 +128,36 @@ void check_golden(const std::vector<TrainingSummary>& summaries) {
 
 }  // namespace
 
+TEST_CASE("tests are made after epochs, after steps where that is said, and at the end") {
+  const auto tested = [](std::int64_t every_steps) {
+    const test::TempDirectory directory;
+    Run run;
+    run.config.epochs = 0;
+    run.config.steps = 50;  // of 22 an epoch
+    run.config.evaluate_every_steps = every_steps;
+    run.config.checkpoint_path = directory.path();
+    run.processes = 2;
+    run.summaries();
+    std::map<std::int64_t, std::string> loss;
+    for (const std::string& line : record_of(directory.path())) {
+      const Json json = *parse_json(line);
+      if (!json.contains("evaluation")) continue;
+      const Json& told = json["evaluation"];
+      CHECK(loss.emplace(told["step"].get<std::int64_t>(), told["loss"]).second);
+    }
+    return loss;
+  };
+  const auto by_epochs = tested(0);
+  const auto by_steps = tested(20);
+  std::vector<std::int64_t> steps;
+  for (const auto& [step, loss] : by_steps) {
+    steps.push_back(step);
+    if (by_epochs.contains(step)) CHECK(by_epochs.at(step) == loss);
+  }
+  CHECK(steps == std::vector<std::int64_t>{20, 22, 40, 44, 50});
+  CHECK(by_epochs.size() == 3);
+}
+
 TEST_CASE("the golden hash: the same bits for 1, 2, 3 and 4 workers") {
   for (int processes = 1; processes <= 4; ++processes) {
     CAPTURE(processes);
