@@ -49,7 +49,9 @@ Result<std::vector<std::int32_t>> write_sample(Model& model, std::span<const flo
   return written;
 }
 
-Json gpt2_config(const GptConfig& config, std::size_t tokens) {
+Json gpt2_config(const GptConfig& config, std::size_t tokens,
+                 std::optional<std::int32_t> end_of_text) {
+  const Json border = end_of_text ? Json(*end_of_text) : Json();
   return Json{{"model_type", "gpt2"},
               {"architectures", {"GPT2LMHeadModel"}},
               {"n_layer", config.layers},
@@ -63,8 +65,8 @@ Json gpt2_config(const GptConfig& config, std::size_t tokens) {
               {"embd_pdrop", std::stod(decimal(config.dropout))},
               {"attn_pdrop", 0},
               {"resid_pdrop", std::stod(decimal(config.dropout))},
-              {"bos_token_id", nullptr},
-              {"eos_token_id", nullptr},
+              {"bos_token_id", border},
+              {"eos_token_id", border},
               {"torch_dtype", "float32"}};
 }
 

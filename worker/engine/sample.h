@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,7 +31,9 @@ Result<std::vector<std::int32_t>> write_sample(Model& model, std::span<const flo
                                                const SampleOptions& options,
                                                const std::function<Status()>& between = nullptr);
 
-/// config.json of a GPT-2 as Hugging Face's transformers read it, for a model of these sizes.
-Json gpt2_config(const GptConfig& config, std::size_t tokens);
+/// config.json of a GPT-2 as Hugging Face's transformers read it, for a model of these sizes. They
+/// end what they write at the token `end_of_text`, where there is one.
+Json gpt2_config(const GptConfig& config, std::size_t tokens,
+                 std::optional<std::int32_t> end_of_text = std::nullopt);
 
 }  // namespace muster::engine

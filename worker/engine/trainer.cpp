@@ -216,7 +216,8 @@ Status Trainer::prepare() {
 /// What others need to know to load the model from a file.
 std::string Trainer::model_config() const {
   if (!config_.gpt) return "";
-  return dump_json(gpt2_config(*config_.gpt, whole_.output().channels)) + "\n";
+  const auto end = vocabulary_ ? vocabulary_->find(bpe::kEndOfText) : std::nullopt;
+  return dump_json(gpt2_config(*config_.gpt, whole_.output().channels, end)) + "\n";
 }
 
 Status Trainer::open_store() {

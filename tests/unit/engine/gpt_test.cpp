@@ -336,6 +336,10 @@ TEST_CASE("with a vocabulary a model of tokens writes text, and one of another s
   std::vector<std::int32_t> again;
   vocabulary->encode(sample, again);
   CHECK(again.size() < sample.size() * 9 / 10);
+  const auto loaded = parse_json(bytes_of(config.checkpoint_path + "/config.json"));
+  REQUIRE(loaded.has_value());
+  CHECK((*loaded)["eos_token_id"] == *vocabulary->find(bpe::kEndOfText));
+  CHECK((*loaded)["bos_token_id"] == *vocabulary->find(bpe::kEndOfText));
 }
 
 TEST_CASE("a text with too few samples for a batch is refused by name") {
