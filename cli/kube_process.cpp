@@ -61,9 +61,8 @@ struct ChildPlan {
 [[noreturn]] void become_program(const ChildPlan& plan) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != plan.parent) ::_exit(127);  // the parent died before prctl
-  for (int number = 1; number < NSIG; ++number) {
-    if (number != SIGKILL && number != SIGSTOP) ::signal(number, SIG_DFL);
-  }
+  // What muster itself ignores; what its user does (nohup a hang-up), kubectl shall ignore, too.
+  ::signal(SIGPIPE, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

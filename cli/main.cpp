@@ -45,7 +45,11 @@ constexpr const char* kRunFooter =
 int block_signals(std::initializer_list<int> others = {}) {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
+  for (const int number : {SIGINT, SIGTERM}) sigaddset(&signals, number);
+  struct sigaction hang_up{};
+  sigaction(SIGHUP, nullptr, &hang_up);
+  // Under nohup it is ignored; blocked, it would be told of all the same.
+  if (hang_up.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
   for (const int number : others) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);

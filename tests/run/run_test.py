@@ -82,8 +82,8 @@ class RunTest(unittest.TestCase):
         with open(self.path(output + "/report.json"), encoding="utf-8") as file:
             return json.load(file)
 
-    def start(self, *arguments):
-        process = subprocess.Popen([self.muster(), *arguments], cwd=self.directory, text=True,
+    def start(self, *arguments, through=()):
+        process = subprocess.Popen([*through, self.muster(), *arguments], cwd=self.directory, text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
@@ -339,6 +339,22 @@ class Interrupt(RunTest):
         code, out, err = self.end_of(process)
         self.assertEqual(code, 0, out + err)
         self.assertIsNone(self.fifo_line(reader), "nobody holds it any more")
+
+    def test_a_hang_up_stops_a_run_but_for_one_under_nohup(self):
+        for through, ends, said in [([], 130, "Stopping; interrupt again"), (["nohup"], 0, "Complete")]:
+            name = f"run{ends}"
+            fifo, reader = self.fifo(name + ".up")
+            job = self.own_job(f"exec 3> {fifo}; echo up >&3; read line < {self.path(name)}", name)
+            os.mkfifo(self.path(name))
+            process = self.start("run", job, "--output", self.path(name + ".out"), through=through)
+            self.assertEqual(self.fifo_line(reader), "up")
+            process.send_signal(signal.SIGHUP)
+            if through:
+                with open(self.path(name), "w", encoding="utf-8") as go:
+                    go.write("on\n")
+            code, out, err = self.end_of(process)
+            self.assertEqual(code, ends, out + err)
+            self.assertIn(said, out + err)
 
     def test_a_second_ctrl_c_kills_at_once(self):
         fifo, reader = self.fifo()

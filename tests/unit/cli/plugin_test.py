@@ -95,10 +95,10 @@ class PluginTest(unittest.TestCase):
                               env=env or self.environment(), cwd=self.directory, timeout=DEADLINE,
                               stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
-    def start(self, *arguments):
-        process = subprocess.Popen([os.path.join(os.path.abspath(self.bin_dir), "muster"), *arguments], text=True,
+    def start(self, *arguments, through=(), **how):
+        process = subprocess.Popen([*through, os.path.join(os.path.abspath(self.bin_dir), "muster"), *arguments], text=True,
                                    env=self.environment(), cwd=self.directory, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
         self.addCleanup(process.kill)
         return process
 
@@ -152,6 +152,22 @@ class GetTest(PluginTest):
             self.assertIn("Running", process.stdout.readline())
             self.assertIn("Deleted", process.stdout.readline())
             process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(DEADLINE), 0)
+        process.communicate()
+
+    def test_under_nohup_a_hang_up_ends_neither_a_watch_nor_its_kubectl(self):
+        os.mkfifo(self.path("events"))
+        self.answer("--watch", fifo="events", times=1)
+        self.answer("get trainingjobs", items(job(phase="Waiting")))
+        process = self.start("get", "-w", through=["nohup"], start_new_session=True)
+        process.stdout.readline()
+        process.stdout.readline()
+        with open(self.path("events"), "w", encoding="utf-8") as events:
+            os.killpg(process.pid, signal.SIGHUP)
+            json.dump({"type": "MODIFIED", "object": job(phase="Running")}, events)
+            events.flush()
+            self.assertIn("Running", process.stdout.readline())
+            process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(DEADLINE), 0)
         process.communicate()
 
