@@ -6,6 +6,7 @@
 #include "cli/job_story.h"
 #include "cli/job_table.h"
 #include "cli/progress_view.h"
+#include "cli/terminal_text.h"
 #include "common/contract.h"
 
 namespace muster::cli {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/progress_view.h"
+#include "cli/terminal_text.h"
 #include "common/contract.h"
 
 namespace muster::cli {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cli/progress_view.h"
+#include "cli/terminal_text.h"
 
 namespace muster::cli {
 namespace {
@@ -45,12 +45,6 @@ Colour colour_of_phase(std::string_view phase) {
   if (phase == "Complete" || phase == "Running") return Colour::kGood;
   if (phase == "Failed") return Colour::kBad;
   return Colour::kBusy;
-}
-
-std::size_t columns_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
 }
 
 Table::Table(const std::vector<std::string>& columns) {

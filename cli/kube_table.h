@@ -22,9 +22,6 @@ std::string coloured(const std::string& text, Colour colour, const Display& disp
 /// Of a job's phase.
 Colour colour_of_phase(std::string_view phase);
 
-/// Columns of `text`: UTF-8 counts a column a character.
-std::size_t columns_of(std::string_view text);
-
 struct Cell {
   std::string text;
   Colour colour = Colour::kNone;

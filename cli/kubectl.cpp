@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "cli/progress_view.h"
+#include "cli/terminal_text.h"
 #include "common/contract.h"
 
 namespace muster::cli {

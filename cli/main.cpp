@@ -17,6 +17,7 @@
 #include "cli/prove_command.h"
 #include "cli/run_command.h"
 #include "cli/simulate_command.h"
+#include "cli/terminal_text.h"
 #include "cli/tokenize_command.h"
 #include "common/contract.h"
 #include "common/log.h"

@@ -6,6 +6,7 @@
 #include "cli/cost_words.h"
 #include "cli/kube_objects.h"
 #include "cli/progress_view.h"
+#include "cli/terminal_text.h"
 
 namespace muster::cli {
 namespace {

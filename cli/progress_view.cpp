@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/terminal_text.h"
 #include "common/contract.h"
 
 namespace muster::cli {
@@ -41,15 +42,6 @@ std::string progress_text(const ProgressReport& report, const ProgressContext& c
   if (report.eta_seconds >= 0) text += "  ETA " + duration_text(report.eta_seconds);
   if (!context.workers.empty()) text += "  workers " + context.workers;
   return printable(text);
-}
-
-std::string printable(const std::string& text) {
-  std::string out = text;
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = ' ';
-  }
-  return out;
 }
 
 int refuse(const Error& error) {

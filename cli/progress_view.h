@@ -55,9 +55,6 @@ class ProgressView {
   std::string last_text_;
 };
 
-/// `text` with control characters but newline and tab as spaces.
-std::string printable(const std::string& text);
-
 /// Says on standard error why a command ends; the exit code it ends with.
 int refuse(const Error& error);
 

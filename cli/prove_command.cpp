@@ -12,6 +12,7 @@
 #include "cli/percentile.h"
 #include "cli/progress_view.h"
 #include "cli/prove_side.h"
+#include "cli/terminal_text.h"
 #include "common/contract.h"
 #include "operator/embedded/child_process.h"
 

@@ -18,6 +18,7 @@
 #include "cli/progress_view.h"
 #include "cli/report.h"
 #include "cli/sample.h"
+#include "cli/terminal_text.h"
 #include "common/contract.h"
 #include "common/file.h"
 #include "operator/embedded/child_process.h"

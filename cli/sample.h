@@ -11,9 +11,7 @@ namespace muster::cli {
 /// Most bytes of a sample that are shown.
 inline constexpr std::size_t kSampleBytesShown = 1024;
 
-/// The front of `written`, at most kSampleBytesShown bytes of it. What is no UTF-8 and every
-/// control character but newline and tab becomes a space, byte for byte; so do the characters that
-/// turn the direction of writing.
+/// The front of `written`, at most kSampleBytesShown bytes of it, as text that is safe to print.
 std::string shown_sample(std::string_view written);
 
 /// A line that names the file at `path`, and its text; "" when there is no such file.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "cli/progress_view.h"
+#include "cli/terminal_text.h"
 
 namespace muster::cli {
 namespace {

@@ -65,10 +65,12 @@ TEST_CASE("on a terminal the line is rewritten in place and never left half cove
     ProgressView view(memory.file(), ViewMode::kTerminal, clock);
     view.progress("step 100");
     view.progress("step 9");
-    view.say("Restarting: x\x1b[2J");
+    view.say(
+        "Restarting: x\x1b[2J\xc2\x9b"
+        "2J");
     view.progress("step 10");
   }
-  CHECK(memory.text() == "\rstep 100\rstep 9  \nRestarting: x [2J\n\rstep 10\n");
+  CHECK(memory.text() == "\rstep 100\rstep 9  \nRestarting: x [2J  2J\n\rstep 10\n");
 }
 
 TEST_CASE("the live line is ended once before another stream writes") {

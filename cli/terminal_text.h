@@ -1,0 +1,17 @@
+// Text of unknown origin on its way to a terminal: nothing of it may be anything but text there.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace muster::cli {
+
+/// `text` with spaces, byte for byte, in place of what is no UTF-8, of control characters but
+/// newline and tab, and of characters that are not seen or turn the direction of writing.
+std::string printable(std::string_view text);
+
+/// Columns of `text`: UTF-8 counts a column a character.
+std::size_t columns_of(std::string_view text);
+
+}  // namespace muster::cli
