@@ -1,5 +1,4 @@
 // `muster`: the command line.
-#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -90,9 +89,9 @@ muster::cli::KubeEnvironment kube_environment(const muster::Clock& clock) {
   environment.clock = &clock;
   environment.signal_fd = block_signals();
   environment.stdout_is_terminal = isatty(STDOUT_FILENO) == 1;
-  winsize size{};
-  environment.width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-  if (environment.width == 0 && environment.stdout_is_terminal) environment.width = 80;
+  if (environment.stdout_is_terminal) {
+    environment.width = muster::cli::terminal_columns(STDOUT_FILENO);
+  }
   return environment;
 }
 

@@ -52,11 +52,16 @@ int refuse(const Error& error) {
 void ProgressView::progress(const std::string& text) {
   if (mode_ == ViewMode::kQuiet) return;
   if (mode_ == ViewMode::kTerminal) {
+    // A row that is full to its end goes on in the next one, which "\r" does not lead back from.
+    const std::size_t room = terminal_columns(::fileno(file_)) - 1;
+    const std::string row(front_of(text, room));
+    if (row == live_) return;
     // Spaces over what a longer line left.
-    const std::size_t padding = live_length_ > text.size() ? live_length_ - text.size() : 0;
-    std::fputs(("\r" + text + std::string(padding, ' ')).c_str(), file_);
+    const std::size_t left = std::min(columns_of(live_), room), taken = columns_of(row);
+    const std::string padding(left > taken ? left - taken : 0, ' ');
+    std::fputs(("\r" + row + padding).c_str(), file_);
     std::fflush(file_);
-    live_length_ = text.size();
+    live_ = row;
     return;
   }
   const MonoTime now = clock_.mono_now();
@@ -75,10 +80,10 @@ void ProgressView::say(const std::string& text) {
 }
 
 void ProgressView::end_line() {
-  if (live_length_ == 0) return;
+  if (live_.empty()) return;
   std::fputs("\n", file_);
   std::fflush(file_);
-  live_length_ = 0;
+  live_.clear();
 }
 
 }  // namespace muster::cli

@@ -26,7 +26,7 @@ std::string progress_text(const ProgressReport& report, const ProgressContext& c
 std::string duration_text(double seconds);
 
 enum class ViewMode {
-  kTerminal,  ///< the live line is rewritten in place
+  kTerminal,  ///< the live line is rewritten in place, as much of it as a row holds
   kLines,     ///< a line every two seconds
   kQuiet,     ///< nothing
 };
@@ -50,7 +50,7 @@ class ProgressView {
   std::FILE* file_;
   ViewMode mode_;
   const Clock& clock_;
-  std::size_t live_length_ = 0;
+  std::string live_;  ///< what the live line shows
   std::optional<MonoTime> last_line_;
   std::string last_text_;
 };

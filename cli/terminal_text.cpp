@@ -1,5 +1,7 @@
 #include "cli/terminal_text.h"
 
+#include <sys/ioctl.h>
+
 #include <algorithm>
 
 #include "common/utf8.h"
@@ -22,6 +24,8 @@ bool is_control(std::string_view character) {
          (second == 0x81 && third >= 0xa0 && third <= 0xaf);
 }
 
+bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }
+
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -42,9 +46,21 @@ std::string printable(std::string_view text) {
 }
 
 std::size_t columns_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
+std::string_view front_of(std::string_view text, std::size_t columns) {
+  std::size_t end = 0;
+  for (; end < text.size(); ++end) {
+    if (begins_character(text[end]) && columns-- == 0) break;
+  }
+  return text.substr(0, end);
+}
+
+std::size_t terminal_columns(int fd) {
+  constexpr std::size_t kUsual = 80;
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
 }  // namespace muster::cli

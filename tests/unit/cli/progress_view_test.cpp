@@ -1,7 +1,11 @@
 #include "cli/progress_view.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 
 namespace muster::cli {
@@ -26,6 +30,38 @@ class Memory {
  private:
   char* data_ = nullptr;
   std::size_t size_ = 0;
+  std::FILE* file_;
+};
+
+/// A terminal of so many columns that nobody sits at.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) : master_(::posix_openpt(O_RDWR | O_NOCTTY)) {
+    ::grantpt(master_);
+    ::unlockpt(master_);
+    file_ = ::fdopen(::open(::ptsname(master_), O_WRONLY | O_NOCTTY), "w");
+    resize(columns);
+  }
+  ~Terminal() {
+    std::fclose(file_);
+    ::close(master_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  void resize(unsigned short columns) const {
+    const winsize size{24, columns, 0, 0};
+    ::ioctl(master_, TIOCSWINSZ, &size);
+  }
+  std::FILE* file() { return file_; }
+  /// What has come since the last call.
+  std::string text() const {
+    std::array<char, 4096> text{};
+    const ssize_t length = ::read(master_, text.data(), text.size());
+    return {text.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
+  }
+
+ private:
+  int master_;
   std::FILE* file_;
 };
 
@@ -71,6 +107,33 @@ TEST_CASE("on a terminal the line is rewritten in place and never left half cove
     view.progress("step 10");
   }
   CHECK(memory.text() == "\rstep 100\rstep 9  \nRestarting: x [2J  2J\n\rstep 10\n");
+}
+
+TEST_CASE("the live line stays within the columns of its terminal, also of one that is resized") {
+  Terminal terminal(12);
+  const ManualClock clock;
+  ProgressView view(terminal.file(), ViewMode::kTerminal, clock);
+  view.progress("step 1000/2000");
+  CHECK(terminal.text() == "\rstep 1000/2");
+  terminal.resize(8);
+  view.progress("step 9");
+  CHECK(terminal.text() == "\rstep 9 ");
+  view.progress("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc");
+  CHECK(terminal.text() == "\r\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc");
+  terminal.resize(0);  // as one that does not know
+  view.progress(std::string(100, 'a'));
+  CHECK(terminal.text() == "\r" + std::string(79, 'a'));
+}
+
+TEST_CASE("a live line that says nothing new is not written again") {
+  Memory memory;
+  const ManualClock clock;
+  ProgressView view(memory.file(), ViewMode::kTerminal, clock);
+  view.progress("step 1");
+  view.progress("step 1");
+  view.say("now");
+  view.progress("step 1");
+  CHECK(memory.text() == "\rstep 1\nnow\n\rstep 1");
 }
 
 TEST_CASE("the live line is ended once before another stream writes") {
