@@ -158,7 +158,8 @@ std::string OutputDirectory::sample() const {
   return path_ + "/" + std::string(contract::kSampleFile);
 }
 
-Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Json& job) {
+Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Json& job,
+                                              Earlier earlier) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error == std::errc::not_a_directory || error == std::errc::file_exists ||
@@ -179,6 +180,7 @@ Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Jso
     return bad_directory(
         path, "another `muster run` is writing here; wait for it or give another --output");
   }
+  if (earlier == Earlier::kRemoved) MUSTER_RETURN_IF_ERROR(directory.remove_earlier());
   MUSTER_RETURN_IF_ERROR(directory.prepare(job));
   return directory;
 }
@@ -225,6 +227,21 @@ Status OutputDirectory::forget_finished() const {
   }
   fs::remove_all(old, error);
   fs::remove_all(logs(), error);
+  return {};
+}
+
+/// The lock stays, for it is held. job.json goes last: without it the rest is taken for a
+/// stranger's.
+Status OutputDirectory::remove_earlier() const {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_, error)) {
+    const auto name = entry.path().filename();
+    if (name != "lock" && name != "job.json") fs::remove_all(entry.path(), error);
+    if (error) return from(entry.path(), "remove", error);
+  }
+  if (error) return from(path_, "list", error);
+  fs::remove(path_ + "/job.json", error);
+  if (error) return from(path_ + "/job.json", "remove", error);
   return {};
 }
 

@@ -1,6 +1,6 @@
 // DIR of `muster run`: one spec each, one run at a time; an unfinished run goes on, a finished one
-// starts anew. Holds job.json, lock, checkpoints/, logs/, model.safetensors and what stands
-// beside it, and report.json.
+// starts anew, as every run of `muster prove` does. Holds job.json, lock, checkpoints/, logs/,
+// model.safetensors and what stands beside it, and report.json.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,20 @@ std::vector<std::string> differences(const Json& before, const Json& now,
 /// Step of the newest whole checkpoint in a directory of checkpoints; -1 when there is none.
 std::int64_t newest_checkpoint_step(const std::string& checkpoints);
 
+/// What becomes of an earlier run of the directory.
+enum class Earlier {
+  kGoesOn,   ///< unless it is finished
+  kRemoved,  ///< of whatever job it is
+};
+
 class OutputDirectory {
  public:
   /// Makes the directory if need be, locks it, and makes it ready for `job` (the manifest with all
   /// defaults). Errors, with exit code kUsage: another run is writing here; it belongs to another
   /// spec (the fields are named); it holds files of something else. kDisk or kInternal when the
-  /// system refuses. Nothing of an earlier run is touched on an error.
-  static Result<OutputDirectory> open(const std::string& path, const Json& job);
+  /// system refuses. Nothing of an earlier run is touched on an error, but what kRemoved had begun.
+  static Result<OutputDirectory> open(const std::string& path, const Json& job,
+                                      Earlier earlier = Earlier::kGoesOn);
 
   OutputDirectory(OutputDirectory&& other) noexcept;
   OutputDirectory& operator=(OutputDirectory&&) = delete;
@@ -56,6 +63,7 @@ class OutputDirectory {
   Status check_spec(const Json& job) const;
   bool is_finished() const;
   Status forget_finished() const;
+  Status remove_earlier() const;
 
   std::string path_;
   int lock_fd_ = -1;

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -42,15 +41,8 @@ ProveSide::ProveSide(const LocalRunOptions& options, LocalJob job, OutputDirecto
 
 Result<std::unique_ptr<ProveSide>> ProveSide::start(const LocalRunOptions& options, LocalJob job,
                                                     const std::string& directory, int pace_ms) {
-  if (std::filesystem::exists(directory + "/job.json")) {
-    std::error_code failed;
-    std::filesystem::remove_all(directory, failed);
-    if (failed) {
-      return Error(ErrorCode::kIo, directory + ": cannot remove: " + failed.message())
-          .with_exit_code(contract::exit_code::kDisk);
-    }
-  }
-  MUSTER_ASSIGN_OR_RETURN(OutputDirectory made, OutputDirectory::open(directory, job.normalised));
+  MUSTER_ASSIGN_OR_RETURN(OutputDirectory made,
+                          OutputDirectory::open(directory, job.normalised, Earlier::kRemoved));
   std::unique_ptr<ProveSide> side(new ProveSide(options, std::move(job), std::move(made)));
   MUSTER_RETURN_IF_ERROR(side->create(pace_ms));
   return side;

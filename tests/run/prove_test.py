@@ -50,6 +50,19 @@ class Prove(RunTest):
         self.assertEqual(code, 3, out + err)
         self.assertRegex(out, r"\nDIFFERENT: step 1: parameters [0-9a-f]{16}\.\.\. against [0-9a-f]{16}\.\.\. undisturbed\n$")
 
+    def test_a_proof_in_the_directory_of_one_that_runs_is_refused_and_disturbs_nothing(self):
+        small = ["--workers", "1,2", "--kills", "0", "--set", "spec.training.epochs=4", "--output", self.path("proof")]
+        first = self.start("prove", self.digits, *small)
+        self.await_line(first.stderr, r"undisturbed: step [1-9]")
+        code, out, err = self.run_muster("prove", self.digits, *small, "--seed", "8")
+        self.assertEqual(code, 2, out + err)
+        self.assertIn("proof/undisturbed: another `muster run` is writing here", err)
+        code, out, err = self.end_of(first)
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("EQUAL: 88 of 88 steps", out)
+        again, out, err = self.run_muster("prove", self.digits, *small, "--set", "spec.training.seed=8", "--pace", "0")
+        self.assertEqual(again, 0, out + err)
+
     def test_a_split_that_is_left_open_is_proved_with_whole_copies(self):
         small = ["--workers", "1,2", "--kills", "0", "--pace", "0", "--set", "spec.training.epochs=1", "--set", "spec.worker.processes=2"]
         for split, is_open in [("{mode: Auto}", True), ("{pipeline: 2}", False)]:

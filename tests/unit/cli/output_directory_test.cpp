@@ -171,6 +171,33 @@ TEST_CASE("two runs in one directory are refused while the first lives") {
   CHECK(refusal(base.path, job()) == "opened");
 }
 
+TEST_CASE(
+    "what is begun anew keeps nothing of the run before, of whatever job, but never of one that "
+    "runs") {
+  const test::TemporaryDirectory base;
+  Json other = job();
+  other["spec"]["training"]["seed"] = 8;
+  put(base.path + "/photos/photo.jpg", "x");
+  CHECK_FALSE(OutputDirectory::open(base.path + "/photos", job(), Earlier::kRemoved));
+  CHECK(fs::exists(base.path + "/photos/photo.jpg"));
+  const std::string path = base.path + "/out";
+  {
+    auto first = OutputDirectory::open(path, job());
+    REQUIRE(first);
+    put(first->checkpoints() + "/step-000000000100/manifest.json", "{}");
+    put(path + "/model.safetensors", "model");
+    CHECK_FALSE(OutputDirectory::open(path, other, Earlier::kRemoved));
+    CHECK(fs::exists(first->checkpoints() + "/step-000000000100/manifest.json"));
+  }
+  auto second = OutputDirectory::open(path, other, Earlier::kRemoved);
+  REQUIRE(second);
+  CHECK(second->resumed_from_step() == -1);
+  CHECK(fs::is_empty(second->checkpoints()));
+  CHECK_FALSE(fs::exists(path + "/model.safetensors"));
+  CHECK(parse_json(content_of(path + "/job.json")).value() == other);
+  CHECK_FALSE(OutputDirectory::open(path, other));
+}
+
 TEST_CASE("a directory of something else, a file and a damaged job.json are refused") {
   const test::TemporaryDirectory base;
   put(base.path + "/photo.jpg", "x");
