@@ -4,6 +4,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -83,8 +85,15 @@ Error bad_directory(const std::string& path, const std::string& sentence) {
       .with_exit_code(contract::exit_code::kUsage);
 }
 
+/// What the system keeps from the user is no place for a run.
 Error from(const std::string& path, const char* doing, const std::error_code& error) {
-  return os_error(path, doing, error.value());
+  constexpr std::array kMisplaced{std::errc::permission_denied, std::errc::operation_not_permitted,
+                                  std::errc::read_only_file_system, std::errc::not_a_directory,
+                                  std::errc::file_exists};
+  Error refused = os_error(path, doing, error.value());
+  const bool is_misplaced =
+      std::find(kMisplaced.begin(), kMisplaced.end(), error) != kMisplaced.end();
+  return is_misplaced ? refused.with_exit_code(contract::exit_code::kUsage) : refused;
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -94,13 +103,14 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 /// Whether there is nothing but what a run leaves that could not write its job.json.
-bool is_empty(const std::string& path) {
+Result<bool> is_empty(const std::string& path) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path, error)) {
     const auto name = entry.path().filename();
     if (name != "lock" && name != "job.json.tmp") return false;
   }
-  return !error;
+  if (error) return from(path, "list", error);
+  return true;
 }
 
 Result<Json> read_json(const std::string& path, std::size_t max_bytes) {
@@ -162,18 +172,15 @@ Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Jso
                                               Earlier earlier) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error == std::errc::not_a_directory || error == std::errc::file_exists ||
-      error == std::errc::permission_denied) {
-    return from(path, "create directory", error).with_exit_code(contract::exit_code::kUsage);
-  }
   if (error) return from(path, "create directory", error);
   // A directory of something else must not be written into, not even with a lock.
-  if (!is_empty(path) && !fs::exists(path + "/job.json", error)) {
+  MUSTER_ASSIGN_OR_RETURN(const bool has_nothing, is_empty(path));
+  if (!has_nothing && !fs::exists(path + "/job.json", error)) {
     return bad_directory(path, "holds files that are not of a `muster run`; give another --output");
   }
   const std::string lock = path + "/lock";
   const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return os_error(lock, "open", errno);
+  if (fd < 0) return from(lock, "open", {errno, std::generic_category()});
   OutputDirectory directory(fs::absolute(path, error), fd);
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return os_error(lock, "lock", errno);

@@ -1,8 +1,10 @@
 #include "cli/output_directory.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include "cli/files.h"
+#include "common/check.h"
 #include "common/contract.h"
 #include "tests/full_disk.h"
 #include "tests/unit/kubelet/temporary_directory.h"
@@ -209,6 +211,45 @@ TEST_CASE("a directory of something else, a file and a damaged job.json are refu
   auto file = OutputDirectory::open(base.path + "/photo.jpg", job());
   REQUIRE_FALSE(file);
   CHECK(file.error().message().starts_with(base.path + "/photo.jpg: "));
+}
+
+/// While it lives, what belongs to root is refused, as it is to most users.
+class NotRoot {
+ public:
+  NotRoot() {
+    if (was_root_) MUSTER_CHECK(::seteuid(65'534) == 0);
+  }
+  ~NotRoot() {
+    if (was_root_) MUSTER_CHECK(::seteuid(0) == 0);
+  }
+  NotRoot(const NotRoot&) = delete;
+  NotRoot& operator=(const NotRoot&) = delete;
+
+ private:
+  bool was_root_ = ::geteuid() == 0;
+};
+
+TEST_CASE("a directory that the system keeps from the user is no place for a run") {
+  const test::TemporaryDirectory base;
+  fs::permissions(base.path, fs::perms(0755));
+  const auto refused = [&](const std::string& path, fs::perms permissions) {
+    fs::permissions(path, permissions);
+    std::string words;
+    {
+      const NotRoot somebody;
+      words = refusal(path, job());
+    }
+    fs::permissions(path, fs::perms(0755));
+    return words;
+  };
+  const std::string path = base.path + "/out";
+  fs::create_directory(path);
+  CHECK(refused(path, fs::perms(0555)) == path + "/lock: cannot open: Permission denied");
+  CHECK(refused(path, fs::perms(0311)) == path + ": cannot list: Permission denied");
+  put(path + "/lock", "");
+  fs::permissions(path + "/lock", fs::perms(0444));
+  CHECK(refused(path, fs::perms(0755)) == path + "/lock: cannot open: Permission denied");
+  CHECK_FALSE(fs::exists(path + "/job.json"));
 }
 
 TEST_CASE("after a full disk the same directory is taken again") {
