@@ -308,6 +308,13 @@ void add_pod_help(JobStory& story, const std::vector<PodView>& pods) {
 
 }  // namespace
 
+std::string stop_words(const api::TrainingJob& job) {
+  if (!job.spec.training) return "stops, and what its program has not saved itself is lost";
+  if (has_claim(job)) return "stops with a checkpoint";
+  return "stops, and nothing of its training is kept, because "
+         "spec.training.checkpoint.volumeClaimName names no claim";
+}
+
 std::string help_for_failure(const std::string& reason) {
   for (const Advice& advice : kFailureAdvice) {
     if (advice.reason == reason) return std::string(advice.help);
@@ -338,8 +345,7 @@ JobStory tell_story(const api::TrainingJob& job, const std::vector<PodView>& pod
   if (job.status.finished()) return story;
   if (job.spec.suspend && !job.status.is_true("Suspended")) {
     story.headline = "Stopping";
-    story.happened.emplace_back(
-        "spec.suspend is true: the workers leave with a checkpoint, then the job is suspended.");
+    story.happened.push_back("spec.suspend is true: the job " + stop_words(job) + ".");
   }
   for (std::string& trouble : pod_troubles(pods)) story.happened.push_back(std::move(trouble));
   add_pod_help(story, pods);

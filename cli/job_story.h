@@ -19,6 +19,9 @@ struct JobStory {
 /// `pods` are all of the job's.
 JobStory tell_story(const api::TrainingJob& job, const std::vector<PodView>& pods, WallTime now);
 
+/// How it stops when it is suspended, and what of its work stays: "stops with a checkpoint".
+std::string stop_words(const api::TrainingJob& job);
+
 /// What helps against a failure with this reason (contract::reason_of_exit_code, or one of the
 /// operator's conditions); empty: nothing is known.
 std::string help_for_failure(const std::string& reason);

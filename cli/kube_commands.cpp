@@ -59,8 +59,12 @@ constexpr Help kLogsHelp{
     "Print what the workers of a job said, in the order of time",
     "Each line has its worker in front. Of a failed job the worker that failed first comes first.\n"
     "\n  muster logs digits -f\n  muster logs digits --slot 1 --tail 100"};
-constexpr Help kSuspendHelp{"Stop a job with a checkpoint and give its resources back", ""};
-constexpr Help kResumeHelp{"Let a suspended job go on from its checkpoint", ""};
+constexpr Help kSuspendHelp{
+    "Stop a job and give its resources back",
+    "It goes on later from the checkpoint on the claim that\n"
+    "spec.training.checkpoint.volumeClaimName names. Without a claim it begins anew, and of a\n"
+    "program of your own stays what that has saved itself."};
+constexpr Help kResumeHelp{"Let a suspended job start again, from the checkpoint on its claim", ""};
 constexpr Help kFetchHelp{
     "Copy the model of a complete job here, of another its newest checkpoint",
     "It comes out of the claim that spec.training.checkpoint.volumeClaimName names. A pod of the\n"

@@ -81,7 +81,7 @@ void PlanPage::write_displaced() {
   for (const PlanDisplaced& one : forecast_.displaced) {
     const std::string change =
         one.workers_after == 0
-            ? "would be stopped with a checkpoint"
+            ? "would be stopped"
             : "would shrink from " + workers_text(static_cast<std::size_t>(one.workers_before)) +
                   " to " + std::to_string(one.workers_after);
     paragraph(one.job.text() + " " + change + (one.why.empty() ? "" : ": " + one.why));

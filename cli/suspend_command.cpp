@@ -82,7 +82,7 @@ Status run(Kubectl& kubectl, const SuspendOptions& options) {
   } else if (was_so) {
     said = job + (options.suspend ? " was asked to stop before" : " is not suspended");
   } else {
-    said = job + (options.suspend ? " stops with a checkpoint" : " starts again");
+    said = job + " " + (options.suspend ? stop_words(view.job) : "starts again");
   }
   print(printable(said) + ".\n");
   return {};

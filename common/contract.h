@@ -229,7 +229,7 @@ namespace reason {
 inline constexpr std::string_view kGangScheduled = "GangScheduled";
 /// The gang does not fit now; the note says what is missing.
 inline constexpr std::string_view kGangWaiting = "GangWaiting";
-/// Stopped by spec.suspend, with a checkpoint.
+/// Stopped by spec.suspend.
 inline constexpr std::string_view kSuspended = "Suspended";
 /// spec.suspend was taken back.
 inline constexpr std::string_view kResumed = "Resumed";
@@ -256,7 +256,7 @@ inline constexpr std::string_view kCheckpointRestored = "CheckpointRestored";
 inline constexpr std::string_view kRestarting = "Restarting";
 /// The gang gave way to another job, and starts again by itself; the note says to which and why.
 inline constexpr std::string_view kPreempted = "Preempted";
-/// The queue's budget is spent: the gang stopped with a checkpoint, and starts again by itself.
+/// The queue's budget is spent: the gang stopped as with spec.suspend, and starts again by itself.
 inline constexpr std::string_view kBudgetSpent = "BudgetSpent";
 /// Workers left for another job while the others train on; the note says for which and why.
 inline constexpr std::string_view kShrunk = "Shrunk";

@@ -254,9 +254,9 @@ TEST_CASE("who would have to give way is named") {
   CHECK(told.displaced[0].workers_before == 4);
   CHECK(told.displaced[0].workers_after == 0);
   const std::string page = plan_text(told, {}, kReadAt);
-  CHECK_MESSAGE(page.find("lab/borrower would be stopped with a checkpoint: queue product takes "
-                          "back") != std::string::npos,
-                page);
+  CHECK_MESSAGE(
+      page.find("lab/borrower would be stopped: queue product takes back") != std::string::npos,
+      page);
 }
 
 TEST_CASE("a plan says the same each time, and changes nothing of what it was given") {

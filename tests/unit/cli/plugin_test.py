@@ -461,6 +461,27 @@ class SuspendTest(PluginTest):
         self.assertEqual(json.loads(arguments[arguments.index("--patch") + 1]), {"spec": {"suspend": True}})
         self.assertEqual(arguments[arguments.index("--type") + 1], "merge")
 
+    def test_what_stays_of_a_job_that_stops_is_said_by_the_job(self):
+        own = job(RUNNING)
+        del own["spec"]["training"]
+        own["spec"]["worker"]["command"] = ["train"]
+        for one, sentence in [
+                (job(RUNNING), "stops with a checkpoint"),
+                (job(RUNNING, claim=None), "stops, and nothing of its training is kept, because "
+                                           "spec.training.checkpoint.volumeClaimName names no claim"),
+                (own, "stops, and what its program has not saved itself is lost")]:
+            asked = {**one, "spec": {**one["spec"], "suspend": True}}
+            self.rules = []
+            self.answer("get trainingjobs", one, times=1)
+            self.answer("patch", asked)
+            self.answer("get trainingjobs", asked)
+            self.answer("get pods", items())
+            self.answer("events", items())
+            self.assertEqual(self.muster("suspend", "digits").stdout, f"The job lab/digits {sentence}.\n")
+            self.assertIn(f"spec.suspend is true: the job {sentence}.",
+                          re.sub(r"\s+", " ", self.muster("describe", "digits").stdout))
+            os.remove(self.path("calls.jsonl"))
+
     def test_waiting_ends_with_the_condition(self):
         self.answer("get trainingjobs", job(RUNNING), times=1)
         self.answer("patch", job(RUNNING, suspend=True))
