@@ -43,6 +43,34 @@ class TryCluster(unittest.TestCase):
                  "validatingadmissionpolicybindings")
         return set(cluster.kubectl("get", kinds, "-o", "name").split())
 
+    def test_where_muster_or_a_namespace_of_its_name_is_nothing_is_touched(self):
+        cluster = installed.cluster()
+        registry = "127.0.0.1:1"   # what would push there fails
+        for namespace in ("muster", "muster-try"):
+            with self.subTest(namespace=namespace):
+                cluster.kubectl("create", "namespace", namespace)
+                cluster.kubectl("create", "configmap", "theirs", "-n", namespace)
+                try:
+                    self.refuses(cluster, registry, f"namespace/{namespace}")
+                    self.assertIn("theirs", cluster.kubectl("get", "configmaps", "-n", namespace))
+                finally:
+                    cluster.kubectl("delete", "namespace", namespace)
+        cluster.kubectl("create", "namespace", "elsewhere")
+        try:
+            cluster.kubectl("create", "deployment", "muster-operator", "-n", "elsewhere", "--image=none", "--replicas=0")
+            cluster.kubectl("label", "deployment", "muster-operator", "-n", "elsewhere", "--overwrite",
+                            "app.kubernetes.io/name=muster")
+            self.refuses(cluster, registry, "elsewhere/Deployment/muster-operator")
+        finally:
+            cluster.kubectl("delete", "namespace", "elsewhere")
+
+    def refuses(self, cluster, registry, names):
+        with self.assertRaises(ClusterError) as caught:
+            run([TRY, "--kubeconfig", cluster.plane.kubeconfig, "--registry", registry],
+                env=cluster.plane.environment())
+        self.assertIn("exit code 2", str(caught.exception))
+        self.assertIn(names, str(caught.exception))
+
     def test_what_cannot_work_is_said_at_once(self):
         for arguments, sentence in [
                 (["--registry", "127.0.0.1:1"], "--kubeconfig and --registry go together"),
