@@ -330,6 +330,10 @@ class ChartTest(unittest.TestCase):
                     if one["kind"] == "Service" and monitored.items() <= one["metadata"]["labels"].items()]
         self.assertEqual(services, ["muster-metrics"])
 
+    def test_operators_that_are_not_ready_do_not_hold_up_the_drain_of_their_nodes(self):
+        budget = only(HELM.objects(), "PodDisruptionBudget")["spec"]
+        self.assertEqual((budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]), (1, "AlwaysAllow"))
+
     def test_what_workers_get_of_their_jobs_metadata_is_a_flag(self):
         asked = {"worker": {"copiedMetadata": ["sidecar.istio.io/inject", "cost-*"]}}
         for overrides, found in (({}, []), (asked, ["--pod-metadata=sidecar.istio.io/inject,cost-*"])):
