@@ -38,9 +38,12 @@ std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) c
   for (const auto& placement : job.status.placement) {
     if (placement.node.empty() || job.status.finished()) continue;
     if (is_homeless(placement.slot)) continue;
-    const api::ObjectKey pod{key.namespace_name,
-                             api::pod_name(job, placement.slot, placement.attempt)};
-    if (pods_.find(pod) == nullptr) list.push_back({placement.node, job.spec.worker.resources});
+    const api::Pod* pod =
+        pods_.find({key.namespace_name, api::pod_name(job, placement.slot, placement.attempt)});
+    // One that has ended holds nothing any more, but the gang may start again in its places.
+    if (pod == nullptr || pod->ended()) {
+      list.push_back({placement.node, job.spec.worker.resources});
+    }
   }
   const auto memory = memory_.find(key);
   if (memory == memory_.end() || !memory->second.decided_places) return list;

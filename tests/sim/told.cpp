@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace muster::sim {
 namespace {
@@ -216,6 +217,7 @@ std::string Told::judge_places(const api::TrainingJob& before, const Placements&
             });
       });
   if (fresh.empty() || !is_placed || is_restart) return "";
+  if (std::string wrong = judge_room(before, fresh); !wrong.empty()) return wrong;
   const bool asks =
       !before.spec.topology_required.empty() || !before.spec.topology_preferred.empty();
   if (asks && !knows_all()) {
@@ -235,6 +237,42 @@ std::string Told::judge_places(const api::TrainingJob& before, const Placements&
     }
   }
   return before.spec.topology_required.empty() ? "" : judge_required(before, fresh, stay, places);
+}
+
+/// Unless a pod of that name is somebody else's.
+bool Told::holds(const api::TrainingJob& job, const api::SlotPlacement& place) const {
+  const auto found = objects(Kind::kPod).find(api::pod_name(job, place.slot, place.attempt));
+  if (found == objects(Kind::kPod).end()) return true;
+  const auto pod = api::parse_pod(found->second);
+  return pod && pod->meta.controller() != nullptr && pod->meta.controller()->uid == job.meta.uid;
+}
+
+/// A place is its job's from the moment in which its status says so until it says so no more,
+/// whatever becomes of the pod meanwhile. Of those who replace their workers one by one the status
+/// alone does not tell which places they still use.
+std::string Told::judge_room(const api::TrainingJob& before, const Placements& fresh) const {
+  std::map<std::string, std::int64_t> millis;
+  for (const auto& one : fresh) millis[one.node] += before.spec.worker.resources.cpu_millis;
+  for (const auto& [name, object] : objects(Kind::kTrainingJob)) {
+    const api::TrainingJob job = api::read_training_job(object).first;
+    if (name == before.meta.name || job.spec.training || job.status.finished()) continue;
+    std::set<std::pair<int, int>> seen;
+    for (const auto& one : job.status.placement) {
+      const bool is_first = seen.emplace(one.slot, one.attempt).second;
+      if (is_first && millis.contains(one.node) && holds(job, one)) {
+        millis[one.node] += job.spec.worker.resources.cpu_millis;
+      }
+    }
+  }
+  for (const auto& [name, asked] : millis) {
+    const auto told = objects(Kind::kNode).find(name);
+    const bool is_told = told != objects(Kind::kNode).end();
+    const auto node = api::parse_node(is_told ? told->second : Json::object());
+    if (!node || node->allocatable.at("cpu") < asked) {
+      return "job " + before.meta.name + " is given places that are others':" + text_of(fresh);
+    }
+  }
+  return "";
 }
 
 std::string Told::judge_required(const api::TrainingJob& before, const Placements& fresh,

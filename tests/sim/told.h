@@ -1,7 +1,7 @@
 // What one operator was told by its own watches: that it never goes back but by a list, and of
 // where nodes stand; and whether the places that the operator decides on are, by that alone, what
-// their jobs require. The rules of docs/topology.md are read here a second time: nothing of
-// operator/core is asked.
+// their jobs require, and nobody else's. The rules of docs/topology.md are read here a second time:
+// nothing of operator/core is asked.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +58,9 @@ class Told {
   void add_hyper_nodes(Places& places) const;
   std::string judge_places(const api::TrainingJob& before,
                            const std::vector<api::SlotPlacement>& now);
+  std::string judge_room(const api::TrainingJob& before,
+                         const std::vector<api::SlotPlacement>& fresh) const;
+  bool holds(const api::TrainingJob& job, const api::SlotPlacement& place) const;
   std::string judge_required(const api::TrainingJob& before,
                              const std::vector<api::SlotPlacement>& fresh,
                              const std::vector<api::SlotPlacement>& stay, const Places& places);

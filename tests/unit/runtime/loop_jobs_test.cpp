@@ -121,6 +121,32 @@ TEST_CASE("a place that comes into status while others are placed is taken once"
   CHECK(fixture.planned.places_of("b") == std::vector<std::string>{"n"});
 }
 
+TEST_CASE("the room of a worker that has ended stays its gang's until the gang has decided") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob,
+               {JobsFixture::job("a", "1", "8", R"({"membershipEpoch": 1, "targetWorkers": 1,
+                  "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})"),
+                JobsFixture::job("b", "1", "8")});
+  loop.step();
+  const auto made = fixture.planned.actions_on<core::CreatePod>("a");
+  REQUIRE(made.size() == 1);
+  Json pod = api::to_json(made.front()->pod);
+  pod["metadata"]["uid"] = "u-pod";
+  pod["status"] = *parse_json(R"({"phase": "Failed", "containerStatuses": [{"name": "worker",
+      "state": {"terminated": {"exitCode": 1}}}]})");
+  for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+    runtime::ApplyDone done = JobsFixture::done_of(work);
+    done.uid = work.uid;
+    REQUIRE(fixture.mailbox.post(std::move(done)));
+  }
+  fixture.list(api::Kind::kPod, {dump_json(pod)});
+  loop.step();
+  CHECK(fixture.planned.places_of("a") == std::vector<std::string>{"n"});
+  for (const std::string& nodes : fixture.planned.places_of("b")) CHECK(nodes.empty());
+}
+
 TEST_CASE("a gang that node after node refuses comes to every node in the end") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
