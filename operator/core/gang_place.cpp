@@ -34,6 +34,12 @@ const api::Node::Taint* taint_against(const api::Node& node, const WaitingGang& 
   return found == node.taints.end() ? nullptr : &*found;
 }
 
+bool is_tainted_for_good(const api::Node& node, const WaitingGang& gang) {
+  return std::any_of(node.taints.begin(), node.taints.end(), [&](const auto& taint) {
+    return !is_for_a_while(taint) && keeps_out(taint, gang);
+  });
+}
+
 bool is_selected(const api::Node& node, const WaitingGang& gang) {
   return std::all_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
     const auto label = node.meta.labels.find(wanted.first);
@@ -41,11 +47,19 @@ bool is_selected(const api::Node& node, const WaitingGang& gang) {
   });
 }
 
-Refusal refusal_of(const api::Node& node, const WaitingGang& gang) {
+/// What keeps pods off the node for a while.
+Refusal refusal_for_a_while(const api::Node& node, const WaitingGang& gang) {
   if (!node.ready) return Refusal::kNotReady;
   const api::Node::Taint cordon{"node.kubernetes.io/unschedulable", "", "NoSchedule"};
   if (node.unschedulable && !tolerates_taint(gang.tolerations, cordon)) return Refusal::kCordoned;
-  if (taint_against(node, gang) != nullptr) return Refusal::kTainted;
+  return taint_against(node, gang) != nullptr ? Refusal::kTainted : Refusal::kNone;
+}
+
+Refusal refusal_of(const Inventory& inventory, const api::Node& node, const WaitingGang& gang) {
+  const Refusal now =
+      inventory.counts_closed_for_a_while() ? Refusal::kNone : refusal_for_a_while(node, gang);
+  if (now != Refusal::kNone) return now;
+  if (is_tainted_for_good(node, gang)) return Refusal::kTainted;
   if (!is_selected(node, gang)) return Refusal::kSelector;
   if (!allows(gang.volumes.every_slot, node.meta.name)) return Refusal::kVolume;
   return gang.avoid.contains(node.meta.name) ? Refusal::kAvoided : Refusal::kNone;
@@ -92,13 +106,7 @@ struct Offers {
 }  // namespace
 
 bool is_closed_to(const WaitingGang& gang, const api::Node& node) {
-  const auto stays = [](const std::string& key) {
-    return !key.starts_with("node.kubernetes.io/") &&
-           !key.starts_with("node.cloudprovider.kubernetes.io/");
-  };
-  return !is_selected(node, gang) ||
-         std::any_of(node.taints.begin(), node.taints.end(),
-                     [&](const auto& taint) { return stays(taint.key) && keeps_out(taint, gang); });
+  return !is_selected(node, gang) || is_tainted_for_good(node, gang);
 }
 
 namespace {
@@ -397,7 +405,7 @@ Offers offers_to(const WaitingGang& gang, const Rooms& rooms, const NodeCaps* ca
     const api::Node& node = inventory.node(index);
     std::int64_t fit = fits[as_index(index)];
     const bool elsewhere = !within.empty() && !within.contains(node.meta.name);
-    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(node, gang);
+    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(inventory, node, gang);
     if (refusal != Refusal::kNone) {
       offers.refuse(refusal, node, gang, fit > 0);
       continue;

@@ -47,6 +47,11 @@ bool tolerates_taint(const std::vector<NodeToleration>& tolerations,
   });
 }
 
+bool is_for_a_while(const api::Node::Taint& taint) {
+  return taint.key.starts_with("node.kubernetes.io/") ||
+         taint.key.starts_with("node.cloudprovider.kubernetes.io/");
+}
+
 Inventory::Inventory(std::shared_ptr<const Topology> topology,
                      const std::vector<const api::Node*>& nodes)
     : facts_(std::make_shared<Facts>()) {
@@ -82,7 +87,8 @@ Inventory::Inventory(std::shared_ptr<const Topology> topology,
   for (std::size_t i = 0; i < count; ++i) set_node(static_cast<int>(i), *facts.nodes[i]);
 }
 
-Inventory::Inventory(const Inventory& other) : facts_(other.facts_), free_(other.free_) {}
+Inventory::Inventory(const Inventory& other)
+    : facts_(other.facts_), free_(other.free_), counts_closed_(other.counts_closed_) {}
 
 /// A label with a value for every node (an instance's number) would make each a class of its own.
 void Inventory::find_own_keys() {
@@ -279,6 +285,11 @@ void Inventory::empty() {
   }
 }
 
+void Inventory::count_closed_for_a_while() {
+  MUSTER_CHECK(tracked_.empty() && !undo_.is_on);
+  counts_closed_ = true;
+}
+
 void Inventory::begin_trial() {
   MUSTER_CHECK(!undo_.is_on);
   undo_.is_on = true;
@@ -325,14 +336,16 @@ void Inventory::catch_up(Tracked& tracked) {
 }
 
 NodeRefusal Inventory::refusal_of(const NodeClass& one, const PodShape& shape) const {
-  if (!one.ready) return NodeRefusal::kNotReady;
+  if (!one.ready && !counts_closed_) return NodeRefusal::kNotReady;
   const api::Node::Taint cordon{"node.kubernetes.io/unschedulable", "", "NoSchedule"};
-  if (one.unschedulable && !tolerates_taint(shape.tolerations, cordon)) {
+  if (one.unschedulable && !counts_closed_ && !tolerates_taint(shape.tolerations, cordon)) {
     return NodeRefusal::kCordoned;
   }
   for (const auto& [key, value, effect] : one.taints) {
+    const api::Node::Taint taint{key, value, effect};
     const bool keeps_out = effect == "NoSchedule" || effect == "NoExecute";
-    if (keeps_out && !tolerates_taint(shape.tolerations, {key, value, effect})) {
+    const bool counts = counts_closed_ && is_for_a_while(taint);
+    if (keeps_out && !counts && !tolerates_taint(shape.tolerations, taint)) {
       return NodeRefusal::kTainted;
     }
   }

@@ -40,6 +40,8 @@ struct NodeToleration {
 };
 /// Kubernetes' rule: without an effect every effect, `Exists` without a key every taint.
 bool tolerates_taint(const std::vector<NodeToleration>& tolerations, const api::Node::Taint& taint);
+/// One that the cluster itself sets, for as long as something is the matter with the node.
+bool is_for_a_while(const api::Node::Taint& taint);
 
 /// What a pod asks for, and where it may stand.
 struct PodShape {
@@ -104,6 +106,10 @@ class Inventory {
   void set_aside(int node, const ResourceAmounts& amounts, std::int64_t pods = 1);
   /// As if no pod were there but those that what was set aside is of.
   void empty();
+  /// What keeps pods off a node for a while refuses none from now on: that it is not ready, or
+  /// cordoned, and the cluster's own taints. Before any shape is asked for, and not in a trial.
+  void count_closed_for_a_while();
+  bool counts_closed_for_a_while() const { return counts_closed_; }
 
   enum class Update {
     kNothing,  ///< it was as it is
@@ -238,6 +244,7 @@ class Inventory {
   std::vector<int> changed_;
   std::uint64_t changes_before_ = 0;
   std::uint64_t read_until_ = 0;  ///< no shape has seen a change beyond
+  bool counts_closed_ = false;    ///< for a while
   Undo undo_;
 };
 

@@ -48,7 +48,7 @@ std::map<std::string, const Queue*> by_name(const std::vector<Queue>& queues) {
 bool is_alike(const WaitingGang& a, const WaitingGang& b) {
   const auto shape = [](const WaitingGang& one) {
     return std::tie(one.min, one.together, one.per_worker, one.node_selector, one.tolerations,
-                    one.required_level, one.preferred_level, one.volumes, one.avoid);
+                    one.required_level, one.preferred_level, one.volumes);
   };
   return shape(a) == shape(b);
 }
@@ -208,9 +208,9 @@ bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang) {
   return false;
 }
 
-Rooms& QueuePass::without_pods() {
-  if (!without_pods_) without_pods_.emplace(rooms_.without_pods());
-  return *without_pods_;
+Rooms& QueuePass::at_best() {
+  if (!at_best_) at_best_.emplace(rooms_.at_best());
+  return *at_best_;
 }
 
 bool QueuePass::could_ever_start(const LineTurn& turn, const WaitingGang& gang) {
@@ -224,8 +224,9 @@ bool QueuePass::could_ever_stand(const WaitingGang& gang) {
   if (known != judged_.end()) return known->second;
   WaitingGang least = gang;
   least.count = gang.min;
-  const GangVerdict verdict = place(least, without_pods());
-  if (verdict.placement) without_pods().give_back(*verdict.placement, gang.per_worker);
+  least.avoid.clear();
+  const GangVerdict verdict = place(least, at_best());
+  if (verdict.placement) at_best().give_back(*verdict.placement, gang.per_worker);
   if (judged_.size() < kShapesJudged) judged_.emplace_back(&gang, verdict.placement.has_value());
   return verdict.placement.has_value();
 }
@@ -240,7 +241,7 @@ void QueuePass::make_head(const LineTurn& turn, Head head) {
 
 /// By node, of its least those that may ever stand there.
 NodeCaps QueuePass::pods_kept_for(const WaitingGang& gang) {
-  NodeCaps pods = without_pods().fits(gang.per_worker);
+  NodeCaps pods = at_best().fits(gang.per_worker);
   const NodeLimit& volumes = gang.volumes.every_slot;
   for (std::size_t i = 0; i < pods.size(); ++i) {
     const api::Node& node = rooms_.inventory().node(static_cast<int>(i));

@@ -12,6 +12,7 @@
 // more.
 //
 // A gang that could not start were everything empty is no head: it would hold others up for ever.
+// A node that is not ready or cordoned counts as one that will be there again.
 #pragma once
 
 #include <map>
@@ -78,7 +79,7 @@ class QueuePass {
   void grow_into_beyond(const WaitingGang& gang, int queue, int placed);
   bool make_room(const LineTurn& turn, const WaitingGang& gang);
   NodeCaps pods_kept_for(const WaitingGang& gang);
-  Rooms& without_pods();
+  Rooms& at_best();
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
   bool could_ever_stand(const WaitingGang& gang);
   void make_head(const LineTurn& turn, Head head);
@@ -97,9 +98,9 @@ class QueuePass {
   std::map<int, Head> heads_;
   /// Some job has grown beyond its wish, or workers leave.
   const bool is_any_beyond_;
-  int beyond_tried_ = 0;               ///< jobs that looked for what is beyond others' wishes
-  std::map<int, int> waiting_;         ///< gangs that did not start, by queue
-  std::optional<Rooms> without_pods_;  ///< made when first asked for
+  int beyond_tried_ = 0;          ///< jobs that looked for what is beyond others' wishes
+  std::map<int, int> waiting_;    ///< gangs that did not start, by queue
+  std::optional<Rooms> at_best_;  ///< made when first asked for
   /// Gangs of different shapes, and whether they could stand were everything empty.
   std::vector<std::pair<const WaitingGang*, bool>> judged_;
   std::optional<Reclaim> reclaim_;  ///< made when first asked for

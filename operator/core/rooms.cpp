@@ -70,8 +70,9 @@ Rooms::Rooms(const ClusterSnapshot& cluster)
   }
 }
 
-Rooms Rooms::without_pods() const {
+Rooms Rooms::at_best() const {
   Rooms rooms(*this);
+  rooms.inventory_->count_closed_for_a_while();
   rooms.inventory_->empty();
   return rooms;
 }

@@ -40,8 +40,8 @@ class Rooms {
   /// Without the gangs that run: a copy is there to try what would fit.
   Rooms(const Rooms& other) : own_(std::in_place, *other.inventory_), inventory_(&*own_) {}
   Rooms& operator=(const Rooms&) = delete;
-  /// A copy as if no pod were there.
-  Rooms without_pods() const;
+  /// A copy as if no pod were there, and nothing kept pods off a node for a while.
+  Rooms at_best() const;
 
   Inventory& inventory() { return *inventory_; }
   const Inventory& inventory() const { return *inventory_; }

@@ -214,6 +214,37 @@ TEST_CASE("nothing is kept where the first may never stand: taints of a pool, a 
   }
 }
 
+TEST_CASE("the first keeps its room while a node that it needs is away, and nobody passes it by") {
+  const auto closed = [](const auto& close) {
+    QueueWorld world;
+    world.queues = {make_queue("research", 64)};
+    for (const char* name : {"a", "b"}) world.add_node(name, 8);
+    world.add_job("first", "research", 2, 8);
+    world.add_job("later", "research", 1, 8);
+    close(world);
+    CHECK(world.pass() == 0);
+    CHECK(
+        world.why("later") ==
+        "2nd in queue research: the room that there is is kept for team/first, which comes first");
+    return world;
+  };
+  QueueWorld late = closed([](QueueWorld& world) { world.nodes[0].ready = false; });
+  late.nodes[0].ready = true;
+  CHECK(late.pass() == 1);
+  CHECK(late.runs("first"));
+  closed([](QueueWorld& world) { world.nodes[0].unschedulable = true; });
+  closed([](QueueWorld& world) {
+    world.nodes[0].taints = {{"node.kubernetes.io/disk-pressure", "", "NoSchedule"}};
+  });
+  closed([](QueueWorld& world) { world.jobs[0].gang.avoid = {"a"}; });
+  // Along the tree of the network as well.
+  closed([](QueueWorld& world) {
+    for (auto& node : world.nodes) node.meta.labels = {{"topology.kubernetes.io/zone", "z"}};
+    world.nodes[0].ready = false;
+    world.jobs[0].gang.required_level = "zone";
+  });
+}
+
 TEST_CASE("of jobs that are alike but for where they may stand each is judged by itself") {
   QueueWorld world;
   world.queues = {make_queue("research", 1, "lab"), make_queue("teaching", 3, "lab")};
