@@ -119,51 +119,65 @@ bool QueuePass::is_too_far(int queue) {
   return head != heads_.end() && ++head->second.tried > kTriedBehindHead;
 }
 
-/// What the heads for whom `holds` leave to this gang of what is free.
-template <typename Holds>
-std::optional<NodeCaps> QueuePass::caps(const WaitingGang& gang, const Rooms& rooms,
-                                        const Holds& holds) const {
-  if (gang.unplaced) return std::nullopt;
-  std::optional<NodeCaps> caps;
-  const ResourceAmounts wanted = amounts_of(gang.per_worker);
-  for (const auto& [of_queue, head] : heads_) {
-    if (!holds(of_queue, head)) continue;
-    const Inventory& inventory = rooms.inventory();
-    if (!caps) caps.emplace(inventory.size(), kManyWorkers);
-    const ResourceAmounts of_head = amounts_of(head.gang->per_worker);
-    for (const auto& [resource, amount] : wanted) {
-      const auto kept = of_head.find(resource);
-      const auto* free = inventory.free_of(resource);
-      const bool is_shared =
-          amount > 0 && kept != of_head.end() && kept->second > 0 && free != nullptr;
-      for (std::size_t i = 0; is_shared && i < caps->size(); ++i) {
-        if (head.pods[i] == 0 || !inventory.has(static_cast<int>(i), resource)) continue;
-        const std::int64_t left = (*free)[i] - kept->second * head.pods[i];
-        (*caps)[i] = std::min((*caps)[i], std::max<std::int64_t>(0, left / amount));
-      }
-    }
-  }
-  return caps;
+/// Whether what is kept for this head is not for jobs of that queue, or below 0 of none.
+bool QueuePass::holds_off(const Head& head, int of_queue, int queue) {
+  return head.is_promised || (queue >= 0 && (of_queue == queue || head.lacks_nodes));
 }
 
-std::optional<NodeCaps> QueuePass::caps_for(const WaitingGang& gang, int queue) const {
-  return caps(gang, rooms_, [&](int of_queue, const Head& head) {
-    return of_queue == queue || head.lacks_nodes || head.is_promised;
+/// What is kept from later jobs of a queue, or below 0 of none.
+KeptRooms QueuePass::kept_from(int queue) const {
+  KeptRooms kept = kept_from_head(queue);
+  kept.emplace_back(&promised_, 1);
+  return kept;
+}
+
+/// The same from a head, on the cluster as it will be: who is promised room has it there already.
+KeptRooms QueuePass::kept_from_head(int queue) const {
+  if (queue < 0) return {};
+  KeptRooms kept{{&lacking_, 1}};
+  const auto own = heads_.find(queue);
+  const bool is_summed = own == heads_.end() || own->second.is_promised || own->second.lacks_nodes;
+  if (!is_summed) kept.emplace_back(&own->second.kept, 1);
+  return kept;
+}
+
+/// Beside what is kept for heads. Who would have room but for that hears so.
+GangVerdict QueuePass::place_beside_heads(const WaitingGang& gang, int queue) {
+  const auto caps = caps_beside(kept_from(queue), gang, rooms_.inventory());
+  GangVerdict verdict = place(gang, rooms_, caps ? &*caps : nullptr);
+  if (verdict.placement || !caps) return verdict;
+  if (std::string why = why_held_off(gang, queue); !why.empty()) verdict.why_not = std::move(why);
+  return verdict;
+}
+
+/// For whom is kept what this gang would start with; empty: that is not what it lacks.
+std::string QueuePass::why_held_off(const WaitingGang& gang, int queue) {
+  const auto holds = [&](const auto& head) { return holds_off(head.second, head.first, queue); };
+  if (std::none_of(heads_.begin(), heads_.end(), holds)) return "";
+  WaitingGang least = gang;
+  least.count = gang.min;
+  const GangVerdict alone = place(least, rooms_);
+  if (!alone.placement) return "";
+  rooms_.give_back(*alone.placement, gang.per_worker);
+  const Inventory& inventory = rooms_.inventory();
+  const auto found = std::find_if(heads_.begin(), heads_.end(), [&](const auto& head) {
+    const auto& nodes = alone.placement->node_of_slot;
+    return holds(head) && std::any_of(nodes.begin(), nodes.end(), [&](const auto& node) {
+             return head.second.kept.is_on(inventory.index_of(node));
+           });
   });
+  return found == heads_.end() ? "" : why_kept(found->second.gang->job, "the room that there is");
 }
 
 void QueuePass::place_freely(const WaitingGang& gang) {
   const bool is_new = gang.wish.slots.empty() || gang.wish.only_grows;
-  const auto kept = is_new
-                        ? caps(gang, rooms_, [](int, const Head& head) { return head.is_promised; })
-                        : std::nullopt;
-  GangVerdict verdict = place(gang, rooms_, kept ? &*kept : nullptr);
+  GangVerdict verdict = is_new ? place_beside_heads(gang, -1) : place(gang, rooms_);
   if (verdict.placement && reclaim_) reclaim_->start(-1, gang, *verdict.placement, 0);
   if (gang.wish.only_grows) {
     grow_into_beyond(gang, -1, workers_in(verdict));
   } else if (!verdict.placement && is_new && take_beyond(gang, -1, gang.min) > 0) {
     verdict.why_not += makes_room_text(gang.job, reclaim_->taken());
-    heads_.emplace(-beyond_tried_, Head{&gang, false, true, pods_kept_for(gang)});
+    add_head(-beyond_tried_, {&gang, false, true});
   }
   decide(gang, std::move(verdict));
 }
@@ -173,11 +187,8 @@ void QueuePass::place_freely(const WaitingGang& gang) {
 int QueuePass::take_beyond(const WaitingGang& gang, int queue, int most) {
   if (gang.unplaced || !is_any_beyond_ || ++beyond_tried_ > kTriedForBeyond) return 0;
   if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
-  // Who is promised room has it there already.
   const auto left_by_heads = [&](const Rooms& rooms) {
-    return caps(gang, rooms, [&](int of_queue, const Head& head) {
-      return !head.is_promised && queue >= 0 && (of_queue == queue || head.lacks_nodes);
-    });
+    return caps_beside(kept_from_head(queue), gang, rooms.inventory());
   };
   const bool is_behind = queue >= 0 && heads_.contains(queue);
   return reclaim_->make_room_beyond(
@@ -197,11 +208,8 @@ void QueuePass::grow_into_beyond(const WaitingGang& gang, int queue, int placed)
 bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang) {
   if (cluster_.holders.empty()) return false;
   if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
-  // Who is promised room has it there already.
   const auto left_by_heads = [&](const Rooms& rooms) {
-    return caps(gang, rooms, [&](int of_queue, const Head& head) {
-      return !head.is_promised && (of_queue == turn.queue || head.lacks_nodes);
-    });
+    return caps_beside(kept_from_head(turn.queue), gang, rooms.inventory());
   };
   if (reclaim_->make_room({gang, turn.queue, left_by_heads})) return true;
   reclaim_->reserve(turn.queue, gang);
@@ -231,16 +239,16 @@ bool QueuePass::could_ever_stand(const WaitingGang& gang) {
   return verdict.placement.has_value();
 }
 
-void QueuePass::make_head(const LineTurn& turn, Head head) {
-  const WaitingGang& gang = *head.gang;
-  head.pods = pods_kept_for(gang);
-  heads_.emplace(turn.queue, std::move(head));
-  ledger_.reserve(turn.queue, turn.per_worker, gang.min);
-  line_.ledger_changed(turn.queue);
+void QueuePass::add_head(int queue, Head head) {
+  head.kept = room_kept_for(*head.gang);
+  if (head.is_promised || head.lacks_nodes) {
+    (head.is_promised ? promised_ : lacking_).add(head.kept);
+  }
+  heads_.emplace(queue, std::move(head));
 }
 
-/// By node, of its least those that may ever stand there.
-NodeCaps QueuePass::pods_kept_for(const WaitingGang& gang) {
+/// On each node for as many of its least as may ever stand there.
+KeptRoom QueuePass::room_kept_for(const WaitingGang& gang) {
   NodeCaps pods = at_best().fits(gang.per_worker);
   const NodeLimit& volumes = gang.volumes.every_slot;
   for (std::size_t i = 0; i < pods.size(); ++i) {
@@ -249,7 +257,7 @@ NodeCaps QueuePass::pods_kept_for(const WaitingGang& gang) {
     const bool may_stand = is_reached && !is_closed_to(gang, node);
     pods[i] = may_stand ? std::min<std::int64_t>(gang.min, pods[i]) : 0;
   }
-  return pods;
+  return {gang.per_worker, pods};
 }
 
 std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
@@ -263,28 +271,26 @@ std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
     }
     const QuotaLack lack = ledger_.lack(turn.queue, turn.per_worker, gang.min, Place::kFirst);
     if (lack.resource.empty() && is_behind) return why_kept(head->second.gang->job, "its quota");
+    const QuotaLack alone = ledger_.lack(turn.queue, turn.per_worker, gang.min, Place::kAlone);
+    const auto other = heads_.find(ledger_.reserved_by(turn.queue, lack.resource));
+    if (alone.resource.empty() && other != heads_.end()) {
+      return why_kept(other->second.gang->job, "what cohort " + queue(turn.queue).cohort + " lends",
+                      ledger_.name_of(other->first));
+    }
     return why_no_quota(lack, turn.queue, queue(turn.queue).cohort, ledger_, gang,
                         is_behind ? 0 : within);
   }
-  for (const auto& [of_queue, one] : heads_) {
-    if (of_queue != turn.queue && !one.lacks_nodes && !one.is_promised) continue;
-    WaitingGang least = gang;
-    least.count = gang.min;
-    const GangVerdict alone = place(least, rooms_);
-    if (!alone.placement) break;
-    rooms_.give_back(*alone.placement, gang.per_worker);
-    return why_kept(one.gang->job, "the room that there is");
-  }
-  return "its quota has room; " + why_no_place;
+  const std::string why_held = why_held_off(gang, turn.queue);
+  return why_held.empty() ? "its quota has room; " + why_no_place : why_held;
 }
 
 /// The gang with places, its quota charged, where there is room; `within` is its least at least.
 std::optional<GangVerdict> QueuePass::start(const LineTurn& turn, const WaitingGang& gang,
-                                            std::int64_t within,
-                                            const std::optional<NodeCaps>& caps,
+                                            std::int64_t within, const KeptRooms& kept,
                                             std::string& why_not) {
   WaitingGang asked = gang;
   asked.count = granted(turn, gang, within);
+  const auto caps = caps_beside(kept, gang, rooms_.inventory());
   GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
   if (!verdict.placement) {
     why_not = std::move(verdict.why_not);
@@ -311,13 +317,12 @@ bool QueuePass::is_over_before(Head& head, int queue, const WaitingGang& gang) {
 std::optional<GangVerdict> QueuePass::start_ahead(const LineTurn& turn, const WaitingGang& gang) {
   const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker, Place::kFirst);
   if (within < gang.min) return std::nullopt;
-  const auto others = caps(gang, rooms_, [&](int of_queue, const Head& one) {
-    return of_queue != turn.queue && (one.lacks_nodes || one.is_promised);
-  });
+  const Head& head = heads_.at(turn.queue);
+  KeptRooms others{{&promised_, 1}, {&lacking_, 1}};
+  if (head.lacks_nodes) others.emplace_back(&head.kept, -1);
   std::string why_not;
   auto started = start(turn, gang, within, others, why_not);
   if (!started) return std::nullopt;
-  const Head& head = heads_.at(turn.queue);
   std::string& why = started->placement->why;
   why += (why.empty() ? "" : "; ") + why_ahead(head.gang->job, **head.starts_within);
   return started;
@@ -336,7 +341,7 @@ void QueuePass::next_of_line() {
   if ((within >= gang.min || may_go_ahead) && !is_too_far(turn.queue)) {
     std::optional<GangVerdict> started;
     if (within >= gang.min) {
-      started = start(turn, gang, within, caps_for(gang, turn.queue), why_no_place);
+      started = start(turn, gang, within, kept_from(turn.queue), why_no_place);
     }
     if (!started && may_go_ahead) started = start_ahead(turn, gang);
     if (started) return decide(gang, *std::move(started));
@@ -349,7 +354,9 @@ void QueuePass::next_of_line() {
   if (!is_behind && could_ever_start(turn, gang)) {
     Head head{&gang, within >= gang.min, make_room(turn, gang)};
     if (head.is_promised) why += makes_room_text(gang.job, reclaim_->taken());
-    make_head(turn, std::move(head));
+    add_head(turn.queue, std::move(head));
+    ledger_.reserve(turn.queue, turn.per_worker, gang.min);
+    line_.ledger_changed(turn.queue);
   }
   decide(gang, {std::nullopt, std::move(why)});
 }
@@ -408,8 +415,8 @@ void QueuePass::join(const WaitingGang& gang) {
   WaitingGang asked = gang;
   asked.count = static_cast<int>(slots);
   // A replacement stands where another stood; who only grows comes after those who wait to start.
-  const auto caps = gang.wish.only_grows ? caps_for(gang, number) : std::nullopt;
-  GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
+  GangVerdict verdict =
+      gang.wish.only_grows ? place_beside_heads(asked, number) : place(asked, rooms_);
   if (verdict.placement && number >= 0) {
     const auto placed = verdict.placement->node_of_slot.size();
     std::int64_t taken = 0;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "operator/core/gang_place.h"
+#include "operator/core/kept_room.h"
 #include "operator/core/queue_line.h"
 #include "operator/core/queue_reclaim.h"
 #include "operator/core/rooms.h"
@@ -46,12 +47,11 @@ class QueuePass {
   Schedule decisions() &&;
 
  private:
-  /// What is kept for a head on the nodes.
   struct Head {
     const WaitingGang* gang = nullptr;
     bool lacks_nodes = false;  ///< and nothing else
     bool is_promised = false;  ///< room is made for it
-    NodeCaps pods{};           ///< of it that may ever stand on each node
+    KeptRoom kept{};           ///< for it
     int tried = 0;             ///< gangs behind it that were looked for a place
     /// starts_within() of it, once somebody wanted to know.
     std::optional<std::optional<seconds>> starts_within{};
@@ -65,24 +65,25 @@ class QueuePass {
   /// How many workers the gang is given of what the quota allows.
   int granted(const LineTurn& turn, const WaitingGang& gang, std::int64_t within) const;
   bool is_too_far(int queue);
-  template <typename Holds>
-  std::optional<NodeCaps> caps(const WaitingGang& gang, const Rooms& rooms,
-                               const Holds& holds) const;
-  std::optional<NodeCaps> caps_for(const WaitingGang& gang, int queue) const;
+  static bool holds_off(const Head& head, int of_queue, int queue);
+  KeptRooms kept_from(int queue) const;
+  KeptRooms kept_from_head(int queue) const;
+  GangVerdict place_beside_heads(const WaitingGang& gang, int queue);
+  std::string why_held_off(const WaitingGang& gang, int queue);
   bool is_over_before(Head& head, int queue, const WaitingGang& gang);
   std::optional<GangVerdict> start(const LineTurn& turn, const WaitingGang& gang,
-                                   std::int64_t within, const std::optional<NodeCaps>& caps,
+                                   std::int64_t within, const KeptRooms& kept,
                                    std::string& why_not);
   std::optional<GangVerdict> start_ahead(const LineTurn& turn, const WaitingGang& gang);
   void place_freely(const WaitingGang& gang);
   int take_beyond(const WaitingGang& gang, int queue, int most);
   void grow_into_beyond(const WaitingGang& gang, int queue, int placed);
   bool make_room(const LineTurn& turn, const WaitingGang& gang);
-  NodeCaps pods_kept_for(const WaitingGang& gang);
+  KeptRoom room_kept_for(const WaitingGang& gang);
   Rooms& at_best();
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
   bool could_ever_stand(const WaitingGang& gang);
-  void make_head(const LineTurn& turn, Head head);
+  void add_head(int queue, Head head);
   void take_back(Schedule& all) const;
   std::string why_behind(const LineTurn& turn, const WaitingGang& gang, std::int64_t within,
                          const std::string& why_no_place);
@@ -96,6 +97,8 @@ class QueuePass {
   QueueLine line_;
   /// By queue; below 0 jobs in none for which others give back what is beyond their wish.
   std::map<int, Head> heads_;
+  /// Sums over heads: of those to whom room is promised, and of the others that lack nodes alone.
+  KeptRoom promised_, lacking_;
   /// Some job has grown beyond its wish, or workers leave.
   const bool is_any_beyond_;
   int beyond_tried_ = 0;          ///< jobs that looked for what is beyond others' wishes

@@ -113,7 +113,8 @@ std::int64_t QuotaLedger::room(const Entry& entry, const std::string& resource, 
   const std::int64_t own_part = behind ? limit.reserved_part() : 0;
   const std::int64_t kept = std::max<std::int64_t>(0, limit.kept - held);
   const std::int64_t lent = pool.lent - pool.held - own_part;
-  const std::int64_t unreserved = lent - (pool.reserved - limit.reserved_part());
+  const std::int64_t of_others = place == Place::kAlone ? 0 : pool.reserved - limit.reserved_part();
+  const std::int64_t unreserved = lent - of_others;
   const std::int64_t there_is = sum(kept, std::max<std::int64_t>(0, lent));
   // Its own quota is its own, whoever else waits; what is beyond must be nobody's reserve.
   const std::int64_t due =
@@ -216,6 +217,19 @@ QuotaLack QuotaLedger::lack_ever(int queue, const ResourceAmounts& per_worker,
                        [&](const Entry& entry, const std::string& resource, const Limit& limit) {
                          return room_ever(entry, resource, limit);
                        });
+}
+
+int QuotaLedger::reserved_by(int queue, const std::string& resource) const {
+  int found = -1;
+  std::int64_t most = 0;
+  for (const int other : members_of(cohort_of(queue))) {
+    const auto& limits = queues_[at(other)].limits;
+    const auto limit = limits.find(resource);
+    if (other == queue || limit == limits.end() || limit->second.reserved_part() <= most) continue;
+    most = limit->second.reserved_part();
+    found = other;
+  }
+  return found;
 }
 
 std::int64_t QuotaLedger::held(int queue, const std::string& resource) const {

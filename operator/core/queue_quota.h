@@ -51,8 +51,8 @@ class QuotaLedger {
   /// For the first of the queue's line.
   void reserve(int queue, const ResourceAmounts& per_worker, std::int64_t workers);
 
-  /// For whom something is taken.
-  enum class Place { kFirst, kBehind };
+  /// For whom something is taken. kAlone: as the first, were nobody else the first of a line.
+  enum class Place { kAlone, kFirst, kBehind };
   /// How many workers may begin to hold now.
   std::int64_t workers_within(int queue, const ResourceAmounts& per_worker, Place place) const;
   /// How many may without borrowing, whatever the others do.
@@ -71,6 +71,9 @@ class QuotaLedger {
                  Place place) const;
   /// The same, were all others gone.
   QuotaLack lack_ever(int queue, const ResourceAmounts& per_worker, std::int64_t workers) const;
+  /// Of the other queues that lend each other with this one, that whose first waits for most of
+  /// what they lend of the resource; -1: nobody's does.
+  int reserved_by(int queue, const std::string& resource) const;
   std::int64_t held(int queue, const std::string& resource) const;
   std::int64_t borrowed(int queue, const std::string& resource) const;
 

@@ -133,8 +133,10 @@ std::string makes_room_text(const api::ObjectKey& head,
   return "; room is made for it: " + names_text(names, [](const auto& name) { return name; });
 }
 
-std::string why_kept(const api::ObjectKey& first, const char* what) {
-  return std::string(what) + " is kept for " + first.text() + ", which comes first";
+std::string why_kept(const api::ObjectKey& first, const std::string& what,
+                     const std::string& queue) {
+  return what + " is kept for " + first.text() + ", which comes first" +
+         (queue.empty() ? "" : " in queue " + queue);
 }
 
 std::string why_ahead(const api::ObjectKey& head, seconds waits) {

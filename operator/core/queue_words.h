@@ -34,6 +34,8 @@ std::string why_ahead(const api::ObjectKey& head, seconds waits);
 /// Who makes room for a head, of those that give something back.
 std::string makes_room_text(const api::ObjectKey& head,
                             const std::map<api::ObjectKey, TakeBack>& taken);
-std::string why_kept(const api::ObjectKey& first, const char* what);
+/// `queue`: the first one's, where it is another.
+std::string why_kept(const api::ObjectKey& first, const std::string& what,
+                     const std::string& queue = "");
 
 }  // namespace muster::core

@@ -2,6 +2,7 @@
 from breakage import Breakage
 
 PASS = "operator/core/queue_pass.cpp"
+KEPT_ROOM = "operator/core/kept_room.cpp"
 LINE = "operator/core/queue_line.cpp"
 QUOTA = "operator/core/queue_quota.cpp"
 RECLAIM = "operator/core/queue_reclaim.cpp"
@@ -27,9 +28,11 @@ BREAKAGES = [
     # Whose turn it is
     Breakage("who has borrowed once takes what others of the cohort wait for", PASS, "  if (line_.others_wait(turn.queue)) {",
              "  if (turn.queue < 0) {", "test_queue"),
-    Breakage("those behind the first get the nodes that it waits for", PASS,
-             "(*caps)[i] = std::min((*caps)[i], std::max<std::int64_t>(0, left / amount));",
-             "(*caps)[i] = std::max<std::int64_t>((*caps)[i], left / amount);", "test_queue"),
+    Breakage("those behind the first get the nodes that it waits for", KEPT_ROOM,
+             "(*caps)[i] = std::min((*caps)[i], std::max<std::int64_t>(0, left[i] / amount));",
+             "(*caps)[i] = std::max<std::int64_t>((*caps)[i], left[i] / amount);", "test_queue"),
+    Breakage("what the first of two lines need is there for one of them alone", KEPT_ROOM, "sum[i] += amounts[i];",
+             "sum[i] = std::max(sum[i], amounts[i]);", "test_queue"),
     Breakage("who could never start holds up its line", PASS, "  if (!is_behind && could_ever_start(turn, gang)) {",
              "  if (!is_behind) {", "test_queue"),
     Breakage("the first loses what is kept for it while a node is away", ROOMS,
@@ -52,7 +55,7 @@ BREAKAGES = [
     Breakage("a queue borrows beyond its limit", QUOTA, "sum(nominal, is_alone ? 0 : up_to(one.borrowing_limit, kMostAmount));",
              "sum(nominal, is_alone ? 0 : kMostAmount);", "test_queue"),
     Breakage("what the first of another queue waits for is lent to others", QUOTA,
-             "lent - (pool.reserved - limit.reserved_part());", "lent;", "test_queue"),
+             "lent - of_others;", "lent;", "test_queue"),
     # What is taken back
     Breakage("equals preempt each other", RECLAIM, "from.holder->turn.priority < turn.priority;",
              "from.holder->turn.priority <= turn.priority;", "test_queue"),

@@ -292,6 +292,43 @@ TEST_CASE("nodes are kept for the first that lacks nothing else, against all que
         "1st in queue b: the room that there is is kept for team/first, which comes first");
 }
 
+TEST_CASE("what the first of several lines need is kept for all of them together") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 99), make_queue("b", 99), make_queue("c", 99)};
+  world.add_node("n1", 9);
+  world.add_job("runs", "a", 1, 9);
+  world.pass();
+  world.add_node("n2", 10);
+  world.add_job("first", "a", 2, 6);
+  world.add_job("second", "b", 2, 3);
+  world.add_job("third", "c", 1, 3);
+  CHECK(world.pass() == 0);
+  CHECK(world.why("third") ==
+        "1st in queue c: the room that there is is kept for team/first, which comes first");
+  world.end("runs");
+  world.pass();
+  CHECK(world.runs("first"));
+  CHECK(world.runs("second"));
+}
+
+TEST_CASE("whoever may not borrow what another queue's first waits for hears whose it is") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 8, "lab"), make_queue("b", 0, "lab"), make_queue("c", 0, "lab")};
+  world.add_node("n", 32);
+  world.add_job("runs", "a", 4);
+  world.pass();
+  world.add_job("b1", "b", 6).gang.turn.priority = 10;
+  world.add_job("c1", "c", 2);
+  CHECK(world.pass() == 0);
+  CHECK(world.why("c1") ==
+        "1st in queue c: what cohort lab lends is kept for team/b1, which comes first in queue b");
+  // Where that is not all that it lacks, its quota is told.
+  world.job("c1").gang.count = world.job("c1").gang.min = 5;
+  CHECK(world.why("c1") ==
+        "1st in queue c: needs 5 nvidia.com/gpu of the queue's quota, and 0 may be taken now; its "
+        "jobs hold 0, nominal are 0 and at most 8");
+}
+
 TEST_CASE("closed, unknown and foreign queues start nothing, and say why") {
   QueueWorld world;
   world.queues = {make_queue("open", 8), make_queue("closed", 8), make_queue("others", 8)};

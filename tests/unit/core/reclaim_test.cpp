@@ -413,6 +413,19 @@ TEST_CASE("jobs in no queue are left alone, and do not take what is taken back f
   world.give_back();
   world.job("low").leaving.resize(2);  // half of it is gone
   CHECK(world.pass() == 0);
+  CHECK(world.why("next") == "the room that there is is kept for team/high, which comes first");
+  // Who trains in a queue or in none, and would grow, hears the same.
+  for (const char* queue : {"", "research"}) {
+    auto cluster = world.snapshot();
+    WaitingGang grows = world.job("free").gang;
+    grows.min = grows.count = 1;
+    grows.wish.slots = grows.wish.added = {4};
+    grows.wish.only_grows = true;
+    grows.turn.queue = queue;
+    cluster.gangs.push_back(grows);
+    CHECK(schedule(cluster).verdicts.at({"team", "free"}).why_not ==
+          "the room that there is is kept for team/high, which comes first");
+  }
   world.leave();
   world.pass();
   CHECK(world.runs("high"));
