@@ -140,6 +140,7 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
       ->add_option("--workers", options.sizes,
                    "worker counts to move between (default 1,3,5); the first is the start")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("N,...")
       ->check(CLI::Range(1, 64));
   prove->add_option("--kills", options.kills, "deaths of trainers and workers (default 5)")
@@ -174,6 +175,7 @@ CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
       ->type_name("FILE");
   simulate->add_option("--rules", options.rules, "to compare (default: all)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("RULE,...")
       ->check(CLI::IsMember(muster::cli::kSimulateRules));
   simulate

@@ -673,6 +673,12 @@ class BadInput(RunTest):
             code, out, err = self.run_muster(word, self.digits)
             self.assertEqual((code, out), (2, ""))
             self.assertRegex(err, rf'^muster: "{word}" is no command; there are run, prove, .*get.*plan.*\n$')
+        # A list takes one word, and not the file behind it.
+        for arguments in (["prove", "--workers", "1,3", "absent.yaml", "--kills", "4"],
+                          ["simulate", "--cluster", self.digits, "--rules", "muster,pods", "absent.yaml"]):
+            code, out, err = self.run_muster(*arguments)
+            self.assertEqual((code, out), (2, ""))
+            self.assertRegex(err, r"^muster: absent\.yaml: cannot open")
         self.assertEqual(self.run_muster()[0], 2)
         self.assertEqual(self.run_muster("run")[0], 2)
         code, out, _ = self.run_muster("--version")
