@@ -1,5 +1,6 @@
 #include "cli/get_command.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -32,7 +33,8 @@ class Get {
     return {options_.all_namespaces, options_.output == "wide", display_.width >= kWidthForBar};
   }
   std::vector<std::string> columns() const { return job_columns(table_options()); }
-  std::vector<std::string> arguments() const;
+  std::vector<std::string> arguments(const std::vector<std::string>& names) const;
+  bool is_wanted(const std::string& name) const;
   Status list();
   Status watch();
   Status take_event(std::string_view document);
@@ -47,12 +49,17 @@ class Get {
   std::map<std::string, std::vector<std::string>> shown_;
 };
 
-std::vector<std::string> Get::arguments() const {
+std::vector<std::string> Get::arguments(const std::vector<std::string>& names) const {
   std::vector<std::string> arguments{"get", kJobResource};
-  arguments.insert(arguments.end(), options_.names.begin(), options_.names.end());
+  arguments.insert(arguments.end(), names.begin(), names.end());
   if (options_.all_namespaces) arguments.emplace_back("--all-namespaces");
   if (!options_.selector.empty()) arguments.push_back("--selector=" + options_.selector);
   return arguments;
+}
+
+bool Get::is_wanted(const std::string& name) const {
+  const auto& names = options_.names;
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
 void Get::add(const api::TrainingJob& job) {
@@ -71,7 +78,7 @@ void Get::add(const api::TrainingJob& job) {
 }
 
 Status Get::list() {
-  std::vector<std::string> call = arguments();
+  std::vector<std::string> call = arguments(options_.names);
   call.insert(call.end(), {"-o", "json"});
   MUSTER_ASSIGN_OR_RETURN(Json answer, ask(kubectl_, call));
   for (Json& object : items_of(std::move(answer))) {
@@ -86,6 +93,7 @@ Status Get::take_event(std::string_view document) {
   const std::string type = text_at(event, {"type"});
   auto view = read_job(member(event, {"object"}));
   if (!view) return {};  // a bookmark, or an error that ends the watch
+  if (!is_wanted(view->job.meta.name)) return {};
   if (type != "DELETED") {
     add(view->job);
   } else if (shown_.erase(view->job.meta.key().text()) > 0) {
@@ -103,7 +111,9 @@ Status Get::watch() {
   for (;;) {
     const MonoTime started = kubectl_.clock().mono_now();
     KubectlCall call;
-    call.arguments = arguments();
+    // kubectl watches one object or all of them.
+    call.arguments =
+        arguments(options_.names.size() == 1 ? options_.names : std::vector<std::string>());
     call.arguments.insert(call.arguments.end(), {"--watch", "--output-watch-events", "-o", "json"});
     call.deadline = milliseconds(0);
     call.max_output = std::size_t{1} << 40;
@@ -124,7 +134,7 @@ int Get::run() {
     if (const Status good = check_job_name(name); !good) return tell_error(good.error());
   }
   if (!options_.output.empty() && options_.output != "wide") {
-    std::vector<std::string> call = arguments();
+    std::vector<std::string> call = arguments(options_.names);
     call.insert(call.end(), {"-o", options_.output});
     if (options_.watches) call.emplace_back("--watch");
     const auto code = kubectl_.hand_over(call);

@@ -155,6 +155,25 @@ class GetTest(PluginTest):
             self.assertEqual(process.wait(DEADLINE), 0)
         process.communicate()
 
+    def test_a_watch_of_some_jobs_passes_over_the_others(self):
+        one, two, other = (job(phase="Waiting") for _ in range(3))
+        two["metadata"]["name"], other["metadata"]["name"] = "letters", "other"
+        os.mkfifo(self.path("events"))
+        self.answer("--watch", fifo="events", times=1)
+        self.answer("get trainingjobs.muster.dev digits letters -o json", items(one, two))
+        process = self.start("get", "digits", "letters", "-w")
+        self.assertEqual([process.stdout.readline().split()[0] for _ in range(3)], ["NAME", "digits", "letters"])
+        with open(self.path("events"), "w", encoding="utf-8") as events:
+            for changed in (other, two):
+                json.dump({"type": "MODIFIED", "object": {**changed, "status": {**changed["status"], "phase": "Running"}}}, events)
+            events.flush()
+            self.assertRegex(process.stdout.readline(), "^letters  Running ")
+            # kubectl watches one object, or all of a kind.
+            self.assertNotIn("digits", self.calls_of("--watch")[0]["args"])
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(DEADLINE), 0)
+        process.communicate()
+
     def test_under_nohup_a_hang_up_ends_neither_a_watch_nor_its_kubectl(self):
         os.mkfifo(self.path("events"))
         self.answer("--watch", fifo="events", times=1)
