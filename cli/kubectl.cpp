@@ -233,7 +233,7 @@ Status Conversation::run() {
         .with_exit_code(codes::kCluster);
   }
   const int code = process_.reap();
-  if (code == 0) return {};
+  if (code == 0 || (call_.keeps_part && total_ > 0)) return {};
   return explain_kubectl(call_.arguments, code, errors_);
 }
 

@@ -30,7 +30,8 @@ struct KubectlCall {
   milliseconds idle{0};                             ///< longest without output; 0 = any
   std::size_t max_output = std::size_t{256} << 20;  ///< bytes; more is an error
   bool ignores_interrupt = false;                   ///< for clearing up after one
-  bool is_namespaced = true;                        ///< false: without the user's --namespace
+  bool keeps_part = false;    ///< what it has printed counts, also when it then ends with an error
+  bool is_namespaced = true;  ///< false: without the user's --namespace
 };
 
 /// kubectl's last words as an error of ours: code, exit code kCluster, one sentence.

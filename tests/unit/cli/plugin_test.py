@@ -720,6 +720,19 @@ class PlanTest(PluginTest):
         self.assertIn("topologies.kueue.x-k8s.io", kinds)
         self.assertNotIn("hypernodes.topology.volcano.sh", kinds)
 
+    def test_an_api_service_that_is_down_hides_nothing_of_the_cluster(self):
+        self.answer("api-resources", "nodes\ntopologies.kueue.x-k8s.io\n", code=1, stderr=(
+            "error: unable to retrieve the complete list of server APIs: metrics.k8s.io/v1beta1: the server is currently "
+            "unable to handle the request\n"))
+        self.answer("get nodes,pods.*topologies.kueue.x-k8s.io", items(node("a"), node("b")))
+        done = self.muster("plan", "job.json", "-n", "lab")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.rules = []
+        self.answer("api-resources", code=1, stderr="Unable to connect to the server: i/o timeout\n")
+        done = self.muster("plan", "job.json", "-n", "lab")
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertIn("no cluster answers", done.stderr)
+
     def test_a_saved_cluster_needs_no_kubectl(self):
         self.write("cluster.json", items(node("a"), node("b")))
         env = {"PATH": "/nonexistent", "KUBECTL": "/nonexistent/kubectl"}
