@@ -63,6 +63,15 @@ class StrictHandler : public nlohmann::json_sax<Json> {
     });
   }
 
+  /// Whether the list that is being built has all that is wanted of it.
+  bool is_full() const {
+    if (open_.empty() || !open_.back().value->is_array()) return false;
+    const auto& [list, name] = open_.back();
+    return std::any_of(left_out_.begin(), left_out_.end(), [&](const LeftOut& one) {
+      return one.parent == name && list->size() >= one.most;
+    });
+  }
+
   bool leaving_out() const { return left_out_below_ != kNothing; }
 
   /// The value of a key that is left out ends where its depth is reached again.
@@ -89,13 +98,14 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   bool put(Json value) {
     if (leaving_out()) {
       end_of_value();
-    } else {
+    } else if (!is_full()) {
       place(std::move(value));
     }
     return true;
   }
 
   bool open(Json::value_t type) {
+    if (!leaving_out() && is_full()) left_out_below_ = depth_;
     if (!leaving_out()) open_.push_back(place(Json(type)));
     if (++depth_ <= kMaxJsonDepth) return true;
     error_ = "nested more than " + std::to_string(kMaxJsonDepth) + " deep";

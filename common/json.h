@@ -2,6 +2,7 @@
 // an error that names the field ("spec.worker.count: must be an integer").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -18,10 +19,12 @@ using Json = nlohmann::json;
 inline constexpr int kMaxJsonDepth = 64;
 
 /// The member `name` of every object that stands, alone or in a list, under the name `parent`;
-/// where `name` is empty, all its members but those that are `kept`.
+/// where `name` is empty, all its members but those that are `kept`. And of a list under the name
+/// `parent` what comes after the first `most`.
 struct LeftOut {
   std::string_view parent, name;
   std::span<const std::string_view> kept{};
+  std::size_t most = SIZE_MAX;
 };
 
 /// Parses UTF-8 text. Refuses duplicate keys, depth over kMaxJsonDepth and anything after the

@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kMaxTerminationBytes = 4096;
 constexpr std::size_t kMaxContainers = 256;
 constexpr std::size_t kMaxGates = 256;
+/// Kinds of devices that a pod asks for: no node has as many.
+constexpr std::size_t kMaxDevices = 256;
 constexpr std::size_t kMaxMessageBytes = 32'768;
 
 /// A number of a label, or -1.
@@ -158,6 +160,9 @@ void read_requests(JsonReader& in, PodRequests& out) {
     add(most, overhead);
     return read;
   });
+  if (most.devices.size() > kMaxDevices) {
+    in.fail("containers", "ask for more than " + std::to_string(kMaxDevices) + " resources");
+  }
   out = std::move(most);
 }
 

@@ -14,47 +14,35 @@ constexpr std::array kAnnotations{kListEnds};
 constexpr std::array kNodeAnnotations{kListEnds, contract::kAnnotationPcie};
 constexpr std::array kPodLabels{contract::kLabelSlot, contract::kLabelAttempt};
 
-// Annotations and labels are as long as who makes an object likes, and anybody makes pods and
-// claims: of a thousand, what is kept must be little.
+constexpr std::array<std::string_view, 7> kPodSpec{"affinity",       "containers", "initContainers",
+                                                   "nodeName",       "overhead",   "resources",
+                                                   "schedulingGates"};
+constexpr std::array<std::string_view, 1> kAffinity{"nodeAffinity"};
+constexpr std::array<std::string_view, 1> kNodeAffinity{
+    "requiredDuringSchedulingIgnoredDuringExecution"};
+constexpr std::array<std::string_view, 1> kTerm{"matchFields"};
+constexpr std::array<std::string_view, 2> kContainer{"resources", "restartPolicy"};
+constexpr std::array<std::string_view, 1> kResources{"requests"};
+constexpr std::array<std::string_view, 6> kPodStatus{
+    "conditions", "containerStatuses", "message", "phase", "podIP", "reason"};
+constexpr std::array<std::string_view, 3> kContainerStatus{"imageID", "name", "state"};
+
+// Anybody makes pods and claims, and what is in them is as long as who makes them likes: what is
+// kept must be little. Of a pod it is what parse_pod asks for, and no text of a tenant's is.
 constexpr std::array kOfPods{
     kManagedFields,
     LeftOut{"annotations", "", kAnnotations},
     LeftOut{"labels", "", kPodLabels},
-    LeftOut{"spec", "volumes"},
-    LeftOut{"spec", "tolerations"},
-    LeftOut{"spec", "securityContext"},
-    LeftOut{"spec", "imagePullSecrets"},
-    LeftOut{"spec", "topologySpreadConstraints"},
-    LeftOut{"containers", "args"},
-    LeftOut{"containers", "command"},
-    LeftOut{"containers", "env"},
-    LeftOut{"containers", "envFrom"},
-    LeftOut{"containers", "image"},
-    LeftOut{"containers", "lifecycle"},
-    LeftOut{"containers", "livenessProbe"},
-    LeftOut{"containers", "ports"},
-    LeftOut{"containers", "readinessProbe"},
-    LeftOut{"containers", "securityContext"},
-    LeftOut{"containers", "startupProbe"},
-    LeftOut{"containers", "volumeMounts"},
-    LeftOut{"initContainers", "args"},
-    LeftOut{"initContainers", "command"},
-    LeftOut{"initContainers", "env"},
-    LeftOut{"initContainers", "envFrom"},
-    LeftOut{"initContainers", "image"},
-    LeftOut{"initContainers", "lifecycle"},
-    LeftOut{"initContainers", "livenessProbe"},
-    LeftOut{"initContainers", "ports"},
-    LeftOut{"initContainers", "readinessProbe"},
-    LeftOut{"initContainers", "securityContext"},
-    LeftOut{"initContainers", "startupProbe"},
-    LeftOut{"initContainers", "volumeMounts"},
-    LeftOut{"status", "hostIPs"},
-    LeftOut{"status", "podIPs"},
-    LeftOut{"status", "initContainerStatuses"},
-    LeftOut{"containerStatuses", "lastState"},
-    LeftOut{"containerStatuses", "resources"},
-    LeftOut{"containerStatuses", "volumeMounts"},
+    LeftOut{"spec", "", kPodSpec},
+    LeftOut{"affinity", "", kAffinity},
+    LeftOut{"nodeAffinity", "", kNodeAffinity},
+    // One is read, and only when it is the only one.
+    LeftOut{"nodeSelectorTerms", "", kTerm, 2},
+    LeftOut{"containers", "", kContainer},
+    LeftOut{"initContainers", "", kContainer},
+    LeftOut{"resources", "", kResources},
+    LeftOut{"status", "", kPodStatus},
+    LeftOut{"containerStatuses", "", kContainerStatus},
 };
 
 /// A node tells of up to 50 images that lie on it, and is written every few minutes.

@@ -672,6 +672,17 @@ TEST_CASE("hostile pods are refused or bounded") {
   CHECK_FALSE(parse_pod(Json("x")));
 }
 
+TEST_CASE("a pod that asks for more kinds of devices than any node has is not kept") {
+  Json pod{{"metadata", {{"name", "p"}}},
+           {"spec", {{"containers", Json::array({Json::object()})}}}};
+  Json& requests = pod["spec"]["containers"][0]["resources"]["requests"];
+  for (int i = 0; i < 256; ++i) requests["x.io/" + std::to_string(i)] = "1";
+  REQUIRE(parse_pod(pod));
+  CHECK(parse_pod(pod)->requests.devices.size() == 256);
+  requests["x.io/one-more"] = "1";
+  CHECK_FALSE(parse_pod(pod));
+}
+
 TEST_CASE("a node offers what it can be read to offer") {
   const Json json = *parse_json(R"({"metadata": {"name": "n"},
     "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},

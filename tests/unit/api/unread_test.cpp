@@ -66,6 +66,39 @@ TEST_CASE("what is left out of a pod nobody reads, and the rest is less than hal
   CHECK(dump_json(read).size() * 2 < dump_json(whole).size());
 }
 
+TEST_CASE("no list or text that a tenant can write into a pod is kept but for its requests") {
+  const std::string text(100'000, 'x');
+  const Json texts = Json::array({text});
+  const Json filler{{"name", "c"},
+                    {"image", text},
+                    {"command", texts},
+                    {"args", texts},
+                    {"workingDir", text},
+                    {"env", texts},
+                    {"ports", texts},
+                    {"resizePolicy", texts},
+                    {"resources", {{"limits", {{"a/b", text}}}, {"claims", texts}}}};
+  const std::vector<Json> terms(50'000, Json::object());
+  const Json affinity{
+      {"podAffinity", texts},
+      {"nodeAffinity",
+       {{"preferredDuringSchedulingIgnoredDuringExecution", texts},
+        {"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", terms}}}}}};
+  Json pod{{"metadata", {{"name", "p"}}},
+           {"spec",
+            {{"containers", Json::array({filler})},
+             {"initContainers", Json::array({filler})},
+             {"ephemeralContainers", Json::array({filler})},
+             {"affinity", affinity},
+             {"nodeSelector", {{"a", text}}},
+             {"hostAliases", texts},
+             {"dnsConfig", texts},
+             {"readinessGates", texts},
+             {"resourceClaims", texts},
+             {"subdomain", text}}}};
+  CHECK(dump_json(parse_read(Kind::kPod, pod)).size() < 400);
+}
+
 TEST_CASE("what is left out of a node nobody reads") {
   Node node;
   node.meta.name = "node-1";

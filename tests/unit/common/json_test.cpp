@@ -52,6 +52,16 @@ TEST_CASE("of what is left out but for some members these alone are built") {
   CHECK(dump_json(*parsed) == R"({"a":{"x":{"m":1},"y":4},"m":{"a":5}})");
 }
 
+TEST_CASE("of a list of which only the first are wanted no more are built") {
+  static constexpr std::array<std::string_view, 1> kKept{"x"};
+  constexpr std::array kOut{LeftOut{"a", "", kKept, 2}};
+  const auto parsed = parse_json(
+      R"({"a":[{"x":1,"y":2},{},{"x":[1,{"x":2}]},[3],4],"x":{"a":[[],5,[6]],"b":[1,2,3]}})", kOut);
+  REQUIRE(parsed);
+  CHECK(dump_json(*parsed) == R"({"a":[{"x":1},{}],"x":{"a":[[],5],"b":[1,2,3]}})");
+  CHECK_FALSE(parse_json(R"({"a":[1,2,{"b":1]})", kOut));
+}
+
 TEST_CASE("bytes that are not UTF-8 are replaced, not thrown at") {
   CHECK(dump_json(Json("\xff")) == "\"\xEF\xBF\xBD\"");
 }
