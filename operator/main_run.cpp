@@ -277,6 +277,8 @@ Status Process::start_operator() {
     start_elector();
     fenced_ = kube::make_fenced_transport(*transport, *elector_, clock_);
     transport = fenced_.get();
+  } else {
+    metrics_->set_leader(true);
   }
   client_ = kube::make_rest_client(*transport);
   runtime::OperatorOptions options;

@@ -460,7 +460,11 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual([one for one in after[before:] if one["objectRef"]["resource"] != "leases"], [])
 
     def test_an_api_server_that_was_away_is_followed_again(self):
-        replica = Replica(self, "a", "--leader-elect=false", leads=False).wait_ready()
+        replica = Replica(self, "a", "--leader-elect=false", "--metrics-secure=false", leads=False,
+                          metrics="127.0.0.1:0").wait_ready()
+        port = replica.line("metrics are served")["port"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            self.assertIn('leader_election_master_status{name="%s"} 1' % self.lease, answer.read().decode())
         api = next(daemon for daemon in PLANE.daemons if daemon.name == "kube-apiserver")
         api.kill()
         api.start()
