@@ -58,6 +58,7 @@ void WatchThread::list(const kube::ListRequest& request) {
   kube::ListOptions options;
   options.namespace_name = options_.namespace_name;
   options.continue_token = request.continue_token;
+  options.limit = request.limit;
   auto page = options_.client->list(options_.kind, options);
   deliver(watcher_.on_list(options_.clock->mono_now(), std::move(page)));
 }

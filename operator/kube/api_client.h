@@ -19,7 +19,7 @@ namespace muster::kube {
 struct ListOptions {
   std::string namespace_name;  ///< empty = all
   std::string label_selector;
-  int limit = 100;  ///< page size
+  int limit = 100;  ///< page size; kTooLarge where several objects have too many bytes
   std::string continue_token;
   std::span<const LeftOut> left_out = api::kUnreadOfAny;  ///< of the objects; outlives the list
 };
@@ -28,6 +28,7 @@ struct ListPage {
   std::vector<Json> items;  ///< each with apiVersion and kind filled in
   std::string resource_version;
   std::string continue_token;  ///< empty = last page
+  std::size_t bytes = 0;       ///< of the text it was
 };
 
 struct WatchOptions {

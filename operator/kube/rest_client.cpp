@@ -9,6 +9,8 @@ namespace muster::kube {
 namespace {
 
 constexpr std::size_t kMaxMessageBytes = 1024;
+/// Of a page that has several objects. One alone may be as large as the transport takes.
+constexpr std::size_t kMaxPageBytes = std::size_t{4} << 20;
 constexpr seconds::rep kMaxRetryAfter = 300;  // a server cannot silence its clients for longer
 
 /// Percent-encoding of everything that is not unreserved (RFC 3986, section 2.3).
@@ -118,8 +120,16 @@ class RestClient final : public ApiClient {
     target.add("continue", options.continue_token).add("labelSelector", options.label_selector);
     HttpRequest request;
     request.path = target.text();
-    MUSTER_ASSIGN_OR_RETURN(Json body, exchange(request, options.left_out));
-    return page_of(kind, std::move(body));
+    MUSTER_ASSIGN_OR_RETURN(const HttpResponse response, transport_.send(request));
+    const std::size_t bytes = response.body.size();
+    if (options.limit > 1 && bytes > kMaxPageBytes) {
+      return Error(ErrorCode::kTooLarge, "a page of at most " + std::to_string(options.limit) +
+                                             " objects has " + std::to_string(bytes) + " bytes");
+    }
+    MUSTER_ASSIGN_OR_RETURN(Json body, body_of(response, options.left_out));
+    MUSTER_ASSIGN_OR_RETURN(ListPage page, page_of(kind, std::move(body)));
+    page.bytes = bytes;
+    return page;
   }
 
   Result<std::unique_ptr<HttpStream>> watch(api::Kind kind, const WatchOptions& options) override {
@@ -201,9 +211,12 @@ class RestClient final : public ApiClient {
   }
 
   /// One exchange whose answer is a JSON object.
-  Result<Json> exchange(const HttpRequest& request,
-                        std::span<const LeftOut> left_out = api::kUnreadOfAny) {
+  Result<Json> exchange(const HttpRequest& request) {
     MUSTER_ASSIGN_OR_RETURN(const HttpResponse response, transport_.send(request));
+    return body_of(response, api::kUnreadOfAny);
+  }
+
+  static Result<Json> body_of(const HttpResponse& response, std::span<const LeftOut> left_out) {
     if (!is_success(response.code)) return error_of(response);
     auto body = parse_json(response.body, left_out);
     if (!body || !body->is_object()) {

@@ -2,6 +2,7 @@
 #include "operator/kube/rest_transport.h"
 
 #include <cpprest/http_client.h>
+#include <cpprest/producerconsumerstream.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <pplx/threadpool.h>
@@ -19,9 +20,11 @@ namespace muster::kube {
 namespace {
 
 namespace rest = web::http;
+namespace streams = concurrency::streams;
 using Cancellation = pplx::cancellation_token_source;
 
 constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kReadAheadBytes = 512 * 1024;
 constexpr const char* kClosed = "the stream was closed";
 constexpr seconds kTokenLife{60};
 /// From a line's first byte to its end.
@@ -130,12 +133,63 @@ class Token {
   MonoTime read_at_ = MonoTime::min();
 };
 
+/// The body of an answer between the library, which puts what has come, and us who take it. The
+/// library's own takes all that a server sends, read or not: this one lets it read on only when
+/// less than kReadAheadBytes lie here (and one chunk more, which the library always has whole).
+class Body final : public streams::details::basic_producer_consumer_buffer<std::uint8_t> {
+ public:
+  Body() : basic_producer_consumer_buffer(kReadBytes) {}
+
+  /// So much less is here.
+  void taken(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    held_ -= count;
+    if (held_ < kReadAheadBytes) go_on(std::move(lock));
+  }
+  /// Nobody takes any more.
+  void leave() {
+    std::unique_lock lock(mutex_);
+    is_left_ = true;
+    go_on(std::move(lock));
+  }
+
+ protected:
+  pplx::task<std::size_t> _putn(const std::uint8_t* bytes, std::size_t count) override {
+    const std::lock_guard lock(mutex_);
+    // Before it can be taken, which another thread may do as soon as it is put.
+    held_ += count;
+    auto put = basic_producer_consumer_buffer::_putn(bytes, count);
+    if (is_left_ || held_ < kReadAheadBytes) return put;
+    put_.emplace();
+    return pplx::create_task(*put_).then([count] { return count; });
+  }
+
+ private:
+  using PutEvent = pplx::task_completion_event<void>;
+
+  void go_on(std::unique_lock<std::mutex> lock) {
+    const std::optional<PutEvent> put = std::exchange(put_, std::nullopt);
+    lock.unlock();
+    if (put) put->set();
+  }
+
+  std::mutex mutex_;
+  std::size_t held_ = 0;         // guarded by mutex_
+  bool is_left_ = false;         // guarded by mutex_
+  std::optional<PutEvent> put_;  ///< the library waits for it; guarded by mutex_
+};
+
+/// An answer whose head is here.
+struct Answer {
+  rest::http_response head;
+  std::shared_ptr<Body> body;
+};
+
 class RestStream final : public HttpStream {
  public:
-  RestStream(rest::http_response response, std::shared_ptr<rest::client::http_client> client,
+  RestStream(std::shared_ptr<Body> body, std::shared_ptr<rest::client::http_client> client,
              Cancellation cancel, const Clock& clock, std::size_t line_bytes_max)
-      : response_(std::move(response)),
-        body_(response_.body().streambuf()),
+      : body_(std::move(body)),
         client_(std::move(client)),
         cancel_(std::move(cancel)),
         clock_(clock),
@@ -174,6 +228,7 @@ class RestStream final : public HttpStream {
   void close() override {
     closed_ = true;
     cancel_.cancel();
+    body_->leave();
   }
 
  private:
@@ -182,8 +237,10 @@ class RestStream final : public HttpStream {
     const auto end = buffer_.find('\n', searched_);
     searched_ = buffer_.size();
     if (end == std::string::npos) return std::nullopt;
-    std::string line = buffer_.substr(0, end);
-    buffer_.erase(0, end + 1);
+    // A long line is not copied, and its memory goes with it.
+    std::string rest = buffer_.substr(end + 1);
+    buffer_.resize(end);
+    std::string line = std::exchange(buffer_, std::move(rest));
     searched_ = 0;
     begun_.reset();
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -202,7 +259,7 @@ class RestStream final : public HttpStream {
   Result<bool> read_some(MonoTime deadline) {
     if (closed_) return Error(ErrorCode::kAborted, kClosed);
     if (ended_) return false;
-    if (!first_) first_.emplace(body_.bumpc());
+    if (!first_) first_.emplace(body_->bumpc());
     const bool came = first_->wait(clock_, deadline);
     if (closed_) return Error(ErrorCode::kAborted, kClosed);
     if (!came) return Error(ErrorCode::kDeadlineExceeded, "read the stream: no byte in time");
@@ -221,23 +278,24 @@ class RestStream final : public HttpStream {
         if (was_closed) return Error(ErrorCode::kAborted, kClosed);
         return first.error().with("read the stream");
       }
-      ended_ = *first == concurrency::streams::char_traits<std::uint8_t>::eof();
+      ended_ = *first == streams::char_traits<std::uint8_t>::eof();
       if (ended_) return {};
       buffer_ += static_cast<char>(*first);
+      body_->taken(1);
     }
     std::uint8_t* bytes = nullptr;
     std::size_t count = 0;
     for (std::size_t taken = 0; taken < kReadBytes; taken += count) {
       // What the library holds lies in pieces. At the end there is none, which the next byte tells.
-      if (!body_.acquire(bytes, count) || count == 0) break;
+      if (!body_->acquire(bytes, count) || count == 0) break;
       buffer_.append(reinterpret_cast<const char*>(bytes), count);
-      body_.release(bytes, count);
+      body_->release(bytes, count);
+      body_->taken(count);
     }
     return {};
   }
 
-  rest::http_response response_;
-  concurrency::streams::streambuf<std::uint8_t> body_;
+  const std::shared_ptr<Body> body_;
   std::shared_ptr<rest::client::http_client> client_;
   Cancellation cancel_;
   const Clock& clock_;
@@ -245,7 +303,7 @@ class RestStream final : public HttpStream {
   std::string buffer_;
   std::size_t searched_ = 0;
   std::optional<MonoTime> begun_;  ///< when the part of a line in the buffer was first waited for
-  std::optional<Pending<concurrency::streams::streambuf<std::uint8_t>::int_type>> first_;
+  std::optional<Pending<Body::int_type>> first_;
   bool ended_ = false;
   std::atomic<bool> closed_ = false;
 };
@@ -296,24 +354,23 @@ class RestTransport final : public HttpTransport {
   Result<HttpResponse> send(const HttpRequest& request) override {
     const MonoTime deadline = options_.clock->mono_now() + request.timeout;
     Cancellation cancel;
-    auto head = exchange(*calls_, request, deadline, cancel);
-    if (!head) return head.error();
-    return read_body(*head, deadline, cancel);
+    MUSTER_ASSIGN_OR_RETURN(const Answer answer, exchange(*calls_, request, deadline, cancel));
+    return read_body(answer, deadline, cancel);
   }
 
   Result<Stream> open_stream(const HttpRequest& request) override {
     const MonoTime deadline = options_.clock->mono_now() + request.timeout;
     Cancellation cancel;
-    auto head = exchange(*watches_, request, deadline, cancel);
-    if (!head) return head.error();
-    if (head->status_code() != rest::status_codes::OK) {
-      MUSTER_ASSIGN_OR_RETURN(HttpResponse response, read_body(*head, deadline, cancel));
+    MUSTER_ASSIGN_OR_RETURN(Answer answer, exchange(*watches_, request, deadline, cancel));
+    if (answer.head.status_code() != rest::status_codes::OK) {
+      MUSTER_ASSIGN_OR_RETURN(HttpResponse response, read_body(answer, deadline, cancel));
       return Stream{std::move(response), nullptr};
     }
     Stream stream;
     stream.head.code = rest::status_codes::OK;
-    stream.stream = std::make_unique<RestStream>(std::move(*head), watches_, std::move(cancel),
-                                                 *options_.clock, options_.line_bytes_max);
+    stream.stream =
+        std::make_unique<RestStream>(std::move(answer.body), watches_, std::move(cancel),
+                                     *options_.clock, options_.line_bytes_max);
     return stream;
   }
 
@@ -343,9 +400,8 @@ class RestTransport final : public HttpTransport {
     context.use_private_key(boost::asio::buffer(key), boost::asio::ssl::context::pem, ignored);
   }
 
-  Result<rest::http_response> exchange(rest::client::http_client& client,
-                                       const HttpRequest& request, MonoTime deadline,
-                                       const Cancellation& cancel) {
+  Result<Answer> exchange(rest::client::http_client& client, const HttpRequest& request,
+                          MonoTime deadline, const Cancellation& cancel) {
     rest::http_request message(request.method);
     try {
       message.set_request_uri(web::uri(request.path));
@@ -363,6 +419,8 @@ class RestTransport final : public HttpTransport {
     if (const std::string token = token_.token(); !token.empty()) {
       message.headers().add("Authorization", "Bearer " + token);
     }
+    const auto body = std::make_shared<Body>();
+    message.set_response_stream(streams::streambuf<std::uint8_t>(body).create_ostream());
     pplx::task<rest::http_response> task;
     try {
       task = client.request(message, cancel.get_token());
@@ -371,13 +429,31 @@ class RestTransport final : public HttpTransport {
                    request.method + " " + options_.url + ": " + thrown.what());
     }
     auto head = await(task, *options_.clock, deadline, cancel);
-    if (!head) return head.error().with(request.method + " " + options_.url);
+    if (!head) {
+      body->leave();
+      return head.error().with(request.method + " " + options_.url);
+    }
     if (head->status_code() == rest::status_codes::Unauthorized) token_.expire();
-    return head;
+    end_with(*head, body);
+    return Answer{std::move(*head), body};
   }
 
-  Result<HttpResponse> read_body(rest::http_response& head, MonoTime deadline,
+  /// The library ends no body that is not its own.
+  static void end_with(const rest::http_response& head, const std::shared_ptr<Body>& body) {
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): the library asks for this signature.
+    head.content_ready().then([body](pplx::task<rest::http_response> whole) {
+      try {
+        whole.get();
+        body->close(std::ios_base::out);
+      } catch (...) {
+        body->close(std::ios_base::out, std::current_exception());
+      }
+    });
+  }
+
+  Result<HttpResponse> read_body(const Answer& answer, MonoTime deadline,
                                  const Cancellation& cancel) {
+    const auto& [head, body] = answer;
     HttpResponse response;
     response.code = head.status_code();
     std::string retry_after;
@@ -386,18 +462,22 @@ class RestTransport final : public HttpTransport {
         retry_after.size() < 6) {
       response.retry_after = seconds(std::stol(retry_after));
     }
-    auto body = head.body();
     const std::size_t size = expected_bytes(head);
     auto piece = std::make_shared<std::vector<std::uint8_t>>(size);
     for (;;) {
-      auto task = body.streambuf().getn(piece->data(), piece->size());
+      auto task = body->getn(piece->data(), piece->size());
       auto read = await(task, *options_.clock, deadline, cancel, piece);
-      if (!read) return read.error().with("read the answer of " + options_.url);
+      if (!read) {
+        body->leave();
+        return read.error().with("read the answer of " + options_.url);
+      }
       // Asked for to the end, because only then the connection is free for the next exchange.
       if (*read == 0) return response;
+      body->taken(*read);
       response.body.append(reinterpret_cast<const char*>(piece->data()), *read);
       if (response.body.size() > options_.body_bytes_max) {
         Cancellation(cancel).cancel();
+        body->leave();
         return Error(ErrorCode::kTooLarge, "the answer of " + options_.url + " is larger than " +
                                                std::to_string(options_.body_bytes_max) + " bytes");
       }

@@ -1,9 +1,9 @@
 // The transport to a real API server, over cpprestsdk: the one file that names that library.
 //
 // Source of its traps: the library's own code and measurements (ARCHITECTURE.md, Libraries). Here:
-// no redirect is followed and no token leaves for another host; body and lines are capped;
-// deadlines are our own, because the library's timer is re-armed by every chunk; TLS 1.2 or later
-// with exactly the given CA.
+// no redirect is followed and no token leaves for another host; body and lines are capped, and a
+// server that sends faster than we read waits; deadlines are our own, because the library's timer
+// is re-armed by every chunk; TLS 1.2 or later with exactly the given CA.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,10 @@ struct PemSource {
   bool empty() const { return text.empty() && file.empty(); }
 };
 
+/// More than what an API server sends of one object. It takes requests of 3 MiB, and may write each
+/// byte of them as six ("\u003c").
+inline constexpr std::size_t kObjectBytesMax = std::size_t{24} << 20;
+
 struct RestTransportOptions {
   std::string url;               ///< "https://10.0.0.1:443"; http only for a loopback address
   PemSource ca;                  ///< required with https
@@ -31,8 +35,8 @@ struct RestTransportOptions {
   PemSource client_certificate;  ///< with client_key; empty = none
   PemSource client_key;
   std::string user_agent;  ///< empty = the library's
-  std::size_t body_bytes_max = std::size_t{64} << 20;
-  std::size_t line_bytes_max = std::size_t{4} << 20;
+  std::size_t body_bytes_max = kObjectBytesMax;
+  std::size_t line_bytes_max = kObjectBytesMax;
   int threads = 4;  ///< of the library's pool; the first transport of the process decides
   const Clock* clock = nullptr;  ///< outlives the transport
 };

@@ -61,7 +61,11 @@ std::string_view strip(std::string_view line) {
 }  // namespace
 
 Watcher::Watcher(std::uint64_t seed, WatcherOptions options)
-    : options_(options), rng_(seed), may_stream_(options.streams_lists) {
+    : options_(options),
+      rng_(seed),
+      page_size_(options.page_most),
+      may_stream_(options.streams_lists) {
+  MUSTER_CHECK(options_.page_most > 0);
   MUSTER_CHECK(options_.backoff_least.count() > 0);
   MUSTER_CHECK(options_.backoff_most >= options_.backoff_least);
 }
@@ -70,7 +74,7 @@ WatcherRequest Watcher::next(MonoTime now) const {
   if (wait_until_ && now < *wait_until_) return WaitRequest{*wait_until_};
   if (state_ == State::kWatching) return WatchRequest{resource_version_};
   if (state_ == State::kEmpty && streams_list()) return WatchRequest{"", true};
-  return ListRequest{continue_token_};
+  return ListRequest{continue_token_, page_size_};
 }
 
 /// Uniform between the least wait and one that doubles with every failure: many watchers that lost
@@ -111,15 +115,20 @@ std::vector<WatchEvent> Watcher::on_list(MonoTime now, Result<ListPage> page) {
   if (state_ == State::kWatching || state_ == State::kInitStream) return {};
   wait_until_.reset();
   if (!page) {
-    // An expired continue token loses the snapshot; after any other failure the same page is asked
-    // for again.
-    if (page.error().code() == ErrorCode::kGone || page.error().code() == ErrorCode::kInvalid) {
+    // An expired continue token loses the snapshot; after any other failure the list goes on where
+    // it was, with less at a time where that was too much.
+    const ErrorCode code = page.error().code();
+    if (code == ErrorCode::kGone || code == ErrorCode::kInvalid) {
       relist(now);
+    } else if (code == ErrorCode::kTooLarge && page_size_ > 1) {
+      page_size_ /= 2;
     } else {
+      if (code == ErrorCode::kDeadlineExceeded) page_size_ = std::max(page_size_ / 2, 1);
       back_off(now, seconds(page.error().retry_after_seconds()));
     }
     return {};
   }
+  page_size_ = std::min(2 * page_size_, options_.page_most);
   const bool is_last = page->continue_token.empty();
   const bool repeats = !is_last && page->continue_token == continue_token_;
   if (repeats || (is_last && page->resource_version.empty())) {
@@ -299,8 +308,11 @@ std::vector<WatchEvent> Watcher::on_end(MonoTime now, const Status& end) {
   if (!streaming_) return {};
   streaming_ = false;
   if (!end) {
-    if (end.error().code() == ErrorCode::kGone) {
+    const ErrorCode code = end.error().code();
+    if (code == ErrorCode::kGone || code == ErrorCode::kTooLarge) {
       relist(now);
+      // As a stream the list would have that line, too.
+      if (code == ErrorCode::kTooLarge) pages_next_ = true;
     } else {
       back_off(now);
     }

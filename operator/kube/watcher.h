@@ -33,6 +33,7 @@ struct WatchEvent {
 /// What the caller does next.
 struct ListRequest {
   std::string continue_token;
+  int limit = 0;  ///< of objects in the page
 };
 struct WatchRequest {
   std::string resource_version;
@@ -48,6 +49,7 @@ struct WatcherOptions {
   milliseconds backoff_most{30'000};
   milliseconds silence{90'000};    ///< no line for so long: the watch is taken for dead
   milliseconds list_most{60'000};  ///< so long a list may come as a stream, to its end
+  int page_most = 100;             ///< objects of a page; fewer where a page would be too large
   std::span<const LeftOut> left_out = api::kUnreadOfAny;  ///< of the objects; outlives the watcher
   bool streams_lists = false;  ///< asks for lists as the beginning of a watch, until one is refused
 };
@@ -69,7 +71,8 @@ class Watcher {
   /// second such watch in a row what is true now only a list can tell. Ends a list whose end does
   /// not come, too: the server is asked for pages then.
   void on_quiet(MonoTime now);
-  /// The stream ended (ok) or broke. 410 inside the stream arrives as a line.
+  /// The stream ended (ok) or broke. 410 inside the stream arrives as a line. After a line that is
+  /// too large (kTooLarge) the watch would begin with the same one again: what there is is listed.
   std::vector<WatchEvent> on_end(MonoTime now, const Status& end);
 
   /// Whether the open stream is worth reading. When it turns false, close the stream (on_end is
@@ -103,6 +106,7 @@ class Watcher {
   WatcherOptions options_;
   Rng rng_;
   std::string continue_token_;
+  int page_size_;
   std::string resource_version_;
   std::optional<MonoTime> wait_until_;
   MonoTime opened_at_{}, last_line_{};

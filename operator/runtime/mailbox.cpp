@@ -5,19 +5,18 @@
 namespace muster::runtime {
 namespace {
 
-std::size_t objects_of(const Message& message) {
+std::size_t bytes_of(const Message& message) {
   const auto* batch = std::get_if<WatchBatch>(&message);
-  return batch == nullptr ? 0 : batch->events.size();
+  return batch == nullptr ? 0 : batch->bytes;
 }
 
 }  // namespace
 
 bool Mailbox::post(Message message) {
-  const std::size_t objects = objects_of(message);
+  const std::size_t bytes = bytes_of(message);
   std::unique_lock lock(mutex_);
   const auto has_room = [&] {
-    return messages_.size() < capacity_ &&
-           (objects_ == 0 || objects_ + objects <= kWatchedObjectsMost);
+    return messages_.size() < capacity_ && (bytes_ == 0 || bytes_ + bytes <= kWatchedBytesMost);
   };
   while (!closed_ && !has_room()) space_.wait_for(lock, seconds(1));
   if (closed_) return false;
@@ -33,7 +32,7 @@ bool Mailbox::try_post(Message message) {
 }
 
 void Mailbox::put(Message message) {
-  objects_ += objects_of(message);
+  bytes_ += bytes_of(message);
   messages_.push_back(std::move(message));
   news_.notify_all();
 }
@@ -41,7 +40,7 @@ void Mailbox::put(Message message) {
 std::deque<Message> Mailbox::drain() {
   const std::lock_guard lock(mutex_);
   space_.notify_all();
-  objects_ = 0;
+  bytes_ = 0;
   return std::exchange(messages_, {});
 }
 

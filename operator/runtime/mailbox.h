@@ -23,6 +23,7 @@ namespace muster::runtime {
 struct WatchBatch {
   api::Kind kind = api::Kind::kTrainingJob;
   std::vector<kube::WatchEvent> events;
+  std::size_t bytes = 0;  ///< of the text that they came in
 };
 
 /// What became of a plan.
@@ -53,17 +54,18 @@ struct WitnessPost {
 
 using Message = std::variant<WatchBatch, ApplyDone, ProgressReport, Lead, WitnessPost>;
 
-/// Objects that watches have brought and that wait, beyond which the next batch waits outside:
-/// parsed, each takes some 10 KiB. A batch by itself may be larger (a page of a list).
-inline constexpr std::size_t kWatchedObjectsMost = 200;
+/// Text of what watches have brought and that waits, beyond which the next batch waits outside:
+/// parsed, it takes about as much, and ten times as much where somebody is bent on it. A batch by
+/// itself may be larger (a page of a list).
+inline constexpr std::size_t kWatchedBytesMost = std::size_t{2} << 20;
 
 /// Threads: any.
 class Mailbox {
  public:
   explicit Mailbox(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Blocks: while full, or while too many objects wait beside this batch, until close(). False:
-  /// closed, the message is dropped.
+  /// Blocks: while full, or while too much of watches waits beside this batch, until close().
+  /// False: closed, the message is dropped.
   bool post(Message message);
   /// As post() to one that only counts messages, but gives up when full.
   bool try_post(Message message);
@@ -81,7 +83,7 @@ class Mailbox {
   std::mutex mutex_;
   std::condition_variable space_, news_;
   std::deque<Message> messages_;  // guarded by mutex_
-  std::size_t objects_ = 0;       ///< of watches, in messages_; guarded by mutex_
+  std::size_t bytes_ = 0;         ///< of watches, in messages_; guarded by mutex_
   bool closed_ = false;           // guarded by mutex_
 };
 

@@ -8,10 +8,9 @@
 
 namespace muster::runtime {
 namespace {
-// A parsed page of 500 pods takes tens of MiB.
-constexpr int kPageSize = 100;
 /// What has come already is handed on together.
 constexpr int kLinesAtOnce = 50;
+constexpr std::size_t kBytesAtOnce = std::size_t{256} << 10;
 /// How often it is looked whether a kind that is not there has come.
 constexpr seconds kLookForMissing{60};
 
@@ -42,8 +41,12 @@ void WatchPump::set_stream(std::unique_ptr<kube::HttpStream> stream) {
   if (closed_ && stream_) stream_->close();
 }
 
-void WatchPump::deliver(std::vector<kube::WatchEvent> events) {
-  if (!events.empty()) options_.sink(WatchBatch{options_.kind, std::move(events)});
+void WatchPump::deliver(std::vector<kube::WatchEvent> events, std::size_t bytes) {
+  if (!events.empty()) options_.sink(WatchBatch{options_.kind, std::move(events), bytes});
+}
+
+void WatchPump::warn(const char* what, const Error& error) const {
+  log_warning(what, {{"kind", api::info_of(options_.kind).kind}, {"error", error.message()}});
 }
 
 /// Nobody has installed the kind, or the operator may not read it.
@@ -94,10 +97,12 @@ WatchPump::Did WatchPump::read_lines(milliseconds idle) {
     std::move(more.begin(), more.end(), std::back_inserter(events));
   };
   int lines = 0;
-  for (; lines < kLinesAtOnce && watcher_.streaming(); ++lines) {
+  std::size_t bytes = 0;
+  for (; lines < kLinesAtOnce && bytes < kBytesAtOnce && watcher_.streaming(); ++lines) {
     auto line = stream_->next_line(lines == 0 ? idle : milliseconds(0));
     const MonoTime now = options_.clock->mono_now();
     if (line && *line) {
+      bytes += (*line)->size();
       take(watcher_.on_line(now, **line));
       continue;
     }
@@ -105,10 +110,12 @@ WatchPump::Did WatchPump::read_lines(milliseconds idle) {
       watcher_.on_quiet(now);
       break;
     }
+    const bool broke = !line && line.error().code() != ErrorCode::kAborted;
+    if (broke) warn("a watch broke", line.error());
     take(watcher_.on_end(now, line ? Status() : Status(line.error())));
   }
   if (!watcher_.streaming()) set_stream(nullptr);
-  deliver(std::move(events));
+  deliver(std::move(events), bytes);
   return lines > 0 ? Did::kWork : Did::kNothing;
 }
 
@@ -121,7 +128,7 @@ WatchPump::Did WatchPump::ask() {
   if (const auto* list = std::get_if<kube::ListRequest>(&request)) {
     kube::ListOptions options;
     options.namespace_name = options_.namespace_name;
-    options.limit = kPageSize;
+    options.limit = list->limit;
     options.continue_token = list->continue_token;
     options.left_out = options_.watcher.left_out;
     auto page = options_.client->list(options_.kind, options);
@@ -130,11 +137,12 @@ WatchPump::Did WatchPump::ask() {
       return Did::kWork;
     }
     was_told_ = false;
-    if (!page) {
-      log_warning("listing failed",
-                  {{"kind", api::info_of(options_.kind).kind}, {"error", page.error().message()}});
-    }
-    deliver(watcher_.on_list(options_.clock->mono_now(), std::move(page)));
+    // Where one page is too large, many are; the watcher then asks for smaller ones.
+    const bool is_told = !page && page.error().code() == ErrorCode::kTooLarge && list->limit > 1 &&
+                         list->limit < options_.watcher.page_most;
+    if (!page && !is_told) warn("listing failed", page.error());
+    const std::size_t bytes = page ? page->bytes : 0;
+    deliver(watcher_.on_list(options_.clock->mono_now(), std::move(page)), bytes);
     return Did::kWork;
   }
   const auto& wanted = std::get<kube::WatchRequest>(request);
@@ -158,10 +166,7 @@ WatchPump::Did WatchPump::ask() {
     // anything else is what an administrator looks for.
     const bool is_usual = status.error().code() == ErrorCode::kGone ||
                           (wanted.begins_with_list && status.error().code() == ErrorCode::kInvalid);
-    if (!is_usual) {
-      log_warning("watching failed", {{"kind", api::info_of(options_.kind).kind},
-                                      {"error", status.error().message()}});
-    }
+    if (!is_usual) warn("watching failed", status.error());
   }
   if (stream) set_stream(std::move(*stream));
   deliver(watcher_.on_watch_opened(opened, status));

@@ -45,7 +45,8 @@ class WatchPump {
  private:
   Did read_lines(milliseconds idle);
   Did ask();
-  void deliver(std::vector<kube::WatchEvent> events);
+  void deliver(std::vector<kube::WatchEvent> events, std::size_t bytes = 0);
+  void warn(const char* what, const Error& error) const;
   bool is_missing(const Error& error) const;
   void do_without();
   void tell_metrics();

@@ -3,6 +3,8 @@ from breakage import Breakage
 
 WATCHER = "operator/kube/watcher.cpp"
 STORE = "operator/kube/store.h"
+CLIENT = "operator/kube/rest_client.cpp"
+TRANSPORT = "operator/kube/rest_transport.cpp"
 GUARDS = "operator/kube/transport_guards.cpp"
 APPLIER = "operator/runtime/applier.cpp"
 LOOP = "operator/runtime/loop.cpp"
@@ -26,11 +28,17 @@ BREAKAGES = [
     Breakage("a watch that is told 410 in a word alone resumes where it was", WATCHER,
              "reason == \"Expired\" || reason == \"Gone\"", "reason == \"Gone\"", "test_kube"),
     Breakage("a list whose token has expired goes on with it", WATCHER,
-             "page.error().code() == ErrorCode::kGone || page.error().code() == ErrorCode::kInvalid",
-             "page.error().code() == ErrorCode::kInvalid", "test_kube"),
+             "if (code == ErrorCode::kGone || code == ErrorCode::kInvalid) {", "if (code == ErrorCode::kInvalid) {", "test_kube"),
     Breakage("a list whose token is called invalid goes on with it", WATCHER,
-             "page.error().code() == ErrorCode::kGone || page.error().code() == ErrorCode::kInvalid",
-             "page.error().code() == ErrorCode::kGone", "test_kube"),
+             "if (code == ErrorCode::kGone || code == ErrorCode::kInvalid) {", "if (code == ErrorCode::kGone) {", "test_kube"),
+    Breakage("a watch whose next line is too large begins with it for ever", WATCHER,
+             "if (code == ErrorCode::kGone || code == ErrorCode::kTooLarge) {", "if (code == ErrorCode::kGone) {", "test_kube"),
+    Breakage("a page that is too large is asked for again as it is", WATCHER, "      page_size_ /= 2;\n", "      back_off(now);\n",
+             "test_kube"),
+    Breakage("pages have as many bytes as their objects like", CLIENT, "if (options.limit > 1 && bytes > kMaxPageBytes) {",
+             "if (options.limit < 0) {", "test_runtime"),
+    Breakage("a server that sends faster than its lines are read fills the memory", TRANSPORT,
+             "if (is_left_ || held_ < kReadAheadBytes) return put;", "return put;", "test_kube_rest"),
     Breakage("a poisoned line is read again for ever", WATCHER, "if (++bad_lines_in_a_row_ >= kMaxBadLinesInARow) {",
              "if (++bad_lines_in_a_row_ < 0) {", "test_kube"),
     Breakage("watches that end at once are opened in a tight loop", WATCHER,

@@ -279,6 +279,16 @@ class Hostile(WithOperator):
         self.assertEqual(code, 422, answer)
         self.others_are_undisturbed()
 
+    def test_s9_pods_as_large_as_the_api_server_takes_them_hold_nobody_up(self):
+        # One byte in the store, six in JSON: the largest that a watch can bring.
+        fat = {"name": "A", "value": "<" * 1_300_000}
+        for index in range(5):
+            spec = {**RESTRICTED, "containers": [{**RESTRICTED["containers"][0], "env": [fat]}]}
+            self.world.made("POST", self.world.pods("team-a"), {"metadata": {"name": f"fat-{index}"}, "spec": spec}, "alice")
+            self.addCleanup(self.world.call, "DELETE", self.world.pods("team-a", f"fat-{index}"))
+        self.others_are_undisturbed()
+        self.assertNotIn("a watch broke", self.operator.log())
+
     def test_s11_a_pod_of_a_strangers_making_is_not_adopted(self):
         name = self.make(small("mine", {"suspend": True}))
         self.world.wait_condition("team-a", name, "Suspended", "True")

@@ -49,6 +49,7 @@ milliseconds wait_of(const Watcher& watcher, MonoTime now) {
 
 const MonoTime kStart{seconds(100)};
 const Error kCut(ErrorCode::kUnavailable, "cut");
+const Error kLarge(ErrorCode::kTooLarge, "a line, or a page");
 const Error kGone(ErrorCode::kGone, "too old resource version");
 
 /// A watcher that has listed one object at version 10 and has an open stream.
@@ -254,8 +255,7 @@ TEST_CASE("a watch that ends at once without a line is not asked for in a tight 
 }
 
 TEST_CASE("a watch that breaks or falls silent waits, then resumes where it was") {
-  for (const auto code :
-       {ErrorCode::kUnavailable, ErrorCode::kDeadlineExceeded, ErrorCode::kTooLarge}) {
+  for (const auto code : {ErrorCode::kUnavailable, ErrorCode::kDeadlineExceeded}) {
     auto watcher = streaming_watcher();
     (void)watcher.on_line(kStart, line("ADDED", object("b", "11")));
     (void)watcher.on_end(kStart, Error(code, "x"));
@@ -303,6 +303,26 @@ TEST_CASE("a watch that has told something was not silent, when it falls silent 
   CHECK(watcher.relists() == 0);
 }
 
+TEST_CASE("a line that is too large leads to a list in pages: the next watch would begin with it") {
+  WatcherOptions options;
+  options.streams_lists = true;
+  Watcher watcher(muster::test::seed(), options);
+  MonoTime now = kStart;
+  (void)watcher.on_watch_opened(now, {});
+  (void)watcher.on_line(
+      now, line("BOOKMARK", {{"metadata",
+                              {{"resourceVersion", "10"},
+                               {"annotations", {{"k8s.io/initial-events-end", "true"}}}}}}));
+  REQUIRE(watched_version(watcher, now) == "10");
+  (void)watcher.on_end(now, kLarge);
+  CHECK(wait_of(watcher, now) >= milliseconds(800));
+  now += seconds(2);
+  CHECK(asks<ListRequest>(watcher, now));
+  (void)watcher.on_list(now, page({object("a", "11")}, "12"));
+  CHECK(watched_version(watcher, now) == "12");
+  CHECK(watcher.relists() == 1);
+}
+
 TEST_CASE("410 in every form leads to a new list, after a wait, and the old content stays") {
   auto watcher = streaming_watcher();
   SUBCASE("when the watch is opened") {
@@ -335,6 +355,45 @@ TEST_CASE("a continue token that is expired, or that nobody knows, starts the li
     CHECK(std::get<ListRequest>(watcher.next(later)).continue_token.empty());
     CHECK(types(watcher.on_list(later, page({object("b", "12")}, "20"))) ==
           std::vector{Type::kInitStart, Type::kInitApply, Type::kInitDone});
+  }
+}
+
+namespace {
+
+int asked_at_once(const Watcher& watcher, MonoTime now) {
+  return std::get<ListRequest>(watcher.next(now)).limit;
+}
+
+}  // namespace
+
+TEST_CASE("a page that is too large is asked for at once in smaller ones, down to one object") {
+  WatcherOptions options;
+  options.page_most = 5;
+  Watcher watcher(muster::test::seed(), options);
+  MonoTime now = kStart;
+  CHECK(asked_at_once(watcher, now) == 5);
+  (void)watcher.on_list(now, kLarge);
+  CHECK(asked_at_once(watcher, now) == 2);
+  (void)watcher.on_list(now, kLarge);
+  CHECK(asked_at_once(watcher, now) == 1);
+  (void)watcher.on_list(now, kLarge);  // smaller there is none
+  CHECK(asks<WaitRequest>(watcher, now));
+  now += seconds(2);
+  CHECK(asked_at_once(watcher, now) == 1);
+  for (const int next : {2, 4, 5}) {
+    (void)watcher.on_list(now, page({object("a", "5")}, "10", "more" + std::to_string(next)));
+    CHECK(asked_at_once(watcher, now) == next);
+  }
+}
+
+TEST_CASE("a page that does not come in time is asked for in smaller ones, after a wait") {
+  Watcher watcher(muster::test::seed());
+  MonoTime now = kStart;
+  for (const int next : {50, 25, 12, 6, 3, 1, 1}) {
+    (void)watcher.on_list(now, Error(ErrorCode::kDeadlineExceeded, "x"));
+    CHECK(asks<WaitRequest>(watcher, now));
+    now += seconds(60);
+    CHECK(asked_at_once(watcher, now) == next);
   }
 }
 

@@ -36,12 +36,13 @@ const std::string kChunkedHead = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\
 
 std::unique_ptr<kube::HttpTransport> connect(const std::string& url,
                                              const std::string& token_file = {},
-                                             const Clock& clock = kClock) {
+                                             const Clock& clock = kClock,
+                                             std::size_t line_bytes_max = 4096) {
   kube::RestTransportOptions options;
   options.url = url;
   options.token_file = token_file;
   options.body_bytes_max = 100'000;
-  options.line_bytes_max = 4096;
+  options.line_bytes_max = line_bytes_max;
   options.clock = &clock;
   auto made = kube::make_rest_transport(options);
   REQUIRE_MESSAGE(made, made.error().message());
@@ -211,6 +212,45 @@ TEST_CASE("a watch that falls silent, is cut, or has an endless line ends with i
   CHECK(next({{kChunkedHead, chunk("{\"a\"")}, true}) == "DeadlineExceeded");
   CHECK(next({{kChunkedHead, chunk("{\"a\"")}, false}) == "Unavailable");
   CHECK(next({{kChunkedHead, chunk(std::string(50'000, 'x'))}, true}) == "TooLarge");
+}
+
+TEST_CASE("a server that sends faster than its lines are read has to wait") {
+  constexpr int kChunks = 1000;  // of 64 KiB: far more than what two sockets hold
+  std::atomic<int> sent{0};
+  std::promise<void> all_sent;
+  const std::string piece = chunk(std::string(64 * 1024 - 1, 'x') + "\n");
+  ScriptedServer server([&](const std::string&) {
+    ScriptedAnswer fast{{kChunkedHead}, true};
+    fast.more = [&]() -> std::string {
+      if (sent == kChunks) return "";
+      if (++sent == kChunks) all_sent.set_value();
+      return piece;
+    };
+    return fast;
+  });
+  auto opened = connect(server.url(), "", kClock, 128 * 1024)->open_stream(HttpRequest{});
+  REQUIRE(opened);
+  REQUIRE(opened->stream != nullptr);
+  auto done = all_sent.get_future();
+  CHECK(done.wait_for(milliseconds(300)) == std::future_status::timeout);
+  for (int i = 0; i < kChunks; ++i) {
+    const auto line = opened->stream->next_line(seconds(20));
+    REQUIRE_MESSAGE(line, line.error().message());
+    CHECK((*line)->size() == 64 * 1024 - 1);
+  }
+}
+
+TEST_CASE("a stream that is closed while its server waits ends at once") {
+  const std::string piece = chunk(std::string(64 * 1024, 'x'));
+  ScriptedServer server([&](const std::string&) {
+    ScriptedAnswer endless{{kChunkedHead}, true};
+    endless.more = [&] { return piece; };
+    return endless;
+  });
+  auto opened = connect(server.url())->open_stream(HttpRequest{});
+  REQUIRE(opened);
+  CHECK(opened->stream->next_line(seconds(20)).error().code() == ErrorCode::kTooLarge);
+  opened->stream.reset();  // the server's end, which joins the conversation, must come
 }
 
 TEST_CASE("close() from another thread ends a read") {

@@ -59,14 +59,14 @@ TEST_CASE("the mailbox keeps order and holds posters back while it is full") {
   CHECK(steps == std::vector<std::int64_t>{1, 2, 3});
 }
 
-TEST_CASE("of objects that watches bring only so many wait inside, and other messages pass them") {
-  const auto batch = [](std::size_t objects) {
-    return WatchBatch{api::Kind::kPod, std::vector<kube::WatchEvent>(objects)};
+TEST_CASE("of what watches bring only so much waits inside, and other messages pass it") {
+  const auto batch = [](std::size_t bytes) {
+    return WatchBatch{api::Kind::kPod, std::vector<kube::WatchEvent>(1), bytes};
   };
   Mailbox mailbox(1000);
-  CHECK(mailbox.post(batch(2 * kWatchedObjectsMost)));  // larger than all that may wait, and alone
+  CHECK(mailbox.post(batch(2 * kWatchedBytesMost)));  // larger than all that may wait, and alone
   CHECK(mailbox.drain().size() == 1);
-  CHECK(mailbox.post(batch(kWatchedObjectsMost - 1)));
+  CHECK(mailbox.post(batch(kWatchedBytesMost - 1)));
   CHECK(mailbox.post(batch(1)));
   CHECK(mailbox.post(report(1)));
   std::atomic<bool> is_in{false};

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "operator/embedded/api_server.h"
 
 using namespace muster;
@@ -168,6 +170,74 @@ TEST_CASE("a watch that is silent for 90 seconds is opened anew, and any line is
   CHECK(watches_after(seconds(1)) == 2);
   CHECK(watches_after(seconds(30)) == 3);
   CHECK(world.lists == 2);
+}
+
+/// Pods of 3 MiB each, and on its watches a line that no bound lets through.
+struct FatServer final : kube::HttpTransport {
+  static constexpr int kPods = 5;
+  ManualClock clock;
+  std::vector<std::string> pages;
+  int watches = 0;
+
+  static std::string query(const std::string& path, const std::string& name) {
+    const auto at = path.find(name + "=");
+    if (at == std::string::npos) return "";
+    const auto begin = at + name.size() + 1;
+    return path.substr(begin, path.find('&', begin) - begin);
+  }
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    const std::string limit = query(request.path, "limit"), from = query(request.path, "continue");
+    pages.push_back(from + "+" + limit);
+    const int begin = from.empty() ? 0 : std::stoi(from);
+    const int end = std::min(begin + std::stoi(limit), kPods);
+    Json list{{"metadata", {{"resourceVersion", "9"}}}, {"items", Json::array()}};
+    if (end < kPods) list["metadata"]["continue"] = std::to_string(end);
+    for (int i = begin; i < end; ++i) {
+      list["items"].push_back({{"metadata", {{"name", std::to_string(i)}}},
+                               {"spec", {{"hostname", std::string(3 << 20, 'x')}}}});
+    }
+    return kube::HttpResponse{200, dump_json(list), std::nullopt};
+  }
+  struct LongLine final : kube::HttpStream {
+    Result<std::optional<std::string>> next_line(milliseconds) override {
+      return Error(ErrorCode::kTooLarge, "a line");
+    }
+    void close() override {}
+  };
+  Result<Stream> open_stream(const kube::HttpRequest&) override {
+    ++watches;
+    return Stream{{200, "", std::nullopt}, std::make_unique<LongLine>()};
+  }
+};
+
+TEST_CASE("what is too large for a line or a page comes in pages that are small enough") {
+  FatServer world;
+  const auto client = kube::make_rest_client(world);
+  std::size_t pods = 0, bytes = 0;
+  runtime::WatchPumpOptions options;
+  options.client = client.get();
+  options.clock = &world.clock;
+  options.kind = api::Kind::kPod;
+  options.watcher.page_most = 4;
+  options.sink = [&](const runtime::WatchBatch& batch) {
+    bytes = std::max(bytes, batch.bytes);
+    for (const auto& event : batch.events) pods += event.type == Event::kInitApply ? 1 : 0;
+  };
+  runtime::WatchPump pump(std::move(options));
+  const auto turn = [&] {
+    while (pump.step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+    }
+  };
+  turn();  // the list that a watch begins with
+  CHECK(world.watches == 1);
+  REQUIRE(pump.wake());
+  world.clock.advance(*pump.wake() - world.clock.mono_now());
+  turn();
+  CHECK(world.pages == std::vector<std::string>{"+4", "+2", "+1", "1+2", "1+1", "2+2", "2+1", "3+2",
+                                                "3+1", "4+2"});
+  CHECK(pods == FatServer::kPods);
+  CHECK(bytes < (4U << 20));
+  CHECK(world.watches == 2);
 }
 
 TEST_CASE("a list that a watch begins with is handed on as it comes, in few pieces") {
