@@ -65,7 +65,7 @@ inline constexpr std::string_view kEnvAttempt = "MUSTER_ATTEMPT";
 inline constexpr std::string_view kEnvWorkers = "MUSTER_WORKERS";
 /// Trainer processes of this worker (default 1).
 inline constexpr std::string_view kEnvProcesses = "MUSTER_PROCESSES";
-/// GPUs that this worker of the built-in engine holds, which trains on none; absent without any.
+/// GPUs that this worker of the built-in engine holds (the one for CUDA trains on them); or absent.
 inline constexpr std::string_view kEnvGpus = "MUSTER_GPUS";
 /// URL of the workers' endpoint.
 inline constexpr std::string_view kEnvEndpoint = "MUSTER_ENDPOINT";
