@@ -203,7 +203,8 @@ std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gan
       if (!has_slot(gang, slot)) slots.push_back(slot);
     }
   };
-  add_new(0, wish);
+  // One kind at a time: each has another turn, and other rights.
+  if (slots.empty()) add_new(0, wish);
   if (slots.empty()) add_new(wish, most_workers(snapshot.job));
   std::sort(slots.begin(), slots.end());
   return slots;

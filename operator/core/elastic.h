@@ -39,8 +39,8 @@ bool is_elastic(const JobSnapshot& snapshot, const GangView& gang);
 /// is decided until they have.
 bool is_ending(const JobSnapshot& snapshot, const GangView& gang);
 
-/// Slots that need a place now, ascending: those to be replaced, and new ones. Where there are none
-/// those up to the most, which could use one.
+/// Slots that need a place now, ascending: those to be replaced; where there are none the new ones
+/// up to the wish, and where there are none those up to the most, which could use one.
 std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gang);
 
 /// schedule's places for exactly these slots; nullptr when it was asked something else, or nothing.

@@ -310,7 +310,9 @@ std::optional<Plan> decide_elastic(const JobSnapshot& snapshot, const GangView& 
   give_back_refused(draft, snapshot, gang);
   place(draft, snapshot, gang);
   const int wish = wished_workers(snapshot.job);
-  const bool waits = awaits_verdict(snapshot, gang);
+  // Whom a larger wish adds is asked for once all stand.
+  const bool replaces = !draft.replaced.empty() && wish > snapshot.job.status.target_workers;
+  const bool waits = awaits_verdict(snapshot, gang) || replaces;
   const bool cannot_shrink = wish < snapshot.job.status.target_workers && draft.left.empty() &&
                              static_cast<int>(gang.members.size()) > wish;
   const bool resized = wish != snapshot.job.status.target_workers && !waits && !cannot_shrink;

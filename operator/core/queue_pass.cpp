@@ -390,21 +390,14 @@ void QueuePass::take_back(Schedule& all) const {
 void QueuePass::join(const WaitingGang& gang) {
   const int number = ledger_.index_of(gang.turn.queue);
   const ResourceAmounts per_worker = amounts_of(gang.per_worker);
-  const auto& added = gang.wish.added;
   const bool is_behind = number >= 0 && heads_.contains(number);
   const std::int64_t within =
       number < 0
           ? 0
           : ledger_.workers_within(number, per_worker, is_behind ? Place::kBehind : Place::kFirst);
-  // Who takes the place of another holds its quota; the slots up to the first that has none left.
-  std::size_t slots = 0;
-  std::int64_t more = 0;
-  for (const int slot : gang.wish.slots) {
-    const bool is_new = std::find(added.begin(), added.end(), slot) != added.end();
-    if (is_new && more == within) break;
-    more += is_new ? 1 : 0;
-    ++slots;
-  }
+  // Who takes the place of another holds its quota.
+  const std::int64_t slots =
+      gang.wish.only_grows ? std::min<std::int64_t>(gang.count, within) : gang.count;
   const std::string name = gang.turn.queue;
   if (slots == 0) {
     if (number >= 0 && gang.wish.only_grows) grow_into_beyond(gang, number, 0);
@@ -418,11 +411,7 @@ void QueuePass::join(const WaitingGang& gang) {
   GangVerdict verdict =
       gang.wish.only_grows ? place_beside_heads(asked, number) : place(asked, rooms_);
   if (verdict.placement && number >= 0) {
-    const auto placed = verdict.placement->node_of_slot.size();
-    std::int64_t taken = 0;
-    for (std::size_t i = 0; i < placed; ++i) {
-      taken += std::find(added.begin(), added.end(), gang.wish.slots[i]) != added.end() ? 1 : 0;
-    }
+    const std::int64_t taken = gang.wish.only_grows ? workers_in(verdict) : 0;
     ledger_.charge(number, per_worker, taken);
     if (reclaim_) reclaim_->start(number, gang, *verdict.placement, taken);
     line_.ledger_changed(number);

@@ -636,10 +636,6 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
         return std::binary_search(wish.slots.begin(), wish.slots.end(), member.placement.slot);
       });
   wish.is_beyond = wish.slots.front() >= wished_workers(job);
-  for (const int slot : wish.slots) {
-    const auto holds = [&](const Member& member) { return member.placement.slot == slot; };
-    if (std::none_of(gang.members.begin(), gang.members.end(), holds)) wish.added.push_back(slot);
-  }
   for (const auto& member : gang.members) {
     const bool stays = fate_of(snapshot, member) == Fate::kStays;
     if (stays && !member.placement.node.empty()) wish.beside.insert(member.placement.node);

@@ -57,15 +57,15 @@ std::string resources_text(const api::Resources& resources) {
 Schedule schedule(const ClusterSnapshot& cluster) {
   Rooms rooms(cluster);
   QueuePass pass(cluster, rooms);
-  // Where there are queues, jobs in none start after the others: what was taken back for the first
-  // of a line is not theirs.
+  // Who takes the place of a lost worker comes before anybody gets it. Where there are queues, jobs
+  // in none start after the others: what was taken back for the first of a line is not theirs.
   const auto round_of = [&](const WaitingGang& gang) {
-    if (gang.wish.is_beyond) return 3;
-    if (gang.wish.only_grows) return 2;
-    const bool starts_freely = gang.turn.queue.empty() && gang.wish.slots.empty();
-    return starts_freely && !cluster.queues.empty() ? 1 : 0;
+    if (gang.wish.is_beyond) return 4;
+    if (gang.wish.only_grows) return 3;
+    if (!gang.wish.slots.empty()) return 0;
+    return gang.turn.queue.empty() && !cluster.queues.empty() ? 2 : 1;
   };
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < 5; ++round) {
     for (const auto& gang : cluster.gangs) {
       if (round_of(gang) == round) pass.take_turn(gang);
     }

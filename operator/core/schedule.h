@@ -26,9 +26,10 @@ namespace muster::core {
 struct PlaceWish {
   std::vector<int> slots;        ///< ascending; empty = the whole gang
   std::set<std::string> beside;  ///< nodes of the slots that stay
-  bool only_grows = false;       ///< the gang trains as it is: whoever cannot comes first
-  std::vector<int> added{};      ///< of the slots those that no worker of it holds yet
-  bool is_beyond = false;        ///< it has all that it wishes for: whoever has not comes first
+  /// No worker of it holds any of them yet, so it trains as it is: whoever cannot comes first.
+  /// False: each takes the place of a worker that was lost, and holds its quota.
+  bool only_grows = false;
+  bool is_beyond = false;  ///< it has all that it wishes for: whoever has not comes first
   bool operator==(const PlaceWish&) const = default;
 };
 

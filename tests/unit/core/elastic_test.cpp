@@ -518,9 +518,22 @@ TEST_CASE("room that opens later must last before a gang grows into it; who is d
   // A slot that is down is given its place though the room is new; the new ones wait.
   job.edit().lasted.clear();
   end_pod(job, 1, 137);
-  CHECK_FALSE(core::wanted_places(job.snapshot())->only_grows);
+  CHECK(core::wanted_places(job.snapshot()) == core::PlaceWish{{1}, {"n"}});
   answer(job, "m");
   CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/1@m");
+}
+
+TEST_CASE("a larger count is followed at once by a gang that has a worker to replace, too") {
+  auto job = training(2);
+  job.edit().job.spec.worker.count = 3;
+  end_pod(job, 1, 137);
+  answer(job, "m");
+  const core::Plan replaced = job.plan();
+  CHECK(placement_of(status_of(replaced)) == "0/0@n* 1/1@m");
+  test::apply(job.edit(), replaced);
+  CHECK(core::wanted_places(job.snapshot())->slots == std::vector<int>{2});
+  answer(job, "m");
+  CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/1@m 2/2@m");
 }
 
 TEST_CASE("a model in stages grows by whole copies, and who waits for its copy is named") {

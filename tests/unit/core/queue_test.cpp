@@ -370,7 +370,7 @@ TEST_CASE("who trains grows within its quota, and not into what the first waits 
   WaitingGang more = world.jobs[0].gang;
   more.min = 1;
   more.count = 4;
-  more.wish.slots = more.wish.added = {2, 3, 4, 5};
+  more.wish.slots = {2, 3, 4, 5};
   more.wish.only_grows = true;
   cluster.gangs.push_back(more);
   CHECK(schedule(cluster).verdicts.at(more.job).placement->node_of_slot.size() == 4);
@@ -379,10 +379,28 @@ TEST_CASE("who trains grows within its quota, and not into what the first waits 
   waits.gangs.push_back(more);
   CHECK(schedule(waits).verdicts.at(more.job).why_not == "queue a has no quota left for more");
   // Whoever stands in for a lost worker holds its quota already.
-  waits.gangs.back().wish = PlaceWish{{1, 2}, {}, false, {2}};
+  waits.gangs.back().wish = PlaceWish{{0, 1}, {}};
+  waits.gangs.back().count = 2;
   const auto replaced = schedule(waits).verdicts.at(more.job);
   REQUIRE(replaced.placement);
-  CHECK(replaced.placement->node_of_slot.size() == 1);
+  CHECK(replaced.placement->node_of_slot.size() == 2);
+}
+
+TEST_CASE("who takes a lost worker's place comes before all that wait to start") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 4)};
+  world.add_node("n", 2);
+  world.add_job("older", "a", 1);
+  world.add_job("free", "", 1);
+  auto cluster = world.snapshot();
+  WaitingGang replaces = world.add_job("trains", "a", 1).gang;
+  replaces.wish.slots = {3};
+  cluster.gangs.push_back(replaces);
+  cluster.assumed.push_back({"n", replaces.per_worker});
+  const auto all = schedule(cluster).verdicts;
+  CHECK(all.at(replaces.job).placement);
+  CHECK_FALSE(all.at({"team", "older"}).placement);
+  CHECK_FALSE(all.at({"team", "free"}).placement);
 }
 
 TEST_CASE("a pod that still leaves holds its quota") {

@@ -170,7 +170,7 @@ TEST_CASE("what is beyond one job's wish goes to another that has less than it w
     gang.turn.queue = queue;
     gang.count = static_cast<int>(slots.size());
     gang.min = 1;
-    gang.wish = {slots, {"n"}, true, slots, is_beyond};
+    gang.wish = {slots, {"n"}, true, is_beyond};
     cluster.gangs.push_back(gang);
     const auto taken = schedule(cluster).taken;
     const auto found = taken.find({"team", "content"});
@@ -201,7 +201,7 @@ TEST_CASE("who has less than it wishes for grows before who has more") {
   ClusterSnapshot cluster = world.snapshot();
   for (const char* name : {"content", "lacking"}) {
     WaitingGang gang = world.job(name).gang;
-    gang.wish = {{2}, {"n"}, true, {2}, std::string(name) == "content"};
+    gang.wish = {{2}, {"n"}, true, std::string(name) == "content"};
     cluster.gangs.push_back(gang);
   }
   const auto verdicts = schedule(cluster).verdicts;
@@ -445,7 +445,7 @@ TEST_CASE("what is taken back is not given to others behind, nor grown into") {
   WaitingGang grows = world.job("wide").gang;
   grows.min = 1;
   grows.count = 4;
-  grows.wish.slots = grows.wish.added = {4, 5, 6, 7};
+  grows.wish.slots = {4, 5, 6, 7};
   grows.wish.only_grows = true;
   cluster.gangs.push_back(grows);
   const auto all = schedule(cluster);
