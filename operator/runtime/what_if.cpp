@@ -57,6 +57,12 @@ bool belongs_to(const Json& pod, const std::string& uid) {
          });
 }
 
+/// Whether the pod is deleted, and should not have been gone long ago.
+bool leaves_in_time(const Json& pod, WallTime now) {
+  const auto gone_at = parse_time(text_of(pod.at("metadata"), "deletionTimestamp"));
+  return gone_at && now - *gone_at <= core::words::kOverdue;
+}
+
 }  // namespace
 
 bool is_of_kind(const Json& object, std::string_view kind) {
@@ -98,6 +104,10 @@ bool WhatIf::put(Json object) {
   const auto kind = watched_kind_of(object);
   api::ObjectKey key = key_of(object);
   if (!kind || key.name.empty()) return false;
+  if (*kind == api::Kind::kPod && leaves_in_time(object, now())) {
+    remove(*kind, key);
+    return true;
+  }
   if (has_begun_) tell(*kind, kube::WatchEvent::Type::kApply, object);
   objects_[*kind].insert_or_assign(std::move(key), std::move(object));
   return true;

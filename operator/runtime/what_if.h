@@ -1,6 +1,6 @@
 // A cluster as it was read once, under the operator's own rules and without its hands: the loop
-// decides as it would, its writes are kept here, pods that it deletes are gone at once, and time
-// passes when told to. For plans, forecasts and simulations.
+// decides as it would, its writes are kept here, pods that are deleted are gone at once, whoever
+// has done it, and time passes when told to. For plans, forecasts and simulations.
 #pragma once
 
 #include <deque>
@@ -36,7 +36,8 @@ class WhatIf {
   explicit WhatIf(WallTime now, NewPods new_pods = NewPods::kImplied,
                   const api::PriceList* prices = nullptr);
 
-  /// An object as the API server has it, in place of any of its name. False, and nothing is
+  /// An object as the API server has it, in place of any of its name; a pod that leaves in time is
+  /// gone. False, and nothing is
   /// changed: it has no name, or is of a kind that the operator does not watch.
   bool put(Json object);
   /// The job is over: it goes, and its pods with it.

@@ -103,6 +103,26 @@ TEST_CASE("a job that fits starts now, where the operator would put it") {
   CHECK(page.find("c           4  0-3") != std::string::npos);
 }
 
+TEST_CASE("a pod that leaves is not awaited, unless it should have left long ago") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  const auto left_by = [&](WallTime time) {
+    Json pod{{"apiVersion", "v1"},
+             {"kind", "Pod"},
+             {"metadata", {{"name", "gone"}, {"namespace", "lab"}, {"uid", "1"}}},
+             {"spec", {{"nodeName", "a"}, {"containers", Json::array()}}},
+             {"status", {{"phase", "Running"}}}};
+    pod["metadata"]["deletionTimestamp"] = format_time(time);
+    pod["spec"]["containers"].push_back(
+        {{"name", "c"}, {"resources", {{"requests", {{"cpu", "4"}}}}}});
+    SavedCluster with_pod = saved;
+    with_pod.cluster.objects.push_back(std::move(pod));
+    return with_pod.plan(SavedCluster::manifest("next", 4)).starts_now;
+  };
+  CHECK(left_by(kReadAt + seconds(20)));
+  CHECK_FALSE(left_by(kReadAt - seconds(40)));
+}
+
 TEST_CASE("a job that lacks room starts when enough of the others have ended") {
   SavedCluster saved;
   saved.node("a", "r1");
