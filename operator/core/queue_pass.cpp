@@ -206,7 +206,7 @@ void QueuePass::grow_into_beyond(const WaitingGang& gang, int queue, int placed)
 }
 
 bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang) {
-  if (cluster_.holders.empty()) return false;
+  if (cluster_.holders.empty() && cluster_.leaving.empty()) return false;
   if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
   const auto left_by_heads = [&](const Rooms& rooms) {
     return caps_beside(kept_from_head(turn.queue), gang, rooms.inventory());

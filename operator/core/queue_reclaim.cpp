@@ -65,6 +65,10 @@ struct Reclaim::Search {
 Reclaim::Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, const Rooms& rooms)
     : ledger_(ledger), rooms_(rooms) {
   for (const Queue& one : cluster.queues) queues_.emplace(one.name, &one);
+  for (const Assumed& one : cluster.leaving) {
+    const int node = rooms_.inventory().index_of(one.node);
+    if (node >= 0) rooms_.inventory().give_back(node, amounts_of(one.requests));
+  }
   for (const QueueHolder& holder : cluster.holders) {
     for (const HeldSlot& one : holder.leaving) {
       if (!one.is_stuck) rooms_.give_back(one.node, holder.per_worker);

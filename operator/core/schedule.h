@@ -86,6 +86,8 @@ struct ClusterSnapshot {
   std::vector<WaitingGang> gangs;
   std::vector<Queue> queues{};         ///< any order
   std::vector<QueueHolder> holders{};  ///< any order
+  /// What pods hold that leave in time, but those of `holders`. It is still taken of the nodes.
+  std::vector<Assumed> leaving{};
   std::vector<RunningGang> running{};  ///< any order; none of `gangs` that waits for all its slots
   /// Where the nodes stand; nullptr: only what their labels say.
   std::shared_ptr<const Topology> topology{};

@@ -189,6 +189,7 @@ void OperatorLoop::take_jobs(const kube::WatchEvent& event) {
 void OperatorLoop::take_pods(const kube::WatchEvent& event) {
   for (const auto& key : pods_.apply(event)) {
     reindex_pod(key);
+    note_leaving(key);
     inventory_.take_pod(key, pods_.find(key));
     schedule_is_old_ = true;
     queue_book_.touch();

@@ -145,6 +145,7 @@ class OperatorLoop {
   void take_pods(const kube::WatchEvent& event);
   void take_nodes(const kube::WatchEvent& event);
   void reindex_pod(const api::ObjectKey& pod_key);
+  void note_leaving(const api::ObjectKey& pod_key);
   void look_again_at(const api::ObjectKey& job);
 
   void look_at(const api::ObjectKey& key);
@@ -185,6 +186,8 @@ class OperatorLoop {
   bool is_cut_off(const api::Pod& pod) const;
   std::vector<core::QueueHolder> queue_holders() const;
   std::vector<core::HeldSlot> leaving_of(const api::ObjectKey& job) const;
+  bool keeps_place(const api::Pod& pod, const api::ObjectKey& job) const;
+  std::vector<core::Assumed> leaving_but_of(const std::vector<core::QueueHolder>& holders) const;
   std::vector<core::RunningGang> running_gangs() const;
   void add_queue_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const;
   void write_queues();
@@ -197,6 +200,7 @@ class OperatorLoop {
   kube::Store<api::PersistentVolumeClaim> claims_;
   std::map<api::ObjectKey, std::set<api::ObjectKey>> pods_of_job_;
   std::map<api::ObjectKey, api::ObjectKey> job_of_pod_;
+  std::set<api::ObjectKey> leaving_;  ///< pods, of whomever
   core::WorkQueue queue_;
   QueueBook queue_book_;
   TopologyBook topology_book_;

@@ -141,6 +141,7 @@ void OperatorLoop::run_schedule() {
   cluster.running = running_gangs();
   cluster.queues = queue_book_.queues(wall_now);
   cluster.holders = queue_holders();
+  cluster.leaving = leaving_but_of(cluster.holders);
   auto [verdicts, taken, look_again] = core::schedule(cluster);
   held_ = std::move(cluster.holders);
   const MonoTime ended = options_.clock->mono_now();

@@ -61,6 +61,8 @@ BREAKAGES = [
     Breakage("what the first of another queue waits for is lent to others", QUOTA,
              "lent - of_others;", "lent;", "test_queue"),
     # What is taken back
+    Breakage("jobs are preempted for room that others leave", RECLAIM,
+             "    if (node >= 0) rooms_.inventory().give_back(node, amounts_of(one.requests));\n", "", "test_queue"),
     Breakage("equals preempt each other", RECLAIM, "from.holder->turn.priority < turn.priority;",
              "from.holder->turn.priority <= turn.priority;", "test_queue"),
     Breakage("who gave way to a job preempts it in turn", RECLAIM,

@@ -32,14 +32,6 @@ void end_job(World& world, const std::string& job) {
   world.settle();
 }
 
-void make_priority(World& world, const std::string& name, int value) {
-  const Json one{{"apiVersion", "scheduling.k8s.io/v1"},
-                 {"kind", "PriorityClass"},
-                 {"metadata", {{"name", name}}},
-                 {"value", value}};
-  REQUIRE(world.user->create(api::Kind::kPriorityClass, "", one).has_value());
-}
-
 int events_of(const World& world, std::string_view reason) {
   const auto page = world.user->list(api::Kind::kEvent, {"default", "", 0, ""});
   REQUIRE(page);
@@ -110,7 +102,7 @@ TEST_CASE("a job costs as many writes in a queue as without, and the queue one i
 TEST_CASE("the priority class decides whose turn it is, and a fresh operator decides the same") {
   World world(test::seed());
   world.add_node("n", 32);
-  make_priority(world, "high", 100);
+  world.create_priority("high", 100);
   world.create_queue("research", 2);
   world.create_job("runs", 2, in_queue("research"));
   world.settle();

@@ -185,14 +185,36 @@ TEST_CASE("room that nobody waits for is grown into beyond the count, and given 
   CHECK(world.job("wide").status.restarts == 0);
 }
 
+TEST_CASE("nobody gives way for room that a job in no queue leaves") {
+  World world(test::seed());
+  world.create_priority("high", 100);
+  world.create_queue("research", 8);
+  world.add_node("a", 4);
+  world.create_job("free", 4);
+  world.settle();
+  world.add_node("b", 4);
+  world.create_job("low", 4, trains_in("research", 4));
+  world.settle();
+  train_all(world, "low");
+  const Json suspended{{"spec", {{"suspend", true}}}};
+  REQUIRE(world.user->merge_patch(api::Kind::kTrainingJob, {"default", "free"}, "", suspended));
+  world.settle();
+  REQUIRE(leaving(world, "free") == 4);
+  world.create_job("late", 4, comes_first_in("research", "high"));
+  world.settle();
+  CHECK(leaving(world, "low") == 0);
+  CHECK(admitted(world.job("late"))
+            .message.ends_with("it starts when those are gone that leave now"));
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  CHECK(world.job("late").status.is_true("Admitted"));
+  CHECK(world.job("low").status.taken_back.preemptions == 0);
+}
+
 TEST_CASE("a job gives way to a higher priority and comes back by itself, through a new operator") {
   World world(test::seed());
   make_lab(world);
-  const Json high{{"apiVersion", "scheduling.k8s.io/v1"},
-                  {"kind", "PriorityClass"},
-                  {"metadata", {{"name", "high"}}},
-                  {"value", 100}};
-  REQUIRE(world.user->create(api::Kind::kPriorityClass, "", high).has_value());
+  world.create_priority("high", 100);
   world.create_job("low", 4, trains_in("research", 4));
   world.settle();
   train_all(world, "low", 40);

@@ -76,6 +76,14 @@ void World::create_queue(const std::string& name, int cpus,
   REQUIRE_MESSAGE(made.has_value(), made.error().message());
 }
 
+void World::create_priority(const std::string& name, int value) {
+  const Json one{{"apiVersion", "scheduling.k8s.io/v1"},
+                 {"kind", "PriorityClass"},
+                 {"metadata", {{"name", name}}},
+                 {"value", value}};
+  REQUIRE(user->create(api::Kind::kPriorityClass, "", one).has_value());
+}
+
 api::TrainingQueue World::queue(const std::string& name) const {
   auto json = user->get(api::Kind::kTrainingQueue, {"", name});
   REQUIRE_MESSAGE(json.has_value(), json.error().message());

@@ -41,6 +41,7 @@ class World {
   /// A queue of so many processors; `more` edits the manifest.
   void create_queue(const std::string& name, int cpus,
                     const std::function<void(Json&)>& more = nullptr);
+  void create_priority(const std::string& name, int value);
   api::TrainingQueue queue(const std::string& name) const;
   std::vector<api::Pod> pods() const;
   bool has_pod(const std::string& name) const;

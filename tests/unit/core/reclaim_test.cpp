@@ -496,6 +496,25 @@ TEST_CASE("who leaves and should have left long ago is not waited for") {
   CHECK(taken_from(world, "low").workers == 0);
 }
 
+TEST_CASE("nobody is preempted for room that others leave, whoever they are") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 64)};
+  for (const char* name : {"a", "b"}) world.add_node(name, 8);
+  world.add_job("free", "", 1, 8);
+  world.add_job("low", "research", 1, 8);
+  world.pass();
+  world.add_job("high", "research", 1, 8).gang.turn.priority = 1;
+  CHECK(taken_from(world, "low").workers == 0);
+  auto cluster = world.snapshot();
+  const QueueJob& free = world.job("free");
+  cluster.leaving = {{free.slots[0].node, free.gang.per_worker}};
+  const Schedule all = schedule(cluster);
+  CHECK(all.taken.empty());
+  CHECK(all.verdicts.at({"team", "high"})
+            .why_not.ends_with("; it starts when those are gone that leave now"));
+  CHECK(all.look_again.has_value());
+}
+
 TEST_CASE("two heads are not given the same") {
   QueueWorld world;
   world.queues = {make_queue("a", 4, "lab"), make_queue("b", 4, "lab"), make_queue("c", 0, "lab")};
