@@ -1,58 +1,67 @@
 #include "operator/core/queue_backfill.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "operator/core/gang_place.h"
 
 namespace muster::core {
-namespace {
 
-/// Those whose end is known, by it.
-std::vector<const QueueHolder*> ending(const ClusterSnapshot& cluster) {
-  std::vector<const QueueHolder*> holders;
+KnownEnds::KnownEnds(const ClusterSnapshot& cluster, const QuotaLedger& ledger,
+                     const Rooms& rooms) {
+  const Inventory& inventory = rooms.inventory();
   const auto is_stuck = [](const HeldSlot& slot) { return slot.is_stuck; };
   for (const QueueHolder& one : cluster.holders) {
     const bool leaves = std::none_of(one.leaving.begin(), one.leaving.end(), is_stuck) &&
                         std::none_of(one.slots.begin(), one.slots.end(), is_stuck);
-    if (one.ends_within && leaves) holders.push_back(&one);
+    if (!one.ends_within || !leaves) continue;
+    End end{&one, ledger.index_of(one.turn.queue), amounts_of(one.per_worker), {}, {}};
+    end.numbered = inventory.numbered(end.per_worker);
+    for (const auto* slots : {&one.slots, &one.leaving}) {
+      for (const HeldSlot& slot : *slots) {
+        const int node = inventory.index_of(slot.node);
+        if (node >= 0) end.nodes.push_back(node);
+      }
+    }
+    ends_.push_back(std::move(end));
   }
-  std::sort(holders.begin(), holders.end(), [](const QueueHolder* a, const QueueHolder* b) {
-    return std::tie(*a->ends_within, a->job) < std::tie(*b->ends_within, b->job);
+  std::sort(ends_.begin(), ends_.end(), [](const End& a, const End& b) {
+    return std::tie(*a.holder->ends_within, a.holder->job) <
+           std::tie(*b.holder->ends_within, b.holder->job);
   });
-  return holders;
 }
 
-void end(const QueueHolder& holder, QuotaLedger& ledger, Rooms& rooms) {
-  const int queue = ledger.index_of(holder.turn.queue);
-  if (queue >= 0) ledger.charge(queue, amounts_of(holder.per_worker), -holder.workers());
-  for (const auto* slots : {&holder.slots, &holder.leaving}) {
-    for (const HeldSlot& slot : *slots) rooms.give_back(slot.node, holder.per_worker);
-  }
+void KnownEnds::move(const End& end, Direction direction, QuotaLedger& ledger, Rooms& rooms) {
+  const int sign = direction == Direction::kForth ? 1 : -1;
+  if (end.queue >= 0) ledger.charge(end.queue, end.per_worker, -sign * end.holder->workers());
+  for (const int node : end.nodes) rooms.inventory().give_back(node, end.numbered, sign);
 }
 
-}  // namespace
-
-std::optional<seconds> starts_within(const ClusterSnapshot& cluster, const QuotaLedger& ledger,
-                                     const Rooms& rooms, int queue, const WaitingGang& gang) {
-  const std::vector<const QueueHolder*> holders = ending(cluster);
+std::optional<seconds> KnownEnds::starts_within(const QuotaLedger& ledger, const Rooms& rooms,
+                                                int queue, const WaitingGang& gang) const {
   WaitingGang least = gang;
   least.count = gang.min;
+  const ResourceAmounts per_worker = amounts_of(gang.per_worker);
+  QuotaLedger later = ledger;
+  Rooms free = rooms;
+  std::size_t ended = 0;
   const auto fits_after = [&](std::size_t ends) {
-    QuotaLedger later = ledger;
-    Rooms free = rooms;
-    for (std::size_t i = 0; i < ends; ++i) end(*holders[i], later, free);
-    const std::int64_t within =
-        later.workers_within(queue, amounts_of(gang.per_worker), QuotaLedger::Place::kFirst);
-    return within >= gang.min && place(least, free).placement.has_value();
+    while (ended < ends) move(ends_[ended++], Direction::kForth, later, free);
+    while (ended > ends) move(ends_[--ended], Direction::kBack, later, free);
+    if (later.workers_within(queue, per_worker, QuotaLedger::Place::kFirst) < gang.min)
+      return false;
+    const GangVerdict verdict = place(least, free);
+    if (verdict.placement) free.give_back(*verdict.placement, gang.per_worker);
+    return verdict.placement.has_value();
   };
-  if (holders.empty() || !fits_after(holders.size())) return std::nullopt;
+  if (ends_.empty() || !fits_after(ends_.size())) return std::nullopt;
   // What fits after some ends fits after more.
-  std::size_t low = 0, high = holders.size();
+  std::size_t low = 0, high = ends_.size();
   while (low + 1 < high) {
     const std::size_t middle = low + (high - low) / 2;
     (fits_after(middle) ? high : low) = middle;
   }
-  return *holders[high - 1]->ends_within;
+  return *ends_[high - 1].holder->ends_within;
 }
 
 }  // namespace muster::core

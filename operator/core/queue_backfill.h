@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "operator/core/queue_quota.h"
 #include "operator/core/rooms.h"
@@ -15,10 +16,30 @@ namespace muster::core {
 /// itself.
 inline constexpr seconds kHandOver{60};
 
-/// When `gang`, the first of its queue's line, has quota and room for its least at the latest: all
-/// with a deadline end when that has passed, all others never, and nobody else starts. Absent: it
-/// is not known.
-std::optional<seconds> starts_within(const ClusterSnapshot& cluster, const QuotaLedger& ledger,
-                                     const Rooms& rooms, int queue, const WaitingGang& gang);
+/// The ends that are known of those that hold something, one after the other.
+class KnownEnds {
+ public:
+  /// `cluster` outlives it; the numbers of queues and nodes are those of `ledger` and `rooms`.
+  KnownEnds(const ClusterSnapshot& cluster, const QuotaLedger& ledger, const Rooms& rooms);
+
+  /// When `gang`, the first of its queue's line, has quota and room for its least at the latest:
+  /// all with a deadline end when that has passed, all others never, and nobody else starts.
+  /// Absent: it is not known.
+  std::optional<seconds> starts_within(const QuotaLedger& ledger, const Rooms& rooms, int queue,
+                                       const WaitingGang& gang) const;
+
+ private:
+  struct End {
+    const QueueHolder* holder = nullptr;
+    int queue = -1;  ///< -1: it is in none
+    ResourceAmounts per_worker;
+    NumberedAmounts numbered;
+    std::vector<int> nodes;  ///< of its workers
+  };
+  enum class Direction { kForth, kBack };
+  static void move(const End& end, Direction direction, QuotaLedger& ledger, Rooms& rooms);
+
+  std::vector<End> ends_;  ///< the next first
+};
 
 }  // namespace muster::core

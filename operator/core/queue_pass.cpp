@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "operator/core/queue_backfill.h"
 #include "operator/core/queue_words.h"
 #include "operator/core/words.h"
 
@@ -307,7 +306,8 @@ bool QueuePass::is_over_before(Head& head, int queue, const WaitingGang& gang) {
   // What is being made for a head it gets sooner than anybody could say.
   if (!gang.ends_within || head.is_promised) return false;
   if (!head.starts_within) {
-    head.starts_within = starts_within(cluster_, ledger_, rooms_, queue, *head.gang);
+    if (!known_ends_) known_ends_.emplace(cluster_, ledger_, rooms_);
+    head.starts_within = known_ends_->starts_within(ledger_, rooms_, queue, *head.gang);
   }
   const std::optional<seconds>& waits = *head.starts_within;
   return waits && *gang.ends_within + kHandOver <= *waits;

@@ -24,6 +24,7 @@
 
 #include "operator/core/gang_place.h"
 #include "operator/core/kept_room.h"
+#include "operator/core/queue_backfill.h"
 #include "operator/core/queue_line.h"
 #include "operator/core/queue_reclaim.h"
 #include "operator/core/rooms.h"
@@ -53,7 +54,7 @@ class QueuePass {
     bool is_promised = false;  ///< room is made for it
     KeptRoom kept{};           ///< for it
     int tried = 0;             ///< gangs behind it that were looked for a place
-    /// starts_within() of it, once somebody wanted to know.
+    /// KnownEnds::starts_within() of it, once somebody wanted to know.
     std::optional<std::optional<seconds>> starts_within{};
   };
 
@@ -106,7 +107,8 @@ class QueuePass {
   std::optional<Rooms> at_best_;  ///< made when first asked for
   /// Gangs of different shapes, and whether they could stand were everything empty.
   std::vector<std::pair<const WaitingGang*, bool>> judged_;
-  std::optional<Reclaim> reclaim_;  ///< made when first asked for
+  std::optional<Reclaim> reclaim_;       ///< made when first asked for
+  std::optional<KnownEnds> known_ends_;  ///< likewise
 };
 
 }  // namespace muster::core

@@ -33,7 +33,8 @@ std::optional<seconds> foretold(const QueueWorld& world, const std::string& name
   const Rooms rooms(cluster);
   for (const WaitingGang& gang : cluster.gangs) {
     if (gang.job.name != name) continue;
-    return starts_within(cluster, ledger, rooms, ledger.index_of(gang.turn.queue), gang);
+    const KnownEnds ends(cluster, ledger, rooms);
+    return ends.starts_within(ledger, rooms, ledger.index_of(gang.turn.queue), gang);
   }
   return std::nullopt;
 }
