@@ -210,6 +210,13 @@ Json fixed_fields(const Json& spec) {
   return fixed;
 }
 
+/// Whoever went ahead of others because it is over by then, is over by then.
+bool breaks_its_deadline(const TrainingJob& before, const TrainingJob& after) {
+  const auto &was = before.spec.active_deadline_seconds, &is = after.spec.active_deadline_seconds;
+  const bool is_bound = before.status.went_ahead && !before.status.placement.empty();
+  return is_bound && was && (!is || *is > *was);
+}
+
 }  // namespace
 
 Status check_update(const TrainingJob& before, const TrainingJob& after) {
@@ -219,6 +226,13 @@ Status check_update(const TrainingJob& before, const TrainingJob& after) {
   if (!field.empty()) {
     return Error(ErrorCode::kInvalid,
                  field + ": cannot change; delete the job and make it anew with the other value");
+  }
+  if (breaks_its_deadline(before, after)) {
+    return Error(
+        ErrorCode::kInvalid,
+        "spec.activeDeadlineSeconds: can only be lowered, because the job went ahead of the "
+        "first of its queue by it; set suspend to true first, and wait until the condition "
+        "Suspended is True");
   }
   if (before.status.membership_epoch == 0) return {};
   // Asked to stop is not stopped: until the operator has given the places up, it may find the job

@@ -200,6 +200,8 @@ struct TrainingJobStatus {
   int start_count = 0;      ///< spec.worker.count when the gang last started; 0 = not known
   std::string queue;        ///< TrainingQueue that the gang last started from; empty = none
   std::string kueue_queue;  ///< LocalQueue of Kueue that the gang last started in; empty = none
+  /// The gang last started ahead of the first of its queue, by its deadline.
+  bool went_ahead = false;
   std::vector<SlotPlacement> placement;
   std::optional<WitnessGrant> witness;
   std::optional<WallTime> start_time, completion_time;
@@ -244,8 +246,8 @@ std::pair<TrainingJob, Status> read_training_job(const Json& json);
 /// Whether a user may change `before` into `after`: logicalRanks, seed, model and managedBy never
 /// change; once the job has trained (membershipEpoch > 0), and unless it is suspended and its gang
 /// has given its places up, only worker.count, min, max, suspend, queueName, priorityClassName and
-/// the two deadlines may. Errors: kInvalid naming the field. The schema's transition rules say the
-/// same.
+/// the two deadlines may; the first of these only be lowered, while the gang has places to which it
+/// went ahead by it. Errors: kInvalid naming the field. The schema's transition rules say the same.
 Status check_update(const TrainingJob& before, const TrainingJob& after);
 
 /// How each copy of the model is split: as spec says, with parallelism.mode: Auto as status does.

@@ -300,6 +300,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.value("startCount", out.start_count, JsonReader::Range{0, kMaxSlots});
   in.value("queue", out.queue, kMaxQueueName);
   in.value("kueueQueue", out.kueue_queue, kueue::kMaxQueueBytes);
+  in.value("wentAhead", out.went_ahead);
   in.list("conditions", kMaxConditions, out.conditions, &read_condition);
   in.list("placement", kMaxSlots, out.placement, &read_placement);
   in.object("witness", out.witness, &read_witness);
@@ -344,6 +345,7 @@ Json status_to_json(const TrainingJobStatus& status) {
   if (status.start_count > 0) json["startCount"] = status.start_count;
   if (!status.queue.empty()) json["queue"] = status.queue;
   if (!status.kueue_queue.empty()) json["kueueQueue"] = status.kueue_queue;
+  if (status.went_ahead) json["wentAhead"] = true;
   if (status.witness) {
     json["witness"] = Json{{"fromEpoch", status.witness->from_epoch},
                            {"epoch", status.witness->epoch},

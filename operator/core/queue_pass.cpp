@@ -323,6 +323,7 @@ std::optional<GangVerdict> QueuePass::start_ahead(const LineTurn& turn, const Wa
   std::string why_not;
   auto started = start(turn, gang, within, others, why_not);
   if (!started) return std::nullopt;
+  started->placement->went_ahead = true;
   std::string& why = started->placement->why;
   why += (why.empty() ? "" : "; ") + why_ahead(head.gang->job, **head.starts_within);
   return started;

@@ -238,6 +238,7 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   status.workers = workers_text(0, slot);
   status.selector = api::pod_selector(job);
   status.queue = snapshot.queue;
+  status.went_ahead = placed.went_ahead;
   status.kueue_queue = api::kueue_queue_wanted(job);
   // Until Kueue admits it a gang has not started.
   const bool waits = !status.kueue_queue.empty();

@@ -101,6 +101,7 @@ struct GangPlacement {
   std::vector<std::string> node_of_slot;
   std::vector<std::string> domain_of_slot{};  ///< path in the topology; empty: nothing is known
   std::string why{};                          ///< why there, where something is known
+  bool went_ahead = false;                    ///< of the first of its queue, by its deadline
   bool operator==(const GangPlacement&) const = default;
 };
 

@@ -63,6 +63,8 @@ BREAKAGES = [
     # What is taken back
     Breakage("jobs are preempted for room that others leave", RECLAIM,
              "    if (node >= 0) rooms_.inventory().give_back(node, amounts_of(one.requests));\n", "", "test_queue"),
+    Breakage("who went ahead by its deadline puts it off", "operator/api/training_job.cpp",
+             "is_bound && was && (!is || *is > *was);", "is_bound && was && !is;", "test_api"),
     Breakage("equals preempt each other", RECLAIM, "from.holder->turn.priority < turn.priority;",
              "from.holder->turn.priority <= turn.priority;", "test_queue"),
     Breakage("who gave way to a job preempts it in turn", RECLAIM,

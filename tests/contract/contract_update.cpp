@@ -148,6 +148,26 @@ TEST_CASE("a job's seed and logical ranks never change") {
   CHECK(patch(jobs_path(ns, "a"), {{"spec", {{"training", {{"epochs", 2}}}}}}).code == 200);
 }
 
+TEST_CASE("a job that went ahead by its deadline cannot put it off while it has its places") {
+  const auto ns = new_namespace();
+  auto wish = job("a");
+  wish["spec"]["activeDeadlineSeconds"] = 600;
+  REQUIRE(call("POST", jobs_path(ns), wish).code == 201);
+  const auto deadline = [&](const Json& seconds) {
+    return patch(jobs_path(ns, "a"), {{"spec", {{"activeDeadlineSeconds", seconds}}}}).code;
+  };
+  const auto status = [&](const Json& placement) {
+    const Json wanted = {{"status", {{"wentAhead", true}, {"placement", placement}}}};
+    return patch(jobs_path(ns, "a") + "/status", wanted).code;
+  };
+  CHECK(deadline(700) == 200);
+  REQUIRE(status(Json::array({{{"slot", 0}, {"attempt", 0}}})) == 200);
+  for (const Json& later : {Json(701), Json(nullptr)}) CHECK(deadline(later) == 422);
+  CHECK(deadline(500) == 200);
+  REQUIRE(status(Json::array()) == 200);
+  CHECK(deadline(nullptr) == 200);
+}
+
 TEST_CASE("a pod's image may change and its command may not") {
   const auto ns = new_namespace();
   auto body = call("POST", pods_path(ns), pod("a")).body;

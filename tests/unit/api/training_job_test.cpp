@@ -673,6 +673,7 @@ TEST_CASE("images are what registries take") {
 
 TEST_CASE("what may change of a job depends on how far it is") {
   TrainingJob before = *parse_training_job(full_training_job());
+  before.status.went_ahead = false;
   const auto verdict = [&](const std::string& pointer, const Json& value) {
     const Json changed = with(to_json(before), "/spec" + pointer, value);
     const auto after = parse_training_job(changed);
@@ -727,6 +728,27 @@ TEST_CASE("what may change of a job depends on how far it is") {
   const TrainingJob own = *parse_training_job(least_program_job());
   CHECK_FALSE(check_update(before, own));
   CHECK_FALSE(check_update(own, before));
+}
+
+TEST_CASE("who went ahead by its deadline cannot put it off while it has its places") {
+  TrainingJob before = *parse_training_job(full_training_job());
+  before.spec.active_deadline_seconds = 600;
+  const auto refused = [&](std::optional<std::int64_t> deadline) {
+    TrainingJob after = before;
+    after.spec.active_deadline_seconds = deadline;
+    const Status status = check_update(before, after);
+    return !status && names(status.error().message(), "spec.activeDeadlineSeconds", "be lowered");
+  };
+  for (const bool went_ahead : {false, true}) {
+    for (const bool placed : {false, true}) {
+      before.status.went_ahead = went_ahead;
+      before.status.placement.clear();
+      if (placed) before.status.placement.push_back({0, 3, "n", ""});
+      CHECK_FALSE(refused(599));
+      CHECK(refused(601) == (went_ahead && placed));
+      CHECK(refused(std::nullopt) == (went_ahead && placed));
+    }
+  }
 }
 
 TEST_CASE("the status survives a spec that an older schema admitted") {

@@ -61,6 +61,7 @@ TEST_CASE("who is over before the first of the line has room goes ahead of it, a
   CHECK(verdicts.at({"team", "short"}).placement->why ==
         "goes ahead of team/all, which has room in 3600 s at the latest, because it is over before "
         "(spec.activeDeadlineSeconds)");
+  CHECK(verdicts.at({"team", "short"}).placement->went_ahead);
   CHECK(world.pass() == 1);
   world.end("short");
   CHECK(world.pass() == 0);
