@@ -90,15 +90,19 @@ Result<Evaluation> join_parts(std::vector<PartSum>& parts, const data::Dataset& 
 }
 
 Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
-                            int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
-                            const EvaluationLimits& limits) {
-  std::vector<PartSum> parts(static_cast<std::size_t>(logical_ranks));
-  const PartRange own = evaluated_parts(communicator.rank(), communicator.size(), logical_ranks);
+                            EvaluatedParts& made, comm::Communicator& communicator,
+                            std::uint64_t step, const EvaluationLimits& limits) {
+  const int count = static_cast<int>(made.size());
+  std::vector<PartSum> parts(made.size());
+  const PartRange own = evaluated_parts(communicator.rank(), communicator.size(), count);
   for (int part = own.first; part < own.last; ++part) {
-    MUSTER_ASSIGN_OR_RETURN(
-        parts[static_cast<std::size_t>(part)],
-        evaluate_part(model, values, test, evaluated_samples(part, logical_ranks, test.count),
-                      limits));
+    auto& sum = made[static_cast<std::size_t>(part)];
+    if (!sum) {
+      MUSTER_ASSIGN_OR_RETURN(
+          sum,
+          evaluate_part(model, values, test, evaluated_samples(part, count, test.count), limits));
+    }
+    parts[static_cast<std::size_t>(part)] = *sum;
   }
   return join_parts(parts, test, communicator, step, limits);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
@@ -62,12 +63,17 @@ Result<Evaluation> join_parts(std::vector<PartSum>& parts, const data::Dataset& 
                               comm::Communicator& communicator, std::uint64_t step,
                               const EvaluationLimits& limits);
 
+/// What a process has made of the parts of one evaluation, by number: it makes none twice, however
+/// often the others are lost meanwhile.
+using EvaluatedParts = std::vector<std::optional<PartSum>>;
+
 /// All processes call it together; each takes an even share of the parts, whatever logical ranks it
-/// trains. Sends 16 bytes a part to each of the others. `on_alive` is called before each pass of
-/// the model, as a large set takes longer than anybody may be silent.
-/// Blocks: also on the other processes.  Errors: as comm::Work::wait and Model::set_row.
+/// trains, and makes of it what `made` lacks; that is of the same values and test set. Sends 16
+/// bytes a part to each of the others. `on_alive` is called before each pass of the model, as a
+/// large set takes longer than anybody may be silent. Blocks: also on the other processes.  Errors:
+/// as comm::Work::wait and Model::set_row.
 Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
-                            int logical_ranks, comm::Communicator& communicator, std::uint64_t step,
-                            const EvaluationLimits& limits);
+                            EvaluatedParts& made, comm::Communicator& communicator,
+                            std::uint64_t step, const EvaluationLimits& limits);
 
 }  // namespace muster::engine

@@ -243,13 +243,17 @@ Status Trainer::record_evaluation() {
 Status Trainer::evaluate_now() {
   MUSTER_RETURN_IF_ERROR(at(point::kEvaluate));
   stage_.reset();  // it takes as much memory again
-  const EvaluationLimits limits{clock_, config_.long_deadline, hooks_.on_alive};
+  if (evaluating_.step != standing_.step || evaluating_.lineage != standing_.lineage) {
+    evaluating_ = {standing_.step, standing_.lineage,
+                   EvaluatedParts(static_cast<std::size_t>(config_.logical_ranks))};
+  }
+  const EvaluationLimits limits{clock_, long_wait(), hooks_.on_alive};
   const auto result = is_split()
                           ? evaluate_stages({stage_group(), *team_, *communicator_, activations()},
                                             context_, parameters_, test_, config_.logical_ranks,
                                             rows_evaluated(), step_stamp(), limits)
-                          : evaluate(*model_, parameters_, test_, config_.logical_ranks,
-                                     *communicator_, step_stamp(), limits);
+                          : evaluate(*model_, parameters_, test_, evaluating_.parts, *communicator_,
+                                     step_stamp(), limits);
   if (!result) return peer_error(result.error().with("evaluation"));
   standing_.accuracy = result->accuracy;
   standing_.evaluated_loss = result->loss;

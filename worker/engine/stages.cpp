@@ -117,7 +117,7 @@ Status Trainer::compute_stage() {
       };
     }
     MUSTER_RETURN_IF_ERROR(
-        stage_->compute(step, parameters_, *sums_, *group_, *team_, clock_, config_.peer_deadline));
+        stage_->compute(step, parameters_, *sums_, *group_, *team_, clock_, long_wait()));
     MUSTER_RETURN_IF_ERROR(at(point::kBackward));
     // Of one copy's processes one counts.
     if (is_first_in_group()) {
@@ -170,7 +170,7 @@ Status Trainer::share_sums() {
   std::vector<std::size_t> offsets;
   for (std::size_t i = 0; i <= tails.size(); ++i) offsets.push_back(i * sizeof tail_);
   MUSTER_RETURN_IF_ERROR(comm::all_gather(*group_, stamp, std::as_writable_bytes(std::span(tails)),
-                                          offsets, deadline()));
+                                          offsets, long_deadline()));
   for (const std::size_t sum : {kTailLoss, kTailCorrect, kTailStop}) {
     tail_[sum] = 0;
     for (const auto& one : tails) tail_[sum] += one[sum];

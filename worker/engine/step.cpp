@@ -286,7 +286,7 @@ Status Trainer::compute_pass(const ComputePass& pass, bool is_last) {
     if (hooks_.on_alive) hooks_.on_alive();
     if (!is_last) return;
     const MonoTime start = clock_.mono_now();
-    exchange_->advance(first, deadline());
+    exchange_->advance(first, long_deadline());
     report_.communicate_seconds += std::chrono::duration<double>(clock_.mono_now() - start).count();
   });
   MUSTER_RETURN_IF_ERROR(model_->status());
@@ -376,9 +376,9 @@ Result<bool> Trainer::train_step() {
   return true;
 }
 
-/// Who learns has waited since the others began.
+/// Who has less to compute than others, or learns, waits for them.
 Status Trainer::sum_gradients() {
-  const Status summed = exchange_->finish(is_learning_ ? long_deadline() : deadline());
+  const Status summed = exchange_->finish(long_deadline());
   if (!summed) return summed.error().with("step " + std::to_string(standing_.step + 1));
   return {};
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "common/log.h"
 #include "worker/data/csv.h"
 #include "worker/data/image_folder.h"
 #include "worker/data/text.h"
@@ -20,6 +21,9 @@
 
 namespace muster::engine {
 namespace {
+
+/// Of waits, as often as they are given in the configuration.
+constexpr int kPatienceMax = 64;
 
 /// The arithmetic that the numerics contract rests on: denormals kept, rounding to nearest even.
 /// An object linked with -ffast-math breaks it for the whole process.
@@ -94,6 +98,7 @@ Result<TrainingSummary> Trainer::run() {
       if (communicator_) communicator_->abort();
       if (!is_of_membership(outcome.error())) return outcome.error();
       membership_.broken(view.epoch, peer_error(outcome.error()));
+      is_broken_ = true;
     }
     state_under_way_.reset();
     copies_work_.reset();
@@ -317,7 +322,6 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
   if (mesh_.group < 0) {
     // The next view may have those who belong to this process.
-    has_waited_ = true;
     membership_.waits(view.epoch, Membership::Missing::kCopy);
     result_ = summary();
     return view.stop ? Outcome::kDone : Outcome::kNextView;
@@ -342,7 +346,9 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   }
 }
 
-Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
+/// Others may be in the middle of a pass, and learn of this membership behind it, or read a
+/// checkpoint.
+Result<std::vector<Greeting>> Trainer::greet() {
   Greeting own;
   own.standing = standing_;
   own.standing.checkpoint_step = newest_checkpoint();
@@ -357,8 +363,9 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
     own.is_whole = is_whole_;
   }
   MUSTER_ASSIGN_OR_RETURN(
-      auto greetings, exchange_greetings(all_processes(), own,
-                                         {config_.logical_ranks, whole_.parameters()}, deadline));
+      auto greetings,
+      exchange_greetings(all_processes(), own, {config_.logical_ranks, whole_.parameters()},
+                         long_deadline()));
   const std::int64_t lineage = keep_newest_lineage(greetings);
   if (has_state_ && standing_.lineage < lineage) drop_state(lineage);
   standing_.lineage = lineage;
@@ -374,18 +381,14 @@ Result<std::vector<Greeting>> Trainer::greet(MonoTime deadline) {
 /// Where nobody has the state any more or yet, it comes from the files, and only their owner can
 /// say where training stood: without it nobody has a state.
 Result<std::vector<Greeting>> Trainer::find_state() {
-  // Who has no state, or takes no part, may be connected while the others are in the middle of a
-  // step.
-  const bool is_in_step = has_state_ && !has_waited_;
-  MUSTER_ASSIGN_OR_RETURN(auto greetings, greet(is_in_step ? deadline() : long_deadline()));
+  MUSTER_ASSIGN_OR_RETURN(auto greetings, greet());
   if (has_any_state(greetings) || !can_write()) return greetings;
   MUSTER_RETURN_IF_ERROR(say_what_is_lost());
   if (lost_step_ >= 0) {
     note_return(why_lost(), lost_step_);
   }
   if (owner() == rank() || !keeps_files()) MUSTER_RETURN_IF_ERROR(load_state());
-  // Reading a checkpoint takes its time; who dies over it is noticed elsewhere.
-  return greet(long_deadline());
+  return greet();
 }
 
 /// All that the steps so far have left behind, for moving it from process to process.
@@ -476,11 +479,26 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
   }
   entry.stall_seconds = std::chrono::duration<double>(clock_.mono_now() - last_work_).count();
   dropped_step_ = -1;
-  has_waited_ = false;
   entry.returned = std::exchange(returned_, {});
   entry.returned_from = returned_from_;
   membership_.entered(entry);
   return {};
+}
+
+/// What has ended the last membership of the same members, and brought them no further, may have
+/// been a wait that was too short for what somebody computes: the next one may take longer.
+void Trainer::choose_patience(std::int64_t step) {
+  const bool is_again = std::exchange(is_broken_, false) && step == entered_step_ &&
+                        view_.slots == entered_slots_ && view_.numbers == entered_numbers_;
+  entered_step_ = step;
+  entered_slots_ = view_.slots;
+  entered_numbers_ = view_.numbers;
+  patience_ = is_again ? std::min(2 * patience_, kPatienceMax) : 1;
+  if (!is_again) return;
+  log_warning(
+      "the same members begin the same step again: their connections have broken, or somebody has "
+      "computed for longer than the others wait, which wait longer now",
+      {{"step", step + 1}, {"waitSeconds", std::chrono::duration<double>(long_wait()).count()}});
 }
 
 void Trainer::take_over(const EntryPlan& plan) {
@@ -491,7 +509,7 @@ void Trainer::take_over(const EntryPlan& plan) {
   saving_step_ = -1;
   is_learning_ = plan.learns[static_cast<std::size_t>(rank())] != 0;
   has_state_ = !is_learning_;
-  entered_step_ = standing_.step;
+  choose_patience(standing_.step);
   is_compared_ = false;
   if (is_behind) sums_->forget();  // they are of a step that is done
   if (!std::exchange(has_entered_, true)) reported_step_ = standing_.step;

@@ -15,6 +15,7 @@
 #include "worker/engine/checkpoint.h"
 #include "worker/engine/copies.h"
 #include "worker/engine/entry.h"
+#include "worker/engine/evaluation.h"
 #include "worker/engine/exchange.h"
 #include "worker/engine/keeping.h"
 #include "worker/engine/membership.h"
@@ -71,13 +72,14 @@ class Trainer {
   Status load_state();
   Result<View> next_view();
   Result<Outcome> live(const View& view);
-  Result<std::vector<Greeting>> greet(MonoTime deadline);
+  Result<std::vector<Greeting>> greet();
   Result<std::vector<Greeting>> find_state();
   std::vector<std::span<std::byte>> state_bytes();
   Status receive_state(const EntryPlan& plan, Entry& entry);
   Status complete_state();
   Status enter(const std::vector<Greeting>& greetings);
   void take_over(const EntryPlan& plan);
+  void choose_patience(std::int64_t step);
   Result<Outcome> train();
   Status deal_evenly();
   Work work() const {
@@ -150,7 +152,7 @@ class Trainer {
   bool is_split() const { return config_.group_size() > 1; }
   bool is_first_in_group() const { return config_.place == 0; }
   StageGroup stage_group() const { return {whole_, *plan_, *group_}; }
-  Meeting meeting(std::uint64_t stamp) const { return {stamp, deadline()}; }
+  Meeting meeting(std::uint64_t stamp) const { return {stamp, long_deadline()}; }
   /// Of all copies.
   comm::Communicator& all_processes() { return is_split() ? *members_ : *communicator_; }
   void join_group();
@@ -246,9 +248,11 @@ class Trainer {
   }
   bool can_write() const { return !keeps_files() || owner() >= 0; }
   bool is_last_step() const { return standing_.step == total_steps_; }
-  MonoTime deadline() const { return clock_.mono_now() + config_.peer_deadline; }
-  /// Of a wait for others that may be at work alone; who dies over it is noticed elsewhere.
-  MonoTime long_deadline() const { return clock_.mono_now() + config_.long_deadline; }
+  MonoTime deadline() const { return clock_.mono_now() + patience_ * config_.peer_deadline; }
+  /// Of a wait for others that may be at work alone; who dies or hangs over it is noticed
+  /// elsewhere.
+  milliseconds long_wait() const { return patience_ * config_.long_deadline; }
+  MonoTime long_deadline() const { return clock_.mono_now() + long_wait(); }
   std::uint64_t step_stamp() const { return static_cast<std::uint64_t>(standing_.step); }
   std::size_t rows_per_rank() const { return static_cast<std::size_t>(loader_->rows_per_rank()); }
   /// Labels of the whole batch, of which losses are the mean.
@@ -320,6 +324,13 @@ class Trainer {
   std::vector<Model::Node> pass_nodes_;  ///< of the pass under way, one a piece
   std::vector<std::uint64_t> indices_;   ///< the samples of a piece
 
+  /// Parts of the evaluation of a state that is not complete yet, which may take several
+  /// memberships.
+  struct Evaluating {
+    std::int64_t step = -1, lineage = 0;
+    EvaluatedParts parts;
+  } evaluating_;
+
   float scale_ = 1;                      ///< of the gradient that has been summed last
   std::array<float, kTailSize> tail_{};  ///< summed with it
 
@@ -340,7 +351,6 @@ class Trainer {
   /// Where the model is split, what this process has had a part of that was of no use to anybody,
   /// since the last entry.
   std::int64_t dropped_step_ = -1;
-  bool has_waited_ = false;  ///< for the rest of its group, since the last entry
 
   // Only where the optimiser's state is sharded.
   Shards shards_;                            ///< who is to keep what
@@ -366,9 +376,12 @@ class Trainer {
   StepReport report_;               ///< of the step made last, report_.step
   std::int64_t reported_step_ = 0;  ///< the last one that on_step was told of
   std::int64_t recorded_step_ = 0, recorded_evaluation_ = 0;  ///< the last ones in the record
-  std::int64_t entered_step_ = 0;  ///< where the present membership began
-  bool is_compared_ = false;       ///< its members' copies were alike at least once
-  std::string returned_;           ///< why there was a return that was not told yet
+  std::int64_t entered_step_ = 0;                     ///< where the present membership began
+  std::vector<int> entered_slots_, entered_numbers_;  ///< of its members
+  bool is_broken_ = false;                            ///< it, or one that was not entered since
+  int patience_ = 1;                                  ///< waits may take so many times as long
+  bool is_compared_ = false;  ///< its members' copies were alike at least once
+  std::string returned_;      ///< why there was a return that was not told yet
   std::int64_t returned_from_ = 0;
   int returns_ = 0;      ///< to a checkpoint since the last one, with nobody found guilty
   Divergence diverged_;  ///< the last one that training went back from

@@ -147,9 +147,11 @@ struct TrainingConfig {
   /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all
   /// is less; the same for all.
   std::size_t copy_blocks = 64;
-  std::int64_t hash_every_steps = 1;   ///< between hashes in the record; 0: none
-  milliseconds peer_deadline{30'000};  ///< longest wait for the other workers within a step
-  /// Longest wait for others that may be at work alone, on files or an evaluation.
+  std::int64_t hash_every_steps = 1;  ///< between hashes in the record; 0: none
+  /// Longest wait for what the other workers have at hand.
+  milliseconds peer_deadline{30'000};
+  /// The same where they may be at work alone: on a pass, an evaluation or files. Either is longer
+  /// where the same workers have waited in vain before.
   milliseconds long_deadline{600'000};
   /// A checkpoint is left out where the one before is still being written after so long; whoever
   /// waits for the last one, or for what stands beside the model, is told so as often.

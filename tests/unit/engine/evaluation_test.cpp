@@ -39,8 +39,9 @@ Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_m
     kernels::cpu::Context context;
     Model model(kSmallModel, rows_max, context);
     const SystemClock clock;
+    EvaluatedParts made(8);
     const auto result =
-        evaluate(model, parameters, set, 8, communicator, 1, {clock, seconds(60), {}});
+        evaluate(model, parameters, set, made, communicator, 1, {clock, seconds(60), {}});
     MUSTER_CHECK(result.has_value());
     found[static_cast<std::size_t>(communicator.rank())] = *result;
   });
@@ -74,7 +75,8 @@ TEST_CASE("who evaluates a large set says before every pass that it is alive") {
     kernels::cpu::Context context;
     Model model(kSmallModel, 3, context);
     int beats = 0;
-    const auto result = evaluate(model, parameters, set, 8, communicator, 1,
+    EvaluatedParts made(8);
+    const auto result = evaluate(model, parameters, set, made, communicator, 1,
                                  {clock, seconds(60), [&] { ++beats; }});
     MUSTER_CHECK(result.has_value());
     // Parts of 12 or 13 rows, three at once.
@@ -134,6 +136,29 @@ TEST_CASE("the losses of a part are summed as one row, in however many passes th
             tree_sum(sums) / static_cast<float>(set.count));
     }
   }
+}
+
+TEST_CASE("an evaluation whose others are lost goes on with the parts that it has made") {
+  const data::Dataset set = made_up(100);
+  const Evaluation expected = evaluated(set, 1, 4);
+  std::vector<float> parameters(kSmallModel.parameters());
+  initialise(kSmallModel, 1, parameters);
+  kernels::cpu::Context context;
+  Model model(kSmallModel, 4, context);
+  const SystemClock clock;
+  int passes = 0;
+  const EvaluationLimits limits{clock, seconds(60), [&] { ++passes; }};
+  EvaluatedParts made(8);
+  auto two = comm::make_local_communicators(2, clock);
+  two[1]->abort();
+  CHECK_FALSE(evaluate(model, parameters, set, made, *two[0], 1, limits));
+  CHECK(passes == 2 * 3 + 2 * 4);  // 12 or 13 samples a part
+  auto one = comm::make_local_communicators(1, clock);
+  const auto result = evaluate(model, parameters, set, made, *one[0], 1, limits);
+  REQUIRE(result.has_value());
+  CHECK(passes == 4 * 3 + 4 * 4);
+  CHECK(result->accuracy == expected.accuracy);
+  CHECK(result->loss == expected.loss);
 }
 
 TEST_CASE("more labels are counted right than 32 bits count, also where several processes do") {

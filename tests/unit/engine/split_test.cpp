@@ -626,3 +626,44 @@ TEST_CASE("those who have nothing to write wait for the disk, however slow it is
   CHECK(ends_of(*world, trial.steps).complete == 4);
   for (const Entry& entry : world->entries()) CHECK(entry.step == 0);
 }
+
+namespace {
+
+/// From its first pass of a step to its update, the trainer comes `late` to each wait.
+void come_late(ElasticWorld& world, seconds late) {
+  world.watch_points([&world, late](int trainer, std::string_view point, std::int64_t) -> Status {
+    if (point == point::kForward) world.lag(trainer, late);
+    if (point == point::kUpdate || point == point::kConnect) world.lag(trainer, seconds(0));
+    return {};
+  });
+}
+
+}  // namespace
+
+TEST_CASE("who waits for what others compute has patience, however long a pass takes") {
+  for (const auto& [stages, slices] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)}) {
+    CAPTURE(stages);
+    CAPTURE(slices);
+    SplitTrial trial(clipped_digits, stages, slices);
+    trial.config.gradient_norm_max = 1;
+    // A minute is longer than members wait for what others have at hand.
+    trial.before = [](ElasticWorld& world) { come_late(world, seconds(60)); };
+    const auto world = trial.run(4);
+    CHECK(ends_of(*world, trial.steps).complete == 4);
+    for (const Entry& entry : world->entries()) CHECK(entry.step == 0);
+  }
+}
+
+TEST_CASE("who has waited in vain for the same members waits longer the next time") {
+  SplitTrial trial(clipped_digits, 2);
+  trial.config.long_deadline = trial.config.peer_deadline;
+  trial.before = [](ElasticWorld& world) { come_late(world, seconds(100)); };
+  const auto world = trial.run(2);
+  CHECK(ends_of(*world, trial.steps).complete == 2);
+  std::set<std::int64_t> views;
+  for (const Entry& entry : world->entries()) {
+    CHECK(entry.step == 0);
+    views.insert(entry.epoch);
+  }
+  CHECK(views.size() == 3);  // of 30, 60 and 120 seconds
+}
