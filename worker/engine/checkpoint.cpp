@@ -270,28 +270,29 @@ std::string CheckpointStore::directory_of(std::int64_t step) const {
   return options_.path + "/step-" + digits;
 }
 
-/// Newest first. Where a directory cannot be read nobody knows that there are none.
-Result<std::vector<std::int64_t>> CheckpointStore::complete_steps() const {
-  std::vector<std::int64_t> steps;
+/// Where a directory cannot be read nobody knows that there are none.
+Result<CheckpointStore::Steps> CheckpointStore::steps() const {
+  Steps steps;
   std::error_code error;
   for (fs::directory_iterator it(options_.path, error), end; !error && it != end;
        it.increment(error)) {
     const std::int64_t step = step_of(it->path().filename().string());
-    if (step >= 0 && fs::exists(it->path() / kManifest, error)) steps.push_back(step);
+    if (step >= 0) steps[step] = fs::exists(it->path() / kManifest, error);
     if (error) break;
   }
   if (error && error != std::errc::no_such_file_or_directory) {
     return disk_error(options_.path, "look for checkpoints", error.value());
   }
-  std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
 
 Status CheckpointStore::write_step(const std::string& directory, std::int64_t step,
                                    const OptimizerState& layout, StateSource& source) {
   MUSTER_RETURN_IF_ERROR(make_directories(directory));
-  // Until the new manifest is written there is no checkpoint of this step.
-  ::unlink((directory + "/" + kManifest).c_str());
+  // One of this training has the same files: it stays whole, whatever becomes of this one.
+  if (damaged_.contains(step) || !read_manifest(step, layout)) {
+    ::unlink((directory + "/" + kManifest).c_str());
+  }
   const ModelShape& shape = options_.shape;
   MUSTER_ASSIGN_OR_RETURN(const WrittenFile model,
                           write_tensors(directory + "/" + kModel, shape.tensors(),
@@ -334,6 +335,7 @@ Status CheckpointStore::save(std::int64_t step, const OptimizerState& layout, St
     if (!fs::exists(directory + "/" + kManifest, ignored)) fs::remove_all(directory, ignored);
     return written.error().with("save the checkpoint of step " + std::to_string(step));
   }
+  damaged_.erase(step);
   remove_old(step);
   return {};
 }
@@ -341,24 +343,17 @@ Status CheckpointStore::save(std::int64_t step, const OptimizerState& layout, St
 /// A later step is a damaged one that was passed over here, and must not outlive what is whole; or
 /// another process saves it, one that has trained on while this one was cut off with a slow disk.
 void CheckpointStore::remove_old(std::int64_t newest) const {
-  auto complete = complete_steps();
-  if (!complete) {
-    log_warning("old checkpoints are not removed", {{"error", complete.error().message()}});
+  const auto found = steps();
+  if (!found) {
+    log_warning("old checkpoints are not removed", {{"error", found.error().message()}});
     return;
   }
-  std::vector<std::int64_t> steps = *std::move(complete);
-  std::erase_if(steps, [&](std::int64_t step) { return step > newest; });
-  const auto kept = steps.begin() + std::min<std::ptrdiff_t>(options_.keep, std::ssize(steps));
-  std::error_code error;
-  std::vector<fs::path> old;
-  for (fs::directory_iterator it(options_.path, error), end; !error && it != end;
-       it.increment(error)) {
-    const std::int64_t step = step_of(it->path().filename().string());
-    const bool is_later = step > newest && !damaged_.contains(step);
-    if (step < 0 || is_later || std::find(steps.begin(), kept, step) != kept) continue;
-    old.push_back(it->path());
-  }
-  for (const auto& path : old) {
+  int kept = 0;
+  for (const auto& [step, is_complete] : *found) {
+    const bool is_damaged = damaged_.contains(step);
+    if (step > newest && !is_damaged) continue;
+    if (is_complete && !is_damaged && kept++ < options_.keep) continue;
+    const fs::path path = directory_of(step);
     std::error_code failed;
     // The manifest goes first, so that a removal cut in the middle leaves no damaged checkpoint.
     fs::remove(path / kManifest, failed);
@@ -370,10 +365,18 @@ void CheckpointStore::remove_old(std::int64_t newest) const {
   }
 }
 
-Result<SavedState> CheckpointStore::load_step(std::int64_t step,
-                                              const OptimizerState& layout) const {
-  const std::string directory = directory_of(step);
-  const std::string path = directory + "/" + kManifest;
+namespace {
+
+const Json& member(const Json& object, const char* name) {
+  static const Json none;
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return object.is_object() && found != object.end() ? *found : none;
+}
+
+}  // namespace
+
+Result<Json> CheckpointStore::read_manifest(std::int64_t step, const OptimizerState& layout) const {
+  const std::string path = directory_of(step) + "/" + kManifest;
   auto read = data::read_file(
       path, manifest_bytes_most(options_.shape.values(), options_.shape.parameters(),
                                 layout.buffers.size()));
@@ -382,11 +385,6 @@ Result<SavedState> CheckpointStore::load_step(std::int64_t step,
   if (!manifest) {
     return checkpoint_error(ErrorCode::kCorrupt, path, manifest.error().message());
   }
-  const auto member = [&](const Json& object, const char* name) -> const Json& {
-    static const Json none;
-    const auto found = object.is_object() ? object.find(name) : object.end();
-    return object.is_object() && found != object.end() ? *found : none;
-  };
   if (const Json& version = member(*manifest, "formatVersion"); version != kFormatVersion) {
     return checkpoint_error(
         version.is_number_integer() ? ErrorCode::kConflict : ErrorCode::kCorrupt, path,
@@ -406,7 +404,14 @@ Result<SavedState> CheckpointStore::load_step(std::int64_t step,
                             "identity or step is missing or not that of the directory");
   }
   MUSTER_RETURN_IF_ERROR(compare_identity(identity, options_.identity, path));
-  const Json& files = member(*manifest, "files");
+  return manifest;
+}
+
+Result<SavedState> CheckpointStore::load_step(std::int64_t step,
+                                              const OptimizerState& layout) const {
+  const std::string directory = directory_of(step);
+  MUSTER_ASSIGN_OR_RETURN(const Json manifest, read_manifest(step, layout));
+  const Json& files = member(manifest, "files");
   const Json& model = member(files, kModel);
   const Json& of_optimizer = member(files, kOptimizer);
   SavedState state;
@@ -417,8 +422,8 @@ Result<SavedState> CheckpointStore::load_step(std::int64_t step,
                    {{""}, options_.shape.tensors(), {}}, state));
   state.parameters = state.buffers[0];
   state.buffers.clear();
-  if (const Json& whole = member(*manifest, "parametersSha256"); whole != to_hex(combine(blocks))) {
-    return checkpoint_error(ErrorCode::kCorrupt, path,
+  if (const Json& whole = member(manifest, "parametersSha256"); whole != to_hex(combine(blocks))) {
+    return checkpoint_error(ErrorCode::kCorrupt, directory + "/" + kManifest,
                             "parametersSha256 is not that of its parameters");
   }
   Wanted wanted{{}, options_.shape.trained(), {}};
@@ -431,8 +436,9 @@ Result<SavedState> CheckpointStore::load_step(std::int64_t step,
 
 Result<std::optional<SavedState>> CheckpointStore::find(const OptimizerState& layout) {
   std::optional<Error> newest_damage;
-  MUSTER_ASSIGN_OR_RETURN(const auto steps, complete_steps());
-  for (const std::int64_t step : steps) {
+  MUSTER_ASSIGN_OR_RETURN(const auto found, steps());
+  for (const auto& [step, is_complete] : found) {
+    if (!is_complete) continue;
     auto loaded = load_step(step, layout);
     if (loaded) return std::optional(*std::move(loaded));
     // A checkpoint of another job is whole; an older one of this path would be no better.
@@ -447,6 +453,10 @@ Result<std::optional<SavedState>> CheckpointStore::find(const OptimizerState& la
   }
   if (newest_damage) {
     return newest_damage->with("no checkpoint is whole; remove them to start from the beginning");
+  }
+  if (!found.empty()) {
+    log_warning("checkpoints were begun and none is complete: training starts from the beginning",
+                {{"newest", directory_of(found.begin()->first)}});
   }
   return std::optional<SavedState>();
 }

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -84,8 +86,8 @@ class CheckpointStore {
   explicit CheckpointStore(CheckpointOptions options);
 
   /// Saves `state`, then removes all but the newest `keep` checkpoints up to its step, and those
-  /// that find() has passed over. Another process may save the same step into the same directory:
-  /// the files are the same.
+  /// that find() has passed over. Another process may save the same step into the same directory,
+  /// or may have: the files are the same, and what is whole there stays so.
   /// Errors: exit code kDisk; older checkpoints are untouched and nothing half written is left.
   Status save(const StateView& state);
   /// The same from `source`, whose errors are returned, too; `layout` says what the optimiser's
@@ -109,10 +111,14 @@ class CheckpointStore {
   Result<SavedState> read_model() const;
 
  private:
-  Result<std::vector<std::int64_t>> complete_steps() const;
+  /// Newest first: whether it is complete.
+  using Steps = std::map<std::int64_t, bool, std::greater<>>;
+  Result<Steps> steps() const;
   std::string directory_of(std::int64_t step) const;
   Status write_step(const std::string& directory, std::int64_t step, const OptimizerState& layout,
                     StateSource& source);
+  /// Errors: it is not one of this training.
+  Result<Json> read_manifest(std::int64_t step, const OptimizerState& layout) const;
   Result<SavedState> load_step(std::int64_t step, const OptimizerState& layout) const;
   void remove_old(std::int64_t newest) const;
 

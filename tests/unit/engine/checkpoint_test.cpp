@@ -302,6 +302,23 @@ TEST_CASE("damaged newer checkpoints do not outlive the next whole one") {
   CHECK(names_of_steps(fixture) == std::vector<std::string>{"step-000000000150"});
 }
 
+TEST_CASE("damaged older checkpoints take no place of whole ones") {
+  const Fixture fixture;
+  fixture.save(200);
+  fixture.save(237);
+  overwrite(fixture.step(237) + "/model.safetensors", "");
+  CheckpointStore store = fixture.store(2);
+  State state(0);
+  CHECK(store.load(state.parameters, state.optimizer).value() == 200);
+  REQUIRE(store.save({300, state.parameters, state.optimizer}).has_value());
+  CHECK(names_of_steps(fixture) ==
+        std::vector<std::string>{"step-000000000200", "step-000000000300"});
+  // Made again, it is whole.
+  REQUIRE(store.save({237, state.parameters, state.optimizer}).has_value());
+  CHECK(names_of_steps(fixture) ==
+        std::vector<std::string>{"step-000000000200", "step-000000000237", "step-000000000300"});
+}
+
 TEST_CASE("what cannot be read now is neither damaged nor gone") {
   for (const std::string name : {"", "model.safetensors", "manifest.json"}) {
     CAPTURE(name);
@@ -386,6 +403,30 @@ TEST_CASE("who is late with a checkpoint disturbs nothing of who has trained on 
   CHECK(saved.has_value() == (newest == 100));
   CHECK(fixture.loaded() == newest);
   CHECK(names_of_steps(fixture) == left);
+}
+
+TEST_CASE("who is late with a checkpoint and is lost over it leaves the other's whole") {
+  const Fixture fixture;
+  fixture.save(100);
+  const State state(100);
+  CheckpointStore late = fixture.store(1);
+  std::int64_t meanwhile = -1;
+  Meanwhile source(state, [&] { meanwhile = fixture.loaded(); }, true);
+  CHECK_FALSE(late.save(100, state.optimizer, source));
+  CHECK(meanwhile == 100);
+  CHECK(fixture.loaded() == 100);
+}
+
+TEST_CASE("what stands for a step and is of another job is gone before the step is saved") {
+  const Fixture fixture;
+  fixture.save(100);
+  const State state(100);
+  CheckpointStore other = fixture.store(2, 8);
+  std::int64_t meanwhile = 0;
+  Meanwhile source(state, [&] { meanwhile = fixture.loaded(); });
+  REQUIRE(other.save(100, state.optimizer, source));
+  CHECK(meanwhile == -1);
+  CHECK(fixture.loaded(8) == 100);
 }
 
 TEST_CASE(
