@@ -534,6 +534,17 @@ void check_tensor(JsonReader& in, const TrainingSpec& training) {
   for (const Json& width : model["hidden"]) check("mlp.hidden", width);
 }
 
+/// How many steps some epochs have depends on the data, which the workers know.
+void check_schedule(JsonReader& in, const TrainingSpec& training) {
+  const Json::json_pointer at("/schedule/cosine/warmupSteps");
+  if (training.steps == 0 || !training.optimizer.contains(at)) return;
+  const auto warmup = training.optimizer.at(at).get<std::int64_t>();
+  if (warmup <= training.steps) return;
+  in.fail("optimizer.schedule.cosine.warmupSteps",
+          "is " + std::to_string(warmup) + ", but the training has " +
+              std::to_string(training.steps) + " steps; must be at most their number");
+}
+
 void check_training(JsonReader& in, const TrainingSpec& training) {
   if (!in.status()) return;
   const int ranks = training.logical_ranks;
@@ -558,6 +569,7 @@ void check_training(JsonReader& in, const TrainingSpec& training) {
   }
   check_data_suits_model(in, training);
   check_tensor(in, training);
+  check_schedule(in, training);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 SHAPE = ["model.gpt.layers=12", "model.gpt.heads=4", "model.gpt.contextLength=512", "batchSize=16",
-         "logicalRanks=16", "steps=4"]
+         "logicalRanks=16", "steps=4", "optimizer.schedule=null"]
 ROWS = {"all at once": [],
         "microBatchSize: 4": ["microBatchSize=4"],
         "microBatchSize: 1": ["microBatchSize=1"],

@@ -19,8 +19,9 @@ MANIFEST = "examples/gpt-tiny.yaml"
 COMMON = ["worker.count=1", "worker.min=1", "worker.resources.cpu=2", "training.data.test=null", "training.checkpoint=null"]
 # Layers-heads-width-context: fields beside the manifest's, batch size, micro-batches to try.
 SHAPES = {"4-4-128-64": (["training.steps=100"], 16, (1, 2, 4, 8, 16)),
-          "6-6-384-256": (["training.steps=6", "training.batchSize=8", "training.logicalRanks=8", "training.model.gpt.layers=6",
-                           "training.model.gpt.heads=6", "training.model.gpt.width=384", "training.model.gpt.contextLength=256"],
+          "6-6-384-256": (["training.steps=6", "training.optimizer.schedule=null", "training.batchSize=8",
+                           "training.logicalRanks=8", "training.model.gpt.layers=6", "training.model.gpt.heads=6",
+                           "training.model.gpt.width=384", "training.model.gpt.contextLength=256"],
                           8, (1, 2, 4, 8))}
 TWO = ["worker.processes=2", "worker.threads=1"]
 

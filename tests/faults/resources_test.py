@@ -125,7 +125,7 @@ class Scarce(FaultTest):
                 sets = " ".join(f"--set spec.{field}" for field in (
                     "worker.count=1", "training.model.gpt.layers=12", "training.model.gpt.width=128", "training.model.gpt.heads=4",
                     "training.model.gpt.contextLength=512", "training.batchSize=16", "training.logicalRanks=16", "training.steps=1",
-                    "training.data.test=null", *fields))
+                    "training.optimizer.schedule=null", "training.data.test=null", *fields))
                 done = subprocess.run(["/bin/sh", "-c", f"{group.enter}\nexec {self.bin_dir}/muster run {ROOT}/examples/gpt-tiny.yaml "
                                        f"--quiet --output {output} {sets}"], text=True, capture_output=True, timeout=120)
                 logs = "".join(read(log) for log in glob.glob(os.path.join(output, "logs", "*")))

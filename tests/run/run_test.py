@@ -458,7 +458,8 @@ class Memory(RunTest):
 
 
 class Text(RunTest):
-    STEPS = ["--set", "spec.training.steps=40", "--set", "spec.training.batchSize=8", "--set", "spec.training.logicalRanks=8"]
+    STEPS = ["--set", "spec.training.steps=40", "--set", "spec.training.batchSize=8", "--set", "spec.training.logicalRanks=8",
+             "--set", "spec.training.optimizer.schedule.cosine.warmupSteps=40"]
 
     def test_a_gpt_learns_a_text_shows_tokens_a_second_and_writes_some_of_its_own(self):
         output = self.path("gpt")

@@ -208,6 +208,13 @@ Status Trainer::prepare() {
     return Error(ErrorCode::kInvalid, "spec.training.steps: is more than 2^32 passes over the data")
         .with_exit_code(contract::exit_code::kInvalidSpec);
   }
+  if (config_.cosine && config_.cosine->warmup_steps > total_steps_) {
+    return Error(ErrorCode::kInvalid, "spec.training.optimizer.schedule.cosine.warmupSteps: is " +
+                                          std::to_string(config_.cosine->warmup_steps) +
+                                          ", but the training has " + std::to_string(total_steps_) +
+                                          " steps; must be at most their number")
+        .with_exit_code(contract::exit_code::kInvalidSpec);
+  }
   if (is_sharded()) {
     optimizer_.emplace(config_, Ranges());  // what is kept depends on the members
   } else {

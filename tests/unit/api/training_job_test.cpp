@@ -238,6 +238,20 @@ TEST_CASE("AdamW gets its defaults, and every decimal of it has its bounds") {
                 unknown);
 }
 
+TEST_CASE("a schedule warms up within the steps there are, where these are known") {
+  const Json adamw = *parse_json(
+      R"({"adamw": {"learningRate": "1e-3"}, "schedule": {"cosine": {"warmupSteps": 700}}})");
+  Json json = with(full_training_job(), "/spec/training/optimizer", adamw);
+  CHECK(parse_training_job(json));  // of epochs only the data tells how many steps they have
+  json = with(with(json, "/spec/training/epochs", nullptr), "/spec/training/steps", 700);
+  CHECK(parse_training_job(json));
+  json = with(json, "/spec/training/steps", 300);
+  const std::string sentence = refusal(json);
+  CHECK_MESSAGE(names(sentence, "spec.training.optimizer.schedule.cosine.warmupSteps",
+                      "is 700, but the training has 300 steps; must be at most their number"),
+                sentence);
+}
+
 TEST_CASE("defaults follow the fields they depend on") {
   const auto worker = [](const char* text) {
     Json json = least_program_job();

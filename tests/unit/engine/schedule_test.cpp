@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/contract.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 
@@ -69,4 +70,23 @@ TEST_CASE("a schedule decides the bits, and the same for any workers, sharded or
   CHECK(hash_of(2) == expected);
   config.cosine->warmup_steps = 6;
   CHECK(hash_of(2) != expected);
+}
+
+TEST_CASE("a learning rate that would still rise after the last step is refused") {
+  TrainingConfig config = test::digits(20);
+  config.steps = 0;
+  config.epochs = 1;  // 22 steps
+  for (const std::int64_t warmup : {22, 23}) {
+    config.cosine = CosineConfig{warmup, 0};
+    test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+      const SystemClock clock;
+      const auto outcome = run_training(config, communicator, clock, {});
+      REQUIRE(outcome.has_value() == (warmup == 22));
+      if (outcome) return;
+      CHECK(outcome.error().exit_code() == contract::exit_code::kInvalidSpec);
+      CHECK(outcome.error().message() ==
+            "spec.training.optimizer.schedule.cosine.warmupSteps: is 23, but the training has 22 "
+            "steps; must be at most their number");
+    });
+  }
 }
