@@ -130,6 +130,16 @@ class Cut(NetworkTest):
         job.wait_trained_by(4)
         job.end()
 
+    def test_connections_that_a_firewall_has_forgotten_are_made_anew_although_everybody_lives(self):
+        job, wire = self.wired(3, 1500)
+        before = job.identities(range(3))
+        wire.forget_connections()
+        job.wait_trained_by(3, more=100)
+        self.assertGreater(wire.counts["dropped"], 0)
+        self.assertIn("answers nothing any more", job.logs())
+        self.assert_undisturbed(job, range(3), before)
+        job.end()
+
 
 class Slow(NetworkTest):
     def undisturbed(self, steps, disturb, **rest):

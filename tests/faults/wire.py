@@ -23,6 +23,7 @@ TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 MTU = 32_000  # Few packets a step: they all pass through Python.
 ENDPOINT_PORT = 8080  # Inside a namespace of its own.
 TCP, ICMP = 6, 1
+SYN = 2  # of a TCP header's flags
 ROUTER = "10.77.0.1"  # No slot has it.
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -120,6 +121,20 @@ class Wire:
                 return [(0, packet)]
             self.counts["rejected"] += 1
             return [] if packet[9] == ICMP else [(0, port_unreachable(packet))]
+        self.policy = policy
+
+    def forget_connections(self):
+        """Of TCP passes what is opened from now on, as behind a firewall that has lost its table; datagrams pass."""
+        opened = set()
+
+        def policy(source, target, packet):
+            header = (packet[0] & 15) * 4
+            if packet[9] != TCP:
+                return [(0, packet)]
+            ends = frozenset([(source, packet[header:header + 2]), (target, packet[header + 2:header + 4])])
+            if packet[header + 13] & SYN:
+                opened.add(ends)
+            return [(0, packet)] if ends in opened else []
         self.policy = policy
 
     def isolate(self, *slots):

@@ -59,12 +59,26 @@ std::string errno_text(const char* call, int error) {
 }
 
 Status set_connection_options(int fd) {
-  const int on = 1;
+  const auto set = [&](int level, int option, int value) {
+    return setsockopt(fd, level, option, &value, sizeof value) == 0;
+  };
+  constexpr int kQuietSeconds = 10, kProbes = 4;
+  constexpr int kProbeSeconds = (kUnansweredMost / seconds{1} - kQuietSeconds) / kProbes;
   if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
-      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) {
+      !set(IPPROTO_TCP, TCP_NODELAY, 1) || !set(SOL_SOCKET, SO_KEEPALIVE, 1) ||
+      !set(IPPROTO_TCP, TCP_KEEPIDLE, kQuietSeconds) ||
+      !set(IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds) || !set(IPPROTO_TCP, TCP_KEEPCNT, kProbes)) {
     return Error(ErrorCode::kIo, errno_text("set socket options", errno));
   }
   return {};
+}
+
+bool is_unanswered(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  // A peer that reads nothing has closed its window, and then no byte is under way.
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked > 0 &&
+         milliseconds{info.tcpi_last_ack_recv} >= kUnansweredMost;
 }
 
 Result<UniqueFd> start_connect(const PeerAddress& address) {

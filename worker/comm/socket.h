@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/result.h"
 #include "worker/comm/communicator.h"
@@ -22,8 +23,17 @@ bool is_own_lack(int error);
 /// Errors: kUnavailable; kIo for what this process lacks itself.
 Result<UniqueFd> start_connect(const PeerAddress& address);
 
-/// Non-blocking, close-on-exec, without Nagle's delay. Errors: kIo.
+/// A way to a peer on which its kernel has answered nothing for so long leads nowhere. The kernel
+/// answers whatever its process does, or does not.
+inline constexpr milliseconds kUnansweredMost{30'000};
+
+/// Non-blocking, close-on-exec, without Nagle's delay; one on which nothing is under way fails
+/// after kUnansweredMost (ETIMEDOUT). Errors: kIo.
 Status set_connection_options(int fd);
+
+/// Whether bytes are under way on the connection, and nothing was answered for kUnansweredMost. By
+/// itself the kernel would try for a quarter of an hour.
+bool is_unanswered(int fd);
 
 /// Whether both ends of a connection have one address: they are in one network namespace, so on one
 /// machine.

@@ -118,6 +118,7 @@ class TcpCore {
   void finish_front(std::deque<Transfer>& queue);
   void fail(ErrorCode code, std::string message);
   void fail_lost(std::size_t peer, const std::string& why);
+  void fail_unanswered();
   std::string late_peers() const;
 
   const int rank_;
@@ -234,9 +235,15 @@ Status TcpCore::wait(Group& group, MonoTime deadline) {
   if (!group.waited_since) group.waited_since = began;
   std::uint64_t moved_before = moved_bytes_;
   const auto patience = deadline - began;
+  MonoTime look_at = began + kUnansweredMost;
   while (group.transfers_left > 0) {
     if (failure_) return *failure_;
     const MonoTime now = clock_.mono_now();
+    if (now >= look_at) {
+      look_at = now + kPollMax;
+      fail_unanswered();
+      continue;
+    }
     const auto left = deadline - now;
     if (left <= nanoseconds{0} && moved_bytes_ - moved_before >= kMovingBytes) {
       moved_before = moved_bytes_;
@@ -543,6 +550,13 @@ void TcpCore::fail(ErrorCode code, std::string message) {
 
 void TcpCore::fail_lost(std::size_t peer, const std::string& why) {
   fail(ErrorCode::kAborted, "rank " + std::to_string(peer) + " was lost: " + why);
+}
+
+void TcpCore::fail_unanswered() {
+  for (std::size_t peer = 0; peer < connections_.size() && !failure_; ++peer) {
+    const int fd = connections_[peer].fd.get();
+    if (fd >= 0 && is_unanswered(fd)) fail_lost(peer, "its kernel answers nothing any more");
+  }
 }
 
 std::string TcpCore::late_peers() const {
