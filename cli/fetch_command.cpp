@@ -48,6 +48,7 @@ class Fetch {
   Status copy();
   Status copy_once(FetchedFiles& files);
   Status check(const FetchedFiles& files);
+  void delete_ended();
   void delete_pod();
   std::string output() const {
     return options_.output.empty() ? "muster-fetch/" + options_.job : options_.output;
@@ -95,6 +96,7 @@ Status Fetch::create_pod() {
   call.arguments = {"create", "--filename", "-", "--output", "name"};
   call.input = dump_json(make_fetch_pod(job_, pod_));
   call.has_input = true;
+  delete_ended();
   has_pod_ = true;  // from here on it may be there, also when the answer is lost
   const auto created = kubectl_.run(call);
   if (created) return {};
@@ -203,6 +205,18 @@ Status Fetch::check(const FetchedFiles& files) {
   return {};
 }
 
+/// Pods of fetches that were killed: nothing else removes them. One that cannot be is no reason not
+/// to fetch.
+void Fetch::delete_ended() {
+  KubectlCall call;
+  call.arguments = {
+      "delete", "pods", "--selector=" + fetch_selector(job_),
+      "--field-selector=status.phase!=Pending,status.phase!=Running,status.phase!=Unknown",
+      "--wait=false"};
+  call.deadline = kDeleteDeadline;
+  (void)kubectl_.run(call);
+}
+
 void Fetch::delete_pod() {
   if (!has_pod_) return;
   has_pod_ = false;
@@ -212,7 +226,7 @@ void Fetch::delete_pod() {
   call.ignores_interrupt = true;
   if (const auto deleted = kubectl_.run(call); !deleted) {
     tell("muster: the pod " + pod_.name + " could not be deleted (" + deleted.error().message() +
-         "); it ends by itself after an hour, or now with: kubectl delete pod " + pod_.name +
+         "); it ends by itself after an hour, and goes with: kubectl delete pod " + pod_.name +
          " -n " + job_.meta.namespace_name);
   }
 }

@@ -93,6 +93,10 @@ std::string node_of_claim(const std::vector<PodView>& pods) {
   return "";
 }
 
+std::string fetch_selector(const api::TrainingJob& job) {
+  return "app.kubernetes.io/component=fetch,app.kubernetes.io/instance=" + job.meta.name;
+}
+
 Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
   const api::CheckpointSpec& checkpoint = *job.spec.training->checkpoint;
   const Json& fields = job.spec.worker.pod_fields;

@@ -36,8 +36,11 @@ struct FetchPodFacts {
   std::string node;         ///< that the claim is in use on; empty: any
 };
 
-/// A pod that waits with the job's claim mounted read-only. It meets Pod Security `restricted` and
-/// goes with the job.
+/// What tells the pods of make_fetch_pod from others, as `kubectl --selector` takes it.
+std::string fetch_selector(const api::TrainingJob& job);
+
+/// A pod that waits with the job's claim mounted read-only. It meets Pod Security `restricted`. The
+/// job does not own it, so that it stays until it is deleted.
 nlohmann::json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts);
 
 /// The node whose kubelet has the claim mounted for writing now; "" when no pod of slot 0 runs.

@@ -563,6 +563,11 @@ class FetchTest(PluginTest):
         self.answer("^create ", "pod/x\n")
         self.answer("get pod digits-fetch", pod(9))
         self.answer("delete pod digits-fetch-[0-9a-f]{5} --ignore-not-found", "deleted\n")
+        self.answer("delete pods --selector", "deleted\n")
+
+    def pods_deleted(self):
+        """By their names."""
+        return [call for call in self.calls_of("delete") if "pod" in call["args"]]
 
     def complete(self):
         self.cluster(job(COMPLETE, model={"parameters": 5000, "sha256": self.sha256}),
@@ -583,7 +588,7 @@ class FetchTest(PluginTest):
         self.assertEqual(sorted(os.listdir(self.path("here/it"))), ["model.safetensors", "record.jsonl"])
         self.assertIn(self.sha256, done.stderr)
         self.assertEqual(self.calls_of("exec")[0]["args"][-3:], ["muster-worker", "--archive", "/var/lib/muster"])
-        self.assertEqual(len(self.calls_of("delete")), 1)
+        self.assertEqual(len(self.pods_deleted()), 1)
 
     def test_its_pod_reads_only_and_meets_restricted(self):
         self.complete()
@@ -615,6 +620,18 @@ class FetchTest(PluginTest):
         self.assertEqual(self.fetched("muster-fetch/digits/step-000000000200/model.safetensors"), self.model)
         self.assertIn("node-7", json.dumps(json.loads(self.calls_of("create")[0]["stdin"])["spec"]["affinity"]))
 
+    def test_what_a_killed_fetch_has_left_goes_before_the_next(self):
+        self.complete()
+        self.write("tar", archive([("model.safetensors", self.model)]))
+        self.answer("^exec ", stdout_file="tar")
+        self.assertEqual(self.muster("fetch", "digits").returncode, 0)
+        verbs = [call["args"] for call in self.calls() if call["args"][0] in ("create", "delete")]
+        self.assertEqual(verbs[0], ["delete", "pods", "--selector=app.kubernetes.io/component=fetch,"
+                                    "app.kubernetes.io/instance=digits",
+                                    "--field-selector=status.phase!=Pending,status.phase!=Running,status.phase!=Unknown",
+                                    "--wait=false"])
+        self.assertEqual([words[0] for words in verbs], ["delete", "create", "delete"])
+
     def test_without_a_claim_it_says_that_no_model_was_kept(self):
         self.cluster(job(COMPLETE, claim=None))
         done = self.muster("fetch", "digits")
@@ -630,7 +647,7 @@ class FetchTest(PluginTest):
         self.assertEqual(done.returncode, 22)
         self.assertIn(self.sha256, done.stderr)
         self.assertEqual(os.listdir(self.path("muster-fetch/digits")), ["model.safetensors.refused"])
-        self.assertEqual(len(self.calls_of("delete")), 1)
+        self.assertEqual(len(self.pods_deleted()), 1)
 
     def test_a_cut_stream_is_asked_for_again(self):
         self.complete()
@@ -670,7 +687,7 @@ class FetchTest(PluginTest):
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=DEADLINE)
         self.assertEqual((process.returncode, err), (130, "muster: interrupted\n"))
-        self.assertEqual(len(self.calls_of("delete")), 1)
+        self.assertEqual(len(self.pods_deleted()), 1)
         left = [file for _, _, files in os.walk(self.path("muster-fetch")) for file in files]
         self.assertEqual(left, [])
 
@@ -681,7 +698,7 @@ class FetchTest(PluginTest):
         done = self.muster("fetch", "digits")
         self.assertEqual(done.returncode, 4)
         self.assertRegex(done.stderr, "cannot run: ErrImageNeverPull: no image")
-        self.assertEqual(len(self.calls_of("delete")), 1)
+        self.assertEqual(len(self.pods_deleted()), 1)
 
     def test_bad_flags_are_usage(self):
         for arguments in (["fetch"], ["fetch", "digits", "--timeout", "x"], ["logs", "digits", "--slot", "-1"],
