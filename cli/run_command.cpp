@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "cli/cost_words.h"
@@ -213,10 +214,9 @@ int Run::finish(const Ending& reached) {
   }
   const Json report = report_of(ending, has_model, record);
   const Status written = write_file_atomically(directory_.report(), dump_pretty(report));
-  if (!written) return refuse(written.error());
   view_.end_line();
   tell(ending, has_model, record);
-  return ending.exit_code;
+  return written ? ending.exit_code : refuse(written.error());
 }
 
 void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) const {
@@ -246,7 +246,10 @@ void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) co
     text += "logs " + directory_.logs() + "\n";
   }
   if (options_.local.prices) text += "cost " + final_cost_words(status_.cost) + "\n";
-  text += "report " + directory_.report() + "\n";
+  std::error_code error;
+  if (std::filesystem::exists(directory_.report(), error)) {
+    text += "report " + directory_.report() + "\n";
+  }
   if (has_model) text += sample_lines(directory_.sample());
   std::fputs(printable(text).c_str(), stdout);
   std::fflush(stdout);

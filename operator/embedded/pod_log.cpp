@@ -24,9 +24,8 @@ PodLog::~PodLog() {
 void PodLog::complain(const char* doing) {
   if (complained_) return;
   complained_ = true;
-  log_warning(
-      "pod log not written",
-      {{"path", path_}, {"doing", doing}, {"error", std::generic_category().message(errno)}});
+  log_error("pod log not written",
+            {{"path", path_}, {"doing", doing}, {"error", std::generic_category().message(errno)}});
 }
 
 void PodLog::open(bool truncate) {

@@ -793,6 +793,19 @@ class BadInput(RunTest):
                         f"spec.training.checkpoint.everySteps={every}", "--set", "spec.training.epochs=", "--set",
                         f"spec.training.steps={steps}", "--hash-every", "0")
 
+    def test_what_a_full_disk_takes_of_log_and_report_is_said_and_how_the_job_ended_as_well(self):
+        job = self.own_job("head -c 100000 /dev/zero | tr '\\0' x")
+        code, out, err = self.run_muster("run", job, "--output", self.path("whole"))
+        self.assertEqual(code, 0, out + err)
+        # Room for job.json, and for nothing larger.
+        room = os.path.getsize(self.path("whole/job.json")) + 1
+        process = self.start("run", job, "--output", self.path("out"),
+                             through=["sh", "-c", f"trap '' XFSZ; exec prlimit --fsize={room} \"$@\"", "sh"])
+        code, out, err = self.end_of(process)
+        self.assertEqual((code, out), (29, "Complete: every worker ended with 0\n"), err)
+        self.assertRegex(err, r"out/report\.json\S*: cannot write: File too large")
+        self.assertRegex(err, r"pod log not written.*File too large")
+
     def test_a_job_that_can_never_fit_says_so_and_ends(self):
         self.failed(3, "cannot start on this machine: .*memory", "--set", "spec.worker.resources.memory=60Ti")
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
