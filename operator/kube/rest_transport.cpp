@@ -232,11 +232,11 @@ class RestStream final : public HttpStream {
   }
 
  private:
-  /// The first whole line that is here.
+  /// The first whole line that is here, unless it is too long.
   std::optional<std::string> cut_line() {
     const auto end = buffer_.find('\n', searched_);
-    searched_ = buffer_.size();
-    if (end == std::string::npos) return std::nullopt;
+    searched_ = std::min(end, buffer_.size());
+    if (end == std::string::npos || end > line_bytes_max_) return std::nullopt;
     // A long line is not copied, and its memory goes with it.
     std::string rest = buffer_.substr(end + 1);
     buffer_.resize(end);

@@ -212,6 +212,9 @@ TEST_CASE("a watch that falls silent, is cut, or has an endless line ends with i
   CHECK(next({{kChunkedHead, chunk("{\"a\"")}, true}) == "DeadlineExceeded");
   CHECK(next({{kChunkedHead, chunk("{\"a\"")}, false}) == "Unavailable");
   CHECK(next({{kChunkedHead, chunk(std::string(50'000, 'x'))}, true}) == "TooLarge");
+  // Also where it comes whole.
+  CHECK(next({{kChunkedHead, chunk(std::string(50'000, 'x') + "\n")}, true}) == "TooLarge");
+  CHECK(next({{kChunkedHead, chunk(std::string(4096, 'x') + "\n")}, true}) == "a line");
 }
 
 TEST_CASE("a server that sends faster than its lines are read has to wait") {
