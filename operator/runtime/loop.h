@@ -185,7 +185,7 @@ class OperatorLoop {
                                  std::optional<core::StorageSnapshot>& storage) const;
   bool is_cut_off(const api::Pod& pod) const;
   std::vector<core::QueueHolder> queue_holders() const;
-  std::vector<core::HeldSlot> leaving_of(const api::ObjectKey& job) const;
+  std::vector<core::HeldSlot> leaving_of(const core::QueueHolder& gone) const;
   bool keeps_place(const api::Pod& pod, const api::ObjectKey& job) const;
   std::vector<core::Assumed> leaving_but_of(const std::vector<core::QueueHolder>& holders) const;
   std::vector<core::RunningGang> running_gangs() const;
@@ -216,7 +216,7 @@ class OperatorLoop {
   std::map<api::ObjectKey, core::PlaceWish> waiting_;
   std::map<api::ObjectKey, core::GangVerdict> verdicts_;
   std::map<api::ObjectKey, core::TakeBack> taken_;
-  /// Of queues, as they were found last: jobs are gone before their pods are.
+  /// Of queues, as they were found last: jobs are gone, and made anew, before their pods are gone.
   std::vector<core::QueueHolder> held_;
   std::optional<MonoTime> schedule_due_;  ///< what is decided may change then by time alone
   bool is_leader_ = true;

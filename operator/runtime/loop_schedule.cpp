@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/contract.h"
+#include "operator/core/gang_view.h"
 #include "operator/runtime/loop.h"
 
 namespace muster::runtime {
@@ -228,7 +229,9 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
     const bool may_leave = waits == waiting_.end() || !waits->second.slots.empty();
     if (const auto own = pods_of_job_.find(key); may_leave && own != pods_of_job_.end()) {
       for (const auto& pod : own->second) pods.push_back(pods_.find(pod));
-      std::erase_if(pods, [this](const api::Pod* pod) { return is_cut_off(*pod); });
+      std::erase_if(pods, [&](const api::Pod* pod) {
+        return is_cut_off(*pod) || !core::is_owned(*pod, record.job);
+      });
     }
     const auto memory = memory_.find(key);
     const bool is_decided = memory != memory_.end() && memory->second.decided_places;
@@ -252,23 +255,26 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
     holders.push_back(std::move(*holder));
   }
   for (const core::QueueHolder& before : held_) {
-    if (jobs_.find(before.job) != nullptr) continue;
+    const JobRecord* record = jobs_.find(before.job);
+    if (record != nullptr && record->meta.uid == before.uid) continue;
     core::QueueHolder gone = before;
     gone.slots.clear();
-    gone.leaving = leaving_of(gone.job);
+    gone.leaving = leaving_of(gone);
     if (!gone.leaving.empty()) holders.push_back(std::move(gone));
   }
   return holders;
 }
 
-/// Of a job that is gone, whose pods nobody knows by their slots any more.
-std::vector<core::HeldSlot> OperatorLoop::leaving_of(const api::ObjectKey& job) const {
+/// Of a job that is gone, whose pods nobody knows by their slots any more. Another one may have its
+/// name.
+std::vector<core::HeldSlot> OperatorLoop::leaving_of(const core::QueueHolder& gone) const {
   std::vector<core::HeldSlot> leaving;
-  const auto own = pods_of_job_.find(job);
+  const auto own = pods_of_job_.find(gone.job);
   if (own == pods_of_job_.end()) return leaving;
   for (const auto& key : own->second) {
     const api::Pod& pod = *pods_.find(key);
-    if (pod.ended() || pod.termination || is_cut_off(pod)) continue;
+    const bool is_its = pod.meta.controller()->uid == gone.uid;
+    if (!is_its || pod.ended() || pod.termination || is_cut_off(pod)) continue;
     const int number = static_cast<int>(leaving.size());
     leaving.push_back(core::leaving_slot(pod, number, options_.clock->wall_now()));
   }

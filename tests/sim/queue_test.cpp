@@ -222,6 +222,32 @@ TEST_CASE("a suspended job gives its quota back when its last pod is gone") {
   CHECK(world.job("b").status.is_true("Admitted"));
 }
 
+TEST_CASE("a job that is made anew waits for the quota of the pods that its name had before") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  world.create_queue("research", 2);
+  world.create_job("a", 2, in_queue("research"));
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  REQUIRE(world.user->remove(api::Kind::kTrainingJob, {"default", "a"}, {}));
+  world.create_job("a", 2, in_queue("research"));
+  for (int i = 0; i < 3; ++i) {
+    world.pass(seconds(3));
+    CHECK(admitted(world, "a").starts_with("False: 1st in queue research: needs 2 cpu"));
+  }
+  CHECK(world.queue("research").status.use == "cpu 2/2");
+  const auto pods = world.pods();
+  REQUIRE(pods.size() == 2);
+  (void)world.user->remove(api::Kind::kPod, pods[0].meta.key(), {"", 0});
+  world.pass(seconds(6));
+  CHECK(world.queue("research").status.use == "cpu 1/2");
+  CHECK_FALSE(world.job("a").status.is_true("Admitted"));
+  (void)world.user->remove(api::Kind::kPod, pods[1].meta.key(), {"", 0});
+  world.settle();
+  CHECK(world.job("a").status.is_true("Admitted"));
+}
+
 TEST_CASE("a queue's jobs stop when its budget is spent, and go on when it begins anew") {
   World world(test::seed());
   const Json list{
