@@ -200,7 +200,6 @@ void QueuePass::grow_into_beyond(const WaitingGang& gang, int queue, int placed)
   if (gang.wish.is_beyond || lacking <= 0) return;
   WaitingGang more = gang;
   more.count = lacking;
-  more.min = 1;
   (void)take_beyond(more, queue, lacking);
 }
 
@@ -397,8 +396,9 @@ void QueuePass::join(const WaitingGang& gang) {
           ? 0
           : ledger_.workers_within(number, per_worker, is_behind ? Place::kBehind : Place::kFirst);
   // Who takes the place of another holds its quota.
-  const std::int64_t slots =
+  std::int64_t slots =
       gang.wish.only_grows ? std::min<std::int64_t>(gang.count, within) : gang.count;
+  slots -= slots % gang.together;
   const std::string name = gang.turn.queue;
   if (slots == 0) {
     if (number >= 0 && gang.wish.only_grows) grow_into_beyond(gang, number, 0);

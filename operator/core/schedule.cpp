@@ -139,6 +139,16 @@ std::optional<seconds> ends_within(const api::TrainingJob& job) {
                  std::max<std::int64_t>(0, grace - kUsualGraceSeconds));
 }
 
+/// Whether none of the copies that these have is in others, too; `slots` ascend.
+bool are_whole_copies(const std::vector<int>& slots, int together) {
+  const auto step = static_cast<std::size_t>(together);
+  bool are_whole = slots.size() % step == 0;
+  for (std::size_t i = 0; are_whole && i < slots.size(); i += step) {
+    are_whole = slots[i] % together == 0 && slots[i + step - 1] == slots[i] + together - 1;
+  }
+  return are_whole;
+}
+
 }  // namespace
 
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
@@ -153,7 +163,9 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   if (gang.count % together == 0 && gang.min % together == 0) gang.together = together;
   if (!wish.slots.empty()) {
     gang.count = static_cast<int>(wish.slots.size());
-    gang.min = gang.together = 1;
+    // A new copy of the model is of use as a whole alone.
+    if (!wish.only_grows || !are_whole_copies(wish.slots, gang.together)) gang.together = 1;
+    gang.min = gang.together;
     gang.wish = wish;
   }
   gang.per_worker = job.spec.worker.resources;

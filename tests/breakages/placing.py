@@ -38,6 +38,9 @@ BREAKAGES = [
     Breakage("the first loses what is kept for it while a node is away", ROOMS,
              "  rooms.inventory_->count_closed_for_a_while();\n", "", "test_queue"),
     Breakage("who trains grows beyond its queue's quota", PASS, "gang.wish.only_grows ? std::min<std::int64_t>(gang.count, within) : gang.count;", "gang.count;", "test_queue"),
+    Breakage("a part of a copy of the model takes room that others could use", "operator/core/schedule.cpp",
+             "if (!wish.only_grows || !are_whole_copies(wish.slots, gang.together)) gang.together = 1;", "gang.together = 1;",
+             "test_core"),
     Breakage("a gang that lost a worker grows before it has another", "operator/core/elastic.cpp",
              "  if (slots.empty()) add_new(0, wish);", "  add_new(0, wish);", "test_core"),
     Breakage("who takes a lost worker's place waits behind those who want to start", "operator/core/schedule.cpp",
@@ -177,6 +180,8 @@ BREAKAGES = [
              "if (memory == memory_.end() || !memory->second.decided_places) return list;", "return list;", "test_sim"),
     Breakage("what has come into status is counted as taken once more", LOOP_SCHEDULE,
              "    if (!has_placement(job.status, placement)) {\n", "    {\n", "test_runtime"),
+    Breakage("a job that is made anew has what its name's pods before still use", LOOP_SCHEDULE,
+             "if (record != nullptr && record->meta.uid == before.uid) continue;", "if (record != nullptr) continue;", "test_sim"),
     Breakage("a queue has what a deleted job's pods still use", LOOP_SCHEDULE,
              "    if (!gone.leaving.empty()) holders.push_back(std::move(gone));\n", "", "test_runtime"),
 ]

@@ -490,6 +490,36 @@ TEST_CASE("a gang that asks for nothing stands close together where the network 
   CHECK(flat.placement->domain_of_slot.empty());
 }
 
+TEST_CASE("who grows by whole copies of its model leaves others the room of a part") {
+  api::TrainingJob split;
+  split.meta.namespace_name = "ns";
+  split.meta.name = "a-split";
+  split.spec.worker.count = split.spec.worker.max = 4;
+  split.spec.worker.resources.cpu_millis = 1000;
+  split.spec.worker.min = 2;
+  split.spec.training.emplace();
+  api::TrainingJob whole = split;
+  whole.meta.name = "b-whole";
+  split.spec.training->split.pipeline = 2;
+  PlaceWish copies, one;
+  copies.slots = {2, 3};
+  one.slots = {3};
+  copies.only_grows = one.only_grows = true;
+  Cluster cluster{{node("a", 1)}, {}, {}, {gang_of(split, copies), gang_of(whole, one)}};
+  CHECK(cluster.gangs[0].min == 2);
+  auto verdicts = cluster.schedule();
+  CHECK_FALSE(verdicts.at(cluster.gangs[0].job).placement);
+  CHECK(verdicts.at(cluster.gangs[1].job).placement);
+  cluster.nodes[0] = node("a", 2);
+  verdicts = cluster.schedule();
+  CHECK(verdicts.at(cluster.gangs[0].job).placement->node_of_slot.size() == 2);
+  // Whoever takes a lost worker's place completes its copy, and is placed alone.
+  copies.only_grows = false;
+  CHECK(gang_of(split, copies).min == 1);
+  one.slots = {1, 2};
+  CHECK(gang_of(split, one).min == 1);
+}
+
 TEST_CASE("close together, too, a gang whose workers belong together starts with whole copies") {
   WaitingGang pairs = gang("j", 6, 2);
   pairs.together = 2;
