@@ -179,12 +179,18 @@ void linear_backward_input_part(Context& context, std::size_t M, std::size_t N, 
                                 const ChainPart& part, const float* dy, const float* w,
                                 const float* relu_output, float* dx);
 
+/// Bytes that a context keeps, at most, of what all threads read of the right side of products
+/// whose chains have so many steps, with so many outputs a row.
+std::size_t product_scratch_bytes(std::size_t steps, std::size_t columns);
+
 /// Gradient of weights and bias summed over `ranks` logical ranks of `rows` rows each (M = ranks *
 /// rows): per logical rank one chain over its rows in ascending order (dw: fma(x, dy, acc); db: acc
 /// + dy), from +0; then the complete binary tree over the ranks. `ranks` is a power of two. Shape:
 /// x (M,K), dy (M,N), dw (K,N), db (N).
 void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
                              std::size_t K, const float* x, const float* dy, float* dw, float* db);
+/// Bytes that a context keeps, at most, of what all threads read of `x`, which has M rows.
+std::size_t weights_scratch_bytes(std::size_t M, std::size_t K);
 
 /// The same for further rows of one logical rank: its chains go on from what dw holds. Without a
 /// bias. Shape: x (rows,K), dy (rows,N), dw (K,N).
@@ -381,6 +387,9 @@ void attention(Context& context, const AttentionShape& shape, const float* qkv, 
 void attention_backward(Context& context, const AttentionShape& shape, const float* qkv,
                         float scale, const float* greatest, const float* total, const float* dy,
                         float* dqkv);
+
+/// Bytes that a context keeps for each of its threads that has made attention_backward.
+std::size_t attention_scratch_bytes(const AttentionShape& shape);
 
 /// Sum of n values by the reduction rule at the top of this file. n = 0 gives +0.
 float sum(const float* values, std::size_t n);

@@ -42,6 +42,10 @@ void row_gradient(std::size_t i, const SoftmaxRow& row, float* p, float* dp) {
 
 }  // namespace
 
+std::size_t attention_scratch_bytes(const AttentionShape& shape) {
+  return Plan(shape).layout.size * sizeof(float);
+}
+
 void attention_backward(Context& context, const AttentionShape& shape, const float* qkv,
                         float scale, const float* greatest, const float* total, const float* dy,
                         float* dqkv) {

@@ -195,6 +195,13 @@ void multiply(Context& context, const Product& product) {
 
 }  // namespace
 
+std::size_t product_scratch_bytes(std::size_t steps, std::size_t columns) {
+  const TileTable& table = tiles();
+  const std::size_t panel = steps * table.lanes * table.vectors_max;
+  const std::size_t at_once = panel > kPackedFloats ? panel : kPackedFloats;
+  return least(steps * round_up(columns, table.lanes), at_once) * sizeof(float);
+}
+
 void linear_forward(Context& context, std::size_t M, std::size_t N, std::size_t K, const float* x,
                     const float* w, const float* bias, Activation activation, float* y) {
   linear_forward_part(context, M, N, K, {0, K, false}, x, w, bias, activation, y);

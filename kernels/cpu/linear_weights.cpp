@@ -46,6 +46,12 @@ struct Gradient {
   bool goes_on;  // the chains of the only logical rank begin with what dw holds
 };
 
+/// How many rows of dw are computed together.
+std::size_t rows_at_once(std::size_t chain, const TileTable& tiles) {
+  const std::size_t fit = kRowsFloats / (chain == 0 ? 1 : chain) / tiles.rows * tiles.rows;
+  return fit == 0 ? tiles.rows : fit;
+}
+
 /// Rows of dw that are computed together, and the columns of x that are copied for them.
 struct Work {
   const Gradient& gradient;
@@ -122,14 +128,13 @@ void compute_piece(const Work& work, const Part& part, const Piece& piece, float
   tile.columns = part.panel.columns;
   const std::size_t packed_rows =
       gradient.pack_rows ? round_up(work.row_end - work.row_begin, tiles.rows) : tiles.rows;
-  const float* packed_x = work.packed + piece.step * packed_rows;
   const std::size_t count = (part.row_end - part.row_begin + tiles.rows - 1) / tiles.rows;
   std::size_t index = 0;
   for (std::size_t row = part.row_begin; row < part.row_end; row += tiles.rows) {
     tile.rows = least(tiles.rows, part.row_end - row);
     if (gradient.pack_rows || tile.rows < tiles.rows) {
       const std::size_t first = gradient.pack_rows ? row - work.row_begin : 0;
-      tile.a = packed_x + first * piece.steps * tile.ranks;
+      tile.a = work.packed + piece.step * packed_rows + first * piece.steps * tile.ranks;
       tile.a_stride = tiles.rows;
     } else {
       tile.a = gradient.x + piece.step * gradient.rows + row;
@@ -199,6 +204,7 @@ const float* pack_x(Context& context, const Gradient& gradient, const TileTable&
                     std::size_t row_begin, std::size_t row_end) {
   const std::size_t rest = (row_end - row_begin) % tiles.rows;
   if (!gradient.pack_rows) {
+    if (rest == 0) return nullptr;
     float* packed = shared_scratch(context).reserve(tiles.rows * gradient.chain);
     pack_tiles(gradient, tiles.rows, row_end - rest, row_end, 0, gradient.chain, packed);
     return packed;
@@ -249,8 +255,7 @@ void weights_gradient(Context& context, std::size_t ranks, std::size_t rows, std
                                             : kStepsCopied;
   const Blocks blocks = cut_ranks(ranks, rows, steps_max);
   const Gradient gradient{chain, rows, K, N, x, dy, dw, blocks, !in_place, goes_on};
-  const std::size_t fit = kRowsFloats / (chain == 0 ? 1 : chain) / table.rows * table.rows;
-  const std::size_t rows_group = fit == 0 ? table.rows : fit;
+  const std::size_t rows_group = rows_at_once(chain, table);
   for (std::size_t row = 0; row < K; row += rows_group) {
     const std::size_t end = least(K, row + rows_group);
     const float* packed = pack_x(context, gradient, table, row, end);
@@ -259,6 +264,11 @@ void weights_gradient(Context& context, std::size_t ranks, std::size_t rows, std
 }
 
 }  // namespace
+
+std::size_t weights_scratch_bytes(std::size_t M, std::size_t K) {
+  const TileTable& table = tiles();
+  return least(round_up(K, table.rows), rows_at_once(M, table)) * M * sizeof(float);
+}
 
 void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
                              std::size_t K, const float* x, const float* dy, float* dw, float* db) {

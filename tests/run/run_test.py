@@ -439,6 +439,8 @@ class Memory(RunTest):
     PEAK = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
 
+    SENTINEL = 11 << 20  # its part is foreseen with each process, and a 32nd of all beside it
+
     def test_no_process_takes_much_more_than_it_has_foreseen_also_for_its_checkpoints(self):
         for state, stages, every in (("Replicated", 1, 10), ("Replicated", 1, 100), ("Replicated", 2, 100),
                                      ("Sharded", 1, 10), ("Sharded", 1, 100), ("Sharded", 2, 100)):
@@ -453,6 +455,7 @@ class Memory(RunTest):
                 for name in os.listdir(output + "/logs"):
                     with open(f"{output}/logs/{name}", encoding="utf-8") as file:
                         foreseen = max([foreseen, *(int(needs) for needs in re.findall(r'"needsBytes":([0-9]+)', file.read()))])
+                foreseen = foreseen * 32 // 33 - self.SENTINEL
                 # A second optimiser's state would be a fifth to a third of it.
                 self.assertLess(abs(peak / foreseen - 1), 0.13, (peak, foreseen))
 

@@ -11,13 +11,20 @@
 namespace muster::engine {
 namespace {
 
-/// A trainer that trains next to nothing: the program, its threads and their scratch memory.
-constexpr std::size_t kProcessBytes = std::size_t{14} << 20;
+/// A trainer that trains next to nothing, and its sentinel, which the same limit is for.
+constexpr std::size_t kProcessBytes = std::size_t{23} << 20;
+/// A thread's stack, and what it packs of products.
+constexpr std::size_t kThreadBytes = std::size_t{512} << 10;
 
 std::size_t floats(std::size_t count) { return count * sizeof(float); }
 
 const std::vector<RankRange>& own_nodes(const MemoryShare& share) {
   return share.assignment.nodes[static_cast<std::size_t>(share.rank)];
+}
+
+std::size_t rows_trained(const MemoryShare& share, int ranks_at_once) {
+  const int ranks = std::min(count_ranks(own_nodes(share)), ranks_at_once);
+  return static_cast<std::size_t>(ranks) * share.rows_per_rank;
 }
 
 /// Buffers for sums of parts of a node, beside the node's own.
@@ -59,7 +66,9 @@ MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
   const std::size_t elements = shape.values();
   needs.gradients = floats(elements * (nodes.size() + spare_buffers(nodes, ranks_at_once)) +
                            received_floats(config, share, elements));
-  needs.rest = kProcessBytes + share.data_bytes;
+  const int threads = std::max(1, config.threads);
+  needs.rest = kProcessBytes + static_cast<std::size_t>(threads) * kThreadBytes + share.data_bytes +
+               Model::scratch_bytes(shape, rows_trained(share, ranks_at_once), threads);
   return needs;
 }
 
@@ -84,9 +93,7 @@ std::string mebibytes(std::size_t bytes) {
 }
 
 std::size_t rows_of(const MemoryShare& share, int ranks_at_once) {
-  const auto ranks =
-      static_cast<std::size_t>(std::min(count_ranks(own_nodes(share)), ranks_at_once));
-  return std::max(ranks * share.rows_per_rank, share.rows_evaluated);
+  return std::max(rows_trained(share, ranks_at_once), share.rows_evaluated);
 }
 
 MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,

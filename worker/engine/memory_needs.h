@@ -18,19 +18,22 @@
 
 namespace muster::engine {
 
-/// Bytes of a trainer process, by what they are for. What is there for a moment beside a step (the
-/// state on its way to a joiner) is not counted.
+/// Bytes of a trainer process and of its sentinel, by what they are for. What is there for a moment
+/// beside a step (the state on its way to a joiner) is not counted.
 struct MemoryNeeds {
   std::size_t parameters = 0;  ///< and running statistics
   std::size_t optimizer = 0;   ///< its state: of all parameters, or of a shard and its copies
   std::size_t gradients = 0;   ///< sums over this process's samples, and what others send of theirs
   std::size_t activations = 0;  ///< what a pass through the model needs
-  std::size_t rest = 0;         ///< data in memory, and the process itself
+  std::size_t rest = 0;         ///< data in memory, the processes themselves, and their threads
   /// What the process with the files has of the optimiser's state until it has dealt it out as
   /// shards, when nothing is there yet of what a pass needs; 0 where it keeps all of it.
   std::size_t loading = 0;
+  /// With some for pages that are not full, and for what the kernel counts beside them.
   std::size_t total() const {
-    return parameters + gradients + rest + std::max(optimizer + activations, loading);
+    const std::size_t sum =
+        parameters + gradients + rest + std::max(optimizer + activations, loading);
+    return sum + sum / 32;
   }
 };
 

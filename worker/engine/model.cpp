@@ -78,6 +78,36 @@ std::size_t Model::table_bytes(const ModelShape& shape, std::size_t later_ranks)
   return later_ranks * head.in.channels * head.out.channels * sizeof(float);
 }
 
+std::size_t Model::scratch_bytes(const ModelShape& shape, std::size_t rows, int threads) {
+  std::size_t shared = 0, of_thread = 0;
+  for (const LayerShape& layer : shape.layers()) {
+    const std::size_t pixels = layer.in.pixels();
+    std::size_t steps = layer.in.channels, columns = layer.out.channels, chain = rows * pixels;
+    switch (layer.kind) {
+      case LayerKind::kLinear:
+        steps *= pixels;
+        chain = rows;
+        break;
+      case LayerKind::kConvolution:
+        steps *= layer.side * layer.side;
+        break;
+      case LayerKind::kProjection:
+      case LayerKind::kHead:
+        break;
+      case LayerKind::kAttention:
+        of_thread = std::max(of_thread, cpu::attention_scratch_bytes(
+                                            {rows, pixels, layer.heads, columns / layer.heads}));
+        continue;
+      default:
+        continue;
+    }
+    shared = std::max({shared, cpu::product_scratch_bytes(steps, columns),
+                       cpu::product_scratch_bytes(columns, steps),
+                       cpu::weights_scratch_bytes(chain, std::max(steps, columns))});
+  }
+  return shared + static_cast<std::size_t>(threads) * of_thread;
+}
+
 std::size_t Model::device_bytes(const ModelShape& shape, std::size_t rows_max,
                                 Activations activations, PassSize most) {
   const std::size_t floats = shape.values() * (1 + most.nodes);

@@ -42,6 +42,9 @@ class Model {
   /// for both: a gradient of it for each logical rank of a batch, but for the first one of each
   /// node.
   static std::size_t table_bytes(const ModelShape& shape, std::size_t later_ranks);
+  /// What a context of so many threads keeps for passes with gradients over so many rows: scratch
+  /// memory of operations.
+  static std::size_t scratch_bytes(const ModelShape& shape, std::size_t rows, int threads);
   /// Of one pass: its nodes, and its logical ranks but the first of each node.
   struct PassSize {
     std::size_t nodes = 0, further_ranks = 0;
