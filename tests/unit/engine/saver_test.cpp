@@ -366,9 +366,9 @@ TEST_CASE("who has no room for a second state is waited for while its disk is sl
   config.peer_deadline = seconds(1);
   const auto shape = ModelShape::of(config, {8, 8, 1}, 10);
   const MemoryShare share{*assign(config.logical_ranks, 2), 0, 4, 0, std::size_t{1438} * 65};
-  // Room for a third of a copy.
+  // Room for two thirds of a copy.
   config.memory_bytes = memory_needs(config, *shape, share, config.logical_ranks).total() +
-                        shape->values() * sizeof(float);
+                        2 * shape->values() * sizeof(float);
   std::atomic<int> slow = 0;
   TrainingHooks hooks;
   hooks.on_save = [&](std::int64_t step) {
