@@ -419,7 +419,7 @@ TEST_CASE("jobs in no queue are left alone, and do not take what is taken back f
     auto cluster = world.snapshot();
     WaitingGang grows = world.job("free").gang;
     grows.min = grows.count = 1;
-    grows.wish.slots = grows.wish.added = {4};
+    grows.wish.slots = {4};
     grows.wish.only_grows = true;
     grows.turn.queue = queue;
     cluster.gangs.push_back(grows);
