@@ -23,6 +23,7 @@
 #include "common/contract.h"
 #include "common/file.h"
 #include "operator/embedded/child_process.h"
+#include "operator/runtime/price_file.h"
 
 namespace muster::cli {
 namespace {
