@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/check.h"
+#include "operator/core/words.h"
 
 namespace muster::runtime {
 namespace {
