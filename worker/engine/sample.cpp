@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/rng.h"
+#include "worker/engine/record.h"
 
 namespace muster::engine {
 namespace {
