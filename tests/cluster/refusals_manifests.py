@@ -415,11 +415,13 @@ def large():
     huge = job()
     huge["metadata"]["annotations"] = {"a": "x" * (300 * 1024)}
     larger = job()
-    larger["metadata"]["annotations"] = {"a": "x" * (4 * MIB)}
+    larger["metadata"]["annotations"] = {"a": "x" * (3 * MIB + (64 << 10))}
     return [Case(29, "an object of 1.4 MB", job(args=["x" * 8000] * 175), ["spec.worker: ", "at most 49152"]),
             Case(29, "annotations of 300 KiB", huge, ["metadata.annotations", "Too long"]),
-            # More than the API server reads: it stops before there is a field to name.
-            Case(29, "an object of 4 MiB", larger, ["limit is 3145728"], 413)]
+            # More than the API server reads: it stops before there is a field to name. What it leaves unread is less than
+            # the 256 KiB which Go's server takes off a connection before it answers: with more, it closes while the body
+            # is under way, and its answer may be lost with the connection.
+            Case(29, "an object of 3.1 MiB", larger, ["limit is 3145728"], 413)]
 
 
 def headers():

@@ -13,7 +13,7 @@ from refusals_manifests import CASES, TAKEN
 # What is each server's own: Muster's reader refuses a key that stands twice even where the API server warns; less than a
 # thousandth of a processor is rounded up, as Kubernetes itself does, before it is judged; and how much is read of a request
 # is no matter of the manifest.
-NOT_ALIKE = ("a key twice", "cpu '0.5m'", "cpu 1e-9", "an object of 4 MiB")
+NOT_ALIKE = ("a key twice", "cpu '0.5m'", "cpu 1e-9", "an object of 3.1 MiB")
 
 
 def text_of(body):
