@@ -17,8 +17,10 @@
 namespace muster::comm {
 namespace {
 
-// Connections waiting to be accepted: more than the ranks that may dial one rank in a hurry.
-constexpr int kListenBacklog = 512;
+// Connections waiting to be accepted: all other ranks may dial rank 0 at once, and one that finds no
+// room comes again after a second. The system has a bound of its own, 4,096 unless it says
+// otherwise.
+constexpr int kListenBacklog = 4096;
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
