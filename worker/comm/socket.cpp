@@ -17,9 +17,8 @@
 namespace muster::comm {
 namespace {
 
-// Connections waiting to be accepted: all other ranks may dial rank 0 at once, and one that finds no
-// room comes again after a second. The system has a bound of its own, 4,096 unless it says
-// otherwise.
+// Connections waiting to be accepted: all other ranks may dial rank 0 at once, and one that finds
+// no room comes again after a second. The system has a bound of its own, mostly the same.
 constexpr int kListenBacklog = 4096;
 
 struct FreeAddresses {
