@@ -59,6 +59,8 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
       if (job.spec.training->model.contains("gpt")) {
         wanted.emplace_back(contract::kModelConfigFile);
         wanted.emplace_back(contract::kSampleFile);
+        wanted.emplace_back(contract::kVocabularyFile);
+        wanted.emplace_back(contract::kMergesFile);
       } else {
         wanted.emplace_back(contract::kClassesFile);
         wanted.emplace_back(contract::kInputsFile);

@@ -16,8 +16,11 @@ inline constexpr std::string_view kModelConfigFile = "config.json";
 inline constexpr std::string_view kClassesFile = "classes.json";
 /// What a table's columns are to the model: a JSON array, in the order of its inputs.
 inline constexpr std::string_view kInputsFile = "inputs.json";
+/// The vocabulary whose tokens a model reads and writes, as Hugging Face's tokenizers load it.
+inline constexpr std::string_view kVocabularyFile = "vocab.json";
+inline constexpr std::string_view kMergesFile = "merges.txt";
 /// All of them.
-inline constexpr std::array kFilesBesideModel{kModelConfigFile, kSampleFile, kClassesFile,
-                                              kInputsFile};
+inline constexpr std::array kFilesBesideModel{kModelConfigFile, kSampleFile,     kClassesFile,
+                                              kInputsFile,      kVocabularyFile, kMergesFile};
 
 }  // namespace muster::contract

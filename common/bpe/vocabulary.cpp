@@ -10,6 +10,7 @@
 #include "common/contract.h"
 #include "common/file.h"
 #include "common/json.h"
+#include "common/model_files.h"
 #include "common/utf8.h"
 
 namespace muster::bpe {
@@ -69,26 +70,28 @@ std::uint64_t Vocabulary::key_of(std::int32_t left, std::int32_t right) {
 
 Status Vocabulary::read_tokens(std::string_view text) {
   const auto json = parse_json(text);
-  if (!json) return bad_file(kVocabularyFile, json.error().message());
+  if (!json) return bad_file(contract::kVocabularyFile, json.error().message());
   if (!json->is_object() || json->empty() || json->size() > kMaxTokens) {
-    return bad_file(kVocabularyFile, "must be an object of 1 to " + std::to_string(kMaxTokens) +
-                                         " tokens and their numbers");
+    return bad_file(
+        contract::kVocabularyFile,
+        "must be an object of 1 to " + std::to_string(kMaxTokens) + " tokens and their numbers");
   }
   bytes_.resize(json->size());
   std::vector<bool> is_taken(json->size());
   for (const auto& [spelling, number] : json->items()) {
     const auto bytes = bytes_spelt(spelling);
     if (!bytes || bytes->empty()) {
-      return bad_file(kVocabularyFile, in_quotes(spelling) +
-                                           " is no token of byte-level BPE, where every byte is "
-                                           "spelt as one of 256 characters");
+      return bad_file(contract::kVocabularyFile,
+                      in_quotes(spelling) +
+                          " is no token of byte-level BPE, where every byte is "
+                          "spelt as one of 256 characters");
     }
     const auto id = number.is_number_unsigned() ? number.get<std::uint64_t>() : UINT64_MAX;
     if (id >= bytes_.size() || is_taken[id]) {
-      return bad_file(kVocabularyFile, "the number of " + in_quotes(spelling) + " is " +
-                                           dump_json(number).substr(0, 32) +
-                                           "; numbers must be from 0 to " +
-                                           std::to_string(bytes_.size() - 1) + ", each once");
+      return bad_file(contract::kVocabularyFile,
+                      "the number of " + in_quotes(spelling) + " is " +
+                          dump_json(number).substr(0, 32) + "; numbers must be from 0 to " +
+                          std::to_string(bytes_.size() - 1) + ", each once");
     }
     is_taken[id] = true;
     bytes_[id] = *bytes;
@@ -97,8 +100,9 @@ Status Vocabulary::read_tokens(std::string_view text) {
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = find(std::string(1, static_cast<char>(byte)));
     if (!found) {
-      return bad_file(kVocabularyFile, "has no token for the single byte " + std::to_string(byte) +
-                                           "; all 256 must be there");
+      return bad_file(
+          contract::kVocabularyFile,
+          "has no token for the single byte " + std::to_string(byte) + "; all 256 must be there");
     }
     single_[byte] = *found;
   }
@@ -108,7 +112,7 @@ Status Vocabulary::read_tokens(std::string_view text) {
 Status Vocabulary::add_merge(std::string_view line, const std::string& at) {
   const std::size_t space = line.find(' ');
   if (space == line.npos || line.find(' ', space + 1) != line.npos) {
-    return bad_file(kMergesFile, at + "must be two tokens with a space between them");
+    return bad_file(contract::kMergesFile, at + "must be two tokens with a space between them");
   }
   const std::string_view spelt[] = {line.substr(0, space), line.substr(space + 1)};
   std::string bytes;
@@ -117,20 +121,20 @@ Status Vocabulary::add_merge(std::string_view line, const std::string& at) {
     const auto part = bytes_spelt(spelt[side]);
     const auto token = part ? find(*part) : std::nullopt;
     if (!token) {
-      return bad_file(kMergesFile, at + in_quotes(spelt[side]) + " is no token of " +
-                                       std::string(kVocabularyFile));
+      return bad_file(contract::kMergesFile, at + in_quotes(spelt[side]) + " is no token of " +
+                                                 std::string(contract::kVocabularyFile));
     }
     parts[side] = *token;
     bytes += *part;
   }
   const auto token = find(bytes);
   if (!token) {
-    return bad_file(kMergesFile, at + in_quotes(line) + " make together no token of " +
-                                     std::string(kVocabularyFile));
+    return bad_file(contract::kMergesFile, at + in_quotes(line) + " make together no token of " +
+                                               std::string(contract::kVocabularyFile));
   }
   const Merge merge{static_cast<std::int32_t>(merges_.size()), *token};
   if (!merges_.emplace(key_of(parts[0], parts[1]), merge).second) {
-    return bad_file(kMergesFile, at + in_quotes(line) + " stands there twice");
+    return bad_file(contract::kMergesFile, at + in_quotes(line) + " stands there twice");
   }
   return {};
 }
@@ -159,18 +163,19 @@ Result<Vocabulary> Vocabulary::load(const std::string& directory) {
   const auto with_code = [](const Error& error) {
     return error.with_exit_code(contract::exit_code::kData);
   };
-  std::string texts[2];
-  for (int i = 0; i < 2; ++i) {
-    const std::string_view name = i == 0 ? kVocabularyFile : kMergesFile;
+  VocabularyFiles files;
+  for (const auto& [name, text] : {std::pair(contract::kVocabularyFile, &files.tokens),
+                                   std::pair(contract::kMergesFile, &files.merges)}) {
     auto read = read_file(directory + "/" + std::string(name), kMaxFileBytes);
     if (!read) return with_code(read.error());
-    texts[i] = *std::move(read);
+    *text = *std::move(read);
   }
-  auto parsed = parse({texts[0], texts[1]});
+  auto parsed = parse({files.tokens, files.merges});
   if (!parsed) {
     const Error& error = parsed.error();
     return with_code(Error(error.code(), directory + "/" + error.message()));
   }
+  parsed->files_ = std::move(files);
   return parsed;
 }
 

@@ -14,8 +14,6 @@
 
 namespace muster::bpe {
 
-inline constexpr std::string_view kVocabularyFile = "vocab.json";
-inline constexpr std::string_view kMergesFile = "merges.txt";
 /// What stands between two texts, where a vocabulary has it.
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 inline constexpr std::size_t kMaxTokens = std::size_t{1} << 20;
@@ -23,6 +21,11 @@ inline constexpr std::size_t kMaxTokens = std::size_t{1} << 20;
 /// The contents of the two files.
 struct VocabularyText {
   std::string_view tokens, merges;
+};
+
+/// The two files as they are on a disk.
+struct VocabularyFiles {
+  std::string tokens, merges;
 };
 
 /// Threads: any number at once.
@@ -33,6 +36,9 @@ class Vocabulary {
   /// The two files of `directory`.  Errors: also kNotFound, kIo, kTooLarge; each with the path and
   /// exit code kData.  Blocks: on the disk.
   static Result<Vocabulary> load(const std::string& directory);
+
+  /// What load() has read, for whoever hands it on; empty after parse().
+  const VocabularyFiles& files() const { return files_; }
 
   /// All tokens are from 0 to below it.
   std::size_t size() const { return bytes_.size(); }
@@ -58,6 +64,7 @@ class Vocabulary {
   Status read_merges(std::string_view text);
   Status add_merge(std::string_view line, const std::string& at);
 
+  VocabularyFiles files_;
   std::vector<std::string> bytes_;                        ///< by token
   std::unordered_map<std::string, std::int32_t> tokens_;  ///< by bytes
   std::unordered_map<std::uint64_t, Merge> merges_;       ///< by the two tokens that become one

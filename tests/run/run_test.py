@@ -7,6 +7,7 @@ Nothing here sleeps: a test waits for a line, a signal's effect or the end of a 
 """
 
 import csv
+import filecmp
 import gzip
 import json
 import os
@@ -501,6 +502,8 @@ class Text(RunTest):
         report = self.train("tokens1", *tokens, "--set", "spec.worker.count=1")
         self.assertEqual(self.train("tokens3", *tokens, "--set", "spec.worker.count=3")["sha256"], report["sha256"])
         self.assertGreater(os.path.getsize(self.path("tokens1/sample.txt")), 512)
+        for name in ("vocab.json", "merges.txt"):
+            self.assertTrue(filecmp.cmp(self.path(f"tokens1/{name}"), os.path.join(vocabulary, name), shallow=False))
         again = self.train("again", *tokens, "--set", f"spec.training.pretrained={{directory: {self.path('tokens1')}}}")
         # The average of some steps, because each has other samples.
         first, last = ([float(step["loss"]) for step in one["byStep"]] for one in (again, report))

@@ -474,21 +474,26 @@ TrainingSummary Trainer::summary() const {
 /// it and what it writes, `between` whose tokens is called.
 Status Trainer::describe_model(std::span<const float> parameters,
                                const std::function<Status()>& between) {
-  const auto write = [&](std::string_view name, const std::string& text) -> Status {
-    const auto written = write_file(config_.checkpoint_path + "/" + std::string(name), text);
+  const auto keep = [&](std::string_view name, const std::string& text) -> Status {
+    const std::string path = config_.checkpoint_path + "/" + std::string(name);
+    // Another job may have left some.
+    if (text.empty()) return remove_file(path);
+    const auto written = write_file(path, text);
     return written ? Status() : Status(written.error());
   };
   if (!config_.gpt) {
-    const auto keep = [&](std::string_view name, const Json& names) -> Status {
-      if (!names.empty()) return write(name, dump_json(names) + "\n");
-      // Another job may have left some.
-      return remove_file(config_.checkpoint_path + "/" + std::string(name));
+    const auto lines = [](const Json& names) {
+      return names.empty() ? std::string() : dump_json(names) + "\n";
     };
-    MUSTER_RETURN_IF_ERROR(keep(contract::kClassesFile, Json(train_.class_names)));
-    MUSTER_RETURN_IF_ERROR(keep(contract::kInputsFile, data::inputs_json(train_.columns)));
+    MUSTER_RETURN_IF_ERROR(keep(contract::kClassesFile, lines(Json(train_.class_names))));
+    MUSTER_RETURN_IF_ERROR(keep(contract::kInputsFile, lines(data::inputs_json(train_.columns))));
     return sync_directory(config_.checkpoint_path);
   }
-  MUSTER_RETURN_IF_ERROR(write(contract::kModelConfigFile, model_config()));
+  MUSTER_RETURN_IF_ERROR(keep(contract::kModelConfigFile, model_config()));
+  const bpe::VocabularyFiles none;
+  const bpe::VocabularyFiles& files = vocabulary_ ? vocabulary_->files() : none;
+  MUSTER_RETURN_IF_ERROR(keep(contract::kVocabularyFile, files.tokens));
+  MUSTER_RETURN_IF_ERROR(keep(contract::kMergesFile, files.merges));
   // Without a vocabulary nobody knows what other tokens than bytes stand for.
   if (train_.shards && !vocabulary_) return sync_directory(config_.checkpoint_path);
   // Each token takes a pass over a whole context.
@@ -504,8 +509,8 @@ Status Trainer::describe_model(std::span<const float> parameters,
   MUSTER_ASSIGN_OR_RETURN(const auto tokens, write_sample(*model_, parameters, options, between));
   MUSTER_RETURN_IF_ERROR(model_->status());
   MUSTER_RETURN_IF_ERROR(
-      write(contract::kSampleFile,
-            vocabulary_ ? vocabulary_->decode(tokens) : std::string(tokens.begin(), tokens.end())));
+      keep(contract::kSampleFile,
+           vocabulary_ ? vocabulary_->decode(tokens) : std::string(tokens.begin(), tokens.end())));
   return sync_directory(config_.checkpoint_path);
 }
 

@@ -26,8 +26,9 @@ api::TrainingJob job_of(const char* model, bool is_complete) {
 /// Those of all files of a finished job's directory that a plan takes, in the order of an archive.
 std::vector<std::string> taken(const FetchPlan& plan) {
   std::vector<std::string> names;
-  for (const char* name : {"classes.json", "config.json", "inputs.json", "model.safetensors",
-                           "record.jsonl", "sample.txt", "step-000000000007/model.safetensors"}) {
+  for (const char* name :
+       {"classes.json", "config.json", "inputs.json", "merges.txt", "model.safetensors",
+        "record.jsonl", "sample.txt", "step-000000000007/model.safetensors", "vocab.json"}) {
     if (plan.last.empty() || name <= plan.last) {
       if (!plan.wants(name).empty()) names.emplace_back(name);
     }
@@ -44,8 +45,8 @@ TEST_CASE("of a complete job the model comes with what its engine left beside it
         Names{"classes.json", "inputs.json", "model.safetensors", "record.jsonl"});
   CHECK(taken(*plan_fetch(images, true)) == Names{"model.safetensors"});
   const auto text = job_of(R"({"gpt": {"layers": 1}})", true);
-  CHECK(taken(*plan_fetch(text, false)) ==
-        Names{"config.json", "model.safetensors", "record.jsonl", "sample.txt"});
+  CHECK(taken(*plan_fetch(text, false)) == Names{"config.json", "merges.txt", "model.safetensors",
+                                                 "record.jsonl", "sample.txt", "vocab.json"});
   CHECK(taken(*plan_fetch(text, true)) == Names{"model.safetensors"});
 }
 

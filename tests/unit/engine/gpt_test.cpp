@@ -340,6 +340,9 @@ TEST_CASE("with a vocabulary a model of tokens writes text, and one of another s
   REQUIRE(loaded.has_value());
   CHECK((*loaded)["eos_token_id"] == *vocabulary->find(bpe::kEndOfText));
   CHECK((*loaded)["bos_token_id"] == *vocabulary->find(bpe::kEndOfText));
+  for (const char* file : {"/vocab.json", "/merges.txt"}) {
+    CHECK(bytes_of(config.checkpoint_path + file) == bytes_of(config.vocabulary + file));
+  }
 }
 
 TEST_CASE("a text with too few samples for a batch is refused by name") {
