@@ -27,5 +27,6 @@ inline constexpr std::size_t kMaxImageSide = 2048;   ///< pixels in a row or col
 inline constexpr std::size_t kMaxColumnBytes = 256;  ///< name of a column of a table
 inline constexpr std::int64_t kMaxEpochs = 1'000'000;
 inline constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
+inline constexpr std::int64_t kMaxTestSamples = 1'000'000'000;
 
 }  // namespace muster::training_bounds

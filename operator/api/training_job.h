@@ -76,6 +76,7 @@ struct TrainingSpec {
   Json gradient_clipping;  ///< {"maxNorm": "1.0"}; null: not given
   int evaluation_every_epochs = 1;
   std::int64_t evaluation_every_steps = 0;  ///< 0 = not given
+  std::int64_t evaluation_max_samples = 0;  ///< likewise
   std::optional<CheckpointSpec> checkpoint;
   std::string optimizer_state = "Replicated";
   int buddies = 1;

@@ -383,6 +383,21 @@ Status read_decimals(const Json& json, const std::string& path,
   return in.status();
 }
 
+Status read_adamw(const Json& json, const std::string& path, Json& out) {
+  JsonReader in(json, path);
+  std::string decayed = "All";
+  out = Json::object();
+  for (const DecimalField& field : kAdamwFields) read_field(in, json, field, out);
+  in.optional("weightDecayOf", decayed, 64);
+  if (in.status() && decayed != "All" && decayed != "Matrices") {
+    in.fail("weightDecayOf", "must be All or Matrices, not " + in_quotes(decayed));
+  }
+  // Left out where it says nothing, so that workers of an older version can read the rest.
+  if (decayed != "All") out["weightDecayOf"] = decayed;
+  in.no_other_fields();
+  return in.status();
+}
+
 Status read_cosine(const Json& json, const std::string& path, Json& out) {
   JsonReader in(json, path);
   std::int64_t warmup = 0;
@@ -411,7 +426,7 @@ Status read_optimizer(const Json& json, const std::string& path, Json& out) {
     return read_decimals(object, at, kSgdFields, out["sgd"]);
   });
   read_object(in, "adamw", [&](const Json& object, const std::string& at) {
-    return read_decimals(object, at, kAdamwFields, out["adamw"]);
+    return read_adamw(object, at, out["adamw"]);
   });
   read_object(in, "schedule", [&](const Json& object, const std::string& at) {
     return read_schedule(object, at, out["schedule"]);
@@ -606,6 +621,7 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
     JsonReader evaluation(object, at);
     evaluation.optional("everyEpochs", out.evaluation_every_epochs, {1, bounds::kMaxEpochs});
     evaluation.optional("everySteps", out.evaluation_every_steps, {1, bounds::kMaxSteps});
+    evaluation.optional("maxSamples", out.evaluation_max_samples, {1, bounds::kMaxTestSamples});
     evaluation.no_other_fields();
     return evaluation.status();
   });
@@ -645,6 +661,9 @@ Json training_to_json(const TrainingSpec& training) {
   // Left out where they say nothing, so that workers of an older version can read the rest.
   if (training.evaluation_every_steps != 0) {
     json["evaluation"]["everySteps"] = training.evaluation_every_steps;
+  }
+  if (training.evaluation_max_samples != 0) {
+    json["evaluation"]["maxSamples"] = training.evaluation_max_samples;
   }
   if (training.parallelism_mode != "Fixed") {
     json["parallelism"]["mode"] = training.parallelism_mode;

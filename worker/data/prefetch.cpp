@@ -1,7 +1,5 @@
 #include "worker/data/prefetch.h"
 
-#include <numeric>
-#include <span>
 #include <vector>
 
 #include "worker/data/picture_files.h"
@@ -12,6 +10,8 @@ namespace {
 
 bool is_in_memory(const Dataset& samples) { return !samples.shards && !samples.pictures; }
 
+}  // namespace
+
 void prefetch(const Dataset& samples, std::span<const std::uint64_t> indices) {
   if (samples.pictures) samples.pictures->want(indices);
   if (!samples.shards) return;
@@ -20,20 +20,11 @@ void prefetch(const Dataset& samples, std::span<const std::uint64_t> indices) {
   }
 }
 
-}  // namespace
-
 void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks) {
   if (is_in_memory(samples)) return;
   std::vector<std::uint64_t> indices(static_cast<std::size_t>(ranks.size()) *
                                      static_cast<std::size_t>(loader.rows_per_rank()));
   loader.samples(step, ranks, indices);
-  prefetch(samples, indices);
-}
-
-void prefetch(const Dataset& samples, std::size_t first, std::size_t last) {
-  if (is_in_memory(samples)) return;
-  std::vector<std::uint64_t> indices(last - first);
-  std::iota(indices.begin(), indices.end(), first);
   prefetch(samples, indices);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
@@ -14,7 +15,7 @@ namespace muster::data {
 /// reading.
 void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks);
 
-/// The samples from `first` to `last`.  Threads: as reading.
-void prefetch(const Dataset& samples, std::size_t first, std::size_t last);
+/// The samples with these indices.  Threads: as reading.
+void prefetch(const Dataset& samples, std::span<const std::uint64_t> indices);
 
 }  // namespace muster::data

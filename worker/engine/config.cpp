@@ -292,6 +292,7 @@ Status read_adamw(JsonReader fields, AdamwConfig& adamw) {
                [](float v) { return v >= 1e-20f && v <= 1; });
   read_decimal(fields, "weightDecay", adamw.weight_decay, "from 0 to 1, like \"0.01\"",
                [](float v) { return v >= 0 && v <= 1; });
+  adamw.decays_all = !read_choice(fields, "weightDecayOf", {"All", "Matrices"});
   fields.no_other_fields();
   return fields.status();
 }
@@ -348,6 +349,7 @@ void read_rest(JsonReader& in, TrainingConfig& config) {
     JsonReader fields(*evaluation, in.path_of("evaluation"));
     fields.optional("everyEpochs", config.evaluate_every_epochs, {1, bounds::kMaxEpochs});
     fields.optional("everySteps", config.evaluate_every_steps, {1, bounds::kMaxSteps});
+    fields.optional("maxSamples", config.evaluate_samples_most, {1, bounds::kMaxTestSamples});
     fields.no_other_fields();
     in.take(fields.status());
   }

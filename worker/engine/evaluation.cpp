@@ -10,22 +10,21 @@
 namespace muster::engine {
 namespace {
 
-Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
-                              const data::Dataset& test, SampleRange part,
-                              const EvaluationLimits& limits) {
+Result<PartSum> evaluate_part(Model& model, std::span<const float> values, const TestSet& test,
+                              SampleRange part, const EvaluationLimits& limits) {
   kernels::cpu::RunningSum losses;
   PartSum sum;
   for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
     const std::size_t rows = std::min(model.rows_max(), part.last - first);
     if (limits.on_alive) limits.on_alive();
-    data::prefetch(test, first, std::min(first + 2 * model.rows_max(), part.last));
+    test.prefetch(first, std::min(first + 2 * model.rows_max(), part.last));
     for (std::size_t i = 0; i < rows; ++i) {
-      MUSTER_RETURN_IF_ERROR(model.set_row(i, test, first + i));
+      MUSTER_RETURN_IF_ERROR(model.set_row(i, test.data(), test.index(first + i)));
     }
     model.forward(values, rows);
     model.losses(values, rows);
     MUSTER_RETURN_IF_ERROR(model.status());
-    const std::size_t targets = rows * test.targets;
+    const std::size_t targets = rows * test.targets();
     losses.add(model.loss().first(targets));
     for (const float correct : model.correct().first(targets)) sum.correct += correct > 0 ? 1 : 0;
   }
@@ -34,6 +33,17 @@ Result<PartSum> evaluate_part(Model& model, std::span<const float> values,
 }
 
 }  // namespace
+
+TestSet::TestSet(const data::Dataset& data, std::size_t most)
+    : data_(data), taken_(most == 0 ? data.count : std::min(most, data.count)) {
+  MUSTER_CHECK(taken_ > 0);
+}
+
+void TestSet::prefetch(std::size_t first, std::size_t last) const {
+  std::vector<std::uint64_t> indices;
+  for (std::size_t number = first; number < last; ++number) indices.push_back(index(number));
+  data::prefetch(data_, indices);
+}
 
 SampleRange evaluated_samples(int rank, int logical_ranks, std::size_t samples) {
   const auto start = [&](int r) {
@@ -64,7 +74,7 @@ PartRange evaluated_parts(int rank, int size, int logical_ranks) {
   return {start(rank), start(rank + 1)};
 }
 
-Result<Evaluation> join_parts(std::vector<PartSum>& parts, const data::Dataset& test,
+Result<Evaluation> join_parts(std::vector<PartSum>& parts, const TestSet& test,
                               comm::Communicator& communicator, std::uint64_t step,
                               const EvaluationLimits& limits) {
   const int size = communicator.size(), count = static_cast<int>(parts.size());
@@ -84,12 +94,12 @@ Result<Evaluation> join_parts(std::vector<PartSum>& parts, const data::Dataset& 
     sums.push_back(part.loss);
     correct += part.correct;
   }
-  const std::size_t targets = test.count * test.targets;
+  const std::size_t targets = test.taken() * test.targets();
   return Evaluation{static_cast<double>(correct) / static_cast<double>(targets),
                     tree_sum(sums) / static_cast<float>(targets)};
 }
 
-Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
+Result<Evaluation> evaluate(Model& model, std::span<const float> values, const TestSet& test,
                             EvaluatedParts& made, comm::Communicator& communicator,
                             std::uint64_t step, const EvaluationLimits& limits) {
   const int count = static_cast<int>(made.size());
@@ -100,7 +110,7 @@ Result<Evaluation> evaluate(Model& model, std::span<const float> values, const d
     if (!sum) {
       MUSTER_ASSIGN_OR_RETURN(
           sum,
-          evaluate_part(model, values, test, evaluated_samples(part, count, test.count), limits));
+          evaluate_part(model, values, test, evaluated_samples(part, count, test.taken()), limits));
     }
     parts[static_cast<std::size_t>(part)] = *sum;
   }

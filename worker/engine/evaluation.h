@@ -1,5 +1,6 @@
-// How good a model is on the test set. The set is cut in L contiguous parts, one for each logical
-// rank; sums go along the same tree as gradients, so the figure never depends on the processes.
+// How good a model is on the test set. What is taken of it is cut in L contiguous parts, one for
+// each logical rank; sums go along the same tree as gradients, so the figure never depends on the
+// processes.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,27 @@ struct EvaluationLimits {
   const Clock& clock;
   milliseconds wait_max;           ///< for the others, once the own share is done
   std::function<void()> on_alive;  ///< empty: nobody asks
+};
+
+/// What is taken of a test set: all of it, or so many samples that stand evenly over it, because a
+/// set may be sorted. The same in each evaluation.
+class TestSet {
+ public:
+  /// `most`: 0 for all. `data` has samples, and outlives it.
+  TestSet(const data::Dataset& data, std::size_t most);
+  const data::Dataset& data() const { return data_; }
+  std::size_t taken() const { return taken_; }
+  std::size_t targets() const { return data_.targets; }
+  /// Where the sample `number` of those taken stands in data().
+  std::size_t index(std::size_t number) const {
+    return number * (data_.count / taken_) + number * (data_.count % taken_) / taken_;
+  }
+  /// As data::prefetch, of [first, last) of those taken.
+  void prefetch(std::size_t first, std::size_t last) const;
+
+ private:
+  const data::Dataset& data_;
+  std::size_t taken_;
 };
 
 /// Samples [first, last) that logical rank `rank` of `logical_ranks` evaluates; may be empty.
@@ -57,9 +79,9 @@ struct PartRange {
 };
 PartRange evaluated_parts(int rank, int size, int logical_ranks);
 
-/// From the own parts of `parts`, which are all of the test set: the sums of all. All processes
+/// From the own parts of `parts`, which are all that is taken: the sums of all. All processes
 /// call it together.  Blocks and errors: as comm::all_gather.
-Result<Evaluation> join_parts(std::vector<PartSum>& parts, const data::Dataset& test,
+Result<Evaluation> join_parts(std::vector<PartSum>& parts, const TestSet& test,
                               comm::Communicator& communicator, std::uint64_t step,
                               const EvaluationLimits& limits);
 
@@ -72,7 +94,7 @@ using EvaluatedParts = std::vector<std::optional<PartSum>>;
 /// bytes a part to each of the others. `on_alive` is called before each pass of the model, as a
 /// large set takes longer than anybody may be silent. Blocks: also on the other processes.  Errors:
 /// as comm::Work::wait and Model::set_row.
-Result<Evaluation> evaluate(Model& model, std::span<const float> values, const data::Dataset& test,
+Result<Evaluation> evaluate(Model& model, std::span<const float> values, const TestSet& test,
                             EvaluatedParts& made, comm::Communicator& communicator,
                             std::uint64_t step, const EvaluationLimits& limits);
 

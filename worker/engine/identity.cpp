@@ -18,6 +18,8 @@ void add_optimizer(const TrainingConfig& config, Json& identity) {
     identity[at + ".adamw.beta2"] = decimal(config.adamw->beta2);
     identity[at + ".adamw.epsilon"] = decimal(config.adamw->epsilon);
     identity[at + ".adamw.weightDecay"] = decimal(config.adamw->weight_decay);
+    Json& decayed = identity[at + ".adamw.weightDecayOf"];
+    if (!config.adamw->decays_all) decayed = "Matrices";
   } else {
     identity[at + ".sgd.learningRate"] = decimal(config.sgd.learning_rate);
     identity[at + ".sgd.momentum"] = decimal(config.sgd.momentum);
@@ -96,6 +98,7 @@ Sha256Digest configuration_digest(const TrainingConfig& config, const ModelShape
   all["test"] = config.has_test;
   all["evaluateEveryEpochs"] = config.evaluate_every_epochs;
   all["evaluateEverySteps"] = config.evaluate_every_steps;
+  all["evaluateSamplesMost"] = config.evaluate_samples_most;
   all["checkpoints"] = !config.checkpoint_path.empty();
   all["checkpointEverySteps"] = config.checkpoint_every_steps;
   // Not of the identity: who keeps the state does not show in a checkpoint.

@@ -44,12 +44,13 @@ OptimizerState laid_out(const OptimizerState& from, Ranges room) {
   return state;
 }
 
-Optimizer::Optimizer(const TrainingConfig& config, std::size_t parameters)
-    : Optimizer(config, Ranges{{0, parameters}}) {}
+Optimizer::Optimizer(const TrainingConfig& config, std::size_t parameters, Ranges undecayed)
+    : Optimizer(config, Ranges{{0, parameters}}, std::move(undecayed)) {}
 
-Optimizer::Optimizer(const TrainingConfig& config, Ranges held)
+Optimizer::Optimizer(const TrainingConfig& config, Ranges held, Ranges undecayed)
     : sgd_(config.sgd),
       adamw_(config.adamw),
+      undecayed_(std::move(undecayed)),
       learning_rate_(adamw_ ? adamw_->learning_rate : sgd_.learning_rate) {
   // In a checkpoint the velocity has the parameters' own names.
   const std::vector<std::string> prefixes =
@@ -131,8 +132,22 @@ Status Optimizer::update(cpu::Context& context, std::span<const Gradient> gradie
 
 void Optimizer::update_part(cpu::Context& context, const Gradient& gradient,
                             const kernels::AdamwStep& step, std::span<float> parameters) {
+  if (gradient.range.size() == 0) return;
+  kernels::AdamwStep undecayed = step;
+  undecayed.decay = 0;
+  const auto update_all = [&](const Ranges& ranges, const kernels::AdamwStep& with) {
+    for (const ElementRange range : ranges) {
+      const float* const values = gradient.values + (range.begin - gradient.range.begin);
+      update_range(context, {range, values}, with, parameters);
+    }
+  };
+  update_all(without({gradient.range}, undecayed_), step);
+  update_all(intersection({gradient.range}, undecayed_), undecayed);
+}
+
+void Optimizer::update_range(cpu::Context& context, const Gradient& gradient,
+                             const kernels::AdamwStep& step, std::span<float> parameters) {
   const std::size_t n = gradient.range.size();
-  if (n == 0) return;
   const std::size_t at = offset_of(state_.room, gradient.range);
   float* const values = parameters.subspan(gradient.range.begin, n).data();
   float* const first = state_.buffers[0].values.data() + at;
@@ -143,6 +158,15 @@ void Optimizer::update_part(cpu::Context& context, const Gradient& gradient,
     cpu::sgd_momentum(context, n, {learning_rate_, sgd_.momentum, step.gradient_scale},
                       gradient.values, first, values);
   }
+}
+
+Ranges undecayed_of(const TrainingConfig& config, const ModelShape& shape) {
+  if (!config.adamw || config.adamw->decays_all) return {};
+  Ranges ranges;
+  for (const Tensor& tensor : shape.trained()) {
+    if (tensor.shape.size() < 2) ranges.push_back({tensor.offset, tensor.offset + tensor.size});
+  }
+  return united(std::move(ranges));
 }
 
 std::string learning_rate_field(const TrainingConfig& config) {

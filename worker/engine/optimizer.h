@@ -11,6 +11,7 @@
 
 #include "common/result.h"
 #include "kernels/ops.h"
+#include "worker/engine/model_shape.h"
 #include "worker/engine/ranges.h"
 #include "worker/engine/training.h"
 
@@ -48,9 +49,10 @@ std::string state_hash(const OptimizerState& state);
 /// Threads: one.
 class Optimizer {
  public:
-  /// Keeps the state of all parameters, or of those in `held` alone.
-  Optimizer(const TrainingConfig& config, std::size_t parameters);
-  Optimizer(const TrainingConfig& config, Ranges held);
+  /// Keeps the state of all parameters, or of those in `held` alone. AdamW leaves out the decay of
+  /// what lies in `undecayed`.
+  Optimizer(const TrainingConfig& config, std::size_t parameters, Ranges undecayed = {});
+  Optimizer(const TrainingConfig& config, Ranges held, Ranges undecayed = {});
 
   const OptimizerState& state() const { return state_; }
   /// To be filled with the state of another process or of a checkpoint; its layout stays.
@@ -81,12 +83,19 @@ class Optimizer {
   kernels::AdamwStep next_adamw_step();
   void update_part(kernels::cpu::Context& context, const Gradient& gradient,
                    const kernels::AdamwStep& step, std::span<float> parameters);
+  void update_range(kernels::cpu::Context& context, const Gradient& gradient,
+                    const kernels::AdamwStep& step, std::span<float> parameters);
 
   SgdConfig sgd_;
   std::optional<AdamwConfig> adamw_;
+  Ranges undecayed_;
   float learning_rate_;
   OptimizerState state_;
 };
+
+/// What of the parameters `config` keeps from decaying: biases, and scales of normalisations, where
+/// matrices alone decay.
+Ranges undecayed_of(const TrainingConfig& config, const ModelShape& shape);
 
 /// The field that a user lowers when the training diverges.
 std::string learning_rate_field(const TrainingConfig& config);

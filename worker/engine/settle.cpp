@@ -248,11 +248,12 @@ Status Trainer::evaluate_now() {
                    EvaluatedParts(static_cast<std::size_t>(config_.logical_ranks))};
   }
   const EvaluationLimits limits{clock_, long_wait(), hooks_.on_alive};
+  const TestSet test(test_, static_cast<std::size_t>(config_.evaluate_samples_most));
   const auto result = is_split()
                           ? evaluate_stages({stage_group(), *team_, *communicator_, activations()},
-                                            context_, parameters_, test_, config_.logical_ranks,
+                                            context_, parameters_, test, config_.logical_ranks,
                                             rows_evaluated(), step_stamp(), limits)
-                          : evaluate(*model_, parameters_, test_, evaluating_.parts, *communicator_,
+                          : evaluate(*model_, parameters_, test, evaluating_.parts, *communicator_,
                                      step_stamp(), limits);
   if (!result) return peer_error(result.error().with("evaluation"));
   standing_.accuracy = result->accuracy;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "kernels/running_sum.h"
-#include "worker/data/prefetch.h"
 #include "worker/engine/tied_table.h"
 
 namespace muster::engine {
@@ -32,7 +31,7 @@ std::vector<Chunk> chunks_of(PartRange own, int logical_ranks, std::size_t sampl
 class StagePasser {
  public:
   StagePasser(const StageSeat& seat, kernels::cpu::Context& context, std::span<const float> values,
-              const data::Dataset& test, std::size_t rows, TensorTeam& team)
+              const TestSet& test, std::size_t rows, TensorTeam& team)
       : group_(seat.group),
         team_(team),
         values_(values),
@@ -65,7 +64,7 @@ class StagePasser {
   const StageGroup& group_;
   TensorTeam& team_;
   const std::span<const float> values_;
-  const data::Dataset& test_;
+  const TestSet& test_;
   Model model_;
   std::optional<TiedTable> table_;
   std::span<const float> embedded_;
@@ -105,21 +104,22 @@ Status StagePasser::pass(const std::vector<Chunk>& chunks, std::vector<PartSum>&
 /// For the first stage, which has no table of its own.
 Status StagePasser::embed(int number, const Chunk& chunk) {
   for (std::size_t row = 0; row < chunk.rows; ++row) {
-    MUSTER_RETURN_IF_ERROR(table_->set_row(number, row, test_, chunk.first + row));
+    MUSTER_RETURN_IF_ERROR(
+        table_->set_row(number, row, test_.data(), test_.index(chunk.first + row)));
   }
   MUSTER_ASSIGN_OR_RETURN(embedded_, table_->embed(number, values_, chunk.rows, team_));
   return {};
 }
 
 Status StagePasser::compute(int number, const Chunk& chunk) {
-  const std::size_t targets = test_.targets;
-  if (group_.shape().is_begin()) data::prefetch(test_, chunk.first, chunk.first + chunk.rows);
+  const std::size_t targets = test_.targets();
+  if (group_.shape().is_begin()) test_.prefetch(chunk.first, chunk.first + chunk.rows);
   for (std::size_t row = 0; row < chunk.rows && !table_; ++row) {
+    const std::size_t index = test_.index(chunk.first + row);
     if (group_.shape().is_begin()) {
-      MUSTER_RETURN_IF_ERROR(model_.set_row(row, test_, chunk.first + row));
+      MUSTER_RETURN_IF_ERROR(model_.set_row(row, test_.data(), index));
     } else if (is_last()) {
-      std::copy_n(test_.labels_of(chunk.first + row), targets,
-                  model_.labels().data() + row * targets);
+      std::copy_n(test_.data().labels_of(index), targets, model_.labels().data() + row * targets);
     }
   }
   if (table_) {
@@ -134,7 +134,7 @@ Status StagePasser::compute(int number, const Chunk& chunk) {
 void StagePasser::sum(const Chunk& chunk, std::vector<PartSum>& parts) {
   if (part_ != chunk.part) losses_ = {};
   part_ = chunk.part;
-  const std::size_t count = chunk.rows * test_.targets;
+  const std::size_t count = chunk.rows * test_.targets();
   losses_.add(model_.loss().first(count));
   PartSum& part = parts[chunk.part];
   part.loss = losses_.value();
@@ -166,7 +166,7 @@ void StagePasser::list_transfers(const std::vector<Chunk>& chunks, int tick) {
 }  // namespace
 
 Result<Evaluation> evaluate_stages(const StageSeat& seat, kernels::cpu::Context& context,
-                                   std::span<const float> values, const data::Dataset& test,
+                                   std::span<const float> values, const TestSet& test,
                                    int logical_ranks, std::size_t rows, std::uint64_t step,
                                    const EvaluationLimits& limits) {
   const PartRange own = evaluated_parts(seat.copies.rank(), seat.copies.size(), logical_ranks);
@@ -174,7 +174,7 @@ Result<Evaluation> evaluate_stages(const StageSeat& seat, kernels::cpu::Context&
   TensorTeam team(seat.team, limits.clock, limits.wait_max, step);
   StagePasser passer(seat, context, values, test, rows, team);
   MUSTER_RETURN_IF_ERROR(
-      passer.pass(chunks_of(own, logical_ranks, test.count, rows), parts, step, limits));
+      passer.pass(chunks_of(own, logical_ranks, test.taken(), rows), parts, step, limits));
   // The last stages have the sums of all copies, and tell the others of their own.
   Evaluation all;
   comm::Communicator& group = seat.group.processes;

@@ -22,7 +22,7 @@ struct StageSeat {
 /// (process's values).
 /// Blocks: also on the other processes.  Errors: as comm::Work::wait and data::read_sample.
 Result<Evaluation> evaluate_stages(const StageSeat& seat, kernels::cpu::Context& context,
-                                   std::span<const float> values, const data::Dataset& test,
+                                   std::span<const float> values, const TestSet& test,
                                    int logical_ranks, std::size_t rows, std::uint64_t step,
                                    const EvaluationLimits& limits);
 

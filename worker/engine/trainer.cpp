@@ -216,9 +216,10 @@ Status Trainer::prepare() {
         .with_exit_code(contract::exit_code::kInvalidSpec);
   }
   if (is_sharded()) {
-    optimizer_.emplace(config_, Ranges());  // what is kept depends on the members
+    // What is kept depends on the members.
+    optimizer_.emplace(config_, Ranges(), undecayed_of(config_, shape_));
   } else {
-    optimizer_.emplace(config_, shape_.parameters());
+    optimizer_.emplace(config_, shape_.parameters(), undecayed_of(config_, shape_));
   }
   buckets_ = buckets_of(shape_);
   sums_.emplace(buckets_->elements());

@@ -63,6 +63,7 @@ struct AdamwConfig {
   float beta1 = 0.9f, beta2 = 0.999f;
   float epsilon = 1e-8f;
   float weight_decay = 0.01f;
+  bool decays_all = true;  ///< else tensors of two dimensions and more
 };
 
 /// A learning rate that rises over the first steps and falls along half a cosine over the others.
@@ -123,8 +124,9 @@ struct TrainingConfig {
   float gradient_norm_max = 0;          ///< longer gradients are scaled down to it; 0: none is
   bool rolls_back = true;               ///< to a checkpoint, where loss or state is not finite
   int evaluate_every_epochs = 1;
-  std::int64_t evaluate_every_steps = 0;  ///< as well; 0: not
-  std::string checkpoint_path;            ///< empty: no checkpoints
+  std::int64_t evaluate_every_steps = 0;   ///< as well; 0: not
+  std::int64_t evaluate_samples_most = 0;  ///< of the test set; 0: all
+  std::string checkpoint_path;             ///< empty: no checkpoints
   bool checkpoint_durable = false;
   std::int64_t checkpoint_every_steps = 100;
   int checkpoint_keep = 2;

@@ -47,7 +47,7 @@ Json full_training_job() {
                  "test": {"idx": {"images": "c", "labels": "d"}}},
         "optimizer": {"sgd": {"learningRate": "0.1", "momentum": "0.9"}},
         "gradientClipping": {"maxNorm": "1.0"},
-        "evaluation": {"everyEpochs": 2, "everySteps": 1000000000000},
+        "evaluation": {"everyEpochs": 2, "everySteps": 1000000000000, "maxSamples": 1000000000},
         "checkpoint": {"path": "/ckpt", "volumeClaimName": "claim", "everySteps": 50, "keep": 3},
         "onNonFinite": "Stop",
         "optimizerState": "Sharded", "buddies": 2, "parallelism": {"tensor": 1, "pipeline": 1}},
@@ -93,7 +93,7 @@ Json gpt_training_job() {
       "precision": "BFloat16", "parallelism": {"mode": "Auto"},
       "model": {"gpt": {"layers": 6, "heads": 12, "width": 192, "contextLength": 64}},
       "data": {"train": {"text": {"file": "a"}}, "test": {"text": {"file": "b"}}},
-      "optimizer": {"adamw": {"learningRate": "0.001"}}}}})");
+      "optimizer": {"adamw": {"learningRate": "0.001", "weightDecayOf": "Matrices"}}}}})");
 }
 
 Json token_training_job() {

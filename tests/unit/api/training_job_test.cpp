@@ -232,6 +232,9 @@ TEST_CASE("AdamW gets its defaults, and every decimal of it has its bounds") {
     field = 0.5;
     CHECK_MESSAGE(names(refusal(json), at + bounds.field, "in quotes"), refusal(json));
   }
+  const std::string of_weights =
+      refusal(with_adamw(R"({"learningRate": "0.001", "weightDecayOf": "Weights"})"));
+  CHECK_MESSAGE(names(of_weights, at + "weightDecayOf", "must be All or Matrices"), of_weights);
   const std::string unknown =
       refusal(with_adamw(R"({"learningRate": "0.001", "momentum": "0.9"})"));
   CHECK_MESSAGE(names(unknown, at + "momentum", "learningRate, beta1, beta2, epsilon, weightDecay"),
@@ -484,6 +487,8 @@ TEST_CASE("a wrong field is named, with what would be right") {
       {"/spec/training/evaluation/everyEpochs", "0", "spec.training.evaluation.everyEpochs",
        "from 1"},
       {"/spec/training/evaluation/everySteps", "0", "spec.training.evaluation.everySteps",
+       "from 1"},
+      {"/spec/training/evaluation/maxSamples", "0", "spec.training.evaluation.maxSamples",
        "from 1"},
       {"/spec/training/checkpoint/path", "\"ckpt\"", "spec.training.checkpoint.path", "absolute"},
       {"/spec/training/checkpoint/path", "\"/a/../b\"", "spec.training.checkpoint.path",

@@ -221,7 +221,8 @@ TEST_CASE("a set that is checked in several pieces is that of one piece") {
   CHECK(set.memory() >= 2 * set.features);
   Bytes buffer;
   for (std::size_t i = 0; i < 7; ++i) {
-    prefetch(set, i, std::min<std::size_t>(i + 2, 7));
+    const std::vector<std::uint64_t> next{i, std::min<std::uint64_t>(i + 1, 6)};
+    prefetch(set, next);
     const auto image = read_image(set, i, buffer);
     REQUIRE_MESSAGE(image, image.error().message());
     CHECK(image->front() == i + 1);

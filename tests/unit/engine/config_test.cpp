@@ -17,7 +17,7 @@ Json digits() {
     "data": {"train": {"idx": {"images": "a", "labels": "b"}},
              "test": {"idx": {"images": "c", "labels": "d"}}},
     "optimizer": {"sgd": {"learningRate": "0.1", "momentum": "0.9"}},
-    "evaluation": {"everyEpochs": 2, "everySteps": 250},
+    "evaluation": {"everyEpochs": 2, "everySteps": 250, "maxSamples": 160},
     "checkpoint": {"path": "/p", "everySteps": 50, "keep": 3, "volumeClaimName": "c"},
     "optimizerState": "Replicated", "parallelism": {"tensor": 1, "pipeline": 1}})");
 }
@@ -60,6 +60,7 @@ TEST_CASE("a whole spec is read as written") {
   CHECK(config->sgd.momentum == 0.9f);
   CHECK(config->evaluate_every_epochs == 2);
   CHECK(config->evaluate_every_steps == 250);
+  CHECK(config->evaluate_samples_most == 160);
   CHECK(config->checkpoint_path == "/p");
   CHECK(config->checkpoint_durable);
   CHECK(config->checkpoint_every_steps == 50);
@@ -90,9 +91,10 @@ TEST_CASE("AdamW and clipping are read as written, or have their defaults") {
   CHECK(config->adamw->beta2 == 0.999f);
   CHECK(config->adamw->epsilon == 1e-8f);
   CHECK(config->adamw->weight_decay == 0.01f);
+  CHECK(config->adamw->decays_all);
   CHECK(config->gradient_norm_max == 0);
   json["optimizer"] = *parse_json(R"({"adamw": {"learningRate": "0.002", "beta1": "0.8",
-    "beta2": "0.99", "epsilon": "1e-6", "weightDecay": "0"}})");
+    "beta2": "0.99", "epsilon": "1e-6", "weightDecay": "0", "weightDecayOf": "Matrices"}})");
   json["gradientClipping"] = Json{{"maxNorm", "1.5"}};
   config = parse_training(json);
   REQUIRE(config.has_value());
@@ -100,6 +102,7 @@ TEST_CASE("AdamW and clipping are read as written, or have their defaults") {
   CHECK(config->adamw->beta2 == 0.99f);
   CHECK(config->adamw->epsilon == 1e-6f);
   CHECK(config->adamw->weight_decay == 0);
+  CHECK_FALSE(config->adamw->decays_all);
   CHECK(config->gradient_norm_max == 1.5f);
 }
 
@@ -403,6 +406,10 @@ TEST_CASE("every wrong field is refused by its path") {
                    std::string("spec.training.optimizer.adamw.") + field + ": "));
     }
   }
+  Json odd = adamw;
+  odd["adamw"]["weightDecayOf"] = "Weights";
+  CHECK(begins(refused("/optimizer", odd),
+               "spec.training.optimizer.adamw.weightDecayOf: must be All or Matrices"));
   for (const char* value : {"1", "0.9999999"}) {
     Json wrong = adamw;
     wrong["adamw"]["beta2"] = value;
@@ -414,7 +421,7 @@ TEST_CASE("every wrong field is refused by its path") {
   }
   CHECK(begins(refused("/gradientClipping", Json::object()),
                "spec.training.gradientClipping.maxNorm: is required"));
-  for (const char* field : {"everyEpochs", "everySteps"}) {
+  for (const char* field : {"everyEpochs", "everySteps", "maxSamples"}) {
     CHECK(begins(refused(std::string("/evaluation/") + field, 0),
                  std::string("spec.training.evaluation.") + field + ": "));
   }

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "common/rng.h"
@@ -31,7 +32,8 @@ data::Dataset made_up(std::size_t count) {
 }
 
 /// What every rank of `processes` finds, which must be the same on all.
-Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_max) {
+Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_max,
+                     std::size_t most = 0) {
   std::vector<float> parameters(kSmallModel.parameters());
   initialise(kSmallModel, 1, parameters);
   std::vector<Evaluation> found(static_cast<std::size_t>(processes));
@@ -41,7 +43,7 @@ Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_m
     const SystemClock clock;
     EvaluatedParts made(8);
     const auto result =
-        evaluate(model, parameters, set, made, communicator, 1, {clock, seconds(60), {}});
+        evaluate(model, parameters, {set, most}, made, communicator, 1, {clock, seconds(60), {}});
     MUSTER_CHECK(result.has_value());
     found[static_cast<std::size_t>(communicator.rank())] = *result;
   });
@@ -66,6 +68,43 @@ TEST_CASE("the parts of the logical ranks are the whole test set, none twice") {
   }
 }
 
+TEST_CASE("of a test set all is taken, or so many samples that stand evenly over it") {
+  data::Dataset set;
+  const auto indices = [&](std::size_t count, std::size_t most) {
+    set.count = count;
+    const TestSet test(set, most);
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < test.taken(); ++i) found.push_back(test.index(i));
+    return found;
+  };
+  CHECK(indices(4, 0) == std::vector<std::size_t>{0, 1, 2, 3});
+  CHECK(indices(4, 4) == std::vector<std::size_t>{0, 1, 2, 3});
+  CHECK(indices(4, 9) == std::vector<std::size_t>{0, 1, 2, 3});
+  CHECK(indices(10, 1) == std::vector<std::size_t>{0});
+  CHECK(indices(10, 4) == std::vector<std::size_t>{0, 2, 5, 7});
+  CHECK(indices(10, 9) == std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
+  set.count = 10'000'000'000'000'001;
+  CHECK(TestSet(set, 1'000'000'000).index(999'999'999) == 9'999'999'990'000'000);
+}
+
+TEST_CASE("a test of a part of the set is one of those samples alone, whoever makes it") {
+  const data::Dataset set = made_up(103);
+  data::Dataset part = set;
+  part.count = 40;
+  for (std::size_t i = 0; i < part.count; ++i) {
+    const std::size_t from = TestSet(set, 40).index(i);
+    std::copy_n(set.image(from), 6, part.images.data() + i * 6);
+    part.labels[i] = set.labels[from];
+  }
+  const Evaluation expected = evaluated(part, 1, 4);
+  for (const int processes : {1, 3}) {
+    const Evaluation found = evaluated(set, processes, 4, 40);
+    CHECK(found.accuracy == expected.accuracy);
+    CHECK(found.loss == expected.loss);
+  }
+  CHECK(evaluated(set, 1, 4).loss != expected.loss);
+}
+
 TEST_CASE("who evaluates a large set says before every pass that it is alive") {
   const data::Dataset set = made_up(100);
   std::vector<float> parameters(kSmallModel.parameters());
@@ -76,7 +115,7 @@ TEST_CASE("who evaluates a large set says before every pass that it is alive") {
     Model model(kSmallModel, 3, context);
     int beats = 0;
     EvaluatedParts made(8);
-    const auto result = evaluate(model, parameters, set, made, communicator, 1,
+    const auto result = evaluate(model, parameters, {set, 0}, made, communicator, 1,
                                  {clock, seconds(60), [&] { ++beats; }});
     MUSTER_CHECK(result.has_value());
     // Parts of 12 or 13 rows, three at once.
@@ -151,10 +190,10 @@ TEST_CASE("an evaluation whose others are lost goes on with the parts that it ha
   EvaluatedParts made(8);
   auto two = comm::make_local_communicators(2, clock);
   two[1]->abort();
-  CHECK_FALSE(evaluate(model, parameters, set, made, *two[0], 1, limits));
+  CHECK_FALSE(evaluate(model, parameters, {set, 0}, made, *two[0], 1, limits));
   CHECK(passes == 2 * 3 + 2 * 4);  // 12 or 13 samples a part
   auto one = comm::make_local_communicators(1, clock);
-  const auto result = evaluate(model, parameters, set, made, *one[0], 1, limits);
+  const auto result = evaluate(model, parameters, {set, 0}, made, *one[0], 1, limits);
   REQUIRE(result.has_value());
   CHECK(passes == 4 * 3 + 4 * 4);
   CHECK(result->accuracy == expected.accuracy);
@@ -172,7 +211,7 @@ TEST_CASE("more labels are counted right than 32 bits count, also where several 
       for (int part = own.first; part < own.last; ++part) {
         parts[static_cast<std::size_t>(part)].correct = part == 0 ? 4'999'999'999u : 1u;
       }
-      const auto all = join_parts(parts, set, communicator, 1, {clock, seconds(60), {}});
+      const auto all = join_parts(parts, {set, 0}, communicator, 1, {clock, seconds(60), {}});
       MUSTER_CHECK(all.has_value());
       CHECK(all->accuracy == 0.5);
     });

@@ -111,6 +111,67 @@ TEST_CASE("decay makes parameters smaller once a step, also where there is no gr
   CHECK(w[0] == std::fma(-(kAdamw.learning_rate * kAdamw.weight_decay), 1.0f, 1.0f));
 }
 
+TEST_CASE("what does not decay is updated as without any decay, wherever gradients are parted") {
+  constexpr std::size_t kElements = 9000;
+  AdamwConfig without_decay = kAdamw;
+  without_decay.weight_decay = 0;
+  const Ranges undecayed{{10, 20}, {4000, 5000}, {8999, 9000}};
+  Rng rng(test::seed());
+  kernels::cpu::Context context;
+  Optimizer some(with_adamw(), kElements, undecayed), all(with_adamw(), kElements),
+      none(with_adamw(without_decay), kElements);
+  const std::vector<float> first = random_values(rng, kElements);
+  std::vector<float> w = first, w_all = first, w_none = first;
+  for (const std::vector<std::size_t>& cuts :
+       {std::vector<std::size_t>{0, 9000}, {0, 15, 4096, 9000}, {0, 10, 20, 4999, 8999, 9000}}) {
+    const std::vector<float> g = random_values(rng, kElements);
+    std::vector<Gradient> parts;
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+      parts.push_back({{cuts[i], cuts[i + 1]}, g.data() + cuts[i]});
+    }
+    some.update(context, parts, 0.5f, w);
+    all.update(context, g, 0.5f, w_all);
+    none.update(context, g, 0.5f, w_none);
+    std::vector<float> expected = w_all;
+    for (const ElementRange range : undecayed) {
+      std::copy_n(w_none.data() + range.begin, range.size(), expected.data() + range.begin);
+    }
+    CHECK(w == expected);
+    CHECK(w != w_all);
+  }
+}
+
+TEST_CASE("where matrices alone decay, biases and the scales of normalisations do not") {
+  TrainingConfig config = with_adamw();
+  const auto names_of = [&](const ModelShape& shape) {
+    std::vector<std::string> names;
+    const Ranges undecayed = undecayed_of(config, shape);
+    for (const Tensor& tensor : shape.tensors()) {
+      if (!intersection(undecayed, {{tensor.offset, tensor.offset + tensor.size}}).empty()) {
+        names.push_back(tensor.name);
+      }
+    }
+    return names;
+  };
+  GptConfig gpt;
+  gpt.layers = 1;
+  gpt.heads = 2;
+  gpt.width = 8;
+  gpt.context_length = 4;
+  const ModelShape shape = ModelShape::gpt(gpt, 300);
+  CHECK(names_of(shape).empty());
+  config.adamw->decays_all = false;
+  CHECK(names_of(shape) == std::vector<std::string>{"h.0.ln_1.weight", "h.0.ln_1.bias",
+                                                    "h.0.attn.c_attn.bias", "h.0.attn.c_proj.bias",
+                                                    "h.0.ln_2.weight", "h.0.ln_2.bias",
+                                                    "h.0.mlp.c_fc.bias", "h.0.mlp.c_proj.bias",
+                                                    "ln_f.weight", "ln_f.bias"});
+  ModelShape cnn({.height = 8, .width = 8, .channels = 1});
+  cnn.stage({.channels = 2, .side = 3, .normalise = true}).linear(3, false).finish();
+  CHECK(names_of(cnn) ==
+        std::vector<std::string>{"layers.1.weight", "layers.1.bias", "layers.2.bias"});
+}
+
 TEST_CASE("an optimiser goes on from another's state with the same bits") {
   for (const bool is_adamw : {false, true}) {
     CAPTURE(is_adamw);

@@ -339,8 +339,12 @@ TEST_CASE("with no room for the whole model the stages train it, in micro-batche
 }
 
 TEST_CASE("an evaluation of a split model has the figures of one that is not") {
-  for (auto* const config_of : {test::digits_with_layers, test::small_gpt}) {
+  for (const auto& [config_of, most] :
+       {std::pair(&test::digits_with_layers, 0), std::pair(&test::digits_with_layers, 100),
+        std::pair(&test::small_gpt, 0)}) {
+    CAPTURE(most);
     TrainingConfig config = config_of(3);
+    config.evaluate_samples_most = most;
     if (config.gpt) config.test = config.train;
     config.has_test = true;
     const auto alone = train_split(config, {1, 1});
@@ -364,6 +368,7 @@ TEST_CASE("a checkpoint of one split is gone on from by any other, and is the on
         std::pair(&test::digits_with_layers, true), std::pair(&test::small_gpt, true)}) {
     CAPTURE(is_sharded);
     TrainingConfig config = test::with_adamw(config_of(6));
+    config.adamw->decays_all = false;
     config.checkpoint_every_steps = 3;
     config.checkpoint_keep = 5;
     const test::TempDirectory plain, split_dir;

@@ -456,6 +456,19 @@ TEST_CASE("AdamW with clipping: the same bits for any workers, threads and instr
   CHECK(hash_of(run.summaries()) != expected);
 }
 
+TEST_CASE("a training decays matrices alone where that is said, with replicated state and shards") {
+  Run run;
+  run.config = adamw_digits();
+  run.config.adamw->weight_decay = 0.5f;
+  const std::string all = hash_of(run.summaries());
+  run.config.adamw->decays_all = false;
+  const std::string matrices = hash_of(run.summaries());
+  CHECK(matrices != all);
+  run.config.is_sharded = true;
+  run.processes = 3;
+  CHECK(hash_of(run.summaries()) == matrices);
+}
+
 TEST_CASE("AdamW interrupted and resumed by another number of workers: same bits and files") {
   const test::TempDirectory whole;
   const test::TempDirectory parts;
@@ -513,6 +526,10 @@ TEST_CASE("a checkpoint of another optimiser or another clipping is refused by n
     CHECK(refused(config).find(std::string("spec.training.optimizer.adamw.") + names[i] +
                                " was ") != std::string::npos);
   }
+  config = adamw_digits();
+  config.adamw->decays_all = false;
+  CHECK(refused(config).find("adamw.weightDecayOf was not given when it was saved and is "
+                             "\"Matrices\" now") != std::string::npos);
 }
 
 TEST_CASE("a gradient without a finite norm ends the training on all workers alike") {
