@@ -1,6 +1,7 @@
 // Persistent volumes and claims, as far as they tell which nodes a pod may stand on.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,13 +17,13 @@ struct NodeRequirement {
   std::string key;
   std::string op;  ///< In, NotIn, Exists, DoesNotExist, Gt, Lt
   std::vector<std::string> values;
-  bool operator==(const NodeRequirement&) const = default;
+  auto operator<=>(const NodeRequirement&) const = default;
 };
 
 /// All requirements hold; of a node's fields there is metadata.name alone.
 struct NodeTerm {
   std::vector<NodeRequirement> labels, fields;
-  bool operator==(const NodeTerm&) const = default;
+  auto operator<=>(const NodeTerm&) const = default;
 };
 
 struct PersistentVolume {

@@ -15,10 +15,6 @@ namespace {
 constexpr std::size_t kMaxNodesInText = 3;
 constexpr std::size_t kMaxTaintBytes = 128;
 
-bool allows(const NodeLimit& limit, const std::string& node) {
-  return !limit || limit->contains(node);
-}
-
 enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume, kAvoided, kDomain };
 constexpr std::size_t kRefusals = 8;
 
@@ -61,7 +57,7 @@ Refusal refusal_of(const Inventory& inventory, const api::Node& node, const Wait
   if (now != Refusal::kNone) return now;
   if (is_tainted_for_good(node, gang)) return Refusal::kTainted;
   if (!is_selected(node, gang)) return Refusal::kSelector;
-  if (!allows(gang.volumes.every_slot, node.meta.name)) return Refusal::kVolume;
+  if (!gang.volumes.every_slot.allows(node.meta.name)) return Refusal::kVolume;
   return gang.avoid.contains(node.meta.name) ? Refusal::kAvoided : Refusal::kNone;
 }
 
@@ -230,7 +226,7 @@ int lowest_around(const Topology& topology, const Room& room, const PlacementWis
 
 bool reaches_first(const WaitingGang& gang, const Topology& topology, const Placement& placement) {
   return std::any_of(placement.hosts.begin(), placement.hosts.end(), [&](const HostShare& host) {
-    return allows(gang.volumes.first_slot, topology.nodes[as_index(host.node)]);
+    return gang.volumes.first_slot.allows(topology.nodes[as_index(host.node)]);
   });
 }
 
@@ -265,7 +261,7 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   for (int node = domain.first_node; node < domain.first_node + domain.nodes; ++node) {
     const std::string& name = topology.nodes[as_index(node)];
     const bool is_beside = !names_host(wish.required) || node == first;
-    if (is_beside && allows(gang.volumes.every_slot, name)) inside.insert(name);
+    if (is_beside && gang.volumes.every_slot.allows(name)) inside.insert(name);
   }
   shape.only_nodes = std::move(inside);
   verdict = place_gang(topology, inventory.room(shape), wish, traffic);
@@ -293,7 +289,7 @@ std::vector<int> nodes_by_slot(const WaitingGang& gang, const Placement& placeme
     }
   }
   const auto first = std::find_if(nodes.begin(), nodes.end(), [&](int node) {
-    return allows(gang.volumes.first_slot, topology.nodes[as_index(node)]);
+    return gang.volumes.first_slot.allows(topology.nodes[as_index(node)]);
   });
   if (gang.mesh) {
     std::iter_swap(nodes.begin(), first);  // all others keep their neighbours
@@ -472,7 +468,7 @@ GangVerdict place_as_asked(const WaitingGang& gang, Rooms& rooms, const NodeCaps
   const bool has_first = !joins || gang.wish.slots.front() == 0;
   const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const NodeOffer& one) {
     return one.fit > 0 &&
-           (!has_first || allows(gang.volumes.first_slot, inventory.node(one.node).meta.name));
+           (!has_first || gang.volumes.first_slot.allows(inventory.node(one.node).meta.name));
   });
   if (first == candidates.end()) return {std::nullopt, why_no_first(gang)};
   std::rotate(candidates.begin(), first, first + 1);
@@ -490,10 +486,7 @@ GangVerdict place_as_asked(const WaitingGang& gang, Rooms& rooms, const NodeCaps
   return {std::move(placement), ""};
 }
 
-}  // namespace
-
-GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
-  if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not, {}, true};
+GangVerdict place_anew(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   const bool is_alone = gang.count == 1 && gang.wish.beside.empty();
   if (gang.volumes.one_node.empty() || gang.unplaced || is_alone) {
     return place_as_asked(gang, rooms, caps);
@@ -503,6 +496,17 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   together.required_level = "host";
   together.preferred_level.clear();
   return place_as_asked(together, rooms, caps);
+}
+
+}  // namespace
+
+GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
+  if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not, {}, true};
+  if (caps != nullptr) return place_anew(gang, rooms, caps);
+  if (const GangVerdict* refusal = rooms.refusal_of(gang)) return *refusal;
+  GangVerdict verdict = place_anew(gang, rooms, nullptr);
+  if (!verdict.placement) rooms.keep_refusal(gang, verdict);
+  return verdict;
 }
 
 }  // namespace muster::core

@@ -238,6 +238,7 @@ Inventory::Update Inventory::update(const api::Node& node) {
 // ---- What is free
 
 void Inventory::touch(int node) {
+  ++version_;
   if (undo_.is_on && !undo_.is_kept[as_index(node)]) {
     undo_.is_kept[as_index(node)] = true;
     undo_.nodes.push_back(node);
@@ -369,7 +370,7 @@ NodeRefusal Inventory::refusal_of(const Tracked& tracked, int node) const {
     }
   }
   const std::string& name = topology().nodes[as_index(node)];
-  if (shape.only_nodes && !shape.only_nodes->contains(name)) return NodeRefusal::kLimited;
+  if (!shape.only_nodes.allows(name)) return NodeRefusal::kLimited;
   const bool is_avoided = !shape.avoid_nodes.empty() && shape.avoid_nodes.contains(name);
   return is_avoided ? NodeRefusal::kAvoided : NodeRefusal::kNone;
 }

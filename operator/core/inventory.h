@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "operator/api/pod.h"
+#include "operator/core/node_limit.h"
 #include "operator/core/topology.h"
 
 namespace muster::core {
@@ -48,7 +49,7 @@ struct PodShape {
   ResourceAmounts requests;
   std::map<std::string, std::string> node_selector;
   std::vector<NodeToleration> tolerations;
-  std::optional<std::set<std::string>> only_nodes;  ///< e.g. those that reach its volumes
+  NodeLimit only_nodes;  ///< e.g. those that reach its volumes
   std::set<std::string> avoid_nodes;
   auto operator<=>(const PodShape&) const = default;
 };
@@ -122,6 +123,9 @@ class Inventory {
   Update update(const api::Node& node);
   /// Whether it has the labels that it had.
   bool has_labels_of(const api::Node& node) const;
+
+  /// Rises with everything that is taken, given back or otherwise changed on a node.
+  std::uint64_t version() const { return version_; }
 
   /// While it lives, all that is taken and given back is tried; then it is undone. One at a time.
   class Trial {
@@ -243,6 +247,7 @@ class Inventory {
   /// nodes at most.
   std::vector<int> changed_;
   std::uint64_t changes_before_ = 0;
+  std::uint64_t version_ = 0;
   std::uint64_t read_until_ = 0;  ///< no shape has seen a change beyond
   bool counts_closed_ = false;    ///< for a while
   Undo undo_;

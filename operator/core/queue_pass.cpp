@@ -248,10 +248,9 @@ void QueuePass::add_head(int queue, Head head) {
 /// On each node for as many of its least as may ever stand there.
 KeptRoom QueuePass::room_kept_for(const WaitingGang& gang) {
   NodeCaps pods = at_best().fits(gang.per_worker);
-  const NodeLimit& volumes = gang.volumes.every_slot;
   for (std::size_t i = 0; i < pods.size(); ++i) {
     const api::Node& node = rooms_.inventory().node(static_cast<int>(i));
-    const bool is_reached = !volumes || volumes->contains(node.meta.name);
+    const bool is_reached = gang.volumes.every_slot.allows(node.meta.name);
     const bool may_stand = is_reached && !is_closed_to(gang, node);
     pods[i] = may_stand ? std::min<std::int64_t>(gang.min, pods[i]) : 0;
   }

@@ -418,21 +418,21 @@ int Reclaim::make_room_beyond(const Head& head, int most) {
   WaitingGang gang = head.gang;
   const Head wanted{gang, head.queue, head.caps, head.place};
   Claim claim{wanted, Right::kBeyond, {}};
-  const int least = gang.min;
   shrink_all(claim);
   if (!starts(claim)) {
     restore(before);
     return 0;
   }
-  // What has room falls with the number.
-  for (int low = least, high = most; low < high;) {
+  // What has room falls with the number, of whole copies of its model.
+  const int together = gang.together;
+  for (int low = gang.min / together, high = most / together; low < high;) {
     const int middle = low + (high - low + 1) / 2;
-    if (starts(claim, middle)) {
+    if (starts(claim, middle * together)) {
       low = middle;
     } else {
       high = middle - 1;
     }
-    gang.min = low;
+    gang.min = low * together;
   }
   give_back(claim, before);
   note(claim, before);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "operator/core/placement_words.h"
@@ -13,6 +14,19 @@ namespace {
 
 /// More than any node has: what a pod asks for in vain is added up with what others do.
 constexpr std::int64_t kMostOfPod = 1'000'000'000'000'000;
+/// Kinds of gangs that wait in vain at a time; of more, each is looked at for itself.
+constexpr std::size_t kRefusalsMost = 64;
+
+/// Whether two gangs ask for the same, in all that says whether there is a place for them: what
+/// else they are decides at most between places.
+bool asks_alike(const WaitingGang& a, const WaitingGang& b) {
+  const auto asked = [](const WaitingGang& gang) {
+    return std::tie(gang.count, gang.min, gang.together, gang.per_worker, gang.node_selector,
+                    gang.tolerations, gang.unplaced, gang.required_level, gang.preferred_level,
+                    gang.wish, gang.volumes, gang.avoid, gang.nodes_may_come);
+  };
+  return asked(a) == asked(b);
+}
 
 }  // namespace
 
@@ -94,6 +108,18 @@ void Rooms::give_back(const std::string& node, const api::Resources& resources) 
 
 void Rooms::give_back(const GangPlacement& placement, const api::Resources& per_worker) {
   for (const std::string& node : placement.node_of_slot) give_back(node, per_worker);
+}
+
+const GangVerdict* Rooms::refusal_of(const WaitingGang& gang) const {
+  if (refused_at_ != inventory_->version()) return nullptr;
+  const auto found = std::find_if(refusals_.begin(), refusals_.end(),
+                                  [&](const auto& one) { return asks_alike(one.first, gang); });
+  return found == refusals_.end() ? nullptr : &found->second;
+}
+
+void Rooms::keep_refusal(const WaitingGang& gang, const GangVerdict& verdict) {
+  if (std::exchange(refused_at_, inventory_->version()) != inventory_->version()) refusals_.clear();
+  if (refusals_.size() < kRefusalsMost) refusals_.emplace_back(gang, verdict);
 }
 
 bool Rooms::knows(const std::string& level) const {

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace muster::core {
 namespace {
@@ -45,18 +49,6 @@ bool matches(const api::NodeTerm& term, const api::Node& node) {
   return hold(term.labels, node.meta.labels) && hold(term.fields, fields);
 }
 
-NodeLimit reach_of(const api::PersistentVolume& volume,
-                   const std::vector<const api::Node*>& nodes) {
-  if (volume.is_reachable_by_all) return std::nullopt;
-  std::set<std::string> names;
-  for (const api::Node* node : nodes) {
-    const bool reaches = std::any_of(volume.nodes.begin(), volume.nodes.end(),
-                                     [&](const auto& term) { return matches(term, *node); });
-    if (reaches) names.insert(node->meta.name);
-  }
-  return names;
-}
-
 bool may_bind(const api::PersistentVolume& volume, const api::PersistentVolumeClaim& claim) {
   if (volume.claim.name.empty()) {
     return volume.phase == "Available" && volume.storage_class == claim.storage_class &&
@@ -65,72 +57,17 @@ bool may_bind(const api::PersistentVolume& volume, const api::PersistentVolumeCl
   return volume.claim == claim.meta.key() && volume.phase != "Released";
 }
 
-/// Where `claim` may be mounted. Errors: why nowhere.
-Result<NodeLimit> reach_of(const api::PersistentVolumeClaim& claim,
-                           const StorageSnapshot& storage) {
-  const std::string name = "claim " + claim.meta.name;
-  if (claim.meta.deletion_time) return Error(ErrorCode::kInvalid, name + " is being deleted");
-  if (claim.phase == "Lost") {
-    return Error(ErrorCode::kInvalid, name + " has lost its volume " + claim.volume_name);
-  }
-  NodeLimit reach = std::set<std::string>();
-  int found = 0;
-  for (const api::PersistentVolume* volume : storage.volumes) {
-    const bool is_ours = claim.volume_name.empty() ? may_bind(*volume, claim)
-                                                   : volume->meta.name == claim.volume_name;
-    if (!is_ours) continue;
-    ++found;
-    const NodeLimit one = reach_of(*volume, storage.nodes);
-    if (!one) return NodeLimit();
-    reach->insert(one->begin(), one->end());
-  }
-  if (found > 0 && reach->empty()) {
-    return Error(ErrorCode::kInvalid,
-                 name + " lies on a volume that no node of the cluster reaches");
-  }
-  if (found > 0) return reach;
-  if (claim.volume_name.empty()) return NodeLimit();
-  return Error(ErrorCode::kInvalid,
-               name + " is bound to volume " + claim.volume_name + ", which is not there");
-}
-
 bool has_mode(const std::vector<std::string>& modes, const char* mode) {
   return std::find(modes.begin(), modes.end(), mode) != modes.end();
 }
 
-/// Whether pods on several nodes can never have it at the same time. A bound claim has the modes of
-/// its volume, as for the controller that attaches it; a claim of which none are known may be
-/// anybody's.
-bool is_of_one_node(const api::PersistentVolumeClaim& claim, const StorageSnapshot& storage) {
-  const std::vector<std::string>* modes = &claim.access_modes;
-  for (const api::PersistentVolume* volume : storage.volumes) {
-    if (claim.volume_name.empty() || volume->meta.name != claim.volume_name) continue;
-    if (!volume->is_attached) return false;
-    if (!volume->access_modes.empty()) modes = &volume->access_modes;
-  }
-  return !modes->empty() && !has_mode(*modes, "ReadWriteMany") && !has_mode(*modes, "ReadOnlyMany");
-}
-
-/// What a claim that every worker mounts means for where they stand, by its access modes.
-void limit_by_modes(const api::PersistentVolumeClaim& claim, const api::TrainingJob& job,
-                    const StorageSnapshot& storage, VolumeLimits& limits) {
-  const std::string name = "claim " + claim.meta.name;
-  const int most = job.spec.worker.max;
-  if (most > 1 && has_mode(claim.access_modes, "ReadWriteOncePod")) {
-    limits.why_not = name + " is ReadWriteOncePod, for one pod alone, and up to " +
-                     std::to_string(most) + " workers mount it (spec.worker.volumes)";
-  } else if (limits.one_node.empty() && is_of_one_node(claim, storage)) {
-    limits.one_node = name + " is ReadWriteOnce (spec.worker.volumes)";
-  }
-}
-
-void intersect(NodeLimit& limit, const NodeLimit& other) {
-  if (!other) return;
-  if (!limit) {
-    limit = other;
-    return;
-  }
-  std::erase_if(*limit, [&](const std::string& node) { return !other->contains(node); });
+NodeLimit intersection(const NodeLimit& a, const NodeLimit& b) {
+  if (!a || a == b) return b;
+  if (!b) return a;
+  NodeLimit::Names both;
+  std::set_intersection(a->begin(), a->end(), b->begin(), b->end(),
+                        std::inserter(both, both.end()));
+  return both;
 }
 
 }  // namespace
@@ -158,21 +95,101 @@ bool names_claims(const api::TrainingJob& job) {
   return !checkpoint_claim(job).empty() || !worker_claims(job).empty();
 }
 
-VolumeLimits volume_limits(const api::TrainingJob& job, const StorageSnapshot& storage) {
+VolumeReach::VolumeReach(StorageSnapshot storage) : storage_(std::move(storage)) {
+  for (const api::PersistentVolume* volume : storage_.volumes) {
+    by_name_.emplace(volume->meta.name, volume);
+  }
+}
+
+NodeLimit VolumeReach::reach_of(const api::PersistentVolume& volume) {
+  if (volume.is_reachable_by_all) return {};
+  const auto known = reached_.find(volume.nodes);
+  if (known != reached_.end()) return known->second;
+  NodeLimit::Names names;
+  for (const api::Node* node : storage_.nodes) {
+    const bool reaches = std::any_of(volume.nodes.begin(), volume.nodes.end(),
+                                     [&](const auto& term) { return matches(term, *node); });
+    if (reaches) names.insert(node->meta.name);
+  }
+  return reached_.emplace(volume.nodes, std::move(names)).first->second;
+}
+
+/// Where `claim` may be mounted. Errors: why nowhere.
+Result<NodeLimit> VolumeReach::reach_of(const api::PersistentVolumeClaim& claim) {
+  const std::string name = "claim " + claim.meta.name;
+  if (claim.meta.deletion_time) return Error(ErrorCode::kInvalid, name + " is being deleted");
+  if (claim.phase == "Lost") {
+    return Error(ErrorCode::kInvalid, name + " has lost its volume " + claim.volume_name);
+  }
+  std::vector<const api::PersistentVolume*> found;
+  if (claim.volume_name.empty()) {
+    std::copy_if(storage_.volumes.begin(), storage_.volumes.end(), std::back_inserter(found),
+                 [&](const api::PersistentVolume* volume) { return may_bind(*volume, claim); });
+    if (found.empty()) return NodeLimit();
+  } else {
+    const auto bound = by_name_.find(claim.volume_name);
+    if (bound == by_name_.end()) {
+      return Error(ErrorCode::kInvalid,
+                   name + " is bound to volume " + claim.volume_name + ", which is not there");
+    }
+    found.push_back(bound->second);
+  }
+  NodeLimit reach = reach_of(*found.front());
+  for (std::size_t i = 1; i < found.size() && reach; ++i) {
+    const NodeLimit further = reach_of(*found[i]);
+    if (further == reach) continue;
+    if (!further) return further;
+    NodeLimit::Names names = *reach;
+    names.insert(further->begin(), further->end());
+    reach = std::move(names);
+  }
+  if (reach && reach->empty()) {
+    return Error(ErrorCode::kInvalid,
+                 name + " lies on a volume that no node of the cluster reaches");
+  }
+  return reach;
+}
+
+/// Whether pods on several nodes can never have it at the same time. A bound claim has the modes of
+/// its volume, as for the controller that attaches it; a claim of which none are known may be
+/// anybody's.
+bool VolumeReach::is_of_one_node(const api::PersistentVolumeClaim& claim) const {
+  const std::vector<std::string>* modes = &claim.access_modes;
+  if (const auto bound = by_name_.find(claim.volume_name); bound != by_name_.end()) {
+    if (!bound->second->is_attached) return false;
+    if (!bound->second->access_modes.empty()) modes = &bound->second->access_modes;
+  }
+  return !modes->empty() && !has_mode(*modes, "ReadWriteMany") && !has_mode(*modes, "ReadOnlyMany");
+}
+
+/// What a claim that every worker mounts means for where they stand, by its access modes.
+void VolumeReach::limit_by_modes(const api::PersistentVolumeClaim& claim,
+                                 const api::TrainingJob& job, VolumeLimits& limits) const {
+  const std::string name = "claim " + claim.meta.name;
+  const int most = job.spec.worker.max;
+  if (most > 1 && has_mode(claim.access_modes, "ReadWriteOncePod")) {
+    limits.why_not = name + " is ReadWriteOncePod, for one pod alone, and up to " +
+                     std::to_string(most) + " workers mount it (spec.worker.volumes)";
+  } else if (limits.one_node.empty() && is_of_one_node(claim)) {
+    limits.one_node = name + " is ReadWriteOnce (spec.worker.volumes)";
+  }
+}
+
+VolumeLimits VolumeReach::limits(const api::TrainingJob& job) {
   VolumeLimits limits;
   const auto add = [&](const std::string& name, const char* field, NodeLimit& limit) {
-    const auto found = storage.claims.find({job.meta.namespace_name, name});
-    if (found == storage.claims.end()) {
+    const auto found = storage_.claims.find({job.meta.namespace_name, name});
+    if (found == storage_.claims.end()) {
       limits.why_not = "there is no PersistentVolumeClaim " + name + " in namespace " +
                        job.meta.namespace_name + " (" + field + "); create it";
       return;
     }
-    auto reach = reach_of(*found->second, storage);
+    auto reach = reach_of(*found->second);
     if (!reach) {
       limits.why_not = reach.error().message() + " (" + field + ")";
       return;
     }
-    intersect(limit, *reach);
+    limit = intersection(limit, *reach);
     if (limit && limit->empty()) {
       limits.why_not = "no node reaches all of its volumes (" + std::string(field) + ")";
     }
@@ -180,9 +197,9 @@ VolumeLimits volume_limits(const api::TrainingJob& job, const StorageSnapshot& s
   for (const std::string& name : worker_claims(job)) {
     if (!limits.why_not.empty()) break;
     add(name, "spec.worker.volumes", limits.every_slot);
-    const auto claim = storage.claims.find({job.meta.namespace_name, name});
-    if (claim != storage.claims.end() && limits.why_not.empty()) {
-      limit_by_modes(*claim->second, job, storage, limits);
+    const auto claim = storage_.claims.find({job.meta.namespace_name, name});
+    if (claim != storage_.claims.end() && limits.why_not.empty()) {
+      limit_by_modes(*claim->second, job, limits);
     }
   }
   limits.first_slot = limits.every_slot;

@@ -5,14 +5,14 @@
 #pragma once
 
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
 #include "operator/api/volume.h"
+#include "operator/core/node_limit.h"
 
 namespace muster::core {
 
@@ -22,9 +22,6 @@ struct StorageSnapshot {
   std::vector<const api::PersistentVolume*> volumes;
   std::vector<const api::Node*> nodes;
 };
-
-/// Names of nodes; absent = any.
-using NodeLimit = std::optional<std::set<std::string>>;
 
 struct VolumeLimits {
   NodeLimit first_slot, every_slot;
@@ -41,8 +38,27 @@ std::vector<std::string> worker_claims(const api::TrainingJob& job);
 /// Whether volumes limit where the job may go at all.
 bool names_claims(const api::TrainingJob& job);
 
-/// A claim that is not bound yet may take any available volume of its class that is large enough;
-/// when there is none, a provisioner is expected to make one where the pod is put.
-VolumeLimits volume_limits(const api::TrainingJob& job, const StorageSnapshot& storage);
+/// Where volumes let jobs stand. What volumes of one kind reach is found once and shared by all
+/// limits that are no more than that.  Threads: one.
+class VolumeReach {
+ public:
+  /// What is in `storage` outlives it.
+  explicit VolumeReach(StorageSnapshot storage);
+
+  /// A claim that is not bound yet may take any available volume of its class that is large enough;
+  /// when there is none, a provisioner is expected to make one where the pod is put.
+  VolumeLimits limits(const api::TrainingJob& job);
+
+ private:
+  NodeLimit reach_of(const api::PersistentVolume& volume);
+  Result<NodeLimit> reach_of(const api::PersistentVolumeClaim& claim);
+  bool is_of_one_node(const api::PersistentVolumeClaim& claim) const;
+  void limit_by_modes(const api::PersistentVolumeClaim& claim, const api::TrainingJob& job,
+                      VolumeLimits& limits) const;
+
+  const StorageSnapshot storage_;
+  std::map<std::string_view, const api::PersistentVolume*> by_name_;
+  std::map<std::vector<api::NodeTerm>, NodeLimit> reached_;
+};
 
 }  // namespace muster::core

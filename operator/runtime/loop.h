@@ -182,7 +182,7 @@ class OperatorLoop {
   void check_inventory(core::Inventory& kept, const core::ClusterSnapshot& cluster) const;
   core::StorageSnapshot storage() const;
   core::WaitingGang waiting_gang(const api::TrainingJob& job, const core::PlaceWish& wish,
-                                 std::optional<core::StorageSnapshot>& storage) const;
+                                 std::optional<core::VolumeReach>& volumes) const;
   bool is_cut_off(const api::Pod& pod) const;
   std::vector<core::QueueHolder> queue_holders() const;
   std::vector<core::HeldSlot> leaving_of(const core::QueueHolder& gone) const;

@@ -127,9 +127,9 @@ void OperatorLoop::run_schedule() {
     return a.first->meta.creation_time < b.first->meta.creation_time;
   });
   cluster.gangs.reserve(order.size());
-  std::optional<core::StorageSnapshot> storage;
+  std::optional<core::VolumeReach> volumes;
   for (const auto& [record, wish] : order) {
-    core::WaitingGang gang = waiting_gang(record->job, *wish, storage);
+    core::WaitingGang gang = waiting_gang(record->job, *wish, volumes);
     const bool asks = !gang.required_level.empty() || !gang.preferred_level.empty();
     if (asks && options_.sees_topologies && !topology_book_.synced()) continue;
     if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs.push_back(std::move(gang));
@@ -173,12 +173,12 @@ void OperatorLoop::run_schedule() {
 
 core::WaitingGang OperatorLoop::waiting_gang(const api::TrainingJob& job,
                                              const core::PlaceWish& wish,
-                                             std::optional<core::StorageSnapshot>& known) const {
+                                             std::optional<core::VolumeReach>& volumes) const {
   core::WaitingGang gang = core::gang_of(job, wish);
   if (options_.sees_queues) gang.turn = queue_book_.turn_of(job, !wish.slots.empty());
   if (options_.sees_volumes && core::names_claims(job)) {
-    if (!known) known = storage();
-    gang.volumes = core::volume_limits(job, *known);
+    if (!volumes) volumes.emplace(storage());
+    gang.volumes = volumes->limits(job);
   }
   if (!options_.sees_nodes) gang.unplaced = true;
   gang.nodes_may_come = options_.nodes_may_come;

@@ -26,6 +26,14 @@ LOOP_SCHEDULE = "operator/runtime/loop_schedule.cpp"
 
 BREAKAGES = [
     # Whose turn it is
+    Breakage("a gang hears what another kind was refused with", "operator/core/rooms.cpp", "gang.wish, gang.volumes, gang.avoid, gang.nodes_may_come);",
+             "gang.wish, gang.volumes, gang.nodes_may_come);", "test_core"),
+    Breakage("a gang hears what one was refused with before places were taken", "operator/core/rooms.cpp",
+             "if (refused_at_ != inventory_->version()) return nullptr;\n", "", "test_core"),
+    Breakage("volumes of other nodes are taken for known", "operator/core/volumes.cpp",
+             "reached_.emplace(volume.nodes, std::move(names))", "reached_.emplace(std::vector<api::NodeTerm>(), std::move(names))", "test_core"),
+    Breakage("who grows by whole copies takes room for a part of one", "operator/core/queue_reclaim.cpp",
+             "const int together = gang.together;\n  for", "const int together = 1;\n  for", "test_queue"),
     Breakage("who has borrowed once takes what others of the cohort wait for", PASS, "  if (line_.others_wait(turn.queue)) {",
              "  if (turn.queue < 0) {", "test_queue"),
     Breakage("those behind the first get the nodes that it waits for", KEPT_ROOM,

@@ -124,7 +124,7 @@ TEST_CASE("nodes that a pod may not stand on do not count, and are told apart") 
   shape.node_selector = {{"disk", "tape"}};
   CHECK(inventory.room(shape).in_domain[0] == 0);
   shape.node_selector = {};
-  shape.only_nodes = {"n00001", "n00003"};
+  shape.only_nodes = std::set<std::string>{"n00001", "n00003"};
   shape.avoid_nodes = {"n00003"};
   CHECK(inventory.room(shape).on_node == Counts{0, 1, 0, 0});
   CHECK(inventory.room(shape).refused == std::array<int, kNodeRefusals>{1, 1, 0, 0, 0, 1, 1});

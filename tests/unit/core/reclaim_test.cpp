@@ -164,12 +164,13 @@ TEST_CASE("what is beyond one job's wish goes to another that has less than it w
   world.pass();
   world.job("lacking").slots.resize(2);  // of four that it wishes for
   world.nodes.front().allocatable[kGpu] = 7;
-  const auto taken_by = [&](std::vector<int> slots, const std::string& queue, bool is_beyond) {
+  const auto taken_by = [&](std::vector<int> slots, const std::string& queue, bool is_beyond,
+                            int together = 1) {
     ClusterSnapshot cluster = world.snapshot();
     WaitingGang gang = world.job("lacking").gang;
     gang.turn.queue = queue;
     gang.count = static_cast<int>(slots.size());
-    gang.min = 1;
+    gang.min = gang.together = together;
     gang.wish = {slots, {"n"}, true, is_beyond};
     cluster.gangs.push_back(gang);
     const auto taken = schedule(cluster).taken;
@@ -182,6 +183,8 @@ TEST_CASE("what is beyond one job's wish goes to another that has less than it w
   world.job("content").beyond = 3;
   CHECK(taken_by({2, 3}, "research", false) == 3);
   CHECK(taken_by({2}, "research", false) == 4);
+  CHECK(taken_by({2, 3, 4, 5}, "research", false) == 2);
+  CHECK(taken_by({2, 3, 4, 5}, "research", false, 2) == 3);  // a whole copy of its model
   CHECK(taken_by({2, 3}, "", false) == 3);
   // Who has all that it wishes for takes nothing.
   CHECK(taken_by({2, 3}, "research", true) == -1);

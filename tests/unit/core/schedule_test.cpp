@@ -749,7 +749,7 @@ TEST_CASE("slots of a split model are beside those to which they send most") {
   CHECK(placed.node_of_slot == Nodes{"n0", "n2", "n0", "n2", "n1", "n3", "n1", "n3"});
   CHECK(placed.domain_of_slot[1] == "b0/r1");
   CHECK(placed.why.find("workers with the same stage are beside each other") != std::string::npos);
-  cluster.gangs[0].volumes.first_slot = {"n3"};
+  cluster.gangs[0].volumes.first_slot = std::set<std::string>{"n3"};
   CHECK(cluster.only().placement->node_of_slot ==
         Nodes{"n3", "n2", "n0", "n2", "n1", "n0", "n1", "n3"});
 }
@@ -795,6 +795,51 @@ TEST_CASE("an unplaced gang is let through without a node") {
       "spec.scheduling: Unplaced");
   cluster.gangs[0].unplaced = true;
   CHECK(cluster.only().placement->node_of_slot == Nodes{"", ""});
+}
+
+TEST_CASE("a gang like one that was refused hears what it would hear alone") {
+  Rng rng(test::seed());
+  int refused = 0, refused_alike = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    CAPTURE(trial);
+    Cluster cluster;
+    const int nodes = 1 + static_cast<int>(rng.below(6));
+    for (int i = 0; i < nodes; ++i) {
+      cluster.nodes.push_back(node("n" + std::to_string(i), 1 + static_cast<int>(rng.below(8)), 8));
+    }
+    for (int i = 0; i < 12; ++i) {
+      const int count = 1 + static_cast<int>(rng.below(3));
+      WaitingGang one =
+          gang("j" + std::to_string(10 + i), count, 1 + static_cast<int>(rng.below(2)),
+               2 + static_cast<int>(rng.below(3)));
+      one.count = std::max(one.count, one.min);
+      if (rng.below(4) == 0) one.avoid.insert("n0");
+      if (rng.below(4) == 0) one.required_level = "host";
+      if (rng.below(4) == 0) one.volumes.first_slot = std::set<std::string>{"n0", "n1"};
+      if (rng.below(4) == 0) one.nodes_may_come = false;
+      one.step.gradient_bytes = static_cast<double>(rng.below(1000));
+      cluster.gangs.push_back(one);
+    }
+    const auto verdicts = cluster.schedule();
+    Cluster alone = cluster;
+    std::set<std::string> heard;
+    for (const WaitingGang& one : cluster.gangs) {
+      const GangVerdict& verdict = verdicts.at(one.job);
+      alone.gangs = {one};
+      const GangVerdict expected = alone.only();
+      REQUIRE(verdict.placement.has_value() == expected.placement.has_value());
+      CHECK(verdict.why_not == expected.why_not);
+      refused += verdict.placement ? 0 : 1;
+      if (!verdict.placement && !heard.insert(verdict.why_not).second) ++refused_alike;
+      if (!verdict.placement) continue;
+      heard.clear();
+      for (const std::string& name : verdict.placement->node_of_slot) {
+        alone.assumed.push_back({name, one.per_worker});
+      }
+    }
+  }
+  CHECK(refused > 500);
+  CHECK(refused_alike > 100);
 }
 
 TEST_CASE("over random clusters: capacity holds, gangs are whole, order changes nothing") {

@@ -19,12 +19,15 @@ struct Storage {
   std::vector<api::PersistentVolume> volumes;
   std::vector<api::PersistentVolumeClaim> claims;
 
-  VolumeLimits limits(const api::TrainingJob& job) const {
+  StorageSnapshot snapshot() const {
     StorageSnapshot snapshot;
     for (const auto& one : nodes) snapshot.nodes.push_back(&one);
     for (const auto& one : volumes) snapshot.volumes.push_back(&one);
     for (const auto& one : claims) snapshot.claims[one.meta.key()] = &one;
-    return volume_limits(job, snapshot);
+    return snapshot;
+  }
+  VolumeLimits limits(const api::TrainingJob& job) const {
+    return VolumeReach(snapshot()).limits(job);
   }
 };
 
@@ -190,6 +193,34 @@ TEST_CASE("a claim that can never be mounted is told") {
         std::string::npos);
 }
 
+TEST_CASE("jobs whose volumes reach the same nodes share their names") {
+  Storage storage;
+  storage.volumes = {volume("v1", "r2"), volume("v2", "r2"), volume("v3", "r1"),
+                     volume("v4", "r1")};
+  storage.volumes[3].nodes.push_back(storage.volumes[0].nodes.front());
+  storage.claims = {claim("a", "v1"), claim("b", "v2"), claim("c", "v3"), claim("d", "v4")};
+  VolumeReach reach(storage.snapshot());
+  const NodeLimit a = reach.limits(job_with("a")).first_slot;
+  const NodeLimit b = reach.limits(job_with("b", "a")).first_slot;
+  CHECK(*a == Names{"n2", "n3"});
+  CHECK(&*a == &*b);
+  CHECK(*reach.limits(job_with("c")).first_slot == Names{"n1"});
+  CHECK(*reach.limits(job_with("d")).first_slot == Names{"n1", "n2", "n3"});
+  CHECK(reach.limits(job_with("c", "a")).why_not.find("no node reaches all") != std::string::npos);
+}
+
+TEST_CASE("limits of nodes are equal where their names are") {
+  const NodeLimit any, none(Names{}), one(Names{"a"}), same(Names{"a"}), other(Names{"b"});
+  CHECK(any == NodeLimit());
+  CHECK(any != none);
+  CHECK(any < none);
+  CHECK(one == same);
+  CHECK(one < other);
+  CHECK(any.allows("a"));
+  CHECK_FALSE(none.allows("a"));
+  CHECK(one.allows("a"));
+}
+
 TEST_CASE("node requirements mean what the API server means by them") {
   const auto reach = [](api::NodeRequirement requirement) {
     Storage storage;
@@ -198,7 +229,8 @@ TEST_CASE("node requirements mean what the API server means by them") {
     storage.volumes = {volume("v", "")};
     storage.volumes[0].nodes = {{{std::move(requirement)}, {}}};
     storage.claims = {claim("digits", "v")};
-    return storage.limits(job_with("digits")).first_slot.value_or(Names{});
+    const NodeLimit limit = storage.limits(job_with("digits")).first_slot;
+    return limit ? *limit : Names{};
   };
   CHECK(reach({"size", "Exists", {}}) == Names{"n2", "n3"});
   CHECK(reach({"size", "DoesNotExist", {}}) == Names{"n1"});
@@ -214,7 +246,8 @@ TEST_CASE("node requirements mean what the API server means by them") {
     storage.volumes = {volume("v", "")};
     storage.volumes[0].nodes = {{{}, {{"metadata.name", op, std::move(names)}}}};
     storage.claims = {claim("digits", "v")};
-    return storage.limits(job_with("digits")).first_slot.value_or(Names{});
+    const NodeLimit limit = storage.limits(job_with("digits")).first_slot;
+    return limit ? *limit : Names{};
   };
   CHECK(reach_by_name("In", {"n2"}) == Names{"n2"});
   CHECK(reach_by_name("NotIn", {"n1"}) == Names{"n2", "n3"});
