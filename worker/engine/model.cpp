@@ -34,6 +34,11 @@ std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::uint32_t n
   return std::uint64_t{block[0]} | std::uint64_t{block[1]} << 32;
 }
 
+/// The most pixels of a row that a process has of those that are dealt out between so many.
+std::size_t pixels_of_slice(const LayerShape& layer, std::size_t slices) {
+  return (layer.in.pixels() + slices - 1) / slices;
+}
+
 float scale_of(const LayerShape& layer) { return 1.0f / (1.0f - layer.dropout); }
 
 }  // namespace
@@ -157,20 +162,40 @@ void Model::reserve() {
   if (!context_.is_host()) values_ = {context_, shape_.values()};
 }
 
-/// Of a branch the last border, of which the stream goes on, stays; with recomputation the others
-/// lie where those of every branch do.
+/// Whether what the layer of a branch puts out lies where that of all branches does.
+bool Model::is_made_anew(std::size_t layer) const {
+  const bool is_whole_in_slice = shape_.slices() > 1 && shape_.layers()[layer].is_branch;
+  return shape_.is_within_branch(layer) &&
+         (activations_ == Activations::kRecomputed || is_whole_in_slice);
+}
+
+/// Whether of the stream, which branches read and add to, each process of the team keeps its rows.
+/// All of it is in one place then, as far as it has come.
+bool Model::divides_stream() const {
+  return activations_ == Activations::kRecomputed && shape_.slices() > 1;
+}
+
+/// Whether what the layer puts out is the stream that is divided.
+bool Model::is_divided(std::size_t layer) const {
+  const LayerShape& one = shape_.layers()[layer];
+  if (one.kind == LayerKind::kDropout) return layer > 0 && is_divided(layer - 1);
+  return divides_stream() && (one.kind == LayerKind::kEmbedding || one.adds);
+}
+
+/// Of a branch the last border, of which the stream goes on, stays.
 void Model::deal_borders(const Take& take) {
   const auto& layers = shape_.layers();
   std::vector<std::size_t> places(layers.size(), SIZE_MAX);  // of the borders that are shared
-  std::size_t place = 0, shared_columns = 0;
-  for (std::size_t l = 0; l < layers.size() && activations_ == Activations::kRecomputed; ++l) {
+  std::size_t place = 0, shared_columns = 0, stream_columns = 0;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    if (is_divided(l)) stream_columns = layers[l].out.size();
     if (layers[l].is_branch) place = 0;
-    if (!shape_.is_within_branch(l)) continue;
+    if (!is_made_anew(l)) continue;
     places[l] = place;
     place += layers[l].out.size();
     shared_columns = std::max(shared_columns, place);
   }
-  const std::span<float> shared = take(shared_columns);
+  const std::span<float> shared = take(shared_columns), stream = take(stream_columns);
   borders_.assign(1, take(shape_.reads_tokens() ? 0 : shape_.input().size()));
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const std::size_t columns = layers[l].out.size();
@@ -178,6 +203,8 @@ void Model::deal_borders(const Take& take) {
       borders_.push_back(borders_.back());
     } else if (layers[l].kind == LayerKind::kHead) {
       borders_.emplace_back();
+    } else if (is_divided(l)) {
+      borders_.push_back(stream);
     } else if (places[l] == SIZE_MAX) {
       borders_.push_back(take(columns));
     } else {
@@ -209,6 +236,9 @@ void Model::deal(const Take& take) {
         stream = layer.in.size();
         kept_[l].mean = take(layer.in.pixels());
         kept_[l].inverse = take(layer.in.pixels());
+        if (layer.is_branch && l > 0 && is_divided(l - 1)) {
+          kept_[l].rows = take(pixels_of_slice(layer, shape_.slices()) * layer.in.channels);
+        }
         break;
       case LayerKind::kAttention:
         kept_[l].greatest = take(layer.heads * layer.in.pixels());
@@ -388,7 +418,10 @@ Status Model::run(std::span<const float> values, const Rows& rows,
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
     if (l > 0 && between) MUSTER_RETURN_IF_ERROR(between());
     if (shape_.layers()[l].kind == LayerKind::kHead) return {};  // comes with the losses
-    if (shape_.layers()[l].is_branch) branch_held_ = l;
+    if (shape_.layers()[l].is_branch) {
+      branch_held_ = l;
+      keep_rows(l, rows);
+    }
     run_layer(pass_of(l, values, rows));
     context_.keep_pace();
     if (rows.team != nullptr) MUSTER_RETURN_IF_ERROR(rows.team->status());
@@ -418,12 +451,16 @@ void Model::run_layer(const Pass& pass) {
   }
 }
 
-/// Everything in the branch that ends with layer `last`, except what that one puts out.
-void Model::recompute_branch(std::size_t last, std::span<const float> values, const Batch& batch) {
+/// What was not kept of the branch that ends with layer `last`: all of it but what that one puts
+/// out, and what the branch reads.
+void Model::restore_branch(std::size_t last, std::span<const float> values, const Batch& batch) {
   const std::size_t first = *shape_.layers()[last].adds;
+  gather_rows(first, rows_of(batch));
   if (branch_held_ == first) return;
   branch_held_ = first;
-  for (std::size_t l = first; l < last; ++l) run_layer(pass_of(l, values, rows_of(batch)));
+  for (std::size_t l = first; l < last; ++l) {
+    if (is_made_anew(l)) run_layer(pass_of(l, values, rows_of(batch)));
+  }
 }
 
 void Model::forward(std::span<const float> values, std::size_t rows, TensorTeam* team) {
@@ -615,8 +652,7 @@ std::span<const float> Model::run_back(std::span<const float> values, const Batc
   if (!shape_.is_end()) dy = output_gradient().data();
   sum_statistics(batch);
   for (std::size_t l = shape_.layers().size() - (has_head() ? 1 : 0); l-- > 0;) {
-    const bool ends_branch = shape_.layers()[l].adds.has_value();
-    if (ends_branch && activations_ == Activations::kRecomputed) recompute_branch(l, values, batch);
+    if (shape_.layers()[l].adds) restore_branch(l, values, batch);
     dy = back(pass_of(l, values, rows_of(batch)), dy, finished);
     if (batch.team != nullptr && !batch.team->status()) return {};
   }

@@ -21,6 +21,11 @@ namespace muster::engine {
 /// backward pass, or made anew from the branch's beginning when that comes to it. The same bits,
 /// for a part of a forward pass more and the memory of one branch instead of all.
 /// Source: Chen et al., arXiv:1604.06174.
+///
+/// Of slices each would keep the same of what is not divided. The normalisation at a branch's
+/// beginning is made anew from what the branch reads; and of that, with recomputation, each slice
+/// keeps its rows alone, which are gathered when the backward pass comes to the branch.
+/// Source: Korthikanti et al., arXiv:2205.05198.
 enum class Activations { kKept, kRecomputed };
 
 /// Passes are computed where `context` says. Values and gradients are the host's all the same:
@@ -147,6 +152,7 @@ class Model {
   struct Kept {
     std::span<float> mean, inverse, variance;
     std::span<float> greatest, total;
+    std::span<float> rows;  ///< of what a branch reads those that are this process's to keep
   };
   /// One layer's pass over some rows. In a backward pass `dy` is the gradient of its output, and
   /// `dx` takes that of its input unless it is nullptr.
@@ -179,6 +185,9 @@ class Model {
   void reserve();
   void deal(const Take& take);
   void deal_borders(const Take& take);
+  bool is_made_anew(std::size_t layer) const;
+  bool divides_stream() const;
+  bool is_divided(std::size_t layer) const;
   /// How many rows there are, of which training step, if of any.
   struct Rows {
     std::size_t count;
@@ -192,7 +201,9 @@ class Model {
   Pass pass_of(std::size_t layer, std::span<const float> values, const Rows& rows);
   void multiply(const Pass& pass, kernels::Activation activation);
   void multiply_back(const Pass& pass, const float* dy, const float* relu_output, float* dx);
-  void recompute_branch(std::size_t last, std::span<const float> values, const Batch& batch);
+  void restore_branch(std::size_t last, std::span<const float> values, const Batch& batch);
+  void keep_rows(std::size_t branch, const Rows& rows);
+  void gather_rows(std::size_t branch, const Rows& rows);
   void linear(const Pass& pass);
   void convolution(const Pass& pass);
   void batch_norm(const Pass& pass);

@@ -63,11 +63,35 @@ void Model::run_gpt(const Pass& pass) {
 
 void Model::project(const Pass& pass) {
   const LayerShape& layer = pass.layer;
-  const std::size_t positions = pass.rows * layer.in.pixels();
-  multiply(pass, kernels::Activation::kNone);
-  if (!layer.adds) return;
-  if (layer.dropout > 0 && pass.batch != nullptr) drop(pass, pass.y);
-  on_.add(context_, positions * layer.out.channels, borders_[*layer.adds].data(), pass.y, pass.y);
+  if (!layer.adds) return multiply(pass, kernels::Activation::kNone);
+  Pass made = pass;
+  // Where the stream is in one place, what is added to it is made beside it.
+  if (divides_stream()) made.y = gradients_[1].data();
+  multiply(made, kernels::Activation::kNone);
+  if (layer.dropout > 0 && pass.batch != nullptr) drop(pass, made.y);
+  on_.add(context_, pass.rows * layer.out.size(), borders_[*layer.adds].data(), made.y, pass.y);
+}
+
+/// Of what the branch is to read, where it is divided: those of this process.
+void Model::keep_rows(std::size_t branch, const Rows& rows) {
+  const LayerShape& layer = shape_.layers()[branch];
+  const std::span<float> kept = kept_[branch].rows;
+  if (kept.empty() || rows.batch == nullptr) return;
+  const auto own =
+      rows.team->own_rows(borders_[branch].first(rows.count * layer.in.size()), layer.in.channels);
+  MUSTER_CHECK(own.size() <= kept.size());
+  context_.copy(kept.data(), own.data(), own.size_bytes());
+}
+
+/// To where the branch has read them: those that all processes have kept.
+void Model::gather_rows(std::size_t branch, const Rows& rows) {
+  const LayerShape& layer = shape_.layers()[branch];
+  const std::span<float> kept = kept_[branch].rows;
+  if (kept.empty()) return;
+  const std::span<float> all = borders_[branch].first(rows.count * layer.in.size());
+  const auto own = rows.team->own_rows(all, layer.in.channels);
+  context_.copy(own.data(), kept.data(), own.size_bytes());
+  rows.team->gather_rows(all, layer.in.channels);
 }
 
 /// Puts the gradient of the layer's input to dx, or where it belongs instead, and returns its

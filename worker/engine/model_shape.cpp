@@ -387,6 +387,7 @@ ModelShape ModelShape::slice(std::size_t slices, std::size_t index) const {
   MUSTER_CHECK(index < slices && running_ == 0);
   ModelShape part = *this;
   if (slices == 1) return part;
+  part.slices_ = slices;
   part.divide_layers(slices, index);
   part.divide_table(slices, index);
   const std::size_t table = tied_embedding_ ? tied_embedding_->weight : layers_.front().weight;

@@ -134,6 +134,8 @@ class ModelShape {
   ModelShape slice(std::size_t slices, std::size_t index) const;
   /// Errors: kInvalid naming the field of the spec, exit code kInvalidSpec: it cannot be divided.
   Status check_slices(std::size_t slices) const;
+  /// Of how many this is one; 1: it is not divided.
+  std::size_t slices() const { return slices_; }
 
   const Extent& input() const { return input_; }
   const Extent& output() const { return layers_.empty() ? input_ : layers_.back().out; }
@@ -190,6 +192,7 @@ class ModelShape {
   std::size_t numbered_ = 0;  ///< layers that have a number in their name
   std::uint32_t dropouts_ = 0;
   bool is_begin_ = true, is_end_ = true;
+  std::size_t slices_ = 1;
   std::optional<LayerShape> tied_embedding_;
 };
 

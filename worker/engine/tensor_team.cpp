@@ -54,6 +54,25 @@ void TensorTeam::gather(std::span<float> values, std::span<const std::size_t> of
                              clock_.mono_now() + wait_max_);
 }
 
+/// Where in so many values each process's rows begin.
+std::vector<std::size_t> TensorTeam::offsets_of_rows(std::size_t values,
+                                                     std::size_t columns) const {
+  std::vector<std::size_t> offsets;
+  for (std::size_t i = 0; i <= size(); ++i) {
+    offsets.push_back(values / columns * i / size() * columns);
+  }
+  return offsets;
+}
+
+std::span<float> TensorTeam::own_rows(std::span<float> values, std::size_t columns) const {
+  const auto offsets = offsets_of_rows(values.size(), columns);
+  return values.subspan(offsets[rank()], offsets[rank() + 1] - offsets[rank()]);
+}
+
+void TensorTeam::gather_rows(std::span<float> values, std::size_t columns) {
+  gather(values, offsets_of_rows(values.size(), columns));
+}
+
 /// What was computed in the tick goes to who goes on from it, or to all; of the tick before,
 /// `under_way`, all has arrived then.
 Status TensorTeam::hand_on(const Product& product, std::size_t tile_rows, std::size_t tick,

@@ -48,6 +48,10 @@ class TensorTeam {
   /// Each process has filled its part of `values`, [offsets[rank], offsets[rank + 1]); afterwards
   /// all have all.  Shape: offsets (size() + 1), ascending.  Blocks, errors: as make().
   void gather(std::span<float> values, std::span<const std::size_t> offsets);
+  /// Rows are dealt out evenly and in order. Of `values`, rows of so many columns, this process's.
+  std::span<float> own_rows(std::span<float> values, std::size_t columns) const;
+  /// As gather(), where each has filled its rows.
+  void gather_rows(std::span<float> values, std::size_t columns);
 
   std::size_t size() const { return static_cast<std::size_t>(processes_.size()); }
   std::size_t rank() const { return static_cast<std::size_t>(processes_.rank()); }
@@ -55,6 +59,7 @@ class TensorTeam {
   const Status& status() const { return status_; }
 
  private:
+  std::vector<std::size_t> offsets_of_rows(std::size_t values, std::size_t columns) const;
   Status hand_on(const Product& product, std::size_t tile_rows, std::size_t tick,
                  std::unique_ptr<comm::Work>& under_way);
 

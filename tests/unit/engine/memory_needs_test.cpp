@@ -86,6 +86,44 @@ TEST_CASE("activations are foreseen to the byte") {
   }
 }
 
+TEST_CASE("activations of a slice are foreseen to the byte") {
+  kernels::cpu::Context context(1);
+  for (const Activations activations : {Activations::kKept, Activations::kRecomputed}) {
+    for (const std::size_t rows : {1, 3, 16}) {
+      for (const std::size_t slices : {2, 4}) {
+        const ModelShape shape = ModelShape::gpt({3, 4, 32, 18}, 256).slice(slices, 1);
+        const Model model(shape, rows, context, activations);
+        CHECK(Model::bytes(shape, rows, activations) == model.arena_bytes() + rows * 18 * 16);
+      }
+    }
+  }
+}
+
+TEST_CASE("of a block a slice keeps its own share, and of the stream its rows with recomputation") {
+  const std::size_t rows = 5, positions = 16, width = 32, heads = 8;
+  for (const std::size_t slices : {1, 2, 4, 8}) {
+    CAPTURE(slices);
+    const auto of_block = [&](Activations activations, std::size_t stages) {
+      const auto bytes = [&](int layers) {
+        const ModelShape whole = ModelShape::gpt({layers, heads, width, positions}, 256);
+        const std::size_t end = whole.layers().size();
+        const ModelShape part = stages == 1 ? whole : whole.cut(1, end - 2);
+        return Model::bytes(part.slice(slices, 0), rows, activations);
+      };
+      return (bytes(9) - bytes(5)) / 4;
+    };
+    // Two means and deviations of a position; of each head its greatest score and their sum.
+    const std::size_t of_position = 4 + 2 * heads / slices, whole_norms = slices == 1 ? 2 : 0;
+    const std::size_t kept = (2 + whole_norms) * width + 12 * width / slices + of_position;
+    const std::size_t recomputed = 2 * width / slices + of_position;
+    for (const std::size_t stages : {1, 2}) {
+      CHECK(of_block(Activations::kKept, stages) == rows * positions * kept * sizeof(float));
+      CHECK(of_block(Activations::kRecomputed, stages) ==
+            rows * positions * recomputed * sizeof(float));
+    }
+  }
+}
+
 TEST_CASE("the gradients of a table that a head shares are foreseen, one for each rank of a pass") {
   TrainingConfig config = gpt_of(2, 64, 32);
   const ModelShape shape = shape_of(config);

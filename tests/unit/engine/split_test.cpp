@@ -269,6 +269,66 @@ TEST_CASE("split into stages: micro-batches of every size, threads and recomputa
   }
 }
 
+/// Rows that are not dealt out evenly: 2 sequences of 7 positions, or some, between three and six.
+TrainingConfig gpt_of_six_heads(std::int64_t steps) {
+  TrainingConfig config = test::dropped_gpt(steps);
+  config.gpt->heads = 6;
+  config.gpt->width = 24;
+  config.gpt->context_length = 7;
+  return config;
+}
+
+TEST_CASE("recomputed, each slice keeps its rows of what branches read: the same bits") {
+  for (auto* const config_of : {gpt_of_eight_heads, gpt_of_six_heads}) {
+    TrainingConfig config = config_of(3);
+    config.recomputes_activations = true;
+    const int rows = config.batch_size / config.logical_ranks;
+    const std::vector<int> slices =
+        config.gpt->heads == 8 ? std::vector{2, 4, 8} : std::vector{3, 6};
+    for (const Grid split : splits_with_slices(whole_of(config), slices)) {
+      for (const int ranks : {1, 8}) {
+        CAPTURE_SPLIT(split);
+        CAPTURE(ranks);
+        config.micro_batch_size = ranks * rows;
+        check_steps(config, split);
+      }
+    }
+  }
+}
+
+namespace {
+
+/// Bytes that all processes of a team have sent in a step, by how they take their activations.
+std::uint64_t sent_in_step(TrainingConfig config, int slices, bool recomputes) {
+  config.recomputes_activations = recomputes;
+  const auto sent_in = [&](std::int64_t steps) {
+    config.steps = steps;
+    std::uint64_t sent = 0;
+    for (const auto& end : train_split(config, {1, 1, slices})) {
+      REQUIRE(end.has_value());
+      sent += end->sent_bytes;
+    }
+    return sent;
+  };
+  return (sent_in(3) - sent_in(1)) / 2;
+}
+
+}  // namespace
+
+TEST_CASE("recomputed, slices send each other what branches read once more, and nothing else") {
+  const TrainingConfig config = gpt_of_eight_heads(3);
+  const auto branches = static_cast<std::uint64_t>(2 * config.gpt->layers);
+  const auto positions = static_cast<std::uint64_t>(config.batch_size * config.gpt->context_length);
+  const auto stream = positions * static_cast<std::uint64_t>(config.gpt->width) * sizeof(float);
+  for (const int slices : {2, 4}) {
+    CAPTURE(slices);
+    const std::uint64_t kept = sent_in_step(config, slices, false);
+    const std::uint64_t recomputed = sent_in_step(config, slices, true);
+    const auto others = static_cast<std::uint64_t>(slices - 1);
+    CHECK(recomputed - kept == branches * others * stream);
+  }
+}
+
 TEST_CASE("stages have enough micro-batches to be busy where nobody says how many") {
   TrainingConfig config = test::small_gpt(1);
   REQUIRE(config.logical_ranks == 16);
@@ -353,6 +413,7 @@ TEST_CASE("an evaluation of a split model has the figures of one that is not") {
          {Grid{1, 2}, Grid{2, 3}, Grid{1, 5}, Grid{3, 2}, Grid{1, 1, 2}, Grid{2, 2, 2}}) {
       if (config.cnn && split.slices > 1) continue;
       CAPTURE_SPLIT(split);
+      config.recomputes_activations = split.slices > 1;
       for (const auto& end : train_split(config, split)) {
         REQUIRE(end.has_value());
         CHECK(end->accuracy == alone[0]->accuracy);
