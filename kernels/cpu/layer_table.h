@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "kernels/cpu/table.h"
+#include "kernels/ops.h"
 
 namespace muster::kernels::cpu {
 
@@ -74,6 +75,8 @@ struct LayerTable {
   /// dp[i] = (p[i] * (dp[i] - mean)) * scale.
   void (*score_gradient)(const float* p, std::size_t n, float mean, float scale, float* dp);
   void (*triangle)(const Triangle& triangle);
+  /// As in ops.h, of one row.
+  void (*drop)(const Drop& by, std::size_t row, float* values);
 };
 
 const LayerTable& layers();

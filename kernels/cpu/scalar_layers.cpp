@@ -1,8 +1,10 @@
 // The plain path of LayerTable: what every other target must equal bit by bit.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/layer_table.h"
+#include "kernels/dropout.h"
 
 namespace muster::kernels::cpu {
 namespace {
@@ -104,10 +106,22 @@ void triangle(const Triangle& of) {
   }
 }
 
+void drop_row(const Drop& by, std::size_t row, float* values) {
+  const std::size_t end = by.first_column + by.columns;
+  for (std::size_t c = by.first_column; c < end; c = c / 4 * 4 + 4) {
+    const auto words = drop_words(by, row, c / 4);
+    for (std::size_t i = c; i < std::min(c / 4 * 4 + 4, end); ++i) {
+      float& value = values[i - by.first_column];
+      value = dropped(by, words[i % 4], value);
+    }
+  }
+}
+
 }  // namespace
 
 const LayerTable kScalarLayers = {
     deviation_lanes,   normalise,     norm_gradient_lanes, norm_gradient, norm_weights,   gelu_all,
-    gelu_backward_all, scale_and_max, probabilities,       product_lanes, score_gradient, triangle};
+    gelu_backward_all, scale_and_max, probabilities,       product_lanes, score_gradient, triangle,
+    drop_row};
 
 }  // namespace muster::kernels::cpu

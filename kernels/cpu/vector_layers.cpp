@@ -1,9 +1,11 @@
 // The loops of LayerTable (layer_table.h) for each instruction set. The scalar forms in
 // scalar_layers.cpp say what each computes; the order of operations here is theirs.
+#include <cstdint>
 #include <limits>
 
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/layer_table.h"
+#include "kernels/dropout.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/vector_layers.cpp"
@@ -277,12 +279,71 @@ void triangle(const Triangle& of) {
   });
 }
 
+/// Numbers are drawn with a call of philox in each 64 bits: it multiplies 32 bits by 32.
+using Words = hn::RebindToUnsigned<Floats>;
+using Calls = hn::Repartition<std::uint64_t, Floats>;
+using Call = hn::Vec<Calls>;
+constexpr std::size_t kWordsDrawn = 4 * hn::MaxLanes(Calls());
+
+HWY_INLINE Call product(Call value, std::uint32_t factor) {
+  return hn::MulEven(hn::BitCast(Words(), value), hn::Set(Words(), factor));
+}
+HWY_INLINE Call mixed(Call high_of, Call with, std::uint32_t key) {
+  const Call high = hn::ShiftRight<32>(high_of);
+  return hn::Xor(hn::Xor(high, with), hn::Set(Calls(), std::uint64_t{key}));
+}
+
+/// drop_words() of the blocks from `block` on. Of each counter what is above 32 bits is arbitrary:
+/// no product reads it.
+HWY_INLINE void draw(const Drop& by, std::size_t row, std::uint64_t block, std::uint32_t* words) {
+  Call c0 = hn::Add(hn::Set(Calls(), block), hn::Iota(Calls(), 0));
+  Call c1 = hn::ShiftRight<32>(c0);
+  Call c2 = hn::Set(Calls(), std::uint64_t{by.first_row + static_cast<std::uint32_t>(row)});
+  Call c3 = hn::Set(Calls(), std::uint64_t{kDropoutStream});
+  auto key0 = static_cast<std::uint32_t>(by.key);
+  auto key1 = static_cast<std::uint32_t>(by.key >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const Call product0 = product(c0, kPhiloxFactor0);
+    const Call product1 = product(c2, kPhiloxFactor1);
+    c0 = mixed(product1, c1, key0);
+    c1 = product1;
+    c2 = mixed(product0, c3, key1);
+    c3 = product0;
+    key0 += kPhiloxStep0;
+    key1 += kPhiloxStep1;
+  }
+  const hn::Rebind<std::uint32_t, Calls> low;
+  hn::StoreInterleaved4(hn::TruncateTo(low, c0), hn::TruncateTo(low, c1), hn::TruncateTo(low, c2),
+                        hn::TruncateTo(low, c3), low, words);
+}
+
+void drop_row(const Drop& by, std::size_t row, float* values) {
+  HWY_ALIGN std::uint32_t words[kWordsDrawn + kVector] = {};  // loads end behind what is drawn
+  const V share = all(by.share), scale = all(by.scale);
+  std::uint64_t block = by.first_column / 4;
+  std::size_t skipped = by.first_column % 4;
+  for (std::size_t done = 0; done < by.columns; skipped = 0) {
+    draw(by, row, block, words);
+    const std::size_t some = least(kWordsDrawn - skipped, by.columns - done);
+    each_vector(some, [&](std::size_t i, auto mask) HWY_ATTR {
+      const auto drawn = hn::ShiftRight<8>(hn::LoadU(Words(), words + skipped + i));
+      const hn::RebindToSigned<Floats> integers;
+      const V unit = hn::Mul(hn::ConvertTo(Floats(), hn::BitCast(integers, drawn)), all(0x1p-24F));
+      const V kept = hn::Mul(load_of(mask, values + done + i), scale);
+      store_of(mask, hn::IfThenZeroElse(hn::Lt(unit, share), kept), values + done + i);
+    });
+    done += some;
+    block += kWordsDrawn / 4;
+  }
+}
+
 }  // namespace
 
 extern const LayerTable kLayers;
 const LayerTable kLayers = {deviation_lanes, normalise,     norm_gradient_lanes, norm_gradient,
                             norm_weights,    gelu_all,      gelu_backward_all,   scale_and_max,
-                            probabilities,   product_lanes, score_gradient,      triangle};
+                            probabilities,   product_lanes, score_gradient,      triangle,
+                            drop_row};
 
 }  // namespace muster::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

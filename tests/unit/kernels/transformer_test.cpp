@@ -1,5 +1,6 @@
-// Embedding, layer normalisation, GELU and addition against their definitions, bit by bit.
+// Embedding, layer normalisation, dropout, GELU and addition against their definitions, bit by bit.
 #include "doctest/doctest.h"
+#include "kernels/dropout.h"
 #include "tests/unit/kernels/transformer_reference.h"
 
 namespace muster::test {
@@ -263,6 +264,35 @@ TEST_CASE("a row of equal values is normalised to the bias") {
     CHECK(static_cast<double>(inverse) == doctest::Approx(316.2277).epsilon(1e-6));
     for (const float value : y) CHECK(value == -2.0F);
   });
+}
+
+TEST_CASE("a dropout drops by its definition, of parts of rows, too") {
+  Random random(seed());
+  // Columns whose numbers' counter is about to have 33 bits.
+  const std::size_t far = (std::size_t{1} << 34) - 10;
+  for (const std::size_t columns : {1, 3, 4, 6, 16, 31, 32, 63, 257}) {
+    for (const std::size_t first : {std::size_t{0}, std::size_t{1}, std::size_t{7}, far}) {
+      const std::size_t rows = 5;
+      const cpu::Drop by{random.bits(), columns, first, static_cast<std::uint32_t>(random.bits()),
+                         0.3F,          1 / 0.7F};
+      Guarded<float> x(rows * columns), y(rows * columns);
+      fill(x, random, true);
+      Floats expected;
+      for (std::size_t i = 0; i < rows * columns; ++i) {
+        const std::size_t column = first + i % columns;
+        const auto words = kernels::drop_words(by, i / columns, column / 4);
+        expected.push_back(kernels::dropped(by, words[column % 4], x[i]));
+      }
+      everywhere([&](cpu::Context& context) {
+        CAPTURE(columns);
+        CAPTURE(first);
+        for (std::size_t i = 0; i < rows * columns; ++i) y[i] = x[i];
+        cpu::drop(context, rows, by, y.data());
+        CHECK(mismatches(y, expected, rows * columns) == 0);
+        CHECK(y.untouched());
+      });
+    }
+  }
 }
 
 TEST_CASE("GELU, its gradient and addition are their definitions', also in place") {
