@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the kernels and their tests for 64-bit ARM and runs those of the matrix products there, by qemu's user mode:
+"""Builds the kernels and their tests for 64-bit ARM and runs those of matrix products and dropout there, by qemu's user mode:
 NEON must give the bits of the scalar chains, and nothing else of the tests runs it on an x86-64 machine.
 
     tests/neon.py [--build]      build/neon; --build: nothing is run
@@ -21,8 +21,8 @@ COMPILER, RUNNER = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-fast-math", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-I."]
 # Headers that are the same for every machine; the rest of /usr/include is this one's.
 HEADERS = ["hwy", "doctest"]
-TESTS = ["linear_test.cpp", "reduce_test.cpp", "context_test.cpp"]
-OPTIONS = ["--test-case=*product*,*gradient*,*sum*,*target*"]
+TESTS = ["linear_test.cpp", "reduce_test.cpp", "context_test.cpp", "transformer_test.cpp"]
+OPTIONS = ["--test-case=*product*,*gradient*,*sum*,*target*,*dropout*"]
 MAIN = """#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
