@@ -41,11 +41,11 @@ Status check_local(const api::TrainingJobSpec& spec) {
 }
 
 /// What only pods have: none of it means anything to a process of this machine.
-constexpr std::array<std::string_view, 13> kFieldsOfPods{
-    "volumes",           "volumeMounts",  "shmSize",          "resourceClaims",
-    "nodeSelector",      "schedulerName", "runtimeClassName", "serviceAccountName",
-    "imagePullSecrets",  "runAsUser",     "runAsGroup",       "fsGroup",
-    "supplementalGroups"};
+constexpr std::array<std::string_view, 14> kFieldsOfPods{
+    "volumes",          "volumeMounts",      "shmSize",          "resourceClaims",
+    "nodeSelector",     "schedulerName",     "runtimeClassName", "serviceAccountName",
+    "imagePullSecrets", "imagePullPolicy",   "runAsUser",        "runAsGroup",
+    "fsGroup",          "supplementalGroups"};
 
 /// Takes such fields out of a job that this machine is to run, so that none of them decides
 /// anything, and gives their paths.

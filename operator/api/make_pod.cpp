@@ -266,6 +266,8 @@ Json make_container(const TrainingJob& job, const SlotPlacement& placement,
   if (!worker.command.empty()) container["command"] = worker.command;
   if (!worker.args.empty()) container["args"] = worker.args;
   if (!mounts.empty()) container["volumeMounts"] = std::move(mounts);
+  const auto pulls = worker.pod_fields.find("imagePullPolicy");
+  if (pulls != worker.pod_fields.end()) container["imagePullPolicy"] = *pulls;
   const auto ports = worker.pod_fields.find("ports");
   if (ports != worker.pod_fields.end()) container["ports"] = *ports;
   const bool is_taken = ports != worker.pod_fields.end() &&

@@ -253,6 +253,7 @@ void read_pod_fields(JsonReader& in, const Json& worker, Json& out) {
   read_node_selector(in);
   read_list(in, "tolerations", kMaxItems, read_toleration);
   read_pull_secrets(in);
+  check_enum(in, "imagePullPolicy", {"Always", "IfNotPresent", "Never"});
   check_optional(in, "serviceAccountName", NameRule::kSubdomain);
   check_optional(in, "runtimeClassName", NameRule::kSubdomain);
   check_optional(in, "schedulerName", NameRule::kSubdomain);
@@ -263,9 +264,9 @@ void read_pod_fields(JsonReader& in, const Json& worker, Json& out) {
   if (!in.status()) return;
   for (const char* field :
        {"ports", "volumes", "volumeMounts", "shmSize", "nodeSelector", "tolerations",
-        "imagePullSecrets", "serviceAccountName", "runtimeClassName", "schedulerName",
-        "resourceClaims", "runAsUser", "runAsGroup", "fsGroup", "supplementalGroups",
-        "terminationGracePeriodSeconds"}) {
+        "imagePullSecrets", "imagePullPolicy", "serviceAccountName", "runtimeClassName",
+        "schedulerName", "resourceClaims", "runAsUser", "runAsGroup", "fsGroup",
+        "supplementalGroups", "terminationGracePeriodSeconds"}) {
     if (in.has(field)) out[field] = without_nulls(worker[field]);
   }
 }

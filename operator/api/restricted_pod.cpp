@@ -82,9 +82,10 @@ Status check_container_context(const Json& context) {
 
 Status check_container(const Json& container) {
   const std::string path = "spec.containers[0]";
-  MUSTER_RETURN_IF_ERROR(has_only(container, path,
-                                  {"name", "image", "command", "args", "env", "ports", "resources",
-                                   "volumeMounts", "terminationMessagePolicy", "securityContext"}));
+  MUSTER_RETURN_IF_ERROR(
+      has_only(container, path,
+               {"name", "image", "imagePullPolicy", "command", "args", "env", "ports", "resources",
+                "volumeMounts", "terminationMessagePolicy", "securityContext"}));
   if (member_or_null(container, "name") != contract::kContainerName) {
     return breaks(path + " is not the worker");
   }

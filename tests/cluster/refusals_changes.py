@@ -41,7 +41,8 @@ def trained():
     rows += [row(f"{what} of workers", {"worker": patch}, "spec", LATER) for what, patch in (
         ("another image", {"image": "b"}), ("no image", {"image": None}), ("the processor", {"resources": {"cpu": "2"}}),
         ("a variable", {"env": [{"name": "A"}]}), ("places", {"nodeSelector": {"a": "b"}}),
-        ("the account", {"serviceAccountName": "default"}), ("processes", {"processes": 2}))]
+        ("the account", {"serviceAccountName": "default"}),
+        ("when images are pulled", {"imagePullPolicy": "Always"}), ("processes", {"processes": 2}))]
     program = job("program")
     rows.append(Change(26, "an own program becomes the engine", program,
                        {"worker": {"command": None}, "training": training()["spec"]["training"]},

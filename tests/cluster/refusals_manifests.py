@@ -76,6 +76,12 @@ def images():
     return rows
 
 
+def pulling():
+    at = "spec.worker.imagePullPolicy"
+    return [Case(6, f"a pull policy {value!r}", job(imagePullPolicy=value), [at, *words])
+            for value, words in (("always", ["Unsupported value"]), ("", ["Unsupported value"]), (True, ["of type string"]))]
+
+
 def resources():
     rows = []
     for value in ("1x", "-1", "", "10ZiB", "1e3k", "1 ", "0x10", "Inf", "NaN"):
@@ -432,8 +438,8 @@ def headers():
             Case(30, "no version", {key: value for key, value in job().items() if key != "apiVersion"}, ["ersion"], 400)]
 
 
-CASES = [*counts(), *fields(), *images(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(), *models(),
-         *gpts(), *shards(), *addresses(), *large(), *headers()]
+CASES = [*counts(), *fields(), *images(), *pulling(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(),
+         *models(), *gpts(), *shards(), *addresses(), *large(), *headers()]
 
 UNICODE = "/data/\u00fcbung/\u6570\u636e/\U0001f9ea"
 

@@ -303,6 +303,8 @@ TEST_CASE("a job without GPUs sees none, and the chart's image is the default") 
   CHECK(env.count("MUSTER_ENDPOINT") == 0);
   CHECK(env.count("MUSTER_TOKEN_FILE") == 0);
   CHECK(pod.spec["containers"][0]["image"] == "muster:1");
+  // Kubernetes' own default goes by the image's tag.
+  CHECK_FALSE(pod.spec["containers"][0].contains("imagePullPolicy"));
   CHECK_FALSE(pod.spec.contains("affinity"));
   CHECK_FALSE(pod.spec.contains("volumes"));
 }
@@ -478,6 +480,7 @@ TEST_CASE("what an own program asked of its pod is there") {
   CHECK(container["command"] == asked["command"]);
   CHECK(container["args"] == asked["args"]);
   CHECK(container["ports"] == asked["ports"]);
+  CHECK(container["imagePullPolicy"] == "Always");
   CHECK(container["resources"]["claims"] == Json::array({{{"name", "a"}}, {{"name", "b"}}}));
   CHECK(container["volumeMounts"][0] == asked["volumeMounts"][0]);
   const Json* memory = volume_of(pod, "muster-shm");

@@ -594,6 +594,7 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
       {"/tolerations/0/effect", "\"NoSchedule\"", "tolerations[0].tolerationSeconds", "NoExecute"},
       {"/imagePullSecrets/0/name", "\"A\"", "imagePullSecrets[0].name", "lower-case"},
       {"/imagePullSecrets/1", "{\"name\": \"pull\"}", "imagePullSecrets[1].name", "twice"},
+      {"/imagePullPolicy", "\"always\"", "imagePullPolicy", "Always, IfNotPresent or Never"},
       {"/serviceAccountName", "\"A\"", "serviceAccountName", "lower-case"},
       {"/runtimeClassName", "7", "runtimeClassName", "string"},
       {"/schedulerName", "\"\"", "schedulerName", "lower-case"},

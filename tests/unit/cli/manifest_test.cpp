@@ -116,8 +116,8 @@ TEST_CASE("all that only pods have is ignored, and one note names it") {
        "spec.worker.resourceClaims=[{name: nic, resourceClaimName: nic}]",
        "spec.worker.nodeSelector={disk: ssd}", "spec.worker.schedulerName=other",
        "spec.worker.runtimeClassName=nvidia", "spec.worker.serviceAccountName=trainer",
-       "spec.worker.imagePullSecrets=[{name: pull}]", "spec.worker.runAsUser=1000",
-       "spec.worker.runAsGroup=1000", "spec.worker.fsGroup=1000",
+       "spec.worker.imagePullSecrets=[{name: pull}]", "spec.worker.imagePullPolicy=Always",
+       "spec.worker.runAsUser=1000", "spec.worker.runAsGroup=1000", "spec.worker.fsGroup=1000",
        "spec.worker.supplementalGroups=[2000]",
        "spec.worker.resources={cpu: 1, ephemeralStorage: 20Gi}", "spec.topology={required: rack}"});
   REQUIRE_MESSAGE(job, job.error().message());
@@ -126,7 +126,8 @@ TEST_CASE("all that only pods have is ignored, and one note names it") {
         "spec.worker.volumes, spec.worker.volumeMounts, spec.worker.shmSize, "
         "spec.worker.resourceClaims, spec.worker.nodeSelector, spec.worker.schedulerName, "
         "spec.worker.runtimeClassName, spec.worker.serviceAccountName, "
-        "spec.worker.imagePullSecrets, spec.worker.runAsUser, spec.worker.runAsGroup, "
+        "spec.worker.imagePullSecrets, spec.worker.imagePullPolicy, spec.worker.runAsUser, "
+        "spec.worker.runAsGroup, "
         "spec.worker.fsGroup, spec.worker.supplementalGroups, "
         "spec.worker.resources.ephemeralStorage and spec.topology are "
         "ignored: a local run starts programs of this machine, which see its files, and writes "
