@@ -71,6 +71,14 @@ std::vector<std::string> take_fields_of_pods(const api::TrainingJobSpec& spec, J
   return taken;
 }
 
+/// In words, and out of the manifest; empty: there are none.
+std::string about_env_from(const api::TrainingJobSpec& spec, Json& manifest) {
+  if (!spec.worker.pod_fields.contains("envFrom")) return "";
+  manifest["spec"]["worker"].erase("envFrom");
+  return "spec.worker.envFrom is ignored: a local run has no ConfigMaps and Secrets; its workers "
+         "have the variables that `muster run` was started with";
+}
+
 /// In words; empty: nothing is ignored.
 std::string about_ignored(const std::vector<std::string>& fields) {
   std::string text;
@@ -124,8 +132,9 @@ Result<LocalJob> load_job(const std::string& file, const std::vector<std::string
   std::error_code error;
   local.file = file;
   local.directory = std::filesystem::absolute(file, error).lexically_normal().parent_path();
-  for (std::string note : {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
-                           api::about_gpus(local.job.spec)}) {
+  for (std::string note :
+       {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
+        about_env_from(local.job.spec, local.manifest), api::about_gpus(local.job.spec)}) {
     if (!note.empty()) local.notes.push_back(std::move(note));
   }
   return local;

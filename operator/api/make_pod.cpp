@@ -266,10 +266,11 @@ Json make_container(const TrainingJob& job, const SlotPlacement& placement,
   if (!worker.command.empty()) container["command"] = worker.command;
   if (!worker.args.empty()) container["args"] = worker.args;
   if (!mounts.empty()) container["volumeMounts"] = std::move(mounts);
-  const auto pulls = worker.pod_fields.find("imagePullPolicy");
-  if (pulls != worker.pod_fields.end()) container["imagePullPolicy"] = *pulls;
+  for (const char* field : {"imagePullPolicy", "envFrom", "ports"}) {
+    const auto own = worker.pod_fields.find(field);
+    if (own != worker.pod_fields.end()) container[field] = *own;
+  }
   const auto ports = worker.pod_fields.find("ports");
-  if (ports != worker.pod_fields.end()) container["ports"] = *ports;
   const bool is_taken = ports != worker.pod_fields.end() &&
                         std::any_of(ports->begin(), ports->end(), [](const Json& port) {
                           return port.value("name", "") == contract::kMetricsPortName;

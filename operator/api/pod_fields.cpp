@@ -12,6 +12,8 @@ namespace {
 constexpr std::size_t kMaxVolumes = 32;
 constexpr std::size_t kMaxItems = 64;
 constexpr std::size_t kMaxGroups = 16;
+constexpr std::size_t kMaxSources = 16;
+constexpr std::string_view kVisibleGpus = "NVIDIA_VISIBLE_DEVICES";
 
 /// A string that must only be one of `words`, or absent.
 void check_enum(JsonReader& in, std::string_view field,
@@ -39,6 +41,34 @@ void check_bytes(JsonReader& in, std::string_view field) {
   if (*bytes < kMinMemoryBytes || *bytes > kMaxMemoryBytes) {
     in.fail(field, "must be from 1Mi to 64Ti, not " + in_quotes(text));
   }
+}
+
+void read_env_from(JsonReader& in, bool has_gpus) {
+  const auto read_source = [](const Json& source, const std::string& at) {
+    JsonReader reader(source, at);
+    std::string name;
+    required_name(reader, "name", name, NameRule::kSubdomain);
+    check_flag(reader, "optional");
+    reader.no_other_fields();
+    return reader.status();
+  };
+  read_list(in, "envFrom", kMaxSources, [&](const Json& item, const std::string& path) {
+    JsonReader from(item, path);
+    std::string prefix;
+    optional_name(from, "prefix", prefix, NameRule::kEnvName);
+    read_object(from, "configMapRef", read_source);
+    read_object(from, "secretRef", read_source);
+    from.no_other_fields();
+    one_of(from, {"configMapRef", "secretRef"});
+    // A device plugin says by it which GPUs are the worker's; which keys there will be nobody
+    // knows.
+    if (from.status() && has_gpus && kVisibleGpus.starts_with(prefix)) {
+      from.fail("prefix", "must be given where workers have GPUs, and be no beginning of " +
+                              std::string(kVisibleGpus) +
+                              ", by which they would be given GPUs of others");
+    }
+    return from.status();
+  });
 }
 
 void read_ports(JsonReader& in) {
@@ -241,9 +271,10 @@ void read_user(JsonReader& in) {
 
 }  // namespace
 
-void read_pod_fields(JsonReader& in, const Json& worker, Json& out) {
+void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out) {
   if (!worker.is_object()) return;
   std::vector<std::string> volumes;
+  read_env_from(in, out.resources.gpus > 0);
   read_ports(in);
   read_list(in, "volumes", kMaxVolumes, [&](const Json& item, const std::string& path) {
     return read_volume(item, path, volumes);
@@ -263,11 +294,11 @@ void read_pod_fields(JsonReader& in, const Json& worker, Json& out) {
   in.optional("terminationGracePeriodSeconds", seconds, {1, 86'400});
   if (!in.status()) return;
   for (const char* field :
-       {"ports", "volumes", "volumeMounts", "shmSize", "nodeSelector", "tolerations",
+       {"envFrom", "ports", "volumes", "volumeMounts", "shmSize", "nodeSelector", "tolerations",
         "imagePullSecrets", "imagePullPolicy", "serviceAccountName", "runtimeClassName",
         "schedulerName", "resourceClaims", "runAsUser", "runAsGroup", "fsGroup",
         "supplementalGroups", "terminationGracePeriodSeconds"}) {
-    if (in.has(field)) out[field] = without_nulls(worker[field]);
+    if (in.has(field)) out.pod_fields[field] = without_nulls(worker[field]);
   }
 }
 

@@ -84,11 +84,13 @@ Status check_container(const Json& container) {
   const std::string path = "spec.containers[0]";
   MUSTER_RETURN_IF_ERROR(
       has_only(container, path,
-               {"name", "image", "imagePullPolicy", "command", "args", "env", "ports", "resources",
-                "volumeMounts", "terminationMessagePolicy", "securityContext"}));
+               {"name", "image", "imagePullPolicy", "command", "args", "env", "envFrom", "ports",
+                "resources", "volumeMounts", "terminationMessagePolicy", "securityContext"}));
   if (member_or_null(container, "name") != contract::kContainerName) {
     return breaks(path + " is not the worker");
   }
+  MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "envFrom"), path + ".envFrom",
+                                       {"prefix", "configMapRef", "secretRef"}));
   MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "ports"), path + ".ports",
                                        {"name", "containerPort", "protocol"}));
   MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "volumeMounts"),

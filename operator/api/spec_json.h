@@ -27,8 +27,8 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out);
 Json worker_to_json(const WorkerSpec& worker);
 
 /// Reads the members of the allow-list that are kept as written (ports, volumes, ...) from
-/// object `worker` of `in` into `out`.
-void read_pod_fields(JsonReader& in, const Json& worker, Json& out);
+/// object `worker` of `in` into `out.pod_fields`; `out.resources` has been read.
+void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out);
 
 Status read_training(const Json& json, const std::string& path, TrainingSpec& out);
 

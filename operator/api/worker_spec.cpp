@@ -251,7 +251,7 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
     return add_unique(names, variable.name, at + ".name", "the variable");
   });
   check_texts(in, out);
-  read_pod_fields(in, json, out.pod_fields);
+  read_pod_fields(in, json, out);
   in.no_other_fields();
   return in.status();
 }

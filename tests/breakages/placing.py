@@ -144,6 +144,8 @@ BREAKAGES = [
              "    gang.tolerations.push_back({key, \"Exists\", \"\", \"\"});\n", "", "test_core"),
     Breakage("pods with devices do not bear the taint that is named after them", "operator/api/make_pod.cpp",
              "  add_device_tolerations(job, pod.spec);\n", "", "test_api"),
+    Breakage("whoever has GPUs is given others' by the keys of a ConfigMap", "operator/api/pod_fields.cpp",
+             "if (from.status() && has_gpus && ", "if (from.status() && has_gpus && !prefix.empty() && ", "test_api"),
     Breakage("pods go to a node that is cordoned", INVENTORY, "if (one.unschedulable && !counts_closed_ && !tolerates_taint(shape.tolerations, cordon)) {",
              "if (one.unschedulable && shape.requests.empty()) {", "test_placement"),
     Breakage("what was tried is still counted for shapes of pods that were asked for", INVENTORY,

@@ -40,7 +40,8 @@ def trained():
             row("scheduling", {"scheduling": "Unplaced"}, "spec", LATER)]
     rows += [row(f"{what} of workers", {"worker": patch}, "spec", LATER) for what, patch in (
         ("another image", {"image": "b"}), ("no image", {"image": None}), ("the processor", {"resources": {"cpu": "2"}}),
-        ("a variable", {"env": [{"name": "A"}]}), ("places", {"nodeSelector": {"a": "b"}}),
+        ("a variable", {"env": [{"name": "A"}]}),
+        ("all variables of a Secret", {"envFrom": [{"secretRef": {"name": "s"}}]}), ("places", {"nodeSelector": {"a": "b"}}),
         ("the account", {"serviceAccountName": "default"}),
         ("when images are pulled", {"imagePullPolicy": "Always"}), ("processes", {"processes": 2}))]
     program = job("program")

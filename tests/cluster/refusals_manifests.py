@@ -201,6 +201,21 @@ RESERVED = ["MUSTER_JOB", "MUSTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER
             "NCCL_RAS_ADDR"]
 
 
+def taken_from():
+    """Variables of whole ConfigMaps and Secrets."""
+    at, secret = "spec.worker.envFrom", {"secretRef": {"name": "s"}}
+    rows = [Case(19, f"variables from {what}", job(envFrom=[value]), [f"{at}[0]", *words]) for what, value, words in (
+        ("two places", {**secret, "configMapRef": {"name": "c"}}, ["exactly one of"]),
+        ("nowhere", {"prefix": "A_"}, ["exactly one of"]),
+        ("another namespace", {"secretRef": {"name": "team-b/s"}}, ["secretRef.name"]),
+        ("a Secret without a name", {"secretRef": {}}, ["secretRef.name", "Required value"]),
+        ("a prefix that is none", {**secret, "prefix": "A="}, ["prefix"]))]
+    rows += [Case(19, f"variables of {what} for who has GPUs", job(resources={"gpus": 1}, envFrom=[value]),
+                  [f"{at}: ", "NVIDIA_VISIBLE_DEVICES"])
+             for what, value in (("no prefix", secret), ("a prefix that leads to others' GPUs", {**secret, "prefix": "NVIDIA_"}))]
+    return rows + [Case(19, "variables of 17 places", job(envFrom=[secret] * 17), [at, "at most 16 items"])]
+
+
 def places():
     rows = [Case(19, f"the variable {value[:8]!r}", job(env=[{"name": value, "value": "1"}]),
                  ["spec.worker.env[0].name"]) for value in ("A=B", "A B", "", "1A", "A\n", "A\0", "Ä", "A" * 257)]
@@ -211,6 +226,7 @@ def places():
                      ["spec.worker.env[0].valueFrom", "exactly one of"]))
     rows.append(Case(19, "a pod's field that is none", job(env=[{"name": "A", "valueFrom": {
         "fieldRef": {"fieldPath": "spec.containers"}}}]), ["spec.worker.env[0].valueFrom.fieldRef.fieldPath"]))
+    rows += taken_from()
     at = "spec.worker.volumeMounts[0].mountPath"
     rows += [Case(20, f"a mount at {value[:16]!r}", job(volumes=[DISK], volumeMounts=[{"name": "v", "mountPath": value}]),
                   [at]) for value in ("", "d", "/", "a/b", "/a:b", "/a//b", "/a/", "/a b", "/a\nb", "/a\0", "/a\x1b[1m",

@@ -141,6 +141,8 @@ Json full_program_job() {
           {"configMapKeyRef": {"name": "c", "key": "k", "optional": true}}},
         {"name": "D", "valueFrom":
           {"fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}}}],
+      "envFrom": [{"prefix": "S3_", "secretRef": {"name": "s", "optional": true}},
+        {"prefix": "X_", "configMapRef": {"name": "c", "optional": false}}],
       "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
       "volumes": [
         {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},

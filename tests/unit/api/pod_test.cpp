@@ -117,6 +117,7 @@ TEST_CASE("whatever would let a pod out of its box is refused, and named") {
       {"/containers/1", Json{{"name", "more"}}, "spec.containers"},
       {"/containers/0/name", "other", "the worker"},
       {"/containers/0/lifecycle", Json::object(), "lifecycle"},
+      {"/containers/0/envFrom/0/fileRef", Json::object(), "fileRef"},
       {"/containers/0/volumeDevices", Json::array(), "volumeDevices"},
       {"/containers/0/ports/0/hostPort", 80, "hostPort"},
       {"/containers/0/ports/0/hostIP", "0.0.0.0", "hostIP"},
@@ -481,6 +482,8 @@ TEST_CASE("what an own program asked of its pod is there") {
   CHECK(container["args"] == asked["args"]);
   CHECK(container["ports"] == asked["ports"]);
   CHECK(container["imagePullPolicy"] == "Always");
+  // In this order, and below all that stands in env: of one name the last one counts, and env's.
+  CHECK(container["envFrom"] == asked["envFrom"]);
   CHECK(container["resources"]["claims"] == Json::array({{{"name", "a"}}, {{"name", "b"}}}));
   CHECK(container["volumeMounts"][0] == asked["volumeMounts"][0]);
   const Json* memory = volume_of(pod, "muster-shm");

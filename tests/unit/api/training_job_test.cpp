@@ -555,6 +555,10 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
        "required"},
       {"/env/3/valueFrom/fieldRef/fieldPath", "\"spec.x\"", "env[3].valueFrom.fieldRef.fieldPath",
        "status.podIP"},
+      {"/envFrom/0/configMapRef", "{\"name\": \"c\"}", "envFrom[0]", "exactly one of"},
+      {"/envFrom/0/secretRef", "null", "envFrom[0]", "exactly one of"},
+      {"/envFrom/0/secretRef/name", "\"A/b\"", "envFrom[0].secretRef.name", "lower-case"},
+      {"/envFrom/0/prefix", "\"1A\"", "envFrom[0].prefix", "start with a letter"},
       {"/ports/0/containerPort", "0", "ports[0].containerPort", "from 1 to 65535"},
       {"/ports/0/name", "\"Web\"", "ports[0].name", "lower-case"},
       {"/ports/0/hostPort", "80", "ports[0].hostPort", "unknown field"},
@@ -614,6 +618,24 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
                   wrong.pointer << " = " << wrong.value << " said: " << sentence);
   }
   MESSAGE("wrong fields of own programs refused by name: ", cases.size());
+}
+
+TEST_CASE("whoever has GPUs takes no variables by which it could be given others'") {
+  Json job = full_program_job();
+  Json& worker = job["spec"]["worker"];
+  worker["envFrom"][0].erase("prefix");
+  CHECK(refusal(job) == "");
+  worker["resources"] = Json{{"gpus", 1}};
+  const std::string why =
+      "spec.worker.envFrom[0].prefix: must be given where workers have GPUs, and be no beginning "
+      "of NVIDIA_VISIBLE_DEVICES, by which they would be given GPUs of others";
+  CHECK(refusal(job) == why);
+  for (const char* beginning : {"N", "NVIDIA_", "NVIDIA_VISIBLE_DEVICES"}) {
+    worker["envFrom"][0]["prefix"] = beginning;
+    CHECK(refusal(job) == why);
+  }
+  worker["envFrom"][0]["prefix"] = "NCCL_";
+  CHECK(refusal(job) == "");
 }
 
 TEST_CASE("a job must say what it runs, and only once") {

@@ -136,6 +136,20 @@ TEST_CASE("all that only pods have is ignored, and one note names it") {
         Json{{"worker", {{"command", {"true"}}, {"resources", {{"cpu", 1}}}}}});
 }
 
+TEST_CASE("a local run has the environment of its shell in place of ConfigMaps and Secrets") {
+  const test::TemporaryDirectory directory;
+  REQUIRE(write_file_atomically(directory.path + "/job.yaml", kOwn));
+  const auto job =
+      load_job(directory.path + "/job.yaml", {"spec.worker.envFrom=[{secretRef: {name: s}}]"});
+  REQUIRE_MESSAGE(job, job.error().message());
+  REQUIRE(job->notes.size() == 1);
+  CHECK(
+      job->notes[0] ==
+      "spec.worker.envFrom is ignored: a local run has no ConfigMaps and Secrets; its workers have "
+      "the variables that `muster run` was started with");
+  CHECK_FALSE(job->manifest["spec"]["worker"].contains("envFrom"));
+}
+
 TEST_CASE("a queue is no job, and is told to be for kubectl") {
   CHECK(refusal({"kind=TrainingQueue"}, contract::exit_code::kInvalidSpec) ==
         "job.yaml: kind: must be TrainingJob; a TrainingQueue is for kubectl apply");
