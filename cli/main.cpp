@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/completion.h"
 #include "cli/job_file_options.h"
 #include "cli/kube_commands.h"
 #include "cli/prove_command.h"
@@ -207,6 +208,16 @@ CLI::App* add_tokenize(CLI::App& app, muster::cli::TokenizeOptions& options) {
   return tokenize;
 }
 
+CLI::App* add_completion(CLI::App& app, std::string& shell) {
+  CLI::App* completion =
+      app.add_subcommand("completion", "Print a script by which a shell completes muster's words");
+  completion->footer("  source <(muster completion bash)\n  muster completion fish | source");
+  completion->add_option("SHELL", shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember(muster::cli::kCompletionShells));
+  return completion;
+}
+
 /// A sentence about a first word that is no command; empty where there is nothing to say.
 std::string about_unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return "";
@@ -241,6 +252,8 @@ int main(int argc, char** argv) {
   muster::cli::TokenizeOptions texts;
   const CLI::App* tokenize = add_tokenize(app, texts);
   muster::cli::KubeCommands kube(app);
+  std::string shell;
+  const CLI::App* completion = add_completion(app, shell);
   const std::string unknown =
       about_unknown_command(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   if (!unknown.empty()) {
@@ -254,6 +267,12 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : muster::contract::exit_code::kUsage;
   }
 
+  if (completion->parsed()) {
+    const std::string script = muster::cli::completion_script(app, shell);
+    return std::fputs(script.c_str(), stdout) >= 0 && std::fflush(stdout) == 0
+               ? 0
+               : muster::contract::exit_code::kInternal;
+  }
   if (tokenize->parsed()) return muster::cli::tokenize_command(texts);
   if (kube.is_chosen()) return kube.run(kube_environment(clock));
   if (simulate->parsed()) {
