@@ -9,7 +9,8 @@ namespace muster::cli {
 
 inline void add_job_file(CLI::App& command, std::string& file,
                          std::vector<std::string>& overrides) {
-  command.add_option("FILE", file, "manifest of a TrainingJob (YAML or JSON)")->required();
+  command.add_option("FILE", file, "manifest of a TrainingJob (YAML or JSON); - is standard input")
+      ->required();
   command
       .add_option(
           "--set", overrides,

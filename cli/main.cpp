@@ -19,6 +19,7 @@
 #include "cli/simulate_command.h"
 #include "cli/terminal_text.h"
 #include "cli/tokenize_command.h"
+#include "cli/yaml_reader.h"
 #include "common/contract.h"
 #include "common/log.h"
 
@@ -208,6 +209,15 @@ CLI::App* add_tokenize(CLI::App& app, muster::cli::TokenizeOptions& options) {
   return tokenize;
 }
 
+/// Whether the command that was given reads its job from there.
+bool reads_standard_input(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    const CLI::Option* file = command->get_option_no_throw("FILE");
+    if (file != nullptr && file->as<std::string>() == muster::cli::kStandardInput) return true;
+  }
+  return false;
+}
+
 CLI::App* add_completion(CLI::App& app, std::string& shell) {
   CLI::App* completion =
       app.add_subcommand("completion", "Print a script by which a shell completes muster's words");
@@ -267,6 +277,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : muster::contract::exit_code::kUsage;
   }
 
+  // Before any signal is blocked: whoever waits for its writer may interrupt.
+  if (reads_standard_input(app)) (void)muster::cli::standard_input();
   if (completion->parsed()) {
     const std::string script = muster::cli::completion_script(app, shell);
     return std::fputs(script.c_str(), stdout) >= 0 && std::fflush(stdout) == 0

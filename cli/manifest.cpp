@@ -93,9 +93,10 @@ std::string about_ignored(const std::vector<std::string>& fields) {
 
 }  // namespace
 
-Result<Manifest> load_manifest(const std::string& file, const std::vector<std::string>& overrides) {
+Result<Manifest> load_manifest(const std::string& path, const std::vector<std::string>& overrides) {
   Manifest manifest;
-  MUSTER_ASSIGN_OR_RETURN(manifest.json, read_yaml_file(file));
+  MUSTER_ASSIGN_OR_RETURN(manifest.json, read_yaml_file(path));
+  const std::string file = name_of_file(path);
   if (!manifest.json.is_object()) {
     return invalid(file + ": must be a map that starts with apiVersion and kind");
   }
@@ -115,13 +116,14 @@ Result<Manifest> load_manifest(const std::string& file, const std::vector<std::s
   return manifest;
 }
 
-Result<LocalJob> load_job(const std::string& file, const std::vector<std::string>& overrides) {
+Result<LocalJob> load_job(const std::string& path, const std::vector<std::string>& overrides) {
   LocalJob local;
-  MUSTER_ASSIGN_OR_RETURN(Manifest manifest, load_manifest(file, overrides));
+  MUSTER_ASSIGN_OR_RETURN(Manifest manifest, load_manifest(path, overrides));
+  local.file = name_of_file(path);
   local.manifest = std::move(manifest.json);
   local.job = std::move(manifest.job);
   if (const Status checked = check_local(local.job.spec); !checked) {
-    return checked.error().with(file);
+    return checked.error().with(local.file);
   }
   if (local.job.meta.namespace_name.empty()) local.job.meta.namespace_name = "default";
   local.manifest["metadata"]["namespace"] = local.job.meta.namespace_name;
@@ -130,8 +132,7 @@ Result<LocalJob> load_job(const std::string& file, const std::vector<std::string
                       {"metadata", {{"name", local.job.meta.name}}},
                       {"spec", api::spec_to_json(local.job.spec)}};
   std::error_code error;
-  local.file = file;
-  local.directory = std::filesystem::absolute(file, error).lexically_normal().parent_path();
+  local.directory = std::filesystem::absolute(path, error).lexically_normal().parent_path();
   for (std::string note :
        {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
         about_env_from(local.job.spec, local.manifest), api::about_gpus(local.job.spec)}) {

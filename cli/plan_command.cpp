@@ -8,6 +8,7 @@
 #include "cli/plan_forecast.h"
 #include "cli/plan_text.h"
 #include "cli/saved_cluster.h"
+#include "cli/yaml_reader.h"
 #include "common/contract.h"
 #include "common/log.h"
 #include "operator/runtime/price_file.h"
@@ -65,7 +66,7 @@ Result<int> plan(Kubectl* kubectl, const PlanOptions& options, const Display& di
     cluster->prices = std::move(*prices);
   }
   const Status checked = check_plannable(manifest.job, *cluster);
-  if (!checked) return checked.error().with(options.file);
+  if (!checked) return checked.error().with(name_of_file(options.file));
   auto told = forecast(*cluster, manifest.json);
   if (!told) return told.error().with_exit_code(codes::kUsage);
   print(options.output == "json" ? dump_pretty(plan_json(*told))

@@ -89,7 +89,7 @@ Result<int> Proof::least_workers() {
   const api::TrainingJobSpec& spec = wished.job.spec;
   if (!spec.training) {
     return Error(ErrorCode::kInvalid,
-                 options_.file +
+                 wished.file +
                      ": spec.training: is missing; only the built-in engine makes the "
                      "promise that is proved here")
         .with_exit_code(codes::kInvalidSpec);

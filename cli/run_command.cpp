@@ -20,6 +20,7 @@
 #include "cli/report.h"
 #include "cli/sample.h"
 #include "cli/terminal_text.h"
+#include "cli/yaml_reader.h"
 #include "common/contract.h"
 #include "common/file.h"
 #include "operator/embedded/child_process.h"
@@ -128,6 +129,10 @@ void Run::take_signal() {
 
 /// What else differs in the file is for the next run: only the count may change while one trains.
 void Run::resize() {
+  if (options_.file == kStandardInput) {
+    return view_.say(
+        "Not resized: the manifest came from standard input, which cannot be read again");
+  }
   const auto wanted = load_job(options_.file, options_.overrides);
   if (!wanted) return view_.say("Not resized: " + wanted.error().message());
   const int count = wanted->job.spec.worker.count;

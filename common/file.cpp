@@ -28,17 +28,21 @@ Error os_error(const std::string& path, std::string_view doing, int number) {
 Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return os_error(path, "open", errno);
+  return read_descriptor(fd.get(), path, max_bytes);
+}
+
+Result<std::string> read_descriptor(int fd, const std::string& name, std::size_t max_bytes) {
   std::string content;
   std::array<char, 16 * 1024> piece;
   for (;;) {
-    const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
+    const ssize_t got = ::read(fd, piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return os_error(path, "read", errno);
+    if (got < 0) return os_error(name, "read", errno);
     if (got == 0) return content;
     content.append(piece.data(), static_cast<std::size_t>(got));
     if (content.size() > max_bytes) {
       return Error(ErrorCode::kTooLarge,
-                   path + ": is larger than " + std::to_string(max_bytes) + " bytes");
+                   name + ": is larger than " + std::to_string(max_bytes) + " bytes");
     }
   }
 }

@@ -44,5 +44,7 @@ Error os_error(const std::string& path, std::string_view doing, int number);
 /// The whole file, or what a pipe gives until its end. Errors: kNotFound, kIo, kTooLarge (over
 /// `max_bytes`). Blocks: on the disk, or on the pipe's writer.
 Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
+/// The same of what is open already; `name` stands in front of errors.
+Result<std::string> read_descriptor(int fd, const std::string& name, std::size_t max_bytes);
 
 }  // namespace muster

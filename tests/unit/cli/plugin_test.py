@@ -90,10 +90,10 @@ class PluginTest(unittest.TestCase):
             json.dump(self.rules, file)
         return {"PATH": os.environ["PATH"], "KUBECTL": FAKE, "FAKE_KUBECTL": self.directory}
 
-    def muster(self, *arguments, env=None):
+    def muster(self, *arguments, env=None, says=""):
         return subprocess.run([os.path.join(os.path.abspath(self.bin_dir), "muster"), *arguments], text=True,
                               env=env or self.environment(), cwd=self.directory, timeout=DEADLINE,
-                              stdin=subprocess.DEVNULL, capture_output=True, check=False)
+                              input=says, capture_output=True, check=False)
 
     def start(self, *arguments, through=(), **how):
         process = subprocess.Popen([*through, os.path.join(os.path.abspath(self.bin_dir), "muster"), *arguments], text=True,
@@ -800,6 +800,17 @@ items:
                 self.assertIn("prices.yaml", done.stderr)
                 self.assertIn(sentence, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_a_job_is_planned_from_standard_input(self):
+        self.write("cluster.json", items(node("a"), node("b")))
+        with open(self.path("job.json"), encoding="utf-8") as file:
+            text = file.read()
+        done = self.muster("plan", "-", "--cluster", "cluster.json", says=text)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, self.muster("plan", "job.json", "--cluster", "cluster.json").stdout)
+        done = self.muster("plan", "-", "--cluster", "cluster.json", "--set", "spec.suspend=true", says=text)
+        self.assertEqual((done.returncode, done.stdout), (20, ""))
+        self.assertIn("standard input: spec.suspend: must be false", done.stderr)
 
     def test_what_cannot_be_planned_is_said(self):
         self.write("cluster.json", items(node("a"), {**job(), "metadata": {**job()["metadata"], "namespace": "default"}}))
