@@ -145,8 +145,8 @@ std::string dump_json(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-JsonReader::JsonReader(const Json& object, std::string path)
-    : object_(object), path_(std::move(path)) {
+JsonReader::JsonReader(const Json& object, std::string path, AfterError after)
+    : object_(object), path_(std::move(path)), after_(after) {
   if (!object_.is_object()) fail("", "must be an object");
 }
 
@@ -179,7 +179,7 @@ Status JsonReader::status() const {
 
 const Json* JsonReader::find(std::string_view field) {
   known_.emplace_back(field);
-  if (error_ || !has(field)) return nullptr;
+  if (!goes_on() || !has(field)) return nullptr;
   return &*object_.find(field);
 }
 
@@ -195,18 +195,20 @@ void JsonReader::read(std::string_view field, bool is_required, T& out, Read rea
 
 namespace {
 
-/// Empty when `value` is an integer within `range` (then in `out`), else what is wrong.
+/// Empty when `value` is an integer within `range`, else what is wrong. `out` is the integer of the
+/// range that is nearest to it; of what is none it stays.
 std::string read_integer(const Json& value, JsonReader::Range range, std::int64_t& out) {
   const bool over =
       value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t(INT64_MAX);
   if (!value.is_number_integer() || over) {
     if (!over) return "must be an integer";
   }
-  if (over || value.get<std::int64_t>() < range.least || value.get<std::int64_t>() > range.most) {
+  const std::int64_t number = over ? INT64_MAX : value.get<std::int64_t>();
+  out = std::clamp(number, range.least, range.most);
+  if (over || out != number) {
     return "must be from " + std::to_string(range.least) + " to " + std::to_string(range.most) +
            ", not " + value.dump().substr(0, 32);
   }
-  out = value.get<std::int64_t>();
   return {};
 }
 
@@ -215,7 +217,9 @@ std::string read_integer(const Json& value, JsonReader::Range range, std::int64_
 #define MUSTER_READ_FIELDS(METHOD, IS_REQUIRED)                                                    \
   void JsonReader::METHOD(std::string_view field, std::int64_t& out, Range range) {                \
     read(field, IS_REQUIRED, out, [&](const Json& value, std::int64_t& target) {                   \
-      if (auto wrong = read_integer(value, range, target); !wrong.empty()) fail(field, wrong);     \
+      std::int64_t number = target;                                                                \
+      if (auto wrong = read_integer(value, range, number); !wrong.empty()) fail(field, wrong);     \
+      if (goes_on()) target = number;                                                              \
     });                                                                                            \
   }                                                                                                \
   void JsonReader::METHOD(std::string_view field, int& out, Range range) {                         \

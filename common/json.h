@@ -43,14 +43,21 @@ std::string dump_json(const Json& value);
 ///   in.no_other_fields();
 ///   MUSTER_RETURN_IF_ERROR(in.status());
 ///
-/// After an error further calls do nothing. null counts as absent.
+/// After an error further calls do nothing, or read what can be read all the same. null counts as
+/// absent.
 class JsonReader {
  public:
   struct Range {
     std::int64_t least, most;
   };
+  enum class AfterError {
+    kStops,
+    /// The first error stays. A number beyond its range is taken as the nearest in it; a value of
+    /// the wrong type leaves what was there.
+    kReadsOn,
+  };
 
-  JsonReader(const Json& object, std::string path);
+  JsonReader(const Json& object, std::string path, AfterError after = AfterError::kStops);
 
   bool has(std::string_view field) const;
   const std::string& path() const { return path_; }
@@ -77,6 +84,8 @@ class JsonReader {
   void take(const Status& nested);
 
   Status status() const;
+  /// Whether further calls read.
+  bool goes_on() const { return !error_ || after_ == AfterError::kReadsOn; }
 
  private:
   const Json* find(std::string_view field);
@@ -85,6 +94,7 @@ class JsonReader {
 
   const Json& object_;
   std::string path_;
+  AfterError after_;
   std::vector<std::string> known_;
   std::optional<Error> error_;
 };

@@ -292,7 +292,7 @@ void read_list(JsonReader& in, std::string_view field, std::size_t max_items,
                const ReadItem& read) {
   const Json* list = in.array(field, max_items);
   if (list == nullptr) return;
-  for (std::size_t i = 0; i < list->size() && in.status(); ++i) {
+  for (std::size_t i = 0; i < list->size() && in.goes_on(); ++i) {
     in.take(read((*list)[i], in.path_of(field) + "[" + std::to_string(i) + "]"));
   }
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/json.h"
@@ -39,6 +40,14 @@ inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// Whether an absolute `path` is `directory` or lies in it; both without a slash at the end.
 bool is_below(const std::string& path, const std::string& directory);
+
+/// Of a spec all is read that can be, also where a part of it is refused: what was admitted by
+/// another version of the operator is served as far as this one understands it.
+class SpecReader : public JsonReader {
+ public:
+  SpecReader(const Json& object, std::string path)
+      : JsonReader(object, std::move(path), AfterError::kReadsOn) {}
+};
 
 /// Reads a string that follows `rule`; an empty one is refused (but by kLabelValue).
 void optional_name(JsonReader& in, std::string_view field, std::string& out, NameRule rule);

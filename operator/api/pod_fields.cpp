@@ -74,7 +74,7 @@ void read_env_from(JsonReader& in, bool has_gpus) {
 void read_ports(JsonReader& in) {
   std::vector<std::string> names, numbers;
   read_list(in, "ports", kMaxItems, [&](const Json& item, const std::string& path) -> Status {
-    JsonReader port(item, path);
+    SpecReader port(item, path);
     std::string name, protocol = "TCP";
     std::int64_t number = 0;
     required_name(port, "name", name, NameRule::kPortName);
@@ -91,7 +91,7 @@ void read_ports(JsonReader& in) {
 /// items of a configMap or secret volume.
 void read_items(JsonReader& in) {
   read_list(in, "items", kMaxItems, [](const Json& item, const std::string& path) {
-    JsonReader entry(item, path);
+    SpecReader entry(item, path);
     std::string key, file;
     std::int64_t mode = 0;
     required_name(entry, "key", key, NameRule::kConfigKey);
@@ -103,7 +103,7 @@ void read_items(JsonReader& in) {
 }
 
 Status read_configuration(const Json& json, const std::string& path, std::string_view name_field) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::string name;
   std::int64_t mode = 0;
   required_name(in, name_field, name, NameRule::kSubdomain);
@@ -115,7 +115,7 @@ Status read_configuration(const Json& json, const std::string& path, std::string
 }
 
 Status read_volume(const Json& json, const std::string& path, std::vector<std::string>& names) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::string name;
   required_name(in, "name", name, NameRule::kLabel);
   if (in.status() && name.starts_with(kMusterVolumePrefix)) {
@@ -123,7 +123,7 @@ Status read_volume(const Json& json, const std::string& path, std::vector<std::s
   }
   in.take(add_unique(names, name, path + ".name", "the volume"));
   read_object(in, "persistentVolumeClaim", [](const Json& source, const std::string& at) {
-    JsonReader claim(source, at);
+    SpecReader claim(source, at);
     std::string claim_name;
     required_name(claim, "claimName", claim_name, NameRule::kSubdomain);
     check_flag(claim, "readOnly");
@@ -137,7 +137,7 @@ Status read_volume(const Json& json, const std::string& path, std::vector<std::s
     return read_configuration(source, at, "secretName");
   });
   read_object(in, "emptyDir", [](const Json& source, const std::string& at) {
-    JsonReader directory(source, at);
+    SpecReader directory(source, at);
     check_enum(directory, "medium", {"Memory"});
     check_bytes(directory, "sizeLimit");
     directory.no_other_fields();
@@ -170,7 +170,7 @@ std::string mount_refused(const std::string& path, const Json& worker) {
 void read_mounts(JsonReader& in, const Json& worker, const std::vector<std::string>& volumes) {
   std::vector<std::string> paths;
   read_list(in, "volumeMounts", kMaxItems, [&](const Json& item, const std::string& path) {
-    JsonReader mount(item, path);
+    SpecReader mount(item, path);
     std::string name, at;
     required_name(mount, "name", name, NameRule::kLabel);
     required_name(mount, "mountPath", at, NameRule::kAbsolutePath);
@@ -207,7 +207,7 @@ void read_node_selector(JsonReader& in) {
 }
 
 Status read_toleration(const Json& json, const std::string& path) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::string key, operation = "Equal", value, effect;
   std::int64_t seconds = 0;
   optional_name(in, "key", key, NameRule::kQualified);
@@ -232,7 +232,7 @@ Status read_toleration(const Json& json, const std::string& path) {
 void read_claims(JsonReader& in) {
   std::vector<std::string> names;
   read_list(in, "resourceClaims", 32, [&](const Json& item, const std::string& path) {
-    JsonReader claim(item, path);
+    SpecReader claim(item, path);
     std::string name;
     required_name(claim, "name", name, NameRule::kLabel);
     check_optional(claim, "resourceClaimName", NameRule::kSubdomain);
@@ -247,7 +247,7 @@ void read_claims(JsonReader& in) {
 void read_pull_secrets(JsonReader& in) {
   std::vector<std::string> names;
   read_list(in, "imagePullSecrets", 16, [&](const Json& item, const std::string& path) {
-    JsonReader secret(item, path);
+    SpecReader secret(item, path);
     std::string name;
     required_name(secret, "name", name, NameRule::kSubdomain);
     secret.no_other_fields();

@@ -1,6 +1,7 @@
 #include "operator/api/training_job.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <numeric>
 
@@ -18,7 +19,7 @@ constexpr JsonReader::Range kSeconds = {1, INT32_MAX};
 
 void read_topology(JsonReader& in, TrainingJobSpec& out) {
   read_object(in, "topology", [&](const Json& object, const std::string& at) {
-    JsonReader topology(object, at);
+    SpecReader topology(object, at);
     optional_name(topology, "preferred", out.topology_preferred, NameRule::kLabel);
     optional_name(topology, "required", out.topology_required, NameRule::kLabel);
     topology.no_other_fields();
@@ -29,7 +30,7 @@ void read_topology(JsonReader& in, TrainingJobSpec& out) {
 
 void read_restart(JsonReader& in, RestartSpec& out) {
   read_object(in, "restart", [&](const Json& object, const std::string& at) {
-    JsonReader restart(object, at);
+    SpecReader restart(object, at);
     optional_enum(restart, "policy", out.policy, {"OnFailure", "Never"});
     restart.optional("maxRestarts", out.max_restarts, {0, 1000});
     restart.optional("backoffSeconds", out.backoff_seconds, {0, 3600});
@@ -39,11 +40,11 @@ void read_restart(JsonReader& in, RestartSpec& out) {
 }
 
 void read_deadlines(JsonReader& in, TrainingJobSpec& out) {
-  std::int64_t active = 0, ttl = 0;
+  std::int64_t active = -1, ttl = -1;
   in.optional("activeDeadlineSeconds", active, kSeconds);
   in.optional("ttlSecondsAfterFinished", ttl, {0, INT32_MAX});
-  if (in.has("activeDeadlineSeconds")) out.active_deadline_seconds = active;
-  if (in.has("ttlSecondsAfterFinished")) out.ttl_seconds_after_finished = ttl;
+  if (active >= 0) out.active_deadline_seconds = active;
+  if (ttl >= 0) out.ttl_seconds_after_finished = ttl;
 }
 
 /// The checkpoint's own volume must not hide, or be hidden by, one of the job's.
@@ -115,8 +116,7 @@ Status check_together(const TrainingJobSpec& spec) {
                    ", because what workers tell each other of all of them fits one datagram. Lower "
                    "worker.max, or give fewer workers more processes each");
   }
-  MUSTER_RETURN_IF_ERROR(check_divides(worker, training.split, "spec.training.parallelism"));
-  return check_checkpoint_mount(spec);
+  return check_divides(worker, training.split, "spec.training.parallelism");
 }
 
 /// With a split that was chosen for it: whether the workers that are wished for can have it.
@@ -127,12 +127,14 @@ Status check_chosen_split(const TrainingJob& job) {
 }
 
 Status read_spec(const Json& json, const std::string& path, TrainingJobSpec& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   read_object(in, "worker", [&](const Json& object, const std::string& at) {
     return read_worker(object, at, out.worker);
   });
   read_object(in, "training", [&](const Json& object, const std::string& at) {
-    return read_training(object, at, out.training.emplace());
+    const Status status = read_training(object, at, out.training.emplace());
+    const Status mount = check_checkpoint_mount(out);
+    return mount ? status : mount;
   });
   read_restart(in, out.restart);
   read_topology(in, out);
@@ -327,6 +329,32 @@ bool take_out_unknown(Json& json, const std::string& complaint) {
 
 }  // namespace
 
+bool is_about_pods(const Error& refusal) {
+  const std::string& at = refusal.message();
+  return !at.starts_with("spec.") || at.starts_with("spec.worker") ||
+         at.starts_with("spec.training:") || at.starts_with("spec.training.checkpoint");
+}
+
+namespace {
+
+/// What is refused of a job that an operator admitted, who knew more or asked for less.
+void keep_as_admitted(TrainingJob& job, const Json& json, const std::string& refusal) {
+  const auto spec = json.find("spec");
+  const bool has_training = job.spec.training && spec != json.end() && spec->is_object();
+  if (has_training) job.spec.training->as_written = without_nulls((*spec)["training"]);
+  constexpr std::array kSizes{"spec:", "spec.worker:", "spec.worker.count", "spec.worker.min",
+                              "spec.worker.max"};
+  const bool is_size = std::any_of(kSizes.begin(), kSizes.end(), [&](std::string_view field) {
+    return refusal.starts_with(field);
+  });
+  if (!is_size || job.status.placement.empty()) return;
+  WorkerSpec& worker = job.spec.worker;
+  worker.count = worker.min = worker.max =
+      std::min(static_cast<int>(job.status.placement.size()), kMaxWorkers);
+}
+
+}  // namespace
+
 std::pair<TrainingJob, Status> read_training_job(const Json& json) {
   auto read = read_parts(json, StatusIs::kForgiven);
   Json known;
@@ -335,6 +363,7 @@ std::pair<TrainingJob, Status> read_training_job(const Json& json) {
     if (!take_out_unknown(known, read.second.error().message())) break;
     read = read_parts(known, StatusIs::kForgiven);
   }
+  if (!read.second) keep_as_admitted(read.first, json, read.second.error().message());
   return read;
 }
 

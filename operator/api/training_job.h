@@ -85,6 +85,8 @@ struct TrainingSpec {
   std::string precision = "Float32";
   std::string parallelism_mode = "Fixed";  ///< Fixed or Auto
   Split split;                             ///< as written; with Auto see split_of
+  /// Where the spec was refused, as it stands there: the workers may know what is not known here.
+  Json as_written{};
   bool operator==(const TrainingSpec&) const = default;
 };
 
@@ -239,10 +241,16 @@ inline constexpr std::size_t kMaxSpecBytes = 64 * 1024;
 Result<TrainingJob> parse_training_job(const Json& json);
 /// As above for an object of the API server whose spec an older schema admitted: metadata and
 /// status are read even when the spec is refused, so that a condition can say so. The Status is the
-/// spec's verdict; of a status that somebody damaged, what can be read is read. Fields that are not
-/// known here are passed over: a newer schema, which the server has read the spec by, may give them
-/// to every job before the operator that knows them leads.
+/// spec's verdict; of a spec that is refused all is read that can be, as SpecReader says, and where
+/// how many workers there should be is refused, it is so many as have places. Of a status that
+/// somebody damaged, what can be read is read. Fields that are not known here are passed over: a
+/// newer schema, which the server has read the spec by, may give them to every job before the
+/// operator that knows them leads.
 std::pair<TrainingJob, Status> read_training_job(const Json& json);
+
+/// Whether what such a verdict refuses is a part of the workers' pods, or of how many there are: no
+/// further pod is made from that.
+bool is_about_pods(const Error& refusal);
 
 /// Whether a user may change `before` into `after`: logicalRanks, seed, model and managedBy never
 /// change; once the job has trained (membershipEpoch > 0), and unless it is suspended and its gang

@@ -89,7 +89,7 @@ void read_dropout(JsonReader& in, const Json& json, Json& out) {
 }
 
 Status read_mlp(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   out = Json{{"hidden", Json::array()}};
   if (!in.has("hidden")) in.fail("hidden", "is required: the widths of the hidden layers");
   read_sizes(in, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, out);
@@ -100,7 +100,7 @@ Status read_mlp(const Json& json, const std::string& path, Json& out) {
 }
 
 Status read_cnn(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   out = Json{{"channels", Json::array()}, {"hidden", Json::array()}};
   if (!in.has("channels")) in.fail("channels", "is required: how many each stage makes");
   read_sizes(in, "channels", {bounds::kMaxCnnStages, bounds::kMaxChannels}, out);
@@ -122,7 +122,7 @@ Status read_cnn(const Json& json, const std::string& path, Json& out) {
 }
 
 Status read_gpt(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   int layers = 0, heads = 0, width = 0, context_length = 0;
   in.required("layers", layers, {1, bounds::kMaxBlocks});
   in.required("heads", heads, {1, bounds::kMaxHeads});
@@ -146,7 +146,7 @@ Status read_gpt(const Json& json, const std::string& path, Json& out) {
 }
 
 Status read_model(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   const auto read = [&](const char* name,
                         Status (*member)(const Json&, const std::string&, Json&)) {
     read_object(in, name, [&](const Json& object, const std::string& at) {
@@ -186,7 +186,7 @@ std::string path_refused(const std::string& path) {
 /// An object of `fields` that are paths, all required.
 Status read_paths(const Json& json, const std::string& path,
                   std::initializer_list<const char*> fields, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   out = Json::object();
   std::vector<std::string> files(fields.size());
   auto file = files.begin();
@@ -202,7 +202,7 @@ Status read_paths(const Json& json, const std::string& path,
 }
 
 Status read_shards(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   out = Json{{"files", Json::array()}};
   if (!in.has("files")) in.fail("files", "is required: the shards, at least one");
   read_list(
@@ -230,7 +230,7 @@ constexpr struct {
 
 /// A test table is read by its training table's rules.
 Status read_table(const Json& json, const std::string& path, bool is_test, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::string file, label;
   in.required("file", file, bounds::kMaxPathBytes);
   in.required("label", label, bounds::kMaxColumnBytes);
@@ -256,7 +256,7 @@ Status read_table(const Json& json, const std::string& path, bool is_test, Json&
 }
 
 Status read_image_folder(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::string directory;
   in.required("directory", directory, bounds::kMaxPathBytes);
   const std::string why = path_refused(directory);
@@ -278,7 +278,7 @@ Status read_image_folder(const Json& json, const std::string& path, Json& out) {
 }
 
 Status read_source(const Json& json, const std::string& path, bool is_test, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   const auto read = [&](const char* kind, const auto& reader) {
     read_object(in, kind, [&](const Json& object, const std::string& at) {
       Json fields;
@@ -304,7 +304,7 @@ Status read_source(const Json& json, const std::string& path, bool is_test, Json
 }
 
 Status read_data(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   out = Json::object();
   if (!in.has("train")) in.fail("train", "is required: what to train on");
   for (const char* split : {"train", "test"}) {
@@ -376,7 +376,7 @@ void read_field(JsonReader& in, const Json& json, const DecimalField& field, Jso
 /// Reads an object that has decimal strings and nothing else.
 Status read_decimals(const Json& json, const std::string& path,
                      std::span<const DecimalField> fields, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   out = Json::object();
   for (const DecimalField& field : fields) read_field(in, json, field, out);
   in.no_other_fields();
@@ -399,7 +399,7 @@ Status read_adamw(const Json& json, const std::string& path, Json& out) {
 }
 
 Status read_cosine(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::int64_t warmup = 0;
   in.optional("warmupSteps", warmup, {0, bounds::kMaxSteps});
   out = Json{{"warmupSteps", warmup}};
@@ -409,7 +409,7 @@ Status read_cosine(const Json& json, const std::string& path, Json& out) {
 }
 
 Status read_schedule(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   out = Json::object();
   if (!in.has("cosine")) in.fail("cosine", "is required: the one schedule there is");
   read_object(in, "cosine", [&](const Json& object, const std::string& at) {
@@ -420,7 +420,7 @@ Status read_schedule(const Json& json, const std::string& path, Json& out) {
 }
 
 Status read_optimizer(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   out = Json::object();
   read_object(in, "sgd", [&](const Json& object, const std::string& at) {
     return read_decimals(object, at, kSgdFields, out["sgd"]);
@@ -437,7 +437,7 @@ Status read_optimizer(const Json& json, const std::string& path, Json& out) {
 }
 
 Status read_checkpoint(const Json& json, const std::string& path, CheckpointSpec& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   optional_name(in, "path", out.path, NameRule::kAbsolutePath);
   optional_name(in, "volumeClaimName", out.volume_claim_name, NameRule::kSubdomain);
   in.optional("everySteps", out.every_steps, {1, bounds::kMaxSteps});
@@ -458,7 +458,7 @@ void read_supported(JsonReader& in, const char* field, std::string& out,
 
 void read_parallelism(JsonReader& in, TrainingSpec& out) {
   read_object(in, "parallelism", [&](const Json& object, const std::string& at) {
-    JsonReader split(object, at);
+    SpecReader split(object, at);
     split.optional("mode", out.parallelism_mode, 64);
     split.optional("tensor", out.split.tensor, {1, kMaxSplit});
     split.optional("pipeline", out.split.pipeline, {1, kMaxSplit});
@@ -590,7 +590,11 @@ void check_training(JsonReader& in, const TrainingSpec& training) {
 }  // namespace
 
 Status read_training(const Json& json, const std::string& path, TrainingSpec& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
+  // The one field that pods are made of: what is wrong with it is said before all else.
+  read_object(in, "checkpoint", [&](const Json& object, const std::string& at) {
+    return read_checkpoint(object, at, out.checkpoint.emplace());
+  });
   read_supported(in, "algorithm", out.algorithm, "Backpropagation");
   read_supported(in, "mode", out.mode, "Strict");
   in.optional("seed", out.seed, {0, kMaxExactInteger});
@@ -618,15 +622,12 @@ Status read_training(const Json& json, const std::string& path, TrainingSpec& ou
     return read_decimals(object, at, kClippingFields, out.gradient_clipping);
   });
   read_object(in, "evaluation", [&](const Json& object, const std::string& at) {
-    JsonReader evaluation(object, at);
+    SpecReader evaluation(object, at);
     evaluation.optional("everyEpochs", out.evaluation_every_epochs, {1, bounds::kMaxEpochs});
     evaluation.optional("everySteps", out.evaluation_every_steps, {1, bounds::kMaxSteps});
     evaluation.optional("maxSamples", out.evaluation_max_samples, {1, bounds::kMaxTestSamples});
     evaluation.no_other_fields();
     return evaluation.status();
-  });
-  read_object(in, "checkpoint", [&](const Json& object, const std::string& at) {
-    return read_checkpoint(object, at, out.checkpoint.emplace());
   });
   optional_enum(in, "onNonFinite", out.on_non_finite, {"RollBack", "Stop"});
   optional_enum(in, "optimizerState", out.optimizer_state, {"Replicated", "Sharded"});
@@ -685,6 +686,8 @@ Json training_to_json(const TrainingSpec& training) {
       json["checkpoint"]["volumeClaimName"] = checkpoint.volume_claim_name;
     }
   }
+  // Where how it is split was chosen here, it is not written there.
+  if (training.as_written.is_object()) json.merge_patch(training.as_written);
   return json;
 }
 

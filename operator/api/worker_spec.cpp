@@ -46,7 +46,7 @@ bool is_pod_field_path(const std::string& path) {
 }
 
 Status read_key_ref(const Json& json, const std::string& path) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::string name, key;
   bool is_optional = false;
   required_name(in, "name", name, NameRule::kSubdomain);
@@ -57,7 +57,7 @@ Status read_key_ref(const Json& json, const std::string& path) {
 }
 
 Status read_field_ref(const Json& json, const std::string& path) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::string version, field;
   optional_enum(in, "apiVersion", version, {"v1"});
   in.required("fieldPath", field, 512);
@@ -73,7 +73,7 @@ Status read_field_ref(const Json& json, const std::string& path) {
 }
 
 Status read_env_source(const Json& json, const std::string& path) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   read_object(in, "secretKeyRef", read_key_ref);
   read_object(in, "configMapKeyRef", read_key_ref);
   read_object(in, "fieldRef", read_field_ref);
@@ -83,7 +83,7 @@ Status read_env_source(const Json& json, const std::string& path) {
 }
 
 Status read_env(const Json& json, const std::string& path, EnvVar& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   required_name(in, "name", out.name, NameRule::kEnvName);
   in.optional("value", out.value, kMaxArgumentBytes);
   read_object(in, "valueFrom", read_env_source);
@@ -144,7 +144,7 @@ void read_memory(JsonReader& in, const Json& json, const char* field, std::int64
 }
 
 Status read_resources(const Json& json, const std::string& path, Resources& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   read_quantity(in, json, "cpu", out.cpu_millis, parse_cpu_millis);
   if (in.status() && (out.cpu_millis < 1 || out.cpu_millis > kMaxCpuMillis)) {
     in.fail("cpu", "must be from 1m to 1024, not " + std::to_string(out.cpu_millis) + "m");
@@ -217,7 +217,7 @@ Json resources_to_json(const Resources& resources) {
 }  // namespace
 
 Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   in.optional("count", out.count, {1, kMaxWorkers});
   out.min = out.max = out.count;
   in.optional("min", out.min, {1, kMaxWorkers});
@@ -229,10 +229,8 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
   });
   out.processes = std::max(1, static_cast<int>(out.resources.gpus));
   in.optional("processes", out.processes, {1, kMaxProcesses});
-  if (in.status()) {
-    out.threads = static_cast<int>(
-        std::max<std::int64_t>(1, out.resources.cpu_millis / 1000 / out.processes));
-  }
+  out.threads = static_cast<int>(
+      std::clamp<std::int64_t>(out.resources.cpu_millis / 1000 / out.processes, 1, kMaxThreads));
   in.optional("threads", out.threads, {1, kMaxThreads});
   optional_name(in, "image", out.image, NameRule::kImage);
   read_strings(in, "command", kMaxCommandItems, kMaxArgumentBytes, out.command);

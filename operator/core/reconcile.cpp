@@ -116,12 +116,9 @@ Plan refuse_spec(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   api::TrainingJobStatus status = job.status;
   std::string message = snapshot.spec_verdict.error().message();
-  // An operator that no longer understands the spec of a job that has trained is no reason to end
-  // it.
-  const bool has_gang = !status.placement.empty();
-  if (has_gang || status.membership_epoch > 0) {
-    message += has_gang ? "; the gang is left as it is until the spec is repaired"
-                        : "; no gang is started until the spec is repaired";
+  // That a spec is no longer right is no reason to end a job that has trained.
+  if (status.membership_epoch > 0) {
+    message += "; no gang is started until the spec is repaired";
   } else {
     status.phase = words::kPhaseFailed;
     status.completion_time = whole_seconds(snapshot.now);
@@ -456,13 +453,20 @@ bool may_wait(const JobSnapshot& snapshot, const GangView& gang,
   return same_words == before;
 }
 
-/// What was refused is judged anew: a gang that went on meanwhile has its places.
-void take_back_bad_spec(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
+/// Says of a gang that has its places that its spec is refused, or no longer is.
+void judge_spec(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
+  if (!snapshot.spec_verdict) {
+    const std::string& refusal = snapshot.spec_verdict.error().message();
+    set_condition(status, snapshot,
+                  {words::kAdmitted, true, contract::reason::kInvalidSpec,
+                   refusal + "; the gang goes on, for it was admitted before"});
+    return;
+  }
   const auto* admitted = status.condition(std::string(words::kAdmitted));
   if (admitted == nullptr || admitted->reason != contract::reason::kInvalidSpec) return;
   set_condition(
       status, snapshot,
-      {words::kAdmitted, true, contract::reason::kGangScheduled, "the spec was repaired"});
+      {words::kAdmitted, true, contract::reason::kGangScheduled, "the spec is understood"});
 }
 
 seconds until_progress(const JobSnapshot& snapshot) {
@@ -477,7 +481,7 @@ Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
   if (trains && is_elastic(snapshot, gang) && awaits_verdict(snapshot, gang)) {
     return nothing("waiting for a place");
   }
-  take_back_bad_spec(status, snapshot);
+  judge_spec(status, snapshot);
   const auto words_due = observe_running(status, snapshot, gang);
   if (trains && may_wait(snapshot, gang, status)) {
     Plan later = nothing("training");
@@ -518,6 +522,20 @@ void tell_restored(Plan& plan, const JobSnapshot& snapshot) {
   const std::string text = text_of(patch->status);
   if (text.empty() || !text_of(snapshot.job.status).empty()) return;
   add_event(plan, snapshot, "Normal", contract::reason::kCheckpointRestored, text);
+}
+
+/// That a gang goes on with a spec that is refused is news once.
+void tell_refused(Plan& plan, const JobSnapshot& snapshot) {
+  const auto* patch =
+      plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+  if (patch == nullptr) return;
+  const auto is_told = [](const api::TrainingJobStatus& status) {
+    const auto* admitted = status.condition(std::string(words::kAdmitted));
+    return admitted != nullptr && admitted->reason == contract::reason::kInvalidSpec;
+  };
+  if (!is_told(patch->status) || is_told(snapshot.job.status)) return;
+  add_event(plan, snapshot, "Warning", contract::reason::kInvalidSpec,
+            patch->status.condition(std::string(words::kAdmitted))->message);
 }
 
 /// A checkpoint that outlives the pods is told with the write that shows it, once in so much time
@@ -599,6 +617,7 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   }
   Plan seen = observe(snapshot, gang);
   tell_restored(seen, snapshot);
+  tell_refused(seen, snapshot);
   tell_saved(seen, snapshot);
   append(plan, std::move(seen));
   return plan;
@@ -606,8 +625,16 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
 
 }  // namespace
 
+bool is_served(const JobSnapshot& snapshot) {
+  const api::TrainingJobStatus& status = snapshot.job.status;
+  return snapshot.spec_verdict ||
+         (status.membership_epoch > 0 && !status.is_true(std::string(words::kSuspended)));
+}
+
 Status pods_verdict(const JobSnapshot& snapshot) {
   if (snapshot.pods_verdict) return *snapshot.pods_verdict;
+  const Status& spec = snapshot.spec_verdict;
+  if (!spec && api::is_about_pods(spec.error())) return spec;
   // Slot 0's stands for all: the others have an empty directory where it has the claim.
   const api::SlotPlacement placement{0, 0, "", ""};
   return api::check_restricted(api::make_pod(snapshot.job, placement, snapshot.pod_options));
@@ -616,7 +643,7 @@ Status pods_verdict(const JobSnapshot& snapshot) {
 std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;
   if (job.meta.deletion_time || job.spec.managed_by != contract::kManagedBy) return std::nullopt;
-  if (!snapshot.spec_verdict || job.status.finished() || job.spec.suspend) return std::nullopt;
+  if (!is_served(snapshot) || job.status.finished() || job.spec.suspend) return std::nullopt;
   if (!why_deactivated(job).empty()) return std::nullopt;
   if (snapshot.create_failure || until_restart(snapshot) || until_tried_again(snapshot)) {
     return std::nullopt;
@@ -652,15 +679,18 @@ bool may_create(const JobSnapshot& snapshot, const GangView& gang) {
   return is_elastic(snapshot, gang) && !slots_to_place(snapshot, gang).empty();
 }
 
-/// A job whose pods would not be restricted: as if the API server had refused them, and before
-/// anything is asked of it.
+/// A job whose pods would not be restricted, or are refused with its spec: as if the API server had
+/// refused them, and before anything is asked of it.
 std::optional<JobSnapshot> with_refusal(const JobSnapshot& snapshot, const GangView& gang) {
   if (snapshot.create_failure || !may_create(snapshot, gang)) return std::nullopt;
   const Status meets = pods_verdict(snapshot);
   if (meets) return std::nullopt;
   JobSnapshot refused = snapshot;
-  refused.create_failure = CreateFailure{std::string(words::kRefused),
-                                         "its pods are not made: one " + meets.error().message()};
+  const Status& spec = snapshot.spec_verdict;
+  const bool is_spec = !spec && api::is_about_pods(spec.error());
+  refused.create_failure = CreateFailure{
+      std::string(is_spec ? contract::reason::kInvalidSpec : words::kRefused),
+      "its pods are not made: " + std::string(is_spec ? "" : "one ") + meets.error().message()};
   return refused;
 }
 
@@ -696,11 +726,7 @@ Plan decide(const JobSnapshot& snapshot, const GangView& gang) {
   const bool believe = ended && lasted(snapshot, facts::job_is_old()) >= words::kOldMost;
   if (gang.job_is_old && !believe) return await_or_supersede(snapshot, gang);
   if (ended) return reconcile_finished(snapshot, gang);
-  if (!snapshot.spec_verdict) {
-    // What it holds may be others' all the same.
-    if (auto plan = decide_preemption(snapshot, gang)) return *plan;
-    return refuse_spec(snapshot);
-  }
+  if (!is_served(snapshot)) return refuse_spec(snapshot);
   if (auto plan = decide_success(snapshot, gang)) return *plan;
   if (job.spec.suspend) return suspend(snapshot, gang);
   if (const auto refused = with_refusal(snapshot, gang)) {

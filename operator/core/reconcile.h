@@ -84,8 +84,13 @@ Plan reconcile(const JobSnapshot& snapshot);
 /// Names of what is true now and matters by how long it has been. The names mean nothing outside.
 std::set<std::string> lasting_facts(const JobSnapshot& snapshot);
 
-/// What keeps the job's pods from being restricted, so that none is made. Follows from spec and
-/// options alone; requires a valid spec.
+/// Whether the job is served. One whose spec is refused is not let start: where it never started,
+/// or was suspended, which is when a user can have changed it. One that this operator, or one
+/// before it, let start goes on as far as its spec is understood.
+bool is_served(const JobSnapshot& snapshot);
+
+/// Why no pod of the job is made: one would not be restricted, or the spec of it is refused.
+/// Follows from spec and options alone; requires is_served.
 Status pods_verdict(const JobSnapshot& snapshot);
 
 /// What schedule should be asked for this job now; absent: nothing.

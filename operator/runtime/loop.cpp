@@ -42,13 +42,6 @@ Result<JobRecord> parse_record(const Json& json) {
   if (job.meta.name.empty() || job.meta.uid.empty()) {
     return Error(ErrorCode::kInvalid, "a TrainingJob without name or uid");
   }
-  // Whose job it is must be known however wrong the rest of the spec is.
-  if (!verdict && json.contains("spec") && json["spec"].is_object()) {
-    const auto manager = json["spec"].find("managedBy");
-    if (manager != json["spec"].end() && manager->is_string()) {
-      job.spec.managed_by = manager->get<std::string>();
-    }
-  }
   api::ObjectMeta meta = job.meta;
   return JobRecord{std::move(meta), std::move(job), std::move(verdict)};
 }
@@ -529,7 +522,7 @@ void OperatorLoop::time_facts(core::JobSnapshot& snapshot, Memory& memory) const
 }
 
 void OperatorLoop::add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory) const {
-  if (!snapshot.spec_verdict || snapshot.job.status.finished()) return;
+  if (!core::is_served(snapshot) || snapshot.job.status.finished()) return;
   if (memory.pods_verdict_of != snapshot.job.meta.generation) {
     memory.pods_verdict = core::pods_verdict(snapshot);
     memory.pods_verdict_of = snapshot.job.meta.generation;
@@ -739,7 +732,7 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
 // ---- The workers' endpoint
 
 void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
-  if (options_.endpoint == nullptr || !record.verdict) return;
+  if (options_.endpoint == nullptr) return;
   const api::TrainingJob& job = record.job;
   const api::ObjectKey key = record.meta.key();
   const bool foreign = job.spec.managed_by != contract::kManagedBy;

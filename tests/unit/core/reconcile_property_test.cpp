@@ -29,7 +29,10 @@ class Generator {
     status(made.job);
     made.job.meta.generation = count(0, 3);
     if (chance(20)) made.job.meta.deletion_time = time();
-    if (chance(12)) made.spec_verdict = Error(ErrorCode::kInvalid, text());
+    if (chance(12)) {
+      made.spec_verdict =
+          Error(ErrorCode::kInvalid, (chance(2) ? "spec.training.steps: " : "") + text());
+    }
     for (int i = count(0, 6); i > 0; --i) made.pods.push_back(pod(made.job, i));
     for (int i = count(0, 2); i > 0; --i) report(made);
     if (chance(2)) made.gang = verdict();
@@ -172,7 +175,8 @@ void check_pod_created(const core::JobSnapshot& before, const api::Pod& pod) {
   const auto& status = before.job.status;
   CHECK_FALSE(status.finished());
   CHECK_FALSE(before.job.spec.suspend);
-  CHECK(before.spec_verdict.has_value());
+  CHECK((before.spec_verdict || !api::is_about_pods(before.spec_verdict.error())));
+  CHECK(core::is_served(before));
   const bool stored = std::any_of(
       status.placement.begin(), status.placement.end(), [&](const api::SlotPlacement& placement) {
         return placement.slot == pod.slot() && placement.attempt == pod.attempt() &&

@@ -300,6 +300,60 @@ TEST_CASE("a pod that is made after the CAs were replaced trusts the new ones") 
   CHECK(fixture.planned.trusted_by("b") == std::vector<std::string>{"new, old"});
 }
 
+namespace {
+
+/// Keeps what workers would be told.
+class ToldGangs final : public runtime::WorkersEndpoint {
+ public:
+  std::string url() const override { return "http://127.0.0.1:1"; }
+  void set_gang(runtime::GangInfo gang) override { gangs.push_back(std::move(gang)); }
+  void remove_gang(const std::string&) override {}
+  void stop() override {}
+
+  std::vector<runtime::GangInfo> gangs;
+};
+
+}  // namespace
+
+TEST_CASE("a new leader that would not start a running job's spec serves its workers") {
+  JobsFixture fixture;
+  ToldGangs told;
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.endpoint = &told;
+  runtime::OperatorLoop loop(options);
+  Json job = *parse_json(JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 1,
+    "targetWorkers": 1, "startAttempt": 0, "conditions": [{"type": "Running", "status": "True",
+      "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
+  job["spec"]["worker"].erase("command");
+  job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
+    "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+    "optimizer": {"sgd": {"learningRate": "1"}, "schedule": {"cosine": {"warmupSteps": 9}}}})");
+  Json read_only = job;
+  read_only["spec"]["worker"]["threads"] = "many";  // of the wrong type
+  read_only["metadata"]["name"] = "b";
+  read_only["metadata"]["uid"] = "u-b";
+  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+  const Json ended{{"name", "worker"}, {"state", {{"terminated", {{"exitCode", 0}}}}}};
+  const Json done{{"phase", "Succeeded"}, {"containerStatuses", Json::array({ended})}};
+  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), done)});
+  fixture.list(api::Kind::kTrainingJob, {dump_json(job), dump_json(read_only)});
+  loop.step();
+  REQUIRE(told.gangs.size() == 2);
+  for (const auto& gang : told.gangs) {
+    const Json training = *parse_json(gang.training);
+    CHECK(training["optimizer"]["schedule"]["cosine"]["warmupSteps"] == 9);
+    CHECK(training["optimizer"]["sgd"]["momentum"] == "0");
+  }
+  // The end of the one is seen; of the other the worker is gone, and no pod is made of what is not
+  // understood.
+  const auto written = fixture.planned.actions_on<core::PatchStatus>("a");
+  REQUIRE(written.size() == 1);
+  CHECK(written[0]->status.is_true("Complete"));
+  CHECK(fixture.planned.actions_on<core::CreatePod>("b").empty());
+}
+
 TEST_CASE("who does not lead keeps no work for later, and knows all that is there when it leads") {
   JobsFixture fixture;
   runtime::Metrics metrics({&fixture.clock, "1"});
