@@ -6,7 +6,9 @@
 // says, in processor time of the thread. And without queues: 1,000 gangs that wait for one of
 // 10,000 nodes, none of which has room for them, in some kinds.
 //
-//   queue_bench [--seed N] [--passes N]
+// With --short-nodes: passes while so many nodes are short (queue_short.cpp) instead.
+//
+//   queue_bench [--seed N] [--passes N] [--short-nodes N [--gangs N]]
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -18,6 +20,7 @@
 #include "operator/core/schedule.h"
 #include "operator/core/topology_sources.h"
 #include "tests/bench/placement_bench.h"
+#include "tests/bench/queue_bench.h"
 
 namespace muster::bench {
 namespace {
@@ -207,12 +210,17 @@ void run_without_queues(int passes) {
 
 int main(int count, char** arguments) {
   std::uint64_t seed = 1;
-  int passes = 10;
+  int passes = 10, short_nodes = 0, gangs = 1000;
   for (int i = 1; i + 1 < count; i += 2) {
     const std::string flag = arguments[i];
     if (flag == "--seed") seed = std::strtoull(arguments[i + 1], nullptr, 10);
     if (flag == "--passes") passes = std::max(1, std::atoi(arguments[i + 1]));
+    if (flag == "--short-nodes") short_nodes = std::max(1, std::atoi(arguments[i + 1]));
+    if (flag == "--gangs") gangs = std::max(1, std::atoi(arguments[i + 1]));
   }
-  muster::bench::run(seed, passes);
-  muster::bench::run_without_queues(passes);
+  if (short_nodes > 0) {
+    muster::bench::measure_short_nodes(short_nodes, gangs, passes);
+  } else {
+    muster::bench::run(seed, passes);
+  }
 }

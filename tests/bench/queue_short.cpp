@@ -1,0 +1,156 @@
+// Many nodes, nearly all of them full, and many gangs that wait: of a few shapes, as teams send
+// them, or each of its own. Every pass tells each of them what is missing. With volumes each job
+// has a claim of its own, bound to a volume of one of three zones; what these allow is found out
+// anew in each pass, too, as the operator's loop does. Measured are processor time of the thread
+// and what a pass adds to the memory of the process while it is at its largest.
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/core/rooms.h"
+#include "operator/core/schedule.h"
+#include "operator/core/topology_sources.h"
+#include "operator/core/volumes.h"
+#include "tests/bench/placement_bench.h"
+#include "tests/bench/queue_bench.h"
+
+namespace muster::bench {
+namespace {
+
+constexpr int kQueues = 10, kZones = 3, kShapes = 8, kGpus = 8;
+constexpr int kHalfFreeEach = 50;  ///< of so many nodes one has half of its GPUs free
+
+struct Case {
+  const char* name;
+  bool has_queues, has_volumes, are_alike;
+};
+constexpr Case kCases[] = {{"no queues", false, false, true},
+                           {"no queues, all of different shapes", false, false, false},
+                           {"no queues, volumes", false, true, true},
+                           {"queues", true, false, true},
+                           {"queues, volumes", true, true, true}};
+
+class ShortWorld {
+ public:
+  ShortWorld(int nodes, int gangs, const Case& which) : nodes_(cluster_of(nodes)), case_(which) {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const auto zone = i * kZones / nodes_.size();
+      nodes_[i].meta.labels["topology.kubernetes.io/zone"] = "r1-" + std::to_string(zone);
+      core::Assumed& taken = assumed_.emplace_back();
+      taken.node = nodes_[i].meta.name;
+      taken.requests.cpu_millis = 8000;
+      taken.requests.devices["nvidia.com/gpu"] = i % kHalfFreeEach == 0 ? kGpus / 2 : kGpus;
+    }
+    for (int i = 0; i < kQueues; ++i) {
+      core::Queue& queue = queues_.emplace_back();
+      queue.name = "queue-" + std::to_string(i);
+      queue.quota = {{"nvidia.com/gpu", std::int64_t{kGpus} * nodes, {}, {}}};
+    }
+    for (int i = 0; i < gangs; ++i) add_job(i);
+    for (const api::Node& node : nodes_) storage_.nodes.push_back(&node);
+    for (const auto& one : claims_) storage_.claims.emplace(one.meta.key(), &one);
+    for (const auto& one : volumes_) storage_.volumes.push_back(&one);
+  }
+
+  struct Pass {
+    double milliseconds = 0, mebibytes = 0;
+    std::size_t placed = 0;
+  };
+  Pass pass() {
+    core::ClusterSnapshot cluster = snapshot();
+    if (!inventory_) inventory_.emplace(core::inventory_of(cluster));
+    cluster.inventory = &*inventory_;
+    Pass pass;
+    const double before = mebibytes();
+    core::Schedule decided;
+    pass.milliseconds = microseconds_of([&] {
+                          add_gangs(cluster);
+                          decided = core::schedule(cluster);
+                        }) /
+                        1e3;
+    pass.mebibytes = mebibytes() - before;
+    for (const auto& [job, verdict] : decided.verdicts) pass.placed += verdict.placement ? 1 : 0;
+    return pass;
+  }
+
+ private:
+  void add_job(int number) {
+    const std::string name = "job-" + std::to_string(10'000 + number);
+    api::TrainingJob& job = jobs_.emplace_back();
+    job.meta.namespace_name = "ns";
+    job.meta.name = job.meta.uid = name;
+    job.spec.worker.count = job.spec.worker.min = job.spec.worker.max = 2 + number % kShapes;
+    job.spec.worker.resources.gpus = kGpus;
+    job.spec.worker.resources.cpu_millis = case_.are_alike ? 4000 : 4000 + number;
+    job.spec.worker.resources.memory_bytes = 64 * kGi;
+    if (!case_.has_volumes) return;
+    job.spec.worker.pod_fields["volumes"] =
+        Json::array({{{"name", "data"}, {"persistentVolumeClaim", {{"claimName", name}}}}});
+    api::PersistentVolumeClaim& claim = claims_.emplace_back();
+    claim.meta.namespace_name = "ns";
+    claim.meta.name = claim.volume_name = name;
+    claim.phase = "Bound";
+    api::PersistentVolume& volume = volumes_.emplace_back();
+    volume.meta.name = name;
+    volume.phase = "Bound";
+    volume.access_modes = {"ReadWriteMany"};
+    volume.is_reachable_by_all = false;
+    volume.nodes = {{{{"topology.kubernetes.io/zone", "In", {zone_of(number)}}}, {}}};
+  }
+  static std::string zone_of(int number) { return "r1-" + std::to_string(number % kZones); }
+
+  core::ClusterSnapshot snapshot() const {
+    core::ClusterSnapshot cluster;
+    cluster.nodes = storage_.nodes;
+    cluster.assumed = assumed_;
+    if (case_.has_queues) cluster.queues = queues_;
+    return cluster;
+  }
+  void add_gangs(core::ClusterSnapshot& cluster) const {
+    for (const api::TrainingJob& job : jobs_) {
+      core::WaitingGang& gang = cluster.gangs.emplace_back(core::gang_of(job));
+      gang.volumes = core::volume_limits(job, storage_);
+      if (!case_.has_queues) continue;
+      const std::size_t number = cluster.gangs.size();
+      gang.turn.queue = queues_[number % kQueues].name;
+      gang.turn.created = WallTime(seconds(static_cast<std::int64_t>(number)));
+    }
+  }
+
+  std::vector<api::Node> nodes_;
+  const Case& case_;
+  std::vector<core::Assumed> assumed_;
+  std::vector<core::Queue> queues_;
+  std::vector<api::TrainingJob> jobs_;
+  std::vector<api::PersistentVolumeClaim> claims_;
+  std::vector<api::PersistentVolume> volumes_;
+  core::StorageSnapshot storage_;
+  std::optional<core::Inventory> inventory_;
+};
+
+}  // namespace
+
+void measure_short_nodes(int nodes, int gangs, int passes) {
+  std::printf("%d nodes that are short, %d gangs wait\n", nodes, gangs);
+  std::printf(
+      "| case | placed | p50 ms | worst ms | memory of a pass MiB |\n|---|---|---|---|---|\n");
+  for (const Case& one : kCases) {
+    ShortWorld world(nodes, gangs, one);
+    std::vector<double> took;
+    double most = 0;
+    std::size_t placed = 0;
+    for (int i = 0; i < passes; ++i) {
+      const ShortWorld::Pass pass = world.pass();
+      took.push_back(pass.milliseconds);
+      most = std::max(most, pass.mebibytes);
+      placed += pass.placed;
+    }
+    std::printf("| %s | %zu | %.1f | %.1f | %.0f |\n", one.name, placed, quantile(took, 0.5),
+                quantile(took, 1), most);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace muster::bench
