@@ -502,10 +502,9 @@ GangVerdict place_anew(const WaitingGang& gang, Rooms& rooms, const NodeCaps* ca
 
 GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not, {}, true};
-  if (caps != nullptr) return place_anew(gang, rooms, caps);
-  if (const GangVerdict* refusal = rooms.refusal_of(gang)) return *refusal;
-  GangVerdict verdict = place_anew(gang, rooms, nullptr);
-  if (!verdict.placement) rooms.keep_refusal(gang, verdict);
+  if (const GangVerdict* refusal = rooms.refusal_of(gang, caps)) return *refusal;
+  GangVerdict verdict = place_anew(gang, rooms, caps);
+  if (!verdict.placement) rooms.keep_refusal(gang, caps, verdict);
   return verdict;
 }
 

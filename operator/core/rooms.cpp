@@ -110,16 +110,19 @@ void Rooms::give_back(const GangPlacement& placement, const api::Resources& per_
   for (const std::string& node : placement.node_of_slot) give_back(node, per_worker);
 }
 
-const GangVerdict* Rooms::refusal_of(const WaitingGang& gang) const {
+const GangVerdict* Rooms::refusal_of(const WaitingGang& gang, const NodeCaps* caps) const {
   if (refused_at_ != inventory_->version()) return nullptr;
-  const auto found = std::find_if(refusals_.begin(), refusals_.end(),
-                                  [&](const auto& one) { return asks_alike(one.first, gang); });
-  return found == refusals_.end() ? nullptr : &found->second;
+  const auto found = std::find_if(refusals_.begin(), refusals_.end(), [&](const Refusal& one) {
+    return asks_alike(one.gang, gang) && (caps == nullptr ? !one.caps : one.caps == *caps);
+  });
+  return found == refusals_.end() ? nullptr : &found->verdict;
 }
 
-void Rooms::keep_refusal(const WaitingGang& gang, const GangVerdict& verdict) {
+void Rooms::keep_refusal(const WaitingGang& gang, const NodeCaps* caps,
+                         const GangVerdict& verdict) {
   if (std::exchange(refused_at_, inventory_->version()) != inventory_->version()) refusals_.clear();
-  if (refusals_.size() < kRefusalsMost) refusals_.emplace_back(gang, verdict);
+  if (refusals_.size() >= kRefusalsMost) return;
+  refusals_.push_back({gang, caps == nullptr ? std::nullopt : std::optional(*caps), verdict});
 }
 
 bool Rooms::knows(const std::string& level) const {

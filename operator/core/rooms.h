@@ -73,11 +73,11 @@ class Rooms {
   std::pair<const UsualSizes*, std::int64_t> usual_sizes(const api::Resources& per_worker);
   /// What gangs that run or have just been given places hold of a kind of GPU on a node.
   GpusByJob gpus_by_job(int node, const std::string& gpu_resource);
-  /// What a gang heard that asked for what this one asks for and got nothing, if nothing has
-  /// changed since; nullptr: there was none.
-  const GangVerdict* refusal_of(const WaitingGang& gang) const;
+  /// What a gang heard that asked for what this one asks for, beside the same `caps`, and got
+  /// nothing, if nothing has changed since; nullptr: there was none.
+  const GangVerdict* refusal_of(const WaitingGang& gang, const NodeCaps* caps) const;
   /// The gang has just been refused.
-  void keep_refusal(const WaitingGang& gang, const GangVerdict& verdict);
+  void keep_refusal(const WaitingGang& gang, const NodeCaps* caps, const GangVerdict& verdict);
   /// A gang of this pass has its places.
   void start(const WaitingGang& gang, const std::vector<std::string>& nodes);
   /// Nodes that stand in one domain of the level with one of these.
@@ -90,6 +90,12 @@ class Rooms {
   std::vector<std::string> domains_of(const std::vector<int>& nodes) const;
 
  private:
+  struct Refusal {
+    WaitingGang gang;
+    std::optional<NodeCaps> caps;
+    GangVerdict verdict;
+  };
+
   SendingGang on_hosts(const RunningGang& gang) const;
   const std::vector<SendingGang>& sending();
 
@@ -102,11 +108,11 @@ class Rooms {
   std::vector<RunningGang> started_;                 ///< in this pass
   /// Those that run, then these, by host; as far as somebody has asked for them.
   std::vector<SendingGang> sending_;
-  std::size_t in_traffic_ = 0;                                 ///< of sending_
-  std::vector<std::pair<WaitingGang, GangVerdict>> refusals_;  ///< of refused_at_
-  std::uint64_t refused_at_ = 0;                               ///< the inventory's version
-  std::optional<PcieSeats> seats_;                             ///< made when first asked for
-  std::optional<Traffic> traffic_;                             ///< likewise
+  std::size_t in_traffic_ = 0;      ///< of sending_
+  std::vector<Refusal> refusals_;   ///< of refused_at_
+  std::uint64_t refused_at_ = 0;    ///< the inventory's version
+  std::optional<PcieSeats> seats_;  ///< made when first asked for
+  std::optional<Traffic> traffic_;  ///< likewise
 };
 
 }  // namespace muster::core

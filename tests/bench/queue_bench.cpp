@@ -3,8 +3,7 @@
 // queues.py): 30 queues in 5 cohorts, of each queue 350 small ones, 100 of middle size and 50 large
 // ones, by rising priority. They come within 15 s and run in virtual time with a pass each quarter
 // of a second; whoever is preempted waits again. Measured are passes while so many wait as the row
-// says, in processor time of the thread. And without queues: 1,000 gangs that wait for one of
-// 10,000 nodes, none of which has room for them, in some kinds.
+// says, in processor time of the thread.
 //
 // With --short-nodes: passes while so many nodes are short (queue_short.cpp) instead.
 //
@@ -165,44 +164,6 @@ void run(std::uint64_t seed, int passes) {
   }
   std::printf("\nseed %llu, %d preempted\n", static_cast<unsigned long long>(seed),
               world.preempted());
-}
-
-/// Of every node half a processor is free, and all gangs ask for more: of each kind another number.
-void run_without_queues(int passes) {
-  constexpr int kManyNodes = 10'000, kWaiting = 1'000;
-  std::vector<api::Node> nodes(kManyNodes);
-  core::ClusterSnapshot cluster;
-  for (int i = 0; i < kManyNodes; ++i) {
-    api::Node& node = nodes[static_cast<std::size_t>(i)];
-    node.meta.name = "node-" + std::to_string(10'000 + i);
-    node.ready = true;
-    node.allocatable = {{"cpu", 64'000}, {"memory", 256 * kGi}, {"pods", 110}};
-    cluster.nodes.push_back(&node);
-    core::Assumed& taken = cluster.assumed.emplace_back();
-    taken.node = node.meta.name;
-    taken.requests.cpu_millis = 63'500;
-  }
-  std::printf("\n| kinds of %d gangs that wait without queues | p50 ms |\n|---|---|\n", kWaiting);
-  for (const int kinds : {1, 10, 50}) {
-    cluster.gangs.clear();
-    for (int i = 0; i < kWaiting; ++i) {
-      core::WaitingGang& gang = cluster.gangs.emplace_back();
-      gang.job = {"ns", "job-" + std::to_string(i)};
-      gang.uid = gang.job.name;
-      gang.count = gang.min = 4;
-      gang.per_worker.cpu_millis = 1000 + i % kinds;
-      gang.per_worker.memory_bytes = kGi;
-    }
-    std::vector<double> took;
-    core::Inventory inventory = core::inventory_of(cluster);
-    cluster.inventory = &inventory;
-    for (int i = 0; i < passes; ++i) {
-      took.push_back(microseconds_of([&] { (void)core::schedule(cluster); }) / 1e3);
-    }
-    cluster.inventory = nullptr;
-    std::printf("| %d | %.1f |\n", kinds, quantile(took, 0.5));
-    std::fflush(stdout);
-  }
 }
 
 }  // namespace

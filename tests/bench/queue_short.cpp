@@ -109,9 +109,10 @@ class ShortWorld {
     return cluster;
   }
   void add_gangs(core::ClusterSnapshot& cluster) const {
+    core::VolumeReach volumes(storage_);
     for (const api::TrainingJob& job : jobs_) {
       core::WaitingGang& gang = cluster.gangs.emplace_back(core::gang_of(job));
-      gang.volumes = core::volume_limits(job, storage_);
+      gang.volumes = volumes.limits(job);
       if (!case_.has_queues) continue;
       const std::size_t number = cluster.gangs.size();
       gang.turn.queue = queues_[number % kQueues].name;
