@@ -42,6 +42,13 @@ std::string waiting_words(const std::string& message) {
 }
 }  // namespace facts
 
+seconds until_said_anew(const JobSnapshot& snapshot, const std::string& said,
+                        const std::string& now) {
+  const seconds interval =
+      differs_in_numbers_alone(said, now) ? words::kNumbersInterval : words::kWordsInterval;
+  return interval - lasted(snapshot, facts::waiting_words(said));
+}
+
 bool newly_lacks_volumes(const JobSnapshot& snapshot) {
   return snapshot.gang && snapshot.gang->lacks_volumes &&
          snapshot.job.status.condition(std::string(words::kAdmitted)) == nullptr;

@@ -38,6 +38,11 @@ std::string lacks_volumes();
 std::string waiting_words(const std::string& message);
 }  // namespace facts
 
+/// How long a job that said `said` still leaves it at that, now that it would say `now` in its
+/// place.
+seconds until_said_anew(const JobSnapshot& snapshot, const std::string& said,
+                        const std::string& now);
+
 /// Whether a gang that waits for claims or volumes has never said anything yet.
 bool newly_lacks_volumes(const JobSnapshot& snapshot);
 

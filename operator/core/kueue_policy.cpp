@@ -87,10 +87,8 @@ std::optional<seconds> say_held(api::TrainingJobStatus& status, const JobSnapsho
   std::optional<seconds> later;
   if (before != nullptr && before->reason == words::kWaitingForKueue &&
       before->message != message) {
-    // What Kueue says of its quota changes with every pod of every other job.
     const bool is_first_word = before->message.find('(') == std::string::npos;
-    const seconds left =
-        words::kWordsInterval - lasted(snapshot, facts::waiting_words(before->message));
+    const seconds left = until_said_anew(snapshot, before->message, message);
     if (!is_first_word && left.count() > 0) {
       later = left;
       message = before->message;

@@ -270,9 +270,7 @@ Plan say_waiting(const JobSnapshot& snapshot, std::string_view reason, const std
   const bool only_words = !news && before->status == "False" && before->message != message &&
                           status.phase == words::kPhaseWaiting;
   if (only_words) {
-    // What is free changes with every pod of every other job.
-    const seconds left =
-        words::kWordsInterval - lasted(snapshot, facts::waiting_words(before->message));
+    const seconds left = until_said_anew(snapshot, before->message, message);
     if (left.count() > 0) {
       Plan later = nothing(message);
       requeue(later, left);

@@ -31,6 +31,19 @@ std::string bytes_text(std::int64_t bytes) {
 
 }  // namespace
 
+bool differs_in_numbers_alone(std::string_view a, std::string_view b) {
+  const auto without_numbers = [](std::string_view text) {
+    std::string rest;
+    for (const char one : text) {
+      const bool is_digit = one >= '0' && one <= '9';
+      if (!is_digit) rest += one;
+      if (is_digit && !rest.ends_with('0')) rest += '0';
+    }
+    return rest;
+  };
+  return a != b && without_numbers(a) == without_numbers(b);
+}
+
 std::string amount_text(const std::string& resource, std::int64_t amount) {
   if (resource == "cpu") return cpu_text(amount);
   const bool counts_bytes =

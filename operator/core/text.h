@@ -28,6 +28,9 @@ bool is_sha256(std::string_view text);
 /// With `digits` after the point; numbers that are none or out of range become "0".
 std::string decimal(double value, int digits);
 
+/// Whether they are the same but for the numbers in them.
+bool differs_in_numbers_alone(std::string_view a, std::string_view b);
+
 /// "500m" of cpu, "2Gi" of memory, "3" of everything else, from base units.
 std::string amount_text(const std::string& resource, std::int64_t amount);
 

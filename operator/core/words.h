@@ -131,6 +131,9 @@ inline constexpr std::chrono::seconds kQueueInterval{5};
 inline constexpr std::chrono::seconds kQueuesUnknownMost{30};
 /// What a gang waits for is said anew so often at most, when only the words changed.
 inline constexpr std::chrono::seconds kWordsInterval{60};
+/// And so often, when they differ in numbers alone: what is free changes with every pod of every
+/// other job, and each gang that waits would write it.
+inline constexpr std::chrono::seconds kNumbersInterval{300};
 inline constexpr std::size_t kMaxLogTailBytes = 2048;
 inline constexpr std::size_t kMaxMessageBytes = 1024;
 inline constexpr std::size_t kMaxTerminationBytes = 4096;

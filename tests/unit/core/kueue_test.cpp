@@ -66,19 +66,22 @@ TEST_CASE("a gang that Kueue holds back waits in peace, says so, and starts when
   CHECK(status_of(job.plan()).condition("Failed")->reason == "DeadlineExceeded");
 }
 
-TEST_CASE("Kueue's reason is told at once, and other words once a minute") {
+TEST_CASE("Kueue's reason is told at once, and other words once a minute, numbers less often") {
   SnapshotBuilder job = held();
   job.edit().kueue_says = "2 more cpu needed";
   apply(job.edit(), job.plan());
   CHECK(condition(job, "Running").message ==
         "the gang waits for Kueue: queue team has not admitted it yet (2 more cpu needed)");
   job.edit().kueue_says = "1 more cpu needed";
-  job.lasting(seconds(50));
+  job.lasting(seconds(290));
   const auto plan = job.plan();
   CHECK(plan.empty());
   CHECK(plan.requeue_after == seconds(10));
-  job.lasting(seconds(60));
+  job.lasting(seconds(300));
   CHECK(status_of(job.plan()).condition("Running")->message.ends_with("(1 more cpu needed)"));
+  job.edit().kueue_says = "no more memory";
+  job.lasting(seconds(60));
+  CHECK(status_of(job.plan()).condition("Running")->message.ends_with("(no more memory)"));
 }
 
 TEST_CASE("a gang that Kueue stops is no failure: it waits anew, as another group") {

@@ -475,13 +475,32 @@ TEST_CASE("an engine's gang that started smaller than wished is not said to stay
 TEST_CASE("what a gang waits for is said anew once in a while only") {
   auto job = make_job("j").workers(2).does_not_fit("room for 0");
   apply(job.edit(), job.plan());
-  job.does_not_fit("room for 1");
+  job.does_not_fit("room on node a");
   auto plan = job.lasting(seconds(59)).plan();
   CHECK(plan.empty());
   CHECK(plan.requeue_after == seconds(1));
   plan = job.lasting(seconds(60)).plan();
-  CHECK(condition_of(status_of(plan), "Admitted").message == "room for 1");
+  CHECK(condition_of(status_of(plan), "Admitted").message == "room on node a");
   CHECK(words_of(plan) == Words{"status"});
+}
+
+TEST_CASE("of what a gang waits for numbers alone are said anew still less often") {
+  auto job = make_job("j").workers(2).does_not_fit("room for 0; 12 more nodes have less");
+  apply(job.edit(), job.plan());
+  int writes = 0;
+  for (int second = 1; second <= 600; ++second) {
+    const std::string number = std::to_string(second);
+    job.does_not_fit("room for " + number + "; 9" + number + " more nodes have less");
+    const auto plan = job.lasting(seconds(second <= 300 ? second : second - 300)).plan();
+    if (plan.empty()) {
+      CHECK(plan.requeue_after == seconds(300 - second % 300));
+      continue;
+    }
+    CHECK(words_of(plan) == Words{"status"});
+    apply(job.edit(), plan);
+    ++writes;
+  }
+  CHECK(writes == 2);
 }
 
 TEST_CASE("a worker that its node does not get ready is named after a minute, once") {
