@@ -35,6 +35,31 @@ const Json& worker_of(const Json& containers) {
   return containers.empty() ? kNone : containers.front();
 }
 
+void read_waiting(const Json& container, const std::string& head, PodView& view) {
+  const Json& waiting = member(container, {"state", "waiting"});
+  const std::string reason = text_at(waiting, {"reason"});
+  const bool says = !reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing";
+  if (!says || !view.trouble.empty()) return;
+  view.trouble = reason;
+  view.trouble_text = head + text_at(waiting, {"message"});
+}
+
+/// Of those that start before the worker, in kubectl's words.
+void read_first(const Json& containers, PodView& view) {
+  if (!containers.is_array()) return;
+  for (const Json& container : containers) {
+    const std::string head = "init container " + text_at(container, {"name"}) + ": ";
+    read_waiting(container, head, view);
+    const Json& ended = member(container, {"state", "terminated"});
+    const int code = number_at(ended, {"exitCode"}, 0);
+    if (code == 0 || !view.trouble.empty()) continue;
+    const std::string message = text_at(ended, {"message"});
+    view.trouble = "Init:Error";
+    view.trouble_text =
+        head + "exit code " + std::to_string(code) + (message.empty() ? "" : " " + message);
+  }
+}
+
 void read_state(const Json& status, PodView& view) {
   const Json& container = worker_of(member(status, {"containerStatuses"}));
   const Json& ended = member(container, {"state", "terminated"});
@@ -43,12 +68,8 @@ void read_state(const Json& status, PodView& view) {
     view.end = PodEnd{number_at(ended, {"exitCode"}, 0), text_at(ended, {"reason"}),
                       text_at(ended, {"message"}), time_at(ended, {"finishedAt"})};
   }
-  const Json& waiting = member(container, {"state", "waiting"});
-  const std::string reason = text_at(waiting, {"reason"});
-  if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") {
-    view.trouble = reason;
-    view.trouble_text = text_at(waiting, {"message"});
-  }
+  read_waiting(container, "", view);
+  if (!view.has_started) read_first(member(status, {"initContainerStatuses"}), view);
 }
 
 void read_conditions(const Json& conditions, PodView& view) {

@@ -219,21 +219,43 @@ Status read_terminated(const Json& json, const std::string& path, Termination& o
   return in.status();
 }
 
-Status read_state(const Json& json, const std::string& path, Pod& out) {
-  JsonReader in(json, path);
-  read_object(in, "terminated", [&](const Json& ended, const std::string& at) {
-    return read_terminated(ended, at, out.termination.emplace());
-  });
+/// What a container waits for, with `head` before its message, where nothing else is known.
+void read_waiting(JsonReader& in, const std::string& head, Pod& out) {
   read_object(in, "waiting", [&](const Json& waiting, const std::string& at) {
     JsonReader reader(waiting, at);
     std::string reason, message;
     reader.optional("reason", reason);
     reader.optional("message", message, kMaxMessageBytes);
     // These two are every pod's first minutes and say nothing.
-    if (out.reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") {
+    const bool says =
+        !reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing";
+    if (out.reason.empty() && says) {
       out.reason = reason;
-      out.message = message;
+      out.message = head + message;
     }
+    return reader.status();
+  });
+}
+
+Status read_state(const Json& json, const std::string& path, Pod& out) {
+  JsonReader in(json, path);
+  read_object(in, "terminated", [&](const Json& ended, const std::string& at) {
+    return read_terminated(ended, at, out.termination.emplace());
+  });
+  read_waiting(in, "", out);
+  return in.status();
+}
+
+/// What webhooks of others put before the worker (a proxy, the agent of a vault): a pod that is
+/// pending waits for it. One that stays beside the worker says nothing of it later.
+Status read_init_container_status(const Json& json, const std::string& path, Pod& out) {
+  JsonReader in(json, path);
+  std::string name;
+  in.required("name", name, 253);
+  if (out.phase != PodPhase::kPending) return in.status();
+  read_object(in, "state", [&](const Json& state, const std::string& at) {
+    JsonReader reader(state, at);
+    read_waiting(reader, "init container " + name + ": ", out);
     return reader.status();
   });
   return in.status();
@@ -285,6 +307,10 @@ Status read_status(const Json& json, const std::string& path, Pod& out) {
   read_list(in, "containerStatuses", kMaxContainers, [&](const Json& item, const std::string& at) {
     return read_container_status(item, at, out);
   });
+  read_list(in, "initContainerStatuses", kMaxContainers,
+            [&](const Json& item, const std::string& at) {
+              return read_init_container_status(item, at, out);
+            });
   return in.status();
 }
 

@@ -23,8 +23,9 @@ constexpr std::array<std::string_view, 1> kNodeAffinity{
 constexpr std::array<std::string_view, 1> kTerm{"matchFields"};
 constexpr std::array<std::string_view, 2> kContainer{"resources", "restartPolicy"};
 constexpr std::array<std::string_view, 1> kResources{"requests"};
-constexpr std::array<std::string_view, 6> kPodStatus{
-    "conditions", "containerStatuses", "message", "phase", "podIP", "reason"};
+constexpr std::array<std::string_view, 7> kPodStatus{
+    "conditions", "containerStatuses", "initContainerStatuses", "message", "phase", "podIP",
+    "reason"};
 constexpr std::array<std::string_view, 3> kContainerStatus{"imageID", "name", "state"};
 
 // Anybody makes pods and claims, and what is in them is as long as who makes them likes: what is
@@ -43,6 +44,7 @@ constexpr std::array kOfPods{
     LeftOut{"resources", "", kResources},
     LeftOut{"status", "", kPodStatus},
     LeftOut{"containerStatuses", "", kContainerStatus},
+    LeftOut{"initContainerStatuses", "", kContainerStatus},
 };
 
 /// A node tells of up to 50 images that lie on it, and is written every few minutes.

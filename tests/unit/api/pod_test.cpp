@@ -4,6 +4,7 @@
 
 #include "common/contract.h"
 #include "common/rng.h"
+#include "operator/api/unread.h"
 #include "tests/restricted.h"
 #include "tests/test_main.h"
 #include "tests/unit/api/jobs.h"
@@ -657,6 +658,24 @@ TEST_CASE("what a pod takes is counted as the cluster's scheduler does") {
   CHECK(found.cpu_millis == 5050);
   CHECK(found.memory_bytes == 7);
   CHECK(found.devices == std::map<std::string, std::int64_t>{{"x.io/y", 1}});
+}
+
+TEST_CASE("a pod whose first containers do not start says which of them waits for what") {
+  Json json = *parse_json(R"({"metadata": {"name": "p"}, "status": {"phase": "Pending",
+    "initContainerStatuses": [
+      {"name": "a", "state": {"terminated": {"exitCode": 0}}},
+      {"name": "proxy", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such"}}},
+      {"name": "b", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    "containerStatuses": [
+      {"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}]}})");
+  const Pod pod = *parse_pod(json);
+  CHECK(pod.reason == "ErrImagePull");
+  CHECK(pod.message == "init container proxy: no such");
+  CHECK_FALSE(pod.termination);
+  CHECK(parse_pod(*parse_json(dump_json(json), unread_of(Kind::kPod)))->reason == "ErrImagePull");
+  // One that stays and starts again says nothing of a worker that runs.
+  json["status"]["phase"] = "Running";
+  CHECK(parse_pod(json)->reason == "");
 }
 
 TEST_CASE("hostile pods are refused or bounded") {

@@ -37,6 +37,8 @@ Json running_pod() {
                                                 {"status", "True"},
                                                 {"reason", "EvictionByEvictionAPI"},
                                                 {"message", "volumes"}}})},
+                   {"initContainerStatuses",
+                    Json::array({{{"name", "proxy"}, {"state", {{"waiting", Json::object()}}}}})},
                    {"containerStatuses", Json::array({{{"name", "worker"},
                                                        {"image", "worker:1"},
                                                        {"imageID", "sha256:1"},

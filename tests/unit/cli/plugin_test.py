@@ -278,6 +278,20 @@ class DescribeTest(PluginTest):
         self.assertIn("imagePullSecrets", done.stdout)
         self.assertEqual(done.stdout.count("events cannot be read"), 1)
 
+    def test_containers_that_start_before_the_worker_are_named(self):
+        self.answer("get trainingjobs", job([condition("Admitted", "True", "GangScheduled", "placed"), condition(
+            "Running", "False", "WaitingForPods", "0 of 2 workers run")], phase="Pending"))
+        first = {"waiting": {"reason": "PodInitializing"}}
+        states = [{"waiting": {"reason": "ErrImagePull", "message": "no such image"}}, ended(7)]
+        self.answer("get pods", items(*(
+            pod(slot, first, phase=phase, initContainerStatuses=[{"name": "done", "state": ended(0)},
+                                                                 {"name": "proxy", "state": states[slot]}])
+            for slot, phase in enumerate(["Pending", "Failed"]))))
+        self.answer("events", items())
+        done = self.muster("describe", "digits")
+        self.assertIn("Worker 0: ErrImagePull: init container proxy: no such image.", done.stdout)
+        self.assertIn("Worker 1: Init:Error: init container proxy: exit code 7.", done.stdout)
+
     def test_a_job_that_waits_is_told_when_it_is_expected_to_start(self):
         waits = job([condition("Admitted", "False", "GangWaiting", "needs 2 workers, and 1 fits")], claim="", phase="Waiting")
         other = {**job(RUNNING, claim="", phase="Running", startTime="2026-11-21T11:00:00Z", targetWorkers=3,
