@@ -7,18 +7,18 @@ namespace {
 
 /// Others wait 30 s in a step for one that stands.
 constexpr seconds kLongStanding{10};
-/// Nobody waits for a checkpoint that is written beside the steps, and a large one takes its time.
+/// Nobody waits for what is written beside the steps, and a large checkpoint takes its time.
 constexpr seconds kLongSaving{30};
 
 }  // namespace
 
 void FilesWatch::set(Thread thread, std::string_view path, MonoTime now) {
   const std::lock_guard lock(mutex_);
-  Work& work = work_[static_cast<std::size_t>(thread)];
-  work.is_end_due = work.is_end_due || work.told > seconds(0);
-  work.path = path;
-  work.since = now;
-  work.told = seconds(0);
+  Work& one = work(thread);
+  one.is_end_due = one.is_end_due || one.told > seconds(0);
+  one.path = path;
+  one.since = now;
+  one.told = seconds(0);
 }
 
 bool FilesWatch::is_busy(Thread thread) const {
@@ -28,16 +28,19 @@ bool FilesWatch::is_busy(Thread thread) const {
 
 std::optional<sentinel::FilesMessage> FilesWatch::take(MonoTime now) {
   const std::lock_guard lock(mutex_);
-  for (const Thread thread : {Thread::kTraining, Thread::kSaving}) {
-    Work& work = work_[static_cast<std::size_t>(thread)];
-    const bool is_saving = thread == Thread::kSaving;
-    if (std::exchange(work.is_end_due, false)) return sentinel::FilesMessage{0, is_saving};
-    const seconds due = work.told > seconds(0) ? 2 * work.told
-                        : is_saving            ? kLongSaving
-                                               : kLongStanding;
-    if (work.path.empty() || now - work.since < due) continue;
-    work.told = due;
-    return sentinel::FilesMessage{due.count(), is_saving, work.path};
+  for (const Thread thread : {Thread::kTraining, Thread::kSaving, Thread::kRecording}) {
+    Work& one = work(thread);
+    const bool is_beside = thread != Thread::kTraining;
+    if (std::exchange(one.is_end_due, false)) {
+      const Work& other = work(thread == Thread::kSaving ? Thread::kRecording : Thread::kSaving);
+      if (!is_beside || other.told == seconds(0)) return sentinel::FilesMessage{0, is_beside};
+    }
+    const seconds due = one.told > seconds(0) ? 2 * one.told
+                        : is_beside           ? kLongSaving
+                                              : kLongStanding;
+    if (one.path.empty() || now - one.since < due) continue;
+    one.told = due;
+    return sentinel::FilesMessage{due.count(), is_beside, one.path};
   }
   return std::nullopt;
 }

@@ -16,15 +16,15 @@ namespace muster::worker {
 /// Threads: any.
 class FilesWatch {
  public:
-  /// The training thread, for which all others wait in the end, or the one that writes checkpoints
-  /// beside it.
-  enum class Thread { kTraining, kSaving };
+  /// The training thread, for which all others wait in the end, or those that write checkpoints
+  /// and the record beside it, which are told of as one.
+  enum class Thread { kTraining, kSaving, kRecording };
 
   /// It is busy with files at `path` from now on; of an empty one: not any more.
   void set(Thread thread, std::string_view path, MonoTime now);
   bool is_busy(Thread thread) const;
-  /// What is to be told now: of either thread when it has been busy for long, each time that this
-  /// has doubled, and its end.
+  /// What is to be told now: of each thread when it has been busy for long, each time that this has
+  /// doubled, and its end.
   std::optional<sentinel::FilesMessage> take(MonoTime now);
 
  private:
@@ -35,7 +35,8 @@ class FilesWatch {
     bool is_end_due = false;
   };
   mutable std::mutex mutex_;
-  std::array<Work, 2> work_;  ///< by thread
+  Work& work(Thread thread) { return work_[static_cast<std::size_t>(thread)]; }
+  std::array<Work, 3> work_;  ///< by thread
 };
 
 }  // namespace muster::worker

@@ -280,6 +280,8 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
     watch_files(FilesWatch::Thread::kSaving, config.checkpoint_path);
   };
   hooks.on_saved = [&](std::int64_t) { watch_files(FilesWatch::Thread::kSaving, {}); };
+  hooks.on_record = [&] { watch_files(FilesWatch::Thread::kRecording, config.checkpoint_path); };
+  hooks.on_recorded = [&] { watch_files(FilesWatch::Thread::kRecording, {}); };
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingSummary summary,
                           engine::run_training(config, membership, clock, hooks));
   sentinel::SummaryMessage last = to_message(summary, config);

@@ -75,7 +75,7 @@ void TrainerMembership::tell_files() {
   if (!told) return;
   channel_.send_files(*told);
   if (told->seconds == 0) return;
-  log_warning(told->is_checkpoint ? "a checkpoint takes long to be written"
+  log_warning(told->is_checkpoint ? "a checkpoint or the record takes long to be written"
                                   : "training stands while files take long",
               {{"path", told->path}, {"seconds", told->seconds}});
 }

@@ -292,7 +292,7 @@ std::string busy_text(const JobSnapshot& snapshot, const GangView& gang) {
     const bool stands = !report->busy_checkpoint && !report->members.empty();
     text += stands ? "; training stands: " : "; ";
     text += "worker " + std::to_string(member.placement.slot) + " has been busy with " +
-            (report->busy_checkpoint ? "a checkpoint in " : "files in ") +
+            (report->busy_checkpoint ? "a checkpoint or the record in " : "files in ") +
             first_line(report->busy_path, 256) + " for more than " +
             std::to_string(report->busy_seconds) + " s";
   }

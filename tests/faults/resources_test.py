@@ -69,6 +69,25 @@ int fsync(int file) {
 """
 
 
+HANGING_RECORD = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+/* While the file HANG is there, no line of the record ever gets to the system. */
+ssize_t write(int file, const void* bytes, size_t count) {
+  static ssize_t (*real)(int, const void*, size_t);
+  char link[64], path[4096] = {0};
+  if (!real) real = (ssize_t (*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "record.jsonl"))
+    while (access(HANG, F_OK) == 0) usleep(20000);
+  return real(file, bytes, count);
+}
+"""
+
+
 def preload(source, directory, **defines):
     """A library of that source, with texts defined in it."""
     library = os.path.join(directory, "preloaded.so")
@@ -256,7 +275,7 @@ class Hanging(FaultTest):
         job.wait_step(step + 100)
         # What `muster run` says is the message of the condition Running.
         job.wait_for("status says where", lambda: re.search(
-            rf"Running: 2 of 2 workers run;.* worker 0 has been busy with a checkpoint in {re.escape(folder)} for more than 30 s",
+            rf"Running: 2 of 2 workers run;.* worker 0 has been busy with a checkpoint or the record in {re.escape(folder)} for more than 30 s",
             read(job.log)))
         step = job.wait_step(job.step() + 20)
         os.unlink(hang)
@@ -265,6 +284,27 @@ class Hanging(FaultTest):
         job.wait_for("status says that it is over", lambda: "worker 0 has been busy" not in
                      re.findall(r"Running: .*", read(job.log))[-1])
         self.assert_undisturbed(job, [0, 1], before)
+        job.end()
+
+
+    @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
+    def test_a_record_that_hangs_stops_no_step_and_lacks_none_when_its_worker_dies(self):
+        job = self.job(3, pace_ms=20, training={"checkpoint": {"path": "/unused", "everySteps": 1000}})
+        hang = os.path.join(job.directory, "hang")
+        job.set_slot(0, f'export LD_PRELOAD="{preload(HANGING_RECORD, job.directory, HANG=hang)}"')
+        job.start()
+        job.wait_trained_by(3)
+        before = job.identities([1, 2])
+        open(hang, "w", encoding="utf-8").close()
+        said = r"record's disk gives no answer.*\"step\":(\d+)"
+        job.wait_for("worker 0 says so", lambda: re.search(said, job.log_of(0)))
+        at, written = int(re.search(said, job.log_of(0)).group(1)), job.step()
+        self.assertGreater(at, written + 10, "steps have waited for the record")
+        job.kill(0)  # with lines that nobody else could write
+        os.unlink(hang)
+        job.wait_trained_by(3)
+        self.assertGreater(job.step(), at)
+        self.assert_undisturbed(job, [1, 2], before)
         job.end()
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -296,6 +297,7 @@ class World final : public WireWorld, public SeatWorld {
     tears_left_ = chance(0.4) ? 1 + rng_.below(6) : 0;
     // Of every fifth seed, so that the others are as they were.
     if (seed_ % 5 == 2) config_.look_steps = 2;
+    holds_left_ = seed_ % 3 == 2 ? 6 : 0;
     set_workers();
     if (workers_ == 1 && chance(0.7)) workers_ = 3;
     // One that seeds have in turn, so that none is left out, and some more.
@@ -397,6 +399,7 @@ class World final : public WireWorld, public SeatWorld {
     };
     hooks.on_division = [this](std::int64_t, int, int) { ++result_.events["divisions by speed"]; };
     hooks.saves_in_place = true;  // threads take turns here
+    hooks.is_record_held = [this, number] { return is_record_held(number); };
     hooks.on_files = [this, number](std::string_view path) { use_files(number, !path.empty()); };
     engine::TrainingConfig config = config_;
     config.place = stage_of(number);
@@ -677,8 +680,27 @@ class World final : public WireWorld, public SeatWorld {
 
   // ---- Files
 
+  /// Whether the disk gives no answer to who would write lines of the record, and may die of it.
+  bool is_record_held(int number) {
+    // Who has been killed takes along what it has not written.
+    if (!trainer(number).lives()) return true;
+    if (stage_.now() < record_held_until_) return true;
+    if (holds_left_ == 0 || !chance(0.15)) return false;
+    --holds_left_;
+    ++result_.events["record held"];
+    const nanoseconds time = span(1, 300);
+    record_held_until_ = stage_.now() + time;
+    if (chance(0.4)) {
+      stage_.after(time / (1 + rng_.below(20)), [this, number] {
+        if (!is_job_over_) die(number, false);
+      });
+    }
+    return true;
+  }
+
   void use_files(int number, bool begins) {
     Trainer& self = trainer(number);
+    if (!self.lives() || std::uncaught_exceptions() > 0) return;  // it is being killed
     if (!begins) {
       if (--self.on_files > 0 || self.tears < TearAt::kMiddle || !self.lives()) return;
       // What was written meanwhile is slot 0's, which alone writes: nobody else's death tears it.
@@ -899,6 +921,8 @@ class World final : public WireWorld, public SeatWorld {
   int workers_ = 1;
   int lives_ = 1;  ///< of the gang: it was resumed so often, less one
   bool is_slow_disk_ = false, is_late_sentinel_ = false;
+  int holds_left_ = 0;
+  MonoTime record_held_until_{};
   std::uint64_t tears_left_ = 0;  ///< so many uses of files until somebody dies over one
   std::vector<Trap> traps_;
   bool is_job_over_ = false, is_clearing_ = false, is_stopping_ = false;

@@ -20,7 +20,6 @@
 namespace muster::engine {
 namespace {
 
-constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxLineBytes = 4096;
 
 /// Step of a line, -1 when it is none of ours.
@@ -35,6 +34,15 @@ std::int64_t step_of(const std::string& line) {
 }
 
 bool is_evaluation(std::string_view line) { return line.starts_with("{\"evaluation\""); }
+
+std::int64_t count_steps(std::string_view lines) {
+  std::int64_t steps = 0;
+  for (std::size_t to = 0; (to = lines.find('\n')) != std::string_view::npos;
+       lines.remove_prefix(to + 1)) {
+    steps += is_evaluation(lines) ? 0 : 1;
+  }
+  return steps;
+}
 
 /// The last line when the file ends with a whole one, else nothing.
 std::string last_line_of(int fd, std::int64_t size) {
@@ -85,26 +93,50 @@ std::string decimal(float value) {
   return std::string(text.data(), end);
 }
 
-Record::~Record() { close(); }
+struct Record::File {
+  std::string path;
+  UniqueFd fd;
+
+  /// Errors: as open.
+  Status write(std::string_view lines) const {
+    while (!lines.empty()) {
+      const ssize_t wrote = ::write(fd.get(), lines.data(), lines.size());
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0) return disk_error(path, "write", errno);
+      lines.remove_prefix(static_cast<std::size_t>(wrote));
+    }
+    return {};
+  }
+};
 
 void Record::close() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  if (is_open()) writer_->discard();
+  writer_.reset();
+  file_.reset();
   buffer_.clear();
   last_step_ = missing_ = 0;
   ends_with_evaluation_ = false;
 }
 
-Status Record::open(const std::string& path, std::int64_t restored_step) {
-  path_ = path;
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) return disk_error(path, "open", errno);
+Status Record::open(const std::string& path, std::int64_t restored_step, RecordWriting writing) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd) return disk_error(path, "open", errno);
   std::string last_line;
-  const std::int64_t kept = restored_step > 0 ? kept_bytes(fd_, restored_step, last_line) : 0;
+  const std::int64_t kept = restored_step > 0 ? kept_bytes(fd.get(), restored_step, last_line) : 0;
   if (kept < 0) return disk_error(path, "read", static_cast<int>(-kept));
-  if (::ftruncate(fd_, kept) != 0) return disk_error(path, "cut", errno);
-  if (::lseek(fd_, kept, SEEK_SET) < 0) return disk_error(path, "seek", errno);
+  if (::ftruncate(fd.get(), kept) != 0) return disk_error(path, "cut", errno);
+  if (::lseek(fd.get(), kept, SEEK_SET) < 0) return disk_error(path, "seek", errno);
   last_step_ = std::max<std::int64_t>(0, step_of(last_line));
   ends_with_evaluation_ = is_evaluation(last_line);
+  file_ = std::make_shared<File>(path, std::move(fd));
+  writer_ = std::make_shared<LineWriter>(
+      LineWriter::Options{[file = file_, writing](std::string_view lines) {
+                            if (writing.on_write) writing.on_write();
+                            Status status = file->write(lines);
+                            if (writing.on_written) writing.on_written();
+                            return status;
+                          },
+                          writing.is_beside, writing.is_held});
   return {};
 }
 
@@ -127,10 +159,13 @@ Status Record::add(const RecordedEvaluation& evaluation) {
 }
 
 Status Record::append(const std::string& line) {
+  if (is_open()) {
+    missing_ += count_steps(writer_->add(line));
+    const auto written = writer_->wait(0, milliseconds(0));
+    return written ? Status() : Status(written.error());
+  }
   buffer_ += line;
-  if (buffer_.size() < kBufferBytes) return {};
-  if (is_open()) return flush();
-  buffer_.erase(0, buffer_.find('\n', buffer_.size() - kBufferBytes) + 1);
+  (void)take_surplus(buffer_);  // what is missing is found where lines are handed over
   return {};
 }
 
@@ -145,13 +180,18 @@ Status Record::merge(const std::vector<std::string>& texts) {
       if (is_new) lines.emplace(std::pair(step, is_evaluation(line)), line);
     }
   }
+  std::string added;
   for (const auto& [key, line] : lines) {
-    MUSTER_RETURN_IF_ERROR(append(line));
+    added += line;
     missing_ += std::max<std::int64_t>(0, key.first - last_step_ - 1);
     last_step_ = key.first;
     ends_with_evaluation_ = key.second;
   }
-  return is_open() ? flush() : Status();
+  if (added.empty()) return {};
+  if (is_open()) return writer_->write(added);
+  buffer_ += added;
+  (void)take_surplus(buffer_);
+  return {};
 }
 
 void Record::skip_to(std::int64_t step) {
@@ -161,28 +201,19 @@ void Record::skip_to(std::int64_t step) {
   ends_with_evaluation_ = false;
 }
 
-Result<std::function<Status()>> Record::flush_for_sync() {
-  if (!is_open()) return std::function<Status()>([] { return Status(); });
-  MUSTER_RETURN_IF_ERROR(flush());
-  // One of its own, because the record may be closed before the other thread comes to it.
-  const auto file = std::make_shared<UniqueFd>(::fcntl(fd_, F_DUPFD_CLOEXEC, 0));
-  if (!*file) return disk_error(path_, "duplicate", errno);
-  return std::function<Status()>([file, path = path_]() -> Status {
-    if (::fsync(file->get()) != 0) return disk_error(path, "flush", errno);
-    return {};
-  });
+Result<bool> Record::wait(milliseconds most) {
+  return is_open() ? writer_->wait(writer_->added(), most) : Result<bool>(true);
 }
 
-Status Record::flush() {
-  std::size_t written = 0;
-  while (written < buffer_.size()) {
-    const ssize_t wrote = ::write(fd_, buffer_.data() + written, buffer_.size() - written);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return disk_error(path_, "write", errno);
-    written += static_cast<std::size_t>(wrote);
-  }
-  buffer_.clear();
-  return {};
+Status Record::flush() { return is_open() ? writer_->wait(writer_->added()) : Status(); }
+
+std::function<Status()> Record::sync() {
+  if (!is_open()) return [] { return Status(); };
+  return [file = file_, writer = writer_, count = writer_->added()]() -> Status {
+    MUSTER_RETURN_IF_ERROR(writer->wait(count));
+    if (::fsync(file->fd.get()) != 0) return disk_error(file->path, "flush", errno);
+    return {};
+  };
 }
 
 }  // namespace muster::engine

@@ -1,17 +1,19 @@
 // The record of a training: one JSON line a step and one an evaluation, in the order they happened.
 // A run that goes on from a checkpoint cuts what came after it, so the record never has a step
-// twice. While the process that owns the file is away, all others keep the lines in memory and hand
-// them over.
+// twice. While the process that owns the file is away, or its disk gives no answer, all others keep
+// the lines in memory and hand them over.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/result.h"
+#include "worker/engine/line_writer.h"
 
 namespace muster::engine {
 
@@ -32,53 +34,66 @@ struct RecordedEvaluation {
 /// Shortest decimal text that reads back as the same float.
 std::string decimal(float value);
 
-/// Threads: one.
+/// How the lines of an open record get to its file.
+struct RecordWriting {
+  bool is_beside = true;               ///< as LineWriter::Options
+  std::function<bool()> is_held = {};  ///< likewise
+  /// Called by the thread that writes lines, before it does and after.
+  std::function<void()> on_write = {}, on_written = {};
+};
+
+/// Threads: one.  Its destructor waits for the disk, until it has all lines.
 class Record {
  public:
-  Record() = default;
-  ~Record();
-  Record(const Record&) = delete;
-  Record& operator=(const Record&) = delete;
-
   /// Opens `path` and keeps its lines up to step `restored_step` (0: none). A damaged line and all
   /// after it are dropped.  Errors: exit code kDisk.  Blocks: on the disk.
-  Status open(const std::string& path, std::int64_t restored_step);
+  Status open(const std::string& path, std::int64_t restored_step, RecordWriting writing = {});
   /// The last step that has a line, 0 without one.
   std::int64_t last_step() const { return last_step_; }
   /// The last step whose evaluation has a line, as far as the last line tells.
   std::int64_t last_evaluation() const {
     return ends_with_evaluation_ ? last_step_ : last_step_ - 1;
   }
-  bool is_open() const { return fd_ >= 0; }
-  /// Forgets all, lines in memory, too; it may be opened again.
+  bool is_open() const { return writer_ != nullptr; }
+  /// Forgets all, lines that nobody has begun to write, too; it may be opened again.
+  /// Blocks: for the disk.
   void close();
+  /// Nothing is added any more.  Blocks: for the disk, until it has all lines or has failed.
+  void end() { writer_.reset(); }
 
-  /// Lines stay in memory until flush(); a record that is not open keeps the newest MiB.
-  /// Errors: as open.
+  /// What is added to an open record is written beside the caller, which waits for no disk. Of
+  /// lines that are not written, and of a record that is not open, the newest MiB is kept.
+  /// Errors: as open; of an earlier line, where lines are written beside the caller.
   Status add(const RecordedStep& step);
   Status add(const RecordedEvaluation& evaluation);
+  /// Whether the system has all lines so far of an open record, so that they outlive this process;
+  /// waits so long at most.  Errors: as open.
+  Result<bool> wait(milliseconds most);
+  /// Waits for that.  Errors: as open.  Blocks: for the disk.
   Status flush();
-  /// flush(), and what has the disk have all lines so far: to be called once, on any thread, also
-  /// after close(). Nothing to do for a record that is not open.  Errors: as open.
-  Result<std::function<Status()>> flush_for_sync();
+  /// What waits until the disk itself has all lines so far: to be called once, on any thread, also
+  /// after close(). Nothing to do for a record that is not open.
+  std::function<Status()> sync();
 
   /// The lines in memory, of a record that is not open.
   const std::string& lines() const { return buffer_; }
   void forget_lines() { buffer_.clear(); }
   /// Adds others' lines() that are newer than the last step of this one.  Errors: as open.
+  /// Blocks: for the disk, where there are any.
   Status merge(const std::vector<std::string>& texts);
   /// Lines up to `step` that it does not have will not come any more.
   void skip_to(std::int64_t step);
-  /// Steps without a line that merge() or skip_to() has found, since this was asked last: while
-  /// nobody could write, more were made than are kept, or a disk has lost the newest ones.
+  /// Steps that are known to be without a line since this was asked last: while nobody could write,
+  /// more were made than are kept, or a disk has lost the newest ones.
   std::int64_t take_missing() { return std::exchange(missing_, 0); }
 
  private:
+  struct File;
   Status append(const std::string& line);
 
-  std::string path_;
   std::string buffer_;
-  int fd_ = -1;
+  std::shared_ptr<File> file_;
+  std::shared_ptr<LineWriter> writer_;  ///< to file_
   std::int64_t last_step_ = 0;
   std::int64_t missing_ = 0;
   bool ends_with_evaluation_ = false;

@@ -29,15 +29,16 @@ bool Saver::start_thread() {
 }
 
 void Saver::run() {
-  std::unique_lock lock(mutex_);
   for (;;) {
+    std::function<Status()> done;  // what it owns may wait for the disk, too: not under the lock
+    std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return write_ || ends_; });
     if (!write_) return;
     lock.unlock();
     Status status = write_();
     lock.lock();
     status_ = std::move(status);
-    write_ = nullptr;
+    done = std::exchange(write_, nullptr);
     changed_.notify_all();
   }
 }

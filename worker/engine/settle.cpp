@@ -26,6 +26,10 @@ namespace {
 constexpr std::size_t kSampleWork = 32'768;
 /// Least pause in which the owner tells the others that it still waits for the last checkpoint.
 constexpr milliseconds kSaveLook{10};
+/// In which a disk has answered whose lines the others need not keep.
+constexpr milliseconds kRecordPatience{50};
+/// Before that, a disk is slow and nobody is told.
+constexpr seconds kRecordWaitsLong{1};
 constexpr const char* kDescription = "write what stands beside the model";
 
 double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -100,8 +104,8 @@ Status Trainer::settle() {
   if (is_recorder() && keeps_files()) {
     MUSTER_RETURN_IF_ERROR(record_step());
     report_.record_seconds = lap();
-  } else if (standing_.step > entered_step_) {
-    record_.forget_lines();  // the owner has made a step since it took them
+  } else {
+    describe_step();
   }
   const std::int64_t step = standing_.step;
   if (standing_.settled_step < step) {
@@ -111,7 +115,7 @@ Status Trainer::settle() {
     }
   }
   // Also of what is settled: who was to write it may have died since.
-  MUSTER_RETURN_IF_ERROR(record_evaluation());
+  if (is_recorder()) MUSTER_RETURN_IF_ERROR(record_evaluation());
   if (is_checkpoint_due(standing_)) {
     MUSTER_RETURN_IF_ERROR(save());
     if (keeps_files()) report_.checkpoint_seconds = lap();
@@ -148,7 +152,8 @@ Status Trainer::open_record(const Standing& standing) {
   if (record_.is_open()) return {};
   const OnFiles files(hooks_, config_.checkpoint_path);
   MUSTER_RETURN_IF_ERROR(record_.open(
-      config_.checkpoint_path + "/" + std::string(contract::kRecordFile), standing.step));
+      config_.checkpoint_path + "/" + std::string(contract::kRecordFile), standing.step,
+      {!hooks_.saves_in_place, hooks_.is_record_held, hooks_.on_record, hooks_.on_recorded}));
   // Of the step that a run goes on from, the record has all already, or nobody has it any more.
   const bool is_restored = standing.step == standing.restored_step;
   if (is_restored) record_.skip_to(standing.step);
@@ -157,8 +162,19 @@ Status Trainer::open_record(const Standing& standing) {
   return {};
 }
 
+/// Who leaves while its disk gives no answer waits as for a checkpoint; whoever goes on has the
+/// lines that are not written.
+void Trainer::end_record() {
+  const auto is_written = record_.wait(milliseconds(0));
+  std::optional<OnFiles> files;
+  if (is_written && !*is_written) files.emplace(hooks_, config_.checkpoint_path);
+  record_.end();
+}
+
 /// Its lines may be of steps that nobody has made.
 void Trainer::forget_record() {
+  std::optional<OnFiles> files;
+  if (record_.is_open()) files.emplace(hooks_, config_.checkpoint_path);
   record_.close();
   recorded_step_ = recorded_evaluation_ = 0;
 }
@@ -181,16 +197,13 @@ Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPl
   }
   const bool is_given_state = plan.source[static_cast<std::size_t>(rank())] != rank();
   if (is_given_state && !is_owner()) forget_record();
-  // Without room for them the owner ends here, before the others have made a step with it and
-  // forget what they have handed over.
+  // Without room for them the owner ends here, before the others hear that it has them and forget
+  // what they have handed over.
   {
     const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.merge(texts));
   }
-  if (const std::int64_t missing = record_.take_missing(); missing > 0 && is_owner()) {
-    log_warning("the record lacks steps: nobody could write it, or its disk has lost them",
-                {{"steps", missing}, {"path", config_.checkpoint_path}});
-  }
+  tell_missing_lines();
   // Nobody takes a state before its lines have arrived: who has sent them may be gone by now.
   if (!tellings.empty()) MUSTER_RETURN_IF_ERROR(comm::barrier(*communicator_, 0, deadline()));
   recorded_step_ = std::max(recorded_step_, record_.last_step());
@@ -198,18 +211,32 @@ Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPl
   return {};
 }
 
-/// A line that cannot be written ends the process at once: the others still stand at this step and
-/// record it.
+void Trainer::tell_missing_lines() {
+  const std::int64_t missing = record_.take_missing();
+  if (missing == 0 || !is_owner()) return;
+  log_warning("the record lacks steps: nobody could write it, or its disk has lost them",
+              {{"steps", missing}, {"path", config_.checkpoint_path}});
+}
+
+/// What the line of the present step says, but for the hash. The report of the step is known until
+/// the next one is begun.
+void Trainer::describe_step() {
+  const std::int64_t step = standing_.step;
+  const bool is_reported = report_.step == step;
+  if (line_.step == step && !is_reported) return;
+  line_.step = step;
+  line_.epoch = (step - 1) / loader_->steps_per_epoch();
+  line_.samples = config_.batch_size;
+  line_.workers = is_reported ? report_.members : copies() * config_.group_size();
+  line_.loss = standing_.loss;
+  line_.seconds = is_reported ? report_.step_seconds : 0;
+}
+
 Status Trainer::record_step() {
   const std::int64_t step = standing_.step;
   if (recorded_step_ >= step) return {};
-  RecordedStep line;
-  line.step = step;
-  line.epoch = (step - 1) / loader_->steps_per_epoch();
-  line.samples = config_.batch_size;
-  line.workers = report_.step == step ? report_.members : copies() * config_.group_size();
-  line.loss = standing_.loss;
-  line.seconds = report_.step == step ? report_.step_seconds : 0;
+  describe_step();
+  RecordedStep line = line_;
   if (config_.hash_every_steps > 0 && step % config_.hash_every_steps == 0) {
     MUSTER_ASSIGN_OR_RETURN(const Sha256Digest digest, parameters_digest());
     line.sha256 = to_hex(digest);
@@ -217,9 +244,46 @@ Status Trainer::record_step() {
   recorded_step_ = step;
   if (!is_first_in_group()) return {};
   const OnFiles files(hooks_, config_.checkpoint_path);
-  MUSTER_RETURN_IF_ERROR(record_.add(line));
-  // A process that is killed takes with it what it has not written.
-  return record_.is_open() ? record_.flush() : Status();
+  return record_.add(line);
+}
+
+/// Whether a death of this process would take no line along, as the others ask in each step: they
+/// still stand at the step before and can make its line themselves. A line that cannot be written
+/// ends the process here. A disk that gives no answer holds up one step, for a moment.
+Result<bool> Trainer::is_record_written() {
+  if (!keeps_files() || !is_owner()) return false;
+  MUSTER_ASSIGN_OR_RETURN(const bool is_written,
+                          record_.wait(record_waits_since_ ? milliseconds(0) : kRecordPatience));
+  note_record_waits(!is_written);
+  return is_written;
+}
+
+void Trainer::note_record_waits(bool waits) {
+  if (waits && !record_waits_since_) record_waits_since_ = clock_.mono_now();
+  if (!waits && !record_waits_since_) return;
+  const nanoseconds waited = clock_.mono_now() - *record_waits_since_;
+  if (!waits) record_waits_since_.reset();
+  if (waits && waited >= kRecordWaitsLong && !std::exchange(is_record_wait_told_, true)) {
+    log_warning("the record's disk gives no answer: all workers keep its lines meanwhile",
+                {{"step", standing_.step}, {"path", config_.checkpoint_path}});
+  } else if (!waits && std::exchange(is_record_wait_told_, false)) {
+    log_info("the record's disk has answered", {{"step", standing_.step},
+                                                {"seconds", seconds_of(waited)},
+                                                {"path", config_.checkpoint_path}});
+  }
+  if (!waits) tell_missing_lines();
+}
+
+/// Before the state of a step is given up for that of the next: where the owner has not written its
+/// lines yet, all others keep them, too.
+Status Trainer::keep_record() {
+  if (!keeps_files() || is_recorder() || !has_state_) return {};
+  if (summed_tail()[kTailRecorded] > 0) {
+    record_.forget_lines();
+    return {};
+  }
+  MUSTER_RETURN_IF_ERROR(record_step());
+  return record_evaluation();
 }
 
 /// Of the whole model. Of a split one all stages of the copy make it together.
@@ -229,15 +293,14 @@ Result<Sha256Digest> Trainer::parameters_digest() {
 }
 
 Status Trainer::record_evaluation() {
-  if (!is_recorder() || !is_first_in_group() || !keeps_files() ||
-      standing_.evaluated_step != standing_.step)
+  if (!is_first_in_group() || !keeps_files() || standing_.evaluated_step != standing_.step) {
     return {};
+  }
   if (recorded_evaluation_ >= standing_.step) return {};
   recorded_evaluation_ = standing_.step;
   const OnFiles files(hooks_, config_.checkpoint_path);
-  MUSTER_RETURN_IF_ERROR(record_.add(
-      RecordedEvaluation{standing_.step, standing_.accuracy, standing_.evaluated_loss}));
-  return record_.is_open() ? record_.flush() : Status();
+  return record_.add(
+      RecordedEvaluation{standing_.step, standing_.accuracy, standing_.evaluated_loss});
 }
 
 Status Trainer::evaluate_now() {
@@ -274,7 +337,7 @@ std::size_t Trainer::copy_bytes() const {
 /// On the process with the files.
 Status Trainer::write_checkpoint(bool is_beside, const std::function<Status()>& write) {
   const OnFiles files(hooks_, config_.checkpoint_path);
-  MUSTER_ASSIGN_OR_RETURN(const auto sync_record, record_.flush_for_sync());
+  const auto sync_record = record_.sync();
   saver_.begin(standing_.step, is_beside, [this, write, sync_record, step = standing_.step] {
     if (hooks_.on_save) hooks_.on_save(step);
     // First, so that whoever goes on from the checkpoint finds the lines of its steps.
@@ -362,8 +425,9 @@ Status Trainer::check_finite() {
   return {};
 }
 
-/// Of a checkpoint that is due while the one before is still being written none is made, unless it
-/// is the last: a disk that never answers would stop all for ever.
+/// Of a checkpoint that is due while the one before is still being written none is made, nor one
+/// that all would have to wait for while lines of the record wait for the disk, unless it is the
+/// last: a disk that never answers would stop all for ever.
 Status Trainer::save() {
   MUSTER_RETURN_IF_ERROR(check_finite());
   if (!keeps_files() || !can_write()) return {};
@@ -371,10 +435,13 @@ Status Trainer::save() {
   MUSTER_ASSIGN_OR_RETURN(const Saving saving, is_end(standing_) ? await_owner() : ask_owner());
   if (saving == Saving::kUnderWay) {
     if (is_owner()) {
-      log_warning("a checkpoint is left out: the one before is still being written",
+      const bool is_record = !saves_beside_ && record_waits_since_;
+      const MonoTime since = is_record ? *record_waits_since_ : save_begun_;
+      log_warning(is_record ? "a checkpoint is left out: the record's disk gives no answer"
+                            : "a checkpoint is left out: the one before is still being written",
                   {{"step", standing_.step},
-                   {"writing", saver_.step()},
-                   {"seconds", seconds_of(clock_.mono_now() - save_begun_)},
+                   {"writing", is_record ? recorded_step_ : saver_.step()},
+                   {"seconds", seconds_of(clock_.mono_now() - since)},
                    {"path", config_.checkpoint_path}});
     }
     return {};
@@ -419,7 +486,8 @@ Result<Trainer::Saving> Trainer::ask_owner() {
     if (!saver_.wait(std::max(least, left))) {
       saving = Saving::kUnderWay;
     } else if (!saves_beside_) {
-      saving = Saving::kDoneInPlace;
+      MUSTER_ASSIGN_OR_RETURN(const bool is_recorded, is_record_written());
+      saving = is_recorded || is_end(standing_) ? Saving::kDoneInPlace : Saving::kUnderWay;
     }
   }
   MUSTER_RETURN_IF_ERROR(hear_owner(std::as_writable_bytes(std::span(&saving, 1))));
@@ -520,7 +588,7 @@ Status Trainer::finish() {
   MUSTER_RETURN_IF_ERROR(at(point::kFinish));
   if (is_complete && config_.has_test && standing_.evaluated_step != standing_.step) {
     MUSTER_RETURN_IF_ERROR(evaluate_now());
-    MUSTER_RETURN_IF_ERROR(record_evaluation());
+    if (is_recorder()) MUSTER_RETURN_IF_ERROR(record_evaluation());
   }
   MUSTER_ASSIGN_OR_RETURN(const Sha256Digest digest, parameters_digest());
   MUSTER_RETURN_IF_ERROR(agree_equal(*communicator_, digest, "parameters after the last step",
@@ -541,8 +609,7 @@ Status Trainer::finish() {
 Status Trainer::write_model() {
   const auto write = [this](auto&& state) -> Status {
     const OnFiles files(hooks_, config_.checkpoint_path);
-    MUSTER_ASSIGN_OR_RETURN(const auto sync_record, record_.flush_for_sync());
-    MUSTER_RETURN_IF_ERROR(sync_record());
+    MUSTER_RETURN_IF_ERROR(record_.sync()());
     MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(state));
     return {};
   };

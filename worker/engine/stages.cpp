@@ -171,7 +171,7 @@ Status Trainer::share_sums() {
   for (std::size_t i = 0; i <= tails.size(); ++i) offsets.push_back(i * sizeof tail_);
   MUSTER_RETURN_IF_ERROR(comm::all_gather(*group_, stamp, std::as_writable_bytes(std::span(tails)),
                                           offsets, long_deadline()));
-  for (const std::size_t sum : {kTailLoss, kTailCorrect, kTailStop}) {
+  for (const std::size_t sum : {kTailLoss, kTailCorrect, kTailStop, kTailRecorded}) {
     tail_[sum] = 0;
     for (const auto& one : tails) tail_[sum] += one[sum];
   }
@@ -181,6 +181,7 @@ Status Trainer::share_sums() {
            one[kTailAheadSquared] == tails[0][kTailAheadSquared];
   });
   if (!is_same) tail_[kTailAhead] = tail_[kTailAheadSquared] = 0;
+  MUSTER_RETURN_IF_ERROR(keep_record());
   return is_sharded() ? Status() : at(point::kLogged);
 }
 

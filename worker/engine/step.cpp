@@ -324,6 +324,7 @@ void Trainer::sum_losses(const Model::Node& node) {
 Status Trainer::set_flags() {
   const bool stop = hooks_.stop != nullptr && hooks_.stop->load();
   MUSTER_ASSIGN_OR_RETURN(prepared_epoch_, membership_.prepared_epoch());
+  MUSTER_ASSIGN_OR_RETURN(const bool is_recorded, is_record_written());
   // Who learns has no say yet; nobody goes on without it before it has learned.
   const std::int64_t newer = has_learners() ? 0 : prepared_epoch_ - view_.epoch;
   const auto ahead = static_cast<float>(std::clamp<std::int64_t>(newer, 0, kAheadMax));
@@ -332,6 +333,7 @@ Status Trainer::set_flags() {
     tail[kTailStop] = stop && k == 0 ? 1.0f : 0.0f;
     tail[kTailAhead] = k == 0 ? ahead : 0.0f;
     tail[kTailAheadSquared] = k == 0 ? ahead * ahead : 0.0f;
+    tail[kTailRecorded] = is_recorded && k == 0 ? 1.0f : 0.0f;
   }
   return {};
 }
@@ -361,7 +363,7 @@ Result<bool> Trainer::train_step() {
   MUSTER_RETURN_IF_ERROR(complete_state());
   MUSTER_RETURN_IF_ERROR(complete_copying());
   std::ranges::copy(exchange_->tail().subspan(shape_.running()), tail_.begin());
-  if (is_split()) MUSTER_RETURN_IF_ERROR(share_sums());
+  MUSTER_RETURN_IF_ERROR(is_split() ? share_sums() : keep_record());
   report_.communicate_seconds += since(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(judge());
   MUSTER_RETURN_IF_ERROR(is_sharded() ? make_sharded_step(mark) : make_step(mark));

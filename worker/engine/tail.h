@@ -12,6 +12,7 @@ enum Tail : std::size_t {
   kTailStop,
   kTailAhead,         ///< by how many epochs the view is newer that a member is prepared for
   kTailAheadSquared,  ///< with it: whether that is the same for all
+  kTailRecorded,      ///< from who writes the record: it has all lines before this step
   kTailSize
 };
 

@@ -73,6 +73,7 @@ Trainer::Trainer(const TrainingConfig& config, Membership& membership, const Clo
 /// than who stays.
 Trainer::~Trainer() {
   forget_save();
+  end_record();
   if (hooks_.device != nullptr) hooks_.device->set_on_alive(nullptr);
 }
 
@@ -270,8 +271,8 @@ Status Trainer::load_state() {
   logged_.reset();
   newer_.clear();
   is_whole_ = true;
-  forget_record();
   forget_save();  // what comes of it is found in the files
+  forget_record();
   if (is_sharded()) {
     // What is read from files is read whole and dealt out then; what passes need is not there yet,
     // or is taken anew.

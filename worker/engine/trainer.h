@@ -195,8 +195,14 @@ class Trainer {
   Status open_record(const Standing& standing);
   Status share_record(const std::vector<Greeting>& greetings, const EntryPlan& plan);
   Status tell_lines(const std::vector<Greeting>& greetings, const EntryPlan& plan);
+  void end_record();
   void forget_record();
+  void describe_step();
   Status record_step();
+  Result<bool> is_record_written();
+  void note_record_waits(bool waits);
+  void tell_missing_lines();
+  Status keep_record();
   Status record_evaluation();
   void report_step();
   Status evaluate_now();
@@ -375,7 +381,10 @@ class Trainer {
   // For reports.
   StepReport report_;               ///< of the step made last, report_.step
   std::int64_t reported_step_ = 0;  ///< the last one that on_step was told of
+  RecordedStep line_;               ///< of the step made last, without the hash
   std::int64_t recorded_step_ = 0, recorded_evaluation_ = 0;  ///< the last ones in the record
+  std::optional<MonoTime> record_waits_since_;                ///< for its disk
+  bool is_record_wait_told_ = false;
   std::int64_t entered_step_ = 0;                     ///< where the present membership began
   std::vector<int> entered_slots_, entered_numbers_;  ///< of its members
   bool is_broken_ = false;                            ///< it, or one that was not entered since

@@ -251,8 +251,13 @@ struct TrainingHooks {
   /// between the layers of a forward pass, often; in the middle of an update, at kHalfUpdated, an
   /// error must be one that ends it: nobody can go on from half an update.
   std::function<Status(std::string_view point, std::int64_t step)> at;
-  /// Checkpoints are written by the training thread, and it waits; else on a thread of their own.
+  /// Checkpoints and the record are written by the training thread, and it waits; else on threads
+  /// of their own.
   bool saves_in_place = false;
+  /// With it: whether lines of the record are to wait as if the disk gave no answer.
+  std::function<bool()> is_record_held;
+  /// Called by the thread that writes the record, before it writes lines and after.
+  std::function<void()> on_record, on_recorded;
   /// Called by the thread that writes a checkpoint, before it does and after.
   std::function<void(std::int64_t step)> on_save, on_saved;
   /// Set from any thread: every rank stops after the same step, with a checkpoint. The flag rides

@@ -91,8 +91,9 @@ TEST_CASE("whose disk does not answer is named in status, and whether training s
   job.report(report);
   job.edit().job.status.progress->updated_at = test::kNow - seconds(20);
   CHECK(test::status_of(job.plan()).condition("Running")->message ==
-        "3 of 3 workers run; worker 0 has been busy with a checkpoint in /checkpoints for more "
-        "than 60 s; worker 1 has been busy with files in /data/train for more than 10 s; training "
+        "3 of 3 workers run; worker 0 has been busy with a checkpoint or the record in "
+        "/checkpoints for more than 60 s; worker 1 has been busy with files in /data/train for "
+        "more than 10 s; training "
         "stands: worker 2 has been busy with files in /data/part-1.bin for "
         "more than 40 s");
 }

@@ -384,6 +384,65 @@ TEST_CASE("who has no room for a second state is waited for while its disk is sl
   CHECK(trained.checkpoint_at.at(21) == 20);
 }
 
+TEST_CASE("a disk that gives no answer to the record stops no step, and has all lines at the end") {
+  const test::TempDirectory undisturbed, hanging;
+  REQUIRE(train_with(trained_digits(undisturbed.path()), 2, {}).results[0].has_value());
+  const auto right = test::record_of(undisturbed.path());
+  for (const Layout& layout : kLayouts) {
+    CAPTURE_LAYOUT(layout);
+    const std::string name = std::to_string(layout.stages) + (layout.is_sharded ? "s" : "r");
+    TrainingConfig config = layout.of(trained_digits(hanging / name));
+    config.save_patience = milliseconds(0);
+    Gate gate;
+    std::atomic<bool> hangs = false;
+    TrainingHooks hooks;
+    hooks.on_record = [&] {
+      if (hangs) gate.wait();
+    };
+    hooks.on_step = [&](const StepReport& report) {
+      if (report.step == 5) hangs = true;
+      if (report.step == 40) gate.open();
+    };
+    const Trained trained = train_with(config, layout.processes(), hooks);
+    for (const auto& result : trained.results) REQUIRE(result.has_value());
+    CHECK(gate.is_awaited());
+    // The one that was due meanwhile waits for the lines of its steps.
+    CHECK(trained.checkpoint_at.at(39) == -1);
+    CHECK(test::record_of(config.checkpoint_path) == right);
+  }
+}
+
+TEST_CASE("where checkpoints are written in place, none is begun on a disk that gives no answer") {
+  const test::TempDirectory directory;
+  TrainingConfig config = trained_digits(directory.path());
+  config.processes = 2;
+  const auto shape = ModelShape::of(config, {8, 8, 1}, 10);
+  const MemoryShare share{*assign(config.logical_ranks, 2), 0, 4, 0, std::size_t{1438} * 65};
+  // Room for two thirds of a copy.
+  config.memory_bytes = memory_needs(config, *shape, share, config.logical_ranks).total() +
+                        2 * shape->values() * sizeof(float);
+  Gate gate;
+  TrainingHooks hooks;
+  std::mutex mutex;
+  std::set<std::int64_t> saved;
+  hooks.on_record = [&] {
+    if (!gate.is_awaited()) gate.wait();
+  };
+  hooks.on_save = [&](std::int64_t step) {
+    const std::lock_guard lock(mutex);
+    saved.insert(step);
+  };
+  hooks.on_step = [&](const StepReport& report) {
+    if (report.step == 30) gate.open();
+  };
+  const Trained trained = train_with(config, 2, hooks);
+  for (const auto& result : trained.results) {
+    REQUIRE_MESSAGE(result.has_value(), result.error().message());
+  }
+  CHECK(saved == std::set<std::int64_t>{40, 44});
+  CHECK(test::record_of(directory.path()).size() >= 44);
+}
+
 TEST_CASE("a disk that is full ends the process with the files, a few steps later") {
   const test::TempDirectory directory;
   TrainingConfig config = trained_digits(directory.path());

@@ -49,6 +49,20 @@ TEST_CASE("work on files that is over in time is told to nobody, however often i
   }
 }
 
+TEST_CASE("a checkpoint and the record beside the steps are told of as one, till both are over") {
+  FilesWatch watch;
+  watch.set(Thread::kRecording, "/checkpoints", kStart);
+  CHECK(told(watch, 30) == "checkpoint /checkpoints 30");
+  watch.set(Thread::kSaving, "/checkpoints", kStart + seconds(35));
+  CHECK(told(watch, 60) == "checkpoint /checkpoints 60");
+  CHECK(told(watch, 65) == "checkpoint /checkpoints 30");
+  watch.set(Thread::kRecording, "", kStart + seconds(66));
+  CHECK(told(watch, 66).empty());
+  watch.set(Thread::kSaving, "", kStart + seconds(67));
+  CHECK(told(watch, 67) == "checkpoint  0");
+  CHECK(told(watch, 500).empty());
+}
+
 TEST_CASE(
     "a checkpoint beside the steps may take longer, and is told of beside the training thread") {
   FilesWatch watch;
