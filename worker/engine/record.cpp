@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "common/file.h"
@@ -34,6 +35,19 @@ std::int64_t step_of(const std::string& line) {
 }
 
 bool is_evaluation(std::string_view line) { return line.starts_with("{\"evaluation\""); }
+
+/// What step_of() says of one of our lines, found without reading all of it; -1 where its front is
+/// none of ours.
+std::int64_t step_at_front(std::string_view line) {
+  for (const std::string_view front : {R"({"evaluation":{"step":)", R"({"step":)"}) {
+    if (!line.starts_with(front)) continue;
+    std::int64_t step = -1;
+    const char* const begin = line.data() + front.size();
+    const auto end = std::from_chars(begin, line.data() + line.size(), step);
+    return end.ec == std::errc() && step >= 0 ? step : -1;
+  }
+  return -1;
+}
 
 std::int64_t count_steps(std::string_view lines) {
   std::int64_t steps = 0;
@@ -175,9 +189,12 @@ Status Record::merge(const std::vector<std::string>& texts) {
     for (std::size_t from = 0, to = 0; (to = text.find('\n', from)) != std::string::npos;
          from = to + 1) {
       const std::string line = text.substr(from, to + 1 - from);
-      const std::int64_t step = step_of(line);
+      const std::int64_t step = step_at_front(line);
       const bool is_new = step > (is_evaluation(line) ? last_evaluation() : last_step_);
-      if (is_new) lines.emplace(std::pair(step, is_evaluation(line)), line);
+      const std::pair key(step, is_evaluation(line));
+      // Hundreds of members may have kept the same ones, and others wait: none is parsed twice.
+      if (!is_new || lines.contains(key) || step_of(line) != step) continue;
+      lines.emplace(key, line);
     }
   }
   std::string added;

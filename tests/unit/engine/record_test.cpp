@@ -105,6 +105,26 @@ TEST_CASE("lines that a disk has lost before the step of a checkpoint are counte
   CHECK(record.take_missing() == 0);
 }
 
+TEST_CASE("of what several have kept, each line that is one is taken once, in order") {
+  const test::TempDirectory directory;
+  const auto step = [](int number, const char* rest) {
+    return "{\"step\":" + std::to_string(number) + rest + "\n";
+  };
+  const std::string evaluation = "{\"evaluation\":{\"step\":3,\"accuracy\":1}}\n";
+  const std::vector<std::string> texts = {
+      step(4, ",\"loss\":}") + step(2, "}") + step(5, ",\"loss\":1}") + "\n{\"step\":-3}\n",
+      step(1, "}") + evaluation + step(4, "}") + step(3, "}") + step(5, ",\"loss\":2}") +
+          step(6, "7}{") + "{\"steps\":9}\n" + step(7, "")};
+  Record record;
+  REQUIRE(record.open(directory / "r", 0).has_value());
+  REQUIRE(record.merge(texts).has_value());
+  CHECK(record.take_missing() == 0);
+  CHECK(lines_of(directory / "r") ==
+        std::vector<std::string>{"{\"step\":1}", "{\"step\":2}", "{\"step\":3}",
+                                 evaluation.substr(0, evaluation.size() - 1), "{\"step\":4}",
+                                 "{\"step\":5,\"loss\":1}"});
+}
+
 TEST_CASE("steps of which nobody has kept a line are counted when lines are handed over") {
   const test::TempDirectory directory;
   Record kept;
