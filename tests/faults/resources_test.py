@@ -13,6 +13,7 @@ import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -84,6 +85,27 @@ ssize_t write(int file, const void* bytes, size_t count) {
   if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "record.jsonl"))
     while (access(HANG, F_OK) == 0) usleep(20000);
   return real(file, bytes, count);
+}
+"""
+
+
+SLOW_READS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+/* While the file SLOW is there each read of a shard of tokens takes 20 ms, and while HANG is there it never ends. */
+ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
+  static ssize_t (*real)(int, void*, size_t, off_t);
+  char link[64], path[4096] = {0};
+  if (!real) real = (ssize_t (*)(int, void*, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "tokens.bin")) {
+    if (access(SLOW, F_OK) == 0) usleep(20000);
+    while (access(HANG, F_OK) == 0) usleep(20000);
+  }
+  return real(file, bytes, count, offset);
 }
 """
 
@@ -305,6 +327,34 @@ class Hanging(FaultTest):
         job.wait_trained_by(3)
         self.assertGreater(job.step(), at)
         self.assert_undisturbed(job, [1, 2], before)
+        job.end()
+
+
+    @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
+    def test_whose_shard_of_tokens_is_slow_or_never_read_status_says(self):
+        folder = tempfile.mkdtemp(prefix="muster-faults-")
+        self.addCleanup(shutil.rmtree, folder)
+        shard = os.path.join(folder, "tokens.bin")
+        tokens = [number * number % 61 for number in range(20_000)]
+        with open(shard, "wb") as file:
+            file.write(struct.pack("<256I", 20240520, 1, len(tokens), *[0] * 253) + struct.pack(f"<{len(tokens)}H", *tokens))
+        job = self.job(2, steps=400, pace_ms=10, training={
+            "batchSize": 16, "model": {"gpt": {"layers": 1, "heads": 2, "width": 32, "contextLength": 8, "vocabularySize": 64}},
+            "data": {"train": {"tokens": {"files": [shard]}}}})
+        slow, hang = (os.path.join(job.directory, name) for name in ("slow", "hang"))
+        job.set_slot(1, f'export LD_PRELOAD="{preload(SLOW_READS, job.directory, SLOW=slow, HANG=hang)}"')
+        job.start()
+        job.wait_trained_by(2)
+        before = job.identities([0, 1])
+        open(slow, "w", encoding="utf-8").close()
+        job.wait_for("status says who is slow", lambda: re.search(r"worker 1 slows the gang by \d+ %: data", read(job.log)))
+        open(hang, "w", encoding="utf-8").close()
+        os.unlink(slow)
+        job.wait_for("status says who stands, and where", lambda: re.search(
+            rf"training stands: worker 1 has been busy with files in {re.escape(shard)} for more than 10 s", read(job.log)))
+        os.unlink(hang)
+        job.wait_step(job.step() + 20)
+        self.assert_undisturbed(job, [0, 1], before)
         job.end()
 
 
