@@ -18,6 +18,9 @@ std::string preparing(const api::Pod& pod) { return "preparing/" + pod.meta.uid;
 std::string half_bound(const api::TrainingJobStatus& status) {
   return "half bound/" + std::to_string(status.start_attempt);
 }
+std::string starting(const api::TrainingJobStatus& status) {
+  return "starting/" + std::to_string(status.start_attempt);
+}
 std::string leaving(const api::Pod& pod) { return "leaving/" + pod.meta.uid; }
 std::string not_ready(const std::string& node) { return "not ready/" + node; }
 std::string lingering(const api::Pod& pod) { return "lingering/" + pod.meta.uid; }
@@ -79,6 +82,7 @@ std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
   const GangView gang = view_gang(snapshot);
   if (gang.job_is_old) found.insert(facts::job_is_old());
   if (const Member* last = last_preparing(gang)) found.insert(facts::preparing(*last->pod));
+  if (awaits_start(snapshot, gang)) found.insert(facts::starting(status));
   if (half_bound(snapshot, gang)) found.insert(facts::half_bound(status));
   if (has_model(gang)) found.insert(facts::has_model());
   if (is_settling(snapshot, gang)) found.insert(facts::settling(status));

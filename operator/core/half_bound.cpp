@@ -68,7 +68,7 @@ std::optional<LetGo> let_go(const JobSnapshot& snapshot, const GangView& gang) {
           ? "; the gang starts with those"
           : "; they let go of these, so that others can have them, and the gang is tried again "
             "after " +
-                std::to_string(words::kHalfBoundPause.count()) + " s";
+                std::to_string(words::kLetGoPause.count()) + " s";
   return decided;
 }
 
@@ -80,10 +80,11 @@ std::optional<seconds> until_let_go(const JobSnapshot& snapshot, const GangView&
 std::optional<seconds> until_tried_again(const JobSnapshot& snapshot) {
   const auto* admitted = snapshot.job.status.condition(std::string(words::kAdmitted));
   const bool has_let_go =
-      admitted != nullptr && admitted->status == "False" && admitted->reason == words::kHalfBound;
+      admitted != nullptr && admitted->status == "False" &&
+      (admitted->reason == words::kHalfBound || admitted->reason == words::kNotStarted);
   if (!has_let_go) return std::nullopt;
   const seconds left =
-      words::kHalfBoundPause - lasted(snapshot, facts::waiting_words(admitted->message));
+      words::kLetGoPause - lasted(snapshot, facts::waiting_words(admitted->message));
   return left.count() > 0 ? std::optional(left) : std::nullopt;
 }
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "operator/core/facts.h"
+#include "operator/core/kueue_policy.h"
+#include "operator/core/members.h"
+#include "operator/core/text.h"
 #include "operator/core/words.h"
 
 namespace muster::core {
@@ -10,9 +13,12 @@ namespace {
 
 constexpr std::string_view kInPreparation = " waits: its pod has been in preparation on node ";
 
+bool is_starting(const Member& member) {
+  return member.state == MemberState::kPending && !member.pod->node_name.empty();
+}
+
 bool is_preparing(const Member& member) {
-  return member.state == MemberState::kPending && !member.pod->node_name.empty() &&
-         member.pod->reason.empty();
+  return is_starting(member) && member.pod->reason.empty();
 }
 
 /// Without how long it has taken: words that change would be a write each time.
@@ -49,6 +55,44 @@ std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangVi
   if (last == nullptr) return std::nullopt;
   const seconds left = words::kPreparingMost - lasted(snapshot, facts::preparing(*last->pod));
   return left.count() > 0 ? std::optional(left) : std::nullopt;
+}
+
+bool awaits_start(const JobSnapshot& snapshot, const GangView& gang) {
+  const api::TrainingJob& job = snapshot.job;
+  if (is_in_kueue(job) || trains_on(snapshot, gang)) return false;
+  const bool starts = std::any_of(gang.members.begin(), gang.members.end(), is_starting);
+  if (!starts || gang.count(MemberState::kSucceeded) > 0) return false;
+  // torchrun begins with the least number of its range; our own workers wait for all of a start.
+  const bool begins_with_less = !job.spec.training && job.spec.worker.min < job.spec.worker.max;
+  return !begins_with_less || gang.count(MemberState::kRunning) < job.spec.worker.min;
+}
+
+std::optional<seconds> until_not_started(const JobSnapshot& snapshot, const GangView& gang) {
+  if (!awaits_start(snapshot, gang)) return std::nullopt;
+  return words::kStartingMost - lasted(snapshot, facts::starting(snapshot.job.status));
+}
+
+std::optional<NotStarted> not_started(const JobSnapshot& snapshot, const GangView& gang) {
+  const auto left = until_not_started(snapshot, gang);
+  if (!left || left->count() > 0) return std::nullopt;
+  NotStarted found;
+  for (const auto& member : gang.members) {
+    if (!is_starting(member)) continue;
+    const api::Pod& pod = *member.pod;
+    if (!member.placement.node.empty()) found.nodes.insert(member.placement.node);
+    if (!found.message.empty()) continue;
+    const std::string& image = snapshot.job.spec.worker.image;
+    const std::string what = image.empty() ? "its image" : "image " + head_of(image, 256);
+    found.message =
+        "worker " + std::to_string(member.placement.slot) + " on node " + pod.node_name +
+        " did not start in " + std::to_string(words::kStartingMost.count()) + " s (" +
+        (pod.reason.empty() ? what + " is being pulled, or a volume attached"
+                            : head_of(pod.reason, 128) + ": " + head_of(pod.message, 512)) +
+        "); the gang lets go of its nodes, so that others can have them, and is tried "
+        "again after " +
+        std::to_string(words::kLetGoPause.count()) + " s, on other nodes where there are some";
+  }
+  return found;
 }
 
 }  // namespace muster::core

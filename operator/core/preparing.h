@@ -1,7 +1,9 @@
-// Pods that have their node and do not start yet: what is said of them when it takes long.
+// Pods that have their node and do not start yet: what is said of them when it takes long, and how
+// long a gang that can do nothing without them holds its nodes.
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "operator/core/gang_view.h"
@@ -21,5 +23,18 @@ std::string preparing_text(const JobSnapshot& snapshot, const GangView& gang,
 
 /// When it is to be said; absent when it is not, or was.
 std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangView& gang);
+
+/// Whether the gang can do nothing, because some of its pods have a node and have not started.
+/// Gangs in Kueue's queues are left to Kueue's own bound (waitForPodsReady).
+bool awaits_start(const JobSnapshot& snapshot, const GangView& gang);
+/// How long it may hold its nodes yet; absent where it is not so.
+std::optional<seconds> until_not_started(const JobSnapshot& snapshot, const GangView& gang);
+
+struct NotStarted {
+  std::set<std::string> nodes;  ///< that were chosen for those pods
+  std::string message;
+};
+/// Absent while it may.
+std::optional<NotStarted> not_started(const JobSnapshot& snapshot, const GangView& gang);
 
 }  // namespace muster::core

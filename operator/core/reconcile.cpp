@@ -595,6 +595,7 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   if (const auto left = until_deadline(snapshot)) requeue(plan, *left);
   if (const auto left = until_unbound(snapshot, gang)) requeue(plan, *left);
   if (const auto left = until_preparing(snapshot, gang)) requeue(plan, *left);
+  if (const auto left = until_not_started(snapshot, gang)) requeue(plan, *left);
   if (const auto left = until_let_go(snapshot, gang)) requeue(plan, *left);
   await_nodes(plan, snapshot);
   if (is_elastic(snapshot, gang)) {

@@ -8,6 +8,7 @@
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
+#include "operator/core/preparing.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -87,9 +88,15 @@ std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView
               " s (" + head_of(member.pod->reason, 128) + ": " + head_of(member.pod->message, 512) +
               "); another place is looked for";
   }
-  if (avoid.empty()) return std::nullopt;
-  Plan plan =
-      give_back(snapshot, gang, snapshot.job.status, {contract::reason::kGangWaiting, message});
+  std::string_view reason = contract::reason::kGangWaiting;
+  if (avoid.empty()) {
+    auto late = not_started(snapshot, gang);
+    if (!late) return std::nullopt;
+    reason = words::kNotStarted;
+    message = std::move(late->message);
+    avoid = std::move(late->nodes);
+  }
+  Plan plan = give_back(snapshot, gang, snapshot.job.status, {reason, message});
   plan.avoid = std::move(avoid);
   return plan;
 }

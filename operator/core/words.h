@@ -44,6 +44,8 @@ inline constexpr std::string_view kWaitingForPods = "WaitingForPods";
 inline constexpr std::string_view kWaitingForKueue = "WaitingForKueue";
 /// Not Admitted: the cluster's scheduler bound a part of the gang alone, which let go of its nodes.
 inline constexpr std::string_view kHalfBound = "HalfBound";
+/// Not Admitted: a worker did not start on its node in time, and the gang let go of its nodes.
+inline constexpr std::string_view kNotStarted = "NotStarted";
 /// Not Admitted: Kueue has deactivated the gang; suspend and resume starts it again.
 inline constexpr std::string_view kKueueDeactivated = "KueueDeactivated";
 /// The workers are leaving, because spec.suspend is true.
@@ -111,11 +113,14 @@ inline constexpr std::chrono::seconds kAvoidFor{120};
 /// wait for an autoscaler; and up to so much longer, no two gangs alike.
 inline constexpr std::chrono::seconds kHalfBoundMost{600};
 inline constexpr std::chrono::seconds kHalfBoundSpread{120};
-/// So long the nodes are others' then. The scheduler looks at a pod that it refused again within
-/// 10 s of a change, else within 5 min.
-inline constexpr std::chrono::seconds kHalfBoundPause{120};
+/// So long the nodes of a gang that let go of them are others'. The scheduler looks at a pod that
+/// it refused again within 10 s of a change, else within 5 min.
+inline constexpr std::chrono::seconds kLetGoPause{120};
 /// So long a node may take to get a pod ready before the job says who is waited for.
 inline constexpr std::chrono::seconds kPreparingMost{60};
+/// So long a gang that cannot begin holds its nodes while one of them does not get a pod started:
+/// an image of 20 GB comes over 100 Mbit/s in half an hour.
+inline constexpr std::chrono::seconds kStartingMost{3600};
 /// A worker that ran so long before it failed has failed for the first time again.
 inline constexpr std::chrono::seconds kForgivenAfter{600};
 /// Room that opens while a gang trains in a smaller size than it wishes must last so long before it

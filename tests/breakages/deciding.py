@@ -69,6 +69,11 @@ BREAKAGES = [
     Breakage("of jobs that ended long ago nothing is told", METRICS_JOBS,
              "if (job.is_past(page.now()) && !family.is_of_past) continue;", "if (job.is_past(page.now())) continue;", "test_runtime"),
     # What is decided
+    Breakage("a pod that never starts holds its gang's nodes for ever", REPLACE, "    if (!late) return std::nullopt;", "    if (!late || !late->message.empty()) return std::nullopt;",
+             "test_core"),
+    Breakage("a gang that let go of a node that starts nothing takes it again at once", HALF,
+             "(admitted->reason == words::kHalfBound || admitted->reason == words::kNotStarted)", "admitted->reason == words::kHalfBound",
+             "test_core"),
     Breakage("a running job whose spec is refused is left alone", RECONCILE,
              "(status.membership_epoch > 0 && !status.is_true(std::string(words::kSuspended)))", "status.membership_epoch < 0",
              "test_core"),

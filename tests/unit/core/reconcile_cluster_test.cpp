@@ -127,6 +127,75 @@ TEST_CASE("a part of a gang that may go anywhere lets go of its nodes after a wh
   CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
 }
 
+namespace {
+
+/// All workers have nodes; the first run, the others have not started.
+test::SnapshotBuilder starting_gang(int workers, int running) {
+  auto job = make_job("j").workers(workers).placed();
+  for (int slot = 0; slot < workers; ++slot) {
+    job.pod(slot, slot < running ? api::PodPhase::kRunning : api::PodPhase::kPending);
+  }
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a gang of which a pod does not start lets go of its nodes after an hour") {
+  auto job = starting_gang(3, 2);
+  job.edit().job.spec.worker.image = "registry.example.com/big:1";
+  job.edit().job.status.placement[2].node = job.edit().pods[2].node_name = "n7";
+  CHECK(holds(job, core::words::kStartingMost - seconds(1)));
+  CHECK(job.plan().requeue_after == seconds(1));
+  const auto plan = job.lasting(core::words::kStartingMost).plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  CHECK(plan.pass == core::Pass::kDecision);
+  CHECK(plan.avoid == std::set<std::string>{"n7"});
+  const auto status = status_of(plan);
+  CHECK(status.placement.empty());
+  CHECK(status.restarts == 0);
+  CHECK(condition_of(status, "Admitted").reason == "NotStarted");
+  CHECK(condition_of(status, "Admitted").message ==
+        "worker 2 on node n7 did not start in 3600 s (image registry.example.com/big:1 is being "
+        "pulled, or a volume attached); the gang lets go of its nodes, so that others can have "
+        "them, and is tried again after 120 s, on other nodes where there are some");
+  apply(job.edit(), plan);
+  job.edit().pods.clear();
+  job.fits_on("m");
+  CHECK(job.lasting(seconds(119)).plan().requeue_after == seconds(1));
+  CHECK_FALSE(core::wanted_places(job.snapshot()));
+  job.lasting(seconds(120));
+  CHECK(core::wanted_places(job.snapshot()));
+  CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
+}
+
+TEST_CASE("a gang of which some pods have not started holds its nodes where it can begin") {
+  const seconds long_time = core::words::kStartingMost * 10;
+  CHECK_FALSE(holds(starting_gang(3, 2).lasting(long_time), long_time));
+  // torchrun with a range begins with the least number of it.
+  auto elastic = starting_gang(3, 2);
+  elastic.edit().job.spec.worker.min = 2;
+  CHECK(holds(elastic, long_time));
+  elastic.edit().job.spec.worker.min = 3;
+  elastic.edit().job.spec.worker.max = 4;
+  CHECK_FALSE(holds(elastic, long_time));
+  // Who trains does so without those who come.
+  auto trains = starting_gang(2, 1);
+  trains.engine();
+  trains.edit().job.spec.worker.min = 1;
+  ProgressReport report;
+  report.job = "default/j";
+  report.attempt = 0;
+  report.membership_epoch = 1;
+  report.members = {0};
+  trains.report(report);
+  CHECK(holds(trains, long_time));
+  // Kueue has a bound of its own.
+  auto queued = starting_gang(2, 1);
+  queued.edit().job.meta.labels["kueue.x-k8s.io/queue-name"] = "team";
+  queued.edit().job.status.kueue_queue = "team";
+  CHECK(holds(queued, long_time));
+}
+
 TEST_CASE("of two gangs that hold each other's nodes one lets go first") {
   std::set<seconds> times;
   for (const char* name : {"a", "b", "c", "d"}) times.insert(held_for(name));
@@ -517,7 +586,7 @@ TEST_CASE("a worker that its node does not get ready is named after a minute, on
         "describe pod " +
             name + " says why");
   apply(job.edit(), plan);
-  CHECK(job.lasting(seconds(6000)).plan().empty());
+  CHECK(job.lasting(seconds(3000)).plan().empty());
   CHECK(job.lasting(seconds(0)).plan().empty());  // a fresh operator
   job.edit().pods[1].phase = api::PodPhase::kRunning;
   CHECK(status_of(job.plan()).is_true("Running"));
