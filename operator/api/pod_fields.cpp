@@ -45,7 +45,7 @@ void check_bytes(JsonReader& in, std::string_view field) {
 
 void read_env_from(JsonReader& in, bool has_gpus) {
   const auto read_source = [](const Json& source, const std::string& at) {
-    JsonReader reader(source, at);
+    SpecReader reader(source, at);
     std::string name;
     required_name(reader, "name", name, NameRule::kSubdomain);
     check_flag(reader, "optional");
@@ -53,7 +53,7 @@ void read_env_from(JsonReader& in, bool has_gpus) {
     return reader.status();
   };
   read_list(in, "envFrom", kMaxSources, [&](const Json& item, const std::string& path) {
-    JsonReader from(item, path);
+    SpecReader from(item, path);
     std::string prefix;
     optional_name(from, "prefix", prefix, NameRule::kEnvName);
     read_object(from, "configMapRef", read_source);

@@ -384,7 +384,7 @@ Status read_decimals(const Json& json, const std::string& path,
 }
 
 Status read_adamw(const Json& json, const std::string& path, Json& out) {
-  JsonReader in(json, path);
+  SpecReader in(json, path);
   std::string decayed = "All";
   out = Json::object();
   for (const DecimalField& field : kAdamwFields) read_field(in, json, field, out);
