@@ -34,10 +34,12 @@ std::string bytes_text(std::int64_t bytes) {
 bool differs_in_numbers_alone(std::string_view a, std::string_view b) {
   const auto without_numbers = [](std::string_view text) {
     std::string rest;
-    for (const char one : text) {
-      const bool is_digit = one >= '0' && one <= '9';
-      if (!is_digit) rest += one;
-      if (is_digit && !rest.ends_with('0')) rest += '0';
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find_first_not_of("0123456789", at), text.size());
+      const std::string_view suffix = text.substr(end, 2);
+      const bool is_ordinal = suffix == "st" || suffix == "nd" || suffix == "rd" || suffix == "th";
+      rest += end == at ? text.substr(at, 1) : is_ordinal ? text.substr(at, end - at) : "0";
+      at = std::max(end, at + 1);
     }
     return rest;
   };

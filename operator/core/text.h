@@ -28,7 +28,7 @@ bool is_sha256(std::string_view text);
 /// With `digits` after the point; numbers that are none or out of range become "0".
 std::string decimal(double value, int digits);
 
-/// Whether they are the same but for the numbers in them.
+/// Whether they are the same but for the numbers in them, places such as "6th" not among these.
 bool differs_in_numbers_alone(std::string_view a, std::string_view b);
 
 /// "500m" of cpu, "2Gi" of memory, "3" of everything else, from base units.

@@ -11,6 +11,15 @@
 using namespace muster;
 using namespace muster::core;
 
+TEST_CASE("words that differ in amounts alone say no more; a place in a line does") {
+  CHECK(differs_in_numbers_alone("room for 9 on n1", "room for 12 on n1"));
+  CHECK(differs_in_numbers_alone("cpu 500m", "cpu 1500m"));
+  CHECK_FALSE(differs_in_numbers_alone("room for 9", "room for 9"));
+  CHECK_FALSE(differs_in_numbers_alone("room for 9", "room for 9 more"));
+  CHECK_FALSE(differs_in_numbers_alone("the 6th place, room for 9", "the 5th place, room for 9"));
+  CHECK(differs_in_numbers_alone("the 6th place, room for 9", "the 6th place, room for 10"));
+}
+
 TEST_CASE("what a worker writes becomes text that JSON keeps unchanged") {
   CHECK(clean_text("ok \xC3\xA4 \n\t") == "ok \xC3\xA4 \n\t");
   CHECK(clean_text(std::string("a\0b\x1B[0m\x7F", 8)) == "a?b?[0m?");
