@@ -13,8 +13,9 @@ namespace facts {
 std::string unbound(const api::Pod& pod);
 /// The pod's node gets it ready (network, volumes, images), and no later worker's.
 std::string preparing(const api::Pod& pod);
-/// A part of the gang that was started so is on nodes, and others are refused.
+/// The gang that was started so can do nothing before a pod starts that has its node.
 std::string starting(const api::TrainingJobStatus& status);
+/// A part of the gang that was started so is on nodes, and others are refused.
 std::string half_bound(const api::TrainingJobStatus& status);
 /// The pod was asked to leave and is still there.
 std::string leaving(const api::Pod& pod);
