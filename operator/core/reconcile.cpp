@@ -506,10 +506,14 @@ Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
   return plan;
 }
 
+/// What an observation writes; nullptr: nothing.
+const PatchStatus* status_write_of(const Plan& plan) {
+  return plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+}
+
 /// That training went on from a checkpoint is news in the write that says so first.
 void tell_restored(Plan& plan, const JobSnapshot& snapshot) {
-  const auto* patch =
-      plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+  const PatchStatus* patch = status_write_of(plan);
   if (patch == nullptr) return;
   const auto text_of = [](const api::TrainingJobStatus& status) {
     const auto* running = status.condition(std::string(words::kRunning));
@@ -524,8 +528,7 @@ void tell_restored(Plan& plan, const JobSnapshot& snapshot) {
 
 /// That a gang goes on with a spec that is refused is news once.
 void tell_refused(Plan& plan, const JobSnapshot& snapshot) {
-  const auto* patch =
-      plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+  const PatchStatus* patch = status_write_of(plan);
   if (patch == nullptr) return;
   const auto is_told = [](const api::TrainingJobStatus& status) {
     const auto* admitted = status.condition(std::string(words::kAdmitted));
@@ -540,8 +543,7 @@ void tell_refused(Plan& plan, const JobSnapshot& snapshot) {
 /// on the clock: an event that is repeated costs two requests, and each checkpoint is in the
 /// status.
 void tell_saved(Plan& plan, const JobSnapshot& snapshot) {
-  const auto* patch =
-      plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
+  const PatchStatus* patch = status_write_of(plan);
   const auto& spec = snapshot.job.spec;
   if (patch == nullptr || !spec.training || !spec.training->checkpoint) return;
   const std::string& claim = spec.training->checkpoint->volume_claim_name;

@@ -308,7 +308,6 @@ class Hanging(FaultTest):
         self.assert_undisturbed(job, [0, 1], before)
         job.end()
 
-
     @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
     def test_a_record_that_hangs_stops_no_step_and_lacks_none_when_its_worker_dies(self):
         job = self.job(3, pace_ms=20, training={"checkpoint": {"path": "/unused", "everySteps": 1000}})
@@ -328,7 +327,6 @@ class Hanging(FaultTest):
         self.assertGreater(job.step(), at)
         self.assert_undisturbed(job, [1, 2], before)
         job.end()
-
 
     @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
     def test_whose_shard_of_tokens_is_slow_or_never_read_status_says(self):
