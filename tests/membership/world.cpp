@@ -49,7 +49,7 @@ struct Node {
 class World {
  public:
   World(std::uint64_t seed, bool is_loud)
-      : rng_(seed), is_loud_(is_loud), has_domains_(seed % 2 == 1) {}
+      : rng_(seed), is_loud_(is_loud), has_domains_(seed % 2 == 1), tells_steps_(seed % 4 >= 2) {}
 
   MembershipResult run() {
     plan();
@@ -207,7 +207,11 @@ class World {
     at(delay, [this, index, serial] {
       Node& late = *nodes_[index];
       if (late.tick_serial != serial || late.life != Life::kRuns) return;
-      tell(index, [this](Membership& one) { one.tick(now_); });
+      tell(index, [this](Membership& one) {
+        // Whether or not others live, and could be in it: nothing may depend on its truth.
+        if (tells_steps_) one.stepped(now_, one.view().epoch);
+        one.tick(now_);
+      });
     });
   }
 
@@ -701,6 +705,7 @@ class World {
   Rng rng_;
   bool is_loud_;
   bool has_domains_;  ///< the gang begins with them
+  bool tells_steps_;  ///< that are made, of whoever is alone or cut off, too
   MembershipResult result_;
   MembershipPlan plan_;
   MonoTime now_{seconds(1)};

@@ -133,6 +133,10 @@ void Membership::take(MonoTime now, const Message& message) {
   const bool is_beat = std::holds_alternative<Beat>(message.body);
   is_news_ = is_news_ || !is_beat || !from.is_heard_once || is_silent(from, now) ||
              from.epoch < message.epoch;
+  // Who was silent was away, and not late.
+  if (from.is_heard_once && !is_silent(from, now)) {
+    from.lateness.note(now, std::chrono::ceil<milliseconds>(now - from.heard));
+  }
   from.heard = now;
   // A datagram of before a sleep proves nothing of a peer that died meanwhile: it may have decided
   // with others in between, and what would tell of that was dropped for want of room.
@@ -215,6 +219,10 @@ void Membership::set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std
 }
 
 void Membership::entered(std::int64_t epoch) { entered_epoch_ = std::max(entered_epoch_, epoch); }
+
+void Membership::stepped(MonoTime began, std::int64_t epoch) {
+  if (epoch == view_.epoch) stepped_ = std::max(stepped_, began);
+}
 
 void Membership::broken(MonoTime now, std::int64_t epoch) {
   if (epoch <= broken_epoch_) return;
@@ -325,6 +333,7 @@ void Membership::adopt(MonoTime now, const View& view) {
   if (view.epoch <= view_.epoch || is_out_) return;
   const bool was_member = is_member_;
   const View before = std::exchange(view_, view);
+  stepped_ = {};
   note_arrivals(before);
   if (!was_member && has_domains(view_)) self_.domain = own_domain_;
   epoch_max_ = std::max(epoch_max_, view.epoch);

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "worker/sentinel/lateness.h"
 #include "worker/sentinel/membership_message.h"
 #include "worker/sentinel/view.h"
 
@@ -31,7 +32,11 @@ namespace muster::sentinel {
 
 struct MembershipOptions {
   milliseconds beat{50};
-  milliseconds silence{300};         ///< not heard for longer = suspected
+  milliseconds silence{300};  ///< not heard for longer = suspected
+  /// Who was heard late before has kLateTimes its longest interval instead, and whose trainers take
+  /// part in steps has as long as they do; both at most this. Of the second in which training is to
+  /// go on, the rest is for those who are left to agree.
+  milliseconds silence_most{900};
   milliseconds one_observer{1'000};  ///< how long one pair may not hear each other
   milliseconds gather_leaves{1'000};
   milliseconds gather_joins{100};
@@ -125,6 +130,9 @@ class Membership {
   void set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std::uint64_t digest);
   /// This worker's trainers train in the view of `epoch`: all of its members are connected.
   void entered(std::int64_t epoch);
+  /// This worker's trainers have made a step in the view of `epoch` that began at `began`: none of
+  /// its trainers was gone by then, because no step is made without all of them.
+  void stepped(MonoTime began, std::int64_t epoch);
   /// The communicator of `epoch` broke at this worker's trainers.
   void broken(MonoTime now, std::int64_t epoch);
   /// How fast this worker's trainers are; told with the next beats.
@@ -163,6 +171,7 @@ class Membership {
     std::int64_t epoch = 0;   ///< of its newest view
     MonoTime heard{};         ///< own sleep forgiven
     MonoTime heard_really{};  ///< not forgiven, nor of a message that had waited here
+    Lateness lateness;
     bool is_heard_once = false;
     bool is_dead = false;
     bool is_fresh = false;  ///< it was heard until it died
@@ -283,6 +292,7 @@ class Membership {
   bool is_member_ = false, is_leaving_ = false, is_done_ = false, is_out_ = false;
   std::int64_t broken_epoch_ = 0;
   std::int64_t entered_epoch_ = 0;  ///< newest that this worker's trainers have told of
+  MonoTime stepped_{};              ///< when the newest step that was made in view_ began
   View view_;
   /// Trainers of view_: the epoch that each came in with, of those whose coming was seen.
   std::map<std::pair<WorkerId, TrainerPlace>, std::int64_t> came_;

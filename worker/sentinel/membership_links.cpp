@@ -6,9 +6,21 @@
 #include "worker/sentinel/membership.h"
 
 namespace muster::sentinel {
+namespace {
+
+constexpr int kLateTimes = 3;
+
+}  // namespace
 
 bool Membership::is_silent(const Peer& peer, MonoTime now) const {
-  return now - peer.heard > options_.silence;
+  const auto silent = now - peer.heard;
+  if (silent <= options_.silence) return false;
+  if (silent > options_.silence_most) return true;
+  // Where processors are short a sentinel may wait for one while its trainers have theirs.
+  const Seat* const seat = find_seat(view_, peer.seat.id);
+  const bool trains = seat != nullptr && !seat->trainers.empty();
+  if (trains && now - stepped_ <= options_.silence) return false;
+  return silent > kLateTimes * peer.lateness.longest(now);
 }
 
 bool Membership::is_linked(const Seat& seat, MonoTime now) const {

@@ -35,6 +35,8 @@ bool may_be_respawned(int code) {
   }
 }
 
+/// Of steps that took as long nothing is learnt.
+constexpr double kOldSignSeconds = 10;
 constexpr std::string_view kWaitsForFilesText = "waiting for worker 0, which keeps the files";
 
 /// Of a hexadecimal digest; never 0, which means that there is none.
@@ -125,6 +127,7 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     metrics_.add(local_rank, *steps);
     process.take_steps(*steps);
     for (const StepRecord& step : steps->steps) take_change_delay(local_rank, step);
+    if (!steps->steps.empty()) take_sign_of_life(steps->steps.back());
   } else if (auto* summary = std::get_if<SummaryMessage>(&message)) {
     book_.add(local_rank, *summary);
     if (!summary->is_final) {
@@ -177,6 +180,15 @@ void SentinelWorker::take_entered(TrainerProcess& process, int local_rank,
                                       {"stall_ms", entered.stall_seconds * 1000},
                                       {"recomputed", entered.recomputed_logical_ranks},
                                       {"state_bytes", entered.state_bytes}});
+}
+
+void SentinelWorker::take_sign_of_life(const StepRecord& step) {
+  const double seconds =
+      step.step_seconds + step.record_seconds + step.evaluate_seconds + step.checkpoint_seconds;
+  const bool is_new = seconds >= 0 && seconds < kOldSignSeconds;
+  if (!is_new || !membership_) return;
+  const auto took = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds));
+  membership_->stepped(now() - took, step.membership_epoch);
 }
 
 void SentinelWorker::take_change_delay(int local_rank, const StepRecord& step) {

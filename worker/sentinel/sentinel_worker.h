@@ -67,6 +67,8 @@ class SentinelWorker {
   void take_messages(std::size_t index);
   void take(TrainerProcess& process, int local_rank, TrainerMessage& message);
   void take_entered(TrainerProcess& process, int local_rank, const EnteredMessage& entered);
+  /// All trainers of its view lived when the step began.
+  void take_sign_of_life(const StepRecord& step);
   void take_change_delay(int local_rank, const StepRecord& step);
   void take_pace(TrainerProcess& process, const Pace& pace);
   void tell_slow(const TrainerProcess& process);

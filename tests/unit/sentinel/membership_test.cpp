@@ -90,6 +90,8 @@ class Table {
     self_.broken(now_, epoch);
     keep();
   }
+  /// The own trainers have just made a step in this view.
+  void step(std::int64_t made_in) { self_.stepped(now_, made_in); }
   /// The own trainers have told that they train in this view.
   void enter(std::int64_t entered) { self_.entered(entered); }
   void deny(int slot) {
@@ -824,6 +826,66 @@ TEST_CASE("who last spoke of others' silence is not taken for the silent one whe
   // Where it stays so, it is cut off all the same.
   table.pass(seconds(3), {{1, unheard({2, 3, 4})}, {2, kPlain}, {3, kPlain}, {4, kPlain}});
   CHECK_FALSE(table.sent<Prepare>(2).empty());
+}
+
+TEST_CASE("who was heard late is given longer, and not for ever") {
+  Table table(0, {0, 1, 2});
+  const auto is_gone_after = [&](milliseconds silence) {
+    table.pass(silence, {{1, unheard({2})}});
+    return !table.sent<Prepare>(1).empty();
+  };
+  const auto all_are_heard = [&](milliseconds time) {
+    table.pass(time, {{1, kPlain}, {2, kPlain}});
+    table.outputs.clear();
+  };
+  // Late by a little less than what is silence: thrice that would be nearly all that there is.
+  REQUIRE_FALSE(is_gone_after(milliseconds(225)));
+  all_are_heard(milliseconds(100));
+  CHECK_FALSE(is_gone_after(milliseconds(675)));
+  all_are_heard(milliseconds(100));
+  // Later still, and no longer than can be waited for.
+  CHECK_FALSE(is_gone_after(milliseconds(875)));
+  CHECK(is_gone_after(milliseconds(75)));
+  // Only who is heard late is given longer, and only for so long after.
+  table.outputs.clear();
+  all_are_heard(milliseconds(2 * Lateness::kKept.count()));
+  CHECK(is_gone_after(milliseconds(325)));
+}
+
+TEST_CASE(
+    "whose trainers take part in steps is not silent before its sentinel was long not heard") {
+  Table table(0, {0, 1, 2});
+  const auto pass = [&](milliseconds time, std::int64_t epoch) {
+    for (milliseconds gone{0}; gone < time; gone += milliseconds(25)) {
+      table.step(epoch);
+      table.pass(milliseconds(25), {{1, unheard({2})}});
+    }
+    return !table.sent<Prepare>(1).empty();
+  };
+  SUBCASE("as long as steps are made") {
+    REQUIRE_FALSE(pass(milliseconds(500), kEpoch));
+    table.pass(milliseconds(275), {{1, unheard({2})}});
+    CHECK(table.sent<Prepare>(1).empty());
+    table.pass(milliseconds(75), {{1, unheard({2})}});
+    CHECK_FALSE(table.sent<Prepare>(1).empty());
+  }
+  SUBCASE("and no longer than can be waited for") {
+    REQUIRE_FALSE(pass(milliseconds(875), kEpoch));
+    CHECK(pass(milliseconds(75), kEpoch));
+  }
+  SUBCASE("what was made in another view tells nothing of it") {
+    CHECK(pass(milliseconds(350), kEpoch - 1));
+  }
+}
+
+TEST_CASE("who was away for longer than a silence is given no longer the next time") {
+  Table table(0, {0, 1, 2});
+  table.pass(milliseconds(400), {{1, unheard({2})}});
+  REQUIRE_FALSE(table.sent<Prepare>(1).empty());
+  table.pass(milliseconds(500), {{1, kPlain}, {2, kPlain}});
+  table.outputs.clear();
+  table.pass(milliseconds(325), {{1, unheard({2})}});
+  CHECK_FALSE(table.sent<Prepare>(1).empty());
 }
 
 namespace {
