@@ -55,7 +55,7 @@ TESTS_AT_ONCE = 2
 PROGRAM_SECONDS = 1800  # under a sanitizer, on a machine that has other work
 # Of the unit programs those that neither wait for a clock nor for a process, and whose threads take turns or meet in one place:
 # with the same instructions and inputs they do the same again.
-SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "test_sim", "test_engine", "test_kernels", "test_cuda_kernels", "test_core",
+SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "membership_seeds_of_100", "test_sim", "test_engine", "test_kernels", "test_cuda_kernels", "test_core",
                    "test_api", "test_placement", "test_queue", "test_bpe", "test_data"}
 LONGEST_FIRST = ["test_sim", "recovery_seeds", "sim_seeds", "test_engine", "membership_seeds"]  # one of them alone at the end would leave a processor idle
 FAULTS_AT_ONCE = 3  # they wait more than they work
@@ -299,7 +299,7 @@ def step_unit():
         return with_cases(name, output) if name.startswith("test_") else output
 
     def one(name):
-        program = f"build/release/tests/{name}"
+        program = f"build/release/tests/{name.partition('_of_')[0]}"
         if name in SAME_EVERY_TIME:
             check_unless_passed(name, stamp("passed", program, inputs_digest(), "ctest", name), lambda: tried(name))
         else:

@@ -1,11 +1,15 @@
 // Runs seeds of the membership simulation: those that are kept, then --seeds N (3000) from --first
 // S (1) in --threads T (2), or --seed S alone, telling what happens. Fails when a rule was broken,
 // and when some kind of message met some fault fewer than --least N (20) times: a run that tried
-// nothing proves nothing.
+// nothing proves nothing. With --workers N before all that each world has so many, and only the
+// seeds that are asked for run.
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "tests/membership/kept_seeds.h"
 #include "tests/membership/world.h"
@@ -58,16 +62,23 @@ bool print(const Totals& totals, std::uint64_t least) {
 
 int main(int argc, char** argv) {
   muster::test::SeedOptions options{.seeds = 3000};
+  int workers = 0;
+  if (argc > 2 && std::string_view(argv[1]) == "--workers") {
+    workers = std::clamp(std::atoi(argv[2]), 1, 1'000);
+    argv[2] = argv[0];
+    argc -= 2;
+    argv += 2;
+  }
   if (!muster::test::read_seed_options(argc, argv, "membership_seeds", options)) return 2;
   Totals totals;
   for (const muster::test::KeptSeed& kept : muster::sim::kKeptSeeds) {
-    if (options.is_alone) break;
+    if (options.is_alone || workers > 0) break;
     MembershipResult result = muster::sim::run_membership_seed(kept.seed, false);
     if (!result.wrong.empty()) result.wrong += std::string(" (kept: ") + kept.showed + ")";
     totals.add(kept.seed, result);
   }
   muster::test::for_each_seed(options, [&](std::uint64_t seed) {
-    totals.add(seed, muster::sim::run_membership_seed(seed, options.is_alone));
+    totals.add(seed, muster::sim::run_membership_seed(seed, options.is_alone, workers));
   });
   std::cout << options.seeds << " seeds from " << options.first << ": " << totals.messages
             << " messages";

@@ -1,6 +1,7 @@
 #include "tests/membership/world.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace muster::sim {
@@ -12,6 +13,8 @@ constexpr std::uint64_t kDigest = 77, kOtherDigest = 78;
 constexpr milliseconds kFaultTime{4'000};
 constexpr milliseconds kCalmTime{120'000};
 constexpr milliseconds kStill{800};
+constexpr int kUsualWorkers = 5;  ///< at most
+constexpr std::size_t kMostJoiners = 11;
 
 MembershipOptions quick() {
   MembershipOptions options;
@@ -51,8 +54,8 @@ class World {
   World(std::uint64_t seed, bool is_loud)
       : rng_(seed), is_loud_(is_loud), has_domains_(seed % 2 == 1), tells_steps_(seed % 4 >= 2) {}
 
-  MembershipResult run() {
-    plan();
+  MembershipResult run(int workers) {
+    plan(workers);
     start_gang();
     const MonoTime fault_end = now_ + kFaultTime;
     for (int i = 0; i < plan_.faults; ++i) {
@@ -376,7 +379,7 @@ class World {
     for (const auto& node : nodes_)
       newest[node->id.slot] = std::max(newest[node->id.slot], node->id);
     if (newest.contains(slot) && find(newest[slot])->lives()) return;
-    if (nodes_.size() >= 16) return;
+    if (nodes_.size() >= std::max(kUsualWorkers, plan_.workers) + kMostJoiners) return;
     const WorkerId id{slot, static_cast<int>(++stored_epoch_)};
     std::vector<Contact> contacts;
     for (const auto& [other, other_id] : newest) {
@@ -414,7 +417,7 @@ class World {
     const bool is_seldom = send.message.body.index() >= 7 || send.message.body.index() == 3;
     const double death =
         send.message.body.index() == 0 ? 0.0002 : plan_.death * (is_seldom ? 4 : 1);
-    if (is_faulty_ && chance(death)) {
+    if (is_faulty_ && chance(death * plan_.rarity)) {
       ++covered[4];
       die(from, chance(0.5) ? Life::kRefuses : Life::kSilent);
       return;
@@ -422,7 +425,7 @@ class World {
     const auto to = index_.find(send.to);
     if (to == index_.end()) return;  // at the start, before the other is there
     // A cut that begins just now: else what is said seldom would hardly ever meet one.
-    if (is_faulty_ && is_seldom && plan_.loss > 0 && chance(0.1)) {
+    if (is_faulty_ && is_seldom && plan_.loss > 0 && chance(0.1 * plan_.rarity)) {
       ++result_.events["cut at a message"];
       cut(send.message.from.slot, send.to.slot, span(1, 300));
     }
@@ -458,10 +461,11 @@ class World {
     }
     const bool is_beat = message.body.index() == 0;
     const bool is_seldom = message.body.index() >= 7 || message.body.index() == 3;
-    if (is_faulty_ && !is_beat && chance(is_seldom ? 0.15 : 0.01)) freeze(to, span(50, 1'000));
+    const double freezing = is_seldom ? 0.15 : 0.01;
+    if (is_faulty_ && !is_beat && chance(freezing * plan_.rarity)) freeze(to, span(50, 1'000));
     if (node.life == Life::kFrozen) ++covered[6];
     const double death = is_beat ? 0.0002 : plan_.death * (is_seldom ? 6 : 1);
-    if (is_faulty_ && node.lives() && chance(death)) {
+    if (is_faulty_ && node.lives() && chance(death * plan_.rarity)) {
       ++covered[5];
       die(to, chance(0.5) ? Life::kRefuses : Life::kSilent);
       return;
@@ -533,9 +537,11 @@ class World {
 
   // ---- Plan and faults
 
-  void plan() {
-    plan_.workers = static_cast<int>(1 + rng_.below(5));
+  void plan(int workers) {
+    plan_.workers = static_cast<int>(1 + rng_.below(kUsualWorkers));
     if (plan_.workers == 1 && chance(0.7)) plan_.workers = 3;
+    if (workers > 0) plan_.workers = workers;
+    if (workers > kUsualWorkers) plan_.rarity = std::pow(1.0 * kUsualWorkers / workers, 2);
     plan_.faults = static_cast<int>(2 + rng_.below(9));
     plan_.loss = chance(0.5) ? 0.2 * rng_.unit() : 0;
     plan_.late = chance(0.5) ? 0.3 * rng_.unit() : 0;
@@ -721,9 +727,9 @@ class World {
 
 }  // namespace
 
-MembershipResult run_membership_seed(std::uint64_t seed, bool is_loud) {
+MembershipResult run_membership_seed(std::uint64_t seed, bool is_loud, int workers) {
   World world(seed, is_loud);
-  return world.run();
+  return world.run(workers);
 }
 
 }  // namespace muster::sim

@@ -33,9 +33,13 @@ struct MembershipPlan {
   int workers = 3;
   int faults = 12;
   double loss = 0, late = 0, twice = 0, death = 0;
+  /// Of what befalls one message: many workers send very many, and as few of these as of few go
+  /// wrong.
+  double rarity = 1;
   bool has_witness = true;
 };
 
-MembershipResult run_membership_seed(std::uint64_t seed, bool is_loud = false);
+/// With `workers` at the start, some 1 to 5 where that is 0.
+MembershipResult run_membership_seed(std::uint64_t seed, bool is_loud = false, int workers = 0);
 
 }  // namespace muster::sim
