@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "common/check.h"
 #include "worker/data/file.h"
 #include "worker/data/idx.h"
 #include "worker/data/picture_files.h"
@@ -60,19 +61,24 @@ std::size_t Dataset::memory() const {
 Result<std::span<const std::uint8_t>> read_image(const Dataset& samples, std::size_t index,
                                                  std::vector<std::uint8_t>& buffer) {
   if (!samples.pictures) return std::span(samples.image(index), samples.features);
-  buffer.resize(samples.features);
-  MUSTER_RETURN_IF_ERROR(samples.pictures->read(index, buffer));
-  return std::span<const std::uint8_t>(buffer);
+  return samples.pictures->read(index, buffer);
 }
 
 Sha256Digest hash_of(const Dataset& dataset) {
   if (dataset.shards) return dataset.shards->digest();
-  if (dataset.pictures) return dataset.pictures->digest();
+  if (dataset.pictures) {
+    MUSTER_CHECK(dataset.pictures->check() != nullptr);
+    return dataset.pictures->check()->digest;
+  }
   Sha256 hash;
   hash.update(std::as_bytes(std::span(dataset.images)));
   hash.update(std::as_bytes(std::span(dataset.values)));
   hash.update(std::as_bytes(std::span(dataset.labels)));
   return hash.finish();
+}
+
+bool is_checked(const Dataset& dataset) {
+  return !dataset.pictures || dataset.pictures->check() != nullptr;
 }
 
 }  // namespace muster::data

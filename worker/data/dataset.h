@@ -38,8 +38,8 @@ struct Dataset {
   std::vector<TableColumn> columns;  ///< without the label's; together they have all features
   /// Of tokens, which have neither images nor labels in memory: data::read_sample() reads them.
   std::shared_ptr<const TokenShards> shards;
-  /// Of pictures that are not held: their labels are, and data::read_image() reads the images.
-  std::shared_ptr<const PictureFiles> pictures;
+  /// Of pictures in files of their own: data::read_image() reads the images.
+  std::shared_ptr<PictureFiles> pictures;
   const std::uint8_t* image(std::size_t index) const { return images.data() + index * features; }
   bool is_text() const { return labels.empty() && !images.empty(); }
   /// Bytes of memory that it takes as long as samples are read.
@@ -69,7 +69,10 @@ Result<std::span<const std::uint8_t>> read_image(const Dataset& samples, std::si
                                                  std::vector<std::uint8_t>& buffer);
 
 /// SHA-256 over the decoded bytes: images or values (little-endian), then labels; of a text all
-/// bytes of its file; of tokens that of their shards.
+/// bytes of its file; of tokens that of their shards.  Requires is_checked().
 Sha256Digest hash_of(const Dataset& dataset);
+
+/// Whether what is in the samples is known: not before pictures are checked, here or by others.
+bool is_checked(const Dataset& dataset);
 
 }  // namespace muster::data

@@ -117,13 +117,8 @@ Result<Dataset> read_pictures(const ImageFolder& folder, std::vector<std::string
   out.width = pictures->width();
   out.channels = folder.is_gray ? 1 : kColors;
   out.features = pictures->values();
-  if (out.features <= folder.most_held / out.count) {
-    out.images.resize(out.count * out.features);
-    MUSTER_RETURN_IF_ERROR(pictures->decode_all(out.images));
-  } else {
-    MUSTER_RETURN_IF_ERROR(pictures->check_all());
-    out.pictures = std::move(pictures);
-  }
+  if (!folder.is_checked_by_others) MUSTER_RETURN_IF_ERROR(pictures->check_all());
+  out.pictures = std::move(pictures);
   return out;
 }
 

@@ -18,7 +18,8 @@ namespace muster::data {
 /// Most pictures of a directory.
 inline constexpr std::size_t kMaxPictures = std::size_t{1} << 22;
 /// Reads a training set: into memory, or once through it where it has more than may be held, so
-/// that what is wrong with any picture is known before training.  Errors: kInvalid, kCorrupt,
+/// that what is wrong with any picture is known before training; or not yet, where others have
+/// checked it.  Errors: kInvalid, kCorrupt,
 /// kTooLarge, kNotFound, kIo; one sentence that names the file or the directory, exit code kData,
 /// or kDisk where the system could not read it.
 /// Blocks: on the disk.

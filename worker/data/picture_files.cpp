@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <limits>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "common/check.h"
+#include "common/contract.h"
 #include "worker/data/file.h"
 #include "worker/data/picture.h"
 
@@ -25,6 +30,24 @@ std::uint64_t hash_of_values(std::span<const std::uint8_t> values) {
   return hash;
 }
 
+/// On `threads`, one of them the caller's.
+template <typename Work>
+void on_threads(int threads, const Work& work) {
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+}
+
+void add_number(Sha256& hash, std::uint64_t number) {
+  hash.update(std::as_bytes(std::span(&number, 1)));
+}
+
+void add_text(Sha256& hash, const std::string& text) {
+  add_number(hash, text.size());
+  hash.update(std::as_bytes(std::span(text)));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PictureFiles>> PictureFiles::open(const ImageFolder& folder,
@@ -32,10 +55,23 @@ Result<std::unique_ptr<PictureFiles>> PictureFiles::open(const ImageFolder& fold
                                                          std::vector<PictureFile> files) {
   MUSTER_CHECK(!files.empty());
   std::unique_ptr<PictureFiles> out(new PictureFiles(folder, std::move(classes), std::move(files)));
-  out->height_ = folder.height;
-  out->width_ = folder.width;
-  if (folder.height != 0) return out;
-  const std::string path = out->path(0);
+  MUSTER_RETURN_IF_ERROR(out->find_size());
+  out->find_outline();
+  const std::size_t room = static_cast<std::size_t>(folder.most_held) / out->count();
+  if (out->values() <= room) {
+    // Not touched before there is something to be held.
+    out->held_ = std::make_unique_for_overwrite<std::uint8_t[]>(out->count() * out->values());
+    out->is_held_.resize(out->count());
+  }
+  return out;
+}
+
+/// Of all pictures.
+Status PictureFiles::find_size() {
+  height_ = folder_.height;
+  width_ = folder_.width;
+  if (height_ != 0) return {};
+  const std::string path = this->path(0);
   MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes));
   MUSTER_ASSIGN_OR_RETURN(const Picture first, decode_picture(file, path));
   if (first.height > kMaxImageSide || first.width > kMaxImageSide) {
@@ -44,9 +80,34 @@ Result<std::unique_ptr<PictureFiles>> PictureFiles::open(const ImageFolder& fold
                         "; pictures of more than " + std::to_string(kMaxImageSide) +
                         " pixels a side need height and width, to be scaled to");
   }
-  out->height_ = first.height;
-  out->width_ = first.width;
-  return out;
+  height_ = first.height;
+  width_ = first.width;
+  return {};
+}
+
+/// A file that cannot be looked at has a size that none has: what is wrong with it is told by who
+/// reads it.
+void PictureFiles::find_outline() {
+  std::vector<std::uint64_t> sizes(count());
+  std::atomic<std::size_t> next = 0;
+  on_threads(folder_.threads, [&] {
+    for (std::size_t i = next++; i < count(); i = next++) {
+      std::error_code error;
+      const std::uintmax_t bytes = std::filesystem::file_size(path(i), error);
+      sizes[i] = error ? std::numeric_limits<std::uint64_t>::max() : bytes;
+    }
+  });
+  Sha256 hash;
+  add_number(hash, height_);
+  add_number(hash, width_);
+  add_number(hash, folder_.is_gray ? 1 : 0);
+  for (const std::string& name : classes_) add_text(hash, name);
+  for (std::size_t i = 0; i < count(); ++i) {
+    add_number(hash, files_[i].label);
+    add_text(hash, files_[i].name);
+    add_number(hash, sizes[i]);
+  }
+  outline_ = hash.finish();
 }
 
 std::size_t PictureFiles::values() const {
@@ -77,64 +138,73 @@ Result<std::size_t> PictureFiles::decode(std::uint64_t index, std::span<std::uin
   return took;
 }
 
-/// Those from `first` on that have room in `out`, on all threads; how many bytes one took at most.
-Result<std::size_t> PictureFiles::decode_from(std::size_t first,
-                                              std::span<std::uint8_t> out) const {
+/// Those from `first` on that have room in `out`, on all threads; `check` is told of them.
+Status PictureFiles::decode_from(std::size_t first, std::span<std::uint8_t> out,
+                                 PictureCheck& check) const {
   const std::size_t count = out.size() / values();
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
-  std::size_t wrong = count, largest = 0;
+  std::size_t wrong = count;
   Status status;
-  const auto work = [&] {
+  on_threads(folder_.threads, [&] {
     // A file is taken before all behind it, so that none ahead of an error is left out.
     for (std::size_t i = next++; i < count; i = next++) {
-      const auto took = decode(first + i, out.subspan(i * values(), values()));
+      const auto values = out.subspan(i * this->values(), this->values());
+      const auto took = decode(first + i, values);
+      if (took) check.hashes[first + i] = hash_of_values(values);
       const std::lock_guard lock(mutex);
       if (took) {
-        largest = std::max(largest, *took);
+        check.largest = std::max<std::uint64_t>(check.largest, *took);
       } else if (i < wrong) {
         wrong = i;
         status = took.error();
         next = count;
       }
     }
-  };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < folder_.threads; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-  if (!status) return status.error();
-  return largest;
-}
-
-Status PictureFiles::decode_all(std::span<std::uint8_t> out) const {
-  MUSTER_CHECK(out.size() == count() * values());
-  const auto decoded = decode_from(0, out);
-  return decoded ? Status() : Status(decoded.error());
+  });
+  return status;
 }
 
 Status PictureFiles::check_all() {
-  const std::size_t at_once = pictures_at_once();
-  std::vector<std::uint8_t> piece;
+  PictureCheck check;
+  check.hashes.resize(count());
   Sha256 hash;
+  std::vector<std::uint8_t> piece;
+  const std::size_t at_once = pictures_at_once();
   for (std::size_t first = 0; first < count(); first += at_once) {
-    piece.resize(std::min(at_once, count() - first) * values());
-    MUSTER_ASSIGN_OR_RETURN(const std::size_t largest, decode_from(first, piece));
-    largest_ = std::max(largest_, largest);
-    hash.update(std::as_bytes(std::span(piece)));
-    for (std::size_t at = 0; at < piece.size(); at += values()) {
-      hashes_.push_back(hash_of_values(std::span(piece).subspan(at, values())));
-    }
+    const std::size_t bytes = std::min(at_once, count() - first) * values();
+    if (!held_) piece.resize(bytes);
+    const std::span<std::uint8_t> out(held_ ? held(first).data() : piece.data(), bytes);
+    MUSTER_RETURN_IF_ERROR(decode_from(first, out, check));
+    hash.update(std::as_bytes(out));
   }
   std::vector<std::uint8_t> labels;
   for (const PictureFile& file : files_) labels.push_back(file.label);
   hash.update(std::as_bytes(std::span(labels)));
-  digest_ = hash.finish();
-  ahead_ = std::make_unique<ReadAhead>(ReadAhead::Options{folder_.threads, at_once, values()},
-                                       [this](std::uint64_t index, std::span<std::uint8_t> out) {
-                                         return decode_again(index, out);
-                                       });
+  check.digest = hash.finish();
+  check_ = std::move(check);
+  std::ranges::fill(is_held_, 1);
+  if (!held_) read_ahead();
   return {};
+}
+
+void PictureFiles::take_check(PictureCheck check) {
+  MUSTER_CHECK(check.hashes.size() == count() && !check_);
+  check_ = std::move(check);
+  is_told_ = true;
+  read_ahead();
+}
+
+void PictureFiles::read_ahead() {
+  ahead_ =
+      std::make_unique<ReadAhead>(ReadAhead::Options{folder_.threads, pictures_at_once(), values()},
+                                  [this](std::uint64_t index, std::span<std::uint8_t> out) {
+                                    return decode_again(index, out);
+                                  });
+}
+
+std::span<std::uint8_t> PictureFiles::held(std::uint64_t index) const {
+  return {held_.get() + index * values(), values()};
 }
 
 /// Each thread has one, whatever may be held: of training and test pictures together half of that.
@@ -144,26 +214,54 @@ std::size_t PictureFiles::pictures_at_once() const {
 }
 
 std::size_t PictureFiles::memory() const {
-  std::size_t bytes = pictures_at_once() * values() +
-                      (static_cast<std::size_t>(folder_.threads) + 1) * largest_ +
-                      hashes_.size() * sizeof(std::uint64_t);
+  std::size_t bytes = held_bytes() + count() * sizeof(std::uint64_t);
+  if (ahead_) {
+    bytes += pictures_at_once() * values() +
+             (static_cast<std::size_t>(folder_.threads) + 1) * check_->largest;
+  }
   for (const PictureFile& file : files_) bytes += sizeof file + file.name.capacity();
   return bytes;
 }
 
+/// What others have found right is wrong here alone: a copy of theirs that is damaged, or was
+/// changed since, of which those who have checked it here will tell. So the job goes on without
+/// this worker.
 Status PictureFiles::decode_again(std::uint64_t index, std::span<std::uint8_t> out) const {
   const auto took = decode(index, out);
-  if (!took) return took.error();
-  if (hash_of_values(out) == hashes_[index]) return {};
-  return bad_data(path(index), ErrorCode::kCorrupt,
-                  "has changed since the worker began; leave it as it is while jobs train");
+  const auto wrong = [this](const Error& error) {
+    const bool is_others = is_told_ && error.exit_code() == contract::exit_code::kData;
+    return is_others ? Error(error).with_exit_code(contract::exit_code::kDisk) : error;
+  };
+  if (!took) return wrong(took.error());
+  if (hash_of_values(out) == check_->hashes[index]) return {};
+  return wrong(bad_data(path(index), ErrorCode::kCorrupt,
+                        is_told_ ? "is not the picture that the job's other workers have read; all "
+                                   "must have the same files, and nobody may change them"
+                                 : "has changed since the worker began; leave it as it is while "
+                                   "jobs train"));
 }
 
-Status PictureFiles::read(std::uint64_t index, std::span<std::uint8_t> out) const {
+Result<std::span<const std::uint8_t>> PictureFiles::read(std::uint64_t index,
+                                                         std::vector<std::uint8_t>& buffer) {
+  MUSTER_CHECK(check_ && index < count());
+  if (held_ && is_held_[index] != 0) return std::span<const std::uint8_t>(held(index));
+  if (!held_) buffer.resize(values());
+  const std::span<std::uint8_t> out = held_ ? held(index) : std::span(buffer);
   if (folder_.on_read) folder_.on_read(path(index));
   const Status done = ahead_->take(index, out);
   if (folder_.on_read) folder_.on_read({});
-  return done;
+  if (!done) return done.error();
+  if (held_) is_held_[index] = 1;
+  return std::span<const std::uint8_t>(out);
+}
+
+void PictureFiles::want(std::span<const std::uint64_t> indices) {
+  if (!ahead_) return;
+  if (!held_) return ahead_->want(indices);
+  std::vector<std::uint64_t> missing;
+  std::ranges::copy_if(indices, std::back_inserter(missing),
+                       [this](std::uint64_t index) { return is_held_[index] == 0; });
+  ahead_->want(missing);
 }
 
 }  // namespace muster::data

@@ -1,11 +1,13 @@
-// The pictures of a training in files of their own: decoded once to know that each is right, then
-// held by whoever asked for that, or read again whenever a step wants them.
+// The pictures of a training in files of their own: decoded once to know that each is right, by
+// this process or by others that train on the same ones; then held where there is room for all, or
+// read again whenever a step wants them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +16,7 @@
 #include "common/result.h"
 #include "common/sha256.h"
 #include "common/training_bounds.h"
+#include "worker/data/picture.h"
 #include "worker/data/read_ahead.h"
 
 namespace muster::data {
@@ -21,6 +24,9 @@ namespace muster::data {
 /// Most bytes of pictures that are held, where nobody says how much memory there is.
 inline constexpr std::uint64_t kMostHeldBytes = std::uint64_t{4} << 30;
 using training_bounds::kMaxImageSide;
+/// Most bytes that decoding one picture takes: its file, its pixels, and what they are scaled to.
+inline constexpr std::uint64_t kMostDecodingBytes =
+    kMaxPictureBytes + (kMaxPicturePixels + std::uint64_t{kMaxImageSide} * kMaxImageSide) * kColors;
 
 struct ImageFolder {
   std::string directory = {};
@@ -29,6 +35,9 @@ struct ImageFolder {
   int threads = 1;                    ///< that decode; the result is the same
   /// Bytes of pictures that may be held. If they have more, they stay in their files.
   std::uint64_t most_held = kMostHeldBytes;
+  /// Others have decoded all and will tell what they have found: none is decoded before it is
+  /// wanted, but one that tells the size of all.
+  bool is_checked_by_others = false;
   /// Around each read of a picture that is not held, which may take any time: the path of its file
   /// before, empty after.
   std::function<void(std::string_view path)> on_read = {};
@@ -38,6 +47,13 @@ struct ImageFolder {
 struct PictureFile {
   std::string name;
   std::uint8_t label;
+};
+
+/// What is known of pictures once all of them are decoded.
+struct PictureCheck {
+  Sha256Digest digest{};                   ///< over all values and then the labels
+  std::uint64_t largest = 0;               ///< bytes that decoding one picture took at most
+  std::vector<std::uint64_t> hashes = {};  ///< of each picture's values
 };
 
 /// Threads: one, that on_read bears.
@@ -55,45 +71,60 @@ class PictureFiles {
   std::size_t width() const { return width_; }
   /// Values of a picture, a byte each.
   std::size_t values() const;
+  /// Of those that are held, or will be; of those that stay in their files 0.
+  std::size_t held_bytes() const { return held_ ? count() * values() : 0; }
 
-  /// Decodes all.  Shape: out (count(), values()).  Errors: as open(); of several the one of the
+  /// SHA-256 over what is known without decoding them: names, sizes of the files, classes, and what
+  /// the pictures are made to. Whose outlines differ have different pictures.
+  const Sha256Digest& outline() const { return outline_; }
+
+  /// Decodes all, and holds them where there is room.  Errors: as open(); of several the one of the
   /// first file.  Blocks: on the disk.
-  Status decode_all(std::span<std::uint8_t> out) const;
-
-  /// The same, without holding them; read() and want() may be called from then on.
   Status check_all();
+  /// What check_all() has found, here or elsewhere; null: nobody has told yet.
+  const PictureCheck* check() const { return check_ ? &*check_ : nullptr; }
+  /// In place of check_all(): what another process has found. A picture that is not what it was
+  /// there is found when it is read.  Requires a hash for each picture, and no check() yet.
+  void take_check(PictureCheck check);
 
-  /// SHA-256 over all values and then the labels.  Requires check_all().
-  const Sha256Digest& digest() const { return digest_; }
-  /// Bytes that reading takes at most.  Requires check_all().
+  /// Bytes that it takes as long as pictures are read.
   std::size_t memory() const;
 
-  /// Shape: out (values()).  Errors: as open(), and that the picture is not any more what it was.
-  /// Blocks: on the disk.
-  Status read(std::uint64_t index, std::span<std::uint8_t> out) const;
+  /// The values of a picture, held or read into `buffer`.  Shape: (values()).  Requires check().
+  /// Errors: as open(), and that the picture is not what was checked; exit code kDisk where others
+  /// have checked it, because theirs are right.  Blocks: on the disk; none of what is held.
+  Result<std::span<const std::uint8_t>> read(std::uint64_t index,
+                                             std::vector<std::uint8_t>& buffer);
 
-  /// Has the pictures decoded that will be read next, in this order.
-  void want(std::span<const std::uint64_t> indices) const { ahead_->want(indices); }
+  /// Has the pictures decoded that will be read next, in this order.  Requires check().
+  void want(std::span<const std::uint64_t> indices);
 
  private:
   PictureFiles(const ImageFolder& folder, std::vector<std::string> classes,
                std::vector<PictureFile> files)
       : folder_(folder), classes_(std::move(classes)), files_(std::move(files)) {}
   std::string path(std::uint64_t index) const;
+  Status find_size();
+  void find_outline();
   Result<std::size_t> decode(std::uint64_t index, std::span<std::uint8_t> out) const;
-  Result<std::size_t> decode_from(std::size_t first, std::span<std::uint8_t> out) const;
+  Status decode_from(std::size_t first, std::span<std::uint8_t> out, PictureCheck& check) const;
   Status decode_again(std::uint64_t index, std::span<std::uint8_t> out) const;
   std::size_t pictures_at_once() const;
+  std::span<std::uint8_t> held(std::uint64_t index) const;
+  void read_ahead();
 
   ImageFolder folder_;
   std::vector<std::string> classes_;
   std::vector<PictureFile> files_;
   std::size_t height_ = 0, width_ = 0;
-  // What check_all() has found:
-  std::vector<std::uint64_t> hashes_;  ///< of each picture's values
-  std::size_t largest_ = 0;            ///< bytes that decoding one picture took at most
-  Sha256Digest digest_{};
-  std::unique_ptr<ReadAhead> ahead_;  ///< last: its threads use all else
+  Sha256Digest outline_{};
+  std::optional<PictureCheck> check_;
+  bool is_told_ = false;  ///< check_ is another process's
+  /// Shape: (count(), values()), of which is_held_ says what is there; null: they stay in files.
+  std::unique_ptr<std::uint8_t[]> held_;
+  std::vector<std::uint8_t> is_held_;  ///< by picture
+  /// Last: its threads use all else. Null before there is a check, and where all are held.
+  std::unique_ptr<ReadAhead> ahead_;
 };
 
 }  // namespace muster::data

@@ -22,7 +22,7 @@ struct GreetingWire {
   std::uint64_t record_bytes = 0;
   std::uint64_t computed = 0;  ///< how many nodes follow in the second exchange
   std::uint64_t held = 0;      ///< how many ranges follow in the third
-  std::uint64_t has_state = 0, is_whole = 0, is_logged = 0;
+  std::uint64_t has_state = 0, is_whole = 0, is_logged = 0, is_checked = 0;
   Standing logged;
 };
 static_assert(std::is_trivially_copyable_v<GreetingWire>);
@@ -318,13 +318,14 @@ std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBo
   const std::uint64_t blocks = blocks_of(bounds.trained);
   if (wire.computed > static_cast<std::uint64_t>(bounds.logical_ranks) || wire.held > blocks ||
       wire.standing.step < 0 || wire.standing.lineage < 0 || wire.record_bytes > kRecordBytesMax ||
-      wire.has_state > 1 || wire.is_whole > 1 || wire.is_logged > 1) {
+      wire.has_state > 1 || wire.is_whole > 1 || wire.is_logged > 1 || wire.is_checked > 1) {
     return std::nullopt;
   }
   Greeting greeting;
   greeting.standing = wire.standing;
   greeting.spec = wire.spec;
   greeting.data = wire.data;
+  greeting.is_checked = wire.is_checked == 1;
   greeting.has_state = wire.has_state == 1;
   greeting.record_bytes = wire.record_bytes;
   greeting.is_whole = wire.is_whole == 1;
@@ -340,6 +341,7 @@ GreetingWire wire_of(const Greeting& own) {
   wire.record_bytes = own.record_bytes;
   wire.computed = own.computed.size();
   wire.held = own.held.size();
+  wire.is_checked = own.is_checked;
   wire.has_state = own.has_state;
   wire.is_whole = own.is_whole;
   wire.is_logged = own.logged.has_value();
@@ -385,6 +387,61 @@ Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicato
     }
   }
   return greetings;
+}
+
+std::vector<Telling> plan_checks(const std::vector<Greeting>& greetings) {
+  std::vector<int> know, train;
+  for (std::size_t r = 0; r < greetings.size(); ++r) {
+    if (!greetings[r].is_checked) continue;
+    know.push_back(static_cast<int>(r));
+    if (greetings[r].has_state) train.push_back(static_cast<int>(r));
+  }
+  MUSTER_CHECK(!know.empty());
+  const std::vector<int>& sources = train.empty() ? know : train;
+  std::vector<Telling> tellings;
+  for (std::size_t r = 0; r < greetings.size(); ++r) {
+    if (greetings[r].is_checked) continue;
+    tellings.push_back({sources[tellings.size() % sources.size()], static_cast<int>(r)});
+  }
+  return tellings;
+}
+
+Status tell_checks(comm::Communicator& communicator, const std::vector<Telling>& tellings,
+                   std::span<data::PictureFiles* const> sets, MonoTime deadline) {
+  if (tellings.empty()) return {};
+  std::vector<data::PictureCheck> told(sets.size());
+  std::vector<comm::SendBuffer> sends;
+  std::vector<comm::ReceiveBuffer> receives;
+  bool is_told = false;
+  for (const auto& [from, to] : tellings) {
+    is_told = is_told || to == communicator.rank();
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      if (from == communicator.rank()) {
+        const data::PictureCheck& check = *sets[s]->check();
+        sends.push_back({to, check.digest.data(), sizeof check.digest});
+        sends.push_back({to, &check.largest, sizeof check.largest});
+        sends.push_back({to, check.hashes.data(), check.hashes.size() * sizeof(std::uint64_t)});
+      } else if (to == communicator.rank()) {
+        data::PictureCheck& check = told[s];
+        check.hashes.resize(sets[s]->count());
+        receives.push_back({from, check.digest.data(), sizeof check.digest});
+        receives.push_back({from, &check.largest, sizeof check.largest});
+        receives.push_back(
+            {from, check.hashes.data(), check.hashes.size() * sizeof(std::uint64_t)});
+      }
+    }
+  }
+  MUSTER_ASSIGN_OR_RETURN(const auto work,
+                          communicator.start(0, comm::Memory::kHost, sends, receives));
+  MUSTER_RETURN_IF_ERROR(work->wait(deadline));
+  for (const data::PictureCheck& check : told) {
+    if (check.largest <= data::kMostDecodingBytes) continue;
+    return Error(ErrorCode::kCorrupt, "what a member tells of its pictures cannot be right");
+  }
+  for (std::size_t s = 0; is_told && s < sets.size(); ++s) {
+    sets[s]->take_check(std::move(told[s]));
+  }
+  return {};
 }
 
 std::vector<Telling> plan_telling(const EntryPlan& plan, const std::vector<Greeting>& greetings,

@@ -13,6 +13,7 @@
 #include "common/result.h"
 #include "common/sha256.h"
 #include "worker/comm/communicator.h"
+#include "worker/data/picture_files.h"
 #include "worker/engine/assignment.h"
 #include "worker/engine/shard.h"
 
@@ -39,6 +40,7 @@ struct Standing {
 struct Greeting {
   Standing standing;
   Sha256Digest spec{}, data{};      ///< equal for all; data: to train on and to test with
+  bool is_checked = true;           ///< it knows its data; else that is to be told it
   bool has_state = false;           ///< parameters and optimiser state are of `standing.step`
   std::uint64_t record_bytes = 0;   ///< of lines that it keeps for the process with the files
   std::vector<RankRange> computed;  ///< nodes of the step after `standing.step` that it holds
@@ -116,13 +118,23 @@ Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicato
                                                  const Greeting& own, const GreetingBounds& bounds,
                                                  MonoTime deadline);
 
+/// One rank tells another.
+struct Telling {
+  int from = 0, to = 0;
+};
+
+/// Who is told by whom what is in its pictures: those who know it, of them those who train, each in
+/// turn. Pure. Requires that somebody knows it.
+std::vector<Telling> plan_checks(const std::vector<Greeting>& greetings);
+/// Tells and takes what check_all() has found of `sets`, which are as large on all ranks. Blocks
+/// and errors: as comm::Work::wait.
+Status tell_checks(comm::Communicator& communicator, const std::vector<Telling>& tellings,
+                   std::span<data::PictureFiles* const> sets, MonoTime deadline);
+
 /// Who is told whose lines of the record. Pure. The process with the files, `owner`, is told
 /// everybody's; while it is away (-1), who takes the state from another takes its lines, too: all
 /// who keep them may die but the one who came last. Lines of who has no state are of steps that
 /// nobody has made.
-struct Telling {
-  int from = 0, to = 0;
-};
 std::vector<Telling> plan_telling(const EntryPlan& plan, const std::vector<Greeting>& greetings,
                                   int owner);
 /// The lines that this process is told; `own` are those it keeps. Blocks and errors: as

@@ -533,7 +533,7 @@ TrainingSummary Trainer::summary() const {
   summary.loss = standing_.loss;
   summary.accuracy = standing_.accuracy;
   summary.model_parameters = static_cast<std::int64_t>(whole_.parameters());
-  summary.data_sha256 = to_hex(data_digest_);
+  if (is_data_checked()) summary.data_sha256 = to_hex(data_digest_);
   summary.sent_bytes = sent_before_ + (communicator_ ? communicator_->sent_bytes() : 0);
   summary.logical_rank_computations = computations_;
   return summary;

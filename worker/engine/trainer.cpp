@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "worker/data/csv.h"
 #include "worker/data/image_folder.h"
+#include "worker/data/picture_files.h"
 #include "worker/data/text.h"
 #include "worker/data/tokens.h"
 #include "worker/engine/agreement.h"
@@ -81,7 +82,7 @@ Result<TrainingSummary> Trainer::run() {
   MUSTER_RETURN_IF_ERROR(check_arithmetic());
   MUSTER_RETURN_IF_ERROR(load_data());
   MUSTER_RETURN_IF_ERROR(prepare());
-  membership_.ready(both(spec_digest_, read_digest_));
+  membership_.ready(both(spec_digest_, outline_));
   last_work_ = clock_.mono_now();
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const View view, next_view());
@@ -133,7 +134,8 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
     data::ImageFolder folder{absolute(source.folder), static_cast<std::size_t>(source.height),
                              static_cast<std::size_t>(source.width), source.is_gray,
                              std::max(1, config_.threads)};
-    const std::uint64_t held = train_.images.size();
+    const std::uint64_t held = train_.pictures ? train_.pictures->held_bytes() : 0;
+    folder.is_checked_by_others = config_.is_joining;
     folder.most_held = config_.most_pictures_held - std::min(config_.most_pictures_held, held);
     folder.on_read = hooks_.on_files;
     return &source == &config_.train ? data::load_image_folder(folder)
@@ -168,11 +170,10 @@ Status Trainer::load_vocabulary() {
 Status Trainer::load_data() {
   MUSTER_RETURN_IF_ERROR(load_vocabulary());
   MUSTER_ASSIGN_OR_RETURN(train_, load_all(config_.train));
-  data_digest_ = read_digest_ = data::hash_of(train_);
   if (config_.has_test) {
     MUSTER_ASSIGN_OR_RETURN(test_, load_all(config_.test));
-    read_digest_ = both(data_digest_, data::hash_of(test_));
   }
+  find_digests();
   if (train_.count < static_cast<std::size_t>(config_.batch_size)) {
     const DataSource& source = config_.train;
     const std::string has = " has only " + std::to_string(train_.count);
@@ -187,6 +188,59 @@ Status Trainer::load_data() {
         .with_exit_code(contract::exit_code::kInvalidSpec);
   }
   return {};
+}
+
+bool Trainer::is_data_checked() const {
+  return data::is_checked(train_) && data::is_checked(test_);
+}
+
+/// What pictures look like from outside is told also by who has decoded them, so that others who
+/// have not are known to be of the same training.
+void Trainer::find_digests() {
+  const auto outline = [](const data::Dataset& set, const Sha256Digest& hash) {
+    return set.pictures ? set.pictures->outline() : hash;
+  };
+  const auto hash = [](const data::Dataset& set) {
+    return data::is_checked(set) ? data::hash_of(set) : Sha256Digest{};
+  };
+  data_digest_ = read_digest_ = hash(train_);
+  outline_ = outline(train_, data_digest_);
+  if (!config_.has_test) return;
+  const Sha256Digest of_test = hash(test_);
+  read_digest_ = both(data_digest_, of_test);
+  outline_ = both(outline_, outline(test_, of_test));
+}
+
+/// What is wrong with any picture is known from here on, or told by those who know it: of `all`
+/// greetings none is of unchecked data behind this.
+Status Trainer::check_data(std::vector<Greeting>& all) {
+  std::vector<data::PictureFiles*> sets;
+  for (const data::Dataset* set : {&train_, &test_}) {
+    if (set->pictures) sets.push_back(set->pictures.get());
+  }
+  const std::vector<Telling> tellings = plan_checks(all);
+  const bool was_checked = is_data_checked();
+  MUSTER_RETURN_IF_ERROR(tell_checks(all_processes(), tellings, sets, long_deadline()));
+  if (!was_checked) {
+    find_digests();
+    MUSTER_RETURN_IF_ERROR(open_store_of_owner());
+  }
+  for (const Telling& one : tellings) {
+    Greeting& told = all[static_cast<std::size_t>(one.to)];
+    told.is_checked = true;
+    told.data = all[static_cast<std::size_t>(one.from)].data;
+  }
+  return {};
+}
+
+/// Where all who could tell are gone.
+Status Trainer::check_pictures() {
+  const OnFiles reading(hooks_, absolute(config_.train.first_path()));
+  for (const data::Dataset* set : {&train_, &test_}) {
+    if (!data::is_checked(*set)) MUSTER_RETURN_IF_ERROR(set->pictures->check_all());
+  }
+  find_digests();
+  return open_store_of_owner();
 }
 
 Status Trainer::prepare() {
@@ -234,7 +288,9 @@ std::string Trainer::model_config() const {
   return dump_json(gpt2_config(*config_.gpt, whole_.output().channels, end)) + "\n";
 }
 
-Status Trainer::open_store() {
+/// Whoever keeps the files, once it knows of what they are.
+Status Trainer::open_store_of_owner() {
+  if (!is_owner() || !keeps_files() || store_ || !is_data_checked()) return {};
   store_.emplace(CheckpointOptions{
       config_.checkpoint_path, config_.checkpoint_keep, whole_,
       identity_of(config_, whole_, {to_hex(data_digest_), pretrained_sha256_}), config_.job_uid,
@@ -326,7 +382,7 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   view_ = view;
   mesh_ = mesh_of(view_, config_.group_size());
   owns_.assign(static_cast<std::size_t>(copies()), 1);
-  if (is_owner() && keeps_files() && !store_) MUSTER_RETURN_IF_ERROR(open_store());
+  MUSTER_RETURN_IF_ERROR(open_store_of_owner());
   MUSTER_ASSIGN_OR_RETURN(communicator_, membership_.connect(view));
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
   if (mesh_.group < 0) {
@@ -362,6 +418,7 @@ Result<std::vector<Greeting>> Trainer::greet() {
   own.standing = standing_;
   own.standing.checkpoint_step = newest_checkpoint();
   own.spec = spec_digest_;
+  own.is_checked = is_data_checked();
   own.data = read_digest_;
   own.has_state = has_state_;
   own.record_bytes = record_.is_open() ? 0 : record_.lines().size();
@@ -375,6 +432,12 @@ Result<std::vector<Greeting>> Trainer::greet() {
       auto greetings,
       exchange_greetings(all_processes(), own, {config_.logical_ranks, whole_.parameters()},
                          long_deadline()));
+  const auto is_checked = [](const Greeting& one) { return one.is_checked; };
+  if (std::ranges::none_of(greetings, is_checked)) {
+    MUSTER_RETURN_IF_ERROR(check_pictures());
+    return greet();
+  }
+  MUSTER_RETURN_IF_ERROR(check_data(greetings));
   const std::int64_t lineage = keep_newest_lineage(greetings);
   if (has_state_ && standing_.lineage < lineage) drop_state(lineage);
   standing_.lineage = lineage;

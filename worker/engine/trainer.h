@@ -65,9 +65,13 @@ class Trainer {
   Result<data::Dataset> load_set(const DataSource& source) const;
   Status load_vocabulary();
   Status load_data();
+  bool is_data_checked() const;
+  void find_digests();
+  Status check_data(std::vector<Greeting>& all);
+  Status check_pictures();
   Status prepare();
   std::string model_config() const;
-  Status open_store();
+  Status open_store_of_owner();
   Status begin_parameters();
   Status load_state();
   Result<View> next_view();
@@ -286,7 +290,8 @@ class Trainer {
   std::optional<bpe::Vocabulary> vocabulary_;
   Sha256Digest spec_digest_{}, data_digest_{};  ///< data: of the training set
   Sha256Digest read_digest_{};                  ///< of all data that is read, also to test with
-  std::string pretrained_sha256_;               ///< of the first parameters, where they are read
+  Sha256Digest outline_{};         ///< the same as far as it is known before pictures are checked
+  std::string pretrained_sha256_;  ///< of the first parameters, where they are read
   ModelShape whole_, shape_;       ///< of the model, and of what this process has of it
   std::optional<StagePlan> plan_;  ///< where it is split
   std::optional<Buckets> buckets_;

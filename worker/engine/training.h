@@ -139,6 +139,9 @@ struct TrainingConfig {
   std::size_t memory_bytes = 0;  ///< that this process may have; 0: not known
   /// Of pictures, together: what of them may be held, and not read anew in each step.
   std::uint64_t most_pictures_held = data::kMostHeldBytes;
+  /// Others train already: what they have found of pictures they tell, so that this process need
+  /// not decode all before it can train. Where nobody has found anything yet it does.
+  bool is_joining = false;
   int processes = 1;  ///< of all workers when this one starts
   int place = 0;      ///< of this process in its group, stage by stage: stage * slices + slice
   /// Steps after which speeds are compared at the earliest, so that shares of a batch follow them

@@ -12,6 +12,7 @@
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/data/sentence.h"
 #include "worker/data/loader.h"
+#include "worker/data/picture_files.h"
 #include "worker/data/prefetch.h"
 
 using namespace muster;
@@ -55,6 +56,13 @@ class NoDescriptors {
   rlimit before_{};
 };
 
+Bytes image_of(const Dataset& set, std::size_t index) {
+  Bytes buffer;
+  const auto image = read_image(set, index, buffer);
+  REQUIRE_MESSAGE(image, image.error().message());
+  return {image->begin(), image->end()};
+}
+
 }  // namespace
 
 TEST_CASE("classes and pictures come in the order of their names, and what is hidden counts not") {
@@ -76,8 +84,9 @@ TEST_CASE("classes and pictures come in the order of their names, and what is hi
   CHECK(set->width == 3);
   CHECK(set->channels == 3);
   CHECK(set->features == 18);
-  REQUIRE(set->images.size() == 4 * 18);
-  for (std::size_t i = 0; i < 4; ++i) CHECK(*set->image(i) == i + 1);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(image_of(*set, i) == Bytes(18, static_cast<std::uint8_t>(i + 1)));
+  }
 }
 
 TEST_CASE("gray pictures are what IDX files of the same values are") {
@@ -109,7 +118,7 @@ TEST_CASE("pictures of several sizes are refused, or scaled to one") {
   REQUIRE_MESSAGE(set, set.error().message());
   CHECK(set->height == 5);
   CHECK(set->features == 75);
-  CHECK(set->image(1)[74] == 2);
+  CHECK(image_of(*set, 1)[74] == 2);
   pictures.add("A/1.png", 1, 1, 2049);
   CHECK(sentence_of(load_image_folder(pictures.folder())) ==
         pictures / "A/1.png" +
@@ -158,7 +167,8 @@ TEST_CASE("any number of threads reads the same, and names the first file that i
   const Dataset one = *load_image_folder(folder);
   folder.threads = 4;
   const Dataset several = *load_image_folder(folder);
-  CHECK(several.images == one.images);
+  CHECK(hash_of(several) == hash_of(one));
+  for (std::size_t i = 0; i < 40; ++i) CHECK(image_of(several, i) == image_of(one, i));
   CHECK(several.labels == one.labels);
   for (const int wrong : {138, 122, 117}) {
     pictures.put((wrong % 2 == 0 ? "a/" : "b/") + std::to_string(wrong), {'x'});
@@ -177,15 +187,13 @@ TEST_CASE("pictures that are not held are what they are in memory") {
   ImageFolder folder = pictures.folder();
   folder.most_held = 30 * 105;
   const Dataset held = *load_image_folder(folder);
-  REQUIRE(held.images.size() == folder.most_held);
-  REQUIRE(!held.pictures);
+  REQUIRE(held.pictures->held_bytes() == folder.most_held);
   for (const auto& [threads, most_held] : {std::pair{1, 30 * 105 - 1}, std::pair{3, 0}}) {
     folder.threads = threads;
     folder.most_held = static_cast<std::uint64_t>(most_held);
     const auto set = load_image_folder(folder);
     REQUIRE_MESSAGE(set, set.error().message());
-    REQUIRE(set->pictures);
-    CHECK(set->images.empty());
+    CHECK(set->pictures->held_bytes() == 0);
     CHECK(set->labels == held.labels);
     CHECK(set->count == held.count);
     CHECK(set->features == held.features);
@@ -199,7 +207,7 @@ TEST_CASE("pictures that are not held are what they are in memory") {
           const std::uint64_t index = loader.sample(step, rank, row);
           const auto image = read_image(*set, index, buffer);
           REQUIRE_MESSAGE(image, image.error().message());
-          CHECK(std::ranges::equal(*image, std::span(held.image(index), held.features)));
+          CHECK(Bytes(image->begin(), image->end()) == image_of(held, index));
         }
       }
     }
@@ -253,6 +261,94 @@ TEST_CASE("a picture that changes while it is trained on is refused, and named w
   CHECK(sentence_of(read_image(set, 1, buffer)).starts_with(pictures / "b/2.png" + ": is 3 x 2, "));
   std::filesystem::remove(pictures / "b/2.png");
   CHECK(sentence_of(read_image(set, 1, buffer)).starts_with(pictures / "b/2.png" + ": "));
+}
+
+TEST_CASE("what others have found of pictures stands for decoding them all") {
+  const Pictures pictures;
+  for (int i = 0; i < 12; ++i) {
+    pictures.add((i % 3 == 0 ? "a/" : "b/") + std::to_string(10 + i), static_cast<std::uint8_t>(i));
+  }
+  ImageFolder folder = pictures.folder();
+  const Dataset checked = *load_image_folder(folder);
+  folder.is_checked_by_others = true;
+  std::vector<std::string> read;
+  folder.on_read = [&](std::string_view path) {
+    if (!path.empty()) read.emplace_back(path);
+  };
+  for (const std::uint64_t most_held : {std::uint64_t{0}, kMostHeldBytes}) {
+    CAPTURE(most_held);
+    folder.most_held = most_held;
+    const Dataset told = *load_image_folder(folder);
+    CHECK_FALSE(is_checked(told));
+    CHECK(told.pictures->outline() == checked.pictures->outline());
+    CHECK(told.labels == checked.labels);
+    told.pictures->take_check(*checked.pictures->check());
+    CHECK(is_checked(told));
+    CHECK(hash_of(told) == hash_of(checked));
+    read.clear();
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::uint64_t i = 0; i < 12; ++i) {
+        const std::vector<std::uint64_t> next{(i + 1) % 12};
+        prefetch(told, next);
+        CHECK(image_of(told, i) == image_of(checked, i));
+      }
+    }
+    CHECK(read.size() == (most_held == 0 ? 24 : 12));  // each once where it is held from then on
+  }
+  const Dataset alone = *load_image_folder(folder);
+  REQUIRE(alone.pictures->check_all());  // nobody is left who could tell
+  CHECK(hash_of(alone) == hash_of(checked));
+  CHECK(image_of(alone, 7) == image_of(checked, 7));
+}
+
+TEST_CASE("who was told of pictures ends alone where one is another here") {
+  const Pictures pictures;
+  pictures.add("a/1.png", 1);
+  pictures.put("b/2.png", {'x'});
+  const std::string wrong = pictures / "b/2.png";
+  const Bytes right = png_bytes(2, 3, Bytes(18, 2)), other = png_bytes(2, 3, Bytes(18, 3));
+  write_bytes(wrong, right);
+  ImageFolder folder = pictures.folder();
+  const Dataset checked = *load_image_folder(folder);
+  folder.is_checked_by_others = true;
+  const auto sentence = [&](const Bytes& bytes) {
+    write_bytes(wrong, bytes);
+    const Dataset told = *load_image_folder(folder);
+    told.pictures->take_check(*checked.pictures->check());
+    Bytes buffer;
+    CHECK(image_of(told, 0) == Bytes(18, 1));
+    const auto image = read_image(told, 1, buffer);
+    REQUIRE_FALSE(image);
+    CHECK(image.error().exit_code() == contract::exit_code::kDisk);
+    return image.error().message();
+  };
+  CHECK(sentence(other) == wrong +
+                               ": is not the picture that the job's other workers have read; "
+                               "all must have the same files, and nobody may change them");
+  CHECK(sentence({'x'}) == wrong + ": is neither a PNG nor a JPEG file");
+}
+
+TEST_CASE("pictures have another outline by name, size of a file, class, or what is made of them") {
+  const auto outline = [](const std::vector<std::string>& names, const ImageFolder& like = {}) {
+    const Pictures pictures;
+    for (const std::string& name : names) pictures.add(name, 1);
+    ImageFolder folder = like;
+    folder.directory = pictures.folder().directory;
+    return load_image_folder(folder)->pictures->outline();
+  };
+  const Sha256Digest one = outline({"a/1", "b/2"});
+  CHECK(one == outline({"a/1", "b/2"}));
+  CHECK(one != outline({"a/1", "b/3"}));
+  CHECK(one != outline({"a/1", "c/2"}));
+  CHECK(one != outline({"a/1", "a/2"}));
+  CHECK(one != outline({"a/1", "b/2"}, {.is_gray = true}));
+  CHECK(one != outline({"a/1", "b/2"}, {.height = 4, .width = 4}));
+  const Pictures longer;
+  longer.add("a/1", 1);
+  Bytes bytes = png_bytes(2, 3, Bytes(18, 1));
+  bytes.push_back(0);
+  longer.put("b/2", bytes);
+  CHECK(one != load_image_folder(longer.folder())->pictures->outline());
 }
 
 TEST_CASE("a picture that the system fails to read is not wrong data") {

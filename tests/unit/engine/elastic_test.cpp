@@ -20,6 +20,7 @@
 #include "common/rng.h"
 #include "tests/test_main.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
@@ -132,6 +133,37 @@ TEST_CASE("workers join and leave at step boundaries, and nothing is computed tw
     CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
     CHECK(ends.reads == ends.computations);
     CHECK(world->stalls() == 0);
+  }
+}
+
+TEST_CASE("who joins is let in before it has decoded any picture, and trains on the same ones") {
+  const test::TempDirectory directory;
+  for (int i = 0; i < 96; ++i) {
+    const std::string of_class = directory / (i % 2 == 0 ? "a" : "b");
+    std::filesystem::create_directories(of_class);
+    test::write_bytes(of_class + "/" + std::to_string(i),
+                      test::png_bytes(8, 8, test::Bytes(192, static_cast<std::uint8_t>(2 * i))));
+  }
+  for (const bool is_sharded : {false, true}) {
+    for (const std::uint64_t most_held : {std::uint64_t{0}, data::kMostHeldBytes}) {
+      CAPTURE(is_sharded);
+      CAPTURE(most_held);
+      Trial trial;
+      trial.config.is_sharded = is_sharded;
+      trial.config.train = {.folder = directory.path(), .height = 8, .width = 8};
+      trial.config.has_test = false;
+      trial.config.batch_size = 32;
+      trial.config.most_pictures_held = most_held;
+      trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+        if (step == 8) world.wait_for(world.add(2));
+        if (step == 20) world.leave(0);
+        if (step == 24) world.leave(1);  // who was told of the pictures is alone with them
+        if (step == 30) world.wait_for(world.add(0));
+      };
+      const Ends ends = ends_of(*trial.run(2), trial.steps);
+      CHECK(ends.left == 2);
+      CHECK(ends.complete == 2);
+    }
   }
 }
 

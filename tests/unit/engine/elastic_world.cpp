@@ -364,6 +364,7 @@ void ElasticWorld::run(int number) {
   Seat seat(*this, number);
   std::unique_lock lock(shared_->mutex);
   Trainer& self = shared_->trainers[number];
+  const bool is_joining = !shared_->entries.empty();
   lock.unlock();
   engine::TrainingHooks hooks;
   hooks.saves_in_place = saves_in_place_;
@@ -397,6 +398,7 @@ void ElasticWorld::run(int number) {
   };
   engine::TrainingConfig config = config_;
   config.place = self.slot % config.group_size();
+  config.is_joining = is_joining;
   auto outcome = engine::run_training(config, seat, self.clock, hooks);
   lock.lock();
   self.has_ended = true;

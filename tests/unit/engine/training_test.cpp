@@ -307,6 +307,57 @@ TEST_CASE("pictures train, gray or in colors, held or not, the same with 1 to 3 
   }
 }
 
+TEST_CASE("who joins is told what the others have found of their pictures") {
+  const test::TempDirectory right, wrong;
+  for (const test::TempDirectory* const directory : {&right, &wrong}) {
+    for (const char* name : {"train", "test"}) {
+      for (int i = 0; i < 48; ++i) {
+        const std::string of_class = *directory / name + (i % 3 == 0 ? "/a" : "/b");
+        std::filesystem::create_directories(of_class);
+        const auto value = static_cast<std::uint8_t>(directory == &wrong && i == 7 ? 1 : 3 * i);
+        test::Bytes file = test::png_bytes(8, 8, test::Bytes(192, value));
+        file.resize(500);  // what comes behind a picture is not looked at
+        test::write_bytes(of_class + "/" + std::to_string(i), file);
+      }
+    }
+  }
+  Run run;
+  run.config.train = {.folder = "train"};
+  run.config.test = {.folder = "test"};
+  run.config.data_root = right.path();
+  run.config.batch_size = 16;
+  run.config.epochs = 2;
+  const TrainingSummary expected = run.summaries()[0];
+  CHECK_FALSE(expected.data_sha256.empty());
+  run.processes = 3;
+  for (const std::uint64_t most_held : {std::uint64_t{0}, data::kMostHeldBytes}) {
+    run.config.most_pictures_held = most_held;
+    for (int first = 0; first < 3; ++first) {
+      CAPTURE(first);
+      run.differ = [&](int rank, TrainingConfig& own) { own.is_joining = rank >= first; };
+      for (const TrainingSummary& summary : run.summaries()) {
+        CHECK(summary.model_sha256 == expected.model_sha256);
+        CHECK(summary.data_sha256 == expected.data_sha256);
+        CHECK(summary.accuracy == expected.accuracy);
+      }
+      run.differ = [&](int rank, TrainingConfig& own) {
+        own.is_joining = rank >= first;
+        if (rank == 2) own.data_root = wrong.path();
+      };
+      // Where nobody knows all decode all, and tell each other.
+      const Error error = run.errors()[2];
+      if (first == 0) {
+        CHECK(error.message().starts_with("process 2 and process 0 have different data, "));
+        CHECK(error.exit_code() == contract::exit_code::kData);
+      } else {
+        CHECK(error.message().find("/b/7: is not the picture that the job's other workers") !=
+              std::string::npos);
+        CHECK(error.exit_code() == contract::exit_code::kDisk);
+      }
+    }
+  }
+}
+
 TEST_CASE("convolution, batch normalisation and dropout: the same bits on every instruction set") {
   const cpu::Target best = cpu::best_target();
   std::string expected;
