@@ -191,6 +191,7 @@ std::string state_of(const PodView& pod) {
     return pod.end->exit_code == 0 ? "Done" : "Ended with " + std::to_string(pod.end->exit_code);
   }
   if (!pod.trouble.empty()) return pod.trouble;
+  if (pod.phase == "Pending" && !pod.first_container.empty()) return "Init:" + pod.first_container;
   if (pod.phase == "Pending" && !pod.node.empty()) return "Starting";
   return pod.phase;
 }
@@ -264,6 +265,7 @@ void Page::write_last_words() {
   std::string text = "worker " + std::to_string(failure.slot);
   if (failure.attempt >= 0) text += " (attempt " + std::to_string(failure.attempt) + ")";
   if (!failure.node.empty()) text += " on " + failure.node;
+  if (!failure.container.empty()) text += ", in init container " + failure.container;
   text += failure.exit_code != 0 ? ", exit code " + std::to_string(failure.exit_code) : "";
   paragraph(text + " (" + failure.reason + ")" +
             (failure.log_tail.empty() ? "" : "; its last words:"));

@@ -130,6 +130,14 @@ std::string restarts_words(int restarts) {
   return restarts == 1 ? "after 1 restart" : "after " + std::to_string(restarts) + " restarts";
 }
 
+std::string help_for(const api::FailureStatus& failure) {
+  if (failure.container.empty()) return help_for_failure(failure.reason);
+  const std::string field = "spec.worker.initContainers, " + failure.container;
+  return failure.reason == "OutOfMemory"
+             ? "Raise resources.memory of the container in " + field + "."
+             : "Look at the log of the container (" + field + "): muster logs.";
+}
+
 void tell_complete(JobStory& story, const api::TrainingJob& job, const Condition& complete,
                    WallTime now) {
   story.headline = "Complete, ended " + since(complete, now) + " ago";
@@ -152,7 +160,7 @@ void tell_failed(JobStory& story, const api::TrainingJob& job, const Condition& 
   story.happened.push_back(sentence(failed.message));
   // The failing worker's own reason says most; the condition's is often the same, or only that a
   // worker failed.
-  const std::string own = job.status.failure ? help_for_failure(job.status.failure->reason) : "";
+  const std::string own = job.status.failure ? help_for(*job.status.failure) : "";
   const std::string general = help_for_failure(failed.reason);
   if (!own.empty()) story.help.push_back(own);
   const bool says_more = own.empty() || (failed.reason != "WorkerFailed" && general != own);
@@ -228,7 +236,7 @@ void tell_restarting(JobStory& story, const api::TrainingJob& job, const Conditi
                              ".");
   }
   if (job.status.failure) {
-    const std::string help = help_for_failure(job.status.failure->reason);
+    const std::string help = help_for(*job.status.failure);
     if (!help.empty()) story.help.push_back("Should it fail again: " + help);
   }
 }

@@ -48,11 +48,14 @@ void read_waiting(const Json& container, const std::string& head, PodView& view)
 void read_first(const Json& containers, PodView& view) {
   if (!containers.is_array()) return;
   for (const Json& container : containers) {
-    const std::string head = "init container " + text_at(container, {"name"}) + ": ";
+    const std::string name = text_at(container, {"name"});
+    const std::string head = "init container " + name + ": ";
     read_waiting(container, head, view);
+    if (member(container, {"state", "running"}).is_object()) view.first_container = name;
     const Json& ended = member(container, {"state", "terminated"});
     const int code = number_at(ended, {"exitCode"}, 0);
     if (code == 0 || !view.trouble.empty()) continue;
+    view.first_container = name;
     const std::string message = text_at(ended, {"message"});
     view.trouble = "Init:Error";
     view.trouble_text =
@@ -110,6 +113,11 @@ std::optional<WallTime> time_at(const Json& object, std::initializer_list<std::s
   if (text.empty()) return std::nullopt;
   const auto time = parse_time(text);
   return time ? std::optional(*time) : std::nullopt;
+}
+
+std::string PodView::log_container() const {
+  const bool is_first = !has_started && !first_container.empty();
+  return is_first ? first_container : std::string(contract::kContainerName);
 }
 
 PodView read_pod(const Json& pod) {

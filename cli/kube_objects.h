@@ -41,11 +41,16 @@ struct PodView {
   bool is_deleting = false;
   bool is_ready = false;
   bool has_started = false;  ///< its container runs or has run: it has a log
-  std::string trouble;       ///< "ImagePullBackOff", "Unschedulable"; empty: none
+  /// Before the worker has started: that which runs before it now, or has failed; empty: none.
+  std::string first_container;
+  std::string trouble;  ///< "ImagePullBackOff", "Unschedulable"; empty: none
   std::string trouble_text;
   std::optional<PodEnd> end;
   std::optional<WallTime> created;
 
+  bool has_log() const { return has_started || !first_container.empty(); }
+  /// The container whose log is the pod's.
+  std::string log_container() const;
   bool is_over() const { return phase == "Succeeded" || phase == "Failed"; }
 };
 

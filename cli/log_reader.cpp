@@ -19,26 +19,28 @@ constexpr std::size_t kMaxComplaints = 64;
 
 }  // namespace
 
+std::string log_name(const PodView& pod) { return pod.name + "/" + pod.log_container(); }
+
 LogReader::LogReader(Kubectl& kubectl, const LogReaderOptions& options, Emit emit)
     : kubectl_(kubectl),
       options_(options),
       emit_(std::move(emit)),
       merger_(options.follows ? std::optional(kMergePatience) : std::nullopt) {}
 
-bool LogReader::is_reading(const std::string& pod) const {
-  return std::any_of(sources_.begin(), sources_.end(),
-                     [&](const auto& entry) { return entry.second.pod.name == pod; });
+bool LogReader::is_reading(const PodView& pod) const {
+  return std::any_of(sources_.begin(), sources_.end(), [&](const auto& entry) {
+    return log_name(entry.second.pod) == log_name(pod);
+  });
 }
 
 Status LogReader::add(const PodView& pod) {
   KubectlCall call;
-  call.arguments = {"logs", pod.name, "--container=" + std::string(contract::kContainerName),
-                    "--timestamps"};
+  call.arguments = {"logs", pod.name, "--container=" + pod.log_container(), "--timestamps"};
   if (options_.follows) call.arguments.emplace_back("--follow");
-  const auto last = last_lines_.find(pod.name);
+  const auto last = last_lines_.find(log_name(pod));
   if (last != last_lines_.end() && !last->second.stamp.empty()) {
     call.arguments.push_back("--since-time=" + last->second.stamp);
-    skip_until_[pod.name] = last->second.time_ns;
+    skip_until_[log_name(pod)] = last->second.time_ns;
   } else {
     if (options_.tail >= 0) call.arguments.push_back("--tail=" + std::to_string(options_.tail));
     if (!options_.since.empty()) call.arguments.push_back("--since=" + options_.since);
@@ -79,14 +81,14 @@ void LogReader::end(int id) {
   const bool has_ended = ::poll(&ended, 1, static_cast<int>(kEndWait.count())) == 1;
   const int code = has_ended ? source.process.reap() : 0;
   if (code == 0) {
-    failed_.erase(source.pod.name);
+    failed_.erase(log_name(source.pod));
   } else {
     const Error error = explain_kubectl({"logs"}, code, source.errors);
     const bool is_gone = options_.follows && error.code() == ErrorCode::kNotFound;
     const std::string complaint =
         "worker " + std::to_string(source.pod.slot) + ": " +
         (is_gone ? "its pod is gone, and its log with it" : error.message());
-    std::string& said = failed_[source.pod.name];
+    std::string& said = failed_[log_name(source.pod)];
     if (said != complaint && complaints_.size() < kMaxComplaints) complaints_.push_back(complaint);
     said = complaint;
   }
@@ -98,12 +100,12 @@ Status LogReader::hand_on() {
   bool is_heard = true;
   merger_.take(kubectl_.clock().mono_now(), [&](const LogLine& line) {
     const PodView& pod = pods_.at(line.stream);
-    const auto skip = skip_until_.find(pod.name);
+    const auto skip = skip_until_.find(log_name(pod));
     if (skip != skip_until_.end()) {
       if (line.time_ns <= skip->second) return;
       skip_until_.erase(skip);
     }
-    if (options_.follows) last_lines_[pod.name] = {line.stream, line.time_ns, line.stamp, ""};
+    if (options_.follows) last_lines_[log_name(pod)] = {line.stream, line.time_ns, line.stamp, ""};
     is_heard = is_heard && emit_(pod, line);
   });
   return is_heard ? Status() : interrupted();

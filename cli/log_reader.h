@@ -20,6 +20,9 @@ struct LogReaderOptions {
   std::string since;
 };
 
+/// What tells a pod's log from those of other pods, and of its other containers.
+std::string log_name(const PodView& pod);
+
 /// Threads: one. A slow reader of the lines slows the kubectls down; nothing piles up.
 class LogReader {
  public:
@@ -32,10 +35,10 @@ class LogReader {
   /// last line on. Errors: kIo.
   Status add(const PodView& pod);
   /// Whether this pod's log is being read now.
-  bool is_reading(const std::string& pod) const;
+  bool is_reading(const PodView& pod) const;
   bool is_reading() const { return !sources_.empty(); }
   /// Whether the last attempt to read this pod's log ended early.
-  bool has_failed(const std::string& pod) const { return failed_.contains(pod); }
+  bool has_failed(const PodView& pod) const { return failed_.contains(log_name(pod)); }
 
   /// Waits for lines until `until`, or less when something happened, and hands them on.
   /// Errors: kAborted on a signal or when nobody reads any more.
@@ -65,10 +68,10 @@ class LogReader {
   int next_id_ = 0;
   std::map<int, Source> sources_;
   std::map<int, PodView> pods_;  ///< of every stream that may still have lines
-  /// The time of the last line of each pod that was followed, for going on after it.
+  /// The time of the last line of each log that was followed, for going on after it.
   std::map<std::string, LogLine> last_lines_;
   std::map<std::string, std::int64_t> skip_until_;
-  std::map<std::string, std::string> failed_;  ///< by pod what was said of its log
+  std::map<std::string, std::string> failed_;  ///< by log what was said of it
   std::vector<std::string> complaints_;
   std::array<char, 65536> buffer_;
 };

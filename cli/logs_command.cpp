@@ -21,7 +21,9 @@ constexpr std::array kSlotColours{"\033[36m", "\033[33m", "\033[32m",
 
 std::string label_of(const PodView& pod) {
   std::string label = "worker-" + (pod.slot < 0 ? pod.name : std::to_string(pod.slot));
-  return pod.attempt > 0 ? label + "." + std::to_string(pod.attempt) : label;
+  if (pod.attempt > 0) label += "." + std::to_string(pod.attempt);
+  const bool is_worker = pod.log_container() == contract::kContainerName;
+  return is_worker ? label : label + "/" + pod.log_container();
 }
 
 class Logs {
@@ -56,7 +58,7 @@ class Logs {
   JobView view_;
   bool is_gone_ = false;        ///< the job was deleted while its logs were followed
   std::vector<PodView> pods_;   ///< those that are wanted
-  std::set<std::string> done_;  ///< pods that are over and whose log was read to its end
+  std::set<std::string> done_;  ///< logs of pods that are over, read to their end
   std::size_t label_width_ = 0;
   std::string told_;
   bool lacks_logs_ = false;
@@ -123,7 +125,7 @@ Status Logs::finish(LogReader& reader) {
   MUSTER_RETURN_IF_ERROR(reader.finish());
   complain(reader);
   lacks_logs_ |= std::any_of(pods_.begin(), pods_.end(), [&](const PodView& pod) {
-    return !pod.is_deleting && reader.has_failed(pod.name);
+    return !pod.is_deleting && reader.has_failed(pod);
   });
   return {};
 }
@@ -133,6 +135,7 @@ Status Logs::show_failed_first() {
   if (!view_.job.status.is_true("Failed") || !failure) return {};
   if (!options_.slots.empty()) return {};
   std::string heading = "==> worker " + std::to_string(failure->slot) + " failed first";
+  if (!failure->container.empty()) heading += " in init container " + failure->container;
   if (failure->exit_code != 0) heading += " with exit code " + std::to_string(failure->exit_code);
   print(
       coloured(printable(heading + " (" + failure->reason + ")") + " <==", Colour::kBad, display_) +
@@ -140,7 +143,7 @@ Status Logs::show_failed_first() {
   // The last attempt of that slot; pods are sorted by attempt.
   const PodView* pod = nullptr;
   for (const PodView& candidate : pods_) {
-    if (candidate.slot == failure->slot && candidate.has_started) pod = &candidate;
+    if (candidate.slot == failure->slot && candidate.has_log()) pod = &candidate;
   }
   if (pod != nullptr) {
     LogReader reader(kubectl_, reader_options(false),
@@ -163,7 +166,7 @@ Status Logs::show_ended() {
   LogReader reader(kubectl_, reader_options(false),
                    [this](const PodView& pod, const LogLine& line) { return show(pod, line); });
   for (const PodView& pod : pods_) {
-    if (pod.has_started || pod.is_over()) {
+    if (pod.has_log() || pod.is_over()) {
       MUSTER_RETURN_IF_ERROR(reader.add(pod));
     } else {
       tell("muster: worker " + std::to_string(pod.slot) + " has not started" +
@@ -178,11 +181,11 @@ Status Logs::show_ended() {
 
 Status Logs::start_new(LogReader& reader) {
   for (const PodView& pod : pods_) {
-    const bool is_readable = pod.has_started || (pod.is_over() && pod.end);
-    if (!is_readable || done_.contains(pod.name) || reader.is_reading(pod.name)) continue;
+    const bool is_readable = pod.has_log() || (pod.is_over() && pod.end);
+    if (!is_readable || done_.contains(log_name(pod)) || reader.is_reading(pod)) continue;
     MUSTER_RETURN_IF_ERROR(reader.add(pod));
     // Once over, a log that was opened is read to its end; before, its reader may lose it.
-    if (pod.end || pod.is_over()) done_.insert(pod.name);
+    if (pod.end || pod.is_over()) done_.insert(log_name(pod));
   }
   return {};
 }
@@ -216,8 +219,8 @@ Status Logs::follow() {
 
 Status Logs::run() {
   MUSTER_RETURN_IF_ERROR(look());
-  const auto readable = static_cast<std::size_t>(std::count_if(
-      pods_.begin(), pods_.end(), [](const PodView& pod) { return pod.has_started; }));
+  const auto readable = static_cast<std::size_t>(
+      std::count_if(pods_.begin(), pods_.end(), [](const PodView& pod) { return pod.has_log(); }));
   if (readable > kMostLogs) {
     return Error(ErrorCode::kTooLarge, "the job has " + std::to_string(readable) +
                                            " logs; at most " + std::to_string(kMostLogs) +

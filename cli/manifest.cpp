@@ -79,6 +79,15 @@ std::string about_env_from(const api::TrainingJobSpec& spec, Json& manifest) {
          "have the variables that `muster run` was started with";
 }
 
+/// Likewise of what runs before workers.
+std::string about_init_containers(const api::TrainingJobSpec& spec, Json& manifest) {
+  if (spec.worker.init_containers.empty()) return "";
+  manifest["spec"]["worker"].erase("initContainers");
+  return "spec.worker.initContainers are not run: a local run starts the workers alone; do here "
+         "what "
+         "they do (the data that they fetch, the files that they make) before `muster run`";
+}
+
 /// In words; empty: nothing is ignored.
 std::string about_ignored(const std::vector<std::string>& fields) {
   std::string text;
@@ -135,6 +144,7 @@ Result<LocalJob> load_job(const std::string& path, const std::vector<std::string
   local.directory = std::filesystem::absolute(path, error).lexically_normal().parent_path();
   for (std::string note :
        {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
+        about_init_containers(local.job.spec, local.manifest),
         about_env_from(local.job.spec, local.manifest), api::about_gpus(local.job.spec)}) {
     if (!note.empty()) local.notes.push_back(std::move(note));
   }

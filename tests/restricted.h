@@ -85,12 +85,15 @@ inline std::vector<std::string> restricted_findings(const Json& spec) {
   }
   const Json containers = at_or_null(spec, "containers");
   if (!containers.is_array() || containers.size() != 1) found.emplace_back("not one container");
-  for (const char* field : {"initContainers", "ephemeralContainers"}) {
-    if (!at_or_null(spec, field).is_null()) found.emplace_back(field);
+  if (!at_or_null(spec, "ephemeralContainers").is_null()) {
+    found.emplace_back("ephemeralContainers");
   }
   if (at_or_null(spec, "automountServiceAccountToken") != false) found.emplace_back("token");
-  for (const Json& container : containers) {
-    for (auto& one : container_findings(container, pod)) found.push_back(std::move(one));
+  const Json first = at_or_null(spec, "initContainers");
+  for (const Json* list : {&containers, &first}) {
+    for (const Json& container : *list) {
+      for (auto& one : container_findings(container, pod)) found.push_back(std::move(one));
+    }
   }
   return found;
 }

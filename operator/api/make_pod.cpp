@@ -62,9 +62,9 @@ void set_env(Json& env, std::string_view name, std::string value) {
 }
 
 /// Unless the job gives it itself.
-void set_default_env(Json& env, const WorkerSpec& worker, std::string_view name,
+void set_default_env(Json& env, const std::vector<EnvVar>& own, std::string_view name,
                      std::string value) {
-  const bool is_given = std::any_of(worker.env.begin(), worker.env.end(),
+  const bool is_given = std::any_of(own.begin(), own.end(),
                                     [&](const EnvVar& variable) { return variable.name == name; });
   if (!is_given) set_env(env, name, std::move(value));
 }
@@ -119,7 +119,7 @@ void add_program_env(Json& env, const TrainingJob& job, const SlotPlacement& pla
   set_env(env, "PET_RDZV_ID", rendezvous);
   if (workers <= kMaxTfConfigWorkers) set_env(env, "TF_CONFIG", tf_config(job, placement));
   // Without it OpenMP, and PyTorch with it, takes as many as the node has processors.
-  set_default_env(env, spec, "OMP_NUM_THREADS", std::to_string(spec.threads));
+  set_default_env(env, spec.env, "OMP_NUM_THREADS", std::to_string(spec.threads));
 }
 
 /// Where its node is in the topology; of one in which hosts are a level, what is above them.
@@ -139,18 +139,23 @@ bool has_metrics(const TrainingJob& job, const PodOptions& options) {
 
 /// kUser has no entry in most images, and where an image names a home of its own it belongs to
 /// somebody else: without these, caches go to / and asking for the user's name fails.
-void add_user_env(Json& env, const WorkerSpec& worker) {
-  set_default_env(env, worker, "HOME", "/tmp");
-  set_default_env(env, worker, "USER", "worker");
+void add_user_env(Json& env, const std::vector<EnvVar>& own) {
+  set_default_env(env, own, "HOME", "/tmp");
+  set_default_env(env, own, "USER", "worker");
 }
 
-Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
-  Json env = Json::array();
+/// Which worker of which job the pod is.
+void add_place_env(Json& env, const TrainingJob& job, const SlotPlacement& placement) {
   set_env(env, contract::kEnvJob, job.meta.key().text());
   set_env(env, contract::kEnvSlot, std::to_string(placement.slot));
   set_env(env, contract::kEnvAttempt, std::to_string(placement.attempt));
   set_env(env, contract::kEnvWorkers, std::to_string(workers_of(job)));
   set_env(env, contract::kEnvProcesses, std::to_string(job.spec.worker.processes));
+}
+
+Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options) {
+  Json env = Json::array();
+  add_place_env(env, job, placement);
   if (!options.endpoint_url.empty()) {
     set_env(env, contract::kEnvEndpoint, options.endpoint_url);
     set_env(env, contract::kEnvTokenFile, std::string(kMusterMountPath) + "/token");
@@ -170,31 +175,26 @@ Json make_env(const TrainingJob& job, const SlotPlacement& placement, const PodO
   }
   // Where the GPU runtime is the node's default, a container that asks for none would see all.
   const std::int64_t gpus = job.spec.worker.resources.gpus;
-  if (gpus == 0) set_env(env, "NVIDIA_VISIBLE_DEVICES", "void");
+  if (gpus == 0) set_env(env, kVisibleGpus, "void");
   if (gpus > 0 && job.spec.training) set_env(env, contract::kEnvGpus, std::to_string(gpus));
   if (!job.spec.training) add_program_env(env, job, placement);
   // On a laptop the program runs as whoever started it.
-  if (!job.spec.training && !options.ca_certificate.empty()) add_user_env(env, job.spec.worker);
-  for (const auto& variable : job.spec.worker.env) {
-    Json entry{{"name", variable.name}};
-    if (variable.value_from.is_null()) {
-      entry["value"] = variable.value;
-    } else {
-      entry["valueFrom"] = variable.value_from;
-    }
-    env.push_back(std::move(entry));
-  }
+  if (!job.spec.training && !options.ca_certificate.empty()) add_user_env(env, job.spec.worker.env);
+  for (const auto& variable : job.spec.worker.env) env.push_back(env_to_json(variable));
   return env;
 }
 
-Json make_resources(const WorkerSpec& worker) {
-  const Resources& resources = worker.resources;
+Json requests_and_limits(const Resources& resources) {
   Json amounts{{"cpu", std::to_string(resources.cpu_millis) + "m"},
                {"memory", std::to_string(resources.memory_bytes)}};
   for (const auto& [name, amount] : PodRequests(resources).devices) {
     amounts[name] = std::to_string(amount);
   }
-  Json json{{"requests", amounts}, {"limits", amounts}};
+  return Json{{"requests", amounts}, {"limits", amounts}};
+}
+
+Json make_resources(const WorkerSpec& worker) {
+  Json json = requests_and_limits(worker.resources);
   const auto claims = worker.pod_fields.find("resourceClaims");
   if (claims != worker.pod_fields.end()) {
     for (const auto& claim : *claims) json["claims"].push_back(Json{{"name", claim["name"]}});
@@ -282,6 +282,44 @@ Json make_container(const TrainingJob& job, const SlotPlacement& placement,
                                       {"protocol", "TCP"}});
   }
   return container;
+}
+
+/// It is a program of the user's, whatever the worker is: it gets no token, and writes where it
+/// pleases.
+Json make_init_container(const TrainingJob& job, const InitContainer& one,
+                         const SlotPlacement& placement, const PodOptions& options) {
+  const WorkerSpec& worker = job.spec.worker;
+  Json container{{"name", one.name},
+                 {"image", worker.image.empty() ? options.default_image : worker.image},
+                 {"resources", requests_and_limits(one.resources)},
+                 {"terminationMessagePolicy", "FallbackToLogsOnError"},
+                 {"securityContext", restricted_container_context()}};
+  // Of the worker's image, unless it has its own.
+  const auto policy = worker.pod_fields.find("imagePullPolicy");
+  if (!one.fields.contains("image") && policy != worker.pod_fields.end()) {
+    container["imagePullPolicy"] = *policy;
+  }
+  for (const char* field :
+       {"image", "imagePullPolicy", "command", "args", "workingDir", "envFrom", "volumeMounts"}) {
+    const auto own = one.fields.find(field);
+    if (own != one.fields.end()) container[field] = *own;
+  }
+  Json env = Json::array();
+  add_place_env(env, job, placement);
+  if (one.resources.gpus == 0) set_env(env, kVisibleGpus, "void");
+  add_user_env(env, one.env);
+  for (const auto& variable : one.env) env.push_back(env_to_json(variable));
+  container["env"] = std::move(env);
+  return container;
+}
+
+Json make_init_containers(const TrainingJob& job, const SlotPlacement& placement,
+                          const PodOptions& options) {
+  Json containers = Json::array();
+  for (const InitContainer& one : job.spec.worker.init_containers) {
+    containers.push_back(make_init_container(job, one, placement, options));
+  }
+  return containers;
 }
 
 }  // namespace
@@ -419,7 +457,7 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
   add_kueue_metadata(job, pod.meta);
   copy_metadata(job.meta, options, pod.meta);
   pod.required_node = placement.node;
-  pod.requests = job.spec.worker.resources;
+  pod.requests = pod_resources(job.spec.worker);
 
   const Json& fields = job.spec.worker.pod_fields;
   Storage storage = make_storage(job, placement.slot, options);
@@ -433,6 +471,9 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
            {"enableServiceLinks", false},
            {"terminationGracePeriodSeconds", kDefaultGraceSeconds},
            {"securityContext", restricted_pod_context(fields)}};
+  if (!job.spec.worker.init_containers.empty()) {
+    pod.spec["initContainers"] = make_init_containers(job, placement, options);
+  }
   if (!storage.volumes.empty()) pod.spec["volumes"] = std::move(storage.volumes);
   if (!placement.node.empty()) pod.spec["affinity"] = required_node_affinity(placement.node);
   if (!job.spec.priority_class_name.empty()) {

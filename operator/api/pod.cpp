@@ -246,15 +246,29 @@ Status read_state(const Json& json, const std::string& path, Pod& out) {
   return in.status();
 }
 
-/// What webhooks of others put before the worker (a proxy, the agent of a vault): a pod that is
-/// pending waits for it. One that stays beside the worker says nothing of it later.
+/// Of a container that runs before the worker, of the job's or what webhooks of others put there (a
+/// proxy, the agent of a vault): a pod that is pending waits for it. One that stays beside the
+/// worker says nothing of it later.
 Status read_init_container_status(const Json& json, const std::string& path, Pod& out) {
   JsonReader in(json, path);
   std::string name;
   in.required("name", name, 253);
-  if (out.phase != PodPhase::kPending) return in.status();
+  const bool may_fail_pod = out.phase == PodPhase::kFailed && !out.termination && !out.init_failure;
+  if (out.phase != PodPhase::kPending && !may_fail_pod) return in.status();
   read_object(in, "state", [&](const Json& state, const std::string& at) {
     JsonReader reader(state, at);
+    if (may_fail_pod) {
+      read_object(reader, "terminated", [&](const Json& ended, const std::string& where) {
+        Termination end;
+        const Status read = read_terminated(ended, where, end);
+        end.container = name;
+        if (end.exit_code != 0) out.init_failure = std::move(end);
+        return read;
+      });
+      return reader.status();
+    }
+    // Of several that run the last is the one that is waited for: the others stay.
+    if (reader.has("running")) out.initializing = name;
     read_waiting(reader, "init container " + name + ": ", out);
     return reader.status();
   });
@@ -333,14 +347,28 @@ Json least_spec(const Pod& pod) {
   return spec;
 }
 
+Json terminated_to_json(const Termination& ended) {
+  Json json{{"exitCode", ended.exit_code},
+            {"reason", ended.reason},
+            {"message", cut(ended.message, kMaxTerminationBytes)}};
+  if (ended.signal != 0) json["signal"] = ended.signal;
+  return json;
+}
+
 Json container_status_to_json(const Pod& pod) {
   Json json{{"name", contract::kContainerName}, {"ready", pod.ready}, {"imageID", pod.image_id}};
-  if (pod.termination) {
-    const Termination& ended = *pod.termination;
-    json["state"]["terminated"] = Json{{"exitCode", ended.exit_code},
-                                       {"reason", ended.reason},
-                                       {"message", cut(ended.message, kMaxTerminationBytes)}};
-    if (ended.signal != 0) json["state"]["terminated"]["signal"] = ended.signal;
+  if (pod.termination) json["state"]["terminated"] = terminated_to_json(*pod.termination);
+  return json;
+}
+
+Json init_container_statuses_to_json(const Pod& pod) {
+  Json json = Json::array();
+  if (pod.init_failure) {
+    json.push_back(Json{{"name", pod.init_failure->container},
+                        {"state", {{"terminated", terminated_to_json(*pod.init_failure)}}}});
+  }
+  if (!pod.initializing.empty()) {
+    json.push_back(Json{{"name", pod.initializing}, {"state", {{"running", Json::object()}}}});
   }
   return json;
 }
@@ -420,6 +448,9 @@ Json to_json(const Pod& pod) {
   }
   if (pod.termination || !pod.image_id.empty()) {
     status["containerStatuses"] = Json::array({container_status_to_json(pod)});
+  }
+  if (Json first = init_container_statuses_to_json(pod); !first.empty()) {
+    status["initContainerStatuses"] = std::move(first);
   }
   json["status"] = std::move(status);
   return json;

@@ -17,12 +17,13 @@ namespace muster::api {
 
 enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 
-/// The end of the `worker` container, once it has ended.
+/// How a container ended.
 struct Termination {
   int exit_code = 0;
   int signal = 0;
-  std::string reason;   ///< "OOMKilled", "Error", "Completed"
-  std::string message;  ///< termination message, at most 4,096 bytes: hostile text
+  std::string reason;       ///< "OOMKilled", "Error", "Completed"
+  std::string message;      ///< termination message, at most 4,096 bytes: hostile text
+  std::string container{};  ///< of those that run before the worker; empty: the worker
   bool operator==(const Termination&) const = default;
 };
 
@@ -32,7 +33,7 @@ struct PodRequests {
   /// Of device plugins, by resource, and kEphemeralStorage in bytes; above 0.
   std::map<std::string, std::int64_t> devices;
   PodRequests() = default;
-  /// Of a worker's pod. Implicit: there is nothing in it but the worker.
+  /// Of a worker's pod. Implicit: these are what it takes (pod_resources).
   PodRequests(const Resources& worker);
   bool operator==(const PodRequests&) const = default;
 };
@@ -62,7 +63,10 @@ struct Pod {
   bool held_by_kueue = false;  ///< by a scheduling gate of its own (spec)
   /// Why Kueue is about to delete it: reason and message of its condition; empty: it is not.
   std::string kueue_stop, kueue_stop_message;
-  std::optional<Termination> termination;
+  std::optional<Termination> termination;  ///< of the container `worker`, once it has ended
+  /// Of a pod that has failed before its worker began: the first container that failed.
+  std::optional<Termination> init_failure;
+  std::string initializing;  ///< while it is pending: the container that runs before the worker
   std::string image_id;
   bool operator==(const Pod&) const = default;
 

@@ -13,7 +13,6 @@ constexpr std::size_t kMaxVolumes = 32;
 constexpr std::size_t kMaxItems = 64;
 constexpr std::size_t kMaxGroups = 16;
 constexpr std::size_t kMaxSources = 16;
-constexpr std::string_view kVisibleGpus = "NVIDIA_VISIBLE_DEVICES";
 
 /// A string that must only be one of `words`, or absent.
 void check_enum(JsonReader& in, std::string_view field,
@@ -41,34 +40,6 @@ void check_bytes(JsonReader& in, std::string_view field) {
   if (*bytes < kMinMemoryBytes || *bytes > kMaxMemoryBytes) {
     in.fail(field, "must be from 1Mi to 64Ti, not " + in_quotes(text));
   }
-}
-
-void read_env_from(JsonReader& in, bool has_gpus) {
-  const auto read_source = [](const Json& source, const std::string& at) {
-    SpecReader reader(source, at);
-    std::string name;
-    required_name(reader, "name", name, NameRule::kSubdomain);
-    check_flag(reader, "optional");
-    reader.no_other_fields();
-    return reader.status();
-  };
-  read_list(in, "envFrom", kMaxSources, [&](const Json& item, const std::string& path) {
-    SpecReader from(item, path);
-    std::string prefix;
-    optional_name(from, "prefix", prefix, NameRule::kEnvName);
-    read_object(from, "configMapRef", read_source);
-    read_object(from, "secretRef", read_source);
-    from.no_other_fields();
-    one_of(from, {"configMapRef", "secretRef"});
-    // A device plugin says by it which GPUs are the worker's; which keys there will be nobody
-    // knows.
-    if (from.status() && has_gpus && kVisibleGpus.starts_with(prefix)) {
-      from.fail("prefix", "must be given where workers have GPUs, and be no beginning of " +
-                              std::string(kVisibleGpus) +
-                              ", by which they would be given GPUs of others");
-    }
-    return from.status();
-  });
 }
 
 void read_ports(JsonReader& in) {
@@ -167,26 +138,6 @@ std::string mount_refused(const std::string& path, const Json& worker) {
   return "";
 }
 
-void read_mounts(JsonReader& in, const Json& worker, const std::vector<std::string>& volumes) {
-  std::vector<std::string> paths;
-  read_list(in, "volumeMounts", kMaxItems, [&](const Json& item, const std::string& path) {
-    SpecReader mount(item, path);
-    std::string name, at;
-    required_name(mount, "name", name, NameRule::kLabel);
-    required_name(mount, "mountPath", at, NameRule::kAbsolutePath);
-    check_optional(mount, "subPath", NameRule::kRelativePath);
-    check_flag(mount, "readOnly");
-    mount.no_other_fields();
-    if (!mount.status()) return mount.status();
-    if (std::find(volumes.begin(), volumes.end(), name) == volumes.end()) {
-      mount.fail("name", "must name one of spec.worker.volumes, not " + in_quotes(name));
-    }
-    if (const auto why = mount_refused(at, worker); !why.empty()) mount.fail("mountPath", why);
-    mount.take(add_unique(paths, at, path + ".mountPath", "the path"));
-    return mount.status();
-  });
-}
-
 void read_node_selector(JsonReader& in) {
   read_object(in, "nodeSelector", [](const Json& map, const std::string& path) -> Status {
     if (map.size() > 32) return Error(ErrorCode::kInvalid, path + ": has more than 32 entries");
@@ -270,6 +221,54 @@ void read_user(JsonReader& in) {
 }
 
 }  // namespace
+
+void read_env_from(JsonReader& in, bool has_gpus) {
+  const auto read_source = [](const Json& source, const std::string& at) {
+    SpecReader reader(source, at);
+    std::string name;
+    required_name(reader, "name", name, NameRule::kSubdomain);
+    check_flag(reader, "optional");
+    reader.no_other_fields();
+    return reader.status();
+  };
+  read_list(in, "envFrom", kMaxSources, [&](const Json& item, const std::string& path) {
+    SpecReader from(item, path);
+    std::string prefix;
+    optional_name(from, "prefix", prefix, NameRule::kEnvName);
+    read_object(from, "configMapRef", read_source);
+    read_object(from, "secretRef", read_source);
+    from.no_other_fields();
+    one_of(from, {"configMapRef", "secretRef"});
+    // A device plugin says by it which GPUs are the worker's; which keys there will be nobody
+    // knows.
+    if (from.status() && has_gpus && kVisibleGpus.starts_with(prefix)) {
+      from.fail("prefix", "must be given where workers have GPUs, and be no beginning of " +
+                              std::string(kVisibleGpus) +
+                              ", by which they would be given GPUs of others");
+    }
+    return from.status();
+  });
+}
+
+void read_mounts(JsonReader& in, const Json& worker, const std::vector<std::string>& volumes) {
+  std::vector<std::string> paths;
+  read_list(in, "volumeMounts", kMaxItems, [&](const Json& item, const std::string& path) {
+    SpecReader mount(item, path);
+    std::string name, at;
+    required_name(mount, "name", name, NameRule::kLabel);
+    required_name(mount, "mountPath", at, NameRule::kAbsolutePath);
+    check_optional(mount, "subPath", NameRule::kRelativePath);
+    check_flag(mount, "readOnly");
+    mount.no_other_fields();
+    if (!mount.status()) return mount.status();
+    if (std::find(volumes.begin(), volumes.end(), name) == volumes.end()) {
+      mount.fail("name", "must name one of spec.worker.volumes, not " + in_quotes(name));
+    }
+    if (const auto why = mount_refused(at, worker); !why.empty()) mount.fail("mountPath", why);
+    mount.take(add_unique(paths, at, path + ".mountPath", "the path"));
+    return mount.status();
+  });
+}
 
 void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out) {
   if (!worker.is_object()) return;

@@ -80,14 +80,15 @@ Status check_container_context(const Json& context) {
   return {};
 }
 
-Status check_container(const Json& container) {
-  const std::string path = "spec.containers[0]";
-  MUSTER_RETURN_IF_ERROR(
-      has_only(container, path,
-               {"name", "image", "imagePullPolicy", "command", "args", "env", "envFrom", "ports",
-                "resources", "volumeMounts", "terminationMessagePolicy", "securityContext"}));
-  if (member_or_null(container, "name") != contract::kContainerName) {
-    return breaks(path + " is not the worker");
+/// What every container of a worker's pod must hold; `is_worker`: of the worker itself.
+Status check_container(const Json& container, const std::string& path, bool is_worker) {
+  MUSTER_RETURN_IF_ERROR(has_only(
+      container, path,
+      {"name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom",
+       "ports", "resources", "volumeMounts", "terminationMessagePolicy", "securityContext"}));
+  const bool is_named_worker = member_or_null(container, "name") == contract::kContainerName;
+  if (is_named_worker != is_worker) {
+    return breaks(path + (is_worker ? " is not the worker" : " is a second worker"));
   }
   MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "envFrom"), path + ".envFrom",
                                        {"prefix", "configMapRef", "secretRef"}));
@@ -103,13 +104,27 @@ Status check_container(const Json& container) {
 
 Status check_restricted(const Pod& pod) {
   const Json& spec = pod.spec;
-  MUSTER_RETURN_IF_ERROR(
-      has_only(spec, "spec",
-               {"containers", "restartPolicy", "hostname", "subdomain", "enableServiceLinks",
-                "automountServiceAccountToken", "terminationGracePeriodSeconds", "securityContext",
-                "volumes", "affinity", "priorityClassName", "nodeSelector", "tolerations",
-                "imagePullSecrets", "serviceAccountName", "runtimeClassName", "schedulerName",
-                "resourceClaims", "schedulingGroup"}));
+  MUSTER_RETURN_IF_ERROR(has_only(spec, "spec",
+                                  {"containers",
+                                   "initContainers",
+                                   "restartPolicy",
+                                   "hostname",
+                                   "subdomain",
+                                   "enableServiceLinks",
+                                   "automountServiceAccountToken",
+                                   "terminationGracePeriodSeconds",
+                                   "securityContext",
+                                   "volumes",
+                                   "affinity",
+                                   "priorityClassName",
+                                   "nodeSelector",
+                                   "tolerations",
+                                   "imagePullSecrets",
+                                   "serviceAccountName",
+                                   "runtimeClassName",
+                                   "schedulerName",
+                                   "resourceClaims",
+                                   "schedulingGroup"}));
   if (member_or_null(spec, "automountServiceAccountToken") != false) {
     return breaks("spec.automountServiceAccountToken is not false");
   }
@@ -121,7 +136,15 @@ Status check_restricted(const Pod& pod) {
   if (!containers.is_array() || containers.size() != 1) {
     return breaks("spec.containers is not the one worker");
   }
-  return check_container(containers.front());
+  const Json& first = member_or_null(spec, "initContainers");
+  if (!first.is_null() && (!first.is_array() || first.empty())) {
+    return breaks("spec.initContainers is no list of containers");
+  }
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const std::string path = "spec.initContainers[" + std::to_string(i) + "]";
+    MUSTER_RETURN_IF_ERROR(check_container(first[i], path, false));
+  }
+  return check_container(containers.front(), "spec.containers[0]", true);
 }
 
 }  // namespace muster::api

@@ -1,7 +1,10 @@
 // The parts of the TrainingJob codec that stand in files of their own. Internal to operator/api.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/json.h"
 #include "operator/api/training_job.h"
@@ -22,9 +25,38 @@ inline constexpr const char* kMusterMountPath = "/var/run/secrets/muster.dev";
 /// Volume names with this prefix are Muster's own.
 inline constexpr const char* kMusterVolumePrefix = "muster-";
 
+/// By which a device plugin says which GPUs of the node are a container's.
+inline constexpr std::string_view kVisibleGpus = "NVIDIA_VISIBLE_DEVICES";
+
 /// Reads spec.worker and fills in the defaults that depend on other fields.
 Status read_worker(const Json& json, const std::string& path, WorkerSpec& out);
 Json worker_to_json(const WorkerSpec& worker);
+
+/// Bounds of what every container of a worker's pod runs.
+inline constexpr std::size_t kMaxCommandItems = 64;
+inline constexpr std::size_t kMaxArgs = 256;
+inline constexpr std::size_t kMaxArgumentBytes = 8192;
+
+/// Reads command, args and env of a container, the worker's or another of its pod; returns how many
+/// characters they have together.
+struct ProgramFields {
+  std::vector<std::string> command, args;
+  std::vector<EnvVar> env;
+};
+std::size_t read_program(JsonReader& in, ProgramFields& out);
+/// One environment variable as a pod has it.
+Json env_to_json(const EnvVar& variable);
+/// Amounts of resources of `json`, the object of `in`; what is absent stays as it is.
+void read_amounts(JsonReader& in, const Json& json, Resources& out);
+
+/// envFrom of a container with these GPUs or none.
+void read_env_from(JsonReader& in, bool has_gpus);
+/// volumeMounts of a container of `worker` (spec.worker as written), which has these volumes.
+void read_mounts(JsonReader& in, const Json& worker, const std::vector<std::string>& volumes);
+
+/// Reads initContainers of `worker`, the object of `in`, whose own fields are in `out` already;
+/// returns how many characters their commands, arguments and values have together.
+std::size_t read_init_containers(JsonReader& in, const Json& worker, WorkerSpec& out);
 
 /// Reads the members of the allow-list that are kept as written (ports, volumes, ...) from
 /// object `worker` of `in` into `out.pod_fields`; `out.resources` has been read.

@@ -34,6 +34,15 @@ struct EnvVar {
   bool operator==(const EnvVar&) const = default;
 };
 
+/// What runs in a worker's pod before the worker, to its end.
+struct InitContainer {
+  std::string name;
+  std::vector<EnvVar> env;
+  Resources resources;  ///< cpu, memory and disk that are not given are the worker's
+  Json fields;          ///< all of it as written, validated
+  bool operator==(const InitContainer&) const = default;
+};
+
 struct WorkerSpec {
   int count = 1;
   int min = 1;                     ///< default count
@@ -45,6 +54,7 @@ struct WorkerSpec {
   std::string image;  ///< empty: the chart's built-in worker
   std::vector<std::string> command, args;
   std::vector<EnvVar> env;
+  std::vector<InitContainer> init_containers;  ///< in the order in which they run
   /// The remaining pod fields of the allow-list (ports, volumes, volumeMounts, nodeSelector,
   /// tolerations, imagePullSecrets, serviceAccountName, ...), validated, kept as written and copied
   /// into the pod.
@@ -163,6 +173,8 @@ struct FailureStatus {
   std::string log_tail;  ///< at most 2,048 bytes
   std::string node{};    ///< where it ran, or was to run; empty: not known
   int attempt = -1;      ///< of the slot; negative: not known
+  /// Of spec.worker.initContainers that which failed; empty: the worker itself did.
+  std::string container{};
   bool operator==(const FailureStatus&) const = default;
 };
 
@@ -258,6 +270,13 @@ bool is_about_pods(const Error& refusal);
 /// the two deadlines may; the first of these only be lowered, while the gang has places to which it
 /// went ahead by it. Errors: kInvalid naming the field. The schema's transition rules say the same.
 Status check_update(const TrainingJob& before, const TrainingJob& after);
+
+/// What one pod takes of its node, as Kubernetes counts it: of each resource what the worker has,
+/// or the one of those that run before it that has most.
+Resources pod_resources(const WorkerSpec& worker);
+
+/// Whether spec.worker.initContainers has one of this name.
+bool has_init_container(const WorkerSpec& worker, const std::string& name);
 
 /// How each copy of the model is split: as spec says, with parallelism.mode: Auto as status does.
 /// {1, 1}: it is whole, or the program is the user's own.

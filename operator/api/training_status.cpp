@@ -76,6 +76,7 @@ Status read_failure(const Json& json, const std::string& path, FailureStatus& ou
   in.optional("logTail", out.log_tail, kMaxLogTailBytes);
   in.optional("node", out.node, 253);
   in.optional("attempt", out.attempt, kInt);
+  in.optional("container", out.container, 63);
   return in.status();
 }
 
@@ -157,6 +158,7 @@ Json failure_to_json(const FailureStatus& failure) {
   put(json, "reason", failure.reason, kMaxStatusTextBytes);
   put(json, "logTail", failure.log_tail, kMaxLogTailBytes);
   put(json, "node", failure.node, 253);
+  put(json, "container", failure.container, 63);
   if (failure.attempt >= 0) json["attempt"] = failure.attempt;
   return json;
 }

@@ -1,6 +1,7 @@
 // spec.worker: how many, how large, and what they run.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "common/messages.h"
 #include "operator/api/fields.h"
@@ -9,11 +10,8 @@
 namespace muster::api {
 namespace {
 
-constexpr std::size_t kMaxCommandItems = 64;
-constexpr std::size_t kMaxArgs = 256;
-constexpr std::size_t kMaxArgumentBytes = 8192;
 constexpr std::size_t kMaxEnv = 128;
-/// Of command, args and the values of env together.
+/// Of command, args and the values of env together, of all containers.
 constexpr std::size_t kMaxTextsCharacters = 49'152;
 
 /// Names that Muster sets, or that would let a job reach past what it was given.
@@ -145,18 +143,11 @@ void read_memory(JsonReader& in, const Json& json, const char* field, std::int64
 
 Status read_resources(const Json& json, const std::string& path, Resources& out) {
   SpecReader in(json, path);
-  read_quantity(in, json, "cpu", out.cpu_millis, parse_cpu_millis);
-  if (in.status() && (out.cpu_millis < 1 || out.cpu_millis > kMaxCpuMillis)) {
-    in.fail("cpu", "must be from 1m to 1024, not " + std::to_string(out.cpu_millis) + "m");
-  }
-  read_memory(in, json, "memory", out.memory_bytes);
-  read_memory(in, json, "ephemeralStorage", out.ephemeral_bytes);
-  in.optional("gpus", out.gpus, {0, kMaxGpus});
   optional_name(in, "gpuResource", out.gpu_resource, NameRule::kDomainPath);
   if (in.status() && is_of_cluster(out.gpu_resource)) {
     in.fail("gpuResource", kOfPlugins);
   }
-  read_devices(in, out);
+  read_amounts(in, json, out);
   in.no_other_fields();
   return in.status();
 }
@@ -167,11 +158,7 @@ std::size_t characters(const std::string& text) {
   }));
 }
 
-void check_texts(JsonReader& in, const WorkerSpec& worker) {
-  std::size_t sum = 0;
-  for (const auto& word : worker.command) sum += characters(word);
-  for (const auto& word : worker.args) sum += characters(word);
-  for (const auto& variable : worker.env) sum += characters(variable.value);
+void check_texts(JsonReader& in, std::size_t sum) {
   if (!in.status() || sum <= kMaxTextsCharacters) return;
   in.fail("", "command, args and the values of env are " + std::to_string(sum) +
                   " characters together, more than " + std::to_string(kMaxTextsCharacters) +
@@ -216,6 +203,50 @@ Json resources_to_json(const Resources& resources) {
 
 }  // namespace
 
+void read_amounts(JsonReader& in, const Json& json, Resources& out) {
+  read_quantity(in, json, "cpu", out.cpu_millis, parse_cpu_millis);
+  if (in.status() && (out.cpu_millis < 1 || out.cpu_millis > kMaxCpuMillis)) {
+    in.fail("cpu", "must be from 1m to 1024, not " + std::to_string(out.cpu_millis) + "m");
+  }
+  read_memory(in, json, "memory", out.memory_bytes);
+  read_memory(in, json, "ephemeralStorage", out.ephemeral_bytes);
+  in.optional("gpus", out.gpus, {0, kMaxGpus});
+  read_devices(in, out);
+}
+
+std::size_t read_program(JsonReader& in, ProgramFields& out) {
+  read_strings(in, "command", kMaxCommandItems, kMaxArgumentBytes, out.command);
+  if (in.status() && !out.command.empty() && out.command.front().empty()) {
+    in.fail("command[0]", "must name a program");
+  }
+  if (in.has("command") && out.command.empty()) {
+    in.fail("command", "must not be empty; leave it out for the image's own");
+  }
+  read_strings(in, "args", kMaxArgs, kMaxArgumentBytes, out.args);
+  if (in.has("args") && out.args.empty()) in.fail("args", "must not be empty; leave it out");
+  std::vector<std::string> names;
+  read_list(in, "env", kMaxEnv, [&](const Json& item, const std::string& at) -> Status {
+    EnvVar& variable = out.env.emplace_back();
+    MUSTER_RETURN_IF_ERROR(read_env(item, at, variable));
+    return add_unique(names, variable.name, at + ".name", "the variable");
+  });
+  std::size_t sum = 0;
+  for (const auto& word : out.command) sum += characters(word);
+  for (const auto& word : out.args) sum += characters(word);
+  for (const auto& variable : out.env) sum += characters(variable.value);
+  return sum;
+}
+
+Json env_to_json(const EnvVar& variable) {
+  Json entry{{"name", variable.name}};
+  if (variable.value_from.is_null()) {
+    entry["value"] = variable.value;
+  } else {
+    entry["valueFrom"] = variable.value_from;
+  }
+  return entry;
+}
+
 Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
   SpecReader in(json, path);
   in.optional("count", out.count, {1, kMaxWorkers});
@@ -233,23 +264,13 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
       std::clamp<std::int64_t>(out.resources.cpu_millis / 1000 / out.processes, 1, kMaxThreads));
   in.optional("threads", out.threads, {1, kMaxThreads});
   optional_name(in, "image", out.image, NameRule::kImage);
-  read_strings(in, "command", kMaxCommandItems, kMaxArgumentBytes, out.command);
-  if (in.status() && !out.command.empty() && out.command.front().empty()) {
-    in.fail("command[0]", "must name a program");
-  }
-  if (in.has("command") && out.command.empty()) {
-    in.fail("command", "must not be empty; leave it out for the image's own");
-  }
-  read_strings(in, "args", kMaxArgs, kMaxArgumentBytes, out.args);
-  if (in.has("args") && out.args.empty()) in.fail("args", "must not be empty; leave it out");
-  std::vector<std::string> names;
-  read_list(in, "env", kMaxEnv, [&](const Json& item, const std::string& at) -> Status {
-    EnvVar& variable = out.env.emplace_back();
-    MUSTER_RETURN_IF_ERROR(read_env(item, at, variable));
-    return add_unique(names, variable.name, at + ".name", "the variable");
-  });
-  check_texts(in, out);
+  ProgramFields program;
+  const std::size_t characters_of_worker = read_program(in, program);
+  out.command = std::move(program.command);
+  out.args = std::move(program.args);
+  out.env = std::move(program.env);
   read_pod_fields(in, json, out);
+  check_texts(in, characters_of_worker + read_init_containers(in, json, out));
   in.no_other_fields();
   return in.status();
 }
@@ -266,15 +287,8 @@ Json worker_to_json(const WorkerSpec& worker) {
   if (!worker.image.empty()) json["image"] = worker.image;
   if (!worker.command.empty()) json["command"] = worker.command;
   if (!worker.args.empty()) json["args"] = worker.args;
-  for (const auto& variable : worker.env) {
-    Json entry{{"name", variable.name}};
-    if (!variable.value_from.is_null()) {
-      entry["valueFrom"] = variable.value_from;
-    } else {
-      entry["value"] = variable.value;
-    }
-    json["env"].push_back(std::move(entry));
-  }
+  for (const auto& variable : worker.env) json["env"].push_back(env_to_json(variable));
+  for (const auto& one : worker.init_containers) json["initContainers"].push_back(one.fields);
   return json;
 }
 

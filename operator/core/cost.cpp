@@ -123,6 +123,7 @@ using Uses = std::map<std::pair<std::string, std::string>, Billionths>;  // by t
 
 Uses uses_of(const api::PriceList& prices, const CostUse& use, std::string& why_unknown) {
   Uses uses;
+  const api::Resources each = api::pod_resources(use.worker);
   for (const std::string& name : use.node_of_worker) {
     if (name.empty()) continue;
     if (!use.sees_nodes) {
@@ -136,7 +137,7 @@ Uses uses_of(const api::PriceList& prices, const CostUse& use, std::string& why_
     if (tier == nullptr) continue;
     for (const api::Price& price : tier->prices) {
       Billionths& units = uses[{tier->name, price.resource}];
-      units = sum_of(units, units_of(price, use.worker.resources, *node->second));
+      units = sum_of(units, units_of(price, each, *node->second));
     }
   }
   return uses;

@@ -41,13 +41,14 @@ bool is_taken_away(const Member& member, const JobSnapshot& snapshot) {
   return is_deleted && snapshot.unschedulable_nodes.contains(node_of(member));
 }
 
-/// The kubelet had no room for it, or a device plugin no device: it ended without a container. Of a
-/// pod that the cluster's scheduler has placed nobody could say where not to put it the next time.
+/// The kubelet had no room for it, or a device plugin no device: it ended without a container, or
+/// by one that is none of the job's. Of a pod that the cluster's scheduler has placed nobody could
+/// say where not to put it the next time.
 bool is_turned_away(const Member& member, const JobSnapshot& snapshot) {
   if (member.pod == nullptr || member.placement.node.empty()) return false;
   const api::Pod& pod = *member.pod;
   return pod.phase == api::PodPhase::kFailed && !pod.termination && pod.image_id.empty() &&
-         !is_taken_away(member, snapshot);
+         failed_init_container(pod, snapshot.job) == nullptr && !is_taken_away(member, snapshot);
 }
 
 /// A worker on a node that is not ready is taken for lost with it as soon as the gang has to start
@@ -272,8 +273,9 @@ Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
 }
 
 bool is_unfit(const api::TrainingJob& job, const api::FailureStatus& facts) {
-  return job.spec.training.has_value() && (!contract::is_retryable_exit_code(facts.exit_code) ||
-                                           facts.exit_code == codes::kKeyRefused);
+  const bool is_engine = job.spec.training.has_value() && facts.container.empty();
+  return is_engine && (!contract::is_retryable_exit_code(facts.exit_code) ||
+                       facts.exit_code == codes::kKeyRefused);
 }
 
 std::string sentence_of(const Failure& failure) {
@@ -291,7 +293,8 @@ std::string sentence_of(const Failure& failure) {
     text += "was lost: its pod was deleted";
     if (facts.reason != words::kWorkerLost) text += " (" + facts.reason + ")";
   } else {
-    text += "ended with exit code " + std::to_string(facts.exit_code) + " (" + facts.reason + ")";
+    text += facts.container.empty() ? "ended" : "failed in init container " + facts.container;
+    text += " with exit code " + std::to_string(facts.exit_code) + " (" + facts.reason + ")";
   }
   const std::string said = first_line(facts.log_tail, 256);
   return said.empty() ? text : text + ": " + said;

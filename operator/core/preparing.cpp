@@ -12,6 +12,12 @@ namespace muster::core {
 namespace {
 
 constexpr std::string_view kInPreparation = " waits: its pod has been in preparation on node ";
+constexpr std::string_view kInContainer = " waits for its init container ";
+
+bool is_said_in(const std::string& message) {
+  return message.find(kInPreparation) != std::string::npos ||
+         message.find(kInContainer) != std::string::npos;
+}
 
 bool is_starting(const Member& member) {
   return member.state == MemberState::kPending && !member.pod->node_name.empty();
@@ -23,9 +29,21 @@ bool is_preparing(const Member& member) {
 
 /// Without how long it has taken: words that change would be a write each time.
 std::string text_of(const Member& member) {
-  return "worker " + std::to_string(member.placement.slot) + std::string(kInPreparation) +
-         member.pod->node_name + " for " + std::to_string(words::kPreparingMost.count()) +
-         " s and more; kubectl describe pod " + member.pod->meta.name + " says why";
+  const api::Pod& pod = *member.pod;
+  const std::string worker = "worker " + std::to_string(member.placement.slot);
+  if (!pod.initializing.empty()) {
+    return worker + std::string(kInContainer) + head_of(pod.initializing, 63) +
+           ", which runs on node " + pod.node_name;
+  }
+  return worker + std::string(kInPreparation) + pod.node_name + " for " +
+         std::to_string(words::kPreparingMost.count()) + " s and more; kubectl describe pod " +
+         pod.meta.name + " says why";
+}
+
+/// What the job itself has its workers do first takes as long as it takes, like its workers.
+bool runs_init_container(const Member& member, const api::TrainingJob& job) {
+  return !member.pod->initializing.empty() &&
+         api::has_init_container(job.spec.worker, member.pod->initializing);
 }
 
 }  // namespace
@@ -37,7 +55,7 @@ const Member* last_preparing(const GangView& gang) {
 
 std::string preparing_text(const JobSnapshot& snapshot, const GangView& gang,
                            const api::Condition* said) {
-  if (said != nullptr && said->message.find(kInPreparation) != std::string::npos) {
+  if (said != nullptr && is_said_in(said->message)) {
     for (const auto& member : gang.members) {
       if (!is_preparing(member)) continue;
       std::string text = text_of(member);
@@ -60,7 +78,10 @@ std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangVi
 bool awaits_start(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   if (is_in_kueue(job) || trains_on(snapshot, gang)) return false;
-  const bool starts = std::any_of(gang.members.begin(), gang.members.end(), is_starting);
+  const bool starts =
+      std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+        return is_starting(member) && !runs_init_container(member, job);
+      });
   if (!starts || gang.count(MemberState::kSucceeded) > 0) return false;
   // torchrun begins with the least number of its range; our own workers wait for all of a start.
   const bool begins_with_less = !job.spec.training && job.spec.worker.min < job.spec.worker.max;
@@ -77,7 +98,7 @@ std::optional<NotStarted> not_started(const JobSnapshot& snapshot, const GangVie
   if (!left || left->count() > 0) return std::nullopt;
   NotStarted found;
   for (const auto& member : gang.members) {
-    if (!is_starting(member)) continue;
+    if (!is_starting(member) || runs_init_container(member, snapshot.job)) continue;
     const api::Pod& pod = *member.pod;
     if (!member.placement.node.empty()) found.nodes.insert(member.placement.node);
     if (!found.message.empty()) continue;

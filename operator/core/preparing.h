@@ -24,8 +24,9 @@ std::string preparing_text(const JobSnapshot& snapshot, const GangView& gang,
 /// When it is to be said; absent when it is not, or was.
 std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangView& gang);
 
-/// Whether the gang can do nothing, because some of its pods have a node and have not started.
-/// Gangs in Kueue's queues are left to Kueue's own bound (waitForPodsReady).
+/// Whether the gang can do nothing, because some of its pods have a node and have not started: not
+/// even one of the containers that the job has run before its workers. Gangs in Kueue's queues are
+/// left to Kueue's own bound (waitForPodsReady).
 bool awaits_start(const JobSnapshot& snapshot, const GangView& gang);
 /// How long it may hold its nodes yet; absent where it is not so.
 std::optional<seconds> until_not_started(const JobSnapshot& snapshot, const GangView& gang);

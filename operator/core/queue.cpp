@@ -77,7 +77,7 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
                                      const std::vector<api::SlotPlacement>& places,
                                      const std::vector<const api::Pod*>& pods, WallTime now) {
   const api::TrainingJobStatus& status = job.status;
-  QueueHolder holder{job.meta.key(), turn, job.spec.worker.resources, 1, {}, {}};
+  QueueHolder holder{job.meta.key(), turn, api::pod_resources(job.spec.worker), 1, {}, {}};
   holder.min = std::max(1, job.spec.worker.min);
   holder.uid = job.meta.uid;
   holder.processes = std::max(1, job.spec.worker.processes);

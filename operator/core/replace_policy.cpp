@@ -147,7 +147,8 @@ std::optional<Plan> decide_split(const JobSnapshot& snapshot, const GangView& ga
   for (const auto& member : gang.members) {
     if (member.state != MemberState::kFailed) continue;
     const Failure failure = read_failure(member, snapshot);
-    if (failure.facts.exit_code != contract::exit_code::kNeedsSplit) continue;
+    const bool is_engine = failure.facts.container.empty();
+    if (!is_engine || failure.facts.exit_code != contract::exit_code::kNeedsSplit) continue;
     const auto split = split_for(job, failure.facts.log_tail);
     if (!split) continue;
     api::TrainingJobStatus status = job.status;

@@ -114,7 +114,7 @@ std::optional<MeshWork> mesh_work_of(const api::TrainingJob& job) {
 
 RunningGang running_gang(const api::TrainingJob& job,
                          const std::vector<api::SlotPlacement>& places) {
-  RunningGang gang{job.meta.key(), {}, step_facts_of(job), job.spec.worker.resources};
+  RunningGang gang{job.meta.key(), {}, step_facts_of(job), api::pod_resources(job.spec.worker)};
   for (const api::SlotPlacement& place : places) {
     if (!place.node.empty()) gang.nodes.push_back(place.node);
   }
@@ -168,7 +168,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
     gang.min = gang.together;
     gang.wish = wish;
   }
-  gang.per_worker = job.spec.worker.resources;
+  gang.per_worker = api::pod_resources(job.spec.worker);
   // What Kueue admits the cluster's scheduler binds, on nodes of the flavor that Kueue chose.
   gang.unplaced = job.spec.scheduling == "Unplaced" || !api::kueue_queue_wanted(job).empty();
   const api::TopologyWish topology = api::topology_wanted(job);

@@ -43,7 +43,7 @@ std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) c
         pods_.find({key.namespace_name, api::pod_name(job, placement.slot, placement.attempt)});
     // One that has ended holds nothing any more, but the gang may start again in its places.
     if (pod == nullptr || pod->ended()) {
-      list.push_back({placement.node, job.spec.worker.resources});
+      list.push_back({placement.node, api::pod_resources(job.spec.worker)});
     }
   }
   const auto memory = memory_.find(key);
@@ -51,7 +51,7 @@ std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) c
   // What has come into status meanwhile is there already.
   for (const auto& placement : *memory->second.decided_places) {
     if (!has_placement(job.status, placement)) {
-      list.push_back({placement.node, job.spec.worker.resources});
+      list.push_back({placement.node, api::pod_resources(job.spec.worker)});
     }
   }
   return list;

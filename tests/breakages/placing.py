@@ -194,4 +194,8 @@ BREAKAGES = [
              "if (record != nullptr && record->meta.uid == before.uid) continue;", "if (record != nullptr) continue;", "test_sim"),
     Breakage("a queue has what a deleted job's pods still use", LOOP_SCHEDULE,
              "    if (!gone.leaving.empty()) holders.push_back(std::move(gone));\n", "", "test_runtime"),
+    Breakage("what an init container takes more than its worker is nobody's", "operator/core/schedule.cpp",
+             "gang.per_worker = api::pod_resources(job.spec.worker);", "gang.per_worker = job.spec.worker.resources;", "test_core"),
+    Breakage("a queue's quota passes over init containers", "operator/core/queue.cpp", "api::pod_resources(job.spec.worker)",
+             "job.spec.worker.resources", "test_core"),
 ]

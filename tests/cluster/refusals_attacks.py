@@ -10,7 +10,7 @@ FLOOD = 1000
 QUOTA = 20
 ABSENT = [  # S1, S2, S10: what a job's author might wish for and can never say
     "securityContext", "podSecurityContext", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostAliases", "nodeName",
-    "initContainers", "sidecars", "ephemeralContainers", "containers", "template", "podTemplate", "podSpecPatch",
+    "sidecars", "ephemeralContainers", "containers", "template", "podTemplate", "podSpecPatch",
     "affinity", "automountServiceAccountToken", "shareProcessNamespace", "dnsConfig", "lifecycle", "livenessProbe",
     "annotations", "labels", "namespace", "privileged", "runAsUser", "capabilities", "procMount", "sysctls", "hostname",
     "overhead", "priority", "setHostnameAsFQDN", "volumeDevices", "envFrom", "workingDir", "stdin"]
@@ -27,6 +27,8 @@ def references():
     for source in ("secretKeyRef", "configMapKeyRef"):
         yield (f"spec.worker.env[0].valueFrom.{source}.name", lambda value, source=source: job(
             env=[{"name": "A", "valueFrom": {source: {"name": value, "key": "k"}}}]))
+        yield (f"spec.worker.initContainers[0].env[0].valueFrom.{source}.name", lambda value, source=source: job(
+            initContainers=[{"name": "i", "image": "a", "env": [{"name": "A", "valueFrom": {source: {"name": value, "key": "k"}}}]}]))
     yield "spec.worker.imagePullSecrets[0].name", lambda value: job(imagePullSecrets=[{"name": value}])
     for one in ("resourceClaimName", "resourceClaimTemplateName"):
         yield (f"spec.worker.resourceClaims[0].{one}",

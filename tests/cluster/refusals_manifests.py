@@ -143,6 +143,8 @@ def texts():
             Case(15, "49,153 characters in small pieces", job(args=["a" * 8192] * 6), ["spec.worker: ", "at most 49152"]),
             Case(15, "long values of env", job(env=[{"name": f"A{i}", "value": "a" * 8192} for i in range(6)]),
                  ["spec.worker: ", "at most 49152"]),
+            Case(15, "long texts before the worker", job(args=["a" * 8192] * 3, initContainers=[
+                {"name": "i", "image": "a", "args": ["a" * 8192] * 4}]), ["spec.worker: ", "at most 49152"]),
             Case(15, "129 variables", job(env=[{"name": f"A{i}", "value": "1"} for i in range(129)]),
                  ["spec.worker.env", "at most 128 items"]),
             Case(15, "a NUL in an argument", job(args=["a\0b"]), ["spec.worker.args[0]"]),
@@ -216,6 +218,40 @@ def taken_from():
     return rows + [Case(19, "variables of 17 places", job(envFrom=[secret] * 17), [at, "at most 16 items"])]
 
 
+def before_the_worker():
+    """Containers that run before the worker's."""
+    at, words = "spec.worker.initContainers", "at most the worker's"
+    one = {"name": "i", "image": "a"}
+
+    def row(what, field, *said, more=None, **wrong):
+        return Case(19, f"before the worker {what}", job(initContainers=[{**one, **wrong}], **(more or {})), [at + field, *said])
+
+    secret = {"secretRef": {"name": "s"}}
+    rows = [row("a sidecar", "[0].restartPolicy", "must be Never, or left out", restartPolicy="Always"),
+            row("the worker itself", "[0].name", "must not be worker", name="worker"),
+            row("one of Muster's own", "[0].name", "must not be worker", name="muster-token"),
+            row("a name that is none", "[0].name", name="A_"),
+            row("a bad image", "[0].image", image="A b"),
+            row("a directory that is none", "[0].workingDir", workingDir="a/../b"),
+            row("a reserved variable", "[0].env[0]", "closed to jobs", env=[{"name": "MUSTER_SLOT", "value": "1"}]),
+            row("a closed mount", "[0].volumeMounts[0].mountPath", "must not be in /proc",
+                more={"volumes": [DISK]}, volumeMounts=[{"name": "v", "mountPath": "/proc/1"}]),
+            row("more GPUs than the worker's", ": ", words, resources={"gpus": 1}),
+            row("another device", ": ", words, resources={"devices": {"rdma/hca": 1}}),
+            row("variables of no prefix for GPUs", "[0]", "NVIDIA_VISIBLE_DEVICES", more={"resources": {"gpus": 1}},
+                resources={"gpus": 1}, envFrom=[secret]),
+            row("too many processors", "[0].resources.cpu", "must be from 1m to 1024", resources={"cpu": "1025"})]
+    rows += [Case(19, "before the worker nothing", job(initContainers=[{"name": "i"}]), [at + "[0]", "command is required"]),
+             Case(19, "before the worker one twice", job(initContainers=[one, one]), [at + "[1]", "Duplicate value"]),
+             Case(19, "before the worker nine", job(initContainers=[{**one, "name": f"i{n}"} for n in range(9)]),
+                  [at, "at most 8 items"]),
+             Case(20, "before the worker a mount without its volume", job(initContainers=[
+                 {**one, "volumeMounts": [{"name": "v", "mountPath": "/d"}]}]), ["spec.worker: ", "must name one of volumes"]),
+             Case(20, "before the worker a mount at /dev/shm", job(volumes=[DISK], shmSize="1Gi", initContainers=[
+                 {**one, "volumeMounts": [{"name": "v", "mountPath": "/dev/shm"}]}]), ["spec.worker: ", "shmSize"])]
+    return rows
+
+
 def places():
     rows = [Case(19, f"the variable {value[:8]!r}", job(env=[{"name": value, "value": "1"}]),
                  ["spec.worker.env[0].name"]) for value in ("A=B", "A B", "", "1A", "A\n", "A\0", "Ä", "A" * 257)]
@@ -226,7 +262,7 @@ def places():
                      ["spec.worker.env[0].valueFrom", "exactly one of"]))
     rows.append(Case(19, "a pod's field that is none", job(env=[{"name": "A", "valueFrom": {
         "fieldRef": {"fieldPath": "spec.containers"}}}]), ["spec.worker.env[0].valueFrom.fieldRef.fieldPath"]))
-    rows += taken_from()
+    rows += taken_from() + before_the_worker()
     at = "spec.worker.volumeMounts[0].mountPath"
     rows += [Case(20, f"a mount at {value[:16]!r}", job(volumes=[DISK], volumeMounts=[{"name": "v", "mountPath": value}]),
                   [at]) for value in ("", "d", "/", "a/b", "/a:b", "/a//b", "/a/", "/a b", "/a\nb", "/a\0", "/a\x1b[1m",

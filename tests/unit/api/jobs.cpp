@@ -39,7 +39,10 @@ Json full_training_job() {
       "worker": {"count": 2, "min": 1, "max": 4, "processes": 2, "threads": 3,
         "resources": {"cpu": "1500m", "memory": "1Gi", "gpus": 2, "gpuResource": "amd.com/gpu",
           "devices": {"vpc.amazonaws.com/efa": 4, "rdma/hca_a": 1}, "ephemeralStorage": "20Gi"},
-        "image": "registry.example/worker:1"},
+        "image": "registry.example/worker:1",
+        "initContainers": [{"name": "check", "image": "registry.example/check:1",
+          "resources": {"cpu": 2, "memory": "512Mi", "gpus": 1, "devices": {"rdma/hca_a": 1},
+            "ephemeralStorage": "30Gi"}}]},
       "training": {"algorithm": "Backpropagation", "mode": "Strict", "seed": 7, "logicalRanks": 32,
         "batchSize": 128, "microBatchSize": 16, "epochs": 20,
         "model": {"mlp": {"hidden": [128, 64], "dropout": "0.1"}},
@@ -82,7 +85,7 @@ Json full_training_job() {
       "model": {"parameters": 9610, "sha256": "ab"}, "imageDigest": "sha256:cd",
       "dataSHA256": "ef", "contract": "fp32-chain/1",
       "failure": {"slot": 1, "exitCode": 25, "reason": "PeerLost", "logTail": "bye",
-        "node": "n", "attempt": 3}}})");
+        "node": "n", "attempt": 3, "container": "check"}}})");
 }
 
 Json gpt_training_job() {
@@ -153,6 +156,23 @@ Json full_program_job() {
         {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
       "volumeMounts": [
         {"name": "data", "mountPath": "/data", "subPath": "a/b", "readOnly": true}],
+      "initContainers": [
+        {"name": "fetch", "image": "curl:8", "imagePullPolicy": "IfNotPresent",
+          "command": ["sh", "-c"], "args": ["curl"], "workingDir": "/data/new",
+          "restartPolicy": "Never",
+          "env": [{"name": "A", "value": "1"},
+            {"name": "B", "valueFrom":
+              {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
+            {"name": "C", "valueFrom":
+              {"configMapKeyRef": {"name": "c", "key": "k", "optional": true}}},
+            {"name": "D", "valueFrom":
+              {"fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}}}],
+          "envFrom": [{"prefix": "S3_", "secretRef": {"name": "s", "optional": true}},
+            {"prefix": "X_", "configMapRef": {"name": "c", "optional": false}}],
+          "volumeMounts": [
+            {"name": "data", "mountPath": "/data", "subPath": "a/b", "readOnly": false}],
+          "resources": {"memory": "2Gi"}},
+        {"name": "count", "command": ["count"]}],
       "shmSize": "1Gi", "nodeSelector": {"disk": "ssd"},
       "tolerations": [{"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoExecute",
         "tolerationSeconds": 60}],

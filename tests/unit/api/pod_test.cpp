@@ -19,9 +19,10 @@ const PodOptions kOptions{"https://10.0.0.1:9443", "PEM", "muster-worker:1"};
 
 TrainingJob job_of(const Json& json) { return *parse_training_job(json); }
 
-std::map<std::string, std::string> env_of(const Pod& pod) {
+/// Of the first container of the list.
+std::map<std::string, std::string> env_of(const Pod& pod, const char* list = "containers") {
   std::map<std::string, std::string> env;
-  for (const auto& entry : pod.spec["containers"][0]["env"]) {
+  for (const auto& entry : pod.spec[list][0]["env"]) {
     const bool is_new =
         env.emplace(entry["name"].get<std::string>(), entry.value("value", "(from)")).second;
     CHECK_MESSAGE(is_new, entry["name"]);
@@ -64,8 +65,8 @@ TEST_CASE("a pod meets Pod Security restricted, whatever the job asks") {
     CHECK(container["securityContext"]["capabilities"] == Json{{"drop", {"ALL"}}});
     const bool is_engine = json["spec"].contains("training");
     CHECK(container["securityContext"].value("readOnlyRootFilesystem", false) == is_engine);
-    for (const char* forbidden : {"hostNetwork", "hostPID", "hostIPC", "initContainers",
-                                  "ephemeralContainers", "hostUsers"}) {
+    for (const char* forbidden :
+         {"hostNetwork", "hostPID", "hostIPC", "ephemeralContainers", "hostUsers"}) {
       CHECK_FALSE(spec.contains(forbidden));
     }
     for (const auto& volume : spec["volumes"]) {
@@ -113,6 +114,14 @@ TEST_CASE("whatever would let a pod out of its box is refused, and named") {
       {"/shareProcessNamespace", true, "spec.shareProcessNamespace"},
       {"/nodeName", "n", "spec.nodeName"},
       {"/initContainers", Json::array(), "spec.initContainers"},
+      {"/initContainers", 7, "spec.initContainers"},
+      {"/initContainers/1/name", "worker", "spec.initContainers[1] is a second worker"},
+      {"/initContainers/0/restartPolicy", "Always", "spec.initContainers[0].restartPolicy"},
+      {"/initContainers/0/volumeMounts/0/mountPropagation", "Bidirectional", "mountPropagation"},
+      {"/initContainers/0/envFrom/0/fileRef", Json::object(), "fileRef"},
+      {"/initContainers/1/securityContext", nullptr, "securityContext"},
+      {"/initContainers/1/securityContext/privileged", true, "privileged"},
+      {"/initContainers/0/securityContext/capabilities/add", Json::array({"ALL"}), "capabilities"},
       {"/ephemeralContainers", Json::array(), "spec.ephemeralContainers"},
       {"/automountServiceAccountToken", true, "automountServiceAccountToken"},
       {"/containers/1", Json{{"name", "more"}}, "spec.containers"},
@@ -165,7 +174,9 @@ Json any_worker(Rng& rng) {
   for (const auto& [field, value] : all.items()) {
     if (rng.below(2) == 0) worker[field] = value;
   }
-  if (worker.contains("volumeMounts")) worker["volumes"] = all["volumes"];
+  for (const char* field : {"volumeMounts", "initContainers"}) {
+    if (worker.contains(field)) worker["volumes"] = all["volumes"];
+  }
   return worker;
 }
 
@@ -492,6 +503,75 @@ TEST_CASE("what an own program asked of its pod is there") {
   CHECK((*memory)["emptyDir"] == Json{{"medium", "Memory"}, {"sizeLimit", "1Gi"}});
 }
 
+TEST_CASE(
+    "what a job has run before its workers is in each pod, in order, hardened like they are") {
+  const TrainingJob job = job_of(full_program_job());
+  const Pod pod = make_pod(job, {1, 2, "n", ""}, kOptions);
+  REQUIRE(pod.spec["initContainers"].size() == 2);
+  const Json& fetch = pod.spec["initContainers"][0];
+  const Json& count = pod.spec["initContainers"][1];
+  const Json& worker = pod.spec["containers"][0];
+  CHECK(fetch["name"] == "fetch");
+  CHECK(fetch["image"] == "curl:8");
+  CHECK(fetch["imagePullPolicy"] == "IfNotPresent");
+  CHECK(fetch["command"] == Json{"sh", "-c"});
+  CHECK(fetch["args"] == Json{"curl"});
+  CHECK(fetch["workingDir"] == "/data/new");
+  CHECK(fetch["envFrom"] == full_program_job()["spec"]["worker"]["initContainers"][0]["envFrom"]);
+  CHECK(fetch["volumeMounts"][0]["mountPath"] == "/data");
+  CHECK_FALSE(fetch.contains("restartPolicy"));
+  // The image that is left out is the worker's, and pulled like it.
+  CHECK(count["image"] == worker["image"]);
+  CHECK(count["imagePullPolicy"] == worker["imagePullPolicy"]);
+  CHECK(count["command"] == Json{"count"});
+  CHECK(count["resources"]["requests"] == worker["resources"]["requests"]);
+  for (const Json* one : {&fetch, &count}) {
+    CHECK((*one)["securityContext"] == worker["securityContext"]);
+    CHECK((*one)["terminationMessagePolicy"] == "FallbackToLogsOnError");
+    CHECK((*one)["resources"]["requests"] == (*one)["resources"]["limits"]);
+  }
+  const auto env = env_of(pod, "initContainers");
+  CHECK(env.at("MUSTER_JOB") == "research/own");
+  CHECK(env.at("MUSTER_SLOT") == "1");
+  CHECK(env.at("MUSTER_ATTEMPT") == "2");
+  CHECK(env.at("HOME") == "/tmp");
+  CHECK(env.at("NVIDIA_VISIBLE_DEVICES") == "void");
+  CHECK(env.at("A") == "1");
+  CHECK(env.at("B") == "(from)");
+  // Neither a way to the operator nor a token is its business.
+  CHECK_FALSE(env.contains("MUSTER_ENDPOINT"));
+  for (const Json& mount : fetch["volumeMounts"]) CHECK(mount["name"] != "muster-token");
+  CHECK_FALSE(count.contains("volumeMounts"));
+  CHECK_FALSE(make_pod(job_of(least_program_job()), {0, 0, "", ""}, kOptions)
+                  .spec.contains("initContainers"));
+}
+
+TEST_CASE("a pod takes as much as the one of its containers that takes most") {
+  const Json whole = with(full_training_job(), "/spec/worker/initContainers/1",
+                          *parse_json(R"({"name": "more", "image": "a",
+                                          "resources": {"memory": "3Gi"}})"));
+  for (const Json& json : {full_training_job(), full_program_job(), whole}) {
+    const TrainingJob job = job_of(json);
+    const Pod pod = make_pod(job, {0, 0, "n", ""}, kOptions);
+    // As the scheduler and the kubelet read it.
+    CHECK(parse_pod(to_json(pod))->requests == pod.requests);
+    CHECK(pod.requests == PodRequests(pod_resources(job.spec.worker)));
+  }
+  const PodRequests requests = make_pod(job_of(whole), {0, 0, "n", ""}, kOptions).requests;
+  CHECK(requests.cpu_millis == 2000);
+  CHECK(requests.memory_bytes == std::int64_t{3} << 30);
+  CHECK(requests.devices ==
+        std::map<std::string, std::int64_t>{{"amd.com/gpu", 2},
+                                            {"ephemeral-storage", std::int64_t{30} << 30},
+                                            {"rdma/hca_a", 1},
+                                            {"vpc.amazonaws.com/efa", 4}});
+  const Json check = make_pod(job_of(whole), {0, 0, "n", ""}, kOptions).spec["initContainers"][0];
+  CHECK(check["resources"]["limits"]["amd.com/gpu"] == "1");
+  CHECK_FALSE(check["resources"]["limits"].contains("vpc.amazonaws.com/efa"));
+  // Who has GPUs is told by the device plugin which.
+  for (const Json& variable : check["env"]) CHECK(variable["name"] != "NVIDIA_VISIBLE_DEVICES");
+}
+
 TEST_CASE("a worker with devices bears the taints that are named after them") {
   Json json = full_program_job();
   const Json own = json["spec"]["worker"]["tolerations"];
@@ -676,6 +756,35 @@ TEST_CASE("a pod whose first containers do not start says which of them waits fo
   // One that stays and starts again says nothing of a worker that runs.
   json["status"]["phase"] = "Running";
   CHECK(parse_pod(json)->reason == "");
+}
+
+TEST_CASE("a pod says which container runs before its worker, and which failed there") {
+  Json json = *parse_json(R"({"metadata": {"name": "p"}, "status": {"phase": "Pending",
+    "initContainerStatuses": [
+      {"name": "mesh", "state": {"running": {"startedAt": "2026-01-02T03:04:05Z"}}},
+      {"name": "fetch", "state": {"running": {"startedAt": "2026-01-02T03:04:05Z"}}},
+      {"name": "count", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    "containerStatuses": [
+      {"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}]}})");
+  CHECK(parse_pod(json)->initializing == "fetch");
+  CHECK_FALSE(parse_pod(json)->init_failure);
+  Json& status = json["status"];
+  status["phase"] = "Running";
+  CHECK(parse_pod(json)->initializing == "");
+  status["phase"] = "Failed";
+  status["initContainerStatuses"][0]["state"] = Json{{"terminated", {{"exitCode", 0}}}};
+  status["initContainerStatuses"][1]["state"] =
+      Json{{"terminated", {{"exitCode", 7}, {"reason", "Error"}, {"message", "no such bucket"}}}};
+  status["initContainerStatuses"][2]["state"] = Json{{"terminated", {{"exitCode", 8}}}};
+  const Pod pod = *parse_pod(json);
+  CHECK(*pod.init_failure == Termination{7, 0, "Error", "no such bucket", "fetch"});
+  CHECK_FALSE(pod.termination);
+  CHECK(*parse_pod(*parse_json(dump_json(json), unread_of(Kind::kPod))) == pod);
+  CHECK(parse_pod(to_json(pod))->init_failure == pod.init_failure);
+  // Once the worker has begun its own end is the pod's.
+  status["containerStatuses"][0]["state"] = Json{{"terminated", {{"exitCode", 3}}}};
+  CHECK_FALSE(parse_pod(json)->init_failure);
+  CHECK(parse_pod(json)->termination->container == "");
 }
 
 TEST_CASE("hostile pods are refused or bounded") {

@@ -590,6 +590,36 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
       {"/volumeMounts/1", "{\"name\": \"tmp\", \"mountPath\": \"/data\"}",
        "volumeMounts[1].mountPath", "stands twice"},
       {"/shmSize", "\"0\"", "shmSize", "from 1Mi"},
+      {"/initContainers/0/name", "\"worker\"", "initContainers[0].name", "Muster's own"},
+      {"/initContainers/0/name", "\"muster-x\"", "initContainers[0].name", "Muster's own"},
+      {"/initContainers/0/name", "null", "initContainers[0].name", "required"},
+      {"/initContainers/1/name", "\"fetch\"", "initContainers[1].name", "stands twice"},
+      {"/initContainers/0/restartPolicy", "\"Always\"", "initContainers[0].restartPolicy",
+       "sidecar"},
+      {"/initContainers/0/restartPolicy", "\"OnFailure\"", "initContainers[0].restartPolicy",
+       "must be Never"},
+      {"/initContainers/0/securityContext", "{}", "initContainers[0].securityContext",
+       "unknown field"},
+      {"/initContainers/0/ports", "[]", "initContainers[0].ports", "unknown field"},
+      {"/initContainers/0/image", "\"A b\"", "initContainers[0].image", "image"},
+      {"/initContainers/0/workingDir", "\"data\"", "initContainers[0].workingDir", "absolute"},
+      {"/initContainers/0/command", "[]", "initContainers[0].command", "leave it out"},
+      {"/initContainers/1/command", "null", "initContainers[1].command", "unless image is given"},
+      {"/initContainers/0/env/0/name", "\"MUSTER_SLOT\"", "initContainers[0].env[0].name",
+       "set by Muster"},
+      {"/initContainers/0/env/0/name", "\"NVIDIA_VISIBLE_DEVICES\"",
+       "initContainers[0].env[0].name", "choose another"},
+      {"/initContainers/0/volumeMounts/0/name", "\"muster-token\"",
+       "initContainers[0].volumeMounts[0].name", "spec.worker.volumes"},
+      {"/initContainers/0/volumeMounts/0/mountPath", "\"/var/run/secrets/muster.dev\"",
+       "initContainers[0].volumeMounts[0].mountPath", "elsewhere"},
+      {"/initContainers/0/resources/gpus", "1", "initContainers[0].resources.gpus",
+       "at most the worker's, 0"},
+      {"/initContainers/0/resources/devices", "{\"rdma/hca\": 1}",
+       "initContainers[0].resources.devices", "at most the worker's, 0 of rdma/hca"},
+      {"/initContainers/0/resources/gpuResource", "\"amd.com/gpu\"",
+       "initContainers[0].resources.gpuResource", "unknown field"},
+      {"/initContainers/0/resources/cpu", "\"1025\"", "initContainers[0].resources.cpu", "to 1024"},
       {"/nodeSelector/disk", "true", "nodeSelector.disk", "in quotes"},
       {"/nodeSelector/-x", "\"a\"", "nodeSelector.-x", "label name"},
       {"/tolerations/0/operator", "\"Exists\"", "tolerations[0].value", "left out"},
@@ -636,6 +666,12 @@ TEST_CASE("whoever has GPUs takes no variables by which it could be given others
   }
   worker["envFrom"][0]["prefix"] = "NCCL_";
   CHECK(refusal(job) == "");
+  // What runs before the worker has those that it asks for itself.
+  Json& first = worker["initContainers"][0];
+  first["envFrom"][0].erase("prefix");
+  CHECK(refusal(job) == "");
+  first["resources"]["gpus"] = 1;
+  CHECK(refusal(job).starts_with("spec.worker.initContainers[0].envFrom[0].prefix: must be given"));
 }
 
 TEST_CASE("a job must say what it runs, and only once") {
@@ -675,6 +711,12 @@ TEST_CASE("a spec that is too large is refused with its size") {
   Json job = least_program_job();
   for (int i = 0; i < 9; ++i) job["spec"]["worker"]["args"].push_back(std::string(8192, 'x'));
   CHECK(names(refusal(job), "spec.worker", "73732 characters together, more than 49152"));
+  Json& args = job["spec"]["worker"]["args"];
+  args.erase(args.begin(), args.begin() + 5);
+  CHECK(refusal(job) == "");
+  job["spec"]["worker"]["initContainers"] =
+      Json::array({Json{{"name", "a"}, {"image", "a"}, {"args", args}}});
+  CHECK(names(refusal(job), "spec.worker", "65540 characters together, more than 49152"));
   job = least_program_job();
   std::string wide;
   for (int i = 0; i < 2700; ++i) wide += "\xE2\x82\xAC";  // one character, three bytes

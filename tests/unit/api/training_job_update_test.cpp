@@ -27,10 +27,15 @@ TEST_CASE("what may change of a job depends on how far it is") {
                                                           {"/priorityClassName", nullptr},
                                                           {"/activeDeadlineSeconds", nullptr},
                                                           {"/ttlSecondsAfterFinished", 1}};
-  const std::vector<std::pair<const char*, Json>> held = {
-      {"/worker/image", "other"},   {"/worker/threads", 1},          {"/worker/resources/cpu", "1"},
-      {"/training/batchSize", 256}, {"/restart/maxRestarts", 9},     {"/scheduling", "Placed"},
-      {"/topology", nullptr},       {"/training/checkpoint/keep", 9}};
+  const std::vector<std::pair<const char*, Json>> held = {{"/worker/image", "other"},
+                                                          {"/worker/threads", 1},
+                                                          {"/worker/resources/cpu", "1"},
+                                                          {"/training/batchSize", 256},
+                                                          {"/restart/maxRestarts", 9},
+                                                          {"/scheduling", "Placed"},
+                                                          {"/topology", nullptr},
+                                                          {"/training/checkpoint/keep", 9},
+                                                          {"/worker/initContainers", nullptr}};
   const std::vector<std::pair<const char*, Json>> fixed = {{"/training/logicalRanks", 64},
                                                            {"/training/seed", 8},
                                                            {"/training/precision", "BFloat16"},

@@ -136,6 +136,17 @@ TEST_CASE("all that only pods have is ignored, and one note names it") {
         Json{{"worker", {{"command", {"true"}}, {"resources", {{"cpu", 1}}}}}});
 }
 
+TEST_CASE("a local run says that it does not run what comes before workers") {
+  const test::TemporaryDirectory directory;
+  REQUIRE(write_file_atomically(directory.path + "/job.yaml", kOwn));
+  const auto job = load_job(directory.path + "/job.yaml",
+                            {"spec.worker.initContainers=[{name: fetch, image: curl, args: [a]}]"});
+  REQUIRE_MESSAGE(job, job.error().message());
+  REQUIRE(job->notes.size() == 1);
+  CHECK(job->notes[0].starts_with("spec.worker.initContainers are not run: "));
+  CHECK(job->manifest["spec"] == Json{{"worker", {{"command", {"true"}}}}});
+}
+
 TEST_CASE("a local run has the environment of its shell in place of ConfigMaps and Secrets") {
   const test::TemporaryDirectory directory;
   REQUIRE(write_file_atomically(directory.path + "/job.yaml", kOwn));

@@ -362,8 +362,8 @@ class DescribeTest(PluginTest):
 
 
 class LogsTest(PluginTest):
-    def logs(self, slot, *lines, attempt=0, **more):
-        self.answer(f"logs digits-abcde-{slot}-{attempt} ", "".join(
+    def logs(self, slot, *lines, attempt=0, container="worker", **more):
+        self.answer(f"logs digits-abcde-{slot}-{attempt} --container={container} ", "".join(
             f"2026-11-21T12:00:{second:09.6f}Z {text}\n" for second, text in lines), **more)
 
     def test_lines_of_all_workers_come_in_the_order_of_time(self):
@@ -386,6 +386,28 @@ class LogsTest(PluginTest):
         self.assertEqual(done.stdout.splitlines(), [
             "==> worker 1 failed first with exit code 24 (Numerics) <==", "worker-1 | loss is NaN", "",
             "==> all workers, in the order of time <==", "worker-0 | lost its peer", "worker-1 | loss is NaN"])
+
+    def test_a_worker_that_failed_before_it_began_shows_what_its_init_container_said(self):
+        failure = {"slot": 1, "exitCode": 7, "reason": "Error", "logTail": "no such bucket", "attempt": 0, "container": "fetch"}
+        self.answer("get trainingjobs", job([condition("Failed", "True", "WorkerFailed", "worker 1 failed")], failure=failure))
+        first = {"waiting": {"reason": "PodInitializing"}}
+        states = [{"running": {}}, ended(7)]
+        self.answer("get pods", items(*(
+            pod(slot, first, phase=phase, initContainerStatuses=[{"name": "done", "state": ended(0)},
+                                                                 {"name": "fetch", "state": states[slot]}])
+            for slot, phase in enumerate(["Pending", "Failed"]))))
+        self.answer("events", items())
+        told = " ".join(self.muster("describe", "digits").stdout.split())
+        self.assertIn("worker 1 (attempt 0), in init container fetch, exit code 7 (Error); its last words: | no such bucket", told)
+        self.assertIn("Look at the log of the container (spec.worker.initContainers, fetch): muster logs.", told)
+        self.assertRegex(told, r"0 0 Init:fetch .*1 0 Init:Error")
+        self.logs(0, (1, "fetching"), container="fetch")
+        self.logs(1, (2, "no such bucket"), container="fetch")
+        done = self.muster("logs", "digits")
+        self.assertEqual(done.stdout.splitlines(), [
+            "==> worker 1 failed first in init container fetch with exit code 7 (Error) <==",
+            "worker-1/fetch | no such bucket", "", "==> all workers, in the order of time <==", "worker-0/fetch | fetching",
+            "worker-1/fetch | no such bucket"])
 
     def test_a_log_that_is_gone_is_a_complaint_and_the_others_are_shown(self):
         self.answer("get trainingjobs", job(COMPLETE))

@@ -196,6 +196,31 @@ TEST_CASE("a gang of which some pods have not started holds its nodes where it c
   CHECK(holds(queued, long_time));
 }
 
+TEST_CASE("what a job has its workers do first takes as long as it takes, and is named") {
+  auto job = make_job("j").workers(2).placed();
+  job.edit().job.spec.worker.init_containers = {{"fetch", {}, {}, Json::object()},
+                                                {"unpack", {}, {}, Json::object()}};
+  job.pod(0, api::PodPhase::kPending).pod(1, api::PodPhase::kPending);
+  for (auto& pod : job.edit().pods) pod.initializing = "fetch";
+  CHECK(job.lasting(seconds(59)).plan().empty());
+  auto plan = job.lasting(seconds(60)).plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK(condition_of(status_of(plan), "Running").message ==
+        "worker 1 waits for its init container fetch, which runs on node n");
+  CHECK(condition_of(status_of(plan), "Running").reason == "WaitingForPods");
+  apply(job.edit(), plan);
+  CHECK(job.lasting(core::words::kStartingMost).plan().empty());
+  CHECK(holds(job, core::words::kStartingMost * 10));
+  // The next one is named, too, once it has run for long.
+  job.edit().pods[1].initializing = "unpack";
+  plan = job.lasting(seconds(60)).plan();
+  CHECK(condition_of(status_of(plan), "Running").message.find("container unpack") !=
+        std::string::npos);
+  // One that somebody else put there is waited for as an image is.
+  for (auto& pod : job.edit().pods) pod.initializing = "proxy";
+  CHECK_FALSE(holds(job, core::words::kStartingMost));
+}
+
 TEST_CASE("of two gangs that hold each other's nodes one lets go first") {
   std::set<seconds> times;
   for (const char* name : {"a", "b", "c", "d"}) times.insert(held_for(name));

@@ -230,6 +230,65 @@ TEST_CASE("a gang whose node is gone is placed elsewhere") {
   CHECK(status_of(plan).is_true("Restarting"));
 }
 
+namespace {
+
+/// Worker 1 has failed in a container that runs before it.
+test::SnapshotBuilder failed_before_it_began(const std::string& container, int code) {
+  auto job = make_job("j").workers(2).placed();
+  job.edit().job.spec.worker.init_containers = {{"fetch", {}, {}, Json::object()}};
+  job.pod(0, PodPhase::kPending).pod(1, PodPhase::kFailed);
+  job.edit().pods[1].init_failure =
+      api::Termination{code, 0, "Error", "no such bucket\n", container};
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a worker that fails in an init container of its job has failed by the job's own doing") {
+  auto job = failed_before_it_began("fetch", 7);
+  const auto plan = job.plan();
+  const auto status = status_of(plan);
+  CHECK(status.restarts == 1);
+  CHECK(status.failure->container == "fetch");
+  CHECK(status.failure->exit_code == 7);
+  CHECK(status.failure->reason == "Error");
+  CHECK(status.failure->log_tail == "no such bucket\n");
+  CHECK(plan.avoid.empty());
+  CHECK(
+      plan.reason ==
+      "worker 1 (attempt 0) on node n failed in init container fetch with exit code 7 (Error): no "
+      "such bucket; the gang starts again in 10 s (restart 1 of 3)");
+  apply(job.edit(), plan);
+  CHECK(job.snapshot().job.status.failure->container == "fetch");
+  job = failed_before_it_began("fetch", 7).restarts("OnFailure", 3, 3);
+  CHECK(status_of(job.plan()).condition("Failed")->reason == "RestartLimitReached");
+  // Its codes are its own, also where the workers' have a meaning: 20 would be InvalidSpec.
+  job = failed_before_it_began("fetch", 20).engine();
+  CHECK(status_of(job.plan()).restarts == 1);
+  CHECK(status_of(job.plan()).failure->reason == "Error");
+  job = failed_before_it_began("fetch", 137);
+  CHECK(status_of(job.plan()).failure->reason == "Signaled");
+  job.edit().pods[1].init_failure->reason = "OOMKilled";
+  CHECK(status_of(job.plan()).failure->reason == "OutOfMemory");
+}
+
+TEST_CASE("what others put before a worker, and the cluster, are not the job's doing") {
+  auto job = failed_before_it_began("proxy", 7);
+  auto plan = job.plan();
+  CHECK(status_of(plan).restarts == 0);
+  CHECK(status_of(plan).failure->container == "");
+  CHECK(plan.avoid == std::set<std::string>{"n"});
+  CHECK(plan.reason.starts_with(
+      "worker 1 (attempt 0) on node n was not let in (Error): init container proxy, which is none "
+      "of the job's, ended with 7: no such bucket"));
+  // A pod that the node took away says so, whatever its containers ended with.
+  job = failed_before_it_began("fetch", 137);
+  job.edit().pods[1].reason = "Evicted";
+  CHECK(status_of(job.plan()).restarts == 0);
+  CHECK(status_of(job.plan()).failure->reason == "Evicted");
+  CHECK(status_of(job.plan()).failure->container == "");
+}
+
 TEST_CASE("an evicted pod is a failure with the node's reason") {
   auto job = make_job("j").workers(1).placed().pod(0, PodPhase::kFailed);
   job.edit().pods[0].reason = "Evicted";

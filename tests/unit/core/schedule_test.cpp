@@ -243,6 +243,27 @@ TEST_CASE("all kinds of devices that a worker asks for must be on its node") {
   CHECK(cluster.only().why_not.find("rdma/hca 1, vpc.amazonaws.com/efa 2") != std::string::npos);
 }
 
+TEST_CASE("a pod's place has room for whichever of its containers takes most") {
+  api::TrainingJob job;
+  job.meta.name = "j";
+  job.spec.worker.count = job.spec.worker.min = 2;
+  api::InitContainer fetch{"fetch", {}, job.spec.worker.resources, Json::object()};
+  fetch.resources.memory_bytes = 5 * kGi;
+  fetch.resources.ephemeral_bytes = 20 * kGi;
+  job.spec.worker.init_containers = {fetch};
+  const WaitingGang gang = gang_of(job);
+  CHECK(gang.per_worker == api::pod_resources(job.spec.worker));
+  Cluster cluster{{node("a", 9, 9)}, {}, {}, {gang}};
+  cluster.nodes[0].allocatable["ephemeral-storage"] = 40 * kGi;
+  CHECK(cluster.only().why_not.find("{cpu 1, memory 5Gi, ephemeral-storage 20Gi}") !=
+        std::string::npos);
+  cluster.nodes[0].allocatable["memory"] = 10 * kGi;
+  CHECK(cluster.only().placement);
+  CHECK(running_gang(job, {}).per_worker == gang.per_worker);
+  // A queue's quota goes by the same.
+  CHECK(holder_of(job, {}, {{0, 0, "a", ""}}, {}, WallTime{})->per_worker == gang.per_worker);
+}
+
 TEST_CASE("a node's own disk is counted where a worker asks for some of it") {
   Cluster cluster{{node("a", 9)}, {}, {}, {gang("j", 2, 2)}};
   cluster.gangs[0].per_worker.ephemeral_bytes = 20 * kGi;
