@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "common/clock.h"
 
@@ -17,25 +18,16 @@ class Lateness {
 
   /// It was heard at `now`, `interval` after the last time.
   void note(MonoTime now, milliseconds interval) {
-    turn(now);
+    if (now - since_ >= kKept) {
+      older_ = std::exchange(newer_, milliseconds(0));
+      since_ = now;
+    }
     newer_ = std::max(newer_, interval);
   }
   /// The longest interval that still counts; zero: none.
-  milliseconds longest(MonoTime now) const {
-    const auto age = now - since_;
-    if (age >= 2 * kKept) return milliseconds(0);
-    return age >= kKept ? newer_ : std::max(newer_, older_);
-  }
+  milliseconds longest() const { return std::max(newer_, older_); }
 
  private:
-  void turn(MonoTime now) {
-    const auto age = now - since_;
-    if (age < kKept) return;
-    older_ = age < 2 * kKept ? newer_ : milliseconds(0);
-    newer_ = milliseconds(0);
-    since_ = now;
-  }
-
   MonoTime since_{};  ///< of newer_
   milliseconds newer_{}, older_{};
 };

@@ -20,7 +20,7 @@ bool Membership::is_silent(const Peer& peer, MonoTime now) const {
   const Seat* const seat = find_seat(view_, peer.seat.id);
   const bool trains = seat != nullptr && !seat->trainers.empty();
   if (trains && now - stepped_ <= options_.silence) return false;
-  return silent > kLateTimes * peer.lateness.longest(now);
+  return silent > kLateTimes * peer.lateness.longest();
 }
 
 bool Membership::is_linked(const Seat& seat, MonoTime now) const {
