@@ -59,7 +59,50 @@ def agreed(logs, world):
     return sorted(int(rank) for rank in re.findall(rf"rank (\d+): all {world} ranks agree, mean loss", logs))
 
 
-class OwnImages(InstalledTest):
+class Programs(InstalledTest):
+    """What every file of jobs of own programs needs."""
+
+    def start(self, manifest):
+        name = manifest["metadata"]["name"]
+        self.apply(manifest)
+        self.addCleanup(self.kubectl, "delete", "tjob", name, "--ignore-not-found", check=False)
+        return name
+
+
+class BeforeTheWorker(Programs):
+    """spec.worker.initContainers."""
+
+    def first(self, script):
+        """Two workers that say what `script`, and after it another, left them."""
+        mount = [{"name": "data", "mountPath": "/data"}]
+        return {"count": 2, "volumes": [{"name": "data", "emptyDir": {}}], "volumeMounts": mount, "initContainers": [
+            {"name": "fetch", "image": SHELL, "args": ["-c", script], "command": ["sh"], "volumeMounts": mount,
+             "env": [{"name": "WHAT", "value": "fetched"}], "resources": {"memory": "48Mi"}},
+            {"name": "second", "command": ["sh", "-c", "id -u >> /data/x; touch /tmp/writable"], "volumeMounts": mount}]}
+
+    def test_they_run_in_order_and_leave_the_worker_what_they_made(self):
+        name = self.start(shell_job("before", "cat /data/x", **self.first(
+            "echo $WHAT by $MUSTER_SLOT of $MUSTER_WORKERS ${MUSTER_ENDPOINT:-alone} > /data/x; cd /data && umask 0 && chmod 660 x")))
+        self.ended(name)
+        for pod in self.pods(name):
+            slot = pod["metadata"]["labels"]["muster.dev/slot"]
+            self.assertEqual(self.kubectl("logs", pod["metadata"]["name"]).split("\n")[:2],
+                             [f"fetched by {slot} of 2 alone", "65532"])
+
+    def test_one_that_fails_is_the_jobs_own_failure_and_is_named(self):
+        name = self.start(shell_job("stumbles", "true", restart={"policy": "OnFailure", "maxRestarts": 1, "backoffSeconds": 0},
+                                    **self.first("[ $MUSTER_SLOT = 0 ] && exec sleep 900; echo no such bucket; exit 7")))
+        self.ended(name, "Failed")
+        status = self.job(name)["status"]
+        self.assertEqual((status["restarts"], status["failure"]["container"], status["failure"]["exitCode"]), (1, "fetch", 7))
+        self.assertIn("no such bucket", status["failure"]["logTail"])
+        self.assertIn("failed in init container fetch with exit code 7", self.muster("describe", name).replace("\n", " "))
+        logs = self.muster("logs", name)
+        self.assertIn("failed first in init container fetch with exit code 7", logs)
+        self.assertRegex(logs, r"worker-1\.[0-9]+/fetch \| no such bucket")
+
+
+class OwnImages(Programs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -68,12 +111,6 @@ class OwnImages(InstalledTest):
         with open(DDP, encoding="utf-8") as file:
             cls.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "torch-ddp"},
                        "data": {"ddp.py": file.read()}})
-
-    def start(self, manifest):
-        name = manifest["metadata"]["name"]
-        self.apply(manifest)
-        self.addCleanup(self.kubectl, "delete", "tjob", name, "--ignore-not-found", check=False)
-        return name
 
     def logs_with(self, name, pattern, count, seconds=120):
         """The job's logs once `count` of their lines match."""
