@@ -1,10 +1,8 @@
 #include "cli/local_cluster.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <functional>
@@ -14,9 +12,9 @@
 #include "cli/local_environment.h"
 #include "common/contract.h"
 #include "common/http/server.h"
-#include "common/sha256.h"
 #include "operator/embedded/api_server.h"
 #include "operator/embedded/process_kubelet.h"
+#include "operator/runtime/job_key.h"
 #include "operator/runtime/metrics.h"
 #include "operator/runtime/metrics_transport.h"
 #include "operator/runtime/operator.h"
@@ -27,15 +25,6 @@ namespace {
 
 constexpr seconds kStartDeadline{10};
 constexpr int kProcessorsShared = 64;  ///< workers' processors per real one: a laptop shares them
-
-/// 32 random bytes as 64 hexadecimal digits. Errors: kIo.
-Result<std::string> random_key() {
-  std::array<unsigned char, 32> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return Error(ErrorCode::kIo, "the system gives no random bytes");
-  }
-  return to_hex(bytes);
-}
 
 /// What the machine offers: its memory and GPUs, and processors without counting closely.
 std::map<std::string, std::string> allocatable_of_machine(
@@ -100,7 +89,7 @@ class Cluster final : public LocalCluster {
 };
 
 Status Cluster::start() {
-  MUSTER_ASSIGN_OR_RETURN(const std::string token, random_key());
+  MUSTER_ASSIGN_OR_RETURN(const std::string token, runtime::random_key());
   MUSTER_RETURN_IF_ERROR(write_file_atomically(options_.token_file, token, 0600));
   MUSTER_RETURN_IF_ERROR(start_endpoint(token));
   // The node is registered before the operator looks: a job must not hear that there is none.
@@ -153,7 +142,7 @@ Status Cluster::start_endpoint(const std::string& token) {
 }
 
 Status Cluster::start_operator() {
-  MUSTER_ASSIGN_OR_RETURN(const std::string master_key, random_key());
+  MUSTER_ASSIGN_OR_RETURN(const std::string master_key, runtime::random_key());
   runtime::OperatorOptions options;
   options.client = measured_client_.get();
   options.metrics = &metrics_;

@@ -14,12 +14,12 @@
 #include <optional>
 
 #include "common/contract.h"
-#include "common/sha256.h"
 #include "operator/kube/transport_guards.h"
 #include "operator/runtime/certificates.h"
 #include "operator/runtime/elector.h"
 #include "operator/runtime/guardrails.h"
 #include "operator/runtime/health.h"
+#include "operator/runtime/job_key.h"
 #include "operator/runtime/metrics.h"
 #include "operator/runtime/metrics_server.h"
 #include "operator/runtime/metrics_transport.h"
@@ -35,15 +35,6 @@ namespace codes = contract::exit_code;
 /// The deciding thread comes round every second; a probe must not kill it for one slow moment.
 constexpr seconds kStuckAfter{120};
 constexpr const char* kDefaultNamespace = "muster";
-
-/// 32 random bytes as 64 hexadecimal digits. Errors: kIo.
-Result<std::string> random_key() {
-  std::array<unsigned char, 32> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return Error(ErrorCode::kIo, "the system gives no random bytes");
-  }
-  return to_hex(bytes);
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -207,7 +198,7 @@ Status Process::start_endpoint() {
 /// What the endpoint and the metrics prove themselves with; nothing without --master-dir.
 Status Process::start_trust() {
   if (flags_.master_dir.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(master_key_, random_key());
+    MUSTER_ASSIGN_OR_RETURN(master_key_, runtime::random_key());
     return {};
   }
   std::vector<std::string> more;

@@ -17,8 +17,9 @@ constexpr std::size_t kMaxMapEntries = 4096;
 constexpr std::size_t kMaxAnnotationBytes = 262'144;
 constexpr std::int64_t kMaxGeneration = (std::int64_t{1} << 53) - 1;
 
-/// A path segment: names reach us from other clusters' objects, and none may add a slash or query.
-std::string escaped(const std::string& segment) {
+}  // namespace
+
+std::string percent_encoded(const std::string& segment) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
   std::string text;
   for (const char c : segment) {
@@ -35,6 +36,8 @@ std::string escaped(const std::string& segment) {
   }
   return text;
 }
+
+namespace {
 
 Status read_owner(const Json& json, const std::string& path, OwnerReference& out) {
   JsonReader in(json, path);
@@ -97,12 +100,13 @@ std::string collection_path(Kind kind, const std::string& namespace_name) {
   const std::string_view version = info.api_version;
   std::string path = version.find('/') == std::string_view::npos ? "/api/" : "/apis/";
   path += version;
-  if (info.namespaced && !namespace_name.empty()) path += "/namespaces/" + escaped(namespace_name);
+  if (info.namespaced && !namespace_name.empty())
+    path += "/namespaces/" + percent_encoded(namespace_name);
   return path + "/" + info.plural;
 }
 
 std::string object_path(Kind kind, const ObjectKey& key) {
-  return collection_path(kind, key.namespace_name) + "/" + escaped(key.name);
+  return collection_path(kind, key.namespace_name) + "/" + percent_encoded(key.name);
 }
 
 Status read_string_map(const Json& json, const std::string& path,

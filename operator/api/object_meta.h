@@ -93,6 +93,10 @@ struct KindInfo {
 };
 const KindInfo& info_of(Kind kind);
 
+/// All that is not unreserved (RFC 3986, section 2.3) as %XX: names reach us from other clusters'
+/// objects, and none may add a slash or a query to a path.
+std::string percent_encoded(const std::string& text);
+
 /// Path of the collection: "/apis/muster.dev/v1alpha1/namespaces/ns/trainingjobs", or over all
 /// namespaces when `namespace_name` is empty.
 std::string collection_path(Kind kind, const std::string& namespace_name);

@@ -177,30 +177,29 @@ void VolumeReach::limit_by_modes(const api::PersistentVolumeClaim& claim,
 
 VolumeLimits VolumeReach::limits(const api::TrainingJob& job) {
   VolumeLimits limits;
-  const auto add = [&](const std::string& name, const char* field, NodeLimit& limit) {
+  const auto add = [&](const std::string& name, const char* field,
+                       NodeLimit& limit) -> const api::PersistentVolumeClaim* {
     const auto found = storage_.claims.find({job.meta.namespace_name, name});
     if (found == storage_.claims.end()) {
       limits.why_not = "there is no PersistentVolumeClaim " + name + " in namespace " +
                        job.meta.namespace_name + " (" + field + "); create it";
-      return;
+      return nullptr;
     }
     auto reach = reach_of(*found->second);
     if (!reach) {
       limits.why_not = reach.error().message() + " (" + field + ")";
-      return;
+      return nullptr;
     }
     limit = intersection(limit, *reach);
     if (limit && limit->empty()) {
       limits.why_not = "no node reaches all of its volumes (" + std::string(field) + ")";
     }
+    return found->second;
   };
   for (const std::string& name : worker_claims(job)) {
     if (!limits.why_not.empty()) break;
-    add(name, "spec.worker.volumes", limits.every_slot);
-    const auto claim = storage_.claims.find({job.meta.namespace_name, name});
-    if (claim != storage_.claims.end() && limits.why_not.empty()) {
-      limit_by_modes(*claim->second, job, limits);
-    }
+    const auto* claim = add(name, "spec.worker.volumes", limits.every_slot);
+    if (limits.why_not.empty()) limit_by_modes(*claim, job, limits);
   }
   limits.first_slot = limits.every_slot;
   const std::string checkpoint = checkpoint_claim(job);

@@ -1,6 +1,5 @@
 // ApiClient over any HttpTransport: paths, queries and bodies out, typed errors and objects in.
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "operator/kube/api_client.h"
@@ -13,25 +12,6 @@ constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxPageBytes = std::size_t{4} << 20;
 constexpr seconds::rep kMaxRetryAfter = 300;  // a server cannot silence its clients for longer
 
-/// Percent-encoding of everything that is not unreserved (RFC 3986, section 2.3).
-std::string encode(const std::string& text) {
-  static constexpr std::array<char, 17> kDigits{"0123456789ABCDEF"};
-  std::string out;
-  for (const char c : text) {
-    const bool alphanumeric =
-        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (alphanumeric || c == '-' || c == '.' || c == '_' || c == '~') {
-      out += c;
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      out += '%';
-      out += kDigits[byte >> 4];
-      out += kDigits[byte & 15];
-    }
-  }
-  return out;
-}
-
 /// A path with its query, in the order the parameters were added.
 class Target {
  public:
@@ -40,7 +20,7 @@ class Target {
     if (value.empty()) return *this;
     text_ += first_ ? '?' : '&';
     first_ = false;
-    text_ += std::string(name) + "=" + encode(value);
+    text_ += std::string(name) + "=" + api::percent_encoded(value);
     return *this;
   }
   const std::string& text() const { return text_; }

@@ -2,9 +2,12 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <sys/random.h>
 
 #include <array>
 #include <vector>
+
+#include "common/sha256.h"
 
 namespace muster::runtime {
 namespace {
@@ -19,6 +22,14 @@ int digit_of(char c) {
 }
 
 }  // namespace
+
+Result<std::string> random_key() {
+  std::array<unsigned char, kKeyBytes> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return Error(ErrorCode::kIo, "the system gives no random bytes");
+  }
+  return to_hex(bytes);
+}
 
 Result<std::string> job_key(const std::string& master_key, const std::string& job_uid) {
   const Error wrong(ErrorCode::kInvalid, "master key: must be 64 hexadecimal digits");
@@ -38,12 +49,7 @@ Result<std::string> job_key(const std::string& master_key, const std::string& jo
       size != digest.size()) {
     return Error(ErrorCode::kInternal, "HMAC-SHA256 failed");
   }
-  std::string hex;
-  for (const unsigned char byte : digest) {
-    hex += "0123456789abcdef"[byte >> 4];
-    hex += "0123456789abcdef"[byte & 15];
-  }
-  return hex;
+  return to_hex(digest);
 }
 
 }  // namespace muster::runtime
