@@ -42,6 +42,8 @@ inline constexpr std::string_view kLabelJobUid = "muster.dev/job-uid";
 inline constexpr std::string_view kLabelSlot = "muster.dev/slot";
 /// Label of pods: how often this slot was replaced.
 inline constexpr std::string_view kLabelAttempt = "muster.dev/attempt";
+/// Label of pods: the TrainingQueue whose quota they hold; none where there are no queues.
+inline constexpr std::string_view kLabelQueue = "muster.dev/queue";
 /// Annotation of nodes, written by the node agent: how GPUs and network cards hang together on
 /// PCIe, as JSON of at most 16 KiB. One that cannot be read counts as none.
 inline constexpr std::string_view kAnnotationPcie = "muster.dev/pcie";

@@ -451,6 +451,10 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
   pod.meta = owned_meta(job, pod_name(job, placement.slot, placement.attempt));
   pod.meta.labels[std::string(contract::kLabelSlot)] = std::to_string(placement.slot);
   pod.meta.labels[std::string(contract::kLabelAttempt)] = std::to_string(placement.attempt);
+  // A status that anybody has damaged must not keep pods from being made.
+  if (const std::string& queue = job.status.queue; matches(NameRule::kLabel, queue)) {
+    pod.meta.labels[std::string(contract::kLabelQueue)] = queue;
+  }
   pod.meta.annotations[std::string(contract::kAnnotationDefaultContainer)] =
       contract::kContainerName;
   ask_to_stay(job, pod.meta);

@@ -12,7 +12,8 @@ constexpr std::string_view kListEnds = "k8s.io/initial-events-end";
 
 constexpr std::array kAnnotations{kListEnds};
 constexpr std::array kNodeAnnotations{kListEnds, contract::kAnnotationPcie};
-constexpr std::array kPodLabels{contract::kLabelSlot, contract::kLabelAttempt};
+constexpr std::array kPodLabels{contract::kLabelSlot, contract::kLabelAttempt,
+                                contract::kLabelQueue};
 
 constexpr std::array<std::string_view, 7> kPodSpec{"affinity",       "containers", "initContainers",
                                                    "nodeName",       "overhead",   "resources",

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
+#include <utility>
 
+#include "common/contract.h"
 #include "operator/core/copies.h"
 #include "operator/core/elastic.h"
 #include "operator/core/queue_quota.h"
@@ -28,6 +31,45 @@ Queue queue_of(const api::TrainingQueue& object, const Status& verdict) {
     queue.closed = "its spec.suspend is true";
   }
   return queue;
+}
+
+bool is_open_to(const Queue& queue, const std::string& namespace_name) {
+  const auto& open = queue.namespaces;
+  return open.empty() || std::find(open.begin(), open.end(), namespace_name) != open.end();
+}
+
+std::vector<QueueHolder> holders_of_gone(const std::vector<const api::Pod*>& pods,
+                                         const std::vector<Queue>& queues) {
+  std::map<std::string, const Queue*> named;
+  for (const Queue& queue : queues) named.emplace(queue.name, &queue);
+  std::map<std::pair<api::ObjectKey, std::string>, QueueHolder> holders;
+  for (const api::Pod* pod : pods) {
+    const auto label = pod->meta.labels.find(std::string(contract::kLabelQueue));
+    if (label == pod->meta.labels.end() || !pod->is_of_job()) continue;
+    const auto queue = named.find(label->second);
+    const std::string& of = pod->meta.namespace_name;
+    if (queue == named.end() || !is_open_to(*queue->second, of)) continue;
+    const api::OwnerReference& owner = *pod->meta.controller();
+    const api::ObjectKey job{of, owner.name};
+    const auto [found, is_new] = holders.try_emplace({job, owner.uid});
+    QueueHolder& holder = found->second;
+    if (is_new) {
+      holder.job = job;
+      holder.uid = owner.uid;
+      holder.turn.queue = queue->second->name;
+      holder.per_worker.cpu_millis = holder.per_worker.memory_bytes = 0;
+    }
+    // They are alike, but for what webhooks add: the most of them counts for each.
+    auto& most = holder.per_worker;
+    most.cpu_millis = std::max(most.cpu_millis, pod->requests.cpu_millis);
+    most.memory_bytes = std::max(most.memory_bytes, pod->requests.memory_bytes);
+    for (const auto& [resource, amount] : pod->requests.devices) {
+      most.devices[resource] = std::max(most.devices[resource], amount);
+    }
+  }
+  std::vector<QueueHolder> all;
+  for (auto& [key, holder] : holders) all.push_back(std::move(holder));
+  return all;
 }
 
 namespace {

@@ -30,6 +30,8 @@ struct Queue {
 
 /// A queue from its object. `verdict` is that of its spec.
 Queue queue_of(const api::TrainingQueue& object, const Status& verdict);
+/// Whether it is there for jobs of the namespace.
+bool is_open_to(const Queue& queue, const std::string& namespace_name);
 
 /// Where a gang stands in its queue.
 struct QueueTurn {
@@ -87,6 +89,12 @@ HeldSlot leaving_slot(const api::Pod& pod, int slot, WallTime now);
 std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTurn& turn,
                                      const std::vector<api::SlotPlacement>& places,
                                      const std::vector<const api::Pod*>& pods, WallTime now);
+
+/// Whose quota pods hold whose jobs are gone, by what their labels say; one for each job, without
+/// the pods. Anybody who may make pods in a namespace may label them: it counts where the queue is
+/// open to that namespace. A pod that says nothing of a queue that is there counts nowhere.
+std::vector<QueueHolder> holders_of_gone(const std::vector<const api::Pod*>& pods,
+                                         const std::vector<Queue>& queues);
 
 /// What its status shall say. `waiting`: jobs that wait for their turn.
 api::TrainingQueueStatus queue_status(const api::TrainingQueue& object, const Queue& queue,

@@ -54,12 +54,9 @@ std::string why_no_queue(const std::string& queue, const std::vector<Queue>& que
 
 std::string why_not_taken(const Queue& queue, const std::string& namespace_name) {
   if (!queue.closed.empty()) return "queue " + queue.name + " starts no jobs: " + queue.closed;
-  const auto& open = queue.namespaces;
-  const bool is_open =
-      open.empty() || std::find(open.begin(), open.end(), namespace_name) != open.end();
-  if (is_open) return "";
+  if (is_open_to(queue, namespace_name)) return "";
   return "spec.queueName: queue " + queue.name + " takes no jobs of namespace " + namespace_name +
-         ", only of " + names_text(open, [](const auto& name) { return name; }) +
+         ", only of " + names_text(queue.namespaces, [](const auto& name) { return name; }) +
          "; name another queue, or have the namespace added to the queue's spec.namespaces";
 }
 

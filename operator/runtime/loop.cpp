@@ -103,6 +103,8 @@ MonoTime OperatorLoop::step() {
     next_resync_ = now_ + options_.resync;
     for (const auto& [key, record] : jobs_.all()) queue_.add(key);
   }
+  // Before held_ is used, which is not while there are no queues.
+  if (!knows_gone_jobs_ && !queue_book_.empty()) know_gone_jobs();
   if (options_.sees_queues && queue_book_.turned_unknown(now_)) schedule_is_old_ = true;
   if (schedule_due_ && *schedule_due_ <= now_) schedule_is_old_ = true;
   // Looking at jobs tells who waits; the verdicts then are looked at in turn.

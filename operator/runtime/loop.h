@@ -146,6 +146,7 @@ class OperatorLoop {
   void take_nodes(const kube::WatchEvent& event);
   void reindex_pod(const api::ObjectKey& pod_key);
   void note_leaving(const api::ObjectKey& pod_key);
+  void know_gone_jobs();
   void look_again_at(const api::ObjectKey& job);
 
   void look_at(const api::ObjectKey& key);
@@ -218,6 +219,7 @@ class OperatorLoop {
   std::map<api::ObjectKey, core::TakeBack> taken_;
   /// Of queues, as they were found last: jobs are gone, and made anew, before their pods are gone.
   std::vector<core::QueueHolder> held_;
+  bool knows_gone_jobs_ = false;
   std::optional<MonoTime> schedule_due_;  ///< what is decided may change then by time alone
   bool is_leader_ = true;
   bool schedule_is_old_ = false;

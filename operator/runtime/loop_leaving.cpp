@@ -19,6 +19,19 @@ void OperatorLoop::note_leaving(const api::ObjectKey& pod_key) {
   }
 }
 
+/// Once: jobs that were gone before this operator led, of which only their pods tell.
+void OperatorLoop::know_gone_jobs() {
+  knows_gone_jobs_ = true;
+  std::vector<const api::Pod*> orphans;
+  for (const auto& [key, job] : job_of_pod_) {
+    const api::Pod* pod = pods_.find(key);
+    const JobRecord* record = jobs_.find(job);
+    const bool is_there = record != nullptr && record->meta.uid == pod->meta.controller()->uid;
+    if (!is_there) orphans.push_back(pod);
+  }
+  held_ = core::holders_of_gone(orphans, queue_book_.queues(options_.clock->wall_now()));
+}
+
 /// Whether a job that goes on has the pod's place: another pod comes there.
 bool OperatorLoop::keeps_place(const api::Pod& pod, const api::ObjectKey& key) const {
   const JobRecord* record = jobs_.find(key);

@@ -198,4 +198,8 @@ BREAKAGES = [
              "gang.per_worker = api::pod_resources(job.spec.worker);", "gang.per_worker = job.spec.worker.resources;", "test_core"),
     Breakage("a queue's quota passes over init containers", "operator/core/queue.cpp", "api::pod_resources(job.spec.worker)",
              "job.spec.worker.resources", "test_core"),
+    Breakage("after a change of leader a queue has what a deleted job's pods still use", "operator/runtime/loop.cpp",
+             "  if (!knows_gone_jobs_ && !queue_book_.empty()) know_gone_jobs();\n", "", "test_sim"),
+    Breakage("pods of a namespace that the queue is not open to use its quota", "operator/core/queue.cpp",
+             "queue == named.end() || !is_open_to(*queue->second, of)", "queue == named.end()", "test_core"),
 ]

@@ -248,6 +248,31 @@ TEST_CASE("a job that is made anew waits for the quota of the pods that its name
   CHECK(world.job("a").status.is_true("Admitted"));
 }
 
+TEST_CASE("a new leader counts the quota of pods that still leave of a job that was deleted") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  world.create_queue("research", 2);
+  world.create_job("a", 2, in_queue("research"));
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  REQUIRE(world.user->remove(api::Kind::kTrainingJob, {"default", "a"}, {}));
+  world.pass(seconds(1));
+  REQUIRE(world.pods().size() == 2);
+  world.restart_operator();
+  world.create_job("b", 2, in_queue("research"));
+  for (int i = 0; i < 3; ++i) {
+    world.pass(seconds(3));
+    CHECK(admitted(world, "b").starts_with("False: 1st in queue research: needs 2 cpu"));
+  }
+  CHECK(world.queue("research").status.use == "cpu 2/2");
+  for (const auto& pod : world.pods()) {
+    (void)world.user->remove(api::Kind::kPod, pod.meta.key(), {"", 0});
+  }
+  world.settle();
+  CHECK(world.job("b").status.is_true("Admitted"));
+}
+
 TEST_CASE("a queue's jobs stop when its budget is spent, and go on when it begins anew") {
   World world(test::seed());
   const Json list{

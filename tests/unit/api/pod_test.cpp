@@ -647,6 +647,21 @@ TEST_CASE("pods get of their job's labels and annotations what an administrator 
   CHECK(meta.labels.at("muster.dev/slot") == "0");
 }
 
+TEST_CASE("a pod names the queue whose quota it holds, where status tells one") {
+  TrainingJob job = job_of(full_training_job());
+  const auto label_of = [&](const std::string& queue) {
+    job.status.queue = queue;
+    const auto labels = make_pod(job, {1, 3, "node-a", "r1"}, kOptions).meta.labels;
+    const auto found = labels.find("muster.dev/queue");
+    return found == labels.end() ? std::string("none") : found->second;
+  };
+  CHECK(label_of("") == "none");
+  CHECK(label_of("research") == "research");
+  CHECK(label_of("not a name") == "none");
+  CHECK(label_of(std::string(63, 'q')) == std::string(63, 'q'));
+  CHECK(label_of(std::string(64, 'q')) == "none");
+}
+
 TEST_CASE("names of what pods get of their job's metadata are checked before any job is there") {
   for (const char* right : {"team", "cost-*", "sidecar.istio.io/inject", "app.kubernetes.io/*",
                             "azure.workload.identity/use", "k*", "not-kubernetes.io/x"}) {

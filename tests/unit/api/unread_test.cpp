@@ -20,7 +20,8 @@ Json parse_read(Kind kind, const Json& object) {
 
 /// As kubelet and API server leave it: with all that parse_pod reads, and what it does not.
 Json running_pod() {
-  const TrainingJob job = *parse_training_job(full_program_job());
+  TrainingJob job = *parse_training_job(full_program_job());
+  job.status.queue = "research";
   Json pod = to_json(make_pod(job, {1, 2, "node-1", ""}, PodOptions{}));
   pod["metadata"]["managedFields"] = Json::array({{{"manager", "muster"}}});
   pod["metadata"]["labels"]["env"] = "volumes";
@@ -56,7 +57,8 @@ TEST_CASE("what is left out of a pod nobody reads, and the rest is less than hal
   REQUIRE(pod);
   Pod expected = *parse_pod(whole);
   CHECK(expected.meta.labels.size() > 2);
-  expected.meta.labels = {{"muster.dev/slot", "1"}, {"muster.dev/attempt", "2"}};
+  expected.meta.labels = {
+      {"muster.dev/slot", "1"}, {"muster.dev/attempt", "2"}, {"muster.dev/queue", "research"}};
   expected.meta.annotations.clear();
   CHECK(*pod == expected);
   CHECK(pod->requests.cpu_millis > 0);

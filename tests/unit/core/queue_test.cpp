@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "common/contract.h"
 #include "operator/core/queue_words.h"
 #include "tests/unit/core/queue_world.h"
 
@@ -27,6 +28,40 @@ TEST_CASE("a queue starts no more than its quota, the older job first") {
   world.end("b");
   CHECK(world.pass() == 1);
   CHECK(world.runs("c"));
+}
+
+TEST_CASE("pods whose job is gone hold the quota of the queue that they name, where they may") {
+  const auto make = [](const std::string& name, const std::string& uid, const std::string& queue) {
+    api::Pod pod;
+    pod.meta.name = name;
+    pod.meta.namespace_name = "team";
+    pod.meta.owner_references.push_back({std::string(contract::kApiVersion),
+                                         std::string(contract::kKindTrainingJob), "a", uid, true});
+    pod.meta.labels[std::string(contract::kLabelQueue)] = queue;
+    pod.requests.cpu_millis = 500;
+    pod.requests.devices[kGpu] = 2;
+    return pod;
+  };
+  std::vector<Queue> queues{make_queue("research", 8), make_queue("others", 8)};
+  queues[1].namespaces = {"elsewhere"};
+  api::Pod larger = make("a-1", "u1", "research");
+  larger.requests.cpu_millis = 700;  // a webhook has added to it
+  const std::vector<api::Pod> pods{make("a-0", "u1", "research"),      larger,
+                                   make("a-2", "u2", "research"),      make("a-3", "u3", "others"),
+                                   make("a-4", "u4", "no such queue"), api::Pod{}};
+  std::vector<const api::Pod*> all;
+  for (const auto& pod : pods) all.push_back(&pod);
+  const auto holders = holders_of_gone(all, queues);
+  REQUIRE(holders.size() == 2);
+  CHECK(holders[0].uid == "u1");
+  CHECK(holders[1].uid == "u2");
+  for (const QueueHolder& holder : holders) {
+    CHECK(holder.job == api::ObjectKey{"team", "a"});
+    CHECK(holder.turn.queue == "research");
+    CHECK(amounts_of(holder.per_worker).at(kGpu) == 2);
+    CHECK(holder.workers() == 0);
+  }
+  CHECK(amounts_of(holders[0].per_worker).at("cpu") == 700);
 }
 
 TEST_CASE("the higher priority of a queue comes first, however young") {
