@@ -14,6 +14,7 @@ namespace muster::operator_main {
 namespace {
 
 constexpr milliseconds kMostDuration = std::chrono::hours(24);
+constexpr milliseconds kLeastPodStart = std::chrono::minutes(1);
 constexpr milliseconds kMostLease = std::chrono::hours(1);
 constexpr std::size_t kMostPodMetadata = 64;
 
@@ -105,6 +106,7 @@ Status understand(const CLI::App& app, const Texts& texts, Flags& flags) {
   MUSTER_RETURN_IF_ERROR(take_duration(texts, "leader-elect-renew-deadline", flags.renew_deadline));
   MUSTER_RETURN_IF_ERROR(take_duration(texts, "leader-elect-retry-period", flags.retry_period));
   MUSTER_RETURN_IF_ERROR(take_duration(texts, "resync-period", flags.resync_period));
+  MUSTER_RETURN_IF_ERROR(take_duration(texts, "pod-start-timeout", flags.pod_start_timeout));
   MUSTER_RETURN_IF_ERROR(take_duration(texts, "node-agent-period", flags.node_agent_period));
   MUSTER_RETURN_IF_ERROR(take_address(texts, "metrics-bind-address", flags.metrics));
   MUSTER_RETURN_IF_ERROR(take_address(texts, "health-probe-bind-address", flags.health));
@@ -116,6 +118,9 @@ Status understand(const CLI::App& app, const Texts& texts, Flags& flags) {
   // The range check lets NaN through, which compares with nothing.
   if (!(flags.kube_api_qps >= 0)) return invalid("--kube-api-qps: must be a number, 0 or more");
   if (flags.resync_period < seconds(1)) return invalid("--resync-period: must be at least 1s");
+  if (flags.pod_start_timeout < kLeastPodStart) {
+    return invalid("--pod-start-timeout: must be at least 1m");
+  }
   if (flags.pod_metadata.size() > kMostPodMetadata) {
     return invalid("--pod-metadata: must be " + std::to_string(kMostPodMetadata) + " at most");
   }
@@ -150,6 +155,9 @@ constexpr LateFlag kLateFlags[] = {
      "/healthz and /readyz; 0 = not served (default :8081)"},
     {"endpoint-bind-address", "[HOST]:PORT", "workers' endpoint (default :9443)"},
     {"resync-period", "DURATION", "every job is looked at so often (default 300s)"},
+    {"pod-start-timeout", "DURATION",
+     "a worker whose node did not start its pod after so long lets go of it, and with it a gang "
+     "that cannot begin without (default 1h)"},
     {"node-agent-period", "DURATION", "the node agent looks at sysfs so often (default 60s)"},
 };
 

@@ -44,6 +44,7 @@ struct Flags {
   std::string price_list;                       ///< file; empty = cost is not counted
   double kube_api_qps = 0;                      ///< 0 = no limit
   milliseconds resync_period{300'000};
+  milliseconds pod_start_timeout{3'600'000};
   LogLevel log_level = LogLevel::kInfo;
   std::string
       node_agent;  ///< of which node; empty = the operator. Most flags above say nothing then

@@ -304,6 +304,7 @@ Status Process::start_operator() {
   const std::string who = identity();
   options.reporting_instance = who.substr(0, who.find('@'));
   options.resync = std::chrono::ceil<seconds>(flags_.resync_period);
+  options.pod_start_timeout = std::chrono::ceil<seconds>(flags_.pod_start_timeout);
   auto started = runtime::Operator::start(std::move(options));
   if (!started) return started.error();
   operator_ = std::move(*started);

@@ -293,6 +293,11 @@ Status read_condition(const Json& json, const std::string& path, Pod& out) {
   in.required("status", status);
   in.optional("reason", reason);
   in.optional("message", message, kMaxMessageBytes);
+  if (type == "PodScheduled" && status == "True") {
+    std::string since;
+    in.optional("lastTransitionTime", since);
+    if (const auto time = parse_time(since)) out.bound_at = *time;
+  }
   if (type == "Ready") out.ready = status == "True";
   if (type == "DisruptionTarget") out.is_disrupted = status == "True";
   if (type == kueue::kTerminationTarget && status == "True") {
@@ -437,6 +442,11 @@ Json to_json(const Pod& pod) {
   if (!pod.pod_ip.empty()) status["podIP"] = pod.pod_ip;
   status["conditions"] =
       Json::array({Json{{"type", "Ready"}, {"status", pod.ready ? "True" : "False"}}});
+  if (pod.bound_at) {
+    status["conditions"].push_back(Json{{"type", "PodScheduled"},
+                                        {"status", "True"},
+                                        {"lastTransitionTime", format_time(*pod.bound_at)}});
+  }
   if (pod.is_disrupted) {
     status["conditions"].push_back(Json{{"type", "DisruptionTarget"}, {"status", "True"}});
   }

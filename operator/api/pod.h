@@ -56,6 +56,9 @@ struct Pod {
   /// e.g. "Evicted"; else of PodScheduled=False ("Unschedulable") or of DisruptionTarget=True
   /// ("EvictionByEvictionAPI")
   std::string reason, message;
+  /// When it got its node (PodScheduled=True), as the API server writes it; absent: it has none, or
+  /// nobody says so.
+  std::optional<WallTime> bound_at;
   std::string pod_ip;
   bool ready = false;
   /// DisruptionTarget is True: it is evicted, preempted or deleted by the cluster.

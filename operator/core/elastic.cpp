@@ -137,7 +137,9 @@ Fate fate_of(const JobSnapshot& snapshot, const Member& member) {
     case MemberState::kPending: {
       const bool refused = !member.placement.node.empty() && is_unbound(*member.pod) &&
                            lasted(snapshot, facts::unbound(*member.pod)) >= words::kUnboundMost;
-      return refused ? Fate::kRefused : Fate::kStays;
+      if (refused) return Fate::kRefused;
+      const auto left = until_given_up(snapshot, member);
+      return left && left->count() <= 0 ? Fate::kGivenUp : Fate::kStays;
     }
     case MemberState::kMissing:
       // Whoever was a member had a pod; of others it is only not made yet.

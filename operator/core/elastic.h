@@ -18,6 +18,7 @@ enum class Fate {
   kLeaving,  ///< a member that somebody asked to leave: it hands its work over
   kDown,     ///< ended, lost or gone: another worker takes the slot
   kRefused,  ///< the cluster's scheduler does not let it onto its node
+  kGivenUp,  ///< it came to those who train, and its node did not get its pod started in time
 };
 
 Fate fate_of(const JobSnapshot& snapshot, const Member& member);

@@ -8,6 +8,7 @@
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/members.h"
+#include "operator/core/preparing.h"
 #include "operator/core/progress.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
@@ -25,9 +26,11 @@ struct Draft {
   std::set<std::string> avoid;
   std::vector<std::pair<Failure, std::string>> replaced;  ///< with its new node
   std::vector<int> added, left, refused, given_back;
+  std::vector<int> given_up;
+  std::string why_given_up;  ///< of the first of them
   bool is_change() const {
     return !replaced.empty() || !added.empty() || !left.empty() || !refused.empty() ||
-           !given_back.empty();
+           !given_back.empty() || !given_up.empty();
   }
 };
 
@@ -84,15 +87,19 @@ void shrink(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   if (!draft.given_back.empty()) add_shrink(draft.status);
 }
 
-/// Places that the cluster's scheduler refuses are given back, one by one.
+/// Places that the cluster's scheduler refuses are given back, one by one, and so are those whose
+/// nodes start nothing.
 void give_back_refused(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   for (const auto& member : gang.members) {
-    const bool refused = member.placement.slot < wished_workers(snapshot.job) &&
-                         fate_of(snapshot, member) == Fate::kRefused;
-    if (!refused) continue;
-    drop(draft.status, member.placement.slot);
-    draft.refused.push_back(member.placement.slot);
-    draft.avoid.insert(member.placement.node);
+    const int slot = member.placement.slot;
+    const Fate fate = fate_of(snapshot, member);
+    const bool refused = fate == Fate::kRefused || fate == Fate::kGivenUp;
+    if (!refused || slot >= wished_workers(snapshot.job)) continue;
+    drop(draft.status, slot);
+    if (!member.placement.node.empty()) draft.avoid.insert(member.placement.node);
+    (fate == Fate::kRefused ? draft.refused : draft.given_up).push_back(slot);
+    if (fate != Fate::kGivenUp || !draft.why_given_up.empty()) continue;
+    draft.why_given_up = not_started_text(snapshot, member);
   }
 }
 
@@ -163,6 +170,12 @@ void tell(Plan& plan, const Draft& draft, const JobSnapshot& snapshot, bool resi
               slots_text(draft.refused) + " not let onto its node in " +
                   std::to_string(words::kUnboundMost.count()) + " s; another place is looked for");
   }
+  if (!draft.given_up.empty()) {
+    add_event(plan, snapshot, "Warning", contract::reason::kGangWaiting,
+              draft.why_given_up + "; " + slots_text(draft.given_up) +
+                  " to let go of that room and to be tried again, on another node where there is "
+                  "one; the others train on");
+  }
   if (!draft.given_back.empty()) {
     add_event(plan, snapshot, "Normal", contract::reason::kShrunk,
               slots_text(draft.given_back) + " to leave: " + snapshot.take_back->why +
@@ -194,6 +207,7 @@ std::string reason_of(const Draft& draft) {
   if (!draft.left.empty()) text += " sending away " + slots_text(draft.left);
   if (!draft.given_back.empty()) text += " giving back " + slots_text(draft.given_back);
   if (!draft.refused.empty()) text += " giving back the place of " + slots_text(draft.refused);
+  if (!draft.given_up.empty()) text += " giving up the place of " + slots_text(draft.given_up);
   return text.empty() ? "another size is wished for" : text;
 }
 
@@ -295,14 +309,9 @@ std::optional<Plan> decide_elastic(const JobSnapshot& snapshot, const GangView& 
     plan.reason = "a worker lost its peer; waiting for the peer's own end";
     return plan;
   }
-  Draft draft{snapshot.job.status,
-              static_cast<int>(next_epoch(snapshot, gang) - 1),
-              {},
-              {},
-              {},
-              {},
-              {},
-              {}};
+  Draft draft;
+  draft.status = snapshot.job.status;
+  draft.attempt = static_cast<int>(next_epoch(snapshot, gang) - 1);
   // Entries that are no member's (damaged, doubled) go with the first decision.
   draft.status.placement.clear();
   for (const auto& member : gang.members) draft.status.placement.push_back(member.placement);
@@ -336,6 +345,8 @@ std::optional<seconds> until_elastic(const JobSnapshot& snapshot, const GangView
   for (const auto& member : gang.members) {
     const Fate fate = fate_of(snapshot, member);
     if (fate == Fate::kLeaving) at_most(until_overdue(*member.pod, snapshot));
+    const auto starts = until_given_up(snapshot, member);
+    if (starts && starts->count() > 0) at_most(*starts);
     if (fate != Fate::kDown) continue;
     if (const auto left = until_replacement(snapshot, member)) at_most(*left);
   }

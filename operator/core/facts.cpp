@@ -1,6 +1,7 @@
 #include "operator/core/facts.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "operator/core/elastic.h"
 #include "operator/core/end_policy.h"
@@ -21,6 +22,7 @@ std::string half_bound(const api::TrainingJobStatus& status) {
 std::string starting(const api::TrainingJobStatus& status) {
   return "starting/" + std::to_string(status.start_attempt);
 }
+std::string starting(const api::Pod& pod) { return "starting/" + pod.meta.uid; }
 std::string leaving(const api::Pod& pod) { return "leaving/" + pod.meta.uid; }
 std::string not_ready(const std::string& node) { return "not ready/" + node; }
 std::string lingering(const api::Pod& pod) { return "lingering/" + pod.meta.uid; }
@@ -67,39 +69,50 @@ seconds lasted(const JobSnapshot& snapshot, const std::string& fact) {
   return found == snapshot.lasted.end() ? seconds(0) : found->second;
 }
 
-std::set<std::string> lasting_facts(const JobSnapshot& snapshot) {
+std::map<std::string, seconds> lasting_facts(const JobSnapshot& snapshot) {
   const api::TrainingJobStatus& status = snapshot.job.status;
-  std::set<std::string> found;
+  std::map<std::string, seconds> found;
+  const auto add = [&](std::string fact, seconds already = seconds(0)) {
+    found.emplace(std::move(fact), already);
+  };
   for (const auto& pod : snapshot.pods) {
     if (!is_owned(pod, snapshot.job)) continue;
-    if (is_unbound(pod)) found.insert(facts::unbound(pod));
-    if (pod.meta.deletion_time) found.insert(facts::leaving(pod));
+    if (is_unbound(pod)) add(facts::unbound(pod));
+    if (pod.meta.deletion_time) add(facts::leaving(pod));
     const bool runs_on = status.finished() && pod.termination && !pod.ended();
-    if (runs_on) found.insert(facts::lingering(pod));
+    if (runs_on) add(facts::lingering(pod));
   }
-  for (const auto& node : snapshot.not_ready_nodes) found.insert(facts::not_ready(node));
-  if (status.restart_at) found.insert(facts::backing_off(status));
+  for (const auto& node : snapshot.not_ready_nodes) add(facts::not_ready(node));
+  if (status.restart_at) add(facts::backing_off(status));
   const GangView gang = view_gang(snapshot);
-  if (gang.job_is_old) found.insert(facts::job_is_old());
-  if (const Member* last = last_preparing(gang)) found.insert(facts::preparing(*last->pod));
-  if (awaits_start(snapshot, gang)) found.insert(facts::starting(status));
-  if (half_bound(snapshot, gang)) found.insert(facts::half_bound(status));
-  if (has_model(gang)) found.insert(facts::has_model());
-  if (is_settling(snapshot, gang)) found.insert(facts::settling(status));
+  if (gang.job_is_old) add(facts::job_is_old());
+  if (const Member* last = last_preparing(gang)) add(facts::preparing(*last->pod));
+  if (awaits_start(snapshot, gang)) {
+    seconds longest(0);
+    for (const auto& member : gang.members) {
+      longest = std::max(longest, starting_for(snapshot, member).value_or(longest));
+    }
+    add(facts::starting(status), longest);
+  }
+  if (half_bound(snapshot, gang)) add(facts::half_bound(status));
+  if (has_model(gang)) add(facts::has_model());
+  if (is_settling(snapshot, gang)) add(facts::settling(status));
   if (is_elastic(snapshot, gang)) {
     for (const auto& member : gang.members) {
-      if (fate_of(snapshot, member) == Fate::kDown) found.insert(facts::down(member.placement));
+      if (fate_of(snapshot, member) == Fate::kDown) add(facts::down(member.placement));
+      const auto starting = starting_for(snapshot, member);
+      if (starting) add(facts::starting(*member.pod), *starting);
     }
-    if (!slots_to_grow_into(snapshot, gang).empty()) found.insert(facts::room());
+    if (!slots_to_grow_into(snapshot, gang).empty()) add(facts::room());
   }
-  if (newly_lacks_volumes(snapshot)) found.insert(facts::lacks_volumes());
+  if (newly_lacks_volumes(snapshot)) add(facts::lacks_volumes());
   const auto* admitted = status.condition(std::string(words::kAdmitted));
   if (admitted != nullptr && admitted->status == "False") {
-    found.insert(facts::waiting_words(admitted->message));
+    add(facts::waiting_words(admitted->message));
   }
   const auto* running = status.condition(std::string(words::kRunning));
   if (running != nullptr && running->reason == words::kWaitingForKueue) {
-    found.insert(facts::waiting_words(running->message));
+    add(facts::waiting_words(running->message));
   }
   return found;
 }

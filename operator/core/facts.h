@@ -15,6 +15,8 @@ std::string unbound(const api::Pod& pod);
 std::string preparing(const api::Pod& pod);
 /// The gang that was started so can do nothing before a pod starts that has its node.
 std::string starting(const api::TrainingJobStatus& status);
+/// The pod of a worker that comes to those who train has its node and does not start.
+std::string starting(const api::Pod& pod);
 /// A part of the gang that was started so is on nodes, and others are refused.
 std::string half_bound(const api::TrainingJobStatus& status);
 /// The pod was asked to leave and is still there.

@@ -75,6 +75,29 @@ std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangVi
   return left.count() > 0 ? std::optional(left) : std::nullopt;
 }
 
+std::optional<seconds> starting_for(const JobSnapshot& snapshot, const Member& member) {
+  if (!is_starting(member)) return std::nullopt;
+  const auto& since = member.pod->bound_at;
+  if (!since || *since > snapshot.now) return seconds(0);
+  return std::min(words::kLookAgainMost, std::chrono::floor<seconds>(snapshot.now - *since));
+}
+
+std::optional<seconds> until_given_up(const JobSnapshot& snapshot, const Member& member) {
+  if (!is_starting(member) || is_in_kueue(snapshot.job)) return std::nullopt;
+  return snapshot.start_timeout - lasted(snapshot, facts::starting(*member.pod));
+}
+
+std::string not_started_text(const JobSnapshot& snapshot, const Member& member) {
+  const api::Pod& pod = *member.pod;
+  const std::string& image = snapshot.job.spec.worker.image;
+  const std::string what = image.empty() ? "its image" : "image " + head_of(image, 256);
+  return "worker " + std::to_string(member.placement.slot) + " on node " + pod.node_name +
+         " did not start in " + std::to_string(snapshot.start_timeout.count()) + " s (" +
+         (pod.reason.empty() ? what + " is being pulled, or a volume attached"
+                             : head_of(pod.reason, 128) + ": " + head_of(pod.message, 512)) +
+         ")";
+}
+
 bool awaits_start(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   if (is_in_kueue(job) || trains_on(snapshot, gang)) return false;
@@ -90,7 +113,7 @@ bool awaits_start(const JobSnapshot& snapshot, const GangView& gang) {
 
 std::optional<seconds> until_not_started(const JobSnapshot& snapshot, const GangView& gang) {
   if (!awaits_start(snapshot, gang)) return std::nullopt;
-  return words::kStartingMost - lasted(snapshot, facts::starting(snapshot.job.status));
+  return snapshot.start_timeout - lasted(snapshot, facts::starting(snapshot.job.status));
 }
 
 std::optional<NotStarted> not_started(const JobSnapshot& snapshot, const GangView& gang) {
@@ -99,19 +122,13 @@ std::optional<NotStarted> not_started(const JobSnapshot& snapshot, const GangVie
   NotStarted found;
   for (const auto& member : gang.members) {
     if (!is_starting(member) || runs_init_container(member, snapshot.job)) continue;
-    const api::Pod& pod = *member.pod;
     if (!member.placement.node.empty()) found.nodes.insert(member.placement.node);
     if (!found.message.empty()) continue;
-    const std::string& image = snapshot.job.spec.worker.image;
-    const std::string what = image.empty() ? "its image" : "image " + head_of(image, 256);
-    found.message =
-        "worker " + std::to_string(member.placement.slot) + " on node " + pod.node_name +
-        " did not start in " + std::to_string(words::kStartingMost.count()) + " s (" +
-        (pod.reason.empty() ? what + " is being pulled, or a volume attached"
-                            : head_of(pod.reason, 128) + ": " + head_of(pod.message, 512)) +
-        "); the gang lets go of its nodes, so that others can have them, and is tried "
-        "again after " +
-        std::to_string(words::kLetGoPause.count()) + " s, on other nodes where there are some";
+    found.message = not_started_text(snapshot, member) +
+                    "; the gang lets go of its nodes, so that others can have them, and is tried "
+                    "again after " +
+                    std::to_string(words::kLetGoPause.count()) +
+                    " s, on other nodes where there are some";
   }
   return found;
 }

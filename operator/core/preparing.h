@@ -24,6 +24,17 @@ std::string preparing_text(const JobSnapshot& snapshot, const GangView& gang,
 /// When it is to be said; absent when it is not, or was.
 std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangView& gang);
 
+/// How long, as far as the API server tells, the worker's pod has had its node without having
+/// started; absent: that is not so.
+std::optional<seconds> starting_for(const JobSnapshot& snapshot, const Member& member);
+
+/// Of a worker that comes to those who train: how long it may hold its node yet, while its pod does
+/// not start. Absent where that is not so, and in Kueue's queues.
+std::optional<seconds> until_given_up(const JobSnapshot& snapshot, const Member& member);
+
+/// "worker 2 on node n7 did not start in 3600 s (image x is being pulled, or a volume attached)".
+std::string not_started_text(const JobSnapshot& snapshot, const Member& member);
+
 /// Whether the gang can do nothing, because some of its pods have a node and have not started: not
 /// even one of the containers that the job has run before its workers. Gangs in Kueue's queues are
 /// left to Kueue's own bound (waitForPodsReady).

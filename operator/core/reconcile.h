@@ -19,6 +19,7 @@
 #include "operator/core/cost.h"
 #include "operator/core/plan.h"
 #include "operator/core/schedule.h"
+#include "operator/core/words.h"
 
 namespace muster::core {
 
@@ -66,14 +67,16 @@ struct JobSnapshot {
   /// absent: not known. `budget_failed`: that could not be done a moment ago. Hints as well.
   std::optional<int> budget;
   bool budget_failed = false;
-  /// How long each of lasting_facts() has been seen, by a clock that never leaps; absent: it is
-  /// new. Hints: a fresh operator counts anew.
+  /// How long each of lasting_facts() has been so, by a clock that never leaps; absent: it is new.
+  /// Hints: a fresh operator counts anew, but for what objects tell.
   std::map<std::string, seconds> lasted;
   /// Why Kueue has not admitted the gang, as far as it says so. A hint, and others' words.
   std::string kueue_says;
   /// The TrainingQueue that it waits in; empty: none.
   std::string queue;
   WallTime now;
+  /// How long a pod may be on its node without having started.
+  seconds start_timeout = words::kStartingMost;
   api::PodOptions pod_options;
 };
 
@@ -81,8 +84,9 @@ struct JobSnapshot {
 /// same bytes.
 Plan reconcile(const JobSnapshot& snapshot);
 
-/// Names of what is true now and matters by how long it has been. The names mean nothing outside.
-std::set<std::string> lasting_facts(const JobSnapshot& snapshot);
+/// Names of what is true now and matters by how long it has been, and how long it has been so as
+/// far as objects tell, else 0. The names mean nothing outside.
+std::map<std::string, seconds> lasting_facts(const JobSnapshot& snapshot);
 
 /// Whether the job is served. One whose spec is refused is not let start: where it never started,
 /// or was suspended, which is when a user can have changed it. One that this operator, or one

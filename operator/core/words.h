@@ -118,8 +118,9 @@ inline constexpr std::chrono::seconds kHalfBoundSpread{120};
 inline constexpr std::chrono::seconds kLetGoPause{120};
 /// So long a node may take to get a pod ready before the job says who is waited for.
 inline constexpr std::chrono::seconds kPreparingMost{60};
-/// So long a gang that cannot begin holds its nodes while one of them does not get a pod started:
-/// an image of 20 GB comes over 100 Mbit/s in half an hour.
+/// So long a worker holds its node that does not get its pod started, and the gang that cannot
+/// begin without it, unless --pod-start-timeout says otherwise: an image of 20 GB comes over 100
+/// Mbit/s in half an hour.
 inline constexpr std::chrono::seconds kStartingMost{3600};
 /// A worker that ran so long before it failed has failed for the first time again.
 inline constexpr std::chrono::seconds kForgivenAfter{600};

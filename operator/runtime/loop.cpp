@@ -484,6 +484,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   snapshot.kueue_says = kueue_book_.says(record.job);
   if (options_.sees_queues) snapshot.queue = queue_book_.queue_of(record.job);
   snapshot.now = options_.clock->wall_now();
+  snapshot.start_timeout = options_.pod_start_timeout;
   snapshot.pod_options = options_.pods;
   return snapshot;
 }
@@ -514,13 +515,16 @@ void OperatorLoop::add_prices(core::JobSnapshot& snapshot) const {
 
 void OperatorLoop::time_facts(core::JobSnapshot& snapshot, Memory& memory) const {
   std::map<std::string, MonoTime> facts;
-  for (const auto& fact : core::lasting_facts(snapshot)) {
+  for (const auto& [fact, already] : core::lasting_facts(snapshot)) {
     const auto before = memory.facts.find(fact);
-    const MonoTime since = before == memory.facts.end() ? now_ : before->second;
+    // The clocks of others are asked once, for what was so before this operator looked.
+    const MonoTime first = memory.has_timed ? now_ : now_ - already;
+    const MonoTime since = before == memory.facts.end() ? first : before->second;
     facts.emplace(fact, since);
     snapshot.lasted.emplace(fact, std::chrono::floor<seconds>(now_ - since));
   }
   memory.facts = std::move(facts);
+  memory.has_timed = true;
 }
 
 void OperatorLoop::add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory) const {

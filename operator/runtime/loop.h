@@ -6,7 +6,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,46 +17,19 @@
 #include "operator/core/work_queue.h"
 #include "operator/kube/store.h"
 #include "operator/runtime/applier.h"
+#include "operator/runtime/deciding_options.h"
 #include "operator/runtime/job_key.h"
 #include "operator/runtime/kueue_book.h"
 #include "operator/runtime/mailbox.h"
 #include "operator/runtime/metrics.h"
 #include "operator/runtime/queue_book.h"
 #include "operator/runtime/topology_book.h"
-#include "operator/runtime/workers_endpoint.h"
 
 namespace muster::runtime {
 
-struct LoopOptions {
-  const Clock* clock = nullptr;
+struct LoopOptions : DecidingOptions {
   Mailbox* mailbox = nullptr;
   Executor* executor = nullptr;
-  WorkersEndpoint* endpoint = nullptr;  ///< nullptr: no worker joins (tests)
-  api::PodOptions pods;
-  std::string master_key;
-  /// Where certificates are replaced: what pods and gangs are given of it, asked for at each step,
-  /// in place of the two above.
-  std::function<WorkerTrust()> trust;
-  std::string reporting_instance;
-  std::uint64_t seed = 1;
-  seconds resync{300};
-  /// False: stores are kept warm and nothing is decided until a Lead arrives.
-  bool is_leader = true;
-  /// False: nodes are not watched and nothing is known of capacity; every gang is placed by the
-  /// cluster's scheduler.
-  bool sees_nodes = true;
-  /// Whether the cluster may get other nodes than those that it has.
-  bool nodes_may_come = true;
-  /// True: volumes and claims are watched, and limit where slots may go. Needs sees_nodes.
-  bool sees_volumes = false;
-  /// True: queues and priority classes are watched, and spec.queueName is heeded. Needs the jobs of
-  /// all namespaces: queues are shared by them.
-  bool sees_queues = false;
-  /// True: the kinds of TopologyBook are watched, and gangs that ask for topology wait until they
-  /// are known. Needs sees_nodes.
-  bool sees_topologies = false;
-  const api::PriceList* prices = nullptr;  ///< outlives the loop; nullptr: cost is not counted
-  Metrics* metrics = nullptr;              ///< nullptr: nobody is told
   /// For tests: in each pass the inventory that is kept is held against one made anew, and a
   /// difference ends the process. Costs what the whole cluster costs.
   bool checks_inventory = false;
@@ -109,7 +81,8 @@ class OperatorLoop {
     int create_failures = 0;
     /// Since when whatever was to be made was not; until all of a plan is.
     std::optional<MonoTime> create_delayed_since;
-    std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is seen
+    std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is so
+    bool has_timed = false;
     /// Nodes to leave out, until when; each time that one refuses a pod of a gang that has not run
     /// since twice as long, so that the gang comes to others in the end.
     struct Avoided {

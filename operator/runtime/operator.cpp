@@ -113,24 +113,9 @@ class RunningOperator final : public Operator {
  private:
   void decide() {
     LoopOptions options;
-    options.clock = options_.clock;
+    static_cast<DecidingOptions&>(options) = options_;
     options.mailbox = &mailbox_;
     options.executor = executor_.get();
-    options.endpoint = options_.endpoint;
-    options.pods = options_.pods;
-    options.master_key = options_.master_key;
-    options.trust = options_.trust;
-    options.reporting_instance = options_.reporting_instance;
-    options.seed = options_.seed;
-    options.resync = options_.resync;
-    options.is_leader = options_.is_leader;
-    options.sees_nodes = options_.sees_nodes;
-    options.nodes_may_come = options_.nodes_may_come;
-    options.sees_volumes = options_.sees_volumes;
-    options.sees_queues = options_.sees_queues;
-    options.sees_topologies = options_.sees_topologies;
-    options.metrics = options_.metrics;
-    options.prices = options_.prices;
     OperatorLoop loop(std::move(options));
     MonoTime trimmed = options_.clock->mono_now();
     while (!stopping_) {

@@ -3,47 +3,22 @@
 // give it.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "common/clock.h"
 #include "common/messages.h"
 #include "common/result.h"
-#include "operator/api/pod.h"
-#include "operator/api/price_list.h"
 #include "operator/kube/api_client.h"
-#include "operator/runtime/job_key.h"
-#include "operator/runtime/metrics.h"
-#include "operator/runtime/workers_endpoint.h"
+#include "operator/runtime/deciding_options.h"
 
 namespace muster::runtime {
 
-struct OperatorOptions {
-  kube::ApiClient* client = nullptr;    ///< outlives the operator
-  WorkersEndpoint* endpoint = nullptr;  ///< outlives the operator
-  const Clock* clock = nullptr;         ///< outlives the operator
-  api::PodOptions pods;
-  std::string namespace_name;  ///< watched namespace; empty = all
-  /// False: without the right to see nodes; gangs are placed by the cluster's scheduler.
-  bool sees_nodes = true;
-  /// Whether the cluster may get other nodes than those that it has.
-  bool nodes_may_come = true;
-  /// Needs the right to read persistent volumes and their claims.
-  bool sees_volumes = false;
-  /// Needs the right to read queues and priority classes, and the jobs of all namespaces.
-  bool sees_queues = false;
-  bool sees_topologies = false;
+struct OperatorOptions : DecidingOptions {
+  kube::ApiClient* client = nullptr;  ///< outlives the operator
+  std::string namespace_name;         ///< watched namespace; empty = all
   /// Watches Kueue's Workloads where they are installed: why a gang is not admitted.
   bool sees_kueue = false;
-  bool is_leader = true;   ///< false: stores are kept warm, nothing is decided until lead()
-  std::string master_key;  ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
-  std::function<WorkerTrust()> trust;  ///< as LoopOptions has it; empty: nothing is replaced
-  std::uint64_t seed = 1;              ///< of back-off jitter
-  seconds resync{300};
-  std::string reporting_instance = "muster-operator";
-  Metrics* metrics = nullptr;              ///< outlives the operator; nullptr: nobody is told
-  const api::PriceList* prices = nullptr;  ///< likewise; nullptr: cost is not counted
 };
 
 class Operator {

@@ -691,6 +691,7 @@ TEST_CASE("a pod that is written is read back") {
   pod.image_id = "sha256:1";
   pod.termination = Termination{25, 9, "Error", "peer lost"};
   pod.is_disrupted = true;
+  pod.bound_at = WallTime(seconds(1'700'000'000));
   Pod again = *parse_pod(to_json(pod));
   pod.spec = Json::object();
   CHECK(again == pod);
@@ -714,6 +715,20 @@ TEST_CASE("why a pod does not start is read from where Kubernetes says it") {
   json["status"]["containerStatuses"][0]["name"] = "sidecar";
   json["status"]["containerStatuses"][0]["state"] = Json{{"terminated", {{"exitCode", 1}}}};
   CHECK_FALSE(parse_pod(json)->termination);
+}
+
+TEST_CASE("when a pod got its node is read, and a time that is none makes no pod unreadable") {
+  const auto bound_at = [](const std::string& time) {
+    Json pod{{"metadata", {{"name", "p"}, {"namespace", "n"}, {"uid", "u"}}}};
+    pod["status"]["conditions"] =
+        Json::array({{{"type", "PodScheduled"}, {"status", "True"}, {"lastTransitionTime", time}}});
+    const auto read = parse_pod(pod);
+    REQUIRE(read);
+    return read->bound_at;
+  };
+  CHECK(bound_at("2023-11-14T22:13:20Z") == WallTime(seconds(1'700'000'000)));
+  CHECK_FALSE(bound_at("yesterday"));
+  CHECK_FALSE(bound_at(""));
 }
 
 TEST_CASE("what a pod takes is counted as the cluster's scheduler does") {

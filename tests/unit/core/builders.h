@@ -117,7 +117,9 @@ class SnapshotBuilder {
   /// Whatever is true now has been seen for so long.
   SnapshotBuilder& lasting(seconds time) {
     snapshot_.lasted.clear();
-    for (const auto& fact : core::lasting_facts(snapshot_)) snapshot_.lasted[fact] = time;
+    for (const auto& [fact, already] : core::lasting_facts(snapshot_)) {
+      snapshot_.lasted[fact] = time;
+    }
     return *this;
   }
 

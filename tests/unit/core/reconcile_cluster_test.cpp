@@ -168,6 +168,25 @@ TEST_CASE("a gang of which a pod does not start lets go of its nodes after an ho
   CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
 }
 
+TEST_CASE("how long a gang waits for a pod to start is told by when the pod got its node") {
+  auto job = starting_gang(3, 1);
+  const auto since = [&] {
+    const auto facts = core::lasting_facts(job.snapshot());
+    const auto found = facts.find("starting/-1");
+    return found == facts.end() ? seconds(-1) : found->second;
+  };
+  CHECK(since() == seconds(0));
+  job.edit().pods[0].bound_at = kNow - seconds(500);  // it runs
+  job.edit().pods[1].bound_at = kNow - seconds(200);
+  job.edit().pods[2].bound_at = kNow - seconds(100);
+  CHECK(since() == seconds(200));
+  job.edit().pods[1].bound_at = kNow + seconds(9);  // by another clock
+  CHECK(since() == seconds(100));
+  job.edit().start_timeout = seconds(60);
+  CHECK(holds(job, seconds(59)));
+  CHECK_FALSE(holds(job, seconds(60)));
+}
+
 TEST_CASE("a gang of which some pods have not started holds its nodes where it can begin") {
   const seconds long_time = core::words::kStartingMost * 10;
   CHECK_FALSE(holds(starting_gang(3, 2).lasting(long_time), long_time));
@@ -178,17 +197,6 @@ TEST_CASE("a gang of which some pods have not started holds its nodes where it c
   elastic.edit().job.spec.worker.min = 3;
   elastic.edit().job.spec.worker.max = 4;
   CHECK_FALSE(holds(elastic, long_time));
-  // Who trains does so without those who come.
-  auto trains = starting_gang(2, 1);
-  trains.engine();
-  trains.edit().job.spec.worker.min = 1;
-  ProgressReport report;
-  report.job = "default/j";
-  report.attempt = 0;
-  report.membership_epoch = 1;
-  report.members = {0};
-  trains.report(report);
-  CHECK(holds(trains, long_time));
   // Kueue has a bound of its own.
   auto queued = starting_gang(2, 1);
   queued.edit().job.meta.labels["kueue.x-k8s.io/queue-name"] = "team";
@@ -219,6 +227,54 @@ TEST_CASE("what a job has its workers do first takes as long as it takes, and is
   // One that somebody else put there is waited for as an image is.
   for (auto& pod : job.edit().pods) pod.initializing = "proxy";
   CHECK_FALSE(holds(job, core::words::kStartingMost));
+}
+
+TEST_CASE("a worker that comes to those who train and does not start lets go of its room alone") {
+  auto job = starting_gang(2, 1);
+  job.engine();
+  job.edit().start_timeout = seconds(900);
+  job.edit().job.spec.worker.min = 1;
+  job.edit().job.spec.worker.image = "example.com/big:1";
+  job.edit().job.status.placement[1].node = job.edit().pods[1].node_name = "m";
+  ProgressReport report;
+  report.job = "default/j";
+  report.attempt = 0;
+  report.membership_epoch = 1;
+  report.members = {0};
+  job.report(report);
+  CHECK(holds(job, seconds(899)));
+  CHECK(job.plan().requeue_after == seconds(1));
+  std::set<std::string> avoid{"m"};
+  SUBCASE("on a node that was chosen for it") {}
+  SUBCASE("where the cluster's scheduler has put it") {
+    job.edit().job.status.placement[1].node.clear();
+    avoid.clear();
+  }
+  const auto plan = job.lasting(seconds(900)).plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  CHECK(plan.avoid == avoid);
+  REQUIRE(status_of(plan).placement.size() == 1);
+  CHECK(status_of(plan).placement[0].slot == 0);
+  CHECK(status_of(plan).is_true("Running"));
+  const auto* event = std::get_if<core::EmitEvent>(&plan.actions.back());
+  REQUIRE(event != nullptr);
+  CHECK(event->event.note ==
+        "worker 1 on node m did not start in 900 s (image example.com/big:1 is being pulled, or a "
+        "volume attached); worker 1 to let go of that room and to be tried again, on another node "
+        "where there is one; the others train on");
+  apply(job.edit(), plan);
+  CHECK(core::wanted_places(job.snapshot())->slots == std::vector<int>{1});
+  CHECK(words_of(job.plan())[0] == "delete pod-1-0");
+}
+
+TEST_CASE("in Kueue's queues its own bound counts, for who comes later, too") {
+  auto job = starting_gang(2, 1);
+  job.engine();
+  job.edit().job.spec.worker.min = 1;
+  job.edit().job.status.placement[0].member = true;
+  CHECK_FALSE(holds(job, core::words::kStartingMost));
+  job.edit().job.status.kueue_queue = "research";
+  CHECK(holds(job, core::words::kStartingMost));
 }
 
 TEST_CASE("of two gangs that hold each other's nodes one lets go first") {

@@ -43,6 +43,7 @@ TEST_CASE("the flags of the chart are understood") {
                                         "--price-list=/etc/muster/prices/prices.yaml",
                                         "--pod-metadata=team,example.com/*",
                                         "--resync-period=5m",
+                                        "--pod-start-timeout=20m",
                                         "--log-level=debug"});
   REQUIRE_MESSAGE(line, line.error().message());
   const Flags& flags = line->flags;
@@ -57,6 +58,7 @@ TEST_CASE("the flags of the chart are understood") {
   CHECK(flags.worker_metrics_port == 9095);
   CHECK(flags.pod_groups == "v1beta1");
   CHECK(flags.resync_period == seconds(300));
+  CHECK(flags.pod_start_timeout == std::chrono::minutes(20));
   CHECK(flags.price_list == "/etc/muster/prices/prices.yaml");
   CHECK(flags.pod_metadata == std::vector<std::string>{"team", "example.com/*"});
   CHECK(flags.log_level == LogLevel::kDebug);
@@ -119,6 +121,7 @@ TEST_CASE("a bad flag is refused in one line that names it") {
       0);
   CHECK(refusal({"--leader-elect-retry-period", "9s"}).find("--leader-elect-retry-period") == 0);
   CHECK(refusal({"--resync-period", "0s"}).find("--resync-period") == 0);
+  CHECK(refusal({"--pod-start-timeout", "59s"}).find("--pod-start-timeout") == 0);
   CHECK(refusal({"--pod-metadata", "a,muster.dev/b"}).find("--pod-metadata") != std::string::npos);
   CHECK(refusal({"--pod-metadata", "*"}).find("names of labels") != std::string::npos);
   std::string names = "a";

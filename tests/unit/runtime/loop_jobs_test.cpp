@@ -264,6 +264,49 @@ TEST_CASE("a worker that is drained is no restart: the loop tells that its node 
   CHECK(written[0]->status.placement.empty());
 }
 
+TEST_CASE("a new leader goes on counting how long a pod does not start, and asks clocks once") {
+  JobsFixture fixture;
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.pod_start_timeout = seconds(600);
+  runtime::OperatorLoop loop(options);
+  const auto pod_since = [&](const std::string& job, seconds ago) {
+    const std::string since = format_time(fixture.clock.wall_now() - ago);
+    const Json bound{{"type", "PodScheduled"}, {"status", "True"}, {"lastTransitionTime", since}};
+    Json pod = *parse_json(only_pod(job, Json::object(),
+                                    {{"phase", "Pending"}, {"conditions", Json::array({bound})}}));
+    pod["metadata"]["uid"] = job + "-" + since;
+    return dump_json(pod);
+  };
+  const auto placed = [](const std::string& job) {
+    return JobsFixture::job(job, "1", "1", R"({"membershipEpoch": 1, "targetWorkers": 1,
+        "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})");
+  };
+  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+  fixture.list(api::Kind::kPod, {pod_since("a", seconds(590))});
+  fixture.list(api::Kind::kTrainingJob, {placed("a"), placed("b")});
+  loop.step();
+  const auto lets_go = [&](const std::string& job) {
+    for (const auto* patch : fixture.planned.actions_on<core::PatchStatus>(job)) {
+      const auto* admitted = patch->status.condition("Admitted");
+      if (admitted != nullptr && admitted->reason == "NotStarted") return true;
+    }
+    return false;
+  };
+  CHECK_FALSE(lets_go("a"));
+  // A pod that comes later is timed from when it is seen, whatever others' clocks say.
+  fixture.list(api::Kind::kPod, {pod_since("a", seconds(590)), pod_since("b", seconds(100'000))});
+  for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+    runtime::ApplyDone done = JobsFixture::done_of(work);
+    done.uid = work.uid;
+    REQUIRE(fixture.mailbox.post(std::move(done)));
+  }
+  fixture.clock.advance(seconds(10));
+  loop.step();
+  CHECK(lets_go("a"));
+  CHECK_FALSE(lets_go("b"));
+}
+
 TEST_CASE("a node where a worker ended twice is blamed where the loop knows of others") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
