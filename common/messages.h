@@ -83,6 +83,7 @@ struct MembershipChange {
   std::int64_t stall_ms = 0;   ///< how long this worker's training stood still
   std::int64_t delay_ms = -1;  ///< how much longer that step took than a usual one; -1 = not known
 
+  bool operator==(const MembershipChange&) const = default;
   /// Whether training stood still for it: not for who is slow, refused or a stranger.
   bool is_of_members() const;
 };
@@ -130,6 +131,7 @@ struct ProgressReport {
   /// False before its trainers have told of a training: then it only says what it waits for, or
   /// whom it has refused.
   bool has_progress() const { return total_steps > 0 || step > 0; }
+  bool operator==(const ProgressReport&) const = default;
 };
 
 inline constexpr std::size_t kMaxReportedChanges = 32;

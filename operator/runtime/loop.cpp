@@ -27,6 +27,8 @@ constexpr seconds kCreateBackoffMost{60};
 /// lets go of its places until it is tried again.
 constexpr seconds kCreateDelayMost{30};
 constexpr int kProgressWritesPerSecond = 10;
+/// Every worker reports once a second, and a look at a job costs what all its workers cost.
+constexpr seconds kProgressLook{1};
 constexpr int kScheduleRounds = 3;
 constexpr std::size_t kToldChangesMost = 256;
 constexpr int kChangesPerMinute = 60;
@@ -59,6 +61,20 @@ std::set<std::string> named_nodes(const core::JobSnapshot& snapshot) {
   for (const auto& pod : snapshot.pods) names.insert(pod.node_name);
   names.erase("");
   return names;
+}
+
+/// Whether a report says no more than the one before it but how far the training has come.
+bool is_progress_alone(const ProgressReport& before, ProgressReport now) {
+  now.step = before.step;
+  now.epoch = before.epoch;
+  now.loss = before.loss;
+  now.samples_per_second = before.samples_per_second;
+  now.step_seconds = before.step_seconds;
+  now.exchange_seconds = before.exchange_seconds;
+  now.eta_seconds = before.eta_seconds;
+  now.sent_bytes = before.sent_bytes;
+  now.logical_rank_computations = before.logical_rank_computations;
+  return now == before;
 }
 
 }  // namespace
@@ -105,6 +121,7 @@ MonoTime OperatorLoop::step() {
   }
   // Before held_ is used, which is not while there are no queues.
   if (!knows_gone_jobs_ && !queue_book_.empty()) know_gone_jobs();
+  look_at_turned();
   if (options_.sees_queues && queue_book_.turned_unknown(now_)) schedule_is_old_ = true;
   if (schedule_due_ && *schedule_due_ <= now_) schedule_is_old_ = true;
   // Looking at jobs tells who waits; the verdicts then are looked at in turn.
@@ -202,7 +219,10 @@ void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
     const auto before = node_is_ready_.find(key.name);
     const bool was_ready = before != node_is_ready_.end() && before->second;
     const bool is_ready = node != nullptr && node->ready;
+    const bool was_any_ready = ready_nodes_ > 0;
     ready_nodes_ += static_cast<int>(is_ready) - static_cast<int>(was_ready);
+    // While none is ready, none counts as not ready.
+    if (was_any_ready != (ready_nodes_ > 0)) turned_all_ = true;
     const bool is_news =
         node == nullptr || (before != node_is_ready_.end() && was_ready != is_ready);
     if (node == nullptr) {
@@ -210,12 +230,31 @@ void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
     } else {
       node_is_ready_[key.name] = is_ready;
     }
-    // Whoever was placed there must hear of it.
-    if (is_news && is_leader_) {
-      update_assumed();
-      for (const api::ObjectKey& job : may_hold_) queue_.add(job);
-    }
+    if (is_news && is_leader_) turned_nodes_.insert(key.name);
   }
+}
+
+/// Whoever has a place or a pod on a node that came, went or turned ready or not must hear of it.
+void OperatorLoop::look_at_turned() {
+  if (turned_nodes_.empty() && !turned_all_) return;
+  update_assumed();
+  const auto is_turned = [this](const std::string& node) {
+    return turned_all_ || turned_nodes_.contains(node);
+  };
+  for (const api::ObjectKey& job : may_hold_) {
+    const auto& places = jobs_.find(job)->job.status.placement;
+    const auto pods = pods_of_job_.find(job);
+    const bool is_there =
+        std::any_of(places.begin(), places.end(),
+                    [&](const api::SlotPlacement& one) { return is_turned(one.node); }) ||
+        (pods != pods_of_job_.end() &&
+         std::any_of(pods->second.begin(), pods->second.end(), [&](const api::ObjectKey& pod) {
+           return is_turned(pods_.find(pod)->node_name);
+         }));
+    if (is_there) queue_.add(job);
+  }
+  turned_nodes_.clear();
+  turned_all_ = false;
 }
 
 void OperatorLoop::reindex_pod(const api::ObjectKey& pod_key) {
@@ -252,10 +291,18 @@ void OperatorLoop::take(ProgressReport report) {
   const int slots = std::max(record->job.status.target_workers, 1);
   if (report.slot < 0 || report.slot >= slots) return;
   if (options_.metrics != nullptr) options_.metrics->on_progress(key, report);
+  Memory& memory = memory_of(*record);
+  note_changes(report.changes, memory);
+  const auto before = memory.reports.find(report.slot);
+  const bool can_wait = before != memory.reports.end() && is_progress_alone(before->second, report);
   const int slot = report.slot;
-  note_changes(report.changes, memory_of(*record));
-  memory_of(*record).reports.insert_or_assign(slot, std::move(report));
-  if (is_leader_) queue_.add(key);
+  memory.reports.insert_or_assign(slot, std::move(report));
+  if (!is_leader_) return;
+  if (can_wait) {
+    queue_.add_at(key, now_ + kProgressLook);
+  } else {
+    queue_.add(key);
+  }
 }
 
 /// Every worker tells of a change; it is news once. Of more than so many a minute only their number

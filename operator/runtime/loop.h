@@ -117,6 +117,7 @@ class OperatorLoop {
   void take_jobs(const kube::WatchEvent& event);
   void take_pods(const kube::WatchEvent& event);
   void take_nodes(const kube::WatchEvent& event);
+  void look_at_turned();
   void reindex_pod(const api::ObjectKey& pod_key);
   void note_leaving(const api::ObjectKey& pod_key);
   void know_gone_jobs();
@@ -187,6 +188,9 @@ class OperatorLoop {
   std::set<api::ObjectKey> may_hold_;  ///< as of then; the others hold nothing
   std::map<std::string, bool> node_is_ready_;
   int ready_nodes_ = 0;
+  /// Since the last look: nodes of which jobs there must hear, and whether all nodes are such.
+  std::set<std::string> turned_nodes_;
+  bool turned_all_ = false;
   std::map<api::ObjectKey, core::PlaceWish> waiting_;
   std::map<api::ObjectKey, core::GangVerdict> verdicts_;
   std::map<api::ObjectKey, core::TakeBack> taken_;

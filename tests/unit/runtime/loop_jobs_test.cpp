@@ -307,6 +307,116 @@ TEST_CASE("a new leader goes on counting how long a pod does not start, and asks
   CHECK_FALSE(lets_go("b"));
 }
 
+TEST_CASE("a node that turns is news to the jobs that have something there, and to no other") {
+  JobsFixture fixture;
+  runtime::Metrics metrics({&fixture.clock, "1"});
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.metrics = &metrics;
+  runtime::OperatorLoop loop(options);
+  const auto node = [](const std::string& name, const std::string& ready) {
+    Json made = *parse_json(ready_node(name, "{}"));
+    made["status"]["conditions"][0]["status"] = ready;
+    return made;
+  };
+  const auto placed = [](const std::string& job, const std::string& on) {
+    return JobsFixture::job(job, "1", "1",
+                            R"({"membershipEpoch": 1, "targetWorkers": 1,
+        "placement": [{"slot": 0, "attempt": 0, "node": ")" +
+                                on + R"("}]})");
+  };
+  fixture.list(api::Kind::kNode, {ready_node("m", "{}"), ready_node("n", "{}")});
+  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
+  // One has a pod there, one a place, one both elsewhere.
+  fixture.list(api::Kind::kTrainingJob, {placed("a", "m"), placed("b", "n"), placed("c", "m")});
+  const auto settle = [&] {
+    for (int i = 0; i < 5; ++i) {
+      loop.step();
+      for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+        runtime::ApplyDone done = JobsFixture::done_of(work);
+        done.uid = work.uid;
+        REQUIRE(fixture.mailbox.post(std::move(done)));
+      }
+    }
+  };
+  const auto looks = [&] {
+    settle();
+    const std::string page = metrics.render();
+    const std::string of = "workqueue_adds_total{name=\"trainingjob\"} ";
+    const auto at = page.find(of);
+    REQUIRE(at != std::string::npos);
+    return std::stoi(page.substr(at + of.size()));
+  };
+  const auto turn = [&](const std::string& name, const std::string& ready) {
+    runtime::WatchBatch batch{api::Kind::kNode, {}};
+    batch.events.push_back({kube::WatchEvent::Type::kApply, node(name, ready)});
+    const int before = looks();
+    REQUIRE(fixture.mailbox.post(std::move(batch)));
+    return looks() - before;
+  };
+  CHECK(turn("n", "False") == 2);
+  // With the last one nobody's counts as not ready any more.
+  CHECK(turn("m", "False") == 3);
+  CHECK(turn("m", "True") == 3);
+}
+
+TEST_CASE("how far the training has come is looked at once a second, other news at once") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list_node();
+  Json job = *parse_json(JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 1,
+    "targetWorkers": 1, "startAttempt": 0, "replicas": 1, "conditions": [{"type": "Running",
+      "status": "True", "reason": "GangRunning", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
+  job["spec"]["worker"].erase("command");
+  job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
+    "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+    "optimizer": {"sgd": {"learningRate": "1"}}})");
+  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
+  fixture.list(api::Kind::kTrainingJob, {dump_json(job)});
+  const auto writes_after = [&](std::int64_t step, const std::string& waiting) {
+    ProgressReport report;
+    report.job = "ns/a";
+    report.step = step;
+    report.total_steps = 100;
+    report.membership_epoch = 1;
+    report.members = {0};
+    report.waiting = waiting;
+    REQUIRE(fixture.mailbox.post(report));
+    loop.step();
+    return fixture.planned.works.size();
+  };
+  const auto settle = [&] {
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      REQUIRE(fixture.mailbox.post(JobsFixture::done_of(work)));
+    }
+    loop.step();
+  };
+  loop.step();
+  while (!fixture.planned.works.empty()) settle();
+  // The stored status stays as old as it was: each look would write.
+  CHECK(writes_after(1, "") == 1);
+  while (!fixture.planned.works.empty()) {
+    std::exchange(fixture.planned.works, {});
+    runtime::ApplyDone done;
+    done.key = {"ns", "a"};
+    done.uid = "u-a";
+    REQUIRE(fixture.mailbox.post(std::move(done)));
+    break;
+  }
+  CHECK(writes_after(2, "") == 0);
+  fixture.clock.advance(milliseconds(900));
+  CHECK(writes_after(3, "") == 0);
+  fixture.clock.advance(milliseconds(100));
+  CHECK(writes_after(4, "") == 1);
+  std::exchange(fixture.planned.works, {});
+  runtime::ApplyDone done;
+  done.key = {"ns", "a"};
+  done.uid = "u-a";
+  REQUIRE(fixture.mailbox.post(std::move(done)));
+  CHECK(writes_after(4, "for the others") == 1);
+}
+
 TEST_CASE("a node where a worker ended twice is blamed where the loop knows of others") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
