@@ -201,5 +201,5 @@ BREAKAGES = [
     Breakage("after a change of leader a queue has what a deleted job's pods still use", "operator/runtime/loop.cpp",
              "  if (!knows_gone_jobs_ && !queue_book_.empty()) know_gone_jobs();\n", "", "test_sim"),
     Breakage("pods of a namespace that the queue is not open to use its quota", "operator/core/queue.cpp",
-             "queue == named.end() || !is_open_to(*queue->second, of)", "queue == named.end()", "test_core"),
+             "queue == named.end() || !is_open_to(*queue->second, of)", "queue == named.end()", "test_queue"),
 ]
