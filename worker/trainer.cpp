@@ -114,7 +114,7 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   const std::int64_t limit = sentinel::memory_limit();
   if (limit > 0 && together > 0) {
     config.memory_bytes = static_cast<std::size_t>(limit) / static_cast<std::size_t>(together);
-    config.most_pictures_held = config.memory_bytes / 4;  // the model wants its part
+    config.most_data_held = config.memory_bytes / 4;  // the model wants its part
   }
   return config;
 }

@@ -2,6 +2,8 @@
 from breakage import Breakage
 
 CSV = "worker/data/csv.cpp"
+RECORDS = "worker/data/csv_records.cpp"
+TABLE = "worker/data/table_file.cpp"
 COLUMN = "worker/data/table_column.cpp"
 PICTURE = "worker/data/picture.cpp"
 PNG = "worker/data/png.cpp"
@@ -12,15 +14,15 @@ AHEAD = "worker/data/read_ahead.h"
 TOKENS = "worker/data/tokens.cpp"
 
 BREAKAGES = [
-    Breakage("two quotes within a field stand for none", CSV,
-             "      field += '\"';  // two of them stand for one\n", "", "test_data"),
+    Breakage("two quotes within a field stand for none", RECORDS,
+             "    field += '\"';  // two of them stand for one\n", "", "test_data"),
     Breakage("a number too small for a float is refused", COLUMN,
              "return wide && std::abs(*wide) < 1 ? std::optional(0.0F) : std::nullopt;", "return std::nullopt;", "test_data"),
     Breakage("a number may have two signs", COLUMN, "    if (text.starts_with('-')) return \"\";  // which from_chars would take for the sign\n", "",
              "test_data"),
     Breakage("a row may lack columns", CSV, "if (fields.size() != header_.size()) {", "if (fields.size() > header_.size()) {",
              "test_data"),
-    Breakage("lines within quotes are not counted", CSV,
+    Breakage("lines within quotes are not counted", RECORDS,
              "lines_ += static_cast<std::size_t>(std::count(field.begin(), field.end(), '\\n'));", "", "test_data"),
     Breakage("a test table may have other columns", CSV, "return name == column.name;",
              "return name.size() == column.name.size();", "test_data"),
@@ -31,8 +33,8 @@ BREAKAGES = [
              "found != column.words.end()", "test_data"),
     Breakage("one word among numbers is refused", COLUMN, "  has_words_ = true;\n", "", "test_data"),
     Breakage("a missing number is 0", COLUMN, "number = column.mean;", "number = 0.0;", "test_data"),
-    Breakage("missing numbers count for the mean", COLUMN, "  if (is_missing(text)) return \"\";\n  if (has_words_)",
-             "  if (is_missing(text)) return (++numbers_, \"\");\n  if (has_words_)", "test_data"),
+    Breakage("missing numbers count for the mean", COLUMN, "  if (!right.empty() || is_missing(text)) return right;",
+             "  if (right.empty() && is_missing(text)) ++numbers_;\n  if (!right.empty() || is_missing(text)) return right;", "test_data"),
     Breakage("the deviation is a sample's", COLUMN, "std::sqrt(squares_ / static_cast<double>(numbers_))",
              "std::sqrt(squares_ / static_cast<double>(numbers_ - 1))", "test_data"),
     Breakage("equal numbers are divided by 0", COLUMN, "  if (deviation > 0) column.deviation = deviation;\n",
@@ -48,7 +50,16 @@ BREAKAGES = [
     Breakage("a class has a name that its file loses", CSV,
              '      if (!is_utf8(text)) return "the name of a class must be UTF-8; save the table as UTF-8";\n', "", "test_data"),
     Breakage("a column has a word that the file of inputs loses", COLUMN,
-             '    if (!is_utf8(text)) return "a word must be UTF-8; save the table as UTF-8";\n', "", "test_data"),
+             "  } else if (!is_utf8(text)) {", "  } else if (false) {", "test_data"),
+    Breakage("numbers before the first word are none of them", "worker/data/table_column.h", "return has_words_ && has_unlisted_;", "return false;", "test_data"),
+    Breakage("of several wrong words another than the first is told", CSV, "first->line <= wrong->line", "first->line >= wrong->line", "test_data"),
+    Breakage("a record that is cut between two pieces is two", RECORDS, "(is_cut_ || rest_.empty())", "is_cut_", "test_data"),
+    Breakage("a record has no bound", RECORDS, "if (left > kMaxRecordBytes) {", "if (left > 2 * kMaxRecordBytes) {", "test_data"),
+    Breakage("rows in their file are those behind them", CSV, "offsets.push_back(at.offset());", "offsets.push_back(at.end());", "test_data"),
+    Breakage("a row in its file takes its label for a feature", TABLE, "c >= label_at_ ? 1 : 0", "c > label_at_ ? 1 : 0", "test_data"),
+    Breakage("a table in its file may be written over while a job trains", TABLE, " || now != file_.stamp) return changed();", ") return changed();",
+             "test_data"),
+    Breakage("rows that stay in their file have another hash", CSV, "    hash_.update(std::as_bytes(labels));\n", "", "test_data"),
     Breakage("a column has a name that the file of inputs loses", CSV, "      if (is_utf8(rows.header_.back())) continue;\n", "      continue;\n",
              "test_data"),
     Breakage("a test table may have a class that its training table lacks", CSV,

@@ -3,25 +3,26 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "common/sha256.h"
 #include "common/utf8.h"
+#include "worker/data/csv_records.h"
 #include "worker/data/file.h"
-#include "worker/data/gzip.h"
+#include "worker/data/table_file.h"
 
 namespace muster::data {
 namespace {
 
 constexpr std::size_t kShownBytes = 40;
 constexpr std::size_t kShownColumns = 8;
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr const char* kTooManyWords =
     "the table becomes more than 4 GiB, with an input for each word; leave out columns of many "
     "words";
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// What stands in a file, fit to be read in an error.
 std::string shown(std::string_view text) {
@@ -36,85 +37,6 @@ std::string shown(std::string_view text) {
   }
   return out + "\"";
 }
-
-/// Splits a text into records, one after the other.
-class Records {
- public:
-  Records(std::string_view text, const std::string& name) : rest_(text), name_(name) {
-    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
-  }
-
-  /// The next record that is no empty line; false: there is none.
-  Result<bool> next() {
-    do {
-      if (rest_.empty()) return false;
-      line_ += std::exchange(lines_, 0);
-      MUSTER_RETURN_IF_ERROR(read());
-    } while (fields_.size() == 1 && fields_[0].empty());
-    return true;
-  }
-  const std::vector<std::string>& fields() const { return fields_; }
-  /// Where the record begins; the first line of the file is 1.
-  std::size_t line() const { return line_; }
-
- private:
-  Status read() {
-    fields_.clear();
-    for (;;) {
-      std::string field;
-      if (rest_.starts_with('"')) {
-        MUSTER_RETURN_IF_ERROR(read_quoted(field));
-      } else {
-        const std::size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
-        field = rest_.substr(0, end);
-        rest_.remove_prefix(end);
-        if (!rest_.starts_with(',') && field.ends_with('\r')) field.pop_back();
-      }
-      fields_.push_back(std::move(field));
-      if (fields_.size() > kMaxCsvColumns) {
-        return bad_data(name_, ErrorCode::kTooLarge,
-                        "line " + std::to_string(line_) + " has more than " +
-                            std::to_string(kMaxCsvColumns) + " columns");
-      }
-      if (!rest_.starts_with(',')) break;
-      rest_.remove_prefix(1);
-    }
-    if (!rest_.empty()) {
-      rest_.remove_prefix(1);  // the end of the line
-      ++lines_;
-    }
-    return {};
-  }
-
-  Status read_quoted(std::string& field) {
-    rest_.remove_prefix(1);
-    for (;;) {
-      const std::size_t end = rest_.find('"');
-      if (end == std::string_view::npos) {
-        return bad_data(name_, ErrorCode::kInvalid,
-                        "line " + std::to_string(line_) + " begins a quoted field without an end");
-      }
-      field += rest_.substr(0, end);
-      rest_.remove_prefix(end + 1);
-      if (!rest_.starts_with('"')) break;
-      field += '"';  // two of them stand for one
-      rest_.remove_prefix(1);
-    }
-    lines_ += static_cast<std::size_t>(std::count(field.begin(), field.end(), '\n'));
-    if (rest_.starts_with("\r\n") || rest_ == "\r") rest_.remove_prefix(1);
-    if (!rest_.empty() && rest_[0] != ',' && rest_[0] != '\n') {
-      return bad_data(name_, ErrorCode::kInvalid,
-                      "line " + std::to_string(line_) +
-                          " goes on behind a quoted field; must have a comma there");
-    }
-    return {};
-  }
-
-  std::string_view rest_;
-  const std::string& name_;
-  std::vector<std::string> fields_;
-  std::size_t line_ = 1, lines_ = 0;  ///< lines: of the record that was read last
-};
 
 /// Which of the header's columns is the label.
 Result<std::size_t> label_column(const std::vector<std::string>& header, const std::string& label,
@@ -216,12 +138,18 @@ class Labels {
   int classes_ = 0;  ///< of numbers
 };
 
+/// What a table is read from.
+struct TableBytes {
+  std::string_view text = {};
+  TableText* file = nullptr;  ///< in place of `text`
+};
+
 /// The rows of a table, as often as they are needed.
 class Rows {
  public:
-  static Result<Rows> of(std::string_view text, const CsvSource& source) {
-    Rows rows(text, source);
-    Records records(text, source.path);
+  static Result<Rows> of(const TableBytes& bytes, const CsvSource& source) {
+    Rows rows(bytes, source);
+    Records records = rows.records();
     MUSTER_ASSIGN_OR_RETURN(const bool has_header, records.next());
     if (!has_header) {
       return bad_data(source.path, ErrorCode::kInvalid,
@@ -245,45 +173,93 @@ class Rows {
     names.erase(names.begin() + static_cast<std::ptrdiff_t>(label_at_));
     return names;
   }
+  std::size_t label_at() const { return label_at_; }
   const std::string& path() const { return source_.path; }
 
-  /// of_feature(c, field) for each field of each row, c a column's number among features(), and
-  /// of_label(field); both return "", or what would be right, which ends it.
-  template <typename Feature, typename Label>
-  Status each(Feature&& of_feature, Label&& of_label) const {
-    Records records(text_, source_.path);
+  /// of_feature(c, field, line) for each field of each row, c a column's number among features(),
+  /// and of_label(field); both return "", or what would be right, which ends it. Then
+  /// of_row(records), where the row is the newest.
+  template <typename Feature, typename Label, typename Row>
+  Status each(Feature&& of_feature, Label&& of_label, Row&& of_row) const {
+    Records records = this->records();
     MUSTER_ASSIGN_OR_RETURN(bool has_row, records.next());  // the header
     for (;;) {
       MUSTER_ASSIGN_OR_RETURN(has_row, records.next());
       if (!has_row) return {};
       const std::vector<std::string>& fields = records.fields();
       if (fields.size() != header_.size()) {
-        return bad(records, " has " + std::to_string(fields.size()) + " columns, the first line " +
-                                std::to_string(header_.size()) + "; they must be equal");
+        return bad_data(path(), ErrorCode::kInvalid,
+                        "line " + std::to_string(records.line()) + " has " +
+                            std::to_string(fields.size()) + " columns, the first line " +
+                            std::to_string(header_.size()) + "; they must be equal");
       }
       for (std::size_t i = 0; i < fields.size(); ++i) {
-        const std::string right = i == label_at_ ? of_label(trimmed(fields[i]))
-                                                 : of_feature(i - (i > label_at_), fields[i]);
-        if (right.empty()) continue;
-        return bad(records,
-                   ": column " + shown(header_[i]) + " is " + shown(fields[i]) + "; " + right);
+        const std::string right = i == label_at_
+                                      ? of_label(trimmed(fields[i]))
+                                      : of_feature(i - (i > label_at_), fields[i], records.line());
+        if (!right.empty()) return bad_field(header_[i], {records.line(), fields[i], right});
       }
+      of_row(records);
     }
   }
 
- private:
-  Rows(std::string_view text, const CsvSource& source) : text_(text), source_(source) {}
-
-  Status bad(const Records& at, const std::string& message) const {
-    return bad_data(source_.path, ErrorCode::kInvalid,
-                    "line " + std::to_string(at.line()) + message);
+  Error bad_field(const std::string& column, const ColumnSurvey::Wrong& wrong) const {
+    return bad_data(path(), ErrorCode::kInvalid,
+                    "line " + std::to_string(wrong.line) + ": column " + shown(column) + " is " +
+                        shown(wrong.field) + "; " + wrong.right);
   }
 
-  std::string_view text_;
+ private:
+  Rows(const TableBytes& bytes, const CsvSource& source) : bytes_(bytes), source_(source) {}
+
+  Records records() const {
+    if (bytes_.file == nullptr) return {bytes_.text, source_.path};
+    bytes_.file->rewind();
+    return {*bytes_.file, source_.path};
+  }
+
+  TableBytes bytes_;
   const CsvSource& source_;
   std::vector<std::string> header_;
   std::size_t label_at_ = 0;
 };
+
+/// Of the fields that cannot be words of their columns the one that stands first.
+Status first_wrong(const Rows& rows, const std::vector<std::string>& names,
+                   const std::vector<ColumnSurvey>& surveys) {
+  const ColumnSurvey::Wrong* first = nullptr;
+  std::size_t column = 0;
+  for (std::size_t c = 0; c < surveys.size(); ++c) {
+    const auto& wrong = surveys[c].wrong();
+    if (!wrong || (first != nullptr && first->line <= wrong->line)) continue;
+    first = &*wrong;
+    column = c;
+  }
+  return first == nullptr ? Status() : Status(rows.bad_field(names[column], *first));
+}
+
+/// Once through the table, or twice where words come behind numbers.
+Status survey_all(const Rows& rows, const std::vector<std::string>& names,
+                  std::vector<ColumnSurvey>& surveys, std::uint64_t& count) {
+  const auto no_label = [](std::string_view) { return std::string(); };
+  MUSTER_RETURN_IF_ERROR(rows.each([&](std::size_t c, std::string_view field,
+                                       std::size_t line) { return surveys[c].add(field, line); },
+                                   no_label, [&](const Records&) { ++count; }));
+  std::vector<std::uint8_t> is_again;
+  for (const ColumnSurvey& one : surveys) is_again.push_back(one.lacks_words() ? 1 : 0);
+  if (std::ranges::count(is_again, 1) > 0) {
+    for (std::size_t c = 0; c < surveys.size(); ++c) {
+      if (is_again[c] != 0) surveys[c].begin_again();
+    }
+    MUSTER_RETURN_IF_ERROR(rows.each(
+        [&](std::size_t c, std::string_view field, std::size_t line) {
+          if (is_again[c] != 0) surveys[c].add_again(field, line);
+          return std::string();
+        },
+        no_label, [](const Records&) {}));
+  }
+  return first_wrong(rows, names, surveys);
+}
 
 /// What the columns of a training set are.
 Result<std::vector<TableColumn>> survey(const Rows& rows, TableRules rules) {
@@ -295,14 +271,9 @@ Result<std::vector<TableColumn>> survey(const Rows& rows, TableRules rules) {
   }
   std::vector<ColumnSurvey> surveys;
   for (const std::string& name : names) surveys.emplace_back(name, rules);
-  const auto no_label = [](std::string_view) { return std::string(); };
   std::uint64_t count = 0;
-  MUSTER_RETURN_IF_ERROR(
-      rows.each([&](std::size_t c, std::string_view field) { return surveys[c].look(field); },
-                [&](std::string_view) { return ++count, std::string(); }));
+  MUSTER_RETURN_IF_ERROR(survey_all(rows, names, surveys, count));
   if (count == 0) return columns;
-  MUSTER_RETURN_IF_ERROR(rows.each(
-      [&](std::size_t c, std::string_view field) { return surveys[c].count(field); }, no_label));
   std::size_t inputs = 0;
   for (std::size_t c = 0; c < names.size(); ++c) {
     auto column = surveys[c].finish();
@@ -328,30 +299,56 @@ bool are_columns_of(const Rows& rows, const Dataset& train) {
       [](const auto& name, const TableColumn& column) { return name == column.name; });
 }
 
-Result<std::string> text_of(const std::string& path) {
-  MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxCsvBytes));
-  if (!is_gzip(file)) return std::string(file.begin(), file.end());
-  GzipStream stream(file, path);
-  std::string text;
-  for (std::size_t got = kPieceBytes; got == kPieceBytes;) {
-    if (text.size() > kMaxCsvBytes) {
-      return bad_data(path, ErrorCode::kTooLarge,
-                      "decodes to more than " + std::to_string(kMaxCsvBytes) + " bytes");
+/// Takes the values of rows, in their order: held as long as there is room, then hashed alone.
+class Encoded {
+ public:
+  /// `most_held`: bytes; nothing where all are to be held.
+  explicit Encoded(std::optional<std::uint64_t> most_held) : most_held_(most_held) {}
+
+  bool is_held() const { return is_held_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+  void add(std::span<const float> row, const Records& at) {
+    values_.insert(values_.end(), row.begin(), row.end());
+    bytes_ += row.size_bytes();
+    if (most_held_) {
+      places_.offsets.push_back(at.offset());
+      places_.end = at.end();
+      places_.longest = std::max(places_.longest, at.end() - at.offset());
+      is_held_ = is_held_ && bytes_ <= *most_held_;
     }
-    const std::size_t before = text.size();
-    text.resize(before + kPieceBytes);
-    const std::span piece(reinterpret_cast<std::uint8_t*>(text.data()) + before, kPieceBytes);
-    MUSTER_ASSIGN_OR_RETURN(got, stream.read(piece));
-    text.resize(before + got);
+    if (!is_held_ && values_.size() >= kHashedAtOnce) hash_values();
   }
-  MUSTER_RETURN_IF_ERROR(stream.finish());
-  return text;
-}
 
-}  // namespace
+  std::vector<float> take_values() { return std::move(values_); }
 
-Result<Dataset> parse_csv(std::string_view text, const CsvSource& source, const Dataset* train) {
-  MUSTER_ASSIGN_OR_RETURN(const Rows rows, Rows::of(text, source));
+  /// Of rows that are not held.
+  TableRows take_places(std::span<const std::uint8_t> labels) {
+    hash_values();
+    hash_.update(std::as_bytes(labels));
+    places_.digest = hash_.finish();
+    return std::move(places_);
+  }
+
+ private:
+  static constexpr std::size_t kHashedAtOnce = std::size_t{1} << 18;
+
+  void hash_values() {
+    hash_.update(std::as_bytes(std::span(values_)));
+    values_.clear();
+    if (values_.capacity() > 2 * kHashedAtOnce) values_.shrink_to_fit();
+  }
+
+  std::optional<std::uint64_t> most_held_;
+  bool is_held_ = true;
+  std::uint64_t bytes_ = 0;
+  std::vector<float> values_;
+  Sha256 hash_;
+  TableRows places_;
+};
+
+Result<Dataset> read_table(const TableBytes& bytes, const CsvSource& source, const Dataset* train) {
+  MUSTER_ASSIGN_OR_RETURN(const Rows rows, Rows::of(bytes, source));
   Dataset table;
   if (train == nullptr) {
     MUSTER_ASSIGN_OR_RETURN(table.columns, survey(rows, source.rules));
@@ -362,38 +359,59 @@ Result<Dataset> parse_csv(std::string_view text, const CsvSource& source, const 
                     "its columns, without the label, are not those of the training set; names and "
                     "order must be the same");
   }
-  for (const TableColumn& column : table.columns) table.features += column.inputs();
+  std::vector<std::size_t> at;  // of each column its first input
+  for (const TableColumn& column : table.columns) {
+    at.push_back(table.features);
+    table.features += column.inputs();
+  }
   table.width = table.features;
   Labels labels(train);
+  const bool may_stay = bytes.file != nullptr && !bytes.file->is_packed();
+  Encoded encoded(may_stay ? std::optional(source.most_held) : std::nullopt);
+  std::vector<float> row(table.features);
   MUSTER_RETURN_IF_ERROR(rows.each(
-      [&](std::size_t c, std::string_view field) -> std::string {
+      [&](std::size_t c, std::string_view field, std::size_t) -> std::string {
         const TableColumn& column = table.columns[c];
-        const std::size_t at = table.values.size();
-        if (!column.words.empty() && at > kMaxEncodedBytes / sizeof(float)) return kTooManyWords;
-        table.values.resize(at + column.inputs());
-        const std::string right = encode(column, field, std::span(table.values).subspan(at));
+        if (!may_stay && !column.words.empty() && encoded.bytes() > kMaxEncodedBytes) {
+          return kTooManyWords;
+        }
+        const std::string right =
+            encode(column, field, std::span(row).subspan(at[c], column.inputs()));
         // Where all were to be numbers as they are, nobody has looked yet.
-        return right.empty() || train != nullptr
-                   ? right
-                   : ColumnSurvey(column.name, source.rules).look(field);
+        return right.empty() || train != nullptr ? right : what_is_wrong(field, source.rules);
       },
-      [&](std::string_view label) { return labels.add(label); }));
+      [&](std::string_view label) { return labels.add(label); },
+      [&](const Records& records) { encoded.add(row, records); }));
   labels.finish(table);
   table.count = table.labels.size();
   if (table.count == 0) {
     return bad_data(source.path, ErrorCode::kInvalid, "has no row behind the names of its columns");
   }
+  if (encoded.is_held()) {
+    table.values = encoded.take_values();
+  } else {
+    table.rows = std::make_shared<TableFile>(
+        TableFile::Options{source.path, source.threads, source.most_held, source.on_read},
+        bytes.file->take_file(), table.columns, rows.label_at(), encoded.take_places(table.labels));
+  }
   return table;
 }
 
-Result<Dataset> load_csv(const CsvSource& source) {
-  MUSTER_ASSIGN_OR_RETURN(const std::string text, text_of(source.path));
-  return parse_csv(text, source);
+Result<Dataset> load_table(const CsvSource& source, const Dataset* train) {
+  MUSTER_ASSIGN_OR_RETURN(const auto text, TableText::open(source.path));
+  return read_table({{}, text.get()}, source, train);
 }
 
+}  // namespace
+
+Result<Dataset> parse_csv(std::string_view text, const CsvSource& source, const Dataset* train) {
+  return read_table({text}, source, train);
+}
+
+Result<Dataset> load_csv(const CsvSource& source) { return load_table(source, nullptr); }
+
 Result<Dataset> load_test_csv(const CsvSource& source, const Dataset& train) {
-  MUSTER_ASSIGN_OR_RETURN(const std::string text, text_of(source.path));
-  return parse_csv(text, source, &train);
+  return load_table(source, &train);
 }
 
 }  // namespace muster::data

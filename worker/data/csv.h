@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -14,20 +15,22 @@
 
 namespace muster::data {
 
-/// Most bytes of a file, and of its decoded content.
-inline constexpr std::uint64_t kMaxCsvBytes = std::uint64_t{4} << 30;
-/// Most columns, and most inputs that they become.
-inline constexpr std::size_t kMaxCsvColumns = std::size_t{1} << 20;
 /// Most bytes of the name of a class.
 inline constexpr std::size_t kMaxClassNameBytes = 256;
 
-/// Most bytes of what words become.
+/// Most bytes of what words become, where all of it is held.
 inline constexpr std::uint64_t kMaxEncodedBytes = std::uint64_t{4} << 30;
 
 struct CsvSource {
   std::string path;
   std::string label;  ///< name of the column
   TableRules rules;   ///< of a training set; its test set's are the same
+  /// Bytes of numbers that may be held. If the rows have more, they stay in their file, unless it
+  /// is a gzip member, which can be read from its beginning alone.
+  std::uint64_t most_held = std::uint64_t{4} << 30;
+  int threads = 1;  ///< that read rows which are not held
+  /// As TableFile::Options::on_read.
+  std::function<void(std::string_view path)> on_read = {};
 };
 
 /// Numbers are decimal and become the nearest float, as they are where the rules say nothing else.
@@ -40,7 +43,9 @@ struct CsvSource {
 Result<Dataset> parse_csv(std::string_view text, const CsvSource& source,
                           const Dataset* train = nullptr);
 
-/// parse_csv of a file on disk.  Errors: also kNotFound, kIo, kCorrupt.  Blocks: on the disk.
+/// parse_csv of a file on disk, which is read piece by piece; once, and where the rules say
+/// something once more before, or twice where words come behind numbers.  Errors: also kNotFound,
+/// kIo, kCorrupt.  Blocks: on the disk.
 Result<Dataset> load_csv(const CsvSource& source);
 /// The test set that belongs to `train`: the same columns, no label that `train` lacks.
 Result<Dataset> load_test_csv(const CsvSource& source, const Dataset& train);

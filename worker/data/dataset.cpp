@@ -7,6 +7,7 @@
 #include "worker/data/file.h"
 #include "worker/data/idx.h"
 #include "worker/data/picture_files.h"
+#include "worker/data/table_file.h"
 #include "worker/data/tokens.h"
 
 namespace muster::data {
@@ -55,7 +56,7 @@ Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& trai
 
 std::size_t Dataset::memory() const {
   return images.size() + values.size() * sizeof(float) + labels.size() +
-         (pictures ? pictures->memory() : 0);
+         (pictures ? pictures->memory() : 0) + (rows ? rows->memory() : 0);
 }
 
 Result<std::span<const std::uint8_t>> read_image(const Dataset& samples, std::size_t index,
@@ -64,8 +65,16 @@ Result<std::span<const std::uint8_t>> read_image(const Dataset& samples, std::si
   return samples.pictures->read(index, buffer);
 }
 
+Status read_row(const Dataset& samples, std::size_t index, std::span<float> out) {
+  if (samples.rows) return samples.rows->read(index, out);
+  std::copy_n(samples.values.begin() + static_cast<std::ptrdiff_t>(index * samples.features),
+              samples.features, out.begin());
+  return {};
+}
+
 Sha256Digest hash_of(const Dataset& dataset) {
   if (dataset.shards) return dataset.shards->digest();
+  if (dataset.rows) return dataset.rows->digest();
   if (dataset.pictures) {
     MUSTER_CHECK(dataset.pictures->check() != nullptr);
     return dataset.pictures->check()->digest;

@@ -16,6 +16,7 @@
 namespace muster::data {
 
 class PictureFiles;
+class TableFile;
 class TokenShards;
 
 /// Most classes of images and of a text: a label is one byte.
@@ -34,13 +35,15 @@ struct Dataset {
   std::size_t channels = 1;           ///< values of a pixel: gray, or 3 of red, green and blue
   std::vector<std::string> class_names;  ///< in their order, where they have any
   // Of a table, which has no images:
-  std::vector<float> values;         ///< (count, features)
-  std::vector<TableColumn> columns;  ///< without the label's; together they have all features
+  std::vector<float> values;  ///< (count, features); empty where rows stay in their file
+  std::shared_ptr<const TableFile> rows;  ///< what reads them then
+  std::vector<TableColumn> columns;       ///< without the label's; together they have all features
   /// Of tokens, which have neither images nor labels in memory: data::read_sample() reads them.
   std::shared_ptr<const TokenShards> shards;
   /// Of pictures in files of their own: data::read_image() reads the images.
   std::shared_ptr<PictureFiles> pictures;
   const std::uint8_t* image(std::size_t index) const { return images.data() + index * features; }
+  bool is_table() const { return !values.empty() || rows; }
   bool is_text() const { return labels.empty() && !images.empty(); }
   /// Bytes of memory that it takes as long as samples are read.
   std::size_t memory() const;
@@ -67,6 +70,10 @@ Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& trai
 /// memory.
 Result<std::span<const std::uint8_t>> read_image(const Dataset& samples, std::size_t index,
                                                  std::vector<std::uint8_t>& buffer);
+
+/// The numbers of a row of a table, in memory or read.  Shape: out (samples.features).
+/// Errors, Blocks: as TableFile::read; none of what is in memory.
+Status read_row(const Dataset& samples, std::size_t index, std::span<float> out);
 
 /// SHA-256 over the decoded bytes: images or values (little-endian), then labels; of a text all
 /// bytes of its file; of tokens that of their shards.  Requires is_checked().

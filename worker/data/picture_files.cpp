@@ -143,6 +143,7 @@ Status PictureFiles::decode_from(std::size_t first, std::span<std::uint8_t> out,
                                  PictureCheck& check) const {
   const std::size_t count = out.size() / values();
   std::atomic<std::size_t> next = 0;
+  const auto caller = std::this_thread::get_id();
   std::mutex mutex;
   std::size_t wrong = count;
   Status status;
@@ -152,6 +153,7 @@ Status PictureFiles::decode_from(std::size_t first, std::span<std::uint8_t> out,
       const auto values = out.subspan(i * this->values(), this->values());
       const auto took = decode(first + i, values);
       if (took) check.hashes[first + i] = hash_of_values(values);
+      if (folder_.on_alive && std::this_thread::get_id() == caller) folder_.on_alive();
       const std::lock_guard lock(mutex);
       if (took) {
         check.largest = std::max<std::uint64_t>(check.largest, *took);

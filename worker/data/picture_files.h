@@ -41,6 +41,8 @@ struct ImageFolder {
   /// Around each read of a picture that is not held, which may take any time: the path of its file
   /// before, empty after.
   std::function<void(std::string_view path)> on_read = {};
+  /// After each picture that the caller's thread decodes while all are decoded; empty: nobody asks.
+  std::function<void()> on_alive = {};
 };
 
 /// A picture of a class, and how it is numbered.

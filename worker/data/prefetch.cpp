@@ -3,17 +3,21 @@
 #include <vector>
 
 #include "worker/data/picture_files.h"
+#include "worker/data/table_file.h"
 #include "worker/data/tokens.h"
 
 namespace muster::data {
 namespace {
 
-bool is_in_memory(const Dataset& samples) { return !samples.shards && !samples.pictures; }
+bool is_in_memory(const Dataset& samples) {
+  return !samples.shards && !samples.pictures && !samples.rows;
+}
 
 }  // namespace
 
 void prefetch(const Dataset& samples, std::span<const std::uint64_t> indices) {
   if (samples.pictures) samples.pictures->want(indices);
+  if (samples.rows) samples.rows->want(indices);
   if (!samples.shards) return;
   for (const std::uint64_t index : indices) {
     samples.shards->prefetch(index * samples.features, samples.features + 1);

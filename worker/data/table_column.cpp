@@ -15,6 +15,9 @@ namespace {
 constexpr std::array<std::string_view, 12> kMissing = {"",    "?",   "NA",  "<NA>", "N/A",  "#N/A",
                                                        "n/a", "NaN", "nan", "None", "NULL", "null"};
 
+/// Of a field that is wrong: more than what is shown of it.
+constexpr std::size_t kKeptBytes = 64;
+
 template <typename T>
 std::optional<T> number_of(std::string_view text) {
   T value{};
@@ -88,40 +91,61 @@ std::string encode(const TableColumn& column, std::string_view field, std::span<
   return "";
 }
 
-std::string ColumnSurvey::look(std::string_view field) {
+std::string what_is_wrong(std::string_view field, const TableRules& rules) {
   const std::string_view text = trimmed(field);
   if (float_of(text)) return "";
   if (is_missing(text)) {
-    if (rules_.fills_missing) return "";
-    return std::string("must be a decimal number") + (rules_.takes_words ? " or a word" : "") +
+    if (rules.fills_missing) return "";
+    return std::string("must be a decimal number") + (rules.takes_words ? " or a word" : "") +
            ", unless csv.missing is Mean";
   }
-  if (!rules_.takes_words) return "must be a decimal number, unless csv.words is OneHot";
+  return rules.takes_words ? "" : "must be a decimal number, unless csv.words is OneHot";
+}
+
+std::string ColumnSurvey::add(std::string_view field, std::size_t line) {
+  const std::string_view text = trimmed(field);
+  if (const auto number = exact_number_of(text)) {
+    // Source: Welford, "Note on a method for calculating corrected sums of squares and products",
+    // Technometrics 4 (1962). In the rows' order, so with the same bits everywhere.
+    const double before = *number - mean_;
+    mean_ += before / static_cast<double>(++numbers_);
+    squares_ += before * (*number - mean_);
+    if (has_words_) add_word(field, line);
+    has_unlisted_ = has_unlisted_ || !has_words_;
+    return "";
+  }
+  std::string right = what_is_wrong(text, rules_);
+  if (!right.empty() || is_missing(text)) return right;
   has_words_ = true;
+  add_word(field, line);
   return "";
 }
 
-std::string ColumnSurvey::count(std::string_view field) {
+void ColumnSurvey::begin_again() {
+  words_.clear();
+  wrong_.reset();
+}
+
+void ColumnSurvey::add_again(std::string_view field, std::size_t line) {
+  if (!is_missing(trimmed(field))) add_word(field, line);
+}
+
+void ColumnSurvey::add_word(std::string_view field, std::size_t line) {
   const std::string_view text = trimmed(field);
-  if (is_missing(text)) return "";
-  if (has_words_) {
-    if (text.size() > kMaxWordBytes) {
-      return "a word must have at most " + std::to_string(kMaxWordBytes) + " bytes";
-    }
-    if (words_.contains(text)) return "";
-    if (!is_utf8(text)) return "a word must be UTF-8; save the table as UTF-8";
+  if (wrong_ || words_.contains(text)) return;
+  std::string right;
+  if (text.size() > kMaxWordBytes) {
+    right = "a word must have at most " + std::to_string(kMaxWordBytes) + " bytes";
+  } else if (!is_utf8(text)) {
+    right = "a word must be UTF-8; save the table as UTF-8";
+  } else if (words_.size() == kMaxWords) {
+    right = "is one more than the " + std::to_string(kMaxWords) +
+            " different words that a column may have";
+  } else {
     words_.emplace(text);
-    if (words_.size() <= kMaxWords) return "";
-    return "is one more than the " + std::to_string(kMaxWords) +
-           " different words that a column may have";
+    return;
   }
-  // Source: Welford, "Note on a method for calculating corrected sums of squares and products",
-  // Technometrics 4 (1962). In the rows' order, so with the same bits everywhere.
-  const double number = *exact_number_of(text);
-  const double before = number - mean_;
-  mean_ += before / static_cast<double>(++numbers_);
-  squares_ += before * (number - mean_);
-  return "";
+  wrong_ = {line, std::string(field.substr(0, kKeptBytes)), std::move(right)};
 }
 
 std::optional<TableColumn> ColumnSurvey::finish() const {

@@ -50,24 +50,43 @@ bool is_missing(std::string_view field);
 /// Returns "", or what would be right.
 std::string encode(const TableColumn& column, std::string_view field, std::span<float> out);
 
-/// Learns what a column is from the fields of a training set, which are told twice in the same
-/// order: what kind they are of, then what they say.
+/// "", or what would be right in place of a field that a training table with these rules cannot
+/// have.
+std::string what_is_wrong(std::string_view field, const TableRules& rules);
+
+/// Learns what a column is from the fields of a training set, told in the order of the rows. Once
+/// is enough, but where the first word comes behind numbers, which are words, too, then.
 class ColumnSurvey {
  public:
   ColumnSurvey(std::string name, TableRules rules) : name_(std::move(name)), rules_(rules) {}
 
-  /// First, of each field. Returns "", or what would be right.
-  std::string look(std::string_view field);
-  /// Then, of each again. Returns "", or what would be right.
-  std::string count(std::string_view field);
-  /// nullopt: no field had a value.
+  /// A field that cannot be a word of the column, which may still be one of numbers.
+  struct Wrong {
+    std::size_t line = 0;
+    std::string field, right;
+  };
+
+  /// Returns "", or what would be right.
+  std::string add(std::string_view field, std::size_t line);
+  /// Whether all fields have to be told once more, to add_again(), after begin_again().
+  bool lacks_words() const { return has_words_ && has_unlisted_; }
+  void begin_again();
+  void add_again(std::string_view field, std::size_t line);
+
+  /// Of the column's fields the first that is wrong.
+  const std::optional<Wrong>& wrong() const { return wrong_; }
+  /// nullopt: no field had a value.  Requires that no field is wrong.
   std::optional<TableColumn> finish() const;
 
  private:
+  void add_word(std::string_view field, std::size_t line);
+
   std::string name_;
   TableRules rules_;
   bool has_words_ = false;
+  bool has_unlisted_ = false;  ///< numbers that are not among words_
   std::set<std::string, std::less<>> words_;
+  std::optional<Wrong> wrong_;
   std::uint64_t numbers_ = 0;
   double mean_ = 0, squares_ = 0;  ///< squares: of the distances from the mean, summed
 };

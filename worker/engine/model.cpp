@@ -306,11 +306,11 @@ Status Model::set_row(std::size_t row, const data::Dataset& samples, std::size_t
                              labels);
   }
   float* const input = borders_[0].data() + row * features;
-  if (samples.values.empty()) {
+  if (samples.is_table()) {
+    MUSTER_RETURN_IF_ERROR(data::read_row(samples, index, {input, features}));
+  } else {
     MUSTER_ASSIGN_OR_RETURN(const auto image, data::read_image(samples, index, image_));
     cpu::bytes_to_unit(image.data(), features, input);
-  } else {
-    std::copy_n(samples.values.data() + index * features, features, input);
   }
   std::copy_n(samples.labels_of(index), targets, labels.begin());
   return {};

@@ -117,6 +117,10 @@ Result<data::Dataset> Trainer::load_all(const DataSource& source) const {
 }
 
 Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
+  // Of a test set what its training set has left.
+  const auto room = [&](std::uint64_t held) {
+    return config_.most_data_held - std::min(config_.most_data_held, held);
+  };
   const auto context = [&] { return static_cast<std::size_t>(config_.gpt->context_length); };
   if (!source.text.empty()) return data::load_text(absolute(source.text), context());
   if (!source.shards.empty()) {
@@ -127,17 +131,22 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
     return data::load_tokens(tokens);
   }
   if (!source.csv.empty()) {
-    const data::CsvSource table{absolute(source.csv), source.label, source.rules};
+    const data::CsvSource table{absolute(source.csv),
+                                source.label,
+                                source.rules,
+                                room(train_.values.size() * sizeof(float)),
+                                std::max(1, config_.threads),
+                                hooks_.on_files};
     return &source == &config_.train ? data::load_csv(table) : data::load_test_csv(table, train_);
   }
   if (!source.folder.empty()) {
     data::ImageFolder folder{absolute(source.folder), static_cast<std::size_t>(source.height),
                              static_cast<std::size_t>(source.width), source.is_gray,
                              std::max(1, config_.threads)};
-    const std::uint64_t held = train_.pictures ? train_.pictures->held_bytes() : 0;
     folder.is_checked_by_others = config_.is_joining;
-    folder.most_held = config_.most_pictures_held - std::min(config_.most_pictures_held, held);
+    folder.most_held = room(train_.pictures ? train_.pictures->held_bytes() : 0);
     folder.on_read = hooks_.on_files;
+    folder.on_alive = hooks_.on_alive;
     return &source == &config_.train ? data::load_image_folder(folder)
                                      : data::load_test_image_folder(folder, train_);
   }

@@ -137,8 +137,8 @@ struct TrainingConfig {
   std::string job_uid;
   int threads = 1;
   std::size_t memory_bytes = 0;  ///< that this process may have; 0: not known
-  /// Of pictures, together: what of them may be held, and not read anew in each step.
-  std::uint64_t most_pictures_held = data::kMostHeldBytes;
+  /// Of pictures or tables, together: what of them may be held, and not read anew in each step.
+  std::uint64_t most_data_held = data::kMostHeldBytes;
   /// Others train already: what they have found of pictures they tell, so that this process need
   /// not decode all before it can train. Where nobody has found anything yet it does.
   bool is_joining = false;

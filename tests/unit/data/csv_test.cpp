@@ -4,10 +4,15 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <utility>
 
 #include "common/contract.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/data/sentence.h"
+#include "worker/data/csv_records.h"
+#include "worker/data/loader.h"
+#include "worker/data/prefetch.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -336,4 +341,126 @@ TEST_CASE("names that are not UTF-8 are refused where they stand, in a sentence 
             .starts_with("line 2: column \"a\" is \"" + long_word + "...\"; "));
   CHECK(wrong_with("a,label\n" + long_word + "y,0\n")
             .starts_with("line 2: column \"a\" is \"" + long_word + "y\"; "));
+}
+
+TEST_CASE("a number is a word, too, where a word comes behind it, and is bounded as one") {
+  std::string text = "id,label\n";
+  for (std::size_t i = 0; i <= kMaxWords; ++i) text += std::to_string(i) + ",0\n";
+  CHECK(table_by(kWords, text).features == 1);
+  CHECK(wrong_by(kWords, text + "x,0\n") ==
+        "line 4098: column \"id\" is \"4096\"; is one more than the 4096 different words that a "
+        "column may have");
+  // What no column of this table could be is told before.
+  CHECK(wrong_by(kWords, text + "x,0\n,0\n").starts_with("line 4100: column \"id\" is \"\"; "));
+  // Of several the one that stands first.
+  const std::string long_word(kMaxWordBytes + 1, 'x');
+  CHECK(wrong_by(kWords, "a,b,label\n1,x,0\n1," + long_word + ",0\n" + long_word + ",x,0\n")
+            .starts_with("line 3: column \"b\" is "));
+  CHECK(wrong_by(kWords, "a,b,label\n1,x,0\n" + long_word + "," + long_word + ",0\n")
+            .starts_with("line 3: column \"a\" is "));
+}
+
+TEST_CASE("a file that is read in pieces is what it is in one, wherever they are cut") {
+  const TempDirectory directory;
+  const std::string path = directory / "x.csv", row = "\"a \"\"b\"\"\r\nc\",1.5,\"2\",0\r\n";
+  for (std::size_t shift = 0; shift < row.size(); ++shift) {
+    CAPTURE(shift);
+    std::string text = "w,x" + std::string(shift, 'x') + ",y,label\n";
+    const std::size_t piece = std::size_t{1} << 20;
+    while (text.size() < piece + 100) text += row;
+    text += "d,7,8,1";
+    const CsvSource source{path, "label", kWords};
+    const auto whole = parse_csv(text, source);
+    REQUIRE_MESSAGE(whole, whole.error().message());
+    CHECK(whole->features == 4);
+    write_bytes(path, Bytes(text.begin(), text.end()));
+    const auto pieces = load_csv(source);
+    REQUIRE_MESSAGE(pieces, pieces.error().message());
+    CHECK(pieces->values == whole->values);
+    CHECK(pieces->labels == whole->labels);
+  }
+  write_bytes(path, {'a', ',', 'l', '\n', '"'});
+  std::filesystem::resize_file(path, kMaxRecordBytes + 4 * (std::size_t{1} << 20));
+  CHECK(sentence_of(load_csv({path, "l", {}})) ==
+        path + ": line 2 begins a row of more than 67108864 bytes");
+}
+
+TEST_CASE("rows that stay in their file are what they are in memory") {
+  const TempDirectory directory;
+  const std::string path = directory / "x.csv";
+  std::string text = "\xEF\xBB\xBFw,label,a\n";
+  for (int i = 0; i < 60; ++i) {
+    text += (i % 7 == 0   ? "\xEF\xBB\xBFred,"
+             : i % 3 == 0 ? "\"b,\n\","
+                          : "?,") +
+            std::to_string(i % 4) + "," + (i % 5 == 0 ? "NA" : std::to_string(i * i)) +
+            (i % 6 == 0 ? "\r\n\n\n" : "\n");
+  }
+  write_bytes(path, Bytes(text.begin(), text.end()));
+  CsvSource source{path, "label", kAll};
+  const auto held = load_csv(source);
+  REQUIRE_MESSAGE(held, held.error().message());
+  REQUIRE(held->values.size() == 60 * 3);
+  const std::uint64_t bytes = held->values.size() * sizeof(float);
+  source.most_held = bytes;
+  CHECK(load_csv(source)->values == held->values);
+  std::vector<std::string> told;
+  source.on_read = [&](std::string_view name) { told.emplace_back(name); };
+  for (const auto& [threads, most_held] : {std::pair{1, bytes - 1}, std::pair{3, bytes - bytes}}) {
+    source.threads = threads;
+    source.most_held = most_held;
+    for (const Dataset* const train : {static_cast<const Dataset*>(nullptr), &*held}) {
+      const auto set = train == nullptr ? load_csv(source) : load_test_csv(source, *train);
+      REQUIRE_MESSAGE(set, set.error().message());
+      CHECK(set->values.empty());
+      CHECK(set->is_table());
+      CHECK(set->count == 60);
+      CHECK(set->labels == held->labels);
+      CHECK(hash_of(*set) == hash_of(*held));
+      CHECK(set->memory() > set->labels.size() + 60 * sizeof(std::uint64_t));
+      const Loader loader({7, set->count, 5, 10});
+      Values row(3), expected(3);
+      for (std::int64_t step = 0; step < 12; ++step) {
+        prefetch(*set, loader, step + 1, {0, 5});
+        for (int i = 0; i < 10; ++i) {
+          const std::uint64_t index = loader.sample(step, i / 2, i % 2);
+          REQUIRE(read_row(*set, index, row));
+          REQUIRE(read_row(*held, index, expected));
+          CHECK(row == expected);
+        }
+      }
+    }
+  }
+  CHECK(told.size() == 2 * 2 * 2 * 120);
+  CHECK(told.front() == path);
+  CHECK(told.back() == "");
+}
+
+TEST_CASE("a table that is written to while it is trained on is refused") {
+  const TempDirectory directory;
+  const std::string path = directory / "x.csv";
+  write_bytes(path, {'a', ',', 'l', '\n', '1', ',', '0', '\n', '2', ',', '1', '\n'});
+  CsvSource source{path, "l", {}};
+  source.most_held = 0;
+  const Dataset set = *load_csv(source);
+  Values row(1);
+  REQUIRE(read_row(set, 1, row));
+  CHECK(row[0] == 2);
+  std::filesystem::last_write_time(path, std::filesystem::file_time_type{});
+  const Status changed = read_row(set, 0, row);
+  REQUIRE_FALSE(changed);
+  CHECK(changed.error().message() ==
+        path + ": has changed since the worker began; leave it as it is while jobs train");
+  CHECK(changed.error().exit_code() == contract::exit_code::kData);
+}
+
+TEST_CASE("a table that is a gzip member is held whatever there is room for") {
+  const TempDirectory directory;
+  const std::string path = directory / "x.csv.gz", text = "a,label\n1,0\n2,1\n";
+  write_bytes(path, gzip_bytes({text.begin(), text.end()}));
+  CsvSource source{path, "label", kScaled};
+  source.most_held = 0;
+  const auto table = load_csv(source);
+  REQUIRE_MESSAGE(table, table.error().message());
+  CHECK(table->values == Values{-1, 1});
 }

@@ -209,7 +209,7 @@ TrainingConfig config_of_pictures(const test::TempDirectory& directory) {
   config.train = {.folder = ".", .height = 8, .width = 8};
   config.has_test = false;
   config.batch_size = 16;
-  config.most_pictures_held = kPictures * 192 - 1;  // so that a quarter of all may wait
+  config.most_data_held = kPictures * 192 - 1;  // so that a quarter of all may wait
   return config;
 }
 

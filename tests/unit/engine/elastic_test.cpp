@@ -153,7 +153,7 @@ TEST_CASE("who joins is let in before it has decoded any picture, and trains on 
       trial.config.train = {.folder = directory.path(), .height = 8, .width = 8};
       trial.config.has_test = false;
       trial.config.batch_size = 32;
-      trial.config.most_pictures_held = most_held;
+      trial.config.most_data_held = most_held;
       trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
         if (step == 8) world.wait_for(world.add(2));
         if (step == 20) world.leave(0);

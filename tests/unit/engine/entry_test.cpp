@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <utility>
+#include <vector>
 
 using namespace muster;
 using namespace muster::engine;
@@ -299,4 +301,20 @@ TEST_CASE("nobody learns at a start, or where a survivor is behind, or where all
   CHECK(may({restored, joiner()}));
   CHECK_FALSE(may({idle_at(0, 7), idle_at(1, 6), joiner()}));
   CHECK(may({idle_at(0, 7), idle_at(1, 7)}));  // and nobody is behind
+}
+
+TEST_CASE("who knows its pictures tells who does not: those who train, in turn") {
+  const auto told = [](std::vector<Greeting> all, const std::vector<std::size_t>& unchecked) {
+    for (const std::size_t rank : unchecked) all[rank].is_checked = false;
+    std::vector<std::pair<int, int>> pairs;
+    for (const Telling& one : plan_checks(all)) pairs.emplace_back(one.from, one.to);
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<int, int>>;
+  std::vector<Greeting> all{{}, standing_at(1, 5), standing_at(2, 5), {}, {}, {}};
+  CHECK(told(all, {}).empty());
+  CHECK(told(all, {3, 4, 5}) == Pairs{{1, 3}, {2, 4}, {1, 5}});
+  CHECK(told(all, {0, 2, 5}) == Pairs{{1, 0}, {1, 2}, {1, 5}});
+  // Nobody trains yet.
+  CHECK(told({{}, {}, {}}, {1}) == Pairs{{0, 1}});
 }

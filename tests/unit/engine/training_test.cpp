@@ -252,6 +252,7 @@ TEST_CASE("a table of the images' numbers trains the model that the images do") 
     run.config.data_root = directory.path();
     run.config.train = {.csv = "train.csv", .label = "digit"};
     run.config.test = {.csv = "test.csv", .label = "digit"};
+    if (!of_class.empty()) run.config.most_data_held = 0;  // rows stay in their files
     run.config.checkpoint_path = directory / ("out" + of_class);
     const std::string path = run.config.checkpoint_path + "/" + std::string(contract::kClassesFile);
     std::filesystem::create_directory(run.config.checkpoint_path);
@@ -297,7 +298,7 @@ TEST_CASE("pictures train, gray or in colors, held or not, the same with 1 to 3 
       run.config.data_root = directory.path();
       run.config.train = {.folder = ".", .is_gray = is_gray};
       run.config.test = run.config.train;
-      if (processes % 2 == 0) run.config.most_pictures_held = 0;
+      if (processes % 2 == 0) run.config.most_data_held = 0;
       for (const TrainingSummary& summary : run.summaries()) {
         if (expected.empty()) expected = summary.model_sha256;
         CHECK(summary.model_sha256 == expected);
@@ -331,7 +332,7 @@ TEST_CASE("who joins is told what the others have found of their pictures") {
   CHECK_FALSE(expected.data_sha256.empty());
   run.processes = 3;
   for (const std::uint64_t most_held : {std::uint64_t{0}, data::kMostHeldBytes}) {
-    run.config.most_pictures_held = most_held;
+    run.config.most_data_held = most_held;
     for (int first = 0; first < 3; ++first) {
       CAPTURE(first);
       run.differ = [&](int rank, TrainingConfig& own) { own.is_joining = rank >= first; };
