@@ -40,10 +40,10 @@ std::string text_of(const Member& member) {
          pod.meta.name + " says why";
 }
 
-/// What the job itself has its workers do first takes as long as it takes, like its workers.
-bool runs_init_container(const Member& member, const api::TrainingJob& job) {
-  return !member.pod->initializing.empty() &&
-         api::has_init_container(job.spec.worker, member.pod->initializing);
+/// Not while it runs what the job itself has its workers do first: that takes as long as it takes,
+/// like the workers.
+bool waits_to_start(const Member& member, const api::TrainingJob& job) {
+  return is_starting(member) && !api::has_init_container(job.spec.worker, member.pod->initializing);
 }
 
 }  // namespace
@@ -76,14 +76,17 @@ std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangVi
 }
 
 std::optional<seconds> starting_for(const JobSnapshot& snapshot, const Member& member) {
-  if (!is_starting(member)) return std::nullopt;
+  const api::TrainingJob& job = snapshot.job;
+  if (!waits_to_start(member, job)) return std::nullopt;
+  // When the last of them ended is not told.
+  if (!job.spec.worker.init_containers.empty()) return seconds(0);
   const auto& since = member.pod->bound_at;
   if (!since || *since > snapshot.now) return seconds(0);
   return std::min(words::kLookAgainMost, std::chrono::floor<seconds>(snapshot.now - *since));
 }
 
 std::optional<seconds> until_given_up(const JobSnapshot& snapshot, const Member& member) {
-  if (!is_starting(member) || is_in_kueue(snapshot.job)) return std::nullopt;
+  if (!waits_to_start(member, snapshot.job) || is_in_kueue(snapshot.job)) return std::nullopt;
   return snapshot.start_timeout - lasted(snapshot, facts::starting(*member.pod));
 }
 
@@ -102,9 +105,8 @@ bool awaits_start(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   if (is_in_kueue(job) || trains_on(snapshot, gang)) return false;
   const bool starts =
-      std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
-        return is_starting(member) && !runs_init_container(member, job);
-      });
+      std::any_of(gang.members.begin(), gang.members.end(),
+                  [&](const Member& member) { return waits_to_start(member, job); });
   if (!starts || gang.count(MemberState::kSucceeded) > 0) return false;
   // torchrun begins with the least number of its range; our own workers wait for all of a start.
   const bool begins_with_less = !job.spec.training && job.spec.worker.min < job.spec.worker.max;
@@ -121,7 +123,7 @@ std::optional<NotStarted> not_started(const JobSnapshot& snapshot, const GangVie
   if (!left || left->count() > 0) return std::nullopt;
   NotStarted found;
   for (const auto& member : gang.members) {
-    if (!is_starting(member) || runs_init_container(member, snapshot.job)) continue;
+    if (!waits_to_start(member, snapshot.job)) continue;
     if (!member.placement.node.empty()) found.nodes.insert(member.placement.node);
     if (!found.message.empty()) continue;
     found.message = not_started_text(snapshot, member) +

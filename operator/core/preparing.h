@@ -25,7 +25,7 @@ std::string preparing_text(const JobSnapshot& snapshot, const GangView& gang,
 std::optional<seconds> until_preparing(const JobSnapshot& snapshot, const GangView& gang);
 
 /// How long, as far as the API server tells, the worker's pod has had its node without having
-/// started; absent: that is not so.
+/// started anything; absent: that is not so, or one of the job's init containers runs.
 std::optional<seconds> starting_for(const JobSnapshot& snapshot, const Member& member);
 
 /// Of a worker that comes to those who train: how long it may hold its node yet, while its pod does

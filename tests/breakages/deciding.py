@@ -213,7 +213,7 @@ BREAKAGES = [
     Breakage("an init container's exit code is read as the engine's", END,
              "job.spec.training.has_value() && facts.container.empty();", "job.spec.training.has_value();", "test_core"),
     Breakage("a gang lets go of its nodes while its init containers fetch", "operator/core/preparing.cpp",
-             "return is_starting(member) && !runs_init_container(member, job);", "return is_starting(member);", "test_core"),
+             "!api::has_init_container(job.spec.worker, member.pod->initializing);", "job.spec.worker.count >= 0;", "test_core"),
     Breakage("a pod of which a container fails first says nothing of it", "operator/api/pod.cpp",
              "if (end.exit_code != 0) out.init_failure = std::move(end);", "if (end.exit_code == 0) out.init_failure = std::move(end);",
              "test_api"),

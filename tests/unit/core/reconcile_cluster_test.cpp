@@ -267,6 +267,25 @@ TEST_CASE("a worker that comes to those who train and does not start lets go of 
   CHECK(words_of(job.plan())[0] == "delete pod-1-0");
 }
 
+TEST_CASE("a worker that comes later has its init containers run as long as they take, too") {
+  auto job = starting_gang(2, 1);
+  job.engine();
+  job.edit().job.spec.worker.min = 1;
+  job.edit().job.spec.worker.init_containers = {{"fetch", {}, {}, Json::object()}};
+  job.edit().job.status.placement[0].member = true;
+  api::Pod& pod = job.edit().pods[1];
+  pod.bound_at = job.snapshot().now - core::words::kStartingMost;
+  pod.initializing = "fetch";
+  CHECK(holds(job, core::words::kStartingMost * 10));
+  // Then its own image is pulled, for which it has all of the time that there is.
+  pod.initializing.clear();
+  CHECK(holds(job, core::words::kStartingMost - seconds(1)));
+  CHECK_FALSE(holds(job, core::words::kStartingMost));
+  for (const auto& [fact, already] : core::lasting_facts(job.snapshot())) {
+    CHECK(already == seconds(0));
+  }
+}
+
 TEST_CASE("in Kueue's queues its own bound counts, for who comes later, too") {
   auto job = starting_gang(2, 1);
   job.engine();
