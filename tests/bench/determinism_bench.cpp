@@ -219,7 +219,7 @@ class Bench {
     sum_up(sharded_);
     or_die(engine::confirm(communicator_, ++step_, deadline(), nullptr));
     part_of_state_.update(context_, sharded_.exchange().gradients(), 1.0f, trained());
-    or_die(engine::gather_parameters(communicator_, keeping_, ++step_, trained(), deadline(),
+    or_die(engine::gather_parameters(communicator_, {keeping_}, ++step_, trained(), deadline(),
                                      nullptr));
   }
   void overlapped() { exchange_by(overlapped_); }

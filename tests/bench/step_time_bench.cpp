@@ -6,11 +6,13 @@
 //   1]
 //     [--megabits 200] [--oversubscription 1] [--latency-us 200] [--uplink-latency-us 0]
 //     [--queue-kib 8192] [--congestion reno] [--seconds 10] [--tensor 1] [--pipeline 1]
-//     [--overlap 0|1]
+//     [--overlap 0|1] [--processes 1] [--by-host 1|0]
 //
 // What is predicted knows nothing of the run: the model's size, what one worker alone needs to
 // compute its share of a batch, and what the links of the plan can do. Of a model that is split
-// nothing is predicted. --overlap 0: gradients go out when the whole backward pass is made,
+// nothing is predicted. --processes: of each worker, which share a host. --by-host 0: they exchange
+// gradients as if each were on a host of its own. --overlap 0: gradients go out when the whole
+// backward pass is made,
 // --overlap 1: while it goes on; with either workers are not kept to a processor, where nothing
 // would move meanwhile.
 #include <fcntl.h>
@@ -59,7 +61,11 @@ struct Options {
   bench::NetworkPlan plan;
   double seconds = 10;
   int tensor = 1, pipeline = 1;
+  int processes = 1;
+  bool is_by_host = true;
   std::optional<bool> overlap = {};
+
+  int ranks() const { return plan.hosts * processes; }
 };
 
 Options options_of(int argc, char** argv) {
@@ -68,7 +74,7 @@ Options options_of(int argc, char** argv) {
       {"--megabits", "200"},   {"--latency-us", "200"},     {"--uplink-latency-us", "0"},
       {"--queue-kib", "8192"}, {"--oversubscription", "1"}, {"--congestion", "reno"},
       {"--seconds", "10"},     {"--tensor", "1"},           {"--pipeline", "1"},
-      {"--overlap", ""}};
+      {"--overlap", ""},       {"--processes", "1"},        {"--by-host", "1"}};
   for (int i = 1; i < argc; i += 2) {
     if (!texts.contains(argv[i]) || i + 1 == argc) {
       std::fprintf(stderr, "step_time_bench: %s: unknown option, or one without its value\n",
@@ -84,6 +90,8 @@ Options options_of(int argc, char** argv) {
   if (!texts["--overlap"].empty()) options.overlap = texts["--overlap"] == "1";
   options.tensor = static_cast<int>(number("--tensor"));
   options.pipeline = static_cast<int>(number("--pipeline"));
+  options.processes = static_cast<int>(number("--processes"));
+  options.is_by_host = number("--by-host") != 0;
   options.plan.hosts = static_cast<int>(number("--workers"));
   options.plan.racks = static_cast<int>(number("--racks"));
   options.plan.card_bytes_per_second = number("--megabits") * 1e6 / 8;
@@ -275,24 +283,30 @@ int receive_descriptor(int socket) {
   return descriptor;
 }
 
-void be_worker(const Options& options, engine::TrainingConfig config, int rank, int socket,
-               const std::string& path) {
+std::string path_of(const std::string& directory, int rank) {
+  return directory + "/rank" + std::to_string(rank);
+}
+
+void be_process(const Options& options, engine::TrainingConfig config, int rank,
+                const std::string& path) {
   if (!options.overlap) keep_to_processor(rank % kProcessors);
-  send_descriptor(socket, or_die(bench::enter_network(options.plan, rank)));
   const SystemClock clock;
   comm::TcpOptions tcp;
   tcp.rank = rank;
-  tcp.listen_fd = or_die(comm::listen_tcp(bench::address_of(rank), kPort)).fd;
-  for (int peer = 0; peer < options.plan.hosts; ++peer) {
-    tcp.peers.push_back({bench::address_of(peer), kPort});
+  for (int peer = 0; peer < options.ranks(); ++peer) {
+    tcp.peers.push_back(
+        {bench::address_of(peer / options.processes), kPort + peer % options.processes});
   }
+  const comm::PeerAddress& own = tcp.peers[static_cast<std::size_t>(rank)];
+  tcp.listen_fd = or_die(comm::listen_tcp(own.host, own.port)).fd;
   tcp.job_key = std::string(64, '0');
   tcp.job_uid = "bench";
   tcp.epoch = 1;
   tcp.connect_deadline = clock.mono_now() + seconds(60);
   tcp.clock = &clock;
   const auto communicator = or_die(comm::make_tcp_communicator(tcp));
-  config.processes = options.plan.hosts;
+  config.processes = options.ranks();
+  if (!options.is_by_host) config.host_blocks = kAllBlocks;
   if (!options.overlap.value_or(true)) config.bucket_blocks = kAllBlocks;
   config.slices = options.tensor;
   config.stages = options.pipeline;
@@ -300,20 +314,32 @@ void be_worker(const Options& options, engine::TrainingConfig config, int rank, 
   tell(path, train(options, config, *communicator, clock));
 }
 
+/// A host of its own, with its processes in it.
+[[noreturn]] void be_worker(const Options& options, const engine::TrainingConfig& config, int host,
+                            int socket, const std::string& directory) {
+  send_descriptor(socket, or_die(bench::enter_network(options.plan, host)));
+  std::vector<pid_t> processes;
+  for (int rank = host * options.processes; rank < (host + 1) * options.processes; ++rank) {
+    processes.push_back(
+        start_child([&] { be_process(options, config, rank, path_of(directory, rank)); }));
+  }
+  for (const pid_t process : processes) must_end_well(process, "a process");
+  std::_Exit(0);
+}
+
 /// What the ranks told, and the network's counts.
 Json train_together(const Options& options, const engine::TrainingConfig& config,
                     const std::string& directory) {
   std::vector<pid_t> children;
   std::vector<int> devices, ends;
-  const auto path = [&](int rank) { return directory + "/rank" + std::to_string(rank); };
-  for (int rank = 0; rank < options.plan.hosts; ++rank) {
+  for (int host = 0; host < options.plan.hosts; ++host) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
       bench::die(Error(ErrorCode::kIo, "socketpair"));
     }
     children.push_back(start_child([&] {
       close(pair[0]);  // so that the parent sees this one's end
-      be_worker(options, config, rank, pair[1], path(rank));
+      be_worker(options, config, host, pair[1], directory);
     }));
     close(pair[1]);
     devices.push_back(receive_descriptor(pair[0]));
@@ -328,9 +354,9 @@ Json train_together(const Options& options, const engine::TrainingConfig& config
     bench::die(ran.error());
   }
   Json out;
-  for (int rank = 0; rank < options.plan.hosts; ++rank) {
-    must_end_well(children[static_cast<std::size_t>(rank)], "a worker");
-    out["ranks"].push_back(read_told(path(rank)));
+  for (const pid_t child : children) must_end_well(child, "a worker");
+  for (int rank = 0; rank < options.ranks(); ++rank) {
+    out["ranks"].push_back(read_told(path_of(directory, rank)));
   }
   const bench::NetworkCounts& counts = network.counts();
   out["network"] = {{"packets", counts.packets},
@@ -365,14 +391,14 @@ int layers_of(const engine::TrainingConfig& config) {
 Json predicted(const Options& options, const engine::TrainingConfig& config, const Json& alone) {
   const bench::NetworkPlan& plan = options.plan;
   // Workers share the processors, which workers on hosts of their own do not.
-  const double shared = std::max(1.0, static_cast<double>(plan.hosts) / kProcessors);
-  const double passes = alone["compute"].get<double>() / plan.hosts * shared;
+  const double shared = std::max(1.0, static_cast<double>(options.ranks()) / kProcessors);
+  const double passes = alone["compute"].get<double>() / options.ranks() * shared;
   core::StepWork work;
   work.gradient_bytes = 4.0 * alone["parameters"].get<double>();
   work.compute_seconds = passes + alone["update"].get<double>() * shared;
   const core::Topology topology = topology_of(plan);
   std::vector<core::HostShare> hosts;
-  for (int host = 0; host < plan.hosts; ++host) hosts.push_back({host, 1});
+  for (int host = 0; host < plan.hosts; ++host) hosts.push_back({host, options.processes});
   const core::StepModel model(topology, work);
   const core::StepTime time = core::forecast_step(
       model, hosts, {config.logical_ranks, layers_of(config), core::kBackwardShare * passes});

@@ -8,6 +8,7 @@ KEEPING = "worker/engine/keeping.cpp"
 COPYING = "worker/engine/copying.cpp"
 EXCHANGE = "worker/engine/exchange.cpp"
 ASSIGNMENT = "worker/engine/assignment.cpp"
+HOSTS = "worker/engine/hosts.cpp"
 SPEEDS = "worker/engine/speeds.cpp"
 ENTRY = "worker/engine/entry.cpp"
 SETTLE = "worker/engine/settle.cpp"
@@ -100,7 +101,7 @@ BREAKAGES = [
              "return sum > 0 && squares * static_cast<double>(members_computing_) == sum * sum;",
              "return sum > 0 && squares > 0;", "test_engine"),
     Breakage("a gradient is sent while its layer is still being computed", EXCHANGE,
-             "buckets[sent_].begin >= first", "buckets[sent_].end >= first", "test_engine"),
+             "buckets[round_].begin >= first", "buckets[round_].end >= first", "test_engine"),
     Breakage("the sum runs from left to right and not along the tree", ASSIGNMENT,
              "    append(left, base, order);\n    append(right, base, order);\n    order.push_back(-1);",
              "    static_cast<void>(left), static_cast<void>(right);\n"
@@ -256,7 +257,20 @@ BREAKAGES = [
              "const std::int64_t newer = has_learners() ? 0 : prepared_epoch_ - view_.epoch;",
              "const std::int64_t newer = prepared_epoch_ - view_.epoch;", "recovery_seeds"),
     Breakage("a reduced gradient is not waited for", EXCHANGE,
-             "    MUSTER_RETURN_IF_ERROR(bucket.reduced_under_way->wait(deadline));\n", "", "test_engine"),
+             "    MUSTER_RETURN_IF_ERROR(end(is_by_hosts_ ? bucket.given_on : bucket.reduced, deadline));\n", "", "test_engine"),
+    # Where processes share a host
+    Breakage("a host's sum is made of what is not there yet", EXCHANGE,
+             "  MUSTER_RETURN_IF_ERROR(end(bucket.to_makers, deadline));\n", "", "test_engine"),
+    Breakage("what a host is sent for all is given on before it is there", EXCHANGE,
+             "    MUSTER_RETURN_IF_ERROR(end(own->reduced, deadline));\n", "", "test_engine"),
+    Breakage("nodes of one host are added up although another's is between them", HOSTS,
+             "hosts.are_together(held[first].process, held[last].process)", "first != last + 1", "test_engine"),
+    Breakage("one process of a host makes the sums for all other hosts", "worker/engine/hosts.h",
+             "return holders[turn % holders.size()];", "return holders[turn * 0];", "test_engine"),
+    Breakage("parameters come to a host whose own process has made the update", "worker/engine/sharded_exchange.cpp",
+             "if (rank == giver || (keeps && source < 0)) source = rank;", "if (rank == giver) source = rank;", "test_engine"),
+    Breakage("a process counts as alone although others have its address", "worker/comm/tcp_communicator.cpp",
+             "first.emplace(peers[rank].host, static_cast<int>(rank)).first->second", "static_cast<int>(first.size() + rank)", "test_comm_tcp"),
     # Entering a membership
     Breakage("after a death all is computed anew", ENTRY,
              "held.push_back(has_state ? greetings[r].computed : std::vector<RankRange>());",

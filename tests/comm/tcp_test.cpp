@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "common/contract.h"
 #include "tests/comm/tcp_ranks.h"
@@ -310,6 +312,18 @@ TEST_CASE("ranks of which one shares no memory meet all the same, whoever dials"
     CHECK_FALSE(ranks[0]->shares_memory());
     run_collectives(ranks, kSystemClock);
   }
+}
+
+TEST_CASE("ranks under one address are on one host, also those of a part of them") {
+  std::vector<TcpOptions> options = tcp_options(3);
+  const auto elsewhere = listen_tcp("127.0.0.2", 0);
+  REQUIRE(elsewhere);
+  close(std::exchange(options[1].listen_fd, elsewhere->fd));
+  for (TcpOptions& one : options) one.peers[1] = {"127.0.0.2", elsewhere->port};
+  Ranks ranks;
+  for (const Status& status : try_connect(options, ranks)) REQUIRE_MESSAGE(status, text_of(status));
+  for (const auto& rank : ranks) CHECK(rank->hosts() == std::vector<int>{0, 1, 0});
+  CHECK(make_subset(*ranks[2], {1, 2}, 1)->hosts() == std::vector<int>{1, 0});
 }
 
 TEST_CASE("a port that is taken is named, with the exit code for ports") {

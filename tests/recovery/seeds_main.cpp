@@ -43,8 +43,7 @@ struct Totals {
 };
 
 /// Nothing is sent from here: who comes to them only waits for what was sent before.
-constexpr std::array kSilentPlaces = {muster::engine::point::kScatter,
-                                      muster::engine::point::kLogged};
+constexpr std::array kSilentPlaces = {muster::engine::point::kLogged};
 
 bool is_silent(std::string_view place) {
   return std::find(kSilentPlaces.begin(), kSilentPlaces.end(), place) != kSilentPlaces.end();

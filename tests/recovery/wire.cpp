@@ -62,6 +62,7 @@ class Wire::EndCommunicator final : public comm::Communicator {
   }
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(wire_->size()); }
+  std::vector<int> hosts() const override { return wire_->hosts_; }
   std::uint64_t sent_bytes() const override { return wire_->ends_[index()].sent_bytes; }
   void abort() override { wire_->fail(index(), ErrorCode::kAborted, "abort() was called"); }
   Result<std::unique_ptr<comm::Work>> start_on(
@@ -84,7 +85,9 @@ Wire::Wire(Stage& stage, WireWorld& world, std::vector<int> members)
       world_(world),
       members_(std::move(members)),
       ends_(members_.size()),
-      lanes_(members_.size() * members_.size()) {}
+      lanes_(members_.size() * members_.size()) {
+  for (const int member : members_) hosts_.push_back(world_.host_of(member));
+}
 
 std::unique_ptr<comm::Communicator> Wire::end_of(int rank) {
   return std::make_unique<EndCommunicator>(shared_from_this(), rank);

@@ -26,6 +26,7 @@ struct Journey {
 class WireWorld {
  public:
   virtual ~WireWorld() = default;
+  virtual int host_of(int trainer) = 0;
   /// What a message of `from` that starts now is for, as a number.
   virtual std::size_t kind_of_next(int from) = 0;
   virtual Journey depart(int from, int to, std::size_t kind) = 0;
@@ -94,6 +95,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Stage& stage_;
   WireWorld& world_;
   const std::vector<int> members_;
+  std::vector<int> hosts_;  ///< likewise
   std::vector<End> ends_;
   std::vector<Lane> lanes_;
 };

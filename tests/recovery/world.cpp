@@ -151,6 +151,7 @@ class World final : public WireWorld, public SeatWorld {
 
   // ---- For the wires
 
+  int host_of(int number) override { return trainer(number).slot / slots_of_host_; }
   std::size_t kind_of_next(int from) override { return trainer(from).place; }
   nanoseconds short_time() override { return microseconds(20 + rng_.below(400)); }
   void wrong(const std::string& what) override { fail(what); }
@@ -307,10 +308,21 @@ class World final : public WireWorld, public SeatWorld {
       const std::uint64_t fault = rng_.below(kMessageFaultNames.size());
       set_trap(rng_.below(places), fault);
     }
+    share_hosts();
     const std::uint64_t others = rng_.below(7);
     for (std::uint64_t i = 0; i < others; ++i) {
       stage_.after(span(100, 1'200), [this] { disturb(); });
     }
+  }
+
+  /// Of two in seven seeds: hosts of two or three, whose sums leave them behind the point kScatter.
+  void share_hosts() {
+    if (seed_ % 7 != 1 && seed_ % 7 != 5) return;
+    slots_of_host_ = 2 + static_cast<int>(seed_ / 7 % 2);
+    const auto scatter = std::ranges::find(kMessagePlaces, engine::point::kScatter);
+    traps_.push_back({static_cast<std::size_t>(scatter - kMessagePlaces.begin()),
+                      static_cast<MessageFault>(seed_ / 14 % kMessageFaultNames.size()),
+                      seed_ % 30});
   }
 
   /// Those of a split model make whole copies.
@@ -918,7 +930,7 @@ class World final : public WireWorld, public SeatWorld {
   std::string directory_;
   bool is_loud_;
 
-  int workers_ = 1;
+  int workers_ = 1, slots_of_host_ = 1;
   int lives_ = 1;  ///< of the gang: it was resumed so often, less one
   bool is_slow_disk_ = false, is_late_sentinel_ = false;
   int holds_left_ = 0;

@@ -70,6 +70,10 @@ class Communicator {
   /// wait for a wire that could be used.
   virtual bool shares_memory() const { return false; }
 
+  /// By rank, a number for the host that it is on: the same for those who reach each other by
+  /// memory. All ranks know the same ones. Empty: each is alone.
+  virtual std::vector<int> hosts() const { return {}; }
+
   /// Starts one group: all `sends` and `receives`, none to itself. Several to or from one peer are
   /// matched in the order given (one frame may carry them all); the byte counts must match on both
   /// sides (checked on arrival: a difference is kCorrupt). Buffers belong to the caller and stay
@@ -114,9 +118,10 @@ struct RefusedConnections {
 
 struct TcpOptions {
   int rank = 0;
-  int listen_fd = -1;              ///< bound and listening; the communicator takes ownership
-  std::vector<PeerAddress> peers;  ///< by rank, this rank included; size() = peers.size()
-  std::string job_key;             ///< 64 hexadecimal digits; every connection proves it both ways
+  int listen_fd = -1;  ///< bound and listening; the communicator takes ownership
+  /// By rank, this rank included; size() = peers.size(). Those under one address are on one host.
+  std::vector<PeerAddress> peers;
+  std::string job_key;  ///< 64 hexadecimal digits; every connection proves it both ways
   std::string job_uid;
   std::int64_t epoch = 0;  ///< frames and handshakes of another epoch are refused
   MonoTime
@@ -153,8 +158,10 @@ Result<ListenSocket> listen_tcp(const std::string& address, int port);
 /// `whole`, which outlives it.
 std::unique_ptr<Communicator> make_subset(Communicator& whole, std::vector<int> ranks, int channel);
 
-/// `size` ranks in one process, connected by memory; for tests. The clock outlives them.
-std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const Clock& clock);
+/// `size` ranks in one process, connected by memory, as if they were on `hosts`; for tests. The
+/// clock outlives them.
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const Clock& clock,
+                                                                    std::vector<int> hosts = {});
 
 // ---- Collectives: free functions over any communicator
 // ------------------------------------------------

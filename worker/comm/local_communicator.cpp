@@ -6,6 +6,8 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "worker/comm/communicator.h"
 #include "worker/comm/message.h"
@@ -22,12 +24,14 @@ struct LocalGroup {
 // What all ranks share. A message is copied by whichever side comes second.
 class Hub {
  public:
-  Hub(int size, const Clock& clock)
+  Hub(int size, const Clock& clock, std::vector<int> hosts)
       : clock_(clock),
+        hosts_(std::move(hosts)),
         ranks_(static_cast<std::size_t>(size)),
         lanes_(ranks_.size() * ranks_.size()) {}
 
   int size() const { return static_cast<int>(ranks_.size()); }
+  const std::vector<int>& hosts() const { return hosts_; }
   Result<std::shared_ptr<LocalGroup>> start(std::size_t rank, int channel, std::uint64_t step,
                                             MessagesByPeer messages);
   Status wait(std::size_t rank, const LocalGroup& group, MonoTime deadline);
@@ -57,6 +61,7 @@ class Hub {
   void fail(std::size_t rank, ErrorCode code, const std::string& why);
 
   const Clock& clock_;
+  const std::vector<int> hosts_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
@@ -190,6 +195,7 @@ class LocalCommunicator final : public Communicator {
   }
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
+  std::vector<int> hosts() const override { return hub_->hosts(); }
   std::uint64_t sent_bytes() const override { return hub_->sent_bytes(index()); }
   void abort() override { hub_->close(index(), ErrorCode::kAborted, "abort() was called"); }
   Result<std::unique_ptr<Work>> start_on(int channel, std::uint64_t step, Memory memory,
@@ -211,9 +217,10 @@ class LocalCommunicator final : public Communicator {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const Clock& clock) {
-  MUSTER_CHECK(size > 0);
-  const auto hub = std::make_shared<Hub>(size, clock);
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const Clock& clock,
+                                                                    std::vector<int> hosts) {
+  MUSTER_CHECK(size > 0 && (hosts.empty() || std::ssize(hosts) == size));
+  const auto hub = std::make_shared<Hub>(size, clock, std::move(hosts));
   std::vector<std::unique_ptr<Communicator>> communicators;
   communicators.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {

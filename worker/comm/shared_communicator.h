@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "worker/comm/communicator.h"
 
@@ -15,6 +16,7 @@ class SharedCommunicator : public Communicator {
   int rank() const override { return real_->rank(); }
   int size() const override { return real_->size(); }
   bool shares_memory() const override { return real_->shares_memory(); }
+  std::vector<int> hosts() const override { return real_->hosts(); }
   Result<std::unique_ptr<Work>> start_on(int channel, std::uint64_t step, Memory memory,
                                          std::span<const SendBuffer> sends,
                                          std::span<const ReceiveBuffer> receives) override {

@@ -20,6 +20,14 @@ class Subset final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
   bool shares_memory() const override { return whole_.shares_memory(); }
+  std::vector<int> hosts() const override {
+    const std::vector<int> all = whole_.hosts();
+    std::vector<int> own;
+    for (const int rank : ranks_) {
+      if (!all.empty()) own.push_back(all.at(static_cast<std::size_t>(rank)));
+    }
+    return own;
+  }
   void abort() override { whole_.abort(); }
   std::uint64_t sent_bytes() const override { return whole_.sent_bytes(); }
 

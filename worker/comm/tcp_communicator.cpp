@@ -18,8 +18,10 @@
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "worker/comm/communicator.h"
@@ -81,6 +83,16 @@ struct Moved {
   int error = 0;
 };
 
+/// By rank, the first of those under its address.
+std::vector<int> hosts_of(const std::vector<PeerAddress>& peers) {
+  std::map<std::string_view, int> first;
+  std::vector<int> hosts;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    hosts.push_back(first.emplace(peers[rank].host, static_cast<int>(rank)).first->second);
+  }
+  return hosts;
+}
+
 class TcpCore {
  public:
   TcpCore(const TcpOptions& options, Peers peers);
@@ -90,6 +102,7 @@ class TcpCore {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(connections_.size()); }
   bool shares_memory() const { return shares_memory_; }
+  const std::vector<int>& hosts() const { return hosts_; }
   std::uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
 
   Result<std::shared_ptr<Group>> start(int channel, std::uint64_t step, MessagesByPeer messages);
@@ -125,6 +138,7 @@ class TcpCore {
   const std::uint64_t epoch_;
   const Clock& clock_;
   const std::function<void()> on_wait_;
+  const std::vector<int> hosts_;
   bool shares_memory_ = true;
   UniqueFd epoll_;
   UniqueFd wake_;  // an eventfd, written once: when the communicator has failed
@@ -151,6 +165,7 @@ TcpCore::TcpCore(const TcpOptions& options, Peers peers)
       epoch_(static_cast<std::uint64_t>(options.epoch)),
       clock_(*options.clock),
       on_wait_(options.on_wait),
+      hosts_(hosts_of(options.peers)),
       sent_bytes_(peers.sent_bytes),
       connections_(peers.by_rank.size()) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
@@ -595,6 +610,7 @@ class TcpCommunicator final : public Communicator {
   int rank() const override { return core_->rank(); }
   int size() const override { return core_->size(); }
   bool shares_memory() const override { return core_->shares_memory(); }
+  std::vector<int> hosts() const override { return core_->hosts(); }
   std::uint64_t sent_bytes() const override { return core_->sent_bytes(); }
   std::vector<double> waited_seconds() const override { return core_->waited_seconds(); }
   void abort() override { core_->abort("abort() was called"); }

@@ -217,7 +217,8 @@ std::vector<HeldNode> held_nodes(const Assignment& assignment) {
 std::vector<SumPass> sum_passes(const std::vector<HeldNode>& nodes) {
   MUSTER_CHECK(!nodes.empty());
   PassBuilder builder(nodes);
-  builder.reduce({{0, nodes.back().ranks.last}, 0, static_cast<int>(nodes.size())});
+  builder.reduce(
+      {{nodes.front().ranks.first, nodes.back().ranks.last}, 0, static_cast<int>(nodes.size())});
   return builder.take();
 }
 

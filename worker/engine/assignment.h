@@ -60,9 +60,9 @@ struct SumPass {
   std::vector<std::int8_t> order;
 };
 
-/// The whole tree over `nodes`, which cover [0, L): usually one pass; more where the nodes
-/// outnumber what one program can name. After the last pass its inputs[0] holds the sum. No pass:
-/// one node.
+/// The tree over `nodes`, which cover a complete subtree, as a rule all: usually one pass; more
+/// where the nodes outnumber what one program can name. After the last pass its inputs[0] holds the
+/// sum. No pass: one node.
 std::vector<SumPass> sum_passes(const std::vector<HeldNode>& nodes);
 
 }  // namespace muster::engine

@@ -2,10 +2,15 @@
 // subtrees, the blocks go to their owners all-to-all, the owner adds them along the tree, and gives
 // what comes out to those who need it.
 //
+// Where processes share a host, what goes to other hosts goes there once: a host's processes first
+// add up, through memory, the subtrees that they have together (engine/hosts), and of what comes
+// out one of them is sent what the others are to have, too, and gives it on. The tree is the same,
+// so the bits are.
+//
 // The flat buffer is cut into buckets, and one goes its way while the backward pass still computes
 // the next. The groups of transfers have the same order on all processes, whoever computes what:
 // node sums of bucket 0, of bucket 1, reduced gradients of bucket 0, node sums of bucket 2, reduced
-// gradients of bucket 1, and so on.
+// gradients of bucket 1, and so on. With shared hosts a bucket has four groups instead of two.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +26,7 @@
 #include "worker/comm/communicator.h"
 #include "worker/engine/assignment.h"
 #include "worker/engine/buckets.h"
+#include "worker/engine/hosts.h"
 #include "worker/engine/keeping.h"
 #include "worker/engine/optimizer.h"
 
@@ -33,6 +39,7 @@ struct Reduction {
                              ///< the tail, go to all
   bool is_measured = false;  ///< each block's sum of squares, of the trained elements, goes to all
   std::optional<Keeping> keeping{};  ///< who makes which updates; without: all make all
+  Hosts hosts{};
 };
 
 /// Payload bytes that `rank` sends in one sum.
@@ -60,10 +67,11 @@ class GradientExchange {
   /// From element `first` on all nodes' sums are final and stay untouched until finish() returns.
   /// Sends what is complete now, adds up what was sent before, and gives that to others. An error
   /// is kept for finish().
-  /// Blocks: until `deadline` on processes that are more than one bucket behind.
+  /// Blocks: until `deadline` on processes that are more than one bucket behind, or two with shared
+  /// hosts.
   void advance(std::size_t first, MonoTime deadline);
   /// The rest of it, and until everything is there and nothing moves any more.
-  /// Blocks: until `deadline`, twice on the other processes.  Errors: as comm::Work::wait, or the
+  /// Blocks: until `deadline`, for each group of transfers.  Errors: as comm::Work::wait, or the
   /// point's. Transfers may be under way then; aborting the communicator ends them.
   Status finish(MonoTime deadline);
   /// All of it at once.
@@ -84,40 +92,71 @@ class GradientExchange {
   bool owns_elements() const { return owns_elements_; }
 
  private:
-  /// The way of one bucket.
-  struct Bucket {
-    ElementRange owned;
-    std::vector<comm::SendBuffer> node_sends;
-    std::vector<comm::ReceiveBuffer> node_receives;
-    std::vector<std::vector<const float*>> inputs;  ///< of each pass, the owned elements
-    std::vector<float*> sums;                       ///< likewise
-    const float* reduced = nullptr;                 ///< what comes out
-    std::vector<comm::SendBuffer> sends;            ///< of that
+  struct Transfers {
+    std::vector<comm::SendBuffer> sends;
     std::vector<comm::ReceiveBuffer> receives;
-    std::unique_ptr<comm::Work> nodes_under_way, reduced_under_way;
+    std::unique_ptr<comm::Work> under_way;
   };
 
-  /// The owned elements of one node's sum.
+  /// Of some nodes' sums the same elements.
+  struct Addition {
+    const std::vector<SumPass>* passes = nullptr;
+    std::size_t elements = 0;
+    std::vector<std::vector<const float*>> inputs;  ///< of each pass
+    std::vector<float*> sums;                       ///< likewise
+    const float* result = nullptr;
+  };
+
+  /// The way of one bucket. The first and the last of its groups are there with shared hosts alone.
+  struct Bucket {
+    ElementRange owned;
+    Transfers to_makers;              ///< node sums, to whoever of the host adds them up
+    std::vector<Addition> host_sums;  ///< for owners on other hosts
+    Transfers nodes;                  ///< to the owners
+    Addition sum;                     ///< of what is owned
+    Transfers reduced;                ///< what comes out
+    Transfers given_on;               ///< the same, from who was sent it to others of the host
+  };
+
+  /// Some elements of one node's sum.
   struct Chunk {
     const float* values = nullptr;
     float* writable = nullptr;  ///< the same, where it was received and may be lost
   };
 
   float* take_memory(std::size_t elements);
-  void list_nodes(int rank, const std::vector<float*>& nodes, const std::vector<HeldNode>& held,
-                  std::size_t bucket);
-  void list_passes(std::vector<Chunk> chunks, Bucket& own);
-  void list_reduced(int rank, std::size_t bucket);
-  Status send_nodes(std::size_t bucket);
-  Status reduce(std::size_t bucket, MonoTime deadline);
-  void add(const Bucket& own);
+  void list_nodes(const std::vector<float*>& nodes, std::size_t bucket);
+  void list_for_owner(const std::vector<float*>& nodes, int owner, std::size_t bucket);
+  void list_owned(const std::vector<float*>& nodes, std::size_t bucket);
+  Addition list_passes(std::vector<Chunk> chunks, std::size_t elements,
+                       const std::vector<SumPass>& passes);
+  void list_reduced(std::size_t bucket);
+  void list_reduced_of(int owner, std::size_t bucket);
+  int taken_first_by(int rank, int owner, std::size_t bucket) const;
+  Status make_round(std::size_t round, MonoTime deadline);
+  std::size_t rounds() const { return buckets_.size() + (is_by_hosts_ ? 3 : 1); }
+  Status start(Transfers& transfers);
+  static Status end(Transfers& transfers, MonoTime deadline);
+  Status send_nodes(Bucket& bucket, MonoTime deadline);
+  Status reduce(Bucket& bucket, MonoTime deadline);
+  void add(const Addition& addition);
+  void add_owned(const Bucket& own);
   /// Beside a computation a wire can be used. Bytes in memory would be moved by a processor that
   /// computes otherwise, and the next bucket's are waited for in between anyway.
   bool is_overlapped() const { return !is_last_ && !communicator_->shares_memory(); }
   Status reached(std::string_view point) const { return point_ ? point_(point) : Status(); }
+  Status reached_bucket(const Bucket& bucket) const {
+    return &bucket != &buckets_.back() ? reached("bucket") : Status();
+  }
 
   const Reduction reduction_;
-  const std::vector<SumPass> passes_;
+  const int rank_;
+  const bool is_by_hosts_;
+  const std::vector<int> beside_;        ///< on the same host, this process included
+  const std::vector<HostNode> nodes_;    ///< of all hosts
+  const std::vector<SumPass> passes_;    ///< of what is owned
+  std::vector<std::size_t> held_nodes_;  ///< those of `nodes_` of which this process holds a part
+  std::vector<std::vector<SumPass>> host_passes_;  ///< of these; empty where nothing is to be made
   std::vector<float>& memory_;
   std::size_t memory_taken_ = 0;
   std::vector<std::vector<float>> between_;  ///< of passes that have no other place for their sums
@@ -130,8 +169,8 @@ class GradientExchange {
   kernels::cpu::Context* context_ = nullptr;
   std::uint64_t step_ = 0;
   ExchangePoint point_;
-  std::size_t sent_ = 0, reduced_ = 0;  ///< buckets
-  bool is_last_ = false;                ///< nothing is computed beside it any more
+  std::size_t round_ = 0;  ///< the next
+  bool is_last_ = false;   ///< nothing is computed beside it any more
   Status status_;
 
   std::vector<Bucket> buckets_;  ///< last, so that transfers under way end before their buffers

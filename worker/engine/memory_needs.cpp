@@ -36,14 +36,13 @@ std::size_t spare_buffers(const std::vector<RankRange>& nodes, int ranks_at_once
   return highest;
 }
 
-/// Node sums of the own part of the gradient from all others, and of theirs what they have added.
+/// Node sums of the own part of the gradient from all others, and of theirs what they have added;
+/// node sums from others of the host, too.
 std::size_t received_floats(const TrainingConfig& config, const MemoryShare& share,
                             std::size_t elements) {
   const auto processes = static_cast<std::size_t>(share.assignment.processes());
   if (processes == 1) return 0;
-  std::size_t nodes = 0;
-  for (const auto& held : share.assignment.nodes) nodes += held.size();
-  nodes -= own_nodes(share).size();
+  const std::size_t nodes = chunks_received(share.assignment, share.hosts, share.rank);
   const std::size_t others =
       config.is_sharded ? static_cast<std::size_t>(config.buddies) : processes - 1;
   return (nodes + std::min(others, processes - 1)) * elements / processes;

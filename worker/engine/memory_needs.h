@@ -12,6 +12,7 @@
 
 #include "common/split.h"
 #include "worker/engine/assignment.h"
+#include "worker/engine/hosts.h"
 #include "worker/engine/model_shape.h"
 #include "worker/engine/stage_plan.h"
 #include "worker/engine/training.h"
@@ -44,6 +45,7 @@ struct MemoryShare {
   std::size_t rows_per_rank = 1;
   std::size_t rows_evaluated = 0;  ///< at once; 0: nothing is evaluated
   std::size_t data_bytes = 0;
+  Hosts hosts{};
 };
 
 /// Of the model that such a process has: for a pass over at most so many logical ranks, and for an

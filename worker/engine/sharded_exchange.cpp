@@ -1,14 +1,79 @@
 #include "worker/engine/sharded_exchange.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "common/check.h"
 
 namespace muster::engine {
 namespace {
 
-/// What `from` gives `to`, which has not made the update itself.
-Ranges gift(const Keeping& keeping, int from, int to) {
-  return without(keeping.given[static_cast<std::size_t>(from)],
-                 keeping.kept[static_cast<std::size_t>(to)]);
+/// Parameters on their way from one to another.
+struct Gift {
+  int from = 0, to = 0;
+  ElementRange range;
+  bool is_given_on = false;  ///< it was given to `from` before
+};
+
+/// Without shared hosts each is given what it lacks by whoever gives that.
+std::vector<Gift> single_gifts(const Keeping& keeping, int rank) {
+  std::vector<Gift> gifts;
+  const auto give = [&](int from, int to) {
+    for (const ElementRange range : without(keeping.given[static_cast<std::size_t>(from)],
+                                            keeping.kept[static_cast<std::size_t>(to)])) {
+      gifts.push_back({from, to, range});
+    }
+  };
+  for (int peer = 0; peer < static_cast<int>(keeping.kept.size()); ++peer) {
+    if (peer == rank) continue;
+    give(rank, peer);
+    give(peer, rank);
+  }
+  return gifts;
+}
+
+/// On one host, a stretch to all who lack it: by the giver, or by who keeps it, else by one who is
+/// given it first.
+void give_on_host(const std::vector<int>& beside, const Stretch& stretch, int giver,
+                  std::size_t turn, std::vector<Gift>& gifts) {
+  std::vector<int> lacking;
+  int source = -1;
+  for (const int rank : beside) {
+    const bool keeps = std::ranges::binary_search(stretch.keepers, rank);
+    if (!keeps) lacking.push_back(rank);
+    if (rank == giver || (keeps && source < 0)) source = rank;
+  }
+  if (lacking.empty()) return;
+  const bool is_given_on = source < 0;
+  if (is_given_on) {
+    source = lacking[turn % lacking.size()];
+    gifts.push_back({giver, source, stretch.range});
+  }
+  for (const int rank : lacking) {
+    if (rank != source) gifts.push_back({source, rank, stretch.range, is_given_on});
+  }
+}
+
+/// All that `rank` gives or is given; between two of them in the same order on both.
+std::vector<Gift> gifts_of(const Giving& giving, int rank) {
+  const Keeping& keeping = giving.keeping;
+  if (!giving.hosts.is_any_shared()) return single_gifts(keeping, rank);
+  const int processes = static_cast<int>(keeping.kept.size());
+  std::vector<Ranges> cut = keeping.kept;
+  cut.insert(cut.end(), keeping.given.begin(), keeping.given.end());
+  std::vector<Gift> gifts;
+  std::size_t turn = 0;
+  for (Stretch& stretch : stretches_of(keeping.trained, cut)) {
+    const int giver = stretch.keepers.back() - processes;  // one gives it, and keeps it
+    MUSTER_CHECK(giver >= 0);
+    stretch.keepers.pop_back();
+    ++turn;
+    for (const auto& beside : giving.hosts.members()) {
+      give_on_host(beside, stretch, giver, turn, gifts);
+    }
+  }
+  std::erase_if(gifts, [&](const Gift& one) { return one.from != rank && one.to != rank; });
+  return gifts;
 }
 
 }  // namespace
@@ -17,9 +82,9 @@ std::uint64_t expected_step_bytes(const Assignment& assignment, int rank,
                                   const Reduction& reduction) {
   MUSTER_CHECK(reduction.keeping.has_value());
   std::uint64_t bytes = expected_bytes(assignment, rank, reduction);
-  for (int peer = 0; peer < assignment.processes(); ++peer) {
-    if (peer == rank) continue;
-    bytes += 1 + size_of(gift(*reduction.keeping, rank, peer)) * sizeof(float);
+  bytes += static_cast<std::uint64_t>(assignment.processes() - 1);
+  for (const Gift& one : gifts_of({*reduction.keeping, reduction.hosts}, rank)) {
+    if (one.from == rank) bytes += one.range.size() * sizeof(float);
   }
   return bytes;
 }
@@ -42,26 +107,30 @@ Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime de
   return work->wait(deadline);
 }
 
-Status gather_parameters(comm::Communicator& communicator, const Keeping& keeping,
-                         std::uint64_t step, std::span<float> parameters, MonoTime deadline,
+Status gather_parameters(comm::Communicator& communicator, const Giving& giving, std::uint64_t step,
+                         std::span<float> parameters, MonoTime deadline,
                          const ExchangePoint& point) {
   const int rank = communicator.rank();
   if (communicator.size() == 1) return {};
-  std::vector<comm::SendBuffer> sends;
-  std::vector<comm::ReceiveBuffer> receives;
-  for (int peer = 0; peer < communicator.size(); ++peer) {
-    if (peer == rank) continue;
-    for (const ElementRange own : gift(keeping, rank, peer)) {
-      sends.push_back({peer, parameters.data() + own.begin, own.size() * sizeof(float)});
+  const std::vector<Gift> gifts = gifts_of(giving, rank);
+  const auto start = [&](bool is_given_on) {
+    std::vector<comm::SendBuffer> sends;
+    std::vector<comm::ReceiveBuffer> receives;
+    for (const Gift& one : gifts) {
+      if (one.is_given_on != is_given_on) continue;
+      float* const values = parameters.data() + one.range.begin;
+      const std::size_t bytes = one.range.size() * sizeof(float);
+      if (one.from == rank) sends.push_back({one.to, values, bytes});
+      if (one.to == rank) receives.push_back({one.from, values, bytes});
     }
-    for (const ElementRange theirs : gift(keeping, peer, rank)) {
-      receives.push_back({peer, parameters.data() + theirs.begin, theirs.size() * sizeof(float)});
-    }
-  }
-  MUSTER_ASSIGN_OR_RETURN(const auto work,
-                          communicator.start(step, comm::Memory::kHost, sends, receives));
+    return communicator.start(step, comm::Memory::kHost, sends, receives);
+  };
+  MUSTER_ASSIGN_OR_RETURN(const auto work, start(false));
   MUSTER_RETURN_IF_ERROR(point ? point("gather") : Status());
-  return work->wait(deadline);
+  MUSTER_RETURN_IF_ERROR(work->wait(deadline));
+  if (!giving.hosts.is_any_shared()) return {};
+  MUSTER_ASSIGN_OR_RETURN(const auto given_on, start(true));
+  return given_on->wait(deadline);
 }
 
 }  // namespace muster::engine

@@ -48,6 +48,13 @@ void Trainer::set_assignment(const Assignment& assignment) {
   stage_.reset();
 }
 
+/// Of the members, as the exchange is to know them: it is not worth the two more groups of
+/// transfers where there is little to send. All find the same.
+Hosts Trainer::hosts() const {
+  if (!communicator_ || blocks_of(buckets_->elements()) < config_.host_blocks) return {};
+  return Hosts(communicator_->hosts());
+}
+
 /// For the assignment, and those who keep what now.
 void Trainer::plan_exchange() {
   std::vector<float*> buffers;
@@ -55,6 +62,7 @@ void Trainer::plan_exchange() {
   Reduction reduction{ownership(), shape_.parameters(),
                       config_.gradient_norm_max > 0 && !is_split()};
   if (is_sharded()) reduction.keeping = keeping_;
+  reduction.hosts = hosts();
   exchange_.emplace(assignment_, rank(), std::move(reduction), buffers, exchange_memory_);
   is_exchange_old_ = false;
   if (is_split() && config_.gradient_norm_max > 0) plan_squares();
@@ -80,7 +88,8 @@ std::size_t Trainer::rows_evaluated() const {
 }
 
 MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const {
-  return {assignment, rank, rows_per_rank(), rows_evaluated(), train_.memory() + test_.memory()};
+  return {assignment, rank, rows_per_rank(), rows_evaluated(), train_.memory() + test_.memory(),
+          hosts()};
 }
 
 /// Before anything is taken: whether a process that has its even share fits at all.

@@ -17,6 +17,7 @@
 #include "worker/engine/entry.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/exchange.h"
+#include "worker/engine/hosts.h"
 #include "worker/engine/keeping.h"
 #include "worker/engine/membership.h"
 #include "worker/engine/memory_needs.h"
@@ -125,6 +126,7 @@ class Trainer {
     return Buckets(shape.values() + kTailSize, shape.layer_starts(), config_.bucket_blocks);
   }
   Ownership ownership() const { return Ownership(*buckets_, owns_); }
+  Hosts hosts() const;
   bool has_learners() const { return std::find(owns_.begin(), owns_.end(), 0) != owns_.end(); }
   void reserve_model(const Assignment& assignment);
   void warm_up();

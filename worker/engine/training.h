@@ -149,6 +149,8 @@ struct TrainingConfig {
   int look_steps = 0;
   /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
   std::size_t bucket_blocks = 256;
+  /// Gradients of fewer blocks go from process to process, whoever shares a host; the same for all.
+  std::size_t host_blocks = 256;
   /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all
   /// is less; the same for all.
   std::size_t copy_blocks = 64;

@@ -61,6 +61,13 @@ TEST_CASE("bytes sent are the bytes of the pieces for others") {
   test::run_bytes_sent(ranks, kClock, 0);
 }
 
+TEST_CASE("ranks in one process are on the hosts that a test says") {
+  const auto ranks = make_local_communicators(3, kClock, {4, 4, 2});
+  CHECK(ranks[1]->hosts() == std::vector<int>{4, 4, 2});
+  CHECK(make_subset(*ranks[2], {0, 2}, 1)->hosts() == std::vector<int>{4, 2});
+  CHECK(make_local_communicators(2, kClock)[0]->hosts().empty());
+}
+
 TEST_CASE("device memory is refused by a transport for host memory") {
   auto ranks = make_local_communicators(2, kClock);
   const auto work = ranks[0]->start(1, Memory::kCuda, {}, {});

@@ -124,6 +124,11 @@ struct PlaceGrid {
   }
 };
 
+/// Each place is met with several numbers of workers, and so with hosts of 1 to 3.
+int slots_of_host(std::string_view place, int workers) {
+  return 1 + (static_cast<int>(place.size()) + workers) % 3;
+}
+
 struct Death {
   int workers = 0, victim = 0;
 };
@@ -133,6 +138,7 @@ void die_at(std::string_view place, Death death, ConfigOf config_of) {
   CAPTURE(death.workers);
   CAPTURE(death.victim);
   PlaceTrial trial(config_of, place);
+  trial.slots_of_host = slots_of_host(place, death.workers);
   // Files are slot 0's alone: the others wait for it at the end.
   const bool comes_back = is_of_files(place) && death.victim == 0;
   if (comes_back) trial.before = [](ElasticWorld& world) { world.respawn_next(); };
@@ -260,6 +266,7 @@ void stand_at(const PlaceCase& one, ConfigOf config_of, StandVerdict verdict) {
   CAPTURE(one.config);
   const bool is_lost = verdict == StandVerdict::kLost;
   PlaceTrial trial(config_of, one.place);
+  trial.slots_of_host = slots_of_host(one.place, one.workers);
   // Without slot 0 there would be nobody to write files to the end.
   const int trainer = is_of_files(one.place) ? one.workers - 1 : one.victim;
   CAPTURE(trainer);
@@ -346,6 +353,7 @@ class RandomChanges {
 std::vector<std::string> deaths_of_run(std::uint32_t number) {
   const test::TempDirectory directory;
   Trial trial;
+  trial.slots_of_host = 1 + static_cast<int>(number % 3);
   if (number % 4 >= 2) trial.config = digits_with_layers(trial.steps);
   if (number % 8 >= 4) trial.config = with_adamw(trial.config);
   if (number % 3 == 2) trial.config = digits_in_buckets(trial.steps);

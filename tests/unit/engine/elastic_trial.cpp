@@ -103,6 +103,7 @@ std::unique_ptr<ElasticWorld> Trial::run(int workers) const {
       });
   const bool is_new = !std::filesystem::exists(config.checkpoint_path) ||
                       std::filesystem::is_empty(config.checkpoint_path);
+  world->share_hosts(slots_of_host);
   if (before) before(*world);
   world->start(workers, doom_of_slot_0);
   world->join();

@@ -69,6 +69,7 @@ struct Trial {
   std::function<void(ElasticWorld&, std::int64_t)> at_step;
   std::function<void(ElasticWorld&)> before;
   std::string_view doom_of_slot_0;
+  int slots_of_host = 1;
   int falls = 0;  ///< trainers that may go back to a checkpoint
   ElasticWorld::OnState on_state;
 

@@ -307,8 +307,12 @@ void ElasticWorld::publish(std::vector<int> members, bool is_urgent, bool stop) 
   MUSTER_CHECK_MSG(next->epoch <= kViewsMax, "view after view, and the training comes to no end");
   next->members = std::move(members);
   next->stop = stop;
-  for (auto& one :
-       comm::make_local_communicators(static_cast<int>(next->members.size()), shared.clock)) {
+  std::vector<int> hosts;
+  for (const int member : next->members) {
+    hosts.push_back(shared.trainers[member].slot / slots_of_host_);
+  }
+  for (auto& one : comm::make_local_communicators(static_cast<int>(next->members.size()),
+                                                  shared.clock, std::move(hosts))) {
     next->communicators.push_back(std::move(one));
   }
   const std::shared_ptr<Round> before = std::exchange(shared.round, next);

@@ -60,6 +60,8 @@ class ElasticWorld {
     std::function<Status(int trainer)> on_done;  ///< of a wait; an error breaks the connections
   };
   void watch_transfers(TransferWatch watch) { transfer_watch_ = std::move(watch); }
+  /// So many slots after each other are on one host, before the start.
+  void share_hosts(int slots) { slots_of_host_ = slots; }
   /// Checkpoints are on the disk before the step after theirs begins; before the start.
   void save_in_place() { saves_in_place_ = true; }
   /// The members at the start: they form the first view together. That of slot 0 has `doom`.
@@ -134,6 +136,7 @@ class ElasticWorld {
   OnDivision on_division_;
   std::optional<TransferWatch> transfer_watch_;
   bool saves_in_place_ = false;
+  int slots_of_host_ = 1;
   std::atomic<std::uint64_t> reads_ = 0;
   std::unique_ptr<Shared> shared_;
 };

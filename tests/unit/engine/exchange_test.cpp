@@ -14,6 +14,7 @@
 #include "common/rng.h"
 #include "tests/test_main.h"
 #include "tests/unit/engine/ranks.h"
+#include "worker/comm/shared_communicator.h"
 #include "worker/engine/node_sums.h"
 #include "worker/engine/sharded_exchange.h"
 
@@ -42,7 +43,7 @@ float tree(int first, int length, std::size_t i) {
 MonoTime soon() { return SystemClock().mono_now() + seconds(60); }
 
 /// Runs `body` on every rank of one transport.
-using OnAllRanks = void (*)(int, const std::function<void(comm::Communicator&)>&);
+using OnAllRanks = std::function<void(int, const std::function<void(comm::Communicator&)>&)>;
 
 /// Sums of squares of the first `measured` values, block by block.
 std::vector<float> squares_of(std::span<const float> values, std::size_t measured) {
@@ -166,7 +167,7 @@ void compute_in_layers(Nodes& nodes, const Size& size, Rng& rng,
 
 /// Makes `times` sums on all ranks, some of which compute while the sum is under way, and checks
 /// them. By rank, what a sharded step's exchange or the sum alone has sent.
-std::vector<std::uint64_t> sum_on_all(OnAllRanks on_all_ranks, const Assignment& assignment,
+std::vector<std::uint64_t> sum_on_all(const OnAllRanks& on_all_ranks, const Assignment& assignment,
                                       const Reduction& reduction, const Size& size, int times) {
   const int processes = assignment.processes();
   const std::vector<float> expected = whole_sum(size.elements());
@@ -197,8 +198,8 @@ std::vector<std::uint64_t> sum_on_all(OnAllRanks on_all_ranks, const Assignment&
       for (const ElementRange range : reduction.keeping->kept[static_cast<std::size_t>(rank)]) {
         for (std::size_t i = range.begin; i < range.end; ++i) parameters[i] = expected[i];
       }
-      wrong +=
-          !gather_parameters(communicator, *reduction.keeping, step, parameters, soon(), nullptr);
+      wrong += !gather_parameters(communicator, {*reduction.keeping, reduction.hosts}, step,
+                                  parameters, soon(), nullptr);
       wrong += !std::equal(parameters.begin(), parameters.end(), expected.begin());
     }
     sent[static_cast<std::size_t>(rank)] = communicator.sent_bytes() - before;
@@ -319,6 +320,154 @@ TEST_CASE("the sum has the same bits after a repair, and with spares") {
   sum_on_all(repair(kLogicalRanks, {{{0, 4}}}), size, 2);
   // One process that holds the whole sum, beside a spare.
   sum_on_all(repair(kLogicalRanks, {{{0, 16}}, {}}), size, 2);
+}
+
+namespace {
+
+/// Counts what goes to other hosts.
+class CountedCommunicator final : public comm::SharedCommunicator {
+ public:
+  CountedCommunicator(comm::Communicator& real, const Hosts& hosts)
+      : SharedCommunicator(std::shared_ptr<comm::Communicator>(&real, [](auto*) {})),
+        hosts_(hosts) {}
+  Result<std::unique_ptr<comm::Work>> start_on(
+      int channel, std::uint64_t step, comm::Memory memory, std::span<const comm::SendBuffer> sends,
+      std::span<const comm::ReceiveBuffer> receives) override {
+    for (const comm::SendBuffer& send : sends) {
+      if (!hosts_.are_together(rank(), send.peer)) bytes += send.bytes;
+    }
+    return SharedCommunicator::start_on(channel, step, memory, sends, receives);
+  }
+  std::uint64_t bytes = 0;
+
+ private:
+  const Hosts& hosts_;
+};
+
+/// By rank, of one sum.
+struct SumBytes {
+  std::vector<std::uint64_t> sent, to_other_hosts;
+};
+
+/// What one sum sends, after it has come out right; `on` are the hosts that are counted, of which
+/// the exchange knows those of the reduction.
+SumBytes bytes_of_sum(const Assignment& assignment, const Reduction& reduction, const Size& size,
+                      const Hosts& on) {
+  const auto processes = static_cast<std::size_t>(assignment.processes());
+  SumBytes all{std::vector<std::uint64_t>(processes), std::vector<std::uint64_t>(processes)};
+  const auto counted = [&](int, const std::function<void(comm::Communicator&)>& body) {
+    test::on_all_ranks(assignment.processes(), [&](comm::Communicator& communicator) {
+      CountedCommunicator watched(communicator, on);
+      body(watched);
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      all.sent[rank] = communicator.sent_bytes();
+      all.to_other_hosts[rank] = watched.bytes;
+    });
+  };
+  sum_on_all(counted, assignment, reduction, size, 1);
+  return all;
+}
+
+/// So many on each host, one host after the other.
+Hosts hosts_of(const std::vector<int>& sizes) {
+  std::vector<int> host_of;
+  for (std::size_t host = 0; host < sizes.size(); ++host) {
+    host_of.insert(host_of.end(), static_cast<std::size_t>(sizes[host]), static_cast<int>(host));
+  }
+  return Hosts(std::move(host_of));
+}
+
+}  // namespace
+
+TEST_CASE("the sum has the same bits whoever shares a host, and sends what it is expected to") {
+  Rng rng(test::seed());
+  int saved = 0, shared_hosts = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    CAPTURE(trial);
+    const int processes = static_cast<int>(2 + rng.below(7));
+    std::vector<int> host_of, slots;
+    const int beside = static_cast<int>(1 + rng.below(4));
+    for (int rank = 0; rank < processes; ++rank) {
+      // One after the other, or mixed, as where somebody was started anew elsewhere.
+      host_of.push_back(rng.below(5) == 0 ? static_cast<int>(rng.below(3)) : rank / beside);
+      slots.push_back(host_of.back());
+    }
+    const std::size_t trained = 1 + rng.below(9 * kBlock);
+    const Size size{trained, rng.below(2) * 4, rng.below(2) == 0, layers_of(trained)};
+    Assignment assignment = *assign(kLogicalRanks, processes);
+    if (rng.below(2) == 0) {
+      auto held = (*assign(kLogicalRanks, processes + 1)).nodes;
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(rng.below(held.size())));
+      assignment = repair(kLogicalRanks, held);
+    }
+    const bool is_sharded = rng.below(3) == 0;
+    Reduction reduction = is_sharded ? reduction_of(size, slots, 1) : reduction_of(size, processes);
+    if (!is_sharded && rng.below(3) == 0) {
+      std::vector<std::uint8_t> owns;
+      for (int rank = 0; rank < processes; ++rank) owns.push_back(rng.below(2) == 0);
+      owns[rng.below(owns.size())] = 1;
+      reduction.ownership = Ownership(size.buckets(), owns);
+    }
+    const Hosts hosts(host_of);
+    const SumBytes flat = bytes_of_sum(assignment, reduction, size, hosts);
+    reduction.hosts = hosts;
+    const SumBytes shared = bytes_of_sum(assignment, reduction, size, hosts);
+    std::uint64_t flat_bytes = 0, shared_bytes = 0;
+    for (int rank = 0; rank < processes; ++rank) {
+      const auto of = static_cast<std::size_t>(rank);
+      CHECK(shared.sent[of] == (is_sharded ? expected_step_bytes(assignment, rank, reduction)
+                                           : expected_bytes(assignment, rank, reduction)));
+      flat_bytes += flat.to_other_hosts[of];
+      shared_bytes += shared.to_other_hosts[of];
+    }
+    CHECK(shared_bytes <= flat_bytes);
+    if (!hosts.is_any_shared()) CHECK(shared.sent == flat.sent);
+    saved += shared_bytes < flat_bytes ? 1 : 0;
+    shared_hosts += hosts.is_any_shared() ? 1 : 0;
+  }
+  CHECK(shared_hosts > 20);
+  CHECK(saved > shared_hosts * 3 / 4);
+}
+
+TEST_CASE("a gradient leaves each host once, and comes to each once, however many share it") {
+  const Size size{96 * kBlock, 0, false, {0, 32 * kBlock, 64 * kBlock}};
+  const std::uint64_t whole = size.elements() * sizeof(float);
+  for (const int hosts : {2, 4}) {
+    for (const int beside : {1, 2, 4}) {
+      CAPTURE(hosts);
+      CAPTURE(beside);
+      const int processes = hosts * beside;
+      Reduction reduction = reduction_of(size, processes);
+      reduction.hosts = hosts_of(std::vector<int>(static_cast<std::size_t>(hosts), beside));
+      const SumBytes bytes =
+          bytes_of_sum(*assign(kLogicalRanks, processes), reduction, size, reduction.hosts);
+      // Each host has one node, of which it sends what other hosts own, and has a part of what
+      // comes out, which it sends to each of them; its processes in turn.
+      const auto others = static_cast<std::uint64_t>(hosts - 1);
+      for (const std::uint64_t of_rank : bytes.to_other_hosts) {
+        const double even = 2.0 * static_cast<double>(whole * others) / processes;
+        CHECK(static_cast<double>(of_rank) == doctest::Approx(even).epsilon(0.001));
+      }
+    }
+  }
+}
+
+TEST_CASE("parameters come to a host from its own process that has made the update") {
+  const Size size{96 * kBlock, 0, false, {0, 32 * kBlock, 64 * kBlock}};
+  const double whole = static_cast<double>(size.elements() * sizeof(float));
+  for (const int beside : {2, 4}) {
+    CAPTURE(beside);
+    std::vector<int> slots;
+    for (int rank = 0; rank < 2 * beside; ++rank) slots.push_back(rank / beside);
+    Reduction reduction = reduction_of(size, slots, 1);
+    reduction.hosts = Hosts(slots);
+    const SumBytes bytes =
+        bytes_of_sum(*assign(kLogicalRanks, 2 * beside), reduction, size, reduction.hosts);
+    // Each of two hosts sends half of its node and the gradients of its half, to buddies.
+    const double sent = static_cast<double>(std::accumulate(
+        bytes.to_other_hosts.begin(), bytes.to_other_hosts.end(), std::uint64_t{0}));
+    CHECK(sent == doctest::Approx(2 * whole).epsilon(0.001));
+  }
 }
 
 TEST_CASE("nobody adds but those who own something, and all have what comes out") {
@@ -479,7 +628,8 @@ TEST_CASE("a bucket is with its owner while the others still compute the rest") 
   const Assignment assignment = *assign(kLogicalRanks, 3);
   const Reduction reduction = reduction_of(size, 3);
   const std::vector<float> expected = whole_sum(size.elements());
-  for (const OnAllRanks on_all_ranks : {test::on_all_ranks, test::on_all_ranks_by_tcp}) {
+  for (const OnAllRanks& on_all_ranks :
+       {OnAllRanks(test::on_all_ranks), OnAllRanks(test::on_all_ranks_by_tcp)}) {
     std::latch one_is_reduced(2);
     std::atomic<int> wrong = 0;
     on_all_ranks(3, [&](comm::Communicator& communicator) {
@@ -529,12 +679,14 @@ TEST_CASE(
   const auto buckets = static_cast<int>(size.buckets().count());
   REQUIRE(buckets >= 4);
   for (const bool is_sharded : {false, true}) {
-    const Reduction reduction =
-        is_sharded ? reduction_of(size, {0, 1, 2, 3}, 1) : reduction_of(size, 4);
+    Reduction reduction = is_sharded ? reduction_of(size, {0, 1, 2, 3}, 1) : reduction_of(size, 4);
     // The point where the third of four is lost: at a bucket, or after all of them.
     for (int lost_at = 1; lost_at <= buckets + 2; ++lost_at) {
-      for (const OnAllRanks on_all_ranks : {test::on_all_ranks, test::on_all_ranks_by_tcp}) {
+      for (const OnAllRanks& on_all_ranks :
+           {OnAllRanks(test::on_all_ranks), OnAllRanks(test::on_all_ranks_by_tcp)}) {
         CAPTURE(lost_at);
+        const bool are_shared = lost_at % 2 == 1;
+        reduction.hosts = are_shared ? Hosts({0, 0, 1, 1}) : Hosts();
         std::atomic<int> wrong = 0, survivors = 0;
         on_all_ranks(4, [&](comm::Communicator& communicator) {
           const int rank = communicator.rank();

@@ -25,6 +25,7 @@ TrainingConfig digits(std::int64_t steps) {
   config.test = {"digits-test-images.idx.gz", "digits-test-labels.idx.gz"};
   config.has_test = true;
   config.sgd = {0.1f, 0.9f};
+  config.host_blocks = 1;
   config.data_root = "examples/data";
   return config;
 }
