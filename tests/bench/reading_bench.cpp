@@ -1,7 +1,9 @@
 // What a step waits for its samples. Tokens: 64 samples of 1,024 from a shard of 200 MB of which
 // the system holds nothing in memory, read when they are wanted and read ahead while the step
 // before is computed. Pictures: a directory of JPEGs, decoded and scaled by one thread and by two;
-// and those of a step, decoded when they are wanted and ahead, while a device computes.
+// those of a step, decoded when they are wanted and ahead, while a device computes; and what a
+// worker does with them before it can train, at a start and where others tell it what they have
+// found. Tables: read at a start, and rows that stay in their file.
 //
 //   reading_bench [DIRECTORY]     default: a directory below /tmp, removed at the end
 #include <fcntl.h>
@@ -22,10 +24,12 @@
 #include "common/rng.h"
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/data/shard_bytes.h"
+#include "worker/data/csv.h"
 #include "worker/data/dataset.h"
 #include "worker/data/image_folder.h"
 #include "worker/data/loader.h"
 #include "worker/data/picture.h"
+#include "worker/data/picture_files.h"
 #include "worker/data/prefetch.h"
 #include "worker/data/tokens.h"
 
@@ -38,6 +42,7 @@ constexpr int kSteps = 100;
 constexpr milliseconds kComputing{50};
 constexpr int kPictures = 400, kHeight = 375, kWidth = 500;
 constexpr std::size_t kSide = 64;
+constexpr int kRows = 200'000, kColumns = 20;
 
 double milliseconds_of(const auto& function) {
   const SystemClock clock;
@@ -130,8 +135,73 @@ data::Dataset load_pictures(const std::string& directory, int threads, std::uint
   return *std::move(set);
 }
 
+/// Before a worker can train on them.
+void print_start(const std::string& directory) {
+  const data::Dataset known = load_pictures(directory, 2, 0);
+  for (int round = 0; round < 3; ++round) {
+    const double first = milliseconds_of([&] { load_pictures(directory, 2, 0); });
+    const double later = milliseconds_of([&] {
+      const auto set = data::load_image_folder(
+          {directory, kSide, kSide, false, 2, 0, /*is_checked_by_others=*/true});
+      if (!set) std::abort();
+      set->pictures->take_check(*known.pictures->check());
+    });
+    std::printf("%d JPEGs, 2 threads, ms before a worker trains: at a start %.0f, who joins %.2f\n",
+                kPictures, first, later);
+  }
+}
+
+void write_table(const std::string& path) {
+  Rng rng(1);
+  std::ofstream file(path, std::ios::binary);
+  for (int column = 0; column < kColumns; ++column) file << "c" << column << ",";
+  file << "label\n";
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < kColumns; ++column) {
+      if (column % 5 == 4) {
+        file << "word" << rng.below(20) << ",";
+      } else {
+        file << static_cast<double>(rng.below(1'000'000)) / 997 << ",";
+      }
+    }
+    file << rng.below(10) << "\n";
+  }
+}
+
+void print_tables(const std::string& path) {
+  write_table(path);
+  data::CsvSource source{path, "label", {true, true, true}};
+  data::Dataset rows;
+  for (const std::uint64_t most_held : {source.most_held, std::uint64_t{0}}) {
+    source.most_held = most_held;
+    for (int round = 0; round < 3; ++round) {
+      const double took = milliseconds_of([&] {
+        auto set = data::load_csv(source);
+        if (!set) std::abort();
+        rows = *std::move(set);
+      });
+      std::printf("%d rows of %d columns at a start, %s: %.0f ms, %.1f MB in memory then\n", kRows,
+                  kColumns, most_held > 0 ? "held" : "left in their file", took,
+                  static_cast<double>(rows.memory()) / 1e6);
+    }
+  }
+  std::printf("256 rows a step, ms a step, 1 thread     |  p50  |  most of %d\n", kSteps - 1);
+  std::vector<float> row(rows.features);
+  for (int round = 0; round < 3; ++round) {
+    for (const bool is_ahead : {false, true}) {
+      const std::vector<double> times = read_steps(
+          rows, {kSteps, 256, kComputing / 5}, is_ahead,
+          [&](std::uint64_t index) { return data::read_row(rows, index, row).has_value(); });
+      std::printf("%-40s | %5.2f | %5.1f\n", is_ahead ? "read ahead" : "read when they are wanted",
+                  times[times.size() / 2], times.back());
+    }
+  }
+  std::filesystem::remove(path);
+}
+
 void print_pictures(const std::string& directory) {
   write_pictures(directory);
+  print_start(directory);
   for (int round = 0; round < 3; ++round) {
     for (const int threads : {1, 2}) {
       const double took =
@@ -165,5 +235,6 @@ int main(int argc, char** argv) {
   const std::string directory = is_given ? argv[1] : own.path();
   print_tokens(directory + "/shard.bin");
   print_pictures(directory + "/pictures");
+  print_tables(directory + "/table.csv");
   return 0;
 }
