@@ -31,6 +31,7 @@
 #include "worker/data/picture.h"
 #include "worker/data/picture_files.h"
 #include "worker/data/prefetch.h"
+#include "worker/data/table_file.h"
 #include "worker/data/tokens.h"
 
 namespace {
@@ -172,7 +173,7 @@ void print_tables(const std::string& path) {
   write_table(path);
   data::CsvSource source{path, "label", {true, true, true}};
   data::Dataset rows;
-  for (const std::uint64_t most_held : {source.most_held, std::uint64_t{0}}) {
+  for (const std::uint64_t most_held : {source.most_held, std::uint64_t{32} << 20}) {
     source.most_held = most_held;
     for (int round = 0; round < 3; ++round) {
       const double took = milliseconds_of([&] {
@@ -181,7 +182,7 @@ void print_tables(const std::string& path) {
         rows = *std::move(set);
       });
       std::printf("%d rows of %d columns at a start, %s: %.0f ms, %.1f MB in memory then\n", kRows,
-                  kColumns, most_held > 0 ? "held" : "left in their file", took,
+                  kColumns, rows.rows == nullptr ? "held" : "left in their file", took,
                   static_cast<double>(rows.memory()) / 1e6);
     }
   }
