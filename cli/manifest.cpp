@@ -41,11 +41,12 @@ Status check_local(const api::TrainingJobSpec& spec) {
 }
 
 /// What only pods have: none of it means anything to a process of this machine.
-constexpr std::array<std::string_view, 14> kFieldsOfPods{
-    "volumes",          "volumeMounts",      "shmSize",          "resourceClaims",
-    "nodeSelector",     "schedulerName",     "runtimeClassName", "serviceAccountName",
-    "imagePullSecrets", "imagePullPolicy",   "runAsUser",        "runAsGroup",
-    "fsGroup",          "supplementalGroups"};
+constexpr std::array<std::string_view, 15> kFieldsOfPods{
+    "volumes",          "volumeMounts",     "shmSize",
+    "resourceClaims",   "nodeSelector",     "affinity",
+    "schedulerName",    "runtimeClassName", "serviceAccountName",
+    "imagePullSecrets", "imagePullPolicy",  "runAsUser",
+    "runAsGroup",       "fsGroup",          "supplementalGroups"};
 
 /// Takes such fields out of a job that this machine is to run, so that none of them decides
 /// anything, and gives their paths.
@@ -84,8 +85,7 @@ std::string about_init_containers(const api::TrainingJobSpec& spec, Json& manife
   if (spec.worker.init_containers.empty()) return "";
   manifest["spec"]["worker"].erase("initContainers");
   return "spec.worker.initContainers are not run: a local run starts the workers alone; do here "
-         "what "
-         "they do (the data that they fetch, the files that they make) before `muster run`";
+         "what they do (the data that they fetch, the files that they make) before `muster run`";
 }
 
 /// In words; empty: nothing is ignored.

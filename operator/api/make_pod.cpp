@@ -479,7 +479,12 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
     pod.spec["initContainers"] = make_init_containers(job, placement, options);
   }
   if (!storage.volumes.empty()) pod.spec["volumes"] = std::move(storage.volumes);
-  if (!placement.node.empty()) pod.spec["affinity"] = required_node_affinity(placement.node);
+  if (!placement.node.empty()) {
+    // It is one of those that the job selects.
+    pod.spec["affinity"] = required_node_affinity(placement.node);
+  } else if (!job.spec.worker.node_terms.empty()) {
+    pod.spec["affinity"] = fields["affinity"];
+  }
   if (!job.spec.priority_class_name.empty()) {
     pod.spec["priorityClassName"] = job.spec.priority_class_name;
   }

@@ -281,6 +281,7 @@ void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out) {
   read_mounts(in, worker, volumes);
   check_bytes(in, "shmSize");
   read_node_selector(in);
+  read_node_affinity(in, out.node_terms);
   read_list(in, "tolerations", kMaxItems, read_toleration);
   read_pull_secrets(in);
   check_enum(in, "imagePullPolicy", {"Always", "IfNotPresent", "Never"});
@@ -293,9 +294,9 @@ void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out) {
   in.optional("terminationGracePeriodSeconds", seconds, {1, 86'400});
   if (!in.status()) return;
   for (const char* field :
-       {"envFrom", "ports", "volumes", "volumeMounts", "shmSize", "nodeSelector", "tolerations",
-        "imagePullSecrets", "imagePullPolicy", "serviceAccountName", "runtimeClassName",
-        "schedulerName", "resourceClaims", "runAsUser", "runAsGroup", "fsGroup",
+       {"envFrom", "ports", "volumes", "volumeMounts", "shmSize", "nodeSelector", "affinity",
+        "tolerations", "imagePullSecrets", "imagePullPolicy", "serviceAccountName",
+        "runtimeClassName", "schedulerName", "resourceClaims", "runAsUser", "runAsGroup", "fsGroup",
         "supplementalGroups", "terminationGracePeriodSeconds"}) {
     if (in.has(field)) out.pod_fields[field] = without_nulls(worker[field]);
   }

@@ -54,6 +54,9 @@ void read_env_from(JsonReader& in, bool has_gpus);
 /// volumeMounts of a container of `worker` (spec.worker as written), which has these volumes.
 void read_mounts(JsonReader& in, const Json& worker, const std::vector<std::string>& volumes);
 
+/// Reads affinity of a worker.
+void read_node_affinity(JsonReader& in, std::vector<NodeTerm>& out);
+
 /// Reads initContainers of `worker`, the object of `in`, whose own fields are in `out` already;
 /// returns how many characters their commands, arguments and values have together.
 std::size_t read_init_containers(JsonReader& in, const Json& worker, WorkerSpec& out);

@@ -12,6 +12,7 @@
 #include "common/result.h"
 #include "common/split.h"
 #include "operator/api/decimal.h"
+#include "operator/api/node_term.h"
 #include "operator/api/object_meta.h"
 
 namespace muster::api {
@@ -55,6 +56,8 @@ struct WorkerSpec {
   std::vector<std::string> command, args;
   std::vector<EnvVar> env;
   std::vector<InitContainer> init_containers;  ///< in the order in which they run
+  /// Of affinity: a node is any of these; empty: any node. As written it is in pod_fields.
+  std::vector<NodeTerm> node_terms;
   /// The remaining pod fields of the allow-list (ports, volumes, volumeMounts, nodeSelector,
   /// tolerations, imagePullSecrets, serviceAccountName, ...), validated, kept as written and copied
   /// into the pod.

@@ -1,30 +1,16 @@
 // Persistent volumes and claims, as far as they tell which nodes a pod may stand on.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "common/json.h"
 #include "common/result.h"
+#include "operator/api/node_term.h"
 #include "operator/api/object_meta.h"
 
 namespace muster::api {
-
-/// One requirement of a node selector term.
-struct NodeRequirement {
-  std::string key;
-  std::string op;  ///< In, NotIn, Exists, DoesNotExist, Gt, Lt
-  std::vector<std::string> values;
-  auto operator<=>(const NodeRequirement&) const = default;
-};
-
-/// All requirements hold; of a node's fields there is metadata.name alone.
-struct NodeTerm {
-  std::vector<NodeRequirement> labels, fields;
-  auto operator<=>(const NodeTerm&) const = default;
-};
 
 struct PersistentVolume {
   ObjectMeta meta;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "operator/core/mesh_order.h"
+#include "operator/core/node_terms.h"
 #include "operator/core/placement.h"
 #include "operator/core/text.h"
 #include "operator/core/topology_sources.h"
@@ -36,11 +37,19 @@ bool is_tainted_for_good(const api::Node& node, const WaitingGang& gang) {
   });
 }
 
+std::string selecting_fields(const WaitingGang& gang) {
+  if (gang.node_terms.empty()) return "spec.worker.nodeSelector";
+  return gang.node_selector.empty() ? "spec.worker.affinity"
+                                    : "spec.worker.nodeSelector and affinity";
+}
+
 bool is_selected(const api::Node& node, const WaitingGang& gang) {
-  return std::all_of(gang.node_selector.begin(), gang.node_selector.end(), [&](const auto& wanted) {
+  const auto is_its = [&](const auto& wanted) {
     const auto label = node.meta.labels.find(wanted.first);
     return label != node.meta.labels.end() && label->second == wanted.second;
-  });
+  };
+  return std::all_of(gang.node_selector.begin(), gang.node_selector.end(), is_its) &&
+         (gang.node_terms.empty() || selects(gang.node_terms, node));
 }
 
 /// What keeps pods off the node for a while.
@@ -147,7 +156,7 @@ std::string why_not(const WaitingGang& gang, const Inventory& inventory, const O
       "not ready",
       "cordoned",
       "tainted, e.g. " + offers.taint + " (spec.worker.tolerations)",
-      "not selected (spec.worker.nodeSelector)",
+      "not selected (" + selecting_fields(gang) + ")",
       "without its volumes (spec.worker.volumes)",
       "refused a pod of this job a moment ago",
       "not where the others are" + (of_one_node.empty() ? "" : ", and " + of_one_node)};
@@ -200,6 +209,7 @@ PodShape shape_of(const WaitingGang& gang) {
   PodShape shape;
   shape.requests = amounts_of(gang.per_worker);
   shape.node_selector = gang.node_selector;
+  shape.node_terms = gang.node_terms;
   shape.tolerations = gang.tolerations;
   shape.only_nodes = gang.volumes.every_slot;
   shape.avoid_nodes = gang.avoid;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "operator/core/node_terms.h"
 
 namespace muster::core {
 namespace {
@@ -355,7 +356,30 @@ NodeRefusal Inventory::refusal_of(const NodeClass& one, const PodShape& shape) c
     const auto found = one.labels.find(key);
     if (found == one.labels.end() || found->second != value) return NodeRefusal::kSelector;
   }
-  return NodeRefusal::kNone;
+  if (shape.node_terms.empty() || are_of_node(shape.node_terms)) return NodeRefusal::kNone;
+  const auto label = [&](const std::string& key) {
+    const auto found = one.labels.find(key);
+    return found == one.labels.end() ? nullptr : &found->second;
+  };
+  return selects(shape.node_terms, "", label) ? NodeRefusal::kNone : NodeRefusal::kSelector;
+}
+
+bool Inventory::are_of_node(const std::vector<api::NodeTerm>& terms) const {
+  return std::any_of(terms.begin(), terms.end(), [&](const api::NodeTerm& term) {
+    return !term.fields.empty() ||
+           std::any_of(term.labels.begin(), term.labels.end(),
+                       [&](const api::NodeRequirement& one) { return is_own(one.key); });
+  });
+}
+
+bool Inventory::is_selected(const std::vector<api::NodeTerm>& terms, int node) const {
+  const auto& own = facts_->own_labels[as_index(node)];
+  const auto& shared = facts_->classes[as_index(facts_->class_of_node[as_index(node)])]->labels;
+  return selects(terms, topology().nodes[as_index(node)], [&](const std::string& key) {
+    const auto& labels = is_own(key) ? own : shared;
+    const auto found = labels.find(key);
+    return found == labels.end() ? nullptr : &found->second;
+  });
 }
 
 NodeRefusal Inventory::refusal_of(const Tracked& tracked, int node) const {
@@ -368,6 +392,9 @@ NodeRefusal Inventory::refusal_of(const Tracked& tracked, int node) const {
     if (found == facts_->own_labels[as_index(node)].end() || found->second != value) {
       return NodeRefusal::kSelector;
     }
+  }
+  if (are_of_node(shape.node_terms) && !is_selected(shape.node_terms, node)) {
+    return NodeRefusal::kSelector;
   }
   const std::string& name = topology().nodes[as_index(node)];
   if (!shape.only_nodes.allows(name)) return NodeRefusal::kLimited;
@@ -413,6 +440,7 @@ void Inventory::fill(Tracked& tracked) const {
   }
   const PodShape& shape = tracked.shape;
   const bool is_by_class = !shape.only_nodes && shape.avoid_nodes.empty() &&
+                           !are_of_node(shape.node_terms) &&
                            std::none_of(shape.node_selector.begin(), shape.node_selector.end(),
                                         [&](const auto& one) { return is_own(one.first); });
   for (std::size_t i = 0; i < topology().nodes.size(); ++i) {

@@ -48,6 +48,7 @@ bool is_for_a_while(const api::Node::Taint& taint);
 struct PodShape {
   ResourceAmounts requests;
   std::map<std::string, std::string> node_selector;
+  std::vector<api::NodeTerm> node_terms;  ///< any of them; empty: any node
   std::vector<NodeToleration> tolerations;
   NodeLimit only_nodes;  ///< e.g. those that reach its volumes
   std::set<std::string> avoid_nodes;
@@ -218,6 +219,9 @@ class Inventory {
   void add_resource(const std::string& resource);
   void find_own_keys();
   bool is_own(const std::string& label) const { return facts_->own_keys.contains(label); }
+  /// Whether nodes of one class may differ in what these ask for.
+  bool are_of_node(const std::vector<api::NodeTerm>& terms) const;
+  bool is_selected(const std::vector<api::NodeTerm>& terms, int node) const;
   NodeClass class_of(const api::Node& node) const;
   std::map<std::string, std::string> own_labels_of(const api::Node& node) const;
   std::int64_t capacity_of(const api::Node& node, const std::string& resource) const;

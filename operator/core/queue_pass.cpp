@@ -46,8 +46,8 @@ std::map<std::string, const Queue*> by_name(const std::vector<Queue>& queues) {
 /// Whether the same nodes can take as many workers of both at least.
 bool is_alike(const WaitingGang& a, const WaitingGang& b) {
   const auto shape = [](const WaitingGang& one) {
-    return std::tie(one.min, one.together, one.per_worker, one.node_selector, one.tolerations,
-                    one.required_level, one.preferred_level, one.volumes);
+    return std::tie(one.min, one.together, one.per_worker, one.node_selector, one.node_terms,
+                    one.tolerations, one.required_level, one.preferred_level, one.volumes);
   };
   return shape(a) == shape(b);
 }

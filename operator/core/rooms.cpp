@@ -22,8 +22,8 @@ constexpr std::size_t kRefusalsMost = 64;
 bool asks_alike(const WaitingGang& a, const WaitingGang& b) {
   const auto asked = [](const WaitingGang& gang) {
     return std::tie(gang.count, gang.min, gang.together, gang.per_worker, gang.node_selector,
-                    gang.tolerations, gang.unplaced, gang.required_level, gang.preferred_level,
-                    gang.wish, gang.volumes, gang.avoid, gang.nodes_may_come);
+                    gang.node_terms, gang.tolerations, gang.unplaced, gang.required_level,
+                    gang.preferred_level, gang.wish, gang.volumes, gang.avoid, gang.nodes_may_come);
   };
   return asked(a) == asked(b);
 }

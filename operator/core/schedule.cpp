@@ -180,6 +180,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   for (const std::string& key : api::borne_taints(gang.per_worker)) {
     gang.tolerations.push_back({key, "Exists", "", ""});
   }
+  gang.node_terms = job.spec.worker.node_terms;
   const Json& fields = job.spec.worker.pod_fields;
   if (!fields.is_object()) return gang;
   const auto text = [](const Json& object, const char* name) {

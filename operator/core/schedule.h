@@ -43,6 +43,7 @@ struct WaitingGang {
   int together = 1;
   api::Resources per_worker;
   std::map<std::string, std::string> node_selector;
+  std::vector<api::NodeTerm> node_terms{};  ///< any of them; empty: any node
   std::vector<NodeToleration> tolerations;
   bool unplaced = false;  ///< spec.scheduling: Unplaced
   /// spec.topology. Where no node says in which domain of the required level it stands, one node

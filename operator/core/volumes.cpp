@@ -1,53 +1,14 @@
 #include "operator/core/volumes.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
-#include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
+#include "operator/core/node_terms.h"
+
 namespace muster::core {
 namespace {
-
-std::optional<std::int64_t> number_of(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-/// Source: the operators of core/v1 NodeSelectorRequirement. An unknown one matches nothing.
-bool matches(const api::NodeRequirement& requirement,
-             const std::map<std::string, std::string>& labels) {
-  const auto found = labels.find(requirement.key);
-  const bool is_there = found != labels.end();
-  const auto is_listed = [&] {
-    return std::find(requirement.values.begin(), requirement.values.end(), found->second) !=
-           requirement.values.end();
-  };
-  if (requirement.op == "Exists") return is_there;
-  if (requirement.op == "DoesNotExist") return !is_there;
-  if (requirement.op == "In") return is_there && is_listed();
-  if (requirement.op == "NotIn") return !is_there || !is_listed();
-  if (!is_there || requirement.values.size() != 1) return false;
-  const auto have = number_of(found->second), bound = number_of(requirement.values.front());
-  if (!have || !bound) return false;
-  if (requirement.op == "Gt") return *have > *bound;
-  return requirement.op == "Lt" && *have < *bound;
-}
-
-bool matches(const api::NodeTerm& term, const api::Node& node) {
-  // A term without requirements matches no node.
-  if (term.labels.empty() && term.fields.empty()) return false;
-  const std::map<std::string, std::string> fields{{"metadata.name", node.meta.name}};
-  const auto hold = [](const auto& requirements, const auto& values) {
-    return std::all_of(requirements.begin(), requirements.end(),
-                       [&](const auto& requirement) { return matches(requirement, values); });
-  };
-  return hold(term.labels, node.meta.labels) && hold(term.fields, fields);
-}
 
 bool may_bind(const api::PersistentVolume& volume, const api::PersistentVolumeClaim& claim) {
   if (volume.claim.name.empty()) {
@@ -107,9 +68,7 @@ NodeLimit VolumeReach::reach_of(const api::PersistentVolume& volume) {
   if (known != reached_.end()) return known->second;
   NodeLimit::Names names;
   for (const api::Node* node : storage_.nodes) {
-    const bool reaches = std::any_of(volume.nodes.begin(), volume.nodes.end(),
-                                     [&](const auto& term) { return matches(term, *node); });
-    if (reaches) names.insert(node->meta.name);
+    if (selects(volume.nodes, *node)) names.insert(node->meta.name);
   }
   return reached_.emplace(volume.nodes, std::move(names)).first->second;
 }

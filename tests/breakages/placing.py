@@ -202,4 +202,9 @@ BREAKAGES = [
              "  if (!knows_gone_jobs_ && !queue_book_.empty()) know_gone_jobs();\n", "", "test_sim"),
     Breakage("pods of a namespace that the queue is not open to use its quota", "operator/core/queue.cpp",
              "queue == named.end() || !is_open_to(*queue->second, of)", "queue == named.end()", "test_queue"),
+    Breakage("gangs that select other nodes by expressions ask alike", ROOMS, "gang.node_terms, ", "",
+             "test_core"),
+    Breakage("of labels of each node's own no expression is judged by node", INVENTORY,
+             "[&](const api::NodeRequirement& one) { return is_own(one.key); });",
+             "[&](const api::NodeRequirement&) { return false; });", "test_core"),
 ]

@@ -174,6 +174,12 @@ Json full_program_job() {
           "resources": {"memory": "2Gi"}},
         {"name": "count", "command": ["count"]}],
       "shmSize": "1Gi", "nodeSelector": {"disk": "ssd"},
+      "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [
+          {"matchExpressions": [{"key": "x.io/gen", "operator": "In", "values": ["a", "b"]},
+                                {"key": "x.io/cores", "operator": "Gt", "values": ["31"]}]},
+          {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}],
+           "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}]}}},
       "tolerations": [{"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoExecute",
         "tolerationSeconds": 60}],
       "imagePullSecrets": [{"name": "pull"}], "imagePullPolicy": "Always",

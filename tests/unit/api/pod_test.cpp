@@ -572,6 +572,20 @@ TEST_CASE("a pod takes as much as the one of its containers that takes most") {
   for (const Json& variable : check["env"]) CHECK(variable["name"] != "NVIDIA_VISIBLE_DEVICES");
 }
 
+TEST_CASE("which nodes a job selects is for whoever chooses its node") {
+  const Json json = full_program_job();
+  const TrainingJob job = job_of(json);
+  REQUIRE(job.spec.worker.node_terms.size() == 2);
+  CHECK(job.spec.worker.node_terms[0].labels[1] == NodeRequirement{"x.io/cores", "Gt", {"31"}});
+  CHECK(job.spec.worker.node_terms[1].fields[0] ==
+        NodeRequirement{"metadata.name", "NotIn", {"n9"}});
+  CHECK(make_pod(job, {0, 0, "", ""}, kOptions).spec["affinity"] ==
+        json["spec"]["worker"]["affinity"]);
+  const Pod placed = make_pod(job, {0, 0, "n", ""}, kOptions);
+  CHECK(placed.spec["affinity"] == required_node_affinity("n"));
+  CHECK(parse_pod(to_json(placed))->required_node == "n");
+}
+
 TEST_CASE("a worker with devices bears the taints that are named after them") {
   Json json = full_program_job();
   const Json own = json["spec"]["worker"]["tolerations"];

@@ -524,6 +524,11 @@ TEST_CASE("a wrong field is named, with what would be right") {
   MESSAGE("wrong fields refused by name: ", cases.size());
 }
 
+#define REQUIRED_NODES "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/"
+#define FIRST_EXPRESSION REQUIRED_NODES "nodeSelectorTerms/0/matchExpressions/0"
+#define TERMS \
+  "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+
 TEST_CASE("a wrong field of an own program is named, with what would be right") {
   struct Case {
     const char* pointer;
@@ -596,19 +601,9 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
       {"/initContainers/1/name", "\"fetch\"", "initContainers[1].name", "stands twice"},
       {"/initContainers/0/restartPolicy", "\"Always\"", "initContainers[0].restartPolicy",
        "sidecar"},
-      {"/initContainers/0/restartPolicy", "\"OnFailure\"", "initContainers[0].restartPolicy",
-       "must be Never"},
-      {"/initContainers/0/securityContext", "{}", "initContainers[0].securityContext",
-       "unknown field"},
-      {"/initContainers/0/ports", "[]", "initContainers[0].ports", "unknown field"},
-      {"/initContainers/0/image", "\"A b\"", "initContainers[0].image", "image"},
-      {"/initContainers/0/workingDir", "\"data\"", "initContainers[0].workingDir", "absolute"},
-      {"/initContainers/0/command", "[]", "initContainers[0].command", "leave it out"},
       {"/initContainers/1/command", "null", "initContainers[1].command", "unless image is given"},
       {"/initContainers/0/env/0/name", "\"MUSTER_SLOT\"", "initContainers[0].env[0].name",
        "set by Muster"},
-      {"/initContainers/0/env/0/name", "\"NVIDIA_VISIBLE_DEVICES\"",
-       "initContainers[0].env[0].name", "choose another"},
       {"/initContainers/0/volumeMounts/0/name", "\"muster-token\"",
        "initContainers[0].volumeMounts[0].name", "spec.worker.volumes"},
       {"/initContainers/0/volumeMounts/0/mountPath", "\"/var/run/secrets/muster.dev\"",
@@ -619,9 +614,25 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
        "initContainers[0].resources.devices", "at most the worker's, 0 of rdma/hca"},
       {"/initContainers/0/resources/gpuResource", "\"amd.com/gpu\"",
        "initContainers[0].resources.gpuResource", "unknown field"},
-      {"/initContainers/0/resources/cpu", "\"1025\"", "initContainers[0].resources.cpu", "to 1024"},
       {"/nodeSelector/disk", "true", "nodeSelector.disk", "in quotes"},
       {"/nodeSelector/-x", "\"a\"", "nodeSelector.-x", "label name"},
+      {"/affinity/podAffinity", "{}", "affinity.podAffinity", "spec.topology"},
+      {"/affinity/podAntiAffinity", "{}", "affinity.podAntiAffinity", "spec.topology"},
+      {"/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution", "[]",
+       "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
+       "spec.topology.preferred"},
+      {REQUIRED_NODES "nodeSelectorTerms", "[]", TERMS, "one term at least"},
+      {REQUIRED_NODES "nodeSelectorTerms/0", "{}", TERMS "[0]", "selects no node"},
+      {FIRST_EXPRESSION "/key", "\"-x\"", TERMS "[0].matchExpressions[0].key", "name"},
+      {FIRST_EXPRESSION "/operator", "\"Exists\"", TERMS "[0].matchExpressions[0].values",
+       "left out"},
+      {FIRST_EXPRESSION "/operator", "\"Gt\"", TERMS "[0].matchExpressions[0].values",
+       "one whole number"},
+      {FIRST_EXPRESSION "/values", "[]", TERMS "[0].matchExpressions[0].values", "required"},
+      {FIRST_EXPRESSION "/values/1", "\"a b\"", TERMS "[0].matchExpressions[0].values[1]",
+       "label value"},
+      {REQUIRED_NODES "nodeSelectorTerms/1/matchFields/0/values/0", "\"A\"",
+       TERMS "[1].matchFields[0].values[0]", "one node"},
       {"/tolerations/0/operator", "\"Exists\"", "tolerations[0].value", "left out"},
       {"/tolerations/0/key", "null", "tolerations[0].key", "required"},
       {"/tolerations/0/effect", "\"Evict\"", "tolerations[0].effect", "NoExecute"},

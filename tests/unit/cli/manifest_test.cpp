@@ -114,17 +114,19 @@ TEST_CASE("all that only pods have is ignored, and one note names it") {
        "{name: keys, secret: {secretName: s}}]",
        "spec.worker.volumeMounts=[{name: data, mountPath: /data}]", "spec.worker.shmSize=1Gi",
        "spec.worker.resourceClaims=[{name: nic, resourceClaimName: nic}]",
-       "spec.worker.nodeSelector={disk: ssd}", "spec.worker.schedulerName=other",
-       "spec.worker.runtimeClassName=nvidia", "spec.worker.serviceAccountName=trainer",
-       "spec.worker.imagePullSecrets=[{name: pull}]", "spec.worker.imagePullPolicy=Always",
-       "spec.worker.runAsUser=1000", "spec.worker.runAsGroup=1000", "spec.worker.fsGroup=1000",
+       "spec.worker.nodeSelector={disk: ssd}", "spec.worker.affinity={nodeAffinity: {}}",
+       "spec.worker.schedulerName=other", "spec.worker.runtimeClassName=nvidia",
+       "spec.worker.serviceAccountName=trainer", "spec.worker.imagePullSecrets=[{name: pull}]",
+       "spec.worker.imagePullPolicy=Always", "spec.worker.runAsUser=1000",
+       "spec.worker.runAsGroup=1000", "spec.worker.fsGroup=1000",
        "spec.worker.supplementalGroups=[2000]",
        "spec.worker.resources={cpu: 1, ephemeralStorage: 20Gi}", "spec.topology={required: rack}"});
   REQUIRE_MESSAGE(job, job.error().message());
   REQUIRE(job->notes.size() == 1);
   CHECK(job->notes[0] ==
         "spec.worker.volumes, spec.worker.volumeMounts, spec.worker.shmSize, "
-        "spec.worker.resourceClaims, spec.worker.nodeSelector, spec.worker.schedulerName, "
+        "spec.worker.resourceClaims, spec.worker.nodeSelector, spec.worker.affinity, "
+        "spec.worker.schedulerName, "
         "spec.worker.runtimeClassName, spec.worker.serviceAccountName, "
         "spec.worker.imagePullSecrets, spec.worker.imagePullPolicy, spec.worker.runAsUser, "
         "spec.worker.runAsGroup, "

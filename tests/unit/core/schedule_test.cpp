@@ -152,6 +152,55 @@ TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
   CHECK(cluster.only().placement->node_of_slot == Nodes{"c"});
 }
 
+TEST_CASE("nodes are selected by expressions over labels and names") {
+  Cluster cluster{{node("a", 9), node("b", 9), node("c", 9)}, {}, {}, {gang("j", 1, 1)}};
+  cluster.nodes[0].meta.labels = {{"gen", "5"}, {"pool", "old"}};
+  cluster.nodes[1].meta.labels = {{"gen", "12"}, {"pool", "new"}, {"spare", ""}};
+  cluster.nodes[2].meta.labels = {{"gen", "x"}};
+  const auto places = [&](std::vector<api::NodeTerm> terms) {
+    cluster.gangs[0].node_terms = std::move(terms);
+    const GangVerdict verdict = cluster.only();
+    return verdict.placement ? verdict.placement->node_of_slot[0] : verdict.why_not;
+  };
+  const auto by_label = [&](const std::string& key, const std::string& op,
+                            const std::vector<std::string>& values = {}) {
+    return places({{{{key, op, values}}, {}}});
+  };
+  CHECK(by_label("pool", "In", {"new", "newer"}) == "b");
+  CHECK(by_label("pool", "NotIn", {"new", "old"}) == "c");
+  CHECK(by_label("spare", "Exists") == "b");
+  CHECK(by_label("pool", "DoesNotExist") == "c");
+  CHECK(by_label("gen", "Gt", {"5"}) == "b");
+  CHECK(by_label("gen", "Lt", {"12"}) == "a");
+  CHECK(by_label("gen", "Gt", {"12"}).find("3 x not selected (spec.worker.affinity)") !=
+        std::string::npos);
+  // Of a node's name, and of a label that no two nodes have alike.
+  CHECK(places({{{}, {{"metadata.name", "In", {"c"}}}}}) == "c");
+  CHECK(places({{{{"pool", "Exists", {}}}, {{"metadata.name", "NotIn", {"a"}}}}}) == "b");
+  for (api::Node& one : cluster.nodes) one.meta.labels["kubernetes.io/hostname"] = one.meta.name;
+  CHECK(by_label("kubernetes.io/hostname", "In", {"b"}) == "b");
+  // All of one term, any of several; a term that says nothing selects nothing.
+  CHECK(places({{{{"gen", "Gt", {"5"}}, {"pool", "In", {"old"}}}, {}},
+                {{{"pool", "In", {"old"}}}, {}}}) == "a");
+  CHECK(places({{}}).find("not selected") != std::string::npos);
+  // It counts beside equal labels.
+  cluster.gangs[0].node_selector = {{"pool", "old"}};
+  CHECK(by_label("gen", "Exists") == "a");
+  CHECK(by_label("gen", "Gt", {"5"}).find("(spec.worker.nodeSelector and affinity)") !=
+        std::string::npos);
+}
+
+TEST_CASE("gangs that differ in their expressions alone are told apart") {
+  Cluster cluster{{node("a", 1), node("b", 9)}, {}, {}, {gang("i", 2, 2), gang("j", 2, 2)}};
+  cluster.nodes[0].meta.labels["pool"] = "old";
+  cluster.nodes[1].meta.labels["pool"] = "new";
+  cluster.gangs[0].node_terms = {{{{"pool", "In", {"old"}}}, {}}};
+  cluster.gangs[1].node_terms = {{{{"pool", "In", {"new"}}}, {}}};
+  const auto verdicts = cluster.schedule();
+  CHECK_FALSE(verdicts.at({"ns", "i"}).placement);
+  CHECK(verdicts.at({"ns", "j"}).placement->node_of_slot == Nodes{"b", "b"});
+}
+
 TEST_CASE("who fits no node even if it were empty hears how nodes are waited for that come") {
   Cluster cluster{{node("a", 4), node("b", 8)}, {}, {}, {gang("j", 1, 1, 9)}};
   const std::string words = "; where nodes come on demand: spec.scheduling: Unplaced";

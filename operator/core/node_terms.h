@@ -1,0 +1,22 @@
+// Whether a node is among those that terms select.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "operator/api/node_term.h"
+#include "operator/api/pod.h"
+
+namespace muster::core {
+
+/// The value of a node's label; nullptr: it has none of this name.
+using FindLabel = std::function<const std::string*(const std::string& label)>;
+
+/// Whether one of the terms selects the node of that name and those labels. A term without
+/// requirements selects none.
+bool selects(const std::vector<api::NodeTerm>& terms, const std::string& name,
+             const FindLabel& label);
+bool selects(const std::vector<api::NodeTerm>& terms, const api::Node& node);
+
+}  // namespace muster::core
