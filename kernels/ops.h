@@ -368,25 +368,38 @@ struct AttentionShape {
   std::size_t D;  ///< values of one head
 };
 
+/// What is dropped of attention's weights. The key is that of one dropout at one step.
+struct WeightDrop {
+  std::uint64_t key = 0;
+  std::size_t first_head = 0;   ///< of all that there are
+  std::uint32_t first_row = 0;  ///< of the whole batch
+  float share = 0.0F;           ///< of weights that are dropped; 0: none, and nothing is drawn
+  float scale = 1.0F;           ///< of the others
+};
+
 /// Causal attention of each sequence and head by itself. score[i][j] = (the chain over d of
 /// fma(q[i][d], k[j][d], acc) from +0) * scale for j <= i; m = the greatest score by comparison, +0
 /// for -0 (NaNs are passed over); e[j] = exp(score[i][j] - m); Z = the sum of e over j = 0..i by
-/// the rule at the top of this file; p[j] = e[j] / Z; y[i][d] = the chain over j ascending of
-/// fma(p[j], v[j][d], acc) from +0. Positions j > i have no part in any chain. greatest and total
-/// take m and Z. Shape: qkv (rows * T, 3C), y (rows * T, C), greatest and total (rows, heads, T).
-/// Memory of each thread: O(T * D), and 48 rows of T.
+/// the rule at the top of this file; p[j] = e[j] / Z; w[j] = p[j], or of a dropout +0 where u <
+/// share, else p[j] * drop.scale; y[i][d] = the chain over j ascending of fma(w[j], v[j][d], acc)
+/// from +0. Positions j > i have no part in any chain. greatest and total take m and Z.
+/// u is 2^-16 times half j mod 2, the lower one first, of word j / 2 mod 4 of philox4x32(key,
+/// {b, its upper half, row, 3}), b = (head * T + i) * (T / 8, rounded up) + j / 8.
+/// Shape: qkv (rows * T, 3C), y (rows * T, C), greatest and total (rows, heads, T).
+/// Memory of each thread: O(T * D), and 49 rows of T.
 void attention(Context& context, const AttentionShape& shape, const float* qkv, float scale,
-               float* y, float* greatest, float* total);
+               const WeightDrop& drop, float* y, float* greatest, float* total);
 
-/// Scores and p are made again as above, from greatest and total. dp[j] = the chain over d of
-/// fma(dy[i][d], v[j][d], acc); r = the sum over j of p[j] * dp[j], the product rounded; ds[i][j] =
-/// (p[j] * (dp[j] - r)) * scale. dq[i][d] = the chain over j ascending of fma(ds[i][j], k[j][d],
-/// acc); dk[j][d] = the chain over i ascending from j of fma(ds[i][j], q[i][d], acc); dv[j][d] =
-/// the same of fma(p[i][j], dy[i][d], acc); all from +0. Shape: dy as y, dqkv as qkv, overwritten.
-/// Memory of each thread: O(T * D), and 96 rows of T.
+/// Scores, p and w are made again as above, from greatest and total. dp[j] = the chain over d of
+/// fma(dy[i][d], v[j][d], acc), which a dropout makes +0 or multiplies as p[j]; r = the sum over j
+/// of p[j] * dp[j], the product rounded; ds[i][j] = (p[j] * (dp[j] - r)) * scale. dq[i][d] = the
+/// chain over j ascending of fma(ds[i][j], k[j][d], acc); dk[j][d] = the chain over i ascending
+/// from j of fma(ds[i][j], q[i][d], acc); dv[j][d] = the same of fma(w[i][j], dy[i][d], acc); all
+/// from +0. Shape: dy as y, dqkv as qkv, overwritten. Memory of each thread: O(T * D), and 97 rows
+/// of T.
 void attention_backward(Context& context, const AttentionShape& shape, const float* qkv,
-                        float scale, const float* greatest, const float* total, const float* dy,
-                        float* dqkv);
+                        float scale, const WeightDrop& drop, const float* greatest,
+                        const float* total, const float* dy, float* dqkv);
 
 /// Bytes that a context keeps for each of its threads that has made attention_backward.
 std::size_t attention_scratch_bytes(const AttentionShape& shape);

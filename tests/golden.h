@@ -13,7 +13,10 @@ inline constexpr const char* kDigitsCnnGolden =
 /// engine's tests).
 inline constexpr const char* kSmallGptGolden =
     "77beb0907be3c84a457aceeab5137ad3c1c0db134f759f970ef0b02980f8064d";
-/// The same with products of bfloat16, by bf16-chain/1.
+/// The same with dropout 0.25 and attentionDropout 0.125 (dropped_gpt()).
+inline constexpr const char* kDroppedGptGolden =
+    "7d7eef045dca1897b4d7a6e2aa6ff9673ab8377b1059f7ef74d8859c5cd2b192";
+/// The same as kSmallGptGolden with products of bfloat16, by bf16-chain/1.
 inline constexpr const char* kSmallGptBfloat16Golden =
     "571e3633afba44861a1792b541fa595fdd28040abaee6c3c42cb22b3d3d155e4";
 inline constexpr int kDigitsSteps = 20 * 22;

@@ -4,7 +4,7 @@
 namespace muster::kernels::cpu {
 
 void attention(Context& context, const AttentionShape& shape, const float* qkv, float scale,
-               float* y, float* greatest, float* total) {
+               const WeightDrop& drop, float* y, float* greatest, float* total) {
   if (shape.T == 0 || shape.D == 0) return;
   const VectorTable& loops = vectors();
   const LayerTable& table = layers();
@@ -13,6 +13,7 @@ void attention(Context& context, const AttentionShape& shape, const float* qkv, 
   const std::size_t values_at = layout.take(packed_rows_size(shape));
   const std::size_t stride = score_stride(shape);
   const std::size_t scores_at = layout.take(kScoreRows * stride);
+  const std::size_t factors_at = layout.take(factors_size(shape));
   parallel_for(context, shape.rows * shape.heads, [&](std::size_t index, std::size_t thread) {
     float* memory = thread_scratch(context, thread).reserve(layout.size);
     const Head<const float> head(shape, index, qkv);
@@ -27,6 +28,10 @@ void attention(Context& context, const AttentionShape& shape, const float* qkv, 
         total[at] = loops.exp_sum(block[i], i + 1, greatest[at], block[i]);
         // Times 1 changes no bit.
         loops.divide_and_scale(block[i], i + 1, total[at], 1.0F);
+        if (drop.share > 0.0F) {
+          draw_factors(shape, drop, index, i, memory + factors_at);
+          table.keep(memory + factors_at, i + 1, block[i]);
+        }
       }
       weigh_rows(block, values, output_of(shape, index, y));
     }

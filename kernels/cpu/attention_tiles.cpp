@@ -1,5 +1,7 @@
 #include "kernels/cpu/attention_tiles.h"
 
+#include "kernels/dropout.h"
+
 namespace muster::kernels::cpu {
 namespace {
 
@@ -127,6 +129,14 @@ void multiply_scores(Rows<const float> left, const Packed& right, const ScoreBlo
     }
   }
 }
+
+void draw_factors(const AttentionShape& shape, const WeightDrop& drop, std::size_t index,
+                  std::size_t i, float* factors) {
+  const std::uint64_t block = first_weights(drop, shape.T, index % shape.heads, i);
+  layers().kept(drop, index / shape.heads, block, i + 1, factors);
+}
+
+std::size_t factors_size(const AttentionShape& shape) { return round_up(shape.T, kKeptAtOnce); }
 
 void weigh_rows(const ScoreBlock& weights, const Packed& right, Rows<float> to) {
   const TileTable& table = tiles();

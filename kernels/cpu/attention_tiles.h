@@ -74,6 +74,12 @@ std::size_t score_stride(const AttentionShape& shape);
 /// are written, too.
 void multiply_scores(Rows<const float> left, const Packed& right, const ScoreBlock& out);
 
+/// Of the weights of position i of a head: the scale where one stays, +0 where it is dropped.
+/// Shape: factors (factors_size()), of which i + 1 count.
+void draw_factors(const AttentionShape& shape, const WeightDrop& drop, std::size_t index,
+                  std::size_t i, float* factors);
+std::size_t factors_size(const AttentionShape& shape);
+
 /// to[i] = the chain over j <= i of fma(weights[i][j], right[j], acc), for the block's rows.
 void weigh_rows(const ScoreBlock& weights, const Packed& right, Rows<float> to);
 

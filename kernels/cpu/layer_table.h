@@ -48,6 +48,9 @@ struct Triangle {
   bool below;
 };
 
+/// kept() writes multiples of so many.
+inline constexpr std::size_t kKeptAtOnce = 64;
+
 struct LayerTable {
   /// Lanes of one block (table.h) of d * d, d = x - mean.
   void (*deviation_lanes)(const float* x, std::size_t n, float mean, float* lanes);
@@ -77,6 +80,12 @@ struct LayerTable {
   void (*triangle)(const Triangle& triangle);
   /// As in ops.h, of one row.
   void (*drop)(const Drop& by, std::size_t row, float* values);
+  /// factors[j] = by.scale where weight j of those that begin with `block` stays (dropout.h), else
+  /// +0; n is rounded up to a multiple of kKeptAtOnce.
+  void (*kept)(const WeightDrop& by, std::size_t row, std::uint64_t block, std::size_t n,
+               float* factors);
+  /// values[i] = values[i] * factors[i] where that is above 0, else +0.
+  void (*keep)(const float* factors, std::size_t n, float* values);
 };
 
 const LayerTable& layers();

@@ -117,11 +117,29 @@ void drop_row(const Drop& by, std::size_t row, float* values) {
   }
 }
 
+void kept(const WeightDrop& by, std::size_t row, std::uint64_t block, std::size_t n,
+          float* factors) {
+  const std::size_t end = (n + kKeptAtOnce - 1) / kKeptAtOnce * kKeptAtOnce;
+  for (std::size_t first = 0; first < end; first += kWeightsOfBlock) {
+    const auto words = weight_words(by, row, block++);
+    for (std::size_t i = 0; i < kWeightsOfBlock; ++i) {
+      factors[first + i] = weight_stays(by, words, i) ? by.scale : 0.0F;
+    }
+  }
+}
+
+void keep(const float* factors, std::size_t n, float* values) {
+  for (std::size_t i = 0; i < n; ++i) {
+    values[i] = factors[i] > 0.0F ? values[i] * factors[i] : 0.0F;
+  }
+}
+
 }  // namespace
 
-const LayerTable kScalarLayers = {
-    deviation_lanes,   normalise,     norm_gradient_lanes, norm_gradient, norm_weights,   gelu_all,
-    gelu_backward_all, scale_and_max, probabilities,       product_lanes, score_gradient, triangle,
-    drop_row};
+const LayerTable kScalarLayers = {deviation_lanes,   normalise,      norm_gradient_lanes,
+                                  norm_gradient,     norm_weights,   gelu_all,
+                                  gelu_backward_all, scale_and_max,  probabilities,
+                                  product_lanes,     score_gradient, triangle,
+                                  drop_row,          kept,           keep};
 
 }  // namespace muster::kernels::cpu

@@ -290,18 +290,19 @@ HWY_INLINE Call product(Call value, std::uint32_t factor) {
 }
 HWY_INLINE Call mixed(Call high_of, Call with, std::uint32_t key) {
   const Call high = hn::ShiftRight<32>(high_of);
-  return hn::Xor(hn::Xor(high, with), hn::Set(Calls(), std::uint64_t{key}));
+  return hn::Xor3(high, with, hn::Set(Calls(), std::uint64_t{key}));
 }
 
-/// drop_words() of the blocks from `block` on. Of each counter what is above 32 bits is arbitrary:
-/// no product reads it.
-HWY_INLINE void draw(const Drop& by, std::size_t row, std::uint64_t block, std::uint32_t* words) {
+/// The words of the blocks from `block` on. Of each counter what is above 32 bits is arbitrary: no
+/// product reads it.
+HWY_INLINE void draw(std::uint64_t key, std::uint32_t row, std::uint64_t block,
+                     std::uint32_t* words) {
   Call c0 = hn::Add(hn::Set(Calls(), block), hn::Iota(Calls(), 0));
   Call c1 = hn::ShiftRight<32>(c0);
-  Call c2 = hn::Set(Calls(), std::uint64_t{by.first_row + static_cast<std::uint32_t>(row)});
+  Call c2 = hn::Set(Calls(), std::uint64_t{row});
   Call c3 = hn::Set(Calls(), std::uint64_t{kDropoutStream});
-  auto key0 = static_cast<std::uint32_t>(by.key);
-  auto key1 = static_cast<std::uint32_t>(by.key >> 32);
+  auto key0 = static_cast<std::uint32_t>(key);
+  auto key1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const Call product0 = product(c0, kPhiloxFactor0);
     const Call product1 = product(c2, kPhiloxFactor1);
@@ -323,7 +324,7 @@ void drop_row(const Drop& by, std::size_t row, float* values) {
   std::uint64_t block = by.first_column / 4;
   std::size_t skipped = by.first_column % 4;
   for (std::size_t done = 0; done < by.columns; skipped = 0) {
-    draw(by, row, block, words);
+    draw(by.key, by.first_row + static_cast<std::uint32_t>(row), block, words);
     const std::size_t some = least(kWordsDrawn - skipped, by.columns - done);
     each_vector(some, [&](std::size_t i, auto mask) HWY_ATTR {
       const auto drawn = hn::ShiftRight<8>(hn::LoadU(Words(), words + skipped + i));
@@ -337,13 +338,50 @@ void drop_row(const Drop& by, std::size_t row, float* values) {
   }
 }
 
+using Halves = hn::Repartition<std::uint16_t, Floats>;
+using Quarter = hn::Half<Halves>;
+static_assert(kKeptAtOnce % (2 * kWordsDrawn) == 0 && 2 * kVector <= 2 * kWordsDrawn);
+
+/// Of numbers with 16 bits, as many as a vector has lanes.
+HWY_INLINE V factors_of(hn::Vec<Quarter> drawn, V least_unit, V scale) {
+  const hn::RebindToSigned<Floats> integers;
+  const V unit = hn::ConvertTo(Floats(), hn::PromoteTo(integers, drawn));
+  return hn::IfThenZeroElse(hn::Lt(unit, least_unit), scale);
+}
+
+void kept(const WeightDrop& by, std::size_t row, std::uint64_t block, std::size_t n,
+          float* factors) {
+  HWY_ALIGN std::uint32_t words[kWordsDrawn];
+  // Times a power of two: the comparison of dropout.h.
+  const V least_unit = all(by.share * 0x1p16F), scale = all(by.scale);
+  const std::size_t end = (n + kKeptAtOnce - 1) / kKeptAtOnce * kKeptAtOnce;
+  for (std::size_t done = 0; done < end; done += 2 * kWordsDrawn) {
+    draw(by.key, by.first_row + static_cast<std::uint32_t>(row), block, words);
+    block += kWordsDrawn / 4;
+    for (std::size_t i = 0; i < kWordsDrawn; i += kVector) {
+      const auto halves = hn::BitCast(Halves(), hn::Load(Words(), words + i));
+      float* const at = factors + done + 2 * i;
+      store(factors_of(hn::LowerHalf(Quarter(), halves), least_unit, scale), at);
+      store(factors_of(hn::UpperHalf(Quarter(), halves), least_unit, scale), at + kVector);
+    }
+  }
+}
+
+void keep(const float* factors, std::size_t n, float* values) {
+  each_vector(n, [&](std::size_t i, auto mask) HWY_ATTR {
+    const V factor = load_of(mask, factors + i);
+    store_of(mask, where_positive(factor, hn::Mul(load_of(mask, values + i), factor)), values + i);
+  });
+}
+
 }  // namespace
 
 extern const LayerTable kLayers;
-const LayerTable kLayers = {deviation_lanes, normalise,     norm_gradient_lanes, norm_gradient,
-                            norm_weights,    gelu_all,      gelu_backward_all,   scale_and_max,
-                            probabilities,   product_lanes, score_gradient,      triangle,
-                            drop_row};
+const LayerTable kLayers = {deviation_lanes,   normalise,      norm_gradient_lanes,
+                            norm_gradient,     norm_weights,   gelu_all,
+                            gelu_backward_all, scale_and_max,  probabilities,
+                            product_lanes,     score_gradient, triangle,
+                            drop_row,          kept,           keep};
 
 }  // namespace muster::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -8,7 +8,11 @@ using namespace attention_tiles;
 
 namespace {
 
-struct Outputs {
+struct Arguments {
+  cpu::AttentionShape shape;
+  const float* qkv;
+  float scale;
+  cpu::WeightDrop drop;
   float *y, *greatest, *total;
 };
 
@@ -40,9 +44,14 @@ __device__ void make_scores(const cpu::AttentionShape& shape, const cpu::Head<co
   __syncwarp();
 }
 
-/// Scores become e, and these are summed. Shape: greatest and total (kTile).
-__device__ void make_exponentials(std::size_t begin, const float* greatest, Four* scores,
-                                  float* total) {
+/// In the place of e, which is never below 0, where a weight is dropped.
+constexpr float kDropped = -1.0F;
+
+/// Scores become e, and these are summed, those that are dropped, too. Shape: greatest and total
+/// (kTile).
+template <bool kDrops>
+__device__ void make_exponentials(const Arguments& of, std::size_t index, std::size_t begin,
+                                  const float* greatest, Four* scores, float* total) {
   cpu::TreeSum tree;
   RowSums sums(tree);
   for (std::size_t from = 0; from <= begin; from += kTile) {
@@ -55,50 +64,68 @@ __device__ void make_exponentials(std::size_t begin, const float* greatest, Four
       }
     }
     sums.add(part, from);
+    if constexpr (kDrops) {
+      const KeptWeights kept = kept_in_rows(of.shape, of.drop, index, begin, from);
+      for (unsigned r = 0; r < kTileRows; ++r) {
+        for (unsigned k = 0; k < kTileColumns; ++k) {
+          if (!kept.has(r, k)) part.at[r][k] = kDropped;
+        }
+      }
+    }
     put(part, scores + from * kFours);
   }
   const float sum = sums.finish();
   if (tile_lane() < kTileRows) total[tile_row() + tile_lane()] = sum;
 }
 
+template <bool kDrops>
+__device__ float weight(const Arguments& of, float e, float total) {
+  if (kDrops && e < 0.0F) return 0.0F;
+  const float p = __fdiv_rn(e, total);
+  return kDrops ? __fmul_rn(p, of.drop.scale) : p;
+}
+
 /// Scratch: weights_size() for each block.
+template <bool kDrops>
 __global__ void __launch_bounds__(kTileThreads)
-    attention_kernel(cpu::AttentionShape shape, const float* qkv, float scale, Outputs out,
-                     std::size_t scratch_size, Four* scratch) {
+    attention_kernel(Arguments of, std::size_t scratch_size, Four* scratch) {
+  const cpu::AttentionShape& shape = of.shape;
   __shared__ Panels panels;
   __shared__ float greatest[kTile], total[kTile];
   Four* const weights = scratch + blockIdx.x * scratch_size;
   const std::size_t tiles = tiles_of(shape.T);
   for (std::size_t n = blockIdx.x; n < shape.rows * shape.heads * tiles; n += gridDim.x) {
     const std::size_t index = n / tiles, begin = (tiles - 1 - n % tiles) * kTile;
-    const cpu::Head<const float> head(shape, index, qkv);
-    make_scores(shape, head, begin, scale, panels, weights, greatest);
-    make_exponentials(begin, greatest, weights, total);
+    const cpu::Head<const float> head(shape, index, of.qkv);
+    make_scores(shape, head, begin, of.scale, panels, weights, greatest);
+    make_exponentials<kDrops>(of, index, begin, greatest, weights, total);
     __syncthreads();
     if (threadIdx.x < kTile && begin + threadIdx.x < shape.T) {
-      out.greatest[index * shape.T + begin + threadIdx.x] = greatest[threadIdx.x];
-      out.total[index * shape.T + begin + threadIdx.x] = total[threadIdx.x];
+      of.greatest[index * shape.T + begin + threadIdx.x] = greatest[threadIdx.x];
+      of.total[index * shape.T + begin + threadIdx.x] = total[threadIdx.x];
     }
-    const auto probability = [&](std::size_t at) {
+    const auto weight_at = [&](std::size_t at) {
       Four four = weights[at];
       const float* const z = total + at % kFours * 4;
-      for (unsigned i = 0; i < 4; ++i) four.at[i] = __fdiv_rn(four.at[i], z[i]);
+      for (unsigned i = 0; i < 4; ++i) four.at[i] = weight<kDrops>(of, four.at[i], z[i]);
       return four;
     };
-    weigh_rows(shape, begin, probability, head.value, cpu::output_of(shape, index, out.y), panels);
+    weigh_rows(shape, begin, weight_at, head.value, cpu::output_of(shape, index, of.y), panels);
   }
 }
 
 }  // namespace
 
 void attention(Context& context, const cpu::AttentionShape& shape, const float* qkv, float scale,
-               float* y, float* greatest, float* total) {
+               const cpu::WeightDrop& drop, float* y, float* greatest, float* total) {
   if (shape.rows * shape.heads * shape.T * shape.D == 0) return;
   const std::size_t each = weights_size(shape);
   const unsigned blocks = blocks_with_scratch(shape, each);
   float* const memory = scratch(context, blocks * each * 4);
-  launch(context, blocks, kTileThreads, attention_kernel, shape, qkv, scale,
-         Outputs{y, greatest, total}, each, reinterpret_cast<Four*>(memory));
+  // Two kernels, since one that may drop has more registers.
+  const auto kernel = drop.share > 0.0F ? attention_kernel<true> : attention_kernel<false>;
+  const Arguments of{shape, qkv, scale, drop, y, greatest, total};
+  launch(context, blocks, kTileThreads, kernel, of, each, reinterpret_cast<Four*>(memory));
 }
 
 }  // namespace muster::kernels::cuda

@@ -12,6 +12,7 @@ struct Arguments {
   cpu::AttentionShape shape;
   const float* qkv;
   float scale;
+  cpu::WeightDrop drop;
   const float *greatest, *total, *dy;
   float *r, *dqkv;  ///< r: as greatest
 };
@@ -35,7 +36,9 @@ __device__ float score_gradient(float p, float dp, float r, float scale) {
   return __fmul_rn(__fmul_rn(p, __fsub_rn(dp, r)), scale);
 }
 
-/// p and dp of the tile's rows go to `weights` and `gradients`, r to values.
+/// p and dp, as a dropout leaves it, of the tile's rows go to `weights` and `gradients`, r to
+/// values.
+template <bool kDrops>
 __device__ void make_rows(const Arguments& of, std::size_t index, std::size_t begin, Panels& panels,
                           QueryValues& values, Four* weights, Four* gradients) {
   const cpu::Head<const float> head(of.shape, index, of.qkv);
@@ -53,7 +56,10 @@ __device__ void make_rows(const Arguments& of, std::size_t index, std::size_t be
       }
     }
     put(p, weights + from * kFours);
-    const TilePart dp = multiply_rows(of.shape, {dy, begin}, {head.value, from}, panels);
+    TilePart dp = multiply_rows(of.shape, {dy, begin}, {head.value, from}, panels);
+    if constexpr (kDrops) {
+      keep(of.drop, kept_in_rows(of.shape, of.drop, index, begin, from), dp);
+    }
     put(dp, gradients + from * kFours);
     for (unsigned r = 0; r < kTileRows; ++r) {
       for (unsigned k = 0; k < kTileColumns; ++k) {
@@ -69,6 +75,7 @@ __device__ void make_rows(const Arguments& of, std::size_t index, std::size_t be
 }
 
 /// Scratch: twice weights_size() for each block.
+template <bool kDrops>
 __global__ void __launch_bounds__(kTileThreads)
     query_kernel(Arguments of, std::size_t weights_size, Four* scratch) {
   __shared__ Panels panels;
@@ -78,7 +85,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const std::size_t tiles = tiles_of(of.shape.T);
   for (std::size_t n = blockIdx.x; n < of.shape.rows * of.shape.heads * tiles; n += gridDim.x) {
     const std::size_t index = n / tiles, begin = (tiles - 1 - n % tiles) * kTile;
-    make_rows(of, index, begin, panels, values, weights, gradients);
+    make_rows<kDrops>(of, index, begin, panels, values, weights, gradients);
     if (threadIdx.x < kTile && begin + threadIdx.x < of.shape.T) {
       of.r[index * of.shape.T + begin + threadIdx.x] = values.r[threadIdx.x];
     }
@@ -122,6 +129,7 @@ __device__ void weigh_columns(const cpu::AttentionShape& shape, const KeyTile& t
 }
 
 /// Chains of the tile's keys: all queries from them on.
+template <bool kDrops>
 __device__ void add_queries(const Arguments& of, std::size_t index, const KeyTile& tile,
                             Panels& panels, QueryValues& values, Line* weights, TilePart& dkey,
                             TilePart& dvalue) {
@@ -139,8 +147,13 @@ __device__ void add_queries(const Arguments& of, std::size_t index, const KeyTil
         p.at[r][k] = probability(p.at[r][k], of.scale, values.greatest[i], values.total[i]);
       }
     }
-    put_lines(p, weights);
+    KeptWeights kept;
+    if constexpr (kDrops) kept = kept_in_columns(of.shape, of.drop, index, tile.begin, from);
+    TilePart w = p;
+    if constexpr (kDrops) keep(of.drop, kept, w);
+    put_lines(w, weights);
     TilePart ds = multiply_rows(of.shape, {head.value, tile.begin}, {dy, from}, panels);
+    if constexpr (kDrops) keep(of.drop, kept, ds);
     for (unsigned k = 0; k < kTileColumns; ++k) {
       for (unsigned r = 0; r < kTileRows; ++r) {
         const float mean = values.r[tile_column(k)];
@@ -153,6 +166,7 @@ __device__ void add_queries(const Arguments& of, std::size_t index, const KeyTil
   }
 }
 
+template <bool kDrops>
 __global__ void __launch_bounds__(kTileThreads, 3) key_kernel(Arguments of) {
   __shared__ Panels panels;
   __shared__ QueryValues values;
@@ -163,7 +177,7 @@ __global__ void __launch_bounds__(kTileThreads, 3) key_kernel(Arguments of) {
     const std::size_t index = n / tiles;
     const KeyTile tile{n % tiles / column_tiles * kTile, n % column_tiles * kTile};
     TilePart dkey = {}, dvalue = {};
-    add_queries(of, index, tile, panels, values, weights, dkey, dvalue);
+    add_queries<kDrops>(of, index, tile, panels, values, weights, dkey, dvalue);
     const cpu::Head<float> gradient(of.shape, index, of.dqkv);
     store(of.shape, dkey, tile.begin, tile.column, gradient.key);
     store(of.shape, dvalue, tile.begin, tile.column, gradient.value);
@@ -173,8 +187,8 @@ __global__ void __launch_bounds__(kTileThreads, 3) key_kernel(Arguments of) {
 }  // namespace
 
 void attention_backward(Context& context, const cpu::AttentionShape& shape, const float* qkv,
-                        float scale, const float* greatest, const float* total, const float* dy,
-                        float* dqkv) {
+                        float scale, const cpu::WeightDrop& drop, const float* greatest,
+                        const float* total, const float* dy, float* dqkv) {
   const std::size_t heads = shape.rows * shape.heads;
   if (heads * shape.T * shape.D == 0) return;
   const std::size_t each = weights_size(shape);
@@ -182,10 +196,13 @@ void attention_backward(Context& context, const cpu::AttentionShape& shape, cons
   float* const memory = scratch(context, blocks * 2 * each * 4 + heads * shape.T);
   if (memory == nullptr) return;
   float* const r = memory + blocks * 2 * each * 4;
-  const Arguments of{shape, qkv, scale, greatest, total, dy, r, dqkv};
-  launch(context, blocks, kTileThreads, query_kernel, of, each, reinterpret_cast<Four*>(memory));
+  const Arguments of{shape, qkv, scale, drop, greatest, total, dy, r, dqkv};
+  const bool drops = drop.share > 0.0F;
+  launch(context, blocks, kTileThreads, drops ? query_kernel<true> : query_kernel<false>, of, each,
+         reinterpret_cast<Four*>(memory));
   const std::size_t tiles = heads * tiles_of(shape.T) * tiles_of(shape.D);
-  launch(context, blocks_for(tiles, 1), kTileThreads, key_kernel, of);
+  launch(context, blocks_for(tiles, 1), kTileThreads, drops ? key_kernel<true> : key_kernel<false>,
+         of);
 }
 
 }  // namespace muster::kernels::cuda

@@ -14,6 +14,7 @@
 #include "kernels/cpu/exp_f32.h"
 #include "kernels/cuda/four.h"
 #include "kernels/cuda/row_sum.h"
+#include "kernels/dropout.h"
 
 namespace muster::kernels::cuda::attention_tiles {
 
@@ -73,6 +74,80 @@ __device__ inline unsigned tile_column(unsigned k) { return tile_lane() + k * kH
 /// The column at a place of a line.
 __device__ inline unsigned column_at(unsigned place) {
   return place / kTileColumns + place % kTileColumns * kHalfWarp;
+}
+
+/// Of a thread's weights in a tile those that a dropout leaves: bit kTileColumns * r + k is that of
+/// row r and column k.
+class KeptWeights {
+ public:
+  __device__ bool has(unsigned r, unsigned k) const {
+    return (bits_ >> (kTileColumns * r + k) & 1u) != 0;
+  }
+  __device__ void add(unsigned r, unsigned k, bool stays) {
+    bits_ |= static_cast<std::uint32_t>(stays) << (kTileColumns * r + k);
+  }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+static_assert(kTileRows * kTileColumns == 32 && kTileRows == kWeightsOfBlock);
+
+/// The tile's rows are positions from `begin` on, its columns those that they meet, from `from` on.
+/// A block of weights lies in one row with eight lanes, which draw four blocks each and hand on
+/// what the others have of them. All of a warp call it.
+__device__ inline KeptWeights kept_in_rows(const cpu::AttentionShape& shape,
+                                           const cpu::WeightDrop& drop, std::size_t index,
+                                           std::size_t begin, std::size_t from) {
+  const unsigned place = tile_lane() % kWeightsOfBlock, first_lane = tile_lane() - place;
+  // Of a lane: blocks of every second row, at the columns of one k.
+  const unsigned own_k = place % kTileColumns, own_half = place / kTileColumns;
+  const std::size_t column = from + first_lane + own_k * kHalfWarp;
+  std::uint32_t drawn = 0;
+  for (unsigned q = 0; q < kTileRows / 2; ++q) {
+    const std::size_t row = begin + tile_row() + 2 * q + own_half;
+    const std::uint64_t block =
+        first_weights(drop, shape.T, index % shape.heads, row) + column / kWeightsOfBlock;
+    const auto words = weight_words(drop, index / shape.heads, block);
+    for (unsigned n = 0; n < kWeightsOfBlock; ++n) {
+      drawn |= static_cast<std::uint32_t>(weight_stays(drop, words, n))
+               << (q * kWeightsOfBlock + n);
+    }
+  }
+  KeptWeights kept;
+  for (unsigned half = 0; half < 2; ++half) {
+    for (unsigned k = 0; k < kTileColumns; ++k) {
+      const auto lane = static_cast<int>(first_lane + half * kTileColumns + k);
+      const std::uint32_t blocks = __shfl_sync(kWholeWarp, drawn, lane, kHalfWarp);
+      for (unsigned q = 0; q < kTileRows / 2; ++q) {
+        kept.add(2 * q + half, k, (blocks >> (q * kWeightsOfBlock + place) & 1u) != 0);
+      }
+    }
+  }
+  return kept;
+}
+
+/// The other way round: the tile's columns are positions from `from` on, its rows those that they
+/// meet, from `begin` on. A thread's rows are a block of weights.
+__device__ inline KeptWeights kept_in_columns(const cpu::AttentionShape& shape,
+                                              const cpu::WeightDrop& drop, std::size_t index,
+                                              std::size_t begin, std::size_t from) {
+  KeptWeights kept;
+  for (unsigned k = 0; k < kTileColumns; ++k) {
+    const std::uint64_t block =
+        first_weights(drop, shape.T, index % shape.heads, from + tile_column(k)) +
+        (begin + tile_row()) / kWeightsOfBlock;
+    const auto words = weight_words(drop, index / shape.heads, block);
+    for (unsigned r = 0; r < kTileRows; ++r) kept.add(r, k, weight_stays(drop, words, r));
+  }
+  return kept;
+}
+
+__device__ inline void keep(const cpu::WeightDrop& drop, const KeptWeights& kept, TilePart& part) {
+  for (unsigned r = 0; r < kTileRows; ++r) {
+    for (unsigned k = 0; k < kTileColumns; ++k) {
+      part.at[r][k] = dropped_weight(drop, kept.has(r, k), part.at[r][k]);
+    }
+  }
 }
 
 /// Where a thread's Four of weights is: these lie by column, then by row.

@@ -79,13 +79,13 @@ void read_sizes(JsonReader& in, const char* field, SizeBounds bounds, Json& out)
   });
 }
 
-void read_dropout(JsonReader& in, const Json& json, Json& out) {
+void read_dropout(JsonReader& in, const Json& json, const char* field, Json& out) {
   std::string text = "0";
-  const auto share = read_decimal(in, json, "dropout", text, "0.25");
+  const auto share = read_decimal(in, json, field, text, "0.25");
   if (share && !(*share >= 0 && *share < 1)) {
-    in.fail("dropout", "must be from 0 to below 1, not " + in_quotes(text));
+    in.fail(field, "must be from 0 to below 1, not " + in_quotes(text));
   }
-  out["dropout"] = text;
+  out[field] = text;
 }
 
 Status read_mlp(const Json& json, const std::string& path, Json& out) {
@@ -94,7 +94,7 @@ Status read_mlp(const Json& json, const std::string& path, Json& out) {
   if (!in.has("hidden")) in.fail("hidden", "is required: the widths of the hidden layers");
   read_sizes(in, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, out);
   if (in.status() && out["hidden"].empty()) in.fail("hidden", "must have at least one layer");
-  read_dropout(in, json, out);
+  read_dropout(in, json, "dropout", out);
   in.no_other_fields();
   return in.status();
 }
@@ -114,7 +114,7 @@ Status read_cnn(const Json& json, const std::string& path, Json& out) {
   std::string normalization = "Batch";
   optional_enum(in, "normalization", normalization, {"Batch", "None"});
   read_sizes(in, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, out);
-  read_dropout(in, json, out);
+  read_dropout(in, json, "dropout", out);
   in.no_other_fields();
   out["kernelSize"] = side;
   out["normalization"] = normalization;
@@ -130,8 +130,10 @@ Status read_gpt(const Json& json, const std::string& path, Json& out) {
   in.required("contextLength", context_length, {1, bounds::kMaxContextLength});
   int vocabulary_size = bounds::kByteTokens;
   in.optional("vocabularySize", vocabulary_size, {2, bounds::kMaxVocabularySize});
-  Json dropout;
-  read_dropout(in, json, dropout);
+  Json dropouts;
+  for (const char* field : {"dropout", "attentionDropout"}) {
+    read_dropout(in, json, field, dropouts);
+  }
   if (in.status() && width % heads != 0) {
     in.fail("width", "is " + std::to_string(width) + ", not a multiple of heads (" +
                          std::to_string(heads) + ")");
@@ -141,7 +143,9 @@ Status read_gpt(const Json& json, const std::string& path, Json& out) {
       {"layers", layers}, {"heads", heads}, {"width", width}, {"contextLength", context_length}};
   // Left out where it was, so that workers of an older version can read the rest.
   if (in.has("vocabularySize")) out["vocabularySize"] = vocabulary_size;
-  if (in.has("dropout")) out["dropout"] = dropout["dropout"];
+  for (const auto& [field, share] : dropouts.items()) {
+    if (in.has(field)) out[field] = share;
+  }
   return in.status();
 }
 

@@ -89,16 +89,20 @@ void attention(Bench& bench, const cpu::AttentionShape& shape) {
   const double flops = static_cast<double>(n) * static_cast<double>(shape.T + 1);
   const std::string name = "T " + std::to_string(shape.T) + ", " + std::to_string(shape.heads) +
                            " heads of " + std::to_string(shape.D);
-  const auto forward = [&] {
-    cpu::attention(bench.context, shape, qkv.data(), scale, y.data(), greatest.data(),
-                   total.data());
-  };
-  forward();
-  bench.row("attention " + name, 2.0 * flops, "GF/s", forward);
-  bench.row("attention backward " + name, 5.0 * flops, "GF/s", [&] {
-    cpu::attention_backward(bench.context, shape, qkv.data(), scale, greatest.data(), total.data(),
-                            dy.data(), dqkv.data());
-  });
+  for (const float share : {0.0F, 0.1F}) {
+    const cpu::WeightDrop drop{1, 0, 0, share, 1.0F / (1.0F - share)};
+    const std::string end = name + (share > 0.0F ? ", dropped" : "");
+    const auto forward = [&] {
+      cpu::attention(bench.context, shape, qkv.data(), scale, drop, y.data(), greatest.data(),
+                     total.data());
+    };
+    forward();
+    bench.row("attention " + end, 2.0 * flops, "GF/s", forward);
+    bench.row("attention backward " + end, 5.0 * flops, "GF/s", [&] {
+      cpu::attention_backward(bench.context, shape, qkv.data(), scale, drop, greatest.data(),
+                              total.data(), dy.data(), dqkv.data());
+    });
+  }
 }
 
 /// Counted are the bytes of the buffers, each once.

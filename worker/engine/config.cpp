@@ -69,15 +69,15 @@ bool read_choice(JsonReader& in, const char* field, const Choice& choice) {
   return word == choice.other;
 }
 
-void read_dropout(JsonReader& in, float& out) {
-  read_decimal(in, "dropout", out, "from 0 to below 1, like \"0.25\"",
+void read_dropout(JsonReader& in, const char* field, float& out) {
+  read_decimal(in, field, out, "from 0 to below 1, like \"0.25\"",
                [](float v) { return v >= 0 && v < 1; });
 }
 
 void read_mlp(JsonReader& fields, MlpConfig& mlp) {
   if (!fields.has("hidden")) fields.fail("hidden", "is required: a list of widths, [128]");
   read_widths(fields, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, mlp.hidden);
-  read_dropout(fields, mlp.dropout);
+  read_dropout(fields, "dropout", mlp.dropout);
 }
 
 void read_cnn(JsonReader& fields, CnnConfig& cnn) {
@@ -89,7 +89,7 @@ void read_cnn(JsonReader& fields, CnnConfig& cnn) {
   if (fields.status() && cnn.kernel_size % 2 == 0) fields.fail("kernelSize", "must be odd");
   cnn.normalise = !read_choice(fields, "normalization", {"Batch", "None"});
   read_widths(fields, "hidden", {bounds::kMaxLayers, bounds::kMaxLayerWidth}, cnn.hidden);
-  read_dropout(fields, cnn.dropout);
+  read_dropout(fields, "dropout", cnn.dropout);
 }
 
 void read_gpt(JsonReader& fields, TrainingConfig& config) {
@@ -99,7 +99,8 @@ void read_gpt(JsonReader& fields, TrainingConfig& config) {
   fields.required("width", gpt.width, {1, bounds::kMaxGptWidth});
   fields.required("contextLength", gpt.context_length, {1, bounds::kMaxContextLength});
   fields.optional("vocabularySize", gpt.vocabulary_size, {2, bounds::kMaxVocabularySize});
-  read_dropout(fields, gpt.dropout);
+  read_dropout(fields, "dropout", gpt.dropout);
+  read_dropout(fields, "attentionDropout", gpt.attention_dropout);
   if (!fields.status()) return;
   if (gpt.width % gpt.heads != 0) {
     fields.fail("width", "must be a multiple of heads (" + std::to_string(gpt.heads) + "); it is " +

@@ -51,7 +51,9 @@ void add_model(const TrainingConfig& config, Json& identity) {
     const bool is_of_bytes = config.gpt->vocabulary_size == data::kMaxClasses;
     add("gpt.vocabularySize", is_of_bytes ? Json() : Json(config.gpt->vocabulary_size));
     // Nor is what checkpoints that are older than it had not.
-    add("gpt.dropout", config.gpt->dropout == 0 ? Json() : Json(decimal(config.gpt->dropout)));
+    const auto share = [](float of) { return of == 0 ? Json() : Json(decimal(of)); };
+    add("gpt.dropout", share(config.gpt->dropout));
+    add("gpt.attentionDropout", share(config.gpt->attention_dropout));
     return;
   }
   if (!config.cnn) {

@@ -25,15 +25,6 @@ kernels::Activation activation_of(const LayerShape& layer) {
 
 static_assert(kernels::kDropoutStream == static_cast<std::uint32_t>(RngStream::kDropout));
 
-/// The key of one dropout at one step: of the spec's generator the first two words of a block.
-std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::uint32_t number) {
-  const auto at = static_cast<std::uint64_t>(step);
-  const auto block =
-      philox4x32(seed, {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32),
-                        number, static_cast<std::uint32_t>(RngStream::kDropout)});
-  return std::uint64_t{block[0]} | std::uint64_t{block[1]} << 32;
-}
-
 /// The most pixels of a row that a process has of those that are dealt out between so many.
 std::size_t pixels_of_slice(const LayerShape& layer, std::size_t slices) {
   return (layer.in.pixels() + slices - 1) / slices;
@@ -390,15 +381,20 @@ void Model::batch_norm(const Pass& pass) {
                       activation_of(layer), pass.y);
 }
 
+/// Of one dropout at one step: of the spec's generator the first two words of a block.
+std::uint64_t Model::dropout_key(const Pass& pass) {
+  const auto at = static_cast<std::uint64_t>(pass.batch->step);
+  const auto block = philox4x32(
+      pass.batch->seed, {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32),
+                         pass.layer.number, static_cast<std::uint32_t>(RngStream::kDropout)});
+  return std::uint64_t{block[0]} | std::uint64_t{block[1]} << 32;
+}
+
 void Model::drop(const Pass& pass, float* values) {
   const LayerShape& layer = pass.layer;
   const Batch& batch = *pass.batch;
-  cpu::Drop by{dropout_key(batch.seed, batch.step, layer.number),
-               layer.out.size(),
-               layer.first_column,
-               0,
-               layer.dropout,
-               scale_of(layer)};
+  cpu::Drop by{dropout_key(pass), layer.out.size(), layer.first_column, 0,
+               layer.dropout,     scale_of(layer)};
   for (const Node& node : batch.nodes) {
     by.first_row = static_cast<std::uint32_t>(node.first_rank * batch.rows_per_rank);
     on_.drop(context_, node.ranks * batch.rows_per_rank, by,

@@ -207,6 +207,7 @@ class Model {
   void linear(const Pass& pass);
   void convolution(const Pass& pass);
   void batch_norm(const Pass& pass);
+  static std::uint64_t dropout_key(const Pass& pass);
   void drop(const Pass& pass, float* values);
   void sum_statistics(const Batch& batch);
   void linear_weights_back(const Pass& pass, const float* dy);
@@ -219,7 +220,15 @@ class Model {
                                   const Finished& finished);
 
   // model_gpt.cpp: layers of a transformer
-  kernels::cpu::AttentionShape attention_shape(const Pass& pass) const;
+  /// Rows that attention takes at once, and what of their weights is dropped.
+  struct Attended {
+    kernels::cpu::AttentionShape shape;
+    kernels::cpu::WeightDrop drop;
+    std::size_t first_row = 0;  ///< of the pass
+  };
+  static std::vector<Attended> attended(const Pass& pass);
+  void attend(const Pass& pass);
+  void attend_back(const Pass& pass, const float* dy, float* dx);
   void run_gpt(const Pass& pass);
   void project(const Pass& pass);
   float* back_gpt(const Pass& pass, const float* dy, float* dx);

@@ -22,9 +22,42 @@ float score_scale(const cpu::AttentionShape& shape) {
 
 }  // namespace
 
-cpu::AttentionShape Model::attention_shape(const Pass& pass) const {
+/// All rows; where weights are dropped each node's, since rows of different nodes need not follow
+/// each other in the batch.
+std::vector<Model::Attended> Model::attended(const Pass& pass) {
   const LayerShape& layer = pass.layer;
-  return {pass.rows, layer.in.pixels(), layer.heads, layer.out.channels / layer.heads};
+  const cpu::AttentionShape shape{pass.rows, layer.in.pixels(), layer.heads,
+                                  layer.out.channels / layer.heads};
+  if (!(layer.dropout > 0) || pass.batch == nullptr) return {{shape, {}}};
+  std::vector<Attended> all;
+  for (const Node& node : pass.batch->nodes) {
+    const std::size_t first_row = node.first_rank * pass.batch->rows_per_rank;
+    const cpu::WeightDrop drop{dropout_key(pass), layer.first_column,
+                               static_cast<std::uint32_t>(first_row), layer.dropout,
+                               1.0f / (1.0f - layer.dropout)};
+    all.push_back({shape, drop, node.first_row});
+    all.back().shape.rows = node.ranks * pass.batch->rows_per_rank;
+  }
+  return all;
+}
+
+void Model::attend(const Pass& pass) {
+  for (const Attended& of : attended(pass)) {
+    const std::size_t heads = of.first_row * of.shape.heads * of.shape.T;
+    on_.attention(context_, of.shape, pass.x + of.first_row * pass.layer.in.size(),
+                  score_scale(of.shape), of.drop, pass.y + of.first_row * pass.layer.out.size(),
+                  pass.kept.greatest.data() + heads, pass.kept.total.data() + heads);
+  }
+}
+
+void Model::attend_back(const Pass& pass, const float* dy, float* dx) {
+  for (const Attended& of : attended(pass)) {
+    const std::size_t heads = of.first_row * of.shape.heads * of.shape.T;
+    on_.attention_backward(
+        context_, of.shape, pass.x + of.first_row * pass.layer.in.size(), score_scale(of.shape),
+        of.drop, pass.kept.greatest.data() + heads, pass.kept.total.data() + heads,
+        dy + of.first_row * pass.layer.out.size(), dx + of.first_row * pass.layer.in.size());
+  }
 }
 
 void Model::run_gpt(const Pass& pass) {
@@ -50,12 +83,9 @@ void Model::run_gpt(const Pass& pass) {
     case LayerKind::kGelu:
       on_.gelu(context_, positions * layer.in.channels, pass.x, pass.y);
       return;
-    case LayerKind::kAttention: {
-      const cpu::AttentionShape shape = attention_shape(pass);
-      on_.attention(context_, shape, pass.x, score_scale(shape), pass.y, pass.kept.greatest.data(),
-                    pass.kept.total.data());
+    case LayerKind::kAttention:
+      attend(pass);
       return;
-    }
     default:
       MUSTER_CHECK_MSG(false, "not a layer of a transformer");
   }
@@ -118,12 +148,9 @@ float* Model::back_gpt(const Pass& pass, const float* dy, float* dx) {
     case LayerKind::kGelu:
       on_.gelu_backward(context_, positions * layer.in.channels, pass.x, dy, dx);
       return dx;
-    case LayerKind::kAttention: {
-      const cpu::AttentionShape shape = attention_shape(pass);
-      on_.attention_backward(context_, shape, pass.x, score_scale(shape), pass.kept.greatest.data(),
-                             pass.kept.total.data(), dy, dx);
+    case LayerKind::kAttention:
+      attend_back(pass, dy, dx);
       return dx;
-    }
     default:
       MUSTER_CHECK_MSG(false, "not a layer of a transformer");
   }

@@ -150,8 +150,12 @@ void ModelShape::projection(const std::string& name, std::size_t width, float bo
   layer.bias = add_tensor(name + ".bias", {width});
 }
 
-void ModelShape::attention(std::size_t heads) {
-  add(LayerKind::kAttention, {1, input_.width, output().channels / 3}).heads = heads;
+void ModelShape::attention(std::size_t heads, float dropout) {
+  LayerShape& layer = add(LayerKind::kAttention, {1, input_.width, output().channels / 3});
+  layer.heads = heads;
+  if (dropout == 0) return;
+  layer.dropout = dropout;
+  layer.number = dropouts_++;
 }
 
 ModelShape& ModelShape::stage(const Convolution& convolution) {
@@ -224,7 +228,7 @@ ModelShape ModelShape::gpt(const GptConfig& config, std::size_t tokens) {
         "ln_1",
         [&] {
           shape.projection(name + "attn.c_attn", 3 * width, kGptBound);
-          shape.attention(static_cast<std::size_t>(config.heads));
+          shape.attention(static_cast<std::size_t>(config.heads), config.attention_dropout);
         },
         name + "attn.c_proj");
     branch(
@@ -366,6 +370,7 @@ void ModelShape::divide_layers(std::size_t slices, std::size_t index) {
       layer.in.channels /= slices;
       layer.heads /= slices;
       if (layer.kind == LayerKind::kDropout) layer.first_column = index * layer.in.channels;
+      if (layer.kind == LayerKind::kAttention) layer.first_column = index * layer.heads;
     }
     if (is_linear(layer) || layer.kind == LayerKind::kProjection) {
       const bool has_pair =

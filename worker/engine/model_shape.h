@@ -49,13 +49,14 @@ struct LayerShape {
   LayerPart part = LayerPart::kWhole;
   std::size_t column_groups = 1;  ///< of kColumns: it has some columns of each; query, key, value
   std::size_t first_column = 0;   ///< of a dropout between divided layers, or a divided head; of a
-                                  ///< divided embedding the first token that it has
+                                  ///< divided embedding the first token that it has; of a
+                                  ///< divided attention the first head
   bool is_rectified = false;      ///< ReLU is its last operation
   bool reads_rectified = false;   ///< its input is +0 where a ReLU cut it, and carries no gradient
                                   ///< there
   std::size_t side = 0;           ///< of a convolution's kernel
   float dropout = 0;              ///< the share of its input that it drops; of a branch's last
-                                  ///< projection, of what it adds
+                                  ///< projection, of what it adds; of an attention, of its weights
   std::uint32_t number = 0;       ///< of what drops among all that do
   std::size_t heads = 0;          ///< of an attention
   std::optional<std::size_t> adds{};  ///< the border before that layer is added to its output
@@ -177,7 +178,7 @@ class ModelShape {
   void normalise();
   void layer_norm(const std::string& name, bool is_branch);
   void projection(const std::string& name, std::size_t width, float bound);
-  void attention(std::size_t heads);
+  void attention(std::size_t heads, float dropout);
   void embedding(std::size_t tokens, std::size_t width);
   std::size_t add_tensor(const std::string& name, std::vector<std::size_t> shape);
   std::size_t copy_tensor(const ModelShape& from, std::size_t offset);

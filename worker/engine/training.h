@@ -47,10 +47,11 @@ struct CnnConfig {
 /// A transformer as GPT-2 has it.
 struct GptConfig {
   int layers = 0, heads = 0;
-  int width = 0;              ///< of the stream; a multiple of heads
-  int context_length = 0;     ///< tokens that a sample has
-  int vocabulary_size = 256;  ///< all tokens are below it; of a text that of bytes
-  float dropout = 0;          ///< share of what the embedding and each branch put out
+  int width = 0;                ///< of the stream; a multiple of heads
+  int context_length = 0;       ///< tokens that a sample has
+  int vocabulary_size = 256;    ///< all tokens are below it; of a text that of bytes
+  float dropout = 0;            ///< share of what the embedding and each branch put out
+  float attention_dropout = 0;  ///< share of attention's weights
 };
 
 struct SgdConfig {

@@ -104,6 +104,7 @@ Json token_training_job() {
   Json& training = json["spec"]["training"];
   training["model"]["gpt"]["vocabularySize"] = 50'257;
   training["model"]["gpt"]["dropout"] = "0.1";
+  training["model"]["gpt"]["attentionDropout"] = "0.2";
   training["data"] = Json{{"train", {{"tokens", {{"files", {"a", "b"}}}}}},
                           {"test", {{"tokens", {{"files", {"c"}}}}}},
                           {"vocabulary", {{"directory", "gpt2"}}}};

@@ -119,9 +119,12 @@ TEST_CASE("what is no gpt, and data that is not for it, are refused with the fie
       {"model/gpt/width", 200, model + "width: is 200, not a multiple of heads (12)"},
       {"model/gpt/vocabulary", 256,
        model + "vocabulary: unknown field; known here: layers, heads, width, contextLength, "
-               "vocabularySize, dropout"},
+               "vocabularySize, dropout, attentionDropout"},
       {"model/gpt/dropout", "1", model + "dropout: must be from 0 to below 1, not \"1\""},
       {"model/gpt/dropout", 0.1, model + "dropout: "},
+      {"model/gpt/attentionDropout", "1",
+       model + "attentionDropout: must be from 0 to below 1, not \"1\""},
+      {"model/gpt/attentionDropout", 0.1, model + "attentionDropout: must be a decimal in quotes"},
       {"model/gpt/vocabularySize", 50'257,
        model + "vocabularySize: must be 256 or left out, because the data are the bytes of a text"},
       {"data/train", idx, data + "train: must be text or tokens, because the model is gpt"},

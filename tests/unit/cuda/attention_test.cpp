@@ -25,7 +25,8 @@ std::size_t outputs_of(const cpu::AttentionShape& shape) {
   return shape.rows * shape.T * shape.heads * shape.D;
 }
 
-void check(const cpu::AttentionShape& shape, const Inputs& in, bool backward = true) {
+void check(const cpu::AttentionShape& shape, const Inputs& in, bool backward = true,
+           const cpu::WeightDrop& drop = {}) {
   CAPTURE(shape.rows);
   CAPTURE(shape.T);
   CAPTURE(shape.heads);
@@ -37,16 +38,16 @@ void check(const cpu::AttentionShape& shape, const Inputs& in, bool backward = t
   Floats greatest(shape.rows * shape.heads * shape.T), total(greatest.size());
   DeviceFloats device_qkv(gpu, in.qkv), device_dy(gpu, in.dy), device_y(gpu, y),
       device_greatest(gpu, greatest), device_total(gpu, total), device_dqkv(gpu, dqkv);
-  cuda::attention(gpu, shape, device_qkv.data(), scale, device_y.data(), device_greatest.data(),
-                  device_total.data());
-  cpu::attention(host, shape, in.qkv.data(), scale, y.data(), greatest.data(), total.data());
+  cuda::attention(gpu, shape, device_qkv.data(), scale, drop, device_y.data(),
+                  device_greatest.data(), device_total.data());
+  cpu::attention(host, shape, in.qkv.data(), scale, drop, y.data(), greatest.data(), total.data());
   CHECK(different(device_greatest.values(), greatest) == 0);
   CHECK(different(device_total.values(), total) == 0);
   CHECK(different(device_y.values(), y) == 0);
   if (!backward) return;
-  cuda::attention_backward(gpu, shape, device_qkv.data(), scale, device_greatest.data(),
+  cuda::attention_backward(gpu, shape, device_qkv.data(), scale, drop, device_greatest.data(),
                            device_total.data(), device_dy.data(), device_dqkv.data());
-  cpu::attention_backward(host, shape, in.qkv.data(), scale, greatest.data(), total.data(),
+  cpu::attention_backward(host, shape, in.qkv.data(), scale, drop, greatest.data(), total.data(),
                           in.dy.data(), dqkv.data());
   CHECK(different(device_dqkv.values(), dqkv) == 0);
 }
@@ -71,6 +72,24 @@ TEST_CASE("attention gives the bits of the processor") {
                                            {1, 200, 1, 1},
                                            {1, 70, 1, 256}}) {
     check(shape, some_inputs(shape, rng));
+  }
+}
+
+TEST_CASE("attention drops what the processor drops, of parts of a model, too") {
+  if (!has_gpu("attention")) return;
+  Rng rng(seed());
+  for (const cpu::AttentionShape& shape : {cpu::AttentionShape{1, 1, 1, 1},
+                                           {2, 3, 3, 7},
+                                           {1, 65, 2, 33},
+                                           {2, 130, 2, 16},
+                                           {1, 198, 1, 70}}) {
+    for (const float share : {0.1F, 0.75F}) {
+      const cpu::WeightDrop drop{rng(), rng.below(3), static_cast<std::uint32_t>(rng.below(9)),
+                                 share, 1.0F / (1.0F - share)};
+      check(shape, some_inputs(shape, rng), true, drop);
+      const std::size_t n = outputs_of(shape);
+      check(shape, {any_bits(rng, 3 * n), any_bits(rng, n)}, true, drop);
+    }
   }
 }
 
@@ -116,8 +135,8 @@ TEST_CASE("attention without rows, heads or positions writes nothing") {
   cuda::Context gpu;
   for (const cpu::AttentionShape& shape :
        {cpu::AttentionShape{0, 3, 2, 4}, {3, 0, 2, 4}, {3, 2, 0, 4}}) {
-    cuda::attention(gpu, shape, nullptr, 1.0F, nullptr, nullptr, nullptr);
-    cuda::attention_backward(gpu, shape, nullptr, 1.0F, nullptr, nullptr, nullptr, nullptr);
+    cuda::attention(gpu, shape, nullptr, 1.0F, {}, nullptr, nullptr, nullptr);
+    cuda::attention_backward(gpu, shape, nullptr, 1.0F, {}, nullptr, nullptr, nullptr, nullptr);
   }
   CHECK(gpu.finish() == nullptr);
 }

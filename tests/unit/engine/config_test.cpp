@@ -120,6 +120,7 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
   CHECK(config->gpt->width == 128);
   CHECK(config->gpt->context_length == 64);
   CHECK(config->gpt->dropout == 0);
+  CHECK(config->gpt->attention_dropout == 0);
   CHECK(config->train.text == "a");
   CHECK(config->test.text == "b");
   const auto sentence = [&](const std::string& at, const Json& value) {
@@ -133,6 +134,13 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
                "spec.training.model.gpt.contextLength: "));
   CHECK(begins(sentence("/model/gpt/depth", 1), "spec.training.model.gpt.depth: "));
   CHECK(begins(sentence("/model/gpt/dropout", "1"), "spec.training.model.gpt.dropout: "));
+  CHECK(begins(sentence("/model/gpt/attentionDropout", "1"),
+               "spec.training.model.gpt.attentionDropout: "));
+  json["model"]["gpt"]["attentionDropout"] = "0.1";
+  const auto dropped = parse_training(json);
+  REQUIRE(dropped.has_value());
+  CHECK(dropped->gpt->attention_dropout == 0.1f);
+  CHECK(dropped->gpt->dropout == 0);
   CHECK(begins(sentence("/batchSize", 1 << 19),
                "spec.training.model.gpt.contextLength: times batchSize must be at most 16777216"));
   CHECK(begins(sentence("/data/test", Json{{"idx", {{"images", "a"}, {"labels", "b"}}}}),

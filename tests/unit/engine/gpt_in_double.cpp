@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
 #include <string>
 
 #include "common/check.h"
+#include "common/rng.h"
 
 namespace muster::test {
 namespace {
 
 using Vector = std::vector<double>;
 using Rows = std::vector<Vector>;  ///< by position
+using engine::LayerKind;
 
 /// The tensors of a model by their names.
 class Named {
@@ -33,11 +36,13 @@ class Named {
   }
   /// Of the layer of that name; of the dropout behind the embedding where it is empty.
   const engine::LayerShape* dropping(const std::string& name) const {
-    const auto& all = shape_.layers();
-    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) {
-      return one.dropout > 0 && one.name == name;
-    });
-    return found == all.end() ? nullptr : &*found;
+    return dropping_of(
+        [&](const auto& one) { return one.name == name && one.kind != LayerKind::kAttention; });
+  }
+  /// Of that block's attention.
+  const engine::LayerShape* dropping_weights(std::size_t block) const {
+    return dropping_of(
+        [&](const auto& one) { return one.kind == LayerKind::kAttention && block-- == 0; });
   }
   std::size_t heads() const {
     for (const auto& layer : shape_.layers()) {
@@ -47,6 +52,13 @@ class Named {
   }
 
  private:
+  template <typename Is>
+  const engine::LayerShape* dropping_of(Is is) const {
+    const auto& all = shape_.layers();
+    const auto found = std::find_if(all.begin(), all.end(), is);
+    return found == all.end() || !(found->dropout > 0) ? nullptr : &*found;
+  }
+
   const engine::ModelShape& shape_;
   const Vector& values_;
 };
@@ -86,7 +98,25 @@ Rows projected(const Named& named, const std::string& name, const Rows& x) {
   return y;
 }
 
-Rows attended(const Rows& qkv, std::size_t heads) {
+/// What becomes of the weight of position i for position j, of all T.
+using Kept = std::function<double(std::size_t head, std::size_t i, std::size_t j)>;
+
+/// docs/numerics.md, "Attention's dropout"; of an evaluation all stay as they are.
+Kept kept_weights(const engine::LayerShape* layer, const std::optional<TrainedRow>& trained,
+                  std::size_t T) {
+  if (layer == nullptr || !trained) return [](auto...) { return 1.0; };
+  const std::uint64_t key = dropout_key(*layer, trained->batch);
+  const std::uint32_t row = row_of(trained->batch, trained->row);
+  const double share = double{layer->dropout};
+  return [=](std::size_t head, std::size_t i, std::size_t j) {
+    const std::size_t at = (head * T + i) * ((T + 7) / 8 * 8) + j;
+    const std::uint32_t word = random_bits(key, RngStream::kDropout, row, at / 2);
+    const std::uint32_t half = at % 2 == 0 ? word % 65536 : word / 65536;
+    return half / 65536.0 < share ? 0.0 : 1 / (1 - share);
+  };
+}
+
+Rows attended(const Rows& qkv, std::size_t heads, const Kept& kept) {
   const std::size_t width = qkv[0].size() / 3, size = width / heads;
   Rows y(qkv.size(), Vector(width));
   for (std::size_t head = 0; head < heads; ++head) {
@@ -102,8 +132,9 @@ Rows attended(const Rows& qkv, std::size_t heads) {
       double total = 0;
       for (const double s : share) total += s;
       for (std::size_t j = 0; j <= i; ++j) {
+        const double weight = share[j] / total * kept(head, i, j);
         for (std::size_t d = 0; d < size; ++d) {
-          y[i][head * size + d] += share[j] / total * qkv[j][2 * width + head * size + d];
+          y[i][head * size + d] += weight * qkv[j][2 * width + head * size + d];
         }
       }
     }
@@ -160,7 +191,8 @@ Rows gpt_logits(const engine::ModelShape& shape, const Vector& values,
     const std::string name = "h." + std::to_string(block) + ".";
     const Rows qkv =
         projected(named, name + "attn.c_attn", normalised(named, name + "ln_1", stream));
-    add_branch(name + "attn.c_proj", attended(qkv, named.heads()));
+    const Kept kept = kept_weights(named.dropping_weights(block), trained, tokens.size());
+    add_branch(name + "attn.c_proj", attended(qkv, named.heads(), kept));
     Rows wide = projected(named, name + "mlp.c_fc", normalised(named, name + "ln_2", stream));
     for (Vector& row : wide) std::transform(row.begin(), row.end(), row.begin(), gelu);
     add_branch(name + "mlp.c_proj", wide);

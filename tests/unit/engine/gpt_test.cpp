@@ -163,6 +163,8 @@ TEST_CASE("a shard that is cut while a job trains ends it with exit code 21 and 
 
 TEST_CASE("one to four workers, of one or two threads, train the same transformer") {
   TrainingConfig config = test::small_gpt(12);
+  SUBCASE("as it is") {}
+  SUBCASE("with dropout, also of attention's weights") { config = test::dropped_gpt(12); }
   config.test = {"", "", "shakespeare-test.txt"};
   config.has_test = true;
   const TrainingSummary expected = trained(config, 1);
@@ -184,6 +186,7 @@ TEST_CASE("the golden hash of a transformer: the same bits on every instruction 
     kernels::cpu::force_target(target);
     CAPTURE(kernels::cpu::name_of(target));
     CHECK(trained(test::small_gpt(12), 1).model_sha256 == test::kSmallGptGolden);
+    CHECK(trained(test::dropped_gpt(12), 1).model_sha256 == test::kDroppedGptGolden);
   }
   kernels::cpu::force_target(best);
 }
@@ -254,6 +257,26 @@ TEST_CASE("a transformer learns a text by heart and writes it, and others can lo
   config.checkpoint_path = directory.path() + "/again";
   trained(config, 1);
   CHECK(bytes_of(config.checkpoint_path + "/" + std::string(contract::kSampleFile)) == sample);
+}
+
+TEST_CASE("what a model's training has dropped stands in its description by GPT-2's names") {
+  GptConfig config{2, 2, 32, 16};
+  config.dropout = 0.25f;
+  config.attention_dropout = 0.1f;
+  const Json description = gpt2_config(config, 256);
+  CHECK(description["embd_pdrop"] == 0.25);
+  CHECK(description["resid_pdrop"] == 0.25);
+  CHECK(description["attn_pdrop"] == 0.1);
+}
+
+TEST_CASE("an evaluation and a sample drop nothing") {
+  const ModelShape plain = ModelShape::gpt({2, 2, 32, 16}, 256);
+  const ModelShape dropping = ModelShape::gpt({2, 2, 32, 16, 256, 0.25f, 0.25f}, 256);
+  std::vector<float> values(plain.values());
+  initialise(plain, 3, values);
+  kernels::cpu::Context context(1);
+  Model one(plain, 1, context), other(dropping, 1, context);
+  CHECK(write_sample(one, values, {7, 60}).value() == write_sample(other, values, {7, 60}).value());
 }
 
 TEST_CASE("a model that writes for longer than anybody waits is waited for") {

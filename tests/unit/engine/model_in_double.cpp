@@ -102,15 +102,23 @@ void batch_norm(const LayerShape& layer, const Values& values, bool evaluates,
 
 }  // namespace
 
-void drop(const LayerShape& layer, const ModelBatch& batch, std::size_t row, Values& x) {
+std::uint64_t dropout_key(const LayerShape& layer, const ModelBatch& batch) {
   const auto step = static_cast<std::uint64_t>(batch.step);
   const auto words = philox4x32(
       batch.seed, {static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32),
                    layer.number, static_cast<std::uint32_t>(RngStream::kDropout)});
-  const std::uint64_t key = words[0] | std::uint64_t{words[1]} << 32;
-  const auto global = static_cast<std::uint32_t>(batch.first_rank * batch.rows_per_rank + row);
+  return words[0] | std::uint64_t{words[1]} << 32;
+}
+
+std::uint32_t row_of(const ModelBatch& batch, std::size_t row) {
+  return static_cast<std::uint32_t>(batch.first_rank * batch.rows_per_rank + row);
+}
+
+void drop(const LayerShape& layer, const ModelBatch& batch, std::size_t row, Values& x) {
+  const std::uint64_t key = dropout_key(layer, batch);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const bool stays = random_unit(key, RngStream::kDropout, global, i) >= layer.dropout;
+    const bool stays =
+        random_unit(key, RngStream::kDropout, row_of(batch, row), i) >= layer.dropout;
     x[i] = stays ? x[i] / (1 - double{layer.dropout}) : 0;
   }
 }

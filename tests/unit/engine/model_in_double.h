@@ -28,6 +28,12 @@ ModelBatch make_batch(const engine::ModelShape& shape, std::size_t ranks, std::s
 /// Fills the first rows of the model with `rows` of the batch from `first` on.
 void fill(engine::Model& model, const ModelBatch& batch, std::size_t first, std::size_t rows);
 
+/// Of a dropout in this step (docs/numerics.md).
+std::uint64_t dropout_key(const engine::LayerShape& layer, const ModelBatch& batch);
+
+/// Of the whole batch.
+std::uint32_t row_of(const ModelBatch& batch, std::size_t row);
+
 /// What one row of the batch loses to a layer (docs/numerics.md, "Dropout"); the rest is scaled up.
 void drop(const engine::LayerShape& layer, const ModelBatch& batch, std::size_t row,
           std::vector<double>& x);

@@ -38,7 +38,9 @@ ModelShape cnn(float dropout, bool normalise = true) {
 }
 
 /// Two blocks of two heads over 5 tokens of 11.
-ModelShape gpt(float dropout = 0) { return ModelShape::gpt({2, 2, 6, 5, 11, dropout}, 11); }
+ModelShape gpt(float dropout = 0, float attention_dropout = 0) {
+  return ModelShape::gpt({2, 2, 6, 5, 11, dropout, attention_dropout}, 11);
+}
 
 std::vector<float> first_values(const ModelShape& shape, std::uint64_t seed) {
   std::vector<float> values(shape.values());
@@ -91,8 +93,11 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 std::vector<ModelShape> all_kinds() {
-  return {mlp({13, 17, 6}), mlp({13, 17, 9, 6}, 0.3f), cnn(0), cnn(0.4f), cnn(0.4f, false), gpt(),
-          gpt(0.3f)};
+  return {mlp({13, 17, 6}), mlp({13, 17, 9, 6}, 0.3f),
+          cnn(0),           cnn(0.4f),
+          cnn(0.4f, false), gpt(),
+          gpt(0.3f),        gpt(0, 0.3f),
+          gpt(0.2f, 0.4f)};
 }
 
 }  // namespace
@@ -181,6 +186,8 @@ TEST_CASE("all that drops in a transformer is drawn apart, whole or cut") {
   // Behind the embedding, and at the end of each of two branches a block.
   CHECK(numbers(gpt(0.3f)) == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
   CHECK(numbers(gpt()).empty());
+  CHECK(numbers(gpt(0, 0.3f)) == std::vector<std::uint32_t>{0, 1});
+  CHECK(numbers(gpt(0.3f, 0.3f)) == std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6});
   CHECK(numbers(gpt(0.3f).cut(6, 10)) == std::vector<std::uint32_t>{2});
 }
 

@@ -55,6 +55,7 @@ TrainingConfig small_gpt(std::int64_t steps) {
 TrainingConfig dropped_gpt(std::int64_t steps) {
   TrainingConfig config = small_gpt(steps);
   config.gpt->dropout = 0.25f;
+  config.gpt->attention_dropout = 0.125f;
   return config;
 }
 
@@ -67,14 +68,15 @@ TrainingConfig digits_in_buckets(std::int64_t steps) {
 
 const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wanted) {
   using Key = std::tuple<std::int64_t, std::vector<int>, std::vector<int>, bool, int, int, int,
-                         float, bool, bool, bool, std::string>;
+                         float, float, bool, bool, bool, std::string>;
   static std::map<Key, std::map<std::int64_t, ReferenceState>> known;
   const auto layers = wanted.cnn ? wanted.cnn->hidden : std::vector<int>();
-  auto& states = known[{wanted.steps, wanted.mlp.hidden, layers, wanted.cnn.has_value(),
-                        wanted.gpt ? wanted.gpt->layers : 0, wanted.gpt ? wanted.gpt->heads : 0,
-                        wanted.gpt ? wanted.gpt->vocabulary_size : 0,
-                        wanted.gpt ? wanted.gpt->dropout : 0.0f, wanted.adamw.has_value(),
-                        wanted.is_bfloat16, wanted.group_size() > 1, wanted.train.folder}];
+  auto& states =
+      known[{wanted.steps, wanted.mlp.hidden, layers, wanted.cnn.has_value(),
+             wanted.gpt ? wanted.gpt->layers : 0, wanted.gpt ? wanted.gpt->heads : 0,
+             wanted.gpt ? wanted.gpt->vocabulary_size : 0, wanted.gpt ? wanted.gpt->dropout : 0.0f,
+             wanted.gpt ? wanted.gpt->attention_dropout : 0.0f, wanted.adamw.has_value(),
+             wanted.is_bfloat16, wanted.group_size() > 1, wanted.train.folder}];
   if (!states.empty()) return states;
   on_all_ranks(1, [&](comm::Communicator& communicator) {
     engine::TrainingHooks hooks;

@@ -86,19 +86,24 @@ TEST_CASE("GELU's gradient agrees with finite differences") {
 TEST_CASE("attention's gradients agree with finite differences") {
   Random random(seed());
   cpu::Context context(2);
-  for (const AttentionShape& shape : {AttentionShape{2, 11, 2, 5}, AttentionShape{1, 52, 1, 2}}) {
+  const AttentionShape shapes[] = {{2, 11, 2, 5}, {1, 52, 1, 2}, {2, 11, 2, 5}, {1, 52, 1, 2}};
+  std::size_t count = 0;
+  for (const AttentionShape& shape : shapes) {
+    cpu::WeightDrop drop;
+    if (count++ >= 2) drop = {random.bits(), 3, 5, 0.3F, 1.0F / 0.7F};
     const std::size_t n = shape.rows * shape.T * shape.heads * shape.D;
     Floats qkv = some(random, 3 * n);
     for (float& value : qkv) value *= 2.0F;
     const Floats dy = some(random, n);
     Floats y(n), dqkv(3 * n), greatest(shape.rows * shape.heads * shape.T), total(greatest);
     const float scale = 0.7F;
-    cpu::attention(context, shape, qkv.data(), scale, y.data(), greatest.data(), total.data());
-    cpu::attention_backward(context, shape, qkv.data(), scale, greatest.data(), total.data(),
+    cpu::attention(context, shape, qkv.data(), scale, drop, y.data(), greatest.data(),
+                   total.data());
+    cpu::attention_backward(context, shape, qkv.data(), scale, drop, greatest.data(), total.data(),
                             dy.data(), dqkv.data());
     Doubles wide = widened(qkv);
     check_gradient(wide, dqkv, [&] {
-      return dot(attention_of<double>(shape, wide, static_cast<double>(scale)).y, dy);
+      return dot(attention_of<double>(shape, wide, static_cast<double>(scale), drop).y, dy);
     });
   }
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/philox.h"
 #include "tests/unit/kernels/reference.h"
 
 namespace muster::test {
@@ -126,6 +127,25 @@ std::vector<Real> scores_of(const Places& at, const std::vector<Real>& qkv, std:
   return scores;
 }
 
+/// Values of position i of a head, as a dropout of weights leaves them.
+template <typename Real>
+std::vector<Real> dropped_weights(const Places& at, const cpu::WeightDrop& drop, std::size_t i,
+                                  std::vector<Real> values) {
+  if (drop.share == 0.0F) return values;
+  const std::uint64_t blocks = (at.shape.T + 7) / 8;
+  for (std::size_t j = 0; j < values.size(); ++j) {
+    const std::uint64_t block = ((drop.first_head + at.head) * at.shape.T + i) * blocks + j / 8;
+    const auto words = philox4x32(
+        drop.key, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                   drop.first_row + static_cast<std::uint32_t>(at.sequence), 3});
+    const std::uint32_t word = words[j / 2 % 4];
+    const std::uint32_t half = j % 2 == 0 ? word & 0xFFFFu : word >> 16;
+    const bool stays = static_cast<float>(half) / 65536.0F >= drop.share;
+    values[j] = stays ? values[j] * static_cast<Real>(drop.scale) : Real(0);
+  }
+  return values;
+}
+
 template <typename Real>
 struct AttentionResult {
   std::vector<Real> y, greatest, total;
@@ -133,7 +153,7 @@ struct AttentionResult {
 
 template <typename Real>
 AttentionResult<Real> attention_of(const AttentionShape& shape, const std::vector<Real>& qkv,
-                                   Real scale) {
+                                   Real scale, const cpu::WeightDrop& drop = {}) {
   AttentionResult<Real> result;
   result.y.resize(qkv.size() / 3);
   result.greatest.resize(shape.rows * shape.heads * shape.T);
@@ -147,6 +167,7 @@ AttentionResult<Real> attention_of(const AttentionShape& shape, const std::vecto
       for (Real& weight : weights) weight = own_exp(weight - greatest);
       const Real total = rule_sum(weights);
       for (Real& weight : weights) weight = weight / total;
+      weights = dropped_weights(at, drop, i, std::move(weights));
       for (std::size_t d = 0; d < shape.D; ++d) {
         Real sum = 0;
         for (std::size_t j = 0; j <= i; ++j) {
@@ -164,8 +185,8 @@ AttentionResult<Real> attention_of(const AttentionShape& shape, const std::vecto
 /// What goes back through position i of one head: dq's row is written, the steps of dk and dv are
 /// taken, so that their chains ascend in i.
 inline void attention_row_back(const Places& at, const Floats& qkv, float scale,
-                               const AttentionResult<float>& forward, const Floats& dy,
-                               std::size_t i, Floats& dqkv) {
+                               const cpu::WeightDrop& drop, const AttentionResult<float>& forward,
+                               const Floats& dy, std::size_t i, Floats& dqkv) {
   const std::size_t D = at.shape.D;
   Floats p = scores_of(at, qkv, i, scale);
   Floats dp, products;
@@ -176,9 +197,11 @@ inline void attention_row_back(const Places& at, const Floats& qkv, float scale,
       sum = std::fma(dy[at.out(i, d)], qkv[at.in(2, j, d)], sum);
     }
     dp.push_back(sum);
-    products.push_back(p[j] * sum);
   }
+  dp = dropped_weights(at, drop, i, std::move(dp));
+  for (std::size_t j = 0; j <= i; ++j) products.push_back(p[j] * dp[j]);
   const float mean = rule_sum(products);
+  const Floats w = dropped_weights(at, drop, i, p);
   for (std::size_t j = 0; j <= i; ++j) {
     const float ds = (p[j] * (dp[j] - mean)) * scale;
     for (std::size_t d = 0; d < D; ++d) {
@@ -187,17 +210,18 @@ inline void attention_row_back(const Places& at, const Floats& qkv, float scale,
       float& dv = dqkv[at.in(2, j, d)];
       dq = std::fma(ds, qkv[at.in(1, j, d)], dq);
       dk = std::fma(ds, qkv[at.in(0, i, d)], dk);
-      dv = std::fma(p[j], dy[at.out(i, d)], dv);
+      dv = std::fma(w[j], dy[at.out(i, d)], dv);
     }
   }
 }
 
 inline Floats attention_back(const AttentionShape& shape, const Floats& qkv, float scale,
-                             const AttentionResult<float>& forward, const Floats& dy) {
+                             const AttentionResult<float>& forward, const Floats& dy,
+                             const cpu::WeightDrop& drop = {}) {
   Floats dqkv(qkv.size(), 0.0F);
   each_head(shape, [&](const Places& at) {
     for (std::size_t i = 0; i < shape.T; ++i) {
-      attention_row_back(at, qkv, scale, forward, dy, i, dqkv);
+      attention_row_back(at, qkv, scale, drop, forward, dy, i, dqkv);
     }
   });
   return dqkv;
