@@ -266,7 +266,6 @@ void stand_at(const PlaceCase& one, ConfigOf config_of, StandVerdict verdict) {
   CAPTURE(one.config);
   const bool is_lost = verdict == StandVerdict::kLost;
   PlaceTrial trial(config_of, one.place);
-  trial.slots_of_host = slots_of_host(one.place, one.workers);
   // Without slot 0 there would be nobody to write files to the end.
   const int trainer = is_of_files(one.place) ? one.workers - 1 : one.victim;
   CAPTURE(trainer);
