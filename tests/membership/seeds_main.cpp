@@ -1,4 +1,4 @@
-// Runs seeds of the membership simulation: those that are kept, then --seeds N (3000) from --first
+// Runs seeds of the membership simulation: those that are kept, then --seeds N (4000) from --first
 // S (1) in --threads T (2), or --seed S alone, telling what happens. Fails when a rule was broken,
 // and when some kind of message met some fault fewer than --least N (20) times: a run that tried
 // nothing proves nothing. With --workers N before all that each world has so many, and only the
@@ -61,7 +61,7 @@ bool print(const Totals& totals, std::uint64_t least) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  muster::test::SeedOptions options{.seeds = 3000};
+  muster::test::SeedOptions options{.seeds = 4000};
   int workers = 0;
   if (argc > 2 && std::string_view(argv[1]) == "--workers") {
     workers = std::clamp(std::atoi(argv[2]), 1, 1'000);
