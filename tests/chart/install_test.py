@@ -115,6 +115,12 @@ def job(name="a", spec=None, **worker):
             "spec": {"worker": {"command": ["true"], **worker}, **(spec or {})}}
 
 
+def on_nodes(*terms):
+    """The affinity of a job for nodes that one of these lists of expressions selects."""
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": list(term)} for term in terms]}}}
+
+
 def pod(name="p", labels=None, owners=None):
     return {"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "labels": labels or {}, "ownerReferences": owners or []},
@@ -206,6 +212,11 @@ class Installed(unittest.TestCase):
         taint = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
         self.refused("control plane", job(tolerations=[taint]))
         self.refused("spec.worker.nodeSelector: ", job(nodeSelector={"node-role.kubernetes.io/control-plane": ""}))
+        here = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+        elsewhere = {**here, "operator": "DoesNotExist"}
+        self.refused("spec.worker.affinity: ", job(affinity=on_nodes([elsewhere], [elsewhere, here])))
+        code, message = call("POST", JOBS + DRY, job(affinity=on_nodes([elsewhere])), "alice")
+        self.assertEqual(code, 201, message)
         code, message = call("POST", JOBS + DRY, job(nodeName="node-1"), "alice")
         self.assertEqual(code, 400, message)
         self.assertIn("nodeName", message)
@@ -574,10 +585,18 @@ class Lifecycle(unittest.TestCase):
         digest = "@sha256:" + "0" * 64
         good = job(image="registry.example.com/a" + digest, spec={"priorityClassName": "low"})
         self.assertEqual(call("POST", JOBS + DRY, good, "alice")[0], 201)
+
+        def first(**container):
+            return job(image=good["spec"]["worker"]["image"], spec={"priorityClassName": "low"},
+                       initContainers=[{"name": "i", "image": good["spec"]["worker"]["image"]}, {"name": "j", **container}])
+
+        self.assertEqual(call("POST", JOBS + DRY, first(command=["true"]), "alice")[0], 201)
         for body, sentence in (
                 (job(spec={"priorityClassName": "urgent"}), "must be one of high, low"),
                 (job(image="registry.example.com/a:latest"), "must end with a digest"),
-                (job(image="evil.example.com/a" + digest), "must begin with one of registry.example.com/")):
+                (job(image="evil.example.com/a" + digest), "must begin with one of registry.example.com/"),
+                (first(image="registry.example.com/a:latest"), "must end with a digest"),
+                (first(image="evil.example.com/a" + digest), "must begin with one of registry.example.com/")):
             code, message = call("POST", JOBS + DRY, body, "alice")
             self.assertEqual(code, 422, message)
             self.assertIn(sentence, message)

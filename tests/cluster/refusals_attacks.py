@@ -11,9 +11,10 @@ QUOTA = 20
 ABSENT = [  # S1, S2, S10: what a job's author might wish for and can never say
     "securityContext", "podSecurityContext", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostAliases", "nodeName",
     "sidecars", "ephemeralContainers", "containers", "template", "podTemplate", "podSpecPatch",
-    "affinity", "automountServiceAccountToken", "shareProcessNamespace", "dnsConfig", "lifecycle", "livenessProbe",
+    "automountServiceAccountToken", "shareProcessNamespace", "dnsConfig", "lifecycle", "livenessProbe",
     "annotations", "labels", "namespace", "privileged", "runAsUser", "capabilities", "procMount", "sysctls", "hostname",
     "overhead", "priority", "setHostnameAsFQDN", "volumeDevices", "envFrom", "workingDir", "stdin"]
+IN_CONTAINERS = ["securityContext", "ports", "lifecycle", "livenessProbe", "volumeDevices", "stdin", "resizePolicy"]
 VOLUMES = ["hostPath", "nfs", "iscsi", "csi", "projected", "downwardAPI", "flexVolume", "gitRepo", "ephemeral", "image"]
 # A name is that of an object of the job's own namespace, and nothing that leads elsewhere.
 NOT_A_NAME = ["team-b/x", "../x", "x/..", "team-b:x", "/x", "X", "x" * 254, ""]
@@ -73,6 +74,12 @@ class Attacks(unittest.TestCase):
             with self.subTest(volume=field):
                 body = job(volumes=[{"name": "v", "emptyDir": {}, field: {"path": "/"}}])
                 self.absent(body, "volumes", 0, field)
+        for field in IN_CONTAINERS:
+            with self.subTest(init_container=field):
+                body = job(initContainers=[{"name": "i", "image": "a", field: {"privileged": True}}])
+                self.absent(body, "initContainers", 0, field)
+        for field in ("podAffinity", "podAntiAffinity"):
+            self.absent(job(affinity={field: {}}), "affinity", field)
         for port in ("hostPort", "hostIP"):
             self.absent(job(ports=[{"name": "p", "containerPort": 80, port: 80}]), "ports", 0, port)
         self.absent(job(volumes=[{"name": "v", "emptyDir": {}}], volumeMounts=[
