@@ -21,7 +21,7 @@ COMPILER, RUNNER = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-fast-math", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-I."]
 # Headers that are the same for every machine; the rest of /usr/include is this one's.
 HEADERS = ["hwy", "doctest"]
-TESTS = ["linear_test.cpp", "reduce_test.cpp", "context_test.cpp", "transformer_test.cpp"]
+TESTS = ["attention_test.cpp", "linear_test.cpp", "reduce_test.cpp", "context_test.cpp", "transformer_test.cpp"]
 OPTIONS = ["--test-case=*product*,*gradient*,*sum*,*target*,*dropout*"]
 MAIN = """#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
