@@ -266,6 +266,10 @@ TEST_CASE("a worker that fails in an init container of its job has failed by the
   job = failed_before_it_began("fetch", 20).engine();
   CHECK(status_of(job.plan()).restarts == 1);
   CHECK(status_of(job.plan()).failure->reason == "Error");
+  api::FailureStatus last = *status_of(job.plan()).failure;
+  CHECK_FALSE(core::is_unfit(job.snapshot().job, last));
+  last.container.clear();
+  CHECK(core::is_unfit(job.snapshot().job, last));
   job = failed_before_it_began("fetch", 137);
   CHECK(status_of(job.plan()).failure->reason == "Signaled");
   job.edit().pods[1].init_failure->reason = "OOMKilled";
