@@ -169,9 +169,14 @@ TEST_CASE("a label of which every node has a value of its own selects all the sa
   shape.node_selector = {{"serial", "s-n00042"}};
   CHECK(inventory.room(shape).in_domain[0] == 1);
   CHECK(inventory.room(shape).on_node[42] == 1);
+  PodShape by_expression = asks({{"cpu", 1000}});
+  by_expression.node_terms = {
+      {{{"example.com/rack", "In", {"r1"}}, {"serial", "In", {"s-n00042", "s-n00043"}}}, {}}};
+  CHECK(inventory.room(by_expression).in_domain[0] == 2);
   stock.nodes[42].meta.labels["serial"] = "other";
   CHECK(inventory.update(stock.nodes[42]) == Inventory::Update::kDone);
   CHECK(inventory.room(shape).in_domain[0] == 0);
+  CHECK(inventory.room(by_expression).in_domain[0] == 1);
 }
 
 TEST_CASE("labels that change without end ask for a new inventory in the end") {
