@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "kernels/ops.h"
 #include "worker/data/file.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/in_pieces.h"
