@@ -201,6 +201,7 @@ class Bench {
         after_(options, shape_, engine::Buckets(shape_.values()), options.logical_ranks),
         shards_(shards_of(options, shape_)),
         keeping_(engine::keeping_of(shards_, shards_.held())),
+        gifts_(engine::plan_gifts({keeping_}, options.rank)),
         part_of_state_(config(), shards_.held(options.rank)),
         sharded_(options, shape_, buckets_of(shape_), options.logical_ranks, keeping_),
         overlapped_(options, shape_, buckets_of(shape_), options.processes()),
@@ -219,8 +220,8 @@ class Bench {
     sum_up(sharded_);
     or_die(engine::confirm(communicator_, ++step_, deadline(), nullptr));
     part_of_state_.update(context_, sharded_.exchange().gradients(), 1.0f, trained());
-    or_die(engine::gather_parameters(communicator_, {keeping_}, ++step_, trained(), deadline(),
-                                     nullptr));
+    or_die(
+        engine::gather_parameters(communicator_, gifts_, ++step_, trained(), deadline(), nullptr));
   }
   void overlapped() { exchange_by(overlapped_); }
   void fast() { reduce_by(whole_); }
@@ -275,6 +276,7 @@ class Bench {
   Sum strict_, after_;
   engine::Shards shards_;
   engine::Keeping keeping_;
+  engine::Gifts gifts_;
   engine::Optimizer part_of_state_;
   Sum sharded_, overlapped_;
   FastAllReduce whole_, piped_;

@@ -54,8 +54,8 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
   MUSTER_RETURN_IF_ERROR(apply());
   report_.update_seconds = lap(mark, clock_.mono_now());
-  MUSTER_RETURN_IF_ERROR(named(gather_parameters(*communicator_, {keeping_, hosts()}, stamp,
-                                                 parameters_, deadline(), point)));
+  MUSTER_RETURN_IF_ERROR(
+      named(gather_parameters(*communicator_, gifts_, stamp, parameters_, deadline(), point)));
   is_whole_ = has_state_ = true;
   is_learning_ = false;
   end_copying();

@@ -8,13 +8,6 @@
 namespace muster::engine {
 namespace {
 
-/// Parameters on their way from one to another.
-struct Gift {
-  int from = 0, to = 0;
-  ElementRange range;
-  bool is_given_on = false;  ///< it was given to `from` before
-};
-
 /// Without shared hosts each is given what it lacks by whoever gives that.
 std::vector<Gift> single_gifts(const Keeping& keeping, int rank) {
   std::vector<Gift> gifts;
@@ -54,10 +47,8 @@ void give_on_host(const std::vector<int>& beside, const Stretch& stretch, int gi
   }
 }
 
-/// All that `rank` gives or is given; between two of them in the same order on both.
-std::vector<Gift> gifts_of(const Giving& giving, int rank) {
+std::vector<Gift> gifts_by_hosts(const Giving& giving, int rank) {
   const Keeping& keeping = giving.keeping;
-  if (!giving.hosts.is_any_shared()) return single_gifts(keeping, rank);
   const int processes = static_cast<int>(keeping.kept.size());
   std::vector<Ranges> cut = keeping.kept;
   cut.insert(cut.end(), keeping.given.begin(), keeping.given.end());
@@ -83,7 +74,7 @@ std::uint64_t expected_step_bytes(const Assignment& assignment, int rank,
   MUSTER_CHECK(reduction.keeping.has_value());
   std::uint64_t bytes = expected_bytes(assignment, rank, reduction);
   bytes += static_cast<std::uint64_t>(assignment.processes() - 1);
-  for (const Gift& one : gifts_of({*reduction.keeping, reduction.hosts}, rank)) {
+  for (const Gift& one : plan_gifts({*reduction.keeping, reduction.hosts}, rank).all) {
     if (one.from == rank) bytes += one.range.size() * sizeof(float);
   }
   return bytes;
@@ -107,16 +98,21 @@ Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime de
   return work->wait(deadline);
 }
 
-Status gather_parameters(comm::Communicator& communicator, const Giving& giving, std::uint64_t step,
+Gifts plan_gifts(const Giving& giving, int rank) {
+  const bool is_any_shared = giving.hosts.is_any_shared();
+  return {is_any_shared ? gifts_by_hosts(giving, rank) : single_gifts(giving.keeping, rank),
+          is_any_shared};
+}
+
+Status gather_parameters(comm::Communicator& communicator, const Gifts& gifts, std::uint64_t step,
                          std::span<float> parameters, MonoTime deadline,
                          const ExchangePoint& point) {
   const int rank = communicator.rank();
   if (communicator.size() == 1) return {};
-  const std::vector<Gift> gifts = gifts_of(giving, rank);
   const auto start = [&](bool is_given_on) {
     std::vector<comm::SendBuffer> sends;
     std::vector<comm::ReceiveBuffer> receives;
-    for (const Gift& one : gifts) {
+    for (const Gift& one : gifts.all) {
       if (one.is_given_on != is_given_on) continue;
       float* const values = parameters.data() + one.range.begin;
       const std::size_t bytes = one.range.size() * sizeof(float);
@@ -128,7 +124,7 @@ Status gather_parameters(comm::Communicator& communicator, const Giving& giving,
   MUSTER_ASSIGN_OR_RETURN(const auto work, start(false));
   MUSTER_RETURN_IF_ERROR(point ? point("gather") : Status());
   MUSTER_RETURN_IF_ERROR(work->wait(deadline));
-  if (!giving.hosts.is_any_shared()) return {};
+  if (!gifts.is_any_given_on) return {};
   MUSTER_ASSIGN_OR_RETURN(const auto given_on, start(true));
   return given_on->wait(deadline);
 }

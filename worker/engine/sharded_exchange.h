@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "worker/engine/exchange.h"
 #include "worker/engine/hosts.h"
@@ -29,10 +30,26 @@ struct Giving {
   Hosts hosts{};
 };
 
+/// Parameters on their way from one to another.
+struct Gift {
+  int from = 0, to = 0;
+  ElementRange range;
+  bool is_given_on = false;  ///< it was given to `from` before
+};
+
+/// All that a process gives or is given.
+struct Gifts {
+  std::vector<Gift> all;         ///< between two processes in the same order on both
+  bool is_any_given_on = false;  ///< by some process, not only by this one
+};
+
 /// All who have not made an update are given the parameters. Where several share a host somebody of
 /// it who has made the update gives them to the others, or one of them is sent them and gives them
-/// on. Point: "gather" while they move.  Blocks, Errors: as confirm().
-Status gather_parameters(comm::Communicator& communicator, const Giving& giving, std::uint64_t step,
+/// on. Pure, and the same as long as members and keepers are.
+Gifts plan_gifts(const Giving& giving, int rank);
+
+/// Moves them. Point: "gather" meanwhile.  Blocks, Errors: as confirm().
+Status gather_parameters(comm::Communicator& communicator, const Gifts& gifts, std::uint64_t step,
                          std::span<float> parameters, MonoTime deadline,
                          const ExchangePoint& point);
 

@@ -63,6 +63,7 @@ void Trainer::plan_exchange() {
                       config_.gradient_norm_max > 0 && !is_split()};
   if (is_sharded()) reduction.keeping = keeping_;
   reduction.hosts = hosts();
+  if (is_sharded()) gifts_ = plan_gifts({keeping_, reduction.hosts}, rank());
   exchange_.emplace(assignment_, rank(), std::move(reduction), buffers, exchange_memory_);
   is_exchange_old_ = false;
   if (is_split() && config_.gradient_norm_max > 0) plan_squares();

@@ -29,6 +29,7 @@
 #include "worker/engine/pipeline_stage.h"
 #include "worker/engine/record.h"
 #include "worker/engine/saver.h"
+#include "worker/engine/sharded_exchange.h"
 #include "worker/engine/speeds.h"
 #include "worker/engine/stage_state.h"
 #include "worker/engine/tail.h"
@@ -325,6 +326,7 @@ class Trainer {
   std::vector<float> exchange_memory_;
   Assignment assignment_;
   std::optional<GradientExchange> exchange_;
+  Gifts gifts_;            ///< of sharded state, planned with exchange_
   bool is_dealt_ = false;  ///< every member has its share, and no step is begun
   SpeedBook speeds_;
   std::int64_t look_step_ = 0;         ///< after it, all compare their speeds

@@ -198,8 +198,9 @@ std::vector<std::uint64_t> sum_on_all(const OnAllRanks& on_all_ranks, const Assi
       for (const ElementRange range : reduction.keeping->kept[static_cast<std::size_t>(rank)]) {
         for (std::size_t i = range.begin; i < range.end; ++i) parameters[i] = expected[i];
       }
-      wrong += !gather_parameters(communicator, {*reduction.keeping, reduction.hosts}, step,
-                                  parameters, soon(), nullptr);
+      wrong +=
+          !gather_parameters(communicator, plan_gifts({*reduction.keeping, reduction.hosts}, rank),
+                             step, parameters, soon(), nullptr);
       wrong += !std::equal(parameters.begin(), parameters.end(), expected.begin());
     }
     sent[static_cast<std::size_t>(rank)] = communicator.sent_bytes() - before;
