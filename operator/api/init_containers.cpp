@@ -4,6 +4,7 @@
 
 #include "common/contract.h"
 #include "operator/api/fields.h"
+#include "operator/api/pod.h"
 #include "operator/api/spec_json.h"
 
 namespace muster::api {
@@ -116,13 +117,9 @@ std::size_t read_init_containers(JsonReader& in, const Json& worker, WorkerSpec&
 Resources pod_resources(const WorkerSpec& worker) {
   Resources most = worker.resources;
   for (const InitContainer& one : worker.init_containers) {
-    most.cpu_millis = std::max(most.cpu_millis, one.resources.cpu_millis);
-    most.memory_bytes = std::max(most.memory_bytes, one.resources.memory_bytes);
+    raise_to(most, one.resources);
     most.ephemeral_bytes = std::max(most.ephemeral_bytes, one.resources.ephemeral_bytes);
     most.gpus = std::max(most.gpus, one.resources.gpus);
-    for (const auto& [name, amount] : one.resources.devices) {
-      most.devices[name] = std::max(most.devices[name], amount);
-    }
   }
   return most;
 }

@@ -79,14 +79,6 @@ void add(PodRequests& total, const PodRequests& more) {
   for (const auto& [name, count] : more.devices) add(total.devices[name], count);
 }
 
-void raise(PodRequests& most, const PodRequests& other) {
-  most.cpu_millis = std::max(most.cpu_millis, other.cpu_millis);
-  most.memory_bytes = std::max(most.memory_bytes, other.memory_bytes);
-  for (const auto& [name, count] : other.devices) {
-    most.devices[name] = std::max(most.devices[name], count);
-  }
-}
-
 /// A list of amounts by resource.
 Status read_amounts(const Json& json, const std::string& path, PodRequests& out) {
   JsonReader in(json, path);
@@ -136,7 +128,7 @@ void read_requests(JsonReader& in, PodRequests& out) {
     const Status read = read_container(item, at, one);
     PodRequests now = lasting;
     add(now, one.amounts);
-    raise(most, now);
+    raise_to(most, now);
     if (one.stays) lasting = std::move(now);
     return read;
   });
@@ -146,7 +138,7 @@ void read_requests(JsonReader& in, PodRequests& out) {
     add(lasting, one.amounts);
     return read;
   });
-  raise(most, lasting);
+  raise_to(most, lasting);
   read_object(in, "resources", [&](const Json& resources, const std::string& at) {
     PodRequests of_pod;
     const Status read = read_resource_requests(resources, at, of_pod);

@@ -1,6 +1,7 @@
 // Pods as Muster makes and reads them, and the nodes they stand on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -37,6 +38,17 @@ struct PodRequests {
   PodRequests(const Resources& worker);
   bool operator==(const PodRequests&) const = default;
 };
+
+/// Raises each amount of `most`, requests or resources, to that of `other` where it is more. GPUs
+/// that stand apart from devices are not looked at.
+template <typename Most, typename Other>
+void raise_to(Most& most, const Other& other) {
+  most.cpu_millis = std::max(most.cpu_millis, other.cpu_millis);
+  most.memory_bytes = std::max(most.memory_bytes, other.memory_bytes);
+  for (const auto& [name, amount] : other.devices) {
+    most.devices[name] = std::max(most.devices[name], amount);
+  }
+}
 
 /// Keys of the taints that a worker with these resources bears whatever its job says: nodes with
 /// devices are tainted with the devices' names, to keep out who asks for none of them. Source:

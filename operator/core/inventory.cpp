@@ -357,11 +357,8 @@ NodeRefusal Inventory::refusal_of(const NodeClass& one, const PodShape& shape) c
     if (found == one.labels.end() || found->second != value) return NodeRefusal::kSelector;
   }
   if (shape.node_terms.empty() || are_of_node(shape.node_terms)) return NodeRefusal::kNone;
-  const auto label = [&](const std::string& key) {
-    const auto found = one.labels.find(key);
-    return found == one.labels.end() ? nullptr : &found->second;
-  };
-  return selects(shape.node_terms, "", label) ? NodeRefusal::kNone : NodeRefusal::kSelector;
+  return selects(shape.node_terms, "", label_in(one.labels)) ? NodeRefusal::kNone
+                                                             : NodeRefusal::kSelector;
 }
 
 bool Inventory::are_of_node(const std::vector<api::NodeTerm>& terms) const {
@@ -373,13 +370,11 @@ bool Inventory::are_of_node(const std::vector<api::NodeTerm>& terms) const {
 }
 
 bool Inventory::is_selected(const std::vector<api::NodeTerm>& terms, int node) const {
-  const auto& own = facts_->own_labels[as_index(node)];
-  const auto& shared = facts_->classes[as_index(facts_->class_of_node[as_index(node)])]->labels;
-  return selects(terms, topology().nodes[as_index(node)], [&](const std::string& key) {
-    const auto& labels = is_own(key) ? own : shared;
-    const auto found = labels.find(key);
-    return found == labels.end() ? nullptr : &found->second;
-  });
+  const FindLabel own = label_in(facts_->own_labels[as_index(node)]);
+  const FindLabel shared =
+      label_in(facts_->classes[as_index(facts_->class_of_node[as_index(node)])]->labels);
+  return selects(terms, topology().nodes[as_index(node)],
+                 [&](const std::string& key) { return is_own(key) ? own(key) : shared(key); });
 }
 
 NodeRefusal Inventory::refusal_of(const Tracked& tracked, int node) const {

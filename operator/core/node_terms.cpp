@@ -34,6 +34,13 @@ bool holds(const api::NodeRequirement& requirement, const std::string* value) {
 
 }  // namespace
 
+FindLabel label_in(const std::map<std::string, std::string>& labels) {
+  return [&labels](const std::string& label) {
+    const auto found = labels.find(label);
+    return found == labels.end() ? nullptr : &found->second;
+  };
+}
+
 bool selects(const std::vector<api::NodeTerm>& terms, const std::string& name,
              const FindLabel& label) {
   const auto is_met = [&](const api::NodeTerm& term) {
@@ -48,10 +55,7 @@ bool selects(const std::vector<api::NodeTerm>& terms, const std::string& name,
 }
 
 bool selects(const std::vector<api::NodeTerm>& terms, const api::Node& node) {
-  return selects(terms, node.meta.name, [&](const std::string& label) {
-    const auto found = node.meta.labels.find(label);
-    return found == node.meta.labels.end() ? nullptr : &found->second;
-  });
+  return selects(terms, node.meta.name, label_in(node.meta.labels));
 }
 
 }  // namespace muster::core

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@ namespace muster::core {
 
 /// The value of a node's label; nullptr: it has none of this name.
 using FindLabel = std::function<const std::string*(const std::string& label)>;
+/// That of `labels`, which outlive it.
+FindLabel label_in(const std::map<std::string, std::string>& labels);
 
 /// Whether one of the terms selects the node of that name and those labels. A term without
 /// requirements selects none.

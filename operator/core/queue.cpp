@@ -60,12 +60,7 @@ std::vector<QueueHolder> holders_of_gone(const std::vector<const api::Pod*>& pod
       holder.per_worker.cpu_millis = holder.per_worker.memory_bytes = 0;
     }
     // They are alike, but for what webhooks add: the most of them counts for each.
-    auto& most = holder.per_worker;
-    most.cpu_millis = std::max(most.cpu_millis, pod->requests.cpu_millis);
-    most.memory_bytes = std::max(most.memory_bytes, pod->requests.memory_bytes);
-    for (const auto& [resource, amount] : pod->requests.devices) {
-      most.devices[resource] = std::max(most.devices[resource], amount);
-    }
+    api::raise_to(holder.per_worker, pod->requests);
   }
   std::vector<QueueHolder> all;
   for (auto& [key, holder] : holders) all.push_back(std::move(holder));
