@@ -222,8 +222,10 @@ TEST_CASE("a suspended job gives its quota back when its last pod is gone") {
   CHECK(world.job("b").status.is_true("Admitted"));
 }
 
-TEST_CASE("a job that is made anew waits for the quota of the pods that its name had before") {
-  World world(test::seed());
+namespace {
+
+/// Job a had all of queue research; its pods still do.
+void delete_while_it_runs(World& world) {
   world.add_node("n", 32);
   world.create_queue("research", 2);
   world.create_job("a", 2, in_queue("research"));
@@ -231,6 +233,13 @@ TEST_CASE("a job that is made anew waits for the quota of the pods that its name
   world.run_all_pods();
   world.settle();
   REQUIRE(world.user->remove(api::Kind::kTrainingJob, {"default", "a"}, {}));
+}
+
+}  // namespace
+
+TEST_CASE("a job that is made anew waits for the quota of the pods that its name had before") {
+  World world(test::seed());
+  delete_while_it_runs(world);
   world.create_job("a", 2, in_queue("research"));
   for (int i = 0; i < 3; ++i) {
     world.pass(seconds(3));
@@ -250,13 +259,7 @@ TEST_CASE("a job that is made anew waits for the quota of the pods that its name
 
 TEST_CASE("a new leader counts the quota of pods that still leave of a job that was deleted") {
   World world(test::seed());
-  world.add_node("n", 32);
-  world.create_queue("research", 2);
-  world.create_job("a", 2, in_queue("research"));
-  world.settle();
-  world.run_all_pods();
-  world.settle();
-  REQUIRE(world.user->remove(api::Kind::kTrainingJob, {"default", "a"}, {}));
+  delete_while_it_runs(world);
   world.pass(seconds(1));
   REQUIRE(world.pods().size() == 2);
   world.restart_operator();

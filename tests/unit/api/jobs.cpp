@@ -1,5 +1,7 @@
 #include "tests/unit/api/jobs.h"
 
+#include <doctest/doctest.h>
+
 #include "operator/api/training_job.h"
 
 namespace muster::test {
@@ -239,6 +241,20 @@ Json full_topology_config() {
 std::string refusal(const Json& json) {
   const auto job = api::parse_training_job(json);
   return job ? "" : job.error().message();
+}
+
+bool names(const std::string& sentence, const std::string& field, const std::string& cure) {
+  return sentence.starts_with(field + ": ") && sentence.find(cure) != std::string::npos;
+}
+
+void check_refused(const Json& base, const std::string& pointer, const std::string& field,
+                   const std::vector<WrongField>& all) {
+  for (const WrongField& wrong : all) {
+    const std::string sentence =
+        refusal(with(base, pointer + wrong.pointer, *parse_json(wrong.value)));
+    CHECK_MESSAGE(names(sentence, field + wrong.field, wrong.cure),
+                  wrong.pointer << " = " << wrong.value << " said: " << sentence);
+  }
 }
 
 Json with(Json json, const std::string& pointer, const Json& value) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/json.h"
 
@@ -30,6 +31,21 @@ Json least_topology_config();
 
 /// Parses `json` as a TrainingJob; the error's sentence, or "" when it is accepted.
 std::string refusal(const Json& json);
+
+/// Whether it names the field and says what would be right.
+bool names(const std::string& sentence, const std::string& field, const std::string& cure);
+
+/// A value, as JSON, that a field may not have.
+struct WrongField {
+  const char* pointer;
+  const char* value;
+  const char* field;
+  const char* cure;
+};
+/// Checks that each is refused by name, of `base` with one after the other; pointers and fields are
+/// those below `pointer` and behind `field`.
+void check_refused(const Json& base, const std::string& pointer, const std::string& field,
+                   const std::vector<WrongField>& all);
 
 /// `json` with the member at `pointer` ("/spec/worker/count") replaced; JSON null removes it.
 Json with(Json json, const std::string& pointer, const Json& value);

@@ -11,28 +11,13 @@ using namespace muster;
 using namespace muster::api;
 using namespace muster::test;
 
-namespace {
-
-bool names_field(const std::string& sentence, const std::string& field, const std::string& cure) {
-  return sentence.starts_with(field + ": ") && sentence.find(cure) != std::string::npos;
-}
-
-}  // namespace
-
 #define REQUIRED_NODES "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/"
 #define FIRST_EXPRESSION REQUIRED_NODES "nodeSelectorTerms/0/matchExpressions/0"
 #define TERMS \
   "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 
 TEST_CASE("a wrong field of an own program is named, with what would be right") {
-  struct Case {
-    const char* pointer;
-    const char* value;
-    const char* field;
-    const char* cure;
-  };
-  const Json base = full_program_job();
-  const std::vector<Case> cases = {
+  const std::vector<WrongField> cases = {
       {"/command", "[]", "command", "leave it out"},
       {"/command/0", "\"\"", "command[0]", "name a program"},
       {"/command/0", "1", "command[0]", "string"},
@@ -146,13 +131,7 @@ TEST_CASE("a wrong field of an own program is named, with what would be right") 
       {"/supplementalGroups/0", "\"users\"", "supplementalGroups[0]", "integer"},
       {"/terminationGracePeriodSeconds", "0", "terminationGracePeriodSeconds", "from 1"},
   };
-  for (const Case& wrong : cases) {
-    const Json value = *parse_json(wrong.value);
-    const std::string sentence =
-        refusal(with(base, std::string("/spec/worker") + wrong.pointer, value));
-    CHECK_MESSAGE(names_field(sentence, std::string("spec.worker.") + wrong.field, wrong.cure),
-                  wrong.pointer << " = " << wrong.value << " said: " << sentence);
-  }
+  check_refused(full_program_job(), "/spec/worker", "spec.worker.", cases);
   MESSAGE("wrong fields of own programs refused by name: ", cases.size());
 }
 
