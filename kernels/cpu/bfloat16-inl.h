@@ -1,6 +1,6 @@
 // Register tiles of bfloat16 products for one instruction set of x86. Included by a file that has
 // defined, all with MUSTER_TARGET and in its anonymous namespace: V (floats), P (a pair
-// as it enters a step), kVector, kTileRows, kVectorsMax, zero, load, store, all, right
+// as it enters a step), kVector, kTileRows, kVectorsMax, zero, load, store, left, right
 // and step. The accumulators are named variables, as in gemm_tiles.cpp.
 #pragma once
 
@@ -23,7 +23,7 @@
   static_cast<void>(a##i);
 #define MUSTER_STEP(i)                                          \
   if constexpr ((i) < kTileRows) {                              \
-    const P x = all(a##i[at]);                                  \
+    const P x = left(a##i + at, tile.a_low);                    \
     c##i##_0 = step(x, b0, c##i##_0);                           \
     if constexpr (kWidth > 1) c##i##_1 = step(x, b1, c##i##_1); \
     if constexpr (kWidth > 2) c##i##_2 = step(x, b2, c##i##_2); \

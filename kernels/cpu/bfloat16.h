@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/bfloat16_step.h"
 #include "kernels/cpu/table.h"
@@ -24,8 +25,9 @@ inline constexpr Pair kRightFill = 0;
 struct PairTile {
   const Pair* a;  // by rows: row i at a + i * a_stride; by columns: pair p at a + p * a_stride
   std::size_t a_stride;
-  std::size_t rows;  // by rows: those that may be read, 1 or more; by columns all may be
-  const Pair* b;     // pair p at b + p * vectors * lanes
+  std::size_t a_low;  // of two words: from the first to the second
+  std::size_t rows;   // by rows: those that may be read, 1 or more; by columns all may be
+  const Pair* b;      // pair p at b + p * vectors * lanes
   std::size_t pairs;
   float* sums;  // table rows of vectors * lanes floats, all written
   std::size_t sums_stride;
@@ -38,6 +40,9 @@ struct PairTable {
   std::size_t rows;
   std::size_t lanes;
   std::size_t vectors_max;
+  /// Words of a pair of the left operand: one that holds both steps, or a float for each, which
+  /// saves each tile from taking it apart.
+  std::size_t left_words;
   PairTileFunction by_rows[3];  // [vectors - 1]
   PairTileFunction by_columns[3];
   /// out[p] = the pair of from[2p] and from[2p + 1]; an odd last one beside `fill`.
@@ -47,14 +52,30 @@ struct PairTable {
   void (*pack_across)(const float* first, const float* second, std::size_t n, Pair fill, Pair* out);
 };
 
-/// The one of the forced or best target (ops.h). Where the machine lacks the instruction, AVX2
-/// gives the same bits with two in its place; elsewhere the plain path does.
+/// The fastest of runnable_pairs(), or the one forced.
 const PairTable& pairs();
+/// Those that this machine can run of the forced or best target (ops.h), the fastest first. All
+/// give the same bits.
+std::span<const PairTable* const> runnable_pairs();
+/// For tests: one of runnable_pairs(), until nullptr is.
+void force_pairs(const PairTable* table);
 
 extern const PairTable kScalarPairs;
 #if defined(__x86_64__)
 extern const PairTable kAvx2Pairs;
-extern const PairTable kAvx512Pairs;
+/// By two fused multiply-adds a pair; rounded as AVX2 does, or by AVX512-BF16's conversions.
+extern const PairTable kAvx512Pairs, kAvx512ConvertedPairs;
+/// By AVX512-BF16's one instruction a pair.
+extern const PairTable kAvx512DotPairs;
+
+namespace avx2 {
+void pack_along(const float* from, std::size_t steps, Pair fill, Pair* out);
+void pack_across(const float* first, const float* second, std::size_t n, Pair fill, Pair* out);
+}  // namespace avx2
+namespace avx512bf16 {
+void pack_along(const float* from, std::size_t steps, Pair fill, Pair* out);
+void pack_across(const float* first, const float* second, std::size_t n, Pair fill, Pair* out);
+}  // namespace avx512bf16
 #endif
 
 }  // namespace muster::kernels::cpu

@@ -1,7 +1,8 @@
-// Products of bfloat16 operands on processors without an instruction for them: each pair takes two
-// fused multiply-adds, with denormals flushed by the mode of the processor for the time of a tile.
+// Products of bfloat16 operands by AVX2.
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include <bit>
 
 #include "kernels/cpu/bfloat16.h"
 
@@ -13,10 +14,6 @@ namespace {
 
 using V = __m256;
 using I = __m256i;
-/// The two halves of each pair as floats.
-struct P {
-  V high, low;
-};
 constexpr std::size_t kVector = 8;
 constexpr std::size_t kTileRows = 4;
 constexpr std::size_t kVectorsMax = 2;
@@ -24,31 +21,19 @@ constexpr std::size_t kVectorsMax = 2;
 MUSTER_INLINE V zero() { return _mm256_setzero_ps(); }
 MUSTER_INLINE V load(const float* from) { return _mm256_loadu_ps(from); }
 MUSTER_INLINE void store(V value, float* to) { _mm256_storeu_ps(to, value); }
+MUSTER_INLINE I words(const Pair* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const I*>(from));
+}
+MUSTER_INLINE V all(Pair bits) { return _mm256_set1_ps(std::bit_cast<float>(bits)); }
+MUSTER_INLINE V high(I pairs) {
+  return _mm256_castsi256_ps(
+      _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+MUSTER_INLINE V low(I pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+MUSTER_INLINE V fused(V a, V b, V sum) { return _mm256_fmadd_ps(a, b, sum); }
 MUSTER_INLINE I bits(const float* from) { return _mm256_castps_si256(_mm256_loadu_ps(from)); }
-MUSTER_INLINE P halves(I pairs) {
-  return {_mm256_castsi256_ps(
-              _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U)))),
-          _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))};
-}
-MUSTER_INLINE P all(Pair pair) { return halves(_mm256_set1_epi32(static_cast<int>(pair))); }
-MUSTER_INLINE P right(const Pair* from) {
-  return halves(_mm256_loadu_si256(reinterpret_cast<const I*>(from)));
-}
-MUSTER_INLINE V step(P a, P b, V sum) {
-  return _mm256_fmadd_ps(a.low, b.low, _mm256_fmadd_ps(a.high, b.high, sum));
-}
 
-#include "kernels/cpu/bfloat16-inl.h"
-
-/// With results and operands below the least normal number taken as zero.
-template <std::size_t kWidth, bool kByRows>
-MUSTER_TARGET void flushing(const PairTile& tile) {
-  constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
-  const unsigned mode = _mm_getcsr();
-  _mm_setcsr(mode | kFlushToZero | kDenormalsAreZero);
-  sum_tile<kWidth, kByRows>(tile);
-  _mm_setcsr(mode);
-}
+#include "kernels/cpu/bfloat16_fused-inl.h"
 
 /// round_bfloat16 of eight floats, each in the low half of its lane.
 MUSTER_INLINE I rounded(I value) {
@@ -63,7 +48,9 @@ MUSTER_INLINE I rounded(I value) {
   return _mm256_blendv_epi8(result, _mm256_and_si256(top, _mm256_set1_epi32(0x8000)), tiny);
 }
 
-MUSTER_TARGET void pack_along(const float* from, std::size_t steps, Pair fill, Pair* out) {
+}  // namespace
+
+MUSTER_TARGET void avx2::pack_along(const float* from, std::size_t steps, Pair fill, Pair* out) {
   const I evens = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
   std::size_t k = 0;
   for (; k + kVector <= steps; k += kVector) {
@@ -76,8 +63,8 @@ MUSTER_TARGET void pack_along(const float* from, std::size_t steps, Pair fill, P
   kScalarPairs.pack_along(from + k, steps - k, fill, out + k / 2);
 }
 
-MUSTER_TARGET void pack_across(const float* first, const float* second, std::size_t n, Pair fill,
-                               Pair* out) {
+MUSTER_TARGET void avx2::pack_across(const float* first, const float* second, std::size_t n,
+                                     Pair fill, Pair* out) {
   std::size_t j = 0;
   for (; j + kVector <= n; j += kVector) {
     const I low =
@@ -89,15 +76,14 @@ MUSTER_TARGET void pack_across(const float* first, const float* second, std::siz
                            out + j);
 }
 
-}  // namespace
-
 const PairTable kAvx2Pairs = {kTileRows,
                               kVector,
                               kVectorsMax,
+                              kLeftWords,
                               {flushing<1, true>, flushing<2, true>, nullptr},
                               {flushing<1, false>, flushing<2, false>, nullptr},
-                              pack_along,
-                              pack_across};
+                              avx2::pack_along,
+                              avx2::pack_across};
 
 }  // namespace muster::kernels::cpu
 #endif

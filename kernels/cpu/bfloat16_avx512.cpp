@@ -1,14 +1,13 @@
-// Products of bfloat16 operands by the instruction for them (AVX512-BF16): for each float the
-// product of the high halves is added first, then that of the low ones, each sum rounded to nearest
-// even and flushed, whatever the mode of the processor (seen to agree with AVX2 in that mode bit by
-// bit).
+// Products of bfloat16 operands by AVX-512: where the processor has no instruction for them, or one
+// that takes longer than two fused multiply-adds (Intel's, see runnable_pairs()).
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <bit>
+
 #include "kernels/cpu/bfloat16.h"
 
-#define MUSTER_TARGET \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")))
+#define MUSTER_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")))
 #define MUSTER_INLINE MUSTER_TARGET __attribute__((always_inline)) inline
 
 namespace muster::kernels::cpu {
@@ -16,7 +15,6 @@ namespace {
 
 using V = __m512;
 using I = __m512i;
-using P = __m512bh;
 constexpr std::size_t kVector = 16;
 constexpr std::size_t kTileRows = 8;
 constexpr std::size_t kVectorsMax = 3;
@@ -24,49 +22,36 @@ constexpr std::size_t kVectorsMax = 3;
 MUSTER_INLINE V zero() { return _mm512_setzero_ps(); }
 MUSTER_INLINE V load(const float* from) { return _mm512_loadu_ps(from); }
 MUSTER_INLINE void store(V value, float* to) { _mm512_storeu_ps(to, value); }
-MUSTER_INLINE P all(Pair pair) {
-  return __builtin_bit_cast(P, _mm512_set1_epi32(static_cast<int>(pair)));
+MUSTER_INLINE I words(const Pair* from) { return _mm512_loadu_si512(from); }
+MUSTER_INLINE V all(Pair bits) { return _mm512_set1_ps(std::bit_cast<float>(bits)); }
+MUSTER_INLINE V high(I pairs) {
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
 }
-MUSTER_INLINE P right(const Pair* from) { return __builtin_bit_cast(P, _mm512_loadu_si512(from)); }
-MUSTER_INLINE V step(P a, P b, V sum) { return _mm512_dpbf16_ps(sum, a, b); }
+MUSTER_INLINE V low(I pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
+MUSTER_INLINE V fused(V a, V b, V sum) { return _mm512_fmadd_ps(a, b, sum); }
 
-#include "kernels/cpu/bfloat16-inl.h"
-
-MUSTER_TARGET void pack_along(const float* from, std::size_t steps, Pair fill, Pair* out) {
-  std::size_t k = 0;
-  for (; k + 2 * kVector <= steps; k += 2 * kVector) {
-    const P packed = _mm512_cvtne2ps_pbh(load(from + k + kVector), load(from + k));
-    _mm512_storeu_si512(out + k / 2, _mm512_rol_epi32(__builtin_bit_cast(I, packed), 16));
-  }
-  kScalarPairs.pack_along(from + k, steps - k, fill, out + k / 2);
-}
-
-/// The bfloat16 of each float in the low half of its lane.
-MUSTER_INLINE I rounded(__mmask16 some, const float* from) {
-  const __m256bh each = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, from));
-  return _mm512_cvtepu16_epi32(__builtin_bit_cast(__m256i, each));
-}
-
-MUSTER_TARGET void pack_across(const float* first, const float* second, std::size_t n, Pair fill,
-                               Pair* out) {
-  for (std::size_t j = 0; j < n; j += kVector) {
-    const __mmask16 some = n - j >= kVector ? 0xFFFF : static_cast<__mmask16>((1U << (n - j)) - 1U);
-    const I low =
-        second != nullptr ? rounded(some, second + j) : _mm512_set1_epi32(static_cast<int>(fill));
-    const I pair = _mm512_or_si512(_mm512_slli_epi32(rounded(some, first + j), 16), low);
-    _mm512_mask_storeu_epi32(out + j, some, pair);
-  }
-}
+#include "kernels/cpu/bfloat16_fused-inl.h"
 
 }  // namespace
 
 const PairTable kAvx512Pairs = {kTileRows,
                                 kVector,
                                 kVectorsMax,
-                                {sum_tile<1, true>, sum_tile<2, true>, sum_tile<3, true>},
-                                {sum_tile<1, false>, sum_tile<2, false>, sum_tile<3, false>},
-                                pack_along,
-                                pack_across};
+                                kLeftWords,
+                                {flushing<1, true>, flushing<2, true>, flushing<3, true>},
+                                {flushing<1, false>, flushing<2, false>, flushing<3, false>},
+                                avx2::pack_along,
+                                avx2::pack_across};
+const PairTable kAvx512ConvertedPairs = {
+    kTileRows,
+    kVector,
+    kVectorsMax,
+    kLeftWords,
+    {flushing<1, true>, flushing<2, true>, flushing<3, true>},
+    {flushing<1, false>, flushing<2, false>, flushing<3, false>},
+    avx512bf16::pack_along,
+    avx512bf16::pack_across};
 
 }  // namespace muster::kernels::cpu
 #endif

@@ -46,6 +46,14 @@ void pack_rows(const PairTable& table, const float* from, std::size_t stride, Ra
   }
 }
 
+/// One word for both steps of each pair becomes a float for each (PairTable::left_words).
+void take_apart(const Pair* pairs, std::size_t count, Pair* first, Pair* second) {
+  for (std::size_t i = 0; i < count; ++i) {
+    first[i] = pairs[i] & 0xFFFF0000U;
+    second[i] = pairs[i] << 16;
+  }
+}
+
 /// The same of a matrix that has a row for each column, `stride` apart.
 void pack_columns(const PairTable& table, const float* from, std::size_t stride, std::size_t steps,
                   std::size_t columns, std::size_t width, Scratch& scratch, Pair* out) {
@@ -143,24 +151,34 @@ void pack_panel(const PairTable& table, const Product& product, const Panel& pan
   }
 }
 
+/// Steps of a row of the left matrix, the second words of its pairs behind all the first.
+void pack_left_row(const PairTable& table, const float* from, std::size_t steps, Pair* out) {
+  if (table.left_words == 1) return table.pack_along(from, steps, kLeftFill, out);
+  Pair packed[kStepsBlock / 2];
+  table.pack_along(from, steps, kLeftFill, packed);
+  take_apart(packed, pairs_of(steps), out, out + pairs_of(steps));
+}
+
 /// Some steps of the rows of a share.
 void compute_share(const PairTable& table, const Product& product, const Packed& right,
                    const Share& share, Range steps, Scratch& scratch) {
   const std::size_t pairs = pairs_of(steps.end - steps.begin);
-  Pair* left = reserve_pairs(scratch, (share.rows.end - share.rows.begin) * pairs);
+  const std::size_t stride = pairs * table.left_words;
+  Pair* left = reserve_pairs(scratch, (share.rows.end - share.rows.begin) * stride);
   for (std::size_t row = share.rows.begin; row < share.rows.end; ++row) {
-    table.pack_along(product.a + row * product.a_stride + steps.begin, steps.end - steps.begin,
-                     kLeftFill, left + (row - share.rows.begin) * pairs);
+    pack_left_row(table, product.a + row * product.a_stride + steps.begin, steps.end - steps.begin,
+                  left + (row - share.rows.begin) * stride);
   }
   PairTile tile{};
-  tile.a_stride = pairs;
+  tile.a_stride = stride;
+  tile.a_low = pairs;
   tile.pairs = pairs;
   tile.goes_on = product.goes_on || steps.begin != 0;
   for (std::size_t index = share.panels.begin; index < share.panels.end; ++index) {
     const Panel panel = right.panels[index];
     tile.b = right.panel(index) + steps.begin / 2 * panel.vectors * table.lanes;
     for (std::size_t row = share.rows.begin; row < share.rows.end; row += table.rows) {
-      tile.a = left + (row - share.rows.begin) * pairs;
+      tile.a = left + (row - share.rows.begin) * stride;
       tile.rows = least(table.rows, share.rows.end - row);
       Cells cells(table, product.c + row * product.columns + panel.first, product.columns,
                   tile.rows, panel);
@@ -199,10 +217,12 @@ class Pieces {
   std::size_t of_block_;
 };
 
-/// Rows of dw whose columns of x lie packed.
+/// Rows of dw whose columns of x lie packed, those of a tile side by side: a tile reads on, and not
+/// a line here and there.
 struct Left {
-  Range rows;
-  std::size_t stride;  // between pairs
+  std::size_t first;       // row
+  std::size_t pair_words;  // of a tile
+  std::size_t tile_words;
   const Pair* data;
 };
 
@@ -243,28 +263,50 @@ void sum_ranks_of_tile(const PairTable& table, PairTile tile, std::size_t ranks,
   }
 }
 
-/// Columns of x that are packed at a time, so that all threads take part.
+/// Columns of x that are packed at a time, so that all threads take part: whole tiles.
 constexpr std::size_t kColumnsAtOnce = 256;
+static_assert(kColumnsAtOnce % kTileRowsMax == 0);
+
+/// Steps of columns of x for the tiles that hold them, `tile_words` apart.
+void pack_left_columns(const PairTable& table, const float* from, std::size_t stride, Range steps,
+                       std::size_t columns, std::size_t tile_words, Pair* out) {
+  Pair packed[kColumnsAtOnce];
+  const Line line{columns, round_up(columns, table.rows), kColumnsAtOnce};
+  for (std::size_t k = steps.begin; k < steps.end; k += 2) {
+    pack_rows(table, from, stride, {k, least(k + 2, steps.end)}, line, kLeftFill, packed);
+    Pair* to = out;
+    for (std::size_t i = 0; i < line.padded; i += table.rows, to += tile_words) {
+      if (table.left_words == 1) {
+        std::memcpy(to, packed + i, table.rows * sizeof(Pair));
+      } else {
+        take_apart(packed + i, table.rows, to, to + table.rows);
+      }
+    }
+    out += table.rows * table.left_words;
+  }
+}
 
 Left pack_left(Context& context, const PairTable& table, const WeightsProduct& product,
                const Pieces& pieces, Range rows) {
   const std::size_t columns = rows.end - rows.begin;
-  const std::size_t stride = round_up(columns, table.rows);
-  Pair* packed = reserve_pairs(shared_scratch(context), pieces.pairs() * stride);
+  const std::size_t pair_words = table.rows * table.left_words;
+  const std::size_t tile_words = pieces.pairs() * pair_words;
+  const std::size_t row_tiles = (columns + table.rows - 1) / table.rows;
+  Pair* packed = reserve_pairs(shared_scratch(context), row_tiles * tile_words);
   const std::size_t cuts = (columns + kColumnsAtOnce - 1) / kColumnsAtOnce;
-  parallel_for(
-      context, pieces.count() * pieces.ranks() * cuts, [&](std::size_t index, std::size_t) {
-        const std::size_t column = index % cuts * kColumnsAtOnce;
-        const std::size_t rank = index / cuts % pieces.ranks();
-        const Piece piece = pieces[index / cuts / pieces.ranks()];
-        const std::size_t some = least(kColumnsAtOnce, columns - column);
-        const std::size_t padded = column + some == columns ? stride - column : some;
-        const std::size_t step = piece.step + rank * piece.steps;
-        const std::size_t pair = pieces.pairs_before(piece) + rank * pairs_of(piece.steps);
-        pack_rows(table, product.x + rows.begin + column, product.rows, {step, step + piece.steps},
-                  {some, padded, stride}, kLeftFill, packed + pair * stride + column);
-      });
-  return {rows, stride, packed};
+  parallel_for(context, pieces.count() * pieces.ranks() * cuts,
+               [&](std::size_t index, std::size_t) {
+                 const std::size_t column = index % cuts * kColumnsAtOnce;
+                 const std::size_t rank = index / cuts % pieces.ranks();
+                 const Piece piece = pieces[index / cuts / pieces.ranks()];
+                 const std::size_t step = piece.step + rank * piece.steps;
+                 const std::size_t pair = pieces.pairs_before(piece) + rank * pairs_of(piece.steps);
+                 pack_left_columns(table, product.x + rows.begin + column, product.rows,
+                                   {step, step + piece.steps},
+                                   least(kColumnsAtOnce, columns - column), tile_words,
+                                   packed + column / table.rows * tile_words + pair * pair_words);
+               });
+  return {rows.begin, pair_words, tile_words, packed};
 }
 
 /// Some rows of dw in one panel.
@@ -289,11 +331,13 @@ void compute_weights(const PairTable& table, const WeightsProduct& product, cons
                 {panel.columns, width, width}, kRightFill, packed + rank * tile.pairs * width);
     }
     tile.b = packed;
-    tile.a_stride = left.stride;
+    tile.a_stride = left.pair_words;
+    tile.a_low = table.rows;
     tile.goes_on = product.goes_on && piece.part == 0;
     for (std::size_t i = 0; i < row_tiles; ++i) {
       const std::size_t row = rows.begin + i * table.rows;
-      tile.a = left.data + pieces.pairs_before(piece) * left.stride + (row - left.rows.begin);
+      tile.a = left.data + (row - left.first) / table.rows * left.tile_words +
+               pieces.pairs_before(piece) * left.pair_words;
       tile.rows = table.rows;
       const Cells cells(table, product.dw + row * product.columns + panel.first, product.columns,
                         least(table.rows, rows.end - row), panel);
@@ -313,8 +357,9 @@ void multiply_pairs(Context& context, const Product& product) {
   const std::size_t fit = panel_words == 0 ? panels.count() : kPackedFloats / panel_words;
   const std::size_t at_once = fit == 0 ? 1 : fit;
   const StepBlocks blocks(product.steps, kStepsBlock);
-  const std::size_t rows_max = rows_of_task(
-      second_cache_floats() / 2, pairs_of(least(product.steps, kStepsBlock)), table.rows);
+  const std::size_t rows_max =
+      rows_of_task(second_cache_floats() / 2,
+                   pairs_of(least(product.steps, kStepsBlock)) * table.left_words, table.rows);
   for (std::size_t first = 0; first < panels.count(); first += at_once) {
     const Range group{first, least(panels.count(), first + at_once)};
     const std::size_t words =
@@ -339,7 +384,8 @@ void multiply_pairs(Context& context, const WeightsProduct& product) {
   const PairTable& table = pairs();
   const Panels panels(product.columns, table);
   const Pieces pieces(product);
-  const std::size_t fit = kPackedFloats / (pieces.pairs() + 1) / table.rows * table.rows;
+  const std::size_t fit =
+      kPackedFloats / (pieces.pairs() * table.left_words + 1) / table.rows * table.rows;
   const std::size_t rows_group = fit == 0 ? table.rows : fit;
   const auto threads = static_cast<std::size_t>(context.threads());
   const std::size_t cuts = threads == 1 ? 1 : (3 * threads + panels.count() - 1) / panels.count();

@@ -1,5 +1,6 @@
 // The plain path of products of bfloat16 operands, which says what the others compute; and the
 // choice between them.
+#include <atomic>
 #include <bit>
 
 #include "kernels/cpu/bfloat16.h"
@@ -45,22 +46,47 @@ void pack_across(const float* first, const float* second, std::size_t n, Pair fi
   }
 }
 
+std::atomic<const PairTable*>& forced() {
+  static std::atomic<const PairTable*> table{nullptr};
+  return table;
+}
+
 }  // namespace
 
 const PairTable kScalarPairs = {kRows,
                                 kColumns,
+                                1,
                                 1,
                                 {sum_tile<true>, nullptr, nullptr},
                                 {sum_tile<false>, nullptr, nullptr},
                                 pack_along,
                                 pack_across};
 
-const PairTable& pairs() {
+std::span<const PairTable* const> runnable_pairs() {
 #if defined(__x86_64__)
-  if (best_target() == Target::kAvx512 && __builtin_cpu_supports("avx512bf16")) return kAvx512Pairs;
-  if (best_target() == Target::kAvx512 || best_target() == Target::kAvx2) return kAvx2Pairs;
+  // Intel's processors take four times as long for the one instruction as for a fused multiply-add
+  // (Emerald Rapids), AMD's as long as for one (Zen 4).
+  static const PairTable* const multiply_adds[] = {&kAvx512ConvertedPairs, &kAvx512DotPairs,
+                                                   &kAvx512Pairs};
+  static const PairTable* const dots[] = {&kAvx512DotPairs, &kAvx512ConvertedPairs, &kAvx512Pairs};
+  static const PairTable* const neither[] = {&kAvx512Pairs};
+  static const PairTable* const avx2[] = {&kAvx2Pairs};
+  if (best_target() == Target::kAvx512) {
+    if (!__builtin_cpu_supports("avx512bf16")) return neither;
+    if (__builtin_cpu_is("intel")) return multiply_adds;
+    return dots;
+  }
+  if (best_target() == Target::kAvx2) return avx2;
 #endif
-  return kScalarPairs;
+  static const PairTable* const plain[] = {&kScalarPairs};
+  return plain;
 }
+
+const PairTable& pairs() {
+  const PairTable* const table = forced().load(std::memory_order_relaxed);
+  return table != nullptr ? *table : *runnable_pairs().front();
+}
+
+void force_pairs(const PairTable* table) { forced().store(table, std::memory_order_relaxed); }
 
 }  // namespace muster::kernels::cpu

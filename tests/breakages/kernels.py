@@ -7,8 +7,8 @@ WEIGHTS = "kernels/cpu/linear_weights.cpp"
 RANK_BLOCKS = "kernels/cpu/rank_blocks.h"
 PAIRS = "kernels/cpu/bfloat16.h"
 BFLOAT16_STEP = "kernels/cpu/bfloat16_step.h"
-PAIRS_AVX2 = "kernels/cpu/bfloat16_avx2.cpp"
-PAIRS_AVX512 = "kernels/cpu/bfloat16_avx512.cpp"
+PAIRS_FUSED = "kernels/cpu/bfloat16_fused-inl.h"
+PAIRS_DOT = "kernels/cpu/bfloat16_avx512_dot.cpp"
 PAIRS_PRODUCT = "kernels/cpu/bfloat16_product.cpp"
 SOFTMAX = "kernels/cpu/softmax.cpp"
 ATTENTION = "kernels/cpu/attention.cpp"
@@ -34,10 +34,13 @@ BREAKAGES = [
     kernel("bfloat16 is cut off, not rounded", BFLOAT16_STEP, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "bits >> 16"),
     kernel("ties of bfloat16 go up", BFLOAT16_STEP, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "(bits + 0x8000U) >> 16"),
     kernel("what fills the last pair of a left operand is +0", PAIRS, "kLeftFill = 0x8000", "kLeftFill = 0"),
-    kernel("AVX2 keeps denormal results", PAIRS_AVX2, "mode | kFlushToZero | kDenormalsAreZero", "mode | kDenormalsAreZero"),
-    kernel("AVX2 adds the later step first", PAIRS_AVX2, "_mm256_fmadd_ps(a.low, b.low, _mm256_fmadd_ps(a.high, b.high, sum))",
-           "_mm256_fmadd_ps(a.high, b.high, _mm256_fmadd_ps(a.low, b.low, sum))"),
-    kernel("rows meet the later step first", PAIRS_AVX512, "_mm512_rol_epi32(__builtin_bit_cast(I, packed), 16)",
+    kernel("multiply-adds keep denormal results", PAIRS_FUSED, "mode | kFlushToZero | kDenormalsAreZero", "mode | kDenormalsAreZero"),
+    kernel("multiply-adds add the later step first", PAIRS_FUSED, "fused(a.low, b.low, fused(a.high, b.high, sum))",
+           "fused(a.high, b.high, fused(a.low, b.low, sum))"),
+    kernel("the second step of a left pair is taken for its first", PAIRS_PRODUCT, "    second[i] = pairs[i] << 16;", "    second[i] = first[i];"),
+    kernel("tiles of a bfloat16 gradient read the columns of the first", PAIRS_PRODUCT,
+           "(row - left.first) / table.rows * left.tile_words", "(row - left.first) / table.rows * left.tile_words * 0"),
+    kernel("rows meet the later step first", PAIRS_DOT, "_mm512_rol_epi32(__builtin_bit_cast(I, packed), 16)",
            "__builtin_bit_cast(I, packed)"),
     kernel("what rounds up to the least normal number is flushed", BFLOAT16_STEP, ">= kLeast * 0x1p64F)", "> kLeast * 0x1p64F)"),
     kernel("what lies just below the least normal number stays", BFLOAT16_STEP, "if (magnitude == kLeast &&", "if (magnitude == kLeast ||"),

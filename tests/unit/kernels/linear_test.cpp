@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "doctest/doctest.h"
+#include "kernels/cpu/bfloat16.h"
 #include "tests/unit/kernels/reference.h"
 
 namespace muster::test {
@@ -138,18 +139,28 @@ Floats reference_bias(std::size_t ranks, const Shape& s, const float* dy) {
   return db;
 }
 
-/// Calls check(context) for every target with 1, 2 and 3 threads.
+/// Calls check(context) for every target, in each way in which it multiplies, with 1, 2 and 3
+/// threads.
 void everywhere(Products products, const std::function<void(cpu::Context&)>& check) {
   static cpu::Context single[] = {cpu::Context(1), cpu::Context(2), cpu::Context(3)};
   static cpu::Context half[] = {cpu::Context(1, Products::kBfloat16),
                                 cpu::Context(2, Products::kBfloat16),
                                 cpu::Context(3, Products::kBfloat16)};
+  const auto in = [&](cpu::Context& context) {
+    CAPTURE(std::string(cpu::name_of(cpu::best_target())));
+    CAPTURE(context.threads());
+    check(context);
+  };
   for (const cpu::Target target : targets()) {
     const Forced forced(target);
-    for (cpu::Context& context : products == Products::kFloat32 ? single : half) {
-      CAPTURE(std::string(cpu::name_of(target)));
-      CAPTURE(context.threads());
-      check(context);
+    if (products == Products::kFloat32) {
+      for (cpu::Context& context : single) in(context);
+      continue;
+    }
+    for (const cpu::PairTable* table : cpu::runnable_pairs()) {
+      cpu::force_pairs(table);
+      for (cpu::Context& context : half) in(context);
+      cpu::force_pairs(nullptr);
     }
   }
 }
