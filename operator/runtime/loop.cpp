@@ -34,8 +34,6 @@ constexpr std::size_t kToldChangesMost = 256;
 constexpr int kChangesPerMinute = 60;
 constexpr seconds kChangesWindow{60};
 constexpr seconds kBudgetRetryAfter{300};
-/// Of one node, for how long it is avoided: an hour at most.
-constexpr int kRefusalsCounted = 6;
 
 std::string message_of(const Status& status) { return status ? "" : status.error().message(); }
 
@@ -587,23 +585,22 @@ void OperatorLoop::add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory)
 }
 
 /// Nodes that refused a pod are left out for a while, then tried again.
-void OperatorLoop::note_avoided(const JobRecord& record, const core::Plan& plan, Memory& memory) {
-  for (auto& [node, avoided] : memory.avoid) {
-    if (avoided.is_over || avoided.until > now_) continue;
-    avoided.is_over = schedule_is_old_ = true;
+void OperatorLoop::note_avoided(const core::JobSnapshot& snapshot, const core::Plan& plan,
+                                Memory& memory) {
+  if (memory.avoid.end_those_over(now_)) schedule_is_old_ = true;
+  if (!memory.avoid.empty()) {
+    std::vector<AvoidedNodes::Run> runs;
+    for (const core::Member& member : core::view_gang(snapshot).members) {
+      if (member.state != core::MemberState::kRunning) continue;
+      runs.push_back({member.pod->node_name, member.placement.attempt});
+    }
+    const auto is_there = [&](const std::string& node) {
+      return !options_.sees_nodes || nodes_.find({"", node}) != nullptr;
+    };
+    memory.avoid.forget(runs, is_there, now_);
   }
-  if (record.job.status.is_true(std::string(core::words::kRunning))) {
-    std::erase_if(memory.avoid, [](const auto& one) { return one.second.is_over; });
-  }
-  for (const auto& node : plan.avoid) {
-    Memory::Avoided& avoided = memory.avoid[node];
-    avoided.refusals = std::min(avoided.refusals + 1, kRefusalsCounted);
-    avoided.until = now_ + core::words::kAvoidFor * (1 << (avoided.refusals - 1));
-    avoided.is_over = false;
-  }
-  for (const auto& [node, avoided] : memory.avoid) {
-    if (!avoided.is_over) queue_.add_at(record.meta.key(), avoided.until);
-  }
+  memory.avoid.add(plan.avoid, snapshot.job.status.membership_epoch, now_);
+  if (const auto end = memory.avoid.next_end()) queue_.add_at(snapshot.job.meta.key(), *end);
 }
 
 void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot,
@@ -708,7 +705,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   if (!verdicts_.contains(key)) snapshot.gang.reset();
   if (answer_witness(*record, snapshot, memory)) return;
   core::Plan plan = core::reconcile(snapshot);
-  note_avoided(*record, plan, memory);
+  note_avoided(snapshot, plan, memory);
   drop_repeats(plan, memory);
   if (plan.pass != core::Pass::kProgress) {
     leave_progress_line(key);

@@ -17,6 +17,7 @@
 #include "operator/core/work_queue.h"
 #include "operator/kube/store.h"
 #include "operator/runtime/applier.h"
+#include "operator/runtime/avoided_nodes.h"
 #include "operator/runtime/deciding_options.h"
 #include "operator/runtime/job_key.h"
 #include "operator/runtime/kueue_book.h"
@@ -83,14 +84,7 @@ class OperatorLoop {
     std::optional<MonoTime> create_delayed_since;
     std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is so
     bool has_timed = false;
-    /// Nodes to leave out, until when; each time that one refuses a pod of a gang that has not run
-    /// since twice as long, so that the gang comes to others in the end.
-    struct Avoided {
-      MonoTime until{};
-      int refusals = 0;
-      bool is_over = false;
-    };
-    std::map<std::string, Avoided> avoid;
+    AvoidedNodes avoid;
     std::optional<int> budget;  ///< as JobSnapshot's
     /// Likewise, of the spec of that generation.
     std::optional<Status> pods_verdict;
@@ -134,7 +128,7 @@ class OperatorLoop {
   void add_prices(core::JobSnapshot& snapshot) const;
   void time_facts(core::JobSnapshot& snapshot, Memory& memory) const;
   void add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory) const;
-  void note_avoided(const JobRecord& record, const core::Plan& plan, Memory& memory);
+  void note_avoided(const core::JobSnapshot& snapshot, const core::Plan& plan, Memory& memory);
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
   /// Answers the questions to the witness; whether one of them needs a write first, which was

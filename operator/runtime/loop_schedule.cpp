@@ -183,9 +183,7 @@ core::WaitingGang OperatorLoop::waiting_gang(const api::TrainingJob& job,
   if (!options_.sees_nodes) gang.unplaced = true;
   gang.nodes_may_come = options_.nodes_may_come;
   if (const auto memory = memory_.find(gang.job); memory != memory_.end()) {
-    for (const auto& [node, avoided] : memory->second.avoid) {
-      if (now_ < avoided.until) gang.avoid.insert(node);
-    }
+    gang.avoid = memory->second.avoid.at(now_);
   }
   return gang;
 }
