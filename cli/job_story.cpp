@@ -130,8 +130,13 @@ std::string restarts_words(int restarts) {
   return restarts == 1 ? "after 1 restart" : "after " + std::to_string(restarts) + " restarts";
 }
 
-std::string help_for(const api::FailureStatus& failure) {
+std::string help_for(const api::TrainingJob& job, const api::FailureStatus& failure) {
   if (failure.container.empty()) return help_for_failure(failure.reason);
+  if (!api::has_init_container(job.spec.worker, failure.container)) {
+    return "Look at the log of init container " + failure.container +
+           " (muster logs): a webhook of the cluster put it into the pods, and its owner knows why "
+           "it fails.";
+  }
   const std::string field = "spec.worker.initContainers, " + failure.container;
   return failure.reason == "OutOfMemory"
              ? "Raise resources.memory of the container in " + field + "."
@@ -160,7 +165,7 @@ void tell_failed(JobStory& story, const api::TrainingJob& job, const Condition& 
   story.happened.push_back(sentence(failed.message));
   // The failing worker's own reason says most; the condition's is often the same, or only that a
   // worker failed.
-  const std::string own = job.status.failure ? help_for(*job.status.failure) : "";
+  const std::string own = job.status.failure ? help_for(job, *job.status.failure) : "";
   const std::string general = help_for_failure(failed.reason);
   if (!own.empty()) story.help.push_back(own);
   const bool says_more = own.empty() || (failed.reason != "WorkerFailed" && general != own);
@@ -236,7 +241,7 @@ void tell_restarting(JobStory& story, const api::TrainingJob& job, const Conditi
                              ".");
   }
   if (job.status.failure) {
-    const std::string help = help_for(*job.status.failure);
+    const std::string help = help_for(job, *job.status.failure);
     if (!help.empty()) story.help.push_back("Should it fail again: " + help);
   }
 }

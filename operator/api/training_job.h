@@ -176,7 +176,8 @@ struct FailureStatus {
   std::string log_tail;  ///< at most 2,048 bytes
   std::string node{};    ///< where it ran, or was to run; empty: not known
   int attempt = -1;      ///< of the slot; negative: not known
-  /// Of spec.worker.initContainers that which failed; empty: the worker itself did.
+  /// That which failed before the worker began, of spec.worker.initContainers or put into the pod
+  /// by a webhook; empty: the worker itself did.
   std::string container{};
   bool operator==(const FailureStatus&) const = default;
 };

@@ -41,14 +41,14 @@ bool is_taken_away(const Member& member, const JobSnapshot& snapshot) {
   return is_deleted && snapshot.unschedulable_nodes.contains(node_of(member));
 }
 
-/// The kubelet had no room for it, or a device plugin no device: it ended without a container, or
-/// by one that is none of the job's. Of a pod that the cluster's scheduler has placed nobody could
-/// say where not to put it the next time.
+/// The kubelet had no room for it, or a device plugin no device: it ended without a container. Of a
+/// pod that the cluster's scheduler has placed nobody could say where not to put it the next time.
+/// A container that a webhook put before the worker fails wherever the pod is put: that counts.
 bool is_turned_away(const Member& member, const JobSnapshot& snapshot) {
   if (member.pod == nullptr || member.placement.node.empty()) return false;
   const api::Pod& pod = *member.pod;
   return pod.phase == api::PodPhase::kFailed && !pod.termination && pod.image_id.empty() &&
-         failed_init_container(pod, snapshot.job) == nullptr && !is_taken_away(member, snapshot);
+         failed_init_container(pod) == nullptr && !is_taken_away(member, snapshot);
 }
 
 /// A worker on a node that is not ready is taken for lost with it as soon as the gang has to start
@@ -262,6 +262,8 @@ Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
   }
   failure.disrupted = is_taken_away(member, snapshot);
   failure.turned_away = is_turned_away(member, snapshot);
+  failure.by_foreign = !failure.facts.container.empty() &&
+                       !api::has_init_container(job.spec.worker, failure.facts.container);
   const bool typed = job.spec.training.has_value() && member.state == MemberState::kFailed &&
                      member.pod->termination.has_value();
   if (!typed) return failure;
@@ -294,6 +296,7 @@ std::string sentence_of(const Failure& failure) {
     if (facts.reason != words::kWorkerLost) text += " (" + facts.reason + ")";
   } else {
     text += facts.container.empty() ? "ended" : "failed in init container " + facts.container;
+    if (failure.by_foreign) text += ", which is none of the job's,";
     text += " with exit code " + std::to_string(facts.exit_code) + " (" + facts.reason + ")";
   }
   const std::string said = first_line(facts.log_tail, 256);

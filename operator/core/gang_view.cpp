@@ -150,23 +150,11 @@ std::int64_t next_epoch(const api::TrainingJobStatus& status) {
   return std::clamp<std::int64_t>(status.membership_epoch, 0, kMostEpoch) + 1;
 }
 
-namespace {
-
-/// Of a container that somebody else put before the worker, by which the pod failed.
-std::string foreign_text(const api::Termination& end) {
-  return "init container " + head_of(end.container, 63) +
-         ", which is none of the job's, ended with " + std::to_string(end.exit_code) + ": " +
-         head_of(end.message, 512);
-}
-
-}  // namespace
-
-const api::Termination* failed_init_container(const api::Pod& pod, const api::TrainingJob& job) {
+const api::Termination* failed_init_container(const api::Pod& pod) {
   // Where the cluster ended the pod it says why, and the container's own code is no verdict.
-  const bool is_own = pod.phase == api::PodPhase::kFailed && !pod.termination && pod.init_failure &&
-                      pod.reason.empty() &&
-                      api::has_init_container(job.spec.worker, pod.init_failure->container);
-  return is_own ? &*pod.init_failure : nullptr;
+  const bool failed = pod.phase == api::PodPhase::kFailed && !pod.termination && pod.init_failure &&
+                      pod.reason.empty();
+  return failed ? &*pod.init_failure : nullptr;
 }
 
 api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job) {
@@ -188,15 +176,14 @@ api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job)
     return failure;
   }
   failure.reason = std::string(words::kError);
-  const api::Termination* first = failed_init_container(pod, job);
+  const api::Termination* first = failed_init_container(pod);
   if (!pod.termination && first == nullptr) {
     if (is_reason(pod.reason)) failure.reason = pod.reason;
     failure.log_tail = tail_of(pod.message, words::kMaxLogTailBytes);
-    if (pod.reason.empty() && pod.init_failure) failure.log_tail = foreign_text(*pod.init_failure);
     return failure;
   }
   const api::Termination& end = first != nullptr ? *first : *pod.termination;
-  failure.container = end.container;
+  failure.container = head_of(end.container, 63);
   failure.exit_code = end.exit_code;
   failure.log_tail = tail_of(end.message, words::kMaxLogTailBytes);
   const bool is_engine = job.spec.training && first == nullptr;

@@ -59,9 +59,9 @@ bool is_owned(const api::Pod& pod, const api::TrainingJob& job);
 /// The epoch after this one; attempts given out with it are one less.
 std::int64_t next_epoch(const api::TrainingJobStatus& status);
 
-/// The end of that of spec.worker.initContainers by which the pod failed; nullptr: it did not, or
-/// by a container that somebody else put there.
-const api::Termination* failed_init_container(const api::Pod& pod, const api::TrainingJob& job);
+/// The end of the container by which the pod failed before its worker began, whoever put it there;
+/// nullptr: it did not.
+const api::Termination* failed_init_container(const api::Pod& pod);
 
 /// Why a member failed: reason, code and text are bounded and clean.
 api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job);

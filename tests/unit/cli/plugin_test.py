@@ -389,7 +389,9 @@ class LogsTest(PluginTest):
 
     def test_a_worker_that_failed_before_it_began_shows_what_its_init_container_said(self):
         failure = {"slot": 1, "exitCode": 7, "reason": "Error", "logTail": "no such bucket", "attempt": 0, "container": "fetch"}
-        self.answer("get trainingjobs", job([condition("Failed", "True", "WorkerFailed", "worker 1 failed")], failure=failure))
+        made = job([condition("Failed", "True", "WorkerFailed", "worker 1 failed")], failure=failure)
+        made["spec"]["worker"]["initContainers"] = [{"name": "fetch", "image": "fetcher:1"}]
+        self.answer("get trainingjobs", made)
         first = {"waiting": {"reason": "PodInitializing"}}
         states = [{"running": {}}, ended(7)]
         self.answer("get pods", items(*(
@@ -408,6 +410,14 @@ class LogsTest(PluginTest):
             "==> worker 1 failed first in init container fetch with exit code 7 (Error) <==",
             "worker-1/fetch | no such bucket", "", "==> all workers, in the order of time <==", "worker-0/fetch | fetching",
             "worker-1/fetch | no such bucket"])
+
+    def test_of_an_init_container_that_a_webhook_put_there_the_owner_is_asked(self):
+        failure = {"slot": 1, "exitCode": 7, "reason": "Error", "attempt": 0, "container": "proxy"}
+        self.answer("get trainingjobs", job([condition("Failed", "True", "WorkerFailed", "worker 1 failed")], failure=failure))
+        self.answer("get pods", items())
+        self.answer("events", items())
+        told = " ".join(self.muster("describe", "digits").stdout.split())
+        self.assertIn("Look at the log of init container proxy (muster logs): a webhook of the cluster put it into the pods", told)
 
     def test_a_log_that_is_gone_is_a_complaint_and_the_others_are_shown(self):
         self.answer("get trainingjobs", job(COMPLETE))

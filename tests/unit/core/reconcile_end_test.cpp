@@ -276,17 +276,28 @@ TEST_CASE("a worker that fails in an init container of its job has failed by the
   CHECK(status_of(job.plan()).failure->reason == "OutOfMemory");
 }
 
-TEST_CASE("what others put before a worker, and the cluster, are not the job's doing") {
+TEST_CASE("a worker that fails in what a webhook put before it is not started for ever") {
   auto job = failed_before_it_began("proxy", 7);
-  auto plan = job.plan();
-  CHECK(status_of(plan).restarts == 0);
-  CHECK(status_of(plan).failure->container == "");
-  CHECK(plan.avoid == std::set<std::string>{"n"});
-  CHECK(plan.reason.starts_with(
-      "worker 1 (attempt 0) on node n was not let in (Error): init container proxy, which is none "
-      "of the job's, ended with 7: no such bucket"));
+  const auto plan = job.plan();
+  CHECK(status_of(plan).restarts == 1);
+  CHECK(status_of(plan).failure->container == "proxy");
+  CHECK(status_of(plan).failure->exit_code == 7);
+  CHECK(plan.avoid.empty());
+  CHECK(
+      plan.reason ==
+      "worker 1 (attempt 0) on node n failed in init container proxy, which is none of the job's, "
+      "with exit code 7 (Error): no such bucket; the gang starts again in 10 s (restart 1 of 3)");
+  job = failed_before_it_began("proxy", 7).restarts("OnFailure", 3, 3);
+  CHECK(status_of(job.plan()).condition("Failed")->reason == "RestartLimitReached");
+  // Its codes are none of the engine's: 20 would be InvalidSpec.
+  job = failed_before_it_began("proxy", 20).engine();
+  CHECK(status_of(job.plan()).restarts == 1);
+  CHECK(status_of(job.plan()).failure->reason == "Error");
+}
+
+TEST_CASE("a pod that the cluster ended is not judged by a container before its worker") {
   // A pod that the node took away says so, whatever its containers ended with.
-  job = failed_before_it_began("fetch", 137);
+  auto job = failed_before_it_began("fetch", 137);
   job.edit().pods[1].reason = "Evicted";
   CHECK(status_of(job.plan()).restarts == 0);
   CHECK(status_of(job.plan()).failure->reason == "Evicted");
