@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/contract.h"
+#include "operator/core/status_edit.h"
 #include "operator/runtime/what_if.h"
 
 namespace muster::cli {
@@ -40,6 +41,13 @@ void note_times(const Json& json, std::optional<WallTime>& newest) {
   }
 }
 
+/// When spec.activeDeadlineSeconds end it; absent without them, or before its start.
+std::optional<WallTime> deadline_of(const api::TrainingJob& job) {
+  const auto& start = job.status.start_time;
+  const auto left = start ? core::deadline_left(job, *start) : std::nullopt;
+  return left ? std::optional(*start + std::min(*left, seconds(kMostSeconds))) : std::nullopt;
+}
+
 /// When a running job ends by its own word, or at the latest by its deadline.
 std::optional<WallTime> end_of(const api::TrainingJob& job) {
   std::optional<WallTime> end;
@@ -47,11 +55,7 @@ std::optional<WallTime> end_of(const api::TrainingJob& job) {
   if (progress && progress->eta_seconds >= 0 && progress->updated_at) {
     end = *progress->updated_at + seconds(progress->eta_seconds);
   }
-  const auto& deadline = job.spec.active_deadline_seconds;
-  if (deadline && job.status.start_time) {
-    const WallTime over = *job.status.start_time + seconds(std::min(*deadline, kMostSeconds));
-    end = std::min(end.value_or(over), over);
-  }
+  if (const auto over = deadline_of(job)) end = std::min(end.value_or(*over), *over);
   return end;
 }
 
@@ -168,10 +172,8 @@ void Forecaster::look_ahead() {
 }
 
 void Forecaster::tell_cost() {
-  const auto& deadline = forecast_.job.spec.active_deadline_seconds;
-  const auto& start = forecast_.job.status.start_time;
-  if (!deadline || !start || !holds_places(forecast_.job)) return;
-  forecast_.over_by = *start + seconds(std::min(*deadline, kMostSeconds));
+  forecast_.over_by = holds_places(forecast_.job) ? deadline_of(forecast_.job) : std::nullopt;
+  if (!forecast_.over_by) return;
   forecast_.cost_at_most = what_if_.cost_until(key_, *forecast_.over_by);
 }
 

@@ -224,6 +224,8 @@ struct TrainingJobStatus {
   std::vector<SlotPlacement> placement;
   std::optional<WitnessGrant> witness;
   std::optional<WallTime> start_time, completion_time;
+  /// Before start_time, in runs that others put an end to: they count for the deadline, too.
+  std::int64_t past_active_seconds = 0;
   std::optional<WallTime> restart_at;  ///< back-off: the next attempt is not before this
   std::optional<Progress> progress;
   std::optional<CheckpointStatus> checkpoint;

@@ -306,6 +306,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.list("conditions", kMaxConditions, out.conditions, &read_condition);
   in.list("placement", kMaxSlots, out.placement, &read_placement);
   in.object("witness", out.witness, &read_witness);
+  in.value("pastActiveSeconds", out.past_active_seconds, kInt);
   in.time("startTime", out.start_time);
   in.time("completionTime", out.completion_time);
   in.time("restartAt", out.restart_at);
@@ -353,6 +354,7 @@ Json status_to_json(const TrainingJobStatus& status) {
                            {"epoch", status.witness->epoch},
                            {"members", status.witness->members}};
   }
+  if (status.past_active_seconds > 0) json["pastActiveSeconds"] = status.past_active_seconds;
   put(json, "startTime", status.start_time);
   put(json, "completionTime", status.completion_time);
   put(json, "restartAt", status.restart_at);

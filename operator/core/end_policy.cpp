@@ -183,7 +183,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   status.failure = cause.facts;
   if (counts) status.restarts += 1;
   // The gang waits for Kueue once more, and time spent waiting is none of its own.
-  if (is_in_kueue(job)) status.start_time.reset();
+  if (is_in_kueue(job)) stop_clock(status, snapshot.now);
   status.restart_at = whole_seconds(snapshot.now + seconds(1)) + backoff;
   // The epoch is the fence: whoever still runs of the old attempt belongs to no gang from here on.
   status.membership_epoch = next_epoch(snapshot, gang);
@@ -347,16 +347,21 @@ std::optional<Plan> decide_success(const JobSnapshot& snapshot, const GangView& 
 }
 
 std::optional<seconds> until_deadline(const JobSnapshot& snapshot) {
-  if (!snapshot.job.status.start_time) return std::nullopt;
-  return deadline_left(snapshot.job, snapshot.now);
+  const auto left = deadline_left(snapshot.job, snapshot.now);
+  // It stands still while the gang waits, but what is over is over.
+  const bool counts = snapshot.job.status.start_time || left == seconds(0);
+  return counts ? left : std::nullopt;
 }
 
 std::optional<Plan> decide_deadline(const JobSnapshot& snapshot, const GangView& gang) {
   const auto left = until_deadline(snapshot);
   if (!left || left->count() > 0) return std::nullopt;
-  const std::string message = "spec.activeDeadlineSeconds (" +
-                              std::to_string(*snapshot.job.spec.active_deadline_seconds) +
-                              ") have passed since the start";
+  std::string message = "spec.activeDeadlineSeconds (" +
+                        std::to_string(*snapshot.job.spec.active_deadline_seconds) +
+                        ") have passed since the start";
+  if (const std::int64_t past = snapshot.job.status.past_active_seconds; past > 0) {
+    message += ", " + std::to_string(past) + " s before it last gave its places up among them";
+  }
   return fail(snapshot, gang, snapshot.job.status, words::kDeadlineExceeded, message);
 }
 

@@ -31,7 +31,7 @@ api::TrainingJobStatus waiting_anew(const JobSnapshot& snapshot, const GangView&
   api::TrainingJobStatus status = snapshot.job.status;
   if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
   status.placement.clear();
-  status.start_time.reset();
+  stop_clock(status, snapshot.now);
   status.restart_at.reset();
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);

@@ -154,10 +154,12 @@ Plan suspend(const JobSnapshot& snapshot, const GangView& gang) {
   api::TrainingJobStatus status = job.status;
   const std::string asked = "spec.suspend is true";
   if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
-  if (!status.placement.empty() || status.start_time || status.restart_at) {
+  if (!status.placement.empty() || status.start_time || status.restart_at ||
+      status.past_active_seconds > 0) {
     // The members become leftovers by this decision, so how they end is no failure.
     status.placement.clear();
     status.start_time.reset();
+    status.past_active_seconds = 0;
     status.restart_at.reset();
     status.replicas = 0;
     status.workers = workers_text(0, status.target_workers);

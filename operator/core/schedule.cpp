@@ -135,7 +135,8 @@ std::optional<seconds> ends_within(const api::TrainingJob& job) {
   const Json& fields = job.spec.worker.pod_fields;
   std::int64_t grace = kUsualGraceSeconds;
   if (fields.is_object()) grace = fields.value("terminationGracePeriodSeconds", grace);
-  return seconds(*job.spec.active_deadline_seconds +
+  const std::int64_t left = *job.spec.active_deadline_seconds - job.status.past_active_seconds;
+  return seconds(std::max<std::int64_t>(0, left) +
                  std::max<std::int64_t>(0, grace - kUsualGraceSeconds));
 }
 

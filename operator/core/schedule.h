@@ -60,7 +60,7 @@ struct WaitingGang {
   std::set<std::string> avoid;      ///< nodes where its pods were refused, or failed, a moment ago
   bool nodes_may_come = true;       ///< others than those that are there
   std::string preempted_for_uid{};  ///< the job that it had to give way to last
-  /// So long after its start it is over, whatever happens. Absent: it has no deadline.
+  /// So long after it starts now it is over, whatever happens. Absent: it has no deadline.
   std::optional<seconds> ends_within{};
   bool operator==(const WaitingGang&) const = default;
 };

@@ -6,6 +6,12 @@
 #include "operator/core/words.h"
 
 namespace muster::core {
+namespace {
+
+/// The schema's bound of spec.activeDeadlineSeconds, and of what counts against it.
+constexpr std::int64_t kMostActive = (std::int64_t{1} << 31) - 1;
+
+}  // namespace
 
 WallTime whole_seconds(WallTime time) { return std::chrono::floor<seconds>(time); }
 
@@ -123,9 +129,22 @@ void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
 std::optional<seconds> deadline_left(const api::TrainingJob& job, WallTime now) {
   const auto& limit = job.spec.active_deadline_seconds;
   if (!limit) return std::nullopt;
-  const seconds bounded(std::clamp<std::int64_t>(*limit, 0, 1LL << 31));
+  const std::int64_t past =
+      std::clamp<std::int64_t>(job.status.past_active_seconds, 0, kMostActive);
+  const seconds bounded(std::clamp<std::int64_t>(*limit, 0, kMostActive) - past);
   const auto left = job.status.start_time.value_or(now) + bounded - now;
   return std::max(seconds(0), std::chrono::ceil<seconds>(left));
+}
+
+void stop_clock(api::TrainingJobStatus& status, WallTime now) {
+  if (!status.start_time) return;
+  const seconds ran = std::chrono::floor<seconds>(now - *status.start_time);
+  const auto in_bounds = [](std::int64_t time) {
+    return std::clamp<std::int64_t>(time, 0, kMostActive);
+  };
+  status.past_active_seconds =
+      in_bounds(in_bounds(status.past_active_seconds) + in_bounds(ran.count()));
+  status.start_time.reset();
 }
 
 }  // namespace muster::core

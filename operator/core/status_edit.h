@@ -39,7 +39,12 @@ Plan write_status(const JobSnapshot& snapshot, api::TrainingJobStatus status, Pa
 void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
                std::string_view reason, const std::string& note);
 
-/// What is left of spec.activeDeadlineSeconds, all of it before the start; absent without one.
+/// What is left of spec.activeDeadlineSeconds: what the job has run since its start, and before it
+/// in runs that others put an end to, is gone. Absent: it has no deadline.
 std::optional<seconds> deadline_left(const api::TrainingJob& job, WallTime now);
+
+/// The gang gives its places up, for others and not for good: its deadline stands still and counts
+/// on with the next start.
+void stop_clock(api::TrainingJobStatus& status, WallTime now);
 
 }  // namespace muster::core

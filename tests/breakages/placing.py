@@ -30,6 +30,8 @@ BREAKAGES = [
              "gang.wish, gang.volumes, gang.nodes_may_come);", "test_core"),
     Breakage("a gang hears what one was refused with before places were taken", "operator/core/rooms.cpp",
              "if (refused_at_ != inventory_->version()) return nullptr;\n", "", "test_core"),
+    Breakage("a job that gives way has all of its deadline before it again", PREEMPT, "  stop_clock(status, snapshot.now);\n",
+             "  status.start_time.reset();\n", "test_core"),
     Breakage("volumes of other nodes are taken for known", "operator/core/volumes.cpp",
              "reached_.emplace(volume.nodes, std::move(names))", "reached_.emplace(std::vector<api::NodeTerm>(), std::move(names))", "test_core"),
     Breakage("who grows by whole copies takes room for a part of one", "operator/core/queue_reclaim.cpp",

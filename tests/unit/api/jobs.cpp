@@ -77,7 +77,7 @@ Json full_training_job() {
         "items": [{"tier": "h100", "resource": "nvidia.com/gpu", "units": "2", "hours": "0.25"}]},
       "parallelism": {"tensor": 2, "pipeline": 1},
       "witness": {"fromEpoch": 3, "epoch": 4, "members": [0, 1]},
-      "startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:04:09Z",
+      "pastActiveSeconds": 90, "startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:04:09Z",
       "restartAt": "2026-01-02T03:04:07Z",
       "progress": {"step": 5, "totalSteps": 10, "epoch": 1, "loss": "0.5", "accuracy": "0.97",
         "samplesPerSecond": "1234.5", "stepMilliseconds": "12.5", "exchangeMilliseconds": "3.25",

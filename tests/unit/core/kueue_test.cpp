@@ -90,6 +90,7 @@ TEST_CASE("a gang that Kueue stops is no failure: it waits anew, as another grou
   api::Pod& pod = job.edit().pods[1];
   pod.kueue_stop = kPreempted;
   pod.kueue_stop_message = "for another";
+  job.at(kNow + seconds(40));
   SUBCASE("while it is asked to leave") { pod.meta.deletion_time = kNow + seconds(30); }
   SUBCASE("when it has ended") {
     pod.phase = api::PodPhase::kFailed;
@@ -104,6 +105,7 @@ TEST_CASE("a gang that Kueue stops is no failure: it waits anew, as another grou
   CHECK(job.snapshot().job.status.restarts == 0);
   CHECK_FALSE(job.snapshot().job.status.failure);
   CHECK_FALSE(job.snapshot().job.status.start_time);
+  CHECK(job.snapshot().job.status.past_active_seconds == 40);  // of its deadline
   apply(job.edit(), job.plan());
   job.edit().pods.clear();
   job.fits_on("");
@@ -152,11 +154,14 @@ TEST_CASE("another queue in the label is meant for the next start") {
   job.edit().job.meta.labels[kQueueLabel] = "other";
   CHECK(job.plan().empty());
   job.restarts("OnFailure", 3);
+  job.at(kNow + seconds(50));
   job.edit().pods[0].phase = api::PodPhase::kFailed;
   job.edit().pods[0].termination = api::Termination{1, 0, "Error", ""};
   apply(job.edit(), job.plan());
   CHECK(job.snapshot().job.status.restarts == 1);
   // Not the same places: they are a group of the first queue.
   CHECK(job.snapshot().job.status.placement.empty());
+  // Time spent waiting for Kueue is none of its own; what it ran counts on.
   CHECK_FALSE(job.snapshot().job.status.start_time);
+  CHECK(job.snapshot().job.status.past_active_seconds == 50);
 }

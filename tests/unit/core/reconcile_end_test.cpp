@@ -5,6 +5,8 @@
 
 #include "common/contract.h"
 #include "operator/core/end_policy.h"
+#include "operator/core/schedule.h"
+#include "operator/core/status_edit.h"
 #include "tests/unit/core/builders.h"
 
 using namespace muster;
@@ -413,6 +415,77 @@ TEST_CASE("the deadline of a gang that has run goes on while it waits for anothe
     CHECK(waiting.requeue_after == seconds(1));
     CHECK(status_of(job.at(kNow + seconds(60)).plan()).is_true("Failed"));
   }
+}
+
+TEST_CASE("however often a gang gives way, its deadline counts all the time that it ran") {
+  auto job = make_job("j").workers(1).all_running();
+  job.edit().job.spec.active_deadline_seconds = 100;
+  WallTime now = kNow;
+  for (int run = 0; run < 3; ++run) {
+    const bool is_for_a_job = run != 1;  // else its queue's budget is spent
+    CAPTURE(run);
+    const seconds ran(30 * run);
+    job.edit().take_back = core::TakeBack{};
+    if (is_for_a_job) job.edit().take_back->job = {"team", "x"};
+    apply(job.edit(), job.at(now += seconds(30)).plan());
+    CHECK_FALSE(job.snapshot().job.status.start_time);
+    CHECK(job.snapshot().job.status.past_active_seconds == ran.count() + 30);
+    job.edit().take_back.reset();
+    job.edit().pods.clear();
+    // While it waits no time of it passes.
+    now += seconds(1000);
+    const auto waiting = job.does_not_fit("no room").at(now).plan();
+    CHECK_FALSE(status_of(waiting).finished());
+    CHECK_FALSE(waiting.requeue_after);
+    CHECK(core::gang_of(job.snapshot().job).ends_within == seconds(70) - ran);
+    apply(job.edit(), job.fits_on("n").plan());
+    CHECK(job.snapshot().job.status.start_time == now);
+    CHECK(core::deadline_left(job.snapshot().job, now) == seconds(70) - ran);
+    apply(job.edit(), job.plan());
+    for (auto& pod : job.edit().pods) pod.phase = api::PodPhase::kRunning;
+  }
+  CHECK_FALSE(status_of(job.at(now + seconds(9)).plan()).finished());
+  const auto over = status_of(job.at(now + seconds(10)).plan());
+  CHECK(over.condition("Failed")->reason == "DeadlineExceeded");
+  CHECK(over.condition("Failed")->message ==
+        "spec.activeDeadlineSeconds (100) have passed since the start, 90 s before it last gave "
+        "its places up among them");
+}
+
+TEST_CASE("who suspends a job gives it all of its time again, also where it was preempted before") {
+  auto job = make_job("j").workers(1).all_running();
+  job.edit().job.spec.active_deadline_seconds = 100;
+  job.edit().job.status.past_active_seconds = 70;
+  job.edit().job.spec.suspend = true;
+  SUBCASE("while it runs") {}
+  SUBCASE("while it waits") {
+    job.edit().pods.clear();
+    job.edit().job.status.placement.clear();
+    job.edit().job.status.start_time.reset();
+  }
+  for (int pass = 0; pass < 3; ++pass) apply(job.edit(), job.at(kNow + seconds(20)).plan());
+  CHECK(job.snapshot().job.status.past_active_seconds == 0);
+}
+
+TEST_CASE("a deadline that was lowered below what a waiting job has had ends it at once") {
+  auto job = make_job("j").workers(1).does_not_fit("no room");
+  job.edit().job.status.membership_epoch = 1;
+  job.edit().job.status.past_active_seconds = 70;
+  job.edit().job.spec.active_deadline_seconds = 71;
+  CHECK_FALSE(status_of(job.plan()).finished());
+  job.edit().job.spec.active_deadline_seconds = 70;
+  CHECK(status_of(job.plan()).condition("Failed")->reason == "DeadlineExceeded");
+}
+
+TEST_CASE("times and amounts that nobody can have run stay within what a status may say") {
+  auto job = make_job("j").workers(1).all_running();
+  job.edit().job.status.start_time = WallTime{} + seconds(1);
+  job.edit().job.status.past_active_seconds = INT32_MAX - 5;
+  job.edit().take_back = core::TakeBack{};
+  CHECK(status_of(job.plan()).past_active_seconds == INT32_MAX);
+  job.edit().job.status.past_active_seconds = 3;
+  job.edit().job.status.start_time = kNow + seconds(3600);  // a clock that was set back
+  CHECK(status_of(job.plan()).past_active_seconds == 3);
 }
 
 TEST_CASE("a job whose last worker ended in time is complete, deadline or not") {
