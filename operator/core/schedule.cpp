@@ -26,9 +26,13 @@ double seconds_in(const std::string& milliseconds) {
 
 StepFacts step_facts_of(const api::TrainingJob& job) {
   StepFacts facts;
-  // A worker exchanges what it has: the parts of its processes, or all.
+  // A worker exchanges what it has: the parts of its processes, or all; once for each process with
+  // the same part, unless these add it up first.
   const int of_copy = processes_of_copy(job), processes = std::max(1, job.spec.worker.processes);
-  facts.gradient_bytes = gradient_bytes_of(job) * std::min(processes, of_copy) / of_copy;
+  const double part = gradient_bytes_of(job) / of_copy;
+  const int alike = std::max(1, processes / of_copy);
+  facts.gradient_bytes = part * std::min(processes, of_copy);
+  if (!adds_up_by_hosts(part, alike)) facts.gradient_bytes *= alike;
   if (job.status.progress) {
     facts.step_seconds = seconds_in(job.status.progress->step_milliseconds);
     facts.exchange_seconds = seconds_in(job.status.progress->exchange_milliseconds);

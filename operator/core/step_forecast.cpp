@@ -27,18 +27,44 @@ int subtrees(int first, int last) {
   return count;
 }
 
-HeldSums evenly_held(int ranks, int members) {
-  HeldSums held{0, kMostSums, 0};
-  const auto start = [&](int member) {
-    return static_cast<int>(std::int64_t{ranks} * member / members);
-  };
-  for (int member = 0; member < members; ++member) {
-    const int count = subtrees(start(member), start(member + 1));
-    held.most = std::max(held.most, count);
-    held.least = std::min(held.least, count);
-    held.mean += static_cast<double>(count) / members;
+/// Each member's first rank, and behind the last of them the number of ranks.
+std::vector<int> divided_evenly(int ranks, int members) {
+  std::vector<int> starts;
+  for (int member = 0; member <= members; ++member) {
+    starts.push_back(static_cast<int>(std::int64_t{ranks} * member / members));
   }
-  return held;
+  return starts;
+}
+
+/// The same as engine::assign divides them: the longest range as short as can be, then the fewest
+/// sums, then the shortest ranges first.
+std::vector<int> divided_as_trainers_do(int ranks, int members) {
+  const int longest = (ranks + members - 1) / members;
+  // By member and the first of its ranks: the fewest sums of it and all after it.
+  std::vector<std::vector<int>> fewest(as_index(members) + 1,
+                                       std::vector<int>(as_index(ranks) + 1, kMostSums));
+  fewest.back().back() = 0;
+  const auto with = [&](std::size_t member, int first, int length) {
+    const int last = first + length;
+    if (last > ranks) return kMostSums;
+    return subtrees(first, last) + fewest[member + 1][as_index(last)];
+  };
+  for (std::size_t member = as_index(members); member-- > 0;) {
+    for (int first = 0; first <= ranks; ++first) {
+      int& least = fewest[member][as_index(first)];
+      for (int length = 1; length <= longest; ++length) {
+        least = std::min(least, with(member, first, length));
+      }
+    }
+  }
+  std::vector<int> starts{0};
+  for (std::size_t member = 0; member < as_index(members); ++member) {
+    const int first = starts.back();
+    int length = 1;
+    while (with(member, first, length) > fewest[member][as_index(first)]) ++length;
+    starts.push_back(first + length);
+  }
+  return starts;
 }
 
 /// Layers with parameters, as spec.training.model tells; 1 where it does not.
@@ -60,14 +86,13 @@ int layers_of(const Json& model) {
   return kOfBlock * blocks + kOthers;
 }
 
-/// Hosts of a placement in the topology, each with so many processes a slot; empty: some stand
-/// where nothing is known.
-std::vector<HostShare> hosts_of(const std::vector<api::SlotPlacement>& placement, int processes,
+/// Hosts of a placement in the topology; empty: some stand where nothing is known.
+std::vector<HostShare> hosts_of(const std::vector<api::SlotPlacement>& placement,
                                 const Topology& topology) {
   std::map<std::string_view, int> members;
   for (const api::SlotPlacement& place : placement) {
     if (place.node.empty() || place.domain.empty()) return {};
-    members[place.node] += processes;
+    ++members[place.node];
   }
   std::vector<HostShare> hosts;
   for (std::size_t node = 0; node < topology.nodes.size(); ++node) {
@@ -79,39 +104,22 @@ std::vector<HostShare> hosts_of(const std::vector<api::SlotPlacement>& placement
 
 }  // namespace
 
-HeldSums held_sums(int logical_ranks, int members) {
-  if (logical_ranks < 1 || members < 1) return {};
+HeldSums held_sums(int logical_ranks, int members, int team) {
+  if (logical_ranks < 1 || members < 1 || team < 1) return {};
   const int holders = std::min(logical_ranks, members);  // the others are spares
-  if (logical_ranks > kMostRanksDivided) return evenly_held(logical_ranks, holders);
-  const int longest = (logical_ranks + holders - 1) / holders;
-  // By member and the first of its ranks: the fewest sums of it and all after it.
-  const auto ranks = static_cast<std::size_t>(logical_ranks);
-  std::vector<std::vector<int>> fewest(static_cast<std::size_t>(holders) + 1,
-                                       std::vector<int>(ranks + 1, kMostSums));
-  fewest.back().back() = 0;
-  const auto with = [&](std::size_t member, int first, int length) {
-    const int last = first + length;
-    if (last > logical_ranks) return kMostSums;
-    return subtrees(first, last) + fewest[member + 1][as_index(last)];
-  };
-  for (auto member = static_cast<std::size_t>(holders); member-- > 0;) {
-    for (int first = 0; first <= logical_ranks; ++first) {
-      int& least = fewest[member][as_index(first)];
-      for (int length = 1; length <= longest; ++length) {
-        least = std::min(least, with(member, first, length));
-      }
-    }
-  }
-  HeldSums held{0, kMostSums, static_cast<double>(fewest[0][0]) / holders};
-  int first = 0;
-  for (std::size_t member = 0; member < static_cast<std::size_t>(holders); ++member) {
-    int length = 1;
-    while (with(member, first, length) > fewest[member][as_index(first)]) ++length;
-    const int count = subtrees(first, first + length);
+  const std::vector<int> starts = logical_ranks > kMostRanksDivided
+                                      ? divided_evenly(logical_ranks, holders)
+                                      : divided_as_trainers_do(logical_ranks, holders);
+  HeldSums held{0, kMostSums, 0};
+  int teams = 0, all = 0;
+  for (int first = 0; first < holders; first += std::min(team, holders - first), ++teams) {
+    const int last = first + std::min(team, holders - first);
+    const int count = subtrees(starts[as_index(first)], starts[as_index(last)]);
     held.most = std::max(held.most, count);
     held.least = std::min(held.least, count);
-    first += length;
+    all += count;
   }
+  held.mean = static_cast<double>(all) / teams;
   return held;
 }
 
@@ -128,51 +136,113 @@ double largest_share(double bytes, int members) {
   return std::max(last - cut, fewest * kBlockBytes);
 }
 
-StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hosts,
-                       const ExchangeShape& shape) {
-  StepTime time = model.predict(hosts);
-  int n = 0;
-  for (const HostShare& host : hosts) n += host.pods;
-  if (n <= 1) return time;
-  const Topology& topology = model.topology();
-  const double bytes = model.work().gradient_bytes;
-  const double even = bytes / n;
-  const double more = std::max(0.0, largest_share(bytes, n) - even);
-  const HeldSums sums = held_sums(shape.logical_ranks, n);
+namespace {
+
+/// Of buckets that all go two ways one after the other.
+double in_turn(double one, double other, double buckets) {
+  return std::max(one, other) + std::min(one, other) / buckets;
+}
+
+/// The two halves of an exchange, without what the first byte of each takes.
+struct Halves {
+  double scatter = 0, gather = 0;
+
+  void at_least(const Halves& other) {
+    scatter = std::max(scatter, other.scatter);
+    gather = std::max(gather, other.gather);
+  }
+};
+
+/// Who sends for itself, of a gang: its pods, or all their processes.
+struct Senders {
+  std::vector<HostShare> hosts;
+  int count = 0;
+  HeldSums sums;
+  double even = 0;  ///< bytes that one adds up on the mean
+  double more = 0;  ///< and so many more the one with the largest share
+};
+
+Senders senders_of(std::vector<HostShare> hosts, double bytes, const HeldSums& sums) {
+  Senders senders{std::move(hosts), 0, sums};
+  for (const HostShare& host : senders.hosts) senders.count += host.pods;
+  senders.even = bytes / senders.count;
+  senders.more = std::max(0.0, largest_share(bytes, senders.count) - senders.even);
+  return senders;
+}
+
+/// Over the links between hosts.
+Halves over_links(const StepModel& model, const Senders& senders) {
+  Halves halves;
+  const int n = senders.count;
+  const HeldSums& sums = senders.sums;
   // To the one that holds the fewest, from each of the others on the mean.
   const double received = (sums.mean * n - sums.least) / (n - 1);
+  const std::vector<Crossing>& crossings = model.crossings(senders.hosts);
+  for (std::size_t i = 0; i < crossings.size(); ++i) {
+    const Crossing& one = crossings[i];
+    const double rate = rate_beside(model.use(one.link), one.flows, one.bytes_per_second);
+    const double through = one.flows * senders.even;
+    const bool is_card = i < senders.hosts.size();
+    // The member with the largest share is sent it by all others, and gives it to all others.
+    const double share = is_card ? (n - senders.hosts[i].pods) * senders.more : 0;
+    const double out = through * (is_card ? sums.most : sums.mean);
+    const double in = (through + share) * (is_card ? received : sums.mean);
+    halves.at_least({std::max(out, in) / rate, (through + share) / rate});
+  }
+  return halves;
+}
+
+/// Between those on one host who send for themselves, of so many processes each.
+Halves beside_each_other(const Senders& senders, int processes, double local_rate) {
+  Halves halves;
+  for (const HostShare& host : senders.hosts) {
+    const double local = (host.pods - 1) * senders.even / processes / local_rate;
+    halves.at_least({local * senders.sums.mean, local});
+  }
+  return halves;
+}
+
+}  // namespace
+
+StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hosts,
+                       const ExchangeShape& shape) {
+  const Topology& topology = model.topology();
+  const double bytes = model.work().gradient_bytes;
+  const double local_rate = topology.host.local_bytes_per_second;
+  const int processes = std::max(1, shape.processes);
+  int pods = 0;
+  for (const HostShare& host : hosts) pods += host.pods;
+  const bool is_by_hosts = pods > 1 && adds_up_by_hosts(bytes, processes);
+  std::vector<HostShare> members = hosts;
+  for (HostShare& host : members) host.pods *= is_by_hosts ? 1 : processes;
+  StepTime time = model.predict(members);
+  if (pods * processes <= 1) return time;
+  const Senders senders =
+      senders_of(std::move(members), bytes,
+                 held_sums(shape.logical_ranks, pods * processes, is_by_hosts ? processes : 1));
+  Halves halves = beside_each_other(senders, is_by_hosts ? processes : 1, local_rate);
   double latency = topology.host.local_latency_seconds;
-  double scatter = 0, gather = 0;
-  for (const HostShare& host : hosts) {
-    const double local = (host.pods - 1) * even / topology.host.local_bytes_per_second;
-    scatter = std::max(scatter, local * sums.mean);
-    gather = std::max(gather, local);
-  }
   if (hosts.size() > 1) {
-    const auto leaf = [&](const HostShare& host) {
-      return topology.leaf_of_node[as_index(host.node)];
-    };
-    latency = model.latency(topology.common_domain(leaf(hosts.front()), leaf(hosts.back())));
-    const std::vector<Crossing>& crossings = model.crossings(hosts);
-    for (std::size_t i = 0; i < crossings.size(); ++i) {
-      const Crossing& one = crossings[i];
-      const double rate = rate_beside(model.use(one.link), one.flows, one.bytes_per_second);
-      const double through = one.flows * even;
-      const bool is_card = i < hosts.size();
-      // The member with the largest share is sent it by all others, and gives it to all others.
-      const double share = is_card ? (n - hosts[i].pods) * more : 0;
-      const double out = through * (is_card ? sums.most : sums.mean);
-      const double in = (through + share) * (is_card ? received : sums.mean);
-      scatter = std::max(scatter, std::max(out, in) / rate);
-      gather = std::max(gather, (through + share) / rate);
-    }
+    const int first = topology.leaf_of_node[as_index(hosts.front().node)];
+    const int last = topology.leaf_of_node[as_index(hosts.back().node)];
+    latency = model.latency(topology.common_domain(first, last));
+    halves.at_least(over_links(model, senders));
   }
-  time.load_seconds = (scatter + gather) / 2;
-  time.exchange_seconds = 2 * latency + scatter + gather;
-  // The first bucket goes out when its part of the backward pass is done, and the last one when all
-  // of it is.
   const double buckets = std::clamp(std::min<double>(std::ceil(bytes / kBucketBytes), shape.layers),
                                     1.0, static_cast<double>(kMostBuckets));
+  if (is_by_hosts) {
+    // A process sends all but the part that it adds up, or has been given, to the others of its
+    // pod: before the wire's turn, and after it. While one bucket is on the wire another is here.
+    const double within = bytes * (processes - 1) / processes / local_rate;
+    const double sums = held_sums(shape.logical_ranks, pods * processes).mean;
+    halves.scatter = in_turn(within * sums, halves.scatter, buckets);
+    halves.gather = in_turn(within, halves.gather, buckets);
+    latency += topology.host.local_latency_seconds;
+  }
+  time.load_seconds = (halves.scatter + halves.gather) / 2;
+  time.exchange_seconds = 2 * latency + halves.scatter + halves.gather;
+  // The first bucket goes out when its part of the backward pass is done, and the last one when all
+  // of it is.
   const double beside = std::min(time.exchange_seconds, shape.backward_seconds);
   time.step_seconds = model.work().compute_seconds + time.exchange_seconds -
                       std::max(0.0, beside) * (1 - 1 / buckets);
@@ -187,15 +257,15 @@ std::optional<double> forecast_seconds(const api::TrainingJob& job, const Progre
   const bool is_told = report.step_seconds > 0 && std::isfinite(report.step_seconds) &&
                        std::isfinite(report.exchange_seconds) && report.model_parameters > 0;
   if (!is_told) return std::nullopt;
-  const int processes = std::max(1, job.spec.worker.processes);
-  const std::vector<HostShare> hosts = hosts_of(job.status.placement, processes, topology);
+  const std::vector<HostShare> hosts = hosts_of(job.status.placement, topology);
   if (hosts.empty()) return std::nullopt;
   StepWork work;
   work.gradient_bytes = 4.0 * static_cast<double>(report.model_parameters);
   work.compute_seconds =
       std::max(0.0, report.step_seconds - std::max(0.0, report.exchange_seconds));
   const ExchangeShape shape{job.spec.training->logical_ranks, layers_of(job.spec.training->model),
-                            kBackwardShare * work.compute_seconds};
+                            kBackwardShare * work.compute_seconds,
+                            std::max(1, job.spec.worker.processes)};
   return forecast_step(StepModel(topology, work), hosts, shape).step_seconds;
 }
 

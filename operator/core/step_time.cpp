@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/exchange_sizes.h"
+
 namespace muster::core {
 namespace {
 
@@ -13,6 +15,12 @@ constexpr double kAcrossUnknown = 50e-6;
 constexpr double kAcrossRegions = 20e-3;
 
 }  // namespace
+
+bool adds_up_by_hosts(double gradient_bytes, int processes) {
+  // A block that is begun counts as one.
+  constexpr std::size_t kFewer = (exchange_sizes::kHostBlocks - 1) * exchange_sizes::kBlockElements;
+  return processes > 1 && gradient_bytes > double{kFewer * sizeof(float)};
+}
 
 double rate_beside(const LinkUse& others, double flows, double bytes_per_second) {
   if (others.flows <= 0) return bytes_per_second;

@@ -23,6 +23,10 @@ struct StepWork {
   bool operator==(const StepWork&) const = default;
 };
 
+/// Whether the processes of one pod, several, add up such gradients before these leave it, so that
+/// they leave it, and come back to it, once.
+bool adds_up_by_hosts(double gradient_bytes, int processes);
+
 /// Pods of a gang on a node, by the topology's number.
 struct HostShare {
   int node = 0;

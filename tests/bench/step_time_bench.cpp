@@ -398,10 +398,11 @@ Json predicted(const Options& options, const engine::TrainingConfig& config, con
   work.compute_seconds = passes + alone["update"].get<double>() * shared;
   const core::Topology topology = topology_of(plan);
   std::vector<core::HostShare> hosts;
-  for (int host = 0; host < plan.hosts; ++host) hosts.push_back({host, options.processes});
+  for (int host = 0; host < plan.hosts; ++host) hosts.push_back({host, 1});
   const core::StepModel model(topology, work);
   const core::StepTime time = core::forecast_step(
-      model, hosts, {config.logical_ranks, layers_of(config), core::kBackwardShare * passes});
+      model, hosts,
+      {config.logical_ranks, layers_of(config), core::kBackwardShare * passes, options.processes});
   return {{"step", time.step_seconds},
           {"exchange", time.exchange_seconds},
           {"compute", work.compute_seconds},

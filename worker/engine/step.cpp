@@ -27,6 +27,7 @@ constexpr int kMicroBatchesOfStage = 4;
 /// A view that is further ahead counts as so far ahead: the sum of the squares over as many members
 /// as there may be stays a number that a float holds.
 constexpr std::int64_t kAheadMax = 63;
+static_assert(exchange_sizes::kBlockElements == kernels::kBlockElements);
 static_assert(kAheadMax * kAheadMax * contract::kMaxLogicalRanks < std::int64_t{1} << 24);
 
 double since(MonoTime& from, MonoTime to) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/exchange_sizes.h"
 #include "common/json.h"
 #include "common/result.h"
 #include "common/split.h"
@@ -149,9 +150,9 @@ struct TrainingConfig {
   /// (speeds.h); where it is 0, or the model is split, shares stay even. The same for all.
   int look_steps = 0;
   /// Least of the gradients that is sent at once while the backward pass goes on; the same for all.
-  std::size_t bucket_blocks = 256;
+  std::size_t bucket_blocks = exchange_sizes::kBucketBlocks;
   /// Gradients of fewer blocks go from process to process, whoever shares a host; the same for all.
-  std::size_t host_blocks = 256;
+  std::size_t host_blocks = exchange_sizes::kHostBlocks;
   /// Of shards that are copied: what a process may give or take in one step, where a 32nd of all
   /// is less; the same for all.
   std::size_t copy_blocks = 64;

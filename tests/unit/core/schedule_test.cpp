@@ -803,8 +803,25 @@ TEST_CASE("what the processes of a split model send goes by their stages and the
   job.spec.training->split.tensor = 1;
   job.spec.training->model = Json{{"cnn", {{"channels", {8}}}}};
   CHECK_FALSE(mesh_work_of(job));
+}
+
+TEST_CASE("processes with the same part of a model send it once from their pod, or each if small") {
+  api::TrainingJob job;
+  job.spec.training.emplace();
   job.spec.worker.processes = 8;
-  CHECK(gang_of(job).step.gradient_bytes == 4000);
+  const auto bytes = [&](std::int64_t parameters) {
+    job.status.model_parameters = parameters;
+    CHECK(gang_of(job).step == running_gang(job, {}).step);
+    return gang_of(job).step.gradient_bytes;
+  };
+  constexpr std::int64_t kLeast = 255 * 4096 + 1;  // parameters: blocks that are begun count
+  CHECK(bytes(1000) == 8 * 4000);
+  CHECK(bytes(kLeast - 1) == 8 * 4 * (kLeast - 1));
+  CHECK(bytes(kLeast) == 4 * kLeast);
+  job.spec.training->split.pipeline = 4;  // two copies in a pod, and what counts is a part
+  CHECK(bytes(1000) == 2 * 4000);
+  CHECK(bytes(4 * kLeast - 4) == 2 * 4 * (4 * kLeast - 4));
+  CHECK(bytes(4 * kLeast) == 4 * 4 * kLeast);
 }
 
 TEST_CASE("slots of a split model are beside those to which they send most") {

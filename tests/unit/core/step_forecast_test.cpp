@@ -2,10 +2,25 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
 #include "kernels/ops.h"
 #include "tests/unit/core/trees.h"
+#include "worker/comm/communicator.h"
 #include "worker/engine/assignment.h"
 #include "worker/engine/buckets.h"
+#include "worker/engine/exchange.h"
+#include "worker/engine/hosts.h"
+#include "worker/engine/keeping.h"
+#include "worker/engine/ranges.h"
+#include "worker/engine/shard.h"
+#include "worker/engine/sharded_exchange.h"
 
 using namespace muster;
 using namespace muster::core;
@@ -46,6 +61,123 @@ api::TrainingJob job_on(const std::vector<std::string>& nodes) {
   int slot = 0;
   for (const std::string& node : nodes) job.status.placement.push_back({slot++, 0, node, "r1"});
   return job;
+}
+
+/// A gang of the engine, as trainers plan its exchange.
+struct Gang {
+  int pods = 1, processes = 1;
+  int logical_ranks = 16;
+  std::size_t elements = 0;
+
+  int members() const { return pods * processes; }
+  engine::Hosts hosts() const {
+    std::vector<int> host_of;
+    for (int rank = 0; rank < members(); ++rank) host_of.push_back(rank / processes);
+    return engine::Hosts(host_of);
+  }
+  double bytes() const { return sizeof(float) * static_cast<double>(elements); }
+};
+
+/// Bytes that each pod sends to others, and is sent by them, before and after gradients are summed.
+struct PodBytes {
+  struct Half {
+    double out = 0, in = 0;
+    double more() const { return std::max(out, in); }
+  };
+  Half scatter, gather;
+};
+
+/// One rank, alone: takes down what it would send and be sent, and moves nothing.
+class TakesDown final : public comm::Communicator {
+ public:
+  TakesDown(const Gang& gang, int rank, PodBytes& bytes)
+      : gang_(gang), hosts_(gang.hosts()), rank_(rank), half_(&bytes.scatter), bytes_(bytes) {}
+
+  void gather_from_now_on() { half_ = &bytes_.gather; }
+
+  int rank() const override { return rank_; }
+  int size() const override { return gang_.members(); }
+  Result<std::unique_ptr<comm::Work>> start_on(
+      int, std::uint64_t, comm::Memory, std::span<const comm::SendBuffer> sends,
+      std::span<const comm::ReceiveBuffer> receives) override {
+    for (const comm::SendBuffer& one : sends) add(half_->out, one.peer, one.bytes);
+    for (const comm::ReceiveBuffer& one : receives) add(half_->in, one.peer, one.bytes);
+    return std::unique_ptr<comm::Work>(std::make_unique<Done>());
+  }
+  void abort() override {}
+  std::uint64_t sent_bytes() const override { return 0; }
+
+ private:
+  struct Done final : comm::Work {
+    Status wait(MonoTime) override { return {}; }
+  };
+  void add(double& all, int peer, std::size_t bytes) const {
+    if (!hosts_.are_together(rank_, peer)) all += static_cast<double>(bytes);
+  }
+
+  const Gang& gang_;
+  const engine::Hosts hosts_;
+  const int rank_;
+  PodBytes::Half* half_;
+  PodBytes& bytes_;
+};
+
+/// By pod, as the trainers plan it. `is_by_hosts`: for hosts that are shared.
+std::vector<PodBytes> planned(const Gang& gang, bool is_by_hosts, bool is_sharded) {
+  const auto assignment = engine::assign(gang.logical_ranks, gang.members());
+  REQUIRE(assignment);
+  const engine::Ownership ownership(engine::Buckets(gang.elements), gang.members());
+  engine::Reduction reduction{ownership, gang.elements};
+  if (is_by_hosts) reduction.hosts = gang.hosts();
+  if (is_sharded) {
+    std::vector<int> slots;
+    for (int rank = 0; rank < gang.members(); ++rank) slots.push_back(rank / gang.processes);
+    const engine::Shards shards = engine::make_shards(slots, {ownership, gang.elements});
+    reduction.keeping = engine::keeping_of(shards, shards.held());
+  }
+  std::vector<PodBytes> pods(as_index(gang.pods));
+  std::vector<float> memory, values(gang.elements);
+  kernels::cpu::Context context;
+  const MonoTime deadline = SystemClock().mono_now() + seconds(60);
+  for (int rank = 0; rank < gang.members(); ++rank) {
+    TakesDown communicator(gang, rank, pods[as_index(rank / gang.processes)]);
+    const std::vector<float*> nodes(assignment->nodes[as_index(rank)].size(), values.data());
+    engine::GradientExchange exchange(*assignment, rank, reduction, nodes, memory);
+    REQUIRE(exchange.sum(communicator, context, 1, deadline, [&](std::string_view point) -> Status {
+      if (point == "reduced") communicator.gather_from_now_on();
+      return {};
+    }));
+    if (!is_sharded) continue;
+    const auto gifts = engine::plan_gifts({*reduction.keeping, reduction.hosts}, rank);
+    REQUIRE(engine::gather_parameters(communicator, gifts, 1, values, deadline, {}));
+  }
+  return pods;
+}
+
+/// Bytes of the busiest pod's card, each half whichever way there are more.
+double most_planned(const Gang& gang, bool is_by_hosts, bool is_sharded = false) {
+  double scatter = 0, gather = 0;
+  for (const PodBytes& pod : planned(gang, is_by_hosts, is_sharded)) {
+    scatter = std::max(scatter, pod.scatter.more());
+    gather = std::max(gather, pod.gather.more());
+  }
+  return scatter + gather;
+}
+
+/// The same, foretold: by the time on a network where only cards take any.
+double most_foretold(const Gang& gang) {
+  TopologyInput input = tree_of({"rack"});
+  input.host.bytes_per_second = kRate;
+  input.host.local_bytes_per_second = 1e30;
+  input.host.latency_seconds = input.host.local_latency_seconds = 1e-30;
+  input.levels[0].latency_seconds = 1e-30;
+  add_hosts(input, {"r1"}, gang.pods);
+  const Topology topology = built(std::move(input));
+  StepWork work;
+  work.gradient_bytes = gang.bytes();
+  const ExchangeShape shape{gang.logical_ranks, 1, 0, gang.processes};
+  return forecast_step(StepModel(topology, work), one_each(gang.pods), shape).exchange_seconds *
+         kRate;
 }
 
 ProgressReport told() {
@@ -95,6 +227,63 @@ TEST_CASE("members hold as many sums as the engine gives them, and add up as muc
     }
   }
   CHECK(largest_share(0, 3) == 0);
+}
+
+TEST_CASE("what a pod sends is foretold as its trainers plan it") {
+  const auto is_foretold = [](const Gang& gang, double part) {
+    CAPTURE(gang.pods);
+    CAPTURE(gang.processes);
+    CAPTURE(gang.elements);
+    const bool is_by_hosts =
+        gang.processes > 1 && engine::blocks_of(gang.elements) >= exchange_sizes::kHostBlocks;
+    CHECK(adds_up_by_hosts(gang.bytes(), gang.processes) == is_by_hosts);
+    const auto foretold = doctest::Approx(most_foretold(gang)).epsilon(part);
+    CHECK(most_planned(gang, is_by_hosts) == foretold);
+    CHECK(most_planned(gang, is_by_hosts, true) == foretold);
+  };
+  constexpr std::size_t kBlock = exchange_sizes::kBlockElements;
+  for (const std::size_t blocks : {64, 1024}) {
+    for (const int pods : {2, 4, 8}) {
+      for (const int processes : {1, 2, 4}) {
+        is_foretold({pods, processes, 64, blocks * kBlock}, 1e-9);
+      }
+    }
+  }
+  is_foretold({2, 4, 4, 1024 * kBlock}, 1e-9);  // half of the processes are spares
+  // Sums that divide by no power of two, and blocks that do not divide evenly.
+  for (const auto& [pods, processes] :
+       {std::pair{3, 1}, {3, 2}, {2, 3}, {5, 2}, {3, 4}, {6, 3}, {7, 5}}) {
+    is_foretold({pods, processes, 64, 300 * kBlock + 77}, 1e-3);
+  }
+  // Where the way changes.
+  is_foretold({2, 2, 64, (exchange_sizes::kHostBlocks - 1) * kBlock}, 1e-2);
+  is_foretold({2, 2, 64, (exchange_sizes::kHostBlocks - 1) * kBlock + 1}, 1e-2);
+}
+
+TEST_CASE("what processes of a pod give each other by memory comes before the wire, and after it") {
+  TopologyInput input = tree_of({"rack"});
+  input.host.bytes_per_second = kRate;
+  input.host.local_bytes_per_second = 4 * kRate;
+  input.host.local_latency_seconds = 1e-4;
+  input.levels[0].latency_seconds = 1e-3;
+  add_hosts(input, {"r1"}, 4);
+  const Topology topology = built(std::move(input));
+  StepWork work;
+  work.gradient_bytes = 4 * kBucketBytes;
+  const StepModel model(topology, work);
+  const auto seconds = [&](const std::vector<HostShare>& hosts, int layers) {
+    return forecast_step(model, hosts, {16, layers, 0, 4}).exchange_seconds;
+  };
+  const double wire = work.gradient_bytes / 2 / kRate;
+  const double memory = work.gradient_bytes * 3 / 4 / (4 * kRate);
+  const double latency = 2 * (1e-3 + 1e-4);
+  CHECK(seconds({{0, 1}, {1, 1}}, 1) == doctest::Approx(latency + 2 * (wire + memory)));
+  CHECK(seconds({{0, 1}, {1, 1}}, 4) == doctest::Approx(latency + 2 * (wire + memory / 4)));
+  // Pods on one host, of four processes each, send to each other as if they were on two.
+  const double beside = work.gradient_bytes / 2 / 4 / (4 * kRate);
+  CHECK(seconds({{0, 2}}, 1) == doctest::Approx(2 * (2 * 1e-4 + memory + beside)));
+  // One alone has nobody to send to but its own processes.
+  CHECK(seconds({{0, 1}}, 1) == doctest::Approx(2 * (1e-4 + memory)));
 }
 
 TEST_CASE("where blocks divide evenly the forecast is the prediction") {
@@ -153,7 +342,7 @@ TEST_CASE("a job's forecast is its workers' computing and the exchange where the
   const auto seconds = forecast_seconds(job_on({"n00000", "n00001"}), told(), topology);
   REQUIRE(seconds);
   CHECK(*seconds == doctest::Approx(0.1 + exchange_seconds));
-  // Two processes a pod: as 4 members, two on a host.
+  // Two processes a pod: as 4 members, two on a host, because there is so little to send.
   api::TrainingJob two = job_on({"n00000", "n00001"});
   two.spec.worker.processes = 2;
   CHECK(*forecast_seconds(two, told(), topology) ==
