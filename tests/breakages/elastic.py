@@ -269,6 +269,10 @@ BREAKAGES = [
              "return holders[turn % holders.size()];", "return holders[turn * 0];", "test_engine"),
     Breakage("parameters come to a host whose own process has made the update", "worker/engine/sharded_exchange.cpp",
              "if (rank == giver || (keeps && source < 0)) source = rank;", "if (rank == giver) source = rank;", "test_engine"),
+    Breakage("who sends what another of its host was late with is late itself", "worker/sentinel/pace.cpp",
+             "*elsewhere - earlier);", "*elsewhere - 0 * earlier);", "test_sentinel"),
+    Breakage("those elsewhere tell whom of a host they waited for by who sent", SETTLE,
+             "waits_by_host(exchange_->hosts(), ", "waits_by_host(Hosts(), ", "test_engine"),
     Breakage("a process counts as alone although others have its address", "worker/comm/tcp_communicator.cpp",
              "first.emplace(peers[rank].host, static_cast<int>(rank)).first->second", "static_cast<int>(first.size() + rank)", "test_comm_tcp"),
     # Entering a membership

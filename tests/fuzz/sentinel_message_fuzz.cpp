@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <vector>
 
 #include "worker/sentinel/membership.h"
 
@@ -22,6 +23,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   member.receive(now, *message);
   member.tick(now + seconds(1));
   (void)member.take_outputs();
-  (void)judge_paces(member.paces(), static_cast<int>(member.paces().size()));
+  (void)judge_paces(member.paces(), std::vector<int>(member.paces().size()));
   return 0;
 }

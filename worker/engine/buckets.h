@@ -22,7 +22,7 @@ class Buckets {
   /// kCountMax.
   Buckets(std::size_t elements, const std::vector<std::size_t>& layers, std::size_t blocks_min);
 
-  /// Each is two groups of transfers, of which a communicator takes 64 at once.
+  /// Of each one group of transfers may be left to the end; a communicator takes 64 at once.
   static constexpr std::size_t kCountMax = 24;
 
   std::size_t elements() const { return cuts_.front(); }

@@ -90,6 +90,7 @@ class GradientExchange {
 
   /// Whether this process makes a part of the sum, for which it waits for all others.
   bool owns_elements() const { return owns_elements_; }
+  const Hosts& hosts() const { return reduction_.hosts; }
 
  private:
   struct Transfers {

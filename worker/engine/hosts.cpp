@@ -91,4 +91,15 @@ std::size_t chunks_received(const Assignment& assignment, const Hosts& hosts, in
   return chunks;
 }
 
+std::vector<double> waits_by_host(const Hosts& hosts, int rank, std::vector<double> waited) {
+  if (!hosts.is_any_shared() || waited.empty()) return waited;
+  for (const std::vector<int>& members : hosts.members()) {
+    if (hosts.are_together(rank, members[0])) continue;
+    double together = 0;
+    for (const int one : members) together += waited.at(static_cast<std::size_t>(one));
+    for (const int one : members) waited[static_cast<std::size_t>(one)] = together;
+  }
+  return waited;
+}
+
 }  // namespace muster::engine

@@ -55,6 +55,11 @@ std::vector<HostNode> host_nodes(const Assignment& assignment, const Hosts& host
 /// are not even.
 std::size_t chunks_received(const Assignment& assignment, const Hosts& hosts, int rank);
 
+/// By rank, how long `rank` has waited for it, of `waited`, which is how long for its messages:
+/// each elsewhere for as long as for all of its host. What those have together several of them send
+/// in turn, whoever of them was late.
+std::vector<double> waits_by_host(const Hosts& hosts, int rank, std::vector<double> waited);
+
 /// Whose turn it is where `owner` adds up a bucket: so that all of a host have as much to do.
 inline std::size_t turn_of(int owner, std::size_t bucket) {
   return static_cast<std::size_t>(owner) + bucket;

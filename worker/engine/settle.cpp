@@ -141,8 +141,10 @@ void Trainer::report_step() {
     report_.rank = view_.rank;
     // With shards, nobody updates before all have what they need for it.
     // A stage waits for those beside it in every step.
-    if (is_sharded() || (!is_split() && exchange_->owns_elements()))
-      report_.waited_seconds = communicator_->waited_seconds();
+    if (is_sharded() || (!is_split() && exchange_->owns_elements())) {
+      report_.waited_seconds =
+          waits_by_host(exchange_->hosts(), rank(), communicator_->waited_seconds());
+    }
   }
   if (hooks_.on_step) hooks_.on_step(report_);
 }

@@ -192,8 +192,9 @@ struct StepReport {
   std::uint64_t copied_bytes = 0;
   int members = 1;  ///< processes that made this step
   int rank = 0;     ///< own place among them
-  /// By rank, how long this process has waited for it since the membership began; empty where it
-  /// does not wait for all itself, or nobody measures it.
+  /// By rank, how long this process has waited for it since the membership began, or for all of its
+  /// host where that sends as one (hosts.h); empty where it does not wait for all itself, or nobody
+  /// measures it.
   std::vector<double> waited_seconds;
 };
 

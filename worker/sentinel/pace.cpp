@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "common/contract.h"
 
@@ -40,17 +41,62 @@ microseconds to_micros(double seconds) {
 
 microseconds bounded(microseconds time) { return std::clamp(time, microseconds(0), kMostTime); }
 
-/// What `rank` was waited for by those who wait for all; absent when nobody else does.
-std::optional<microseconds> waited_for(const std::vector<Pace>& paces, int rank) {
+microseconds wait_for(const Pace& observer, int rank) {
+  const auto found = std::find_if(observer.waits.begin(), observer.waits.end(),
+                                  [rank](const Wait& wait) { return wait.rank == rank; });
+  return bounded(found == observer.waits.end() ? observer.usual_wait : found->time);
+}
+
+/// What those elsewhere who wait for all wait for a host: for the last of its `members`. Absent
+/// when there are none.
+std::optional<microseconds> waited_elsewhere(const std::vector<Pace>& paces,
+                                             const std::vector<int>& members) {
   std::vector<microseconds> waits;
   for (const Pace& observer : paces) {
-    if (observer.rank == rank || !observer.waits_for_all) continue;
-    const auto found = std::find_if(observer.waits.begin(), observer.waits.end(),
-                                    [rank](const Wait& wait) { return wait.rank == rank; });
-    waits.push_back(bounded(found == observer.waits.end() ? observer.usual_wait : found->time));
+    const bool is_beside = std::ranges::binary_search(members, observer.rank);
+    if (is_beside || !observer.waits_for_all) continue;
+    microseconds longest{};
+    for (const int rank : members) longest = std::max(longest, wait_for(observer, rank));
+    waits.push_back(longest);
   }
-  if (waits.empty()) return std::nullopt;
-  return usual(std::move(waits));
+  return waits.empty() ? std::nullopt : std::optional(usual(std::move(waits)));
+}
+
+/// What those of its host wait for `rank`; absent likewise.
+std::optional<microseconds> waited_beside(const std::vector<Pace>& paces,
+                                          const std::vector<int>& members, int rank) {
+  std::vector<microseconds> waits;
+  for (const int other : members) {
+    const Pace& observer = paces[static_cast<std::size_t>(other)];
+    if (other != rank && observer.waits_for_all) waits.push_back(wait_for(observer, rank));
+  }
+  return waits.empty() ? std::nullopt : std::optional(usual(std::move(waits)));
+}
+
+/// By rank; absent where nobody else waits for all. Who is earlier than the last of its host has
+/// no part in what others wait for that one.
+std::vector<std::optional<microseconds>> waited_for(const std::vector<Pace>& paces,
+                                                    const std::vector<int>& host_of) {
+  std::map<int, std::vector<int>> hosts;
+  for (const Pace& pace : paces) {
+    hosts[host_of[static_cast<std::size_t>(pace.rank)]].push_back(pace.rank);
+  }
+  std::vector<std::optional<microseconds>> waited(paces.size());
+  for (const auto& [host, members] : hosts) {
+    microseconds last{};
+    for (const int rank : members) {
+      auto& beside = waited[static_cast<std::size_t>(rank)];
+      beside = waited_beside(paces, members, rank);
+      last = std::max(last, beside.value_or(microseconds(0)));
+    }
+    const auto elsewhere = waited_elsewhere(paces, members);
+    for (const int rank : members) {
+      auto& own = waited[static_cast<std::size_t>(rank)];
+      const microseconds earlier = last - own.value_or(microseconds(0));
+      if (elsewhere) own = std::max(microseconds(0), *elsewhere - earlier);
+    }
+  }
+  return waited;
 }
 
 /// What a usual trainer of this gang takes.
@@ -177,15 +223,17 @@ std::string_view name_of(Cause cause) {
   return contract::slow_cause::kNetwork;
 }
 
-std::vector<Slowness> judge_paces(std::vector<Pace> paces, int trainers) {
+std::vector<Slowness> judge_paces(std::vector<Pace> paces, const std::vector<int>& host_of) {
   std::sort(paces.begin(), paces.end(),
             [](const Pace& a, const Pace& b) { return a.rank < b.rank; });
-  if (trainers < 2 || paces.size() != static_cast<std::size_t>(trainers)) return {};
+  if (host_of.size() < 2 || paces.size() != host_of.size()) return {};
+  for (std::size_t rank = 0; rank < paces.size(); ++rank) {
+    const Pace& pace = paces[rank];
+    if (pace.rank != static_cast<int>(rank) || pace.epoch != paces.front().epoch) return {};
+  }
   std::vector<microseconds> waits;
-  for (int rank = 0; rank < trainers; ++rank) {
-    const Pace& pace = paces[static_cast<std::size_t>(rank)];
-    const auto wait = waited_for(paces, rank);
-    if (pace.rank != rank || pace.epoch != paces.front().epoch || !wait) return {};
+  for (const auto& wait : waited_for(paces, host_of)) {
+    if (!wait) return {};
     waits.push_back(*wait);
   }
   const Usual gang = usual_of(paces);

@@ -90,9 +90,12 @@ struct Slowness {
   Cause cause = Cause::kCompute;
 };
 
-/// By rank. What a larger share of logical ranks explains is nobody's slowness. Empty unless there
-/// are two trainers at least, all of one epoch, each with its pace.
-std::vector<Slowness> judge_paces(std::vector<Pace> paces, int trainers);
+/// By rank; `host_of[rank]`: any numbers, the same for those who are on one host. What a larger
+/// share of logical ranks explains is nobody's slowness. Empty unless there are two trainers at
+/// least, all of one epoch, each with its pace.
+/// Those elsewhere may wait for a host as a whole, because it sends them what its trainers have
+/// together (engine/hosts): who of it was late those beside it say.
+std::vector<Slowness> judge_paces(std::vector<Pace> paces, const std::vector<int>& host_of);
 
 /// Whether one trainer is to be named. Once it was, it stays named until it is clearly even.
 class SlowWatch {

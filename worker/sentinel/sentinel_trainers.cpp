@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <map>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/log.h"
 #include "worker/sentinel/memory.h"
@@ -45,6 +48,17 @@ std::uint64_t shorten(const std::string& digest) {
   (void)std::from_chars(digest.data(), digest.data() + std::min<std::size_t>(16, digest.size()),
                         value, 16);
   return std::max<std::uint64_t>(1, value);
+}
+
+/// Of its trainers, by rank: those under one address are on one host.
+std::vector<int> hosts_of(const View& view) {
+  std::map<std::string_view, int> numbers;
+  std::vector<int> hosts;
+  for (const Seat& seat : view.seats) {
+    const int host = numbers.emplace(seat.host, static_cast<int>(numbers.size())).first->second;
+    hosts.insert(hosts.end(), seat.trainers.size(), host);
+  }
+  return hosts;
 }
 
 }  // namespace
@@ -211,9 +225,7 @@ void SentinelWorker::take_pace(TrainerProcess& process, const Pace& pace) {
   }
   membership_->set_paces(std::move(own));
   const View& view = membership_->view();
-  int trainers = 0;
-  for (const Seat& seat : view.seats) trainers += static_cast<int>(seat.trainers.size());
-  const std::vector<Slowness> verdicts = judge_paces(membership_->paces(), trainers);
+  const std::vector<Slowness> verdicts = judge_paces(membership_->paces(), hosts_of(view));
   const auto rank = static_cast<std::size_t>(pace.rank);
   if (pace.epoch != view.epoch || rank >= verdicts.size()) return;
   metrics_.set_step_delay(process.launch.local_rank, verdicts[rank].delay);

@@ -132,3 +132,14 @@ TEST_CASE("a host of several has one node where processes are as even as hosts")
   CHECK(host_nodes(repaired, Hosts({0, 1, 1})).size() == 3);
   CHECK(host_nodes(repaired, Hosts({0, 0, 0})).size() == 1);
 }
+
+TEST_CASE("whoever of another host is late is waited for as long as those who send for it") {
+  const Hosts hosts({7, 3, 7, 3, 9});
+  const std::vector<double> waited{0.5, 1, 2, 4, 8};
+  CHECK(waits_by_host(hosts, 0, waited) == std::vector<double>{0.5, 5, 2, 5, 8});
+  CHECK(waits_by_host(hosts, 4, waited) == std::vector<double>{2.5, 5, 2.5, 5, 8});
+  // Where each sends its own, and where nobody has measured it.
+  CHECK(waits_by_host(Hosts(), 0, waited) == waited);
+  CHECK(waits_by_host(Hosts({1, 1, 1, 1, 1}), 0, waited) == waited);
+  CHECK(waits_by_host(hosts, 0, {}).empty());
+}

@@ -21,6 +21,7 @@
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
+#include "worker/comm/shared_communicator.h"
 #include "worker/data/dataset.h"
 
 using namespace muster;
@@ -926,4 +927,43 @@ TEST_CASE("reports count steps, samples and computations") {
   };
   run.summaries();
   CHECK(samples == 44 * 64);
+}
+
+namespace {
+
+/// Two on each of two hosts, of whom each has waited twice as long for the next one.
+class TwoHosts final : public comm::SharedCommunicator {
+ public:
+  explicit TwoHosts(comm::Communicator& real)
+      : SharedCommunicator(std::shared_ptr<comm::Communicator>(&real, [](auto*) {})) {}
+  std::vector<int> hosts() const override { return {0, 0, 1, 1}; }
+  std::vector<double> waited_seconds() const override { return {1, 2, 4, 8}; }
+};
+
+}  // namespace
+
+TEST_CASE("reports tell whom a process has waited for, or for which host where those send as one") {
+  for (const bool is_by_hosts : {false, true}) {
+    CAPTURE(is_by_hosts);
+    TrainingConfig config = digits();
+    config.epochs = 0;
+    config.steps = 2;
+    config.host_blocks = is_by_hosts ? 1 : 100;
+    const std::vector<double> expected =
+        is_by_hosts ? std::vector<double>{1, 2, 12, 12} : std::vector<double>{1, 2, 4, 8};
+    std::atomic<int> told = 0, wrong = 0;
+    test::on_all_ranks(4, [&](comm::Communicator& communicator) {
+      TwoHosts two_hosts(communicator);
+      TrainingHooks hooks;
+      hooks.on_step = [&](const StepReport& report) {
+        if (communicator.rank() != 1) return;  // the first that owns a block
+        ++told;
+        wrong += report.waited_seconds != expected;
+      };
+      const SystemClock clock;
+      wrong += !run_training(config, two_hosts, clock, hooks).has_value();
+    });
+    CHECK(told == 2);
+    CHECK(wrong == 0);
+  }
 }

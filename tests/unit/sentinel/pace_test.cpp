@@ -30,6 +30,13 @@ class Gang {
   explicit Gang(std::vector<Cost> costs)
       : costs_(std::move(costs)), books_(costs_.size()), waited_(costs_.size()) {
     for (auto& waited : waited_) waited.assign(costs_.size(), 0);
+    for (std::size_t i = 0; i < costs_.size(); ++i) host_of_.push_back(static_cast<int>(i));
+  }
+  /// So many on each host. `sums`: a host adds up what its trainers have before others are sent it,
+  /// and so these wait for the last of it.
+  void share_hosts(int beside, bool sums) {
+    for (std::size_t i = 0; i < costs_.size(); ++i) host_of_[i] = static_cast<int>(i) / beside;
+    sums_by_host_ = sums;
   }
   std::vector<Cost>& costs() { return costs_; }
   void set_epoch(std::int64_t epoch) { epoch_ = epoch; }
@@ -47,7 +54,7 @@ class Gang {
     const double whole = *std::max_element(sent.begin(), sent.end()) + kWire;
     for (std::size_t i = 0; i < costs_.size(); ++i) {
       for (std::size_t peer = 0; peer < costs_.size(); ++peer) {
-        if (peer != i) waited_[i][peer] += std::max(0.0, sent[peer] + kWire - alone[i]);
+        if (peer != i) waited_[i][peer] += std::max(0.0, arrives(i, peer, sent) + kWire - alone[i]);
       }
       StepSample sample;
       sample.epoch = epoch_;
@@ -69,7 +76,7 @@ class Gang {
     for (const PaceBook& book : books_) {
       if (auto pace = book.pace()) paces.push_back(*std::move(pace));
     }
-    return judge_paces(std::move(paces), static_cast<int>(costs_.size()));
+    return judge_paces(std::move(paces), host_of_);
   }
   /// Steps until `rank` is named; 1,000 = never. `others`: how often anybody else was.
   int steps_until_named(int rank, Cause cause, int& others, int most = 1000) {
@@ -89,9 +96,21 @@ class Gang {
   }
 
  private:
+  /// When what `i` needs of a peer's is sent.
+  double arrives(std::size_t i, std::size_t peer, const std::vector<double>& sent) const {
+    double last = sent[peer];
+    for (std::size_t other = 0; sums_by_host_ && other < sent.size(); ++other) {
+      const bool is_beside = host_of_[other] == host_of_[peer] && host_of_[other] != host_of_[i];
+      if (is_beside) last = std::max(last, sent[other]);
+    }
+    return last;
+  }
+
   static constexpr double kWire = 0.002;
   std::int64_t epoch_ = 5, step_ = 0;
   std::vector<Cost> costs_;
+  std::vector<int> host_of_;
+  bool sums_by_host_ = false;
   std::vector<PaceBook> books_;
   std::vector<std::vector<double>> waited_;
 };
@@ -127,6 +146,46 @@ TEST_CASE("a slow trainer is named within 20 steps, with its cause, and nobody e
   }
 }
 
+TEST_CASE(
+    "of those who share a host the slow one is named, whoever sends what they have together") {
+  for (const int hosts : {2, 3, 8}) {
+    for (const int beside : {2, 4, 8}) {
+      for (const bool sums : {false, true}) {
+        CAPTURE(hosts);
+        CAPTURE(beside);
+        CAPTURE(sums);
+        const int slow = beside + 1;  // the second of the second host
+        Gang gang(std::vector<Cost>(static_cast<std::size_t>(hosts * beside)));
+        gang.share_hosts(beside, sums);
+        gang.costs()[static_cast<std::size_t>(slow)].compute += 0.03;
+        int others = 0;
+        CHECK(gang.steps_until_named(slow, Cause::kCompute, others, 40) <= 20);
+        CHECK(others == 0);
+        const auto verdicts = gang.judge();
+        CHECK(verdicts[static_cast<std::size_t>(slow)].delay > microseconds(29'000));
+        CHECK(verdicts[static_cast<std::size_t>(slow)].delay < microseconds(33'000));
+      }
+    }
+  }
+}
+
+TEST_CASE("a host that is slow as a whole is named by all of it, and nobody else is") {
+  for (const bool sums : {false, true}) {
+    CAPTURE(sums);
+    Gang gang(std::vector<Cost>(12));
+    gang.share_hosts(4, sums);
+    for (std::size_t i = 4; i < 8; ++i) gang.costs()[i].late += 0.03;
+    for (int i = 0; i < 20; ++i) gang.step();
+    const auto verdicts = gang.judge();
+    REQUIRE(verdicts.size() == 12);
+    for (std::size_t i = 0; i < 12; ++i) {
+      CAPTURE(i);
+      CHECK((verdicts[i].percent > 40) == (i / 4 == 1));
+      if (i / 4 == 1) CHECK(verdicts[i].cause == Cause::kNetwork);
+    }
+  }
+}
+
 TEST_CASE("late messages of one that is short of processor time are no matter of the network") {
   Gang gang(std::vector<Cost>(4));
   gang.costs()[2].late = gang.costs()[2].starved = 0.03;
@@ -140,6 +199,7 @@ TEST_CASE("an even gang has no slow trainer, however much its steps vary") {
   for (const int size : {2, 3, 5, 8}) {
     for (const double jitter : {0.0, 0.1, 0.5, 1.0}) {
       Gang gang(std::vector<Cost>(static_cast<std::size_t>(size)));
+      if (size == 5 || size == 8) gang.share_hosts(2, size == 8);
       std::vector<SlowWatch> watches(static_cast<std::size_t>(size));
       int named = 0;
       for (int i = 0; i < 2000; ++i) {
@@ -230,14 +290,14 @@ TEST_CASE("paces of different memberships, or not of all, say nothing") {
   pace.waits_for_all = true;
   std::vector<Pace> paces(3, pace);
   for (int i = 0; i < 3; ++i) paces[static_cast<std::size_t>(i)].rank = i;
-  CHECK(judge_paces(paces, 3).size() == 3);
-  CHECK(judge_paces(paces, 4).empty());
-  CHECK(judge_paces({pace}, 1).empty());
+  CHECK(judge_paces(paces, {0, 1, 2}).size() == 3);
+  CHECK(judge_paces(paces, {0, 1, 2, 3}).empty());
+  CHECK(judge_paces({pace}, {0}).empty());
   paces[1].epoch = 2;
-  CHECK(judge_paces(paces, 3).empty());
+  CHECK(judge_paces(paces, {0, 1, 2}).empty());
   paces[1].epoch = 1;
   paces[1].rank = 2;
-  CHECK(judge_paces(paces, 3).empty());
+  CHECK(judge_paces(paces, {0, 1, 2}).empty());
 }
 
 TEST_CASE("figures that nobody can have measured give a verdict within bounds") {
@@ -261,7 +321,9 @@ TEST_CASE("figures that nobody can have measured give a verdict within bounds") 
       }
       paces.push_back(std::move(pace));
     }
-    for (const Slowness& one : judge_paces(paces, size)) {
+    std::vector<int> host_of;
+    for (int rank = 0; rank < size; ++rank) host_of.push_back(static_cast<int>(rng.below(3)));
+    for (const Slowness& one : judge_paces(paces, host_of)) {
       CHECK(one.delay >= microseconds(0));
       CHECK(one.percent >= 0);
       CHECK(one.percent <= 10'000);
