@@ -12,18 +12,6 @@ namespace {
 
 constexpr std::size_t kMaxInitContainers = 8;
 
-/// Names of spec.worker.volumes; those that are wrong are refused where they are read.
-std::vector<std::string> volume_names(const Json& worker) {
-  std::vector<std::string> names;
-  const auto volumes = worker.find("volumes");
-  if (volumes == worker.end() || !volumes->is_array()) return names;
-  for (const Json& volume : *volumes) {
-    const auto name = volume.is_object() ? volume.find("name") : volume.end();
-    if (name != volume.end() && name->is_string()) names.push_back(name->get<std::string>());
-  }
-  return names;
-}
-
 /// It may look at the worker's devices before the worker has them, and needs no others.
 void check_devices(JsonReader& in, const Resources& amounts, const Resources& worker) {
   if (amounts.gpus > worker.gpus) {
@@ -99,10 +87,10 @@ Status read_one(const Json& json, const std::string& path, const Json& worker,
 
 }  // namespace
 
-std::size_t read_init_containers(JsonReader& in, const Json& worker, WorkerSpec& out) {
+std::size_t read_init_containers(JsonReader& in, const Json& worker,
+                                 const std::vector<std::string>& volumes, WorkerSpec& out) {
   std::size_t characters = 0;
   if (!worker.is_object()) return characters;
-  const std::vector<std::string> volumes = volume_names(worker);
   std::vector<std::string> names;
   read_list(
       in, "initContainers", kMaxInitContainers,

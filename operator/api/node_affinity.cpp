@@ -1,9 +1,6 @@
 // spec.worker.affinity: which nodes workers may stand on, by more than equal labels.
-#include <algorithm>
-#include <charconv>
-#include <cstdint>
-
 #include "operator/api/fields.h"
+#include "operator/api/label_number.h"
 #include "operator/api/spec_json.h"
 
 namespace muster::api {
@@ -18,10 +15,7 @@ constexpr std::size_t kMaxNodeNameBytes = 253;
 
 bool is_whole_number(const std::string& text) {
   constexpr std::size_t kMostCharacters = 19;
-  if (text.size() > kMostCharacters) return false;
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+  return text.size() <= kMostCharacters && label_number(text);
 }
 
 /// Source: the operators of core/v1 NodeSelectorRequirement.

@@ -270,9 +270,9 @@ void read_mounts(JsonReader& in, const Json& worker, const std::vector<std::stri
   });
 }
 
-void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out) {
-  if (!worker.is_object()) return;
+std::vector<std::string> read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out) {
   std::vector<std::string> volumes;
+  if (!worker.is_object()) return volumes;
   read_env_from(in, out.resources.gpus > 0);
   read_ports(in);
   read_list(in, "volumes", kMaxVolumes, [&](const Json& item, const std::string& path) {
@@ -292,7 +292,7 @@ void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out) {
   read_user(in);
   std::int64_t seconds = 0;
   in.optional("terminationGracePeriodSeconds", seconds, {1, 86'400});
-  if (!in.status()) return;
+  if (!in.status()) return volumes;
   for (const char* field :
        {"envFrom", "ports", "volumes", "volumeMounts", "shmSize", "nodeSelector", "affinity",
         "tolerations", "imagePullSecrets", "imagePullPolicy", "serviceAccountName",
@@ -300,6 +300,7 @@ void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out) {
         "supplementalGroups", "terminationGracePeriodSeconds"}) {
     if (in.has(field)) out.pod_fields[field] = without_nulls(worker[field]);
   }
+  return volumes;
 }
 
 }  // namespace muster::api

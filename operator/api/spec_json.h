@@ -57,13 +57,16 @@ void read_mounts(JsonReader& in, const Json& worker, const std::vector<std::stri
 /// Reads affinity of a worker.
 void read_node_affinity(JsonReader& in, std::vector<NodeTerm>& out);
 
-/// Reads initContainers of `worker`, the object of `in`, whose own fields are in `out` already;
-/// returns how many characters their commands, arguments and values have together.
-std::size_t read_init_containers(JsonReader& in, const Json& worker, WorkerSpec& out);
-
 /// Reads the members of the allow-list that are kept as written (ports, volumes, ...) from
-/// object `worker` of `in` into `out.pod_fields`; `out.resources` has been read.
-void read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out);
+/// object `worker` of `in` into `out.pod_fields`; `out.resources` has been read. Returns the names
+/// of its volumes.
+std::vector<std::string> read_pod_fields(JsonReader& in, const Json& worker, WorkerSpec& out);
+
+/// Reads initContainers of `worker`, the object of `in`, whose own fields are in `out` already and
+/// which has these volumes; returns how many characters their commands, arguments and values have
+/// together.
+std::size_t read_init_containers(JsonReader& in, const Json& worker,
+                                 const std::vector<std::string>& volumes, WorkerSpec& out);
 
 Status read_training(const Json& json, const std::string& path, TrainingSpec& out);
 

@@ -269,8 +269,8 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
   out.command = std::move(program.command);
   out.args = std::move(program.args);
   out.env = std::move(program.env);
-  read_pod_fields(in, json, out);
-  check_texts(in, characters_of_worker + read_init_containers(in, json, out));
+  const std::vector<std::string> volumes = read_pod_fields(in, json, out);
+  check_texts(in, characters_of_worker + read_init_containers(in, json, volumes, out));
   in.no_other_fields();
   return in.status();
 }

@@ -1,19 +1,11 @@
 #include "operator/core/node_terms.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
-#include <optional>
+
+#include "operator/api/label_number.h"
 
 namespace muster::core {
 namespace {
-
-std::optional<std::int64_t> number_of(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// Source: the operators of core/v1 NodeSelectorRequirement. An unknown one matches nothing.
 bool holds(const api::NodeRequirement& requirement, const std::string* value) {
@@ -26,7 +18,7 @@ bool holds(const api::NodeRequirement& requirement, const std::string* value) {
   if (requirement.op == "In") return value != nullptr && is_listed();
   if (requirement.op == "NotIn") return value == nullptr || !is_listed();
   if (value == nullptr || values.size() != 1) return false;
-  const auto have = number_of(*value), bound = number_of(values.front());
+  const auto have = api::label_number(*value), bound = api::label_number(values.front());
   if (!have || !bound) return false;
   if (requirement.op == "Gt") return *have > *bound;
   return requirement.op == "Lt" && *have < *bound;
