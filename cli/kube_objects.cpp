@@ -6,6 +6,7 @@
 
 #include "common/contract.h"
 #include "common/json.h"
+#include "operator/api/waiting.h"
 
 namespace muster::cli {
 namespace {
@@ -38,20 +39,31 @@ const Json& worker_of(const Json& containers) {
 void read_waiting(const Json& container, const std::string& head, PodView& view) {
   const Json& waiting = member(container, {"state", "waiting"});
   const std::string reason = text_at(waiting, {"reason"});
-  const bool says = !reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing";
-  if (!says || !view.trouble.empty()) return;
+  if (!api::says_why(reason) || !view.trouble.empty()) return;
   view.trouble = reason;
   view.trouble_text = head + text_at(waiting, {"message"});
 }
 
+bool is_initialized(const Json& status) {
+  const Json& conditions = member(status, {"conditions"});
+  if (!conditions.is_array()) return false;
+  return std::any_of(conditions.begin(), conditions.end(), [](const Json& one) {
+    return text_at(one, {"type"}) == "Initialized" && text_at(one, {"status"}) == "True";
+  });
+}
+
 /// Of those that start before the worker, in kubectl's words.
-void read_first(const Json& containers, PodView& view) {
+void read_first(const Json& status, PodView& view) {
+  const Json& containers = member(status, {"initContainerStatuses"});
   if (!containers.is_array()) return;
+  // What runs on then stays beside the worker, which waits for something else.
+  const bool may_be_awaited = !is_initialized(status);
   for (const Json& container : containers) {
     const std::string name = text_at(container, {"name"});
     const std::string head = "init container " + name + ": ";
     read_waiting(container, head, view);
-    if (member(container, {"state", "running"}).is_object()) view.first_container = name;
+    const bool runs = member(container, {"state", "running"}).is_object();
+    if (runs && may_be_awaited) view.first_container = name;
     const Json& ended = member(container, {"state", "terminated"});
     const int code = number_at(ended, {"exitCode"}, 0);
     if (code == 0 || !view.trouble.empty()) continue;
@@ -72,7 +84,7 @@ void read_state(const Json& status, PodView& view) {
                       text_at(ended, {"message"}), time_at(ended, {"finishedAt"})};
   }
   read_waiting(container, "", view);
-  if (!view.has_started) read_first(member(status, {"initContainerStatuses"}), view);
+  if (!view.has_started) read_first(status, view);
 }
 
 void read_conditions(const Json& conditions, PodView& view) {

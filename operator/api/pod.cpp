@@ -8,6 +8,7 @@
 #include "operator/api/fields.h"
 #include "operator/api/kueue.h"
 #include "operator/api/object_meta_json.h"
+#include "operator/api/waiting.h"
 
 namespace muster::api {
 namespace {
@@ -218,10 +219,7 @@ void read_waiting(JsonReader& in, const std::string& head, Pod& out) {
     std::string reason, message;
     reader.optional("reason", reason);
     reader.optional("message", message, kMaxMessageBytes);
-    // These two are every pod's first minutes and say nothing.
-    const bool says =
-        !reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing";
-    if (out.reason.empty() && says) {
+    if (out.reason.empty() && says_why(reason)) {
       out.reason = reason;
       out.message = head + message;
     }
@@ -278,7 +276,7 @@ Status read_container_status(const Json& json, const std::string& path, Pod& out
   return in.status();
 }
 
-Status read_condition(const Json& json, const std::string& path, Pod& out) {
+Status read_condition(const Json& json, const std::string& path, Pod& out, bool& is_initialized) {
   JsonReader in(json, path);
   std::string type, status, reason, message;
   in.required("type", type);
@@ -290,6 +288,7 @@ Status read_condition(const Json& json, const std::string& path, Pod& out) {
     in.optional("lastTransitionTime", since);
     if (const auto time = parse_time(since)) out.bound_at = *time;
   }
+  if (type == "Initialized") is_initialized = status == "True";
   if (type == "Ready") out.ready = status == "True";
   if (type == "DisruptionTarget") out.is_disrupted = status == "True";
   if (type == kueue::kTerminationTarget && status == "True") {
@@ -313,8 +312,10 @@ Status read_status(const Json& json, const std::string& path, Pod& out) {
   in.optional("reason", out.reason);
   in.optional("message", out.message, kMaxMessageBytes);
   in.optional("podIP", out.pod_ip, 64);
-  read_list(in, "conditions", 256,
-            [&](const Json& item, const std::string& at) { return read_condition(item, at, out); });
+  bool is_initialized = false;
+  read_list(in, "conditions", 256, [&](const Json& item, const std::string& at) {
+    return read_condition(item, at, out, is_initialized);
+  });
   read_list(in, "containerStatuses", kMaxContainers, [&](const Json& item, const std::string& at) {
     return read_container_status(item, at, out);
   });
@@ -322,6 +323,8 @@ Status read_status(const Json& json, const std::string& path, Pod& out) {
             [&](const Json& item, const std::string& at) {
               return read_init_container_status(item, at, out);
             });
+  // What runs on then stays beside the worker, which waits for something else.
+  if (is_initialized) out.initializing.clear();
   return in.status();
 }
 

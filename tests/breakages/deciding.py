@@ -215,6 +215,8 @@ BREAKAGES = [
              "    if (failure.by_foreign) text += \", which is none of the job's,\";\n", "", "test_core"),
     Breakage("an init container's exit code is read as the engine's", END,
              "job.spec.training.has_value() && facts.container.empty();", "job.spec.training.has_value();", "test_core"),
+    Breakage("a pod waits for a container that stays beside its worker", "operator/api/pod.cpp",
+             "  if (is_initialized) out.initializing.clear();\n", "  static_cast<void>(is_initialized);\n", "test_api"),
     Breakage("a gang lets go of its nodes while its init containers fetch", "operator/core/preparing.cpp",
              "!api::has_init_container(job.spec.worker, member.pod->initializing);", "job.spec.worker.count >= 0;", "test_core"),
     Breakage("a pod of which a container fails first says nothing of it", "operator/api/pod.cpp",

@@ -813,6 +813,13 @@ TEST_CASE("a pod says which container runs before its worker, and which failed t
   CHECK(parse_pod(json)->initializing == "fetch");
   CHECK_FALSE(parse_pod(json)->init_failure);
   Json& status = json["status"];
+  // Once all that come first are over, what still runs of them stays beside the worker.
+  status["conditions"] = Json::array({{{"type", "Initialized"}, {"status", "False"}}});
+  CHECK(parse_pod(json)->initializing == "fetch");
+  status["conditions"][0]["status"] = "True";
+  CHECK(parse_pod(json)->initializing == "");
+  CHECK(parse_pod(*parse_json(dump_json(json), unread_of(Kind::kPod)))->initializing == "");
+  status.erase("conditions");
   status["phase"] = "Running";
   CHECK(parse_pod(json)->initializing == "");
   status["phase"] = "Failed";
