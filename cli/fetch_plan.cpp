@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/kube_table.h"
 #include "common/contract.h"
@@ -13,7 +16,11 @@ namespace muster::cli {
 namespace {
 
 constexpr const char* kVolume = "checkpoint";
-/// As workers have it, so that their files can be read.
+
+/// Labels by which the pods that fetch from a job are told from all others.
+std::vector<std::pair<std::string, std::string>> marks_of(const api::TrainingJob& job) {
+  return {{"app.kubernetes.io/component", "fetch"}, {"app.kubernetes.io/instance", job.meta.name}};
+}
 
 Error nothing_kept(const std::string& sentence) {
   return Error(ErrorCode::kNotFound, sentence).with_exit_code(contract::exit_code::kNoCheckpoint);
@@ -96,7 +103,11 @@ std::string node_of_claim(const std::vector<PodView>& pods) {
 }
 
 std::string fetch_selector(const api::TrainingJob& job) {
-  return "app.kubernetes.io/component=fetch,app.kubernetes.io/instance=" + job.meta.name;
+  std::string selector;
+  for (const auto& [label, value] : marks_of(job)) {
+    selector += (selector.empty() ? "" : ",") + label + "=" + value;
+  }
+  return selector;
 }
 
 Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
@@ -126,7 +137,7 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
   // It is who the workers are, stands where they may and is pulled with what they are pulled with.
   // The claim's node is better known than by their selector.
   for (const char* field : {"tolerations", "imagePullSecrets", "serviceAccountName",
-                            "runtimeClassName", "nodeSelector"}) {
+                            "runtimeClassName", "nodeSelector", "affinity"}) {
     const auto found = fields.find(field);
     if (found != fields.end()) spec[field] = *found;
   }
@@ -136,14 +147,11 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
   }
   // Without Muster's own labels and without the job as its owner: such a pod is a worker, and only
   // the operator may make one.
+  Json labels{{"app.kubernetes.io/name", "muster"}};
+  for (const auto& [label, value] : marks_of(job)) labels[label] = value;
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
-          {"metadata",
-           {{"name", facts.name},
-            {"labels",
-             {{"app.kubernetes.io/name", "muster"},
-              {"app.kubernetes.io/component", "fetch"},
-              {"app.kubernetes.io/instance", job.meta.name}}}}},
+          {"metadata", {{"name", facts.name}, {"labels", std::move(labels)}}},
           {"spec", std::move(spec)}};
 }
 

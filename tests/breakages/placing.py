@@ -208,6 +208,8 @@ BREAKAGES = [
              "job.spec.worker.resources", "test_core"),
     Breakage("after a change of leader a queue has what a deleted job's pods still use", "operator/runtime/loop.cpp",
              "  if (!knows_gone_jobs_ && !queue_book_.empty()) know_gone_jobs();\n", "", "test_sim"),
+    Breakage("the pod that fetches stands where the job's workers may not", "cli/fetch_plan.cpp",
+             '"runtimeClassName", "nodeSelector", "affinity"})', '"runtimeClassName", "nodeSelector"})', "test_cli_kube"),
     Breakage("pods of a namespace that the queue is not open to use its quota", "operator/core/queue.cpp",
              "queue == named.end() || !is_open_to(*queue->second, of)", "queue == named.end()", "test_queue"),
     Breakage("gangs that select other nodes by expressions ask alike", ROOMS, "gang.node_terms, ", "",

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "operator/api/pod.h"
+
 using namespace muster;
 using namespace muster::cli;
 
@@ -64,12 +66,14 @@ TEST_CASE("the pod that reads a volume has what the workers need to stand there 
   job.spec.worker.pod_fields = *parse_json(R"({
       "tolerations": [{"operator": "Exists"}], "imagePullSecrets": [{"name": "pull"}],
       "serviceAccountName": "trainer", "runtimeClassName": "kata", "nodeSelector": {"disk": "fast"},
+      "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}},
       "runAsUser": 1000, "supplementalGroups": [2000], "ports": [{"containerPort": 80}]})");
   FetchPodFacts facts;
   facts.name = "fetch";
   const Json anywhere = make_fetch_pod(job, facts)["spec"];
   for (const char* field : {"tolerations", "imagePullSecrets", "serviceAccountName",
-                            "runtimeClassName", "nodeSelector"}) {
+                            "runtimeClassName", "nodeSelector", "affinity"}) {
     CAPTURE(field);
     CHECK(anywhere.value(field, Json()) == job.spec.worker.pod_fields[field]);
   }
@@ -79,5 +83,5 @@ TEST_CASE("the pod that reads a volume has what the workers need to stand there 
   facts.node = "node-1";
   const Json pinned = make_fetch_pod(job, facts)["spec"];
   CHECK_FALSE(pinned.contains("nodeSelector"));
-  CHECK(pinned.contains("affinity"));
+  CHECK(pinned["affinity"] == api::required_node_affinity("node-1"));
 }
