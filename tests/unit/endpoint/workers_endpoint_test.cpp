@@ -86,25 +86,6 @@ TEST_CASE("an oversized post is refused before it is read") {
   CHECK(socket.read_until("\r\n\r\n").starts_with("HTTP/1.1 413"));
 }
 
-TEST_CASE("stop frees a worker that waits for its gang") {
-  Served served;
-  served.endpoint->set_gang(gang_of(2));
-  std::thread worker([&] {
-    http::Client client;
-    const JoinRequest request{"ns/job", 0, 0, "127.0.0.1", {1000}, "fp32-chain/1"};
-    while (true) {
-      const auto answer =
-          client.exchange({.method = "POST",
-                           .url = served.endpoint->url() + std::string(contract::kPathJoin),
-                           .body = dump_json(to_json(request)),
-                           .bearer_token = "secret"});
-      if (!answer || answer->status != 200) return;
-    }
-  });
-  served.endpoint->stop();
-  worker.join();
-}
-
 TEST_CASE("an endpoint that cannot listen says where") {
   Served served;
   const auto second = make_workers_endpoint({.port = served.port(),
